@@ -65,11 +65,12 @@ _nvcc = rule(
     },
 )
 
-def cuda_fatbin(name, src, symbol, hdrs = [], **kwargs):
+def cuda_fatbin(name, src, symbol, array = None, hdrs = [], deps = [], **kwargs):
     """A cc_library with the machine code of `src`, for accelerators that load modules at run time.
 
     #include "PACKAGE/NAME.h" declares `extern "C" const unsigned char* const SYMBOL`: the fatbin, or NULL where the build
-    had no CUDA toolkit; and `extern "C" const unsigned long SYMBOL_bytes`, its size."""
+    had no CUDA toolkit; and `extern "C" const unsigned long SYMBOL_bytes`, its size. With a toolkit the bytes themselves
+    are also `extern "C" const unsigned char ARRAY[]` when `array` is given."""
     header = name + ".h"
     assembly = name + ".S"
     native.genrule(
@@ -79,12 +80,12 @@ def cuda_fatbin(name, src, symbol, hdrs = [], **kwargs):
         tools = ["//bazel:embed"],
     )
     if CUDA_AVAILABLE:
-        _nvcc(name = name + "_image", src = src, hdrs = hdrs, out = name + ".fatbin", fatbin = True)
+        _nvcc(name = name + "_image", src = src, hdrs = hdrs, deps = deps, out = name + ".fatbin", fatbin = True)
         native.genrule(
             name = name + "_object",
             srcs = [name + ".fatbin"],
             outs = [name + ".pic.o"],
-            cmd = "$(location //bazel:embed) object {} $< $@".format(symbol),
+            cmd = "$(location //bazel:embed) object {} $< $@ {}".format(symbol, array or ""),
             tools = ["//bazel:embed"],
         )
     else:

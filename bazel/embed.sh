@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes a file part of a program:
 #   embed.sh header SYMBOL              prints the header that declares it
-#   embed.sh object SYMBOL FILE OBJECT  an object file that holds it
+#   embed.sh object SYMBOL FILE OBJECT [ARRAY]
+#                                       an object file that holds it; ARRAY is a name for its first byte
 #   embed.sh null SYMBOL OBJECT         an object file that says that there is none
 set -euo pipefail
 
@@ -44,7 +45,9 @@ EOF
     ;;
   object)
     {
-      printf '    .section .rodata\n    .balign 64\n.Limage:\n    .incbin "%s"\n.Lend:\n' "$3"
+      printf '    .section .rodata\n    .balign 64\n'
+      [[ -z ${5:-} ]] || printf '    .globl %s\n    .hidden %s\n    .type %s, @object\n%s:\n' "$5" "$5" "$5" "$5"
+      printf '.Limage:\n    .incbin "%s"\n.Lend:\n' "$3"
       symbols "$2" .Limage '.Lend - .Limage'
     } | assemble "$4"
     ;;

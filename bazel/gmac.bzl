@@ -10,7 +10,6 @@ COPTS = [
     "-fvisibility=hidden",
 ]
 
-# Code that must run, and be found, whether or not anything refers to it by name (the API, interposed functions).
 def gmac_library(name, deps = [], copts = [], **kwargs):
     """A cc_library of this project's own code."""
     native.cc_library(
@@ -21,10 +20,18 @@ def gmac_library(name, deps = [], copts = [], **kwargs):
         **kwargs
     )
 
-def gmac_fatbins(name, srcs, hdrs = [], **kwargs):
+def gmac_fatbins(name, srcs, hdrs = [], deps = [], image_names = None, **kwargs):
     """One cuda_fatbin per .cu file, and the library `name` that has all of them.
 
-    a/b.cu in package p gives #include "p/a/b_fatbin.h", which declares p_a_b_fatbin (NULL without a CUDA toolkit)."""
+    a/b.cu in package p gives #include "p/a/b_fatbin.h", which declares p_a_b_fatbin (NULL without a CUDA toolkit).
+
+    Args:
+      name: the library's name.
+      srcs: the .cu files.
+      hdrs: headers of this package that they include.
+      deps: libraries whose headers they include.
+      image_names: optionally, a function from a file's path to a second name, that of the image as an array.
+      **kwargs: for every library made."""
     libraries = []
     for src in srcs:
         stem = src[:-len(".cu")] + "_fatbin"
@@ -32,6 +39,8 @@ def gmac_fatbins(name, srcs, hdrs = [], **kwargs):
             name = stem,
             src = src,
             hdrs = hdrs,
+            deps = deps,
+            array = image_names(src) if image_names else None,
             symbol = (native.package_name() + "/" + stem).replace("/", "_").replace("-", "_"),
             **kwargs
         )
