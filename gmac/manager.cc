@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "gmac/log.h"
 #include "gmac/stats.h"
@@ -69,7 +72,7 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
   }
   std::unique_ptr<Manager> manager(new Manager(accelerator, std::move(protocol), options));
   manager->arena_ = std::move(*arena);
-  if (options.mirror == MirrorKind::kMoved) {
+  if (options.movedPages) {
     if (!accelerator.copiesReachMovedPages()) {
       return fail(adsmErrorNotSupported, "the {} accelerator cannot copy moved pages",
                   accelerator.name());
@@ -311,7 +314,7 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
   lock.release();
   const Status status = [&]() -> Status {
     const Timed timed(Phase::kCopy);
-    const TraceSpan span("fetch", "copy", "bytes", end - begin);
+    const TraceSpan span("copy", "fetch", {"bytes", end - begin});
     accel::Ticket ticket;
     for (std::size_t offset = begin; offset < end;) {
       const std::size_t chunkBytes = object.mirror->chunkBytes();
@@ -505,7 +508,7 @@ bool Manager::onFault(void* address, bool write) noexcept {
     return false;
   }
   const Timed timed(Phase::kSignal);
-  const TraceSpan span(write ? "write fault" : "read fault", "fault", "address", at);
+  const TraceSpan span("fault", write ? "write fault" : "read fault", {"address", at});
   Lock lock(*this);
   bool counted = false;
   for (;;) {
@@ -573,7 +576,7 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
                 kMost);
   }
   Result<void*> address(nullptr);
-  if (size <= SmallHeap::kMaxObjectBytes && placement == accel::Placement::kSameAddress) {
+  if (size <= SmallHeap::kLargestObject && placement == accel::Placement::kSameAddress) {
     address = small_.allocate(size);
   } else {
     auto object = makeObject(size, options_.blockBytes, placement, false);
@@ -590,12 +593,20 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
 
 Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
                                     accel::Placement placement, bool sharedBySmallObjects) {
-  const bool moved = options_.mirror == MirrorKind::kMoved;
+  const bool moved = options_.movedPages;
   const std::size_t bytes = os::roundUp(size, moved ? kMovedGranularity : os::pageBytes());
   auto device = [&] {
     const Timed timed(Phase::kCudaMalloc);
     return accelerator_.allocate(bytes, os::kHugePageBytes, placement);
   }();
+  if (!device.ok() && device.status().code() == adsmErrorAddressConflict) {
+    // The text is being replaced, so keep its words.
+    const std::string words = lastErrorText();
+    return fail(adsmErrorAddressConflict,
+                "adsmAlloc: no address is free on both sides for {} bytes ({}); adsmSafeAlloc() gives an "
+                "object whose address is valid on the CPU only",
+                size, words);
+  }
   if (!device.ok()) {
     return device.status();
   }
@@ -759,6 +770,33 @@ Result<void*> Manager::deviceAddress(const void* address) {
 
 // ---- Calls --------------------------------------------------------------------------------------------------------
 
+namespace {
+
+// A call's arguments, copied: each at an offset that suits any type.
+class CallArguments {
+ public:
+  CallArguments(const adsmKernel_s& kernel, void** args) : pointers_(kernel.paramSizes.size()) {
+    std::size_t bytes = 0;
+    for (const std::size_t size : kernel.paramSizes) {
+      bytes += os::roundUp(size, alignof(std::max_align_t));
+    }
+    bytes_.resize(bytes);
+    std::size_t offset = 0;
+    for (std::size_t i = 0; i < pointers_.size(); ++i) {
+      pointers_[i] = bytes_.data() + offset;
+      std::memcpy(pointers_[i], args[i], kernel.paramSizes[i]);
+      offset += os::roundUp(kernel.paramSizes[i], alignof(std::max_align_t));
+    }
+  }
+  void** pointers() { return pointers_.data(); }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::vector<void*> pointers_;
+};
+
+}  // namespace
+
 // Hands a range's blocks to the accelerator: one protection change per run of neighbours, one copy per run of dirty
 // ones. No block of the range is busy or held.
 Status Manager::releaseBlocks(Object& object, BlockRange range, Event event) {
@@ -838,14 +876,15 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
   if (forked_) {
     return fail(adsmErrorForked, "adsmCall({}) in a child of fork", kernel->name);
   }
-  Lock lock(*this);
-  if (!kernel->loaded) {
-    auto loaded = accelerator_.load(kernel->desc);
-    if (!loaded.ok()) {
-      return loaded.status();
-    }
-    kernel->loaded = std::move(*loaded);
+  // Arguments and uses may themselves lie in shared objects: they are read before the lock is taken.
+  CallArguments arguments(*kernel, args);
+  const std::vector<adsmUse_t> list = uses ? std::vector<adsmUse_t>(uses->begin(), uses->end())
+                                           : std::vector<adsmUse_t>();
+  if (uses) {
+    uses = std::span<const adsmUse_t>(list);
   }
+  Lock lock(*this);
+  GMAC_TRY(load(kernel));
   const auto listed = [&](const Object& object, Event* event) {
     unsigned access = 0;
     for (const adsmUse_t& use : *uses) {
@@ -903,7 +942,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
   }
   auto launched = [&] {
     const Timed launching(Phase::kCudaLaunch);
-    return accelerator_.launch(*kernel->loaded, shape, args);
+    return accelerator_.launch(*kernel->loaded, shape, arguments.pointers());
   }();
   if (!launched.ok()) {
     return launched.status();
@@ -947,7 +986,7 @@ Status Manager::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
     return fail(adsmErrorNotSupported,
                 "adsmBind: {} is an object of at most {} bytes, which shares its pages with others; "
                 "list it per call (adsmCallUsing) instead",
-                address, SmallHeap::kMaxObjectBytes);
+                address, SmallHeap::kLargestObject);
   }
   // Calls made before counted it among all objects.
   object->lastWrite = std::max(object->lastWrite, object->bindings.empty() ? everyCall_ : 0);
@@ -964,17 +1003,46 @@ Status Manager::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
   return {};
 }
 
-void Manager::unbind(adsmKernel_t kernel) {
+Status Manager::load(adsmKernel_t kernel) {
+  if (kernel->loaded) {
+    return {};
+  }
+  auto loaded = accelerator_.load(kernel->desc);
+  if (!loaded.ok()) {
+    return loaded.status();
+  }
+  kernel->loaded = std::move(*loaded);
+  return {};
+}
+
+Status Manager::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
+                            std::size_t bytes) {
+  if (forked_) {
+    return fail(adsmErrorForked, "adsmSetConstant({}) in a child of fork", kernel->name);
+  }
+  // The data may lie in a shared object, which must not be touched by the driver or under the lock.
+  const auto* begin = static_cast<const std::byte*>(data);
+  const std::vector<std::byte> copy(begin, begin + bytes);
+  Lock lock(*this);
+  GMAC_TRY(load(kernel));
+  return accelerator_.setConstant(*kernel->loaded, constant, copy.data(), bytes);
+}
+
+Status Manager::forget(adsmKernel_t kernel) {
+  if (forked_) {
+    return fail(adsmErrorForked, "adsmKernelDestroy({}) in a child of fork", kernel->name);
+  }
   Lock lock(*this);
   for (Object* object : bound_) {
     std::erase_if(object->bindings, [&](const Binding& b) { return b.kernel == kernel; });
   }
   std::erase_if(bound_, [](const Object* object) { return object->bindings.empty(); });
+  return kernel->loaded ? waitForPending(lock) : Status();
 }
 
 Status Manager::sync() {
   const Timed timed(Phase::kSync);
-  const TraceSpan span("sync", "call");
+  const TraceSpan span("call", "sync");
   if (forked_) {
     return fail(adsmErrorForked, "adsmSync in a child of fork");
   }
@@ -1254,7 +1322,7 @@ bool Manager::populateNext() {
     return false;
   }
   aheadBytes_ += object->mirror->chunkBytes();
-  const TraceSpan span("populate", "memory", "chunk", chunk);
+  const TraceSpan span("memory", "populate", {"chunk", chunk});
   const std::size_t bytes = object->mirror->chunkBytes();
   // A failure here is nobody's yet: whoever needs the chunk meets it again and is told.
   if (!makeReady(lock, *object, chunk).ok()) {
@@ -1313,11 +1381,11 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
       const std::size_t offset = object.offsetOf(i);
       const std::size_t bytes = object.lengthOf({i, i + 1});
       const std::size_t chunk = object.chunkOf(offset);
-      if (object.chunks[chunk] != Object::Chunk::kReady) {
+      while (status.ok() && object.chunks[chunk] != Object::Chunk::kReady) {
         status = makeReady(lock, object, chunk);
-        if (!status.ok()) {
-          break;
-        }
+      }
+      if (!status.ok()) {
+        break;
       }
       auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
                                          bytes, kDone);

@@ -30,14 +30,12 @@
 
 namespace gmac {
 
-enum class MirrorKind { kFile, kMoved };
-
 struct ManagerOptions {
   std::size_t blockBytes = std::size_t{2} << 20;   // a power of two, at least a page
   std::size_t readAheadBytes = std::size_t{8} << 20;  // the most that one read fault fetches; 0: one block
   std::size_t chunkBytes = std::size_t{32} << 20;  // pages are populated and pinned in such pieces
   bool populateAhead = true;                       // by a thread of its own (moved pages)
-  MirrorKind mirror = MirrorKind::kFile;
+  bool movedPages = false;  // mirrors of moved pages instead of memory files
 };
 
 // Role: the objects of the process and their coherence. One instance per runtime, owned by it; thread-safe; onFault is
@@ -58,7 +56,10 @@ class Manager final : private os::Pinner, private RegionSource {
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
               std::optional<std::span<const adsmUse_t>> uses);
   Status bind(const void* object, adsmKernel_t kernel, adsmAccess_t access);
-  void unbind(adsmKernel_t kernel);
+  // Drops a kernel's bindings and waits for its calls; the kernel may be deleted then.
+  Status forget(adsmKernel_t kernel);
+  Status setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
+                     std::size_t bytes);
   Status sync();
 
   // See coherence.h.
@@ -122,6 +123,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
+  Status load(adsmKernel_t kernel);
   Status evictExcess();
   Status releaseBlocks(Object& object, BlockRange range, Event event);
   void setState(Object& object, Block& block, State next);
