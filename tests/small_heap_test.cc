@@ -120,6 +120,17 @@ TEST_F(SmallHeapTest, TellsWrongPointersInsidePointersAndDoubleFreesApart) {
   EXPECT_TRUE(heap.isConsistent());
 }
 
+TEST_F(SmallHeapTest, WhatASlabHeldInAnotherClassIsForgotten) {
+  void* const first = allocate(256);
+  void* const second = allocate(256);
+  void* const third = allocate(256);
+  for (void* object : {first, second, third}) ASSERT_TRUE(heap.free(object).ok());
+  void* const larger = allocate(512);
+  ASSERT_EQ(larger, first) << "the slab was not used again, so that this test shows nothing";
+  EXPECT_EQ(heap.free(at(first, 512)).code(), adsmErrorInvalidPointer);
+  EXPECT_THAT(lastErrorText(), HasSubstr("is no shared object's address"));
+}
+
 TEST_F(SmallHeapTest, ManyTinyObjectsFitInLittleMore) {
   constexpr std::size_t kObjects = 131072;
   std::set<std::uintptr_t> starts;
