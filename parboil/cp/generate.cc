@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parboil/cp/cp.h"
 #include "parboil/random.h"
+#include "parboil/values.h"
 
 namespace parboil::cp {
 
@@ -25,10 +26,7 @@ void prepareSlice(std::span<const Atom> atoms, PlaneAtom* slice) {
 void generate(const Context& context) {
   const auto path = dataPath(context, "cp", "in");
   if (isCurrent(path, kInput, context.size)) return;
-  const std::vector<Atom> atoms = makeAtoms(parameters(context.size).atoms);
-  OutputFile file(path, kInput, context.size);
-  file.write(atoms.data(), atoms.size() * sizeof(Atom));
-  file.commit();
+  writeValues(path, kInput, context.size, makeAtoms(parameters(context.size).atoms));
 }
 
 }  // namespace parboil::cp

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "parboil/comparison.h"
 #include "parboil/cp/cp.h"
 #include "parboil/parallel.h"
+#include "parboil/values.h"
 
 namespace parboil::cp {
 
@@ -38,6 +40,8 @@ std::vector<double> reference(const Parameters& parameters, std::span<const Atom
 // each atom, and 1e-5 of the result.
 Check compare(const Parameters& parameters, std::span<const float> potential,
               std::span<const double> reference) {
+  if (potential.size() != std::size_t{parameters.points} * parameters.points)
+    return {false, "wrong number of points"};
   Comparison comparison(5e-9 * static_cast<double>(parameters.atoms), 1e-5);
   for (std::size_t k = 0; k < reference.size(); ++k) {
     comparison.add(potential[k * parameters.sampleStride], reference[k]);
@@ -47,25 +51,11 @@ Check compare(const Parameters& parameters, std::span<const float> potential,
 
 Check check(const Context& context) {
   const Parameters parameters = cp::parameters(context.size);
-  const auto inputPath = dataPath(context, "cp", "in");
-  const auto referencePath = dataPath(context, "cp", "ref");
-  std::vector<double> wanted;
-  if (isCurrent(referencePath, kReference, context.size, inputPath)) {
-    InputFile file(referencePath, kReference, context.size);
-    wanted.resize(file.payloadBytes() / sizeof(double));
-    file.read(wanted.data(), wanted.size() * sizeof(double));
-  } else {
-    std::vector<Atom> atoms(parameters.atoms);
-    InputFile input(inputPath, kInput, context.size);
-    input.read(atoms.data(), atoms.size() * sizeof(Atom));
-    wanted = reference(parameters, atoms);
-    OutputFile file(referencePath, kReference, context.size);
-    file.write(wanted.data(), wanted.size() * sizeof(double));
-    file.commit();
-  }
-  std::vector<float> potential(std::size_t{parameters.points} * parameters.points);
-  InputFile output(dataPath(context, "cp", "out"), kOutput, context.size);
-  output.read(potential.data(), potential.size() * sizeof(float));
+  const auto wanted = keptReference<double>(context, "cp", kReference, [&] {
+    return reference(parameters,
+                     readValues<Atom>(dataPath(context, "cp", "in"), kInput, context.size));
+  });
+  const auto potential = readValues<float>(dataPath(context, "cp", "out"), kOutput, context.size);
   return compare(parameters, potential, wanted);
 }
 
