@@ -40,6 +40,8 @@ std::string nameOf(const Setup& setup) {
          (setup.fake.movedPages ? "_moved" : "");
 }
 
+void PrintTo(const Setup& setup, std::ostream* out) { *out << nameOf(setup); }
+
 std::vector<Setup> everySetup() {
   std::vector<Setup> setups;
   for (const bool moved : {false, true}) {

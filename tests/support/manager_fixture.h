@@ -36,6 +36,7 @@ struct Setup {
 };
 // "rolling_4K", "lazy_64K_moved", ...
 std::string nameOf(const Setup& setup);
+void PrintTo(const Setup& setup, std::ostream* out);  // GoogleTest's
 // Every protocol with block sizes that it can tell apart, on file mirrors and on moved pages.
 std::vector<Setup> everySetup();
 
