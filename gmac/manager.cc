@@ -305,8 +305,11 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
 
 // Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as `next`.
 Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
+  // Usually a kernel has run since the blocks were flushed; not if its launch failed.
+  accel::Ticket after;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     object[i].busy = true;
+    after.value = std::max(after.value, object[i].flushed);
   }
   object.busy += static_cast<std::uint32_t>(range.end - range.begin);
   const std::size_t begin = object.offsetOf(range.begin);
@@ -320,7 +323,7 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
       const std::size_t chunkBytes = object.mirror->chunkBytes();
       const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
       auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
-                                         stop - offset, kDone);
+                                         stop - offset, after);
       if (!copied.ok()) {
         return copied.status();
       }
@@ -1388,7 +1391,7 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
         break;
       }
       auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
-                                         bytes, kDone);
+                                         bytes, accel::Ticket{object[i].flushed});
       status = copied.ok() ? accelerator_.wait(*copied) : copied.status();
       if (status.ok()) {
         stats().fetches.add();
