@@ -380,6 +380,14 @@ Status Manager::evictExcess() {
   return {};
 }
 
+// The block that was just opened must not go: whoever faulted would fault again for ever, and a hold would be closed.
+Status Manager::evictExcessBut(Block& block) {
+  ++block.holds;
+  const Status status = evictExcess();
+  --block.holds;
+  return status;
+}
+
 namespace {
 
 // Answers install(): the protections that an object's blocks shall have.
@@ -460,7 +468,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
                                                                  : BlockRange{index, index + 1};
     GMAC_TRY(fetch(lock, object, range, transition.next));
     if (transition.next == State::kDirty) {
-      GMAC_TRY(evictExcess());
+      GMAC_TRY(evictExcessBut(block));
     }
     return Step::kRetry;
   }
@@ -488,7 +496,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   GMAC_TRY(protect(object, {index, index + 1}, accessOf(transition.next)));
   if (block.state != transition.next) {
     setState(object, block, transition.next);
-    GMAC_TRY(evictExcess());
+    GMAC_TRY(evictExcessBut(block));
   }
   return Step::kDone;
 }

@@ -125,6 +125,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status flush(Object& object, BlockRange range, accel::Ticket after);
   Status load(adsmKernel_t kernel);
   Status evictExcess();
+  Status evictExcessBut(Block& block);
   Status releaseBlocks(Object& object, BlockRange range, Event event);
   void setState(Object& object, Block& block, State next);
   Status protect(Object& object, BlockRange range, os::Access access);
