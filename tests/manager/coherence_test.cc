@@ -19,7 +19,7 @@ namespace {
 using accel::LaunchShape;
 using accel::Placement;
 
-class Coherence : public ::testing::TestWithParam<Setup> {
+class Coherence : public ::testing::TestWithParam<MachineSetup> {
  protected:
   Coherence() : machine_(GetParam()) {
     addOne_ = fake().kernel("addOne", 2, [this](const LaunchShape&, void** args) {

@@ -480,8 +480,10 @@ Result<Ticket> FakeAccelerator::copyOut(void* to, DeviceAddress from, std::size_
     return fail(adsmErrorSystem, "fake driver: bad copyOut");
   }
   return push(kOut, {0, after, 0,
-                     [=] {
-                       std::memcpy(target, source, bytes);
+                     [=, this] {
+                       if (!options_.loseCopies) {
+                         std::memcpy(target, source, bytes);
+                       }
                        return true;
                      },
                      device, static_cast<const std::byte*>(to), bytes});

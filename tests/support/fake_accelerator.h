@@ -59,6 +59,8 @@ struct FakeOptions {
   Run run = Run::kDeferred;
   std::uint64_t seed = 1;   // of kRandom
   bool movedPages = false;  // copiesReachMovedPages()
+  bool loseCopies =
+      false;  // copies out change nothing, as where a driver reads by an address that is gone
   std::size_t memoryBytes = std::size_t{64} << 30;
 };
 

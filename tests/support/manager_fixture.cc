@@ -23,7 +23,7 @@ bool onFault(void* address, bool write) noexcept {
   return manager != nullptr && manager->onFault(address, write);
 }
 
-std::unique_ptr<Protocol> makeProtocol(const Setup& setup) {
+std::unique_ptr<Protocol> makeProtocol(const MachineSetup& setup) {
   if (setup.protocol == "batch") {
     return makeBatchProtocol();
   }
@@ -35,15 +35,15 @@ std::unique_ptr<Protocol> makeProtocol(const Setup& setup) {
 
 }  // namespace
 
-std::string nameOf(const Setup& setup) {
+std::string nameOf(const MachineSetup& setup) {
   return setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
          (setup.fake.movedPages ? "_moved" : "");
 }
 
-void PrintTo(const Setup& setup, std::ostream* out) { *out << nameOf(setup); }
+void PrintTo(const MachineSetup& setup, std::ostream* out) { *out << nameOf(setup); }
 
-std::vector<Setup> everySetup() {
-  std::vector<Setup> setups;
+std::vector<MachineSetup> everySetup() {
+  std::vector<MachineSetup> setups;
   for (const bool moved : {false, true}) {
     for (const char* protocol : {"batch", "lazy", "rolling"}) {
       for (const std::size_t blockBytes : {4 * kKiB, 64 * kKiB, kMiB}) {
@@ -51,7 +51,7 @@ std::vector<Setup> everySetup() {
         if ((whole && blockBytes != 64 * kKiB) || (moved && blockBytes < 64 * kKiB)) {
           continue;
         }
-        Setup setup;
+        MachineSetup setup;
         setup.protocol = protocol;
         setup.blockBytes = blockBytes;
         setup.fake.movedPages = moved;
@@ -62,7 +62,7 @@ std::vector<Setup> everySetup() {
   return setups;
 }
 
-ManagerUnderTest::ManagerUnderTest(const Setup& setup)
+ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
     : setup_(setup), fake_(std::make_unique<FakeAccelerator>(setup.fake)) {
   static const bool installed = os::installFaultHandler(&onFault).ok();
   EXPECT_TRUE(installed) << lastErrorText();

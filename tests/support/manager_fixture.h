@@ -25,7 +25,7 @@ inline constexpr std::size_t kMiB = 1024 * kKiB;
 inline constexpr std::size_t kGiB = 1024 * kMiB;
 
 // What one test runs on.
-struct Setup {
+struct MachineSetup {
   std::string protocol = "rolling";
   std::size_t blockBytes = kPage;
   std::size_t rollingSize = 0;  // 0: adaptive
@@ -35,24 +35,24 @@ struct Setup {
   FakeOptions fake;
 };
 // "rolling_4K", "lazy_64K_moved", ...
-std::string nameOf(const Setup& setup);
-void PrintTo(const Setup& setup, std::ostream* out);  // GoogleTest's
+std::string nameOf(const MachineSetup& setup);
+void PrintTo(const MachineSetup& setup, std::ostream* out);  // GoogleTest's
 // Every protocol with block sizes that it can tell apart, on file mirrors and on moved pages.
-std::vector<Setup> everySetup();
+std::vector<MachineSetup> everySetup();
 
 // Role: a manager under test and its fake. The process's fault handler serves the newest one that
 // lives. Not thread-safe itself. Its end checks that nothing is left: memory, pins, broken rules of
 // the seam.
 class ManagerUnderTest {
  public:
-  explicit ManagerUnderTest(const Setup& setup);
+  explicit ManagerUnderTest(const MachineSetup& setup);
   ~ManagerUnderTest();
   ManagerUnderTest(const ManagerUnderTest&) = delete;
   ManagerUnderTest& operator=(const ManagerUnderTest&) = delete;
 
   FakeAccelerator& fake() { return *fake_; }
   Manager& manager() { return *manager_; }
-  const Setup& setup() const { return setup_; }
+  const MachineSetup& setup() const { return setup_; }
 
   // An object, or NULL and a test failure.
   std::byte* allocate(std::size_t bytes,
@@ -82,7 +82,7 @@ class ManagerUnderTest {
   }
 
  private:
-  Setup setup_;
+  MachineSetup setup_;
   std::unique_ptr<FakeAccelerator> fake_;
   std::unique_ptr<Manager> manager_;
 };
