@@ -24,6 +24,9 @@ constexpr std::size_t kCoarsenFactor = 16;
 
 constexpr accel::Ticket kDone{};
 
+// What the accelerator said when the calling thread last released a region of small objects.
+thread_local Status regionReleased;
+
 }  // namespace
 
 // The manager's lock, with all signals of the thread blocked while it is held.
@@ -697,9 +700,10 @@ Status Manager::free(void* address) {
       return {};
     }
   }
+  regionReleased = {};
   GMAC_TRY(small_.free(address));
   stats().frees.add();
-  return {};
+  return regionReleased;
 }
 
 // Takes an object out of use and gives its memory back on both sides. Lets the lock go; leaves it held.
@@ -763,9 +767,11 @@ Result<void*> Manager::acquire(std::size_t bytes) {
   return static_cast<void*>((*object)->address());
 }
 
+// The region is gone whatever the accelerator says to it, and the heap must know; free() tells the error.
 Status Manager::release(void* region) {
   Lock lock(*this);
-  return destroy(lock, *index_.find(region));
+  regionReleased = destroy(lock, *index_.find(region));
+  return {};
 }
 
 Result<void*> Manager::deviceAddress(const void* address) {
