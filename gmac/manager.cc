@@ -1211,11 +1211,14 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
     return fail(adsmErrorForked, "device work in a child of fork");
   }
   Lock lock(*this);
-  while (deviceWork_) {
-    waitForChange(lock);
-  }
   for (bool again = true; again;) {
     again = false;
+    // Asked anew after every wait: another thread may have come first.
+    if (deviceWork_) {
+      waitForChange(lock);
+      again = true;
+      continue;
+    }
     for (auto next = open_.begin(); next != open_.end() && !again;) {
       Object& object = *next;
       ++next;
