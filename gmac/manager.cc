@@ -175,9 +175,19 @@ Status Manager::unpin(void* address, std::size_t bytes, int fd, std::int64_t off
   return accelerator_.unpin({address, bytes, fd, offset});
 }
 
+// Signals are blocked as under Lock: a handler that faulted between the two would wait for its own thread.
+void Manager::beforeFork() {
+  auto* lock = new Lock(*this);
+  forking_ = lock;
+}
+
+void Manager::afterForkInParent() {
+  const std::unique_ptr<Lock> lock(std::exchange(forking_, nullptr));
+}
+
 void Manager::afterForkInChild() {
   forked_ = true;
-  lock_.unlock();
+  afterForkInParent();
 }
 
 // ---- Waiting ------------------------------------------------------------------------------------------------------
@@ -775,6 +785,9 @@ Status Manager::release(void* region) {
 }
 
 Result<void*> Manager::deviceAddress(const void* address) {
+  if (forked_) {
+    return fail(adsmErrorForked, "adsmSafe({}) in a child of fork", address);
+  }
   Lock lock(*this);
   Object* object = index_.find(address);
   if (object == nullptr || object->closing) {
@@ -993,6 +1006,9 @@ Status Manager::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
     return fail(adsmErrorInvalidValue,
                 "adsmBind: access {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
                 static_cast<int>(access));
+  }
+  if (forked_) {
+    return fail(adsmErrorForked, "adsmBind({}) in a child of fork", address);
   }
   Lock lock(*this);
   Object* object = index_.find(address);

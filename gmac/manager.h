@@ -75,8 +75,8 @@ class Manager final : private os::Pinner, private RegionSource {
   bool onFault(void* address, bool write) noexcept;
 
   // Around fork: the child gets the lock free and its objects gone.
-  void beforeFork() { lock_.lock(); }
-  void afterForkInParent() { lock_.unlock(); }
+  void beforeFork();
+  void afterForkInParent();
   void afterForkInChild();
 
   // Populates and installs one chunk ahead of the CPU; false when there is nothing (more) to do for now.
@@ -151,6 +151,7 @@ class Manager final : private os::Pinner, private RegionSource {
   std::uint64_t everyCall_ = 0;  // ticket of the newest call that may write every unbound object
   std::uint64_t lastCall_ = 0;   // ticket of the newest call
   bool forked_ = false;
+  Lock* forking_ = nullptr;  // held from beforeFork to afterFork*
 
   // Device work of the application's own, newest per stream; the oldest entry is waited for when all are taken.
   struct StreamWork {
