@@ -983,10 +983,12 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
   };
   if (uses) {
     for (const adsmUse_t& use : *uses) {
-      Object& object = *index_.find(use.object);
-      Event event{};
-      (void)listed(object, &event);
-      note(object, event);
+      // Gone where the application freed it in another thread while the call waited.
+      if (Object* object = index_.find(use.object)) {
+        Event event{};
+        (void)listed(*object, &event);
+        note(*object, event);
+      }
     }
   } else {
     everyCall_ = launched->value;
