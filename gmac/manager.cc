@@ -297,23 +297,26 @@ Status Manager::protect(Object& object, BlockRange range, os::Access access) {
 Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
   const std::size_t end = object.offsetOf(range.end);
   accel::Ticket ticket;
+  Status status;
   for (std::size_t offset = object.offsetOf(range.begin); offset < end;) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
     const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
     auto copied = accelerator_.copyIn(object.deviceAt(offset), object.mirror->copyAddress(offset),
                                       stop - offset, after);
     if (!copied.ok()) {
-      return copied.status();
+      status = copied.status();
+      break;
     }
     ticket = *copied;
     stats().flushes.add();
     stats().bytesToAccelerator.add(stop - offset);
     offset = stop;
   }
+  // Also after a failure: chunks before it are in flight.
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    object[i].flushed = ticket.value;
+    object[i].flushed = std::max(object[i].flushed, ticket.value);
   }
-  return {};
+  return status;
 }
 
 // Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as `next`.
@@ -338,6 +341,8 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
       auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
                                          stop - offset, after);
       if (!copied.ok()) {
+        // The chunks before it are in flight to pages that the caller may give up.
+        (void)accelerator_.wait(ticket);
         return copied.status();
       }
       ticket = *copied;
