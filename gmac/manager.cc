@@ -373,9 +373,17 @@ BlockRange Manager::readAhead(Object& object, BlockIndex index) {
       sequential ? std::min(object.aheadBytes * 2, options_.readAheadBytes) : object.blockBytes;
   const std::size_t most = std::max<std::size_t>(1, wanted / object.blockBytes);
   BlockIndex end = index + 1;
+  const auto ready = [&](BlockIndex i) {
+    const std::size_t last = object.chunkOf(object.offsetOf(i + 1) - 1);
+    for (std::size_t chunk = object.chunkOf(object.offsetOf(i)); chunk <= last; ++chunk) {
+      if (object.chunks[chunk] != Object::Chunk::kReady) {
+        return false;
+      }
+    }
+    return true;
+  };
   while (end - index < most && end < object.all().end && object[end].state == State::kInvalid &&
-         !object[end].busy &&
-         object.chunks[object.chunkOf(object.offsetOf(end))] == Object::Chunk::kReady) {
+         !object[end].busy && ready(end)) {
     end = end + 1;
   }
   object.expected = end;
