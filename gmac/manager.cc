@@ -653,27 +653,31 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
       options_.chunkBytes, accessOf(protocol_->initial())};
   std::unique_ptr<Object> object;
   const Status made = [&]() -> Status {
-    auto mirror = moved ? os::makeMovedMirror(place, *this)
-                        : os::makeFileMirror(place, *arena_, *this);
-    if (!mirror.ok()) {
-      return mirror.status();
-    }
-    object = std::make_unique<Object>(std::move(*mirror), *device,
-                                      protocol_->wholeObjects() && !sharedBySmallObjects
-                                          ? os::roundUp(bytes, os::pageBytes())
-                                          : blockBytes,
-                                      protocol_->initial());
-    object->sharedBySmallObjects = sharedBySmallObjects;
-    object->sameAddress = sameAddress;
-    // Dirty blocks are flushed without a fault before, so their pages must be there from the start.
-    if (protocol_->initial() == State::kDirty) {
-      for (std::size_t chunk = 0; chunk < object->chunks.size(); ++chunk) {
-        GMAC_TRY(object->mirror->prepare(chunk));
-        GMAC_TRY(object->mirror->install(chunk, BlockAccess(*object)));
-        object->chunks[chunk] = Object::Chunk::kReady;
+    try {
+      auto mirror = moved ? os::makeMovedMirror(place, *this)
+                          : os::makeFileMirror(place, *arena_, *this);
+      if (!mirror.ok()) {
+        return mirror.status();
       }
+      object = std::make_unique<Object>(std::move(*mirror), *device,
+                                        protocol_->wholeObjects() && !sharedBySmallObjects
+                                            ? os::roundUp(bytes, os::pageBytes())
+                                            : blockBytes,
+                                        protocol_->initial());
+      object->sharedBySmallObjects = sharedBySmallObjects;
+      object->sameAddress = sameAddress;
+      // Dirty blocks are flushed without a fault before, so their pages must be there from the start.
+      if (protocol_->initial() == State::kDirty) {
+        for (std::size_t chunk = 0; chunk < object->chunks.size(); ++chunk) {
+          GMAC_TRY(object->mirror->prepare(chunk));
+          GMAC_TRY(object->mirror->install(chunk, BlockAccess(*object)));
+          object->chunks[chunk] = Object::Chunk::kReady;
+        }
+      }
+      return {};
+    } catch (const std::bad_alloc&) {
+      return fail(adsmErrorHostMemory, "adsmAlloc: no memory for the blocks of {} bytes", size);
     }
-    return {};
   }();
   if (!made.ok()) {
     object.reset();
