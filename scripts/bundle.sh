@@ -32,16 +32,18 @@ make_bundle() {
   mkdir -p "$top"
 
   # As Bazel lays them out: a test finds the files it names (gmac/libgmac.so) from the same current directory.
-  local programs
-  mapfile -t programs < <(built_files \
-    'kind("cc_(test|binary)", //tests/... union //bench/... union //parboil/...) union //gmac:libgmac.so')
+  local programs tests benchmarks
+  find_built programs \
+    'kind("cc_(test|binary)", //tests/... union //bench/... union //parboil/...) union //gmac:libgmac.so'
+  find_built tests 'kind(cc_test, //tests/...)'
+  find_built benchmarks 'kind(cc_binary, //bench/...)'
   for program in "${programs[@]}"; do
     install -D -m 755 "bazel-bin/$program" "$top/$program"
     strip "$top/$program"
     bundle_libraries "$top/$program" "$top"
   done
-  built_files 'kind(cc_test, //tests/...)' | sort >"$top/tests.list"
-  built_files 'kind(cc_binary, //bench/...)' | sort >"$top/bench.list"
+  printf '%s\n' "${tests[@]}" >"$top/tests.list"
+  printf '%s\n' "${benchmarks[@]}" >"$top/bench.list"
   install -m 755 scripts/bundle_run.sh "$top/run"
   cp LICENSE "$top/"
   git describe --always --dirty >"$top/revision" 2>/dev/null || echo unknown >"$top/revision"
@@ -51,5 +53,5 @@ make_bundle() {
   size=$(stat -c %s "$file")
   ((size <= max_bundle_mib << 20)) ||
     fail "$file has $((size >> 20)) MiB; more than $max_bundle_mib do not travel: $(du -m "$top"/* | sort -rn | head -3 | tr '\n\t' ', ')"
-  say "$file: $(((size + 1048575) >> 20)) MiB, $(wc -l <"$top/tests.list") test programs, $(wc -l <"$top/bench.list") benchmark programs"
+  say "$file: $(((size + 1048575) >> 20)) MiB, ${#tests[@]} test programs, ${#benchmarks[@]} benchmark programs"
 }
