@@ -61,8 +61,7 @@ extern "C" [[noreturn]] void __chk_fail();
 namespace gmac::interpose {
 namespace {
 
-// ---- The real functions
-// -------------------------------------------------------------------------------------------
+// ---- The real functions ----
 
 // The oldest version of glibc's symbols on this machine's architecture: all functions here have had
 // it ever since. Versioned look-ups also stay clear of the dlsym that the library itself stands in
@@ -132,8 +131,7 @@ constinit Real<size_t(const void*, size_t, size_t, FILE*)> realFwriteUnlocked("f
   realFwriteUnlocked.resolve();
 }
 
-// ---- What is common
-// -----------------------------------------------------------------------------------------------
+// ---- What is common ----
 
 enum class Direction { kRead, kWrite };
 
@@ -230,8 +228,7 @@ bool copyFromShared(void* to, const void* from, std::size_t bytes) {
   return true;
 }
 
-// ---- Descriptors
-// --------------------------------------------------------------------------------------------------
+// ---- Descriptors ----
 
 // Stand in for the lock that the kernel holds on a file position during a call. By descriptor, so
 // that duplicates of one in several threads are not told; a lock is shared by descriptors far
@@ -376,8 +373,7 @@ ssize_t pwriteShared(int descriptor, const void* buffer, std::size_t bytes, off6
                                      });
 }
 
-// ---- Streams
-// ------------------------------------------------------------------------------------------------------
+// ---- Streams ----
 
 // Locks a stream for its scope; a thread that has it locked may lock it again.
 class StreamLock {
@@ -486,8 +482,7 @@ bool itemsAreOurs(const void* buffer, std::size_t size, std::size_t count, std::
 }  // namespace
 }  // namespace gmac::interpose
 
-// ---- libc's names
-// -----------------------------------------------------------------------------------------------------
+// ---- libc's names ----
 
 #define GMAC_INTERPOSED __attribute__((visibility("default")))
 
