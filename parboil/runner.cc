@@ -336,20 +336,20 @@ int runCommand(const std::vector<std::string>& arguments) {
   }
 }
 
-nlohmann::json toJson(const std::vector<Run>& runs) {
-  auto list = nlohmann::json::array();
+nlohmann::ordered_json toJson(const std::vector<Run>& runs) {
+  auto list = nlohmann::ordered_json::array();
   for (const Run& run : runs) {
-    nlohmann::json entry = {{"benchmark", run.benchmark},
-                            {"accelerator", run.accelerator},
-                            {"protocol", run.protocol},
-                            {"size", sizeName(run.size)},
-                            {"seconds", nullptr},
-                            {"checked", run.checked},
-                            {"bytesToAccelerator", nullptr},
-                            {"bytesToHost", nullptr},
-                            {"readFaults", nullptr},
-                            {"writeFaults", nullptr},
-                            {"evictions", nullptr}};
+    nlohmann::ordered_json entry = {{"benchmark", run.benchmark},
+                                    {"accelerator", run.accelerator},
+                                    {"protocol", run.protocol},
+                                    {"size", sizeName(run.size)},
+                                    {"seconds", nullptr},
+                                    {"checked", run.checked},
+                                    {"bytesToAccelerator", nullptr},
+                                    {"bytesToHost", nullptr},
+                                    {"readFaults", nullptr},
+                                    {"writeFaults", nullptr},
+                                    {"evictions", nullptr}};
     if (run.seconds) entry["seconds"] = *run.seconds;
     if (run.traffic) {
       entry["bytesToAccelerator"] = run.traffic->bytesToAccelerator;
@@ -361,7 +361,9 @@ nlohmann::json toJson(const std::vector<Run>& runs) {
     if (!run.error.empty()) entry["error"] = run.error;
     list.push_back(std::move(entry));
   }
-  return {{"runs", std::move(list)}};
+  nlohmann::ordered_json all;
+  all["runs"] = std::move(list);
+  return all;
 }
 
 std::string toTable(const std::vector<Run>& runs) {

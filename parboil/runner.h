@@ -45,7 +45,7 @@ bool isRunCommand(const std::vector<std::string>& arguments);
 int runCommand(const std::vector<std::string>& arguments);
 
 // {"runs": [...]}, one entry for each run.
-nlohmann::json toJson(const std::vector<Run>& runs);
+nlohmann::ordered_json toJson(const std::vector<Run>& runs);
 
 // One line for each benchmark, accelerator and protocol, that of the run of median time; then a
 // line for each failure.
