@@ -30,7 +30,7 @@ void Comparison::add(double got, double want) {
 
 Check Comparison::result() const {
   if (count_ == 0) return {false, "nothing to compare"};
-  return {failed_ == 0, fmt::format("{} of {} values wrong; worst error {:.2f} of the {:g} + {:g} "
+  return {failed_ == 0, fmt::format("{} of {} values wrong; worst error {:.2g} of the {:g} + {:g} "
                                     "relative allowed: value {} is {:g}, "
                                     "reference {:g}",
                                     failed_, count_, worst_, absolute_, relative_, worstIndex_,

@@ -77,6 +77,15 @@ bool isCurrent(const std::filesystem::path& path, const FileFormat& format, Size
   return file != nullptr && currentPayload(file.get(), format, size).has_value();
 }
 
+bool isCurrent(const std::filesystem::path& path, const FileFormat& format, Size size,
+               const std::filesystem::path& source) {
+  std::error_code error;
+  const auto mine = std::filesystem::last_write_time(path, error);
+  if (error) return false;
+  const auto theirs = std::filesystem::last_write_time(source, error);
+  return !error && mine >= theirs && isCurrent(path, format, size);
+}
+
 InputFile::InputFile(const std::filesystem::path& path, const FileFormat& format, Size size)
     : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
   if (file_ == nullptr) failOn(path, "cannot open", errno);

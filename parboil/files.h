@@ -26,6 +26,10 @@ struct FileFormat {
 // Whether the file is there, of this format and size, and complete.
 bool isCurrent(const std::filesystem::path& path, const FileFormat& format, Size size);
 
+// The same for a file that was computed from `source`: also not older than it.
+bool isCurrent(const std::filesystem::path& path, const FileFormat& format, Size size,
+               const std::filesystem::path& source);
+
 // Reads a file from its first value on. Owner of the stream; not thread-safe. Every failure, a
 // stale or cut file included, is a Failure that names the file.
 class InputFile {

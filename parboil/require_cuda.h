@@ -18,6 +18,9 @@ inline void require(cudaError_t error) {
   }
 }
 
+// The shape of a call, as a launch takes it.
+inline dim3 cudaDim(adsmDim_t dim) { return {dim.x, dim.y, dim.z}; }
+
 }  // namespace parboil
 
 #endif  // GMAC_PARBOIL_REQUIRE_CUDA_H_

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How this project compiles: warnings are errors, nothing is visible outside a shared library unless it says so."""
+
+load("//bazel:cuda.bzl", "cuda_fatbin", "if_cuda")
+
+COPTS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fvisibility=hidden",
+]
+
+def gmac_library(name, deps = [], copts = [], **kwargs):
+    """A cc_library of this project's own code."""
+    native.cc_library(
+        name = name,
+        copts = COPTS + copts,
+        deps = deps,
+        linkstatic = True,
+        **kwargs
+    )
+
+def gmac_fatbins(name, srcs, hdrs = [], deps = [], image_names = None, **kwargs):
+    """One cuda_fatbin per .cu file, and the library `name` that has all of them.
+
+    a/b.cu in package p gives #include "p/a/b_fatbin.h", which declares p_a_b_fatbin (NULL without a CUDA toolkit).
+
+    Args:
+      name: the library's name.
+      srcs: the .cu files.
+      hdrs: headers of this package that they include.
+      deps: libraries whose headers they include.
+      image_names: optionally, a function from a file's path to a second name, that of the image as an array.
+      **kwargs: for every library made."""
+    libraries = []
+    for src in srcs:
+        stem = src[:-len(".cu")] + "_fatbin"
+        cuda_fatbin(
+            name = stem,
+            src = src,
+            hdrs = hdrs,
+            deps = deps,
+            array = image_names(src) if image_names else None,
+            symbol = (native.package_name() + "/" + stem).replace("/", "_").replace("-", "_"),
+            **kwargs
+        )
+        libraries.append(":" + stem)
+    native.cc_library(name = name, deps = libraries, **kwargs)
+
+def gmac_tests(srcs, deps, deps_of = {}, **kwargs):
+    """One cc_test per file x/y_test.cc, named x/y_test, with GoogleTest's main unless it has its own.
+
+    Args:
+      srcs: the files.
+      deps: what every test is linked with.
+      deps_of: folder prefix -> what the tests below it are linked with besides.
+      **kwargs: for every cc_test."""
+    for src in srcs:
+        extra = []
+        for prefix, more in deps_of.items():
+            if src.startswith(prefix):
+                extra = extra + more
+        native.cc_test(
+            name = src[:-len(".cc")],
+            srcs = [src],
+            copts = COPTS,
+            deps = deps + extra + ["@gmock"],
+            linkstatic = True,
+            **kwargs
+        )

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# Format and lint.
+
+format_patterns=('*.h' '*.hpp' '*.cc' '*.cu' '*.c')
+
+format_sources() {
+  local files
+  mapfile -t files < <(sources "${format_patterns[@]}")
+  [[ ${#files[@]} == 0 ]] || clang-format -i "${files[@]}"
+}
+
+check_format() {
+  local files
+  mapfile -t files < <(sources "${format_patterns[@]}")
+  [[ ${#files[@]} -gt 0 ]] || return 0
+  say "checking the format of ${#files[@]} files"
+  local wrong
+  wrong=$(clang-format --dry-run "${files[@]}" 2>&1 | sed -n 's/^\([^ :]*\):[0-9].*/\1/p' | sort -u)
+  [[ -n $wrong ]] || return 0
+  printf 'not formatted (./gmacw format does it): %s\n' $wrong >&2
+  return 1
+}
+
+# The flags that clang-tidy needs to read a file as the build does.
+lint_flags=(-std=c++20 -I. -DFMT_HEADER_ONLY=1 -Wno-unknown-warning-option)
+
+check_lint() { :; }

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every part of gmacw uses. `root` and `invoked_from` are gmacw's.
+
+say() { echo "gmacw: $*"; }
+
+fail() {
+  echo "gmacw: $*" >&2
+  exit 1
+}
+
+fail_usage() {
+  echo "gmacw: $*" >&2
+  exit 2
+}
+
+# A path as the caller meant it, whatever the current directory is now.
+absolute() {
+  case $1 in
+    /*) printf '%s\n' "$1" ;;
+    *) printf '%s\n' "$invoked_from/$1" ;;
+  esac
+}
+
+# What all of gmacw's Bazel commands share. The disk cache lets several checkouts use one another's results.
+bazel_flags() {
+  printf '%s\n' "--disk_cache=${GMAC_BAZEL_CACHE:-$HOME/.cache/gmac/bazel}"
+  if [[ -t 1 && -t 2 ]]; then
+    printf '%s\n' --show_progress --curses=yes --color=yes
+  else
+    printf '%s\n' --color=no --curses=no --show_result=0
+  fi
+}
+
+# bazel VERB ARGUMENTS..., with the shared flags. Bazel's info lines are noise to whoever only wants the result.
+run_bazel() {
+  local verb=$1 flags
+  shift
+  mapfile -t flags < <(bazel_flags)
+  bazel "$verb" "${flags[@]}" --ui_event_filters=-info "$@"
+}
+
+bazel_build() {
+  say "building $*"
+  run_bazel build "$@"
+}
+
+# Our own C++ and CUDA sources, whether or not git knows them yet.
+sources() { # PATTERN...
+  git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do
+    [[ ! -e $file ]] || printf '%s\n' "$file"
+  done
+}
