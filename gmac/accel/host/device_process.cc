@@ -36,6 +36,11 @@
 #include "gmac/accel/host/module_table.h"
 #include "gmac/accel/host/thread_pool.h"
 
+// sigaction() under the name that no library which is put before libc stands in for: what the
+// device process does with its signals must not be recorded as the application's wish.
+extern "C" int __sigaction(int signal, const struct sigaction* action,
+                           struct sigaction* before) noexcept;
+
 namespace gmac::accel::host {
 namespace {
 
@@ -448,13 +453,13 @@ void resetSignals() {
         signal == SIGPIPE) {
       action.sa_handler = SIG_IGN;
     }
-    sigaction(signal, &action, nullptr);
+    __sigaction(signal, &action, nullptr);
   }
   action = {};
   action.sa_sigaction = onCrash;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
-    sigaction(signal, &action, nullptr);
+    __sigaction(signal, &action, nullptr);
   }
   sigset_t none;
   sigemptyset(&none);

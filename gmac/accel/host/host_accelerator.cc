@@ -319,11 +319,10 @@ Status HostAccelerator::reserveWindows(std::size_t windowBytes) {
   const std::size_t wanted = std::min(
       roundUp(windowBytes != 0 ? windowBytes : kDefaultWindow, kHugePageBytes), windowLimit());
   sameWindow_ = reserve(std::max(wanted, kSmallestWindow), kSmallestWindow);
-  if (sameWindow_) {
-    const std::size_t enough =
-        std::min(sameWindow_.bytes(), roundUp(memoryBytes_, kHugePageBytes) * 2);
-    anywhereWindow_ = reserve(std::max(enough, kSmallestWindow), kSmallestWindow);
-  }
+  // Twice the memory, so that fragments of address space do not count.
+  anywhereWindow_ = reserve(
+      std::max(std::min(roundUp(memoryBytes_, kHugePageBytes) * 2, windowLimit()), kSmallestWindow),
+      kSmallestWindow);
   if (!sameWindow_ || !anywhereWindow_) {
     return fail(adsmErrorHostMemory,
                 "the host accelerator cannot reserve {} bytes of address space: {}",
@@ -803,9 +802,13 @@ Status HostAccelerator::wait(Ticket ticket) {
   GMAC_TRY(checkTicket(ticket));
   const TicketPlace at = decodeTicket(ticket);
   Queue& queue = control_->queue(at.queue);
-  while (!queue.completed.await(at.place, kLookAfterDevice)) {
-    if (lost()) {
+  while (queue.completed.value() < at.place) {
+    if (lost_.load(std::memory_order_acquire)) {
       return failLostInWait();
+    }
+    // True: reached. A loss is noticed here, and reported in the next round.
+    if (!queue.completed.await(at.place, kLookAfterDevice)) {
+      lost();
     }
   }
   GMAC_TRY(takeError(queue, at.place));
