@@ -26,6 +26,8 @@ constexpr accel::Ticket kDone{};
 
 // What the accelerator said when the calling thread last released a region of small objects.
 thread_local Status regionReleased;
+// Whether the calling thread's last protection change was refused for want of mappings.
+thread_local bool mappingsRefused = false;
 
 }  // namespace
 
@@ -290,7 +292,15 @@ void Manager::setOpen(Object& object, BlockRange range) {
 }
 
 Status Manager::protect(Object& object, BlockRange range, os::Access access) {
-  return object.mirror->protect(object.offsetOf(range.begin), object.lengthOf(range), access);
+  const Status status =
+      object.mirror->protect(object.offsetOf(range.begin), object.lengthOf(range), access);
+  mappingsRefused = status.code() == adsmErrorHostMemory;
+  return status;
+}
+
+// Whether an error is the kernel's limit of mappings, which coarsening lifts; the driver's want of memory is not.
+bool Manager::outOfMappings(Status status) const {
+  return status.code() == adsmErrorHostMemory && mappingsRefused;
 }
 
 // Queues copies of a block range to the accelerator, one per chunk, and notes their tickets in the blocks.
@@ -446,8 +456,10 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   lock.release();
   Status status = object.mirror->prepare(chunk);
   lock.acquire();
+  mappingsRefused = false;
   if (status.ok()) {
     status = object.mirror->install(chunk, BlockAccess(object));
+    mappingsRefused = status.code() == adsmErrorHostMemory;
   }
   object.chunks[chunk] = status.ok() ? Object::Chunk::kReady : Object::Chunk::kEmpty;
   --object.busy;

@@ -134,7 +134,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status fetchAfterSync(Lock& lock);
   Status coarsen(Lock& lock);
   Status coarsen(Lock& lock, Object& object, std::size_t factor);
-  bool outOfMappings(Status status) const { return status.code() == adsmErrorHostMemory; }
+  bool outOfMappings(Status status) const;
   bool usesObject(const Object& object, adsmKernel_t kernel, Event* event) const;
   [[noreturn]] void die(const Object& object, BlockIndex index, const char* operation) noexcept;
 
