@@ -409,7 +409,10 @@ Status Manager::evictExcess() {
     const Transition transition = protocol_->on(State::kDirty, Event::kEvict);
     GMAC_TRY(protect(object, range, accessOf(transition.next)));
     // A call that only reads the object may still be running: its copy must not change under it.
-    GMAC_TRY(flush(object, range, accel::Ticket{object.lastRead}));
+    if (const Status flushed = flush(object, range, accel::Ticket{object.lastRead}); !flushed.ok()) {
+      object.strict = true;
+      return flushed;
+    }
     setState(object, *block, transition.next);
     stats().evictions.add();
   }
@@ -988,6 +991,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       }
       const Status released = releaseBlocks(object, object.all(), event);
       if (!released.ok()) {
+        object.strict = true;
         if (!outOfMappings(released)) {
           return released;
         }
@@ -1199,8 +1203,9 @@ Status Manager::hold(const void* address, std::size_t bytes, bool write) {
     position = std::max<const std::byte*>(position, object->address());
     const BlockIndex index = object->indexOf(position);
     Block& block = (*object)[index];
-    const bool open = !block.busy && (block.state == State::kDirty ||
-                                      (!write && block.state == State::kReadOnly));
+    const bool open = !block.busy && !object->strict &&
+                      (block.state == State::kDirty ||
+                       (!write && block.state == State::kReadOnly));
     const bool ready = object->chunks[object->chunkOf(object->offsetOf(index))] ==
                        Object::Chunk::kReady;
     if (!open || (!ready && (write || !object->mirror->readableBeforeInstall()))) {
@@ -1289,6 +1294,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         const Status released =
             releaseBlocks(object, blocks, range.write ? Event::kCall : Event::kCallRead);
         if (!released.ok()) {
+          object.strict = true;
           if (!outOfMappings(released)) {
             return released;
           }
@@ -1434,6 +1440,7 @@ Status Manager::coarsen(Lock& lock) {
 Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
   GMAC_TRY(protect(object, object.all(), os::Access::kNone));
+  object.strict = true;
   for (std::size_t i = 0; i < object.blockCount; ++i) {
     object.blocks[i].busy = true;
   }
