@@ -512,12 +512,22 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     }
     return Step::kRetry;
   }
-  if (transition.next == State::kDirty && block.state != State::kDirty &&
-      !accelerator_.done({block.flushed})) {
-    // Its eviction is still being copied: wait for that block only.
+  // A write waits for what reads the old bytes: the copy of its own eviction, and device work of the application's own,
+  // which later flushes would not wait for as they do for calls.
+  accel::Ticket ticket;
+  if (transition.next == State::kDirty && block.state != State::kDirty) {
+    if (!accelerator_.done({block.flushed})) {
+      ticket.value = block.flushed;
+    }
+    for (std::size_t i = 0; ticket.value == 0 && i < streamCount_; ++i) {
+      if (streams_[i].reads && !accelerator_.done(streams_[i].ticket)) {
+        ticket = streams_[i].ticket;
+      }
+    }
+  }
+  if (ticket.value != 0) {
     block.busy = true;
     ++object.busy;
-    const accel::Ticket ticket{block.flushed};
     lock.release();
     Status status;
     {
@@ -1310,6 +1320,8 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   }
   GMAC_TRY(accelerator_.fence(stream));
   deviceWork_ = std::this_thread::get_id();
+  deviceReads_ = std::any_of(ranges.begin(), ranges.end(),
+                             [](const coherence::DeviceRange& range) { return !range.write; });
   return {};
 }
 
@@ -1335,7 +1347,12 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
         entry = &streams_[nextStream_++ % streams_.size()];
         status = accelerator_.wait(entry->ticket);
       }
-      *entry = {stream, *ticket};
+      *entry = {stream, *ticket,
+                deviceReads_ || (entry->stream == stream && entry->reads &&
+                                 !accelerator_.done(entry->ticket))};
+      if (deviceReads_ && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
+        status = accelerator_.wait(*ticket);  // writes go undetected (batch-update)
+      }
     } else {
       status = ticket.status();
     }

@@ -158,10 +158,12 @@ class Manager final : private os::Pinner, private RegionSource {
   struct StreamWork {
     accel::NativeStream stream{};
     accel::Ticket ticket;
+    bool reads = false;  // objects whose CPU copy stays current: a write of the CPU must not reach it
   };
   std::array<StreamWork, 64> streams_{};
   std::size_t streamCount_ = 0;
   std::size_t nextStream_ = 0;
+  bool deviceReads_ = false;  // deviceWork_ reads such objects
   std::optional<std::thread::id> deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
 
   // What shared addresses can be, for answering "not shared" without the lock.
