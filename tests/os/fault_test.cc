@@ -203,14 +203,27 @@ TEST(FaultDelivery, ARealCrashHappensAtItsOwnAddress) {
 TEST(FaultDelivery, ASegmentationSignalThatWasSentKillsAsBefore) {
   const Ended ended = inChild([] {
     start();
-    // Deep recursion would end in the same signal; a small stack limit keeps the two apart by time,
-    // not by outcome, so the count of deliveries is what is looked at below.
     kill(getpid(), SIGSEGV);
     sleep(10);
     return 0;
   });
   EXPECT_FALSE(ended.exited);
   EXPECT_EQ(ended.status, SIGSEGV);
+}
+
+TEST(FaultDelivery, ASentSignalIsDeliveredOnce) {
+  EXPECT_WELL(inChild([] {
+    static int deliveries = 0;
+    struct sigaction action = {};
+    action.sa_flags = SA_SIGINFO;
+    action.sa_sigaction = [](int, siginfo_t* info, void*) {
+      deliveries += info->si_code <= 0 ? 1 : 100;
+    };
+    sigaction(SIGSEGV, &action, nullptr);
+    start();
+    kill(getpid(), SIGSEGV);
+    return deliveries == 1 && reads + writes == 0 ? 0 : 1;
+  }));
 }
 
 TEST(FaultDelivery, ManyThreadsFaultAtOnce) {
