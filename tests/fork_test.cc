@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // fork: the child has no shared objects and is told so; the parent notices nothing.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -28,7 +28,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr std::size_t kBytes = 3 * kMiB;
-constexpr std::size_t kStride = 48 * kKiB;  // every block of 64 KiB, and some twice
+constexpr std::size_t kStride = 48 * kKiB;  // every block, several times
 
 class Failures : public ::testing::TestWithParam<MachineSetup> {};
 
@@ -227,8 +227,9 @@ TEST_P(Failures, TheMemoryFileCannotGrow) {
 
 std::vector<MachineSetup> failingSetups() {
   std::vector<MachineSetup> setups;
-  for (const MachineSetup& setup : everySetup()) {
+  for (MachineSetup setup : everySetup()) {
     if (setup.blockBytes == 64 * kKiB) {
+      setup.blockBytes = 256 * kKiB;  // few enough to let every one fail
       setups.push_back(setup);
     }
   }
@@ -260,8 +261,8 @@ class FaultFailures : public ::testing::Test {
   // The line names the object, its size, the block, the operation, and ends with the driver's
   // words.
   std::string line(int block, const char* operation, const char* words) {
-    return fmt::format("gmac: object 0x[0-9a-f]+ \\(65536 bytes\\), block {}: {} failed: .*{}", block,
-                       operation, words);
+    return fmt::format("gmac: object 0x[0-9a-f]+ \\(65536 bytes\\), block {}: {} failed: .*{}",
+                       block, operation, words);
   }
 
   ManagerUnderTest machine_;

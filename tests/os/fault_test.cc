@@ -189,10 +189,10 @@ TEST(FaultDelivery, ARealCrashHappensAtItsOwnAddress) {
     *reinterpret_cast<volatile int*>(std::uintptr_t{0x1238}) = 1;
     _exit(0);
   }
-  close(pipeEnds[1]);
+  ::close(pipeEnds[1]);
   std::uintptr_t address = 0;
   EXPECT_EQ(read(pipeEnds[0], &address, sizeof address), static_cast<ssize_t>(sizeof address));
-  close(pipeEnds[0]);
+  ::close(pipeEnds[0]);
   EXPECT_EQ(address, 0x1238u);
   int status = 0;
   waitpid(child, &status, 0);
