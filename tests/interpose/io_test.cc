@@ -373,7 +373,7 @@ TEST_F(SharedIo, FailingReadsFailAlike) {
                         }));
   expectAsOnPlainMemory("a directory", [this](unsigned char* object) {
     const int descriptor = ::open(folder().c_str(), O_RDONLY | O_DIRECTORY);
-    const Outcome outcome = outcomeOf([&] { return ::read(descriptor, object, 100); });
+    Outcome outcome = outcomeOf([&] { return ::read(descriptor, object, 100); });
     ::close(descriptor);
     return outcome;
   });
@@ -406,7 +406,7 @@ TEST_F(SharedIo, WritesARegularFile) {
                         }));
   expectAsOnPlainMemory("a full device", [](unsigned char* object) {
     const int full = ::open("/dev/full", O_WRONLY);
-    const Outcome outcome = outcomeOf([&] { return ::write(full, object, kObjectBytes); });
+    Outcome outcome = outcomeOf([&] { return ::write(full, object, kObjectBytes); });
     ::close(full);
     return outcome;
   });
@@ -444,8 +444,7 @@ TEST_F(SharedIo, ReadsWhatAPipeHasAndNoMore) {
         EXPECT_EQ(::write(ends[1], message.data(), sent), static_cast<ssize_t>(sent));
       }
       if (flags == 0 && sent == 0) ::close(std::exchange(ends[1], -1));
-      const Outcome outcome =
-          outcomeOf([&] { return ::read(ends[0], object + 5, kObjectBytes - 5); });
+      Outcome outcome = outcomeOf([&] { return ::read(ends[0], object + 5, kObjectBytes - 5); });
       ::close(ends[0]);
       if (ends[1] >= 0) ::close(ends[1]);
       return outcome;
@@ -473,7 +472,7 @@ TEST_F(SharedIo, WritesWhatAPipeTakes) {
     int ends[2];
     EXPECT_EQ(::pipe(ends), 0);
     ::close(ends[0]);
-    const Outcome outcome = outcomeOf([&] { return ::write(ends[1], object, kObjectBytes); });
+    Outcome outcome = outcomeOf([&] { return ::write(ends[1], object, kObjectBytes); });
     ::close(ends[1]);
     return outcome;
   });
