@@ -31,13 +31,30 @@ bazel_flags() {
   fi
 }
 
-# bazel VERB ARGUMENTS..., with the shared flags. Bazel's info lines are noise to whoever only wants the result.
+# bazel VERB ARGUMENTS..., with the shared flags; everything it says goes to the standard output.
 run_bazel() {
   local verb=$1 flags
   shift
   mapfile -t flags < <(bazel_flags)
-  bazel "$verb" "${flags[@]}" --ui_event_filters=-info "$@"
+  if [[ -t 1 && -t 2 ]]; then
+    bazel "$verb" "${flags[@]}" "$@" 2>&1
+  else
+    # Only what matters to whoever reads a log: neither Bazel's info lines nor its hint about test sizes, which it cannot be
+    # told to keep. The status is Bazel's (pipefail).
+    bazel "$verb" "${flags[@]}" "$@" 2>&1 |
+      { grep -vE --line-buffered '^(INFO|Loading|Analyzing): ?|specified size is too big|^Target .* up-to-date' || true; }
+  fi
 }
+
+# Fills the array named with the files of the targets that a query gives, relative to bazel-bin.
+find_built() { # ARRAY QUERY
+  local labels
+  labels=$(bazel query --noshow_progress --ui_event_filters=-info "$2") || fail "bazel query failed"
+  mapfile -t "$1" < <(sed -e '/^$/d' -e 's|^//||' -e 's|:|/|' <<<"$labels" | sort)
+}
+
+version() { sed -n 's/^VERSION = "\(.*\)"$/\1/p' bazel/version.bzl; }
+so_version() { sed -n 's/^SO_VERSION = "\(.*\)"$/\1/p' bazel/version.bzl; }
 
 bazel_build() {
   say "building $*"
