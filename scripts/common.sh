@@ -36,8 +36,24 @@ run_bazel() {
   local verb=$1 flags
   shift
   mapfile -t flags < <(bazel_flags)
-  bazel "$verb" "${flags[@]}" --ui_event_filters=-info "$@"
+  if [[ -t 1 && -t 2 ]]; then
+    bazel "$verb" "${flags[@]}" --ui_event_filters=-info "$@"
+  else
+    # Without a hint about test sizes that Bazel cannot be told to keep. The status is Bazel's (pipefail).
+    bazel "$verb" "${flags[@]}" --ui_event_filters=-info "$@" |
+      { grep -v --line-buffered 'specified size is too big' || true; }
+  fi
 }
+
+# Fills the array named with the files of the targets that a query gives, relative to bazel-bin.
+find_built() { # ARRAY QUERY
+  local labels
+  labels=$(bazel query --noshow_progress --ui_event_filters=-info "$2") || fail "bazel query failed"
+  mapfile -t "$1" < <(sed -e '/^$/d' -e 's|^//||' -e 's|:|/|' <<<"$labels" | sort)
+}
+
+version() { sed -n 's/^VERSION = "\(.*\)"$/\1/p' bazel/version.bzl; }
+so_version() { sed -n 's/^SO_VERSION = "\(.*\)"$/\1/p' bazel/version.bzl; }
 
 bazel_build() {
   say "building $*"

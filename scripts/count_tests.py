@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the test cases of one `bazel test` from its build events: prints what failed, and "N passed, N failed"."""
+"""count_tests.py EVENTS [FAILURE...]: counts the test cases of one `bazel test` from its build events. Prints what failed,
+the given failures of other steps included, and "N passed, N failed"."""
 
 import json
 import sys
@@ -45,7 +46,7 @@ def count(xml_path):
 
 
 def main():
-    passed, failed, skipped = 0, [], 0
+    passed, failed, skipped = 0, sys.argv[2:], 0
     for label, status, xml in test_results(sys.argv[1]):
         cases = count(xml) if xml else None
         if cases is None:

@@ -17,17 +17,17 @@ run_tests() {
   done
   [[ ${#targets[@]} -gt 0 ]] || targets=(//...)
 
-  # What is wrong here does not keep the tests from running, but fails the command.
-  local status=0
-  check_format || status=1
-  check_lint || status=1
-
-  say "testing ${targets[*]} ${arguments[*]}"
-  local events
+  # What is wrong in one step does not keep the others from running; it counts as a failure beside the tests' own.
+  local failures=() events bazel_status=0
+  check_format || failures+=("format")
+  say "testing ${targets[*]}${arguments[*]:+ }${arguments[*]}"
   events=$(mktemp)
-  run_bazel test --build_event_json_file="$events" "${arguments[@]}" "${targets[@]}" || status=$?
-  # Counts from the results' own files; a build that failed, or a test that died, counts too.
-  python3 scripts/count_tests.py "$events" || status=$((status ? status : 1))
+  run_bazel test --build_event_json_file="$events" "${arguments[@]}" "${targets[@]}" || bazel_status=$?
+  # 3 is Bazel's word for tests that failed, which are counted one by one; anything else is a build that failed.
+  [[ $bazel_status == 0 || $bazel_status == 3 ]] || failures+=("build")
+  check_lint || failures+=("lint")
+  local status=0
+  python3 scripts/count_tests.py "$events" "${failures[@]}" || status=1
   rm -f "$events"
   return "$status"
 }

@@ -4,10 +4,27 @@
 
 #include "parboil/comparison.h"
 #include "parboil/cp/cp.h"
+#include "parboil/host_kernel.h"
 #include "parboil/parallel.h"
 #include "parboil/values.h"
 
 namespace parboil::cp {
+namespace {
+
+PARBOIL_HOST_KERNEL void addAtom(const Atom& atom, const double* x, const double* y,
+                                 double* potential, std::size_t count) {
+  const double atomX = atom.x;
+  const double atomY = atom.y;
+  const double atomZ = atom.z;
+  const double charge = atom.charge;
+  for (std::size_t k = 0; k < count; ++k) {
+    const double dx = x[k] - atomX;
+    const double dy = y[k] - atomY;
+    potential[k] += charge / std::sqrt(dx * dx + dy * dy + atomZ * atomZ);
+  }
+}
+
+}  // namespace
 
 std::vector<double> reference(const Parameters& parameters, std::span<const Atom> atoms) {
   const std::size_t points = parameters.points;
@@ -15,21 +32,20 @@ std::vector<double> reference(const Parameters& parameters, std::span<const Atom
       (points * points + parameters.sampleStride - 1) / parameters.sampleStride;
   const double spacing = parameters.spacing();
   std::vector<double> result(samples);
-  constexpr std::size_t kChunk = 256;
+  constexpr std::size_t kChunk = 64;
   parallelFor((samples + kChunk - 1) / kChunk, [&](std::size_t chunk) {
-    for (std::size_t k = chunk * kChunk; k < std::min(samples, (chunk + 1) * kChunk); ++k) {
-      const std::size_t point = k * parameters.sampleStride;
-      const double x = spacing * static_cast<double>(point % points);
-      const double y = spacing * static_cast<double>(point / points);
-      double potential = 0;
-      for (const Atom& atom : atoms) {
-        const double dx = x - atom.x;
-        const double dy = y - atom.y;
-        const double dz = atom.z;
-        potential += atom.charge / std::sqrt(dx * dx + dy * dy + dz * dz);
-      }
-      result[k] = potential;
+    double x[kChunk];
+    double y[kChunk];
+    for (std::size_t k = 0; k < kChunk; ++k) {
+      const std::size_t point = (chunk * kChunk + k) * parameters.sampleStride;
+      x[k] = spacing * static_cast<double>(point % points);
+      y[k] = spacing * static_cast<double>(point / points);
     }
+    double potential[kChunk] = {};
+    for (const Atom& atom : atoms) addAtom(atom, x, y, potential, kChunk);
+    const std::size_t first = chunk * kChunk;
+    std::copy_n(potential, std::min(kChunk, samples - first),
+                result.begin() + static_cast<std::ptrdiff_t>(first));
   });
   return result;
 }

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/accel/cuda/cuda_accelerator.h"
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "gmac/accel/cuda/driver.h"
+#include "gmac/accel/cuda/stream_accelerator.h"
+
+namespace gmac::accel {
+
+namespace cuda {
+
+namespace {
+
+// What a launch may use of dynamic shared memory without asking.
+constexpr unsigned kUnaskedSharedBytes = 48 << 10;
+
+// A function of a loaded module. Thread-safe; owned by its accelerator.
+class DriverKernel final : public LoadedKernel {
+ public:
+  DriverKernel(const adsmKernelDesc_t& desc, CUmodule module, CUfunction function)
+      : desc(desc), module(module), function(function) {}
+
+  const adsmKernelDesc_t& desc;
+  const CUmodule module;
+  const CUfunction function;
+  std::atomic<unsigned> sharedBytes{
+      kUnaskedSharedBytes};  // the most that the function has been allowed
+};
+
+// The Driver API on one device's primary context. As DeviceCalls says.
+class DriverCalls final : public DeviceCalls {
+ public:
+  explicit DriverCalls(const Driver& driver) : driver_(driver) {}
+
+  ~DriverCalls() override {
+    if (context_ == nullptr) return;
+    const DeviceScope scope(*this);
+    for (const auto& [image, module] : modules_)
+      static_cast<void>(check(driver_.cuModuleUnload, module));
+    static_cast<void>(check(driver_.cuDevicePrimaryCtxRelease, device_));
+  }
+
+  Status open() {
+    int count = 0;
+    if (!check(driver_.cuDeviceGetCount, &count).ok() || count == 0) {
+      return gmac::fail(adsmErrorNoAccelerator, "the CUDA driver sees no device");
+    }
+    CUcontext current = nullptr;
+    GMAC_TRY(check(driver_.cuCtxGetCurrent, &current));
+    if (current != nullptr) {
+      GMAC_TRY(check(driver_.cuCtxGetDevice, &device_));
+    } else {
+      GMAC_TRY(check(driver_.cuDeviceGet, &device_, 0));
+    }
+    char name[256] = {};
+    GMAC_TRY(check(driver_.cuDeviceGetName, name, static_cast<int>(sizeof name), device_));
+    deviceName_ = name;
+    int unified = 0;
+    GMAC_TRY(check(driver_.cuDeviceGetAttribute, &unified, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING,
+                   device_));
+    unifiedAddresses_ = unified != 0;
+    return checkAs(adsmErrorNoAccelerator, driver_.cuDevicePrimaryCtxRetain, &context_, device_);
+  }
+
+  std::string_view name() const noexcept override { return "cuda"; }
+  std::string_view deviceName() const noexcept override { return deviceName_; }
+  bool unifiedAddresses() const noexcept override { return unifiedAddresses_; }
+
+  std::uintptr_t enter() noexcept override {
+    CUcontext current = nullptr;
+    driver_.cuCtxGetCurrent.function(&current);
+    if (current == context_) return 0;
+    return driver_.cuCtxPushCurrent.function(context_) == CUDA_SUCCESS ? 1 : 0;
+  }
+  void leave(std::uintptr_t pushed) noexcept override {
+    CUcontext popped = nullptr;
+    if (pushed != 0) driver_.cuCtxPopCurrent.function(&popped);
+  }
+
+  Result<std::uintptr_t> allocate(std::size_t bytes) override {
+    CUdeviceptr address = 0;
+    GMAC_TRY(check(driver_.cuMemAlloc, &address, bytes));
+    return static_cast<std::uintptr_t>(address);
+  }
+  Status release(std::uintptr_t address) override {
+    return check(driver_.cuMemFree, CUdeviceptr{address});
+  }
+  Result<void*> allocateHost(std::size_t bytes) override {
+    void* address = nullptr;
+    GMAC_TRY(checkAs(adsmErrorHostMemory, driver_.cuMemHostAlloc, &address, bytes, 0u));
+    return address;
+  }
+  Status releaseHost(void* address) override { return check(driver_.cuMemFreeHost, address); }
+  Status registerHost(void* address, std::size_t bytes) override {
+    return checkAs(adsmErrorHostMemory, driver_.cuMemHostRegister, address, bytes, 0u);
+  }
+  Status unregisterHost(void* address) override {
+    return check(driver_.cuMemHostUnregister, address);
+  }
+
+  Result<Stream> createStream() override {
+    CUstream stream = nullptr;
+    GMAC_TRY(check(driver_.cuStreamCreate, &stream, static_cast<unsigned>(CU_STREAM_NON_BLOCKING)));
+    return stream;
+  }
+  Status destroyStream(Stream stream) override { return check(driver_.cuStreamDestroy, stream); }
+  Result<Event> createEvent() override {
+    CUevent event = nullptr;
+    GMAC_TRY(check(driver_.cuEventCreate, &event, static_cast<unsigned>(CU_EVENT_DISABLE_TIMING)));
+    return event;
+  }
+  Status destroyEvent(Event event) override { return check(driver_.cuEventDestroy, event); }
+
+  Status copyIn(std::uintptr_t to, const void* from, std::size_t bytes, Stream stream) override {
+    return check(driver_.cuMemcpyHtoDAsync, CUdeviceptr{to}, from, bytes, stream);
+  }
+  Status copyOut(void* to, std::uintptr_t from, std::size_t bytes, Stream stream) override {
+    return check(driver_.cuMemcpyDtoHAsync, to, CUdeviceptr{from}, bytes, stream);
+  }
+  Status copyWithin(std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                    Stream stream) override {
+    return check(driver_.cuMemcpyDtoDAsync, CUdeviceptr{to}, CUdeviceptr{from}, bytes, stream);
+  }
+  Status fill(std::uintptr_t to, unsigned char value, std::size_t bytes, Stream stream) override {
+    return check(driver_.cuMemsetD8Async, CUdeviceptr{to}, value, bytes, stream);
+  }
+
+  Status record(Event event, Stream stream) override {
+    return check(driver_.cuEventRecord, event, stream);
+  }
+  Status streamWait(Stream stream, Event event) override {
+    return check(driver_.cuStreamWaitEvent, stream, event, 0u);
+  }
+  int query(Event event) noexcept override { return driver_.cuEventQuery.function(event); }
+  Status queryFailed(int code, Event event) noexcept override {
+    return failAs(adsmErrorSystem, code, driver_.cuEventQuery.name, ArgumentText(event).view());
+  }
+
+  Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override {
+    if (desc.cudaImage == nullptr) return missingImplementation(desc, "cudaImage", name());
+    if (desc.cudaName == nullptr) return missingImplementation(desc, "cudaName", name());
+    Result<CUmodule> module = moduleOf(desc);
+    if (!module.ok()) return module.status();
+    CUfunction function = nullptr;
+    const CUresult result = driver_.cuModuleGetFunction.function(&function, *module, desc.cudaName);
+    if (result == CUDA_ERROR_NOT_FOUND) {
+      return gmac::fail(adsmErrorNoImplementation, "kernel {}: the image at {} has no function {}",
+                        desc.name, desc.cudaImage, desc.cudaName);
+    }
+    if (result != CUDA_SUCCESS) return kernelFailed(result, driver_.cuModuleGetFunction.name, desc);
+    return std::unique_ptr<LoadedKernel>(std::make_unique<DriverKernel>(desc, *module, function));
+  }
+
+  Status launch(LoadedKernel& loaded, const LaunchShape& shape, void** args,
+                Stream stream) override {
+    auto& kernel = static_cast<DriverKernel&>(loaded);
+    if (shape.sharedBytes > UINT_MAX / 2) {
+      return gmac::fail(adsmErrorLaunch,
+                        "kernel {}: {} bytes of shared memory are more than any device has",
+                        kernel.desc.name, shape.sharedBytes);
+    }
+    const auto sharedBytes = static_cast<unsigned>(shape.sharedBytes);
+    if (sharedBytes > kernel.sharedBytes.load(std::memory_order_relaxed)) {
+      GMAC_TRY(checkAs(adsmErrorLaunch, driver_.cuFuncSetAttribute, kernel.function,
+                       CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                       static_cast<int>(sharedBytes)));
+      kernel.sharedBytes.store(sharedBytes, std::memory_order_relaxed);
+    }
+    const CUresult result = driver_.cuLaunchKernel.function(
+        kernel.function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
+        shape.block.z, sharedBytes, stream, args, nullptr);
+    if (result == CUDA_SUCCESS) return Status();
+    return failAs(adsmErrorLaunch, result, driver_.cuLaunchKernel.name,
+                  describeLaunch(kernel.desc, shape).view());
+  }
+
+  Result<std::uintptr_t> constantAddress(LoadedKernel& loaded, const adsmConstant_t& constant,
+                                         std::size_t bytes) override {
+    const auto& kernel = static_cast<DriverKernel&>(loaded);
+    CUdeviceptr address = 0;
+    std::size_t size = 0;
+    const CUresult result =
+        driver_.cuModuleGetGlobal.function(&address, &size, kernel.module, constant.name);
+    if (result == CUDA_ERROR_NOT_FOUND) {
+      return gmac::fail(adsmErrorNoImplementation, "kernel {}: its image has no constant {}",
+                        kernel.desc.name, constant.name);
+    }
+    if (result != CUDA_SUCCESS)
+      return kernelFailed(result, driver_.cuModuleGetGlobal.name, kernel.desc);
+    if (bytes > size) {
+      return gmac::fail(adsmErrorInvalidValue, "constant {} of kernel {} holds {} bytes, not {}",
+                        constant.name, kernel.desc.name, size, bytes);
+    }
+    return static_cast<std::uintptr_t>(address);
+  }
+
+ private:
+  const char* words(int code) const noexcept override { return driver_.errorText(code); }
+
+  Status kernelFailed(CUresult result, const char* call, const adsmKernelDesc_t& desc) noexcept {
+    // A device without code in the image is a missing implementation; everything else is the
+    // driver's trouble.
+    const bool none = result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+                      result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_INVALID_PTX ||
+                      result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
+                      result == CUDA_ERROR_INVALID_SOURCE;
+    return failAs(none ? adsmErrorNoImplementation : adsmErrorSystem, result, call,
+                  ShortText("kernel {}, image at {}", desc.name, desc.cudaImage).view());
+  }
+
+  // Kernels of one image share its module, and with it its constants.
+  Result<CUmodule> moduleOf(const adsmKernelDesc_t& desc) {
+    const std::lock_guard lock(modulesMutex_);
+    if (const auto found = modules_.find(desc.cudaImage); found != modules_.end())
+      return found->second;
+    char log[512] = {};
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
+    CUmodule module = nullptr;
+    const CUresult result =
+        driver_.cuModuleLoadDataEx.function(&module, desc.cudaImage, 2, options, values);
+    if (result != CUDA_SUCCESS) {
+      const Status status = kernelFailed(result, driver_.cuModuleLoadDataEx.name, desc);
+      if (log[0] == '\0') return status;
+      const std::string text = lastErrorText();
+      return gmac::fail(status.code(), "{}; the compiler says: {}", text,
+                        static_cast<const char*>(log));
+    }
+    modules_.emplace(desc.cudaImage, module);
+    return module;
+  }
+
+  const Driver& driver_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  std::string deviceName_;
+  bool unifiedAddresses_ = false;
+  std::mutex modulesMutex_;
+  std::unordered_map<const void*, CUmodule> modules_;  // by image
+};
+
+}  // namespace
+
+}  // namespace cuda
+
+Result<std::unique_ptr<Accelerator>> makeCudaAccelerator() {
+  Result<const cuda::Driver*> driver = cuda::Driver::get();
+  if (!driver.ok()) return driver.status();
+  auto calls = std::make_unique<cuda::DriverCalls>(**driver);
+  GMAC_TRY(calls->open());
+  return cuda::StreamAccelerator::make(std::move(calls));
+}
+
+}  // namespace gmac::accel

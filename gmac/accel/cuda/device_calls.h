@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What StreamAccelerator asks of a CUDA layer: the Driver API (`cuda`) or the application's CUDA
+// runtime (`cudart`). Both name streams and events by the same types and failures by the same
+// numbers, so one accelerator serves both.
+#ifndef GMAC_ACCEL_CUDA_DEVICE_CALLS_H_
+#define GMAC_ACCEL_CUDA_DEVICE_CALLS_H_
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/cuda/reentry.h"
+#include "gmac/status.h"
+
+// CUDA's own opaque types, declared so that only the two layers include its headers.
+struct CUstream_st;
+struct CUevent_st;
+
+namespace gmac::accel::cuda {
+
+using Stream = CUstream_st*;
+using Event = CUevent_st*;
+
+// The numbers that CUresult and cudaError_t share and the runtime acts upon.
+inline constexpr int kCudaSuccess = 0;
+inline constexpr int kCudaOutOfMemory = 2;
+inline constexpr int kCudaDeinitialized = 4;  // the process is exiting and CUDA has gone first
+inline constexpr int kCudaNotReady = 600;
+
+// Whether a device still works, and the one place where CUDA's failures become ours. A kernel that
+// crashes takes its context with it: the first to see it gets adsmErrorKernel, everyone after that
+// adsmErrorAcceleratorLost. Thread-safe; owned by its DeviceCalls; the fault handler may call it.
+class DeviceHealth {
+ public:
+  bool lost() const noexcept { return state_.load(std::memory_order_acquire) != kHealthy; }
+  // Records adsmErrorAcceleratorLost with the text of what the device died of.
+  Status lostStatus() const noexcept;
+  // Records the failure `code` of `call`, whose arguments and error text are given. `otherwise` is
+  // the code for failures that say nothing about the device's health.
+  Status fail(int code, adsmError_t otherwise, std::string_view call, std::string_view arguments,
+              const char* words) noexcept;
+
+ private:
+  enum State : int { kHealthy, kDying, kLost };
+  bool die(std::string_view text) noexcept;
+
+  std::atomic<int> state_{kHealthy};
+  char cause_[256] = {};  // written once, before state_ becomes kLost
+};
+
+// A function of a CUDA layer with the name that messages give it.
+template <typename Function>
+struct Entry {
+  const char* name = nullptr;
+  Function* function = nullptr;
+};
+
+// A text made without allocating; what does not fit is cut off.
+class ShortText {
+ public:
+  template <typename... Args>
+  explicit ShortText(fmt::format_string<Args...> format, Args&&... args) noexcept {
+    used_ = fmt::format_to_n(text_, sizeof text_, format, std::forward<Args>(args)...).size;
+  }
+  std::string_view view() const { return {text_, std::min(used_, sizeof text_)}; }
+
+ private:
+  char text_[256];
+  std::size_t used_;
+};
+
+// A call's arguments as text, in a buffer of its own: failures are described without allocating.
+class ArgumentText {
+ public:
+  template <typename... Args>
+  explicit ArgumentText(const Args&... args) {
+    (append(printable(args)), ...);
+  }
+  std::string_view view() const { return {text_, used_}; }
+
+ private:
+  template <typename T>
+  static auto printable(const T& value) {
+    if constexpr (std::is_pointer_v<T>) {
+      return reinterpret_cast<const void*>(value);
+    } else if constexpr (std::is_enum_v<T>) {
+      return static_cast<long long>(value);
+    } else {
+      return value;
+    }
+  }
+  template <typename T>
+  void append(const T& value) {
+    const std::size_t room = sizeof text_ - used_;
+    const auto end = fmt::format_to_n(text_ + used_, room, "{}{}", used_ == 0 ? "" : ", ", value);
+    used_ += end.size < room ? end.size : room;
+  }
+
+  char text_[256];
+  std::size_t used_ = 0;
+};
+
+// One CUDA layer bound to one device. Thread-safe. Every method but enter() and leave() is called
+// between them. Methods that the fault path uses (copies, events) allocate no memory of ours and
+// take no lock of ours. Owned by a StreamAccelerator.
+class DeviceCalls {
+ public:
+  virtual ~DeviceCalls() = default;
+
+  virtual std::string_view name() const noexcept = 0;
+  virtual std::string_view deviceName() const noexcept = 0;
+  // Whether device addresses and CPU addresses are one space. Constant.
+  virtual bool unifiedAddresses() const noexcept = 0;
+
+  // Makes the device current in the calling thread; `leave` gets what `enter` returned and puts the
+  // thread back.
+  virtual std::uintptr_t enter() noexcept = 0;
+  virtual void leave(std::uintptr_t token) noexcept = 0;
+
+  virtual Result<std::uintptr_t> allocate(std::size_t bytes) = 0;
+  virtual Status release(std::uintptr_t address) = 0;
+  // Pinned CPU memory of the layer's own.
+  virtual Result<void*> allocateHost(std::size_t bytes) = 0;
+  virtual Status releaseHost(void* address) = 0;
+  virtual Status registerHost(void* address, std::size_t bytes) = 0;
+  virtual Status unregisterHost(void* address) = 0;
+
+  // Streams do not synchronise with the legacy default stream; events carry no time.
+  virtual Result<Stream> createStream() = 0;
+  virtual Status destroyStream(Stream stream) = 0;
+  virtual Result<Event> createEvent() = 0;
+  virtual Status destroyEvent(Event event) = 0;
+
+  virtual Status copyIn(std::uintptr_t to, const void* from, std::size_t bytes, Stream stream) = 0;
+  virtual Status copyOut(void* to, std::uintptr_t from, std::size_t bytes, Stream stream) = 0;
+  virtual Status copyWithin(std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                            Stream stream) = 0;
+  virtual Status fill(std::uintptr_t to, unsigned char value, std::size_t bytes, Stream stream) = 0;
+
+  virtual Status record(Event event, Stream stream) = 0;
+  virtual Status streamWait(Stream stream, Event event) = 0;
+  // CUDA's own number: kCudaSuccess, kCudaNotReady, or a failure, which queryFailed() turns into a
+  // Status.
+  virtual int query(Event event) noexcept = 0;
+  virtual Status queryFailed(int code, Event event) noexcept = 0;
+
+  virtual Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) = 0;
+  virtual Status launch(LoadedKernel& kernel, const LaunchShape& shape, void** args,
+                        Stream stream) = 0;
+  // The device address of a constant that holds at least `bytes` bytes.
+  virtual Result<std::uintptr_t> constantAddress(LoadedKernel& kernel,
+                                                 const adsmConstant_t& constant,
+                                                 std::size_t bytes) = 0;
+
+  const DeviceHealth& health() const noexcept { return health_; }
+
+ protected:
+  // The layer's text for a code; never NULL.
+  virtual const char* words(int code) const noexcept = 0;
+
+  // The one checked call: records the call's name, its arguments and the layer's words. `otherwise`
+  // is the code for failures that say nothing about the device's health.
+  template <typename Function, typename... Args>
+  Status checkAs(adsmError_t otherwise, const Entry<Function>& entry, Args... args) noexcept {
+    const int code = static_cast<int>(entry.function(args...));
+    if (code == kCudaSuccess) return Status();
+    return failAs(otherwise, code, entry.name, ArgumentText(args...).view());
+  }
+  template <typename Function, typename... Args>
+  Status check(const Entry<Function>& entry, Args... args) noexcept {
+    return checkAs(adsmErrorSystem, entry, args...);
+  }
+  // The same for a call that was made by hand, with a description of what it was about.
+  Status failAs(adsmError_t otherwise, int code, std::string_view call,
+                std::string_view about) noexcept {
+    return health_.fail(code, otherwise, call, about, words(code));
+  }
+
+  DeviceHealth health_;
+};
+
+// The calling thread works on the device, and its driver calls are the runtime's own, while this
+// lives.
+class DeviceScope {
+ public:
+  explicit DeviceScope(DeviceCalls& calls) : calls_(calls), token_(calls.enter()) {}
+  ~DeviceScope() { calls_.leave(token_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Reentry reentry_;
+  DeviceCalls& calls_;
+  std::uintptr_t token_;
+};
+
+// Refuses a kernel that lacks what this layer needs: adsmErrorNoImplementation naming the kernel
+// and the missing field.
+Status missingImplementation(const adsmKernelDesc_t& desc, std::string_view field,
+                             std::string_view accelerator);
+
+// What a failed launch was about.
+ShortText describeLaunch(const adsmKernelDesc_t& desc, const LaunchShape& shape) noexcept;
+
+}  // namespace gmac::accel::cuda
+
+#endif  // GMAC_ACCEL_CUDA_DEVICE_CALLS_H_

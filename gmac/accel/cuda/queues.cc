@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/accel/cuda/queues.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+
+namespace gmac::accel::cuda {
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+// A synchronous fetch of a small block takes 7 to 11 us: within that, giving the CPU away would
+// double it.
+constexpr nanoseconds kSpin{20'000};
+// A sleep is late by the kernel's timer slack (50 us), which is noise only for waits longer than
+// this.
+constexpr nanoseconds kYield{300'000};
+constexpr nanoseconds kLongestSleep{1'000'000};
+constexpr int kSleepShare = 32;
+
+void raise(std::atomic<std::uint64_t>& value, std::uint64_t to) noexcept {
+  std::uint64_t seen = value.load(std::memory_order_relaxed);
+  while (seen < to && !value.compare_exchange_weak(seen, to, std::memory_order_release,
+                                                   std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+void Pace::step() noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (!started_) {
+    started_ = true;
+    start_ = now;
+  }
+  const nanoseconds waited = now - start_;
+  if (waited < kSpin) return;
+  if (waited < kYield) {
+    sched_yield();
+    return;
+  }
+  const timespec pause{0, static_cast<long>(std::min(waited / kSleepShare, kLongestSleep).count())};
+  nanosleep(&pause, nullptr);
+}
+
+Status awaitEvent(DeviceCalls& calls, Event event) {
+  for (Pace pace;; pace.step()) {
+    const int code = calls.query(event);
+    if (code == kCudaSuccess) return Status();
+    if (code != kCudaNotReady) return calls.queryFailed(code, event);
+  }
+}
+
+Queue::~Queue() {
+  // Whatever fails here fails because the device or the process is going away, and takes these with
+  // it.
+  for (Slot& slot : slots_) {
+    if (slot.event != nullptr) static_cast<void>(calls_.destroyEvent(slot.event));
+  }
+  if (stream_ != nullptr) static_cast<void>(calls_.destroyStream(stream_));
+}
+
+Status Queue::open() {
+  if (ordered_) {
+    Result<Stream> stream = calls_.createStream();
+    if (!stream.ok()) return stream.status();
+    stream_ = *stream;
+  }
+  for (Slot& slot : slots_) {
+    Result<Event> event = calls_.createEvent();
+    if (!event.ok()) return event.status();
+    slot.event = *event;
+  }
+  return Status();
+}
+
+Ticket Queue::newest() const noexcept {
+  const std::uint64_t sequence = newest_.load(std::memory_order_acquire);
+  return sequence == 0 ? Ticket{} : ticketOf(id_, sequence);
+}
+
+bool Queue::knownComplete(std::uint64_t sequence) const noexcept {
+  if (ordered_ && sequence <= completeThrough_.load(std::memory_order_acquire)) return true;
+  const Slot& slot = slots_[sequence % kSlots];
+  return sequence <= slot.complete.load(std::memory_order_acquire) ||
+         sequence < slot.sequence.load(std::memory_order_acquire);
+}
+
+void Queue::noteComplete(std::uint64_t sequence) noexcept {
+  if (ordered_) raise(completeThrough_, sequence);
+  raise(slotOf(sequence).complete, sequence);
+}
+
+int Queue::query(std::uint64_t sequence) noexcept {
+  if (knownComplete(sequence)) return kCudaSuccess;
+  // Should the event be recorded for later work meanwhile, then this work was complete before that,
+  // and the answer is either right or "not ready", after which the next look finds the slot moved
+  // on.
+  const int code = calls_.query(eventOf(sequence));
+  if (code == kCudaSuccess) noteComplete(sequence);
+  return code;
+}
+
+Status Queue::retire(std::uint64_t sequence) {
+  Slot& slot = slotOf(sequence);
+  const std::uint64_t previous = slot.sequence.load(std::memory_order_relaxed);
+  if (previous == sequence) return Status();  // an earlier submission took the slot and then failed
+  if (previous != 0 && !knownComplete(previous)) {
+    GMAC_TRY(awaitEvent(calls_, slot.event));
+    noteComplete(previous);
+  }
+  slot.sequence.store(sequence, std::memory_order_release);
+  return Status();
+}
+
+}  // namespace gmac::accel::cuda

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams with memory: each piece of work gets a ticket that can be asked about for ever after.
+#ifndef GMAC_ACCEL_CUDA_QUEUES_H_
+#define GMAC_ACCEL_CUDA_QUEUES_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "gmac/accel/cuda/device_calls.h"
+
+namespace gmac::accel::cuda {
+
+enum class QueueId : unsigned { kIn = 0, kOut = 1, kKernel = 2, kForeign = 3 };
+
+// A ticket is the queue it belongs to and a number that counts up on that queue.
+inline constexpr unsigned kQueueBits = 2;
+constexpr QueueId queueOf(Ticket ticket) noexcept {
+  return QueueId(ticket.value & ((1u << kQueueBits) - 1));
+}
+constexpr std::uint64_t sequenceOf(Ticket ticket) noexcept { return ticket.value >> kQueueBits; }
+constexpr Ticket ticketOf(QueueId queue, std::uint64_t sequence) noexcept {
+  return Ticket{(sequence << kQueueBits) | static_cast<unsigned>(queue)};
+}
+
+// Waits in growing steps: spins while the answer is about to come, then yields, then sleeps for a
+// small share of the time already waited, so that the CPU is free for others and the wait ends at
+// most a few per cent late. A local variable of one thread; the fault handler may use it.
+class Pace {
+ public:
+  void step() noexcept;
+
+ private:
+  std::chrono::steady_clock::time_point start_{};
+  bool started_ = false;
+};
+
+// Waits until `event` has happened. Its failure is reported as the device's.
+Status awaitEvent(DeviceCalls& calls, Event event);
+
+// A ring of events over one stream (or, for the foreign queue, over any stream). Work number n uses
+// event n modulo the ring's size; before an event is used again its older work is waited for, so
+// that an event which has moved on means that the work is complete. Thread-safe; owned by a
+// StreamAccelerator; the fault handler may call everything but open().
+class Queue {
+ public:
+  static constexpr std::size_t kSlots = 1024;
+
+  // In an ordered queue work completes in the order of submission.
+  Queue(DeviceCalls& calls, QueueId id, bool ordered) noexcept
+      : calls_(calls), id_(id), ordered_(ordered) {}
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  // Creates the stream (ordered queues only) and the events. Called once, before anything else.
+  Status open();
+
+  Stream stream() const noexcept { return stream_; }
+
+  // Runs `work`, a Status() that submits to `stream`, and takes a ticket for it. One thread at a
+  // time.
+  template <typename Work>
+  Result<Ticket> submit(Stream stream, Work&& work) {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t sequence = newest_.load(std::memory_order_relaxed) + 1;
+    GMAC_TRY(retire(sequence));
+    GMAC_TRY(work());
+    GMAC_TRY(calls_.record(slotOf(sequence).event, stream));
+    newest_.store(sequence, std::memory_order_release);
+    return ticketOf(id_, sequence);
+  }
+
+  // The ticket of the newest work; complete when there is none.
+  Ticket newest() const noexcept;
+
+  // Whether the work is known to be complete, without asking the device.
+  bool knownComplete(std::uint64_t sequence) const noexcept;
+  // CUDA's answer for the work: kCudaSuccess, kCudaNotReady or a failure.
+  int query(std::uint64_t sequence) noexcept;
+  // The event that stands for the work. Valid for ever, though it may by now stand for later work.
+  Event eventOf(std::uint64_t sequence) const noexcept { return slots_[sequence % kSlots].event; }
+
+ private:
+  struct Slot {
+    Event event = nullptr;
+    std::atomic<std::uint64_t> sequence{0};  // the work that the event stands for
+    std::atomic<std::uint64_t> complete{0};  // the newest work of this slot known to be complete
+  };
+
+  Slot& slotOf(std::uint64_t sequence) noexcept { return slots_[sequence % kSlots]; }
+  void noteComplete(std::uint64_t sequence) noexcept;
+  // Frees the slot of `sequence` of the work that used it last.
+  Status retire(std::uint64_t sequence);
+
+  DeviceCalls& calls_;
+  const QueueId id_;
+  const bool ordered_;
+  Stream stream_ = nullptr;
+  std::mutex mutex_;
+  std::atomic<std::uint64_t> newest_{0};
+  std::atomic<std::uint64_t> completeThrough_{0};  // ordered queues only
+  std::array<Slot, kSlots> slots_;
+};
+
+}  // namespace gmac::accel::cuda
+
+#endif  // GMAC_ACCEL_CUDA_QUEUES_H_

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/accel/cuda/stream_accelerator.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+namespace gmac::accel::cuda {
+
+namespace {
+
+// What the driver maps at a time; an allocation of whole such pages starts at one.
+constexpr std::size_t kDevicePage = 2 << 20;
+
+constexpr std::size_t roundUp(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// The application's stream. CUDA's two default streams are small numbers, which the hooks have told
+// apart already.
+Stream streamOf(NativeStream stream) noexcept {
+  return reinterpret_cast<Stream>(static_cast<std::uintptr_t>(stream));
+}
+
+// Whether somebody can access a byte of the CPU's range [first, last). The driver reserves the
+// range of an allocation with a mapping without access; anything else there belongs to somebody and
+// must not be mapped over.
+bool accessibleOnCpu(std::uintptr_t first, std::uintptr_t last) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/maps", "re"),
+                                                             &std::fclose);
+  if (maps == nullptr) return false;
+  char line[4096 + 128];
+  while (std::fgets(line, sizeof line, maps.get()) != nullptr) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    char access[5] = {};
+    if (std::sscanf(line, "%lx-%lx %4s", &begin, &end, access) != 3 || end <= first) continue;
+    if (begin >= last) break;  // the file is sorted
+    if (std::strncmp(access, "---", 3) != 0) return true;
+  }
+  return false;
+}
+
+// A kernel's arguments, taken out of the application's memory before any lock is taken or the
+// driver is entered: reading them may fault, and the fault handler needs both.
+class ArgumentCopy {
+ public:
+  ArgumentCopy(const adsmKernelDesc_t& desc, void* const* args) {
+    constexpr std::size_t kUnit = alignof(std::max_align_t);
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < desc.paramCount; ++i) total += roundUp(desc.paramSizes[i], kUnit);
+    std::byte* to = inline_;
+    void** pointers = inlinePointers_;
+    if (total > sizeof inline_) {
+      heap_ = std::make_unique<std::max_align_t[]>(total / kUnit);
+      to = reinterpret_cast<std::byte*>(heap_.get());
+    }
+    if (desc.paramCount > std::size(inlinePointers_)) {
+      heapPointers_.resize(desc.paramCount);
+      pointers = heapPointers_.data();
+    }
+    pointers_ = pointers;
+    for (std::size_t i = 0; i < desc.paramCount; ++i) {
+      std::memcpy(to, args[i], desc.paramSizes[i]);
+      pointers[i] = to;
+      to += roundUp(desc.paramSizes[i], kUnit);
+    }
+  }
+  void** get() { return pointers_; }
+
+ private:
+  alignas(std::max_align_t) std::byte inline_[1024];
+  void* inlinePointers_[64];
+  std::unique_ptr<std::max_align_t[]> heap_;
+  std::vector<void*> heapPointers_;
+  void** pointers_;
+};
+
+// A kernel of a CUDA layer with its description, which the accelerator needs to copy arguments.
+class DescribedKernel final : public LoadedKernel {
+ public:
+  DescribedKernel(const adsmKernelDesc_t& desc, std::unique_ptr<LoadedKernel> kernel)
+      : desc_(desc), kernel_(std::move(kernel)) {}
+  const adsmKernelDesc_t& desc() const { return desc_; }
+  LoadedKernel& kernel() { return *kernel_; }
+
+ private:
+  const adsmKernelDesc_t& desc_;
+  const std::unique_ptr<LoadedKernel> kernel_;
+};
+
+}  // namespace
+
+StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls)
+    : calls_(std::move(calls)),
+      in_(*calls_, QueueId::kIn, /*ordered=*/true),
+      out_(*calls_, QueueId::kOut, /*ordered=*/true),
+      kernel_(*calls_, QueueId::kKernel, /*ordered=*/true),
+      foreign_(*calls_, QueueId::kForeign, /*ordered=*/false),
+      queues_{&in_, &out_, &kernel_, &foreign_} {}
+
+StreamAccelerator::~StreamAccelerator() {
+  const DeviceScope scope(*calls_);
+  for (const Stage& stage : stages_) {
+    if (stage.memory == nullptr) continue;
+    static_cast<void>(wait(stage.reader));
+    static_cast<void>(calls_->releaseHost(stage.memory));
+  }
+  if (zeroEvent_ != nullptr) static_cast<void>(calls_->destroyEvent(zeroEvent_));
+  if (zeroStream_ != nullptr) static_cast<void>(calls_->destroyStream(zeroStream_));
+}
+
+Result<std::unique_ptr<Accelerator>> StreamAccelerator::make(std::unique_ptr<DeviceCalls> calls) {
+  std::unique_ptr<StreamAccelerator> accelerator(new StreamAccelerator(std::move(calls)));
+  GMAC_TRY(accelerator->open());
+  return std::unique_ptr<Accelerator>(std::move(accelerator));
+}
+
+Status StreamAccelerator::open() {
+  const DeviceScope scope(*calls_);
+  for (Queue* queue : queues_) GMAC_TRY(queue->open());
+  Result<Stream> stream = calls_->createStream();
+  if (!stream.ok()) return stream.status();
+  zeroStream_ = *stream;
+  Result<Event> event = calls_->createEvent();
+  if (!event.ok()) return event.status();
+  zeroEvent_ = *event;
+  for (Stage& stage : stages_) {
+    Result<void*> memory = calls_->allocateHost(kStageBytes);
+    if (!memory.ok()) return memory.status();
+    stage.memory = *memory;
+  }
+  return Status();
+}
+
+Status StreamAccelerator::zero(std::uintptr_t address, std::size_t bytes) {
+  // Waited for, so that it is before everything else, the application's own streams included; on a
+  // stream of its own, so that the wait is for the fill (0.3 ms per GiB) and not for the kernels in
+  // flight.
+  GMAC_TRY(calls_->fill(address, 0, bytes, zeroStream_));
+  GMAC_TRY(calls_->record(zeroEvent_, zeroStream_));
+  return awaitEvent(*calls_, zeroEvent_);
+}
+
+Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,
+                                                  Placement placement) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const bool sameAddress = placement == Placement::kSameAddress;
+  if (sameAddress && !calls_->unifiedAddresses()) {
+    return gmac::fail(adsmErrorAddressConflict,
+                      "{} does not share the CPU's address space, so no address is valid on both "
+                      "sides; use adsmSafeAlloc()",
+                      deviceName());
+  }
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  const std::size_t slack = alignment > kDevicePage ? alignment : 0;
+  if (bytes > PTRDIFF_MAX || slack > PTRDIFF_MAX) {
+    return gmac::fail(adsmErrorAcceleratorMemory, "{} bytes are more than {} can address", bytes,
+                      deviceName());
+  }
+  Result<std::uintptr_t> given = calls_->allocate(roundUp(bytes, kDevicePage) + slack);
+  if (!given.ok()) return given.status();
+  const std::uintptr_t address = roundUp(*given, std::max<std::size_t>(alignment, 1));
+  Status status;
+  if (address + bytes > *given + roundUp(bytes, kDevicePage) + slack) {
+    status = gmac::fail(adsmErrorSystem, "{} gave {:#x}, which is not aligned to {} bytes",
+                        deviceName(), *given, alignment);
+  } else if (sameAddress && accessibleOnCpu(address, address + bytes)) {
+    status = gmac::fail(adsmErrorAddressConflict,
+                        "the accelerator's {} bytes at {:#x} lie over memory that the CPU uses; "
+                        "use adsmSafeAlloc()",
+                        bytes, address);
+  } else {
+    status = zero(address, bytes);
+  }
+  if (!status.ok()) {
+    // What went wrong first is what the caller is told.
+    char text[kErrorTextBytes];
+    std::snprintf(text, sizeof text, "%s", lastErrorText());
+    static_cast<void>(calls_->release(*given));
+    recordError(status.code(), text);
+    return status;
+  }
+  allocations_.emplace(address, *given);
+  return DeviceAddress(address);
+}
+
+Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
+  if (found == allocations_.end()) {
+    return gmac::fail(adsmErrorInvalidPointer, "{:#x} ({} bytes) is no allocation of {}",
+                      static_cast<std::uintptr_t>(address), bytes, deviceName());
+  }
+  const std::uintptr_t given = found->second;
+  allocations_.erase(found);
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  return calls_->release(given);
+}
+
+Status StreamAccelerator::pin(const HostMemory& memory) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  return calls_->registerHost(memory.address, memory.bytes);
+}
+
+Status StreamAccelerator::unpin(const HostMemory& memory) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  return calls_->unregisterHost(memory.address);
+}
+
+Status StreamAccelerator::order(Stream stream, Ticket ticket) {
+  if (ticket.value == 0) return Status();
+  const Queue& queue = queueOf(ticket);
+  if (queue.stream() == stream && stream != nullptr) return Status();
+  if (queue.knownComplete(sequenceOf(ticket))) return Status();
+  return calls_->streamWait(stream, queue.eventOf(sequenceOf(ticket)));
+}
+
+Result<Ticket> StreamAccelerator::copyIn(DeviceAddress to, const void* from, std::size_t bytes,
+                                         Ticket after) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  return in_.submit(in_.stream(), [&]() -> Status {
+    GMAC_TRY(order(in_.stream(), after));
+    return calls_->copyIn(static_cast<std::uintptr_t>(to), from, bytes, in_.stream());
+  });
+}
+
+Result<Ticket> StreamAccelerator::copyOut(void* to, DeviceAddress from, std::size_t bytes,
+                                          Ticket after) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  return out_.submit(out_.stream(), [&]() -> Status {
+    GMAC_TRY(order(out_.stream(), after));
+    return calls_->copyOut(to, static_cast<std::uintptr_t>(from), bytes, out_.stream());
+  });
+}
+
+template <typename Work>
+Result<Ticket> StreamAccelerator::submitKernelWork(Work&& work) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  return kernel_.submit(kernel_.stream(), [&]() -> Status {
+    const Ticket newestIn = in_.newest();
+    if (sequenceOf(newestIn) > kernelWaitedFor_) {
+      GMAC_TRY(order(kernel_.stream(), newestIn));
+      kernelWaitedFor_ = sequenceOf(newestIn);
+    }
+    return work();
+  });
+}
+
+Result<Ticket> StreamAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
+                                             std::size_t bytes) {
+  return submitKernelWork([&] {
+    return calls_->copyWithin(static_cast<std::uintptr_t>(to), static_cast<std::uintptr_t>(from),
+                              bytes, kernel_.stream());
+  });
+}
+
+Result<Ticket> StreamAccelerator::fill(DeviceAddress to, std::byte value, std::size_t bytes) {
+  return submitKernelWork([&] {
+    return calls_->fill(static_cast<std::uintptr_t>(to), std::to_integer<unsigned char>(value),
+                        bytes, kernel_.stream());
+  });
+}
+
+bool StreamAccelerator::done(Ticket ticket) noexcept {
+  if (ticket.value == 0) return true;
+  Queue& queue = queueOf(ticket);
+  if (queue.knownComplete(sequenceOf(ticket)) || calls_->health().lost()) return true;
+  const DeviceScope scope(*calls_);
+  // Work that failed has finished; wait() says how.
+  return queue.query(sequenceOf(ticket)) != kCudaNotReady;
+}
+
+Status StreamAccelerator::wait(Ticket ticket) {
+  if (ticket.value == 0) return Status();
+  Queue& queue = queueOf(ticket);
+  const std::uint64_t sequence = sequenceOf(ticket);
+  if (queue.knownComplete(sequence)) return Status();
+  const DeviceScope scope(*calls_);
+  for (Pace pace;; pace.step()) {
+    if (calls_->health().lost()) return calls_->health().lostStatus();
+    const int code = queue.query(sequence);
+    if (code == kCudaSuccess) return Status();
+    if (code != kCudaNotReady) return calls_->queryFailed(code, queue.eventOf(sequence));
+  }
+}
+
+Result<std::unique_ptr<LoadedKernel>> StreamAccelerator::load(const adsmKernelDesc_t& desc) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  Result<std::unique_ptr<LoadedKernel>> kernel = calls_->load(desc);
+  if (!kernel.ok()) return kernel.status();
+  return std::unique_ptr<LoadedKernel>(std::make_unique<DescribedKernel>(desc, std::move(*kernel)));
+}
+
+Result<Ticket> StreamAccelerator::launch(LoadedKernel& kernel, const LaunchShape& shape,
+                                         void** args) {
+  auto& described = static_cast<DescribedKernel&>(kernel);
+  ArgumentCopy copied(described.desc(), args);
+  return submitKernelWork(
+      [&] { return calls_->launch(described.kernel(), shape, copied.get(), kernel_.stream()); });
+}
+
+Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t& constant,
+                                      const void* data, std::size_t bytes) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  Result<std::uintptr_t> address =
+      calls_->constantAddress(static_cast<DescribedKernel&>(kernel).kernel(), constant, bytes);
+  if (!address.ok()) return address.status();
+  // The fault handler never asks for this lock, so `data` may be a shared object's.
+  const std::lock_guard lock(stageMutex_);
+  for (std::size_t at = 0; at < bytes; at += kStageBytes) {
+    const std::size_t piece = std::min(bytes - at, kStageBytes);
+    Stage& stage = stages_[nextStage_];
+    nextStage_ = (nextStage_ + 1) % stages_.size();
+    GMAC_TRY(wait(stage.reader));
+    std::memcpy(stage.memory, static_cast<const std::byte*>(data) + at, piece);
+    Result<Ticket> reader = kernel_.submit(kernel_.stream(), [&] {
+      return calls_->copyIn(*address + at, stage.memory, piece, kernel_.stream());
+    });
+    if (!reader.ok()) return reader.status();
+    stage.reader = *reader;
+  }
+  return Status();
+}
+
+Status StreamAccelerator::fence(NativeStream stream) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  return order(streamOf(stream), in_.newest());
+}
+
+Result<Ticket> StreamAccelerator::mark(NativeStream stream) {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  return foreign_.submit(streamOf(stream), [] { return Status(); });
+}
+
+}  // namespace gmac::accel::cuda

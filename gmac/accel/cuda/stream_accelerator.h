@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An accelerator made of CUDA streams and events, over either CUDA layer.
+#ifndef GMAC_ACCEL_CUDA_STREAM_ACCELERATOR_H_
+#define GMAC_ACCEL_CUDA_STREAM_ACCELERATOR_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/cuda/device_calls.h"
+#include "gmac/accel/cuda/queues.h"
+#include "gmac/status.h"
+
+namespace gmac::accel::cuda {
+
+// The `cuda` and `cudart` accelerators: three streams, a ring of events for each, and a fourth ring
+// for marks on the application's own streams. Thread-safe; owned by the runtime. The fault handler
+// may call what the interface says: those methods take one queue's lock, which is never held while
+// application memory is touched (arguments and constants are copied before it is taken).
+class StreamAccelerator final : public Accelerator {
+ public:
+  static Result<std::unique_ptr<Accelerator>> make(std::unique_ptr<DeviceCalls> calls);
+  ~StreamAccelerator() override;
+
+  std::string_view name() const noexcept override { return calls_->name(); }
+  std::string_view deviceName() const noexcept override { return calls_->deviceName(); }
+  bool copiesReachMovedPages() const noexcept override { return true; }
+
+  Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
+                                 Placement placement) override;
+  Status free(DeviceAddress address, std::size_t bytes) override;
+  Status pin(const HostMemory& memory) override;
+  Status unpin(const HostMemory& memory) override;
+
+  Result<Ticket> copyIn(DeviceAddress to, const void* from, std::size_t bytes,
+                        Ticket after) override;
+  Result<Ticket> copyOut(void* to, DeviceAddress from, std::size_t bytes, Ticket after) override;
+  Result<Ticket> copyWithin(DeviceAddress to, DeviceAddress from, std::size_t bytes) override;
+  Result<Ticket> fill(DeviceAddress to, std::byte value, std::size_t bytes) override;
+
+  bool done(Ticket ticket) noexcept override;
+  Status wait(Ticket ticket) override;
+
+  Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override;
+  Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override;
+  Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
+                     std::size_t bytes) override;
+
+  Status fence(NativeStream stream) override;
+  Result<Ticket> mark(NativeStream stream) override;
+
+ private:
+  // One piece of a constant on its way: the driver reads it some time after setConstant() has
+  // returned.
+  struct Stage {
+    void* memory = nullptr;
+    Ticket reader;
+  };
+  static constexpr std::size_t kStageBytes = 64 << 10;  // the most that constant memory holds
+
+  explicit StreamAccelerator(std::unique_ptr<DeviceCalls> calls);
+  Status open();
+  Queue& queueOf(Ticket ticket) noexcept {
+    return *queues_[static_cast<unsigned>(cuda::queueOf(ticket))];
+  }
+  // Makes `stream` wait for the work behind `ticket`, unless that is known to be complete.
+  Status order(Stream stream, Ticket ticket);
+  // Submits to the kernel queue, after every copyIn submitted before.
+  template <typename Work>
+  Result<Ticket> submitKernelWork(Work&& work);
+  Status zero(std::uintptr_t address, std::size_t bytes);
+
+  const std::unique_ptr<DeviceCalls> calls_;
+  Queue in_;
+  Queue out_;
+  Queue kernel_;
+  Queue foreign_;
+  const std::array<Queue*, 4> queues_;  // by QueueId
+  std::uint64_t kernelWaitedFor_ =
+      0;  // newest copyIn that the kernel stream waits for; under the kernel queue's lock
+
+  std::mutex memoryMutex_;  // guards the three below
+  Stream zeroStream_ = nullptr;
+  Event zeroEvent_ = nullptr;
+  std::unordered_map<std::uintptr_t, std::uintptr_t>
+      allocations_;        // address handed out -> what CUDA gave
+  std::mutex stageMutex_;  // guards the two below
+  std::array<Stage, 4> stages_;
+  std::size_t nextStage_ = 0;
+};
+
+}  // namespace gmac::accel::cuda
+
+#endif  // GMAC_ACCEL_CUDA_STREAM_ACCELERATOR_H_

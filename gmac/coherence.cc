@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence.h"
+
+#include <span>
+
+#include "gmac/runtime.h"
+
+namespace gmac::coherence {
+
+bool touchesShared(const void* address, std::size_t bytes) noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().touchesShared(address, bytes);
+}
+
+std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
+  Runtime* runtime = Runtime::started();
+  if (runtime == nullptr) {
+    *shared = false;
+    return bytes;
+  }
+  return runtime->manager().sharedPrefix(address, bytes, shared);
+}
+
+CpuHold::CpuHold(const void* address, std::size_t bytes, bool write)
+    : address_(address), bytes_(bytes) {
+  Runtime* runtime = Runtime::started();
+  if (runtime != nullptr) {
+    status_ = runtime->manager().hold(address, bytes, write);
+  }
+  if (runtime == nullptr || !status_.ok()) {
+    bytes_ = 0;
+  }
+}
+
+CpuHold::~CpuHold() {
+  if (bytes_ > 0) {
+    Runtime::started()->manager().unhold(address_, bytes_);
+  }
+}
+
+std::size_t pieceBytes() noexcept {
+  constexpr std::size_t kLeast = std::size_t{1} << 20;
+  Runtime* runtime = Runtime::started();
+  return runtime == nullptr ? kLeast : std::max(kLeast, runtime->manager().options().blockBytes);
+}
+
+Status beginDeviceWork(accel::NativeStream stream, const DeviceRange* ranges, std::size_t count) {
+  Runtime* runtime = Runtime::started();
+  if (runtime == nullptr) {
+    return fail(adsmErrorInvalidValue, "device work before the runtime has started");
+  }
+  return runtime->manager().beginDeviceWork(stream, std::span(ranges, count));
+}
+
+Status endDeviceWork(accel::NativeStream stream, bool submitted) {
+  return Runtime::started()->manager().endDeviceWork(stream, submitted);
+}
+
+Status afterDeviceWait() {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().afterDeviceWait() : Status();
+}
+
+}  // namespace gmac::coherence

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A kernel as the application described it, and what the accelerator made of it.
+#ifndef GMAC_KERNEL_H_
+#define GMAC_KERNEL_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/adsm.h"
+
+// Role: behind adsmKernel_t. Owned by the application (adsmKernelCreate, adsmKernelDestroy); constant after creation
+// except `loaded`, which the runtime fills at the first call under its own lock. The fault handler never calls it.
+struct adsmKernel_s {
+  std::string name;
+  std::string cudaName;
+  std::vector<std::size_t> paramSizes;
+  std::vector<std::string> constantNames;
+  std::vector<adsmConstant_t> constants;
+  adsmKernelDesc_t desc;  // points into the members above
+  std::unique_ptr<gmac::accel::LoadedKernel> loaded;
+};
+
+#endif  // GMAC_KERNEL_H_

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The shared memory manager (Gelado et al., section 4.1): composes mirrors, a protocol and an accelerator into coherent
+// objects.
+//
+// Locking. One lock guards all states. It is never held while the CPU waits for a copy, a kernel or a populating chunk:
+// whoever must wait marks what it waits for as busy, lets go, and tells everybody when it is done. So there is no order
+// of locks to get wrong, and a fault on one block never waits for a copy of another. All signals are blocked while a
+// thread holds the lock, so that a handler of the application cannot fault inside it.
+#ifndef GMAC_MANAGER_H_
+#define GMAC_MANAGER_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/coherence.h"
+#include "gmac/kernel.h"
+#include "gmac/object.h"
+#include "gmac/os/fault.h"
+#include "gmac/protocols/protocol.h"
+#include "gmac/small_heap.h"
+
+namespace gmac {
+
+struct ManagerOptions {
+  std::size_t blockBytes = std::size_t{2} << 20;   // a power of two, at least a page
+  std::size_t readAheadBytes = std::size_t{8} << 20;  // the most that one read fault fetches; 0: one block
+  std::size_t chunkBytes = std::size_t{32} << 20;  // pages are populated and pinned in such pieces
+  bool populateAhead = true;                       // by a thread of its own (moved pages)
+  bool movedPages = false;  // mirrors of moved pages instead of memory files
+};
+
+// Role: the objects of the process and their coherence. One instance per runtime, owned by it; thread-safe; onFault is
+// the fault handler's entry.
+class Manager final : private os::Pinner, private RegionSource {
+ public:
+  static Result<std::unique_ptr<Manager>> make(accel::Accelerator& accelerator,
+                                               std::unique_ptr<Protocol> protocol,
+                                               const ManagerOptions& options);
+  ~Manager() override;
+  Manager(const Manager&) = delete;
+  Manager& operator=(const Manager&) = delete;
+
+  // See adsm.h.
+  Result<void*> allocate(std::size_t size, accel::Placement placement);
+  Status free(void* address);
+  Result<void*> deviceAddress(const void* address);
+  Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+              std::optional<std::span<const adsmUse_t>> uses);
+  Status bind(const void* object, adsmKernel_t kernel, adsmAccess_t access);
+  // Drops a kernel's bindings and waits for its calls; the kernel may be deleted then.
+  Status forget(adsmKernel_t kernel);
+  Status setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
+                     std::size_t bytes);
+  Status sync();
+
+  // See coherence.h.
+  bool touchesShared(const void* address, std::size_t bytes) noexcept;
+  std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
+  Status hold(const void* address, std::size_t bytes, bool write);
+  void unhold(const void* address, std::size_t bytes);
+  Status beginDeviceWork(accel::NativeStream stream, std::span<const coherence::DeviceRange> ranges);
+  Status endDeviceWork(accel::NativeStream stream, bool submitted);
+  Status afterDeviceWait();
+
+  // Makes a faulting access possible; false when the address is no object's. What fails in here ends the process.
+  bool onFault(void* address, bool write) noexcept;
+
+  // Around fork: the child gets the lock free and its objects gone.
+  void beforeFork() { lock_.lock(); }
+  void afterForkInParent() { lock_.unlock(); }
+  void afterForkInChild();
+
+  // Populates and installs one chunk ahead of the CPU; false when there is nothing (more) to do for now.
+  bool populateNext();
+
+  // Checks every object: states, lists, open ranges, and the protections in the kernel's own table of mappings. Returns
+  // adsmErrorSystem with a text that names the first thing that is wrong.
+  Status verify();
+
+  accel::Accelerator& accelerator() { return accelerator_; }
+  const Protocol& protocol() const { return *protocol_; }
+  const ManagerOptions& options() const { return options_; }
+
+ private:
+  class Lock;
+  using OpenList = boost::intrusive::list<Object>;
+
+  Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
+          const ManagerOptions& options);
+
+  // os::Pinner
+  Status pin(void* address, std::size_t bytes, int fd, std::int64_t offset) override;
+  Status unpin(void* address, std::size_t bytes, int fd, std::int64_t offset) override;
+  // RegionSource
+  Result<void*> acquire(std::size_t bytes) override;
+  Status release(void* region) override;
+
+  Result<Object*> makeObject(std::size_t size, std::size_t blockBytes, accel::Placement placement,
+                             bool sharedBySmallObjects);
+  Status destroy(Lock& lock, Object& object);
+  Status proveMovedPages();
+
+  // Waiting: all of these let the lock go; what was known of objects before must be looked up again.
+  void waitForChange(Lock& lock);
+  void changed();
+  Status waitForWriters(Lock& lock, Object& object, bool* waited);
+  Status waitForPending(Lock& lock);
+  Status makeReady(Lock& lock, Object& object, std::size_t chunk);
+
+  // Steps. kRetry: the lock was let go; look the object up again.
+  enum class Step { kDone, kRetry };
+  Result<Step> openBlock(Lock& lock, Object& object, BlockIndex index, bool write);
+  Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
+  Status fetch(Lock& lock, Object& object, BlockRange range, State next);
+  BlockRange readAhead(Object& object, BlockIndex index);
+  Status flush(Object& object, BlockRange range, accel::Ticket after);
+  Status load(adsmKernel_t kernel);
+  Status evictExcess();
+  Status releaseBlocks(Object& object, BlockRange range, Event event);
+  void setState(Object& object, Block& block, State next);
+  Status protect(Object& object, BlockRange range, os::Access access);
+  void setOpen(Object& object, BlockRange range);
+  Status fetchAfterSync(Lock& lock);
+  Status coarsen(Lock& lock);
+  Status coarsen(Lock& lock, Object& object, std::size_t factor);
+  bool outOfMappings(Status status) const { return status.code() == adsmErrorHostMemory; }
+  bool usesObject(const Object& object, adsmKernel_t kernel, Event* event) const;
+  [[noreturn]] void die(const Object& object, BlockIndex index, const char* operation) noexcept;
+
+  accel::Accelerator& accelerator_;
+  const std::unique_ptr<Protocol> protocol_;
+  const ManagerOptions options_;
+  std::unique_ptr<os::FileArena> arena_;
+  SmallHeap small_;
+
+  std::mutex lock_;
+  std::atomic<std::uint32_t> generation_{0};  // counts changes that others may wait for
+  ObjectIndex index_;
+  OpenList open_;                // objects with a block that is not Invalid
+  std::vector<Object*> bound_;   // objects with bindings
+  std::uint64_t everyCall_ = 0;  // ticket of the newest call that may write every unbound object
+  std::uint64_t lastCall_ = 0;   // ticket of the newest call
+  bool forked_ = false;
+
+  // Device work of the application's own, newest per stream; the oldest entry is waited for when all are taken.
+  struct StreamWork {
+    accel::NativeStream stream{};
+    accel::Ticket ticket;
+  };
+  std::array<StreamWork, 64> streams_{};
+  std::size_t streamCount_ = 0;
+  std::size_t nextStream_ = 0;
+  std::optional<std::thread::id> deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
+
+  // What shared addresses can be, for answering "not shared" without the lock.
+  std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
+  std::atomic<std::uintptr_t> highest_{0};
+
+  // Population ahead: never more bytes than the CPU has touched.
+  std::size_t touchedBytes_ = 0;
+  std::size_t aheadBytes_ = 0;
+  Object* lastTouched_ = nullptr;
+  std::atomic<std::uint32_t> aheadGeneration_{0};
+  std::atomic<bool> stopping_{false};
+  std::thread populator_;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_MANAGER_H_

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Objects: address ranges with one home accelerator, their blocks, and the index that finds them.
+#ifndef GMAC_OBJECT_H_
+#define GMAC_OBJECT_H_
+
+#include <algorithm>
+#include <boost/intrusive/list.hpp>
+#include <boost/intrusive/set.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/adsm.h"
+#include "gmac/os/mirror.h"
+#include "gmac/protocols/block.h"
+
+namespace gmac {
+
+// A block's number inside its object.
+enum class BlockIndex : std::size_t {};
+
+constexpr BlockIndex operator+(BlockIndex index, std::size_t count) {
+  return BlockIndex{static_cast<std::size_t>(index) + count};
+}
+constexpr std::size_t operator-(BlockIndex end, BlockIndex begin) {
+  return static_cast<std::size_t>(end) - static_cast<std::size_t>(begin);
+}
+
+// Consecutive blocks [begin, end).
+struct BlockRange {
+  BlockIndex begin{};
+  BlockIndex end{};
+  bool empty() const { return end <= begin; }
+};
+
+constexpr os::Access accessOf(State state) {
+  switch (state) {
+    case State::kInvalid:
+      return os::Access::kNone;
+    case State::kReadOnly:
+      return os::Access::kRead;
+    case State::kDirty:
+      return os::Access::kReadWrite;
+  }
+  __builtin_unreachable();
+}
+
+// A kernel that an object is bound to, and what its calls do to the object.
+struct Binding {
+  adsmKernel_t kernel;
+  adsmAccess_t access;
+};
+
+// Role: one coherent address range: a large allocation, or a region that small allocations share. Owned by the manager;
+// every member is guarded by the manager's lock except those that never change after construction (the first group).
+class Object : public boost::intrusive::set_base_hook<>,
+               public boost::intrusive::list_base_hook<> {
+ public:
+  Object(std::unique_ptr<os::Mirror> mirror, accel::DeviceAddress device, std::size_t blockBytes,
+         State initial);
+
+  // ---- constant ----
+  std::byte* address() const { return mirror->address(); }
+  std::size_t bytes() const { return mirror->bytes(); }
+  std::byte* end() const { return address() + bytes(); }
+  const std::unique_ptr<os::Mirror> mirror;
+  const accel::DeviceAddress device;
+  bool sharedBySmallObjects = false;
+  bool sameAddress = true;
+
+  // ---- blocks ----
+  std::size_t blockBytes;  // grows when blocks are coarsened
+  std::size_t blockCount;
+  std::unique_ptr<Block[]> blocks;
+  Block& operator[](BlockIndex index) { return blocks[static_cast<std::size_t>(index)]; }
+  BlockIndex indexOf(const void* p) const {
+    return BlockIndex{static_cast<std::size_t>(static_cast<const std::byte*>(p) - address()) /
+                      blockBytes};
+  }
+  BlockIndex indexOf(const Block& block) const {
+    return BlockIndex{static_cast<std::size_t>(&block - blocks.get())};
+  }
+  BlockRange all() const { return {BlockIndex{0}, BlockIndex{blockCount}}; }
+  // The blocks that [p, p + length) overlaps; the range lies inside the object, length > 0.
+  BlockRange covering(const void* p, std::size_t length) const {
+    return {indexOf(p), indexOf(static_cast<const std::byte*>(p) + length - 1) + 1};
+  }
+  std::size_t offsetOf(BlockIndex index) const {
+    return std::min(static_cast<std::size_t>(index) * blockBytes, bytes());
+  }
+  std::size_t lengthOf(BlockRange range) const {
+    return offsetOf(range.end) - offsetOf(range.begin);
+  }
+  accel::DeviceAddress deviceAt(std::size_t offset) const {
+    return accel::DeviceAddress{static_cast<std::uintptr_t>(device) + offset};
+  }
+
+  // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of open objects.
+  BlockRange open;
+  void widenOpen(BlockRange range) {
+    if (open.empty()) {
+      open = range;
+      return;
+    }
+    open = {std::min(open.begin, range.begin), std::max(open.end, range.end)};
+  }
+
+  // ---- chunks of the mirror ----
+  enum class Chunk : std::uint8_t { kEmpty, kPreparing, kReady };
+  std::vector<Chunk> chunks;
+  std::vector<char> touched;  // per chunk: the CPU has faulted in it
+  std::size_t chunkOf(std::size_t offset) const { return offset / mirror->chunkBytes(); }
+
+  // ---- who is using it ----
+  std::uint32_t busy = 0;   // blocks and chunks in transit
+  std::uint32_t holds = 0;  // blocks held open
+  bool closing = false;     // being freed: no longer found
+  std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
+  std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
+  std::vector<Binding> bindings;
+
+  // ---- read-ahead ----
+  BlockIndex expected{};         // the block that a sequential reader faults on next
+  std::size_t aheadBytes = 0;    // how much its last fetch took
+};
+
+struct ObjectAddress {
+  using type = std::byte*;
+  type operator()(const Object& object) const { return object.address(); }
+};
+
+// Finds the object that holds an address in O(log n). Guarded by the manager's lock; allocates nothing.
+class ObjectIndex {
+ public:
+  using Set = boost::intrusive::set<Object, boost::intrusive::key_of_value<ObjectAddress>>;
+
+  void insert(Object& object) { set_.insert(object); }
+  void erase(Object& object) { set_.erase(set_.iterator_to(object)); }
+  Object* find(const void* p) {
+    auto after = set_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
+    if (after == set_.begin()) {
+      return nullptr;
+    }
+    Object& object = *--after;
+    return p < object.end() ? &object : nullptr;
+  }
+  // The first object that ends behind p; for walks during which the lock is let go.
+  Object* firstEndingAfter(const void* p) {
+    if (Object* object = find(p)) {
+      return object;
+    }
+    auto after = set_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
+    return after == set_.end() ? nullptr : &*after;
+  }
+  Set& all() { return set_; }
+
+ private:
+  Set set_;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_OBJECT_H_

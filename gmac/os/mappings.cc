@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/os/mappings.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+
+namespace gmac::os {
+
+Result<std::vector<Mapping>> readMappings() {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/maps", "re"),
+                                                             &std::fclose);
+  if (!file) {
+    return fail(adsmErrorSystem, "/proc/self/maps cannot be opened");
+  }
+  std::vector<Mapping> mappings;
+  char line[512];
+  bool continued = false;  // the rest of a line longer than the buffer
+  while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    char read = '-';
+    char write = '-';
+    const bool whole = std::find(line, line + sizeof line, '\n') != line + sizeof line;
+    if (!continued &&
+        std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %c%c", &begin, &end, &read, &write) == 4) {
+      const Access access = write == 'w'  ? Access::kReadWrite
+                            : read == 'r' ? Access::kRead
+                                          : Access::kNone;
+      mappings.push_back({begin, end, access});
+    }
+    continued = !whole;
+  }
+  return mappings;
+}
+
+Access loosestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin,
+                     std::size_t bytes) {
+  Access loosest = Access::kNone;
+  auto mapping = std::upper_bound(mappings.begin(), mappings.end(), begin,
+                                  [](std::uintptr_t p, const Mapping& m) { return p < m.end; });
+  for (; mapping != mappings.end() && mapping->begin < begin + bytes; ++mapping) {
+    loosest = std::max(loosest, mapping->access);
+  }
+  return loosest;
+}
+
+}  // namespace gmac::os

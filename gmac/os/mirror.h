@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CPU side of an object: pages at the object's own address (the app view) that copies reach whatever their
+// protection. Two kinds stand behind one interface:
+//
+//  - the memory file: pages of a file, mapped at the object's address and once more where the runtime and the
+//    accelerator's copies reach them;
+//  - moved pages: anonymous huge pages that are pinned at a staging address and then moved under the object's address;
+//    copies go on naming the staging address.
+//
+// Pages come in chunks. A chunk is prepared (populated and pinned; long) and then installed (put under the app view with
+// the protections its bytes have by then; short). Only bytes of installed chunks may be copied or accessed.
+//
+// Shared preconditions: offsets and lengths are multiples of the page size inside the mirror. A mirror keeps no lock:
+// the caller serialises install and protect, prepares a chunk from one thread at a time, and destroys a mirror when no
+// copy names it. None of these functions touches an app view.
+#ifndef GMAC_OS_MIRROR_H_
+#define GMAC_OS_MIRROR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <map>
+#include <vector>
+
+#include "gmac/os/memory.h"
+#include "gmac/status.h"
+
+namespace gmac::os {
+
+// How pages become reachable for copies; implemented by whoever knows the accelerator.
+class Pinner {
+ public:
+  virtual ~Pinner() = default;
+  // `fd` is the memory file behind the range (`offset` in it), or -1. May populate the range. Blocks.
+  virtual Status pin(void* address, std::size_t bytes, int fd, std::int64_t offset) = 0;
+  virtual Status unpin(void* address, std::size_t bytes, int fd, std::int64_t offset) = 0;
+};
+
+// One run of equal protection.
+struct AccessRun {
+  std::size_t bytes;
+  Access access;
+};
+
+// Answers which protection the bytes from an offset on shall have. Called by install; must not fail.
+class AccessMap {
+ public:
+  virtual AccessRun at(std::size_t offset) const = 0;
+
+ protected:
+  ~AccessMap() = default;
+};
+
+class Mirror {
+ public:
+  virtual ~Mirror() = default;
+
+  std::byte* address() const noexcept { return address_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  std::size_t chunkBytes() const noexcept { return chunkBytes_; }
+  std::size_t chunkCount() const noexcept { return (bytes_ + chunkBytes_ - 1) / chunkBytes_; }
+
+  // "file" or "moved".
+  virtual const char* kind() const noexcept = 0;
+
+  // What copies name for the byte at `offset`.
+  virtual void* copyAddress(std::size_t offset) const noexcept = 0;
+
+  // Whether the app view's pages are there before the chunk is installed (they are zero and current then).
+  virtual bool readableBeforeInstall() const noexcept = 0;
+
+  // Populates and pins a chunk. Undone by the destructor. Not on the fault path of our own allocation rules: the driver
+  // may allocate.
+  virtual Status prepare(std::size_t chunk) = 0;
+  // Puts a prepared chunk under the app view with the protections that `map` tells. Never opens a byte further than
+  // `map` does, not even for a moment. Fault path.
+  virtual Status install(std::size_t chunk, const AccessMap& map) = 0;
+  // Changes the protection of the app view; bytes of chunks that are not installed get theirs from install. Fault path.
+  virtual Status protect(std::size_t offset, std::size_t length, Access access) = 0;
+
+ protected:
+  Mirror(void* address, std::size_t bytes, std::size_t chunkBytes)
+      : address_(static_cast<std::byte*>(address)), bytes_(bytes), chunkBytes_(chunkBytes) {}
+
+  std::byte* address_;
+  std::size_t bytes_;
+  std::size_t chunkBytes_;
+};
+
+// Ranges of one growing memory file, so that any number of objects takes one file descriptor. Thread-safe.
+class FileArena {
+ public:
+  static Result<std::unique_ptr<FileArena>> make();
+  ~FileArena();
+  FileArena(const FileArena&) = delete;
+  FileArena& operator=(const FileArena&) = delete;
+
+  int fd() const noexcept { return fd_; }
+  // A range of the file that reads as zero; page-aligned.
+  Result<std::int64_t> allocate(std::size_t bytes);
+  void free(std::int64_t offset, std::size_t bytes);
+
+ private:
+  explicit FileArena(int fd) : fd_(fd) {}
+
+  int fd_;
+  std::mutex lock_;
+  std::int64_t size_ = 0;
+  std::map<std::int64_t, std::int64_t> free_;  // offset -> bytes; neighbours are joined
+};
+
+struct MirrorPlace {
+  void* address;           // of the app view, or NULL: anywhere; aligned to 2 MiB for moved pages
+  std::size_t bytes;       // a multiple of the page size
+  std::size_t chunkBytes;  // a multiple of 2 MiB
+  Access access;           // the app view's first protection
+};
+
+// Both leave, when destroyed, a mapping without access where the place named an address, and nothing where it did not.
+Result<std::unique_ptr<Mirror>> makeFileMirror(const MirrorPlace& place, FileArena& arena,
+                                               Pinner& pinner);
+Result<std::unique_ptr<Mirror>> makeMovedMirror(const MirrorPlace& place, Pinner& pinner);
+
+}  // namespace gmac::os
+
+#endif  // GMAC_OS_MIRROR_H_

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The unit of coherence and its states (Gelado et al., section 4.3).
+#ifndef GMAC_PROTOCOLS_BLOCK_H_
+#define GMAC_PROTOCOLS_BLOCK_H_
+
+#include <boost/intrusive/list_hook.hpp>
+#include <cstdint>
+
+namespace gmac {
+
+class Object;
+
+enum class State : std::uint8_t {
+  kInvalid,   // only the accelerator's copy is current
+  kReadOnly,  // both copies are
+  kDirty,     // only the CPU's is
+};
+
+constexpr const char* stateName(State state) {
+  switch (state) {
+    case State::kInvalid:
+      return "Invalid";
+    case State::kReadOnly:
+      return "ReadOnly";
+    case State::kDirty:
+      return "Dirty";
+  }
+  return "?";
+}
+
+// Role: one block of an object. Owned by its object; every member is guarded by the manager's lock. Its list hook is in
+// the rolling list while a protocol that evicts holds it Dirty.
+struct Block {
+  boost::intrusive::list_member_hook<> rolling;
+  Object* owner = nullptr;
+  std::uint64_t flushed = 0;  // ticket of the newest flush: the accelerator reads the CPU's pages until it is done
+  State state = State::kReadOnly;
+  bool busy = false;        // in transit: its lock holder waits for a copy; everybody else waits for the block
+  std::uint16_t holds = 0;  // threads that keep it open for system calls
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_PROTOCOLS_BLOCK_H_

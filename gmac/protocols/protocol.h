@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Coherence protocols: total tables (state, event) -> (move, next state), exactly the machines of Figure 6 (Gelado et
+// al., section 4.3). A protocol decides; the manager moves and protects. The protection of a block follows from its
+// state alone: Invalid none, ReadOnly read, Dirty read and write.
+#ifndef GMAC_PROTOCOLS_PROTOCOL_H_
+#define GMAC_PROTOCOLS_PROTOCOL_H_
+
+#include <boost/intrusive/list.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "gmac/protocols/block.h"
+
+namespace gmac {
+
+enum class Event : std::uint8_t {
+  kRead,      // the CPU reads
+  kWrite,     // the CPU writes
+  kCall,      // a call is made that may write the block
+  kCallRead,  // a call is made that only reads it
+  kSync,      // the application waited for its calls
+  kEvict,     // the rolling size is exceeded and the block is the oldest
+};
+
+enum class Move : std::uint8_t {
+  kNone,
+  kFetch,  // accelerator -> CPU
+  kFlush,  // CPU -> accelerator
+};
+
+struct Transition {
+  Move move;
+  State next;
+  friend constexpr bool operator==(const Transition&, const Transition&) = default;
+};
+
+using RollingList =
+    boost::intrusive::list<Block, boost::intrusive::member_hook<
+                                      Block, boost::intrusive::list_member_hook<>, &Block::rolling>>;
+
+// Role: one protocol of the running process. Owned by the manager and guarded by its lock; the fault handler calls it.
+class Protocol {
+ public:
+  virtual ~Protocol() = default;
+
+  virtual std::string_view name() const noexcept = 0;
+  virtual Transition on(State state, Event event) const noexcept = 0;
+  // The state of a new object's blocks, whose copies are equal.
+  virtual State initial() const noexcept = 0;
+  // Whether an object is one block.
+  virtual bool wholeObjects() const noexcept = 0;
+  // Whether a sync moves anything, that is, whether on(kInvalid, kSync) fetches.
+  bool fetchesAtSync() const noexcept {
+    return on(State::kInvalid, Event::kSync).move == Move::kFetch;
+  }
+
+  // An object was allocated; a block became Dirty; a block stopped being Dirty. Constant time, no allocation.
+  virtual void allocated() noexcept {}
+  virtual void becameDirty(Block&) noexcept {}
+  virtual void leftDirty(Block&) noexcept {}
+  // The block that must be evicted now, oldest first, passing over those in transit or held; NULL while the rolling size
+  // is kept. The caller evicts it (on(kDirty, kEvict)) and asks again.
+  virtual Block* excess() noexcept { return nullptr; }
+};
+
+struct RollingOptions {
+  std::size_t step = 2;   // blocks by which the rolling size grows at every allocation
+  std::size_t fixed = 0;  // blocks; 0: adaptive
+};
+
+std::unique_ptr<Protocol> makeBatchProtocol();
+std::unique_ptr<Protocol> makeLazyProtocol();
+std::unique_ptr<Protocol> makeRollingProtocol(const RollingOptions& options);
+
+}  // namespace gmac
+
+#endif  // GMAC_PROTOCOLS_PROTOCOL_H_

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/runtime.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "gmac/accel/host/host_accelerator.h"
+#if GMAC_HAVE_CUDA
+#include "gmac/accel/cuda/cuda_accelerator.h"
+#endif
+#include "gmac/log.h"
+#include "gmac/os/fault.h"
+#include "gmac/stats.h"
+#include "gmac/trace.h"
+
+namespace gmac {
+namespace {
+
+using AcceleratorResult = Result<std::unique_ptr<accel::Accelerator>>;
+
+std::atomic<Runtime*> theRuntime{nullptr};
+
+AcceleratorResult makeHost(const Config& config) {
+  return accel::makeHostAccelerator({.memoryBytes = config.hostMemoryBytes,
+                                     .threads = static_cast<unsigned>(config.hostThreads)});
+}
+
+AcceleratorResult makeAccelerator(const Config& config) {
+  switch (config.accelerator) {
+    case AcceleratorKind::kHost:
+      return makeHost(config);
+#if GMAC_HAVE_CUDA
+    case AcceleratorKind::kCuda:
+      return accel::makeCudaAccelerator();
+    case AcceleratorKind::kCudart:
+      return fail(adsmErrorNoAccelerator, "GMAC_ACCEL=cudart: no CUDA runtime in this program");
+    case AcceleratorKind::kAuto: {
+      auto cuda = accel::makeCudaAccelerator();
+      if (cuda.ok() || cuda.status().code() != adsmErrorNoAccelerator) {
+        return cuda;
+      }
+      log(LogLevel::kInfo, "no CUDA accelerator ({}); using host", lastErrorText());
+      return makeHost(config);
+    }
+#else
+    case AcceleratorKind::kCuda:
+    case AcceleratorKind::kCudart:
+      return fail(adsmErrorNoAccelerator,
+                  "GMAC_ACCEL={}: this library was built without the CUDA toolkit; available is host",
+                  acceleratorName(config.accelerator));
+    case AcceleratorKind::kAuto:
+      return makeHost(config);
+#endif
+  }
+  __builtin_unreachable();
+}
+
+std::unique_ptr<Protocol> makeProtocol(const Config& config) {
+  switch (config.protocol) {
+    case ProtocolKind::kBatch:
+      return makeBatchProtocol();
+    case ProtocolKind::kLazy:
+      return makeLazyProtocol();
+    case ProtocolKind::kRolling:
+      return makeRollingProtocol({.step = config.rollingStep, .fixed = config.rollingSize});
+  }
+  __builtin_unreachable();
+}
+
+// Moved pages where they are wanted and proved to work, memory files everywhere else.
+Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
+                                             const Config& config) {
+  ManagerOptions options;
+  options.blockBytes = config.blockBytes;
+  options.readAheadBytes = config.readAheadBytes;
+  options.populateAhead = config.populateAheadBytes != 0;
+  if (options.populateAhead) {
+    options.chunkBytes = config.populateAheadBytes;
+  }
+  if (config.mirror != MirrorKind::kFile &&
+      (config.mirror == MirrorKind::kMoved || accelerator.copiesReachMovedPages())) {
+    options.movedPages = true;
+    auto manager = Manager::make(accelerator, makeProtocol(config), options);
+    if (manager.ok() || config.mirror == MirrorKind::kMoved) {
+      return manager;
+    }
+    log(LogLevel::kInfo, "memory-file mirrors, because: {}", lastErrorText());
+    options.movedPages = false;
+  }
+  return Manager::make(accelerator, makeProtocol(config), options);
+}
+
+bool onFault(void* address, bool write) noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().onFault(address, write);
+}
+
+}  // namespace
+
+Runtime* Runtime::started() noexcept { return theRuntime.load(std::memory_order_acquire); }
+
+Result<Runtime*> Runtime::get() {
+  if (Runtime* runtime = started()) [[likely]] {
+    return runtime;
+  }
+  static std::mutex lock;
+  const std::lock_guard guard(lock);
+  if (Runtime* runtime = started()) {
+    return runtime;
+  }
+  auto runtime = start();
+  if (!runtime.ok()) {
+    return runtime.status();
+  }
+  theRuntime.store(runtime->get(), std::memory_order_release);
+  return runtime->release();
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::start() {
+  auto config = readConfig([](const char* name) { return std::getenv(name); });
+  if (!config.ok()) {
+    return config.status();
+  }
+  warnOfUnknownVariables(environ);
+  logThreshold = config->log;
+  std::unique_ptr<Runtime> runtime(new Runtime);
+  auto accelerator = makeAccelerator(*config);
+  if (!accelerator.ok()) {
+    return accelerator.status();
+  }
+  runtime->accelerator_ = std::move(*accelerator);
+  auto manager = makeManager(*runtime->accelerator_, *config);
+  if (!manager.ok()) {
+    return manager.status();
+  }
+  runtime->manager_ = std::move(*manager);
+  static bool installed = false;  // once per process, also after a start that failed behind this point
+  if (!installed) {
+    GMAC_TRY(os::installFaultHandler(&onFault));
+    pthread_atfork(
+        [] {
+          if (Runtime* r = started()) r->manager().beforeFork();
+        },
+        [] {
+          if (Runtime* r = started()) r->manager().afterForkInParent();
+        },
+        [] {
+          if (Runtime* r = started()) r->manager().afterForkInChild();
+        });
+    installed = true;
+  }
+  if (!config->statsPath.empty()) {
+    startStats(config->statsPath,
+               {.accelerator = std::string(runtime->accelerator_->name()),
+                .device = std::string(runtime->accelerator_->deviceName()),
+                .protocol = std::string(runtime->manager_->protocol().name()),
+                .blockBytes = runtime->manager_->options().blockBytes,
+                .mirror = runtime->manager_->options().movedPages ? "moved" : "file"});
+  }
+  if (!config->tracePath.empty()) {
+    GMAC_TRY(startTrace(config->tracePath));
+  }
+  return runtime;
+}
+
+}  // namespace gmac

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/trace.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "gmac/log.h"
+#include "gmac/report_file.h"
+
+namespace gmac {
+namespace {
+
+struct Event {
+  const char* category;
+  const char* name;
+  std::uint64_t start;  // ns since the library was loaded
+  std::uint64_t duration;
+  TraceArg first;
+  TraceArg second;
+  std::uint32_t threadId;
+  std::atomic<bool>
+      complete;  // the last thing written: another thread may be writing while the file is
+};
+
+struct Buffer {
+  Event* events = nullptr;
+  std::size_t capacity = 0;
+  std::atomic<std::size_t> taken{0};  // counts on past the capacity
+};
+constinit Buffer buffer;
+
+std::uint64_t clockNow() noexcept {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+const std::uint64_t kLoadedAt = clockNow();
+
+// The initial-exec model keeps the first access of a thread from allocating, which the fault
+// handler may not.
+constinit thread_local std::uint32_t threadId __attribute__((tls_model("initial-exec"))) = 0;
+
+struct ExitReport {
+  std::string path;
+  pid_t owner;
+};
+std::atomic<ExitReport*> exitReport{nullptr};
+
+[[gnu::destructor]] void writeAtExit() {
+  const ExitReport* const report = exitReport.load(std::memory_order_acquire);
+  if (report == nullptr || report->owner != ::getpid()) return;
+  if (!writeTrace(report->path).ok()) {
+    log(LogLevel::kError, "the trace is lost: {}", lastErrorText());
+  }
+}
+
+// Chrome traces count in microseconds; the fraction keeps the nanoseconds.
+std::string microseconds(std::uint64_t nanoseconds) {
+  return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
+}
+
+void appendEvent(std::string& json, const Event& event, pid_t process) {
+  json += ",\n{\"ph\":";
+  if (event.duration == internal::kInstant) {
+    json += "\"i\",\"s\":\"t\"";
+  } else {
+    json += fmt::format("\"X\",\"dur\":{}", microseconds(event.duration));
+  }
+  json += fmt::format(",\"ts\":{},\"pid\":{},\"tid\":{},\"cat\":", microseconds(event.start),
+                      process, event.threadId);
+  appendJsonString(json, event.category);
+  json += ",\"name\":";
+  appendJsonString(json, event.name);
+  const char* separator = ",\"args\":{";
+  for (const TraceArg& arg : {event.first, event.second}) {
+    if (arg.name == nullptr) continue;
+    json += separator;
+    appendJsonString(json, arg.name);
+    json += fmt::format(":{}", arg.value);
+    separator = ",";
+  }
+  if (*separator == ',' && separator[1] == '\0') json += '}';
+  json += '}';
+}
+
+}  // namespace
+
+namespace internal {
+
+std::uint64_t traceNow() noexcept { return clockNow() - kLoadedAt; }
+
+void appendTraceEvent(const char* category, const char* name, std::uint64_t start,
+                      std::uint64_t duration, TraceArg first, TraceArg second) noexcept {
+  const std::size_t index = buffer.taken.fetch_add(1, std::memory_order_relaxed);
+  if (index >= buffer.capacity) return;  // dropped; `taken` has counted it
+  if (threadId == 0) threadId = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+  Event& event = buffer.events[index];
+  event.category = category;
+  event.name = name;
+  event.start = start;
+  event.duration = duration;
+  event.first = first;
+  event.second = second;
+  event.threadId = threadId;
+  event.complete.store(true, std::memory_order_release);
+}
+
+}  // namespace internal
+
+Status startTrace(const std::string& path, std::size_t capacity) {
+  void* const memory = ::mmap(nullptr, capacity * sizeof(Event), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    return fail(adsmErrorHostMemory, "mmap of {} bytes for the trace: {}", capacity * sizeof(Event),
+                std::strerror(errno));
+  }
+  // Fresh pages are zero, which is an event that is not complete.
+  buffer.events = static_cast<Event*>(memory);
+  buffer.capacity = capacity;
+  // Never freed: it is read when everything else is gone.
+  exitReport.store(new ExitReport{path, ::getpid()}, std::memory_order_release);
+  internal::tracing.store(true, std::memory_order_release);
+  return Status();
+}
+
+Status writeTrace(const std::string& path) {
+  internal::tracing.store(false, std::memory_order_relaxed);
+  const std::size_t taken = buffer.taken.load(std::memory_order_acquire);
+  const std::size_t present = std::min(taken, buffer.capacity);
+  const pid_t process = ::getpid();
+  ReportFile file;
+  GMAC_TRY(file.open(path));
+  GMAC_TRY(file.append(fmt::format(
+      "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"droppedEvents\":{}}},\"traceEvents\":[\n"
+      "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":",
+      taken - present, process, process)));
+  std::string json;
+  appendJsonString(json, program_invocation_short_name);
+  json += "}}";
+  for (std::size_t index = 0; index < present; ++index) {
+    const Event& event = buffer.events[index];
+    if (!event.complete.load(std::memory_order_acquire)) continue;
+    appendEvent(json, event, process);
+    GMAC_TRY(file.append(json));
+    json.clear();
+  }
+  GMAC_TRY(file.append(json));
+  GMAC_TRY(file.append("\n]}\n"));
+  return file.commit();
+}
+
+}  // namespace gmac

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The walker: whether every object's states, lists, open range and page protections agree.
+#include <string>
+#include <vector>
+
+#include "gmac/manager.h"
+#include "gmac/os/mappings.h"
+
+namespace gmac {
+namespace {
+
+Status wrong(Object& object, BlockIndex index, const char* what) {
+  return fail(adsmErrorSystem, "object {} ({} bytes), block {} ({}): {}", fmt::ptr(object.address()),
+              object.bytes(), static_cast<std::size_t>(index), stateName(object[index].state), what);
+}
+
+}  // namespace
+
+Status Manager::verify() {
+  const os::SignalsBlocked blocked;
+  const std::lock_guard guard(lock_);
+  auto mappings = os::readMappings();
+  if (!mappings.ok()) {
+    return mappings.status();
+  }
+  for (Object& object : index_.all()) {
+    if (object.closing) {
+      continue;
+    }
+    std::size_t busy = 0;
+    std::size_t held = 0;
+    bool listed = false;
+    for (const Object& open : open_) {
+      listed = listed || &open == &object;
+    }
+    if (listed == object.open.empty()) {
+      return fail(adsmErrorSystem, "object {}: {} the list of open objects", fmt::ptr(object.address()),
+                  listed ? "closed, but in" : "open, but not in");
+    }
+    for (BlockIndex i = object.all().begin; i < object.all().end; i = i + 1) {
+      const Block& block = object[i];
+      busy += block.busy ? 1 : 0;
+      held += block.holds;
+      if (block.owner != &object) {
+        return wrong(object, i, "another object's block");
+      }
+      if (block.state != State::kInvalid && (i < object.open.begin || i >= object.open.end)) {
+        return wrong(object, i, "outside the open range");
+      }
+      if (block.rolling.is_linked() !=
+          (block.state == State::kDirty && protocol_->name() == "rolling")) {
+        return wrong(object, i, "rolling list and state disagree");
+      }
+      const std::size_t offset = object.offsetOf(i);
+      const std::size_t chunk = object.chunkOf(offset);
+      const bool installed = object.chunks[chunk] == Object::Chunk::kReady ||
+                             object.mirror->readableBeforeInstall();
+      const os::Access allowed = installed ? accessOf(block.state) : os::Access::kNone;
+      const auto begin = reinterpret_cast<std::uintptr_t>(object.address()) + offset;
+      const os::Access found = os::loosestAccess(*mappings, begin, object.lengthOf({i, i + 1}));
+      if (found > allowed) {
+        return wrong(object, i, "its pages are open further than its state allows");
+      }
+    }
+    if (busy > object.busy) {
+      return fail(adsmErrorSystem, "object {}: {} blocks are busy, {} are counted",
+                  fmt::ptr(object.address()), busy, object.busy);
+    }
+    if (held != object.holds) {
+      return fail(adsmErrorSystem, "object {}: {} holds, {} are counted", fmt::ptr(object.address()), held,
+                  object.holds);
+    }
+  }
+  return {};
+}
+
+}  // namespace gmac
