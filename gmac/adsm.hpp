@@ -22,8 +22,7 @@
 
 namespace adsm {
 
-// ---- Errors
-// -----------------------------------------------------------------------------------------------------
+// ---- Errors ----
 
 // A call that failed: its code, and the runtime's sentence about it.
 class Error : public std::runtime_error {
@@ -41,8 +40,7 @@ inline void check(adsmError_t code) {
   if (code != adsmSuccess) throw Error(code, adsmLastErrorString());
 }
 
-// ---- Memory
-// -----------------------------------------------------------------------------------------------------
+// ---- Memory ----
 
 namespace detail {
 
@@ -174,8 +172,7 @@ unique_ptr<T> makeUniqueForOverwrite(std::size_t count) {
                        Deleter<T>(count));
 }
 
-// ---- Kernels
-// ----------------------------------------------------------------------------------------------------
+// ---- Kernels ----
 
 // One, two or three dimensions, each 1 or more.
 struct Dim {

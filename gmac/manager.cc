@@ -432,9 +432,8 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   }
   const std::size_t lastChunk = object.chunkOf(object.offsetOf(index + 1) - 1);
   for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk <= lastChunk; ++chunk) {
-    if (!object.touched[chunk]) {
-      object.touched[chunk] = 1;
-      touchedBytes_ += object.mirror->chunkBytes();
+    if (object.uses[chunk] != Object::Use::kTouched) {
+      noteUse(object, chunk, Object::Use::kTouched);
       lastTouched_ = &object;
       if (populator_.joinable()) {
         aheadGeneration_.fetch_add(1);
@@ -724,9 +723,8 @@ Status Manager::destroy(Lock& lock, Object& object) {
     lastTouched_ = nullptr;
   }
   for (std::size_t chunk = 0; chunk < object.chunks.size(); ++chunk) {
-    touchedBytes_ -= object.touched[chunk] ? object.mirror->chunkBytes() : 0;
+    noteUse(object, chunk, Object::Use::kNone);
   }
-  aheadBytes_ = std::min(aheadBytes_, touchedBytes_);
   index_.erase(object);
   changed();
   lock.release();
@@ -1292,6 +1290,21 @@ Status Manager::afterDeviceWait() {
 
 // ---- Population ahead ---------------------------------------------------------------------------------------------
 
+void Manager::noteUse(Object& object, std::size_t chunk, Object::Use use) {
+  const std::size_t bytes = object.mirror->chunkBytes();
+  if (object.uses[chunk] == Object::Use::kTouched) {
+    touchedBytes_ -= bytes;
+  } else if (object.uses[chunk] == Object::Use::kAhead) {
+    aheadBytes_ -= bytes;
+  }
+  object.uses[chunk] = use;
+  if (use == Object::Use::kTouched) {
+    touchedBytes_ += bytes;
+  } else if (use == Object::Use::kAhead) {
+    aheadBytes_ += bytes;
+  }
+}
+
 bool Manager::populateNext() {
   Lock lock(*this);
   if (lastTouched_ == nullptr || aheadBytes_ >= touchedBytes_) {
@@ -1321,7 +1334,7 @@ bool Manager::populateNext() {
   if (object == nullptr) {
     return false;
   }
-  aheadBytes_ += object->mirror->chunkBytes();
+  noteUse(*object, chunk, Object::Use::kAhead);
   const TraceSpan span("memory", "populate", {"chunk", chunk});
   const std::size_t bytes = object->mirror->chunkBytes();
   // A failure here is nobody's yet: whoever needs the chunk meets it again and is told.

@@ -124,6 +124,7 @@ class Manager final : private os::Pinner, private RegionSource {
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
   Status load(adsmKernel_t kernel);
+  void noteUse(Object& object, std::size_t chunk, Object::Use use);
   Status evictExcess();
   Status releaseBlocks(Object& object, BlockRange range, Event event);
   void setState(Object& object, Block& block, State next);
@@ -165,7 +166,8 @@ class Manager final : private os::Pinner, private RegionSource {
   std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
   std::atomic<std::uintptr_t> highest_{0};
 
-  // Population ahead: never more bytes than the CPU has touched.
+  // Population ahead: what waits to be touched is never more than the CPU has touched, so that memory which the CPU
+  // leaves alone costs nothing.
   std::size_t touchedBytes_ = 0;
   std::size_t aheadBytes_ = 0;
   Object* lastTouched_ = nullptr;

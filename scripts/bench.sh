@@ -4,7 +4,7 @@
 run_benchmarks() {
   bazel_build //bench/... >&2
   local programs program
-  mapfile -t programs < <(built_files 'kind(cc_binary, //bench/...)')
+  find_built programs 'kind(cc_binary, //bench/...)'
   [[ ${#programs[@]} -gt 0 ]] || fail "bench/ has no x_bench.cc"
   for program in "${programs[@]}"; do
     say "$program" >&2

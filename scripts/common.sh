@@ -45,9 +45,11 @@ run_bazel() {
   fi
 }
 
-# The files of the targets that a query gives, below bazel-bin, one a line.
-built_files() { # QUERY
-  run_bazel query --noshow_progress "$1" 2>/dev/null | sed 's|^//||; s|:|/|'
+# Fills the array named with the files of the targets that a query gives, relative to bazel-bin.
+find_built() { # ARRAY QUERY
+  local labels
+  labels=$(bazel query --noshow_progress --ui_event_filters=-info "$2") || fail "bazel query failed"
+  mapfile -t "$1" < <(sed -e '/^$/d' -e 's|^//||' -e 's|:|/|' <<<"$labels" | sort)
 }
 
 version() { sed -n 's/^VERSION = "\(.*\)"$/\1/p' bazel/version.bzl; }

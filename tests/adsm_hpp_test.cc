@@ -18,8 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// ---- What compiles and what does not
-// -----------------------------------------------------------------------------
+// ---- What compiles and what does not ----
 
 using Saxpy = adsm::Kernel<void(float, const float*, float*, unsigned)>;
 using Launch = adsm::Grid;
@@ -53,8 +52,7 @@ static_assert(!std::is_copy_constructible_v<Saxpy> && std::is_nothrow_move_const
 static_assert(std::is_same_v<std::allocator_traits<adsm::Allocator<int>>::rebind_alloc<char>,
                              adsm::Allocator<char>>);
 
-// ---- Behaviour
-// -----------------------------------------------------------------------------------------------------
+// ---- Behaviour ----
 
 template <typename T>
 T argument(void** args, int index) {

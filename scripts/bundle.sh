@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# ./gmacw bundle FILE: tests, benchmarks and Parboil for a machine that has only a driver and a C library.
+
+max_bundle_mib=60
+
+# Libraries that every machine with a C library has, and the ones that travel with the bundle.
+c_library='^(linux-vdso|ld-linux-[a-z0-9-]+|libc|libm|libdl|librt|libpthread|libresolv|libutil)\.so'
+bundled_library='^(libbenchmark|libstdc\+\+|libgcc_s)\.so'
+
+# Copies the shared libraries that a program needs into DIRECTORY/lib; an unexpected one is an error, because it would be
+# missed only on the other machine.
+bundle_libraries() { # PROGRAM DIRECTORY
+  local name path
+  while read -r name path; do
+    if [[ $name =~ $c_library ]]; then
+      continue
+    elif [[ $name =~ $bundled_library && -e $path ]]; then
+      mkdir -p "$2/lib"
+      [[ -e $2/lib/$name ]] || cp -L "$path" "$2/lib/$name"
+    else
+      fail "$1 needs $name, which is neither part of the C library nor of the bundle"
+    fi
+  done < <(ldd "$1" | awk '{ name = $1; sub(".*/", "", name); print name, ($2 == "=>" ? $3 : $1) }')
+}
+
+make_bundle() {
+  local file=$1 folder program size
+  bazel_build //...
+  folder=$(mktemp -d)
+  trap "rm -rf '$folder'" EXIT
+  local top=$folder/gmac-bundle
+  mkdir -p "$top"
+
+  # As Bazel lays them out: a test finds the files it names (gmac/libgmac.so) from the same current directory.
+  local programs tests benchmarks
+  find_built programs \
+    'kind("cc_(test|binary)", //tests/... union //bench/... union //parboil/...) union //gmac:libgmac.so'
+  find_built tests 'kind(cc_test, //tests/...)'
+  find_built benchmarks 'kind(cc_binary, //bench/...)'
+  for program in "${programs[@]}"; do
+    install -D -m 755 "bazel-bin/$program" "$top/$program"
+    strip "$top/$program"
+    bundle_libraries "$top/$program" "$top"
+  done
+  printf '%s\n' "${tests[@]}" >"$top/tests.list"
+  printf '%s\n' "${benchmarks[@]}" >"$top/bench.list"
+  install -m 755 scripts/bundle_run.sh "$top/run"
+  cp LICENSE "$top/"
+  git describe --always --dirty >"$top/revision" 2>/dev/null || echo unknown >"$top/revision"
+
+  mkdir -p "$(dirname "$file")"
+  tar -C "$folder" --owner=0 --group=0 -czf "$file" gmac-bundle
+  size=$(stat -c %s "$file")
+  ((size <= max_bundle_mib << 20)) ||
+    fail "$file has $((size >> 20)) MiB; more than $max_bundle_mib do not travel: $(du -m "$top"/* | sort -rn | head -3 | tr '\n\t' ', ')"
+  say "$file: $(((size + 1048575) >> 20)) MiB, ${#tests[@]} test programs, ${#benchmarks[@]} benchmark programs"
+}
