@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one write fault costs.
+#include "bench/blocks.h"
+#include "bench/measure.h"
+#include "gmac/stats.h"
+#include "gmac/trace.h"
+
+namespace gmac::bench {
+namespace {
+
+// Calls `turn(i)`, which measures alternative i in seconds, in turns; one turn of each first to
+// warm up. Returns each alternative's median.
+template <typename Turn>
+std::vector<double> inTurns(std::size_t alternatives, std::size_t rounds, const Turn& turn) {
+  std::vector<std::vector<double>> seconds(alternatives);
+  for (std::size_t round = 0; round <= rounds; ++round) {
+    for (std::size_t i = 0; i < alternatives; ++i) {
+      const double one = turn(i);
+      if (round > 0) {
+        seconds[i].push_back(one);
+      }
+    }
+  }
+  std::vector<double> medians;
+  for (const auto& values : seconds) {
+    medians.push_back(median(values));
+  }
+  return medians;
+}
+
+// {blockBytes, blocks, rounds}: a rolling write fault against a signal and one mprotect, on the
+// same kind of memory; microseconds.
+json bareAndRolling(const json& parameters) {
+  const std::size_t blockBytes = parameters["blockBytes"];
+  const std::size_t blocks = parameters["blocks"];
+  SharedBlocks shared(blockBytes, blocks, blocks);
+  BareBlocks file(blockBytes, blocks, Memory::kFile);
+  BareBlocks anonymous(blockBytes, blocks, Memory::kAnonymous);
+  const std::uint64_t faultsBefore = stats().writeFaults.value();
+  const std::uint64_t evictionsBefore = stats().evictions.value();
+  const std::size_t rounds = parameters["rounds"];
+  const auto cost = inTurns(3, rounds, [&](std::size_t i) {
+    const auto one = [](auto& blocks) {
+      blocks.close();
+      return blocks.write();
+    };
+    return i == 0 ? one(shared) : i == 1 ? one(file) : one(anonymous);
+  });
+  // A write that did not fault, or one that also evicted, would make this another measurement.
+  if (stats().writeFaults.value() - faultsBefore != blocks * (rounds + 1) ||
+      stats().evictions.value() != evictionsBefore) {
+    throw std::runtime_error("the measured writes were not one fault each");
+  }
+  const double perBlock = 1e6 / static_cast<double>(blocks);
+  return {{"rolling", cost[0] * perBlock},
+          {"bare", cost[1] * perBlock},
+          {"bareAnonymous", cost[2] * perBlock},
+          {"ratio", cost[0] / cost[1]}};
+}
+const Registration kBareAndRolling("fault", &bareAndRolling);
+
+// {blockBytes, few, many, touched, rounds}: faults of an object of `few` blocks against those of
+// one of `many`.
+json byBlockCount(const json& parameters) {
+  const std::size_t blockBytes = parameters["blockBytes"];
+  const std::size_t touched = parameters["touched"];
+  SharedBlocks few(blockBytes, parameters["few"], touched);
+  SharedBlocks many(blockBytes, parameters["many"], touched);
+  const auto cost = inTurns(2, parameters["rounds"], [&](std::size_t i) {
+    SharedBlocks& blocks = i == 0 ? few : many;
+    blocks.close();
+    return blocks.write();
+  });
+  const double perBlock = 1e6 / static_cast<double>(touched);
+  return {{"few", cost[0] * perBlock}, {"many", cost[1] * perBlock}, {"ratio", cost[1] / cost[0]}};
+}
+const Registration kByBlockCount("faultByBlockCount", &byBlockCount);
+
+// {blockBytes, blocks, rounds}: the probes of statistics and trace that a fault passes, and the
+// fault; microseconds. Run with and without GMAC_STATS and GMAC_TRACE.
+json probes(const json& parameters) {
+  const std::size_t blocks = parameters["blocks"];
+  SharedBlocks shared(parameters["blockBytes"], blocks, blocks);
+  constexpr std::size_t kPasses = 100000;
+  const auto cost = inTurns(2, parameters["rounds"], [&](std::size_t i) {
+    shared.close();
+    if (i == 0) {
+      return shared.write() / static_cast<double>(blocks);
+    }
+    const Stopwatch watch;
+    for (std::size_t pass = 0; pass < kPasses; ++pass) {
+      const Timed timed(Phase::kSignal);
+      const TraceSpan span("fault", "write fault", {"address", pass});
+      asm volatile("" ::: "memory");
+    }
+    return watch.seconds() / kPasses;
+  });
+  return {{"fault", cost[0] * 1e6}, {"probes", cost[1] * 1e6}, {"share", cost[1] / cost[0]}};
+}
+const Registration kProbes("probes", &probes);
+
+}  // namespace
+}  // namespace gmac::bench
