@@ -10,24 +10,34 @@ namespace gmac::bench {
 namespace {
 
 // Calls `turn(i)`, which measures alternative i in seconds, in turns; one turn of each first to
-// warm up. Returns each alternative's median.
-template <typename Turn>
-std::vector<double> inTurns(std::size_t alternatives, std::size_t rounds, const Turn& turn) {
-  std::vector<std::vector<double>> seconds(alternatives);
-  for (std::size_t round = 0; round <= rounds; ++round) {
-    for (std::size_t i = 0; i < alternatives; ++i) {
-      const double one = turn(i);
-      if (round > 0) {
-        seconds[i].push_back(one);
+// warm up. Rounds are short, so that most of them are whole between two interruptions, and medians
+// are theirs.
+class Turns {
+ public:
+  template <typename Turn>
+  Turns(std::size_t alternatives, std::size_t rounds, const Turn& turn) : seconds_(alternatives) {
+    for (std::size_t round = 0; round <= rounds; ++round) {
+      for (std::size_t i = 0; i < alternatives; ++i) {
+        const double one = turn(i);
+        if (round > 0) {
+          seconds_[i].push_back(one);
+        }
       }
     }
   }
-  std::vector<double> medians;
-  for (const auto& values : seconds) {
-    medians.push_back(median(values));
+  double seconds(std::size_t i) const { return median(seconds_[i]); }
+  // The median of the rounds' own ratios: a machine that slows down for a while slows both.
+  double ratio(std::size_t i, std::size_t to) const {
+    std::vector<double> ratios;
+    for (std::size_t round = 0; round < seconds_[i].size(); ++round) {
+      ratios.push_back(seconds_[i][round] / seconds_[to][round]);
+    }
+    return median(std::move(ratios));
   }
-  return medians;
-}
+
+ private:
+  std::vector<std::vector<double>> seconds_;
+};
 
 // {blockBytes, blocks, rounds}: a rolling write fault against a signal and one mprotect, on the
 // same kind of memory; microseconds.
@@ -40,7 +50,7 @@ json bareAndRolling(const json& parameters) {
   const std::uint64_t faultsBefore = stats().writeFaults.value();
   const std::uint64_t evictionsBefore = stats().evictions.value();
   const std::size_t rounds = parameters["rounds"];
-  const auto cost = inTurns(3, rounds, [&](std::size_t i) {
+  const Turns turns(3, rounds, [&](std::size_t i) {
     const auto one = [](auto& blocks) {
       blocks.close();
       return blocks.write();
@@ -53,10 +63,10 @@ json bareAndRolling(const json& parameters) {
     throw std::runtime_error("the measured writes were not one fault each");
   }
   const double perBlock = 1e6 / static_cast<double>(blocks);
-  return {{"rolling", cost[0] * perBlock},
-          {"bare", cost[1] * perBlock},
-          {"bareAnonymous", cost[2] * perBlock},
-          {"ratio", cost[0] / cost[1]}};
+  return {{"rolling", turns.seconds(0) * perBlock},
+          {"bare", turns.seconds(1) * perBlock},
+          {"bareAnonymous", turns.seconds(2) * perBlock},
+          {"ratio", turns.ratio(0, 1)}};
 }
 const Registration kBareAndRolling("fault", &bareAndRolling);
 
@@ -67,13 +77,15 @@ json byBlockCount(const json& parameters) {
   const std::size_t touched = parameters["touched"];
   SharedBlocks few(blockBytes, parameters["few"], touched);
   SharedBlocks many(blockBytes, parameters["many"], touched);
-  const auto cost = inTurns(2, parameters["rounds"], [&](std::size_t i) {
+  const Turns turns(2, parameters["rounds"], [&](std::size_t i) {
     SharedBlocks& blocks = i == 0 ? few : many;
     blocks.close();
     return blocks.write();
   });
   const double perBlock = 1e6 / static_cast<double>(touched);
-  return {{"few", cost[0] * perBlock}, {"many", cost[1] * perBlock}, {"ratio", cost[1] / cost[0]}};
+  return {{"few", turns.seconds(0) * perBlock},
+          {"many", turns.seconds(1) * perBlock},
+          {"ratio", turns.ratio(1, 0)}};
 }
 const Registration kByBlockCount("faultByBlockCount", &byBlockCount);
 
@@ -83,7 +95,7 @@ json probes(const json& parameters) {
   const std::size_t blocks = parameters["blocks"];
   SharedBlocks shared(parameters["blockBytes"], blocks, blocks);
   constexpr std::size_t kPasses = 100000;
-  const auto cost = inTurns(2, parameters["rounds"], [&](std::size_t i) {
+  const Turns turns(2, parameters["rounds"], [&](std::size_t i) {
     shared.close();
     if (i == 0) {
       return shared.write() / static_cast<double>(blocks);
@@ -96,7 +108,9 @@ json probes(const json& parameters) {
     }
     return watch.seconds() / kPasses;
   });
-  return {{"fault", cost[0] * 1e6}, {"probes", cost[1] * 1e6}, {"share", cost[1] / cost[0]}};
+  return {{"fault", turns.seconds(0) * 1e6},
+          {"probes", turns.seconds(1) * 1e6},
+          {"share", turns.ratio(1, 0)}};
 }
 const Registration kProbes("probes", &probes);
 

@@ -73,4 +73,3 @@ BENCHMARK(findOne)->Arg(131072);
 
 }  // namespace
 }  // namespace gmac
-

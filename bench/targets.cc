@@ -79,10 +79,10 @@ void faultRows(Collector& collector) {
     const char* name;
     std::size_t blockBytes;
     std::size_t blocks;
-  } sizes[] = {{"4 KiB", 4 * kKiB, 1024}, {"64 KiB", 64 * kKiB, 1024}, {"2 MiB", 2 * kMiB, 64}};
+  } sizes[] = {{"4 KiB", 4 * kKiB, 128}, {"64 KiB", 64 * kKiB, 128}, {"2 MiB", 2 * kMiB, 16}};
   for (const auto& size : sizes) {
     collector.measure("fault",
-                      {{"blockBytes", size.blockBytes}, {"blocks", size.blocks}, {"rounds", 31}},
+                      {{"blockBytes", size.blockBytes}, {"blocks", size.blocks}, {"rounds", 301}},
                       faultEnvironment(size.blockBytes),
                       {{fmt::format("rolling fault / bare fault, {} blocks", size.name), "ratio",
                         "", atMost(1.5)}});
@@ -91,8 +91,8 @@ void faultRows(Collector& collector) {
                     {{"blockBytes", 4 * kKiB},
                      {"few", 1000},
                      {"many", 1000000},
-                     {"touched", 1000},
-                     {"rounds", 31}},
+                     {"touched", 128},
+                     {"rounds", 301}},
                     faultEnvironment(4 * kKiB),
                     {{"fault at 1,000,000 blocks / at 1,000", "ratio", "", atMost(1.5)}});
 }
@@ -100,7 +100,7 @@ void faultRows(Collector& collector) {
 // Off: what a fault passes on its way, as a share of the fault. On: the fault itself, for
 // comparison.
 void probeRows(Collector& collector) {
-  const json parameters = {{"blockBytes", 64 * kKiB}, {"blocks", 512}, {"rounds", 21}};
+  const json parameters = {{"blockBytes", 64 * kKiB}, {"blocks", 128}, {"rounds", 101}};
   collector.measure("probes", parameters, faultEnvironment(64 * kKiB),
                     {{"statistics and trace off, share of a fault", "share", "", atMost(0.01)},
                      {"fault, statistics and trace off", "fault", "us", std::nullopt}});
@@ -109,8 +109,9 @@ void probeRows(Collector& collector) {
     const std::string file = folder / fmt::format("gmac-bench-{}.json", std::rand());
     Environment environment = faultEnvironment(64 * kKiB);
     environment[variable] = file;
-    collector.measure("probes", parameters, environment,
-                      {{fmt::format("fault, {} on", variable), "fault", "us", std::nullopt}});
+    collector.measure(
+        "probes", parameters, environment,
+        {{fmt::format("{} on, share of a fault", variable), "share", "", std::nullopt}});
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
   }
