@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "bench/measure.h"
+#include "gmac/stats.h"
 
 namespace gmac::bench {
 namespace {
@@ -55,10 +56,21 @@ void SharedBlocks::close() {
   check(adsmSync(), "adsmSync");
 }
 
+void SharedBlocks::dirty() { writeEach(first_, blockBytes_, count_); }
+
 double SharedBlocks::write() {
+  const std::uint64_t faultsBefore = stats().writeFaults.value();
+  const std::uint64_t evictionsBefore = stats().evictions.value();
   const Stopwatch watch;
   writeEach(first_, blockBytes_, count_);
-  return watch.seconds();
+  const double seconds = watch.seconds();
+  const std::uint64_t faults = stats().writeFaults.value() - faultsBefore;
+  const std::uint64_t evictions = stats().evictions.value() - evictionsBefore;
+  if (faults != count_ || evictions != 0) {
+    throw std::runtime_error(fmt::format("{} measured writes were {} faults and {} evictions",
+                                         count_, faults, evictions));
+  }
+  return seconds;
 }
 
 BareBlocks::BareBlocks(std::size_t blockBytes, std::size_t count, Memory memory)

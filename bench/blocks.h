@@ -25,10 +25,13 @@ class SharedBlocks {
   SharedBlocks(const SharedBlocks&) = delete;
   SharedBlocks& operator=(const SharedBlocks&) = delete;
 
-  // A call that only reads the object leaves its blocks ReadOnly: the next write to each is one
-  // fault.
+  // Makes every block Dirty, so that close() has something to flush.
+  void dirty();
+  // A call that only reads the object flushes its blocks and leaves them ReadOnly: the next write
+  // to each is one fault.
   void close();
-  // Seconds for one write to each block.
+  // Seconds for one write to each block. Throws std::runtime_error when that was not one fault
+  // each, or evicted.
   double write();
 
  private:
