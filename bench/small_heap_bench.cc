@@ -73,5 +73,3 @@ BENCHMARK(findOne)->Arg(131072);
 
 }  // namespace
 }  // namespace gmac
-
-BENCHMARK_MAIN();

@@ -176,10 +176,11 @@ unique_ptr<T> makeUniqueForOverwrite(std::size_t count) {
 
 // One, two or three dimensions, each 1 or more.
 struct Dim {
-  constexpr Dim(unsigned x = 1, unsigned y = 1,
-                unsigned z = 1)  // NOLINT(google-explicit-constructor)
-      : value{x, y, z} {}
-  constexpr Dim(adsmDim_t dim) : value(dim) {}  // NOLINT(google-explicit-constructor)
+  // A plain number is a dimension, and so is what the C functions take.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr Dim(unsigned x = 1, unsigned y = 1, unsigned z = 1) : value{x, y, z} {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr Dim(adsmDim_t dim) : value(dim) {}
   adsmDim_t value;
 };
 

@@ -14,6 +14,7 @@
 #if GMAC_HAVE_CUDA
 #include "gmac/accel/cuda/cuda_accelerator.h"
 #include "gmac/accel/cuda/cudart_accelerator.h"
+#include "gmac/accel/cuda/cudart_accelerator.h"
 #endif
 #include "gmac/log.h"
 #include "gmac/os/fault.h"

@@ -187,7 +187,7 @@ TEST(AdsmKernel, LaunchesWithItsArgumentsInOrder) {
   try {
     Saxpy made(saxpyImplementations());
     const Saxpy saxpy = std::move(made);
-    EXPECT_EQ(made.get(), nullptr);
+    EXPECT_EQ(made.get(), nullptr);  // NOLINT(bugprone-use-after-move): that is the question
     saxpy(shapeFor(kCount), 2.0f, x.get(), y.data(), kCount);
     adsm::sync();
     for (unsigned i = 0; i < kCount; ++i) ASSERT_EQ(y[i], 1.0f + 2.0f * static_cast<float>(i));

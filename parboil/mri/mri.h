@@ -63,7 +63,7 @@ Sums reference(const Parameters& parameters, const Points& trajectory, std::span
 Check compare(const Parameters& parameters, double magnitude, std::span<const float> real,
               std::span<const float> imaginary, const Sums& wanted);
 
-// exp(2 pi i turns) in single precision, good to 3e-7; vectorisable.
+// exp(2 pi i turns) in single precision, good to 1e-6; vectorisable.
 inline void expTurns(float turns, float* cosine, float* sine) {
   // Adding and subtracting 1.5 * 2^23 rounds to the nearest whole turn.
   constexpr float kRound = 12582912.0f;

@@ -36,6 +36,10 @@
 #include "gmac/accel/host/module_table.h"
 #include "gmac/accel/host/thread_pool.h"
 
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
 // sigaction() under the name that no library which is put before libc stands in for: what the
 // device process does with its signals must not be recorded as the application's wish.
 extern "C" int __sigaction(int signal, const struct sigaction* action,
@@ -172,6 +176,18 @@ void prepareThread(bool runsKernels) {
 // ---- Queues
 // ---------------------------------------------------------------------------------------------------
 
+// The application orders what different queues do to the same bytes, by tickets and by waiting,
+// which the thread sanitizer cannot see from inside this process. These tell it that a command
+// comes after everything that was complete when the command was taken.
+#if defined(__SANITIZE_THREAD__)
+char applicationOrder;
+void acquireApplicationOrder() { __tsan_acquire(&applicationOrder); }
+void releaseApplicationOrder() { __tsan_release(&applicationOrder); }
+#else
+void acquireApplicationOrder() {}
+void releaseApplicationOrder() {}
+#endif
+
 // Runs the commands of one queue in order. Owned by Device; each runs in a thread of its own and
 // touches only what it owns, the control block and the (thread-safe) tables.
 class QueueRunner {
@@ -190,7 +206,9 @@ class QueueRunner {
         awaitPlace(control_->queue(after.queue).completed, after.place);
       }
       awaitPlace(control_->queue(QueueId::kIn).completed, command.copyInsBefore);
+      acquireApplicationOrder();
       const Failure failure = execute(command);
+      releaseApplicationOrder();
       if (failure.code != adsmSuccess) {
         record(queue, place, failure);
       }
@@ -499,7 +517,7 @@ bool sayHello(int socket) {
 [[noreturn]] void dieOfStart(int socket, std::string_view why) {
   const Reply reply{failureOf(adsmErrorSystem, "the device process could not start: {}", why), 0};
   sendMessage(socket, &reply, sizeof reply, -1);
-  _exit(1);
+  endProcess(1);
 }
 
 [[noreturn]] void serve(const DeviceSetup& setup, Device& device) {
@@ -508,26 +526,36 @@ bool sayHello(int socket) {
   while (true) {
     std::array<pollfd, 2> watched{{{setup.socket, POLLIN, 0}, {setup.applicationPidfd, POLLIN, 0}}};
     if (poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) {
-      _exit(1);
+      endProcess(1);
     }
     if (watched[1].revents != 0) {
-      _exit(0);
+      endProcess(0);
     }
     if (watched[0].revents == 0) {
       continue;
     }
     UniqueFd fd;
     if (receiveMessage(setup.socket, request.get(), sizeof *request, &fd) <= 0) {
-      _exit(0);
+      endProcess(0);
     }
+    acquireApplicationOrder();
     const Reply reply = device.answer(*request, std::move(fd));
+    releaseApplicationOrder();
     if (!sendMessage(setup.socket, &reply, sizeof reply, -1)) {
-      _exit(0);
+      endProcess(0);
     }
   }
 }
 
 }  // namespace
+
+void endProcess(int status) {
+  // Not _exit(), which sanitizers and preloaded libraries stand in for to do what ends an
+  // application.
+  while (true) {
+    syscall(SYS_exit_group, status);
+  }
+}
 
 void runDeviceProcess(const DeviceSetup& setup) {
   crashControl = setup.control;
@@ -542,7 +570,7 @@ void runDeviceProcess(const DeviceSetup& setup) {
     // Never destroyed: its threads run until the process ends.
     auto* const device = new Device(setup);
     if (!sayHello(setup.socket)) {
-      _exit(1);
+      endProcess(1);
     }
     serve(setup, *device);
   } catch (const std::exception& exception) {

@@ -22,6 +22,10 @@ struct DeviceSetup {
 // the dynamic linker), and never runs exit handlers or flushes the application's stdio.
 [[noreturn]] void runDeviceProcess(const DeviceSetup& setup);
 
+// Ends the calling process, a fork of the application, and leaves undone all that an application
+// does at its end.
+[[noreturn]] void endProcess(int status);
+
 }  // namespace gmac::accel::host
 
 #endif  // GMAC_ACCEL_HOST_DEVICE_PROCESS_H_

@@ -378,7 +378,7 @@ Status HostAccelerator::forkDevice(UniqueFd& deviceSocket, const UniqueFd& self)
     if (device == 0) {
       runDeviceProcess({control_, deviceSocket.get(), self.get(), threads_});
     }
-    _exit(device < 0 ? 1 : 0);
+    endProcess(device < 0 ? 1 : 0);
   }
   const int forkError = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
