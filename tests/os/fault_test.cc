@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
@@ -50,8 +51,8 @@ Ended inChild(const std::function<int()>& body) {
   } while (false)
 
 std::byte* ours = nullptr;  // two pages that the fault function opens
-int reads = 0;
-int writes = 0;
+std::atomic<int> reads{0};
+std::atomic<int> writes{0};
 
 bool openOurs(void* address, bool write) noexcept {
   auto* at = static_cast<std::byte*>(address);
