@@ -338,6 +338,11 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
     after.value = std::max(after.value, object[i].flushed);
   }
   object.busy += static_cast<std::uint32_t>(range.end - range.begin);
+  // Calls look for busy objects among the open ones only: a call made during the copy must wait for it.
+  if (object.open.empty()) {
+    open_.push_back(object);
+  }
+  object.widenOpen(range);
   const std::size_t begin = object.offsetOf(range.begin);
   const std::size_t end = object.offsetOf(range.end);
   lock.release();
