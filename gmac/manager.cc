@@ -829,10 +829,27 @@ Status Manager::release(void* region) {
   return {};
 }
 
+// An address inside a region of small objects must be in one that lives. (The heap's lock comes before the manager's.)
+Status Manager::checkSmall(const char* function, const void* address) {
+  {
+    Lock lock(*this);
+    const Object* object = index_.find(address);
+    if (object == nullptr || !object->sharedBySmallObjects) {
+      return {};
+    }
+  }
+  if (!small_.find(address)) {
+    return fail(adsmErrorInvalidPointer, "{}: {} is in no shared object (never allocated, or freed)",
+                function, address);
+  }
+  return {};
+}
+
 Result<void*> Manager::deviceAddress(const void* address) {
   if (forked_) {
     return fail(adsmErrorForked, "adsmSafe({}) in a child of fork", address);
   }
+  GMAC_TRY(checkSmall("adsmSafe", address));
   Lock lock(*this);
   Object* object = index_.find(address);
   if (object == nullptr || object->closing) {
@@ -957,6 +974,9 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
                                            : std::vector<adsmUse_t>();
   if (uses) {
     uses = std::span<const adsmUse_t>(list);
+    for (const adsmUse_t& use : *uses) {
+      GMAC_TRY(checkSmall("adsmCallUsing", use.object));
+    }
   }
   Lock lock(*this);
   GMAC_TRY(load(kernel));

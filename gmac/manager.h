@@ -124,6 +124,7 @@ class Manager final : private os::Pinner, private RegionSource {
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
   Status load(adsmKernel_t kernel);
+  Status checkSmall(const char* function, const void* address);
   void noteUse(Object& object, std::size_t chunk, Object::Use use);
   Status evictExcess();
   Status evictExcessBut(Block& block);
