@@ -305,8 +305,11 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
 
 // Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as `next`.
 Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
+  // A launch that failed leaves blocks whose flush nobody has waited for; flushes are one queue, so the newest will do.
+  accel::Ticket flushed;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     object[i].busy = true;
+    flushed.value = std::max(flushed.value, object[i].flushed);
   }
   object.busy += static_cast<std::uint32_t>(range.end - range.begin);
   const std::size_t begin = object.offsetOf(range.begin);
@@ -320,7 +323,7 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
       const std::size_t chunkBytes = object.mirror->chunkBytes();
       const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
       auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
-                                         stop - offset, kDone);
+                                         stop - offset, flushed);
       if (!copied.ok()) {
         return copied.status();
       }
