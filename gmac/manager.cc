@@ -26,6 +26,8 @@ constexpr accel::Ticket kDone{};
 
 // What the accelerator said when the calling thread last released a region of small objects.
 thread_local Status regionReleased;
+// Whether the calling thread's last protection change was refused for want of mappings.
+thread_local bool mappingsRefused = false;
 
 }  // namespace
 
@@ -290,7 +292,15 @@ void Manager::setOpen(Object& object, BlockRange range) {
 }
 
 Status Manager::protect(Object& object, BlockRange range, os::Access access) {
-  return object.mirror->protect(object.offsetOf(range.begin), object.lengthOf(range), access);
+  const Status status =
+      object.mirror->protect(object.offsetOf(range.begin), object.lengthOf(range), access);
+  mappingsRefused = status.code() == adsmErrorHostMemory;
+  return status;
+}
+
+// Whether an error is the kernel's limit of mappings, which coarsening lifts; the driver's want of memory is not.
+bool Manager::outOfMappings(Status status) const {
+  return status.code() == adsmErrorHostMemory && mappingsRefused;
 }
 
 // Queues copies of a block range to the accelerator, one per chunk, and notes their tickets in the blocks.
@@ -328,6 +338,11 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
     after.value = std::max(after.value, object[i].flushed);
   }
   object.busy += static_cast<std::uint32_t>(range.end - range.begin);
+  // Calls look for busy objects among the open ones only: a call made during the copy must wait for it.
+  if (object.open.empty()) {
+    open_.push_back(object);
+  }
+  object.widenOpen(range);
   const std::size_t begin = object.offsetOf(range.begin);
   const std::size_t end = object.offsetOf(range.end);
   lock.release();
@@ -399,7 +414,10 @@ Status Manager::evictExcess() {
     const Transition transition = protocol_->on(State::kDirty, Event::kEvict);
     GMAC_TRY(protect(object, range, accessOf(transition.next)));
     // A call that only reads the object may still be running: its copy must not change under it.
-    GMAC_TRY(flush(object, range, accel::Ticket{object.lastRead}));
+    if (const Status flushed = flush(object, range, accel::Ticket{object.lastRead}); !flushed.ok()) {
+      object.strict = true;
+      return flushed;
+    }
     setState(object, *block, transition.next);
     stats().evictions.add();
   }
@@ -446,8 +464,10 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   lock.release();
   Status status = object.mirror->prepare(chunk);
   lock.acquire();
+  mappingsRefused = false;
   if (status.ok()) {
     status = object.mirror->install(chunk, BlockAccess(object));
+    mappingsRefused = status.code() == adsmErrorHostMemory;
   }
   object.chunks[chunk] = status.ok() ? Object::Chunk::kReady : Object::Chunk::kEmpty;
   --object.busy;
@@ -497,12 +517,22 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     }
     return Step::kRetry;
   }
-  if (transition.next == State::kDirty && block.state != State::kDirty &&
-      !accelerator_.done({block.flushed})) {
-    // Its eviction is still being copied: wait for that block only.
+  // A write waits for what reads the old bytes: the copy of its own eviction, and device work of the application's own,
+  // which later flushes would not wait for as they do for calls.
+  accel::Ticket ticket;
+  if (transition.next == State::kDirty && block.state != State::kDirty) {
+    if (!accelerator_.done({block.flushed})) {
+      ticket.value = block.flushed;
+    }
+    for (std::size_t i = 0; ticket.value == 0 && i < streamCount_; ++i) {
+      if (streams_[i].reads && !accelerator_.done(streams_[i].ticket)) {
+        ticket = streams_[i].ticket;
+      }
+    }
+  }
+  if (ticket.value != 0) {
     block.busy = true;
     ++object.busy;
-    const accel::Ticket ticket{block.flushed};
     lock.release();
     Status status;
     {
@@ -996,6 +1026,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       }
       const Status released = releaseBlocks(object, object.all(), event);
       if (!released.ok()) {
+        object.strict = true;
         if (!outOfMappings(released)) {
           return released;
         }
@@ -1207,8 +1238,9 @@ Status Manager::hold(const void* address, std::size_t bytes, bool write) {
     position = std::max<const std::byte*>(position, object->address());
     const BlockIndex index = object->indexOf(position);
     Block& block = (*object)[index];
-    const bool open = !block.busy && (block.state == State::kDirty ||
-                                      (!write && block.state == State::kReadOnly));
+    const bool open = !block.busy && !object->strict &&
+                      (block.state == State::kDirty ||
+                       (!write && block.state == State::kReadOnly));
     const bool ready = object->chunks[object->chunkOf(object->offsetOf(index))] ==
                        Object::Chunk::kReady;
     if (!open || (!ready && (write || !object->mirror->readableBeforeInstall()))) {
@@ -1297,6 +1329,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         const Status released =
             releaseBlocks(object, blocks, range.write ? Event::kCall : Event::kCallRead);
         if (!released.ok()) {
+          object.strict = true;
           if (!outOfMappings(released)) {
             return released;
           }
@@ -1312,6 +1345,8 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   }
   GMAC_TRY(accelerator_.fence(stream));
   deviceWork_ = std::this_thread::get_id();
+  deviceReads_ = std::any_of(ranges.begin(), ranges.end(),
+                             [](const coherence::DeviceRange& range) { return !range.write; });
   return {};
 }
 
@@ -1337,7 +1372,12 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
         entry = &streams_[nextStream_++ % streams_.size()];
         status = accelerator_.wait(entry->ticket);
       }
-      *entry = {stream, *ticket};
+      *entry = {stream, *ticket,
+                deviceReads_ || (entry->stream == stream && entry->reads &&
+                                 !accelerator_.done(entry->ticket))};
+      if (deviceReads_ && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
+        status = accelerator_.wait(*ticket);  // writes go undetected (batch-update)
+      }
     } else {
       status = ticket.status();
     }
@@ -1442,6 +1482,7 @@ Status Manager::coarsen(Lock& lock) {
 Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
   GMAC_TRY(protect(object, object.all(), os::Access::kNone));
+  object.strict = true;
   for (std::size_t i = 0; i < object.blockCount; ++i) {
     object.blocks[i].busy = true;
   }

@@ -135,7 +135,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status fetchAfterSync(Lock& lock);
   Status coarsen(Lock& lock);
   Status coarsen(Lock& lock, Object& object, std::size_t factor);
-  bool outOfMappings(Status status) const { return status.code() == adsmErrorHostMemory; }
+  bool outOfMappings(Status status) const;
   bool usesObject(const Object& object, adsmKernel_t kernel, Event* event) const;
   [[noreturn]] void die(const Object& object, BlockIndex index, const char* operation) noexcept;
 
@@ -159,10 +159,12 @@ class Manager final : private os::Pinner, private RegionSource {
   struct StreamWork {
     accel::NativeStream stream{};
     accel::Ticket ticket;
+    bool reads = false;  // objects whose CPU copy stays current: a write of the CPU must not reach it
   };
   std::array<StreamWork, 64> streams_{};
   std::size_t streamCount_ = 0;
   std::size_t nextStream_ = 0;
+  bool deviceReads_ = false;  // deviceWork_ reads such objects
   std::optional<std::thread::id> deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
 
   // What shared addresses can be, for answering "not shared" without the lock.

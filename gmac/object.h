@@ -119,6 +119,7 @@ class Object : public boost::intrusive::set_base_hook<>,
   // ---- who is using it ----
   std::uint32_t busy = 0;   // blocks and chunks in transit
   std::uint32_t holds = 0;  // blocks held open
+  bool strict = false;  // pages may be closed further than their states, after a failure; the next fault opens them
   bool closing = false;     // being freed: no longer found
   std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
   std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it

@@ -64,7 +64,10 @@ int deliver(void* address, int) {
     return 1;
   }
   if (delivery.info->si_code <= 0) {
-    // Nothing will repeat a sent signal: raise it again for the default action that libsigsegv restores.
+    // Nothing will repeat a sent signal: raise it again, under the default action. Ours would be entered anew.
+    SignalAction defaultAction = {};
+    defaultAction.sa_handler = SIG_DFL;
+    (void)sigaction(delivery.signal, &defaultAction, nullptr);
     (void)pthread_kill(pthread_self(), delivery.signal);
   }
   return 0;
