@@ -154,8 +154,68 @@ ADSM_API adsmError_t adsmBind(const void *object, adsmKernel_t kernel, adsmAcces
  * call is returned here (adsmErrorKernel, adsmErrorAcceleratorLost). */
 ADSM_API adsmError_t adsmSync(void);
 
+/* ---- The application's CUDA runtime ------------------------------------------------------------------------- */
+
+/* What the `cudart` accelerator calls: the functions of the CUDA runtime in which the program's kernels are registered. A
+ * source that nvcc compiles registers its own runtime, static or shared, by including this header (below); nothing need
+ * be called. The list is X(name, result, parameters); only the names matter to sources without CUDA. */
+#define ADSM_CUDART_FUNCTIONS(X)                                                                      \
+  X(cudaGetErrorString, const char *, (cudaError_t))                                                  \
+  X(cudaPeekAtLastError, cudaError_t, (void))                                                         \
+  X(cudaGetLastError, cudaError_t, (void))                                                            \
+  X(cudaGetDevice, cudaError_t, (int *))                                                              \
+  X(cudaSetDevice, cudaError_t, (int))                                                                \
+  X(cudaGetDeviceProperties, cudaError_t, (struct cudaDeviceProp *, int))                             \
+  X(cudaDeviceGetAttribute, cudaError_t, (int *, enum cudaDeviceAttr, int))                           \
+  X(cudaMalloc, cudaError_t, (void **, size_t))                                                       \
+  X(cudaFree, cudaError_t, (void *))                                                                  \
+  X(cudaHostAlloc, cudaError_t, (void **, size_t, unsigned))                                          \
+  X(cudaFreeHost, cudaError_t, (void *))                                                              \
+  X(cudaHostRegister, cudaError_t, (void *, size_t, unsigned))                                        \
+  X(cudaHostUnregister, cudaError_t, (void *))                                                        \
+  X(cudaStreamCreateWithFlags, cudaError_t, (cudaStream_t *, unsigned))                               \
+  X(cudaStreamDestroy, cudaError_t, (cudaStream_t))                                                   \
+  X(cudaStreamWaitEvent, cudaError_t, (cudaStream_t, cudaEvent_t, unsigned))                          \
+  X(cudaEventCreateWithFlags, cudaError_t, (cudaEvent_t *, unsigned))                                 \
+  X(cudaEventDestroy, cudaError_t, (cudaEvent_t))                                                     \
+  X(cudaEventRecord, cudaError_t, (cudaEvent_t, cudaStream_t))                                        \
+  X(cudaEventQuery, cudaError_t, (cudaEvent_t))                                                       \
+  X(cudaMemcpyAsync, cudaError_t, (void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t))  \
+  X(cudaMemsetAsync, cudaError_t, (void *, int, size_t, cudaStream_t))                                \
+  X(cudaGetSymbolAddress, cudaError_t, (void **, const void *))                                       \
+  X(cudaGetSymbolSize, cudaError_t, (size_t *, const void *))                                         \
+  X(cudaFuncGetAttributes, cudaError_t, (struct cudaFuncAttributes *, const void *))                  \
+  X(cudaFuncSetAttribute, cudaError_t, (const void *, enum cudaFuncAttribute, int))                   \
+  X(cudaLaunchKernel, cudaError_t, (const void *, dim3, dim3, void **, size_t, cudaStream_t))
+
+typedef void (*adsmFunction_t)(void);
+
+typedef struct adsmCudart {
+  size_t size; /* sizeof(adsmCudart_t) where it was filled in */
+#define ADSM_CUDART_MEMBER(name, result, parameters) adsmFunction_t name;
+  ADSM_CUDART_FUNCTIONS(ADSM_CUDART_MEMBER)
+#undef ADSM_CUDART_MEMBER
+} adsmCudart_t;
+
+/* Names the CUDA runtime of the `cudart` accelerator, before the runtime starts; the first one named stays. The table is
+ * copied, the functions must stay. adsmErrorInvalidValue when the table is another version's or lacks a function. */
+ADSM_API adsmError_t adsmUseCudart(const adsmCudart_t *cudart);
+
 #ifdef __cplusplus
 }
+#endif
+
+#if defined(__CUDACC__) && defined(__cplusplus) && !defined(ADSM_NO_CUDART)
+static inline adsmError_t adsmUseOwnCudart_(void) {
+  adsmCudart_t own;
+  own.size = sizeof own;
+#define ADSM_CUDART_FILL(name, result, parameters) \
+  own.name = reinterpret_cast<adsmFunction_t>(static_cast<result(*) parameters>(&::name));
+  ADSM_CUDART_FUNCTIONS(ADSM_CUDART_FILL)
+#undef ADSM_CUDART_FILL
+  return adsmUseCudart(&own);
+}
+static const adsmError_t adsmOwnCudart_ __attribute__((unused)) = adsmUseOwnCudart_();
 #endif
 
 #endif /* GMAC_ADSM_H_ */

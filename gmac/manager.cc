@@ -24,6 +24,9 @@ constexpr std::size_t kCoarsenFactor = 16;
 
 constexpr accel::Ticket kDone{};
 
+// What the accelerator said when the calling thread last released a region of small objects.
+thread_local Status regionReleased;
+
 }  // namespace
 
 // The manager's lock, with all signals of the thread blocked while it is held.
@@ -172,9 +175,19 @@ Status Manager::unpin(void* address, std::size_t bytes, int fd, std::int64_t off
   return accelerator_.unpin({address, bytes, fd, offset});
 }
 
+// Signals are blocked as under Lock: a handler that faulted between the two would wait for its own thread.
+void Manager::beforeFork() {
+  auto* lock = new Lock(*this);
+  forking_ = lock;
+}
+
+void Manager::afterForkInParent() {
+  const std::unique_ptr<Lock> lock(std::exchange(forking_, nullptr));
+}
+
 void Manager::afterForkInChild() {
   forked_ = true;
-  lock_.unlock();
+  afterForkInParent();
 }
 
 // ---- Waiting ------------------------------------------------------------------------------------------------------
@@ -284,29 +297,35 @@ Status Manager::protect(Object& object, BlockRange range, os::Access access) {
 Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
   const std::size_t end = object.offsetOf(range.end);
   accel::Ticket ticket;
+  Status status;
   for (std::size_t offset = object.offsetOf(range.begin); offset < end;) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
     const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
     auto copied = accelerator_.copyIn(object.deviceAt(offset), object.mirror->copyAddress(offset),
                                       stop - offset, after);
     if (!copied.ok()) {
-      return copied.status();
+      status = copied.status();
+      break;
     }
     ticket = *copied;
     stats().flushes.add();
     stats().bytesToAccelerator.add(stop - offset);
     offset = stop;
   }
+  // Also after a failure: chunks before it are in flight.
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    object[i].flushed = ticket.value;
+    object[i].flushed = std::max(object[i].flushed, ticket.value);
   }
-  return {};
+  return status;
 }
 
 // Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as `next`.
 Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
+  // Usually a kernel has run since the blocks were flushed; not if its launch failed.
+  accel::Ticket after;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     object[i].busy = true;
+    after.value = std::max(after.value, object[i].flushed);
   }
   object.busy += static_cast<std::uint32_t>(range.end - range.begin);
   const std::size_t begin = object.offsetOf(range.begin);
@@ -320,8 +339,10 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
       const std::size_t chunkBytes = object.mirror->chunkBytes();
       const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
       auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
-                                         stop - offset, kDone);
+                                         stop - offset, after);
       if (!copied.ok()) {
+        // The chunks before it are in flight to pages that the caller may give up.
+        (void)accelerator_.wait(ticket);
         return copied.status();
       }
       ticket = *copied;
@@ -352,9 +373,17 @@ BlockRange Manager::readAhead(Object& object, BlockIndex index) {
       sequential ? std::min(object.aheadBytes * 2, options_.readAheadBytes) : object.blockBytes;
   const std::size_t most = std::max<std::size_t>(1, wanted / object.blockBytes);
   BlockIndex end = index + 1;
+  const auto ready = [&](BlockIndex i) {
+    const std::size_t last = object.chunkOf(object.offsetOf(i + 1) - 1);
+    for (std::size_t chunk = object.chunkOf(object.offsetOf(i)); chunk <= last; ++chunk) {
+      if (object.chunks[chunk] != Object::Chunk::kReady) {
+        return false;
+      }
+    }
+    return true;
+  };
   while (end - index < most && end < object.all().end && object[end].state == State::kInvalid &&
-         !object[end].busy &&
-         object.chunks[object.chunkOf(object.offsetOf(end))] == Object::Chunk::kReady) {
+         !object[end].busy && ready(end)) {
     end = end + 1;
   }
   object.expected = end;
@@ -375,6 +404,14 @@ Status Manager::evictExcess() {
     stats().evictions.add();
   }
   return {};
+}
+
+// The block that was just opened must not go: whoever faulted would fault again for ever, and a hold would be closed.
+Status Manager::evictExcessBut(Block& block) {
+  ++block.holds;
+  const Status status = evictExcess();
+  --block.holds;
+  return status;
 }
 
 namespace {
@@ -432,9 +469,8 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   }
   const std::size_t lastChunk = object.chunkOf(object.offsetOf(index + 1) - 1);
   for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk <= lastChunk; ++chunk) {
-    if (!object.touched[chunk]) {
-      object.touched[chunk] = 1;
-      touchedBytes_ += object.mirror->chunkBytes();
+    if (object.uses[chunk] != Object::Use::kTouched) {
+      noteUse(object, chunk, Object::Use::kTouched);
       lastTouched_ = &object;
       if (populator_.joinable()) {
         aheadGeneration_.fetch_add(1);
@@ -457,7 +493,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
                                                                  : BlockRange{index, index + 1};
     GMAC_TRY(fetch(lock, object, range, transition.next));
     if (transition.next == State::kDirty) {
-      GMAC_TRY(evictExcess());
+      GMAC_TRY(evictExcessBut(block));
     }
     return Step::kRetry;
   }
@@ -485,7 +521,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   GMAC_TRY(protect(object, {index, index + 1}, accessOf(transition.next)));
   if (block.state != transition.next) {
     setState(object, block, transition.next);
-    GMAC_TRY(evictExcess());
+    GMAC_TRY(evictExcessBut(block));
   }
   return Step::kDone;
 }
@@ -616,27 +652,31 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
       options_.chunkBytes, accessOf(protocol_->initial())};
   std::unique_ptr<Object> object;
   const Status made = [&]() -> Status {
-    auto mirror = moved ? os::makeMovedMirror(place, *this)
-                        : os::makeFileMirror(place, *arena_, *this);
-    if (!mirror.ok()) {
-      return mirror.status();
-    }
-    object = std::make_unique<Object>(std::move(*mirror), *device,
-                                      protocol_->wholeObjects() && !sharedBySmallObjects
-                                          ? os::roundUp(bytes, os::pageBytes())
-                                          : blockBytes,
-                                      protocol_->initial());
-    object->sharedBySmallObjects = sharedBySmallObjects;
-    object->sameAddress = sameAddress;
-    // Dirty blocks are flushed without a fault before, so their pages must be there from the start.
-    if (protocol_->initial() == State::kDirty) {
-      for (std::size_t chunk = 0; chunk < object->chunks.size(); ++chunk) {
-        GMAC_TRY(object->mirror->prepare(chunk));
-        GMAC_TRY(object->mirror->install(chunk, BlockAccess(*object)));
-        object->chunks[chunk] = Object::Chunk::kReady;
+    try {
+      auto mirror = moved ? os::makeMovedMirror(place, *this)
+                          : os::makeFileMirror(place, *arena_, *this);
+      if (!mirror.ok()) {
+        return mirror.status();
       }
+      object = std::make_unique<Object>(std::move(*mirror), *device,
+                                        protocol_->wholeObjects() && !sharedBySmallObjects
+                                            ? os::roundUp(bytes, os::pageBytes())
+                                            : blockBytes,
+                                        protocol_->initial());
+      object->sharedBySmallObjects = sharedBySmallObjects;
+      object->sameAddress = sameAddress;
+      // Dirty blocks are flushed without a fault before, so their pages must be there from the start.
+      if (protocol_->initial() == State::kDirty) {
+        for (std::size_t chunk = 0; chunk < object->chunks.size(); ++chunk) {
+          GMAC_TRY(object->mirror->prepare(chunk));
+          GMAC_TRY(object->mirror->install(chunk, BlockAccess(*object)));
+          object->chunks[chunk] = Object::Chunk::kReady;
+        }
+      }
+      return {};
+    } catch (const std::bad_alloc&) {
+      return fail(adsmErrorHostMemory, "adsmAlloc: no memory for the blocks of {} bytes", size);
     }
-    return {};
   }();
   if (!made.ok()) {
     object.reset();
@@ -686,9 +726,10 @@ Status Manager::free(void* address) {
       return {};
     }
   }
+  regionReleased = {};
   GMAC_TRY(small_.free(address));
   stats().frees.add();
-  return {};
+  return regionReleased;
 }
 
 // Takes an object out of use and gives its memory back on both sides. Lets the lock go; leaves it held.
@@ -724,9 +765,8 @@ Status Manager::destroy(Lock& lock, Object& object) {
     lastTouched_ = nullptr;
   }
   for (std::size_t chunk = 0; chunk < object.chunks.size(); ++chunk) {
-    touchedBytes_ -= object.touched[chunk] ? object.mirror->chunkBytes() : 0;
+    noteUse(object, chunk, Object::Use::kNone);
   }
-  aheadBytes_ = std::min(aheadBytes_, touchedBytes_);
   index_.erase(object);
   changed();
   lock.release();
@@ -752,12 +792,17 @@ Result<void*> Manager::acquire(std::size_t bytes) {
   return static_cast<void*>((*object)->address());
 }
 
+// The region is gone whatever the accelerator says to it, and the heap must know; free() tells the error.
 Status Manager::release(void* region) {
   Lock lock(*this);
-  return destroy(lock, *index_.find(region));
+  regionReleased = destroy(lock, *index_.find(region));
+  return {};
 }
 
 Result<void*> Manager::deviceAddress(const void* address) {
+  if (forked_) {
+    return fail(adsmErrorForked, "adsmSafe({}) in a child of fork", address);
+  }
   Lock lock(*this);
   Object* object = index_.find(address);
   if (object == nullptr || object->closing) {
@@ -953,10 +998,12 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
   };
   if (uses) {
     for (const adsmUse_t& use : *uses) {
-      Object& object = *index_.find(use.object);
-      Event event{};
-      (void)listed(object, &event);
-      note(object, event);
+      // Gone where the application freed it in another thread while the call waited.
+      if (Object* object = index_.find(use.object)) {
+        Event event{};
+        (void)listed(*object, &event);
+        note(*object, event);
+      }
     }
   } else {
     everyCall_ = launched->value;
@@ -976,6 +1023,9 @@ Status Manager::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
     return fail(adsmErrorInvalidValue,
                 "adsmBind: access {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
                 static_cast<int>(access));
+  }
+  if (forked_) {
+    return fail(adsmErrorForked, "adsmBind({}) in a child of fork", address);
   }
   Lock lock(*this);
   Object* object = index_.find(address);
@@ -1194,11 +1244,14 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
     return fail(adsmErrorForked, "device work in a child of fork");
   }
   Lock lock(*this);
-  while (deviceWork_) {
-    waitForChange(lock);
-  }
   for (bool again = true; again;) {
     again = false;
+    // Asked anew after every wait: another thread may have come first.
+    if (deviceWork_) {
+      waitForChange(lock);
+      again = true;
+      continue;
+    }
     for (auto next = open_.begin(); next != open_.end() && !again;) {
       Object& object = *next;
       ++next;
@@ -1292,6 +1345,21 @@ Status Manager::afterDeviceWait() {
 
 // ---- Population ahead ---------------------------------------------------------------------------------------------
 
+void Manager::noteUse(Object& object, std::size_t chunk, Object::Use use) {
+  const std::size_t bytes = object.mirror->chunkBytes();
+  if (object.uses[chunk] == Object::Use::kTouched) {
+    touchedBytes_ -= bytes;
+  } else if (object.uses[chunk] == Object::Use::kAhead) {
+    aheadBytes_ -= bytes;
+  }
+  object.uses[chunk] = use;
+  if (use == Object::Use::kTouched) {
+    touchedBytes_ += bytes;
+  } else if (use == Object::Use::kAhead) {
+    aheadBytes_ += bytes;
+  }
+}
+
 bool Manager::populateNext() {
   Lock lock(*this);
   if (lastTouched_ == nullptr || aheadBytes_ >= touchedBytes_) {
@@ -1321,7 +1389,7 @@ bool Manager::populateNext() {
   if (object == nullptr) {
     return false;
   }
-  aheadBytes_ += object->mirror->chunkBytes();
+  noteUse(*object, chunk, Object::Use::kAhead);
   const TraceSpan span("memory", "populate", {"chunk", chunk});
   const std::size_t bytes = object->mirror->chunkBytes();
   // A failure here is nobody's yet: whoever needs the chunk meets it again and is told.
@@ -1388,7 +1456,7 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
         break;
       }
       auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
-                                         bytes, kDone);
+                                         bytes, accel::Ticket{object[i].flushed});
       status = copied.ok() ? accelerator_.wait(*copied) : copied.status();
       if (status.ok()) {
         stats().fetches.add();

@@ -75,8 +75,8 @@ class Manager final : private os::Pinner, private RegionSource {
   bool onFault(void* address, bool write) noexcept;
 
   // Around fork: the child gets the lock free and its objects gone.
-  void beforeFork() { lock_.lock(); }
-  void afterForkInParent() { lock_.unlock(); }
+  void beforeFork();
+  void afterForkInParent();
   void afterForkInChild();
 
   // Populates and installs one chunk ahead of the CPU; false when there is nothing (more) to do for now.
@@ -124,7 +124,9 @@ class Manager final : private os::Pinner, private RegionSource {
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
   Status load(adsmKernel_t kernel);
+  void noteUse(Object& object, std::size_t chunk, Object::Use use);
   Status evictExcess();
+  Status evictExcessBut(Block& block);
   Status releaseBlocks(Object& object, BlockRange range, Event event);
   void setState(Object& object, Block& block, State next);
   Status protect(Object& object, BlockRange range, os::Access access);
@@ -150,6 +152,7 @@ class Manager final : private os::Pinner, private RegionSource {
   std::uint64_t everyCall_ = 0;  // ticket of the newest call that may write every unbound object
   std::uint64_t lastCall_ = 0;   // ticket of the newest call
   bool forked_ = false;
+  Lock* forking_ = nullptr;  // held from beforeFork to afterFork*
 
   // Device work of the application's own, newest per stream; the oldest entry is waited for when all are taken.
   struct StreamWork {
@@ -165,7 +168,8 @@ class Manager final : private os::Pinner, private RegionSource {
   std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
   std::atomic<std::uintptr_t> highest_{0};
 
-  // Population ahead: never more bytes than the CPU has touched.
+  // Population ahead: what waits to be touched is never more than the CPU has touched, so that memory which the CPU
+  // leaves alone costs nothing.
   std::size_t touchedBytes_ = 0;
   std::size_t aheadBytes_ = 0;
   Object* lastTouched_ = nullptr;

@@ -12,7 +12,7 @@ Object::Object(std::unique_ptr<os::Mirror> itsMirror, accel::DeviceAddress itsDe
       blocks(std::make_unique<Block[]>(blockCount)),
       open(all()),
       chunks(mirror->chunkCount(), Chunk::kEmpty),
-      touched(mirror->chunkCount(), 0) {
+      uses(mirror->chunkCount(), Use::kNone) {
   for (std::size_t i = 0; i < blockCount; ++i) {
     blocks[i].owner = this;
     blocks[i].state = initial;

@@ -111,7 +111,9 @@ class Object : public boost::intrusive::set_base_hook<>,
   // ---- chunks of the mirror ----
   enum class Chunk : std::uint8_t { kEmpty, kPreparing, kReady };
   std::vector<Chunk> chunks;
-  std::vector<char> touched;  // per chunk: the CPU has faulted in it
+  // What is known of the CPU's use of a chunk, for population ahead of it.
+  enum class Use : std::uint8_t { kNone, kAhead, kTouched };  // kAhead: populated, not touched yet
+  std::vector<Use> uses;
   std::size_t chunkOf(std::size_t offset) const { return offset / mirror->chunkBytes(); }
 
   // ---- who is using it ----

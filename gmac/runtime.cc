@@ -13,6 +13,8 @@
 #include "gmac/accel/host/host_accelerator.h"
 #if GMAC_HAVE_CUDA
 #include "gmac/accel/cuda/cuda_accelerator.h"
+#include "gmac/accel/cuda/cudart_accelerator.h"
+#include "gmac/accel/cuda/cudart_accelerator.h"
 #endif
 #include "gmac/log.h"
 #include "gmac/os/fault.h"
@@ -39,7 +41,7 @@ AcceleratorResult makeAccelerator(const Config& config) {
     case AcceleratorKind::kCuda:
       return accel::makeCudaAccelerator();
     case AcceleratorKind::kCudart:
-      return fail(adsmErrorNoAccelerator, "GMAC_ACCEL=cudart: no CUDA runtime in this program");
+      return accel::makeCudartAccelerator();
     case AcceleratorKind::kAuto: {
       auto cuda = accel::makeCudaAccelerator();
       if (cuda.ok() || cuda.status().code() != adsmErrorNoAccelerator) {

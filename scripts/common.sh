@@ -31,17 +31,18 @@ bazel_flags() {
   fi
 }
 
-# bazel VERB ARGUMENTS..., with the shared flags. Bazel's info lines are noise to whoever only wants the result.
+# bazel VERB ARGUMENTS..., with the shared flags; everything it says goes to the standard output.
 run_bazel() {
   local verb=$1 flags
   shift
   mapfile -t flags < <(bazel_flags)
   if [[ -t 1 && -t 2 ]]; then
-    bazel "$verb" "${flags[@]}" --ui_event_filters=-info "$@"
+    bazel "$verb" "${flags[@]}" "$@" 2>&1
   else
-    # Without a hint about test sizes that Bazel cannot be told to keep. The status is Bazel's (pipefail).
-    bazel "$verb" "${flags[@]}" --ui_event_filters=-info "$@" |
-      { grep -v --line-buffered 'specified size is too big' || true; }
+    # Only what matters to whoever reads a log: neither Bazel's info lines nor its hint about test sizes, which it cannot be
+    # told to keep. The status is Bazel's (pipefail).
+    bazel "$verb" "${flags[@]}" "$@" 2>&1 |
+      { grep -vE --line-buffered '^(INFO|Loading|Analyzing): ?|specified size is too big|^Target .* up-to-date' || true; }
   fi
 }
 

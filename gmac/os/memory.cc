@@ -62,6 +62,8 @@ void failNext(Call call, int n, int error) noexcept {
   injectionCountdown = n;
 }
 
+bool injectionArmed() noexcept { return injectionCountdown > 0; }
+
 std::size_t pageBytes() noexcept {
   static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return bytes;

@@ -52,6 +52,8 @@ Status punchHole(int fd, std::int64_t offset, std::int64_t bytes);
 // time; n = 0 disarms. Disarmed it costs one relaxed load.
 enum class Call : std::uint8_t { kMap, kProtect, kMove, kAdvise, kFile };
 void failNext(Call call, int n, int error) noexcept;
+// Whether the armed failure has not happened yet.
+bool injectionArmed() noexcept;
 
 }  // namespace gmac::os
 

@@ -56,6 +56,10 @@ class MovedMirror final : public Mirror {
   bool readableBeforeInstall() const noexcept override { return false; }
 
   Status prepare(std::size_t chunk) override {
+    // Prepared already where an install failed; its staging pages may be closed or gone.
+    if (chunks_[chunk] != Chunk::kEmpty) {
+      return {};
+    }
     std::byte* begin = staging_ + chunk * chunkBytes_;
     const std::size_t length = lengthOf(chunk);
     // One byte per huge page: where the system has none, pinning populates the rest.
@@ -71,9 +75,11 @@ class MovedMirror final : public Mirror {
     const std::size_t begin = chunk * chunkBytes_;
     const std::size_t length = lengthOf(chunk);
     // Closed while it moves; opened at its place, run by run. One mapping moves, whatever its blocks' states.
-    GMAC_TRY(os::protect(staging_ + begin, length, Access::kNone));
-    GMAC_TRY(movePages(staging_ + begin, address_ + begin, length));
-    chunks_[chunk] = Chunk::kInstalled;
+    if (chunks_[chunk] != Chunk::kInstalled) {
+      GMAC_TRY(os::protect(staging_ + begin, length, Access::kNone));
+      GMAC_TRY(movePages(staging_ + begin, address_ + begin, length));
+      chunks_[chunk] = Chunk::kInstalled;
+    }
     for (std::size_t offset = begin; offset < begin + length;) {
       const AccessRun run = map.at(offset);
       const std::size_t bytes = std::min(run.bytes, begin + length - offset);

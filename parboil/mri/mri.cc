@@ -82,13 +82,15 @@ Sums reference(const Parameters& parameters, const Points& trajectory, std::span
 // Tolerance: k.x is at most 28 turns and off by three roundings, at worst 5e-6 turns or 3e-5
 // radians, typically a third of that: the error of one sample relative to its magnitude. The
 // samples' errors are independent, so that the error of their sum grows like the square root of
-// their number. Five deviations are allowed.
+// their number; five deviations are allowed. Adding them up rounds the sum each time, by at most
+// 2^-24 of it, in both directions alike.
 Check compare(const Parameters& parameters, double magnitude, std::span<const float> real,
               std::span<const float> imaginary, const Sums& wanted) {
   if (real.size() != parameters.voxels() || imaginary.size() != parameters.voxels()) {
     return {false, "wrong number of voxels"};
   }
-  Comparison comparison(5e-5 * magnitude * std::sqrt(static_cast<double>(parameters.samples)), 0);
+  const double growth = std::sqrt(static_cast<double>(parameters.samples));
+  Comparison comparison(5e-5 * magnitude * growth, 0x1p-24 * growth);
   for (std::size_t i = 0; i < wanted.real.size(); ++i) {
     comparison.add(real[i * parameters.sampleStride], wanted.real[i]);
     comparison.add(imaginary[i * parameters.sampleStride], wanted.imaginary[i]);

@@ -15,8 +15,8 @@ Shell makeShell(const double* centre, std::uint32_t angular, std::uint32_t primi
   for (int d = 0; d < 3; ++d) shell.centre[d] = static_cast<float>(centre[d]);
   shell.angular = angular;
   shell.primitives = primitives;
-  double exponent[kPrimitives];
-  double coefficient[kPrimitives];
+  double exponent[kPrimitives] = {};
+  double coefficient[kPrimitives] = {};
   for (std::uint32_t i = 0; i < primitives; ++i) {
     exponent[i] = smallest * std::pow(ratio, i);
     // Of a normalised primitive; steeper ones count less.

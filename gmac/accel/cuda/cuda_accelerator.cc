@@ -191,10 +191,7 @@ class DriverCalls final : public DeviceCalls {
     }
     if (result != CUDA_SUCCESS)
       return kernelFailed(result, driver_.cuModuleGetGlobal.name, kernel.desc);
-    if (bytes > size) {
-      return gmac::fail(adsmErrorInvalidValue, "constant {} of kernel {} holds {} bytes, not {}",
-                        constant.name, kernel.desc.name, size, bytes);
-    }
+    if (bytes > size) return constantTooSmall(kernel.desc, constant, size, bytes);
     return static_cast<std::uintptr_t>(address);
   }
 

@@ -83,6 +83,12 @@ Status missingImplementation(const adsmKernelDesc_t& desc, std::string_view fiel
                     accelerator, field);
 }
 
+Status constantTooSmall(const adsmKernelDesc_t& desc, const adsmConstant_t& constant,
+                        std::size_t holds, std::size_t bytes) {
+  return gmac::fail(adsmErrorInvalidValue, "constant {} of kernel {} holds {} bytes, not {}",
+                    constant.name, desc.name, holds, bytes);
+}
+
 ShortText describeLaunch(const adsmKernelDesc_t& desc, const LaunchShape& shape) noexcept {
   return ShortText("kernel {}, grid {}x{}x{}, block {}x{}x{}, {} shared bytes", desc.name,
                    shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,

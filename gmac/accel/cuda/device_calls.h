@@ -208,6 +208,10 @@ class DeviceScope {
 Status missingImplementation(const adsmKernelDesc_t& desc, std::string_view field,
                              std::string_view accelerator);
 
+// Refuses a value that is larger than its constant: adsmErrorInvalidValue.
+Status constantTooSmall(const adsmKernelDesc_t& desc, const adsmConstant_t& constant,
+                        std::size_t holds, std::size_t bytes);
+
 // What a failed launch was about.
 ShortText describeLaunch(const adsmKernelDesc_t& desc, const LaunchShape& shape) noexcept;
 

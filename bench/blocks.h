@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks to write to, one fault each: those of a shared object, and bare ones without any runtime.
+#ifndef GMAC_BENCH_BLOCKS_H_
+#define GMAC_BENCH_BLOCKS_H_
+
+#include <csignal>
+#include <cstddef>
+
+#include "gmac/adsm.h"
+
+namespace gmac::bench {
+
+// Writes one byte into each of `count` blocks, in order.
+void writeEach(std::byte* first, std::size_t blockBytes, std::size_t count);
+
+// Role: a run of blocks inside one shared object that can be made ReadOnly again. Needs the rolling
+// protocol with a rolling size that they do not reach. Not thread-safe.
+class SharedBlocks {
+ public:
+  // An object of `total` blocks, of which `count`, in its middle, are used: their pages exist
+  // afterwards.
+  SharedBlocks(std::size_t blockBytes, std::size_t total, std::size_t count);
+  ~SharedBlocks();
+  SharedBlocks(const SharedBlocks&) = delete;
+  SharedBlocks& operator=(const SharedBlocks&) = delete;
+
+  // Makes every block Dirty, so that close() has something to flush.
+  void dirty();
+  // A call that only reads the object flushes its blocks and leaves them ReadOnly: the next write
+  // to each is one fault.
+  void close();
+  // Seconds for one write to each block. Throws std::runtime_error when that was not one fault
+  // each, or evicted.
+  double write();
+
+ private:
+  std::size_t blockBytes_;
+  std::size_t count_;
+  void* object_;
+  std::byte* first_;
+  adsmKernel_t kernel_ = nullptr;
+};
+
+enum class Memory { kFile, kAnonymous };
+
+// Role: blocks of a plain mapping and the least that a fault can cost: a signal, one mprotect, the
+// access again. One at a time per process; not thread-safe.
+class BareBlocks {
+ public:
+  BareBlocks(std::size_t blockBytes, std::size_t count, Memory memory);
+  ~BareBlocks();
+  BareBlocks(const BareBlocks&) = delete;
+  BareBlocks& operator=(const BareBlocks&) = delete;
+
+  void close();
+  // Seconds for one write to each block. The process's SIGSEGV action is this object's meanwhile.
+  double write();
+
+ private:
+  static void onSignal(int signal, siginfo_t* info, void* context);
+
+  std::size_t blockBytes_;
+  std::size_t count_;
+  std::byte* first_;
+};
+
+}  // namespace gmac::bench
+
+#endif  // GMAC_BENCH_BLOCKS_H_

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a call costs beyond the accelerator's own launch.
+#include <cstdint>
+
+#include "bench/kernels_fatbin.h"
+#include "bench/measure.h"
+#include "gmac/runtime.h"
+
+namespace gmac::bench {
+namespace {
+
+void nothing(const adsmThreadBlock_t*, void**) {}
+
+void check(Status status, const char* what) { bench::check(status.code(), what); }
+
+// {objects, objectBytes, rounds}: adsmCall against the accelerator's launch of the same kernel;
+// microseconds. After the first call nothing is dirty and the CPU touches nothing: `call`. With one
+// block read between calls: `callAfterRead`.
+json nothingDirty(const json& parameters) {
+  const std::size_t objectBytes = parameters["objectBytes"];
+  std::vector<std::byte*> objects(parameters["objects"].get<std::size_t>());
+  for (std::byte*& object : objects) {
+    object = static_cast<std::byte*>(checkedAlloc(objectBytes));
+  }
+  adsmKernelDesc_t desc{};
+  desc.name = "nothing";
+  desc.host = &nothing;
+  desc.cudaImage = bench_kernels_fatbin;
+  desc.cudaName = desc.cudaImage != nullptr ? "nothing" : nullptr;
+  adsmKernel_t kernel = nullptr;
+  bench::check(adsmKernelCreate(&desc, &kernel), "adsmKernelCreate");
+
+  auto runtime = Runtime::get();
+  check(runtime.status(), "start");
+  accel::Accelerator& accelerator = (*runtime)->manager().accelerator();
+  auto loaded = accelerator.load(desc);
+  check(loaded.status(), "load");
+
+  constexpr adsmDim_t kOne{1, 1, 1};
+  const auto call = [&] {
+    const Stopwatch watch;
+    bench::check(adsmCall(kernel, kOne, kOne, 0, nullptr), "adsmCall");
+    const double seconds = watch.seconds();
+    bench::check(adsmSync(), "adsmSync");
+    return seconds * 1e6;
+  };
+  const auto launch = [&] {
+    const Stopwatch watch;
+    auto ticket = accelerator.launch(**loaded, {kOne, kOne, 0}, nullptr);
+    const double seconds = watch.seconds();
+    check(ticket.status(), "launch");
+    check(accelerator.wait(*ticket), "wait");
+    return seconds * 1e6;
+  };
+  const double firstCall = call();  // every object is open until then
+  std::vector<double> calls;
+  std::vector<double> callsAfterRead;
+  std::vector<double> launches;
+  const std::size_t rounds = parameters["rounds"];
+  for (std::size_t round = 0; round < rounds; ++round) {
+    launches.push_back(launch());
+    calls.push_back(call());
+    (void)*static_cast<volatile std::byte*>(objects[round % objects.size()]);
+    callsAfterRead.push_back(call());
+  }
+  bench::check(adsmKernelDestroy(kernel), "adsmKernelDestroy");
+  for (std::byte* object : objects) {
+    bench::check(adsmFree(object), "adsmFree");
+  }
+  const double launchMedian = median(launches);
+  const double callMedian = median(calls);
+  return {{"launch", launchMedian},
+          {"call", callMedian},
+          {"over", callMedian - launchMedian},
+          {"callAfterRead", median(callsAfterRead)},
+          {"firstCall", firstCall},
+          {"accelerator", accelerator.name()},
+          {"device", accelerator.deviceName()}};
+}
+const Registration kNothingDirty("call", &nothingDirty);
+
+}  // namespace
+}  // namespace gmac::bench

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one write fault costs.
+#include "bench/blocks.h"
+#include "bench/measure.h"
+#include "gmac/stats.h"
+#include "gmac/trace.h"
+
+namespace gmac::bench {
+namespace {
+
+// Calls `turn(i)`, which measures alternative i in seconds, in turns; one turn of each first to
+// warm up. Rounds are short, so that most of them are whole between two interruptions, and medians
+// are theirs.
+class Turns {
+ public:
+  template <typename Turn>
+  Turns(std::size_t alternatives, std::size_t rounds, const Turn& turn) : seconds_(alternatives) {
+    for (std::size_t round = 0; round <= rounds; ++round) {
+      for (std::size_t i = 0; i < alternatives; ++i) {
+        const double one = turn(i);
+        if (round > 0) {
+          seconds_[i].push_back(one);
+        }
+      }
+    }
+  }
+  double seconds(std::size_t i) const { return median(seconds_[i]); }
+  // The median of the rounds' own ratios: a machine that slows down for a while slows both.
+  double ratio(std::size_t i, std::size_t to) const {
+    std::vector<double> ratios;
+    for (std::size_t round = 0; round < seconds_[i].size(); ++round) {
+      ratios.push_back(seconds_[i][round] / seconds_[to][round]);
+    }
+    return median(std::move(ratios));
+  }
+
+ private:
+  std::vector<std::vector<double>> seconds_;
+};
+
+// {blockBytes, blocks, rounds}: a rolling write fault against a signal and one mprotect, on the
+// same kind of memory; microseconds.
+json bareAndRolling(const json& parameters) {
+  const std::size_t blockBytes = parameters["blockBytes"];
+  const std::size_t blocks = parameters["blocks"];
+  SharedBlocks shared(blockBytes, blocks, blocks);
+  BareBlocks file(blockBytes, blocks, Memory::kFile);
+  BareBlocks anonymous(blockBytes, blocks, Memory::kAnonymous);
+  // Every turn begins behind the same flush of the shared blocks: what a copy leaves behind in
+  // caches and page tables slows the faults after it down, bare or not.
+  const Turns turns(3, parameters["rounds"], [&](std::size_t i) {
+    shared.dirty();
+    file.close();
+    anonymous.close();
+    shared.close();
+    return i == 0 ? shared.write() : i == 1 ? file.write() : anonymous.write();
+  });
+  const double perBlock = 1e6 / static_cast<double>(blocks);
+  return {{"rolling", turns.seconds(0) * perBlock},
+          {"bare", turns.seconds(1) * perBlock},
+          {"bareAnonymous", turns.seconds(2) * perBlock},
+          {"ratio", turns.ratio(0, 1)}};
+}
+const Registration kBareAndRolling("fault", &bareAndRolling);
+
+// {blockBytes, few, many, touched, rounds}: faults of an object of `few` blocks against those of
+// one of `many`.
+json byBlockCount(const json& parameters) {
+  const std::size_t blockBytes = parameters["blockBytes"];
+  const std::size_t touched = parameters["touched"];
+  SharedBlocks few(blockBytes, parameters["few"], touched);
+  SharedBlocks many(blockBytes, parameters["many"], touched);
+  const Turns turns(2, parameters["rounds"], [&](std::size_t i) {
+    SharedBlocks& blocks = i == 0 ? few : many;
+    blocks.close();
+    return blocks.write();
+  });
+  const double perBlock = 1e6 / static_cast<double>(touched);
+  return {{"few", turns.seconds(0) * perBlock},
+          {"many", turns.seconds(1) * perBlock},
+          {"ratio", turns.ratio(1, 0)}};
+}
+const Registration kByBlockCount("faultByBlockCount", &byBlockCount);
+
+// {blockBytes, blocks, rounds}: the probes of statistics and trace that a fault passes, and the
+// fault; microseconds. Run with and without GMAC_STATS and GMAC_TRACE.
+json probes(const json& parameters) {
+  const std::size_t blocks = parameters["blocks"];
+  SharedBlocks shared(parameters["blockBytes"], blocks, blocks);
+  constexpr std::size_t kPasses = 100000;
+  const Turns turns(2, parameters["rounds"], [&](std::size_t i) {
+    shared.close();
+    if (i == 0) {
+      return shared.write() / static_cast<double>(blocks);
+    }
+    const Stopwatch watch;
+    for (std::size_t pass = 0; pass < kPasses; ++pass) {
+      const Timed timed(Phase::kSignal);
+      const TraceSpan span("fault", "write fault", {"address", pass});
+      asm volatile("" ::: "memory");
+    }
+    return watch.seconds() / kPasses;
+  });
+  return {{"fault", turns.seconds(0) * 1e6},
+          {"probes", turns.seconds(1) * 1e6},
+          {"share", turns.ratio(1, 0)}};
+}
+const Registration kProbes("probes", &probes);
+
+}  // namespace
+}  // namespace gmac::bench

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels as a module for the `cuda` accelerator.
+#include "bench/kernels.h"

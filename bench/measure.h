@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Measurements: functions from parameters to figures, each run in a process of its own, because a
+// process reads its GMAC_* variables once and because one measurement must not inherit another's
+// memory. What is compared with each other is measured in turns inside one such process.
+#ifndef GMAC_BENCH_MEASURE_H_
+#define GMAC_BENCH_MEASURE_H_
+
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gmac/adsm.h"
+
+namespace gmac::bench {
+
+using nlohmann::json;
+using Environment = std::map<std::string, std::string>;
+using Measure = json (*)(const json& parameters);
+
+// Registers a measurement under a name while it is constructed; for namespace scope.
+class Registration {
+ public:
+  Registration(const char* name, Measure measure);
+};
+
+// Runs a registered measurement in this process. Throws std::runtime_error for an unknown name or
+// what fails in it.
+json measureHere(const std::string& name, const json& parameters);
+
+// The same in a new process of this program, whose GMAC_* variables are exactly `environment`.
+// Throws std::runtime_error when the process fails; its own words have gone to standard error then.
+json measureInChild(const std::string& name, const json& parameters,
+                    const Environment& environment);
+
+// Throws std::runtime_error with the runtime's last error when `error` is one.
+void check(adsmError_t error, const char* what);
+// The allocated object; throws likewise.
+void* checkedAlloc(std::size_t bytes);
+
+double median(std::vector<double> values);
+
+// Seconds since construction, on the monotonic clock.
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace gmac::bench
+
+#endif  // GMAC_BENCH_MEASURE_H_

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/targets.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+
+#include "bench/measure.h"
+#include "bench/vecadd.h"
+
+namespace gmac::bench {
+namespace {
+
+constexpr Target atMost(double value) { return {Sense::kAtMost, value}; }
+constexpr Target atLeast(double value) { return {Sense::kAtLeast, value}; }
+
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kMiB = 1024 * kKiB;
+// Vectors of 64 Mi floats: what the target is about.
+constexpr std::size_t kVectorFloats = 64 * kMiB;
+// Enough for the host accelerator's own processor to be exercised on a small machine.
+constexpr std::size_t kHostVectorFloats = 4 * kMiB;
+
+// Faults alone: nothing is evicted.
+Environment faultEnvironment(std::size_t blockBytes) {
+  return {{"GMAC_ACCEL", "host"},
+          {"GMAC_PROTOCOL", "rolling"},
+          {"GMAC_BLOCK_SIZE", std::to_string(blockBytes)},
+          {"GMAC_ROLLING_SIZE", "1073741824"}};
+}
+
+// Role: collects the rows of one run, leaving out those not asked for.
+class Collector {
+ public:
+  Collector(const std::string& only, std::vector<std::string>& skipped)
+      : only_(only), skipped_(skipped) {}
+
+  bool wants(const std::string& name) const { return name.find(only_) != std::string::npos; }
+
+  // A measurement that gives several rows: measured when one of them is wanted.
+  struct Wanted {
+    std::string name;
+    const char* figure;  // its name in what the measurement returns
+    std::string unit;
+    std::optional<Target> target;
+  };
+  void measure(const char* measurement, const json& parameters, const Environment& environment,
+               const std::vector<Wanted>& rows) {
+    const auto wanted = [&](const Wanted& row) { return wants(row.name); };
+    if (std::none_of(rows.begin(), rows.end(), wanted)) {
+      return;
+    }
+    std::fprintf(stderr, "measuring: %s\n", rows.front().name.c_str());
+    const json result = measureInChild(measurement, parameters, environment);
+    for (const Wanted& row : rows) {
+      if (wanted(row)) {
+        rows_.push_back({row.name, result.at(row.figure), row.unit, row.target, result});
+      }
+    }
+  }
+  void skip(const std::string& name, const char* reason) {
+    if (wants(name)) {
+      skipped_.push_back(fmt::format("{}: {}", name, reason));
+    }
+  }
+
+  std::vector<Row> take() { return std::move(rows_); }
+
+ private:
+  const std::string& only_;
+  std::vector<std::string>& skipped_;
+  std::vector<Row> rows_;
+};
+
+void faultRows(Collector& collector) {
+  const struct {
+    const char* name;
+    std::size_t blockBytes;
+    std::size_t blocks;
+  } sizes[] = {{"4 KiB", 4 * kKiB, 128}, {"64 KiB", 64 * kKiB, 128}, {"2 MiB", 2 * kMiB, 16}};
+  for (const auto& size : sizes) {
+    collector.measure("fault",
+                      {{"blockBytes", size.blockBytes}, {"blocks", size.blocks}, {"rounds", 301}},
+                      faultEnvironment(size.blockBytes),
+                      {{fmt::format("rolling fault / bare fault, {} blocks", size.name), "ratio",
+                        "", atMost(1.5)}});
+  }
+  collector.measure("faultByBlockCount",
+                    {{"blockBytes", 4 * kKiB},
+                     {"few", 1000},
+                     {"many", 1000000},
+                     {"touched", 128},
+                     {"rounds", 301}},
+                    faultEnvironment(4 * kKiB),
+                    {{"fault at 1,000,000 blocks / at 1,000", "ratio", "", atMost(1.5)}});
+}
+
+// Off: what a fault passes on its way, as a share of the fault. On: the fault itself, for
+// comparison.
+void probeRows(Collector& collector) {
+  const json parameters = {{"blockBytes", 64 * kKiB}, {"blocks", 128}, {"rounds", 101}};
+  collector.measure("probes", parameters, faultEnvironment(64 * kKiB),
+                    {{"statistics and trace off, share of a fault", "share", "", atMost(0.01)},
+                     {"fault, statistics and trace off", "fault", "us", std::nullopt}});
+  const auto folder = std::filesystem::temp_directory_path();
+  for (const char* variable : {"GMAC_STATS", "GMAC_TRACE"}) {
+    const std::string file = folder / fmt::format("gmac-bench-{}.json", std::rand());
+    Environment environment = faultEnvironment(64 * kKiB);
+    environment[variable] = file;
+    collector.measure(
+        "probes", parameters, environment,
+        {{fmt::format("{} on, share of a fault", variable), "share", "", std::nullopt}});
+    std::error_code ignored;
+    std::filesystem::remove(file, ignored);
+  }
+}
+
+void callRows(Collector& collector, const std::string& accelerator) {
+  collector.measure(
+      "call", {{"objects", 1000}, {"objectBytes", kMiB}, {"rounds", 501}},
+      {{"GMAC_ACCEL", accelerator}},
+      {{fmt::format("call over launch, nothing dirty, {}", accelerator), "over", "us", atMost(20)},
+       {fmt::format("accelerator's own launch, {}", accelerator), "launch", "us", std::nullopt},
+       {fmt::format("call after one read, {}", accelerator), "callAfterRead", "us", std::nullopt}});
+}
+
+void smallRows(Collector& collector, const std::string& accelerator) {
+  collector.measure(
+      "smallObjects", {{"bytes", 256}, {"live", 131072}, {"pairs", 200000}, {"rounds", 7}},
+      {{"GMAC_ACCEL", accelerator}},
+      {{fmt::format("small objects, pairs, {}", accelerator), "operationsPerSecond", "1/s",
+        atLeast(1e6)},
+       {fmt::format("small objects, 131,072 and back, {}", accelerator),
+        "massedOperationsPerSecond", "1/s", atLeast(1e6)},
+       {fmt::format("small objects, CPU side, {}", accelerator), "appExtraMiB", "MiB", atMost(64)},
+       {fmt::format("small objects, accelerator's side, {}", accelerator), "acceleratorExtraMiB",
+        "MiB", atMost(64)}});
+}
+
+json vecaddParameters(bool cuda, bool compare, int rounds) {
+  return {{"count", cuda ? kVectorFloats : kHostVectorFloats},
+          {"sparse", cuda ? 100 : 10},
+          {"rounds", rounds},
+          {"compare", compare}};
+}
+
+void vecaddRows(Collector& collector, bool cuda) {
+  const std::string name = "vector addition / best of managed";
+  if (!cuda) {
+    collector.skip(name, "no CUDA GPU");
+    return;
+  }
+  collector.measure(
+      "vecadd", vecaddParameters(true, true, 7), {{"GMAC_ACCEL", "cuda"}},
+      {{name, "overBestManaged", "", atMost(0.60)},
+       {"vector addition / pinned, overlapped by hand", "overPinned", "", std::nullopt}});
+}
+
+std::string valueText(const Row& row) {
+  if (row.value >= 1e6) {
+    return fmt::format("{:.2f} M {}", row.value / 1e6, row.unit);
+  }
+  return fmt::format("{:.3f}{}{}", row.value, row.unit.empty() ? "" : " ", row.unit);
+}
+
+std::string targetText(const Row& row) {
+  if (!row.target) {
+    return "";
+  }
+  return fmt::format("{} {:g}",
+                     row.target->sense == Sense::kAtMost ? "<=" : ">=", row.target->value);
+}
+
+std::string vecaddTable(const json& details) {
+  std::string text = fmt::format("\n{:<18} {:>9} {:>7} {:>7} {:>7} {:>7} {:>7} {:>10}\n", "seconds",
+                                 "allocate", "fill", "add", "sum", "free", "whole", "sparse ms");
+  for (const auto& [way, run] : details.items()) {
+    if (!run.is_object()) {
+      continue;
+    }
+    text +=
+        fmt::format("{:<18} {:>9.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>10.3f}\n", way,
+                    run["allocate"].get<double>(), run["fill"].get<double>(),
+                    run["add"].get<double>(), run["sum"].get<double>(), run["free"].get<double>(),
+                    run["whole"].get<double>(), 1e3 * run["sparse"].get<double>());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& skipped) {
+  Collector collector(only, skipped);
+  const bool cuda = measureInChild("cuda", {}, {}).at("present");
+  faultRows(collector);
+  probeRows(collector);
+  for (const std::string accelerator : {"host", "cuda"}) {
+    if (accelerator == "cuda" && !cuda) {
+      collector.skip("call over launch, nothing dirty, cuda", "no CUDA GPU");
+      collector.skip("small objects, cuda", "no CUDA GPU");
+      continue;
+    }
+    callRows(collector, accelerator);
+    smallRows(collector, accelerator);
+  }
+  vecaddRows(collector, cuda);
+  return collector.take();
+}
+
+std::string table(const std::vector<Row>& rows, const std::vector<std::string>& skipped) {
+  std::string text = fmt::format("{:<48} {:>14} {:>10}\n", "cost", "measured", "target");
+  for (const Row& row : rows) {
+    text += fmt::format("{:<48} {:>14} {:>10}{}\n", row.name, valueText(row), targetText(row),
+                        !row.target ? ""
+                        : row.met() ? "  met"
+                                    : "  MISSED");
+  }
+  for (const std::string& line : skipped) {
+    text += fmt::format("not measured: {}\n", line);
+  }
+  for (const Row& row : rows) {
+    if (row.details.contains("gmac")) {
+      text += vecaddTable(row.details);
+      break;
+    }
+  }
+  return text;
+}
+
+json rowsJson(const std::vector<Row>& rows, const std::vector<std::string>& skipped) {
+  json list = json::array();
+  for (const Row& row : rows) {
+    json one = {{"name", row.name},
+                {"value", row.value},
+                {"unit", row.unit},
+                {"met", row.met()},
+                {"details", row.details}};
+    if (row.target) {
+      one[row.target->sense == Sense::kAtMost ? "atMost" : "atLeast"] = row.target->value;
+    }
+    list.push_back(std::move(one));
+  }
+  return {{"rows", std::move(list)}, {"skipped", skipped}};
+}
+
+std::vector<std::string> misses(const std::vector<Row>& rows, const json& baseline) {
+  std::vector<std::string> sentences;
+  for (const Row& row : rows) {
+    if (!row.met()) {
+      sentences.push_back(
+          fmt::format("{}: {}, target {}", row.name, valueText(row), targetText(row)));
+    }
+    if (!row.target || !baseline.contains("rows") || !baseline["rows"].contains(row.name)) {
+      continue;
+    }
+    const json& before = baseline["rows"][row.name];
+    const double value = before.at("value");
+    const double tolerance = before.at("tolerance");
+    const bool worse = row.target->sense == Sense::kAtMost ? row.value > value * tolerance
+                                                           : row.value < value / tolerance;
+    if (worse) {
+      sentences.push_back(fmt::format("{}: {}, worse than the baseline's {:.3f} by more than {:g}",
+                                      row.name, valueText(row), value, tolerance));
+    }
+  }
+  return sentences;
+}
+
+std::string sweep() {
+  const bool cuda = measureInChild("cuda", {}, {}).at("present");
+  std::string text =
+      fmt::format("vector addition of {} Mi floats on {}, gmac alone; seconds\n",
+                  (cuda ? kVectorFloats : kHostVectorFloats) / kMiB, cuda ? "cuda" : "host");
+  text += fmt::format("{:>6} {:>9} {:>11} {:>8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>10}\n", "block",
+                      "populate", "read-ahead", "allocate", "fill", "add", "sum", "free", "whole",
+                      "sparse ms");
+  struct Setting {
+    std::string block;
+    std::string populate;
+    std::string readAhead;
+  };
+  double best = 0;
+  Setting bestSetting;
+  const auto tryOne = [&](const Setting& setting) {
+    std::fprintf(stderr, "measuring: block %s, populate ahead %s, read ahead %s\n",
+                 setting.block.c_str(), setting.populate.c_str(), setting.readAhead.c_str());
+    const json run = measureInChild("vecadd", vecaddParameters(cuda, false, 3),
+                                    {{"GMAC_ACCEL", cuda ? "cuda" : "host"},
+                                     {"GMAC_BLOCK_SIZE", setting.block},
+                                     {"GMAC_POPULATE_AHEAD", setting.populate},
+                                     {"GMAC_READ_AHEAD", setting.readAhead}})["gmac"];
+    const double whole = run["whole"];
+    if (bestSetting.block.empty() || whole < best) {
+      best = whole;
+      bestSetting = setting;
+    }
+    text += fmt::format(
+        "{:>6} {:>9} {:>11} {:>8.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>10.3f}\n",
+        setting.block, setting.populate, setting.readAhead, run["allocate"].get<double>(),
+        run["fill"].get<double>(), run["add"].get<double>(), run["sum"].get<double>(),
+        run["free"].get<double>(), whole, 1e3 * run["sparse"].get<double>());
+  };
+  for (const char* block : {"256K", "512K", "1M", "2M", "4M"}) {
+    for (const char* populate : {"0", "8M", "16M", "32M", "64M"}) {
+      tryOne({block, populate, "8M"});
+    }
+  }
+  const Setting found = bestSetting;
+  for (const char* readAhead : {"0", "2M", "16M", "32M"}) {
+    tryOne({found.block, found.populate, readAhead});
+  }
+  text += fmt::format("best: block {}, populate ahead {}, read ahead {}: {:.3f} s\n",
+                      bestSetting.block, bestSetting.populate, bestSetting.readAhead, best);
+  return text;
+}
+
+namespace {
+
+// Whether there is a GPU, asked in a process of its own so that this one never starts a driver.
+json cuda(const json&) { return {{"present", cudaPresent()}}; }
+const Registration kCuda("cuda", &cuda);
+
+}  // namespace
+
+}  // namespace gmac::bench

@@ -1,0 +1,581 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/accel/host/device_process.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <link.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmac/accel/host/messages.h"
+#include "gmac/accel/host/module_table.h"
+#include "gmac/accel/host/thread_pool.h"
+
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+// sigaction() under the name that no library which is put before libc stands in for: what the
+// device process does with its signals must not be recorded as the application's wish.
+extern "C" int __sigaction(int signal, const struct sigaction* action,
+                           struct sigaction* before) noexcept;
+
+namespace gmac::accel::host {
+namespace {
+
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+constexpr std::size_t kSignalStackBytes = std::size_t{64} << 10;
+constexpr auto kForever = std::chrono::hours(24);
+
+template <typename... Args>
+Failure failureOf(adsmError_t code, fmt::format_string<Args...> format, Args&&... args) {
+  Failure failure{code, {}};
+  const auto end = fmt::format_to_n(failure.text.data(), failure.text.size() - 1, format,
+                                    std::forward<Args>(args)...);
+  *end.out = '\0';
+  return failure;
+}
+
+Failure success() { return Failure{adsmSuccess, {}}; }
+
+// Ranges of addresses that commands may name, and where this process has their bytes. Thread-safe:
+// the socket's thread changes it while the queues' threads look up.
+class AddressTable {
+ public:
+  // False when the range overlaps one that is there.
+  bool insert(std::uintptr_t address, std::uint64_t bytes, void* here) {
+    std::unique_lock lock(mutex_);
+    const auto next = ranges_.lower_bound(address);
+    if (next != ranges_.end() && next->first - address < bytes) {
+      return false;
+    }
+    if (next != ranges_.begin()) {
+      const auto& [start, range] = *std::prev(next);
+      if (address - start < range.bytes) {
+        return false;
+      }
+    }
+    ranges_.emplace_hint(next, address, Range{bytes, static_cast<std::byte*>(here)});
+    return true;
+  }
+
+  // Where the range's bytes were; nothing when there is no range with exactly this start and size.
+  std::optional<void*> remove(std::uintptr_t address, std::uint64_t bytes) {
+    std::unique_lock lock(mutex_);
+    const auto found = ranges_.find(address);
+    if (found == ranges_.end() || found->second.bytes != bytes) {
+      return std::nullopt;
+    }
+    void* const here = found->second.here;
+    ranges_.erase(found);
+    return here;
+  }
+
+  // The first byte of [address, address + bytes) in this process, if one range holds them all.
+  std::byte* find(std::uintptr_t address, std::uint64_t bytes) const {
+    std::shared_lock lock(mutex_);
+    auto range = ranges_.upper_bound(address);
+    if (range == ranges_.begin()) {
+      return nullptr;
+    }
+    --range;
+    const std::uint64_t offset = address - range->first;
+    if (offset > range->second.bytes || bytes > range->second.bytes - offset) {
+      return nullptr;
+    }
+    return range->second.here + offset;
+  }
+
+ private:
+  struct Range {
+    std::uint64_t bytes;
+    std::byte* here;
+  };
+  mutable std::shared_mutex mutex_;
+  std::map<std::uintptr_t, Range> ranges_;
+};
+
+// ---- Crashes
+// --------------------------------------------------------------------------------------------------
+
+// What the signal handler needs. Set before the threads start.
+ControlBlock* crashControl = nullptr;
+// The command that the kernel queue runs: kernels crash on its thread, on the pool's, or on threads
+// of their own.
+std::atomic<const Command*> runningOnKernelQueue{nullptr};
+// Threads that never run a kernel's code.
+thread_local volatile bool neverRunsKernels = false;
+
+void onCrash(int signal, siginfo_t* info, void* /*context*/) {
+  const int savedErrno = errno;
+  CrashReport& crash = crashControl->crash;
+  std::uint32_t none = 0;
+  // Several threads may crash at once; the first one reports.
+  if (crash.state.compare_exchange_strong(none, 1)) {
+    const Command* const command = runningOnKernelQueue.load();
+    crash.signal = signal;
+    crash.address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+    crash.inKernel =
+        !neverRunsKernels && command != nullptr && command->kind == CommandKind::kLaunch;
+    if (crash.inKernel) {
+      crash.name = command->name;
+    }
+    crash.state.store(2, std::memory_order_release);
+    for (Queue& queue : crashControl->queues) {
+      queue.completed.wakeAll();
+    }
+  }
+  // The default action, SA_RESETHAND, takes the process when the signal comes back: by itself when
+  // the instruction runs again, by us when somebody sent it.
+  if (info->si_code <= 0) {
+    raise(signal);
+  }
+  errno = savedErrno;
+}
+
+// Gives the calling thread a stack for onCrash, since what crashes may be out of stack. The thread
+// lives as long as the process, and so does the stack.
+void prepareThread(bool runsKernels) {
+  neverRunsKernels = !runsKernels;
+  void* const stack = mmap(nullptr, kSignalStackBytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stack == MAP_FAILED) {
+    return;
+  }
+  stack_t description{};
+  description.ss_sp = stack;
+  description.ss_size = kSignalStackBytes;
+  sigaltstack(&description, nullptr);
+}
+
+// ---- Queues
+// ---------------------------------------------------------------------------------------------------
+
+// The application orders what different queues do to the same bytes, by tickets and by waiting,
+// which the thread sanitizer cannot see from inside this process. These tell it that a command
+// comes after everything that was complete when the command was taken.
+#if defined(__SANITIZE_THREAD__)
+char applicationOrder;
+void acquireApplicationOrder() { __tsan_acquire(&applicationOrder); }
+void releaseApplicationOrder() { __tsan_release(&applicationOrder); }
+#else
+void acquireApplicationOrder() {}
+void releaseApplicationOrder() {}
+#endif
+
+// Runs the commands of one queue in order. Owned by Device; each runs in a thread of its own and
+// touches only what it owns, the control block and the (thread-safe) tables.
+class QueueRunner {
+ public:
+  QueueRunner(ControlBlock* control, QueueId id, const AddressTable& pinned,
+              const AddressTable& memory, ThreadPool* pool)
+      : control_(control), id_(id), pinned_(pinned), memory_(memory), pool_(pool) {}
+
+  [[noreturn]] void run() {
+    Queue& queue = control_->queue(id_);
+    for (std::uint64_t place = 1;; ++place) {
+      awaitPlace(queue.submitted, place);
+      const Command& command = queue.slots[place % kSlots];
+      if (command.after != 0) {
+        const TicketPlace after = decodeTicket(Ticket{command.after});
+        awaitPlace(control_->queue(after.queue).completed, after.place);
+      }
+      awaitPlace(control_->queue(QueueId::kIn).completed, command.copyInsBefore);
+      acquireApplicationOrder();
+      const Failure failure = execute(command);
+      releaseApplicationOrder();
+      if (failure.code != adsmSuccess) {
+        record(queue, place, failure);
+      }
+      queue.completed.publish(place);
+    }
+  }
+
+ private:
+  static void awaitPlace(Counter& counter, std::uint64_t place) {
+    while (!counter.await(place, kForever)) {
+    }
+  }
+
+  static void record(Queue& queue, std::uint64_t place, const Failure& failure) {
+    const std::uint64_t made = queue.errorsMade.load(std::memory_order_relaxed);
+    if (made - queue.errorsTaken.load(std::memory_order_acquire) == kErrorRecords) {
+      queue.errorsDropped.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    queue.errors[made % kErrorRecords] = ErrorRecord{place, failure};
+    queue.errorsMade.store(made + 1, std::memory_order_release);
+  }
+
+  Failure execute(const Command& command) {
+    switch (command.kind) {
+      case CommandKind::kCopyIn:
+        return copy(command, memory_, "accelerator memory", pinned_, "pinned CPU memory");
+      case CommandKind::kCopyOut:
+        return copy(command, pinned_, "pinned CPU memory", memory_, "accelerator memory");
+      case CommandKind::kCopyWithin:
+        return copy(command, memory_, "accelerator memory", memory_, "accelerator memory");
+      case CommandKind::kFill:
+        return fill(command);
+      case CommandKind::kLaunch:
+        return launch(command);
+      case CommandKind::kSetConstant:
+        std::memcpy(reinterpret_cast<void*>(command.to),
+                    control_->arena.data() + command.arenaOffset, command.bytes);
+        return success();
+    }
+    return failureOf(adsmErrorSystem, "the device process got a command of an unknown kind {}",
+                     static_cast<std::uint32_t>(command.kind));
+  }
+
+  static Failure outside(const Command& command, std::uintptr_t address, std::string_view what) {
+    return failureOf(adsmErrorInvalidValue,
+                     "a copy or fill of {} bytes names {:#x}, which lies in no {} of that size",
+                     command.bytes, address, what);
+  }
+
+  static Failure copy(const Command& command, const AddressTable& toTable, std::string_view toWhat,
+                      const AddressTable& fromTable, std::string_view fromWhat) {
+    std::byte* const to = toTable.find(command.to, command.bytes);
+    if (to == nullptr) {
+      return outside(command, command.to, toWhat);
+    }
+    const std::byte* const from = fromTable.find(command.from, command.bytes);
+    if (from == nullptr) {
+      return outside(command, command.from, fromWhat);
+    }
+    std::memcpy(to, from, command.bytes);
+    return success();
+  }
+
+  Failure fill(const Command& command) const {
+    std::byte* const to = memory_.find(command.to, command.bytes);
+    if (to == nullptr) {
+      return outside(command, command.to, "accelerator memory");
+    }
+    std::memset(to, static_cast<int>(command.from), command.bytes);
+    return success();
+  }
+
+  Failure launch(const Command& command) {
+    std::byte* const packed = control_->arena.data() + command.arenaOffset;
+    const auto* const offsets = reinterpret_cast<const std::uint32_t*>(packed);
+    arguments_.resize(command.argumentCount);
+    for (std::uint32_t i = 0; i < command.argumentCount; ++i) {
+      arguments_[i] = packed + offsets[i];
+    }
+    runningOnKernelQueue.store(&command);
+    const std::optional<std::string> failure =
+        pool_->run({reinterpret_cast<adsmHostKernel_t>(command.function), command.grid,
+                    command.block, command.sharedBytes, arguments_.data()});
+    runningOnKernelQueue.store(nullptr);
+    if (failure) {
+      return failureOf(adsmErrorKernel, "kernel '{}' failed on the host accelerator: {}",
+                       command.name.data(), *failure);
+    }
+    return success();
+  }
+
+  ControlBlock* const control_;
+  const QueueId id_;
+  const AddressTable& pinned_;
+  const AddressTable& memory_;
+  ThreadPool* const pool_;  // the kernel queue's; else NULL
+  std::vector<void*> arguments_;
+};
+
+// ---- The device
+// -----------------------------------------------------------------------------------------------
+
+// Everything that the device process has. Lives until the process ends; the socket's thread calls
+// it.
+class Device {
+ public:
+  explicit Device(const DeviceSetup& setup)
+      : setup_(setup),
+        pool_(setup.threads, [] { prepareThread(true); }),
+        in_(setup.control, QueueId::kIn, pinned_, memory_, nullptr),
+        out_(setup.control, QueueId::kOut, pinned_, memory_, nullptr),
+        kernel_(setup.control, QueueId::kKernel, pinned_, memory_, &pool_) {
+    start(in_, false);
+    start(out_, false);
+    start(kernel_, true);
+  }
+
+  Reply answer(const Request& request, UniqueFd fd) {
+    switch (request.kind) {
+      case RequestKind::kAllocate:
+        return {allocate(request), 0};
+      case RequestKind::kFree:
+        return {release(request), 0};
+      case RequestKind::kPin:
+        return {pin(request, std::move(fd)), 0};
+      case RequestKind::kUnpin:
+        return {unpin(request), 0};
+      case RequestKind::kResolve:
+        return resolve(request);
+    }
+    return {failureOf(adsmErrorSystem, "the device process got a request of an unknown kind {}",
+                      static_cast<std::uint32_t>(request.kind)),
+            0};
+  }
+
+ private:
+  static void start(QueueRunner& runner, bool runsKernels) {
+    std::thread([&runner, runsKernels] {
+      prepareThread(runsKernels);
+      runner.run();
+    }).detach();
+  }
+
+  Failure allocate(const Request& request) {
+    void* const address = reinterpret_cast<void*>(request.address);
+    if (mmap(address, request.bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+      return failureOf(adsmErrorAcceleratorMemory,
+                       "the device process cannot map {} bytes at {}: {}", request.bytes, address,
+                       std::strerror(errno));
+    }
+    if (request.bytes >= kHugePageBytes) {
+      // Only a matter of speed: without huge pages it works as well.
+      madvise(address, request.bytes, MADV_HUGEPAGE);
+    }
+    memory_.insert(request.address, request.bytes, address);
+    return success();
+  }
+
+  Failure release(const Request& request) {
+    if (!memory_.remove(request.address, request.bytes)) {
+      return failureOf(adsmErrorInvalidValue, "no {} bytes of accelerator memory start at {:#x}",
+                       request.bytes, request.address);
+    }
+    void* const address = reinterpret_cast<void*>(request.address);
+    if (mmap(address, request.bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
+      return success();
+    }
+    // Cutting a mapping in two may exceed the kernel's limit of mappings; giving the pages back
+    // does not cut.
+    if (madvise(address, request.bytes, MADV_DONTNEED) == 0) {
+      return success();
+    }
+    return failureOf(adsmErrorSystem, "the device process cannot give back {} bytes at {}: {}",
+                     request.bytes, address, std::strerror(errno));
+  }
+
+  Failure pin(const Request& request, UniqueFd fd) {
+    if (fd) {
+      files_[request.file] = std::move(fd);
+    }
+    const auto file = files_.find(request.file);
+    if (file == files_.end()) {
+      return failureOf(adsmErrorSystem,
+                       "the memory file behind {:#x} did not reach the device process",
+                       request.address);
+    }
+    void* const here = mmap(nullptr, request.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                            file->second.get(), request.offset);
+    Failure failure = success();
+    if (here == MAP_FAILED) {
+      failure = failureOf(
+          adsmErrorHostMemory,
+          "the device process cannot map {} bytes at offset {} of the memory file behind {:#x}: {}",
+          request.bytes, request.offset, request.address, std::strerror(errno));
+    } else if (!pinned_.insert(request.address, request.bytes, here)) {
+      munmap(here, request.bytes);
+      failure = failureOf(adsmErrorInvalidValue,
+                          "{} bytes at {:#x} overlap memory that is pinned already", request.bytes,
+                          request.address);
+    }
+    if (failure.code != adsmSuccess && request.onlyPinOfFile) {
+      files_.erase(file);
+    }
+    return failure;
+  }
+
+  Failure unpin(const Request& request) {
+    const std::optional<void*> here = pinned_.remove(request.address, request.bytes);
+    if (!here) {
+      return failureOf(adsmErrorInvalidValue, "no {} bytes of pinned memory start at {:#x}",
+                       request.bytes, request.address);
+    }
+    munmap(*here, request.bytes);
+    if (request.onlyPinOfFile) {
+      files_.erase(request.file);
+    }
+    return success();
+  }
+
+  static Reply resolve(const Request& request) {
+    const std::string module(request.strings.data(), request.moduleBytes);
+    const std::string path(request.strings.data() + request.moduleBytes, request.pathBytes);
+    std::optional<std::uintptr_t> base = loadAddressOf(module.c_str());
+    if (!base) {
+      // Loaded by the application after the device process was forked.
+      void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (handle == nullptr) {
+        return {failureOf(adsmErrorNoImplementation, "the device process cannot load {}: {}", path,
+                          dlerror()),
+                0};
+      }
+      link_map* map = nullptr;
+      if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) {
+        return {
+            failureOf(adsmErrorSystem, "the device process cannot find {}: {}", path, dlerror()),
+            0};
+      }
+      base = map->l_addr;
+    }
+    return {success(), *base + static_cast<std::uintptr_t>(request.offset)};
+  }
+
+  const DeviceSetup setup_;
+  AddressTable pinned_;
+  AddressTable memory_;
+  std::map<std::uint32_t, UniqueFd> files_;
+  ThreadPool pool_;
+  QueueRunner in_, out_, kernel_;
+};
+
+void resetSignals() {
+  struct sigaction action {};
+  for (int signal = 1; signal < NSIG; ++signal) {
+    action.sa_handler = SIG_DFL;
+    // A Ctrl-C that the application handles must not take its accelerator away.
+    if (signal == SIGINT || signal == SIGQUIT || signal == SIGTERM || signal == SIGHUP ||
+        signal == SIGPIPE) {
+      action.sa_handler = SIG_IGN;
+    }
+    __sigaction(signal, &action, nullptr);
+  }
+  action = {};
+  action.sa_sigaction = onCrash;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    __sigaction(signal, &action, nullptr);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Closes every file but stderr and the two in `setup`, and puts /dev/null where stdin and stdout
+// were: a memory file that took number 1 would be written into by a kernel's printf.
+bool closeFiles(const DeviceSetup& setup) {
+  const int null = open("/dev/null", O_RDWR);
+  if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0) {
+    return false;
+  }
+  if (fcntl(STDERR_FILENO, F_GETFD) < 0 && dup2(null, STDERR_FILENO) < 0) {
+    return false;
+  }
+  const auto closeRange = [](int first, int last) {
+    return first > last || syscall(SYS_close_range, first, last, 0) == 0;
+  };
+  const int low = std::min(setup.socket, setup.applicationPidfd);
+  const int high = std::max(setup.socket, setup.applicationPidfd);
+  return closeRange(STDERR_FILENO + 1, low - 1) && closeRange(low + 1, high - 1) &&
+         closeRange(high + 1, INT_MAX);
+}
+
+// Tells the application that the device is up, its process id, and a pidfd to watch it by.
+bool sayHello(int socket) {
+  const UniqueFd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  Reply hello{success(), static_cast<std::uint64_t>(getpid())};
+  if (!self) {
+    hello.failure =
+        failureOf(adsmErrorSystem, "pidfd_open({}): {}", getpid(), std::strerror(errno));
+  }
+  return sendMessage(socket, &hello, sizeof hello, self.get());
+}
+
+[[noreturn]] void dieOfStart(int socket, std::string_view why) {
+  const Reply reply{failureOf(adsmErrorSystem, "the device process could not start: {}", why), 0};
+  sendMessage(socket, &reply, sizeof reply, -1);
+  endProcess(1);
+}
+
+[[noreturn]] void serve(const DeviceSetup& setup, Device& device) {
+  // Not on the stack: the strings are long.
+  const auto request = std::make_unique<Request>();
+  while (true) {
+    std::array<pollfd, 2> watched{{{setup.socket, POLLIN, 0}, {setup.applicationPidfd, POLLIN, 0}}};
+    if (poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) {
+      endProcess(1);
+    }
+    if (watched[1].revents != 0) {
+      endProcess(0);
+    }
+    if (watched[0].revents == 0) {
+      continue;
+    }
+    UniqueFd fd;
+    if (receiveMessage(setup.socket, request.get(), sizeof *request, &fd) <= 0) {
+      endProcess(0);
+    }
+    acquireApplicationOrder();
+    const Reply reply = device.answer(*request, std::move(fd));
+    releaseApplicationOrder();
+    if (!sendMessage(setup.socket, &reply, sizeof reply, -1)) {
+      endProcess(0);
+    }
+  }
+}
+
+}  // namespace
+
+void endProcess(int status) {
+  // Not _exit(), which sanitizers and preloaded libraries stand in for to do what ends an
+  // application.
+  while (true) {
+    syscall(SYS_exit_group, status);
+  }
+}
+
+void runDeviceProcess(const DeviceSetup& setup) {
+  crashControl = setup.control;
+  resetSignals();
+  setsid();
+  prctl(PR_SET_NAME, "gmac-device");
+  if (!closeFiles(setup)) {
+    dieOfStart(setup.socket, std::strerror(errno));
+  }
+  prepareThread(false);
+  try {
+    // Never destroyed: its threads run until the process ends.
+    auto* const device = new Device(setup);
+    if (!sayHello(setup.socket)) {
+      endProcess(1);
+    }
+    serve(setup, *device);
+  } catch (const std::exception& exception) {
+    dieOfStart(setup.socket, exception.what());
+  }
+}
+
+}  // namespace gmac::accel::host

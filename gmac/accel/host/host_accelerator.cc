@@ -1,0 +1,1032 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/accel/host/host_accelerator.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gmac/accel/host/control_block.h"
+#include "gmac/accel/host/device_process.h"
+#include "gmac/accel/host/messages.h"
+#include "gmac/accel/host/module_table.h"
+#include "gmac/accel/host/range_allocator.h"
+
+namespace gmac::accel {
+namespace host {
+namespace {
+
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+constexpr std::size_t kSmallestWindow = std::size_t{16} << 20;
+#if defined(__SANITIZE_THREAD__)
+// The thread sanitizer keeps a shadow of what is mapped, and leaves less address space to map.
+constexpr std::size_t kDefaultWindow = std::size_t{64} << 30;
+#else
+constexpr std::size_t kDefaultWindow = std::size_t{1} << 40;
+#endif
+// How often a sleeping wait looks whether the device process is alive.
+constexpr auto kLookAfterDevice = std::chrono::milliseconds(20);
+constexpr int kStartLimitMs = 10'000;
+// How long the device process may take to end by itself.
+constexpr int kStopLimitMs = 1000;
+// Arguments up to this size are gathered on the stack.
+constexpr std::size_t kSmallArguments = 2048;
+constexpr std::size_t kArenaAlignment = 64;
+
+std::size_t pageBytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+std::size_t roundUp(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// An anonymous mapping that is undone with its owner.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(void* address, std::size_t bytes) : address_(address), bytes_(bytes) {}
+  Mapping(Mapping&& other) noexcept
+      : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping() {
+    if (address_ != nullptr) {
+      munmap(address_, bytes_);
+    }
+  }
+
+  void* address() const { return address_; }
+  std::size_t bytes() const { return bytes_; }
+  std::uintptr_t number() const { return reinterpret_cast<std::uintptr_t>(address_); }
+  explicit operator bool() const { return address_ != nullptr; }
+  // Leaves the mapping as it is.
+  void forget() { address_ = nullptr; }
+
+ private:
+  void* address_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+Mapping map(std::size_t bytes, int protection, int flags) {
+  void* const address = mmap(nullptr, bytes, protection, flags | MAP_ANONYMOUS, -1, 0);
+  return address == MAP_FAILED ? Mapping() : Mapping(address, bytes);
+}
+
+// Reserves address space, no more than `wanted` and no less than `least`. Empty: there is none
+// (errno).
+Mapping reserve(std::size_t wanted, std::size_t least) {
+  for (std::size_t bytes = wanted;; bytes = roundUp(bytes / 2, kHugePageBytes)) {
+    bytes = std::max(bytes, least);
+    Mapping mapping = map(bytes, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE);
+    if (mapping || bytes == least) {
+      return mapping;
+    }
+  }
+}
+
+// What a limited address space (ulimit -v) allows for one window; the application needs the rest.
+std::size_t windowLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return SIZE_MAX;
+  }
+  return std::max(limit.rlim_cur / 4 / kHugePageBytes * kHugePageBytes, kSmallestWindow);
+}
+
+std::size_t physicalMemory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * pageBytes();
+}
+
+unsigned usableCores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
+    return static_cast<unsigned>(std::max(CPU_COUNT(&cores), 1));
+  }
+  return static_cast<unsigned>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
+}
+
+std::string processorName() {
+  std::ifstream information("/proc/cpuinfo");
+  for (std::string line; std::getline(information, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "host processor";
+}
+
+// Waits for `pid`, which another thread's wait() may have reaped before.
+void reap(pid_t pid) {
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+// The same file under a number above stderr's, which the device process needs for /dev/null.
+UniqueFd aboveStandard(UniqueFd fd) {
+  if (fd && fd.get() <= STDERR_FILENO) {
+    return UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  }
+  return fd;
+}
+
+bool readable(int fd) {
+  pollfd watched{fd, POLLIN, 0};
+  return poll(&watched, 1, 0) > 0;
+}
+
+// A kernel's function and its constants' variables, at their addresses in the device process.
+// Immutable.
+class HostKernel final : public LoadedKernel {
+ public:
+  HostKernel(const adsmKernelDesc_t& desc, std::uintptr_t function,
+             std::map<const void*, std::uintptr_t> constants)
+      : desc_(desc), function_(function), constants_(std::move(constants)) {}
+
+  const adsmKernelDesc_t& desc() const { return desc_; }
+  std::uintptr_t function() const { return function_; }
+  // 0: not one of this kernel's.
+  std::uintptr_t constant(const void* host) const {
+    const auto found = constants_.find(host);
+    return found == constants_.end() ? 0 : found->second;
+  }
+
+ private:
+  const adsmKernelDesc_t& desc_;
+  const std::uintptr_t function_;
+  const std::map<const void*, std::uintptr_t> constants_;  // application's address -> device's
+};
+
+// The application's side: hands out addresses, writes commands, reads completions, watches the
+// device process. Thread-safe. Owned by the runtime. The fault handler may call copyIn, copyOut,
+// wait and done.
+class HostAccelerator final : public Accelerator {
+ public:
+  explicit HostAccelerator(const HostOptions& options)
+      : memoryBytes_(roundUp(options.memoryBytes != 0 ? options.memoryBytes : physicalMemory(),
+                             pageBytes())),
+        threads_(options.threads != 0 ? options.threads : usableCores()),
+        deviceName_(fmt::format("{}, {} threads", processorName(), threads_)) {}
+  ~HostAccelerator() override;
+
+  // Once, before anything else.
+  Status start(std::size_t windowBytes);
+
+  std::string_view name() const noexcept override { return "host"; }
+  std::string_view deviceName() const noexcept override { return deviceName_; }
+  bool copiesReachMovedPages() const noexcept override { return false; }
+
+  Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
+                                 Placement placement) override;
+  Status free(DeviceAddress address, std::size_t bytes) override;
+  Status pin(const HostMemory& memory) override;
+  Status unpin(const HostMemory& memory) override;
+  Result<Ticket> copyIn(DeviceAddress to, const void* from, std::size_t bytes,
+                        Ticket after) override;
+  Result<Ticket> copyOut(void* to, DeviceAddress from, std::size_t bytes, Ticket after) override;
+  Result<Ticket> copyWithin(DeviceAddress to, DeviceAddress from, std::size_t bytes) override;
+  Result<Ticket> fill(DeviceAddress to, std::byte value, std::size_t bytes) override;
+  bool done(Ticket ticket) noexcept override;
+  Status wait(Ticket ticket) override;
+  Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override;
+  Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override;
+  Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
+                     std::size_t bytes) override;
+  Status fence(NativeStream stream) override;
+  Result<Ticket> mark(NativeStream stream) override;
+
+ private:
+  // What only the holder of a queue's lock changes. No thread touches shared objects while it holds
+  // one.
+  struct Submission {
+    std::mutex mutex;
+    std::uint64_t arenaHead = 0;  // bytes of the arena ever used; kernel queue only
+    std::array<std::uint64_t, kSlots> arenaHeadAfter{};  // of the command in that slot
+  };
+  struct PinnedFile {
+    std::uint32_t number;
+    std::size_t pins;
+  };
+  using FileKey = std::pair<dev_t, ino_t>;
+  struct Pin {
+    std::size_t bytes;
+    FileKey file;
+  };
+  struct Allocation {
+    std::size_t bytes;
+    Placement placement;
+  };
+
+  Status reserveWindows(std::size_t windowBytes);
+  Status forkDevice(UniqueFd& deviceSocket, const UniqueFd& self);
+  Status receiveHello();
+
+  bool forked() const {
+    return *static_cast<const volatile unsigned char*>(forkMark_.address()) == 0;
+  }
+  // Looks whether the device process is there; a system call.
+  bool lost() noexcept;
+  Status usable();
+  Status failForked() const;
+  Status failLost() const;
+  Status failLostInWait();
+  Result<Reply> ask(const Request& request, int fd = -1);
+  Status control(const Request& request, int fd = -1);
+
+  RangeAllocator& ranges(Placement placement) {
+    return placement == Placement::kSameAddress ? *sameRanges_ : *anywhereRanges_;
+  }
+  void giveBackRange(std::uintptr_t address, const Allocation& allocation);
+
+  Submission& submission(QueueId id) { return submissions_[static_cast<std::size_t>(id)]; }
+  Status reach(Queue& queue, std::uint64_t place);
+  Status checkTicket(Ticket ticket);
+  Status takeError(Queue& queue, std::uint64_t place);
+  Result<std::uint64_t> arenaSpace(Submission& submission, Queue& queue, std::size_t bytes);
+  // Sends `command`, with `data` in the arena when `dataBytes` is not 0.
+  Result<Ticket> submit(QueueId id, Command command, const void* data = nullptr,
+                        std::size_t dataBytes = 0);
+  Result<std::uintptr_t> resolve(const void* address, SegmentUse use, const char* kind,
+                                 const char* what);
+
+  const std::size_t memoryBytes_;
+  const unsigned threads_;
+  const std::string deviceName_;
+
+  Mapping sameWindow_;
+  Mapping anywhereWindow_;
+  Mapping forkMark_;  // a page that holds 1, and 0 in a child of fork
+  Mapping controlMemory_;
+  ControlBlock* control_ = nullptr;
+  UniqueFd socket_;
+  UniqueFd devicePidfd_;
+  pid_t devicePid_ = 0;
+  std::atomic<bool> lost_{false};
+  std::atomic<bool> crashReported_{false};
+
+  std::mutex socketMutex_;  // held from a request to its reply
+
+  std::mutex memoryMutex_;  // guards what follows
+  std::optional<RangeAllocator> sameRanges_;
+  std::optional<RangeAllocator> anywhereRanges_;
+  std::map<std::uintptr_t, Allocation> allocations_;
+  std::size_t usedBytes_ = 0;
+
+  std::mutex pinMutex_;  // guards what follows
+  std::map<std::uintptr_t, Pin> pins_;
+  std::map<FileKey, PinnedFile> files_;
+  std::uint32_t nextFile_ = 1;
+
+  std::array<Submission, kQueueCount> submissions_;
+  std::mutex errorMutex_;  // guards taking errors out of the queues
+};
+
+// ---- Start and end
+// --------------------------------------------------------------------------------------------
+
+Status HostAccelerator::reserveWindows(std::size_t windowBytes) {
+  const std::size_t wanted = std::min(
+      roundUp(windowBytes != 0 ? windowBytes : kDefaultWindow, kHugePageBytes), windowLimit());
+  sameWindow_ = reserve(std::max(wanted, kSmallestWindow), kSmallestWindow);
+  // Twice the memory, so that fragments of address space do not count.
+  anywhereWindow_ = reserve(
+      std::max(std::min(roundUp(memoryBytes_, kHugePageBytes) * 2, windowLimit()), kSmallestWindow),
+      kSmallestWindow);
+  if (!sameWindow_ || !anywhereWindow_) {
+    return fail(adsmErrorHostMemory,
+                "the host accelerator cannot reserve {} bytes of address space: {}",
+                kSmallestWindow, std::strerror(errno));
+  }
+  sameRanges_.emplace(sameWindow_.number(), sameWindow_.bytes());
+  anywhereRanges_.emplace(anywhereWindow_.number(), anywhereWindow_.bytes());
+  return Status();
+}
+
+Status HostAccelerator::start(std::size_t windowBytes) {
+  GMAC_TRY(reserveWindows(windowBytes));
+
+  controlMemory_ = map(roundUp(sizeof(ControlBlock), pageBytes()), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_NORESERVE);
+  forkMark_ = map(pageBytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE);
+  if (!controlMemory_ || !forkMark_ ||
+      madvise(forkMark_.address(), forkMark_.bytes(), MADV_WIPEONFORK) != 0) {
+    return fail(adsmErrorHostMemory, "the host accelerator cannot map its control block: {}",
+                std::strerror(errno));
+  }
+  // Default initialisation: fresh pages are zero already, and writing them all would populate them.
+  control_ = new (controlMemory_.address()) ControlBlock;
+  *static_cast<unsigned char*>(forkMark_.address()) = 1;
+
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    return fail(adsmErrorSystem, "socketpair() for the host accelerator: {}", std::strerror(errno));
+  }
+  socket_ = UniqueFd(sockets[0]);
+  UniqueFd deviceSocket = aboveStandard(UniqueFd(sockets[1]));
+  // Opened here, where the number cannot yet belong to another process.
+  const UniqueFd self =
+      aboveStandard(UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0))));
+  if (!deviceSocket || !self) {
+    return fail(adsmErrorSystem, "pidfd_open({}) for the host accelerator: {}", getpid(),
+                std::strerror(errno));
+  }
+  GMAC_TRY(forkDevice(deviceSocket, self));
+  return receiveHello();
+}
+
+Status HostAccelerator::forkDevice(UniqueFd& deviceSocket, const UniqueFd& self) {
+  // No handler of the application may run in the device process.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t between = fork();
+  if (between == 0) {
+    // Twice, so that the device process is not a child of the application.
+    const pid_t device = fork();
+    if (device == 0) {
+      runDeviceProcess({control_, deviceSocket.get(), self.get(), threads_});
+    }
+    endProcess(device < 0 ? 1 : 0);
+  }
+  const int forkError = errno;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  deviceSocket.reset();
+  if (between < 0) {
+    return fail(adsmErrorSystem, "fork() for the host accelerator's device process: {}",
+                std::strerror(forkError));
+  }
+  reap(between);
+  return Status();
+}
+
+Status HostAccelerator::receiveHello() {
+  pollfd watched{socket_.get(), POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = poll(&watched, 1, kStartLimitMs);
+  } while (ready < 0 && errno == EINTR);
+  Reply hello{};
+  if (ready <= 0 || receiveMessage(socket_.get(), &hello, sizeof hello, &devicePidfd_) !=
+                        static_cast<ssize_t>(sizeof hello)) {
+    return fail(adsmErrorSystem, "the host accelerator's device process did not start");
+  }
+  if (hello.failure.code != adsmSuccess) {
+    return fail(hello.failure.code, "{}", hello.failure.text.data());
+  }
+  if (!devicePidfd_) {
+    return fail(adsmErrorSystem, "the host accelerator's device process sent no pidfd");
+  }
+  devicePid_ = static_cast<pid_t>(hello.value);
+  return Status();
+}
+
+HostAccelerator::~HostAccelerator() {
+  if (forkMark_ && forked()) {
+    // The device process and the addresses are the parent's.
+    for (Mapping* mapping : {&sameWindow_, &anywhereWindow_, &controlMemory_, &forkMark_}) {
+      mapping->forget();
+    }
+    return;
+  }
+  if (!devicePidfd_) {
+    return;
+  }
+  // Not close(): a child that the application forked may hold the socket too.
+  shutdown(socket_.get(), SHUT_RDWR);
+  pollfd watched{devicePidfd_.get(), POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = poll(&watched, 1, kStopLimitMs);
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 0) {
+    syscall(SYS_pidfd_send_signal, devicePidfd_.get(), SIGKILL, nullptr, 0);
+  }
+}
+
+// ---- Loss
+// -----------------------------------------------------------------------------------------------------
+
+bool HostAccelerator::lost() noexcept {
+  if (lost_.load(std::memory_order_acquire)) {
+    return true;
+  }
+  if (control_->crash.state.load(std::memory_order_acquire) != 2 && !readable(devicePidfd_.get())) {
+    return false;
+  }
+  lost_.store(true, std::memory_order_release);
+  return true;
+}
+
+Status HostAccelerator::failForked() const {
+  return fail(adsmErrorForked,
+              "the host accelerator belongs to the process that this one was forked from");
+}
+
+Status HostAccelerator::failLost() const {
+  const CrashReport& crash = control_->crash;
+  if (crash.state.load(std::memory_order_acquire) != 2) {
+    return fail(
+        adsmErrorAcceleratorLost,
+        "the host accelerator is gone: its device process {} has ended (its pidfd is readable)",
+        devicePid_);
+  }
+  if (crash.inKernel) {
+    return fail(adsmErrorAcceleratorLost,
+                "the host accelerator is gone: its device process {} died of SIG{} at address "
+                "{:#x} in kernel '{}'",
+                devicePid_, sigabbrev_np(crash.signal), crash.address, crash.name.data());
+  }
+  return fail(adsmErrorAcceleratorLost,
+              "the host accelerator is gone: its device process {} died of SIG{} at address {:#x}",
+              devicePid_, sigabbrev_np(crash.signal), crash.address);
+}
+
+Status HostAccelerator::failLostInWait() {
+  const CrashReport& crash = control_->crash;
+  if (crash.state.load(std::memory_order_acquire) == 2 && crash.inKernel &&
+      !crashReported_.exchange(true, std::memory_order_relaxed)) {
+    return fail(adsmErrorKernel,
+                "kernel '{}' crashed with SIG{} at address {:#x}, and the host accelerator's "
+                "device process {} with it",
+                crash.name.data(), sigabbrev_np(crash.signal), crash.address, devicePid_);
+  }
+  return failLost();
+}
+
+Status HostAccelerator::usable() {
+  if (forked()) {
+    return failForked();
+  }
+  return lost() ? failLost() : Status();
+}
+
+Result<Reply> HostAccelerator::ask(const Request& request, int fd) {
+  GMAC_TRY(usable());
+  std::lock_guard lock(socketMutex_);
+  Reply reply{};
+  if (!sendMessage(socket_.get(), &request, request.usedBytes(), fd)) {
+    const int error = errno;
+    if (lost() || error == EPIPE || error == ECONNRESET) {
+      lost_.store(true, std::memory_order_release);
+      return failLost();
+    }
+    return fail(adsmErrorSystem, "sendmsg() to the host accelerator's device process {}: {}",
+                devicePid_, std::strerror(error));
+  }
+  std::array<pollfd, 2> watched{{{socket_.get(), POLLIN, 0}, {devicePidfd_.get(), POLLIN, 0}}};
+  while (poll(watched.data(), watched.size(), -1) < 0 && errno == EINTR) {
+  }
+  UniqueFd none;
+  if (watched[0].revents == 0 || receiveMessage(socket_.get(), &reply, sizeof reply, &none) !=
+                                     static_cast<ssize_t>(sizeof reply)) {
+    lost_.store(true, std::memory_order_release);
+    return failLost();
+  }
+  if (reply.failure.code != adsmSuccess) {
+    return fail(reply.failure.code, "{}", reply.failure.text.data());
+  }
+  return reply;
+}
+
+Status HostAccelerator::control(const Request& request, int fd) {
+  return ask(request, fd).status();
+}
+
+// ---- Memory
+// ---------------------------------------------------------------------------------------------------
+
+Request requestFor(RequestKind kind, std::uintptr_t address, std::size_t bytes) {
+  Request request;  // the strings stay as they are; they are sent as far as used
+  request.kind = kind;
+  request.file = 0;
+  request.onlyPinOfFile = false;
+  request.address = address;
+  request.bytes = bytes;
+  request.offset = 0;
+  request.moduleBytes = 0;
+  request.pathBytes = 0;
+  return request;
+}
+
+void HostAccelerator::giveBackRange(std::uintptr_t address, const Allocation& allocation) {
+  ranges(allocation.placement).giveBack(address, allocation.bytes);
+  usedBytes_ -= allocation.bytes;
+}
+
+Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t alignment,
+                                                Placement placement) {
+  GMAC_TRY(usable());
+  if (bytes == 0 || bytes % pageBytes() != 0) {
+    return fail(adsmErrorInvalidValue,
+                "{} bytes of accelerator memory: not a multiple of the page size {}", bytes,
+                pageBytes());
+  }
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
+    return fail(adsmErrorInvalidValue, "alignment {} of accelerator memory: not a power of two",
+                alignment);
+  }
+  alignment = std::max(alignment, bytes >= kHugePageBytes ? kHugePageBytes : pageBytes());
+  const Allocation allocation{bytes, placement};
+  std::uintptr_t address = 0;
+  {
+    std::lock_guard lock(memoryMutex_);
+    if (bytes > memoryBytes_ - usedBytes_) {
+      return fail(adsmErrorAcceleratorMemory,
+                  "the host accelerator has no {} bytes left: {} of its {} bytes are free", bytes,
+                  memoryBytes_ - usedBytes_, memoryBytes_);
+    }
+    const std::optional<std::uintptr_t> taken = ranges(placement).take(bytes, alignment);
+    if (!taken) {
+      return fail(placement == Placement::kSameAddress ? adsmErrorAddressConflict
+                                                       : adsmErrorAcceleratorMemory,
+                  "the host accelerator has no {} free addresses in a row for one allocation: the "
+                  "longest free range "
+                  "has {} bytes",
+                  bytes, ranges(placement).largest());
+    }
+    address = *taken;
+    usedBytes_ += bytes;
+  }
+  const Status mapped = control(requestFor(RequestKind::kAllocate, address, bytes));
+  std::lock_guard lock(memoryMutex_);
+  if (!mapped.ok()) {
+    giveBackRange(address, allocation);
+    return mapped;
+  }
+  allocations_.emplace(address, allocation);
+  return DeviceAddress{address};
+}
+
+Status HostAccelerator::free(DeviceAddress address, std::size_t bytes) {
+  GMAC_TRY(usable());
+  const auto number = static_cast<std::uintptr_t>(address);
+  Allocation allocation{};
+  {
+    std::lock_guard lock(memoryMutex_);
+    const auto found = allocations_.find(number);
+    if (found == allocations_.end() || found->second.bytes != bytes) {
+      return fail(adsmErrorInvalidValue,
+                  "no {} bytes of the host accelerator's memory start at {:#x}", bytes, number);
+    }
+    allocation = found->second;
+    allocations_.erase(found);
+  }
+  const Status unmapped = control(requestFor(RequestKind::kFree, number, bytes));
+  std::lock_guard lock(memoryMutex_);
+  if (!unmapped.ok()) {
+    allocations_.emplace(number, allocation);
+    return unmapped;
+  }
+  giveBackRange(number, allocation);
+  return Status();
+}
+
+Status HostAccelerator::pin(const HostMemory& memory) {
+  GMAC_TRY(usable());
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.address);
+  if (memory.fd < 0) {
+    return fail(adsmErrorNotSupported,
+                "the host accelerator cannot reach {} bytes of anonymous memory at {:#x}: only "
+                "memory files",
+                memory.bytes, address);
+  }
+  if (memory.bytes == 0 || memory.bytes % pageBytes() != 0 || address % pageBytes() != 0 ||
+      memory.offset < 0 || static_cast<std::size_t>(memory.offset) % pageBytes() != 0) {
+    return fail(adsmErrorInvalidValue,
+                "pin of {} bytes at {:#x}, offset {}: not multiples of the page size {}",
+                memory.bytes, address, memory.offset, pageBytes());
+  }
+  struct stat file {};
+  if (fstat(memory.fd, &file) != 0) {
+    return fail(adsmErrorInvalidValue, "fstat({}) of the memory file behind {:#x}: {}", memory.fd,
+                address, std::strerror(errno));
+  }
+  const FileKey key{file.st_dev, file.st_ino};
+  // The device process keeps the file open while a pin names it, so nothing else can get its
+  // inode's number.
+  std::lock_guard lock(pinMutex_);
+  auto known = files_.find(key);
+  const bool isNew = known == files_.end();
+  Request request = requestFor(RequestKind::kPin, address, memory.bytes);
+  request.file = isNew ? nextFile_ : known->second.number;
+  request.offset = memory.offset;
+  request.onlyPinOfFile = isNew;
+  GMAC_TRY(control(request, isNew ? memory.fd : -1));
+  if (isNew) {
+    known = files_.emplace(key, PinnedFile{nextFile_++, 0}).first;
+  }
+  ++known->second.pins;
+  pins_.emplace(address, Pin{memory.bytes, key});
+  return Status();
+}
+
+Status HostAccelerator::unpin(const HostMemory& memory) {
+  GMAC_TRY(usable());
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.address);
+  std::lock_guard lock(pinMutex_);
+  const auto pin = pins_.find(address);
+  if (pin == pins_.end() || pin->second.bytes != memory.bytes) {
+    return fail(adsmErrorInvalidValue, "no {} bytes of pinned memory start at {:#x}", memory.bytes,
+                address);
+  }
+  const auto file = files_.find(pin->second.file);
+  Request request = requestFor(RequestKind::kUnpin, address, memory.bytes);
+  request.file = file->second.number;
+  request.onlyPinOfFile = file->second.pins == 1;
+  GMAC_TRY(control(request));
+  if (--file->second.pins == 0) {
+    files_.erase(file);
+  }
+  pins_.erase(pin);
+  return Status();
+}
+
+// ---- Commands
+// -------------------------------------------------------------------------------------------------
+
+Status HostAccelerator::reach(Queue& queue, std::uint64_t place) {
+  while (!queue.completed.await(place, kLookAfterDevice)) {
+    if (lost()) {
+      return failLost();
+    }
+  }
+  return Status();
+}
+
+// A ticket from elsewhere must not be waited for for ever.
+Status HostAccelerator::checkTicket(Ticket ticket) {
+  if (ticket.value == 0) {
+    return Status();
+  }
+  if ((ticket.value & 3) != 0) {
+    const TicketPlace at = decodeTicket(ticket);
+    if (at.place != 0 && at.place <= control_->queue(at.queue).submitted.value()) {
+      return Status();
+    }
+  }
+  return fail(adsmErrorInvalidValue, "ticket {} is none of the host accelerator's", ticket.value);
+}
+
+Result<std::uint64_t> HostAccelerator::arenaSpace(Submission& submission, Queue& queue,
+                                                  std::size_t bytes) {
+  std::uint64_t start = roundUp(submission.arenaHead, kArenaAlignment);
+  if (start % kArenaBytes + bytes > kArenaBytes) {
+    start = roundUp(start, kArenaBytes);
+  }
+  const std::uint64_t submitted = queue.submitted.value();
+  for (std::uint64_t completed = queue.completed.value();; ++completed) {
+    GMAC_TRY(reach(queue, completed));
+    const std::uint64_t tail = completed == submitted
+                                   ? submission.arenaHead
+                                   : submission.arenaHeadAfter[completed % kSlots];
+    if (completed == submitted || start + bytes - tail <= kArenaBytes) {
+      submission.arenaHead = start + bytes;
+      return start % kArenaBytes;
+    }
+  }
+}
+
+Result<Ticket> HostAccelerator::submit(QueueId id, Command command, const void* data,
+                                       std::size_t dataBytes) {
+  GMAC_TRY(usable());
+  GMAC_TRY(checkTicket(Ticket{command.after}));
+  Queue& queue = control_->queue(id);
+  Submission& mine = submission(id);
+  std::lock_guard lock(mine.mutex);
+  const std::uint64_t place = queue.submitted.value() + 1;
+  if (place > kSlots) {
+    GMAC_TRY(reach(queue, place - kSlots));
+  }
+  if (dataBytes != 0) {
+    const Result<std::uint64_t> offset = arenaSpace(mine, queue, dataBytes);
+    if (!offset.ok()) {
+      return offset.status();
+    }
+    command.arenaOffset = *offset;
+    std::memcpy(control_->arena.data() + *offset, data, dataBytes);
+  }
+  mine.arenaHeadAfter[place % kSlots] = mine.arenaHead;
+  queue.slots[place % kSlots] = command;
+  queue.submitted.publish(place);
+  return encodeTicket({id, place});
+}
+
+Result<Ticket> HostAccelerator::copyIn(DeviceAddress to, const void* from, std::size_t bytes,
+                                       Ticket after) {
+  Command command{};
+  command.kind = CommandKind::kCopyIn;
+  command.after = after.value;
+  command.to = static_cast<std::uintptr_t>(to);
+  command.from = reinterpret_cast<std::uintptr_t>(from);
+  command.bytes = bytes;
+  return submit(QueueId::kIn, command);
+}
+
+Result<Ticket> HostAccelerator::copyOut(void* to, DeviceAddress from, std::size_t bytes,
+                                        Ticket after) {
+  Command command{};
+  command.kind = CommandKind::kCopyOut;
+  command.after = after.value;
+  command.to = reinterpret_cast<std::uintptr_t>(to);
+  command.from = static_cast<std::uintptr_t>(from);
+  command.bytes = bytes;
+  return submit(QueueId::kOut, command);
+}
+
+Result<Ticket> HostAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
+                                           std::size_t bytes) {
+  Command command{};
+  command.kind = CommandKind::kCopyWithin;
+  command.to = static_cast<std::uintptr_t>(to);
+  command.from = static_cast<std::uintptr_t>(from);
+  command.bytes = bytes;
+  return submit(QueueId::kKernel, command);
+}
+
+Result<Ticket> HostAccelerator::fill(DeviceAddress to, std::byte value, std::size_t bytes) {
+  Command command{};
+  command.kind = CommandKind::kFill;
+  command.to = static_cast<std::uintptr_t>(to);
+  command.from = static_cast<std::uintptr_t>(value);
+  command.bytes = bytes;
+  return submit(QueueId::kKernel, command);
+}
+
+bool HostAccelerator::done(Ticket ticket) noexcept {
+  if (ticket.value == 0 || forked()) {
+    return true;
+  }
+  const TicketPlace at = decodeTicket(ticket);
+  return control_->queue(at.queue).completed.value() >= at.place || lost();
+}
+
+Status HostAccelerator::wait(Ticket ticket) {
+  if (ticket.value == 0) {
+    return Status();
+  }
+  if (forked()) {
+    return failForked();
+  }
+  GMAC_TRY(checkTicket(ticket));
+  const TicketPlace at = decodeTicket(ticket);
+  Queue& queue = control_->queue(at.queue);
+  while (queue.completed.value() < at.place) {
+    if (lost_.load(std::memory_order_acquire)) {
+      return failLostInWait();
+    }
+    // True: reached. A loss is noticed here, and reported in the next round.
+    if (!queue.completed.await(at.place, kLookAfterDevice)) {
+      lost();
+    }
+  }
+  GMAC_TRY(takeError(queue, at.place));
+  // Without a system call: the work was done, and a loss that nobody has noticed is noticed by the
+  // next submission.
+  return lost_.load(std::memory_order_acquire) ? failLostInWait() : Status();
+}
+
+Status HostAccelerator::takeError(Queue& queue, std::uint64_t place) {
+  if (queue.errorsMade.load(std::memory_order_acquire) ==
+      queue.errorsTaken.load(std::memory_order_acquire)) {
+    return Status();
+  }
+  std::lock_guard lock(errorMutex_);
+  const std::uint64_t taken = queue.errorsTaken.load(std::memory_order_relaxed);
+  if (queue.errorsMade.load(std::memory_order_acquire) == taken) {
+    return Status();
+  }
+  const ErrorRecord& record = queue.errors[taken % kErrorRecords];
+  if (record.place > place) {
+    return Status();
+  }
+  const std::uint64_t dropped = queue.errorsDropped.exchange(0, std::memory_order_relaxed);
+  const Status failure = dropped == 0
+                             ? fail(record.failure.code, "{}", record.failure.text.data())
+                             : fail(record.failure.code, "{} ({} later errors were not kept)",
+                                    record.failure.text.data(), dropped);
+  queue.errorsTaken.store(taken + 1, std::memory_order_release);
+  return failure;
+}
+
+// ---- Kernels
+// --------------------------------------------------------------------------------------------------
+
+Result<std::uintptr_t> HostAccelerator::resolve(const void* address, SegmentUse use,
+                                                const char* kind, const char* what) {
+  const std::optional<ModulePlace> place = placeOf(address, use);
+  if (!place) {
+    return fail(adsmErrorInvalidValue, "{} '{}': {} is no {} of the program or a loaded library",
+                kind, what, address,
+                use == SegmentUse::kExecute ? "function" : "writable variable");
+  }
+  Request request = requestFor(RequestKind::kResolve, 0, 0);
+  request.offset = place->offset;
+  request.moduleBytes = static_cast<std::uint32_t>(std::strlen(place->module.data()));
+  std::memcpy(request.strings.data(), place->module.data(), request.moduleBytes);
+  // The device process may have another working directory by now than the application had when it
+  // loaded the library.
+  if (std::array<char, PATH_MAX> path; realpath(place->module.data(), path.data()) != nullptr) {
+    request.pathBytes = static_cast<std::uint32_t>(std::strlen(path.data()));
+    std::memcpy(request.strings.data() + request.moduleBytes, path.data(), request.pathBytes);
+  }
+  const Result<Reply> reply = ask(request);
+  if (!reply.ok()) {
+    return reply.status();
+  }
+  return static_cast<std::uintptr_t>(reply->value);
+}
+
+Result<std::unique_ptr<LoadedKernel>> HostAccelerator::load(const adsmKernelDesc_t& desc) {
+  GMAC_TRY(usable());
+  if (desc.host == nullptr) {
+    return fail(adsmErrorNoImplementation,
+                "kernel '{}' has no implementation for the accelerator 'host' "
+                "(adsmKernelDesc_t::host is NULL)",
+                desc.name);
+  }
+  const Result<std::uintptr_t> function =
+      resolve(reinterpret_cast<const void*>(desc.host), SegmentUse::kExecute, "kernel", desc.name);
+  if (!function.ok()) {
+    return function.status();
+  }
+  std::map<const void*, std::uintptr_t> constants;
+  for (std::size_t i = 0; i < desc.constantCount; ++i) {
+    const adsmConstant_t& constant = desc.constants[i];
+    if (constant.host == nullptr) {
+      continue;
+    }
+    const Result<std::uintptr_t> variable =
+        resolve(constant.host, SegmentUse::kWrite, "constant", constant.name);
+    if (!variable.ok()) {
+      return variable.status();
+    }
+    constants.emplace(constant.host, *variable);
+  }
+  return std::unique_ptr<LoadedKernel>(
+      std::make_unique<HostKernel>(desc, *function, std::move(constants)));
+}
+
+void copyName(Command& command, const char* name) {
+  const std::size_t length = std::min(std::strlen(name), command.name.size() - 1);
+  std::memcpy(command.name.data(), name, length);
+  command.name[length] = '\0';
+}
+
+Status checkShape(const char* kernel, const LaunchShape& shape) {
+  const auto check = [&](const char* what, const adsmDim_t& dim, std::size_t most) {
+    // Two 32-bit factors fit in 64 bits, and the third is multiplied only when their product is
+    // small.
+    const std::size_t plane = std::size_t{dim.x} * dim.y;
+    if (plane == 0 || dim.z == 0 || plane > most || plane * dim.z > most) {
+      return fail(
+          adsmErrorInvalidValue,
+          "kernel '{}': a {} of {} x {} x {} (each must be 1 or more, and the product at most {})",
+          kernel, what, dim.x, dim.y, dim.z, most);
+    }
+    return Status();
+  };
+  GMAC_TRY(check("grid", shape.grid, kHostMaxBlocks));
+  GMAC_TRY(check("block", shape.block, kHostMaxBlockThreads));
+  if (shape.sharedBytes > kHostMaxSharedBytes) {
+    return fail(adsmErrorInvalidValue, "kernel '{}': {} bytes of shared memory (at most {})",
+                kernel, shape.sharedBytes, kHostMaxSharedBytes);
+  }
+  return Status();
+}
+
+Result<Ticket> HostAccelerator::launch(LoadedKernel& kernel, const LaunchShape& shape,
+                                       void** args) {
+  const auto& loaded = static_cast<const HostKernel&>(kernel);
+  const adsmKernelDesc_t& desc = loaded.desc();
+  GMAC_TRY(checkShape(desc.name, shape));
+  if (desc.paramCount != 0 && args == nullptr) {
+    return fail(adsmErrorInvalidValue, "kernel '{}' has {} parameters, but its arguments are NULL",
+                desc.name, desc.paramCount);
+  }
+  // First the offsets of the arguments, then the arguments. A type's alignment divides its size, so
+  // the largest power of two in the size is alignment enough.
+  const auto alignedFor = [](std::size_t offset, std::size_t size) {
+    return roundUp(offset, std::clamp<std::size_t>(size & -size, 1, kArenaAlignment));
+  };
+  std::size_t bytes = desc.paramCount * sizeof(std::uint32_t);
+  for (std::size_t i = 0; i < desc.paramCount && bytes <= kHostMaxArgumentBytes; ++i) {
+    bytes = desc.paramSizes[i] > kHostMaxArgumentBytes
+                ? desc.paramSizes[i]
+                : alignedFor(bytes, desc.paramSizes[i]) + desc.paramSizes[i];
+  }
+  if (bytes > kHostMaxArgumentBytes) {
+    return fail(adsmErrorInvalidValue,
+                "kernel '{}' has at least {} bytes of arguments; the host accelerator takes {}",
+                desc.name, bytes, kHostMaxArgumentBytes);
+  }
+  // Gathered before the queue is locked: an argument may lie in a shared object and fault.
+  std::array<std::byte, kSmallArguments> small;
+  std::vector<std::byte> large(bytes > small.size() ? bytes : 0);
+  std::byte* const packed = large.empty() ? small.data() : large.data();
+  std::size_t offset = desc.paramCount * sizeof(std::uint32_t);
+  for (std::size_t i = 0; i < desc.paramCount; ++i) {
+    offset = alignedFor(offset, desc.paramSizes[i]);
+    const auto narrow = static_cast<std::uint32_t>(offset);
+    std::memcpy(packed + i * sizeof narrow, &narrow, sizeof narrow);
+    std::memcpy(packed + offset, args[i], desc.paramSizes[i]);
+    offset += desc.paramSizes[i];
+  }
+
+  Command command{};
+  command.kind = CommandKind::kLaunch;
+  command.argumentCount = static_cast<std::uint32_t>(desc.paramCount);
+  command.function = loaded.function();
+  command.sharedBytes = shape.sharedBytes;
+  command.grid = shape.grid;
+  command.block = shape.block;
+  copyName(command, desc.name);
+  command.copyInsBefore = control_->queue(QueueId::kIn).submitted.value();
+  return submit(QueueId::kKernel, command, packed, bytes);
+}
+
+Status HostAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t& constant,
+                                    const void* data, std::size_t bytes) {
+  if (constant.host == nullptr) {
+    return fail(
+        adsmErrorNoImplementation,
+        "constant '{}' has no variable for the accelerator 'host' (adsmConstant_t::host is NULL)",
+        constant.name);
+  }
+  const std::uintptr_t variable = static_cast<const HostKernel&>(kernel).constant(constant.host);
+  if (variable == 0) {
+    return fail(adsmErrorInvalidValue, "kernel '{}' has no constant '{}'",
+                static_cast<const HostKernel&>(kernel).desc().name, constant.name);
+  }
+  if (bytes > constant.size || bytes > kHostMaxConstantBytes) {
+    return fail(adsmErrorInvalidValue,
+                "{} bytes for the constant '{}', which has {} (the host accelerator takes {})",
+                bytes, constant.name, constant.size, kHostMaxConstantBytes);
+  }
+  if (bytes == 0) {
+    return usable();
+  }
+  // As with arguments: the data may lie in a shared object.
+  const std::vector<std::byte> copy(static_cast<const std::byte*>(data),
+                                    static_cast<const std::byte*>(data) + bytes);
+  Command command{};
+  command.kind = CommandKind::kSetConstant;
+  command.to = variable;
+  command.bytes = bytes;
+  copyName(command, constant.name);
+  return submit(QueueId::kKernel, command, copy.data(), bytes).status();
+}
+
+Status HostAccelerator::fence(NativeStream stream) {
+  return fail(adsmErrorNotSupported,
+              "the host accelerator has no streams of the application (fence on {:#x})",
+              static_cast<std::uintptr_t>(stream));
+}
+
+Result<Ticket> HostAccelerator::mark(NativeStream stream) {
+  return fail(adsmErrorNotSupported,
+              "the host accelerator has no streams of the application (mark on {:#x})",
+              static_cast<std::uintptr_t>(stream));
+}
+
+}  // namespace
+}  // namespace host
+
+Result<std::unique_ptr<Accelerator>> makeHostAccelerator(const HostOptions& options) {
+  auto accelerator = std::make_unique<host::HostAccelerator>(options);
+  GMAC_TRY(accelerator->start(options.windowBytes));
+  return std::unique_ptr<Accelerator>(std::move(accelerator));
+}
+
+}  // namespace gmac::accel

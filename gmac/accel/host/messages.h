@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the application asks of the device process through their socket: memory, pins and code. One
+// request, one reply.
+#ifndef GMAC_ACCEL_HOST_MESSAGES_H_
+#define GMAC_ACCEL_HOST_MESSAGES_H_
+
+#include <sys/types.h>
+
+#include <array>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+#include "gmac/accel/host/control_block.h"
+
+namespace gmac::accel::host {
+
+// Owner of a file descriptor. Not thread-safe.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    reset(other.release());
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+enum class RequestKind : std::uint32_t { kAllocate, kFree, kPin, kUnpin, kResolve };
+
+struct Request {
+  RequestKind kind;
+  std::uint32_t file;         // pin, unpin: the application's number for the memory file
+  bool onlyPinOfFile;         // pin, unpin: no other pin names the file
+  std::uintptr_t address;     // allocate, free, pin, unpin
+  std::uint64_t bytes;        // allocate, free, pin, unpin
+  std::int64_t offset;        // pin: in the file; resolve: from the module's load address
+  std::uint32_t moduleBytes;  // resolve: length of the module's name as the dynamic linker has it
+                              // ("": the program)
+  std::uint32_t pathBytes;    // resolve: length of the absolute path to load it from
+  std::array<char, 2 * PATH_MAX> strings;  // name, then path; sent as far as used
+
+  std::size_t usedBytes() const;
+};
+
+struct Reply {
+  Failure failure;      // adsmSuccess: none
+  std::uint64_t value;  // hello: the device's process id; resolve: an address in the device process
+};
+
+// Sends one message, with a file descriptor unless it is -1. False: errno says why.
+bool sendMessage(int socket, const void* data, std::size_t bytes, int fd);
+
+// Receives one message and the file descriptor that came with it, if any. 0: the other side is
+// gone; -1: see errno.
+ssize_t receiveMessage(int socket, void* data, std::size_t bytes, UniqueFd* fd);
+
+}  // namespace gmac::accel::host
+
+#endif  // GMAC_ACCEL_HOST_MESSAGES_H_

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GMAC_ACCEL_HOST_RANGE_ALLOCATOR_H_
+#define GMAC_ACCEL_HOST_RANGE_ALLOCATOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+
+namespace gmac::accel::host {
+
+// Hands out address ranges of a window, first fit, and joins neighbours that come back. It never
+// touches the memory. Owned by the accelerator, which locks around it; not for the fault handler.
+class RangeAllocator {
+ public:
+  RangeAllocator(std::uintptr_t base, std::size_t bytes);
+
+  // A range of `bytes` (not 0) aligned to `alignment` (a power of two); nothing when no free range
+  // is large enough.
+  std::optional<std::uintptr_t> take(std::size_t bytes, std::size_t alignment);
+
+  // Takes back exactly what take() handed out. O(log n) in the number of free ranges.
+  void giveBack(std::uintptr_t address, std::size_t bytes);
+
+  // The longest free range, bytes.
+  std::size_t largest() const;
+
+ private:
+  std::map<std::uintptr_t, std::size_t> free_;  // start -> bytes; no two touch
+};
+
+}  // namespace gmac::accel::host
+
+#endif  // GMAC_ACCEL_HOST_RANGE_ALLOCATOR_H_

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GMAC_ACCEL_HOST_THREAD_POOL_H_
+#define GMAC_ACCEL_HOST_THREAD_POOL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "gmac/adsm.h"
+
+namespace gmac::accel::host {
+
+struct Launch {
+  adsmHostKernel_t kernel;
+  adsmDim_t grid, block;
+  std::size_t sharedBytes;
+  void** args;
+};
+
+// Runs kernels' thread blocks on several threads, dealt out in batches as threads become free. The
+// threads live until the process ends. Owned by the device process; run() is for one thread at a
+// time, which takes part in the work.
+class ThreadPool {
+ public:
+  // Starts `threads` - 1 threads, each of which calls `prepareThread` first. Throws
+  // std::system_error if it cannot.
+  ThreadPool(unsigned threads, const std::function<void()>& prepareThread);
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // Runs every block of the launch. What went wrong, if something did: an exception, or no memory
+  // for the scratch; the blocks that had not been dealt out by then are skipped.
+  std::optional<std::string> run(const Launch& launch);
+
+ private:
+  // The shared scratch of one thread, kept from launch to launch.
+  class Scratch {
+   public:
+    void* ofAtLeast(std::size_t bytes);  // aligned to 64; NULL without memory
+
+   private:
+    struct Free {
+      void operator()(void* memory) const;
+    };
+    std::unique_ptr<void, Free> memory_;
+    std::size_t bytes_ = 0;
+  };
+
+  void workerMain();
+  void takePart(Scratch& scratch);
+  void runBatch(const Launch& launch, std::uint64_t first, std::uint64_t last, void* shared);
+  void abandon(std::string why);
+
+  const unsigned threads_;
+  Scratch ownScratch_;  // of the thread that calls run()
+
+  // The launch in progress. Written while no worker is in it.
+  Launch launch_{};
+  std::uint64_t blocks_ = 0;
+  std::uint64_t batch_ = 1;
+  alignas(64) std::atomic<std::uint64_t> next_{0};  // first block that nobody has taken
+
+  alignas(64) std::mutex mutex_;  // guards what follows
+  std::condition_variable wanted_;
+  std::condition_variable idle_;
+  unsigned vacancies_ = 0;  // workers that may still join the launch
+  unsigned working_ = 0;    // workers that are in it
+  std::optional<std::string> failure_;
+};
+
+}  // namespace gmac::accel::host
+
+#endif  // GMAC_ACCEL_HOST_THREAD_POOL_H_

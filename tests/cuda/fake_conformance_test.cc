@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The conformance suite on the `cuda` accelerator over the fake driver, and how it turns the
+// driver's failures into ours. Needs no GPU.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gmac/accel/cuda/cuda_accelerator.h"
+#include "gmac/accel/cuda/queues.h"
+#include "tests/accel/conformance.h"
+#include "tests/cuda/fake_library.h"
+
+namespace gmac::accel::conformance {
+namespace {
+
+using fake_cuda::argument;
+using fake_cuda::device;
+
+// ---- Kernels ----
+
+CUresult increment(const unsigned*, const unsigned*, unsigned, void** args) {
+  auto* const data = device(argument<std::uint32_t*>(args, 0));
+  if (data == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  for (std::uint64_t i = 0; i < argument<std::uint64_t>(args, 1); ++i)
+    data[i] += argument<std::uint32_t>(args, 2);
+  return CUDA_SUCCESS;
+}
+
+CUresult sumList(const unsigned*, const unsigned*, unsigned, void** args) {
+  std::uint64_t sum = 0;
+  for (const Node* node = argument<const Node*>(args, 0); node != nullptr;) {
+    node = device(node);
+    if (node == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    sum += node->value;
+    node = node->next;
+  }
+  *device(argument<std::uint64_t*>(args, 1)) = sum;
+  return CUDA_SUCCESS;
+}
+
+CUresult reverseBlocks(const unsigned* grid, const unsigned* block, unsigned sharedBytes,
+                       void** args) {
+  auto* const data = device(argument<std::uint32_t*>(args, 0));
+  if (sharedBytes < block[0] * sizeof *data) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  for (unsigned b = 0; b < grid[0]; ++b)
+    std::reverse(data + b * block[0], data + (b + 1) * block[0]);
+  return CUDA_SUCCESS;
+}
+
+CUdeviceptr addend;
+
+CUresult addConstant(const unsigned*, const unsigned*, unsigned, void** args) {
+  auto* const data = device(argument<std::uint32_t*>(args, 0));
+  std::uint32_t value = 0;
+  std::memcpy(&value, fake_cuda::backing(addend), sizeof value);
+  for (std::uint64_t i = 0; i < argument<std::uint64_t>(args, 1); ++i) data[i] += value;
+  return CUDA_SUCCESS;
+}
+
+CUresult storeWide(const unsigned*, const unsigned*, unsigned, void** args) {
+  const auto wide = argument<Wide>(args, 0);
+  std::copy(wide.words.begin(), wide.words.end(), device(argument<std::uint64_t*>(args, 1)));
+  return CUDA_SUCCESS;
+}
+
+CUresult poke(const unsigned*, const unsigned*, unsigned, void** args) {
+  auto* const address = device(argument<std::uint32_t*>(args, 0));
+  if (address == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  *address = 1;
+  return CUDA_SUCCESS;
+}
+
+const std::size_t kPointer = sizeof(void*);
+const std::size_t kIncrementSizes[] = {kPointer, sizeof(std::uint64_t), sizeof(std::uint32_t)};
+const std::size_t kTwoWords[] = {kPointer, sizeof(std::uint64_t)};
+const std::size_t kWideSizes[] = {sizeof(Wide), kPointer};
+const adsmConstant_t kAddend[] = {{"addend", sizeof(std::uint32_t), nullptr, nullptr}};
+
+const fake_cuda::Kernel kKernels[] = {
+    {"increment", increment, 3, kIncrementSizes},   {"sumList", sumList, 2, kTwoWords},
+    {"reverseBlocks", reverseBlocks, 1, &kPointer}, {"addConstant", addConstant, 2, kTwoWords},
+    {"storeWide", storeWide, 2, kWideSizes},        {"poke", poke, 1, &kPointer},
+};
+const fake_cuda::Global kGlobals[] = {{"addend", sizeof(std::uint32_t), &addend}};
+const fake_cuda::Image kImage = {"fakecud", kKernels, std::size(kKernels), kGlobals,
+                                 std::size(kGlobals)};
+
+adsmKernelDesc_t describe(const fake_cuda::Kernel& kernel) {
+  adsmKernelDesc_t desc{};
+  desc.name = kernel.name;
+  desc.cudaName = kernel.name;
+  desc.cudaImage = &kImage;
+  desc.paramSizes = kernel.paramSizes;
+  desc.paramCount = kernel.paramCount;
+  desc.constantCount = 1;
+  desc.constants = kAddend;
+  return desc;
+}
+
+const adsmKernelDesc_t kIncrement = describe(kKernels[0]);
+const adsmKernelDesc_t kSumList = describe(kKernels[1]);
+const adsmKernelDesc_t kReverseBlocks = describe(kKernels[2]);
+const adsmKernelDesc_t kAddConstant = describe(kKernels[3]);
+const adsmKernelDesc_t kStoreWide = describe(kKernels[4]);
+const adsmKernelDesc_t kPoke = describe(kKernels[5]);
+const adsmKernelDesc_t kMissing = [] {
+  adsmKernelDesc_t desc{};
+  desc.name = "onlyForOthers";
+  return desc;
+}();
+
+Result<std::unique_ptr<Accelerator>> makeFresh() {
+  fake_cuda::reset();
+  return makeCudaAccelerator();
+}
+
+const Kit kFakeKit = {"Fake",          [] { return std::string(); },
+                      makeFresh,       std::size_t{16} << 20,
+                      &kIncrement,     &kSumList,
+                      &kReverseBlocks, &kAddConstant,
+                      &kStoreWide,     &kPoke,
+                      &kMissing};
+
+INSTANTIATE_TEST_SUITE_P(FakeCuda, Conformance, testing::Values(&kFakeKit), kitName);
+
+// ---- What the driver's answers become ----
+
+class OverFakeDriver : public Conformance {
+ protected:
+  // The CPU's word for whether the last error says so.
+  static bool errorSays(const char* words) {
+    return std::string(lastErrorText()).find(words) != std::string::npos;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(FakeCuda, OverFakeDriver, testing::Values(&kFakeKit), kitName);
+
+TEST_P(OverFakeDriver, AFailureNamesTheCallItsArgumentsAndTheDriversWords) {
+  fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
+  const auto address =
+      accelerator().allocate(std::size_t{4} << 20, pageBytes(), Placement::kAnywhere);
+  ASSERT_FALSE(address.ok());
+  EXPECT_EQ(address.status().code(), adsmErrorAcceleratorMemory);
+  EXPECT_TRUE(errorSays("cuMemAlloc(")) << lastErrorText();
+  EXPECT_TRUE(errorSays("4194304")) << lastErrorText();
+  EXPECT_TRUE(errorSays("out of memory")) << lastErrorText();
+}
+
+TEST_P(OverFakeDriver, AFailedFillGivesTheMemoryBack) {
+  const std::size_t freed = fake_cuda::calls("cuMemFree_v2");
+  fake_cuda::failNext("cuMemsetD8Async", CUDA_ERROR_INVALID_VALUE);
+  const auto address = accelerator().allocate(pageBytes(), pageBytes(), Placement::kSameAddress);
+  ASSERT_FALSE(address.ok());
+  EXPECT_EQ(address.status().code(), adsmErrorSystem);
+  EXPECT_TRUE(errorSays("cuMemsetD8Async")) << lastErrorText();
+  EXPECT_EQ(fake_cuda::calls("cuMemFree_v2"), freed + 1);
+}
+
+TEST_P(OverFakeDriver, PinningThatFailsIsTheCpusMemory) {
+  fake_cuda::failNext("cuMemHostRegister_v2", CUDA_ERROR_OUT_OF_MEMORY);
+  std::vector<std::byte> memory(pageBytes());
+  EXPECT_EQ(accelerator().pin({memory.data(), memory.size(), -1, 0}).code(), adsmErrorHostMemory);
+}
+
+TEST_P(OverFakeDriver, AddressesThatTheCpuUsesAreAConflictThatNamesSafeAlloc) {
+  const std::size_t freed = fake_cuda::calls("cuMemFree_v2");
+  fake_cuda::occupyNext();
+  const auto address = accelerator().allocate(pageBytes(), pageBytes(), Placement::kSameAddress);
+  ASSERT_FALSE(address.ok());
+  EXPECT_EQ(address.status().code(), adsmErrorAddressConflict);
+  EXPECT_TRUE(errorSays("adsmSafeAlloc")) << lastErrorText();
+  EXPECT_EQ(fake_cuda::calls("cuMemFree_v2"), freed + 1);
+  // Where only the accelerator's side matters it does not.
+  fake_cuda::occupyNext();
+  const auto anywhere = accelerator().allocate(pageBytes(), pageBytes(), Placement::kAnywhere);
+  ASSERT_TRUE(anywhere.ok()) << lastErrorText();
+  EXPECT_TRUE(accelerator().free(*anywhere, pageBytes()).ok());
+}
+
+TEST_P(OverFakeDriver, ACrashIsReportedOnceAndThenTheAcceleratorIsLost) {
+  const auto kernel = load(&kPoke);
+  ASSERT_TRUE(kernel);
+  void* nowhere = reinterpret_cast<void*>(16);
+  void* args[] = {&nowhere};
+  const Ticket ticket = good(accelerator().launch(*kernel, shapeFor(1), args));
+  EXPECT_EQ(accelerator().wait(ticket).code(), adsmErrorKernel);
+  EXPECT_TRUE(errorSays("an illegal memory access was encountered")) << lastErrorText();
+  EXPECT_EQ(accelerator().wait(ticket).code(), adsmErrorAcceleratorLost);
+  EXPECT_TRUE(errorSays("an illegal memory access was encountered")) << lastErrorText();
+  EXPECT_TRUE(accelerator().done(ticket));
+  EXPECT_EQ(accelerator().allocate(pageBytes(), pageBytes(), Placement::kAnywhere).status().code(),
+            adsmErrorAcceleratorLost);
+  EXPECT_EQ(accelerator().launch(*kernel, shapeFor(1), args).status().code(),
+            adsmErrorAcceleratorLost);
+  EXPECT_EQ(accelerator().mark(NativeStream{1}).status().code(), adsmErrorAcceleratorLost);
+  EXPECT_EQ(accelerator().fence(NativeStream{1}).code(), adsmErrorAcceleratorLost);
+}
+
+TEST_P(OverFakeDriver, ADeviceThatFallsOffTheBusIsLostAtOnce) {
+  fake_cuda::failNext("cuEventRecord", CUDA_ERROR_ECC_UNCORRECTABLE);
+  EXPECT_EQ(accelerator().mark(NativeStream{1}).status().code(), adsmErrorAcceleratorLost);
+  EXPECT_TRUE(errorSays("uncorrectable ECC error")) << lastErrorText();
+}
+
+TEST_P(OverFakeDriver, AFailedCopyDoesNotCountAsTheWorkOfItsTicket) {
+  Object object(accelerator(), pageBytes());
+  ASSERT_TRUE(object.good());
+  const Ticket before = good(accelerator().copyIn(object.device(), object.runtime(), 64, {}));
+  fake_cuda::failNext("cuMemcpyHtoDAsync_v2", CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(accelerator().copyIn(object.device(), object.runtime(), 64, {}).status().code(),
+            adsmErrorSystem);
+  const Ticket after = good(accelerator().copyIn(object.device(), object.runtime(), 64, {}));
+  EXPECT_NE(before.value, after.value);
+  EXPECT_FALSE(accelerator().done(after)) << "nothing has run yet";
+  waitFor(after);
+  EXPECT_TRUE(accelerator().done(before));
+}
+
+TEST_P(OverFakeDriver, AFunctionThatTheImageLacksIsAMissingImplementation) {
+  adsmKernelDesc_t desc = kIncrement;
+  desc.cudaName = "decrement";
+  EXPECT_EQ(accelerator().load(desc).status().code(), adsmErrorNoImplementation);
+  EXPECT_TRUE(errorSays("increment") && errorSays("decrement")) << lastErrorText();
+  desc.cudaName = nullptr;
+  EXPECT_EQ(accelerator().load(desc).status().code(), adsmErrorNoImplementation);
+  EXPECT_TRUE(errorSays("cudaName")) << lastErrorText();
+  static const char noImage[64] = "not an image";
+  desc = kIncrement;
+  desc.cudaImage = noImage;
+  EXPECT_EQ(accelerator().load(desc).status().code(), adsmErrorNoImplementation);
+  EXPECT_TRUE(errorSays("increment")) << lastErrorText();
+}
+
+TEST_P(OverFakeDriver, KernelsOfOneImageShareItsModule) {
+  const auto first = load(&kIncrement);
+  const auto second = load(&kPoke);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(fake_cuda::calls("cuModuleLoadDataEx"), 1U);
+}
+
+TEST_P(OverFakeDriver, AConstantLargerThanItsVariableIsRefused) {
+  const auto kernel = load(&kAddConstant);
+  ASSERT_TRUE(kernel);
+  const std::uint64_t value = 1;
+  EXPECT_EQ(accelerator().setConstant(*kernel, kAddend[0], &value, sizeof value).code(),
+            adsmErrorInvalidValue);
+  EXPECT_TRUE(errorSays("addend")) << lastErrorText();
+}
+
+TEST_P(OverFakeDriver, MoreSharedMemoryThanUsualIsAskedForOnce) {
+  const auto kernel = load(&kReverseBlocks);
+  Object object(accelerator(), pageBytes());
+  ASSERT_TRUE(kernel && object.good());
+  void* data = object.app();
+  void* args[] = {&data};
+  for (int i = 0; i < 3; ++i)
+    good(accelerator().launch(*kernel, shapeFor(kBlockThreads, 100 << 10), args));
+  EXPECT_EQ(fake_cuda::calls("cuFuncSetAttribute"), 1U);
+  EXPECT_EQ(accelerator().launch(*kernel, shapeFor(kBlockThreads, 300 << 10), args).status().code(),
+            adsmErrorLaunch);
+}
+
+TEST_P(OverFakeDriver, MarksOfForeignStreamsCompleteInTheirOwnOrder) {
+  CUstream streams[2];
+  const auto create =
+      reinterpret_cast<decltype(&::cuStreamCreate)>(dlsym(fake_cuda::library(), "cuStreamCreate"));
+  const auto fill = reinterpret_cast<decltype(&::cuMemsetD8Async)>(
+      dlsym(fake_cuda::library(), "cuMemsetD8Async"));
+  Object object(accelerator(), pageBytes());
+  ASSERT_TRUE(object.good());
+  Ticket marks[2];
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(create(&streams[i], 0), CUDA_SUCCESS);
+    for (int n = 0; n < 5; ++n) {
+      ASSERT_EQ(fill(static_cast<CUdeviceptr>(object.device()), 1, 64, streams[i]), CUDA_SUCCESS);
+    }
+    marks[i] = good(accelerator().mark(NativeStream(reinterpret_cast<std::uintptr_t>(streams[i]))));
+  }
+  waitFor(marks[1]);
+  EXPECT_TRUE(accelerator().done(marks[1]));
+  EXPECT_FALSE(accelerator().done(marks[0]));
+  waitFor(marks[0]);
+  // Thousands of marks later the old ones are still complete.
+  for (std::size_t i = 0; i < 3 * cuda::Queue::kSlots; ++i)
+    good(accelerator().mark(NativeStream{1}));
+  EXPECT_TRUE(accelerator().done(marks[0]));
+  EXPECT_TRUE(accelerator().done(marks[1]));
+}
+
+TEST_P(OverFakeDriver, AFencedStreamRunsAfterTheCopiesIn) {
+  CUstream stream = nullptr;
+  const auto create =
+      reinterpret_cast<decltype(&::cuStreamCreate)>(dlsym(fake_cuda::library(), "cuStreamCreate"));
+  const auto copy = reinterpret_cast<decltype(&::cuMemcpyDtoHAsync)>(
+      dlsym(fake_cuda::library(), "cuMemcpyDtoHAsync_v2"));
+  ASSERT_EQ(create(&stream, 0), CUDA_SUCCESS);
+  Object object(accelerator(), pageBytes());
+  ASSERT_TRUE(object.good());
+  const NativeStream native{reinterpret_cast<std::uintptr_t>(stream)};
+  std::memset(object.runtime(), 7, object.bytes());
+  good(accelerator().copyIn(object.device(), object.runtime(), object.bytes(), {}));
+  ASSERT_TRUE(accelerator().fence(native).ok());
+  std::byte seen{0};
+  ASSERT_EQ(copy(&seen, static_cast<CUdeviceptr>(object.device()), 1, stream), CUDA_SUCCESS);
+  waitFor(good(accelerator().mark(native)));
+  EXPECT_EQ(seen, std::byte{7});
+}
+
+}  // namespace
+}  // namespace gmac::accel::conformance

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The fake libcuda.so.1 (fake_driver.h says how it behaves). One lock guards all of it.
+#include "tests/cuda/fake_driver.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+struct CUstream_st {
+  struct Op {
+    std::function<CUresult()> work;
+    CUstream_st* after = nullptr;  // or: nothing to do, but this stream must have come so far
+    std::size_t position = 0;
+  };
+  std::deque<Op> ops;
+  std::size_t done = 0;
+  std::size_t submitted() const { return done + ops.size(); }
+};
+
+struct CUevent_st {
+  CUstream_st* stream = nullptr;
+  std::size_t position = 0;
+};
+
+struct CUmod_st {
+  const gmac::fake_cuda::Image* image;
+  std::vector<CUdeviceptr> globals;
+};
+
+struct CUfunc_st {
+  const gmac::fake_cuda::Kernel* kernel;
+  int maxSharedBytes = 48 << 10;
+};
+
+struct CUctx_st {};
+
+namespace {
+
+using gmac::fake_cuda::Image;
+using gmac::fake_cuda::Kernel;
+
+constexpr std::size_t kMemory = std::size_t{1} << 30;
+constexpr std::size_t kPage = 2 << 20;
+constexpr unsigned kMaxBlockThreads = 1024;
+
+struct Allocation {
+  std::size_t bytes;
+  std::byte* backing;
+};
+
+struct Device {
+  std::recursive_mutex mutex;
+  std::map<CUdeviceptr, Allocation> memory;
+  std::size_t used = 0;
+  std::map<std::string, std::size_t> calls;
+  std::map<std::string, CUresult> failNext;
+  bool occupyNext = false;
+  CUresult broken = CUDA_SUCCESS;  // what the context died of
+  CUctx_st context;
+  CUstream_st legacy, perThread;
+  // Streams and events stay: work may still name them after they are destroyed.
+  std::vector<std::unique_ptr<CUstream_st>> streams;
+  std::vector<std::unique_ptr<CUevent_st>> events;
+  std::vector<std::unique_ptr<CUmod_st>> modules;
+  std::vector<std::unique_ptr<CUfunc_st>> functions;
+  std::set<void*> registered;
+};
+
+Device& device() {
+  static Device* const one = new Device;
+  return *one;
+}
+
+thread_local std::vector<CUcontext> contexts;
+
+// What every call does first. The lock is held as long as this lives.
+class Call {
+ public:
+  explicit Call(const char* name) : lock_(device().mutex) {
+    ++device().calls[name];
+    result = device().broken;
+    if (const auto failing = device().failNext.find(name); failing != device().failNext.end()) {
+      result = failing->second;
+      device().failNext.erase(failing);
+    }
+  }
+  CUresult result;
+
+ private:
+  std::lock_guard<std::recursive_mutex> lock_;
+};
+
+#define FAKE_CALL()    \
+  Call call(__func__); \
+  if (call.result != CUDA_SUCCESS) return call.result
+
+std::byte* backingOf(CUdeviceptr address) {
+  auto& memory = device().memory;
+  auto after = memory.upper_bound(address);
+  if (after == memory.begin()) return nullptr;
+  const auto& [start, allocation] = *std::prev(after);
+  return address < start + allocation.bytes ? allocation.backing + (address - start) : nullptr;
+}
+
+// Where the bytes of an address are: unified addressing.
+std::byte* bytesAt(CUdeviceptr address) {
+  std::byte* const backing = backingOf(address);
+  return backing != nullptr ? backing : reinterpret_cast<std::byte*>(address);
+}
+
+CUstream_st& streamOf(CUstream stream) {
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) return device().legacy;
+  return stream == CU_STREAM_PER_THREAD ? device().perThread : *stream;
+}
+
+// Runs the first piece of work of the stream, after what it waits for.
+void advance(CUstream_st& stream, std::size_t position);
+void step(CUstream_st& stream) {
+  if (stream.ops.empty()) return;
+  const CUstream_st::Op op = std::move(stream.ops.front());
+  if (op.after != nullptr) advance(*op.after, op.position);
+  stream.ops.pop_front();
+  ++stream.done;
+  if (op.work == nullptr || device().broken != CUDA_SUCCESS) return;
+  if (const CUresult result = op.work(); result != CUDA_SUCCESS) device().broken = result;
+}
+void advance(CUstream_st& stream, std::size_t position) {
+  while (stream.done < position) step(stream);
+}
+
+CUresult submit(CUstream stream, std::function<CUresult()> work) {
+  streamOf(stream).ops.push_back({std::move(work)});
+  return CUDA_SUCCESS;
+}
+
+CUresult finish(CUstream stream) {
+  advance(streamOf(stream), streamOf(stream).submitted());
+  return device().broken;
+}
+
+CUresult submitCopy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return submit(stream, [=] {
+    std::memmove(bytesAt(to), bytesAt(from), bytes);
+    return CUDA_SUCCESS;
+  });
+}
+
+template <typename Value>
+CUresult submitSet(CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
+  if (backingOf(to) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return submit(stream, [=] {
+    std::fill_n(reinterpret_cast<Value*>(backingOf(to)), count, value);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUdeviceptr number(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+CUresult allocate(CUdeviceptr* address, std::size_t bytes) {
+  bytes = (bytes + kPage - 1) / kPage * kPage;
+  if (bytes == 0 || bytes > kMemory - device().used) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto* const raw = static_cast<std::byte*>(
+      mmap(nullptr, bytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  auto* const backing = static_cast<std::byte*>(mmap(
+      nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (raw == MAP_FAILED || backing == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  const std::size_t skip = (kPage - number(raw) % kPage) % kPage;
+  if (skip != 0) munmap(raw, skip);
+  if (skip != kPage) munmap(raw + skip + bytes, kPage - skip);
+  if (std::exchange(device().occupyNext, false)) mprotect(raw + skip, 4096, PROT_READ);
+  // Fresh memory holds anything; all of it where that is cheap.
+  std::memset(backing, 0xA5, std::min<std::size_t>(bytes, 16 << 20));
+  device().memory[number(raw + skip)] = {bytes, backing};
+  device().used += bytes;
+  *address = number(raw + skip);
+  return CUDA_SUCCESS;
+}
+
+CUresult release(CUdeviceptr address) {
+  const auto found = device().memory.find(address);
+  if (found == device().memory.end()) return CUDA_ERROR_INVALID_VALUE;
+  munmap(reinterpret_cast<void*>(address), found->second.bytes);
+  munmap(found->second.backing, found->second.bytes);
+  device().used -= found->second.bytes;
+  device().memory.erase(found);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) void* fakeCudaBacking(CUdeviceptr address) {
+  const std::lock_guard lock(device().mutex);
+  return backingOf(address);
+}
+__attribute__((visibility("default"))) std::size_t fakeCudaCalls(const char* name) {
+  const std::lock_guard lock(device().mutex);
+  return device().calls[name];
+}
+__attribute__((visibility("default"))) void fakeCudaFailNext(const char* name, CUresult code) {
+  const std::lock_guard lock(device().mutex);
+  device().failNext[name] = code;
+}
+__attribute__((visibility("default"))) void fakeCudaOccupyNext() {
+  const std::lock_guard lock(device().mutex);
+  device().occupyNext = true;
+}
+__attribute__((visibility("default"))) void fakeCudaReset() {
+  const std::lock_guard lock(device().mutex);
+  device().calls.clear();
+  device().failNext.clear();
+  device().registered.clear();
+  device().broken = CUDA_SUCCESS;
+}
+
+#pragma GCC visibility push(default)
+
+CUresult cuInit(unsigned) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult error, const char** text) {
+  *text = error == CUDA_ERROR_OUT_OF_MEMORY       ? "out of memory"
+          : error == CUDA_ERROR_ILLEGAL_ADDRESS   ? "an illegal memory access was encountered"
+          : error == CUDA_ERROR_INVALID_VALUE     ? "invalid argument"
+          : error == CUDA_ERROR_NOT_FOUND         ? "named symbol not found"
+          : error == CUDA_ERROR_LAUNCH_FAILED     ? "unspecified launch failure"
+          : error == CUDA_ERROR_ECC_UNCORRECTABLE ? "uncorrectable ECC error encountered"
+                                                  : "some error";
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGet(CUdevice* ordinal, int) {
+  FAKE_CALL();
+  *ordinal = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+  FAKE_CALL();
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetName(char* name, int bytes, CUdevice) {
+  FAKE_CALL();
+  std::strncpy(name, "Fake GPU", static_cast<std::size_t>(bytes));
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute, CUdevice) {
+  FAKE_CALL();
+  *value = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  FAKE_CALL();
+  *context = &device().context;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRelease(CUdevice) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = contexts.empty() ? nullptr : contexts.back();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetDevice(CUdevice* ordinal) {
+  *ordinal = 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent(CUcontext context) {
+  contexts.push_back(context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = contexts.back();
+  contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxSynchronize() {
+  FAKE_CALL();
+  for (const auto& stream : device().streams) finish(stream.get());
+  finish(nullptr);
+  return finish(CU_STREAM_PER_THREAD);
+}
+
+CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
+  FAKE_CALL();
+  return allocate(address, bytes);
+}
+CUresult cuMemFree(CUdeviceptr address) {
+  FAKE_CALL();
+  return release(address);
+}
+CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned) {
+  FAKE_CALL();
+  *address = ::operator new (bytes, std::align_val_t{4096});
+  return CUDA_SUCCESS;
+}
+CUresult cuMemFreeHost(void* address) {
+  FAKE_CALL();
+  ::operator delete (address, std::align_val_t{4096});
+  return CUDA_SUCCESS;
+}
+CUresult cuMemHostRegister(void* address, std::size_t, unsigned) {
+  FAKE_CALL();
+  if (backingOf(number(address)) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return device().registered.insert(address).second ? CUDA_SUCCESS
+                                                    : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+CUresult cuMemHostUnregister(void* address) {
+  FAKE_CALL();
+  return device().registered.erase(address) != 0 ? CUDA_SUCCESS
+                                                 : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+  FAKE_CALL();
+  return backingOf(to) == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                  : submitCopy(to, number(from), bytes, stream);
+}
+CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  FAKE_CALL();
+  return backingOf(from) == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                    : submitCopy(number(to), from, bytes, stream);
+}
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  FAKE_CALL();
+  return submitCopy(to, from, bytes, stream);
+}
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  FAKE_CALL();
+  return submitCopy(to, from, bytes, stream);
+}
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  FAKE_CALL();
+  submitCopy(to, from, bytes, nullptr);
+  return finish(nullptr);
+}
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) {
+  FAKE_CALL();
+  if (backingOf(to) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  submitCopy(to, number(from), bytes, nullptr);
+  return finish(nullptr);
+}
+CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) {
+  FAKE_CALL();
+  if (backingOf(from) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  submitCopy(number(to), from, bytes, nullptr);
+  return finish(nullptr);
+}
+CUresult cuMemcpy2D(const CUDA_MEMCPY2D* copy) {
+  FAKE_CALL();
+  const auto from =
+      copy->srcMemoryType == CU_MEMORYTYPE_HOST ? number(copy->srcHost) : copy->srcDevice;
+  const auto to =
+      copy->dstMemoryType == CU_MEMORYTYPE_HOST ? number(copy->dstHost) : copy->dstDevice;
+  for (std::size_t row = 0; row < copy->Height; ++row) {
+    submitCopy(to + (copy->dstY + row) * copy->dstPitch + copy->dstXInBytes,
+               from + (copy->srcY + row) * copy->srcPitch + copy->srcXInBytes, copy->WidthInBytes,
+               nullptr);
+  }
+  return finish(nullptr);
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {
+  FAKE_CALL();
+  return submitSet(to, value, count, stream);
+}
+CUresult cuMemsetD8(CUdeviceptr to, unsigned char value, std::size_t count) {
+  FAKE_CALL();
+  return submitSet(to, value, count, nullptr);
+}
+CUresult cuMemsetD32(CUdeviceptr to, unsigned value, std::size_t count) {
+  FAKE_CALL();
+  return submitSet(to, value, count, nullptr);
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  FAKE_CALL();
+  *stream = device().streams.emplace_back(std::make_unique<CUstream_st>()).get();
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy(CUstream) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  FAKE_CALL();
+  if (event->stream != nullptr)
+    streamOf(stream).ops.push_back({nullptr, event->stream, event->position});
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  FAKE_CALL();
+  return finish(stream);
+}
+CUresult cuStreamQuery(CUstream stream) {
+  FAKE_CALL();
+  step(streamOf(stream));
+  if (device().broken != CUDA_SUCCESS) return device().broken;
+  return streamOf(stream).ops.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+  FAKE_CALL();
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  FAKE_CALL();
+  *event = device().events.emplace_back(std::make_unique<CUevent_st>()).get();
+  return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy(CUevent) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  FAKE_CALL();
+  event->stream = &streamOf(stream);
+  event->position = event->stream->submitted();
+  return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent event) {
+  FAKE_CALL();
+  if (event->stream == nullptr || event->stream->done >= event->position) return CUDA_SUCCESS;
+  step(*event->stream);
+  if (device().broken != CUDA_SUCCESS) return device().broken;
+  return event->stream->done >= event->position ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuEventSynchronize(CUevent event) {
+  FAKE_CALL();
+  if (event->stream != nullptr) advance(*event->stream, event->position);
+  return device().broken;
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* data, unsigned, CUjit_option*, void**) {
+  FAKE_CALL();
+  const auto* const image = static_cast<const Image*>(data);
+  if (std::memcmp(image->magic, gmac::fake_cuda::kImageMagic, sizeof image->magic) != 0) {
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  auto& loaded = *device().modules.emplace_back(std::make_unique<CUmod_st>());
+  loaded.image = image;
+  for (std::size_t i = 0; i < image->globalCount; ++i) {
+    CUdeviceptr address = 0;
+    if (const CUresult result = allocate(&address, image->globals[i].bytes); result != CUDA_SUCCESS)
+      return result;
+    loaded.globals.push_back(address);
+    *image->globals[i].address = address;
+  }
+  *module = &loaded;
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule module) {
+  FAKE_CALL();
+  for (const CUdeviceptr address : module->globals) release(address);
+  module->globals.clear();
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  FAKE_CALL();
+  for (std::size_t i = 0; i < module->image->kernelCount; ++i) {
+    if (std::strcmp(module->image->kernels[i].name, name) != 0) continue;
+    *function = device().functions.emplace_back(new CUfunc_st{&module->image->kernels[i]}).get();
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_NOT_FOUND;
+}
+CUresult cuModuleGetGlobal(CUdeviceptr* address, std::size_t* bytes, CUmodule module,
+                           const char* name) {
+  FAKE_CALL();
+  for (std::size_t i = 0; i < module->globals.size(); ++i) {
+    if (std::strcmp(module->image->globals[i].name, name) != 0) continue;
+    *address = module->globals[i];
+    *bytes = module->image->globals[i].bytes;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_NOT_FOUND;
+}
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute, int value) {
+  FAKE_CALL();
+  if (value > 200 << 10) return CUDA_ERROR_INVALID_VALUE;
+  function->maxSharedBytes = value;
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, unsigned gridZ,
+                        unsigned blockX, unsigned blockY, unsigned blockZ, unsigned sharedBytes,
+                        CUstream stream, void** args, void**) {
+  FAKE_CALL();
+  const unsigned long threads =
+      1UL * std::min(blockX, 4096u) * std::min(blockY, 4096u) * std::min(blockZ, 4096u);
+  if (gridX == 0 || gridY == 0 || gridZ == 0 || gridY > 65535 || gridZ > 65535 || threads == 0 ||
+      threads > kMaxBlockThreads || static_cast<int>(sharedBytes) > function->maxSharedBytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const Kernel& kernel = *function->kernel;
+  auto copied = std::make_shared<std::vector<std::vector<std::byte>>>();
+  for (std::size_t i = 0; i < kernel.paramCount; ++i) {
+    const auto* const first = static_cast<const std::byte*>(args[i]);
+    copied->emplace_back(first, first + kernel.paramSizes[i]);
+  }
+  return submit(stream, [=] {
+    std::vector<void*> pointers;
+    for (auto& argument : *copied) pointers.push_back(argument.data());
+    const unsigned grid[] = {gridX, gridY, gridZ};
+    const unsigned block[] = {blockX, blockY, blockZ};
+    return kernel.function(grid, block, sharedBytes, pointers.data());
+  });
+}
+
+// What programs ask for by name, in the newest signature.
+CUresult cuGetProcAddress(const char* name, void** function, int, cuuint64_t,
+                          CUdriverProcAddressQueryResult* found) {
+#define FAKE_ENTRY(entry) {#entry, reinterpret_cast<void*>(&::entry)},
+  static const std::map<std::string, void*> entries = {
+      FAKE_ENTRY(cuMemcpy) FAKE_ENTRY(cuMemcpyHtoD) FAKE_ENTRY(cuMemcpyDtoH)
+          FAKE_ENTRY(cuMemcpyHtoDAsync) FAKE_ENTRY(cuMemcpyDtoHAsync) FAKE_ENTRY(cuMemcpy2D)
+              FAKE_ENTRY(cuMemsetD8) FAKE_ENTRY(cuMemsetD32) FAKE_ENTRY(cuLaunchKernel)
+                  FAKE_ENTRY(cuStreamSynchronize) FAKE_ENTRY(cuCtxSynchronize) FAKE_ENTRY(cuMemFree)
+                      FAKE_ENTRY(cuMemHostRegister) FAKE_ENTRY(cuGetProcAddress)
+                          FAKE_ENTRY(cuEventSynchronize) FAKE_ENTRY(cuStreamCreate)
+                              FAKE_ENTRY(cuMemAlloc) FAKE_ENTRY(cuModuleLoadDataEx)
+                                  FAKE_ENTRY(cuModuleGetFunction)};
+#undef FAKE_ENTRY
+  const auto entry = entries.find(name);
+  *function = entry == entries.end() ? nullptr : entry->second;
+  if (found != nullptr) {
+    *found =
+        *function != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  }
+  return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+#pragma GCC visibility pop
+}

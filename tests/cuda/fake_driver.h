@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A CUDA driver without a device: what tests see of the fake libcuda.so.1.
+//
+// Device memory is ordinary memory at another address ("backing"); its own address is mapped
+// without access, as the real driver leaves it. Nothing submitted runs until somebody asks about
+// it, and then only as much as the question needs: work that was not ordered after what it depends
+// on is caught in the act.
+#ifndef GMAC_TESTS_CUDA_FAKE_DRIVER_H_
+#define GMAC_TESTS_CUDA_FAKE_DRIVER_H_
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gmac::fake_cuda {
+
+// A kernel: called once per launch, with the arguments as copied at the launch. Says how it ended.
+using KernelFunction = CUresult (*)(const unsigned grid[3], const unsigned block[3],
+                                    unsigned sharedBytes, void** args);
+
+struct Kernel {
+  const char* name;
+  KernelFunction function;
+  std::size_t paramCount;
+  const std::size_t* paramSizes;
+};
+
+struct Global {
+  const char* name;
+  std::size_t bytes;
+  CUdeviceptr* address;  // where the module puts it
+};
+
+// What this driver takes for a module image.
+inline constexpr char kImageMagic[8] = "fakecud";
+struct Image {
+  char magic[8];
+  const Kernel* kernels;
+  std::size_t kernelCount;
+  const Global* globals;
+  std::size_t globalCount;
+};
+
+// The control functions that the library exports besides the driver's, as extern "C":
+// fakeCudaBacking, ... The memory behind a device address; NULL when it is none.
+using Backing = void*(CUdeviceptr address);
+// Calls of the driver function so far.
+using Calls = std::size_t(const char* name);
+// The next call of the function fails with the code (and does nothing).
+using FailNext = void(const char* name, CUresult code);
+// The CPU uses part of the addresses of the next allocation.
+using OccupyNext = void();
+// Brings everything back to the state after loading but for memory and streams that are in use.
+using Reset = void();
+
+}  // namespace gmac::fake_cuda
+
+#endif  // GMAC_TESTS_CUDA_FAKE_DRIVER_H_

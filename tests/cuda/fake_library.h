@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Loads the fake driver before anything asks for libcuda.so.1, so that the runtime finds it instead
+// of a real one.
+#ifndef GMAC_TESTS_CUDA_FAKE_LIBRARY_H_
+#define GMAC_TESTS_CUDA_FAKE_LIBRARY_H_
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/cuda/fake_driver.h"
+
+namespace gmac::fake_cuda {
+
+// The library's handle. Its name inside is libcuda.so.1, by which the dynamic linker knows it from
+// then on. Never destroyed.
+inline void* library() {
+  static void* const handle = [] {
+    const std::filesystem::path here =
+        std::filesystem::read_symlink("/proc/self/exe").parent_path();
+    void* const loaded = dlopen((here / "libfakecuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (loaded == nullptr) {
+      std::fprintf(stderr, "%s\n", dlerror());
+      std::abort();
+    }
+    return loaded;
+  }();
+  return handle;
+}
+
+template <typename Function>
+Function* control(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(library(), name));
+}
+
+inline std::byte* backing(CUdeviceptr address) {
+  static Backing* const function = control<Backing>("fakeCudaBacking");
+  return static_cast<std::byte*>(function(address));
+}
+inline std::size_t calls(const char* name) { return control<Calls>("fakeCudaCalls")(name); }
+inline void failNext(const char* name, CUresult code) {
+  control<FailNext>("fakeCudaFailNext")(name, code);
+}
+inline void occupyNext() { control<OccupyNext>("fakeCudaOccupyNext")(); }
+inline void reset() { control<Reset>("fakeCudaReset")(); }
+
+// The i-th argument of a kernel, and the memory behind one that is a device address; NULL when that
+// is none.
+template <typename T>
+T argument(void** args, std::size_t i) {
+  return *static_cast<T*>(args[i]);
+}
+template <typename T>
+T* device(const T* address) {
+  return reinterpret_cast<T*>(backing(reinterpret_cast<CUdeviceptr>(address)));
+}
+
+}  // namespace gmac::fake_cuda
+
+#endif  // GMAC_TESTS_CUDA_FAKE_LIBRARY_H_

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which bytes move, in what order, and in how many copies: assertions on the fake's log.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "gmac/stats.h"
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::size_t kBlock = 64 * kKiB;
+
+MachineSetup rolling(std::size_t size, std::size_t step = 2) {
+  MachineSetup setup;
+  setup.protocol = "rolling";
+  setup.blockBytes = kBlock;
+  setup.rollingSize = size;
+  setup.rollingStep = step;
+  return setup;
+}
+
+MachineSetup whole(const char* protocol) {
+  MachineSetup setup;
+  setup.protocol = protocol;
+  return setup;
+}
+
+adsmKernel_t nothingKernel(FakeAccelerator& fake) {
+  return fake.kernel("nothing", 0, [](const LaunchShape&, void**) {});
+}
+
+const std::set<Op::Kind> kMoves = {Op::Kind::kCopyIn, Op::Kind::kCopyOut, Op::Kind::kLaunch};
+const Op kLaunch{Op::Kind::kLaunch, 0, 0, "nothing"};
+
+TEST(RollingCopies, NeighbouringDirtyBlocksGoInOneCopyBeforeTheLaunch) {
+  ManagerUnderTest machine(rolling(100));
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(10 * kBlock);
+  for (const int block : {1, 2, 3, 6, 7, 9}) {
+    a[block * kBlock + 5] = std::byte{1};
+  }
+  machine.fake().clearLog();
+  machine.call(nothing, {});
+  EXPECT_THAT(machine.fake().log(kMoves),
+              ElementsAre(copyIn(a + kBlock, 3 * kBlock), copyIn(a + 6 * kBlock, 2 * kBlock),
+                          copyIn(a + 9 * kBlock, kBlock), kLaunch));
+}
+
+TEST(RollingCopies, ACallClosesAnObjectInOneProtectionChange) {
+  ManagerUnderTest machine(rolling(100));
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(10 * kBlock);
+  for (const int block : {1, 2, 5}) {
+    a[block * kBlock] = std::byte{1};
+  }
+  os::failNext(os::Call::kProtect, 2, EIO);  // a second change would fail the call
+  machine.call(nothing, {});
+  os::failNext(os::Call::kProtect, 0, 0);
+  EXPECT_EQ(accessAt(a), os::Access::kNone);
+}
+
+TEST(RollingCopies, AReadFetchesItsBlockOnly) {
+  ManagerUnderTest machine(rolling(100));
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(10 * kBlock + kPage);
+  machine.call(nothing, {});
+  machine.sync();
+  machine.fake().clearLog();
+  EXPECT_EQ(a[4 * kBlock + 1], std::byte{0});
+  EXPECT_EQ(a[10 * kBlock], std::byte{0});  // the last block is shorter
+  EXPECT_THAT(machine.fake().copies(),
+              ElementsAre(copyOut(a + 4 * kBlock, kBlock), copyOut(a + 10 * kBlock, kPage)));
+  machine.verify();
+}
+
+TEST(RollingCopies, AWriteToAnInvalidBlockIsOneFault) {
+  ManagerUnderTest machine(rolling(100));
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(10 * kBlock);
+  machine.call(nothing, {});
+  machine.sync();
+  machine.fake().clearLog();
+  const std::uint64_t reads = stats().readFaults.value();
+  const std::uint64_t writes = stats().writeFaults.value();
+  a[kBlock] = std::byte{1};
+  EXPECT_EQ(stats().readFaults.value() - reads, 0u);
+  EXPECT_EQ(stats().writeFaults.value() - writes, 1u);
+  EXPECT_THAT(machine.fake().copies(), ElementsAre(copyOut(a + kBlock, kBlock)));
+  EXPECT_EQ(accessAt(a + kBlock), os::Access::kReadWrite);
+}
+
+TEST(RollingCopies, AFirstWriteIsOneFaultAndNoCopy) {
+  ManagerUnderTest machine(rolling(100));
+  std::byte* a = machine.allocate(4 * kBlock);
+  machine.fake().clearLog();
+  const std::uint64_t reads = stats().readFaults.value();
+  const std::uint64_t writes = stats().writeFaults.value();
+  EXPECT_EQ(a[7], std::byte{0});
+  a[7] = std::byte{1};
+  a[8] = std::byte{1};
+  EXPECT_EQ(stats().readFaults.value() - reads, 0u);
+  EXPECT_EQ(stats().writeFaults.value() - writes, 1u);
+  EXPECT_THAT(machine.fake().copies(), IsEmpty());
+}
+
+TEST(RollingCopies, TheOldestDirtyBlockIsEvicted) {
+  ManagerUnderTest machine(rolling(2));
+  std::byte* a = machine.allocate(10 * kBlock);
+  machine.fake().clearLog();
+  const std::uint64_t before = stats().evictions.value();
+  for (const int block : {5, 2, 7, 0}) {
+    a[block * kBlock] = std::byte{1};
+    machine.verify();
+  }
+  EXPECT_THAT(machine.fake().copies(),
+              ElementsAre(copyIn(a + 5 * kBlock, kBlock), copyIn(a + 2 * kBlock, kBlock)));
+  EXPECT_EQ(stats().evictions.value() - before, 2u);
+  EXPECT_EQ(accessAt(a + 5 * kBlock), os::Access::kRead);
+  EXPECT_EQ(accessAt(a + 7 * kBlock), os::Access::kReadWrite);
+}
+
+TEST(RollingCopies, TheRollingSizeGrowsWithEveryAllocation) {
+  ManagerUnderTest machine(rolling(0, 2));
+  std::byte* a = machine.allocate(10 * kBlock);
+  (void)machine.allocate(kMiB);
+  machine.fake().clearLog();
+  for (int block = 0; block < 4; ++block) {
+    a[block * kBlock] = std::byte{1};
+  }
+  EXPECT_THAT(machine.fake().copies(), IsEmpty());
+  a[4 * kBlock] = std::byte{1};
+  EXPECT_THAT(machine.fake().copies(), ElementsAre(copyIn(a, kBlock)));
+}
+
+TEST(RollingCopies, AWriteToABlockInFlightWaitsForThatBlockOnly) {
+  ManagerUnderTest machine(rolling(1));
+  std::byte* a = machine.allocate(10 * kBlock);
+  a[0] = std::byte{1};
+  a[kBlock] = std::byte{1};      // evicts block 0
+  a[2 * kBlock] = std::byte{1};  // evicts block 1
+  ASSERT_EQ(machine.fake().pending(), 2u);
+  EXPECT_EQ(a[0], std::byte{1});  // reading does not wait
+  EXPECT_EQ(machine.fake().pending(), 2u);
+  a[0] = std::byte{2};  // waits for the copy of block 0, and evicts block 2
+  EXPECT_EQ(machine.fake().pending(), 2u);
+  machine.verify();
+}
+
+TEST(RollingCopies, ASequentialReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
+  MachineSetup setup = rolling(100);
+  setup.readAheadBytes = 4 * kBlock;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(14 * kBlock);
+  machine.call(nothing, {});
+  machine.sync();
+  machine.fake().clearLog();
+  for (int block = 0; block < 14; ++block) {
+    EXPECT_EQ(a[block * kBlock], std::byte{0});
+  }
+  EXPECT_THAT(machine.fake().copies(),
+              ElementsAre(copyOut(a, kBlock), copyOut(a + kBlock, 2 * kBlock),
+                          copyOut(a + 3 * kBlock, 4 * kBlock), copyOut(a + 7 * kBlock, 4 * kBlock),
+                          copyOut(a + 11 * kBlock, 3 * kBlock)));
+  machine.verify();
+}
+
+TEST(RollingCopies, ARandomReaderFetchesNothingAhead) {
+  MachineSetup setup = rolling(100);
+  setup.readAheadBytes = 8 * kBlock;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(14 * kBlock);
+  machine.call(nothing, {});
+  machine.sync();
+  machine.fake().clearLog();
+  for (const int block : {9, 3, 12, 0}) {
+    EXPECT_EQ(a[block * kBlock], std::byte{0});
+  }
+  EXPECT_THAT(machine.fake().copies(),
+              ElementsAre(copyOut(a + 9 * kBlock, kBlock), copyOut(a + 3 * kBlock, kBlock),
+                          copyOut(a + 12 * kBlock, kBlock), copyOut(a, kBlock)));
+}
+
+TEST(RollingCopies, ReadAheadStopsAtABlockThatIsCurrent) {
+  MachineSetup setup = rolling(100);
+  setup.readAheadBytes = 8 * kBlock;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(14 * kBlock);
+  machine.call(nothing, {});
+  machine.sync();
+  a[2 * kBlock] = std::byte{9};
+  machine.fake().clearLog();
+  for (int block = 0; block < 4; ++block) {
+    EXPECT_EQ(a[block * kBlock], block == 2 ? std::byte{9} : std::byte{0});
+  }
+  EXPECT_THAT(machine.fake().copies(), ElementsAre(copyOut(a, kBlock), copyOut(a + kBlock, kBlock),
+                                                   copyOut(a + 3 * kBlock, kBlock)));
+}
+
+TEST(LazyCopies, OnlyDirtyObjectsAreFlushedAndASyncFetchesNothing) {
+  ManagerUnderTest machine(whole("lazy"));
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* clean = machine.allocate(kMiB);
+  std::byte* dirty = machine.allocate(kMiB);
+  dirty[1] = std::byte{1};
+  EXPECT_EQ(clean[1], std::byte{0});
+  machine.fake().clearLog();
+  machine.call(nothing, {});
+  machine.sync();
+  EXPECT_THAT(machine.fake().log(kMoves), ElementsAre(copyIn(dirty, kMiB), kLaunch));
+  machine.fake().clearLog();
+  EXPECT_EQ(clean[2], std::byte{0});
+  EXPECT_THAT(machine.fake().copies(), ElementsAre(copyOut(clean, kMiB)));
+}
+
+TEST(BatchCopies, EveryObjectGoesAtTheCallAndComesBackAtTheSync) {
+  ManagerUnderTest machine(whole("batch"));
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::vector<std::byte*> objects = {machine.allocate(kMiB), machine.allocate(kMiB + kPage)};
+  machine.fake().clearLog();
+  machine.call(nothing, {});
+  EXPECT_THAT(machine.fake().log(kMoves),
+              ElementsAre(copyIn(objects[0], kMiB), copyIn(objects[1], kMiB + kPage), kLaunch));
+  machine.fake().clearLog();
+  machine.sync();
+  EXPECT_THAT(machine.fake().copies(),
+              ::testing::UnorderedElementsAre(copyOut(objects[0], kMiB),
+                                              copyOut(objects[1], kMiB + kPage)));
+  const std::uint64_t faults = stats().readFaults.value() + stats().writeFaults.value();
+  objects[0][3] = objects[1][4];
+  EXPECT_EQ(stats().readFaults.value() + stats().writeFaults.value(), faults)
+      << "an access outside a call and its sync is never detected";
+}
+
+TEST(MovedPages, ChunksArePinnedWhenTheCpuNeedsThem) {
+  MachineSetup setup = rolling(100);
+  setup.fake.movedPages = true;
+  ManagerUnderTest machine(setup);
+  std::byte* a = machine.allocate(6 * kMiB);
+  EXPECT_EQ(machine.fake().livePins(), 0u);
+  a[5 * kMiB] = std::byte{1};
+  EXPECT_EQ(machine.fake().livePins(), 1u);
+  EXPECT_EQ(a[0], std::byte{0});
+  EXPECT_EQ(machine.fake().livePins(), 2u);
+  machine.verify();
+}
+
+TEST(MovedPages, AnInstalledChunkIsOpenOnlyAsFarAsItsBlocks) {
+  MachineSetup setup = rolling(100);
+  setup.fake.movedPages = true;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(4 * kMiB);
+  a[0] = std::byte{1};
+  EXPECT_EQ(accessAt(a), os::Access::kReadWrite);
+  EXPECT_EQ(accessAt(a + kBlock), os::Access::kRead);
+  EXPECT_EQ(accessAt(a + 2 * kMiB), os::Access::kNone) << "not installed yet";
+  machine.call(nothing, {});
+  EXPECT_EQ(a[2 * kMiB], std::byte{0});
+  EXPECT_EQ(accessAt(a + 2 * kMiB), os::Access::kRead);
+  EXPECT_EQ(accessAt(a + 2 * kMiB + kBlock), os::Access::kNone) << "invalid when installed";
+  machine.verify();
+}
+
+TEST(MovedPages, PopulationAheadNeverExceedsWhatTheCpuTouched) {
+  MachineSetup setup = rolling(100);
+  setup.fake.movedPages = true;
+  ManagerUnderTest machine(setup);  // without its thread: driven from here
+  std::byte* a = machine.allocate(10 * kMiB);
+  EXPECT_FALSE(machine.manager().populateNext()) << "nothing touched yet";
+  a[0] = std::byte{1};
+  const std::uint64_t before = stats().populatedBytes.value();
+  EXPECT_TRUE(machine.manager().populateNext());
+  EXPECT_FALSE(machine.manager().populateNext());
+  EXPECT_EQ(stats().populatedBytes.value() - before, 2 * kMiB);
+  machine.verify();
+  machine.expectNothingHappens([&] { EXPECT_EQ(a[2 * kMiB], std::byte{0}); });
+  a[4 * kMiB] = std::byte{2};
+  EXPECT_TRUE(machine.manager().populateNext());
+  machine.verify();
+  EXPECT_EQ(a[6 * kMiB], std::byte{0});
+}
+
+TEST(MovedPages, TheSelfTestRefusesADriverThatCopiesThroughTheOldAddress) {
+  FakeOptions options;
+  options.movedPages = false;
+  FakeAccelerator fake(options);
+  ManagerOptions wanted;
+  wanted.movedPages = true;
+  auto made = Manager::make(fake, makeRollingProtocol({}), wanted);
+  EXPECT_EQ(made.status().code(), adsmErrorNotSupported);
+  EXPECT_THAT(lastErrorText(), ::testing::HasSubstr("moved pages"));
+}
+
+TEST(MovedPages, TheSelfTestNoticesCopiesThatDoNotArrive) {
+  FakeOptions options;
+  options.movedPages = true;
+  options.loseCopies = true;
+  FakeAccelerator fake(options);
+  ManagerOptions wanted;
+  wanted.movedPages = true;
+  wanted.chunkBytes = 2 * kMiB;
+  auto made = Manager::make(fake, makeRollingProtocol({}), wanted);
+  EXPECT_EQ(made.status().code(), adsmErrorNotSupported);
+  EXPECT_THAT(lastErrorText(), ::testing::HasSubstr("do not reach moved pages"));
+  EXPECT_EQ(fake.liveAllocations(), 0u);
+  EXPECT_EQ(fake.livePins(), 0u);
+}
+
+}  // namespace
+}  // namespace gmac::testing

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Real faults from many threads on shared blocks, with calls, syncs, allocations and frees between
+// them.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+using accel::Placement;
+
+struct ThreadsCase {
+  MachineSetup setup;
+  int threads;
+};
+
+std::string nameOfCase(const ::testing::TestParamInfo<ThreadsCase>& info) {
+  return nameOf(info.param.setup) + "_" + std::to_string(info.param.threads);
+}
+
+std::vector<ThreadsCase> everyCase() {
+  std::vector<ThreadsCase> cases;
+  for (const bool moved : {false, true}) {
+    for (const char* protocol : {"batch", "lazy", "rolling"}) {
+      for (const int threads : {1, 2, 8, 64}) {
+        if (moved && threads != 8) {
+          continue;
+        }
+        MachineSetup setup;
+        setup.protocol = protocol;
+        setup.blockBytes = moved ? 64 * kKiB : kPage;
+        setup.rollingSize = 3;
+        setup.readAheadBytes = 4 * setup.blockBytes;
+        setup.populateAhead = moved;
+        setup.fake.movedPages = moved;
+        setup.fake.run = FakeOptions::Run::kRandom;
+        cases.push_back({setup, threads});
+      }
+    }
+  }
+  return cases;
+}
+
+class Threads : public ::testing::TestWithParam<ThreadsCase> {
+ protected:
+  Threads() : machine_(GetParam().setup) {}
+
+  FakeAccelerator& fake() { return machine_.fake(); }
+  void inParallel(const std::function<void(int)>& body) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < GetParam().threads; ++i) {
+      threads.emplace_back(body, i);
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+  }
+
+  ManagerUnderTest machine_;
+};
+
+// Every thread has a word in every block, so that all threads fault on all blocks, and none on
+// another's bytes.
+TEST_P(Threads, WritersOfTheSameBlocksLoseNothing) {
+  constexpr std::size_t kBlocks = 24;
+  const std::size_t block = GetParam().setup.blockBytes;
+  std::byte* object = machine_.allocate(kBlocks * block);
+  const auto word = [&](std::size_t b, int thread) -> std::uint32_t& {
+    return reinterpret_cast<std::uint32_t*>(object + b * block)[thread * 8];
+  };
+  const adsmKernel_t addOne = fake().kernel("addOne", 1, [&](const LaunchShape&, void** args) {
+    auto* bytes = fake().argument<std::byte>(args, 0);
+    for (std::size_t b = 0; b < kBlocks; ++b) {
+      for (int thread = 0; thread < 64; ++thread) {
+        ++reinterpret_cast<std::uint32_t*>(bytes + b * block)[thread * 8];
+      }
+    }
+  });
+  std::uint32_t expected = 0;
+  std::atomic<int> wrong{0};
+  for (int round = 0; round < 5; ++round) {
+    inParallel([&](int thread) {
+      std::mt19937 random(static_cast<unsigned>(round * 100 + thread));
+      for (std::size_t i = 0; i < kBlocks; ++i) {
+        const std::size_t b = (i * 7 + static_cast<std::size_t>(thread)) % kBlocks;
+        wrong += word(b, thread) != expected;
+        word(b, thread) += 10;
+      }
+    });
+    machine_.verify();
+    machine_.call(addOne, {object});
+    if (round % 2 == 0) {
+      machine_.sync();
+    }
+    expected += 11;
+  }
+  inParallel([&](int thread) {
+    for (std::size_t b = 0; b < kBlocks; ++b) {
+      wrong += word(b, thread) != expected;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+  machine_.verify();
+}
+
+// Each thread works on an object of its own, lists it in its calls, and allocates and frees; all
+// share the manager.
+TEST_P(Threads, CallsSyncsAllocationsAndFreesMix) {
+  const adsmKernel_t addOne = fake().kernel("addOne", 2, [&](const LaunchShape&, void** args) {
+    auto* values = fake().argument<std::uint32_t>(args, 0);
+    const auto count = *static_cast<std::size_t*>(args[1]);
+    for (std::size_t i = 0; i < count; ++i) {
+      ++values[i];
+    }
+  });
+  const int rounds = GetParam().threads > 8 ? 3 : 12;
+  std::atomic<int> wrong{0};
+  std::atomic<int> errors{0};
+  inParallel([&](int thread) {
+    std::mt19937 random(static_cast<unsigned>(thread));
+    for (int round = 0; round < rounds; ++round) {
+      const bool small = random() % 3 == 0;
+      const std::size_t count = small ? 50 : 3 * GetParam().setup.blockBytes / 4 + random() % 1000;
+      auto made = machine_.manager().allocate(count * 4, Placement::kSameAddress);
+      if (!made.ok()) {
+        ++errors;
+        continue;
+      }
+      auto* values = static_cast<std::uint32_t*>(*made);
+      values[0] = 5;
+      values[count - 1] = 6;
+      const auto call = [&] {
+        errors += !machine_
+                       .tryCallUsing(addOne, {values, reinterpret_cast<const void*>(count)},
+                                     {{values, adsmReadWrite}})
+                       .ok();
+      };
+      call();
+      if (random() % 2 == 0) {
+        errors += !machine_.manager().sync().ok();
+      }
+      wrong += values[0] != 6;
+      values[0] = 20;
+      call();
+      wrong += values[count - 1] != 8;
+      wrong += values[0] != 21;
+      errors += !machine_.manager().free(values).ok();
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(errors, 0);
+  machine_.verify();
+}
+
+// Holds, as system calls make them, against calls of another thread: a held block is never closed.
+TEST_P(Threads, HoldsAndCallsWaitForEachOther) {
+  const std::size_t block = GetParam().setup.blockBytes;
+  std::byte* object = machine_.allocate(8 * block);
+  const adsmKernel_t nothing = fake().kernel("nothing", 0, [](const LaunchShape&, void**) {});
+  std::atomic<bool> stop{false};
+  std::atomic<int> errors{0};
+  std::thread caller([&] {
+    while (!stop) {
+      errors += !machine_.tryCall(nothing, {}).ok();
+      errors += !machine_.manager().sync().ok();
+    }
+  });
+  inParallel([&](int thread) {
+    for (int round = 0; round < 10; ++round) {
+      const std::size_t begin = static_cast<std::size_t>(thread % 4) * block + 100;
+      errors += !machine_.manager().hold(object + begin, 3 * block, true).ok();
+      for (std::size_t b = 0; b < 3; ++b) {
+        errors += accessAt(object + begin + b * block) != os::Access::kReadWrite;
+      }
+      machine_.manager().unhold(object + begin, 3 * block);
+    }
+  });
+  stop = true;
+  caller.join();
+  EXPECT_EQ(errors, 0);
+  machine_.verify();
+}
+
+INSTANTIATE_TEST_SUITE_P(, Threads, ::testing::ValuesIn(everyCase()), nameOfCase);
+
+// ---- Device work of the application's own
+// -----------------------------------------------------------------------------
+
+// Between beginDeviceWork and endDeviceWork there is one thread, whatever the others wait for
+// meanwhile.
+TEST(DeviceWork, OneThreadAtATime) {
+  MachineSetup setup;
+  setup.rollingSize = 2;
+  ManagerUnderTest machine(setup);
+  std::byte* object = machine.allocate(64 * kPage);
+  std::atomic<int> inside{0};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (std::uintptr_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      const accel::NativeStream stream{i};
+      const coherence::DeviceRange range{nullptr, 0, true};
+      for (int round = 0; round < 50; ++round) {
+        object[(i * 16 + static_cast<std::size_t>(round) % 16) * kPage] = std::byte{1};
+        if (!machine.manager().beginDeviceWork(stream, {&range, 1}).ok()) {
+          ++wrong;
+          continue;
+        }
+        wrong += ++inside != 1;
+        std::this_thread::yield();
+        --inside;
+        wrong += !machine.manager().endDeviceWork(stream, true).ok();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(wrong, 0);
+  machine.verify();
+}
+
+TEST(DeviceWork, AnAccessWaitsForTheStreamsWork) {
+  ManagerUnderTest machine(MachineSetup{});
+  int* data = machine.allocateArray<int>(64 * kPage / 4);
+  data[0] = 41;
+  const accel::NativeStream stream{1};
+  const coherence::DeviceRange range{data, 64 * kPage, true};
+  ASSERT_TRUE(machine.manager().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
+  machine.fake().submit(stream, [&] { ++*machine.fake().at(data); });
+  ASSERT_TRUE(machine.manager().endDeviceWork(stream, true).ok());
+  EXPECT_EQ(data[0], 42);
+  machine.verify();
+}
+
+// What device work only reads may be written at once by the CPU; the work must not see it, nor an
+// eviction of it.
+TEST(DeviceWork, AWriteAfterwardsDoesNotReachWorkThatReads) {
+  MachineSetup setup;
+  setup.rollingSize = 1;
+  ManagerUnderTest machine(setup);
+  int* data = machine.allocateArray<int>(64 * kPage / 4);
+  data[0] = 1;
+  const accel::NativeStream stream{1};
+  const coherence::DeviceRange range{data, 64 * kPage, false};
+  ASSERT_TRUE(machine.manager().beginDeviceWork(stream, {&range, 1}).ok());
+  int seen = 0;
+  machine.fake().submit(stream, [&] { seen = *machine.fake().at(data); });
+  ASSERT_TRUE(machine.manager().endDeviceWork(stream, true).ok());
+  data[0] = 2;
+  data[kPage / 4] = 3;  // evicts the first block
+  data[0] = 4;          // waits for that copy
+  machine.fake().runAll();
+  EXPECT_EQ(seen, 1);
+}
+
+}  // namespace
+}  // namespace gmac::testing

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fault delivery. A process has one handler for its life, so every test runs in a process of its
+// own.
+#include "gmac/os/fault.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csetjmp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "gmac/os/memory.h"
+
+namespace gmac::os {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+// What a child found, told by its exit status; 0 is well.
+struct Ended {
+  bool exited;
+  int status;  // exit status, or the signal that killed it
+};
+
+// The kernel leaves the last fault's address in the siginfo that a parent cannot see; children
+// report through status.
+Ended inChild(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit(body());
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? Ended{true, WEXITSTATUS(status)} : Ended{false, WTERMSIG(status)};
+}
+
+#define EXPECT_WELL(body)       \
+  do {                          \
+    const Ended ended = body;   \
+    EXPECT_TRUE(ended.exited);  \
+    EXPECT_EQ(ended.status, 0); \
+  } while (false)
+
+std::byte* ours = nullptr;  // two pages that the fault function opens
+int reads = 0;
+int writes = 0;
+
+bool openOurs(void* address, bool write) noexcept {
+  auto* at = static_cast<std::byte*>(address);
+  if (at < ours || at >= ours + 2 * kPage) {
+    return false;
+  }
+  ++(write ? writes : reads);
+  return protect(ours + (at - ours) / kPage * kPage, kPage,
+                 write ? Access::kReadWrite : Access::kRead)
+      .ok();
+}
+
+void start() {
+  auto place = reserve(2 * kPage, kPage);
+  if (!place.ok() || !installFaultHandler(&openOurs).ok()) {
+    _exit(99);
+  }
+  ours = static_cast<std::byte*>(*place);
+}
+
+TEST(FaultDelivery, ReadsAndWritesAreToldApart) {
+  EXPECT_WELL(inChild([] {
+    start();
+    if (*static_cast<volatile std::byte*>(ours) != std::byte{0} || reads != 1 || writes != 0) {
+      return 1;
+    }
+    *static_cast<volatile std::byte*>(ours + 1) = std::byte{1};
+    return reads == 1 && writes == 1 ? 0 : 2;
+  }));
+}
+
+TEST(FaultDelivery, AFirstWriteIsOneFault) {
+  EXPECT_WELL(inChild([] {
+    start();
+    *static_cast<volatile std::byte*>(ours + kPage) = std::byte{1};
+    return reads == 0 && writes == 1 ? 0 : 1;
+  }));
+}
+
+TEST(FaultDelivery, ReadModifyWriteCountsAsAWrite) {
+  EXPECT_WELL(inChild([] {
+    start();
+    __atomic_fetch_add(reinterpret_cast<int*>(ours), 1, __ATOMIC_SEQ_CST);
+    return reads == 0 && writes == 1 ? 0 : 1;
+  }));
+}
+
+TEST(FaultDelivery, ErrnoIsKept) {
+  EXPECT_WELL(inChild([] {
+    start();
+    errno = 77;
+    *static_cast<volatile std::byte*>(ours) = std::byte{1};
+    return errno == 77 ? 0 : 1;
+  }));
+}
+
+sigjmp_buf jump;
+siginfo_t seen;
+void* seenContext = nullptr;
+
+void previousHandler(int signal, siginfo_t* info, void* context) {
+  seen = *info;
+  seenContext = context;
+  siglongjmp(jump, signal);
+}
+
+// Faults on a page that is nobody's, repeatedly, and comes back through the handler that was there
+// before.
+TEST(FaultDelivery, AForeignFaultReachesThePreviousHandlerWithItsSiginfo) {
+  EXPECT_WELL(inChild([] {
+    struct sigaction action = {};
+    action.sa_sigaction = &previousHandler;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, nullptr);
+    start();
+    auto* foreign = static_cast<std::byte*>(
+        mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    for (int round = 0; round < 3; ++round) {
+      if (const int signal = sigsetjmp(jump, 1); signal == 0) {
+        *static_cast<volatile std::byte*>(foreign + 17) = std::byte{1};
+        return 1;
+      } else if (signal != SIGSEGV || seen.si_addr != foreign + 17 || seen.si_code != SEGV_ACCERR ||
+                 seenContext == nullptr) {
+        return 2;
+      }
+      // Ours goes on being answered.
+      *static_cast<volatile std::byte*>(ours) = std::byte{1};
+    }
+    return writes == 1 ? 0 : 3;
+  }));
+}
+
+void plainHandler(int) { siglongjmp(jump, 1); }
+
+TEST(FaultDelivery, AForeignFaultReachesAPreviousHandlerWithoutSiginfo) {
+  EXPECT_WELL(inChild([] {
+    std::signal(SIGSEGV, &plainHandler);
+    start();
+    if (sigsetjmp(jump, 1) == 0) {
+      *reinterpret_cast<volatile int*>(std::uintptr_t{64}) = 1;
+      return 1;
+    }
+    return 0;
+  }));
+}
+
+TEST(FaultDelivery, ARealCrashDiesOfItsOwnSignal) {
+  const Ended ended = inChild([] {
+    start();
+    *static_cast<volatile std::byte*>(ours) = std::byte{1};
+    *reinterpret_cast<volatile int*>(std::uintptr_t{64}) = 1;
+    return 0;
+  });
+  EXPECT_FALSE(ended.exited);
+  EXPECT_EQ(ended.status, SIGSEGV);
+}
+
+// What a debugger sees: the crash happens again at its own address, under the default action.
+TEST(FaultDelivery, ARealCrashHappensAtItsOwnAddress) {
+  int pipeEnds[2];
+  ASSERT_EQ(pipe(pipeEnds), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    // A handler behind ours, as a crash reporter installs one, sees where it happened.
+    struct sigaction action = {};
+    action.sa_flags = SA_SIGINFO;
+    static int out = pipeEnds[1];
+    action.sa_sigaction = [](int, siginfo_t* info, void*) {
+      void* address = info->si_addr;
+      (void)!write(out, &address, sizeof address);
+      std::signal(SIGSEGV, SIG_DFL);
+    };
+    sigaction(SIGSEGV, &action, nullptr);
+    start();
+    *reinterpret_cast<volatile int*>(std::uintptr_t{0x1238}) = 1;
+    _exit(0);
+  }
+  close(pipeEnds[1]);
+  std::uintptr_t address = 0;
+  EXPECT_EQ(read(pipeEnds[0], &address, sizeof address), static_cast<ssize_t>(sizeof address));
+  close(pipeEnds[0]);
+  EXPECT_EQ(address, 0x1238u);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+}
+
+TEST(FaultDelivery, ASegmentationSignalThatWasSentKillsAsBefore) {
+  const Ended ended = inChild([] {
+    start();
+    // Deep recursion would end in the same signal; a small stack limit keeps the two apart by time,
+    // not by outcome, so the count of deliveries is what is looked at below.
+    kill(getpid(), SIGSEGV);
+    sleep(10);
+    return 0;
+  });
+  EXPECT_FALSE(ended.exited);
+  EXPECT_EQ(ended.status, SIGSEGV);
+}
+
+TEST(FaultDelivery, ManyThreadsFaultAtOnce) {
+  EXPECT_WELL(inChild([] {
+    start();
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (int i = 0; i < 16; ++i) {
+      threads.emplace_back([&, i] {
+        auto* byte = static_cast<volatile std::byte*>(ours + i);
+        *byte = static_cast<std::byte>(i);
+        wrong += *byte != static_cast<std::byte>(i);
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    return wrong == 0 ? 0 : 1;
+  }));
+}
+
+TEST(SignalsBlocked, LeavesSynchronousFaultsAndRestoresTheMask) {
+  sigset_t before;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  {
+    const SignalsBlocked blocked;
+    sigset_t now;
+    pthread_sigmask(SIG_SETMASK, nullptr, &now);
+    EXPECT_EQ(sigismember(&now, SIGALRM), 1);
+    EXPECT_EQ(sigismember(&now, SIGUSR1), 1);
+    EXPECT_EQ(sigismember(&now, SIGSEGV), 0);
+    EXPECT_EQ(sigismember(&now, SIGBUS), 0);
+  }
+  sigset_t after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  for (int signal = 1; signal < 64; ++signal) {
+    EXPECT_EQ(sigismember(&after, signal), sigismember(&before, signal)) << signal;
+  }
+}
+
+}  // namespace
+}  // namespace gmac::os

@@ -1,0 +1,647 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_accelerator.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <ostream>
+#include <utility>
+
+namespace gmac::testing {
+
+using accel::DeviceAddress;
+using accel::HostMemory;
+using accel::LaunchShape;
+using accel::NativeStream;
+using accel::Placement;
+using accel::Ticket;
+
+namespace {
+
+constexpr std::uint64_t kQueueBits = 4;
+constexpr std::size_t kAlignment = std::size_t{2} << 20;
+
+const char* kindName(Op::Kind kind) {
+  switch (kind) {
+    case Op::Kind::kAllocate:
+      return "allocate";
+    case Op::Kind::kFree:
+      return "free";
+    case Op::Kind::kPin:
+      return "pin";
+    case Op::Kind::kUnpin:
+      return "unpin";
+    case Op::Kind::kCopyIn:
+      return "copyIn";
+    case Op::Kind::kCopyOut:
+      return "copyOut";
+    case Op::Kind::kLaunch:
+      return "launch";
+    case Op::Kind::kWait:
+      return "wait";
+    case Op::Kind::kSetConstant:
+      return "setConstant";
+    case Op::Kind::kLoad:
+      return "load";
+    case Op::Kind::kFence:
+      return "fence";
+    case Op::Kind::kMark:
+      return "mark";
+  }
+  return "?";
+}
+
+// Whether [a, a + aBytes) and [b, b + bBytes) share a byte.
+bool overlap(std::uintptr_t a, std::size_t aBytes, std::uintptr_t b, std::size_t bBytes) {
+  return a < b + bBytes && b < a + aBytes;
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Op& op) {
+  out << kindName(op.kind) << "(0x" << std::hex << op.device << std::dec << ", " << op.bytes
+      << " bytes";
+  if (!op.kernel.empty()) {
+    out << ", " << op.kernel;
+  }
+  return out << ")";
+}
+
+class FakeAccelerator::Loaded final : public accel::LoadedKernel {
+ public:
+  Loaded(std::string name, std::vector<std::size_t> paramSizes, Body body)
+      : name_(std::move(name)), paramSizes_(std::move(paramSizes)), body_(std::move(body)) {}
+  const std::string& name() const { return name_; }
+  const std::vector<std::size_t>& paramSizes() const { return paramSizes_; }
+  const Body& body() const { return body_; }
+
+ private:
+  std::string name_;
+  std::vector<std::size_t> paramSizes_;
+  Body body_;
+};
+
+FakeAccelerator::FakeAccelerator(const FakeOptions& options)
+    : options_(options), random_(options.seed) {}
+
+FakeAccelerator::~FakeAccelerator() {
+  for (const auto& [address, allocation] : allocations_) {
+    munmap(allocation.backing, allocation.bytes);
+    if (allocation.sameAddress) {
+      munmap(reinterpret_cast<void*>(address), allocation.bytes);
+    }
+  }
+}
+
+adsmKernel_t FakeAccelerator::kernel(const std::string& name, std::size_t paramCount, Body body) {
+  const std::lock_guard guard(lock_);
+  bodies_[name] = std::move(body);
+  auto made = std::make_unique<adsmKernel_s>();
+  made->name = name;
+  made->paramSizes.assign(paramCount, sizeof(void*));
+  made->desc = {};
+  made->desc.name = made->name.c_str();
+  made->desc.paramCount = paramCount;
+  made->desc.paramSizes = made->paramSizes.data();
+  return kernels_.emplace_back(std::move(made)).get();
+}
+
+// ---- What tests see
+// -------------------------------------------------------------------------------------------------
+
+std::vector<Op> FakeAccelerator::log() const {
+  const std::lock_guard guard(lock_);
+  return log_;
+}
+
+std::vector<Op> FakeAccelerator::log(std::set<Op::Kind> kinds) const {
+  const std::lock_guard guard(lock_);
+  std::vector<Op> chosen;
+  std::copy_if(log_.begin(), log_.end(), std::back_inserter(chosen),
+               [&](const Op& op) { return kinds.contains(op.kind); });
+  return chosen;
+}
+
+void FakeAccelerator::clearLog() {
+  const std::lock_guard guard(lock_);
+  log_.clear();
+}
+
+void FakeAccelerator::failNext(Op::Kind kind, int n, adsmError_t code) {
+  const std::lock_guard guard(lock_);
+  failKind_ = kind;
+  failCountdown_ = n;
+  failCode_ = code;
+}
+
+bool FakeAccelerator::armed() const {
+  const std::lock_guard guard(lock_);
+  return failCountdown_ > 0;
+}
+
+void FakeAccelerator::crashKernel(int n) {
+  const std::lock_guard guard(lock_);
+  crashCountdown_ = n;
+}
+
+void FakeAccelerator::runAll() {
+  const std::lock_guard guard(lock_);
+  for (std::size_t queue = 0; queue < kQueues; ++queue) {
+    runUpTo(static_cast<Queue>(queue), submitted_[queue]);
+  }
+}
+
+std::size_t FakeAccelerator::pending() const {
+  const std::lock_guard guard(lock_);
+  std::size_t count = 0;
+  for (const auto& queue : queues_) {
+    count += queue.size();
+  }
+  return count;
+}
+
+std::size_t FakeAccelerator::liveAllocations() const {
+  const std::lock_guard guard(lock_);
+  return allocations_.size();
+}
+
+std::size_t FakeAccelerator::livePins() const {
+  const std::lock_guard guard(lock_);
+  return pins_.size();
+}
+
+std::vector<std::string> FakeAccelerator::complaints() const {
+  const std::lock_guard guard(lock_);
+  return complaints_;
+}
+
+void FakeAccelerator::record(Op op) { log_.push_back(std::move(op)); }
+
+void FakeAccelerator::complain(std::string text) { complaints_.push_back(std::move(text)); }
+
+bool FakeAccelerator::fails(Op::Kind kind, const char* what, Status* status) {
+  if (failCountdown_ == 0 || failKind_ != kind || --failCountdown_ > 0) {
+    return false;
+  }
+  *status = fail(failCode_, "fake driver: injected failure of {}", what);
+  return true;
+}
+
+// ---- Memory
+// ---------------------------------------------------------------------------------------------------------
+
+Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t alignment,
+                                                Placement placement) {
+  const std::lock_guard guard(lock_);
+  if (Status failed; fails(Op::Kind::kAllocate, "allocate", &failed)) {
+    return failed;
+  }
+  if (refuseSameAddress_ && placement == Placement::kSameAddress) {
+    return fail(adsmErrorAddressConflict, "fake driver: no address for {} bytes", bytes);
+  }
+  if (bytes > options_.memoryBytes - used_) {
+    return fail(adsmErrorAcceleratorMemory, "fake driver: out of memory for {} bytes", bytes);
+  }
+  void* backing = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (backing == MAP_FAILED) {
+    return fail(adsmErrorAcceleratorMemory, "fake driver: no address space for {} bytes", bytes);
+  }
+  auto device = reinterpret_cast<std::uintptr_t>(backing);
+  if (placement == Placement::kSameAddress) {
+    const std::size_t align = std::max(alignment, kAlignment);
+    void* raw =
+        mmap(nullptr, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED) {
+      munmap(backing, bytes);
+      return fail(adsmErrorAddressConflict, "fake driver: no address for {} bytes", bytes);
+    }
+    const auto begin = reinterpret_cast<std::uintptr_t>(raw);
+    device = (begin + align - 1) / align * align;
+    if (device > begin) {
+      munmap(raw, device - begin);
+    }
+    if (begin + align > device) {
+      munmap(reinterpret_cast<void*>(device + bytes), begin + align - device);
+    }
+  }
+  allocations_[device] = {bytes, static_cast<std::byte*>(backing),
+                          placement == Placement::kSameAddress};
+  used_ += bytes;
+  record({Op::Kind::kAllocate, device, bytes, {}});
+  return DeviceAddress{device};
+}
+
+Status FakeAccelerator::free(DeviceAddress address, std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  const auto device = static_cast<std::uintptr_t>(address);
+  record({Op::Kind::kFree, device, bytes, {}});
+  const auto found = allocations_.find(device);
+  if (found == allocations_.end() || found->second.bytes != bytes) {
+    complain(fmt::format("free of {:#x}, {} bytes: no allocation", device, bytes));
+    return fail(adsmErrorSystem, "fake driver: free of {:#x}: no allocation", device);
+  }
+  for (const auto& queue : queues_) {
+    for (const Work& work : queue) {
+      if (overlap(work.device, work.bytes, device, bytes)) {
+        complain(fmt::format("free of {:#x}, {} bytes: queued work names it", device, bytes));
+      }
+    }
+  }
+  Status status;
+  (void)fails(Op::Kind::kFree, "free",
+              &status);  // the memory is gone all the same, as a driver's is
+  munmap(found->second.backing, bytes);
+  if (found->second.sameAddress) {
+    munmap(reinterpret_cast<void*>(device), bytes);
+  }
+  used_ -= bytes;
+  allocations_.erase(found);
+  return status;
+}
+
+Status FakeAccelerator::pin(const HostMemory& memory) {
+  const std::lock_guard guard(lock_);
+  auto* const begin = static_cast<std::byte*>(memory.address);
+  record({Op::Kind::kPin, reinterpret_cast<std::uintptr_t>(begin), memory.bytes, {}});
+  if (Status failed; fails(Op::Kind::kPin, "pin", &failed)) {
+    return failed;
+  }
+  for (const auto& [address, pinned] : pins_) {
+    if (overlap(reinterpret_cast<std::uintptr_t>(begin), memory.bytes,
+                reinterpret_cast<std::uintptr_t>(address), pinned.bytes)) {
+      complain(fmt::format("pin of {}, {} bytes: pinned already", fmt::ptr(begin), memory.bytes));
+    }
+  }
+  if (memory.fd >= 0) {
+    pins_[begin] = {memory.bytes, begin, false};
+    return {};
+  }
+  // A device reaches pinned pages by their physical addresses, wherever they are mapped. Here they
+  // become pages of a file, which move like others, and the fake keeps a view of its own.
+  const int fd = memfd_create("fake-pinned", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(memory.bytes)) != 0) {
+    return fail(adsmErrorHostMemory, "fake driver: no memory to pin");
+  }
+  void* view = mmap(nullptr, memory.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (view != MAP_FAILED) {
+    std::memcpy(view, begin, memory.bytes);
+    if (mmap(begin, memory.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+            MAP_FAILED ||
+        madvise(begin, memory.bytes, MADV_DONTFORK) != 0) {
+      munmap(view, memory.bytes);
+      view = MAP_FAILED;
+    }
+  }
+  close(fd);
+  if (view == MAP_FAILED) {
+    return fail(adsmErrorHostMemory, "fake driver: no memory to pin");
+  }
+  pins_[begin] = {memory.bytes, static_cast<std::byte*>(view), true};
+  return {};
+}
+
+Status FakeAccelerator::unpin(const HostMemory& memory) {
+  const std::lock_guard guard(lock_);
+  const auto* const begin = static_cast<const std::byte*>(memory.address);
+  record({Op::Kind::kUnpin, reinterpret_cast<std::uintptr_t>(begin), memory.bytes, {}});
+  const auto found = pins_.find(begin);
+  if (found == pins_.end() || found->second.bytes != memory.bytes) {
+    complain(fmt::format("unpin of {}, {} bytes: not pinned", fmt::ptr(begin), memory.bytes));
+    return fail(adsmErrorSystem, "fake driver: unpin of {}: not pinned", fmt::ptr(begin));
+  }
+  for (const auto& queue : queues_) {
+    for (const Work& work : queue) {
+      if (work.host != nullptr && overlap(reinterpret_cast<std::uintptr_t>(work.host), work.bytes,
+                                          reinterpret_cast<std::uintptr_t>(begin), memory.bytes)) {
+        complain(fmt::format("unpin of {}, {} bytes: a queued copy names it", fmt::ptr(begin),
+                             memory.bytes));
+      }
+    }
+  }
+  if (found->second.moved) {
+    munmap(found->second.view, memory.bytes);
+  }
+  pins_.erase(found);
+  return {};
+}
+
+// NULL when [address, address + bytes) is not inside one pinned range.
+std::byte* FakeAccelerator::hostView(const void* address, std::size_t bytes) {
+  const auto* const begin = static_cast<const std::byte*>(address);
+  auto after = pins_.upper_bound(begin);
+  if (after == pins_.begin()) {
+    return nullptr;
+  }
+  const auto& [start, pinned] = *--after;
+  const auto offset = static_cast<std::size_t>(begin - start);
+  return offset + bytes <= pinned.bytes ? pinned.view + offset : nullptr;
+}
+
+std::byte* FakeAccelerator::deviceView(DeviceAddress address, std::size_t bytes) {
+  return static_cast<std::byte*>(translate(static_cast<std::uintptr_t>(address), bytes));
+}
+
+void* FakeAccelerator::translate(std::uintptr_t device, std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  auto after = allocations_.upper_bound(device);
+  if (after == allocations_.begin()) {
+    return nullptr;
+  }
+  const auto& [start, allocation] = *--after;
+  const std::size_t offset = device - start;
+  return offset + bytes <= allocation.bytes ? allocation.backing + offset : nullptr;
+}
+
+// ---- Queues
+// ---------------------------------------------------------------------------------------------------------
+
+FakeAccelerator::Queue FakeAccelerator::queueOf(Ticket ticket) {
+  return static_cast<Queue>(ticket.value & ((std::uint64_t{1} << kQueueBits) - 1));
+}
+
+std::uint64_t FakeAccelerator::sequenceOf(Ticket ticket) { return ticket.value >> kQueueBits; }
+
+Ticket FakeAccelerator::push(Queue queue, Work work) {
+  work.sequence = ++sequence_;
+  submitted_[queue] = work.sequence;
+  const Ticket ticket{work.sequence << kQueueBits | queue};
+  queues_[queue].push_back(std::move(work));
+  switch (options_.run) {
+    case FakeOptions::Run::kDeferred:
+      break;
+    case FakeOptions::Run::kEager:
+      runUpTo(queue, submitted_[queue]);
+      break;
+    case FakeOptions::Run::kRandom:
+      makeProgress();
+      break;
+  }
+  return ticket;
+}
+
+void FakeAccelerator::makeProgress() {
+  for (std::uint64_t steps = random_() % 3; steps > 0; --steps) {
+    const auto queue = static_cast<Queue>(random_() % kQueues);
+    if (!queues_[queue].empty()) {
+      runFront(queue);
+    }
+  }
+}
+
+void FakeAccelerator::runFront(Queue queue) {
+  Work work = std::move(queues_[queue].front());
+  queues_[queue].pop_front();
+  if (work.after.value != 0) {
+    runUpTo(queueOf(work.after), sequenceOf(work.after));
+  }
+  if (work.afterIns != 0) {
+    runUpTo(kIn, work.afterIns);
+  }
+  if (!work.run()) {
+    kernelFailed_ = true;
+  }
+  finished_[queue] = work.sequence;
+}
+
+void FakeAccelerator::runUpTo(Queue queue, std::uint64_t sequence) {
+  while (!queues_[queue].empty() && queues_[queue].front().sequence <= sequence) {
+    runFront(queue);
+  }
+}
+
+bool FakeAccelerator::done(Ticket ticket) noexcept {
+  const std::lock_guard guard(lock_);
+  if (options_.run == FakeOptions::Run::kRandom) {
+    makeProgress();
+  }
+  return ticket.value == 0 || sequenceOf(ticket) <= finished_[queueOf(ticket)];
+}
+
+Status FakeAccelerator::wait(Ticket ticket) {
+  const std::lock_guard guard(lock_);
+  if (ticket.value == 0) {
+    return {};
+  }
+  record({Op::Kind::kWait, 0, 0, {}});
+  if (Status failed; fails(Op::Kind::kWait, "wait", &failed)) {
+    return failed;
+  }
+  runUpTo(queueOf(ticket), sequenceOf(ticket));
+  if (queueOf(ticket) >= kKernels && kernelFailed_) {
+    kernelFailed_ = false;
+    return fail(adsmErrorKernel, "fake driver: a kernel crashed");
+  }
+  return {};
+}
+
+// ---- Copies
+// ---------------------------------------------------------------------------------------------------------
+
+Result<Ticket> FakeAccelerator::copyIn(DeviceAddress to, const void* from, std::size_t bytes,
+                                       Ticket after) {
+  const std::lock_guard guard(lock_);
+  const auto device = static_cast<std::uintptr_t>(to);
+  record({Op::Kind::kCopyIn, device, bytes, {}});
+  if (Status failed; fails(Op::Kind::kCopyIn, "copyIn", &failed)) {
+    return failed;
+  }
+  std::byte* const target = deviceView(to, bytes);
+  const std::byte* const source = hostView(from, bytes);
+  if (target == nullptr || source == nullptr) {
+    complain(fmt::format("copyIn of {} bytes from {} to {:#x}: {}", bytes, from, device,
+                         target == nullptr ? "beyond an allocation" : "not pinned"));
+    return fail(adsmErrorSystem, "fake driver: bad copyIn");
+  }
+  return push(kIn, {0, after, 0,
+                    [=] {
+                      std::memcpy(target, source, bytes);
+                      return true;
+                    },
+                    device, static_cast<const std::byte*>(from), bytes});
+}
+
+Result<Ticket> FakeAccelerator::copyOut(void* to, DeviceAddress from, std::size_t bytes,
+                                        Ticket after) {
+  const std::lock_guard guard(lock_);
+  const auto device = static_cast<std::uintptr_t>(from);
+  record({Op::Kind::kCopyOut, device, bytes, {}});
+  if (Status failed; fails(Op::Kind::kCopyOut, "copyOut", &failed)) {
+    return failed;
+  }
+  const std::byte* const source = deviceView(from, bytes);
+  std::byte* const target = hostView(to, bytes);
+  if (target == nullptr || source == nullptr) {
+    complain(fmt::format("copyOut of {} bytes from {:#x} to {}: {}", bytes, device, to,
+                         source == nullptr ? "beyond an allocation" : "not pinned"));
+    return fail(adsmErrorSystem, "fake driver: bad copyOut");
+  }
+  return push(kOut, {0, after, 0,
+                     [=, this] {
+                       if (!options_.loseCopies) {
+                         std::memcpy(target, source, bytes);
+                       }
+                       return true;
+                     },
+                     device, static_cast<const std::byte*>(to), bytes});
+}
+
+Result<Ticket> FakeAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
+                                           std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  std::byte* const target = deviceView(to, bytes);
+  const std::byte* const source = deviceView(from, bytes);
+  if (target == nullptr || source == nullptr) {
+    complain("copyWithin beyond an allocation");
+    return fail(adsmErrorSystem, "fake driver: bad copyWithin");
+  }
+  return push(kKernels, {0,
+                         {},
+                         submitted_[kIn],
+                         [=] {
+                           std::memcpy(target, source, bytes);
+                           return true;
+                         },
+                         static_cast<std::uintptr_t>(to),
+                         nullptr,
+                         bytes});
+}
+
+Result<Ticket> FakeAccelerator::fill(DeviceAddress to, std::byte value, std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  std::byte* const target = deviceView(to, bytes);
+  if (target == nullptr) {
+    complain("fill beyond an allocation");
+    return fail(adsmErrorSystem, "fake driver: bad fill");
+  }
+  return push(kKernels, {0,
+                         {},
+                         submitted_[kIn],
+                         [=] {
+                           std::fill_n(target, bytes, value);
+                           return true;
+                         },
+                         static_cast<std::uintptr_t>(to),
+                         nullptr,
+                         bytes});
+}
+
+// ---- Kernels
+// --------------------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<accel::LoadedKernel>> FakeAccelerator::load(const adsmKernelDesc_t& desc) {
+  const std::lock_guard guard(lock_);
+  record({Op::Kind::kLoad, 0, 0, desc.name});
+  if (Status failed; fails(Op::Kind::kLoad, "load", &failed)) {
+    return failed;
+  }
+  const auto found = bodies_.find(desc.name);
+  if (found == bodies_.end()) {
+    return fail(adsmErrorNoImplementation, "fake driver: kernel {} has no body", desc.name);
+  }
+  return std::unique_ptr<accel::LoadedKernel>(std::make_unique<Loaded>(
+      desc.name, std::vector<std::size_t>(desc.paramSizes, desc.paramSizes + desc.paramCount),
+      found->second));
+}
+
+Result<Ticket> FakeAccelerator::launch(accel::LoadedKernel& kernel, const LaunchShape& shape,
+                                       void** args) {
+  const std::lock_guard guard(lock_);
+  auto& loaded = static_cast<Loaded&>(kernel);
+  record({Op::Kind::kLaunch, 0, 0, loaded.name()});
+  if (Status failed; fails(Op::Kind::kLaunch, "launch", &failed)) {
+    return failed;
+  }
+  std::vector<std::vector<std::byte>> values;
+  for (std::size_t i = 0; i < loaded.paramSizes().size(); ++i) {
+    const auto* value = static_cast<const std::byte*>(args[i]);
+    values.emplace_back(value, value + loaded.paramSizes()[i]);
+  }
+  return push(kKernels, {0,
+                         {},
+                         submitted_[kIn],
+                         [this, &loaded, shape, values = std::move(values)]() mutable {
+                           if (crashCountdown_ > 0 && --crashCountdown_ == 0) {
+                             return false;
+                           }
+                           std::vector<void*> pointers;
+                           for (auto& value : values) {
+                             pointers.push_back(value.data());
+                           }
+                           loaded.body()(shape, pointers.data());
+                           return true;
+                         },
+                         0,
+                         nullptr,
+                         0});
+}
+
+Status FakeAccelerator::setConstant(accel::LoadedKernel& kernel, const adsmConstant_t& constant,
+                                    const void* data, std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  record({Op::Kind::kSetConstant, 0, bytes, static_cast<Loaded&>(kernel).name()});
+  if (Status failed; fails(Op::Kind::kSetConstant, "setConstant", &failed)) {
+    return failed;
+  }
+  const auto* const begin = static_cast<const std::byte*>(data);
+  push(kKernels, {0,
+                  {},
+                  0,
+                  [variable = constant.host, value = std::vector<std::byte>(begin, begin + bytes)] {
+                    std::memcpy(variable, value.data(), value.size());
+                    return true;
+                  },
+                  0,
+                  nullptr,
+                  0});
+  return {};
+}
+
+// ---- Streams
+// --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::size_t streamIndex(NativeStream stream) { return static_cast<std::uintptr_t>(stream) % 8; }
+
+}  // namespace
+
+Status FakeAccelerator::fence(NativeStream stream) {
+  const std::lock_guard guard(lock_);
+  record({Op::Kind::kFence, static_cast<std::uintptr_t>(stream), 0, {}});
+  if (Status failed; fails(Op::Kind::kFence, "fence", &failed)) {
+    return failed;
+  }
+  push(static_cast<Queue>(kFirstStream + streamIndex(stream)),
+       {0, {}, submitted_[kIn], [] { return true; }, 0, nullptr, 0});
+  return {};
+}
+
+Result<Ticket> FakeAccelerator::mark(NativeStream stream) {
+  const std::lock_guard guard(lock_);
+  record({Op::Kind::kMark, static_cast<std::uintptr_t>(stream), 0, {}});
+  if (Status failed; fails(Op::Kind::kMark, "mark", &failed)) {
+    return failed;
+  }
+  const auto queue = static_cast<Queue>(kFirstStream + streamIndex(stream));
+  return submitted_[queue] == 0 ? Ticket{} : Ticket{submitted_[queue] << kQueueBits | queue};
+}
+
+void FakeAccelerator::submit(NativeStream stream, std::function<void()> work) {
+  const std::lock_guard guard(lock_);
+  push(static_cast<Queue>(kFirstStream + streamIndex(stream)), {0,
+                                                                {},
+                                                                0,
+                                                                [work = std::move(work)] {
+                                                                  work();
+                                                                  return true;
+                                                                },
+                                                                0,
+                                                                nullptr,
+                                                                0});
+}
+
+}  // namespace gmac::testing

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A recording fake of the accelerator, in this process, so that the manager can be tested without a
+// device.
+#ifndef GMAC_TESTS_SUPPORT_FAKE_ACCELERATOR_H_
+#define GMAC_TESTS_SUPPORT_FAKE_ACCELERATOR_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/kernel.h"
+
+namespace gmac::testing {
+
+// One call of the seam, as it was made. What a kind has no use for is 0.
+struct Op {
+  enum class Kind {
+    kAllocate,
+    kFree,
+    kPin,
+    kUnpin,
+    kCopyIn,
+    kCopyOut,
+    kLaunch,
+    kWait,
+    kSetConstant,
+    kLoad,
+    kFence,
+    kMark,
+  };
+  Kind kind;
+  std::uintptr_t device = 0;  // copies, allocations
+  std::size_t bytes = 0;
+  std::string kernel;  // launches
+  friend bool operator==(const Op&, const Op&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Op& op);
+
+struct FakeOptions {
+  enum class Run {
+    kDeferred,  // queued work runs only when the seam forces it: what lacks a wait meets stale
+                // bytes
+    kEager,     // at once
+    kRandom,    // some of it, now and then, in any order that the seam allows
+  };
+  Run run = Run::kDeferred;
+  std::uint64_t seed = 1;   // of kRandom
+  bool movedPages = false;  // copiesReachMovedPages()
+  bool loseCopies =
+      false;  // copies out change nothing, as where a driver reads by an address that is gone
+  std::size_t memoryBytes = std::size_t{64} << 30;
+};
+
+// Role: an accelerator whose memory is a buffer of this process and whose queues are lists of
+// functions. What the seam forbids its caller (a copy to memory that is not pinned, freeing what
+// queued work names, a copy beyond an allocation) is recorded in complaints(), which every test
+// expects to be empty. Thread-safe; owned by the test. The fault handler calls it, as it does every
+// accelerator; it allocates there, which tests can afford because they fault outside malloc.
+class FakeAccelerator final : public accel::Accelerator {
+ public:
+  // A kernel's body: called once per launch with the copied arguments.
+  using Body = std::function<void(const accel::LaunchShape& shape, void** args)>;
+
+  explicit FakeAccelerator(const FakeOptions& options = {});
+  ~FakeAccelerator() override;
+
+  // A kernel of this accelerator alone. Owned by the fake; `paramCount` pointers are its
+  // parameters.
+  adsmKernel_t kernel(const std::string& name, std::size_t paramCount, Body body);
+  // Where the accelerator keeps the byte that `device` names: how a kernel's body follows its
+  // pointers.
+  template <typename T>
+  T* at(T* device) {
+    return static_cast<T*>(translate(reinterpret_cast<std::uintptr_t>(device), sizeof(T)));
+  }
+  // An argument that is a device pointer, followed.
+  template <typename T>
+  T* argument(void** args, std::size_t index) {
+    return at(*static_cast<T**>(args[index]));
+  }
+
+  // Everything recorded since the last clearLog(), in the order of the calls.
+  std::vector<Op> log() const;
+  std::vector<Op> log(std::set<Op::Kind> kinds) const;
+  std::vector<Op> copies() const { return log({Op::Kind::kCopyIn, Op::Kind::kCopyOut}); }
+  void clearLog();
+
+  // The n-th next call of a kind (1: the very next) fails with `code`; 0 disarms. Stays armed until
+  // it happens.
+  void failNext(Op::Kind kind, int n, adsmError_t code);
+  bool armed() const;
+  // The n-th next kernel that runs fails while it runs: the wait for it returns adsmErrorKernel,
+  // once.
+  void crashKernel(int n);
+  // No same address can be had from now on.
+  void refuseSameAddress(bool refuse) { refuseSameAddress_ = refuse; }
+
+  // Runs all queued work.
+  void runAll();
+  // Queued work that has not run.
+  std::size_t pending() const;
+  std::size_t liveAllocations() const;
+  std::size_t livePins() const;
+  std::vector<std::string> complaints() const;
+
+  // accel::Accelerator
+  std::string_view name() const noexcept override { return "fake"; }
+  std::string_view deviceName() const noexcept override { return "a recording fake"; }
+  bool copiesReachMovedPages() const noexcept override { return options_.movedPages; }
+  Result<accel::DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
+                                        accel::Placement placement) override;
+  Status free(accel::DeviceAddress address, std::size_t bytes) override;
+  Status pin(const accel::HostMemory& memory) override;
+  Status unpin(const accel::HostMemory& memory) override;
+  Result<accel::Ticket> copyIn(accel::DeviceAddress to, const void* from, std::size_t bytes,
+                               accel::Ticket after) override;
+  Result<accel::Ticket> copyOut(void* to, accel::DeviceAddress from, std::size_t bytes,
+                                accel::Ticket after) override;
+  Result<accel::Ticket> copyWithin(accel::DeviceAddress to, accel::DeviceAddress from,
+                                   std::size_t bytes) override;
+  Result<accel::Ticket> fill(accel::DeviceAddress to, std::byte value, std::size_t bytes) override;
+  bool done(accel::Ticket ticket) noexcept override;
+  Status wait(accel::Ticket ticket) override;
+  Result<std::unique_ptr<accel::LoadedKernel>> load(const adsmKernelDesc_t& desc) override;
+  Result<accel::Ticket> launch(accel::LoadedKernel& kernel, const accel::LaunchShape& shape,
+                               void** args) override;
+  Status setConstant(accel::LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
+                     std::size_t bytes) override;
+  Status fence(accel::NativeStream stream) override;
+  Result<accel::Ticket> mark(accel::NativeStream stream) override;
+
+  // Work of the application's own on a stream, as a CUDA program would submit it: between fence()
+  // and mark().
+  void submit(accel::NativeStream stream, std::function<void()> work);
+
+ private:
+  // In, out, kernels; streams follow.
+  static constexpr std::size_t kQueues = 3 + 8;
+  enum Queue : std::size_t { kIn, kOut, kKernels, kFirstStream };
+
+  struct Work {
+    std::uint64_t sequence;
+    accel::Ticket after;        // of any queue
+    std::uint64_t afterIns;     // copies in with a sequence up to this one come first
+    std::function<bool()> run;  // false: it failed
+    std::uintptr_t device = 0;  // what it names, for complaints
+    const std::byte* host = nullptr;
+    std::size_t bytes = 0;
+  };
+  struct Allocation {
+    std::size_t bytes;
+    std::byte* backing;
+    bool sameAddress;
+  };
+  struct Pinned {
+    std::size_t bytes;
+    std::byte* view;  // how the fake reaches the bytes, wherever their pages are mapped now
+    bool moved;       // the view is the fake's own
+  };
+  class Loaded;
+
+  void* translate(std::uintptr_t device, std::size_t bytes);
+  std::byte* hostView(const void* address, std::size_t bytes);
+  std::byte* deviceView(accel::DeviceAddress address, std::size_t bytes);
+  accel::Ticket push(Queue queue, Work work);
+  static Queue queueOf(accel::Ticket ticket);
+  static std::uint64_t sequenceOf(accel::Ticket ticket);
+  void runUpTo(Queue queue, std::uint64_t sequence);
+  void runFront(Queue queue);
+  void makeProgress();
+  bool fails(Op::Kind kind, const char* what, Status* status);
+  void record(Op op);
+  void complain(std::string text);
+
+  const FakeOptions options_;
+  mutable std::recursive_mutex lock_;
+  std::mt19937_64 random_;
+  std::array<std::deque<Work>, kQueues> queues_;
+  std::array<std::uint64_t, kQueues> finished_{};   // newest sequence that ran
+  std::array<std::uint64_t, kQueues> submitted_{};  // newest sequence that was queued
+  std::uint64_t sequence_ = 0;
+  bool kernelFailed_ = false;
+  int crashCountdown_ = 0;
+  std::map<std::uintptr_t, Allocation> allocations_;
+  std::map<const std::byte*, Pinned> pins_;
+  std::size_t used_ = 0;
+  bool refuseSameAddress_ = false;
+  std::vector<Op> log_;
+  std::vector<std::string> complaints_;
+  Op::Kind failKind_{};
+  int failCountdown_ = 0;
+  adsmError_t failCode_{};
+  std::map<std::string, Body> bodies_;
+  std::vector<std::unique_ptr<adsmKernel_s>> kernels_;
+};
+
+}  // namespace gmac::testing
+
+#endif  // GMAC_TESTS_SUPPORT_FAKE_ACCELERATOR_H_

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/manager_fixture.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <fstream>
+#include <ostream>
+#include <string>
+#include <utility>
+
+#include "gmac/os/fault.h"
+#include "gmac/os/mappings.h"
+
+namespace gmac::testing {
+namespace {
+
+std::atomic<Manager*> current{nullptr};
+
+bool onFault(void* address, bool write) noexcept {
+  Manager* manager = current.load();
+  return manager != nullptr && manager->onFault(address, write);
+}
+
+std::unique_ptr<Protocol> makeProtocol(const MachineSetup& setup) {
+  if (setup.protocol == "batch") {
+    return makeBatchProtocol();
+  }
+  if (setup.protocol == "lazy") {
+    return makeLazyProtocol();
+  }
+  return makeRollingProtocol({.step = setup.rollingStep, .fixed = setup.rollingSize});
+}
+
+}  // namespace
+
+std::string nameOf(const MachineSetup& setup) {
+  return setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
+         (setup.fake.movedPages ? "_moved" : "");
+}
+
+void PrintTo(const MachineSetup& setup, std::ostream* out) { *out << nameOf(setup); }
+
+std::vector<MachineSetup> everySetup() {
+  std::vector<MachineSetup> setups;
+  for (const bool moved : {false, true}) {
+    for (const char* protocol : {"batch", "lazy", "rolling"}) {
+      for (const std::size_t blockBytes : {4 * kKiB, 64 * kKiB, kMiB}) {
+        const bool whole = std::string(protocol) != "rolling";
+        if ((whole && blockBytes != 64 * kKiB) || (moved && blockBytes < 64 * kKiB)) {
+          continue;
+        }
+        MachineSetup setup;
+        setup.protocol = protocol;
+        setup.blockBytes = blockBytes;
+        setup.fake.movedPages = moved;
+        setups.push_back(setup);
+      }
+    }
+  }
+  return setups;
+}
+
+ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
+    : setup_(setup), fake_(std::make_unique<FakeAccelerator>(setup.fake)) {
+  static const bool installed = os::installFaultHandler(&onFault).ok();
+  EXPECT_TRUE(installed) << lastErrorText();
+  ManagerOptions options;
+  options.blockBytes = setup.blockBytes;
+  options.readAheadBytes = setup.readAheadBytes;
+  options.chunkBytes = 2 * kMiB;
+  options.populateAhead = setup.populateAhead;
+  options.movedPages = setup.fake.movedPages;
+  auto made = Manager::make(*fake_, makeProtocol(setup), options);
+  EXPECT_TRUE(made.ok()) << lastErrorText();
+  manager_ = std::move(*made);
+  current = manager_.get();
+  fake_->clearLog();
+}
+
+ManagerUnderTest::~ManagerUnderTest() {
+  os::failNext(os::Call::kProtect, 0, 0);
+  fake_->failNext(Op::Kind::kCopyIn, 0, adsmSuccess);
+  manager_.reset();
+  current = nullptr;
+  EXPECT_EQ(fake_->liveAllocations(), 0u);
+  EXPECT_EQ(fake_->livePins(), 0u);
+  EXPECT_THAT(fake_->complaints(), ::testing::IsEmpty());
+}
+
+std::byte* ManagerUnderTest::allocate(std::size_t bytes, accel::Placement placement) {
+  auto address = manager().allocate(bytes, placement);
+  EXPECT_TRUE(address.ok()) << lastErrorText();
+  verify();
+  return address.ok() ? static_cast<std::byte*>(*address) : nullptr;
+}
+
+void ManagerUnderTest::free(void* object) {
+  EXPECT_TRUE(manager().free(object).ok()) << lastErrorText();
+  verify();
+}
+
+Status ManagerUnderTest::tryCall(adsmKernel_t kernel, std::vector<const void*> args) {
+  std::vector<void*> pointers;
+  for (const void*& argument : args) {
+    pointers.push_back(&argument);
+  }
+  return manager().call(kernel, {{1, 1, 1}, {1, 1, 1}, 0}, pointers.data(), std::nullopt);
+}
+
+Status ManagerUnderTest::tryCallUsing(adsmKernel_t kernel, std::vector<const void*> args,
+                                      std::vector<adsmUse_t> uses) {
+  std::vector<void*> pointers;
+  for (const void*& argument : args) {
+    pointers.push_back(&argument);
+  }
+  return manager().call(kernel, {{1, 1, 1}, {1, 1, 1}, 0}, pointers.data(),
+                        std::span<const adsmUse_t>(uses));
+}
+
+void ManagerUnderTest::call(adsmKernel_t kernel, std::vector<const void*> args) {
+  EXPECT_TRUE(tryCall(kernel, std::move(args)).ok()) << lastErrorText();
+  verify();
+}
+
+void ManagerUnderTest::callUsing(adsmKernel_t kernel, std::vector<const void*> args,
+                                 std::vector<adsmUse_t> uses) {
+  EXPECT_TRUE(tryCallUsing(kernel, std::move(args), std::move(uses)).ok()) << lastErrorText();
+  verify();
+}
+
+void ManagerUnderTest::sync() {
+  EXPECT_TRUE(manager().sync().ok()) << lastErrorText();
+  verify();
+}
+
+void ManagerUnderTest::verify() {
+  const Status status = manager().verify();
+  EXPECT_TRUE(status.ok()) << lastErrorText();
+}
+
+std::ostream& operator<<(std::ostream& out, const Footprint& footprint) {
+  return out << footprint.mappings << " mappings, " << footprint.fileBytes
+             << " bytes in memory files, " << footprint.fileDescriptors << " descriptors";
+}
+
+Footprint measureFootprint() {
+  Footprint footprint;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    // Memory files, and address space without access: heaps and stacks come and go with the C
+    // library.
+    const bool reserved = line.find(" ---p ") != std::string::npos;
+    footprint.mappings += reserved || line.find("/memfd:") != std::string::npos ? 1 : 0;
+  }
+  DIR* directory = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(directory)) {
+    struct stat status = {};
+    const std::string path = std::string("/proc/self/fd/") + entry->d_name;
+    char target[256] = {};
+    if (readlink(path.c_str(), target, sizeof target - 1) <= 0) {
+      continue;
+    }
+    ++footprint.fileDescriptors;
+    if (std::string(target).find("/memfd:gmac") != std::string::npos &&
+        stat(path.c_str(), &status) == 0) {
+      footprint.fileBytes += static_cast<std::size_t>(status.st_blocks) * 512;
+    }
+  }
+  closedir(directory);
+  return footprint;
+}
+
+os::Access accessAt(const void* address) {
+  auto mappings = os::readMappings();
+  EXPECT_TRUE(mappings.ok());
+  return os::loosestAccess(*mappings, reinterpret_cast<std::uintptr_t>(address), 1);
+}
+
+Op copyIn(const void* device, std::size_t bytes) {
+  return {Op::Kind::kCopyIn, reinterpret_cast<std::uintptr_t>(device), bytes, {}};
+}
+
+Op copyOut(const void* device, std::size_t bytes) {
+  return {Op::Kind::kCopyOut, reinterpret_cast<std::uintptr_t>(device), bytes, {}};
+}
+
+}  // namespace gmac::testing

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A manager on a fake accelerator, with real faults.
+#ifndef GMAC_TESTS_SUPPORT_MANAGER_FIXTURE_H_
+#define GMAC_TESTS_SUPPORT_MANAGER_FIXTURE_H_
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gmac/manager.h"
+#include "tests/support/fake_accelerator.h"
+
+namespace gmac::testing {
+
+inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kKiB = 1024;
+inline constexpr std::size_t kMiB = 1024 * kKiB;
+inline constexpr std::size_t kGiB = 1024 * kMiB;
+
+// What one test runs on.
+struct MachineSetup {
+  std::string protocol = "rolling";
+  std::size_t blockBytes = kPage;
+  std::size_t rollingSize = 0;  // 0: adaptive
+  std::size_t rollingStep = 2;
+  std::size_t readAheadBytes = 0;
+  bool populateAhead = false;
+  FakeOptions fake;
+};
+// "rolling_4K", "lazy_64K_moved", ...
+std::string nameOf(const MachineSetup& setup);
+void PrintTo(const MachineSetup& setup, std::ostream* out);  // GoogleTest's
+// Every protocol with block sizes that it can tell apart, on file mirrors and on moved pages.
+std::vector<MachineSetup> everySetup();
+
+// Role: a manager under test and its fake. The process's fault handler serves the newest one that
+// lives. Not thread-safe itself. Its end checks that nothing is left: memory, pins, broken rules of
+// the seam.
+class ManagerUnderTest {
+ public:
+  explicit ManagerUnderTest(const MachineSetup& setup);
+  ~ManagerUnderTest();
+  ManagerUnderTest(const ManagerUnderTest&) = delete;
+  ManagerUnderTest& operator=(const ManagerUnderTest&) = delete;
+
+  FakeAccelerator& fake() { return *fake_; }
+  Manager& manager() { return *manager_; }
+  const MachineSetup& setup() const { return setup_; }
+
+  // An object, or NULL and a test failure.
+  std::byte* allocate(std::size_t bytes,
+                      accel::Placement placement = accel::Placement::kSameAddress);
+  template <typename T>
+  T* allocateArray(std::size_t count) {
+    return reinterpret_cast<T*>(allocate(count * sizeof(T)));
+  }
+  void free(void* object);
+  // Calls with pointer arguments; all of them check that the call succeeds and walk the manager.
+  void call(adsmKernel_t kernel, std::vector<const void*> args);
+  void callUsing(adsmKernel_t kernel, std::vector<const void*> args, std::vector<adsmUse_t> uses);
+  Status tryCall(adsmKernel_t kernel, std::vector<const void*> args);
+  Status tryCallUsing(adsmKernel_t kernel, std::vector<const void*> args,
+                      std::vector<adsmUse_t> uses);
+  void sync();
+  // The walker's verdict, as a test failure.
+  void verify();
+  // Whether no copy and no protection change happens while `action` runs.
+  template <typename Action>
+  void expectNothingHappens(Action action) {
+    fake().clearLog();
+    os::failNext(os::Call::kProtect, 1, EIO);  // a protection change would fail what runs
+    action();
+    os::failNext(os::Call::kProtect, 0, 0);
+    EXPECT_THAT(fake().copies(), ::testing::IsEmpty());
+  }
+
+ private:
+  MachineSetup setup_;
+  std::unique_ptr<FakeAccelerator> fake_;
+  std::unique_ptr<Manager> manager_;
+};
+
+// What must not grow: mappings of this process, and bytes that memory files hold.
+struct Footprint {
+  std::size_t mappings = 0;
+  std::size_t fileBytes = 0;
+  std::size_t fileDescriptors = 0;
+  friend bool operator==(const Footprint&, const Footprint&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Footprint& footprint);
+Footprint measureFootprint();
+
+// The app view's protection of one byte, from the kernel's own table.
+os::Access accessAt(const void* address);
+
+// One copy as the fake logs it.
+Op copyIn(const void* device, std::size_t bytes);
+Op copyOut(const void* device, std::size_t bytes);
+
+}  // namespace gmac::testing
+
+#endif  // GMAC_TESTS_SUPPORT_MANAGER_FIXTURE_H_
