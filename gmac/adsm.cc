@@ -63,8 +63,8 @@ Status call(const char* function, adsmKernel_t kernel, adsmDim_t grid, adsmDim_t
   }
   for (size_t i = 0; i < kernel->paramSizes.size(); ++i) {
     if (args == nullptr || args[i] == nullptr) {
-      return fail(adsmErrorInvalidValue, "{}({}): args{} is NULL; the kernel has {} parameters", function,
-                  kernel->name, args == nullptr ? "" : fmt::format("[{}]", i),
+      return fail(adsmErrorInvalidValue, "{}({}): args{} is NULL; the kernel has {} parameters",
+                  function, kernel->name, args == nullptr ? "" : fmt::format("[{}]", i),
                   kernel->paramSizes.size());
     }
   }
@@ -132,12 +132,14 @@ adsmError_t adsmKernelCreate(const adsmKernelDesc_t* desc, adsmKernel_t* kernel)
                   desc->name == nullptr ? "NULL" : "empty");
     }
     if (desc->paramCount > 0 && desc->paramSizes == nullptr) {
-      return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): paramSizes is NULL, paramCount is {}",
-                  desc->name, desc->paramCount);
+      return fail(adsmErrorInvalidValue,
+                  "adsmKernelCreate({}): paramSizes is NULL, paramCount is {}", desc->name,
+                  desc->paramCount);
     }
     for (size_t i = 0; i < desc->paramCount; ++i) {
       if (desc->paramSizes[i] == 0) {
-        return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): paramSizes[{}] is 0", desc->name, i);
+        return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): paramSizes[{}] is 0", desc->name,
+                    i);
       }
     }
     if (desc->constantCount > 0 && desc->constants == nullptr) {
@@ -147,8 +149,8 @@ adsmError_t adsmKernelCreate(const adsmKernelDesc_t* desc, adsmKernel_t* kernel)
     }
     for (size_t i = 0; i < desc->constantCount; ++i) {
       if (desc->constants[i].name == nullptr || desc->constants[i].size == 0) {
-        return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): constants[{}] has no {}", desc->name,
-                    i, desc->constants[i].name == nullptr ? "name" : "size");
+        return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): constants[{}] has no {}",
+                    desc->name, i, desc->constants[i].name == nullptr ? "name" : "size");
       }
     }
     if (desc->cudaImage != nullptr && desc->cudaName == nullptr) {
@@ -194,7 +196,9 @@ adsmError_t adsmSetConstant(adsmKernel_t kernel, const char* name, const void* d
   return guarded("adsmSetConstant", [&]() -> Status {
     if (kernel == nullptr || name == nullptr || data == nullptr) {
       return fail(adsmErrorInvalidValue, "adsmSetConstant: {} is NULL",
-                  kernel == nullptr ? "kernel" : name == nullptr ? "name" : "data");
+                  kernel == nullptr ? "kernel"
+                  : name == nullptr ? "name"
+                                    : "data");
     }
     for (const adsmConstant_t& constant : kernel->constants) {
       if (std::string_view(constant.name) != name) {
@@ -202,8 +206,8 @@ adsmError_t adsmSetConstant(adsmKernel_t kernel, const char* name, const void* d
       }
       if (size == 0 || size > constant.size) {
         return fail(adsmErrorInvalidValue,
-                    "adsmSetConstant({}, {}): size is {}; allowed are 1 to {} bytes", kernel->name, name,
-                    size, constant.size);
+                    "adsmSetConstant({}, {}): size is {}; allowed are 1 to {} bytes", kernel->name,
+                    name, size, constant.size);
       }
       auto runtime = Runtime::get();
       if (!runtime.ok()) {
@@ -211,8 +215,8 @@ adsmError_t adsmSetConstant(adsmKernel_t kernel, const char* name, const void* d
       }
       return (*runtime)->manager().setConstant(kernel, constant, data, size);
     }
-    return fail(adsmErrorInvalidValue, "adsmSetConstant({}): it has no constant named {}", kernel->name,
-                name);
+    return fail(adsmErrorInvalidValue, "adsmSetConstant({}): it has no constant named {}",
+                kernel->name, name);
   });
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a library that stands between the application and libc or CUDA asks of the runtime. The public API is adsm.h;
-// this header is for interpose/ alone.
+// What a library that stands between the application and libc or CUDA asks of the runtime. The
+// public API is adsm.h; this header is for interpose/ alone.
 //
-// All functions are thread-safe. Before the runtime has started they cost one load and answer "nothing is shared".
-// None may be called while the calling thread is inside the accelerator's driver.
+// All functions are thread-safe. Before the runtime has started they cost one load and answer
+// "nothing is shared". None may be called while the calling thread is inside the accelerator's
+// driver.
 #ifndef GMAC_COHERENCE_H_
 #define GMAC_COHERENCE_H_
 
@@ -15,17 +16,19 @@
 
 namespace gmac::coherence {
 
-// Whether any byte of [address, address + bytes) belongs to a shared object. Lock-free when nothing is shared.
+// Whether any byte of [address, address + bytes) belongs to a shared object. Lock-free when nothing
+// is shared.
 bool touchesShared(const void* address, std::size_t bytes) noexcept;
 
-// Length of the prefix of [address, address + bytes) that is all shared (in one object) or all not shared; `shared` says
-// which. At least 1 for bytes > 0.
+// Length of the prefix of [address, address + bytes) that is all shared (in one object) or all not
+// shared; `shared` says which. At least 1 for bytes > 0.
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
 
-// Keeps a range open on the CPU: while it lives, system calls and libc may read (write: also write) every byte of it
-// without a fault, and nothing evicts or invalidates its blocks. Calls by other threads wait. The bytes are current when
-// the constructor returns. With write, the blocks are Dirty afterwards, whether or not they were written. Parts of the
-// range that are not shared are left alone. Keep it short-lived; the holder must not call adsmCall or launch.
+// Keeps a range open on the CPU: while it lives, system calls and libc may read (write: also write)
+// every byte of it without a fault, and nothing evicts or invalidates its blocks. Calls by other
+// threads wait. The bytes are current when the constructor returns. With write, the blocks are
+// Dirty afterwards, whether or not they were written. Parts of the range that are not shared are
+// left alone. Keep it short-lived; the holder must not call adsmCall or launch.
 class CpuHold {
  public:
   CpuHold(const void* address, std::size_t bytes, bool write);
@@ -40,7 +43,8 @@ class CpuHold {
   Status status_;
 };
 
-// How many bytes one piece of a split transfer should have, so that copies of one piece hide behind the next.
+// How many bytes one piece of a split transfer should have, so that copies of one piece hide behind
+// the next.
 std::size_t pieceBytes() noexcept;
 
 // Device work that the application submits itself, on a stream of its own.
@@ -50,15 +54,18 @@ struct DeviceRange {
   bool write;           // the work may write it; else it only reads it
 };
 
-// Release: flushes what the work will read or partly overwrite and invalidates what it may write, and makes `stream` wait
-// for the flushes. Call immediately before submitting the work; on success exactly one endDeviceWork follows in the same
-// thread. `ranges` that are not shared are ignored. Between the two, other threads' accesses to shared objects wait.
+// Release: flushes what the work will read or partly overwrite and invalidates what it may write,
+// and makes `stream` wait for the flushes. Call immediately before submitting the work; on success
+// exactly one endDeviceWork follows in the same thread. `ranges` that are not shared are ignored.
+// Between the two, other threads' accesses to shared objects wait.
 Status beginDeviceWork(accel::NativeStream stream, const DeviceRange* ranges, std::size_t count);
-// The work has been submitted (or failed to be: submitted = false). Later CPU accesses to what it may write wait for it.
+// The work has been submitted (or failed to be: submitted = false). Later CPU accesses to what it
+// may write wait for it.
 Status endDeviceWork(accel::NativeStream stream, bool submitted);
 
-// Acquire: the application has waited for device work (a stream, an event, the context). What batch-update fetches at a
-// sync is fetched here, once every pending call has finished; other protocols do nothing.
+// Acquire: the application has waited for device work (a stream, an event, the context). What
+// batch-update fetches at a sync is fetched here, once every pending call has finished; other
+// protocols do nothing.
 Status afterDeviceWait();
 
 }  // namespace gmac::coherence

@@ -15,9 +15,11 @@
 namespace gmac {
 namespace {
 
-// Blocks of regions that small objects share: finer than those of large objects, because unrelated objects meet there.
+// Blocks of regions that small objects share: finer than those of large objects, because unrelated
+// objects meet there.
 constexpr std::size_t kSmallBlockBytes = std::size_t{64} << 10;
-// The least that a copy of moved pages may have (the driver copies less through the CPU address, which is gone).
+// The least that a copy of moved pages may have (the driver copies less through the CPU address,
+// which is gone).
 constexpr std::size_t kMovedGranularity = std::size_t{64} << 10;
 // By how much coarsening grows the blocks of an object.
 constexpr std::size_t kCoarsenFactor = 16;
@@ -26,6 +28,8 @@ constexpr accel::Ticket kDone{};
 
 // What the accelerator said when the calling thread last released a region of small objects.
 thread_local Status regionReleased;
+// Whether the calling thread's last protection change was refused for want of mappings.
+thread_local bool mappingsRefused = false;
 
 }  // namespace
 
@@ -57,7 +61,8 @@ class Manager::Lock {
   bool held_ = false;
 };
 
-// ---- Start and end ------------------------------------------------------------------------------------------------
+// ---- Start and end
+// ------------------------------------------------------------------------------------------------
 
 Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
                  const ManagerOptions& options)
@@ -113,8 +118,8 @@ Manager::~Manager() {
   }
 }
 
-// Whether this kernel and driver copy to and from pages that moved away: shown with real pages before any object
-// depends on it.
+// Whether this kernel and driver copy to and from pages that moved away: shown with real pages
+// before any object depends on it.
 Status Manager::proveMovedPages() {
   constexpr std::size_t kBytes = os::kHugePageBytes;
   class Open final : public os::AccessMap {
@@ -146,9 +151,10 @@ Status Manager::proveMovedPages() {
     std::fill_n(pages.address(), kBytes, std::byte{0});
     GMAC_TRY(pages.protect(0, kBytes, os::Access::kNone));
     for (std::size_t offset = 0; offset < kBytes; offset += kMovedGranularity) {
-      auto out = accelerator_.copyOut(pages.copyAddress(offset),
-                                      accel::DeviceAddress{static_cast<std::uintptr_t>(*device) + offset},
-                                      kMovedGranularity, kDone);
+      auto out =
+          accelerator_.copyOut(pages.copyAddress(offset),
+                               accel::DeviceAddress{static_cast<std::uintptr_t>(*device) + offset},
+                               kMovedGranularity, kDone);
       if (!out.ok()) {
         return out.status();
       }
@@ -157,8 +163,8 @@ Status Manager::proveMovedPages() {
     GMAC_TRY(pages.protect(0, kBytes, os::Access::kRead));
     for (std::size_t i = 0; i < kBytes; ++i) {
       if (pages.address()[i] != pattern(i)) {
-        return fail(adsmErrorNotSupported, "copies do not reach moved pages (byte {} of {} differs)",
-                    i, kBytes);
+        return fail(adsmErrorNotSupported,
+                    "copies do not reach moved pages (byte {} of {} differs)", i, kBytes);
       }
     }
     return {};
@@ -175,7 +181,8 @@ Status Manager::unpin(void* address, std::size_t bytes, int fd, std::int64_t off
   return accelerator_.unpin({address, bytes, fd, offset});
 }
 
-// Signals are blocked as under Lock: a handler that faulted between the two would wait for its own thread.
+// Signals are blocked as under Lock: a handler that faulted between the two would wait for its own
+// thread.
 void Manager::beforeFork() {
   auto* lock = new Lock(*this);
   forking_ = lock;
@@ -190,7 +197,8 @@ void Manager::afterForkInChild() {
   afterForkInParent();
 }
 
-// ---- Waiting ------------------------------------------------------------------------------------------------------
+// ---- Waiting
+// ------------------------------------------------------------------------------------------------------
 
 void Manager::waitForChange(Lock& lock) {
   const std::uint32_t seen = generation_.load();
@@ -258,7 +266,8 @@ Status Manager::waitForPending(Lock& lock) {
   return status;
 }
 
-// ---- Blocks -------------------------------------------------------------------------------------------------------
+// ---- Blocks
+// -------------------------------------------------------------------------------------------------------
 
 void Manager::setState(Object& object, Block& block, State next) {
   if (block.state == next) {
@@ -290,10 +299,20 @@ void Manager::setOpen(Object& object, BlockRange range) {
 }
 
 Status Manager::protect(Object& object, BlockRange range, os::Access access) {
-  return object.mirror->protect(object.offsetOf(range.begin), object.lengthOf(range), access);
+  const Status status =
+      object.mirror->protect(object.offsetOf(range.begin), object.lengthOf(range), access);
+  mappingsRefused = status.code() == adsmErrorHostMemory;
+  return status;
 }
 
-// Queues copies of a block range to the accelerator, one per chunk, and notes their tickets in the blocks.
+// Whether an error is the kernel's limit of mappings, which coarsening lifts; the driver's want of
+// memory is not.
+bool Manager::outOfMappings(Status status) const {
+  return status.code() == adsmErrorHostMemory && mappingsRefused;
+}
+
+// Queues copies of a block range to the accelerator, one per chunk, and notes their tickets in the
+// blocks.
 Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
   const std::size_t end = object.offsetOf(range.end);
   accel::Ticket ticket;
@@ -319,7 +338,8 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
   return status;
 }
 
-// Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as `next`.
+// Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as
+// `next`.
 Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
   // Usually a kernel has run since the blocks were flushed; not if its launch failed.
   accel::Ticket after;
@@ -328,6 +348,12 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
     after.value = std::max(after.value, object[i].flushed);
   }
   object.busy += static_cast<std::uint32_t>(range.end - range.begin);
+  // Calls look for busy objects among the open ones only: a call made during the copy must wait for
+  // it.
+  if (object.open.empty()) {
+    open_.push_back(object);
+  }
+  object.widenOpen(range);
   const std::size_t begin = object.offsetOf(range.begin);
   const std::size_t end = object.offsetOf(range.end);
   lock.release();
@@ -338,8 +364,8 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
     for (std::size_t offset = begin; offset < end;) {
       const std::size_t chunkBytes = object.mirror->chunkBytes();
       const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
-      auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
-                                         stop - offset, after);
+      auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset),
+                                         object.deviceAt(offset), stop - offset, after);
       if (!copied.ok()) {
         // The chunks before it are in flight to pages that the caller may give up.
         (void)accelerator_.wait(ticket);
@@ -365,8 +391,8 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
   return opened;
 }
 
-// The blocks that one read fault fetches: the faulting one, and behind it, while the reader goes on sequentially, twice
-// as much as last time, up to the limit.
+// The blocks that one read fault fetches: the faulting one, and behind it, while the reader goes on
+// sequentially, twice as much as last time, up to the limit.
 BlockRange Manager::readAhead(Object& object, BlockIndex index) {
   const bool sequential = index == object.expected && object.aheadBytes > 0;
   const std::size_t wanted =
@@ -399,14 +425,19 @@ Status Manager::evictExcess() {
     const Transition transition = protocol_->on(State::kDirty, Event::kEvict);
     GMAC_TRY(protect(object, range, accessOf(transition.next)));
     // A call that only reads the object may still be running: its copy must not change under it.
-    GMAC_TRY(flush(object, range, accel::Ticket{object.lastRead}));
+    if (const Status flushed = flush(object, range, accel::Ticket{object.lastRead});
+        !flushed.ok()) {
+      object.strict = true;
+      return flushed;
+    }
     setState(object, *block, transition.next);
     stats().evictions.add();
   }
   return {};
 }
 
-// The block that was just opened must not go: whoever faulted would fault again for ever, and a hold would be closed.
+// The block that was just opened must not go: whoever faulted would fault again for ever, and a
+// hold would be closed.
 Status Manager::evictExcessBut(Block& block) {
   ++block.holds;
   const Status status = evictExcess();
@@ -446,8 +477,10 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   lock.release();
   Status status = object.mirror->prepare(chunk);
   lock.acquire();
+  mappingsRefused = false;
   if (status.ok()) {
     status = object.mirror->install(chunk, BlockAccess(object));
+    mappingsRefused = status.code() == adsmErrorHostMemory;
   }
   object.chunks[chunk] = status.ok() ? Object::Chunk::kReady : Object::Chunk::kEmpty;
   --object.busy;
@@ -462,8 +495,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     waitForChange(lock);
     return Step::kRetry;
   }
-  if (deviceWork_ && *deviceWork_ != std::this_thread::get_id() &&
-      block.state == State::kInvalid) {
+  if (deviceWork_ && *deviceWork_ != std::this_thread::get_id() && block.state == State::kInvalid) {
     waitForChange(lock);
     return Step::kRetry;
   }
@@ -497,12 +529,22 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     }
     return Step::kRetry;
   }
-  if (transition.next == State::kDirty && block.state != State::kDirty &&
-      !accelerator_.done({block.flushed})) {
-    // Its eviction is still being copied: wait for that block only.
+  // A write waits for what reads the old bytes: the copy of its own eviction, and device work of
+  // the application's own, which later flushes would not wait for as they do for calls.
+  accel::Ticket ticket;
+  if (transition.next == State::kDirty && block.state != State::kDirty) {
+    if (!accelerator_.done({block.flushed})) {
+      ticket.value = block.flushed;
+    }
+    for (std::size_t i = 0; ticket.value == 0 && i < streamCount_; ++i) {
+      if (streams_[i].reads && !accelerator_.done(streams_[i].ticket)) {
+        ticket = streams_[i].ticket;
+      }
+    }
+  }
+  if (ticket.value != 0) {
     block.busy = true;
     ++object.busy;
-    const accel::Ticket ticket{block.flushed};
     lock.release();
     Status status;
     {
@@ -516,8 +558,8 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     GMAC_TRY(status);
     return Step::kRetry;
   }
-  // Also when nothing changes: another thread may have been faster, or a protection may have been left stricter than
-  // the state by a failure.
+  // Also when nothing changes: another thread may have been faster, or a protection may have been
+  // left stricter than the state by a failure.
   GMAC_TRY(protect(object, {index, index + 1}, accessOf(transition.next)));
   if (block.state != transition.next) {
     setState(object, block, transition.next);
@@ -536,11 +578,13 @@ Result<Manager::Step> Manager::openBlock(Lock& lock, Object& object, BlockIndex 
   return step;
 }
 
-// ---- Faults -------------------------------------------------------------------------------------------------------
+// ---- Faults
+// -------------------------------------------------------------------------------------------------------
 
 bool Manager::onFault(void* address, bool write) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
-  if (at < lowest_.load(std::memory_order_relaxed) || at >= highest_.load(std::memory_order_relaxed)) {
+  if (at < lowest_.load(std::memory_order_relaxed) ||
+      at >= highest_.load(std::memory_order_relaxed)) {
     return false;
   }
   const Timed timed(Phase::kSignal);
@@ -553,7 +597,8 @@ bool Manager::onFault(void* address, bool write) noexcept {
       return false;
     }
     if (forked_) {
-      log(LogLevel::kError, "a child of fork touched shared object {} at {}: children have no shared objects",
+      log(LogLevel::kError,
+          "a child of fork touched shared object {} at {}: children have no shared objects",
           fmt::ptr(object->address()), address);
       return false;
     }
@@ -574,14 +619,14 @@ bool Manager::onFault(void* address, bool write) noexcept {
     if (*step == Step::kDone) {
       return true;
     }
-    // What was done with the lock let go may have opened the block; the access is the cheapest way to find out, and a
-    // state that permits it needs no more work here.
+    // What was done with the lock let go may have opened the block; the access is the cheapest way
+    // to find out, and a state that permits it needs no more work here.
     object = index_.find(address);
     if (object != nullptr && !object->closing) {
       const Block& block = (*object)[object->indexOf(address)];
-      const bool ready = object->chunks[object->chunkOf(static_cast<std::size_t>(
-                             static_cast<std::byte*>(address) - object->address()))] ==
-                         Object::Chunk::kReady;
+      const bool ready =
+          object->chunks[object->chunkOf(static_cast<std::size_t>(
+              static_cast<std::byte*>(address) - object->address()))] == Object::Chunk::kReady;
       if (ready && !block.busy &&
           (block.state == State::kDirty || (!write && block.state == State::kReadOnly))) {
         return true;
@@ -596,7 +641,8 @@ void Manager::die(const Object& object, BlockIndex index, const char* operation)
   std::abort();
 }
 
-// ---- Objects ------------------------------------------------------------------------------------------------------
+// ---- Objects
+// ------------------------------------------------------------------------------------------------------
 
 Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
   const Timed timed(Phase::kMalloc);
@@ -638,10 +684,11 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
   if (!device.ok() && device.status().code() == adsmErrorAddressConflict) {
     // The text is being replaced, so keep its words.
     const std::string words = lastErrorText();
-    return fail(adsmErrorAddressConflict,
-                "adsmAlloc: no address is free on both sides for {} bytes ({}); adsmSafeAlloc() gives an "
-                "object whose address is valid on the CPU only",
-                size, words);
+    return fail(
+        adsmErrorAddressConflict,
+        "adsmAlloc: no address is free on both sides for {} bytes ({}); adsmSafeAlloc() gives an "
+        "object whose address is valid on the CPU only",
+        size, words);
   }
   if (!device.ok()) {
     return device.status();
@@ -653,8 +700,8 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
   std::unique_ptr<Object> object;
   const Status made = [&]() -> Status {
     try {
-      auto mirror = moved ? os::makeMovedMirror(place, *this)
-                          : os::makeFileMirror(place, *arena_, *this);
+      auto mirror =
+          moved ? os::makeMovedMirror(place, *this) : os::makeFileMirror(place, *arena_, *this);
       if (!mirror.ok()) {
         return mirror.status();
       }
@@ -665,7 +712,8 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
                                         protocol_->initial());
       object->sharedBySmallObjects = sharedBySmallObjects;
       object->sameAddress = sameAddress;
-      // Dirty blocks are flushed without a fault before, so their pages must be there from the start.
+      // Dirty blocks are flushed without a fault before, so their pages must be there from the
+      // start.
       if (protocol_->initial() == State::kDirty) {
         for (std::size_t chunk = 0; chunk < object->chunks.size(); ++chunk) {
           GMAC_TRY(object->mirror->prepare(chunk));
@@ -732,14 +780,15 @@ Status Manager::free(void* address) {
   return regionReleased;
 }
 
-// Takes an object out of use and gives its memory back on both sides. Lets the lock go; leaves it held.
+// Takes an object out of use and gives its memory back on both sides. Lets the lock go; leaves it
+// held.
 Status Manager::destroy(Lock& lock, Object& object) {
   object.closing = true;  // nothing new begins on it, and a second free finds nothing
   while (object.busy > 0 || object.holds > 0 || deviceWork_) {
     waitForChange(lock);
   }
-  // Kernels that may use it, and copies that name its pages. An accelerator that is lost has no such work any more; a
-  // kernel's error stays for adsmSync to tell.
+  // Kernels that may use it, and copies that name its pages. An accelerator that is lost has no
+  // such work any more; a kernel's error stays for adsmSync to tell.
   accel::Ticket flushed;
   for (std::size_t i = 0; i < object.blockCount; ++i) {
     flushed.value = std::max(flushed.value, object.blocks[i].flushed);
@@ -792,10 +841,28 @@ Result<void*> Manager::acquire(std::size_t bytes) {
   return static_cast<void*>((*object)->address());
 }
 
-// The region is gone whatever the accelerator says to it, and the heap must know; free() tells the error.
+// The region is gone whatever the accelerator says to it, and the heap must know; free() tells the
+// error.
 Status Manager::release(void* region) {
   Lock lock(*this);
   regionReleased = destroy(lock, *index_.find(region));
+  return {};
+}
+
+// An address inside a region of small objects must be in one that lives. (The heap's lock comes
+// before the manager's.)
+Status Manager::checkSmall(const char* function, const void* address) {
+  {
+    Lock lock(*this);
+    const Object* object = index_.find(address);
+    if (object == nullptr || !object->sharedBySmallObjects) {
+      return {};
+    }
+  }
+  if (!small_.find(address)) {
+    return fail(adsmErrorInvalidPointer,
+                "{}: {} is in no shared object (never allocated, or freed)", function, address);
+  }
   return {};
 }
 
@@ -803,6 +870,7 @@ Result<void*> Manager::deviceAddress(const void* address) {
   if (forked_) {
     return fail(adsmErrorForked, "adsmSafe({}) in a child of fork", address);
   }
+  GMAC_TRY(checkSmall("adsmSafe", address));
   Lock lock(*this);
   Object* object = index_.find(address);
   if (object == nullptr || object->closing) {
@@ -813,7 +881,8 @@ Result<void*> Manager::deviceAddress(const void* address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(object->deviceAt(offset)));
 }
 
-// ---- Calls --------------------------------------------------------------------------------------------------------
+// ---- Calls
+// --------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -842,8 +911,8 @@ class CallArguments {
 
 }  // namespace
 
-// Hands a range's blocks to the accelerator: one protection change per run of neighbours, one copy per run of dirty
-// ones. No block of the range is busy or held.
+// Hands a range's blocks to the accelerator: one protection change per run of neighbours, one copy
+// per run of dirty ones. No block of the range is busy or held.
 Status Manager::releaseBlocks(Object& object, BlockRange range, Event event) {
   range = {std::max(range.begin, object.open.begin), std::min(range.end, object.open.end)};
   if (range.empty()) {
@@ -895,7 +964,8 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event) {
   if (closesAll && range.begin <= object.open.begin && range.end >= object.open.end) {
     setOpen(object, {});
   }
-  // Blocks that stay writable must have arrived before the caller goes on and writes them (batch-update).
+  // Blocks that stay writable must have arrived before the caller goes on and writes them
+  // (batch-update).
   return stillOpen.value != 0 ? accelerator_.wait(stillOpen) : Status();
 }
 
@@ -921,12 +991,16 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
   if (forked_) {
     return fail(adsmErrorForked, "adsmCall({}) in a child of fork", kernel->name);
   }
-  // Arguments and uses may themselves lie in shared objects: they are read before the lock is taken.
+  // Arguments and uses may themselves lie in shared objects: they are read before the lock is
+  // taken.
   CallArguments arguments(*kernel, args);
-  const std::vector<adsmUse_t> list = uses ? std::vector<adsmUse_t>(uses->begin(), uses->end())
-                                           : std::vector<adsmUse_t>();
+  const std::vector<adsmUse_t> list =
+      uses ? std::vector<adsmUse_t>(uses->begin(), uses->end()) : std::vector<adsmUse_t>();
   if (uses) {
     uses = std::span<const adsmUse_t>(list);
+    for (const adsmUse_t& use : *uses) {
+      GMAC_TRY(checkSmall("adsmCallUsing", use.object));
+    }
   }
   Lock lock(*this);
   GMAC_TRY(load(kernel));
@@ -948,13 +1022,15 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
                     kernel->name, use.object);
       }
       if (use.access < adsmRead || use.access > adsmReadWrite) {
-        return fail(adsmErrorInvalidValue,
-                    "adsmCallUsing({}): access {} of {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
-                    kernel->name, static_cast<int>(use.access), use.object);
+        return fail(
+            adsmErrorInvalidValue,
+            "adsmCallUsing({}): access {} of {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
+            kernel->name, static_cast<int>(use.access), use.object);
       }
     }
   }
-  // Released one by one; whatever made us let the lock go, start over: what was released stays released.
+  // Released one by one; whatever made us let the lock go, start over: what was released stays
+  // released.
   for (bool again = true; again;) {
     again = false;
     if (deviceWork_) {
@@ -976,6 +1052,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       }
       const Status released = releaseBlocks(object, object.all(), event);
       if (!released.ok()) {
+        object.strict = true;
         if (!outOfMappings(released)) {
           return released;
         }
@@ -1033,10 +1110,11 @@ Status Manager::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
     return fail(adsmErrorInvalidPointer, "adsmBind: {} is in no shared object", address);
   }
   if (object->sharedBySmallObjects) {
-    return fail(adsmErrorNotSupported,
-                "adsmBind: {} is an object of at most {} bytes, which shares its pages with others; "
-                "list it per call (adsmCallUsing) instead",
-                address, SmallHeap::kLargestObject);
+    return fail(
+        adsmErrorNotSupported,
+        "adsmBind: {} is an object of at most {} bytes, which shares its pages with others; "
+        "list it per call (adsmCallUsing) instead",
+        address, SmallHeap::kLargestObject);
   }
   // Calls made before counted it among all objects.
   object->lastWrite = std::max(object->lastWrite, object->bindings.empty() ? everyCall_ : 0);
@@ -1142,7 +1220,8 @@ Status Manager::fetchAfterSync(Lock& lock) {
   return {};
 }
 
-// ---- For the interposers ------------------------------------------------------------------------------------------
+// ---- For the interposers
+// ------------------------------------------------------------------------------------------
 
 bool Manager::touchesShared(const void* address, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
@@ -1187,10 +1266,10 @@ Status Manager::hold(const void* address, std::size_t bytes, bool write) {
     position = std::max<const std::byte*>(position, object->address());
     const BlockIndex index = object->indexOf(position);
     Block& block = (*object)[index];
-    const bool open = !block.busy && (block.state == State::kDirty ||
-                                      (!write && block.state == State::kReadOnly));
-    const bool ready = object->chunks[object->chunkOf(object->offsetOf(index))] ==
-                       Object::Chunk::kReady;
+    const bool open = !block.busy && !object->strict &&
+                      (block.state == State::kDirty || (!write && block.state == State::kReadOnly));
+    const bool ready =
+        object->chunks[object->chunkOf(object->offsetOf(index))] == Object::Chunk::kReady;
     if (!open || (!ready && (write || !object->mirror->readableBeforeInstall()))) {
       auto step = openBlock(lock, *object, index, write);
       if (!step.ok()) {
@@ -1232,7 +1311,8 @@ void Manager::unhold(const void* address, std::size_t bytes) {
     }
     position = object->address() + object->offsetOf(index + 1);
   }
-  // An eviction that fails here is tried again at the next fault or call, where its error can be told.
+  // An eviction that fails here is tried again at the next fault or call, where its error can be
+  // told.
   (void)evictExcess();
   changed();
 }
@@ -1277,6 +1357,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         const Status released =
             releaseBlocks(object, blocks, range.write ? Event::kCall : Event::kCallRead);
         if (!released.ok()) {
+          object.strict = true;
           if (!outOfMappings(released)) {
             return released;
           }
@@ -1292,6 +1373,8 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   }
   GMAC_TRY(accelerator_.fence(stream));
   deviceWork_ = std::this_thread::get_id();
+  deviceReads_ = std::any_of(ranges.begin(), ranges.end(),
+                             [](const coherence::DeviceRange& range) { return !range.write; });
   return {};
 }
 
@@ -1317,7 +1400,12 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
         entry = &streams_[nextStream_++ % streams_.size()];
         status = accelerator_.wait(entry->ticket);
       }
-      *entry = {stream, *ticket};
+      *entry = {stream, *ticket,
+                deviceReads_ ||
+                    (entry->stream == stream && entry->reads && !accelerator_.done(entry->ticket))};
+      if (deviceReads_ && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
+        status = accelerator_.wait(*ticket);  // writes go undetected (batch-update)
+      }
     } else {
       status = ticket.status();
     }
@@ -1343,7 +1431,8 @@ Status Manager::afterDeviceWait() {
   return fetchAfterSync(lock);
 }
 
-// ---- Population ahead ---------------------------------------------------------------------------------------------
+// ---- Population ahead
+// ---------------------------------------------------------------------------------------------
 
 void Manager::noteUse(Object& object, std::size_t chunk, Object::Use use) {
   const std::size_t bytes = object.mirror->chunkBytes();
@@ -1400,9 +1489,11 @@ bool Manager::populateNext() {
   return true;
 }
 
-// ---- Coarsening ---------------------------------------------------------------------------------------------------
+// ---- Coarsening
+// ---------------------------------------------------------------------------------------------------
 
-// The kernel's limit of mappings is reached: grows the blocks of the object that has the most of them.
+// The kernel's limit of mappings is reached: grows the blocks of the object that has the most of
+// them.
 Status Manager::coarsen(Lock& lock) {
   Object* most = nullptr;
   for (Object& object : index_.all()) {
@@ -1422,6 +1513,7 @@ Status Manager::coarsen(Lock& lock) {
 Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
   GMAC_TRY(protect(object, object.all(), os::Access::kNone));
+  object.strict = true;
   for (std::size_t i = 0; i < object.blockCount; ++i) {
     object.blocks[i].busy = true;
   }
@@ -1455,8 +1547,9 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
       if (!status.ok()) {
         break;
       }
-      auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
-                                         bytes, accel::Ticket{object[i].flushed});
+      auto copied =
+          accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset), bytes,
+                               accel::Ticket{object[i].flushed});
       status = copied.ok() ? accelerator_.wait(*copied) : copied.status();
       if (status.ok()) {
         stats().fetches.add();
@@ -1499,7 +1592,8 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
     }
     stats().coarsenings.add();
   }
-  // Reopen what the (old or new) blocks allow; a block that is left too strict is opened by its next fault.
+  // Reopen what the (old or new) blocks allow; a block that is left too strict is opened by its
+  // next fault.
   for (BlockIndex i = object.all().begin; i < object.all().end;) {
     const os::Access access = accessOf(object[i].state);
     BlockIndex end = i + 1;

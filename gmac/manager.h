@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shared memory manager (Gelado et al., section 4.1): composes mirrors, a protocol and an accelerator into coherent
-// objects.
+// The shared memory manager (Gelado et al., section 4.1): composes mirrors, a protocol and an
+// accelerator into coherent objects.
 //
-// Locking. One lock guards all states. It is never held while the CPU waits for a copy, a kernel or a populating chunk:
-// whoever must wait marks what it waits for as busy, lets go, and tells everybody when it is done. So there is no order
-// of locks to get wrong, and a fault on one block never waits for a copy of another. All signals are blocked while a
-// thread holds the lock, so that a handler of the application cannot fault inside it.
+// Locking. One lock guards all states. It is never held while the CPU waits for a copy, a kernel or
+// a populating chunk: whoever must wait marks what it waits for as busy, lets go, and tells
+// everybody when it is done. So there is no order of locks to get wrong, and a fault on one block
+// never waits for a copy of another. All signals are blocked while a thread holds the lock, so that
+// a handler of the application cannot fault inside it.
 #ifndef GMAC_MANAGER_H_
 #define GMAC_MANAGER_H_
 
@@ -31,15 +32,16 @@
 namespace gmac {
 
 struct ManagerOptions {
-  std::size_t blockBytes = std::size_t{2} << 20;   // a power of two, at least a page
-  std::size_t readAheadBytes = std::size_t{8} << 20;  // the most that one read fault fetches; 0: one block
+  std::size_t blockBytes = std::size_t{2} << 20;  // a power of two, at least a page
+  std::size_t readAheadBytes = std::size_t{8}
+                               << 20;  // the most that one read fault fetches; 0: one block
   std::size_t chunkBytes = std::size_t{32} << 20;  // pages are populated and pinned in such pieces
   bool populateAhead = true;                       // by a thread of its own (moved pages)
-  bool movedPages = false;  // mirrors of moved pages instead of memory files
+  bool movedPages = false;                         // mirrors of moved pages instead of memory files
 };
 
-// Role: the objects of the process and their coherence. One instance per runtime, owned by it; thread-safe; onFault is
-// the fault handler's entry.
+// Role: the objects of the process and their coherence. One instance per runtime, owned by it;
+// thread-safe; onFault is the fault handler's entry.
 class Manager final : private os::Pinner, private RegionSource {
  public:
   static Result<std::unique_ptr<Manager>> make(accel::Accelerator& accelerator,
@@ -67,11 +69,13 @@ class Manager final : private os::Pinner, private RegionSource {
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
   Status hold(const void* address, std::size_t bytes, bool write);
   void unhold(const void* address, std::size_t bytes);
-  Status beginDeviceWork(accel::NativeStream stream, std::span<const coherence::DeviceRange> ranges);
+  Status beginDeviceWork(accel::NativeStream stream,
+                         std::span<const coherence::DeviceRange> ranges);
   Status endDeviceWork(accel::NativeStream stream, bool submitted);
   Status afterDeviceWait();
 
-  // Makes a faulting access possible; false when the address is no object's. What fails in here ends the process.
+  // Makes a faulting access possible; false when the address is no object's. What fails in here
+  // ends the process.
   bool onFault(void* address, bool write) noexcept;
 
   // Around fork: the child gets the lock free and its objects gone.
@@ -79,11 +83,12 @@ class Manager final : private os::Pinner, private RegionSource {
   void afterForkInParent();
   void afterForkInChild();
 
-  // Populates and installs one chunk ahead of the CPU; false when there is nothing (more) to do for now.
+  // Populates and installs one chunk ahead of the CPU; false when there is nothing (more) to do for
+  // now.
   bool populateNext();
 
-  // Checks every object: states, lists, open ranges, and the protections in the kernel's own table of mappings. Returns
-  // adsmErrorSystem with a text that names the first thing that is wrong.
+  // Checks every object: states, lists, open ranges, and the protections in the kernel's own table
+  // of mappings. Returns adsmErrorSystem with a text that names the first thing that is wrong.
   Status verify();
 
   accel::Accelerator& accelerator() { return accelerator_; }
@@ -109,7 +114,8 @@ class Manager final : private os::Pinner, private RegionSource {
   Status destroy(Lock& lock, Object& object);
   Status proveMovedPages();
 
-  // Waiting: all of these let the lock go; what was known of objects before must be looked up again.
+  // Waiting: all of these let the lock go; what was known of objects before must be looked up
+  // again.
   void waitForChange(Lock& lock);
   void changed();
   Status waitForWriters(Lock& lock, Object& object, bool* waited);
@@ -124,6 +130,7 @@ class Manager final : private os::Pinner, private RegionSource {
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
   Status load(adsmKernel_t kernel);
+  Status checkSmall(const char* function, const void* address);
   void noteUse(Object& object, std::size_t chunk, Object::Use use);
   Status evictExcess();
   Status evictExcessBut(Block& block);
@@ -134,7 +141,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status fetchAfterSync(Lock& lock);
   Status coarsen(Lock& lock);
   Status coarsen(Lock& lock, Object& object, std::size_t factor);
-  bool outOfMappings(Status status) const { return status.code() == adsmErrorHostMemory; }
+  bool outOfMappings(Status status) const;
   bool usesObject(const Object& object, adsmKernel_t kernel, Event* event) const;
   [[noreturn]] void die(const Object& object, BlockIndex index, const char* operation) noexcept;
 
@@ -154,22 +161,27 @@ class Manager final : private os::Pinner, private RegionSource {
   bool forked_ = false;
   Lock* forking_ = nullptr;  // held from beforeFork to afterFork*
 
-  // Device work of the application's own, newest per stream; the oldest entry is waited for when all are taken.
+  // Device work of the application's own, newest per stream; the oldest entry is waited for when
+  // all are taken.
   struct StreamWork {
     accel::NativeStream stream{};
     accel::Ticket ticket;
+    bool reads =
+        false;  // objects whose CPU copy stays current: a write of the CPU must not reach it
   };
   std::array<StreamWork, 64> streams_{};
   std::size_t streamCount_ = 0;
   std::size_t nextStream_ = 0;
-  std::optional<std::thread::id> deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
+  bool deviceReads_ = false;  // deviceWork_ reads such objects
+  std::optional<std::thread::id>
+      deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
 
   // What shared addresses can be, for answering "not shared" without the lock.
   std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
   std::atomic<std::uintptr_t> highest_{0};
 
-  // Population ahead: what waits to be touched is never more than the CPU has touched, so that memory which the CPU
-  // leaves alone costs nothing.
+  // Population ahead: what waits to be touched is never more than the CPU has touched, so that
+  // memory which the CPU leaves alone costs nothing.
   std::size_t touchedBytes_ = 0;
   std::size_t aheadBytes_ = 0;
   Object* lastTouched_ = nullptr;

@@ -54,10 +54,10 @@ struct Binding {
   adsmAccess_t access;
 };
 
-// Role: one coherent address range: a large allocation, or a region that small allocations share. Owned by the manager;
-// every member is guarded by the manager's lock except those that never change after construction (the first group).
-class Object : public boost::intrusive::set_base_hook<>,
-               public boost::intrusive::list_base_hook<> {
+// Role: one coherent address range: a large allocation, or a region that small allocations share.
+// Owned by the manager; every member is guarded by the manager's lock except those that never
+// change after construction (the first group).
+class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive::list_base_hook<> {
  public:
   Object(std::unique_ptr<os::Mirror> mirror, accel::DeviceAddress device, std::size_t blockBytes,
          State initial);
@@ -98,7 +98,8 @@ class Object : public boost::intrusive::set_base_hook<>,
     return accel::DeviceAddress{static_cast<std::uintptr_t>(device) + offset};
   }
 
-  // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of open objects.
+  // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of
+  // open objects.
   BlockRange open;
   void widenOpen(BlockRange range) {
     if (open.empty()) {
@@ -119,14 +120,16 @@ class Object : public boost::intrusive::set_base_hook<>,
   // ---- who is using it ----
   std::uint32_t busy = 0;   // blocks and chunks in transit
   std::uint32_t holds = 0;  // blocks held open
-  bool closing = false;     // being freed: no longer found
+  bool strict = false;   // pages may be closed further than their states, after a failure; the next
+                         // fault opens them
+  bool closing = false;  // being freed: no longer found
   std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
   std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
   std::vector<Binding> bindings;
 
   // ---- read-ahead ----
-  BlockIndex expected{};         // the block that a sequential reader faults on next
-  std::size_t aheadBytes = 0;    // how much its last fetch took
+  BlockIndex expected{};       // the block that a sequential reader faults on next
+  std::size_t aheadBytes = 0;  // how much its last fetch took
 };
 
 struct ObjectAddress {
@@ -134,7 +137,8 @@ struct ObjectAddress {
   type operator()(const Object& object) const { return object.address(); }
 };
 
-// Finds the object that holds an address in O(log n). Guarded by the manager's lock; allocates nothing.
+// Finds the object that holds an address in O(log n). Guarded by the manager's lock; allocates
+// nothing.
 class ObjectIndex {
  public:
   using Set = boost::intrusive::set<Object, boost::intrusive::key_of_value<ObjectAddress>>;

@@ -14,7 +14,6 @@
 #if GMAC_HAVE_CUDA
 #include "gmac/accel/cuda/cuda_accelerator.h"
 #include "gmac/accel/cuda/cudart_accelerator.h"
-#include "gmac/accel/cuda/cudart_accelerator.h"
 #endif
 #include "gmac/log.h"
 #include "gmac/os/fault.h"
@@ -53,9 +52,10 @@ AcceleratorResult makeAccelerator(const Config& config) {
 #else
     case AcceleratorKind::kCuda:
     case AcceleratorKind::kCudart:
-      return fail(adsmErrorNoAccelerator,
-                  "GMAC_ACCEL={}: this library was built without the CUDA toolkit; available is host",
-                  acceleratorName(config.accelerator));
+      return fail(
+          adsmErrorNoAccelerator,
+          "GMAC_ACCEL={}: this library was built without the CUDA toolkit; available is host",
+          acceleratorName(config.accelerator));
     case AcceleratorKind::kAuto:
       return makeHost(config);
 #endif
@@ -142,7 +142,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
     return manager.status();
   }
   runtime->manager_ = std::move(*manager);
-  static bool installed = false;  // once per process, also after a start that failed behind this point
+  static bool installed =
+      false;  // once per process, also after a start that failed behind this point
   if (!installed) {
     GMAC_TRY(os::installFaultHandler(&onFault));
     pthread_atfork(

@@ -13,11 +13,12 @@
 
 namespace gmac {
 
-// Role: the process's one runtime. Made by the first call that needs it and never destroyed: at process exit the driver
-// may be gone before us. Thread-safe.
+// Role: the process's one runtime. Made by the first call that needs it and never destroyed: at
+// process exit the driver may be gone before us. Thread-safe.
 class Runtime {
  public:
-  // The runtime, started if it was not. A failed start changes nothing and is tried again by the next call.
+  // The runtime, started if it was not. A failed start changes nothing and is tried again by the
+  // next call.
   static Result<Runtime*> get();
   // The runtime if it has started, else NULL. One load; for the interposers and the fault handler.
   static Runtime* started() noexcept;

@@ -2,8 +2,8 @@
 //
 // How failure travels inside the runtime: a code, and a text kept per thread.
 //
-// `fail` formats the text into a fixed buffer of the calling thread, so that it can be used where nothing may be
-// allocated (the fault path). A Status that is not looked at does not compile.
+// `fail` formats the text into a fixed buffer of the calling thread, so that it can be used where
+// nothing may be allocated (the fault path). A Status that is not looked at does not compile.
 #ifndef GMAC_STATUS_H_
 #define GMAC_STATUS_H_
 
@@ -34,8 +34,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}        // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(status) {}           // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(status) {}     // NOLINT(google-explicit-constructor)
   bool ok() const { return status_.ok(); }
   Status status() const { return status_; }
   T& operator*() { return *value_; }
@@ -48,14 +48,16 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// The calling thread's last error. Thread-local; the text lives until the next recordError of the same thread.
+// The calling thread's last error. Thread-local; the text lives until the next recordError of the
+// same thread.
 inline constexpr std::size_t kErrorTextBytes = 1024;
 void recordError(adsmError_t code, std::string_view text) noexcept;
 adsmError_t lastErrorCode() noexcept;
 const char* lastErrorText() noexcept;
 const char* errorName(adsmError_t code) noexcept;
 
-// Records "text" (fmt syntax, cut at kErrorTextBytes) as the thread's last error and returns its code. Allocates nothing.
+// Records "text" (fmt syntax, cut at kErrorTextBytes) as the thread's last error and returns its
+// code. Allocates nothing.
 template <typename... Args>
 Status fail(adsmError_t code, fmt::format_string<Args...> format, Args&&... args) noexcept {
   char text[kErrorTextBytes];

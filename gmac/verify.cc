@@ -11,8 +11,9 @@ namespace gmac {
 namespace {
 
 Status wrong(Object& object, BlockIndex index, const char* what) {
-  return fail(adsmErrorSystem, "object {} ({} bytes), block {} ({}): {}", fmt::ptr(object.address()),
-              object.bytes(), static_cast<std::size_t>(index), stateName(object[index].state), what);
+  return fail(adsmErrorSystem, "object {} ({} bytes), block {} ({}): {}",
+              fmt::ptr(object.address()), object.bytes(), static_cast<std::size_t>(index),
+              stateName(object[index].state), what);
 }
 
 }  // namespace
@@ -35,8 +36,8 @@ Status Manager::verify() {
       listed = listed || &open == &object;
     }
     if (listed == object.open.empty()) {
-      return fail(adsmErrorSystem, "object {}: {} the list of open objects", fmt::ptr(object.address()),
-                  listed ? "closed, but in" : "open, but not in");
+      return fail(adsmErrorSystem, "object {}: {} the list of open objects",
+                  fmt::ptr(object.address()), listed ? "closed, but in" : "open, but not in");
     }
     for (BlockIndex i = object.all().begin; i < object.all().end; i = i + 1) {
       const Block& block = object[i];
@@ -54,8 +55,8 @@ Status Manager::verify() {
       }
       const std::size_t offset = object.offsetOf(i);
       const std::size_t chunk = object.chunkOf(offset);
-      const bool installed = object.chunks[chunk] == Object::Chunk::kReady ||
-                             object.mirror->readableBeforeInstall();
+      const bool installed =
+          object.chunks[chunk] == Object::Chunk::kReady || object.mirror->readableBeforeInstall();
       const os::Access allowed = installed ? accessOf(block.state) : os::Access::kNone;
       const auto begin = reinterpret_cast<std::uintptr_t>(object.address()) + offset;
       const os::Access found = os::loosestAccess(*mappings, begin, object.lengthOf({i, i + 1}));
@@ -68,8 +69,8 @@ Status Manager::verify() {
                   fmt::ptr(object.address()), busy, object.busy);
     }
     if (held != object.holds) {
-      return fail(adsmErrorSystem, "object {}: {} holds, {} are counted", fmt::ptr(object.address()), held,
-                  object.holds);
+      return fail(adsmErrorSystem, "object {}: {} holds, {} are counted",
+                  fmt::ptr(object.address()), held, object.holds);
     }
   }
   return {};

@@ -185,7 +185,7 @@ GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_CALL)
 #undef GMAC_CUDA_CALL
 
 // Helpers that hooks need of the driver besides what they stand in for.
-struct Call_cuStreamIsCapturing {
+struct CallStreamIsCapturing {
   using Function = decltype(::cuStreamIsCapturing);
   static constexpr const char* kSymbol = "cuStreamIsCapturing";
   static inline constinit std::atomic<void*> real{nullptr};
@@ -198,7 +198,7 @@ typename Call::Function* realOf() noexcept {
 
 // Work on a capturing stream is recorded, not done: it becomes coherent when its graph is launched.
 bool capturing(NativeStream stream) noexcept {
-  const auto isCapturing = realOf<Call_cuStreamIsCapturing>();
+  const auto isCapturing = realOf<CallStreamIsCapturing>();
   if (isCapturing == nullptr) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result =

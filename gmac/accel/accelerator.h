@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The seam between the runtime and a device with its own memory. A backend (or a fake) can be written from this page.
+// The seam between the runtime and a device with its own memory. A backend (or a fake) can be
+// written from this page.
 //
 // Preconditions shared by all methods:
-//  - Every method is thread-safe. None is called while an app view that it would touch is closed: a backend reads and
+//  - Every method is thread-safe. None is called while an app view that it would touch is closed: a
+//  backend reads and
 //    writes only pinned memory, its own memory, and the arguments.
-//  - Copies run on two queues of their own (in: CPU -> accelerator, out: accelerator -> CPU), kernels on a third. Work
-//    on one queue runs in the order of submission; between queues only what is said here is ordered.
-//  - A Ticket stands for one piece of submitted work and everything submitted to its queue before it. Tickets stay valid
+//  - Copies run on two queues of their own (in: CPU -> accelerator, out: accelerator -> CPU),
+//  kernels on a third. Work
+//    on one queue runs in the order of submission; between queues only what is said here is
+//    ordered.
+//  - A Ticket stands for one piece of submitted work and everything submitted to its queue before
+//  it. Tickets stay valid
 //    for ever; a default-constructed one is complete.
-//  - "fault path" methods are called from the fault handler: they allocate no memory of ours, and take only locks that
+//  - "fault path" methods are called from the fault handler: they allocate no memory of ours, and
+//  take only locks that
 //    no thread holds while it touches shared objects.
-//  - An error is recorded with gmac::fail and carries the driver's own words; the backend stays usable if the device is.
+//  - An error is recorded with gmac::fail and carries the driver's own words; the backend stays
+//  usable if the device is.
 //    When the device is gone every method returns adsmErrorAcceleratorLost promptly; none hangs.
 #ifndef GMAC_ACCEL_ACCELERATOR_H_
 #define GMAC_ACCEL_ACCELERATOR_H_
@@ -26,7 +33,8 @@
 
 namespace gmac::accel {
 
-// An address in the accelerator's memory. Equal to the CPU address of the same byte for Placement::kSameAddress.
+// An address in the accelerator's memory. Equal to the CPU address of the same byte for
+// Placement::kSameAddress.
 enum class DeviceAddress : std::uintptr_t {};
 
 // A queue that the application owns (a CUstream / cudaStream_t), as an opaque number.
@@ -37,7 +45,8 @@ struct Ticket {
 };
 
 enum class Placement {
-  kSameAddress,  // the CPU's address range of the same numbers must be free, and is reserved for the caller
+  kSameAddress,  // the CPU's address range of the same numbers must be free, and is reserved for
+                 // the caller
   kAnywhere,
 };
 
@@ -69,45 +78,54 @@ class Accelerator {
   virtual std::string_view name() const noexcept = 0;
   // The device's own words for itself, e.g. "NVIDIA H200". Constant.
   virtual std::string_view deviceName() const noexcept = 0;
-  // Whether anonymous pages, pinned by pin() and then moved elsewhere by mremap, stay reachable by copies that name the
-  // old address (the moved-pages mirror), for copies of at least 64 KiB. Constant.
+  // Whether anonymous pages, pinned by pin() and then moved elsewhere by mremap, stay reachable by
+  // copies that name the old address (the moved-pages mirror), for copies of at least 64 KiB.
+  // Constant.
   virtual bool copiesReachMovedPages() const noexcept = 0;
 
-  // Memory. `bytes` is a multiple of the page size. The contents read as zero by everything submitted afterwards.
-  // kSameAddress: aligned to `alignment` (a power of two), and the caller may map over [address, address + bytes) of the
-  // CPU's address space with MAP_FIXED until free(). Blocks. Errors: adsmErrorAcceleratorMemory,
-  // adsmErrorAddressConflict (kSameAddress only), adsmErrorAcceleratorLost.
-  virtual Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement) = 0;
-  // Gives the memory back. The caller has waited for all work that names it, and has put a private mapping without
-  // access back where it mapped over. `bytes` as allocated. Blocks.
+  // Memory. `bytes` is a multiple of the page size. The contents read as zero by everything
+  // submitted afterwards. kSameAddress: aligned to `alignment` (a power of two), and the caller may
+  // map over [address, address + bytes) of the CPU's address space with MAP_FIXED until free().
+  // Blocks. Errors: adsmErrorAcceleratorMemory, adsmErrorAddressConflict (kSameAddress only),
+  // adsmErrorAcceleratorLost.
+  virtual Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
+                                         Placement placement) = 0;
+  // Gives the memory back. The caller has waited for all work that names it, and has put a private
+  // mapping without access back where it mapped over. `bytes` as allocated. Blocks.
   virtual Status free(DeviceAddress address, std::size_t bytes) = 0;
 
-  // Makes CPU memory reachable by copies until unpin(), even while it has no access rights. May populate it. Blocks.
+  // Makes CPU memory reachable by copies until unpin(), even while it has no access rights. May
+  // populate it. Blocks.
   virtual Status pin(const HostMemory& memory) = 0;
   virtual Status unpin(const HostMemory& memory) = 0;
 
-  // Copies. The CPU side lies inside one pinned range. Asynchronous; ordered after `after` (any queue's ticket) and after
-  // earlier copies of the same direction. Fault path.
-  virtual Result<Ticket> copyIn(DeviceAddress to, const void* from, std::size_t bytes, Ticket after) = 0;
+  // Copies. The CPU side lies inside one pinned range. Asynchronous; ordered after `after` (any
+  // queue's ticket) and after earlier copies of the same direction. Fault path.
+  virtual Result<Ticket> copyIn(DeviceAddress to, const void* from, std::size_t bytes,
+                                Ticket after) = 0;
   virtual Result<Ticket> copyOut(void* to, DeviceAddress from, std::size_t bytes, Ticket after) = 0;
-  // Copies inside the accelerator's memory (ranges do not overlap) and fills; on the kernel queue, so ordered with calls.
+  // Copies inside the accelerator's memory (ranges do not overlap) and fills; on the kernel queue,
+  // so ordered with calls.
   virtual Result<Ticket> copyWithin(DeviceAddress to, DeviceAddress from, std::size_t bytes) = 0;
   virtual Result<Ticket> fill(DeviceAddress to, std::byte value, std::size_t bytes) = 0;
 
-  // Whether the work has finished; never blocks. Waits, yielding the CPU, until it has; an error of that work (or of a
-  // kernel before it on its queue) is returned once. Fault path.
+  // Whether the work has finished; never blocks. Waits, yielding the CPU, until it has; an error of
+  // that work (or of a kernel before it on its queue) is returned once. Fault path.
   virtual bool done(Ticket ticket) noexcept = 0;
   virtual Status wait(Ticket ticket) = 0;
 
-  // Kernels. load: `desc` stays valid as long as the result; adsmErrorNoImplementation names the kernel and the missing
-  // field. launch: asynchronous, after every copyIn submitted before and after earlier launches; `args` are copied.
+  // Kernels. load: `desc` stays valid as long as the result; adsmErrorNoImplementation names the
+  // kernel and the missing field. launch: asynchronous, after every copyIn submitted before and
+  // after earlier launches; `args` are copied.
   virtual Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) = 0;
   virtual Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) = 0;
   // Sets a constant for launches submitted afterwards; `data` is copied before return.
-  virtual Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data, std::size_t bytes) = 0;
+  virtual Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
+                             std::size_t bytes) = 0;
 
-  // Work that the application submits itself (CUDA only; adsmErrorNotSupported elsewhere). fence: everything submitted to
-  // `stream` from now on runs after the copyIns submitted so far. mark: a ticket for all that `stream` holds so far.
+  // Work that the application submits itself (CUDA only; adsmErrorNotSupported elsewhere). fence:
+  // everything submitted to `stream` from now on runs after the copyIns submitted so far. mark: a
+  // ticket for all that `stream` holds so far.
   virtual Status fence(NativeStream stream) = 0;
   virtual Result<Ticket> mark(NativeStream stream) = 0;
 };

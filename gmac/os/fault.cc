@@ -14,8 +14,8 @@ namespace {
 
 using SignalAction = struct sigaction;
 
-// What libsigsegv does not pass on. A signal handler of the application may nest inside ours, so the values are saved
-// and restored around each delivery.
+// What libsigsegv does not pass on. A signal handler of the application may nest inside ours, so
+// the values are saved and restored around each delivery.
 struct Delivery {
   siginfo_t* info = nullptr;
   void* context = nullptr;
@@ -49,8 +49,8 @@ bool askPrevious(const Delivery& delivery) noexcept {
   return false;
 }
 
-// libsigsegv's view of a fault: non-zero when handled; zero makes it restore the default action, under which the
-// repeated access kills the process at its own address.
+// libsigsegv's view of a fault: non-zero when handled; zero makes it restore the default action,
+// under which the repeated access kills the process at its own address.
 int deliver(void* address, int) {
   const Delivery delivery = current;
   // Faults of the kernel's making only: a signal sent by kill() carries no address.
@@ -64,7 +64,11 @@ int deliver(void* address, int) {
     return 1;
   }
   if (delivery.info->si_code <= 0) {
-    // Nothing will repeat a sent signal: raise it again for the default action that libsigsegv restores.
+    // Nothing will repeat a sent signal: raise it again, under the default action. Ours would be
+    // entered anew.
+    SignalAction defaultAction = {};
+    defaultAction.sa_handler = SIG_DFL;
+    (void)sigaction(delivery.signal, &defaultAction, nullptr);
     (void)pthread_kill(pthread_self(), delivery.signal);
   }
   return 0;
@@ -92,8 +96,9 @@ Status installFaultHandler(FaultFunction function) {
   (void)sigaction(SIGSEGV, nullptr, &libsigsegvAction);
   SignalAction front = {};
   front.sa_sigaction = &onSignal;
-  // No mask and SA_NODEFER: while a fault waits for a kernel, signals go on being handled, and their handlers may fault.
-  // SA_ONSTACK as before, so that a handler for stack overflows goes on seeing them.
+  // No mask and SA_NODEFER: while a fault waits for a kernel, signals go on being handled, and
+  // their handlers may fault. SA_ONSTACK as before, so that a handler for stack overflows goes on
+  // seeing them.
   front.sa_flags = SA_SIGINFO | SA_NODEFER | (previousAction.sa_flags & SA_ONSTACK);
   sigemptyset(&front.sa_mask);
   if (sigaction(SIGSEGV, &front, nullptr) != 0) {
@@ -105,7 +110,8 @@ Status installFaultHandler(FaultFunction function) {
 SignalsBlocked::SignalsBlocked() noexcept {
   sigset_t all;
   sigfillset(&all);
-  // A synchronous fault must never be blocked: the kernel would kill the process instead of delivering it.
+  // A synchronous fault must never be blocked: the kernel would kill the process instead of
+  // delivering it.
   sigdelset(&all, SIGSEGV);
   sigdelset(&all, SIGBUS);
   sigdelset(&all, SIGILL);

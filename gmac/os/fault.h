@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fault delivery: tells one function about every access to a closed page, with its direction. libsigsegv delivers.
+// Fault delivery: tells one function about every access to a closed page, with its direction.
+// libsigsegv delivers.
 #ifndef GMAC_OS_FAULT_H_
 #define GMAC_OS_FAULT_H_
 
@@ -10,15 +11,17 @@
 
 namespace gmac::os {
 
-// Called on the faulting thread, inside the signal handler. True: the access can be repeated. False: the fault is not
-// ours, and goes to the handler that was installed before, or kills the process at its own address.
+// Called on the faulting thread, inside the signal handler. True: the access can be repeated.
+// False: the fault is not ours, and goes to the handler that was installed before, or kills the
+// process at its own address.
 using FaultFunction = bool (*)(void* address, bool write) noexcept;
 
-// Installs the process's fault function; the handler that was there before is kept and asked second. Once per process.
+// Installs the process's fault function; the handler that was there before is kept and asked
+// second. Once per process.
 Status installFaultHandler(FaultFunction function);
 
-// Blocks every signal of the calling thread while it lives, so that no handler of the application runs (and touches a
-// shared object) while the thread holds a lock of the runtime.
+// Blocks every signal of the calling thread while it lives, so that no handler of the application
+// runs (and touches a shared object) while the thread holds a lock of the runtime.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept;

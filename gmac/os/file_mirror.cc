@@ -36,7 +36,8 @@ Result<std::int64_t> FileArena::allocate(std::size_t bytes) {
 
 void FileArena::free(std::int64_t offset, std::size_t bytes) {
   auto length = static_cast<std::int64_t>(bytes);
-  // A range whose pages cannot be given back must not be handed out again: it would not read as zero.
+  // A range whose pages cannot be given back must not be handed out again: it would not read as
+  // zero.
   if (!punchHole(fd_, offset, length).ok()) {
     return;
   }
@@ -58,7 +59,8 @@ void FileArena::free(std::int64_t offset, std::size_t bytes) {
 
 namespace {
 
-// Role: a mirror of memory-file pages with a second mapping for copies. Owned by its object; see mirror.h for threads.
+// Role: a mirror of memory-file pages with a second mapping for copies. Owned by its object; see
+// mirror.h for threads.
 class FileMirror final : public Mirror {
  public:
   FileMirror(const MirrorPlace& place, FileArena& arena, Pinner& pinner, std::int64_t offset)

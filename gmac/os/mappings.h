@@ -22,7 +22,8 @@ struct Mapping {
 // All mappings, in the order of their addresses. Thread-safe; allocates.
 Result<std::vector<Mapping>> readMappings();
 
-// The loosest protection that any byte of [begin, begin + bytes) has; kNone where nothing is mapped.
+// The loosest protection that any byte of [begin, begin + bytes) has; kNone where nothing is
+// mapped.
 Access loosestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin, std::size_t bytes);
 
 }  // namespace gmac::os

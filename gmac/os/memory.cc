@@ -81,8 +81,8 @@ Result<void*> reserve(std::size_t bytes, std::size_t alignment) {
     return raw;
   }
   auto* begin = static_cast<std::byte*>(raw);
-  auto* aligned = reinterpret_cast<std::byte*>(
-      roundUp(reinterpret_cast<std::uintptr_t>(begin), alignment));
+  auto* aligned =
+      reinterpret_cast<std::byte*>(roundUp(reinterpret_cast<std::uintptr_t>(begin), alignment));
   const auto before = static_cast<std::size_t>(aligned - begin);
   if (before > 0) {
     munmap(begin, before);
@@ -110,9 +110,8 @@ Status unmap(void* address, std::size_t bytes) {
 }
 
 Status mapAnonymous(void* address, std::size_t bytes) {
-  if (injected(Call::kMap) ||
-      mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-           0) == MAP_FAILED) {
+  if (injected(Call::kMap) || mmap(address, bytes, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
     return failed("mmap of anonymous memory", address, bytes);
   }
   // Kernels without huge pages refuse this advice; ordinary pages are as correct.
@@ -122,11 +121,10 @@ Status mapAnonymous(void* address, std::size_t bytes) {
 
 Result<void*> mapFile(void* address, std::size_t bytes, int fd, std::int64_t offset,
                       Access access) {
-  void* mapped =
-      injected(Call::kMap)
-          ? MAP_FAILED
-          : mmap(address, bytes, flagsOf(access), MAP_SHARED | (address != nullptr ? MAP_FIXED : 0),
-                 fd, offset);
+  void* mapped = injected(Call::kMap)
+                     ? MAP_FAILED
+                     : mmap(address, bytes, flagsOf(access),
+                            MAP_SHARED | (address != nullptr ? MAP_FIXED : 0), fd, offset);
   if (mapped == MAP_FAILED) {
     return failed("mmap of the memory file", address, bytes);
   }

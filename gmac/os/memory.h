@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checked calls for address space: every mmap, mprotect, mremap, madvise and memory file of the runtime goes through
-// here. A failure is recorded with the call's name, its arguments and the system's words. All functions are thread-safe
-// and allocate nothing; protect and remap are used on the fault path.
+// The checked calls for address space: every mmap, mprotect, mremap, madvise and memory file of the
+// runtime goes through here. A failure is recorded with the call's name, its arguments and the
+// system's words. All functions are thread-safe and allocate nothing; protect and remap are used on
+// the fault path.
 #ifndef GMAC_OS_MEMORY_H_
 #define GMAC_OS_MEMORY_H_
 
@@ -23,7 +24,8 @@ constexpr std::size_t roundUp(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Address space without access and without memory, aligned to `alignment` (a power of two, at least a page).
+// Address space without access and without memory, aligned to `alignment` (a power of two, at least
+// a page).
 Result<void*> reserve(std::size_t bytes, std::size_t alignment);
 // Puts such a mapping over [address, address + bytes), whatever is mapped there.
 Status close(void* address, std::size_t bytes);
@@ -37,7 +39,8 @@ Result<void*> mapFile(void* address, std::size_t bytes, int fd, std::int64_t off
 // adsmErrorHostMemory when the kernel's limit of mappings is reached (ENOMEM).
 Status protect(void* address, std::size_t bytes, Access access);
 
-// Moves pages, with their protection, from one range to another and leaves the source mapped and empty.
+// Moves pages, with their protection, from one range to another and leaves the source mapped and
+// empty.
 Status movePages(void* from, void* to, std::size_t bytes);
 
 // Keeps a range out of the children of fork.
@@ -48,8 +51,8 @@ Status resizeFile(int fd, std::int64_t bytes);
 // Gives the file's pages in a range back to the system.
 Status punchHole(int fd, std::int64_t offset, std::int64_t bytes);
 
-// Fault injection, for tests: the n-th next call of a kind (1: the very next) fails with `error`. One injection at a
-// time; n = 0 disarms. Disarmed it costs one relaxed load.
+// Fault injection, for tests: the n-th next call of a kind (1: the very next) fails with `error`.
+// One injection at a time; n = 0 disarms. Disarmed it costs one relaxed load.
 enum class Call : std::uint8_t { kMap, kProtect, kMove, kAdvise, kFile };
 void failNext(Call call, int n, int error) noexcept;
 // Whether the armed failure has not happened yet.

@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU side of an object: pages at the object's own address (the app view) that copies reach whatever their
-// protection. Two kinds stand behind one interface:
+// The CPU side of an object: pages at the object's own address (the app view) that copies reach
+// whatever their protection. Two kinds stand behind one interface:
 //
-//  - the memory file: pages of a file, mapped at the object's address and once more where the runtime and the
+//  - the memory file: pages of a file, mapped at the object's address and once more where the
+//  runtime and the
 //    accelerator's copies reach them;
-//  - moved pages: anonymous huge pages that are pinned at a staging address and then moved under the object's address;
+//  - moved pages: anonymous huge pages that are pinned at a staging address and then moved under
+//  the object's address;
 //    copies go on naming the staging address.
 //
-// Pages come in chunks. A chunk is prepared (populated and pinned; long) and then installed (put under the app view with
-// the protections its bytes have by then; short). Only bytes of installed chunks may be copied or accessed.
+// Pages come in chunks. A chunk is prepared (populated and pinned; long) and then installed (put
+// under the app view with the protections its bytes have by then; short). Only bytes of installed
+// chunks may be copied or accessed.
 //
-// Shared preconditions: offsets and lengths are multiples of the page size inside the mirror. A mirror keeps no lock:
-// the caller serialises install and protect, prepares a chunk from one thread at a time, and destroys a mirror when no
-// copy names it. None of these functions touches an app view.
+// Shared preconditions: offsets and lengths are multiples of the page size inside the mirror. A
+// mirror keeps no lock: the caller serialises install and protect, prepares a chunk from one thread
+// at a time, and destroys a mirror when no copy names it. None of these functions touches an app
+// view.
 #ifndef GMAC_OS_MIRROR_H_
 #define GMAC_OS_MIRROR_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <map>
 #include <vector>
 
 #include "gmac/os/memory.h"
@@ -33,7 +37,8 @@ namespace gmac::os {
 class Pinner {
  public:
   virtual ~Pinner() = default;
-  // `fd` is the memory file behind the range (`offset` in it), or -1. May populate the range. Blocks.
+  // `fd` is the memory file behind the range (`offset` in it), or -1. May populate the range.
+  // Blocks.
   virtual Status pin(void* address, std::size_t bytes, int fd, std::int64_t offset) = 0;
   virtual Status unpin(void* address, std::size_t bytes, int fd, std::int64_t offset) = 0;
 };
@@ -44,7 +49,8 @@ struct AccessRun {
   Access access;
 };
 
-// Answers which protection the bytes from an offset on shall have. Called by install; must not fail.
+// Answers which protection the bytes from an offset on shall have. Called by install; must not
+// fail.
 class AccessMap {
  public:
   virtual AccessRun at(std::size_t offset) const = 0;
@@ -68,16 +74,18 @@ class Mirror {
   // What copies name for the byte at `offset`.
   virtual void* copyAddress(std::size_t offset) const noexcept = 0;
 
-  // Whether the app view's pages are there before the chunk is installed (they are zero and current then).
+  // Whether the app view's pages are there before the chunk is installed (they are zero and current
+  // then).
   virtual bool readableBeforeInstall() const noexcept = 0;
 
-  // Populates and pins a chunk. Undone by the destructor. Not on the fault path of our own allocation rules: the driver
-  // may allocate.
+  // Populates and pins a chunk. Undone by the destructor. Not on the fault path of our own
+  // allocation rules: the driver may allocate.
   virtual Status prepare(std::size_t chunk) = 0;
-  // Puts a prepared chunk under the app view with the protections that `map` tells. Never opens a byte further than
-  // `map` does, not even for a moment. Fault path.
+  // Puts a prepared chunk under the app view with the protections that `map` tells. Never opens a
+  // byte further than `map` does, not even for a moment. Fault path.
   virtual Status install(std::size_t chunk, const AccessMap& map) = 0;
-  // Changes the protection of the app view; bytes of chunks that are not installed get theirs from install. Fault path.
+  // Changes the protection of the app view; bytes of chunks that are not installed get theirs from
+  // install. Fault path.
   virtual Status protect(std::size_t offset, std::size_t length, Access access) = 0;
 
  protected:
@@ -89,7 +97,8 @@ class Mirror {
   std::size_t chunkBytes_;
 };
 
-// Ranges of one growing memory file, so that any number of objects takes one file descriptor. Thread-safe.
+// Ranges of one growing memory file, so that any number of objects takes one file descriptor.
+// Thread-safe.
 class FileArena {
  public:
   static Result<std::unique_ptr<FileArena>> make();
@@ -118,7 +127,8 @@ struct MirrorPlace {
   Access access;           // the app view's first protection
 };
 
-// Both leave, when destroyed, a mapping without access where the place named an address, and nothing where it did not.
+// Both leave, when destroyed, a mapping without access where the place named an address, and
+// nothing where it did not.
 Result<std::unique_ptr<Mirror>> makeFileMirror(const MirrorPlace& place, FileArena& arena,
                                                Pinner& pinner);
 Result<std::unique_ptr<Mirror>> makeMovedMirror(const MirrorPlace& place, Pinner& pinner);

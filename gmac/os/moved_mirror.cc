@@ -6,8 +6,8 @@
 namespace gmac::os {
 namespace {
 
-// Role: a mirror of anonymous huge pages that are pinned at a staging address and moved under the app view chunk by
-// chunk. Owned by its object; see mirror.h for threads.
+// Role: a mirror of anonymous huge pages that are pinned at a staging address and moved under the
+// app view chunk by chunk. Owned by its object; see mirror.h for threads.
 class MovedMirror final : public Mirror {
  public:
   MovedMirror(const MirrorPlace& place, Pinner& pinner)
@@ -74,7 +74,8 @@ class MovedMirror final : public Mirror {
   Status install(std::size_t chunk, const AccessMap& map) override {
     const std::size_t begin = chunk * chunkBytes_;
     const std::size_t length = lengthOf(chunk);
-    // Closed while it moves; opened at its place, run by run. One mapping moves, whatever its blocks' states.
+    // Closed while it moves; opened at its place, run by run. One mapping moves, whatever its
+    // blocks' states.
     if (chunks_[chunk] != Chunk::kInstalled) {
       GMAC_TRY(os::protect(staging_ + begin, length, Access::kNone));
       GMAC_TRY(movePages(staging_ + begin, address_ + begin, length));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch-update (Figure 6a): every object to the accelerator at a call, every object back at a sync. Accesses are
-// detected only between the two, so that nothing the kernel writes is overwritten.
+// Batch-update (Figure 6a): every object to the accelerator at a call, every object back at a sync.
+// Accesses are detected only between the two, so that nothing the kernel writes is overwritten.
 #include "gmac/protocols/table.h"
 
 namespace gmac {

@@ -29,14 +29,16 @@ constexpr const char* stateName(State state) {
   return "?";
 }
 
-// Role: one block of an object. Owned by its object; every member is guarded by the manager's lock. Its list hook is in
-// the rolling list while a protocol that evicts holds it Dirty.
+// Role: one block of an object. Owned by its object; every member is guarded by the manager's lock.
+// Its list hook is in the rolling list while a protocol that evicts holds it Dirty.
 struct Block {
   boost::intrusive::list_member_hook<> rolling;
   Object* owner = nullptr;
-  std::uint64_t flushed = 0;  // ticket of the newest flush: the accelerator reads the CPU's pages until it is done
+  std::uint64_t flushed =
+      0;  // ticket of the newest flush: the accelerator reads the CPU's pages until it is done
   State state = State::kReadOnly;
-  bool busy = false;        // in transit: its lock holder waits for a copy; everybody else waits for the block
+  bool busy =
+      false;  // in transit: its lock holder waits for a copy; everybody else waits for the block
   std::uint16_t holds = 0;  // threads that keep it open for system calls
 };
 

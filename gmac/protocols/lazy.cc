@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lazy-update (Figure 6b without its dotted line): per object; writes are detected on ReadOnly objects, every access on
-// Invalid ones; only dirty objects are flushed at a call, nothing is fetched at a sync.
+// Lazy-update (Figure 6b without its dotted line): per object; writes are detected on ReadOnly
+// objects, every access on Invalid ones; only dirty objects are flushed at a call, nothing is
+// fetched at a sync.
 #include "gmac/protocols/table.h"
 
 namespace gmac {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Coherence protocols: total tables (state, event) -> (move, next state), exactly the machines of Figure 6 (Gelado et
-// al., section 4.3). A protocol decides; the manager moves and protects. The protection of a block follows from its
-// state alone: Invalid none, ReadOnly read, Dirty read and write.
+// Coherence protocols: total tables (state, event) -> (move, next state), exactly the machines of
+// Figure 6 (Gelado et al., section 4.3). A protocol decides; the manager moves and protects. The
+// protection of a block follows from its state alone: Invalid none, ReadOnly read, Dirty read and
+// write.
 #ifndef GMAC_PROTOCOLS_PROTOCOL_H_
 #define GMAC_PROTOCOLS_PROTOCOL_H_
 
@@ -37,11 +38,12 @@ struct Transition {
   friend constexpr bool operator==(const Transition&, const Transition&) = default;
 };
 
-using RollingList =
-    boost::intrusive::list<Block, boost::intrusive::member_hook<
-                                      Block, boost::intrusive::list_member_hook<>, &Block::rolling>>;
+using RollingList = boost::intrusive::list<
+    Block,
+    boost::intrusive::member_hook<Block, boost::intrusive::list_member_hook<>, &Block::rolling>>;
 
-// Role: one protocol of the running process. Owned by the manager and guarded by its lock; the fault handler calls it.
+// Role: one protocol of the running process. Owned by the manager and guarded by its lock; the
+// fault handler calls it.
 class Protocol {
  public:
   virtual ~Protocol() = default;
@@ -57,12 +59,13 @@ class Protocol {
     return on(State::kInvalid, Event::kSync).move == Move::kFetch;
   }
 
-  // An object was allocated; a block became Dirty; a block stopped being Dirty. Constant time, no allocation.
+  // An object was allocated; a block became Dirty; a block stopped being Dirty. Constant time, no
+  // allocation.
   virtual void allocated() noexcept {}
   virtual void becameDirty(Block&) noexcept {}
   virtual void leftDirty(Block&) noexcept {}
-  // The block that must be evicted now, oldest first, passing over those in transit or held; NULL while the rolling size
-  // is kept. The caller evicts it (on(kDirty, kEvict)) and asks again.
+  // The block that must be evicted now, oldest first, passing over those in transit or held; NULL
+  // while the rolling size is kept. The caller evicts it (on(kDirty, kEvict)) and asks again.
   virtual Block* excess() noexcept { return nullptr; }
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rolling-update (Figure 6b with its dotted line): lazy-update per block, and at most rolling-size dirty blocks; the
-// oldest is evicted, that is, flushed early, and becomes ReadOnly. The rolling size grows by a fixed step at every
-// allocation, because applications tend to use all allocated structures at once.
+// Rolling-update (Figure 6b with its dotted line): lazy-update per block, and at most rolling-size
+// dirty blocks; the oldest is evicted, that is, flushed early, and becomes ReadOnly. The rolling
+// size grows by a fixed step at every allocation, because applications tend to use all allocated
+// structures at once.
 #include "gmac/protocols/table.h"
 
 namespace gmac {
@@ -55,7 +56,8 @@ constexpr Transition rolling(State state, Event event) {
 
 constexpr TransitionTable kTable = makeTable(rolling);
 
-// Role: rolling-update and its first-in first-out list of dirty blocks; see Protocol for owner and threads.
+// Role: rolling-update and its first-in first-out list of dirty blocks; see Protocol for owner and
+// threads.
 class RollingProtocol final : public Protocol {
  public:
   explicit RollingProtocol(const RollingOptions& options)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A protocol's table, built at compile time from a function with one case per pair: a missing pair does not compile
-// (the switches have no default, and a fall-through is no constant expression).
+// A protocol's table, built at compile time from a function with one case per pair: a missing pair
+// does not compile (the switches have no default, and a fall-through is no constant expression).
 #ifndef GMAC_PROTOCOLS_TABLE_H_
 #define GMAC_PROTOCOLS_TABLE_H_
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <vector>
 
 #include "parboil/pns/pns.h"
@@ -9,31 +8,24 @@ namespace parboil::pns {
 
 void makeNet(std::uint64_t seed, const Parameters& size, Transition* net, std::int32_t* initial) {
   Random random(seed);
-  const auto anyPlace = [&] { return static_cast<std::uint16_t>(random.below(size.places)); };
+  const std::uint32_t resources = size.places / 16;
+  const std::uint32_t ordinary = size.places - resources;
   for (std::uint32_t t = 0; t < size.transitions; ++t) {
     Transition& transition = net[t];
     transition = {};
-    // A quarter of the transitions join two or three places, the others move tokens of one. Each
-    // place is the first input of some transition (given as many transitions as places), so that
-    // tokens are not trapped for good.
-    const unsigned inputs = random.below(4) == 0 ? 2 + random.below(2) : 1;
-    unsigned tokens = 0;
-    for (unsigned i = 0; i < inputs; ++i) {
-      std::uint16_t place = i == 0 ? static_cast<std::uint16_t>(t % size.places) : anyPlace();
-      const auto taken = [&](const Arc& arc) { return arc.weight != 0 && arc.place == place; };
-      while (std::any_of(transition.inputs, transition.inputs + i, taken)) place = anyPlace();
-      const auto weight = static_cast<std::uint16_t>(1 + random.below(2));
-      transition.inputs[i] = {place, weight};
-      tokens += weight;
+    const auto tokens = static_cast<std::uint16_t>(1 + random.below(2));
+    transition.inputs[0] = {static_cast<std::uint16_t>(resources + t % ordinary), tokens};
+    for (std::uint16_t token = 0; token < tokens; ++token) {
+      transition.outputs[token] = {static_cast<std::uint16_t>(resources + random.below(ordinary)),
+                                   1};
     }
-    for (unsigned i = 0; i < kArcs && tokens > 0; ++i) {
-      const unsigned weight = i + 1 == kArcs ? tokens : 1 + random.below(tokens);
-      transition.outputs[i] = {anyPlace(), static_cast<std::uint16_t>(weight)};
-      tokens -= weight;
-    }
+    if (random.below(2) == 0) continue;
+    const Arc resource{static_cast<std::uint16_t>(random.below(resources)), 1};
+    transition.inputs[1] = resource;
+    transition.outputs[2] = resource;
   }
-  const std::uint32_t crowded = (size.places + 7) / 8;
-  for (std::uint32_t p = 0; p < size.places; ++p) initial[p] = p < crowded ? 32 : 0;
+  for (std::uint32_t p = 0; p < size.places; ++p)
+    initial[p] = p < resources ? 1 : p < resources + ordinary / 8 ? 32 : 0;
 }
 
 void generate(const Context& context) {

@@ -37,9 +37,9 @@
 
 namespace parboil::pns {
 
-inline constexpr FileFormat kInput{"pns.in", 1};
+inline constexpr FileFormat kInput{"pns.in", 2};
 inline constexpr FileFormat kOutput{"pns.out", 1};
-inline constexpr FileFormat kReference{"pns.ref", 1};
+inline constexpr FileFormat kReference{"pns.ref", 2};
 
 inline constexpr unsigned kThreads = 256;       // draws per step
 inline constexpr unsigned kRunsPerLaunch = 18;  // 72 bytes of each result
@@ -113,8 +113,11 @@ struct Outcome {
   std::int32_t peak;
 };
 
-// Fills a random net in which every place feeds a transition and tokens are neither made nor lost,
-// and a marking that crowds all tokens into an eighth of the places.
+// Fills a random net that never dies. A sixteenth of the places are resources with one token, which
+// half of the transitions take and give back. Every other place feeds a transition that needs one
+// or two of its tokens and hands them to other places; there are four tokens for each such place,
+// so some transition is always enabled. At first they crowd in an eighth of the places. At least
+// 16 places, and as many transitions.
 void makeNet(std::uint64_t seed, const Parameters& size, Transition* net, std::int32_t* initial);
 
 // One run on the CPU.

@@ -49,8 +49,9 @@ void makeMolecule(const Parameters& size, Molecule* molecule) {
   std::vector<Shell>& shells = molecule->shells;
   shells.clear();
   for (std::uint32_t w = 0; w < size.waters; ++w) {
-    double oxygen[3] = {kSpacing * (w % edge), kSpacing * (w / edge % edge),
-                        kSpacing * (w / edge / edge)};
+    const std::uint32_t cell[3] = {w % edge, w / edge % edge, w / edge / edge};
+    double oxygen[3];
+    for (int d = 0; d < 3; ++d) oxygen[d] = kSpacing * cell[d];
     for (double& c : oxygen) c += random.uniform(-0.4, 0.4);
     const std::uint32_t more = size.longContractions ? 1 : 0;
     shells.push_back(makeShell(oxygen, 0, 3 + 3 * more, 6, 4));

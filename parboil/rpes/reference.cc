@@ -46,7 +46,7 @@ class BoysTable {
 
   // F_0 to F_last, last <= 4.
   void evaluate(double t, int last, double* values) const {
-    const int nearest = static_cast<int>(t * kPerUnit + 0.5);
+    const int nearest = (static_cast<int>(t * (2 * kPerUnit)) + 1) / 2;
     if (nearest >= kPoints) {
       values[0] = std::sqrt(std::numbers::pi / t) / 2;
       for (int m = 0; m < last; ++m) values[m + 1] = (2 * m + 1) * values[m] / (2 * t);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "parboil/host_kernel.h"
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -11,6 +13,26 @@ std::uint16_t* macroblockSads(const adsmThreadBlock_t* block, std::uint16_t* sad
   const std::size_t macroblock =
       std::size_t{block->blockIdx.y} * block->gridDim.x + block->blockIdx.x;
   return sads + macroblock * kPartitions * kPositions;
+}
+
+// The SADs of the 4x4 partition at `samples`; `window` points to the reference sample at
+// displacement (-kRange, -kRange) of its first. One row of displacements at a time, for the vector
+// units.
+PARBOIL_HOST_KERNEL void search(const std::uint16_t* samples, std::size_t width,
+                                const std::uint16_t* window, std::uint16_t* out) {
+  for (int dy = 0; dy < kSide; ++dy) {
+    std::uint16_t sums[kSide] = {};
+    for (int y = 0; y < 4; ++y) {
+      for (int x = 0; x < 4; ++x) {
+        const int sample =
+            samples[static_cast<std::size_t>(y) * width + static_cast<std::size_t>(x)];
+        const std::uint16_t* shifted = window + (dy + y) * kWindow + x;
+        for (int dx = 0; dx < kSide; ++dx)
+          sums[dx] = static_cast<std::uint16_t>(sums[dx] + std::abs(sample - shifted[dx]));
+      }
+    }
+    std::copy(sums, sums + kSide, out + dy * kSide);
+  }
 }
 
 }  // namespace
@@ -36,20 +58,7 @@ void search4x4Block(const adsmThreadBlock_t* block, void** args) {
     const std::uint16_t* samples =
         current + static_cast<std::size_t>(top + y0) * width + static_cast<std::size_t>(left + x0);
     std::uint16_t* out = sads + (k4x4 + partition) * kPositions;
-    for (int dy = 0; dy < kSide; ++dy) {
-      // One row of displacements at a time, for the vector units.
-      std::uint16_t sums[kSide] = {};
-      for (int y = 0; y < 4; ++y) {
-        for (int x = 0; x < 4; ++x) {
-          const int sample =
-              samples[static_cast<std::size_t>(y) * width + static_cast<std::size_t>(x)];
-          const std::uint16_t* shifted = &window[y0 + y + dy][x0 + x];
-          for (int dx = 0; dx < kSide; ++dx)
-            sums[dx] = static_cast<std::uint16_t>(sums[dx] + std::abs(sample - shifted[dx]));
-        }
-      }
-      std::copy(sums, sums + kSide, out + dy * kSide);
-    }
+    search(samples, width, &window[y0][x0], out);
     std::fill(out + kDisplacements, out + kPositions, kNoSad);
   }
 }

@@ -78,10 +78,13 @@ TEST_F(Errors, AbsurdSizesAreRefusedAndChangeNothing) {
   EXPECT_EQ(fake().liveAllocations(), 0u);
 }
 
-TEST_F(Errors, ExhaustedMemoryLeavesEverythingAsItWas) {
+TEST(Exhaustion, LeavesEverythingAsItWas) {
+  MachineSetup setup;
+  setup.blockBytes = kMiB;
+  ManagerUnderTest machine(setup);
   std::vector<std::byte*> objects;
   for (;;) {
-    auto made = manager().allocate(8 * kGiB, Placement::kSameAddress);
+    auto made = machine.manager().allocate(8 * kGiB, Placement::kSameAddress);
     if (!made.ok()) {
       EXPECT_EQ(made.status().code(), adsmErrorAcceleratorMemory);
       break;
@@ -90,13 +93,13 @@ TEST_F(Errors, ExhaustedMemoryLeavesEverythingAsItWas) {
     objects.back()[kGiB] = std::byte{1};
   }
   EXPECT_EQ(objects.size(), 8u);
-  machine_.verify();
+  machine.verify();
   EXPECT_EQ(objects[3][kGiB], std::byte{1});
-  machine_.free(objects.back());
-  objects.back() = machine_.allocate(8 * kGiB);
+  machine.free(objects.back());
+  objects.back() = machine.allocate(8 * kGiB);
   EXPECT_EQ(objects.back()[kGiB], std::byte{0});
   for (std::byte* object : objects) {
-    machine_.free(object);
+    machine.free(object);
   }
 }
 
@@ -182,6 +185,7 @@ TEST_F(Errors, ARegionThatTheAcceleratorDoesNotTakeBackIsNotHandedOutAgain) {
 TEST_F(Errors, AlternatingBlocksBeyondTheLimitOfMappingsAreCoarsened) {
   constexpr std::size_t kBytes = 600 * kMiB;  // 153,600 blocks of 4 KiB
   std::byte* object = machine_.allocate(kBytes);
+  machine_.call(fake().kernel("nothing", 0, [](const LaunchShape&, void**) {}), {});
   const std::uint64_t before = stats().coarsenings.value();
   for (std::size_t offset = 0; offset < kBytes; offset += 2 * kPage) {
     object[offset + offset / kPage % 100] = static_cast<std::byte>(offset / kPage % 251 + 1);

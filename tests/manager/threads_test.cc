@@ -6,7 +6,9 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,6 +26,10 @@ struct ThreadsCase {
   MachineSetup setup;
   int threads;
 };
+
+void PrintTo(const ThreadsCase& parameter, std::ostream* out) {
+  *out << nameOf(parameter.setup) << ", " << parameter.threads << " threads";
+}
 
 std::string nameOfCase(const ::testing::TestParamInfo<ThreadsCase>& info) {
   return nameOf(info.param.setup) + "_" + std::to_string(info.param.threads);
@@ -193,6 +199,35 @@ TEST_P(Threads, HoldsAndCallsWaitForEachOther) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Threads, ::testing::ValuesIn(everyCase()), nameOfCase);
+
+// A call that is made while another thread fetches from an object that was closed altogether: the
+// fetch must not open what the kernel is about to write.
+TEST(CallsAndFetches, ACallWaitsForAFetchOfAClosedObject) {
+  for (const char* protocol : {"batch", "lazy", "rolling"}) {
+    MachineSetup setup;
+    setup.protocol = protocol;
+    ManagerUnderTest machine(setup);
+    int* data = machine.allocateArray<int>(64 * kPage / 4);
+    const adsmKernel_t addOne = machine.fake().kernel(
+        "addOne", 1,
+        [&](const LaunchShape&, void** args) { ++*machine.fake().argument<int>(args, 0); });
+    machine.call(addOne, {data});
+    std::thread caller;
+    std::atomic<bool> started{false};
+    machine.fake().onCopyOut([&] {
+      if (!started.exchange(true)) {
+        caller = std::thread([&] { EXPECT_TRUE(machine.tryCall(addOne, {data}).ok()); });
+        // Room for the call to be made too early; where it waits as it must, this only passes time.
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    });
+    EXPECT_EQ(data[0], 1) << protocol;
+    caller.join();
+    EXPECT_EQ(data[0], 2) << protocol;
+    machine.sync();
+    EXPECT_EQ(data[0], 2) << protocol;
+  }
+}
 
 // ---- Device work of the application's own
 // -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
@@ -50,8 +51,8 @@ Ended inChild(const std::function<int()>& body) {
   } while (false)
 
 std::byte* ours = nullptr;  // two pages that the fault function opens
-int reads = 0;
-int writes = 0;
+std::atomic<int> reads{0};
+std::atomic<int> writes{0};
 
 bool openOurs(void* address, bool write) noexcept {
   auto* at = static_cast<std::byte*>(address);
@@ -189,10 +190,10 @@ TEST(FaultDelivery, ARealCrashHappensAtItsOwnAddress) {
     *reinterpret_cast<volatile int*>(std::uintptr_t{0x1238}) = 1;
     _exit(0);
   }
-  close(pipeEnds[1]);
+  ::close(pipeEnds[1]);
   std::uintptr_t address = 0;
   EXPECT_EQ(read(pipeEnds[0], &address, sizeof address), static_cast<ssize_t>(sizeof address));
-  close(pipeEnds[0]);
+  ::close(pipeEnds[0]);
   EXPECT_EQ(address, 0x1238u);
   int status = 0;
   waitpid(child, &status, 0);
@@ -203,14 +204,27 @@ TEST(FaultDelivery, ARealCrashHappensAtItsOwnAddress) {
 TEST(FaultDelivery, ASegmentationSignalThatWasSentKillsAsBefore) {
   const Ended ended = inChild([] {
     start();
-    // Deep recursion would end in the same signal; a small stack limit keeps the two apart by time,
-    // not by outcome, so the count of deliveries is what is looked at below.
     kill(getpid(), SIGSEGV);
     sleep(10);
     return 0;
   });
   EXPECT_FALSE(ended.exited);
   EXPECT_EQ(ended.status, SIGSEGV);
+}
+
+TEST(FaultDelivery, ASentSignalIsDeliveredOnce) {
+  EXPECT_WELL(inChild([] {
+    static int deliveries = 0;
+    struct sigaction action = {};
+    action.sa_flags = SA_SIGINFO;
+    action.sa_sigaction = [](int, siginfo_t* info, void*) {
+      deliveries += info->si_code <= 0 ? 1 : 100;
+    };
+    sigaction(SIGSEGV, &action, nullptr);
+    start();
+    kill(getpid(), SIGSEGV);
+    return deliveries == 1 && reads + writes == 0 ? 0 : 1;
+  }));
 }
 
 TEST(FaultDelivery, ManyThreadsFaultAtOnce) {

@@ -466,6 +466,9 @@ Result<Ticket> FakeAccelerator::copyIn(DeviceAddress to, const void* from, std::
 
 Result<Ticket> FakeAccelerator::copyOut(void* to, DeviceAddress from, std::size_t bytes,
                                         Ticket after) {
+  if (copyOutHook_) {
+    copyOutHook_();
+  }
   const std::lock_guard guard(lock_);
   const auto device = static_cast<std::uintptr_t>(from);
   record({Op::Kind::kCopyOut, device, bytes, {}});

@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
@@ -105,6 +106,8 @@ class FakeAccelerator final : public accel::Accelerator {
   // The n-th next kernel that runs fails while it runs: the wait for it returns adsmErrorKernel,
   // once.
   void crashKernel(int n);
+  // Called at the start of every copyOut, by the thread that asks for it, with no lock held.
+  void onCopyOut(std::function<void()> hook) { copyOutHook_ = std::move(hook); }
   // No same address can be had from now on.
   void refuseSameAddress(bool refuse) { refuseSameAddress_ = refuse; }
 
@@ -198,6 +201,7 @@ class FakeAccelerator final : public accel::Accelerator {
   std::map<const std::byte*, Pinned> pins_;
   std::size_t used_ = 0;
   bool refuseSameAddress_ = false;
+  std::function<void()> copyOutHook_;
   std::vector<Op> log_;
   std::vector<std::string> complaints_;
   Op::Kind failKind_{};

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The application's own CUDA calls on shared objects: the whole runtime with the interposer linked
+// in, over the fake driver, which does nothing before it must. Functions are looked up as the CUDA
+// runtime does. Needs no GPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gmac/adsm.h"
+#include "interpose/cuda_extent.h"
+#include "interpose/cuda_hooks.h"
+#include "tests/cuda/fake_library.h"
+
+namespace gmac::interpose {
+namespace {
+
+using fake_cuda::argument;
+using fake_cuda::device;
+
+// The runtime starts with the first object, on the fake driver, unless the caller wants something
+// else.
+const bool kPrepared = [] {
+  fake_cuda::library();
+  setenv("GMAC_ACCEL", "cuda", 0);
+  // Pages that were pinned and moved are beyond a driver that copies with the CPU.
+  setenv("GMAC_MIRROR", "file", 0);
+  return true;
+}();
+
+// (uint32_t* data, uint64_t count): adds one to each.
+CUresult increment(const unsigned*, const unsigned*, unsigned, void** args) {
+  auto* const data = device(argument<std::uint32_t*>(args, 0));
+  if (data == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  for (std::uint64_t i = 0; i < argument<std::uint64_t>(args, 1); ++i) ++data[i];
+  return CUDA_SUCCESS;
+}
+const std::size_t kSizes[] = {sizeof(void*), sizeof(std::uint64_t)};
+const fake_cuda::Kernel kKernels[] = {{"increment", increment, 2, kSizes}};
+const fake_cuda::Image kImage = {"fakecud", kKernels, 1, nullptr, 0};
+
+// A driver function by the way that the CUDA runtime goes.
+template <typename Function>
+Function* driver(const char* name) {
+  static const auto find = reinterpret_cast<decltype(&::cuGetProcAddress)>(
+      dlsym(fake_cuda::library(), "cuGetProcAddress_v2"));
+  void* found = nullptr;
+  EXPECT_EQ(find(name, &found, CUDA_VERSION, CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr),
+            CUDA_SUCCESS)
+      << name;
+  return reinterpret_cast<Function*>(found);
+}
+#define DRIVER(function) driver<decltype(::function)>(#function)
+
+constexpr std::size_t kCount = 100'000;
+constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
+
+class ApplicationsCudaCalls : public testing::Test {
+ protected:
+  void SetUp() override {
+    object_ = static_cast<std::uint32_t*>(adsmAlloc(kBytes));
+    ASSERT_NE(object_, nullptr) << adsmLastErrorString();
+    ASSERT_EQ(DRIVER(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CUmodule module = nullptr;
+    ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuModuleGetFunction)(&increment_, module, "increment"), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuMemAlloc)(&plain_, kBytes), CUDA_SUCCESS);
+    std::iota(object_, object_ + kCount, 0);
+  }
+  void TearDown() override {
+    EXPECT_EQ(DRIVER(cuMemFree)(plain_), CUDA_SUCCESS);
+    EXPECT_EQ(adsmFree(object_), adsmSuccess) << adsmLastErrorString();
+  }
+
+  void launch(CUstream stream) {
+    std::uint64_t count = kCount;
+    void* args[] = {&object_, &count};
+    ASSERT_EQ(
+        DRIVER(cuLaunchKernel)(increment_, kCount / 100, 1, 1, 100, 1, 1, 0, stream, args, nullptr),
+        CUDA_SUCCESS)
+        << adsmLastErrorString();
+  }
+  CUdeviceptr onDevice(std::size_t index = 0) const {
+    return reinterpret_cast<CUdeviceptr>(object_ + index);
+  }
+  // Every element is its index plus `more`.
+  void expectMore(std::uint32_t more) const {
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(object_[i], i + more) << i;
+  }
+
+  std::uint32_t* object_ = nullptr;
+  CUdeviceptr plain_ = 0;  // memory of the device that is no object's
+  CUstream stream_ = nullptr;
+  CUfunction increment_ = nullptr;
+};
+
+TEST_F(ApplicationsCudaCalls, AKernelSeesTheCpusWritesAndTheCpuSeesItsResultsRoundAfterRound) {
+  for (std::uint32_t round = 1; round <= 5; ++round) {
+    launch(stream_);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    expectMore(round);
+  }
+  object_[7] = 100;
+  launch(nullptr);
+  ASSERT_EQ(DRIVER(cuCtxSynchronize)(), CUDA_SUCCESS);
+  EXPECT_EQ(object_[7], 101U);
+  EXPECT_EQ(object_[8], 8U + 6);
+}
+
+TEST_F(ApplicationsCudaCalls, AnAccessBeforeAnyWaitWaitsForTheKernelItself) {
+  launch(stream_);
+  EXPECT_EQ(object_[kCount - 1], kCount);
+  launch(stream_);
+  launch(nullptr);
+  object_[0] = 50;
+  launch(stream_);
+  EXPECT_EQ(object_[0], 51U);
+  EXPECT_EQ(object_[1], 5U);
+}
+
+TEST_F(ApplicationsCudaCalls, ACopyFromAnObjectSeesTheCpusWrites) {
+  std::vector<std::uint32_t> seen(kCount);
+  ASSERT_EQ(DRIVER(cuMemcpyDtoH)(seen.data(), onDevice(), kBytes), CUDA_SUCCESS)
+      << adsmLastErrorString();
+  EXPECT_EQ(std::memcmp(seen.data(), object_, kBytes), 0);
+  object_[5] = 1234;
+  ASSERT_EQ(DRIVER(cuMemcpyDtoH)(seen.data(), onDevice(5), 4), CUDA_SUCCESS);
+  EXPECT_EQ(seen[0], 1234U);
+}
+
+TEST_F(ApplicationsCudaCalls, ACopyIntoAnObjectKeepsItsOtherBytes) {
+  const std::vector<std::uint32_t> values(1000, 9);
+  object_[999] = 4711;
+  ASSERT_EQ(DRIVER(cuMemcpyHtoD)(onDevice(1000), values.data(), 4000), CUDA_SUCCESS)
+      << adsmLastErrorString();
+  EXPECT_EQ(object_[999], 4711U);
+  EXPECT_EQ(object_[1000], 9U);
+  EXPECT_EQ(object_[1999], 9U);
+  EXPECT_EQ(object_[2000], 2000U);
+  ASSERT_EQ(DRIVER(cuMemcpyHtoDAsync)(onDevice(0), values.data(), 4000, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(object_[0], 9U) << "the access waits for the copy";
+}
+
+TEST_F(ApplicationsCudaCalls, AnObjectNamedAsTheCpusMemoryIsCopiedFromAndTo) {
+  // cudaMemcpy(plain, object, n, cudaMemcpyHostToDevice), after a kernel has written the object.
+  launch(stream_);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpyHtoD)(plain_, object_, kBytes), CUDA_SUCCESS) << adsmLastErrorString();
+  const auto* const copied = reinterpret_cast<std::uint32_t*>(fake_cuda::backing(plain_));
+  EXPECT_EQ(copied[41], 42U);
+  // And back, over what the CPU has written since.
+  std::fill_n(object_, kCount, 0);
+  ASSERT_EQ(DRIVER(cuMemcpyDtoH)(object_, plain_, kBytes), CUDA_SUCCESS) << adsmLastErrorString();
+  expectMore(1);
+  std::fill_n(object_, kCount, 0);
+  ASSERT_EQ(DRIVER(cuMemcpyDtoHAsync)(object_, plain_, kBytes, stream_), CUDA_SUCCESS)
+      << adsmLastErrorString();
+  expectMore(1);
+}
+
+TEST_F(ApplicationsCudaCalls, FillsReachTheCpu) {
+  ASSERT_EQ(DRIVER(cuMemsetD32)(onDevice(10), 77, 20), CUDA_SUCCESS) << adsmLastErrorString();
+  EXPECT_EQ(object_[9], 9U);
+  EXPECT_EQ(object_[10], 77U);
+  EXPECT_EQ(object_[29], 77U);
+  EXPECT_EQ(object_[30], 30U);
+  ASSERT_EQ(DRIVER(cuMemsetD8)(onDevice(), 1, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(object_[kCount - 1], 0x01010101U);
+}
+
+TEST_F(ApplicationsCudaCalls, RowsLeaveTheBytesBetweenThemAlone) {
+  const std::vector<std::uint32_t> values(20, 5);
+  CUDA_MEMCPY2D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = values.data();
+  copy.srcPitch = 8;
+  copy.dstMemoryType = CU_MEMORYTYPE_HOST;  // as cudaMemcpy2D of kind HostToHost would name it
+  copy.dstHost = object_;
+  copy.dstPitch = 4000;
+  copy.dstXInBytes = 16;
+  copy.dstY = 1;
+  copy.WidthInBytes = 8;
+  copy.Height = 10;
+  object_[1003] = 31;
+  ASSERT_EQ(DRIVER(cuMemcpy2D)(&copy), CUDA_SUCCESS) << adsmLastErrorString();
+  EXPECT_EQ(object_[1003], 31U);
+  EXPECT_EQ(object_[1004], 5U);
+  EXPECT_EQ(object_[1005], 5U);
+  EXPECT_EQ(object_[1006], 1006U);
+  EXPECT_EQ(object_[10'005], 5U);
+  EXPECT_EQ(object_[11'004], 11'004U);
+}
+
+TEST_F(ApplicationsCudaCalls, WhatCannotBeCoherentIsRefusedWithAReason) {
+  EXPECT_EQ(DRIVER(cuMemHostRegister)(object_, 4096, 0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_NE(std::string(adsmLastErrorString()).find("cuMemHostRegister"), std::string::npos)
+      << adsmLastErrorString();
+  EXPECT_EQ(DRIVER(cuMemFree)(onDevice()), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_NE(std::string(adsmLastErrorString()).find("adsmFree"), std::string::npos)
+      << adsmLastErrorString();
+  expectMore(0);
+}
+
+TEST_F(ApplicationsCudaCalls, AFailedLaunchLeavesObjectsAsTheyWere) {
+  fake_cuda::failNext("cuLaunchKernel", CUDA_ERROR_INVALID_VALUE);
+  std::uint64_t count = kCount;
+  void* args[] = {&object_, &count};
+  EXPECT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  expectMore(0);
+  launch(stream_);
+  expectMore(1);
+}
+
+TEST_F(ApplicationsCudaCalls, CopiesThatTouchNoObjectGoStraightToTheDriver) {
+  std::vector<std::uint32_t> values(10, 3);
+  const std::size_t events = fake_cuda::calls("cuEventRecord");
+  ASSERT_EQ(DRIVER(cuMemcpyHtoD)(plain_, values.data(), 40), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpyDtoH)(values.data(), plain_, 40), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuEventRecord"), events);
+}
+
+TEST(DriverFunctions, AreFoundByEveryNameThatARuntimeAsksFor) {
+  for (const char* symbol :
+       {"cuLaunchKernel", "cuMemcpyHtoD_v2", "cuGetProcAddress_v2", "cuMemFree_v2"}) {
+    const HookEntry* const entry = hookOfSymbol(symbol);
+    ASSERT_NE(entry, nullptr) << symbol;
+    EXPECT_EQ(dlsym(fake_cuda::library(), symbol), entry->hook) << symbol;
+  }
+  EXPECT_EQ(hookOfSymbol("cuMemcpyHtoD"), nullptr) << "a signature of the 32-bit time";
+  EXPECT_EQ(reinterpret_cast<void*>(DRIVER(cuMemcpyHtoD)), hookOfSymbol("cuMemcpyHtoD_v2")->hook);
+  EXPECT_EQ(reinterpret_cast<void*>(DRIVER(cuGetProcAddress)),
+            hookOfSymbol("cuGetProcAddress_v2")->hook);
+  EXPECT_EQ(hookOfSymbol("cuStreamCreate"), nullptr);
+}
+
+TEST(DriverFunctions, HaveAVariantForTheThreadsOwnStream) {
+  const auto perThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  const auto legacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+  EXPECT_STREQ(hookOfRequest("cuMemcpyHtoD", 13000, perThread)->symbol, "cuMemcpyHtoD_v2_ptds");
+  EXPECT_STREQ(hookOfRequest("cuMemcpyHtoD", 13000, legacy)->symbol, "cuMemcpyHtoD_v2");
+  EXPECT_STREQ(hookOfRequest("cuLaunchKernel", 13000, CU_GET_PROC_ADDRESS_DEFAULT)->symbol,
+               "cuLaunchKernel");
+  EXPECT_STREQ(hookOfRequest("cuEventSynchronize", 13000, perThread)->symbol, "cuEventSynchronize");
+  EXPECT_STREQ(hookOfRequest("cuMemcpyBatchAsync", 12080, legacy)->symbol, "cuMemcpyBatchAsync");
+  EXPECT_STREQ(hookOfRequest("cuMemcpyBatchAsync", 13000, perThread)->symbol,
+               "cuMemcpyBatchAsync_v2_ptsz");
+  EXPECT_STREQ(hookOfRequest("cuGetProcAddress", 11030, legacy)->symbol, "cuGetProcAddress");
+  EXPECT_EQ(hookOfRequest("cuMemcpyHtoD", 2000, legacy), nullptr);
+  EXPECT_EQ(hookOfRequest("cuStreamCreate", 13000, legacy), nullptr);
+}
+
+TEST(DriverFunctions, ThatNobodyBroughtAreFoundInTheDriver) {
+  // A program that is linked with libcuda calls the exported symbol.
+  const auto exported =
+      reinterpret_cast<decltype(&::cuCtxSynchronize)>(hookOfSymbol("cuCtxSynchronize")->exported);
+  const std::size_t before = fake_cuda::calls("cuCtxSynchronize");
+  EXPECT_EQ(exported(), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuCtxSynchronize"), before + 1);
+}
+
+TEST(WrappedDlsym, StillAnswersForEverythingElse) {
+  void* const libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(libc, nullptr);
+  EXPECT_EQ(dlsym(libc, "getpid"), dlsym(RTLD_DEFAULT, "getpid"));
+  // Counted from this program, the next getpid is the C library's. Were the wrapper's address the
+  // caller's, it would be, too; but the program's own symbols must not be found.
+  EXPECT_EQ(dlsym(RTLD_NEXT, "getpid"), dlsym(libc, "getpid"));
+  dlerror();
+  EXPECT_EQ(dlsym(libc, "no such function"), nullptr);
+  EXPECT_NE(dlerror(), nullptr);
+  EXPECT_EQ(dlsym(libc, "cuLaunchKernel"), nullptr);
+  EXPECT_NE(dlerror(), nullptr);
+}
+
+TEST(Extents, SpanFromTheFirstToTheLastByteTouched) {
+  CUDA_MEMCPY2D flat{};
+  flat.srcMemoryType = CU_MEMORYTYPE_HOST;
+  flat.srcHost = reinterpret_cast<void*>(0x1000);
+  flat.srcXInBytes = 4;
+  flat.srcY = 2;
+  flat.srcPitch = 100;
+  flat.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  flat.dstDevice = 0x8000;
+  flat.dstPitch = 10;
+  flat.WidthInBytes = 10;
+  flat.Height = 3;
+  const Extent from = extentOf(sourceOf(flat), flat);
+  EXPECT_EQ(from.first, 0x1000U + 204);
+  EXPECT_EQ(from.bytes, 210U);
+  EXPECT_TRUE(from.gaps);
+  const Extent to = extentOf(destinationOf(flat), flat);
+  EXPECT_EQ(to.first, 0x8000U);
+  EXPECT_EQ(to.bytes, 30U);
+  EXPECT_FALSE(to.gaps);
+
+  CUDA_MEMCPY3D deep{};
+  deep.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  deep.srcDevice = 0x4000;
+  deep.srcZ = 1;
+  deep.srcPitch = 10;
+  deep.srcHeight = 5;
+  deep.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  deep.WidthInBytes = 10;
+  deep.Height = 5;
+  deep.Depth = 4;
+  const Extent layers = extentOf(sourceOf(deep), deep);
+  EXPECT_EQ(layers.first, 0x4000U + 50);
+  EXPECT_EQ(layers.bytes, 200U);
+  EXPECT_FALSE(layers.gaps);
+  EXPECT_EQ(extentOf(destinationOf(deep), deep).bytes, 0U) << "arrays are no linear memory";
+  deep.Height = 0;
+  EXPECT_EQ(extentOf(sourceOf(deep), deep).bytes, 0U);
+}
+
+}  // namespace
+}  // namespace gmac::interpose

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// fork: the child has no shared objects and is told so; the parent notices nothing.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "gmac/adsm.h"
+#include "tests/support/child.h"
+
+namespace gmac::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+void addOne(const adsmThreadBlock_t*, void** args) { ++**static_cast<int**>(args[0]); }
+
+constexpr adsmDim_t kOne = {1, 1, 1};
+
+struct ForkEnd {
+  bool exited;
+  int status;  // or the signal
+  std::string errors;
+};
+
+// Forks; what the child says on standard error comes back.
+ForkEnd inFork(const std::function<int()>& body) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    _exit(body());
+  }
+  close(ends[1]);
+  ForkEnd end = {};
+  char buffer[1024];
+  for (ssize_t count = 0; (count = read(ends[0], buffer, sizeof buffer)) > 0;) {
+    end.errors.append(buffer, static_cast<std::size_t>(count));
+  }
+  close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  end.exited = WIFEXITED(status);
+  end.status = end.exited ? WEXITSTATUS(status) : WTERMSIG(status);
+  return end;
+}
+
+// The tests below, each on the host accelerator in a process of its own, under every protocol.
+class Fork : public ::testing::TestWithParam<const char*> {
+ protected:
+  void expectPasses(const std::string& name) {
+    const ChildEnd end = runChild("ForkChild.DISABLED_" + name, {{"GMAC_ACCEL", "host"},
+                                                                 {"GMAC_HOST_MEMORY", "64M"},
+                                                                 {"GMAC_HOST_THREADS", "2"},
+                                                                 {"GMAC_BLOCK_SIZE", "4K"},
+                                                                 {"GMAC_PROTOCOL", GetParam()}});
+    EXPECT_EQ(end.exitStatus, 0) << "signal " << end.signal << "\n" << end.output;
+    EXPECT_THAT(end.output, HasSubstr("[  PASSED  ] 1 test"));
+  }
+};
+
+class ForkChild : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    adsmKernelDesc_t desc = {};
+    static const std::size_t kSizes[] = {8};
+    desc.name = "addOne";
+    desc.paramCount = 1;
+    desc.paramSizes = kSizes;
+    desc.host = &addOne;
+    ASSERT_EQ(adsmKernelCreate(&desc, &kernel_), adsmSuccess);
+    data_ = static_cast<int*>(adsmAlloc(1 << 20));
+    ASSERT_NE(data_, nullptr) << adsmLastErrorString();
+    data_[0] = 1;
+  }
+  void callAndExpect(int value) {
+    void* args[] = {&data_};
+    ASSERT_EQ(adsmCall(kernel_, kOne, kOne, 0, args), adsmSuccess) << adsmLastErrorString();
+    ASSERT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
+    EXPECT_EQ(data_[0], value);
+  }
+
+  adsmKernel_t kernel_ = nullptr;
+  int* data_ = nullptr;
+};
+
+TEST_P(Fork, AChildThatTouchesAnObjectDiesWithAMessage) { expectPasses("TouchInChild"); }
+TEST_F(ForkChild, DISABLED_TouchInChild) {
+  for (const bool write : {false, true}) {
+    const ForkEnd end = inFork([&] {
+      volatile int* byte = data_ + (write ? 5000 : 0);
+      if (write) {
+        *byte = 99;
+      }
+      return *byte;
+    });
+    EXPECT_FALSE(end.exited);
+    EXPECT_EQ(end.status, SIGSEGV);
+    EXPECT_THAT(end.errors, AllOf(HasSubstr("a child of fork touched shared object"),
+                                  HasSubstr(fmt::format("{}", fmt::ptr(data_)))));
+  }
+  EXPECT_EQ(data_[5000], 0);
+  callAndExpect(2);
+}
+
+TEST_P(Fork, EveryCallInAChildAnswersForked) { expectPasses("CallInChild"); }
+TEST_F(ForkChild, DISABLED_CallInChild) {
+  const ForkEnd end = inFork([&] {
+    void* args[] = {&data_};
+    const adsmUse_t use = {data_, adsmRead};
+    int wrong = 0;
+    const auto expectForked = [&](bool failed, const char* what) {
+      if (!failed || adsmLastError() != adsmErrorForked) {
+        std::fprintf(stderr, "%s: %s\n", what, adsmErrorName(adsmLastError()));
+        ++wrong;
+      }
+    };
+    expectForked(adsmAlloc(1) == nullptr, "adsmAlloc");
+    expectForked(adsmAlloc(1 << 20) == nullptr, "adsmAlloc");
+    expectForked(adsmSafeAlloc(1 << 20) == nullptr, "adsmSafeAlloc");
+    expectForked(adsmSafe(data_) == nullptr, "adsmSafe");
+    expectForked(adsmFree(data_) != adsmSuccess, "adsmFree");
+    expectForked(adsmCall(kernel_, kOne, kOne, 0, args) != adsmSuccess, "adsmCall");
+    expectForked(adsmCallUsing(kernel_, kOne, kOne, 0, args, &use, 1) != adsmSuccess,
+                 "adsmCallUsing");
+    expectForked(adsmBind(data_, kernel_, adsmRead) != adsmSuccess, "adsmBind");
+    expectForked(adsmSync() != adsmSuccess, "adsmSync");
+    return wrong;
+  });
+  EXPECT_TRUE(end.exited);
+  EXPECT_EQ(end.status, 0) << end.errors;
+  callAndExpect(2);
+}
+
+TEST_P(Fork, TheParentGoesOnWhileChildrenComeAndGo) { expectPasses("ParentGoesOn"); }
+TEST_F(ForkChild, DISABLED_ParentGoesOn) {
+  void* args[] = {&data_};
+  for (int round = 0; round < 10; ++round) {
+    ASSERT_EQ(adsmCall(kernel_, kOne, kOne, 0, args), adsmSuccess);
+    const ForkEnd end = inFork([] { return 7; });
+    EXPECT_TRUE(end.exited);
+    EXPECT_EQ(end.status, 7);
+    data_[2000] += 1;
+    ASSERT_EQ(adsmSync(), adsmSuccess);
+    EXPECT_EQ(data_[0], round + 2);
+    EXPECT_EQ(data_[2000], round + 1);
+  }
+  EXPECT_EQ(adsmFree(data_), adsmSuccess) << adsmLastErrorString();
+}
+
+TEST_P(Fork, WaitSeesTheProgramsOwnChildrenOnly) { expectPasses("WaitSeesNone"); }
+TEST_F(ForkChild, DISABLED_WaitSeesNone) {
+  callAndExpect(2);
+  errno = 0;
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+INSTANTIATE_TEST_SUITE_P(, Fork, ::testing::Values("batch", "lazy", "rolling"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace gmac::testing

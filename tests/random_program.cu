@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of random_program_test.cc for CUDA; their host twins are there.
+#include <stdint.h>
+
+extern "C" __global__ void transformBytes(uint8_t* data, uint64_t count, uint64_t key) {
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    data[i] = static_cast<uint8_t>(data[i] * 3 + key + i);
+  }
+}
+
+extern "C" __global__ void addBytes(uint8_t* to, const uint8_t* from, uint64_t count) {
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    to[i] = static_cast<uint8_t>(to[i] + from[i]);
+  }
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Randomised programs of CPU accesses, kernels, allocations, frees, lists, bindings and syncs,
+// against a copy of every object in plain memory, under every protocol and several block sizes, on
+// every accelerator that is here.
+//
+// GMAC_TEST_STEPS sets the length of each program (10,000), GMAC_TEST_SEED its seed (by the clock);
+// both are printed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmac/adsm.h"
+#include "gmac/runtime.h"
+#include "tests/random_program_fatbin.h"
+#include "tests/support/child.h"
+
+namespace gmac::testing {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kMostObjects = 40;
+constexpr std::size_t kMostBytes = 8 * kMiB;
+
+// ---- Kernels
+// --------------------------------------------------------------------------------------------------------
+
+void transformBytes(const adsmThreadBlock_t* block, void** args) {
+  auto* data = *static_cast<std::uint8_t**>(args[0]);
+  const auto count = *static_cast<std::uint64_t*>(args[1]);
+  const auto key = *static_cast<std::uint64_t*>(args[2]);
+  for (std::uint64_t i = block->blockIdx.x; i < count; i += block->gridDim.x) {
+    data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
+  }
+}
+
+void addBytes(const adsmThreadBlock_t* block, void** args) {
+  auto* to = *static_cast<std::uint8_t**>(args[0]);
+  const auto* from = *static_cast<const std::uint8_t**>(args[1]);
+  const auto count = *static_cast<std::uint64_t*>(args[2]);
+  for (std::uint64_t i = block->blockIdx.x; i < count; i += block->gridDim.x) {
+    to[i] = static_cast<std::uint8_t>(to[i] + from[i]);
+  }
+}
+
+adsmKernel_t makeKernel(const char* name, adsmHostKernel_t host) {
+  static const std::size_t kSizes[] = {8, 8, 8};
+  adsmKernelDesc_t desc = {};
+  desc.name = name;
+  desc.paramCount = 3;
+  desc.paramSizes = kSizes;
+  desc.host = host;
+  desc.cudaImage = tests_random_program_fatbin;
+  desc.cudaName = tests_random_program_fatbin != nullptr ? name : nullptr;
+  adsmKernel_t kernel = nullptr;
+  if (adsmKernelCreate(&desc, &kernel) != adsmSuccess) {
+    ADD_FAILURE() << adsmLastErrorString();
+  }
+  return kernel;
+}
+
+// ---- The program
+// ----------------------------------------------------------------------------------------------------
+
+struct Shared {
+  std::uint8_t* data;
+  bool safe;                         // its address is another on the accelerator
+  std::vector<std::uint8_t> oracle;  // what it must contain
+  std::array<unsigned, 2> bound{};   // adsmAccess_t per kernel
+  bool isBound() const { return bound[0] != 0 || bound[1] != 0; }
+};
+
+class Program {
+ public:
+  Program(std::uint64_t seed, std::uint64_t steps) : random_(seed), steps_(steps) {
+    kernels_ = {makeKernel("transformBytes", &transformBytes), makeKernel("addBytes", &addBytes)};
+  }
+  ~Program() {
+    for (const adsmKernel_t kernel : kernels_) {
+      EXPECT_EQ(adsmKernelDestroy(kernel), adsmSuccess) << adsmLastErrorString();
+    }
+  }
+
+  void run() {
+    for (step_ = 0; step_ < steps_ && !::testing::Test::HasFailure(); ++step_) {
+      step();
+      if (step_ % 64 == 0) {
+        check(Runtime::started() == nullptr || Runtime::started()->manager().verify().ok(),
+              "verify");
+      }
+    }
+    for (const auto& object : objects_) {
+      compare(*object, 0, object->oracle.size());
+    }
+    while (!objects_.empty()) {
+      free(objects_.size() - 1);
+    }
+    check(Runtime::started()->manager().verify().ok(), "verify");
+  }
+
+ private:
+  std::uint64_t upTo(std::uint64_t most) { return random_() % (most + 1); }
+
+  void check(bool ok, const char* what) {
+    if (!ok) {
+      ADD_FAILURE() << "step " << step_ << ", " << what << ": " << adsmLastErrorString();
+    }
+  }
+
+  void step() {
+    const std::uint64_t kind = upTo(99);
+    if (objects_.empty() || (kind < 6 && objects_.size() < kMostObjects)) {
+      allocate();
+    } else if (kind < 10) {
+      free(upTo(objects_.size() - 1));
+    } else if (kind < 38) {
+      const auto [object, offset, bytes] = somewhere();
+      compare(*object, offset, bytes);
+    } else if (kind < 70) {
+      write();
+    } else if (kind < 80) {
+      call(false);
+    } else if (kind < 90) {
+      call(true);
+    } else if (kind < 98) {
+      check(adsmSync() == adsmSuccess, "sync");
+    } else if (upTo(4) == 0) {
+      bind();
+    }
+  }
+
+  // From 1 byte to some MiB, as often small as large.
+  void allocate() {
+    const std::size_t bytes = 1 + (random_() >> (64 - 1 - upTo(20)));
+    if (bytes_ + bytes > kMostBytes) {
+      return;
+    }
+    const bool safe = upTo(7) == 0;
+    auto* data = static_cast<std::uint8_t*>(safe ? adsmSafeAlloc(bytes) : adsmAlloc(bytes));
+    check(data != nullptr, "allocate");
+    if (data == nullptr) {
+      return;
+    }
+    auto object = std::make_unique<Shared>(Shared{data, safe, std::vector<std::uint8_t>(bytes)});
+    // Both copies start out equal, not zero: a small object takes the place of another.
+    if (upTo(1) == 0) {
+      std::memcpy(object->oracle.data(), data, bytes);
+    } else {
+      std::memset(data, 0x5a, bytes);
+      std::fill(object->oracle.begin(), object->oracle.end(), std::uint8_t{0x5a});
+    }
+    bytes_ += bytes;
+    objects_.push_back(std::move(object));
+  }
+
+  void free(std::size_t index) {
+    bytes_ -= objects_[index]->oracle.size();
+    check(adsmFree(objects_[index]->data) == adsmSuccess, "free");
+    objects_.erase(objects_.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+
+  struct Place {
+    Shared* object;
+    std::size_t offset;
+    std::size_t bytes;
+  };
+  Place somewhere() {
+    Shared* object = objects_[upTo(objects_.size() - 1)].get();
+    const std::size_t size = object->oracle.size();
+    const std::size_t offset = upTo(size - 1);
+    const std::size_t most = upTo(3) == 0 ? size : std::size_t{200};
+    return {object, offset, 1 + upTo(std::min(most, size - offset) - 1)};
+  }
+
+  void compare(const Shared& object, std::size_t offset, std::size_t bytes) {
+    if (std::memcmp(object.data + offset, object.oracle.data() + offset, bytes) == 0) {
+      return;
+    }
+    for (std::size_t i = offset; i < offset + bytes; ++i) {
+      if (object.data[i] != object.oracle[i]) {
+        ADD_FAILURE() << "step " << step_ << ": byte " << i << " of an object of "
+                      << object.oracle.size() << " bytes at " << static_cast<void*>(object.data)
+                      << " is " << int{object.data[i]} << ", not " << int{object.oracle[i]};
+        return;
+      }
+    }
+  }
+
+  void write() {
+    const auto [object, offset, bytes] = somewhere();
+    const std::uint64_t key = random_();
+    for (std::size_t i = offset; i < offset + bytes; ++i) {
+      object->data[i] = object->oracle[i] = static_cast<std::uint8_t>(key + i * 5);
+    }
+  }
+
+  bool allowed(const Shared& object, std::size_t kernel, unsigned access, bool listed) const {
+    return listed || !object.isBound() || (object.bound[kernel] & access) == access;
+  }
+  static void* onDevice(const Shared& object, std::size_t offset) {
+    return object.safe ? adsmSafe(object.data + offset) : object.data + offset;
+  }
+
+  void call(bool listed) {
+    const std::size_t kernel = upTo(1);
+    auto [to, toOffset, count] = somewhere();
+    auto [from, fromOffset, fromCount] = somewhere();
+    if (!allowed(*to, kernel, adsmReadWrite, listed) ||
+        (kernel == 1 && (from == to || !allowed(*from, kernel, adsmRead, listed)))) {
+      return;
+    }
+    std::uint64_t key = random_();
+    void* toDevice = onDevice(*to, toOffset);
+    void* fromDevice = onDevice(*from, fromOffset);
+    std::vector<adsmUse_t> uses = {{to->data + toOffset, adsmReadWrite}};
+    void* args[3] = {&toDevice, &count, &key};
+    std::uint8_t* const target = to->oracle.data() + toOffset;
+    if (kernel == 0) {
+      for (std::uint64_t i = 0; i < count; ++i) {
+        target[i] = static_cast<std::uint8_t>(target[i] * 3 + key + i);
+      }
+    } else {
+      count = std::min(count, fromCount);
+      args[1] = &fromDevice;
+      args[2] = &count;
+      uses.push_back({from->data, adsmRead});
+      for (std::uint64_t i = 0; i < count; ++i) {
+        target[i] = static_cast<std::uint8_t>(target[i] + from->oracle[fromOffset + i]);
+      }
+    }
+    const adsmDim_t grid = {1 + static_cast<unsigned>(upTo(3)), 1, 1};
+    const adsmDim_t block = {32, 1, 1};
+    const adsmError_t error =
+        listed ? adsmCallUsing(kernels_[kernel], grid, block, 0, args, uses.data(), uses.size())
+               : adsmCall(kernels_[kernel], grid, block, 0, args);
+    check(error == adsmSuccess, "call");
+  }
+
+  void bind() {
+    Shared& object = *objects_[upTo(objects_.size() - 1)];
+    const std::size_t kernel = upTo(1);
+    const auto access = static_cast<adsmAccess_t>(1 + upTo(2));
+    const adsmError_t error = adsmBind(object.data, kernels_[kernel], access);
+    if (error == adsmErrorNotSupported) {
+      EXPECT_LE(object.oracle.size(), 32u * 1024);  // small objects share their pages
+      return;
+    }
+    check(error == adsmSuccess, "bind");
+    object.bound[kernel] |= access;
+  }
+
+  std::mt19937_64 random_;
+  std::uint64_t steps_;
+  std::uint64_t step_ = 0;
+  std::array<adsmKernel_t, 2> kernels_{};
+  std::vector<std::unique_ptr<Shared>> objects_;
+  std::size_t bytes_ = 0;
+};
+
+std::uint64_t numberFrom(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && *text != '\0' ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Run by the tests below in a process of its own, with the GMAC_* variables set.
+TEST(RandomProgramChild, DISABLED_Run) {
+  void* probe = adsmAlloc(1);
+  if (probe == nullptr && adsmLastError() == adsmErrorNoAccelerator) {
+    std::printf("%s\n", adsmLastErrorString());
+    std::fflush(stdout);
+    _exit(kCannotRun);
+  }
+  ASSERT_NE(probe, nullptr) << adsmLastErrorString();
+  ASSERT_EQ(adsmFree(probe), adsmSuccess);
+  Program(numberFrom("GMAC_TEST_SEED", 1), numberFrom("GMAC_TEST_STEPS", 10000)).run();
+}
+
+struct Combination {
+  std::string accelerator;
+  std::string protocol;
+  std::string blockSize;
+};
+
+class RandomProgram : public ::testing::TestWithParam<Combination> {};
+
+TEST_P(RandomProgram, AgreesWithPlainMemory) {
+  const auto& [accelerator, protocol, blockSize] = GetParam();
+  const std::string seed = std::to_string(numberFrom(
+      "GMAC_TEST_SEED",
+      static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) %
+          1000000007));
+  const std::string steps = std::to_string(numberFrom("GMAC_TEST_STEPS", 10000));
+  std::printf("GMAC_TEST_SEED=%s GMAC_TEST_STEPS=%s\n", seed.c_str(), steps.c_str());
+  const ChildEnd end = runChild("RandomProgramChild.DISABLED_Run", {{"GMAC_ACCEL", accelerator},
+                                                                    {"GMAC_PROTOCOL", protocol},
+                                                                    {"GMAC_BLOCK_SIZE", blockSize},
+                                                                    {"GMAC_HOST_MEMORY", "256M"},
+                                                                    {"GMAC_HOST_THREADS", "2"},
+                                                                    {"GMAC_TEST_SEED", seed},
+                                                                    {"GMAC_TEST_STEPS", steps}});
+  if (end.exitStatus == kCannotRun) {
+    GTEST_SKIP() << "not run with GMAC_ACCEL=" << accelerator << ": " << end.output;
+  }
+  EXPECT_EQ(end.exitStatus, 0) << "signal " << end.signal << "\n" << end.output;
+  EXPECT_NE(end.output.find("[  PASSED  ] 1 test"), std::string::npos) << end.output;
+}
+
+std::vector<Combination> everyCombination() {
+  std::vector<Combination> combinations;
+  for (const char* accelerator : {"host", "cuda", "cudart"}) {
+    for (const char* protocol : {"batch", "lazy", "rolling"}) {
+      for (const char* blockSize : {"4K", "64K", "1M"}) {
+        combinations.push_back({accelerator, protocol, blockSize});
+      }
+    }
+  }
+  return combinations;
+}
+
+INSTANTIATE_TEST_SUITE_P(, RandomProgram, ::testing::ValuesIn(everyCombination()),
+                         [](const auto& info) {
+                           return info.param.accelerator + "_" + info.param.protocol + "_" +
+                                  info.param.blockSize;
+                         });
+
+}  // namespace
+}  // namespace gmac::testing
