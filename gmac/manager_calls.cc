@@ -353,7 +353,13 @@ Status Manager::fetchAfterSync(Lock& lock) {
     if (waited) {
       continue;
     }
-    GMAC_TRY(fetch(lock, *object, {begin, end}, transition.next));
+    const Status fetched = fetch(lock, *object, {begin, end}, transition.next);
+    if (!fetched.ok()) {
+      if (!outOfMappings(fetched)) {
+        return fetched;
+      }
+      GMAC_TRY(coarsen(lock));
+    }
   }
   return {};
 }

@@ -174,9 +174,23 @@ TEST_P(Coherence, AWriteToAListedInputDoesNotReachTheRunningKernel) {
                        {{input, adsmRead}, {output, adsmWrite}});
     std::fill_n(input, kInts, 100);  // more than the rolling size: evictions queue copies meanwhile
     machine_.verify();
+    fake().runAll();  // copies first, wherever nothing keeps them back
     machine_.sync();
     EXPECT_EQ(*output, static_cast<int>(kInts));
   }
+}
+
+TEST_P(Coherence, AFlushDoesNotOvertakeACallThatStillReads) {
+  int* input = machine_.allocateArray<int>(kInts);
+  int* output = machine_.allocateArray<int>(kInts);
+  std::fill_n(input, kInts, 1);
+  machine_.callUsing(sumInto_, {output, input, number(kInts)},
+                     {{input, adsmRead}, {output, adsmWrite}});
+  std::fill_n(input, kInts, 100);
+  machine_.call(nothing_, {});
+  fake().runAll();  // copies first, wherever nothing keeps them back
+  machine_.sync();
+  EXPECT_EQ(*output, static_cast<int>(kInts));
 }
 
 TEST_P(Coherence, ObjectsThatACallDoesNotListAreLeftAlone) {

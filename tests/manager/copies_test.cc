@@ -274,6 +274,28 @@ TEST(MovedPages, AnInstalledChunkIsOpenOnlyAsFarAsItsBlocks) {
   machine.verify();
 }
 
+// Blocks larger than the pieces in which pages are pinned: what is fetched ahead must be pinned as
+// a whole.
+TEST(MovedPages, ReadAheadStopsWhereAChunkIsNotReady) {
+  MachineSetup setup = rolling(100);
+  setup.blockBytes = 4 * kMiB;
+  setup.readAheadBytes = 16 * kMiB;
+  setup.fake.movedPages = true;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(16 * kMiB);
+  for (const std::size_t chunk : {0, 1, 2, 4, 5}) {  // not 3, the second half of block 1
+    EXPECT_TRUE(machine.manager().hold(a + chunk * 2 * kMiB, 1, false).ok());
+    machine.manager().unhold(a + chunk * 2 * kMiB, 1);
+  }
+  machine.call(nothing, {});
+  machine.sync();
+  for (int block = 0; block < 4; ++block) {
+    EXPECT_EQ(a[block * 4 * kMiB], std::byte{0});
+  }
+  machine.verify();
+}
+
 TEST(MovedPages, PopulationAheadNeverExceedsWhatTheCpuTouched) {
   MachineSetup setup = rolling(100);
   setup.fake.movedPages = true;

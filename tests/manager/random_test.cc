@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random programs on the fake, with what the public API cannot reach: held ranges, device work on
+// streams, refused protection changes, moved pages, population ahead, and queues that run as late,
+// or as oddly, as the seam allows. The walker looks at everything after every step. GMAC_TEST_STEPS
+// and GMAC_TEST_SEED as in random_program_test.cc.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+using accel::Placement;
+
+std::uint64_t numberFrom(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && *text != '\0' ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+struct Oracle {
+  std::uint8_t* data;
+  std::uint8_t* device;
+  std::vector<std::uint8_t> bytes;
+};
+
+class RandomSteps {
+ public:
+  RandomSteps(const MachineSetup& setup, std::uint64_t seed) : machine_(setup), random_(seed) {
+    add_ = machine_.fake().kernel("add", 3, [this](const LaunchShape&, void** args) {
+      auto* data = machine_.fake().argument<std::uint8_t>(args, 0);
+      const auto count = *static_cast<std::size_t*>(args[1]);
+      const auto key = *static_cast<std::size_t*>(args[2]);
+      for (std::size_t i = 0; i < count; ++i) {
+        data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
+      }
+    });
+  }
+
+  void run(std::uint64_t steps) {
+    for (std::uint64_t step = 0; step < steps && !::testing::Test::HasFailure(); ++step) {
+      SCOPED_TRACE("step " + std::to_string(step));
+      one();
+      machine_.verify();
+    }
+    for (const auto& object : objects_) {
+      compare(*object, 0, object->bytes.size());
+    }
+  }
+
+ private:
+  std::uint64_t upTo(std::uint64_t most) { return random_() % (most + 1); }
+  struct Place {
+    Oracle* object;
+    std::size_t offset;
+    std::size_t count;
+  };
+  Place somewhere() {
+    Oracle* object = objects_[upTo(objects_.size() - 1)].get();
+    const std::size_t size = object->bytes.size();
+    const std::size_t offset = upTo(size - 1);
+    return {object, offset,
+            1 + upTo(std::min<std::size_t>(upTo(2) == 0 ? size : 500, size - offset) - 1)};
+  }
+  static const void* number(std::size_t value) { return reinterpret_cast<const void*>(value); }
+  static void apply(std::uint8_t* data, std::size_t count, std::size_t key) {
+    for (std::size_t i = 0; i < count; ++i) {
+      data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
+    }
+  }
+  void compare(const Oracle& object, std::size_t offset, std::size_t count) {
+    EXPECT_EQ(std::memcmp(object.data + offset, object.bytes.data() + offset, count), 0)
+        << count << " bytes at " << offset << " of an object of " << object.bytes.size();
+  }
+
+  void one() {
+    const std::uint64_t kind = objects_.empty() ? 0 : upTo(99);
+    if (kind < 6) {
+      return allocate();
+    }
+    auto [object, offset, count] = somewhere();
+    std::uint8_t* const oracle = object->bytes.data() + offset;
+    std::uint8_t* const data = object->data + offset;
+    const std::size_t key = random_() % 251;
+    Manager& manager = machine_.manager();
+    if (kind < 9) {
+      const std::size_t index = upTo(objects_.size() - 1);
+      EXPECT_TRUE(manager.free(objects_[index]->data).ok()) << lastErrorText();
+      objects_.erase(objects_.begin() + static_cast<std::ptrdiff_t>(index));
+    } else if (kind < 30) {
+      compare(*object, offset, count);
+    } else if (kind < 50) {
+      for (std::size_t i = 0; i < count; ++i) {
+        data[i] = oracle[i] = static_cast<std::uint8_t>(key + i);
+      }
+    } else if (kind < 60) {
+      machine_.call(add_, {object->device + offset, number(count), number(key)});
+      apply(oracle, count, key);
+    } else if (kind < 68) {
+      machine_.callUsing(add_, {object->device + offset, number(count), number(key)},
+                         {{data, adsmReadWrite}});
+      apply(oracle, count, key);
+    } else if (kind < 74) {
+      machine_.sync();
+    } else if (kind < 82) {
+      const bool write = upTo(1) == 0;
+      ASSERT_TRUE(manager.hold(data, count, write).ok()) << lastErrorText();
+      machine_.verify();
+      compare(*object, offset, count);
+      if (write) {
+        std::memset(data, static_cast<int>(key), count);
+        std::memset(oracle, static_cast<int>(key), count);
+      }
+      manager.unhold(data, count);
+    } else if (kind < 90) {
+      deviceWork(*object, offset, count, key);
+    } else if (kind < 94 && std::exchange(manyBlocks_, false)) {
+      os::failNext(os::Call::kProtect, 1 + static_cast<int>(upTo(3)), ENOMEM);
+    } else if (kind < 97) {
+      (void)manager.populateNext();
+    } else {
+      machine_.fake().runAll();
+    }
+  }
+
+  void allocate() {
+    if (objects_.size() >= 10) {
+      return;
+    }
+    os::failNext(os::Call::kProtect, 0, 0);
+    const std::size_t size = 1 + (random_() >> (64 - 1 - upTo(21)));
+    auto* data = reinterpret_cast<std::uint8_t*>(
+        machine_.allocate(size, upTo(5) == 0 ? Placement::kAnywhere : Placement::kSameAddress));
+    ASSERT_NE(data, nullptr);
+    auto device = machine_.manager().deviceAddress(data);
+    ASSERT_TRUE(device.ok());
+    manyBlocks_ |=
+        machine_.setup().protocol == "rolling" && size >= 32 * machine_.setup().blockBytes;
+    // A small object takes the place of another, so its first contents are the CPU's to tell.
+    objects_.push_back(std::make_unique<Oracle>(Oracle{
+        data, static_cast<std::uint8_t*>(*device), std::vector<std::uint8_t>(data, data + size)}));
+  }
+
+  // As the interposer brackets what a program submits to a stream: work that writes the range, or
+  // only reads it.
+  void deviceWork(Oracle& object, std::size_t offset, std::size_t count, std::size_t key) {
+    const bool write = upTo(1) == 0;
+    const accel::NativeStream stream{upTo(2)};
+    const coherence::DeviceRange range{object.data + offset, count, write};
+    const Status begun = machine_.manager().beginDeviceWork(stream, {&range, 1});
+    ASSERT_TRUE(begun.ok()) << lastErrorText();
+    std::uint8_t* const at = machine_.fake().at(object.device + offset);
+    if (write) {
+      machine_.fake().submit(stream, [at, count, key] { apply(at, count, key); });
+      apply(object.bytes.data() + offset, count, key);
+    } else {
+      std::vector<std::uint8_t> expected(
+          object.bytes.begin() + static_cast<std::ptrdiff_t>(offset),
+          object.bytes.begin() + static_cast<std::ptrdiff_t>(offset + count));
+      machine_.fake().submit(stream, [at, expected = std::move(expected)] {
+        EXPECT_EQ(std::memcmp(at, expected.data(), expected.size()), 0)
+            << "device work saw later bytes";
+      });
+    }
+    const Status ended = machine_.manager().endDeviceWork(stream, true);
+    ASSERT_TRUE(ended.ok()) << lastErrorText();
+  }
+
+  ManagerUnderTest machine_;
+  std::mt19937_64 random_;
+  adsmKernel_t add_;
+  std::vector<std::unique_ptr<Oracle>> objects_;
+  // An object of many blocks has come since a protection change was last refused. The kernel
+  // refuses none that keeps a mapping whole, so there must be blocks left to join.
+  bool manyBlocks_ = false;
+};
+
+class RandomOnTheFake : public ::testing::TestWithParam<MachineSetup> {};
+
+TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
+  const std::uint64_t seed = numberFrom(
+      "GMAC_TEST_SEED",
+      static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) %
+          1000000007);
+  const std::uint64_t steps = numberFrom("GMAC_TEST_STEPS", 10000) / 10;
+  std::printf("GMAC_TEST_SEED=%llu, %llu steps\n", static_cast<unsigned long long>(seed),
+              static_cast<unsigned long long>(steps));
+  for (const auto run : {FakeOptions::Run::kDeferred, FakeOptions::Run::kRandom}) {
+    MachineSetup setup = GetParam();
+    setup.fake.run = run;
+    setup.fake.seed = seed;
+    RandomSteps(setup, seed).run(steps);
+  }
+}
+
+std::vector<MachineSetup> randomSetups() {
+  std::vector<MachineSetup> setups = everySetup();
+  for (MachineSetup& setup : setups) {
+    setup.rollingSize = 3;
+    setup.readAheadBytes = 8 * setup.blockBytes;
+  }
+  // Blocks larger than a chunk of the mirror, read ahead.
+  MachineSetup large;
+  large.blockBytes = 4 * kMiB;
+  large.readAheadBytes = 16 * kMiB;
+  large.fake.movedPages = true;
+  setups.push_back(large);
+  return setups;
+}
+
+INSTANTIATE_TEST_SUITE_P(, RandomOnTheFake, ::testing::ValuesIn(randomSetups()),
+                         [](const auto& info) { return nameOf(info.param); });
+
+}  // namespace
+}  // namespace gmac::testing
