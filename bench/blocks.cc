@@ -10,6 +10,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
 #include "gmac/stats.h"
 
@@ -41,6 +42,8 @@ SharedBlocks::SharedBlocks(std::size_t blockBytes, std::size_t total, std::size_
   adsmKernelDesc_t desc{};
   desc.name = "nothing";
   desc.host = &doNothing;
+  desc.cudaImage = bench_kernels_fatbin;
+  desc.cudaName = desc.cudaImage != nullptr ? "nothing" : nullptr;
   check(adsmKernelCreate(&desc, &kernel_), "adsmKernelCreate");
   std::memset(first_, 1, blockBytes * count);
 }
@@ -92,9 +95,9 @@ BareBlocks::BareBlocks(std::size_t blockBytes, std::size_t count, Memory memory)
   if (mapped == MAP_FAILED) {
     failed("mmap");
   }
-  // Ordinary pages, like the memory file's: a huge page would be split by the first change of
-  // protection inside it.
-  (void)madvise(mapped, bytes, MADV_NOHUGEPAGE);
+  // A huge page is split by the first change of protection inside it, so the choice must be
+  // explicit.
+  (void)madvise(mapped, bytes, memory == Memory::kHugePages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   first_ = static_cast<std::byte*>(mapped);
   std::memset(first_, 1, bytes);
 }

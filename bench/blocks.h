@@ -42,7 +42,7 @@ class SharedBlocks {
   adsmKernel_t kernel_ = nullptr;
 };
 
-enum class Memory { kFile, kAnonymous };
+enum class Memory { kFile, kAnonymous, kHugePages };
 
 // Role: blocks of a plain mapping and the least that a fault can cost: a signal, one mprotect, the
 // access again. One at a time per process; not thread-safe.

@@ -39,14 +39,16 @@ class Turns {
   std::vector<std::vector<double>> seconds_;
 };
 
-// {blockBytes, blocks, rounds}: a rolling write fault against a signal and one mprotect, on the
-// same kind of memory; microseconds.
+// {blockBytes, blocks, rounds, huge}: a rolling write fault against a signal and one mprotect of a
+// memory file's pages
+// (`ratio`) and of anonymous ones, huge or not (`ratioAnonymous`); microseconds.
 json bareAndRolling(const json& parameters) {
   const std::size_t blockBytes = parameters["blockBytes"];
   const std::size_t blocks = parameters["blocks"];
   SharedBlocks shared(blockBytes, blocks, blocks);
   BareBlocks file(blockBytes, blocks, Memory::kFile);
-  BareBlocks anonymous(blockBytes, blocks, Memory::kAnonymous);
+  BareBlocks anonymous(blockBytes, blocks,
+                       parameters["huge"] ? Memory::kHugePages : Memory::kAnonymous);
   // Every turn begins behind the same flush of the shared blocks: what a copy leaves behind in
   // caches and page tables slows the faults after it down, bare or not.
   const Turns turns(3, parameters["rounds"], [&](std::size_t i) {
@@ -60,7 +62,8 @@ json bareAndRolling(const json& parameters) {
   return {{"rolling", turns.seconds(0) * perBlock},
           {"bare", turns.seconds(1) * perBlock},
           {"bareAnonymous", turns.seconds(2) * perBlock},
-          {"ratio", turns.ratio(0, 1)}};
+          {"ratio", turns.ratio(0, 1)},
+          {"ratioAnonymous", turns.ratio(0, 2)}};
 }
 const Registration kBareAndRolling("fault", &bareAndRolling);
 

@@ -77,3 +77,5 @@ BENCHMARK(probesOff);
 
 }  // namespace
 }  // namespace gmac::bench
+
+BENCHMARK_MAIN();

@@ -2,12 +2,17 @@
 //
 // The micro-benchmarks: loops under Google Benchmark, then the table of what the project promises
 // about its cost.
-#include <benchmark/benchmark.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -34,23 +39,35 @@ struct Options {
   std::string parent;
 };
 
-void runLoops(const char* program, const std::vector<std::string>& arguments) {
+// Runs the program with the loops, which lies beside this one, and returns its exit status. Google
+// Benchmark is a shared library that not every machine has: without that program the table is all
+// there is.
+int runLoops(const std::vector<std::string>& arguments) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "loops";
+  if (!std::filesystem::exists(program)) {
+    std::fprintf(stderr, "no program `loops` beside this one: the table alone\n");
+    return 0;
+  }
   // The loops are of faults alone: nothing is evicted. What the caller has set stays.
   setenv("GMAC_BLOCK_SIZE", "65536", 0);
   setenv("GMAC_ROLLING_SIZE", "1073741824", 0);
-  std::vector<std::string> strings = {program};
+  std::vector<std::string> strings = {program.string()};
   strings.insert(strings.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& string : strings) {
     pointers.push_back(string.data());
   }
-  auto count = static_cast<int>(pointers.size());
   pointers.push_back(nullptr);
-  benchmark::Initialize(&count, pointers.data());
-  if (benchmark::ReportUnrecognizedArguments(count, pointers.data())) {
-    std::exit(2);
+  pid_t child = -1;
+  if (const int error =
+          posix_spawn(&child, program.c_str(), nullptr, nullptr, pointers.data(), environ);
+      error != 0) {
+    throw std::runtime_error(program.string() + ": " + std::strerror(error));
   }
-  benchmark::RunSpecifiedBenchmarks();
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
 json readBaseline(const Options& options) {
@@ -124,7 +141,9 @@ int main(int argc, char** argv) {
     const bool loops = !options.tableOnly && !options.gate && !options.sweep &&
                        options.measurement.empty() && options.only.empty();
     if (loops) {
-      runLoops(argv[0], app.remaining());
+      if (const int status = runLoops(app.remaining()); status != 0) {
+        return status;
+      }
     } else if (!app.remaining().empty()) {
       std::fprintf(stderr, "bench: what is %s? See --help\n", app.remaining().front().c_str());
       return 2;

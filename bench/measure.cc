@@ -28,7 +28,7 @@ std::vector<std::string> environmentFor(const Environment& wanted) {
     }
   }
   for (const auto& [name, value] : wanted) {
-    entries.push_back(name + "=" + value);
+    entries.push_back(fmt::format("{}={}", name, value));
   }
   return entries;
 }

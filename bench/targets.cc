@@ -2,10 +2,11 @@
 #include "bench/targets.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 
 #include "bench/measure.h"
 #include "bench/vecadd.h"
@@ -82,7 +83,10 @@ void faultRows(Collector& collector) {
   } sizes[] = {{"4 KiB", 4 * kKiB, 128}, {"64 KiB", 64 * kKiB, 128}, {"2 MiB", 2 * kMiB, 16}};
   for (const auto& size : sizes) {
     collector.measure("fault",
-                      {{"blockBytes", size.blockBytes}, {"blocks", size.blocks}, {"rounds", 301}},
+                      {{"blockBytes", size.blockBytes},
+                       {"blocks", size.blocks},
+                       {"rounds", 301},
+                       {"huge", false}},
                       faultEnvironment(size.blockBytes),
                       {{fmt::format("rolling fault / bare fault, {} blocks", size.name), "ratio",
                         "", atMost(1.5)}});
@@ -97,8 +101,22 @@ void faultRows(Collector& collector) {
                     {{"fault at 1,000,000 blocks / at 1,000", "ratio", "", atMost(1.5)}});
 }
 
-// Off: what a fault passes on its way, as a share of the fault. On: the fault itself, for
-// comparison.
+// The same on a GPU, whose objects lie in pinned huge pages that were moved into place: against
+// huge pages.
+void cudaFaultRows(Collector& collector) {
+  for (const std::size_t blockBytes : {64 * kKiB, 2 * kMiB}) {
+    Environment environment = faultEnvironment(blockBytes);
+    environment["GMAC_ACCEL"] = "cuda";
+    environment["GMAC_MIRROR"] = "moved";
+    collector.measure(
+        "fault", {{"blockBytes", blockBytes}, {"blocks", 64}, {"rounds", 301}, {"huge", true}},
+        environment,
+        {{fmt::format("rolling fault / bare fault, {} KiB of huge pages, cuda", blockBytes / kKiB),
+          "ratioAnonymous", "", atMost(1.5)}});
+  }
+}
+
+// What of a fault is statistics and trace, off and on.
 void probeRows(Collector& collector) {
   const json parameters = {{"blockBytes", 64 * kKiB}, {"blocks", 128}, {"rounds", 101}};
   collector.measure("probes", parameters, faultEnvironment(64 * kKiB),
@@ -106,7 +124,7 @@ void probeRows(Collector& collector) {
                      {"fault, statistics and trace off", "fault", "us", std::nullopt}});
   const auto folder = std::filesystem::temp_directory_path();
   for (const char* variable : {"GMAC_STATS", "GMAC_TRACE"}) {
-    const std::string file = folder / fmt::format("gmac-bench-{}.json", std::rand());
+    const std::string file = folder / fmt::format("gmac-bench-{}.json", getpid());
     Environment environment = faultEnvironment(64 * kKiB);
     environment[variable] = file;
     collector.measure(
@@ -201,6 +219,9 @@ std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& 
       collector.skip("call over launch, nothing dirty, cuda", "no CUDA GPU");
       collector.skip("small objects, cuda", "no CUDA GPU");
       continue;
+    }
+    if (accelerator == "cuda") {
+      cudaFaultRows(collector);
     }
     callRows(collector, accelerator);
     smallRows(collector, accelerator);

@@ -97,6 +97,7 @@ class Manager final : private os::Pinner, private RegionSource {
 
  private:
   class Lock;
+  class Walk;
   using OpenList = boost::intrusive::list<Object>;
 
   Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
@@ -120,6 +121,9 @@ class Manager final : private os::Pinner, private RegionSource {
   void changed();
   Status waitForWriters(Lock& lock, Object& object, bool* waited);
   Status waitForPending(Lock& lock);
+  Status waitFor(Lock& lock, accel::Ticket ticket, bool* waited);
+  // Ends the process, with what is wrong, unless verify() holds.
+  void walk() noexcept;
   Status makeReady(Lock& lock, Object& object, std::size_t chunk);
 
   // Steps. kRetry: the lock was let go; look the object up again.

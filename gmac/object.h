@@ -132,6 +132,24 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   std::size_t aheadBytes = 0;  // how much its last fetch took
 };
 
+// Answers Mirror::install(): the protections that an object's blocks shall have. For the stack,
+// under the manager's lock.
+class BlockAccess final : public os::AccessMap {
+ public:
+  explicit BlockAccess(Object& object) : object_(object) {}
+  os::AccessRun at(std::size_t offset) const override {
+    BlockIndex index{offset / object_.blockBytes};
+    const os::Access access = accessOf(object_[index].state);
+    do {
+      index = index + 1;
+    } while (index < object_.all().end && accessOf(object_[index].state) == access);
+    return {object_.offsetOf(index) - offset, access};
+  }
+
+ private:
+  Object& object_;
+};
+
 struct ObjectAddress {
   using type = std::byte*;
   type operator()(const Object& object) const { return object.address(); }

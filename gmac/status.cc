@@ -14,7 +14,10 @@ struct LastError {
   char text[kErrorTextBytes];
 };
 
-constinit thread_local LastError lastError{adsmSuccess, {}};
+// Initial-exec: the first error of a thread may happen in the fault handler, where nothing may be
+// allocated.
+__attribute__((tls_model("initial-exec"))) constinit thread_local LastError lastError{adsmSuccess,
+                                                                                      {}};
 
 }  // namespace
 

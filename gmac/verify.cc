@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The walker: whether every object's states, lists, open range and page protections agree.
+#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "gmac/log.h"
 #include "gmac/manager.h"
 #include "gmac/os/mappings.h"
 
@@ -74,6 +76,13 @@ Status Manager::verify() {
     }
   }
   return {};
+}
+
+void Manager::walk() noexcept {
+  if (!verify().ok()) {
+    log(LogLevel::kError, "the walker: {}", lastErrorText());
+    std::abort();
+  }
 }
 
 }  // namespace gmac

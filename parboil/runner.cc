@@ -23,8 +23,6 @@
 #include "parboil/require.h"
 #include "parboil/start_explicit.h"
 
-extern "C" char** environ;
-
 namespace parboil {
 namespace {
 
@@ -133,11 +131,12 @@ std::vector<std::string> environmentWith(
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const bool changed = std::any_of(changes.begin(), changes.end(), [&](const auto& change) {
-      return text.starts_with(change.first + "=");
+      return text.starts_with(fmt::format("{}=", change.first));
     });
     if (!changed) environment.push_back(text);
   }
-  for (const auto& [name, value] : changes) environment.push_back(name + "=" + value);
+  for (const auto& [name, value] : changes)
+    environment.push_back(fmt::format("{}={}", name, value));
   return environment;
 }
 

@@ -38,7 +38,7 @@ std::vector<T> keptReference(const Context& context, const char* benchmark,
   if (isCurrent(path, format, context.size, dataPath(context, benchmark, "in"))) {
     return readValues<T>(path, format, context.size);
   }
-  const std::vector<T> values = compute();
+  std::vector<T> values = compute();
   writeValues(path, format, context.size, values);
   return values;
 }

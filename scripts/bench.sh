@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./gmacw bench: every micro-benchmark program, with the arguments given.
+# ./gmacw bench: the micro-benchmarks, compared with the committed baseline.
 
 run_benchmarks() {
-  bazel_build //bench/... >&2
-  local programs program
-  find_built programs 'kind(cc_binary, //bench/...)'
-  [[ ${#programs[@]} -gt 0 ]] || fail "bench/ has no x_bench.cc"
-  for program in "${programs[@]}"; do
-    say "$program" >&2
-    "bazel-bin/$program" "$@"
-  done
+  bazel_build //bench:bench >&2
+  cd "$invoked_from"
+  exec "$root/bazel-bin/bench/bench" --baseline "$root/bench/baseline.json" "$@"
 }

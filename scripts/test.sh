@@ -24,7 +24,7 @@ run_tests() {
   ! $everything || check_format || failures+=("format")
   say "testing ${targets[*]}${arguments[*]:+ }${arguments[*]}"
   events=$(mktemp)
-  run_bazel test --build_event_json_file="$events" "${arguments[@]}" "${targets[@]}" || bazel_status=$?
+  run_bazel test --keep_going --build_event_json_file="$events" "${arguments[@]}" "${targets[@]}" || bazel_status=$?
   # 3 is Bazel's word for tests that failed, which are counted one by one; anything else is a build that failed.
   [[ $bazel_status == 0 || $bazel_status == 3 ]] || failures+=("build")
   ! $everything || check_lint || failures+=("lint")

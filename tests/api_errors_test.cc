@@ -48,7 +48,9 @@ void addOne(const adsmThreadBlock_t*, void** args) {
 }
 
 void crash(const adsmThreadBlock_t*, void**) {
-  *reinterpret_cast<volatile int*>(std::uintptr_t{64}) = 1;
+  // Not a constant: the compiler refuses to write through an address that it knows to be none.
+  static volatile std::uintptr_t nowhere = 64;
+  *reinterpret_cast<volatile int*>(nowhere) = 1;
 }
 
 int hostConstant = 0;

@@ -39,9 +39,11 @@ const std::string& header() {
   return text;
 }
 
-// One space for every run of white space, none at the ends.
-std::string singleSpaced(const std::string& text) {
+// C as it reads however it is laid out: one space for every run of white space, none around stars
+// and at the ends.
+std::string plain(const std::string& text) {
   std::string result = std::regex_replace(text, std::regex("\\s+"), " ");
+  result = std::regex_replace(result, std::regex(" ?\\* ?"), "*");
   result.erase(0, result.find_first_not_of(' '));
   result.erase(result.find_last_not_of(' ') + 1);
   return result;
@@ -53,7 +55,7 @@ std::set<std::string> all(const std::string& text, const std::string& pattern, s
   std::set<std::string> found;
   for (std::sregex_iterator match(text.begin(), text.end(), expression), end; match != end;
        ++match) {
-    found.insert(singleSpaced((*match)[group]));
+    found.insert(plain((*match)[group]));
   }
   return found;
 }
@@ -65,7 +67,7 @@ TEST(Reference, HasTheTableOfVariablesAsTheCodeHasIt) {
 
 TEST(Reference, HasEveryFunctionOfTheApiAndNoOther) {
   const auto declared = all(header(), "\nADSM_API ([^;]*;)", 1);
-  ASSERT_THAT(declared, testing::Contains("void *adsmAlloc(size_t size);"));
+  ASSERT_THAT(declared, testing::Contains("void*adsmAlloc(size_t size);"));
   // The statements in blocks of C.
   std::set<std::string> described;
   const std::regex block("\n```c\n([^`]*)```");
@@ -86,7 +88,7 @@ TEST(Reference, HasEveryErrorWithItsNumberAndNoOther) {
     }
     return found;
   };
-  const auto declared = numbersByName(header(), "\n  (adsm(?:Success|Error\\w+)) = (\\d+)");
+  const auto declared = numbersByName(header(), "\n  (adsm(?:Success|Error\\w+))\\s*=\\s*(\\d+)");
   ASSERT_EQ(declared.count("adsmErrorInvalidValue"), 1U);
   EXPECT_EQ(numbersByName(reference(), "\n\\| `(adsm(?:Success|Error\\w+))` \\| (\\d+) \\|"),
             declared);

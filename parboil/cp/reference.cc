@@ -38,8 +38,9 @@ std::vector<double> reference(const Parameters& parameters, std::span<const Atom
     double y[kChunk];
     for (std::size_t k = 0; k < kChunk; ++k) {
       const std::size_t point = (chunk * kChunk + k) * parameters.sampleStride;
+      const std::size_t row = point / points;
       x[k] = spacing * static_cast<double>(point % points);
-      y[k] = spacing * static_cast<double>(point / points);
+      y[k] = spacing * static_cast<double>(row);
     }
     double potential[kChunk] = {};
     for (const Atom& atom : atoms) addAtom(atom, x, y, potential, kChunk);

@@ -107,11 +107,9 @@ class RandomSteps {
         data[i] = oracle[i] = static_cast<std::uint8_t>(key + i);
       }
     } else if (kind < 60) {
-      settleStreams();
       machine_.call(add_, {object->device + offset, number(count), number(key)});
       apply(oracle, count, key);
     } else if (kind < 68) {
-      settleStreams();
       machine_.callUsing(add_, {object->device + offset, number(count), number(key)},
                          {{data, adsmReadWrite}});
       apply(oracle, count, key);
@@ -138,12 +136,6 @@ class RandomSteps {
     }
   }
 
-  void settleStreams() {
-    if (std::exchange(onStreams_, false)) {
-      machine_.fake().runAll();
-    }
-  }
-
   void allocate() {
     if (objects_.size() >= 10) {
       return;
@@ -165,9 +157,6 @@ class RandomSteps {
   // As the interposer brackets what a program submits to a stream: work that writes the range, or
   // only reads it.
   void deviceWork(Oracle& object, std::size_t offset, std::size_t count, std::size_t key) {
-    machine_.fake()
-        .runAll();  // streams and calls are in no order but what the application waits for
-    onStreams_ = true;
     const bool write = upTo(1) == 0;
     const accel::NativeStream stream{upTo(2)};
     const coherence::DeviceRange range{object.data + offset, count, write};
@@ -197,7 +186,6 @@ class RandomSteps {
   // An object of many blocks has come since a protection change was last refused. The kernel
   // refuses none that keeps a mapping whole, so there must be blocks left to join.
   bool manyBlocks_ = false;
-  bool onStreams_ = false;  // there may be device work that the application has not waited for
 };
 
 class RandomOnTheFake : public ::testing::TestWithParam<MachineSetup> {};

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks: their transitions, the copies and protection changes that these take, and the faults that
+// ask for them.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "gmac/log.h"
+#include "gmac/manager.h"
+#include "gmac/manager_lock.h"
+#include "gmac/stats.h"
+#include "gmac/trace.h"
+
+namespace gmac {
+namespace {
+
+// Whether the calling thread's last protection change was refused for want of mappings.
+thread_local bool mappingsRefused __attribute__((tls_model("initial-exec"))) = false;
+
+}  // namespace
+
+void Manager::waitForChange(Lock& lock) {
+  const std::uint32_t seen = generation_.load();
+  lock.release();
+  generation_.wait(seen);
+  lock.acquire();
+}
+
+void Manager::changed() {
+  generation_.fetch_add(1);
+  generation_.notify_all();
+}
+
+// Waits for every kernel that may write the object. Kernel errors come out here.
+Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
+  std::array<accel::Ticket, 66> tickets;
+  std::size_t count = 0;
+  const auto add = [&](accel::Ticket ticket) {
+    if (!accelerator_.done(ticket)) {
+      tickets[count++] = ticket;
+    }
+  };
+  add({object.lastWrite});
+  if (object.bindings.empty()) {
+    add({everyCall_});
+  }
+  for (std::size_t i = 0; i < streamCount_; ++i) {
+    add(streams_[i].ticket);
+  }
+  *waited = count > 0;
+  if (count == 0) {
+    return {};
+  }
+  lock.release();
+  Status status;
+  {
+    const Timed timed(Phase::kGpu);
+    for (std::size_t i = 0; i < count && status.ok(); ++i) {
+      status = accelerator_.wait(tickets[i]);
+    }
+  }
+  lock.acquire();
+  return status;
+}
+
+// Waits for one piece of work, unless it has finished.
+Status Manager::waitFor(Lock& lock, accel::Ticket ticket, bool* waited) {
+  if (accelerator_.done(ticket)) {
+    return {};
+  }
+  *waited = true;
+  lock.release();
+  const Status status = [&] {
+    const Timed timed(Phase::kGpu);
+    return accelerator_.wait(ticket);
+  }();
+  lock.acquire();
+  return status;
+}
+
+// Waits for all calls and all device work made so far.
+Status Manager::waitForPending(Lock& lock) {
+  std::array<accel::Ticket, 66> tickets;
+  std::size_t count = 0;
+  tickets[count++] = {lastCall_};
+  for (std::size_t i = 0; i < streamCount_; ++i) {
+    tickets[count++] = streams_[i].ticket;
+  }
+  lock.release();
+  Status status;
+  {
+    const Timed timed(Phase::kGpu);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (const Status one = accelerator_.wait(tickets[i]); status.ok()) {
+        status = one;
+      }
+    }
+  }
+  lock.acquire();
+  return status;
+}
+
+// ---- Transitions
+
+void Manager::setState(Object& object, Block& block, State next) {
+  if (block.state == next) {
+    return;
+  }
+  if (block.state == State::kDirty) {
+    protocol_->leftDirty(block);
+  }
+  block.state = next;
+  if (next == State::kDirty) {
+    protocol_->becameDirty(block);
+  }
+  if (next != State::kInvalid) {
+    const BlockIndex index = object.indexOf(block);
+    if (object.open.empty()) {
+      open_.push_back(object);
+    }
+    object.widenOpen({index, index + 1});
+  }
+}
+
+void Manager::setOpen(Object& object, BlockRange range) {
+  if (object.open.empty() && !range.empty()) {
+    open_.push_back(object);
+  } else if (!object.open.empty() && range.empty()) {
+    open_.erase(open_.iterator_to(object));
+  }
+  object.open = range;
+}
+
+Status Manager::protect(Object& object, BlockRange range, os::Access access) {
+  const Status status =
+      object.mirror->protect(object.offsetOf(range.begin), object.lengthOf(range), access);
+  mappingsRefused = status.code() == adsmErrorHostMemory;
+  return status;
+}
+
+// Whether an error is the kernel's limit of mappings, which coarsening lifts; the driver's want of
+// memory is not.
+bool Manager::outOfMappings(Status status) const {
+  return status.code() == adsmErrorHostMemory && mappingsRefused;
+}
+
+// Queues copies of a block range to the accelerator, one per chunk, and notes their tickets in the
+// blocks.
+Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
+  const std::size_t end = object.offsetOf(range.end);
+  accel::Ticket ticket;
+  Status status;
+  for (std::size_t offset = object.offsetOf(range.begin); offset < end;) {
+    const std::size_t chunkBytes = object.mirror->chunkBytes();
+    const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
+    auto copied = accelerator_.copyIn(object.deviceAt(offset), object.mirror->copyAddress(offset),
+                                      stop - offset, after);
+    if (!copied.ok()) {
+      status = copied.status();
+      break;
+    }
+    ticket = *copied;
+    stats().flushes.add();
+    stats().bytesToAccelerator.add(stop - offset);
+    offset = stop;
+  }
+  // Also after a failure: chunks before it are in flight.
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    object[i].flushed = std::max(object[i].flushed, ticket.value);
+  }
+  return status;
+}
+
+// Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as
+// `next`.
+Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
+  // Usually a kernel has run since the blocks were flushed; not if its launch failed.
+  accel::Ticket after;
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    object[i].busy = true;
+    after.value = std::max(after.value, object[i].flushed);
+  }
+  object.busy += static_cast<std::uint32_t>(range.end - range.begin);
+  // Calls look for busy objects among the open ones only: a call made during the copy must wait for
+  // it.
+  if (object.open.empty()) {
+    open_.push_back(object);
+  }
+  object.widenOpen(range);
+  const std::size_t begin = object.offsetOf(range.begin);
+  const std::size_t end = object.offsetOf(range.end);
+  lock.release();
+  const Status status = [&]() -> Status {
+    const Timed timed(Phase::kCopy);
+    const TraceSpan span("copy", "fetch", {"bytes", end - begin});
+    accel::Ticket ticket;
+    for (std::size_t offset = begin; offset < end;) {
+      const std::size_t chunkBytes = object.mirror->chunkBytes();
+      const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
+      auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset),
+                                         object.deviceAt(offset), stop - offset, after);
+      if (!copied.ok()) {
+        // The chunks before it are in flight to pages that the caller may give up.
+        (void)accelerator_.wait(ticket);
+        return copied.status();
+      }
+      ticket = *copied;
+      stats().fetches.add();
+      stats().bytesToHost.add(stop - offset);
+      offset = stop;
+    }
+    return accelerator_.wait(ticket);
+  }();
+  lock.acquire();
+  const Status opened = status.ok() ? protect(object, range, accessOf(next)) : status;
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    object[i].busy = false;
+    if (opened.ok()) {
+      setState(object, object[i], next);
+    }
+  }
+  object.busy -= static_cast<std::uint32_t>(range.end - range.begin);
+  changed();
+  return opened;
+}
+
+// The blocks that one read fault fetches: the faulting one, and behind it, while the reader goes on
+// sequentially, twice as much as last time, up to the limit.
+BlockRange Manager::readAhead(Object& object, BlockIndex index) {
+  const bool sequential = index == object.expected && object.aheadBytes > 0;
+  const std::size_t wanted =
+      sequential ? std::min(object.aheadBytes * 2, options_.readAheadBytes) : object.blockBytes;
+  const std::size_t most = std::max<std::size_t>(1, wanted / object.blockBytes);
+  BlockIndex end = index + 1;
+  const auto ready = [&](BlockIndex i) {
+    const std::size_t last = object.chunkOf(object.offsetOf(i + 1) - 1);
+    for (std::size_t chunk = object.chunkOf(object.offsetOf(i)); chunk <= last; ++chunk) {
+      if (object.chunks[chunk] != Object::Chunk::kReady) {
+        return false;
+      }
+    }
+    return true;
+  };
+  while (end - index < most && end < object.all().end && object[end].state == State::kInvalid &&
+         !object[end].busy && ready(end)) {
+    end = end + 1;
+  }
+  object.expected = end;
+  object.aheadBytes = (end - index) * object.blockBytes;
+  return {index, end};
+}
+
+Status Manager::evictExcess() {
+  while (Block* block = protocol_->excess()) {
+    Object& object = *block->owner;
+    const BlockIndex index = object.indexOf(*block);
+    const BlockRange range{index, index + 1};
+    const Transition transition = protocol_->on(State::kDirty, Event::kEvict);
+    GMAC_TRY(protect(object, range, accessOf(transition.next)));
+    // A call that only reads the object may still be running: its copy must not change under it.
+    if (const Status flushed = flush(object, range, accel::Ticket{object.lastRead});
+        !flushed.ok()) {
+      object.strict = true;
+      return flushed;
+    }
+    setState(object, *block, transition.next);
+    stats().evictions.add();
+  }
+  return {};
+}
+
+// The block that was just opened must not go: whoever faulted would fault again for ever, and a
+// hold would be closed.
+Status Manager::evictExcessBut(Block& block) {
+  ++block.holds;
+  const Status status = evictExcess();
+  --block.holds;
+  return status;
+}
+
+// Makes one chunk's pages exist where the accelerator and the CPU reach them. Lets the lock go.
+Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
+  if (object.chunks[chunk] == Object::Chunk::kPreparing) {
+    waitForChange(lock);
+    return {};
+  }
+  object.chunks[chunk] = Object::Chunk::kPreparing;
+  ++object.busy;
+  lock.release();
+  Status status = object.mirror->prepare(chunk);
+  lock.acquire();
+  mappingsRefused = false;
+  if (status.ok()) {
+    status = object.mirror->install(chunk, BlockAccess(object));
+    mappingsRefused = status.code() == adsmErrorHostMemory;
+  }
+  object.chunks[chunk] = status.ok() ? Object::Chunk::kReady : Object::Chunk::kEmpty;
+  --object.busy;
+  changed();
+  return status;
+}
+
+Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIndex index,
+                                             bool write) {
+  Block& block = object[index];
+  if (block.busy) {
+    waitForChange(lock);
+    return Step::kRetry;
+  }
+  if (deviceWork_ && *deviceWork_ != std::this_thread::get_id() && block.state == State::kInvalid) {
+    waitForChange(lock);
+    return Step::kRetry;
+  }
+  const std::size_t lastChunk = object.chunkOf(object.offsetOf(index + 1) - 1);
+  for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk <= lastChunk; ++chunk) {
+    if (object.uses[chunk] != Object::Use::kTouched) {
+      noteUse(object, chunk, Object::Use::kTouched);
+      lastTouched_ = &object;
+      if (populator_.joinable()) {
+        aheadGeneration_.fetch_add(1);
+        aheadGeneration_.notify_one();
+      }
+    }
+    if (object.chunks[chunk] != Object::Chunk::kReady) {
+      GMAC_TRY(makeReady(lock, object, chunk));
+      return Step::kRetry;
+    }
+  }
+  const Transition transition = protocol_->on(block.state, write ? Event::kWrite : Event::kRead);
+  if (transition.move == Move::kFetch) {
+    bool waited = false;
+    GMAC_TRY(waitForWriters(lock, object, &waited));
+    if (waited) {
+      return Step::kRetry;
+    }
+    const BlockRange range = transition.next == State::kReadOnly ? readAhead(object, index)
+                                                                 : BlockRange{index, index + 1};
+    GMAC_TRY(fetch(lock, object, range, transition.next));
+    if (transition.next == State::kDirty) {
+      GMAC_TRY(evictExcessBut(block));
+    }
+    return Step::kRetry;
+  }
+  // A write waits for what reads the old bytes: the copy of its own eviction, and device work of
+  // the application's own, which later flushes would not wait for as they do for calls.
+  accel::Ticket ticket;
+  if (transition.next == State::kDirty && block.state != State::kDirty) {
+    if (!accelerator_.done({block.flushed})) {
+      ticket.value = block.flushed;
+    }
+    for (std::size_t i = 0; ticket.value == 0 && i < streamCount_; ++i) {
+      if (streams_[i].reads && !accelerator_.done(streams_[i].ticket)) {
+        ticket = streams_[i].ticket;
+      }
+    }
+  }
+  if (ticket.value != 0) {
+    block.busy = true;
+    ++object.busy;
+    lock.release();
+    Status status;
+    {
+      const Timed timed(Phase::kCopy);
+      status = accelerator_.wait(ticket);
+    }
+    lock.acquire();
+    block.busy = false;
+    --object.busy;
+    changed();
+    GMAC_TRY(status);
+    return Step::kRetry;
+  }
+  // Also when nothing changes: another thread may have been faster, or a protection may have been
+  // left stricter than the state by a failure.
+  GMAC_TRY(protect(object, {index, index + 1}, accessOf(transition.next)));
+  if (block.state != transition.next) {
+    setState(object, block, transition.next);
+    GMAC_TRY(evictExcessBut(block));
+  }
+  return Step::kDone;
+}
+
+// openBlockOnce, with the kernel's limit of mappings lifted by coarsening where it is met.
+Result<Manager::Step> Manager::openBlock(Lock& lock, Object& object, BlockIndex index, bool write) {
+  auto step = openBlockOnce(lock, object, index, write);
+  if (!step.ok() && outOfMappings(step.status())) {
+    GMAC_TRY(coarsen(lock));
+    return Step::kRetry;
+  }
+  return step;
+}
+
+// ---- Faults
+
+bool Manager::onFault(void* address, bool write) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (at < lowest_.load(std::memory_order_relaxed) ||
+      at >= highest_.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  const Timed timed(Phase::kSignal);
+  const TraceSpan span("fault", write ? "write fault" : "read fault", {"address", at});
+  const Walk walk(*this);
+  Lock lock(*this);
+  bool counted = false;
+  for (;;) {
+    Object* object = index_.find(address);
+    if (object == nullptr || object->closing) {
+      return false;
+    }
+    if (forked_) {
+      log(LogLevel::kError,
+          "a child of fork touched shared object {} at {}: children have no shared objects",
+          fmt::ptr(object->address()), address);
+      return false;
+    }
+    if (!counted) {
+      counted = true;
+      (write ? stats().writeFaults : stats().readFaults).add();
+    }
+    const BlockIndex index = object->indexOf(address);
+    std::byte* const base = object->address();
+    auto step = openBlock(lock, *object, index, write);
+    if (!step.ok()) {
+      object = index_.find(base);
+      if (object == nullptr) {
+        return false;
+      }
+      die(*object, index, write ? "a write fault" : "a read fault");
+    }
+    if (*step == Step::kDone) {
+      return true;
+    }
+    // What was done with the lock let go may have opened the block; the access is the cheapest way
+    // to find out, and a state that permits it needs no more work here.
+    object = index_.find(address);
+    if (object != nullptr && !object->closing) {
+      const Block& block = (*object)[object->indexOf(address)];
+      const bool ready =
+          object->chunks[object->chunkOf(static_cast<std::size_t>(
+              static_cast<std::byte*>(address) - object->address()))] == Object::Chunk::kReady;
+      if (ready && !block.busy &&
+          (block.state == State::kDirty || (!write && block.state == State::kReadOnly))) {
+        return true;
+      }
+    }
+  }
+}
+
+void Manager::die(const Object& object, BlockIndex index, const char* operation) noexcept {
+  log(LogLevel::kError, "object {} ({} bytes), block {}: {} failed: {}", fmt::ptr(object.address()),
+      object.bytes(), static_cast<std::size_t>(index), operation, lastErrorText());
+  std::abort();
+}
+
+}  // namespace gmac

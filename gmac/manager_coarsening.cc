@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Coarsening: what the manager does when the kernel has no mappings left.
+#include <algorithm>
+
+#include "gmac/manager.h"
+#include "gmac/manager_lock.h"
+#include "gmac/stats.h"
+
+namespace gmac {
+namespace {
+
+// By how much coarsening grows the blocks of an object.
+constexpr std::size_t kCoarsenFactor = 16;
+
+}  // namespace
+
+// The kernel's limit of mappings is reached: grows the blocks of the object that has the most of
+// them.
+Status Manager::coarsen(Lock& lock) {
+  Object* most = nullptr;
+  for (Object& object : index_.all()) {
+    if (!object.closing && object.busy == 0 && object.holds == 0 && object.blockCount > 1 &&
+        (most == nullptr || object.blockCount > most->blockCount)) {
+      most = &object;
+    }
+  }
+  if (most == nullptr) {
+    return fail(adsmErrorHostMemory,
+                "the kernel's limit of memory mappings is reached (vm.max_map_count) and no object "
+                "has blocks left to join");
+  }
+  return coarsen(lock, *most, kCoarsenFactor);
+}
+
+Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
+  // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
+  GMAC_TRY(protect(object, object.all(), os::Access::kNone));
+  object.strict = true;
+  for (std::size_t i = 0; i < object.blockCount; ++i) {
+    object.blocks[i].busy = true;
+  }
+  object.busy += static_cast<std::uint32_t>(object.blockCount);
+  const std::size_t newCount = (object.blockCount + factor - 1) / factor;
+  const auto groupEnd = [&](std::size_t group) {
+    return BlockIndex{std::min((group + 1) * factor, object.blockCount)};
+  };
+  // A group whose CPU copy is current in part is made current as a whole.
+  Status status;
+  bool waited = true;
+  while (status.ok() && waited) {
+    status = waitForWriters(lock, object, &waited);
+  }
+  for (std::size_t group = 0; status.ok() && group < newCount; ++group) {
+    const BlockRange range{BlockIndex{group * factor}, groupEnd(group)};
+    bool current = false;
+    for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+      current = current || object[i].state != State::kInvalid;
+    }
+    for (BlockIndex i = range.begin; current && status.ok() && i < range.end; i = i + 1) {
+      if (object[i].state != State::kInvalid) {
+        continue;
+      }
+      const std::size_t offset = object.offsetOf(i);
+      const std::size_t bytes = object.lengthOf({i, i + 1});
+      const std::size_t chunk = object.chunkOf(offset);
+      while (status.ok() && object.chunks[chunk] != Object::Chunk::kReady) {
+        status = makeReady(lock, object, chunk);
+      }
+      if (!status.ok()) {
+        break;
+      }
+      auto copied =
+          accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset), bytes,
+                               accel::Ticket{object[i].flushed});
+      status = copied.ok() ? accelerator_.wait(*copied) : copied.status();
+      if (status.ok()) {
+        stats().fetches.add();
+        stats().bytesToHost.add(bytes);
+        setState(object, object[i], State::kReadOnly);
+      }
+    }
+  }
+  object.busy -= static_cast<std::uint32_t>(object.blockCount);
+  for (std::size_t i = 0; i < object.blockCount; ++i) {
+    object.blocks[i].busy = false;
+  }
+  if (status.ok()) {
+    const State initialOfNone = State::kInvalid;
+    for (std::size_t group = 0; group < newCount; ++group) {
+      State state = initialOfNone;
+      std::uint64_t flushed = 0;
+      for (BlockIndex i{group * factor}; i < groupEnd(group); i = i + 1) {
+        Block& block = object[i];
+        flushed = std::max(flushed, block.flushed);
+        state = std::max(state, block.state);  // Invalid < ReadOnly < Dirty
+        if (block.state == State::kDirty) {
+          protocol_->leftDirty(block);
+        }
+        block.state = State::kInvalid;
+        block.flushed = 0;
+      }
+      Block& joined = object.blocks[group];
+      joined.flushed = flushed;
+      joined.state = state;
+      if (state == State::kDirty) {
+        protocol_->becameDirty(joined);
+      }
+    }
+    object.blockBytes *= factor;
+    object.blockCount = newCount;
+    object.aheadBytes = 0;
+    if (!object.open.empty()) {
+      object.open = object.all();
+    }
+    stats().coarsenings.add();
+  }
+  // Reopen what the (old or new) blocks allow; a block that is left too strict is opened by its
+  // next fault.
+  for (BlockIndex i = object.all().begin; i < object.all().end;) {
+    const os::Access access = accessOf(object[i].state);
+    BlockIndex end = i + 1;
+    while (end < object.all().end && accessOf(object[end].state) == access) {
+      end = end + 1;
+    }
+    if (access != os::Access::kNone && status.ok()) {
+      status = protect(object, {i, end}, access);
+      if (outOfMappings(status)) {
+        status = Status();
+        break;
+      }
+    }
+    i = end;
+  }
+  changed();
+  return status;
+}
+
+}  // namespace gmac

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What coherence.h asks: holds for system calls, and device work of the application's own.
+#include <algorithm>
+
+#include "gmac/manager.h"
+#include "gmac/manager_lock.h"
+#include "gmac/stats.h"
+#include "gmac/trace.h"
+
+namespace gmac {
+
+bool Manager::touchesShared(const void* address, std::size_t bytes) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  if (begin >= highest_.load(std::memory_order_relaxed) ||
+      begin + bytes <= lowest_.load(std::memory_order_relaxed) || bytes == 0) {
+    return false;
+  }
+  Lock lock(*this);
+  const Object* object = index_.firstEndingAfter(address);
+  return object != nullptr && object->address() < static_cast<const std::byte*>(address) + bytes;
+}
+
+std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
+  const auto* begin = static_cast<const std::byte*>(address);
+  Lock lock(*this);
+  const Object* object = index_.firstEndingAfter(address);
+  *shared = object != nullptr && object->address() <= begin;
+  if (*shared) {
+    return std::min(bytes, static_cast<std::size_t>(object->end() - begin));
+  }
+  return object == nullptr ? bytes
+                           : std::min(bytes, static_cast<std::size_t>(object->address() - begin));
+}
+
+Status Manager::hold(const void* address, std::size_t bytes, bool write) {
+  if (forked_ || bytes == 0) {
+    return {};
+  }
+  const auto* const begin = static_cast<const std::byte*>(address);
+  const auto* const end = begin + bytes;
+  const std::byte* position = begin;
+  const Walk walk(*this);
+  Lock lock(*this);
+  while (position < end) {
+    Object* object = index_.firstEndingAfter(position);
+    if (object == nullptr || object->address() >= end) {
+      return {};
+    }
+    if (object->closing) {
+      position = object->end();
+      continue;
+    }
+    position = std::max<const std::byte*>(position, object->address());
+    const BlockIndex index = object->indexOf(position);
+    Block& block = (*object)[index];
+    const bool open = !block.busy && !object->strict &&
+                      (block.state == State::kDirty || (!write && block.state == State::kReadOnly));
+    const bool ready =
+        object->chunks[object->chunkOf(object->offsetOf(index))] == Object::Chunk::kReady;
+    if (!open || (!ready && (write || !object->mirror->readableBeforeInstall()))) {
+      auto step = openBlock(lock, *object, index, write);
+      if (!step.ok()) {
+        const Status failed = step.status();
+        lock.release();
+        unhold(begin, static_cast<std::size_t>(position - begin));
+        lock.acquire();
+        return failed;
+      }
+      if (*step == Step::kRetry) {
+        continue;
+      }
+    }
+    ++block.holds;
+    ++object->holds;
+    position = object->address() + object->offsetOf(index + 1);
+  }
+  return {};
+}
+
+void Manager::unhold(const void* address, std::size_t bytes) {
+  if (forked_ || bytes == 0) {
+    return;
+  }
+  const auto* const begin = static_cast<const std::byte*>(address);
+  const auto* const end = begin + bytes;
+  const std::byte* position = begin;
+  const Walk walk(*this);
+  Lock lock(*this);
+  while (Object* object = position < end ? index_.firstEndingAfter(position) : nullptr) {
+    if (object->address() >= end) {
+      break;
+    }
+    position = std::max<const std::byte*>(position, object->address());
+    const BlockIndex index = object->indexOf(position);
+    Block& block = (*object)[index];
+    if (block.holds > 0) {
+      --block.holds;
+      --object->holds;
+    }
+    position = object->address() + object->offsetOf(index + 1);
+  }
+  // An eviction that fails here is tried again at the next fault or call, where its error can be
+  // told.
+  (void)evictExcess();
+  changed();
+}
+
+Status Manager::beginDeviceWork(accel::NativeStream stream,
+                                std::span<const coherence::DeviceRange> ranges) {
+  const Timed timed(Phase::kLaunch);
+  if (forked_) {
+    return fail(adsmErrorForked, "device work in a child of fork");
+  }
+  const Walk walk(*this);
+  Lock lock(*this);
+  for (bool again = true; again;) {
+    again = false;
+    // Calls were made before; the application's streams know nothing of their queue.
+    GMAC_TRY(waitFor(lock, {lastCall_}, &again));
+    if (again) {
+      continue;
+    }
+    // Asked anew after every wait: another thread may have come first.
+    if (deviceWork_) {
+      waitForChange(lock);
+      again = true;
+      continue;
+    }
+    for (auto next = open_.begin(); next != open_.end() && !again;) {
+      Object& object = *next;
+      ++next;
+      for (const coherence::DeviceRange& range : ranges) {
+        const auto* begin = static_cast<const std::byte*>(range.address);
+        const auto* end = begin + range.bytes;
+        if (object.closing ||
+            (begin != nullptr && (end <= object.address() || begin >= object.end()))) {
+          continue;
+        }
+        if (object.busy > 0 || object.holds > 0) {
+          waitForChange(lock);
+          again = true;
+          break;
+        }
+        BlockRange blocks = object.all();
+        if (begin != nullptr) {
+          begin = std::max<const std::byte*>(begin, object.address());
+          end = std::min<const std::byte*>(end, object.end());
+          blocks = object.covering(begin, static_cast<std::size_t>(end - begin));
+        }
+        const bool wasOpen = !object.open.empty();
+        const Status released =
+            releaseBlocks(object, blocks, range.write ? Event::kCall : Event::kCallRead);
+        if (!released.ok()) {
+          object.strict = true;
+          if (!outOfMappings(released)) {
+            return released;
+          }
+          GMAC_TRY(coarsen(lock));
+          again = true;
+          break;
+        }
+        if (wasOpen && object.open.empty()) {
+          break;
+        }
+      }
+    }
+  }
+  GMAC_TRY(accelerator_.fence(stream));
+  deviceWork_ = std::this_thread::get_id();
+  deviceReads_ = std::any_of(ranges.begin(), ranges.end(),
+                             [](const coherence::DeviceRange& range) { return !range.write; });
+  return {};
+}
+
+Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
+  const Walk walk(*this);
+  Lock lock(*this);
+  Status status;
+  if (submitted) {
+    auto ticket = accelerator_.mark(stream);
+    if (ticket.ok()) {
+      stats().calls.add();
+      auto* const end = streams_.data() + streamCount_;
+      auto* entry = std::find_if(streams_.data(), end,
+                                 [&](const StreamWork& work) { return work.stream == stream; });
+      if (entry == end) {
+        // A finished entry, a new one, or the oldest, waited for.
+        entry = std::find_if(streams_.data(), end, [&](const StreamWork& work) {
+          return accelerator_.done(work.ticket);
+        });
+      }
+      if (entry == end && streamCount_ < streams_.size()) {
+        ++streamCount_;
+      } else if (entry == end) {
+        entry = &streams_[nextStream_++ % streams_.size()];
+        status = accelerator_.wait(entry->ticket);
+      }
+      *entry = {stream, *ticket,
+                deviceReads_ ||
+                    (entry->stream == stream && entry->reads && !accelerator_.done(entry->ticket))};
+      if (deviceReads_ && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
+        status = accelerator_.wait(*ticket);  // writes go undetected (batch-update)
+      }
+    } else {
+      status = ticket.status();
+    }
+  }
+  deviceWork_.reset();
+  changed();
+  return status;
+}
+
+Status Manager::afterDeviceWait() {
+  if (forked_ || !protocol_->fetchesAtSync()) {
+    return {};
+  }
+  Lock lock(*this);
+  if (!accelerator_.done({lastCall_})) {
+    return {};
+  }
+  for (std::size_t i = 0; i < streamCount_; ++i) {
+    if (!accelerator_.done(streams_[i].ticket)) {
+      return {};
+    }
+  }
+  return fetchAfterSync(lock);
+}
+
+}  // namespace gmac

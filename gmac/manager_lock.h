@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The manager's lock; for the manager's own sources.
+#ifndef GMAC_MANAGER_LOCK_H_
+#define GMAC_MANAGER_LOCK_H_
+
+#include <mutex>
+#include <optional>
+
+#include "gmac/manager.h"
+#include "gmac/os/fault.h"
+
+namespace gmac {
+
+// A ticket of nothing: complete.
+inline constexpr accel::Ticket kDone{};
+
+// Role: holds the manager's lock, with all signals of the thread blocked, and lets it go for waits.
+// For the stack; the fault handler uses it.
+class Manager::Lock {
+ public:
+  explicit Lock(Manager& manager) : mutex_(manager.lock_) { acquire(); }
+  ~Lock() {
+    if (held_) {
+      release();
+    }
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  void acquire() {
+    blocked_.emplace();
+    mutex_.lock();
+    held_ = true;
+  }
+  void release() {
+    held_ = false;
+    mutex_.unlock();
+    blocked_.reset();
+  }
+
+ private:
+  std::mutex& mutex_;
+  std::optional<os::SignalsBlocked> blocked_;
+  bool held_ = false;
+};
+
+// Role: in debug builds, walks all objects when it ends. Stands before the Lock of a scope, so that
+// the lock is free by then; in other builds it is nothing.
+class Manager::Walk {
+ public:
+  explicit Walk([[maybe_unused]] Manager& manager)
+#if GMAC_WALK
+      : manager_(manager) {
+  }
+  ~Walk() { manager_.walk(); }
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
+
+ private:
+  Manager& manager_;
+#else
+  {
+  }
+#endif
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_MANAGER_LOCK_H_
