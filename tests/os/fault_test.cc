@@ -73,6 +73,12 @@ void start() {
   ours = static_cast<std::byte*>(*place);
 }
 
+// Through a number that the compiler does not know to be no object's address.
+void writeTo(std::uintptr_t address) {
+  volatile std::uintptr_t hidden = address;
+  *reinterpret_cast<volatile int*>(hidden) = 1;
+}
+
 TEST(FaultDelivery, ReadsAndWritesAreToldApart) {
   EXPECT_WELL(inChild([] {
     start();
@@ -152,7 +158,7 @@ TEST(FaultDelivery, AForeignFaultReachesAPreviousHandlerWithoutSiginfo) {
     std::signal(SIGSEGV, &plainHandler);
     start();
     if (sigsetjmp(jump, 1) == 0) {
-      *reinterpret_cast<volatile int*>(std::uintptr_t{64}) = 1;
+      writeTo(64);
       return 1;
     }
     return 0;
@@ -163,7 +169,7 @@ TEST(FaultDelivery, ARealCrashDiesOfItsOwnSignal) {
   const Ended ended = inChild([] {
     start();
     *static_cast<volatile std::byte*>(ours) = std::byte{1};
-    *reinterpret_cast<volatile int*>(std::uintptr_t{64}) = 1;
+    writeTo(64);
     return 0;
   });
   EXPECT_FALSE(ended.exited);
@@ -187,7 +193,7 @@ TEST(FaultDelivery, ARealCrashHappensAtItsOwnAddress) {
     };
     sigaction(SIGSEGV, &action, nullptr);
     start();
-    *reinterpret_cast<volatile int*>(std::uintptr_t{0x1238}) = 1;
+    writeTo(0x1238);
     _exit(0);
   }
   ::close(pipeEnds[1]);
