@@ -161,7 +161,7 @@ const Variable kVariables[] = {
      "How many threads run the kernels of the `host` accelerator."},
     {"GMAC_POPULATE_AHEAD",
      Kind::kBytes,
-     "32M",
+     "8M",
      nullptr,
      {.least = 2 * kMiB, .most = 256 * kMiB, .powerOfTwo = true, .zeroMeans = "off"},
      "bytes",

@@ -57,7 +57,7 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
       manager->populator_ = std::thread([m = manager.get()] {
         for (std::uint32_t seen = m->aheadGeneration_.load(); !m->stopping_;
              seen = m->aheadGeneration_.load()) {
-          while (!m->stopping_ && m->populateNext()) {
+          while (!m->stopping_ && (m->populateNext() || m->disposeNext())) {
           }
           m->aheadGeneration_.wait(seen);
         }
@@ -78,6 +78,7 @@ Manager::~Manager() {
   while (!index_.all().empty()) {
     (void)destroy(lock, *index_.all().begin());
   }
+  retired_.clear_and_dispose([](Object* object) { delete object; });
 }
 
 // Whether this kernel and driver copy to and from pages that moved away: shown with real pages
@@ -339,13 +340,14 @@ Status Manager::destroy(Lock& lock, Object& object) {
 
   const std::size_t bytes = object.bytes();
   const accel::DeviceAddress device = object.device;
-  delete &object;
+  object.mirror->withdraw();
   Status status;
   {
     const Timed timed(Phase::kCudaFree);
     status = accelerator_.free(device, bytes);
   }
   lock.acquire();
+  retire(lock, object);
   return status;
 }
 

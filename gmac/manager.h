@@ -35,9 +35,9 @@ struct ManagerOptions {
   std::size_t blockBytes = std::size_t{2} << 20;  // a power of two, at least a page
   std::size_t readAheadBytes = std::size_t{8}
                                << 20;  // the most that one read fault fetches; 0: one block
-  std::size_t chunkBytes = std::size_t{32} << 20;  // pages are populated and pinned in such pieces
-  bool populateAhead = true;                       // by a thread of its own (moved pages)
-  bool movedPages = false;                         // mirrors of moved pages instead of memory files
+  std::size_t chunkBytes = std::size_t{8} << 20;  // pages are populated and pinned in such pieces
+  bool populateAhead = true;                      // by a thread of its own (moved pages)
+  bool movedPages = false;                        // mirrors of moved pages instead of memory files
 };
 
 // Role: the objects of the process and their coherence. One instance per runtime, owned by it;
@@ -87,6 +87,9 @@ class Manager final : private os::Pinner, private RegionSource {
   // now.
   bool populateNext();
 
+  // Gives the pages of one freed object back; false when there is none.
+  bool disposeNext();
+
   // Checks every object: states, lists, open ranges, and the protections in the kernel's own table
   // of mappings. Returns adsmErrorSystem with a text that names the first thing that is wrong.
   Status verify();
@@ -135,6 +138,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status flush(Object& object, BlockRange range, accel::Ticket after);
   Status load(adsmKernel_t kernel);
   Status checkSmall(const char* function, const void* address);
+  void retire(Lock& lock, Object& object);
   void noteUse(Object& object, std::size_t chunk, Object::Use use);
   Status evictExcess();
   Status evictExcessBut(Block& block);
@@ -189,6 +193,8 @@ class Manager final : private os::Pinner, private RegionSource {
   std::size_t touchedBytes_ = 0;
   std::size_t aheadBytes_ = 0;
   Object* lastTouched_ = nullptr;
+  OpenList retired_;  // freed objects whose pages are still pinned
+  std::size_t retiredBytes_ = 0;
   std::atomic<std::uint32_t> aheadGeneration_{0};
   std::atomic<bool> stopping_{false};
   std::thread populator_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Population ahead of the CPU.
+// The background thread's work: population ahead of the CPU, and the pages of freed objects.
 #include <cstddef>
 
 #include "gmac/manager.h"
@@ -62,6 +62,37 @@ bool Manager::populateNext() {
     return false;
   }
   stats().populatedBytes.add(bytes);
+  return true;
+}
+
+// Gives a freed object's pages back: at once where there is no thread for it, or where it has too
+// much to do already.
+void Manager::retire(Lock& lock, Object& object) {
+  constexpr std::size_t kMostRetiredBytes = std::size_t{2} << 30;
+  if (populator_.joinable() && retiredBytes_ + object.bytes() <= kMostRetiredBytes) {
+    retiredBytes_ += object.bytes();
+    retired_.push_back(object);
+    aheadGeneration_.fetch_add(1);
+    aheadGeneration_.notify_one();
+    return;
+  }
+  lock.release();
+  delete &object;
+  lock.acquire();
+}
+
+bool Manager::disposeNext() {
+  Lock lock(*this);
+  if (retired_.empty()) {
+    return false;
+  }
+  Object& object = retired_.front();
+  retired_.pop_front();
+  lock.release();
+  const std::size_t bytes = object.bytes();
+  delete &object;
+  lock.acquire();
+  retiredBytes_ -= bytes;
   return true;
 }
 

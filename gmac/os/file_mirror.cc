@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <utility>
+
 #include "gmac/os/mirror.h"
 
 namespace gmac::os {
@@ -78,13 +80,17 @@ class FileMirror final : public Mirror {
                             offset_ + static_cast<std::int64_t>(chunk * chunkBytes_));
       }
     }
-    if (appMapped_) {
-      (void)(keepsAddress_ ? close(address_, bytes_) : unmap(address_, bytes_));
-    }
+    withdraw();
     if (runtimeView_ != nullptr) {
       (void)unmap(runtimeView_, bytes_);
     }
     arena_.free(offset_, bytes_);
+  }
+
+  void withdraw() noexcept override {
+    if (std::exchange(appMapped_, false)) {
+      (void)(keepsAddress_ ? close(address_, bytes_) : unmap(address_, bytes_));
+    }
   }
 
   Status map(Access access) {

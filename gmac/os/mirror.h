@@ -87,6 +87,10 @@ class Mirror {
   // Changes the protection of the app view; bytes of chunks that are not installed get theirs from
   // install. Fault path.
   virtual Status protect(std::size_t offset, std::size_t length, Access access) = 0;
+  // Takes the app view away, as the destructor would; pages stay pinned. What is left of the
+  // destructor's work (the driver unpins page by page) may then be done later and by any thread.
+  // Nothing but destruction may follow.
+  virtual void withdraw() noexcept = 0;
 
  protected:
   Mirror(void* address, std::size_t bytes, std::size_t chunkBytes)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <utility>
 
 #include "gmac/os/mirror.h"
 
@@ -22,11 +23,15 @@ class MovedMirror final : public Mirror {
         (void)pinner_.unpin(staging_ + chunk * chunkBytes_, lengthOf(chunk), -1, 0);
       }
     }
-    if (address_ != nullptr) {
-      (void)(keepsAddress_ ? close(address_, bytes_) : unmap(address_, bytes_));
-    }
+    withdraw();
     if (staging_ != nullptr) {
       (void)unmap(staging_, bytes_);
+    }
+  }
+
+  void withdraw() noexcept override {
+    if (std::byte* const address = std::exchange(address_, nullptr); address != nullptr) {
+      (void)(keepsAddress_ ? close(address, bytes_) : unmap(address, bytes_));
     }
   }
 

@@ -134,7 +134,8 @@ class Object {
       // A lost accelerator refuses; the tests that lose it look at that themselves.
       const Status unpinned = accelerator_.unpin(memory());
       EXPECT_TRUE(unpinned.ok() || unpinned.code() == adsmErrorAcceleratorLost) << lastErrorText();
-      mmap(app_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+      (void)mmap(app_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+                 -1, 0);
       munmap(runtime_, bytes_);
       const Status freed = accelerator_.free(device_, bytes_);
       EXPECT_TRUE(freed.ok() || freed.code() == adsmErrorAcceleratorLost) << lastErrorText();

@@ -157,6 +157,7 @@ class RandomSteps {
   // As the interposer brackets what a program submits to a stream: work that writes the range, or
   // only reads it.
   void deviceWork(Oracle& object, std::size_t offset, std::size_t count, std::size_t key) {
+    machine_.fake().runAll();  // the application's streams are in no order among themselves
     const bool write = upTo(1) == 0;
     const accel::NativeStream stream{upTo(2)};
     const coherence::DeviceRange range{object.data + offset, count, write};
