@@ -33,7 +33,7 @@ TEST(Config, EmptyEnvironmentGivesTheDefaults) {
   EXPECT_EQ(config->rollingStep, 2u);
   EXPECT_EQ(config->rollingSize, 0u);
   EXPECT_EQ(config->readAheadBytes, std::size_t{8} << 20);
-  EXPECT_EQ(config->populateAheadBytes, std::size_t{32} << 20);
+  EXPECT_EQ(config->populateAheadBytes, std::size_t{8} << 20);
   EXPECT_EQ(config->hostThreads, 0u);
   EXPECT_GE(config->hostMemoryBytes, std::size_t{2} << 20);
   EXPECT_EQ(config->log, LogLevel::kError);

@@ -25,6 +25,14 @@
 #include "tests/random_program_fatbin.h"
 #include "tests/support/child.h"
 
+#if GMAC_HAVE_CUDA
+extern "C" const void* randomProgramTransformBytes();
+extern "C" const void* randomProgramAddBytes();
+#else
+static const void* randomProgramTransformBytes() { return nullptr; }
+static const void* randomProgramAddBytes() { return nullptr; }
+#endif
+
 namespace gmac::testing {
 namespace {
 
@@ -53,13 +61,14 @@ void addBytes(const adsmThreadBlock_t* block, void** args) {
   }
 }
 
-adsmKernel_t makeKernel(const char* name, adsmHostKernel_t host) {
+adsmKernel_t makeKernel(const char* name, adsmHostKernel_t host, const void* symbol) {
   static const std::size_t kSizes[] = {8, 8, 8};
   adsmKernelDesc_t desc = {};
   desc.name = name;
   desc.paramCount = 3;
   desc.paramSizes = kSizes;
   desc.host = host;
+  desc.cudartSymbol = symbol;
   desc.cudaImage = tests_random_program_fatbin;
   desc.cudaName = tests_random_program_fatbin != nullptr ? name : nullptr;
   adsmKernel_t kernel = nullptr;
@@ -83,7 +92,8 @@ struct Shared {
 class Program {
  public:
   Program(std::uint64_t seed, std::uint64_t steps) : random_(seed), steps_(steps) {
-    kernels_ = {makeKernel("transformBytes", &transformBytes), makeKernel("addBytes", &addBytes)};
+    kernels_ = {makeKernel("transformBytes", &transformBytes, randomProgramTransformBytes()),
+                makeKernel("addBytes", &addBytes, randomProgramAddBytes())};
   }
   ~Program() {
     for (const adsmKernel_t kernel : kernels_) {
