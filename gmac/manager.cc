@@ -67,13 +67,19 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
   return manager;
 }
 
-Manager::~Manager() {
-  if (populator_.joinable()) {
-    stopping_ = true;
-    aheadGeneration_.fetch_add(1);
-    aheadGeneration_.notify_all();
-    populator_.join();
+void Manager::stopBackground() {
+  // A child of fork has no such thread, whatever the handle says.
+  if (forked_ || !populator_.joinable()) {
+    return;
   }
+  stopping_ = true;
+  aheadGeneration_.fetch_add(1);
+  aheadGeneration_.notify_all();
+  populator_.join();
+}
+
+Manager::~Manager() {
+  stopBackground();
   Lock lock(*this);
   while (!index_.all().empty()) {
     (void)destroy(lock, *index_.all().begin());
@@ -352,7 +358,10 @@ Status Manager::destroy(Lock& lock, Object& object) {
 }
 
 Result<void*> Manager::acquire(std::size_t bytes) {
-  auto object = makeObject(bytes, std::min(options_.blockBytes, kSmallBlockBytes),
+  // Moved pages are never copied in less than their granularity, whatever blocks large objects
+  // have.
+  const std::size_t least = options_.movedPages ? kMovedGranularity : os::pageBytes();
+  auto object = makeObject(bytes, std::clamp(options_.blockBytes, least, kSmallBlockBytes),
                            accel::Placement::kSameAddress, true);
   if (!object.ok()) {
     return object.status();

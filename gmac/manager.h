@@ -90,6 +90,10 @@ class Manager final : private os::Pinner, private RegionSource {
   // Gives the pages of one freed object back; false when there is none.
   bool disposeNext();
 
+  // Ends the background thread; its work is done by whoever needs it from then on. Before the
+  // driver goes at process exit.
+  void stopBackground();
+
   // Checks every object: states, lists, open ranges, and the protections in the kernel's own table
   // of mappings. Returns adsmErrorSystem with a text that names the first thing that is wrong.
   Status verify();

@@ -156,6 +156,11 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
         [] {
           if (Runtime* r = started()) r->manager().afterForkInChild();
         });
+    // Runs before the exit handlers of a CUDA runtime that was in use before us: none of our
+    // threads may be in it then.
+    std::atexit([] {
+      if (Runtime* r = started()) r->manager().stopBackground();
+    });
     installed = true;
   }
   if (!config->statsPath.empty()) {

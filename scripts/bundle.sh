@@ -35,7 +35,8 @@ make_bundle() {
   local programs tests benchmarks
   find_built programs \
     'kind("cc_(test|binary)", //tests/... union //bench/... union //parboil/...) union //gmac:libgmac.so'
-  find_built tests 'kind(cc_test, //tests/...)'
+  # docs_test reads the sources, which do not travel.
+  find_built tests 'kind(cc_test, //tests/... except //tests:docs_test)'
   find_built benchmarks 'kind(cc_binary, //bench/...)'
   for program in "${programs[@]}"; do
     install -D -m 755 "bazel-bin/$program" "$top/$program"

@@ -56,6 +56,29 @@ TEST(RollingCopies, NeighbouringDirtyBlocksGoInOneCopyBeforeTheLaunch) {
                           copyIn(a + 9 * kBlock, kBlock), kLaunch));
 }
 
+// The driver copies less through the CPU address, which is gone once pages have moved.
+TEST(MovedCopies, AreNeverSmallerThanTheDriverCanReachWhateverTheBlockSize) {
+  for (const char* protocol : {"batch", "lazy"}) {
+    MachineSetup setup = whole(protocol);
+    setup.blockBytes = 4 * kKiB;
+    setup.fake.movedPages = true;
+    ManagerUnderTest machine(setup);
+    std::byte* small = machine.allocate(300);
+    std::byte* large = machine.allocate(kBlock + 1);
+    machine.fake().clearLog();
+    *small = *large = std::byte{1};
+    machine.call(nothingKernel(machine.fake()), {});
+    machine.sync();
+    *small = *large = std::byte{2};
+    std::size_t copies = 0;
+    for (const Op& op : machine.fake().log({Op::Kind::kCopyIn, Op::Kind::kCopyOut})) {
+      EXPECT_GE(op.bytes, kBlock) << protocol;
+      ++copies;
+    }
+    EXPECT_GE(copies, 4U) << protocol;
+  }
+}
+
 TEST(RollingCopies, ACallClosesAnObjectInOneProtectionChange) {
   ManagerUnderTest machine(rolling(100));
   const adsmKernel_t nothing = nothingKernel(machine.fake());

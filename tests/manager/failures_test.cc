@@ -22,9 +22,6 @@ namespace {
 
 using accel::LaunchShape;
 using accel::Placement;
-using ::testing::AllOf;
-using ::testing::AnyOf;
-using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr std::size_t kBytes = 3 * kMiB;

@@ -26,7 +26,9 @@ ChildEnd runChild(const std::string& filter,
     }
   }
   for (const auto& [name, value] : environment) {
-    variables.push_back(name + "=" + value);
+    std::string& variable = variables.emplace_back(name);
+    variable += '=';
+    variable += value;
   }
   std::vector<std::string> words = {"/proc/self/exe", "--gtest_filter=" + filter,
                                     "--gtest_also_run_disabled_tests", "--gtest_print_time=0"};

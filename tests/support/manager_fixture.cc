@@ -40,6 +40,7 @@ std::string nameOf(const MachineSetup& setup) {
          (setup.fake.movedPages ? "_moved" : "");
 }
 
+// NOLINTNEXTLINE: GoogleTest's name
 void PrintTo(const MachineSetup& setup, std::ostream* out) { *out << nameOf(setup); }
 
 std::vector<MachineSetup> everySetup() {

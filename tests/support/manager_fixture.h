@@ -36,7 +36,7 @@ struct MachineSetup {
 };
 // "rolling_4K", "lazy_64K_moved", ...
 std::string nameOf(const MachineSetup& setup);
-void PrintTo(const MachineSetup& setup, std::ostream* out);  // GoogleTest's
+void PrintTo(const MachineSetup& setup, std::ostream* out);  // NOLINT: GoogleTest's name
 // Every protocol with block sizes that it can tell apart, on file mirrors and on moved pages.
 std::vector<MachineSetup> everySetup();
 
