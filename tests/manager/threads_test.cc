@@ -27,6 +27,7 @@ struct ThreadsCase {
   int threads;
 };
 
+// NOLINTNEXTLINE: GoogleTest's name
 void PrintTo(const ThreadsCase& parameter, std::ostream* out) {
   *out << nameOf(parameter.setup) << ", " << parameter.threads << " threads";
 }
