@@ -45,7 +45,7 @@ _system_library = repository_rule(
 )
 
 def system_libraries():
-    """Declares @sigsegv, @boost, @cli11, @fmt, @spdlog, @nlohmann_json, @hwloc, @gtest, @gmock, @benchmark."""
+    """Declares @sigsegv, @boost, @cli11, @fmt, @nlohmann_json, @gtest, @gmock, @benchmark."""
     _system_library(
         name = "sigsegv",
         package = "libsigsegv-dev",
@@ -69,22 +69,9 @@ def system_libraries():
         defines = ["FMT_HEADER_ONLY=1"],
     )
     _system_library(
-        name = "spdlog",
-        package = "libspdlog-dev",
-        headers = ["spdlog/spdlog.h"],
-        defines = ["SPDLOG_FMT_EXTERNAL=1"],
-        deps = ["@fmt"],
-    )
-    _system_library(
         name = "nlohmann_json",
         package = "nlohmann-json3-dev",
         headers = ["nlohmann/json.hpp"],
-    )
-    _system_library(
-        name = "hwloc",
-        package = "libhwloc-dev",
-        headers = ["hwloc.h"],
-        linkopts = ["-lhwloc"],
     )
     _system_library(
         name = "gtest",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The walker: whether every object's states, lists, open range and page protections agree.
+#include <atomic>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -79,6 +80,22 @@ Status Manager::verify() {
 }
 
 void Manager::walk() noexcept {
+  // A walk takes as long as there are blocks: with very many of them it is taken now and then.
+  constexpr std::size_t kFewBlocks = 2048;
+  constexpr std::uint32_t kSeldom = 4096;
+  static std::atomic<std::uint32_t> transitions{0};
+  const bool due = transitions.fetch_add(1, std::memory_order_relaxed) % kSeldom == 0;
+  std::size_t blocks = 0;
+  if (!due) {
+    const os::SignalsBlocked blocked;
+    const std::lock_guard guard(lock_);
+    for (const Object& object : index_.all()) {
+      blocks += object.blockCount;
+    }
+  }
+  if (blocks > kFewBlocks) {
+    return;
+  }
   if (!verify().ok()) {
     log(LogLevel::kError, "the walker: {}", lastErrorText());
     std::abort();

@@ -4,57 +4,15 @@
 // dirty blocks; the oldest is evicted, that is, flushed early, and becomes ReadOnly. The rolling
 // size grows by a fixed step at every allocation, because applications tend to use all allocated
 // structures at once.
+#include "gmac/protocols/figure6b.h"
 #include "gmac/protocols/table.h"
 
 namespace gmac {
 namespace {
 
-constexpr Transition rolling(State state, Event event) {
-  switch (state) {
-    case State::kInvalid:
-      switch (event) {
-        case Event::kRead:
-          return {Move::kFetch, State::kReadOnly};
-        case Event::kWrite:
-          return {Move::kFetch, State::kDirty};
-        case Event::kCall:
-        case Event::kCallRead:
-        case Event::kSync:
-        case Event::kEvict:
-          return {Move::kNone, State::kInvalid};
-      }
-      break;
-    case State::kReadOnly:
-      switch (event) {
-        case Event::kWrite:
-          return {Move::kNone, State::kDirty};
-        case Event::kCall:
-          return {Move::kNone, State::kInvalid};
-        case Event::kRead:
-        case Event::kCallRead:
-        case Event::kSync:
-        case Event::kEvict:
-          return {Move::kNone, State::kReadOnly};
-      }
-      break;
-    case State::kDirty:
-      switch (event) {
-        case Event::kCall:
-          return {Move::kFlush, State::kInvalid};
-        case Event::kCallRead:
-        case Event::kEvict:
-          return {Move::kFlush, State::kReadOnly};
-        case Event::kRead:
-        case Event::kWrite:
-        case Event::kSync:
-          return {Move::kNone, State::kDirty};
-      }
-      break;
-  }
-  __builtin_unreachable();
-}
-
-constexpr TransitionTable kTable = makeTable(rolling);
+constexpr TransitionTable kTable = makeTable([](State state, Event event) {
+  return figure6b(state, event, {Move::kFlush, State::kReadOnly});
+});
 
 // Role: rolling-update and its first-in first-out list of dirty blocks; see Protocol for owner and
 // threads.
