@@ -222,7 +222,9 @@ TEST(CallsAndFetches, ACallWaitsForAFetchOfAClosedObject) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
       }
     });
-    EXPECT_EQ(data[0], 1) << protocol;
+    // The call may be made, and waited for, before the access that faulted is tried again.
+    const int seen = data[0];
+    EXPECT_TRUE(seen == 1 || seen == 2) << protocol << ": " << seen;
     caller.join();
     EXPECT_EQ(data[0], 2) << protocol;
     machine.sync();
