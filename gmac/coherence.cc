@@ -12,6 +12,11 @@ bool touchesShared(const void* address, std::size_t bytes) noexcept {
   return runtime != nullptr && runtime->manager().touchesShared(address, bytes);
 }
 
+bool anythingShared() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().anythingShared();
+}
+
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
   Runtime* runtime = Runtime::started();
   if (runtime == nullptr) {

@@ -20,6 +20,9 @@ namespace gmac::coherence {
 // is shared.
 bool touchesShared(const void* address, std::size_t bytes) noexcept;
 
+// Whether there have been shared objects at all: no means that nothing is shared now. Lock-free.
+bool anythingShared() noexcept;
+
 // Length of the prefix of [address, address + bytes) that is all shared (in one object) or all not
 // shared; `shared` says which. At least 1 for bytes > 0.
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;

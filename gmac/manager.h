@@ -66,6 +66,7 @@ class Manager final : private os::Pinner, private RegionSource {
 
   // See coherence.h.
   bool touchesShared(const void* address, std::size_t bytes) noexcept;
+  bool anythingShared() const noexcept { return lowest_.load() < highest_.load(); }
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
   Status hold(const void* address, std::size_t bytes, bool write);
   void unhold(const void* address, std::size_t bytes);
