@@ -176,8 +176,8 @@ const Variable kVariables[] = {
      {.words = kSwitch},
      "",
      store<&Config::managed>,
-     "1: CUDA's managed memory is made of shared objects, in programs that know nothing of this "
-     "library."},
+     "`1`: CUDA's managed-memory calls give shared objects, so that a program written for managed "
+     "memory runs on this library unmodified."},
     {"GMAC_LOG",
      Kind::kChoice,
      "error",

@@ -43,7 +43,7 @@ struct Config {
   std::size_t hostMemoryBytes{};     // the host accelerator's memory
   std::size_t hostThreads{};         // the host accelerator's kernel threads; 0: one per core
   std::size_t populateAheadBytes{};  // chunk, power of two; 0: none
-  bool managed{};                    // managed memory is made of objects
+  bool managed{};                    // managed-memory calls of CUDA give shared objects
   LogLevel log{};
 };
 

@@ -102,11 +102,16 @@ int runProgram(int argc, char** argv, const char* name, Outcome (*program)(const
     return kUsage;
   }
   int devices = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&devices);
-      error != cudaSuccess || devices == 0) {
-    std::fprintf(stderr, "%s: no GPU: %s\n", name,
-                 error != cudaSuccess ? cudaGetErrorString(error) : "no device");
-    return kCannotRun;
+  switch (const cudaError_t error = cudaGetDeviceCount(&devices)) {
+    case cudaSuccess:
+      break;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:  // also where there is no driver at all
+      std::fprintf(stderr, "%s: no GPU: %s\n", name, cudaGetErrorString(error));
+      return kCannotRun;
+    default:
+      std::fprintf(stderr, "%s: cudaGetDeviceCount: %s\n", name, cudaGetErrorString(error));
+      return kWrong;
   }
   try {
     check(cudaFree(nullptr), "creating the context");

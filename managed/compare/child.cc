@@ -52,13 +52,18 @@ bool waitFor(pid_t child, unsigned seconds) {
 
 }  // namespace
 
-std::string ChildEnd::describe() const {
-  if (timedOut) return "did not end in time";
+std::string ChildEnd::lastError() const {
   std::string last = errors;
   while (!last.empty() && last.back() == '\n') last.pop_back();
   if (const auto newline = last.rfind('\n'); newline != std::string::npos) {
     last.erase(0, newline + 1);
   }
+  return last;
+}
+
+std::string ChildEnd::describe() const {
+  if (timedOut) return "did not end in time";
+  const std::string last = lastError();
   return signal != 0 ? fmt::format("killed by signal {} ({}){}{}", signal, ::strsignal(signal),
                                    last.empty() ? "" : ": ", last)
                      : fmt::format("exit status {}{}{}", status, last.empty() ? "" : ": ", last);

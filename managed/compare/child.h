@@ -17,6 +17,7 @@ struct ChildEnd {
   std::string output;
   std::string errors;
 
+  std::string lastError() const;  // line of the errors
   // "exit status 1: <last line of the errors>" and the like.
   std::string describe() const;
 };

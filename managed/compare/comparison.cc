@@ -75,7 +75,7 @@ class Case {
       for (Way& way : ways_) {
         if (!way.measured.problem.empty()) continue;
         const ChildEnd end = runOnce(way, repeat == 0);
-        if (end.status == kCannotRun && !way.underGmac && repeat == 0) return end.describe();
+        if (end.status == kCannotRun && !way.underGmac && repeat == 0) return end.lastError();
         take(way, end);
       }
     }
