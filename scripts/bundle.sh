@@ -42,7 +42,8 @@ make_bundle() {
   for program in "${programs[@]}"; do
     install -D -m 755 "bazel-bin/$program" "$top/$program"
     strip "$top/$program"
-    bundle_libraries "$top/$program" "$top"
+    # As built: there it finds the libraries that the toolkit brought.
+    bundle_libraries "bazel-bin/$program" "$top"
   done
   printf '%s\n' "${tests[@]}" >"$top/tests.list"
   printf '%s\n' "${benchmarks[@]}" >"$top/bench.list"
