@@ -44,6 +44,11 @@ std::size_t pieceBytes() noexcept {
   return runtime == nullptr ? kLeast : std::max(kLeast, runtime->manager().options().blockBytes);
 }
 
+std::size_t ioThreads() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime == nullptr || runtime->manager().forked() ? 1 : runtime->ioThreads();
+}
+
 Status startFlush(const void* address, std::size_t bytes) {
   Runtime* runtime = Runtime::started();
   return runtime != nullptr ? runtime->manager().startFlush(address, bytes) : Status();

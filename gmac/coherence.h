@@ -47,6 +47,10 @@ class CpuHold {
 // the next.
 std::size_t pieceBytes() noexcept;
 
+// How many threads, the caller's included, may make one such transfer. 1 in a child of fork, whose
+// shared memory is gone.
+std::size_t ioThreads() noexcept;
+
 // Hints that the program is done with a range for now, or is about to use it. They never wait for a
 // copy or a kernel, change no byte that anybody sees, and do nothing where the protocol, or a
 // thread that is using the block, stands against it; parts of the range that are not shared are

@@ -86,6 +86,7 @@ class Manager final : private os::Pinner, private RegionSource {
   void beforeFork();
   void afterForkInParent();
   void afterForkInChild();
+  bool forked() const noexcept { return forked_; }
 
   // Populates and installs one chunk ahead of the CPU; false when there is nothing (more) to do for
   // now.
