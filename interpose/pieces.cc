@@ -110,7 +110,9 @@ Extent extentOf(const Transfer& transfer, std::size_t bytes, off64_t offset) {
   const std::size_t pieceBytes = parallelPieceBytes();
   const auto begin = reinterpret_cast<std::uintptr_t>(transfer.buffer);
   const auto end = (begin + inObject) / pieceBytes * pieceBytes;
-  return {bytes, shared && end >= begin + kLeastPieces * pieceBytes ? end - begin : 0};
+  const bool worthIt =
+      shared && end >= begin + kLeastPieces * pieceBytes && coherence::ioThreads() > 1;
+  return {bytes, worthIt ? end - begin : 0};
 }
 
 // A read with an offset: as much of the front as several threads may read, then the rest in order.
@@ -127,13 +129,14 @@ Outcome readAt(const Transfer& transfer, std::size_t bytes, std::size_t inParall
   return outcome.ended ? outcome : inOrder(transfer, outcome.done, bytes);
 }
 
-// A read at the descriptor's own position. Where several threads make it, it takes what there is of
-// the file with one move of the position and gives back what it did not read.
+// A read at the descriptor's own position, of more than one piece. It takes what there is of the
+// file with one move of the position and gives back what it did not read, so that whoever else
+// reads the same open file never gets the same bytes, nor some from the middle of these.
 Outcome readAtPosition(const Transfer& transfer, std::size_t bytes) {
   const off64_t position = ::lseek64(transfer.descriptor, 0, SEEK_CUR);
   if (position < 0) return inOrder(transfer, 0, bytes);
   const Extent extent = extentOf(transfer, bytes, position);
-  if (extent.inParallel == 0) return inOrder(transfer, 0, bytes);
+  if (extent.inFile == 0) return inOrder(transfer, 0, bytes);
   const auto taken = static_cast<off64_t>(extent.inFile);
   const off64_t end = ::lseek64(transfer.descriptor, taken, SEEK_CUR);
   if (end < 0) return inOrder(transfer, 0, bytes);
@@ -153,10 +156,8 @@ Outcome readAtPosition(const Transfer& transfer, std::size_t bytes) {
 }
 
 Outcome transferAll(const Transfer& transfer, std::size_t bytes) {
-  if (transfer.direction == Direction::kWrite || coherence::ioThreads() < 2 ||
-      bytes < kLeastPieces * parallelPieceBytes()) {
-    return inOrder(transfer, 0, bytes);
-  }
+  const bool onePiece = nextPiece(transfer.buffer, bytes, coherence::pieceBytes()) == bytes;
+  if (transfer.direction == Direction::kWrite || onePiece) return inOrder(transfer, 0, bytes);
   if (!transfer.positioned) return readAtPosition(transfer, bytes);
   return readAt(transfer, bytes, extentOf(transfer, bytes, transfer.offset).inParallel);
 }

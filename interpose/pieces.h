@@ -20,10 +20,9 @@ namespace gmac::interpose {
 // Makes a transfer of one buffer that may be cut (see mayBeCut()) piece by piece, each one held
 // open while its call runs. A piece that comes out short or fails ends the transfer. Returns the
 // count, or -1 and errno when not even the first piece came through. A transfer that uses the
-// descriptor's own position is made with that position locked (PositionLock); a parallel one takes
-// its part of the file with one move of the position before it reads, so that another descriptor of
-// the same open file never reads the same bytes, and gives back what it did not read. `call` of a
-// read with an offset may be called by several threads at once. Thread-safe.
+// descriptor's own position is made with that position locked (PositionLock). `call` of a read with
+// an offset may be called by several threads at once; that of a read without one may not be called
+// at all. No cancellation point. Thread-safe.
 ssize_t transferInPieces(const Transfer& transfer);
 
 }  // namespace gmac::interpose

@@ -43,7 +43,7 @@ using Bytes = std::vector<unsigned char>;
 // With blocks of 64 KiB pieces have 1 MiB. Objects are aligned to 2 MiB.
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 constexpr std::size_t kBlock = 64 * 1024;
-constexpr std::size_t kObjectBytes = 7 * kPiece + 777;
+constexpr std::size_t kObjectBytes = 5 * kPiece + 777;
 constexpr std::size_t kFileBytes = kObjectBytes + 2 * kPiece + 5;
 
 unsigned char patternAt(std::size_t index, unsigned seed) {
@@ -223,8 +223,8 @@ TEST_F(Pieces, AReadIsTheSameWhereverBufferAndPositionAre) {
   File file(kFileBytes);
   for (const std::size_t at :
        {std::size_t{0}, std::size_t{1}, std::size_t{4096}, kPiece - 1, kPiece, 2 * kPiece + 17}) {
-    for (const std::size_t position : {std::size_t{0}, std::size_t{5}, 3 * kPiece}) {
-      for (const std::size_t less : {std::size_t{0}, std::size_t{1}, kPiece}) {
+    for (const std::size_t position : {std::size_t{0}, 3 * kPiece + 5}) {
+      for (const std::size_t less : {std::size_t{0}, kPiece}) {
         SCOPED_TRACE(std::to_string(at) + ", " + std::to_string(position));
         const std::size_t bytes = kObjectBytes - at - less;
         object.reset(static_cast<unsigned>(at + position));
@@ -243,8 +243,8 @@ TEST_F(Pieces, AReadIsTheSameWhereverBufferAndPositionAre) {
 
 TEST_F(Pieces, TheFileMayEndInsideOrAtTheEndOfEachPiece) {
   Object object(2);
-  for (std::size_t piece = 0; piece <= 7; ++piece) {
-    for (const std::ptrdiff_t more : {-1, 0, 1, 4097}) {
+  for (std::size_t piece = 0; piece <= 5; ++piece) {
+    for (const std::ptrdiff_t more : {-1, 0, 1}) {
       const auto bytes = static_cast<std::size_t>(
           std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(piece * kPiece) + more));
       SCOPED_TRACE(bytes);
@@ -312,7 +312,7 @@ TEST_F(Pieces, AReadThatFailsOrComesOutShortEndsThereWhateverWasReadBehind) {
 TEST_F(Pieces, AFileThatIsTruncatedMeanwhileGivesAPrefix) {
   Object object(4);
   std::mt19937 random(5);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 20; ++round) {
     File file(kFileBytes);
     object.reset(static_cast<unsigned>(round));
     const std::size_t left = random() % kFileBytes;
@@ -582,13 +582,11 @@ TEST(PiecesInAProcess, AreTheSameUnderEveryProtocolAndWithEveryNumberOfThreads) 
        std::vector<std::map<std::string, std::string>>{
            {{"GMAC_PROTOCOL", "batch"}},
            {{"GMAC_PROTOCOL", "lazy"}},
-           {{"GMAC_IO_THREADS", "2"}},
-           {{"GMAC_IO_THREADS", "13"}},
-           {{"GMAC_BLOCK_SIZE", "4K"}, {"GMAC_ROLLING_SIZE", "3"}}}) {
-    // With one thread nobody reads ahead.
+           {{"GMAC_IO_THREADS", "13"}, {"GMAC_BLOCK_SIZE", "4K"}, {"GMAC_ROLLING_SIZE", "3"}}}) {
     const auto end = testing::runChild("Pieces.*-*DISABLED*", environment);
     EXPECT_EQ(end.exitStatus, 0) << end.output;
   }
+  // With one thread nobody reads ahead.
   const auto end =
       testing::runChild("Pieces.*-*DISABLED*:*WhateverWasReadBehind", {{"GMAC_IO_THREADS", "1"}});
   EXPECT_EQ(end.exitStatus, 0) << end.output;
