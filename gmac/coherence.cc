@@ -49,6 +49,21 @@ std::size_t pieceBytes() noexcept {
   return runtime == nullptr ? kLeast : std::max(kLeast, runtime->manager().options().blockBytes);
 }
 
+std::size_t ioThreads() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime == nullptr || runtime->manager().forked() ? 1 : runtime->ioThreads();
+}
+
+Status startFlush(const void* address, std::size_t bytes) {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().startFlush(address, bytes) : Status();
+}
+
+Status startFetch(const void* address, std::size_t bytes) {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().startFetch(address, bytes) : Status();
+}
+
 Status beginDeviceWork(accel::NativeStream stream, const DeviceRange* ranges, std::size_t count) {
   Runtime* runtime = Runtime::started();
   if (runtime == nullptr) {

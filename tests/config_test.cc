@@ -36,6 +36,8 @@ TEST(Config, EmptyEnvironmentGivesTheDefaults) {
   EXPECT_EQ(config->populateAheadBytes, std::size_t{8} << 20);
   EXPECT_EQ(config->hostThreads, 0u);
   EXPECT_FALSE(config->managed);
+  EXPECT_GE(config->ioThreads, 1u);
+  EXPECT_LE(config->ioThreads, 4u);
   EXPECT_GE(config->hostMemoryBytes, std::size_t{2} << 20);
   EXPECT_EQ(config->log, LogLevel::kError);
   EXPECT_EQ(config->statsPath, "");
@@ -66,6 +68,7 @@ TEST(Config, EveryVariableIsRead) {
                                 {"GMAC_HOST_THREADS", "1024"},
                                 {"GMAC_POPULATE_AHEAD", "0"},
                                 {"GMAC_MANAGED", "1"},
+                                {"GMAC_IO_THREADS", "7"},
                                 {"GMAC_LOG", "debug"}});
   ASSERT_TRUE(config.ok()) << lastErrorText();
   EXPECT_EQ(config->protocol, ProtocolKind::kLazy);
@@ -81,6 +84,7 @@ TEST(Config, EveryVariableIsRead) {
   EXPECT_EQ(config->hostThreads, 1024u);
   EXPECT_EQ(config->populateAheadBytes, 0u);
   EXPECT_TRUE(config->managed);
+  EXPECT_EQ(config->ioThreads, 7u);
   EXPECT_EQ(config->log, LogLevel::kDebug);
 }
 
