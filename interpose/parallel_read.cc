@@ -3,11 +3,9 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 
 #include "gmac/coherence.h"
 #include "gmac/trace.h"
@@ -133,24 +131,28 @@ bool ParallelRead::readPiece(std::uint32_t piece, void* scratch) {
     count = readAt_(scratch, bytes, begin);
     if (count < 0) error = errno;
   }
-  // Opened before the turn comes, which costs a copy from the accelerator, and left as it was if it
-  // does not.
-  std::optional<coherence::CpuHold> hold;
-  if (count > 0) hold.emplace(to, static_cast<std::size_t>(count), true);
   if (!turn.await()) return false;
-  if (hold && !hold->status().ok()) {
-    // Maybe for want of mappings, which cannot be had while others hold the object.
-    turn.end(0, false, 0);
+  const bool whole = count == static_cast<ssize_t>(bytes);
+  if (count <= 0) {
+    turn.end(0, true, error);
     return false;
   }
-  const bool whole = count == static_cast<ssize_t>(bytes);
-  if (whole) {
-    turn.pass();
-  } else {
-    turn.end(static_cast<std::size_t>(std::max<ssize_t>(count, 0)), true, error);
+  {
+    // What is read over is not fetched first.
+    const coherence::CpuHold hold(to, static_cast<std::size_t>(count),
+                                  coherence::HoldFor::kOverwrite);
+    if (!hold.status().ok()) {
+      // Maybe for want of mappings, which cannot be had while others hold the object.
+      turn.end(0, false, 0);
+      return false;
+    }
+    if (whole) {
+      turn.pass();
+    } else {
+      turn.end(static_cast<std::size_t>(count), true, 0);
+    }
+    std::memcpy(to, scratch, static_cast<std::size_t>(count));
   }
-  if (hold) std::memcpy(to, scratch, static_cast<std::size_t>(count));
-  hold.reset();
   // Only a hint: the call that needs the copy makes it if this did not.
   if (whole) (void)coherence::startFlush(to, bytes);
   return whole;
