@@ -11,9 +11,7 @@
 namespace gmac {
 
 bool Manager::touchesShared(const void* address, std::size_t bytes) noexcept {
-  const auto begin = reinterpret_cast<std::uintptr_t>(address);
-  if (begin >= highest_.load(std::memory_order_relaxed) ||
-      begin + bytes <= lowest_.load(std::memory_order_relaxed) || bytes == 0) {
+  if (bytes == 0 || !shared_ranges::nearShared(address, bytes)) {
     return false;
   }
   Lock lock(*this);
