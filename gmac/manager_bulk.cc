@@ -255,7 +255,7 @@ bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   if (part.from == nullptr) {
     return block.state == State::kInvalid || (whole && untouched(target, index));
   }
-  if (part.source == nullptr || (bulk.stepBytes < part.bytes && bulk.stepBytes < kLeastStepBytes)) {
+  if (part.source == nullptr || bulk.stepBytes < kLeastStepBytes) {
     return false;
   }
   bool onBoth = true;
