@@ -11,12 +11,14 @@
 namespace gmac {
 
 bool Manager::touchesShared(const void* address, std::size_t bytes) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  const std::uintptr_t end = begin + std::min(bytes, UINTPTR_MAX - begin);
   if (bytes == 0 || !shared_ranges::nearShared(address, bytes)) {
     return false;
   }
   Lock lock(*this);
   const Object* object = index_.firstEndingAfter(address);
-  return object != nullptr && object->address() < static_cast<const std::byte*>(address) + bytes;
+  return object != nullptr && reinterpret_cast<std::uintptr_t>(object->address()) < end;
 }
 
 std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {

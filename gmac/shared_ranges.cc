@@ -36,14 +36,16 @@ bool anyWord(std::uintptr_t begin, std::uintptr_t end, const Visit& visit) noexc
 }  // namespace
 
 bool nearShared(const void* address, std::size_t bytes) noexcept {
-  if (!mayBeShared(address, bytes)) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  const std::uintptr_t end = begin + std::min(bytes, UINTPTR_MAX - begin);
+  if (begin >= internal::highest.load(std::memory_order_relaxed) ||
+      end <= internal::lowest.load(std::memory_order_relaxed)) {
     return false;
   }
-  const auto begin = reinterpret_cast<std::uintptr_t>(address);
   if (begin >= kAddressEnd) {
     return true;
   }
-  return anyWord(begin, begin + bytes, [](const auto& word, std::uint64_t mask) {
+  return anyWord(begin, end, [](const auto& word, std::uint64_t mask) {
     return (word.load(std::memory_order_relaxed) & mask) != 0;
   });
 }

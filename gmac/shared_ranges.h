@@ -22,7 +22,8 @@ inline constinit std::atomic<std::uintptr_t> highest{0};
 }  // namespace internal
 
 // Whether [address, address + bytes), bytes > 0, reaches into the address range that shared objects
-// have had: two loads and two comparisons.
+// have had: two loads and two comparisons. The range must not reach over the end of the address
+// space (nearShared allows that).
 inline bool mayBeShared(const void* address, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   return begin < internal::highest.load(std::memory_order_relaxed) &&
