@@ -26,9 +26,8 @@ bool touchesShared(const void* address, std::size_t bytes) noexcept;
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
 
 // Whether a byte of [address, address + bytes), bytes > 0, may be shared: inline, a few
-// comparisons, no runtime needed. nearShared is exacter and a few nanoseconds dearer. No means no.
+// comparisons, no runtime needed. No means no.
 using shared_ranges::mayBeShared;
-using shared_ranges::nearShared;
 
 // The C library's own functions, as these calls need them for what the CPU does: a call of
 // gmac's that copies must not come back to gmac.

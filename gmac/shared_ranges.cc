@@ -2,18 +2,13 @@
 #include "gmac/shared_ranges.h"
 
 #include <algorithm>
-#include <array>
 
 namespace gmac::shared_ranges {
 namespace {
 
-// What a process can map unless it asks for more (on processors with five levels of page tables).
-constexpr std::uintptr_t kAddressEnd = std::uintptr_t{1} << 47;
-constexpr std::size_t kWordBits = 64;
-
-// One bit per granule. Pages of it exist where bits have been set: 4 KiB for every 64 GiB of
-// address space that objects are in.
-constinit std::array<std::atomic<std::uint64_t>, kAddressEnd / kGranuleBytes / kWordBits> granules;
+using internal::granules;
+using internal::kAddressEnd;
+using internal::kWordBits;
 
 // Calls visit(word, mask) for the granules that [begin, end) touches, until it returns true.
 template <typename Visit>
@@ -35,11 +30,10 @@ bool anyWord(std::uintptr_t begin, std::uintptr_t end, const Visit& visit) noexc
 
 }  // namespace
 
-bool nearShared(const void* address, std::size_t bytes) noexcept {
-  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+bool internal::mayBeSharedSlow(std::uintptr_t begin, std::size_t bytes) noexcept {
   const std::uintptr_t end = begin + std::min(bytes, UINTPTR_MAX - begin);
-  if (begin >= internal::highest.load(std::memory_order_relaxed) ||
-      end <= internal::lowest.load(std::memory_order_relaxed)) {
+  if (begin >= highest.load(std::memory_order_relaxed) ||
+      end <= lowest.load(std::memory_order_relaxed)) {
     return false;
   }
   if (begin >= kAddressEnd) {

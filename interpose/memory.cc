@@ -143,8 +143,7 @@ bool insideDriver() {
 
 // Not inlined: what these need of the stack is not for every memcpy to pay.
 [[gnu::noinline, gnu::cold]] bool copyShared(void* to, const void* from, std::size_t bytes) {
-  if ((!coherence::nearShared(to, bytes) && !coherence::nearShared(from, bytes)) ||
-      insideDriver()) {
+  if (insideDriver()) {
     return false;
   }
   const int savedErrno = errno;
@@ -154,7 +153,7 @@ bool insideDriver() {
 }
 
 [[gnu::noinline, gnu::cold]] bool setShared(void* to, int value, std::size_t bytes) {
-  if (!coherence::nearShared(to, bytes) || insideDriver()) {
+  if (insideDriver()) {
     return false;
   }
   const int savedErrno = errno;
