@@ -57,9 +57,9 @@ MachineSetup rolling() {
   return setup;
 }
 
-enum class States { kFresh, kDirty, kReadOnly, kInvalid, kMixed };
-constexpr States kAllStates[] = {States::kFresh, States::kDirty, States::kReadOnly,
-                                 States::kInvalid, States::kMixed};
+enum class States { kDirty, kReadOnly, kInvalid, kMixed };
+constexpr States kAllStates[] = {States::kDirty, States::kReadOnly, States::kInvalid,
+                                 States::kMixed};
 
 // Role: a machine whose objects' blocks can be put into states, and their contents checked on both
 // sides. Not thread-safe.
@@ -88,8 +88,6 @@ class BulkMachine {
   Bytes prepare(std::byte* object, std::size_t bytes, States states) {
     Bytes contents(bytes);
     switch (states) {
-      case States::kFresh:
-        break;
       case States::kDirty:
         contents = pattern(bytes, 1);
         std::memcpy(object, contents.data(), bytes);
@@ -437,33 +435,39 @@ TEST_P(BulkEverywhere, AgreesWithMemmoveAndMemsetAndNeverFaults) {
       for (const auto& place : places) {
         SCOPED_TRACE("target " + std::to_string(static_cast<int>(target)) + ", source " +
                      std::to_string(static_cast<int>(source)) + ", at " + std::to_string(place.to));
-        // Fresh only once.
-        Bytes from = machine.prepare(a, bytes, source == States::kFresh ? States::kDirty : source);
-        Bytes to = machine.prepare(b, bytes, target == States::kFresh ? States::kDirty : target);
+        Bytes from = machine.prepare(a, bytes, source);
+        Bytes to = machine.prepare(b, bytes, target);
         machine.copy(b + place.to, a + place.from, place.count);
         std::copy_n(from.begin() + place.from, place.count, to.begin() + place.to);
         machine.expect(b, to);
         machine.expect(a, from);
 
+        if (source != States::kDirty) {
+          continue;  // the rest has no other source
+        }
         // Inside one object, in both directions.
-        to = machine.prepare(b, bytes, target == States::kFresh ? States::kDirty : target);
         const std::size_t count = bytes - place.to - place.from;
-        machine.copy(b + place.to, b + place.from, count);
-        std::memmove(to.data() + place.to, to.data() + place.from, count);
-        machine.expect(b, to);
+        for (const bool backward : {false, true}) {
+          to = machine.prepare(b, bytes, target);
+          const std::size_t at = backward ? place.from : place.to;
+          const std::size_t other = backward ? place.to : place.from;
+          machine.copy(b + at, b + other, count);
+          std::memmove(to.data() + at, to.data() + other, count);
+          machine.expect(b, to);
+        }
 
-        to = machine.prepare(b, bytes, target == States::kFresh ? States::kDirty : target);
+        to = machine.prepare(b, bytes, target);
         machine.fill(b + place.to, 0xee, place.count);
         std::fill_n(to.begin() + place.to, place.count, std::byte{0xee});
         machine.expect(b, to);
 
         Bytes plain(place.count);
-        from = machine.prepare(a, bytes, source == States::kFresh ? States::kDirty : source);
-        machine.copy(plain.data(), a + place.from, place.count);
+        from = machine.prepare(b, bytes, target);
+        machine.copy(plain.data(), b + place.from, place.count);
         EXPECT_TRUE(std::equal(plain.begin(), plain.end(), from.begin() + place.from));
 
         plain = pattern(place.count, 41);
-        to = machine.prepare(b, bytes, target == States::kFresh ? States::kDirty : target);
+        to = machine.prepare(b, bytes, target);
         machine.copy(b + place.to, plain.data(), place.count);
         std::copy(plain.begin(), plain.end(), to.begin() + place.to);
         machine.expect(b, to);
@@ -505,8 +509,7 @@ TEST_P(BulkEverywhere, OneOperationSpansAnObjectAndThePlainMemoryBehindIt) {
   ASSERT_NE(object, nullptr) << "no room behind any object";
   for (const States states : kAllStates) {
     for (const std::ptrdiff_t distance : {4096 + 5, -4096 - 5, 128 * 1024, -128 * 1024}) {
-      Bytes all =
-          machine.prepare(object, bytes, states == States::kFresh ? States::kDirty : states);
+      Bytes all = machine.prepare(object, bytes, states);
       const Bytes behind = pattern(gap, 50);
       std::copy(behind.begin(), behind.end(), object + bytes);
       all.insert(all.end(), behind.begin(), behind.end());
