@@ -6,7 +6,6 @@
 namespace gmac::shared_ranges {
 namespace {
 
-using internal::granules;
 using internal::kAddressEnd;
 using internal::kWordBits;
 
@@ -15,12 +14,11 @@ template <typename Visit>
 bool anyWord(std::uintptr_t begin, std::uintptr_t end, const Visit& visit) noexcept {
   const std::size_t last = (std::min(end, kAddressEnd) - 1) / kGranuleBytes;
   for (std::size_t granule = begin / kGranuleBytes; granule <= last;) {
-    const std::size_t word = granule / kWordBits;
     const std::size_t first = granule % kWordBits;
     const std::size_t count = std::min(last - granule + 1, kWordBits - first);
     const std::uint64_t ones =
         count == kWordBits ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
-    if (visit(granules[word], ones << first)) {
+    if (visit(internal::wordOf(granule), ones << first)) {
       return true;
     }
     granule += count;
@@ -39,14 +37,14 @@ bool internal::mayBeSharedSlow(std::uintptr_t begin, std::size_t bytes) noexcept
   if (begin >= kAddressEnd) {
     return true;
   }
-  return anyWord(begin, end, [](const auto& word, std::uint64_t mask) {
+  return anyWord(begin, end, [](auto word, std::uint64_t mask) {
     return (word.load(std::memory_order_relaxed) & mask) != 0;
   });
 }
 
 void add(std::uintptr_t begin, std::uintptr_t end) noexcept {
   if (begin < kAddressEnd) {
-    (void)anyWord(begin, end, [](auto& word, std::uint64_t mask) {
+    (void)anyWord(begin, end, [](auto word, std::uint64_t mask) {
       word.fetch_or(mask, std::memory_order_relaxed);
       return false;
     });
@@ -57,7 +55,7 @@ void add(std::uintptr_t begin, std::uintptr_t end) noexcept {
 
 void remove(std::uintptr_t begin, std::uintptr_t end) noexcept {
   if (begin < std::min(end, kAddressEnd)) {
-    (void)anyWord(begin, end, [](auto& word, std::uint64_t mask) {
+    (void)anyWord(begin, end, [](auto word, std::uint64_t mask) {
       word.fetch_and(~mask, std::memory_order_relaxed);
       return false;
     });

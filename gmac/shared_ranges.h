@@ -8,7 +8,6 @@
 #ifndef GMAC_SHARED_RANGES_H_
 #define GMAC_SHARED_RANGES_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -30,12 +29,15 @@ inline constexpr std::size_t kWordBits = 64;
 
 // One bit per granule, set while an object lives in it. Pages of this exist where bits have been
 // set: 4 KiB for every 64 GiB of address space that objects are in.
-inline constinit std::array<std::atomic<std::uint64_t>, kAddressEnd / kGranuleBytes / kWordBits>
-    granules{};
+// (An array of plain words, reached through std::atomic_ref: constant initialisation of millions of
+// atomics is more than some compilers try.)
+inline constinit std::uint64_t granules[kAddressEnd / kGranuleBytes / kWordBits] = {};
 
+inline std::atomic_ref<std::uint64_t> wordOf(std::size_t granule) noexcept {
+  return std::atomic_ref(granules[granule / kWordBits]);
+}
 inline bool lives(std::size_t granule) noexcept {
-  return (granules[granule / kWordBits].load(std::memory_order_relaxed) >> granule % kWordBits &
-          1) != 0;
+  return (wordOf(granule).load(std::memory_order_relaxed) >> granule % kWordBits & 1) != 0;
 }
 
 // For ranges of more than two granules, and for those that are no ranges.
