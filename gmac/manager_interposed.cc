@@ -13,8 +13,7 @@ namespace gmac {
 bool Manager::touchesShared(const void* address, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   const std::uintptr_t end = begin + std::min(bytes, UINTPTR_MAX - begin);
-  if (begin >= highest_.load(std::memory_order_relaxed) ||
-      end <= lowest_.load(std::memory_order_relaxed) || bytes == 0) {
+  if (bytes == 0 || !shared_ranges::mayBeShared(address, bytes)) {
     return false;
   }
   Lock lock(*this);
