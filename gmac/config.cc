@@ -21,6 +21,7 @@ constexpr std::uint64_t kGiB = 1024 * kMiB;
 constexpr std::string_view kProtocols[] = {"batch", "lazy", "rolling"};
 constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
+constexpr std::string_view kSwitch[] = {"0", "1"};
 constexpr std::string_view kLogLevels[] = {"off", "error", "info", "debug"};
 
 constexpr std::uint64_t kLeastHostMemory = 2 * kMiB;
@@ -175,6 +176,33 @@ const Variable kVariables[] = {
      "",
      store<&Config::log>,
      "What is said on standard error: nothing, errors and warnings, or more."},
+    {"GMAC_MANAGED",
+     Kind::kChoice,
+     "0",
+     nullptr,
+     {.words = kSwitch},
+     "",
+     store<&Config::managed>,
+     "`1`: CUDA's managed-memory calls give shared objects, so that a program written for managed "
+     "memory runs on this library unmodified."},
+    {"GMAC_TRUST_HINTS",
+     Kind::kChoice,
+     "0",
+     nullptr,
+     {.words = kSwitch},
+     "",
+     store<&Config::trustHints>,
+     "`1`: a managed-memory program's hints are promises: kernels never write what is advised as "
+     "read-mostly, and only a stream's own kernels use what is attached to it."},
+    {"GMAC_WAIT_LIMIT",
+     Kind::kCount,
+     "10",
+     nullptr,
+     {.least = 1, .most = 86400, .zeroMeans = "no limit"},
+     "seconds",
+     store<&Config::waitLimit>,
+     "How long one CPU access of a managed-memory program waits for kernels that still run, before "
+     "the program is ended with a message."},
 };
 
 // "2M" for a whole number of MiB, and so on.

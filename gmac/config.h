@@ -44,6 +44,9 @@ struct Config {
   std::size_t hostThreads{};         // the host accelerator's kernel threads; 0: one per core
   std::size_t populateAheadBytes{};  // chunk, power of two; 0: none
   LogLevel log{};
+  bool managed{};           // managed-memory calls of CUDA give shared objects
+  bool trustHints{};        // hints of managed-memory programs are promises
+  std::size_t waitLimit{};  // seconds; 0: none
 };
 
 // Answers like getenv: the value of a variable, or NULL when it is not set.

@@ -38,6 +38,8 @@ struct ManagerOptions {
   std::size_t chunkBytes = std::size_t{8} << 20;  // pages are populated and pinned in such pieces
   bool populateAhead = true;                      // by a thread of its own (moved pages)
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
+  bool trustHints = false;                        // a managed-memory program's hints are promises
+  unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
 };
 
 // Role: the objects of the process and their coherence. One instance per runtime, owned by it;
@@ -73,6 +75,12 @@ class Manager final : private os::Pinner, private RegionSource {
                          std::span<const coherence::DeviceRange> ranges);
   Status endDeviceWork(accel::NativeStream stream, bool submitted);
   Status afterDeviceWait();
+  std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
+  Status setUsers(const void* object, Object::Users users, accel::NativeStream stream);
+  void setOnlyRead(const void* object, bool onlyRead);
+  void streamDestroyed(accel::NativeStream stream);
+  void hostFunctionQueued();
+  void hostFunctionEnded();
 
   // Makes a faulting access possible; false when the address is no object's. What fails in here
   // ends the process.
@@ -129,6 +137,11 @@ class Manager final : private os::Pinner, private RegionSource {
   Status waitForWriters(Lock& lock, Object& object, bool* waited);
   Status waitForPending(Lock& lock);
   Status waitFor(Lock& lock, accel::Ticket ticket, bool* waited);
+  Status waitForHostFunctions(Lock& lock, bool* waited);
+  // The accelerator's wait, with the limit that accesses of the CPU have: ends the process behind
+  // it. The lock is free. Fault path.
+  Status await(accel::Ticket ticket);
+  [[noreturn]] void endBehindLimit() noexcept;
   // Ends the process, with what is wrong, unless verify() holds.
   void walk() noexcept;
   Status makeReady(Lock& lock, Object& object, std::size_t chunk);
@@ -180,11 +193,16 @@ class Manager final : private os::Pinner, private RegionSource {
     accel::Ticket ticket;
     bool reads =
         false;  // objects whose CPU copy stays current: a write of the CPU must not reach it
+    bool names = false;  // objects itself, whoever else may use them
   };
   std::array<StreamWork, 64> streams_{};
   std::size_t streamCount_ = 0;
   std::size_t nextStream_ = 0;
-  bool deviceReads_ = false;  // deviceWork_ reads such objects
+  bool deviceReads_ = false;                   // deviceWork_ reads such objects
+  bool deviceNames_ = false;                   // deviceWork_ names objects
+  std::uint64_t lastFlush_ = 0;                // ticket of the newest flush
+  std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
+  std::atomic<std::size_t> safeObjects_{0};    // whose two addresses differ
   std::optional<std::thread::id>
       deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
 

@@ -4,8 +4,10 @@
 // ask for them.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 
+#include "gmac/accel/pace.h"
 #include "gmac/log.h"
 #include "gmac/manager.h"
 #include "gmac/manager_lock.h"
@@ -17,6 +19,9 @@ namespace {
 
 // Whether the calling thread's last protection change was refused for want of mappings.
 thread_local bool mappingsRefused __attribute__((tls_model("initial-exec"))) = false;
+
+// What the calling thread last faulted on, for the message of a wait without end.
+thread_local const void* accessed __attribute__((tls_model("initial-exec"))) = nullptr;
 
 }  // namespace
 
@@ -46,7 +51,9 @@ Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
     add({everyCall_});
   }
   for (std::size_t i = 0; i < streamCount_; ++i) {
-    add(streams_[i].ticket);
+    if (streams_[i].names || object.usedBy(streams_[i].stream)) {
+      add(streams_[i].ticket);
+    }
   }
   *waited = count > 0;
   if (count == 0) {
@@ -57,7 +64,7 @@ Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
   {
     const Timed timed(Phase::kGpu);
     for (std::size_t i = 0; i < count && status.ok(); ++i) {
-      status = accelerator_.wait(tickets[i]);
+      status = await(tickets[i]);
     }
   }
   lock.acquire();
@@ -73,7 +80,7 @@ Status Manager::waitFor(Lock& lock, accel::Ticket ticket, bool* waited) {
   lock.release();
   const Status status = [&] {
     const Timed timed(Phase::kGpu);
-    return accelerator_.wait(ticket);
+    return await(ticket);
   }();
   lock.acquire();
   return status;
@@ -161,6 +168,7 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
       break;
     }
     ticket = *copied;
+    lastFlush_ = std::max(lastFlush_, ticket.value);
     stats().flushes.add();
     stats().bytesToAccelerator.add(stop - offset);
     offset = stop;
@@ -362,7 +370,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     Status status;
     {
       const Timed timed(Phase::kCopy);
-      status = accelerator_.wait(ticket);
+      status = await(ticket);
     }
     lock.acquire();
     block.busy = false;
@@ -400,6 +408,7 @@ bool Manager::onFault(void* address, bool write) noexcept {
     return false;
   }
   const Timed timed(Phase::kSignal);
+  accessed = address;
   const TraceSpan span("fault", write ? "write fault" : "read fault", {"address", at});
   const Walk walk(*this);
   Lock lock(*this);
@@ -446,6 +455,29 @@ bool Manager::onFault(void* address, bool write) noexcept {
       }
     }
   }
+}
+
+Status Manager::await(accel::Ticket ticket) {
+  if (options_.waitLimitSeconds == 0) {
+    return accelerator_.wait(ticket);
+  }
+  const std::chrono::seconds limit(options_.waitLimitSeconds);
+  for (accel::Pace pace; !accelerator_.done(ticket); pace.step()) {
+    if (pace.waited() > limit) {
+      endBehindLimit();
+    }
+  }
+  return accelerator_.wait(ticket);
+}
+
+void Manager::endBehindLimit() noexcept {
+  log(LogLevel::kError,
+      "the CPU has waited {} seconds for device work that still runs, to use shared memory (last "
+      "fault of this thread: {}). A kernel that itself waits for the CPU cannot be served; if it "
+      "is "
+      "only long, set GMAC_WAIT_LIMIT to more seconds, or to 0 for no limit",
+      options_.waitLimitSeconds, accessed);
+  std::abort();
 }
 
 void Manager::die(const Object& object, BlockIndex index, const char* operation) noexcept {

@@ -19,6 +19,7 @@
   X(cuDeviceGetName)                  \
   X(cuDeviceGetAttribute)             \
   X(cuDevicePrimaryCtxRetain)         \
+  X(cuDevicePrimaryCtxGetState)       \
   X(cuDevicePrimaryCtxRelease)        \
   X(cuCtxGetCurrent)                  \
   X(cuCtxGetDevice)                   \
