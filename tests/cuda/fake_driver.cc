@@ -177,7 +177,13 @@ CUresult submitHost(CUstream stream, std::function<void()> function) {
     return CUDA_SUCCESS;
   };
   op.host = std::make_shared<std::atomic<CUstream_st::Host>>(CUstream_st::Host::kQueued);
-  streamOf(stream).ops.push_back(std::move(op));
+  CUstream_st& queue = streamOf(stream);
+  queue.ops.push_back(std::move(op));
+  // Nobody need ask: a thread of the driver sees to it.
+  std::thread([&queue, position = queue.submitted()] {
+    const std::lock_guard lock(device().mutex);
+    advance(queue, position);
+  }).detach();
   return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA programs of the tests are written with: checks that say what went wrong, and owners.
+// What the CUDA programs of the tests are written with: checks that say what went wrong, and
+// owners.
 #ifndef GMAC_TESTS_CUDA_GPU_PROGRAM_H_
 #define GMAC_TESTS_CUDA_GPU_PROGRAM_H_
 
@@ -40,9 +41,9 @@ void expectEqual(const Seen& seen, const Expected& expected, const char* what, i
   ::gmac::gpu_program::expectError(call, expected, #call, __LINE__)
 #define EXPECT_EQUAL(seen, expected) \
   ::gmac::gpu_program::expectEqual(seen, expected, #seen, __LINE__)
-#define EXPECT(condition)                                                                        \
-  do {                                                                                           \
-    if (!(condition))                                                                            \
+#define EXPECT(condition)                                                                          \
+  do {                                                                                             \
+    if (!(condition))                                                                              \
       throw ::gmac::gpu_program::Failed{"line " + std::to_string(__LINE__) + ": not " #condition}; \
   } while (false)
 
