@@ -46,7 +46,6 @@ struct Config {
   bool managed{};                    // managed-memory calls of CUDA give shared objects
   std::size_t ioThreads{};           // that read one file at a time, the caller's included
   LogLevel log{};
-  bool managed{};           // managed-memory calls of CUDA give shared objects
   bool trustHints{};        // hints of managed-memory programs are promises
   std::size_t waitLimit{};  // seconds; 0: none
 };

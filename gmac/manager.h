@@ -228,6 +228,10 @@ class Manager final : private os::Pinner, private RegionSource {
         false;  // objects whose CPU copy stays current: a write of the CPU must not reach it
     bool names = false;  // objects itself, whoever else may use them
   };
+  // Whether the work may write the object, for all that its program has promised.
+  static bool mayWrite(const StreamWork& work, const Object& object) {
+    return work.names || object.usedBy(work.stream);
+  }
   std::array<StreamWork, 64> streams_{};
   std::size_t streamCount_ = 0;
   std::size_t nextStream_ = 0;

@@ -51,7 +51,7 @@ Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
     add({everyCall_});
   }
   for (std::size_t i = 0; i < streamCount_; ++i) {
-    if (streams_[i].names || object.usedBy(streams_[i].stream)) {
+    if (mayWrite(streams_[i], object)) {
       add(streams_[i].ticket);
     }
   }

@@ -114,7 +114,7 @@ bool Manager::writersDone(const Object& object) noexcept {
   bool done = accelerator_.done({object.lastWrite}) &&
               (!object.bindings.empty() || accelerator_.done({everyCall_}));
   for (std::size_t i = 0; done && i < streamCount_; ++i) {
-    done = accelerator_.done(streams_[i].ticket);
+    done = !mayWrite(streams_[i], object) || accelerator_.done(streams_[i].ticket);
   }
   return done;
 }

@@ -31,6 +31,7 @@ std::span<const HookEntry> cudaBatches() noexcept;         // many copies in one
 std::span<const HookEntry> cudaGraphs() noexcept;          // nodes that name memory
 std::span<const HookEntry> cudaStreamValues() noexcept;    // a stream's own stores and waits
 std::span<const HookEntry> cudaHostFunctions() noexcept;   // the CPU's part of a stream
+std::span<const HookEntry> cudaOutputs() noexcept;         // that write answers
 std::span<const HookEntry> cudaContexts() noexcept;        // contexts and streams that end
 std::span<const HookEntry> cudaRefusals() noexcept;        // what would get past the runtime
 std::span<const HookEntry> cudaManagedMemory() noexcept;   // allocation and release

@@ -38,8 +38,11 @@ CUresult refuseAllocation(std::size_t bytes, CUresult result) noexcept {
 CUresult failedAllocation(std::size_t bytes) noexcept {
   const adsmError_t error = adsmLastError();
   // What programs expect and handle themselves.
-  if (error == adsmErrorAcceleratorMemory || error == adsmErrorHostMemory)
+  // Of its arguments only a size beyond all memory can be wrong.
+  if (error == adsmErrorAcceleratorMemory || error == adsmErrorHostMemory ||
+      error == adsmErrorInvalidValue) {
     return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   return refuseAllocation(bytes,
                           error == adsmErrorSystem ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_NOT_SUPPORTED);
 }

@@ -90,16 +90,9 @@ CUresult prefetch(NativeStream stream, CUdeviceptr address, std::size_t bytes,
   if (capturing(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   objects.change(address, bytes, [&](Hints& hints) { hints.prefetched = location; });
   const auto* const first = reinterpret_cast<const void*>(address);
-  if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-    const coherence::CpuHold fetched(first, bytes, false);
-    return resultOf(fetched.status());
-  }
-  const NativeStream known = inForeignContext() ? coherence::kForeignStream : stream;
-  const DeviceRange range{first, bytes, false};
-  if (const Status begun = coherence::beginDeviceWork(known, &range, 1); !begun.ok())
-    return resultOf(begun);
-  // Nothing but the flush is submitted.
-  return resultOf(coherence::endDeviceWork(known, false));
+  return resultOf(location.type == CU_MEM_LOCATION_TYPE_DEVICE
+                      ? coherence::startFlush(first, bytes)
+                      : coherence::startFetch(first, bytes));
 }
 
 struct Prefetch {

@@ -499,6 +499,11 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
                                                               : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  thread_local CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::swap(*mode, own);
+  return CUDA_SUCCESS;
+}
 CUresult cuEventCreate(CUevent* event, unsigned) {
   FAKE_CALL();
   *event = device().events.emplace_back(std::make_unique<CUevent_st>()).get();

@@ -31,9 +31,6 @@
   X(hasManagedMemory)            \
   X(resets)
 
-// What only real managed memory can do: it ends by itself after some seconds.
-#define GMAC_MANAGED_CONVERSATION talksToARunningKernel
-
 // Launches whose arguments lie in managed memory are read by the driver itself.
 #define GMAC_MANAGED_ARGUMENTS keepsArgumentsInManagedMemory
 

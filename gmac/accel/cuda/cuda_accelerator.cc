@@ -18,6 +18,9 @@ namespace {
 // What a launch may use of dynamic shared memory without asking.
 constexpr unsigned kUnaskedSharedBytes = 48 << 10;
 
+// In what enter() returns, beside the capture mode: the context was pushed.
+constexpr std::uintptr_t kPushed = 1;
+
 // A function of a loaded module. Thread-safe; owned by its accelerator.
 class DriverKernel final : public LoadedKernel {
  public:
@@ -74,14 +77,20 @@ class DriverCalls final : public DeviceCalls {
   }
 
   std::uintptr_t enter() noexcept override {
+    // The runtime's calls are no part of what the application captures, and must not spoil it.
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    driver_.cuThreadExchangeStreamCaptureMode.function(&mode);
+    const auto token = static_cast<std::uintptr_t>(mode) << 1;
     CUcontext current = nullptr;
     driver_.cuCtxGetCurrent.function(&current);
-    if (current == context_) return 0;
-    return driver_.cuCtxPushCurrent.function(context_) == CUDA_SUCCESS ? 1 : 0;
+    if (current == context_) return token;
+    return driver_.cuCtxPushCurrent.function(context_) == CUDA_SUCCESS ? token | kPushed : token;
   }
-  void leave(std::uintptr_t pushed) noexcept override {
+  void leave(std::uintptr_t token) noexcept override {
     CUcontext popped = nullptr;
-    if (pushed != 0) driver_.cuCtxPopCurrent.function(&popped);
+    if ((token & kPushed) != 0) driver_.cuCtxPopCurrent.function(&popped);
+    auto mode = static_cast<CUstreamCaptureMode>(token >> 1);
+    driver_.cuThreadExchangeStreamCaptureMode.function(&mode);
   }
 
   Result<std::uintptr_t> allocate(std::size_t bytes) override {
