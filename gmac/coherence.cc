@@ -29,11 +29,11 @@ std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) n
   return runtime->manager().sharedPrefix(address, bytes, shared);
 }
 
-CpuHold::CpuHold(const void* address, std::size_t bytes, bool write)
+CpuHold::CpuHold(const void* address, std::size_t bytes, HoldFor purpose)
     : address_(address), bytes_(bytes) {
   Runtime* runtime = Runtime::started();
   if (runtime != nullptr) {
-    status_ = runtime->manager().hold(address, bytes, write);
+    status_ = runtime->manager().hold(address, bytes, purpose);
   }
   if (runtime == nullptr || !status_.ok()) {
     bytes_ = 0;

@@ -33,9 +33,16 @@ std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) n
 // threads wait. The bytes are current when the constructor returns. With write, the blocks are
 // Dirty afterwards, whether or not they were written. Parts of the range that are not shared are
 // left alone. Keep it short-lived; the holder must not call adsmCall or launch.
+//
+// kOverwrite is kWrite by a holder that has all the bytes already and writes every one of them:
+// blocks that lie wholly in the range are not fetched first, and until then hold bytes of any age.
+enum class HoldFor { kRead, kWrite, kOverwrite };
+
 class CpuHold {
  public:
-  CpuHold(const void* address, std::size_t bytes, bool write);
+  CpuHold(const void* address, std::size_t bytes, HoldFor purpose);
+  CpuHold(const void* address, std::size_t bytes, bool write)
+      : CpuHold(address, bytes, write ? HoldFor::kWrite : HoldFor::kRead) {}
   ~CpuHold();
   CpuHold(const CpuHold&) = delete;
   CpuHold& operator=(const CpuHold&) = delete;

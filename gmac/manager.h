@@ -71,7 +71,10 @@ class Manager final : private os::Pinner, private RegionSource {
   bool touchesShared(const void* address, std::size_t bytes) noexcept;
   bool anythingShared() const noexcept { return lowest_.load() < highest_.load(); }
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
-  Status hold(const void* address, std::size_t bytes, bool write);
+  Status hold(const void* address, std::size_t bytes, coherence::HoldFor purpose);
+  Status hold(const void* address, std::size_t bytes, bool write) {
+    return hold(address, bytes, write ? coherence::HoldFor::kWrite : coherence::HoldFor::kRead);
+  }
   void unhold(const void* address, std::size_t bytes);
   Status beginDeviceWork(accel::NativeStream stream,
                          std::span<const coherence::DeviceRange> ranges);
@@ -179,6 +182,8 @@ class Manager final : private os::Pinner, private RegionSource {
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
   Status startFlush(Object& object, BlockRange range, State next);
+  Result<Step> openForOverwriting(Lock& lock, Object& object, BlockIndex index);
+  Result<Step> readyChunks(Lock& lock, Object& object, BlockIndex index);
   static BlockRange wholeBlocks(const Object& object, const std::byte* first,
                                 const std::byte* last);
   static const std::byte* firstInvalid(Object& object, const std::byte* first,

@@ -210,15 +210,12 @@ Manager::EarlyStep Manager::fetchNext() {
     ++earlyCount_;
     return EarlyStep::kWaits;
   }
-  const std::size_t lastChunk = object->chunkOf(object->offsetOf(begin + 1) - 1);
-  for (std::size_t chunk = object->chunkOf(object->offsetOf(begin)); chunk <= lastChunk; ++chunk) {
-    if (object->uses[chunk] != Object::Use::kTouched) {
-      noteUse(*object, chunk, Object::Use::kTouched);
-    }
-    if (object->chunks[chunk] != Object::Chunk::kReady) {
-      // Whoever needs the chunk meets the failure again and is told.
-      return makeReady(lock, *object, chunk).ok() ? EarlyStep::kMoved : drop();
-    }
+  auto ready = readyChunks(lock, *object, begin);
+  if (!ready.ok()) {
+    return drop();  // whoever needs the chunk meets the failure again and is told
+  }
+  if (*ready == Step::kRetry) {
+    return EarlyStep::kMoved;
   }
   const Transition transition = protocol_->on(State::kInvalid, Event::kRead);
   const std::size_t most = std::max<std::size_t>(1, options_.readAheadBytes / object->blockBytes);
@@ -228,6 +225,56 @@ Manager::EarlyStep Manager::fetchNext() {
   // A failure is not this thread's to tell either: the blocks stay Invalid, and the access meets
   // it.
   return fetch(lock, *object, range, transition.next).ok() ? EarlyStep::kMoved : drop();
+}
+
+// Makes the pages of a block exist.
+Result<Manager::Step> Manager::readyChunks(Lock& lock, Object& object, BlockIndex index) {
+  const std::size_t last = object.chunkOf(object.offsetOf(index + 1) - 1);
+  for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk <= last; ++chunk) {
+    if (object.uses[chunk] != Object::Use::kTouched) {
+      noteUse(object, chunk, Object::Use::kTouched);
+    }
+    if (object.chunks[chunk] != Object::Chunk::kReady) {
+      GMAC_TRY(makeReady(lock, object, chunk));
+      return Step::kRetry;
+    }
+  }
+  return Step::kDone;
+}
+
+// Opens an Invalid block whose bytes the CPU is about to overwrite: the protocol's transition
+// without its fetch.
+Result<Manager::Step> Manager::openForOverwriting(Lock& lock, Object& object, BlockIndex index) {
+  Block& block = object[index];
+  if (block.busy || (deviceWork_ && *deviceWork_ != std::this_thread::get_id())) {
+    waitForChange(lock);
+    return Step::kRetry;
+  }
+  auto ready = readyChunks(lock, object, index);
+  if (!ready.ok() || *ready == Step::kRetry) {
+    return ready;
+  }
+  // What would still write the block on the accelerator, or reads the pages or, in device work that
+  // later flushes do not wait for, the old bytes.
+  bool waited = false;
+  GMAC_TRY(waitForWriters(lock, object, &waited));
+  if (!waited) {
+    GMAC_TRY(waitFor(lock, accel::Ticket{block.flushed}, &waited));
+  }
+  if (waited) {
+    return Step::kRetry;
+  }
+  const State next = protocol_->on(State::kInvalid, Event::kWrite).next;
+  if (const Status opened = protect(object, {index, index + 1}, accessOf(next)); !opened.ok()) {
+    if (!outOfMappings(opened)) {
+      return opened;
+    }
+    GMAC_TRY(coarsen(lock));
+    return Step::kRetry;
+  }
+  setState(object, block, next);
+  GMAC_TRY(evictExcessBut(block));
+  return Step::kDone;
 }
 
 // The thread's work. It sleeps while there is nothing to fetch, and in growing steps while what it

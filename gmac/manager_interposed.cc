@@ -34,10 +34,11 @@ std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* 
                            : std::min(bytes, static_cast<std::size_t>(object->address() - begin));
 }
 
-Status Manager::hold(const void* address, std::size_t bytes, bool write) {
+Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor purpose) {
   if (forked_ || bytes == 0) {
     return {};
   }
+  const bool write = purpose != coherence::HoldFor::kRead;
   const auto* const begin = static_cast<const std::byte*>(address);
   const auto* const end = begin + bytes;
   const std::byte* position = begin;
@@ -60,7 +61,12 @@ Status Manager::hold(const void* address, std::size_t bytes, bool write) {
     const bool ready =
         object->chunks[object->chunkOf(object->offsetOf(index))] == Object::Chunk::kReady;
     if (!open || (!ready && (write || !object->mirror->readableBeforeInstall()))) {
-      auto step = openBlock(lock, *object, index, write);
+      const BlockRange whole =
+          wholeBlocks(*object, position, std::min<const std::byte*>(end, object->end()));
+      const bool overwrites = purpose == coherence::HoldFor::kOverwrite && index >= whole.begin &&
+                              index < whole.end && block.state == State::kInvalid;
+      auto step = overwrites ? openForOverwriting(lock, *object, index)
+                             : openBlock(lock, *object, index, write);
       if (!step.ok()) {
         const Status failed = step.status();
         lock.release();

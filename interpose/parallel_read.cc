@@ -3,11 +3,9 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 
 #include "gmac/coherence.h"
 #include "gmac/trace.h"
@@ -17,9 +15,9 @@ namespace {
 
 // Role: private memory for one piece, in huge pages where the system has them; pages that were
 // touched before are kept for the next. Owned by one thread's run().
-class Scratch {
+class PieceMemory {
  public:
-  explicit Scratch(std::size_t bytes) : bytes_(bytes) {
+  explicit PieceMemory(std::size_t bytes) : bytes_(bytes) {
     for (std::atomic<void*>& slot : kept_) {
       data_ = slot.exchange(nullptr);
       if (data_ != nullptr) return;
@@ -35,7 +33,7 @@ class Scratch {
     ::munmap(begin + before + bytes_, bytes_ - before);
     (void)::madvise(data_, bytes_, MADV_HUGEPAGE);
   }
-  ~Scratch() {
+  ~PieceMemory() {
     if (data_ == nullptr) return;
     for (std::atomic<void*>& slot : kept_) {
       void* none = nullptr;
@@ -43,8 +41,8 @@ class Scratch {
     }
     ::munmap(data_, bytes_);
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  PieceMemory(const PieceMemory&) = delete;
+  PieceMemory& operator=(const PieceMemory&) = delete;
   // NULL when there is no memory.
   void* data() const { return data_; }
 
@@ -112,7 +110,7 @@ std::size_t ParallelRead::done() const {
 }
 
 void ParallelRead::run() {
-  const Scratch scratch(pieceBytes_);
+  const PieceMemory scratch(pieceBytes_);
   if (scratch.data() == nullptr) return;
   for (;;) {
     const std::uint32_t piece = next_.fetch_add(1, std::memory_order_relaxed);
@@ -133,24 +131,28 @@ bool ParallelRead::readPiece(std::uint32_t piece, void* scratch) {
     count = readAt_(scratch, bytes, begin);
     if (count < 0) error = errno;
   }
-  // Opened before the turn comes, which costs a copy from the accelerator, and left as it was if it
-  // does not.
-  std::optional<coherence::CpuHold> hold;
-  if (count > 0) hold.emplace(to, static_cast<std::size_t>(count), true);
   if (!turn.await()) return false;
-  if (hold && !hold->status().ok()) {
-    // Maybe for want of mappings, which cannot be had while others hold the object.
-    turn.end(0, false, 0);
+  const bool whole = count == static_cast<ssize_t>(bytes);
+  if (count <= 0) {
+    turn.end(0, true, error);
     return false;
   }
-  const bool whole = count == static_cast<ssize_t>(bytes);
-  if (whole) {
-    turn.pass();
-  } else {
-    turn.end(static_cast<std::size_t>(std::max<ssize_t>(count, 0)), true, error);
+  {
+    // What is read over is not fetched first.
+    const coherence::CpuHold hold(to, static_cast<std::size_t>(count),
+                                  coherence::HoldFor::kOverwrite);
+    if (!hold.status().ok()) {
+      // Maybe for want of mappings, which cannot be had while others hold the object.
+      turn.end(0, false, 0);
+      return false;
+    }
+    if (whole) {
+      turn.pass();
+    } else {
+      turn.end(static_cast<std::size_t>(count), true, 0);
+    }
+    std::memcpy(to, scratch, static_cast<std::size_t>(count));
   }
-  if (hold) std::memcpy(to, scratch, static_cast<std::size_t>(count));
-  hold.reset();
   // Only a hint: the call that needs the copy makes it if this did not.
   if (whole) (void)coherence::startFlush(to, bytes);
   return whole;

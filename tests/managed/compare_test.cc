@@ -111,8 +111,10 @@ TEST_F(Compare, OneOtherByteUnderGmacIsADifference) {
   EXPECT_THAT(toTable(comparison), AllOf(HasSubstr("NO"), HasSubstr("the result is another one")));
 }
 
-TEST_F(Compare, ALongerResultIsADifference) {
+TEST_F(Compare, ALongerAndAShorterResultAreDifferences) {
   program(R"(case $UNDER in *managed*) RESULT=bytesx;; esac)");
+  EXPECT_FALSE(compareAll(options_).allEqual());
+  program(R"(case $UNDER in *managed*) RESULT=byte;; esac)");
   EXPECT_FALSE(compareAll(options_).allEqual());
 }
 

@@ -62,6 +62,20 @@ void startFetch(ManagerUnderTest& machine, const void* address, std::size_t byte
   machine.verify();
 }
 
+// An object whose blocks a kernel has written, all Invalid; the kernel has finished if `synced`.
+std::byte* written(ManagerUnderTest& machine, std::size_t blocks, bool synced = true) {
+  std::byte* a = machine.allocate(blocks * kBlock);
+  for (std::size_t block = 0; block < blocks; ++block) {
+    a[block * kBlock] = static_cast<std::byte>(block);
+  }
+  machine.call(addOne(machine.fake()), {a, number(blocks)});
+  if (synced) {
+    machine.sync();
+  }
+  machine.fake().clearLog();
+  return a;
+}
+
 // ---- Flushes
 
 TEST(EarlyFlush, CopiesRunsOfDirtyBlocksThatLieWhollyInTheRange) {
@@ -234,21 +248,60 @@ TEST(EarlyFlush, AFailureLosesNothing) {
   }
 }
 
-// ---- Fetches
+// ---- Overwriting
 
-// An object whose blocks a kernel has written, all Invalid; the kernel has finished if `synced`.
-std::byte* written(ManagerUnderTest& machine, std::size_t blocks, bool synced = true) {
-  std::byte* a = machine.allocate(blocks * kBlock);
-  for (std::size_t block = 0; block < blocks; ++block) {
-    a[block * kBlock] = static_cast<std::byte>(block);
-  }
-  machine.call(addOne(machine.fake()), {a, number(blocks)});
-  if (synced) {
-    machine.sync();
-  }
-  machine.fake().clearLog();
-  return a;
+TEST(Overwriting, FetchesOnlyBlocksThatKeepSomeOfTheirBytes) {
+  ManagerUnderTest machine(protocol("rolling"));
+  std::byte* a = written(machine, 5, true);
+  ASSERT_TRUE(
+      machine.manager().hold(a + kBlock - 1, 3 * kBlock + 2, coherence::HoldFor::kOverwrite).ok());
+  EXPECT_THAT(machine.fake().copies(),
+              ElementsAre(copyOut(a, kBlock), copyOut(a + 4 * kBlock, kBlock)));
+  std::fill_n(a + kBlock - 1, 3 * kBlock + 2, std::byte{77});
+  machine.manager().unhold(a + kBlock - 1, 3 * kBlock + 2);
+  machine.verify();
+  EXPECT_EQ(a[0], std::byte{1});
+  EXPECT_EQ(a[4 * kBlock + 1], std::byte{0});
+  machine.call(addOne(machine.fake()), {a, number(5)});
+  machine.sync();
+  EXPECT_EQ(a[0], std::byte{2});
+  EXPECT_EQ(a[2 * kBlock], std::byte{78});
+  EXPECT_EQ(a[4 * kBlock], std::byte{78});
 }
+
+TEST(Overwriting, UnderEveryProtocolAWholeObjectIsNotFetched) {
+  for (const MachineSetup& setup : everySetup()) {
+    SCOPED_TRACE(nameOf(setup));
+    ManagerUnderTest machine(setup);
+    std::byte* a = machine.allocate(3 * kBlock + 100);
+    machine.call(addOne(machine.fake()), {a, number(3)});
+    machine.fake().clearLog();
+    ASSERT_TRUE(machine.manager().hold(a, 3 * kBlock + 100, coherence::HoldFor::kOverwrite).ok());
+    for (const Op& op : machine.fake().copies()) {
+      EXPECT_EQ(op.kind, Op::Kind::kCopyIn) << "evictions only";
+    }
+    std::fill_n(a, 3 * kBlock + 100, std::byte{77});
+    machine.manager().unhold(a, 3 * kBlock + 100);
+    machine.call(addOne(machine.fake()), {a, number(3)});
+    machine.sync();
+    EXPECT_EQ(a[2 * kBlock], std::byte{78});
+    EXPECT_EQ(a[2 * kBlock + 1], std::byte{77});
+  }
+}
+
+TEST(Overwriting, WaitsForTheKernelThatStillWritesTheObject) {
+  ManagerUnderTest machine(protocol("rolling"));
+  std::byte* a = written(machine, 1, false);
+  EXPECT_EQ(machine.fake().pending(), 2u);  // the flush before the kernel, and the kernel
+  ASSERT_TRUE(machine.manager().hold(a, kBlock, coherence::HoldFor::kOverwrite).ok());
+  EXPECT_EQ(machine.fake().pending(), 0u);
+  std::fill_n(a, kBlock, std::byte{77});
+  machine.manager().unhold(a, kBlock);
+  startFlush(machine, a, kBlock);
+  EXPECT_EQ(onDevice(machine, a), 77);
+}
+
+// ---- Fetches
 
 void expectAddedOne(const std::byte* a, std::size_t blocks) {
   for (std::size_t block = 0; block < blocks; ++block) {

@@ -117,11 +117,13 @@ class RandomSteps {
     } else if (kind < 74) {
       machine_.sync();
     } else if (kind < 82) {
-      const bool write = upTo(1) == 0;
-      ASSERT_TRUE(manager.hold(data, count, write).ok()) << lastErrorText();
+      const auto purpose = static_cast<coherence::HoldFor>(upTo(2));
+      ASSERT_TRUE(manager.hold(data, count, purpose).ok()) << lastErrorText();
       machine_.verify();
-      compare(*object, offset, count);
-      if (write) {
+      if (purpose != coherence::HoldFor::kOverwrite) {
+        compare(*object, offset, count);
+      }
+      if (purpose != coherence::HoldFor::kRead) {
         std::memset(data, static_cast<int>(key), count);
         std::memset(oracle, static_cast<int>(key), count);
       }

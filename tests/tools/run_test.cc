@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -385,6 +386,20 @@ TEST_F(Run, DamagedProgramsAreRefusedWithoutHarm) {
     const End end = command({"run", "--", program.string()});
     EXPECT_EQ(end.status, 126) << size;
     EXPECT_EQ(end.signal, 0) << size;
+  }
+}
+
+TEST_F(Run, ProgramsWhoseTableLiesOutsideTheFileAreRefusedWithoutHarm) {
+  for (const Elf64_Off offset : {Elf64_Off{1} << 40, ~Elf64_Off{0} - 8, ~Elf64_Off{0}}) {
+    const fs::path program = copyOfProbe("damaged");
+    std::string bytes = contents(program);
+    bytes.replace(offsetof(Elf64_Ehdr, e_phoff), sizeof offset,
+                  reinterpret_cast<const char*>(&offset), sizeof offset);
+    std::ofstream(program, std::ios::binary) << bytes;
+    const End end = command({"run", "--", program.string()});
+    EXPECT_EQ(end.status, 126) << offset;
+    EXPECT_EQ(end.signal, 0) << offset;
+    fs::remove(program);
   }
 }
 
