@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -165,9 +166,13 @@ class Manager final : private os::Pinner, private RegionSource {
   Status waitForPending(Lock& lock);
   Status waitFor(Lock& lock, accel::Ticket ticket, bool* waited);
   Status waitForHostFunctions(Lock& lock, bool* waited);
+  // Waits for the end of what another thread submits.
+  void waitForDeviceWork(Lock& lock);
   // The accelerator's wait, with the limit that accesses of the CPU have: ends the process behind
   // it. The lock is free. Fault path.
   Status await(accel::Ticket ticket);
+  // The limit of the calling thread's wait; 0: none.
+  std::chrono::seconds waitLimit() const noexcept;
   [[noreturn]] void endBehindLimit() noexcept;
   // Ends the process, with what is wrong, unless verify() holds.
   void walk() noexcept;

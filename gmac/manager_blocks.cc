@@ -4,10 +4,9 @@
 // ask for them.
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdlib>
 
-#include "gmac/accel/pace.h"
+#include "gmac/access_scope.h"
 #include "gmac/log.h"
 #include "gmac/manager.h"
 #include "gmac/manager_lock.h"
@@ -19,9 +18,6 @@ namespace {
 
 // Whether the calling thread's last protection change was refused for want of mappings.
 thread_local bool mappingsRefused __attribute__((tls_model("initial-exec"))) = false;
-
-// What the calling thread last faulted on, for the message of a wait without end.
-thread_local const void* accessed __attribute__((tls_model("initial-exec"))) = nullptr;
 
 }  // namespace
 
@@ -323,7 +319,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     return Step::kRetry;
   }
   if (deviceWork_ && *deviceWork_ != std::this_thread::get_id() && block.state == State::kInvalid) {
-    waitForChange(lock);
+    waitForDeviceWork(lock);
     return Step::kRetry;
   }
   const std::size_t lastChunk = object.chunkOf(object.offsetOf(index + 1) - 1);
@@ -414,7 +410,7 @@ bool Manager::onFault(void* address, bool write) noexcept {
     return false;
   }
   const Timed timed(Phase::kSignal);
-  accessed = address;
+  const AccessScope access(address);
   const TraceSpan span("fault", write ? "write fault" : "read fault", {"address", at});
   const Walk walk(*this);
   Lock lock(*this);
@@ -461,29 +457,6 @@ bool Manager::onFault(void* address, bool write) noexcept {
       }
     }
   }
-}
-
-Status Manager::await(accel::Ticket ticket) {
-  if (options_.waitLimitSeconds == 0) {
-    return accelerator_.wait(ticket);
-  }
-  const std::chrono::seconds limit(options_.waitLimitSeconds);
-  for (accel::Pace pace; !accelerator_.done(ticket); pace.step()) {
-    if (pace.waited() > limit) {
-      endBehindLimit();
-    }
-  }
-  return accelerator_.wait(ticket);
-}
-
-void Manager::endBehindLimit() noexcept {
-  log(LogLevel::kError,
-      "the CPU has waited {} seconds for device work that still runs, to use shared memory (last "
-      "fault of this thread: {}). A kernel that itself waits for the CPU cannot be served; if it "
-      "is "
-      "only long, set GMAC_WAIT_LIMIT to more seconds, or to 0 for no limit",
-      options_.waitLimitSeconds, accessed);
-  std::abort();
 }
 
 void Manager::die(const Object& object, BlockIndex index, const char* operation) noexcept {

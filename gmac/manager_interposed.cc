@@ -3,6 +3,7 @@
 // What coherence.h asks: holds for system calls, and device work of the application's own.
 #include <algorithm>
 
+#include "gmac/access_scope.h"
 #include "gmac/manager.h"
 #include "gmac/manager_lock.h"
 #include "gmac/stats.h"
@@ -42,6 +43,7 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
   const auto* const begin = static_cast<const std::byte*>(address);
   const auto* const end = begin + bytes;
   const std::byte* position = begin;
+  const AccessScope access(address);
   const Walk walk(*this);
   Lock lock(*this);
   while (position < end) {

@@ -3,8 +3,11 @@
 // What programs written for managed memory, and streams with functions of the CPU in them, need of
 // the manager.
 #include <chrono>
+#include <cstdlib>
 
 #include "gmac/accel/pace.h"
+#include "gmac/access_scope.h"
+#include "gmac/log.h"
 #include "gmac/manager.h"
 #include "gmac/manager_lock.h"
 
@@ -77,7 +80,6 @@ void Manager::hostFunctionEnded() { --hostFunctions_; }
 
 // They run when their streams reach them, which nobody else learns: so it is asked for.
 Status Manager::waitForHostFunctions(Lock& lock, bool* waited) {
-  const std::chrono::seconds limit(options_.waitLimitSeconds);
   for (accel::Pace pace; hostFunctions_.load() != 0;) {
     *waited = true;
     // Where a kernel has failed they never run.
@@ -87,13 +89,61 @@ Status Manager::waitForHostFunctions(Lock& lock, bool* waited) {
       }
     }
     lock.release();
-    if (options_.waitLimitSeconds != 0 && pace.waited() > limit) {
+    pace.step();
+    lock.acquire();
+  }
+  return {};
+}
+
+// ---- The limit of waits
+
+const void*& AccessScope::current() noexcept {
+  static thread_local const void* address __attribute__((tls_model("initial-exec"))) = nullptr;
+  return address;
+}
+
+// What the application calls and waits for, such as freeing, has no limit.
+std::chrono::seconds Manager::waitLimit() const noexcept {
+  return std::chrono::seconds(AccessScope::current() != nullptr ? options_.waitLimitSeconds : 0);
+}
+
+Status Manager::await(accel::Ticket ticket) {
+  const std::chrono::seconds limit = waitLimit();
+  if (limit.count() == 0) {
+    return accelerator_.wait(ticket);
+  }
+  for (accel::Pace pace; !accelerator_.done(ticket); pace.step()) {
+    if (pace.waited() > limit) {
+      endBehindLimit();
+    }
+  }
+  return accelerator_.wait(ticket);
+}
+
+// Submitting takes as long as a synchronous copy does, which may wait for a kernel.
+void Manager::waitForDeviceWork(Lock& lock) {
+  const std::chrono::seconds limit = waitLimit();
+  if (limit.count() == 0) {
+    waitForChange(lock);
+    return;
+  }
+  for (accel::Pace pace; deviceWork_;) {
+    lock.release();
+    if (pace.waited() > limit) {
       endBehindLimit();
     }
     pace.step();
     lock.acquire();
   }
-  return {};
+}
+
+void Manager::endBehindLimit() noexcept {
+  log(LogLevel::kError,
+      "the CPU's access to {} has waited {} seconds for device work that still runs. A kernel that "
+      "itself waits for the CPU cannot be served; if it is only long, set GMAC_WAIT_LIMIT to more "
+      "seconds, or to 0 for no limit",
+      AccessScope::current(), options_.waitLimitSeconds);
+  std::abort();
 }
 
 }  // namespace gmac
