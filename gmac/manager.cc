@@ -271,6 +271,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
   Lock lock(*this);
   Object* result = object.release();
   index_.insert(*result);
+  safeObjects_ += sameAddress ? 0 : 1;
   open_.push_back(*result);
   protocol_->allocated();
   if (result->blocks[0].state == State::kDirty) {
@@ -354,6 +355,7 @@ Status Manager::destroy(Lock& lock, Object& object) {
   }
   index_.erase(object);
   forgetAddresses(object);
+  safeObjects_ -= object.sameAddress ? 0 : 1;
   changed();
   lock.release();
 

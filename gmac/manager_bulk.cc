@@ -306,7 +306,7 @@ Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, BlockR
       continue;
     }
     if (deviceWorkElsewhere()) {
-      waitForChange(lock);
+      waitForDeviceWork(lock);
       return Step::kRetry;
     }
     BlockIndex end = i;
@@ -351,7 +351,7 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
       return step.ok() ? Step::kRetry : step;
     }
     if (invalid && deviceWorkElsewhere()) {
-      waitForChange(lock);
+      waitForDeviceWork(lock);
       return Step::kRetry;
     }
     auto ready = makePagesReady(lock, object, i);
@@ -395,7 +395,11 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
 Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part) {
   Object& target = *part.target;
   const BlockRange range = part.targetBlocks();
-  if (deviceWorkElsewhere() || target.busy > 0) {
+  if (deviceWorkElsewhere()) {
+    waitForDeviceWork(lock);
+    return Step::kRetry;
+  }
+  if (target.busy > 0) {
     waitForChange(lock);
     return Step::kRetry;
   }

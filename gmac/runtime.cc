@@ -82,6 +82,9 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
   options.blockBytes = config.blockBytes;
   options.readAheadBytes = config.readAheadBytes;
   options.populateAhead = config.populateAheadBytes != 0;
+  options.trustHints = config.trustHints;
+  // A program that knows that its kernels run on shared objects waits as long as it likes.
+  options.waitLimitSeconds = config.managed ? static_cast<unsigned>(config.waitLimit) : 0;
   if (options.populateAhead) {
     options.chunkBytes = config.populateAheadBytes;
   }
