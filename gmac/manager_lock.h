@@ -28,7 +28,9 @@ class Manager::Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
   void acquire() {
-    blocked_.emplace();
+    if (!blocked_) {
+      blocked_.emplace();
+    }
     mutex_.lock();
     held_ = true;
   }
@@ -36,6 +38,13 @@ class Manager::Lock {
     held_ = false;
     mutex_.unlock();
     blocked_.reset();
+  }
+  // For work that ends by itself, on what is marked as busy or inside the accelerator: a handler of
+  // the application that ran in the middle of it, on this thread, and faulted would wait for it for
+  // ever. So the signals stay blocked.
+  void releaseForWork() {
+    held_ = false;
+    mutex_.unlock();
   }
 
  private:

@@ -256,6 +256,15 @@ KernelSet bitsOf(const sigset_t& set) noexcept {
   return bits;
 }
 
+// In the mask that a handler returns to, between the kernel's form and the program's.
+void moveBit(sigset_t& set, int from, int to) noexcept {
+  KernelSet bits = bitsOf(set);
+  if (from > 0 && (bits & kernelBit(from)) != 0) {
+    bits = (bits & ~kernelBit(from)) | kernelBit(to);
+    std::memcpy(&set, &bits, sizeof bits);
+  }
+}
+
 // What the kernel would do with a SIGSEGV if we were not there. `isFault`: it is the doing of the
 // interrupted instruction, which is repeated on return; else it was sent.
 void passOn(siginfo_t* info, ucontext_t* context, bool isFault) {
@@ -283,15 +292,11 @@ void passOn(siginfo_t* info, ucontext_t* context, bool isFault) {
     return;
   }
   info->si_signo = SIGSEGV;
+  moveBit(context->uc_sigmask, standIn(), SIGSEGV);
   (void)setThreadMask(mask | bitsOf(action.sa_mask) |
                       ((action.sa_flags & SA_NODEFER) != 0 ? 0 : kernelBit(standIn())));
   action.sa_sigaction(SIGSEGV, info, context);
-  // What the handler did to the mask that it returns to.
-  KernelSet after = bitsOf(context->uc_sigmask);
-  if ((after & kernelBit(SIGSEGV)) != 0) {
-    after = (after & ~kernelBit(SIGSEGV)) | kernelBit(standIn());
-    std::memcpy(&context->uc_sigmask, &after, sizeof after);
-  }
+  moveBit(context->uc_sigmask, SIGSEGV, standIn());
 }
 
 void onSignal(int signal, siginfo_t* info, void* context) {
@@ -365,8 +370,12 @@ int changeProgramAction(const struct sigaction* wanted, struct sigaction* before
           program.action = kept;
           result = -1;
         } else {
-          // libc's own part of an action, which a query shows.
+          // What the kernel keeps of the flags, and libc's own part of an action: a query shows it.
           constexpr int kSaRestorer = 0x04000000;
+          constexpr int kSaExposeTagBits = 0x00000800;
+          constexpr int kKept = SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO | SA_ONSTACK | SA_RESTART |
+                                SA_NODEFER | static_cast<int>(SA_RESETHAND) | kSaExposeTagBits;
+          program.action.sa_flags &= kKept;
           program.action.sa_flags |= front.sa_flags & kSaRestorer;
           program.action.sa_restorer = front.sa_restorer;
         }
