@@ -626,9 +626,9 @@ SCENARIO(touchesOnTheAlternateStack) {
 volatile sig_atomic_t ticks = 0;
 
 // Handlers touch the memory while the program is in the middle of whatever it does with it.
-SCENARIO(alarms) {
-  memory = allocate();
-  static unsigned char* const own = memory + kBytes / 2;
+int runAlarms(unsigned char* handlers) {
+  static unsigned char* own;
+  own = handlers;
   install(
       [](int, siginfo_t*, void*) {
         write(own, static_cast<unsigned char>(read(own) + 1));
@@ -651,6 +651,16 @@ SCENARIO(alarms) {
   say("wrong: %d", wrong);
   say("ticks: %d", read(own) == static_cast<unsigned char>(ticks));
   return 0;
+}
+
+SCENARIO(alarms) {
+  memory = allocate();
+  return runAlarms(memory + kBytes / 2);
+}
+
+SCENARIO(alarmsOnTheSameBlock) {
+  memory = allocate();
+  return runAlarms(memory + 8);
 }
 
 }  // namespace
