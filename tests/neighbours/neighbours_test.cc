@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(, AddressSanitizer,
                                            "overflowedStack", "beforeAndAfterMain"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(AddressSanitizer, StillFindsWhatItIsFor) {
+TEST(SanitizedProgram, StillHasItsErrorsFound) {
   Variables variables = preloading(kLibrary);
   variables["ASAN_OPTIONS"] = "detect_leaks=0:verify_asan_link_order=0";
   const ProgramEnd end = runProgram({"tests/neighbours/subject_asan", "dies"}, variables);

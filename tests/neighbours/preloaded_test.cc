@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(, Preloaded,
                            return std::get<0>(info.param) + "_" + std::get<1>(info.param);
                          });
 
-TEST(Preloaded, EveryScenarioIsThere) { EXPECT_GT(scenarios().size(), 40u); }
+TEST(Scenarios, AreAllThere) { EXPECT_GT(scenarios().size(), 40u); }
 
 }  // namespace
 }  // namespace gmac::testing
