@@ -12,6 +12,11 @@ bool touchesShared(const void* address, std::size_t bytes) noexcept {
   return runtime != nullptr && runtime->manager().touchesShared(address, bytes);
 }
 
+bool anythingShared() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().anythingShared();
+}
+
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
   Runtime* runtime = Runtime::started();
   if (runtime == nullptr) {
@@ -42,6 +47,21 @@ std::size_t pieceBytes() noexcept {
   constexpr std::size_t kLeast = std::size_t{1} << 20;
   Runtime* runtime = Runtime::started();
   return runtime == nullptr ? kLeast : std::max(kLeast, runtime->manager().options().blockBytes);
+}
+
+std::size_t ioThreads() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime == nullptr || runtime->manager().forked() ? 1 : runtime->ioThreads();
+}
+
+Status startFlush(const void* address, std::size_t bytes) {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().startFlush(address, bytes) : Status();
+}
+
+Status startFetch(const void* address, std::size_t bytes) {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().startFetch(address, bytes) : Status();
 }
 
 Status beginDeviceWork(accel::NativeStream stream, const DeviceRange* ranges, std::size_t count) {

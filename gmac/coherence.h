@@ -20,6 +20,9 @@ namespace gmac::coherence {
 // is shared.
 bool touchesShared(const void* address, std::size_t bytes) noexcept;
 
+// Whether there have been shared objects at all: no means that nothing is shared now. Lock-free.
+bool anythingShared() noexcept;
+
 // Length of the prefix of [address, address + bytes) that is all shared (in one object) or all not
 // shared; `shared` says which. At least 1 for bytes > 0.
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
@@ -46,6 +49,23 @@ class CpuHold {
 // How many bytes one piece of a split transfer should have, so that copies of one piece hide behind
 // the next.
 std::size_t pieceBytes() noexcept;
+
+// How many threads, the caller's included, may make one such transfer. 1 in a child of fork, whose
+// shared memory is gone.
+std::size_t ioThreads() noexcept;
+
+// Hints that the program is done with a range for now, or is about to use it. They never wait for a
+// copy or a kernel, change no byte that anybody sees, and do nothing where the protocol, or a
+// thread that is using the block, stands against it; parts of the range that are not shared are
+// left alone. An error is the accelerator's or the system's and loses nothing either: the call or
+// the access that needs the copy meets it again.
+//
+// startFlush: begins to copy blocks that the CPU has written and that lie wholly in the range to
+// the accelerator; the CPU may go on reading them. For bytes that are next used by a kernel.
+// startFetch: begins to bring blocks that the range touches to the CPU, once the kernels that may
+// write them have finished; forgotten when a later call may write the object.
+Status startFlush(const void* address, std::size_t bytes);
+Status startFetch(const void* address, std::size_t bytes);
 
 // Device work that the application submits itself, on a stream of its own.
 struct DeviceRange {

@@ -68,14 +68,26 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
 }
 
 void Manager::stopBackground() {
-  // A child of fork has no such thread, whatever the handle says.
-  if (forked_ || !populator_.joinable()) {
+  // A child of fork has no such threads, whatever the handles say.
+  if (forked_) {
     return;
   }
   stopping_ = true;
+  std::thread fetcher;
+  {
+    Lock lock(*this);
+    fetcher.swap(fetcher_);
+  }
+  earlyGeneration_.fetch_add(1);
+  earlyGeneration_.notify_all();
+  if (fetcher.joinable()) {
+    fetcher.join();
+  }
   aheadGeneration_.fetch_add(1);
   aheadGeneration_.notify_all();
-  populator_.join();
+  if (populator_.joinable()) {
+    populator_.join();
+  }
 }
 
 Manager::~Manager() {
@@ -238,6 +250,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
                                         protocol_->initial());
       object->sharedBySmallObjects = sharedBySmallObjects;
       object->sameAddress = sameAddress;
+      object->requestedBytes = size;
       // Dirty blocks are flushed without a fault before, so their pages must be there from the
       // start.
       if (protocol_->initial() == State::kDirty) {

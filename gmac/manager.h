@@ -37,6 +37,7 @@ struct ManagerOptions {
                                << 20;  // the most that one read fault fetches; 0: one block
   std::size_t chunkBytes = std::size_t{8} << 20;  // pages are populated and pinned in such pieces
   bool populateAhead = true;                      // by a thread of its own (moved pages)
+  bool fetchInBackground = true;                  // what startFetch asks for
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
 };
 
@@ -66,6 +67,7 @@ class Manager final : private os::Pinner, private RegionSource {
 
   // See coherence.h.
   bool touchesShared(const void* address, std::size_t bytes) noexcept;
+  bool anythingShared() const noexcept { return lowest_.load() < highest_.load(); }
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
   Status hold(const void* address, std::size_t bytes, bool write);
   void unhold(const void* address, std::size_t bytes);
@@ -73,6 +75,9 @@ class Manager final : private os::Pinner, private RegionSource {
                          std::span<const coherence::DeviceRange> ranges);
   Status endDeviceWork(accel::NativeStream stream, bool submitted);
   Status afterDeviceWait();
+
+  Status startFlush(const void* address, std::size_t bytes);
+  Status startFetch(const void* address, std::size_t bytes);
 
   // Makes a faulting access possible; false when the address is no object's. What fails in here
   // ends the process.
@@ -82,16 +87,22 @@ class Manager final : private os::Pinner, private RegionSource {
   void beforeFork();
   void afterForkInParent();
   void afterForkInChild();
+  bool forked() const noexcept { return forked_; }
 
   // Populates and installs one chunk ahead of the CPU; false when there is nothing (more) to do for
   // now.
   bool populateNext();
 
+  // One step of the oldest early fetch; for one thread at a time. kWaits: kernels, or a copy, must
+  // finish first.
+  enum class EarlyStep { kIdle, kWaits, kMoved };
+  EarlyStep fetchNext();
+
   // Gives the pages of one freed object back; false when there is none.
   bool disposeNext();
 
-  // Ends the background thread; its work is done by whoever needs it from then on. Before the
-  // driver goes at process exit.
+  // Ends the background threads; their work is done by whoever needs it from then on. Before
+  // the driver goes at process exit.
   void stopBackground();
 
   // Checks every object: states, lists, open ranges, and the protections in the kernel's own table
@@ -106,6 +117,19 @@ class Manager final : private os::Pinner, private RegionSource {
   class Lock;
   class Walk;
   using OpenList = boost::intrusive::list<Object>;
+
+  // The newest call and the newest device work that may write an object.
+  struct Writers {
+    std::uint64_t call = 0;
+    std::uint64_t device = 0;
+    friend bool operator==(const Writers&, const Writers&) = default;
+  };
+  // A part of one object that shall be fetched early, and who may write the object by then.
+  struct EarlyFetch {
+    const std::byte* first = nullptr;
+    const std::byte* last = nullptr;
+    Writers writers;
+  };
 
   Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
           const ManagerOptions& options);
@@ -138,8 +162,17 @@ class Manager final : private os::Pinner, private RegionSource {
   Result<Step> openBlock(Lock& lock, Object& object, BlockIndex index, bool write);
   Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
+  BlockRange fetchable(Object& object, BlockRange range);
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
+  Status startFlush(Object& object, BlockRange range, State next);
+  static BlockRange wholeBlocks(const Object& object, const std::byte* first,
+                                const std::byte* last);
+  static const std::byte* firstInvalid(Object& object, const std::byte* first,
+                                       const std::byte* last);
+  Writers writersOf(const Object& object) const;
+  bool writersDone(const Object& object) noexcept;
+  void fetchEarly();
   Status load(adsmKernel_t kernel);
   Status checkSmall(const char* function, const void* address);
   void retire(Lock& lock, Object& object);
@@ -202,6 +235,13 @@ class Manager final : private os::Pinner, private RegionSource {
   std::atomic<std::uint32_t> aheadGeneration_{0};
   std::atomic<bool> stopping_{false};
   std::thread populator_;
+
+  // Early fetches, oldest first, in a ring.
+  std::array<EarlyFetch, 64> early_{};
+  std::size_t earlyFirst_ = 0;
+  std::size_t earlyCount_ = 0;
+  std::atomic<std::uint32_t> earlyGeneration_{0};
+  std::thread fetcher_;  // started by the first of them
 };
 
 }  // namespace gmac

@@ -225,14 +225,8 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
   return opened;
 }
 
-// The blocks that one read fault fetches: the faulting one, and behind it, while the reader goes on
-// sequentially, twice as much as last time, up to the limit.
-BlockRange Manager::readAhead(Object& object, BlockIndex index) {
-  const bool sequential = index == object.expected && object.aheadBytes > 0;
-  const std::size_t wanted =
-      sequential ? std::min(object.aheadBytes * 2, options_.readAheadBytes) : object.blockBytes;
-  const std::size_t most = std::max<std::size_t>(1, wanted / object.blockBytes);
-  BlockIndex end = index + 1;
+// How much of `range`, whose first block is Invalid and ready, one fetch can take.
+BlockRange Manager::fetchable(Object& object, BlockRange range) {
   const auto ready = [&](BlockIndex i) {
     const std::size_t last = object.chunkOf(object.offsetOf(i + 1) - 1);
     for (std::size_t chunk = object.chunkOf(object.offsetOf(i)); chunk <= last; ++chunk) {
@@ -242,10 +236,22 @@ BlockRange Manager::readAhead(Object& object, BlockIndex index) {
     }
     return true;
   };
-  while (end - index < most && end < object.all().end && object[end].state == State::kInvalid &&
-         !object[end].busy && ready(end)) {
+  BlockIndex end = range.begin + 1;
+  while (end < range.end && object[end].state == State::kInvalid && !object[end].busy &&
+         ready(end)) {
     end = end + 1;
   }
+  return {range.begin, end};
+}
+
+// The blocks that one read fault fetches: the faulting one, and behind it, while the reader goes on
+// sequentially, twice as much as last time, up to the limit.
+BlockRange Manager::readAhead(Object& object, BlockIndex index) {
+  const bool sequential = index == object.expected && object.aheadBytes > 0;
+  const std::size_t wanted =
+      sequential ? std::min(object.aheadBytes * 2, options_.readAheadBytes) : object.blockBytes;
+  const std::size_t most = std::max<std::size_t>(1, wanted / object.blockBytes);
+  const BlockIndex end = fetchable(object, {index, std::min(index + most, object.all().end)}).end;
   object.expected = end;
   object.aheadBytes = (end - index) * object.blockBytes;
   return {index, end};

@@ -70,6 +70,7 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   const accel::DeviceAddress device;
   bool sharedBySmallObjects = false;
   bool sameAddress = true;
+  std::size_t requestedBytes = 0;  // what the allocation asked for; the rest is rounding
 
   // ---- blocks ----
   std::size_t blockBytes;  // grows when blocks are coarsened

@@ -162,6 +162,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
     return manager.status();
   }
   runtime->manager_ = std::move(*manager);
+  runtime->ioThreads_ = config->ioThreads;
   static bool installed =
       false;  // once per process, also after a start that failed behind this point
   if (!installed) {

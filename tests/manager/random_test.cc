@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random programs on the fake, with what the public API cannot reach: held ranges, device work on
-// streams, refused protection changes, moved pages, population ahead, and queues that run as late,
+// streams, refused protection changes, moved pages, population ahead, early copies,
+// and queues that run as late,
 // or as oddly, as the seam allows. The walker looks at everything after every step. GMAC_TEST_STEPS
 // and GMAC_TEST_SEED as in random_program_test.cc.
 #include <gtest/gtest.h>
@@ -87,7 +88,7 @@ class RandomSteps {
   }
 
   void one() {
-    const std::uint64_t kind = objects_.empty() ? 0 : upTo(99);
+    const std::uint64_t kind = objects_.empty() ? 0 : upTo(107);
     if (kind < 6) {
       return allocate();
     }
@@ -131,8 +132,18 @@ class RandomSteps {
       os::failNext(os::Call::kProtect, 1 + static_cast<int>(upTo(3)), ENOMEM);
     } else if (kind < 97) {
       (void)manager.populateNext();
-    } else {
+    } else if (kind < 100) {
       machine_.fake().runAll();
+    } else if (kind < 103) {
+      const Status flushed = manager.startFlush(data, count);
+      // Where the kernel has no mappings left, nothing is flushed early.
+      EXPECT_TRUE(flushed.ok() || flushed.code() == adsmErrorHostMemory) << lastErrorText();
+    } else if (kind < 106) {
+      EXPECT_TRUE(manager.startFetch(data, count).ok()) << lastErrorText();
+    } else {
+      for (std::uint64_t fetches = upTo(4); fetches > 0; --fetches) {
+        (void)manager.fetchNext();
+      }
     }
   }
 

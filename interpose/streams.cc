@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// fread, fwrite, fputs and puts on shared memory: these stand in for libc's functions in a program
+// that is linked with the library or preloads it. The real functions serve each piece, with the
+// stream locked around all of them; what a stream buffers, and where, stays libc's business. What
+// involves no shared memory goes to the real function at once.
+//
+// libc reaches the caller's memory in user mode, where it can fault its way in, as long as the
+// bytes go through the stream's own buffer; only what that cannot take is handed straight to the
+// kernel, which a closed block stops. Functions that always go through the buffer (fgets, fscanf,
+// fgetws and their like) need no help.
+
+// The fortified inline forms of the functions that are defined here are not wanted.
+#undef _FORTIFY_SOURCE
+
+#include <stdio.h>
+#include <stdio_ext.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "gmac/coherence.h"
+#include "gmac/stats.h"
+#include "gmac/trace.h"
+#include "interpose/real.h"
+#include "interpose/transfer.h"
+
+// libc's headers say that fread only writes to its buffer, so that asking whether the buffer is
+// shared looks like reading what is not initialised.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+extern "C" [[noreturn]] void __chk_fail();
+
+namespace gmac::interpose {
+namespace {
+
+constinit Real<size_t(void*, size_t, size_t, FILE*)> realFread("fread");
+constinit Real<size_t(const void*, size_t, size_t, FILE*)> realFwrite("fwrite");
+constinit Real<size_t(void*, size_t, size_t, FILE*)> realFreadUnlocked("fread_unlocked");
+constinit Real<size_t(const void*, size_t, size_t, FILE*)> realFwriteUnlocked("fwrite_unlocked");
+constinit Real<int(const char*, FILE*)> realFputs("fputs");
+constinit Real<int(const char*, FILE*)> realFputsUnlocked("fputs_unlocked");
+constinit Real<int(const char*)> realPuts("puts");
+
+[[gnu::constructor]] void resolveStreams() {
+  resolveAtLoad(realFread, realFwrite, realFreadUnlocked, realFwriteUnlocked, realFputs,
+                realFputsUnlocked, realPuts);
+}
+
+// What goes through private memory at a time.
+constexpr std::size_t kBounceBytes = 256 * 1024;
+
+// Role: locks a stream for its scope; a thread that has it locked may lock it again.
+class StreamLock {
+ public:
+  explicit StreamLock(FILE* stream) : stream_(stream) { ::flockfile(stream_); }
+  ~StreamLock() { ::funlockfile(stream_); }
+  StreamLock(const StreamLock&) = delete;
+  StreamLock& operator=(const StreamLock&) = delete;
+
+ private:
+  FILE* stream_;
+};
+
+// Streams that no descriptor stands behind may run code of the program, which may wait for
+// anything.
+bool streamWaits(FILE* stream) {
+  const int savedErrno = errno;
+  const int descriptor = ::fileno_unlocked(stream);
+  const bool waits = descriptor < 0 || kindOf(descriptor) != FileKind::kRegular;
+  errno = savedErrno;
+  return waits;
+}
+
+std::size_t realTransfer(Direction direction, void* buffer, std::size_t bytes, FILE* stream) {
+  return direction == Direction::kRead ? realFreadUnlocked(buffer, 1, bytes, stream)
+                                       : realFwriteUnlocked(buffer, 1, bytes, stream);
+}
+
+// One piece on the shared memory itself. errno is the real function's.
+std::size_t transferHeld(Direction direction, std::byte* buffer, std::size_t bytes, FILE* stream) {
+  const int errnoBefore = errno;
+  int errnoAfter = EIO;
+  std::size_t count = 0;
+  {
+    const coherence::CpuHold hold(buffer, bytes, direction == Direction::kRead);
+    if (hold.status().ok()) {
+      errno = errnoBefore;
+      count = realTransfer(direction, buffer, bytes, stream);
+      errnoAfter = errno;
+    }
+  }
+  errno = errnoAfter;
+  return count;
+}
+
+// One piece on private memory.
+std::size_t transferBounced(Direction direction, std::byte* buffer, std::size_t bytes, FILE* stream,
+                            std::byte* bounce) {
+  const int errnoBefore = errno;
+  if (direction == Direction::kWrite) {
+    if (!copyFromShared(bounce, buffer, bytes)) return 0;
+    errno = errnoBefore;
+    return realTransfer(direction, bounce, bytes, stream);
+  }
+  const std::size_t count = realTransfer(direction, bounce, bytes, stream);
+  const int errnoAfter = errno;
+  if (!copyToShared(buffer, bounce, count)) return 0;
+  errno = errnoAfter;
+  return count;
+}
+
+// The stream is locked (or need not be). Returns bytes.
+std::size_t transferStream(Direction direction, const void* buffer, std::size_t bytes,
+                           FILE* stream) {
+  const bool reads = direction == Direction::kRead;
+  const Timed timed(reads ? Phase::kIoRead : Phase::kIoWrite);
+  TraceSpan span("io", reads ? "fread" : "fwrite", {"bytes", bytes});
+  const int errnoBefore = errno;
+  const bool waits = streamWaits(stream);
+  const std::size_t pieceBytes = waits ? kBounceBytes : coherence::pieceBytes();
+  const Scratch bounce(waits ? std::min(bytes, kBounceBytes) : 1);
+  auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
+  std::size_t done = 0;
+  bool failed = false;
+  while (done < bytes && !failed) {
+    const std::size_t piece = nextPiece(begin + done, bytes - done, pieceBytes);
+    errno = errnoBefore;
+    const std::size_t count =
+        waits && bounce.data() != nullptr
+            ? transferBounced(direction, begin + done, piece, stream, bounce.data())
+            : transferHeld(direction, begin + done, piece, stream);
+    done += count;
+    failed = count < piece;
+  }
+  if (!failed) errno = errnoBefore;
+  span.setSecond({"count", done});
+  return done;
+}
+
+// Whether bytes of that number go through the stream's own buffer for certain. The stream is
+// locked (or need not be).
+bool fitsStreamBuffer(std::size_t bytes, FILE* stream) {
+  constexpr std::size_t kLeastBuffer = 128;  // a smaller one is written past
+  const std::size_t room = ::__fbufsize(stream);
+  return room >= kLeastBuffer && bytes < room;
+}
+
+// Whether `count` items of `size` bytes at `buffer` may be ours; `bytes` is how many that are. What
+// overflows is not: libc decides what that means.
+bool itemsMayBeOurs(std::size_t size, std::size_t count, std::size_t* bytes) {
+  return coherence::anythingShared() && !__builtin_mul_overflow(size, count, bytes) && *bytes > 0;
+}
+
+// The stream is locked (or need not be). Answers with a count of items.
+std::size_t transferItems(Direction direction, const void* buffer, std::size_t size,
+                          std::size_t count, FILE* stream) {
+  const std::size_t bytes = size * count;
+  if (fitsStreamBuffer(bytes, stream) || !coherence::touchesShared(buffer, bytes)) {
+    return direction == Direction::kRead
+               ? realFreadUnlocked(const_cast<void*>(buffer), size, count, stream)
+               : realFwriteUnlocked(buffer, size, count, stream);
+  }
+  return transferStream(direction, buffer, bytes, stream) / size;
+}
+
+// The stream is locked (or need not be).
+bool writeText(const char* text, std::size_t bytes, FILE* stream) {
+  return transferItems(Direction::kWrite, text, 1, bytes, stream) == bytes;
+}
+
+}  // namespace
+}  // namespace gmac::interpose
+
+// ---- libc's names ----
+
+namespace io = gmac::interpose;
+using io::Direction;
+
+extern "C" {
+
+GMAC_INTERPOSED size_t fread(void* buffer, size_t size, size_t count, FILE* stream) {
+  std::size_t bytes = 0;
+  if (!io::itemsMayBeOurs(size, count, &bytes)) [[likely]]
+    return io::realFread(buffer, size, count, stream);
+  const io::StreamLock lock(stream);
+  return io::transferItems(Direction::kRead, buffer, size, count, stream);
+}
+
+GMAC_INTERPOSED size_t fread_unlocked(void* buffer, size_t size, size_t count, FILE* stream) {
+  std::size_t bytes = 0;
+  if (!io::itemsMayBeOurs(size, count, &bytes)) [[likely]]
+    return io::realFreadUnlocked(buffer, size, count, stream);
+  return io::transferItems(Direction::kRead, buffer, size, count, stream);
+}
+
+GMAC_INTERPOSED size_t fwrite(const void* buffer, size_t size, size_t count, FILE* stream) {
+  std::size_t bytes = 0;
+  if (!io::itemsMayBeOurs(size, count, &bytes)) [[likely]]
+    return io::realFwrite(buffer, size, count, stream);
+  const io::StreamLock lock(stream);
+  return io::transferItems(Direction::kWrite, buffer, size, count, stream);
+}
+
+GMAC_INTERPOSED size_t fwrite_unlocked(const void* buffer, size_t size, size_t count,
+                                       FILE* stream) {
+  std::size_t bytes = 0;
+  if (!io::itemsMayBeOurs(size, count, &bytes)) [[likely]]
+    return io::realFwriteUnlocked(buffer, size, count, stream);
+  return io::transferItems(Direction::kWrite, buffer, size, count, stream);
+}
+
+GMAC_INTERPOSED int fputs(const char* text, FILE* stream) {
+  if (!gmac::coherence::touchesShared(text, 1)) [[likely]]
+    return io::realFputs(text, stream);
+  const io::StreamLock lock(stream);
+  return io::writeText(text, std::strlen(text), stream) ? 1 : EOF;
+}
+
+GMAC_INTERPOSED int fputs_unlocked(const char* text, FILE* stream) {
+  if (!gmac::coherence::touchesShared(text, 1)) [[likely]]
+    return io::realFputsUnlocked(text, stream);
+  return io::writeText(text, std::strlen(text), stream) ? 1 : EOF;
+}
+
+GMAC_INTERPOSED int puts(const char* text) {
+  if (!gmac::coherence::touchesShared(text, 1)) [[likely]]
+    return io::realPuts(text);
+  const io::StreamLock lock(stdout);
+  const std::size_t bytes = std::strlen(text);
+  if (!io::writeText(text, bytes, stdout) || ::putc_unlocked('\n', stdout) == EOF) return EOF;
+  return static_cast<int>(std::min<std::size_t>(bytes + 1, INT_MAX));
+}
+
+// What a compiler makes of the calls above where it knows the buffer's size (_FORTIFY_SOURCE).
+
+GMAC_INTERPOSED size_t __fread_chk(void* buffer, size_t room, size_t size, size_t count,
+                                   FILE* stream) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(size, count, &bytes) || bytes > room) __chk_fail();
+  return fread(buffer, size, count, stream);
+}
+
+GMAC_INTERPOSED size_t __fread_unlocked_chk(void* buffer, size_t room, size_t size, size_t count,
+                                            FILE* stream) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(size, count, &bytes) || bytes > room) __chk_fail();
+  return fread_unlocked(buffer, size, count, stream);
+}
+
+}  // extern "C"
