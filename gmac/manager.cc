@@ -211,6 +211,8 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
 
 Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
                                     accel::Placement placement, bool sharedBySmallObjects) {
+  // A handler that faulted in the middle of this would need the accelerator, too.
+  const os::SignalsBlocked blocked;
   const bool moved = options_.movedPages;
   const std::size_t bytes = os::roundUp(size, moved ? kMovedGranularity : os::pageBytes());
   auto device = [&] {
@@ -357,7 +359,7 @@ Status Manager::destroy(Lock& lock, Object& object) {
   forgetAddresses(object);
   safeObjects_ -= object.sameAddress ? 0 : 1;
   changed();
-  lock.release();
+  lock.releaseForWork();
 
   const std::size_t bytes = object.bytes();
   const accel::DeviceAddress device = object.device;

@@ -194,7 +194,7 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
   object.widenOpen(range);
   const std::size_t begin = object.offsetOf(range.begin);
   const std::size_t end = object.offsetOf(range.end);
-  lock.release();
+  lock.releaseForWork();
   const Status status = [&]() -> Status {
     const Timed timed(Phase::kCopy);
     const TraceSpan span("copy", "fetch", {"bytes", end - begin});
@@ -288,7 +288,7 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   }
   object.chunks[chunk] = Object::Chunk::kPreparing;
   ++object.busy;
-  lock.release();
+  lock.releaseForWork();
   Status status = object.mirror->prepare(chunk);
   lock.acquire();
   mappingsRefused = false;
@@ -368,7 +368,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   if (ticket.value != 0) {
     block.busy = true;
     ++object.busy;
-    lock.release();
+    lock.releaseForWork();
     Status status;
     {
       const Timed timed(Phase::kCopy);
