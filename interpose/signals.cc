@@ -216,6 +216,8 @@ GMAC_INTERPOSED signals::Handler signal(int signal, signals::Handler handler) no
   return signals::changeHandler(handler, signals::interrupts ? 0 : SA_RESTART, true);
 }
 
+// <signal.h> declares it for old standards only.
+// NOLINTNEXTLINE(readability-identifier-naming)
 GMAC_INTERPOSED signals::Handler bsd_signal(int number, signals::Handler handler) noexcept {
   return signal(number, handler);
 }

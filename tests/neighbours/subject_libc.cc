@@ -24,7 +24,6 @@ namespace {
 
 using subject::allocate;
 using subject::close;
-using subject::kBytes;
 using subject::say;
 
 constexpr std::size_t kText = 200000;
