@@ -175,6 +175,22 @@ void fileRows(Collector& collector, const std::string& accelerator) {
   measure("writeFile", "kernel's result to a file / write");
 }
 
+// What the library costs the calls of a program that have nothing to do with shared memory.
+void memoryRows(Collector& collector) {
+  for (const char* function : {"memcpy", "memmove", "memset"}) {
+    collector.measure(
+        "interposedMemory",
+        {{"function", function}, {"bytes", 64}, {"calls", 20000}, {"rounds", 501}},
+        {{"GMAC_ACCEL", "host"}},
+        {{fmt::format("{} of 64 bytes over libc's", function), "over", "ns", atMost(2)}});
+    collector.measure(
+        "interposedMemory",
+        {{"function", function}, {"bytes", 64 * kKiB}, {"calls", 100}, {"rounds", 1001}},
+        {{"GMAC_ACCEL", "host"}},
+        {{fmt::format("{} of 64 KiB / libc's", function), "ratio", "", atMost(1.01)}});
+  }
+}
+
 json vecaddParameters(bool cuda, bool compare, int rounds) {
   return {{"count", cuda ? kVectorFloats : kHostVectorFloats},
           {"sparse", cuda ? 100 : 10},
@@ -232,6 +248,7 @@ std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& 
   const bool cuda = measureInChild("cuda", {}, {}).at("present");
   faultRows(collector);
   probeRows(collector);
+  memoryRows(collector);
   for (const std::string accelerator : {"host", "cuda"}) {
     if (accelerator == "cuda" && !cuda) {
       collector.skip("call over launch, nothing dirty, cuda", "no CUDA GPU");

@@ -258,4 +258,10 @@ adsmError_t adsmSync(void) {
   });
 }
 
+#if !GMAC_HAVE_CUDA
+adsmError_t adsmUseCudart(const adsmCudart_t*) {
+  return fail(adsmErrorNotSupported, "adsmUseCudart: this library was built without CUDA").code();
+}
+#endif
+
 }  // extern "C"

@@ -23,6 +23,14 @@
 #define ADSM_API
 #endif
 
+/* In C++ as in C, an enum's variable may hold any int: what is none of its values is an error, not
+ * undefined. */
+#ifdef __cplusplus
+#define ADSM_INT : int
+#else
+#define ADSM_INT
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -31,7 +39,7 @@ extern "C" {
  * -------------------------------------------------------------------------------------------------
  */
 
-typedef enum adsmError {
+typedef enum adsmError ADSM_INT {
   adsmSuccess = 0,
   adsmErrorInvalidValue = 1,   /* an argument is outside what the function allows */
   adsmErrorInvalidPointer = 2, /* the address is no shared object's (or no object starts there) */
@@ -149,7 +157,7 @@ ADSM_API adsmError_t adsmSetConstant(adsmKernel_t kernel, const char* name, cons
 
 /* What a call does to an object. adsmWrite alone promises nothing about bytes that the kernel does
  * not write: they keep the CPU's values. */
-typedef enum adsmAccess { adsmRead = 1, adsmWrite = 2, adsmReadWrite = 3 } adsmAccess_t;
+typedef enum adsmAccess ADSM_INT { adsmRead = 1, adsmWrite = 2, adsmReadWrite = 3 } adsmAccess_t;
 
 typedef struct adsmUse {
   const void* object; /* any address inside the object */

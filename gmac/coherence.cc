@@ -21,6 +21,24 @@ std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) n
   return runtime->manager().sharedPrefix(address, bytes, shared);
 }
 
+void copy(void* to, const void* from, std::size_t bytes, MoveFunction move) noexcept {
+  Runtime* runtime = Runtime::started();
+  if (runtime == nullptr) {
+    (void)move(to, from, bytes);
+    return;
+  }
+  runtime->manager().copy(to, from, bytes, move);
+}
+
+void fill(void* to, int value, std::size_t bytes, SetFunction set) noexcept {
+  Runtime* runtime = Runtime::started();
+  if (runtime == nullptr) {
+    (void)set(to, value, bytes);
+    return;
+  }
+  runtime->manager().fill(to, value, bytes, set);
+}
+
 CpuHold::CpuHold(const void* address, std::size_t bytes, HoldFor purpose)
     : address_(address), bytes_(bytes) {
   Runtime* runtime = Runtime::started();

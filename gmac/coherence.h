@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/shared_ranges.h"
 #include "gmac/status.h"
 
 namespace gmac::coherence {
@@ -20,9 +21,30 @@ namespace gmac::coherence {
 // is shared.
 bool touchesShared(const void* address, std::size_t bytes) noexcept;
 
+// Whether there have been shared objects at all: no means that nothing is shared now. Lock-free.
+inline bool anythingShared() noexcept { return shared_ranges::any(); }
+
 // Length of the prefix of [address, address + bytes) that is all shared (in one object) or all not
 // shared; `shared` says which. At least 1 for bytes > 0.
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
+
+// Whether a byte of [address, address + bytes), bytes > 0, may be shared: inline, a few
+// comparisons, no runtime needed. No means no.
+using shared_ranges::mayBeShared;
+
+// The C library's own functions, as these calls need them for what the CPU does: a call of
+// gmac's that copies must not come back to gmac.
+using MoveFunction = void* (*)(void* to, const void* from, std::size_t bytes);
+using SetFunction = void* (*)(void* to, int value, std::size_t bytes);
+
+// memmove and memset for ranges that may be shared in part or as a whole: each part is copied or
+// filled on the side where its bytes are current, without a fault per block. On return the bytes
+// read as memmove and memset leave them, on both sides; copies on the accelerator may still be
+// under way there. They cannot fail: what would end the process in the fault handler ends it here,
+// with the same kind of message. `move` and `set` are called with no lock held. Fault path rules:
+// nothing is allocated, so a signal handler may call them.
+void copy(void* to, const void* from, std::size_t bytes, MoveFunction move) noexcept;
+void fill(void* to, int value, std::size_t bytes, SetFunction set) noexcept;
 
 // Keeps a range open on the CPU: while it lives, system calls and libc may read (write: also write)
 // every byte of it without a fault, and nothing evicts or invalidates its blocks. Calls by other

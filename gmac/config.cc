@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@ constexpr std::uint64_t kGiB = 1024 * kMiB;
 constexpr std::string_view kProtocols[] = {"batch", "lazy", "rolling"};
 constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
+constexpr std::string_view kSwitch[] = {"0", "1"};
 constexpr std::string_view kLogLevels[] = {"off", "error", "info", "debug"};
 
 constexpr std::uint64_t kLeastHostMemory = 2 * kMiB;
@@ -175,6 +177,15 @@ const Variable kVariables[] = {
      "bytes",
      store<&Config::populateAheadBytes>,
      "The chunk in which a background thread makes the pages of new objects ready."},
+    {"GMAC_MANAGED",
+     Kind::kChoice,
+     "0",
+     nullptr,
+     {.words = kSwitch},
+     "",
+     store<&Config::managed>,
+     "`1`: CUDA's managed-memory calls give shared objects, so that a program written for managed "
+     "memory runs on this library unmodified."},
     {"GMAC_IO_THREADS",
      Kind::kCount,
      "4, or fewer on a small machine",
@@ -289,6 +300,16 @@ void storeDefault(const Variable& variable, Config& config) {
   }
 }
 
+const Variable& variableNamed(std::string_view name) {
+  const auto found = std::find_if(std::begin(kVariables), std::end(kVariables),
+                                  [&](const Variable& variable) { return variable.name == name; });
+  if (found == std::end(kVariables)) {
+    log(LogLevel::kError, "{} is asked about and not in the table of variables", name);
+    std::abort();
+  }
+  return *found;
+}
+
 // Levenshtein distance: how many letters must be inserted, removed or changed.
 std::size_t editDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -336,6 +357,13 @@ Config defaultConfig() {
   for (const Variable& variable : kVariables) storeDefault(variable, config);
   return config;
 }
+
+bool isAllowedValue(std::string_view name, std::string_view value) {
+  Config ignored;
+  return !value.empty() && parseInto(variableNamed(name), value, ignored);
+}
+
+std::string allowedValues(std::string_view name) { return describeAllowed(variableNamed(name)); }
 
 std::vector<std::string> unknownVariables(const char* const* environment) {
   std::vector<std::string> sentences;

@@ -279,8 +279,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
     }
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(result->address());
-  lowest_ = std::min(lowest_.load(), begin);
-  highest_ = std::max(highest_.load(), begin + bytes);
+  shared_ranges::add(begin, begin + bytes);
   return result;
 }
 
@@ -354,6 +353,7 @@ Status Manager::destroy(Lock& lock, Object& object) {
     noteUse(object, chunk, Object::Use::kNone);
   }
   index_.erase(object);
+  forgetAddresses(object);
   changed();
   lock.release();
 
@@ -368,6 +368,25 @@ Status Manager::destroy(Lock& lock, Object& object) {
   lock.acquire();
   retire(lock, object);
   return status;
+}
+
+void Manager::forgetAddresses(const Object& object) {
+  constexpr std::uintptr_t kGranule = shared_ranges::kGranuleBytes;
+  auto begin = reinterpret_cast<std::uintptr_t>(object.address()) / kGranule * kGranule;
+  std::uintptr_t end = os::roundUp(reinterpret_cast<std::uintptr_t>(object.end()), kGranule);
+  // Neighbours may live in the first and in the last granule.
+  const auto lives = [&](std::uintptr_t granule) {
+    const Object* other = index_.firstEndingAfter(reinterpret_cast<const void*>(granule));
+    return other != nullptr &&
+           reinterpret_cast<std::uintptr_t>(other->address()) < granule + kGranule;
+  };
+  if (lives(begin)) {
+    begin += kGranule;
+  }
+  if (begin < end && lives(end - kGranule)) {
+    end -= kGranule;
+  }
+  shared_ranges::remove(begin, end);
 }
 
 Result<void*> Manager::acquire(std::size_t bytes) {

@@ -72,6 +72,8 @@ class Manager final : private os::Pinner, private RegionSource {
   Status hold(const void* address, std::size_t bytes, bool write) {
     return hold(address, bytes, write ? coherence::HoldFor::kWrite : coherence::HoldFor::kRead);
   }
+  void copy(void* to, const void* from, std::size_t bytes, coherence::MoveFunction move) noexcept;
+  void fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept;
   void unhold(const void* address, std::size_t bytes);
   Status beginDeviceWork(accel::NativeStream stream,
                          std::span<const coherence::DeviceRange> ranges);
@@ -118,7 +120,11 @@ class Manager final : private os::Pinner, private RegionSource {
  private:
   class Lock;
   class Walk;
+  struct Bulk;
+  struct Part;
   using OpenList = boost::intrusive::list<Object>;
+  // Steps. kRetry: the lock was let go; look the object up again.
+  enum class Step { kDone, kRetry };
 
   // The newest call and the newest device work that may write an object.
   struct Writers {
@@ -136,6 +142,18 @@ class Manager final : private os::Pinner, private RegionSource {
   Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
           const ManagerOptions& options);
 
+  // Bulk memory operations (manager_bulk.cc).
+  void doBulk(Bulk bulk) noexcept;
+  std::size_t sameOwner(const std::byte* edge, std::size_t most, bool backward, Object** owner);
+  void planPart(const Bulk& bulk, Part* part);
+  bool betterOnAccelerator(const Bulk& bulk, const Part& part);
+  Result<Step> openForReading(Lock& lock, Object& object, BlockRange range);
+  Result<Step> openForWriting(Lock& lock, const Part& part);
+  Result<Step> doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part);
+  bool isOpen(Object& object, BlockIndex index, bool write);
+  bool deviceWorkElsewhere() const;
+  Result<Step> retryIfOutOfMappings(Lock& lock, Status failed);
+
   // os::Pinner
   Status pin(void* address, std::size_t bytes, int fd, std::int64_t offset) override;
   Status unpin(void* address, std::size_t bytes, int fd, std::int64_t offset) override;
@@ -148,6 +166,9 @@ class Manager final : private os::Pinner, private RegionSource {
   Status destroy(Lock& lock, Object& object);
   Status proveMovedPages();
 
+  // Tells shared_ranges of an object that is out of the index.
+  void forgetAddresses(const Object& object);
+
   // Waiting: all of these let the lock go; what was known of objects before must be looked up
   // again.
   void waitForChange(Lock& lock);
@@ -159,9 +180,8 @@ class Manager final : private os::Pinner, private RegionSource {
   void walk() noexcept;
   Status makeReady(Lock& lock, Object& object, std::size_t chunk);
 
-  // Steps. kRetry: the lock was let go; look the object up again.
-  enum class Step { kDone, kRetry };
   Result<Step> openBlock(Lock& lock, Object& object, BlockIndex index, bool write);
+  Result<Step> makePagesReady(Lock& lock, Object& object, BlockIndex index);
   Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
   BlockRange fetchable(Object& object, BlockRange range);
@@ -169,7 +189,6 @@ class Manager final : private os::Pinner, private RegionSource {
   Status flush(Object& object, BlockRange range, accel::Ticket after);
   Status startFlush(Object& object, BlockRange range, State next);
   Result<Step> openForOverwriting(Lock& lock, Object& object, BlockIndex index);
-  Result<Step> readyChunks(Lock& lock, Object& object, BlockIndex index);
   static BlockRange wholeBlocks(const Object& object, const std::byte* first,
                                 const std::byte* last);
   static const std::byte* firstInvalid(Object& object, const std::byte* first,
@@ -224,10 +243,6 @@ class Manager final : private os::Pinner, private RegionSource {
   bool deviceReads_ = false;  // deviceWork_ reads such objects
   std::optional<std::thread::id>
       deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
-
-  // What shared addresses can be, for answering "not shared" without the lock.
-  std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
-  std::atomic<std::uintptr_t> highest_{0};
 
   // Population ahead: what waits to be touched is never more than the CPU has touched, so that
   // memory which the CPU leaves alone costs nothing.

@@ -227,18 +227,9 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
 
 // How much of `range`, whose first block is Invalid and ready, one fetch can take.
 BlockRange Manager::fetchable(Object& object, BlockRange range) {
-  const auto ready = [&](BlockIndex i) {
-    const std::size_t last = object.chunkOf(object.offsetOf(i + 1) - 1);
-    for (std::size_t chunk = object.chunkOf(object.offsetOf(i)); chunk <= last; ++chunk) {
-      if (object.chunks[chunk] != Object::Chunk::kReady) {
-        return false;
-      }
-    }
-    return true;
-  };
   BlockIndex end = range.begin + 1;
   while (end < range.end && object[end].state == State::kInvalid && !object[end].busy &&
-         ready(end)) {
+         object.pagesReady(end)) {
     end = end + 1;
   }
   return {range.begin, end};
@@ -307,17 +298,8 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   return status;
 }
 
-Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIndex index,
-                                             bool write) {
-  Block& block = object[index];
-  if (block.busy) {
-    waitForChange(lock);
-    return Step::kRetry;
-  }
-  if (deviceWork_ && *deviceWork_ != std::this_thread::get_id() && block.state == State::kInvalid) {
-    waitForChange(lock);
-    return Step::kRetry;
-  }
+// The CPU is about to use a block: its pages are there when this is done.
+Result<Manager::Step> Manager::makePagesReady(Lock& lock, Object& object, BlockIndex index) {
   const std::size_t lastChunk = object.chunkOf(object.offsetOf(index + 1) - 1);
   for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk <= lastChunk; ++chunk) {
     if (object.uses[chunk] != Object::Use::kTouched) {
@@ -332,6 +314,24 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
       GMAC_TRY(makeReady(lock, object, chunk));
       return Step::kRetry;
     }
+  }
+  return Step::kDone;
+}
+
+Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIndex index,
+                                             bool write) {
+  Block& block = object[index];
+  if (block.busy) {
+    waitForChange(lock);
+    return Step::kRetry;
+  }
+  if (deviceWork_ && *deviceWork_ != std::this_thread::get_id() && block.state == State::kInvalid) {
+    waitForChange(lock);
+    return Step::kRetry;
+  }
+  auto ready = makePagesReady(lock, object, index);
+  if (!ready.ok() || *ready == Step::kRetry) {
+    return ready;
   }
   const Transition transition = protocol_->on(block.state, write ? Event::kWrite : Event::kRead);
   if (transition.move == Move::kFetch) {
@@ -401,8 +401,7 @@ Result<Manager::Step> Manager::openBlock(Lock& lock, Object& object, BlockIndex 
 
 bool Manager::onFault(void* address, bool write) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
-  if (at < lowest_.load(std::memory_order_relaxed) ||
-      at >= highest_.load(std::memory_order_relaxed)) {
+  if (!shared_ranges::mayBeShared(address, 1)) {
     return false;
   }
   const Timed timed(Phase::kSignal);

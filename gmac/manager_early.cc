@@ -210,7 +210,7 @@ Manager::EarlyStep Manager::fetchNext() {
     ++earlyCount_;
     return EarlyStep::kWaits;
   }
-  auto ready = readyChunks(lock, *object, begin);
+  auto ready = makePagesReady(lock, *object, begin);
   if (!ready.ok()) {
     return drop();  // whoever needs the chunk meets the failure again and is told
   }
@@ -227,21 +227,6 @@ Manager::EarlyStep Manager::fetchNext() {
   return fetch(lock, *object, range, transition.next).ok() ? EarlyStep::kMoved : drop();
 }
 
-// Makes the pages of a block exist.
-Result<Manager::Step> Manager::readyChunks(Lock& lock, Object& object, BlockIndex index) {
-  const std::size_t last = object.chunkOf(object.offsetOf(index + 1) - 1);
-  for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk <= last; ++chunk) {
-    if (object.uses[chunk] != Object::Use::kTouched) {
-      noteUse(object, chunk, Object::Use::kTouched);
-    }
-    if (object.chunks[chunk] != Object::Chunk::kReady) {
-      GMAC_TRY(makeReady(lock, object, chunk));
-      return Step::kRetry;
-    }
-  }
-  return Step::kDone;
-}
-
 // Opens an Invalid block whose bytes the CPU is about to overwrite: the protocol's transition
 // without its fetch.
 Result<Manager::Step> Manager::openForOverwriting(Lock& lock, Object& object, BlockIndex index) {
@@ -250,7 +235,7 @@ Result<Manager::Step> Manager::openForOverwriting(Lock& lock, Object& object, Bl
     waitForChange(lock);
     return Step::kRetry;
   }
-  auto ready = readyChunks(lock, object, index);
+  auto ready = makePagesReady(lock, object, index);
   if (!ready.ok() || *ready == Step::kRetry) {
     return ready;
   }

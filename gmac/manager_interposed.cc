@@ -12,13 +12,13 @@ namespace gmac {
 
 bool Manager::touchesShared(const void* address, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
-  if (begin >= highest_.load(std::memory_order_relaxed) ||
-      begin + bytes <= lowest_.load(std::memory_order_relaxed) || bytes == 0) {
+  const std::uintptr_t end = begin + std::min(bytes, UINTPTR_MAX - begin);
+  if (bytes == 0 || !shared_ranges::mayBeShared(address, bytes)) {
     return false;
   }
   Lock lock(*this);
   const Object* object = index_.firstEndingAfter(address);
-  return object != nullptr && object->address() < static_cast<const std::byte*>(address) + bytes;
+  return object != nullptr && reinterpret_cast<std::uintptr_t>(object->address()) < end;
 }
 
 std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {

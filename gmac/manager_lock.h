@@ -31,14 +31,22 @@ class Manager::Lock {
     blocked_.emplace();
     mutex_.lock();
     held_ = true;
+    heldHere = true;
   }
   void release() {
+    heldHere = false;
     held_ = false;
     mutex_.unlock();
     blocked_.reset();
   }
 
+  // Whether the calling thread holds a manager's lock: what it copies then is the runtime's own.
+  static bool isHeldHere() noexcept { return heldHere; }
+
  private:
+  static inline constinit thread_local bool heldHere __attribute__((tls_model("initial-exec"))) =
+      false;
+
   std::mutex& mutex_;
   std::optional<os::SignalsBlocked> blocked_;
   bool held_ = false;

@@ -118,6 +118,17 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   std::vector<Use> uses;
   std::size_t chunkOf(std::size_t offset) const { return offset / mirror->chunkBytes(); }
 
+  // Whether all pages of a block are there.
+  bool pagesReady(BlockIndex index) const {
+    const std::size_t last = chunkOf(offsetOf(index + 1) - 1);
+    for (std::size_t chunk = chunkOf(offsetOf(index)); chunk <= last; ++chunk) {
+      if (chunks[chunk] != Chunk::kReady) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   // ---- who is using it ----
   std::uint32_t busy = 0;   // blocks and chunks in transit
   std::uint32_t holds = 0;  // blocks held open
@@ -179,6 +190,11 @@ class ObjectIndex {
     }
     auto after = set_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
     return after == set_.end() ? nullptr : &*after;
+  }
+  // The last object that begins before p.
+  Object* lastBeginningBefore(const void* p) {
+    auto after = set_.lower_bound(static_cast<std::byte*>(const_cast<void*>(p)));
+    return after == set_.begin() ? nullptr : &*--after;
   }
   Set& all() { return set_; }
 

@@ -21,9 +21,10 @@ extern "C" {
 
 __attribute__((used, visibility("hidden"))) accel::cuda::Dlsym gmacRealDlsym = nullptr;
 
-// The hook to answer with, or NULL when the C library's dlsym is to answer.
-__attribute__((used, visibility("hidden"))) void* gmacDlsymAnswer(void* handle,
-                                                                  const char* name) noexcept {
+// The hook to answer with, or NULL when the C library's dlsym is to answer. Sanitizers ask before
+// they are ready for code that they check.
+__attribute__((used, visibility("hidden"), no_sanitize("address", "thread", "undefined"))) void*
+gmacDlsymAnswer(void* handle, const char* name) noexcept {
   __atomic_store_n(&gmacRealDlsym, accel::cuda::realDlsym(), __ATOMIC_RELEASE);
   // RTLD_NEXT counts from the caller, which only a call that comes from there can tell.
   if (name == nullptr || std::strncmp(name, "cu", 2) != 0 || handle == RTLD_NEXT) return nullptr;

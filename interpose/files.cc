@@ -29,21 +29,15 @@ constinit Real<ssize_t(int, void*, size_t)> realRead("read");
 constinit Real<ssize_t(int, const void*, size_t)> realWrite("write");
 constinit Real<ssize_t(int, void*, size_t, off64_t)> realPread("pread64");
 constinit Real<ssize_t(int, const void*, size_t, off64_t)> realPwrite("pwrite64");
+// For buffers that are shared in part.
+constinit Real<ssize_t(int, const iovec*, int)> realReadv("readv");
+constinit Real<ssize_t(int, const iovec*, int)> realWritev("writev");
+constinit Real<ssize_t(int, const iovec*, int, off64_t)> realPreadv("preadv64");
+constinit Real<ssize_t(int, const iovec*, int, off64_t)> realPwritev("pwritev64");
 
 [[gnu::constructor]] void resolveFiles() {
-  resolveAtLoad(realRead, realWrite, realPread, realPwrite);
-}
-
-ssize_t transferAtPosition(Direction direction, int descriptor, const void* buffer,
-                           std::size_t bytes, const RealCall& call) {
-  return transfer({direction, descriptor, static_cast<std::byte*>(const_cast<void*>(buffer)), bytes,
-                   false, 0, call});
-}
-
-ssize_t transferAtOffset(Direction direction, int descriptor, const void* buffer, std::size_t bytes,
-                         off64_t offset, const RealCall& call) {
-  return transfer({direction, descriptor, static_cast<std::byte*>(const_cast<void*>(buffer)), bytes,
-                   true, offset, call});
+  resolveAtLoad(realRead, realWrite, realPread, realPwrite, realReadv, realWritev, realPreadv,
+                realPwritev);
 }
 
 }  // namespace
@@ -59,39 +53,54 @@ extern "C" {
 GMAC_INTERPOSED ssize_t read(int descriptor, void* buffer, size_t bytes) {
   if (!io::isOurs(buffer, bytes)) [[likely]]
     return io::realRead(descriptor, buffer, bytes);
-  return io::transferAtPosition(Direction::kRead, descriptor, buffer, bytes,
-                                [&](void* piece, std::size_t length, std::size_t) {
-                                  return io::realRead(descriptor, piece, length);
-                                });
+  return io::transfer({Direction::kRead, descriptor, static_cast<std::byte*>(buffer), bytes, false,
+                       0,
+                       [&](void* piece, std::size_t length, std::size_t) {
+                         return io::realRead(descriptor, piece, length);
+                       },
+                       [&](const iovec* parts, int count, std::size_t) {
+                         return io::realReadv(descriptor, parts, count);
+                       }});
 }
 
 GMAC_INTERPOSED ssize_t write(int descriptor, const void* buffer, size_t bytes) {
   if (!io::isOurs(buffer, bytes)) [[likely]]
     return io::realWrite(descriptor, buffer, bytes);
-  return io::transferAtPosition(Direction::kWrite, descriptor, buffer, bytes,
-                                [&](const void* piece, std::size_t length, std::size_t) {
-                                  return io::realWrite(descriptor, piece, length);
-                                });
+  return io::transfer({Direction::kWrite, descriptor,
+                       static_cast<std::byte*>(const_cast<void*>(buffer)), bytes, false, 0,
+                       [&](void* piece, std::size_t length, std::size_t) {
+                         return io::realWrite(descriptor, piece, length);
+                       },
+                       [&](const iovec* parts, int count, std::size_t) {
+                         return io::realWritev(descriptor, parts, count);
+                       }});
 }
 
 GMAC_INTERPOSED ssize_t pread64(int descriptor, void* buffer, size_t bytes, off64_t offset) {
   if (!io::isOurs(buffer, bytes)) [[likely]]
     return io::realPread(descriptor, buffer, bytes, offset);
-  return io::transferAtOffset(Direction::kRead, descriptor, buffer, bytes, offset,
-                              [&](void* piece, std::size_t length, std::size_t done) {
-                                return io::realPread(descriptor, piece, length,
-                                                     offset + static_cast<off64_t>(done));
-                              });
+  return io::transfer(
+      {Direction::kRead, descriptor, static_cast<std::byte*>(buffer), bytes, true, offset,
+       [&](void* piece, std::size_t length, std::size_t done) {
+         return io::realPread(descriptor, piece, length, offset + static_cast<off64_t>(done));
+       },
+       [&](const iovec* parts, int count, std::size_t done) {
+         return io::realPreadv(descriptor, parts, count, offset + static_cast<off64_t>(done));
+       }});
 }
 
 GMAC_INTERPOSED ssize_t pwrite64(int descriptor, const void* buffer, size_t bytes, off64_t offset) {
   if (!io::isOurs(buffer, bytes)) [[likely]]
     return io::realPwrite(descriptor, buffer, bytes, offset);
-  return io::transferAtOffset(Direction::kWrite, descriptor, buffer, bytes, offset,
-                              [&](const void* piece, std::size_t length, std::size_t done) {
-                                return io::realPwrite(descriptor, piece, length,
-                                                      offset + static_cast<off64_t>(done));
-                              });
+  return io::transfer(
+      {Direction::kWrite, descriptor, static_cast<std::byte*>(const_cast<void*>(buffer)), bytes,
+       true, offset,
+       [&](void* piece, std::size_t length, std::size_t done) {
+         return io::realPwrite(descriptor, piece, length, offset + static_cast<off64_t>(done));
+       },
+       [&](const iovec* parts, int count, std::size_t done) {
+         return io::realPwritev(descriptor, parts, count, offset + static_cast<off64_t>(done));
+       }});
 }
 
 // off_t and off64_t are the same on the architectures that the runtime knows.

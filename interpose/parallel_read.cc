@@ -15,9 +15,9 @@ namespace {
 
 // Role: private memory for one piece, in huge pages where the system has them; pages that were
 // touched before are kept for the next. Owned by one thread's run().
-class Scratch {
+class PieceMemory {
  public:
-  explicit Scratch(std::size_t bytes) : bytes_(bytes) {
+  explicit PieceMemory(std::size_t bytes) : bytes_(bytes) {
     for (std::atomic<void*>& slot : kept_) {
       data_ = slot.exchange(nullptr);
       if (data_ != nullptr) return;
@@ -33,7 +33,7 @@ class Scratch {
     ::munmap(begin + before + bytes_, bytes_ - before);
     (void)::madvise(data_, bytes_, MADV_HUGEPAGE);
   }
-  ~Scratch() {
+  ~PieceMemory() {
     if (data_ == nullptr) return;
     for (std::atomic<void*>& slot : kept_) {
       void* none = nullptr;
@@ -41,8 +41,8 @@ class Scratch {
     }
     ::munmap(data_, bytes_);
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  PieceMemory(const PieceMemory&) = delete;
+  PieceMemory& operator=(const PieceMemory&) = delete;
   // NULL when there is no memory.
   void* data() const { return data_; }
 
@@ -110,7 +110,7 @@ std::size_t ParallelRead::done() const {
 }
 
 void ParallelRead::run() {
-  const Scratch scratch(pieceBytes_);
+  const PieceMemory scratch(pieceBytes_);
   if (scratch.data() == nullptr) return;
   for (;;) {
     const std::uint32_t piece = next_.fetch_add(1, std::memory_order_relaxed);

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fread and fwrite on shared memory: these stand in for libc's functions in a program that is
-// linked with the library or preloads it. The real functions serve each piece, with the stream
-// locked around all of them; what a stream buffers, and where, stays libc's business. What involves
-// no shared memory goes to the real function at once.
+// fread, fwrite, fputs and puts on shared memory: these stand in for libc's functions in a program
+// that is linked with the library or preloads it. The real functions serve each piece, with the
+// stream locked around all of them; what a stream buffers, and where, stays libc's business. What
+// involves no shared memory goes to the real function at once.
 //
-// libc itself reaches the caller's memory in user mode as long as it goes through a stream's
-// buffer, but hands large parts straight to the kernel, which a closed block stops.
+// libc reaches the caller's memory in user mode, where it can fault its way in, as long as the
+// bytes go through the stream's own buffer; only what that cannot take is handed straight to the
+// kernel, which a closed block stops. Functions that always go through the buffer (fgets, fscanf,
+// fgetws and their like) need no help.
 
 // The fortified inline forms of the functions that are defined here are not wanted.
 #undef _FORTIFY_SOURCE
 
 #include <stdio.h>
+#include <stdio_ext.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "gmac/coherence.h"
 #include "gmac/stats.h"
@@ -37,9 +42,13 @@ constinit Real<size_t(void*, size_t, size_t, FILE*)> realFread("fread");
 constinit Real<size_t(const void*, size_t, size_t, FILE*)> realFwrite("fwrite");
 constinit Real<size_t(void*, size_t, size_t, FILE*)> realFreadUnlocked("fread_unlocked");
 constinit Real<size_t(const void*, size_t, size_t, FILE*)> realFwriteUnlocked("fwrite_unlocked");
+constinit Real<int(const char*, FILE*)> realFputs("fputs");
+constinit Real<int(const char*, FILE*)> realFputsUnlocked("fputs_unlocked");
+constinit Real<int(const char*)> realPuts("puts");
 
 [[gnu::constructor]] void resolveStreams() {
-  resolveAtLoad(realFread, realFwrite, realFreadUnlocked, realFwriteUnlocked);
+  resolveAtLoad(realFread, realFwrite, realFreadUnlocked, realFwriteUnlocked, realFputs,
+                realFputsUnlocked, realPuts);
 }
 
 // What goes through private memory at a time.
@@ -91,7 +100,7 @@ std::size_t transferHeld(Direction direction, std::byte* buffer, std::size_t byt
 
 // One piece on private memory.
 std::size_t transferBounced(Direction direction, std::byte* buffer, std::size_t bytes, FILE* stream,
-                            void* bounce) {
+                            std::byte* bounce) {
   const int errnoBefore = errno;
   if (direction == Direction::kWrite) {
     if (!copyFromShared(bounce, buffer, bytes)) return 0;
@@ -114,7 +123,7 @@ std::size_t transferStream(Direction direction, const void* buffer, std::size_t 
   const int errnoBefore = errno;
   const bool waits = streamWaits(stream);
   const std::size_t pieceBytes = waits ? kBounceBytes : coherence::pieceBytes();
-  const Bounce bounce(waits ? std::min(bytes, kBounceBytes) : 1);
+  const Scratch bounce(waits ? std::min(bytes, kBounceBytes) : 1);
   auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
   std::size_t done = 0;
   bool failed = false;
@@ -133,10 +142,35 @@ std::size_t transferStream(Direction direction, const void* buffer, std::size_t 
   return done;
 }
 
-// Whether `count` items of `size` bytes at `buffer` are ours; `bytes` is how many that are. What
+// Whether bytes of that number go through the stream's own buffer for certain. The stream is
+// locked (or need not be).
+bool fitsStreamBuffer(std::size_t bytes, FILE* stream) {
+  constexpr std::size_t kLeastBuffer = 128;  // a smaller one is written past
+  const std::size_t room = ::__fbufsize(stream);
+  return room >= kLeastBuffer && bytes < room;
+}
+
+// Whether `count` items of `size` bytes at `buffer` may be ours; `bytes` is how many that are. What
 // overflows is not: libc decides what that means.
-bool itemsAreOurs(const void* buffer, std::size_t size, std::size_t count, std::size_t* bytes) {
-  return !__builtin_mul_overflow(size, count, bytes) && coherence::touchesShared(buffer, *bytes);
+bool itemsMayBeOurs(std::size_t size, std::size_t count, std::size_t* bytes) {
+  return coherence::anythingShared() && !__builtin_mul_overflow(size, count, bytes) && *bytes > 0;
+}
+
+// The stream is locked (or need not be). Answers with a count of items.
+std::size_t transferItems(Direction direction, const void* buffer, std::size_t size,
+                          std::size_t count, FILE* stream) {
+  const std::size_t bytes = size * count;
+  if (fitsStreamBuffer(bytes, stream) || !coherence::touchesShared(buffer, bytes)) {
+    return direction == Direction::kRead
+               ? realFreadUnlocked(const_cast<void*>(buffer), size, count, stream)
+               : realFwriteUnlocked(buffer, size, count, stream);
+  }
+  return transferStream(direction, buffer, bytes, stream) / size;
+}
+
+// The stream is locked (or need not be).
+bool writeText(const char* text, std::size_t bytes, FILE* stream) {
+  return transferItems(Direction::kWrite, text, 1, bytes, stream) == bytes;
 }
 
 }  // namespace
@@ -151,33 +185,55 @@ extern "C" {
 
 GMAC_INTERPOSED size_t fread(void* buffer, size_t size, size_t count, FILE* stream) {
   std::size_t bytes = 0;
-  if (!io::itemsAreOurs(buffer, size, count, &bytes)) [[likely]]
+  if (!io::itemsMayBeOurs(size, count, &bytes)) [[likely]]
     return io::realFread(buffer, size, count, stream);
   const io::StreamLock lock(stream);
-  return io::transferStream(Direction::kRead, buffer, bytes, stream) / size;
+  return io::transferItems(Direction::kRead, buffer, size, count, stream);
 }
 
 GMAC_INTERPOSED size_t fread_unlocked(void* buffer, size_t size, size_t count, FILE* stream) {
   std::size_t bytes = 0;
-  if (!io::itemsAreOurs(buffer, size, count, &bytes)) [[likely]]
+  if (!io::itemsMayBeOurs(size, count, &bytes)) [[likely]]
     return io::realFreadUnlocked(buffer, size, count, stream);
-  return io::transferStream(Direction::kRead, buffer, bytes, stream) / size;
+  return io::transferItems(Direction::kRead, buffer, size, count, stream);
 }
 
 GMAC_INTERPOSED size_t fwrite(const void* buffer, size_t size, size_t count, FILE* stream) {
   std::size_t bytes = 0;
-  if (!io::itemsAreOurs(buffer, size, count, &bytes)) [[likely]]
+  if (!io::itemsMayBeOurs(size, count, &bytes)) [[likely]]
     return io::realFwrite(buffer, size, count, stream);
   const io::StreamLock lock(stream);
-  return io::transferStream(Direction::kWrite, buffer, bytes, stream) / size;
+  return io::transferItems(Direction::kWrite, buffer, size, count, stream);
 }
 
 GMAC_INTERPOSED size_t fwrite_unlocked(const void* buffer, size_t size, size_t count,
                                        FILE* stream) {
   std::size_t bytes = 0;
-  if (!io::itemsAreOurs(buffer, size, count, &bytes)) [[likely]]
+  if (!io::itemsMayBeOurs(size, count, &bytes)) [[likely]]
     return io::realFwriteUnlocked(buffer, size, count, stream);
-  return io::transferStream(Direction::kWrite, buffer, bytes, stream) / size;
+  return io::transferItems(Direction::kWrite, buffer, size, count, stream);
+}
+
+GMAC_INTERPOSED int fputs(const char* text, FILE* stream) {
+  if (!gmac::coherence::touchesShared(text, 1)) [[likely]]
+    return io::realFputs(text, stream);
+  const io::StreamLock lock(stream);
+  return io::writeText(text, std::strlen(text), stream) ? 1 : EOF;
+}
+
+GMAC_INTERPOSED int fputs_unlocked(const char* text, FILE* stream) {
+  if (!gmac::coherence::touchesShared(text, 1)) [[likely]]
+    return io::realFputsUnlocked(text, stream);
+  return io::writeText(text, std::strlen(text), stream) ? 1 : EOF;
+}
+
+GMAC_INTERPOSED int puts(const char* text) {
+  if (!gmac::coherence::touchesShared(text, 1)) [[likely]]
+    return io::realPuts(text);
+  const io::StreamLock lock(stdout);
+  const std::size_t bytes = std::strlen(text);
+  if (!io::writeText(text, bytes, stdout) || ::putc_unlocked('\n', stdout) == EOF) return EOF;
+  return static_cast<int>(std::min<std::size_t>(bytes + 1, INT_MAX));
 }
 
 // What a compiler makes of the calls above where it knows the buffer's size (_FORTIFY_SOURCE).

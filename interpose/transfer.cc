@@ -2,7 +2,6 @@
 #include "interpose/transfer.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -10,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 
 #include "gmac/coherence.h"
 #include "gmac/stats.h"
@@ -26,9 +24,20 @@ namespace {
 
 constinit std::array<std::mutex, 64> positionLocks;
 
+// What direct I/O may ask buffers, lengths and offsets to be multiples of.
+constexpr std::uintptr_t kDirectAlignment = 4096;
+
+bool addressable(const void* address, std::size_t bytes) {
+  constexpr std::uintptr_t kEnd = std::uintptr_t{1} << 47;
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  return begin < kEnd && bytes < kEnd - begin;
+}
+
+// ---- One buffer ----
+
 // In one call, on the shared memory itself.
 ssize_t transferWhole(const Transfer& transfer) {
-  const coherence::CpuHold hold(transfer.buffer, transfer.bytes,
+  const coherence::CpuHold hold(transfer.buffer, std::min(transfer.bytes, kMostPerCall),
                                 transfer.direction == Direction::kRead);
   if (!hold.status().ok()) {
     errno = EIO;
@@ -37,31 +46,30 @@ ssize_t transferWhole(const Transfer& transfer) {
   return transfer.call(transfer.buffer, transfer.bytes, 0);
 }
 
-// In one call, on private memory.
-ssize_t transferThroughBounce(const Transfer& transfer) {
-  const std::size_t bytes = std::min(transfer.bytes, kMostPerCall);
-  const Bounce bounce(bytes);
-  if (bounce.data() == nullptr) return transferWhole(transfer);
-  if (transfer.direction == Direction::kWrite) {
-    if (!copyFromShared(bounce.data(), transfer.buffer, bytes)) return -1;
-    return transfer.call(bounce.data(), bytes, 0);
-  }
-  const ssize_t count = transfer.call(bounce.data(), bytes, 0);
-  if (count > 0 && !copyToShared(transfer.buffer, bounce.data(), static_cast<std::size_t>(count))) {
-    return -1;
-  }
-  return count;
+ssize_t transferThatWaits(const Transfer& transfer) {
+  const iovec whole = {transfer.buffer, transfer.bytes};
+  return transferOnPrivateMemory(transfer.direction, {&whole, 1}, {}, [&](const Vector& privately) {
+    const iovec* const parts = privately.parts;
+    return privately.count == 1 ? transfer.call(parts->iov_base, parts->iov_len, 0)
+                                : transfer.vectorCall(parts, static_cast<int>(privately.count), 0);
+  });
 }
 
-// Whether a transfer in pieces is the same as a whole one.
-bool mayBeCut(const Transfer& transfer) {
+// Whether a transfer in pieces is the same as a whole one; `place` has the bits that direct I/O
+// cares for.
+bool mayBeCut(Direction direction, int descriptor, off64_t offset, std::size_t bytes,
+              std::uintptr_t place) {
   off64_t end = 0;
-  if (transfer.offset < 0 || __builtin_add_overflow(transfer.offset, transfer.bytes, &end)) {
+  if (offset < 0 || __builtin_add_overflow(offset, bytes, &end)) return false;
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  if (flags < 0) return false;
+  // The last piece would fail by itself, the whole call fails as one.
+  if ((flags & O_DIRECT) != 0 &&
+      ((place | bytes | static_cast<std::uintptr_t>(offset)) % kDirectAlignment) != 0) {
     return false;
   }
-  if (transfer.direction == Direction::kWrite) {
-    const int flags = ::fcntl(transfer.descriptor, F_GETFL);
-    if (flags < 0 || (flags & O_APPEND) != 0) return false;
+  if (direction == Direction::kWrite) {
+    if ((flags & O_APPEND) != 0) return false;
     // A piece that starts at the limit would raise SIGXFSZ; a whole call that reaches it is just
     // short.
     rlimit64 limit;
@@ -70,51 +78,159 @@ bool mayBeCut(const Transfer& transfer) {
   return true;
 }
 
+// With the file position locked if need be.
+template <typename Pieces>
+ssize_t inPieces(int descriptor, bool positioned, const Pieces& pieces) {
+  if (positioned) return pieces();
+  const PositionLock lock(descriptor);
+  return pieces();
+}
+
 ssize_t transferAsSuits(const Transfer& transfer) {
   switch (kindOf(transfer.descriptor)) {
     case FileKind::kBad:
       return transfer.call(transfer.buffer, transfer.bytes, 0);
     case FileKind::kWaits:
-      return transferThroughBounce(transfer);
+      return transferThatWaits(transfer);
     case FileKind::kRegular:
       break;
   }
-  if (!mayBeCut(transfer)) return transferWhole(transfer);
-  if (transfer.positioned) return transferInPieces(transfer);
-  const PositionLock lock(transfer.descriptor);
-  return transferInPieces(transfer);
-}
-
-// Copies piece by piece, each with the shared side held open; `shared` says where in it a piece is.
-template <typename CopyPiece>
-bool copyHeld(const void* shared, std::size_t bytes, bool write, const CopyPiece& copyPiece) {
-  const std::size_t pieceBytes = coherence::pieceBytes();
-  const auto* const begin = static_cast<const std::byte*>(shared);
-  for (std::size_t done = 0; done < bytes;) {
-    const std::size_t piece = nextPiece(begin + done, bytes - done, pieceBytes);
-    const coherence::CpuHold hold(begin + done, piece, write);
-    if (!hold.status().ok()) {
-      errno = EIO;
-      return false;
-    }
-    copyPiece(done, piece);
-    done += piece;
+  if (!addressable(transfer.buffer, transfer.bytes) ||
+      !mayBeCut(transfer.direction, transfer.descriptor, transfer.offset, transfer.bytes,
+                reinterpret_cast<std::uintptr_t>(transfer.buffer))) {
+    return transferWhole(transfer);
   }
-  return true;
+  return inPieces(transfer.descriptor, transfer.positioned,
+                  [&] { return transferInPieces(transfer); });
 }
 
-}  // namespace
+// ---- A vector ----
 
-ssize_t transfer(const Transfer& transfer) {
-  const bool reads = transfer.direction == Direction::kRead;
-  const Timed timed(reads ? Phase::kIoRead : Phase::kIoWrite);
-  TraceSpan span("io", reads ? "read" : "write", {"bytes", transfer.bytes});
+ssize_t transferWhole(const VectorTransfer& transfer, const Vector& given, std::size_t done) {
+  const VectorHold hold(given, transfer.direction == Direction::kRead);
+  if (!hold.ok()) return -1;
+  return transfer.call(given.parts, static_cast<int>(given.count), done);
+}
+
+// One long part by itself.
+ssize_t transferPart(const VectorTransfer& transfer, const iovec& part, std::size_t done) {
+  const off64_t offset = transfer.positioned ? transfer.offset + static_cast<off64_t>(done) : 0;
+  return transferInPieces({transfer.direction, transfer.descriptor,
+                           static_cast<std::byte*>(part.iov_base), part.iov_len,
+                           transfer.positioned, offset,
+                           [&](void* buffer, std::size_t bytes, std::size_t doneOfPart) {
+                             const iovec piece = {buffer, bytes};
+                             return transfer.call(&piece, 1, done + doneOfPart);
+                           },
+                           [&](const iovec* parts, int count, std::size_t doneOfPart) {
+                             return transfer.call(parts, count, done + doneOfPart);
+                           }});
+}
+
+// Long shared parts in pieces, and what lies between them together.
+ssize_t transferInRuns(const VectorTransfer& transfer) {
+  const std::size_t pieceBytes = coherence::pieceBytes();
+  const auto isLong = [pieceBytes](const iovec& part) {
+    return part.iov_len >= pieceBytes && coherence::touchesShared(part.iov_base, part.iov_len);
+  };
+  const int errnoBefore = errno;
+  const iovec* const end = transfer.given.parts + transfer.given.count;
+  std::size_t done = 0;
+  for (const iovec* part = transfer.given.parts; part != end;) {
+    const iovec* const next = isLong(*part) ? part + 1 : std::find_if(part, end, isLong);
+    const Vector run = {part, static_cast<std::size_t>(next - part)};
+    const ssize_t count =
+        isLong(*part) ? transferPart(transfer, *part, done) : transferWhole(transfer, run, done);
+    if (count < 0) {
+      if (done == 0) return -1;
+      errno = errnoBefore;  // the call succeeds with what there is; the next one meets the error
+      break;
+    }
+    done += static_cast<std::size_t>(count);
+    if (static_cast<std::size_t>(count) < run.bytes()) break;
+    part = next;
+  }
+  return static_cast<ssize_t>(done);
+}
+
+// The bits of all addresses and lengths that direct I/O cares for.
+std::uintptr_t placeOf(const Vector& given) {
+  std::uintptr_t place = 0;
+  for (std::size_t i = 0; i < given.count; ++i) {
+    place |= reinterpret_cast<std::uintptr_t>(given.parts[i].iov_base) | given.parts[i].iov_len;
+  }
+  return place;
+}
+
+// What the kernel checks of a whole vector before it transfers a byte, and would find too late in
+// the second of two pieces: parts behind what a program can address, more than it transfers at
+// once.
+bool isPlainVector(const Vector& given) {
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < given.count; ++i) {
+    if (!addressable(given.parts[i].iov_base, given.parts[i].iov_len)) return false;
+    sum += given.parts[i].iov_len;
+  }
+  return sum <= kMostPerCall;
+}
+
+ssize_t transferAsSuits(const VectorTransfer& transfer) {
+  const Vector& given = transfer.given;
+  switch (kindOf(transfer.descriptor)) {
+    case FileKind::kBad:
+      return transfer.call(given.parts, static_cast<int>(given.count), 0);
+    case FileKind::kWaits:
+      return transferOnPrivateMemory(transfer.direction, given, {}, [&](const Vector& privately) {
+        return transfer.call(privately.parts, static_cast<int>(privately.count), 0);
+      });
+    case FileKind::kRegular:
+      break;
+  }
+  const std::size_t bytes = given.bytes();
+  if (!transfer.mayBeCut || bytes <= coherence::pieceBytes() || !isPlainVector(given) ||
+      !mayBeCut(transfer.direction, transfer.descriptor, transfer.offset, bytes, placeOf(given))) {
+    return transferWhole(transfer, given, 0);
+  }
+  return inPieces(transfer.descriptor, transfer.positioned,
+                  [&] { return transferInRuns(transfer); });
+}
+
+template <typename AnyTransfer>
+ssize_t timed(const AnyTransfer& transfer, const char* name, std::size_t bytes) {
+  const Timed timed(transfer.direction == Direction::kRead ? Phase::kIoRead : Phase::kIoWrite);
+  TraceSpan span("io", name, {"bytes", bytes});
   // errno of a successful call is what it was, whatever the runtime did meanwhile.
   const int errnoBefore = errno;
   const ssize_t count = transferAsSuits(transfer);
   if (count >= 0) errno = errnoBefore;
   span.setSecond({"count", static_cast<std::uint64_t>(std::max<ssize_t>(count, 0))});
   return count;
+}
+
+}  // namespace
+
+ssize_t transfer(const Transfer& transfer) {
+  return timed(transfer, transfer.direction == Direction::kRead ? "read" : "write", transfer.bytes);
+}
+
+ssize_t transfer(const VectorTransfer& transfer) {
+  return timed(transfer, transfer.direction == Direction::kRead ? "readv" : "writev",
+               transfer.given.bytes());
+}
+
+ssize_t transferOnPrivateMemory(Direction direction, const Vector& given, PrivateOptions options,
+                                FunctionView<ssize_t(const Vector& privately)> call) {
+  const bool reads = direction == Direction::kRead;
+  StandIn standIn(given, options.kernelKeeps);
+  if (!standIn.ok()) {
+    // The call itself still comes out right; a kernel call of whoever it waits for would not.
+    const VectorHold hold(given, reads);
+    return hold.ok() ? call(given) : -1;
+  }
+  if ((!reads || options.prefilled) && !standIn.copyIn()) return -1;
+  const ssize_t count = call(standIn.vector());
+  if (!reads || count <= 0) return count;
+  return standIn.copyOut(static_cast<std::size_t>(count)) ? count : -1;
 }
 
 bool isOurs(const void* buffer, std::size_t bytes) {
@@ -136,29 +252,5 @@ std::size_t nextPiece(const void* address, std::size_t bytes, std::size_t pieceB
 
 PositionLock::PositionLock(int descriptor)
     : lock_(positionLocks[static_cast<unsigned>(descriptor) % positionLocks.size()]) {}
-
-Bounce::Bounce(std::size_t bytes) : bytes_(bytes) {
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  data_ = memory == MAP_FAILED ? nullptr : memory;
-}
-
-Bounce::~Bounce() {
-  if (data_ != nullptr) ::munmap(data_, bytes_);
-}
-
-bool copyToShared(void* to, const void* from, std::size_t bytes) {
-  return copyHeld(to, bytes, true, [&](std::size_t done, std::size_t piece) {
-    std::memcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
-                piece);
-  });
-}
-
-bool copyFromShared(void* to, const void* from, std::size_t bytes) {
-  return copyHeld(from, bytes, false, [&](std::size_t done, std::size_t piece) {
-    std::memcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
-                piece);
-  });
-}
 
 }  // namespace gmac::interpose

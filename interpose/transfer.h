@@ -8,7 +8,7 @@
 //  - Regular files: the transfer is cut into pieces. Calls with a file position of their own (read,
 //    write) hold a lock meanwhile, as the kernel does, so that two threads' transfers on one
 //    descriptor do not mix. Whatever could make the pieces differ from the whole goes in one call:
-//    appending, a limit on file sizes, an offset that overflows.
+//    appending, a limit on file sizes, an offset that overflows, direct I/O that is not aligned.
 //  - Whatever may wait for somebody else (pipes, sockets, terminals): the transfer goes through
 //    private memory. Holding shared memory while waiting would make a kernel call of the thread
 //    that is waited for wait, too.
@@ -18,44 +18,24 @@
 #define GMAC_INTERPOSE_TRANSFER_H_
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
-#include <climits>
 #include <cstddef>
-#include <memory>
 #include <mutex>
-#include <type_traits>
+
+#include "interpose/function_view.h"
+#include "interpose/stand_in.h"
 
 namespace gmac::interpose {
 
 enum class Direction { kRead, kWrite };  // into shared memory, out of it
 
-// What the kernel transfers at most in one call: the largest int, in whole pages.
-inline constexpr std::size_t kMostPerCall = INT_MAX & ~std::size_t{4095};
+// The real function with everything but the bytes bound: on `bytes` bytes at `buffer`, or on a
+// vector, which are `done` bytes after the transfer's start. Answers with a count, or -1 and errno.
+using RealCall = FunctionView<ssize_t(void* buffer, std::size_t bytes, std::size_t done)>;
+using RealVectorCall = FunctionView<ssize_t(const iovec* parts, int count, std::size_t done)>;
 
-// Role: the real function with everything but the bytes bound: on `bytes` bytes at `buffer`, which
-// are `done` bytes after the transfer's start. Answers with a count, or -1 and errno. A view: what
-// it was made from must outlive it.
-class RealCall {
- public:
-  template <typename Call>
-  requires(!std::is_same_v<std::remove_cvref_t<Call>, RealCall>)
-      // NOLINTNEXTLINE(google-explicit-constructor): a lambda is to be given as it is.
-      RealCall(Call&& call)
-      : call_(const_cast<void*>(static_cast<const void*>(std::addressof(call)))),
-        invoke_([](void* bound, void* buffer, std::size_t bytes, std::size_t done) -> ssize_t {
-          return (*static_cast<std::remove_reference_t<Call>*>(bound))(buffer, bytes, done);
-        }) {}
-
-  ssize_t operator()(void* buffer, std::size_t bytes, std::size_t done) const {
-    return invoke_(call_, buffer, bytes, done);
-  }
-
- private:
-  void* call_;
-  ssize_t (*invoke_)(void*, void*, std::size_t, std::size_t);
-};
-
-// One call of the program's.
+// One call of the program's on one buffer.
 struct Transfer {
   Direction direction;
   int descriptor;
@@ -64,10 +44,32 @@ struct Transfer {
   bool positioned;  // at `offset`; else at the descriptor's own position
   off64_t offset;   // 0 unless positioned
   RealCall call;
+  RealVectorCall vectorCall;  // the same on a vector, for a buffer that is shared in part
 };
 
-// Makes the call in the way that suits its descriptor.
+// The same on a vector.
+struct VectorTransfer {
+  Direction direction;
+  int descriptor;
+  Vector given;
+  bool positioned;
+  off64_t offset;
+  bool mayBeCut;  // false when the call asks for something that pieces would not give
+  RealVectorCall call;
+};
+
+// Make the call in the way that suits its descriptor.
 ssize_t transfer(const Transfer& transfer);
+ssize_t transfer(const VectorTransfer& transfer);
+
+// Makes a call that may wait, whatever its descriptor is, on private memory in place of what is
+// shared. `options` are what is special about the call.
+struct PrivateOptions {
+  bool prefilled = false;    // it may count bytes that it leaves as they were
+  bool kernelKeeps = false;  // the kernel may go on reading the bytes when it has returned
+};
+ssize_t transferOnPrivateMemory(Direction direction, const Vector& given, PrivateOptions options,
+                                FunctionView<ssize_t(const Vector& privately)> call);
 
 // Whether a call on `bytes` bytes (as the kernel takes them: more than SSIZE_MAX is an error of its
 // own) is ours.
@@ -96,27 +98,6 @@ class PositionLock {
  private:
   std::lock_guard<std::mutex> lock_;
 };
-
-// Role: private memory for bytes on their way. Pages are taken as they are touched, so a large
-// request that transfers little costs little. Owned by one call, on its stack (and given back when
-// the thread is cancelled in it).
-class Bounce {
- public:
-  explicit Bounce(std::size_t bytes);
-  ~Bounce();
-  Bounce(const Bounce&) = delete;
-  Bounce& operator=(const Bounce&) = delete;
-  // NULL when there is no memory.
-  void* data() const { return data_; }
-
- private:
-  std::size_t bytes_;
-  void* data_;
-};
-
-// Copies between private and shared memory; false (errno EIO) when the shared bytes cannot be had.
-bool copyToShared(void* to, const void* from, std::size_t bytes);
-bool copyFromShared(void* to, const void* from, std::size_t bytes);
 
 }  // namespace gmac::interpose
 

@@ -221,6 +221,8 @@ TEST_IN_CHILD(ApiErrors, ACrashingKernelIsAnErrorOfTheSync, Variables{}) {
     EXPECT_EQ(adsmAlloc(1 << 20), nullptr);
     EXPECT_EQ(adsmLastError(), adsmErrorAcceleratorLost);
   }
+  adsmKernelDestroy(good);
+  adsmKernelDestroy(bad);
 }
 
 TEST_IN_CHILD(ApiErrors, ConstantsAreChecked, Variables{}) {

@@ -87,6 +87,10 @@ class ForkChild : public ::testing::Test {
     ASSERT_NE(data_, nullptr) << adsmLastErrorString();
     data_[0] = 1;
   }
+  void TearDown() override {
+    EXPECT_EQ(adsmFree(data_), adsmSuccess) << adsmLastErrorString();
+    EXPECT_EQ(adsmKernelDestroy(kernel_), adsmSuccess) << adsmLastErrorString();
+  }
   void callAndExpect(int value) {
     void* args[] = {&data_};
     ASSERT_EQ(adsmCall(kernel_, kOne, kOne, 0, args), adsmSuccess) << adsmLastErrorString();
@@ -159,7 +163,6 @@ TEST_F(ForkChild, DISABLED_ParentGoesOn) {
     EXPECT_EQ(data_[0], round + 2);
     EXPECT_EQ(data_[2000], round + 1);
   }
-  EXPECT_EQ(adsmFree(data_), adsmSuccess) << adsmLastErrorString();
 }
 
 TEST_P(Fork, WaitSeesTheProgramsOwnChildrenOnly) { expectPasses("WaitSeesNone"); }

@@ -97,6 +97,8 @@ INSTANTIATE_TEST_SUITE_P(Gpu, Conformance, testing::Values(&kCuda, &kCudart), ki
 
 #else
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Conformance);
+
 TEST(CudaConformance, NeedsTheCudaToolkit) { GTEST_SKIP() << "built without the CUDA toolkit"; }
 
 #endif

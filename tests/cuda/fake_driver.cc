@@ -309,8 +309,8 @@ CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemFreeHost(void* address) {
+  ::operator delete (address, std::align_val_t{4096});  // gone with a lost device as well
   FAKE_CALL();
-  ::operator delete (address, std::align_val_t{4096});
   return CUDA_SUCCESS;
 }
 CUresult cuMemHostRegister(void* address, std::size_t, unsigned) {

@@ -5,16 +5,19 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <initializer_list>
 
 namespace gmac::accel::cuda {
 
 namespace {
 
-Dlsym findRealDlsym() noexcept {
+// Sanitizers look functions up before they are ready for code that they check.
+#define GMAC_UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
+
+GMAC_UNCHECKED Dlsym findRealDlsym() noexcept {
   // dlvsym is not wrapped, so it leads to the C library's function. Its version says since when it
   // lives in libc itself; before that it came from libdl under the platform's first version.
-  for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
+  static constexpr const char* kVersions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+  for (const char* const version : kVersions) {
     if (void* found = dlvsym(RTLD_NEXT, "dlsym", version); found != nullptr) {
       return reinterpret_cast<Dlsym>(found);
     }
@@ -25,8 +28,13 @@ Dlsym findRealDlsym() noexcept {
 
 }  // namespace
 
-Dlsym realDlsym() noexcept {
-  static const Dlsym real = findRealDlsym();
+GMAC_UNCHECKED Dlsym realDlsym() noexcept {
+  static constinit Dlsym found = nullptr;
+  Dlsym real = __atomic_load_n(&found, __ATOMIC_RELAXED);
+  if (real == nullptr) {
+    real = findRealDlsym();
+    __atomic_store_n(&found, real, __ATOMIC_RELAXED);
+  }
   return real;
 }
 

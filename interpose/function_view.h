@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GMAC_INTERPOSE_FUNCTION_VIEW_H_
+#define GMAC_INTERPOSE_FUNCTION_VIEW_H_
+
+#include <memory>
+#include <type_traits>
+
+namespace gmac::interpose {
+
+// Role: a callable to be called by whoever it is lent to. A view: what it was made from must
+// outlive it. Allocates nothing, so it may be used where a signal handler may be.
+template <typename Function>
+class FunctionView;
+
+template <typename Return, typename... Args>
+class FunctionView<Return(Args...)> {
+ public:
+  template <typename Callable>
+  requires(!std::is_same_v<std::remove_cvref_t<Callable>, FunctionView>)
+      // NOLINTNEXTLINE(google-explicit-constructor): a lambda is to be given as it is.
+      FunctionView(Callable&& callable)
+      : bound_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
+        invoke_([](void* bound, Args... args) -> Return {
+          return (*static_cast<std::remove_reference_t<Callable>*>(bound))(args...);
+        }) {}
+
+  Return operator()(Args... args) const { return invoke_(bound_, args...); }
+
+ private:
+  void* bound_;
+  Return (*invoke_)(void*, Args...);
+};
+
+}  // namespace gmac::interpose
+
+#endif  // GMAC_INTERPOSE_FUNCTION_VIEW_H_

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interpose/stand_in.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "interpose/transfer.h"
+
+namespace gmac::interpose {
+namespace {
+
+// A stand-in begins as far into such a unit as what it stands in for: what a device or a file asks
+// of a buffer's alignment, it finds, or misses, alike.
+constexpr std::size_t kAlignment = 512;
+
+std::size_t misalignment(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % kAlignment;
+}
+
+// Walks a vector's stretches in order: visit(address, bytes, shared), each all shared or all plain.
+// What lies behind the most that the kernel transfers counts as plain: it is never touched.
+template <typename Visit>
+void walk(const Vector& given, const Visit& visit) {
+  std::size_t left = kMostPerCall;
+  for (std::size_t i = 0; i < given.count; ++i) {
+    auto* at = static_cast<std::byte*>(given.parts[i].iov_base);
+    std::size_t bytes = given.parts[i].iov_len;
+    if (bytes == 0) visit(at, 0, false);
+    while (bytes > 0) {
+      bool shared = false;
+      std::size_t stretch = bytes;
+      if (left > 0 && coherence::touchesShared(at, bytes)) {
+        stretch = coherence::sharedPrefix(at, bytes, &shared);
+        if (shared) stretch = std::min(stretch, left);
+      }
+      visit(at, stretch, shared);
+      left -= std::min(left, stretch);
+      at += stretch;
+      bytes -= stretch;
+    }
+  }
+}
+
+// Copies piece by piece, each with the shared side held open; `shared` says where in it a piece is.
+template <typename CopyPiece>
+bool copyHeld(const void* shared, std::size_t bytes, bool write, const CopyPiece& copyPiece) {
+  const std::size_t pieceBytes = coherence::pieceBytes();
+  const auto* const begin = static_cast<const std::byte*>(shared);
+  const int errnoBefore = errno;
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t piece = nextPiece(begin + done, bytes - done, pieceBytes);
+    const coherence::CpuHold hold(begin + done, piece, write);
+    if (!hold.status().ok()) {
+      errno = EIO;
+      return false;
+    }
+    copyPiece(done, piece);
+    done += piece;
+  }
+  errno = errnoBefore;
+  return true;
+}
+
+}  // namespace
+
+// ---- Scratch ----
+
+Scratch::Scratch(std::size_t bytes, bool mapped) {
+  if (bytes <= kInlineBytes && !mapped) {
+    data_ = inline_.data();
+    return;
+  }
+  const int savedErrno = errno;
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  errno = savedErrno;
+  data_ = memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+  mappedBytes_ = memory == MAP_FAILED ? 0 : bytes;
+}
+
+Scratch::~Scratch() {
+  if (mappedBytes_ > 0) ::munmap(data_, mappedBytes_);
+}
+
+// ---- Copies ----
+
+bool copyToShared(void* to, const void* from, std::size_t bytes) {
+  return copyHeld(to, bytes, true, [&](std::size_t done, std::size_t piece) {
+    std::memcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
+                piece);
+  });
+}
+
+bool copyFromShared(void* to, const void* from, std::size_t bytes) {
+  return copyHeld(from, bytes, false, [&](std::size_t done, std::size_t piece) {
+    std::memcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
+                piece);
+  });
+}
+
+// ---- Vector ----
+
+std::size_t Vector::bytes() const {
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    sum += std::min(parts[i].iov_len, kMostPerCall - sum);
+  }
+  return sum;
+}
+
+bool Vector::touchesShared() const {
+  return std::any_of(parts, parts + count, [](const iovec& part) {
+    return coherence::touchesShared(part.iov_base, part.iov_len);
+  });
+}
+
+// ---- StandIn ----
+
+StandIn::Sizes StandIn::measure(const Vector& given) {
+  Sizes sizes;
+  walk(given, [&](const std::byte*, std::size_t bytes, bool shared) {
+    ++sizes.parts;
+    if (shared) {
+      ++sizes.stretches;
+      sizes.dataBytes += bytes + kAlignment;
+    }
+  });
+  return sizes;
+}
+
+std::size_t StandIn::tableBytes(const Sizes& sizes) {
+  return sizes.parts * sizeof(iovec) + sizes.stretches * sizeof(Stretch);
+}
+
+StandIn::StandIn(const Vector& given, bool kernelKeeps)
+    : sizes_(measure(given)), scratch_(tableBytes(sizes_) + sizes_.dataBytes, kernelKeeps) {
+  if (sizes_.parts > IOV_MAX || scratch_.data() == nullptr) return;
+  fill(given, sizes_);
+}
+
+// The memory is what the first walk found. Should the program allocate or free meanwhile, what does
+// not fit goes to the kernel as it was given.
+void StandIn::fill(const Vector& given, const Sizes& sizes) {
+  parts_ = reinterpret_cast<iovec*>(scratch_.data());
+  stretches_ = reinterpret_cast<Stretch*>(parts_ + sizes.parts);
+  std::byte* free = scratch_.data() + tableBytes(sizes);
+  const std::byte* const end = free + sizes.dataBytes;
+  const std::byte* previousEnd = nullptr;  // of the stretch before in the program's memory
+  walk(given, [&](std::byte* at, std::size_t bytes, bool shared) {
+    if (shared && stretchCount_ < sizes.stretches) {
+      const bool continues = previousEnd == at;
+      std::byte* const own =
+          continues ? free
+                    : free + (kAlignment + misalignment(at) - misalignment(free)) % kAlignment;
+      if (own + bytes <= end) {
+        std::construct_at(stretches_ + stretchCount_++, Stretch{at, own, bytes, bytes_});
+        bytes_ += bytes;
+        free = own + bytes;
+        previousEnd = at + bytes;
+        if (continues) {  // two objects side by side
+          parts_[count_ - 1].iov_len += bytes;
+        } else if (count_ < sizes.parts) {
+          parts_[count_++] = {own, bytes};
+        }
+        return;
+      }
+    }
+    previousEnd = nullptr;
+    if (count_ < sizes.parts) {
+      parts_[count_++] = {at, bytes};
+      bytes_ += bytes;
+    }
+  });
+}
+
+bool StandIn::copyIn() {
+  return std::all_of(stretches_, stretches_ + stretchCount_, [](const Stretch& stretch) {
+    return copyFromShared(stretch.own, stretch.shared, stretch.bytes);
+  });
+}
+
+bool StandIn::copyOut(std::size_t bytes) {
+  return std::all_of(stretches_, stretches_ + stretchCount_, [bytes](const Stretch& stretch) {
+    return bytes <= stretch.at ||
+           copyToShared(stretch.shared, stretch.own, std::min(stretch.bytes, bytes - stretch.at));
+  });
+}
+
+// ---- VectorHold ----
+
+VectorHold::VectorHold(const Vector& given, bool write)
+    : scratch_(given.count * sizeof(coherence::CpuHold)),
+      holds_(reinterpret_cast<coherence::CpuHold*>(scratch_.data())) {
+  if (holds_ == nullptr) {
+    errno = ENOMEM;
+    ok_ = false;
+    return;
+  }
+  std::size_t left = kMostPerCall;
+  for (std::size_t i = 0; ok_ && i < given.count; ++i) {
+    const std::size_t bytes = std::min(given.parts[i].iov_len, left);
+    left -= bytes;
+    if (!coherence::touchesShared(given.parts[i].iov_base, bytes)) continue;
+    const auto* const hold =
+        std::construct_at(holds_ + count_, given.parts[i].iov_base, bytes, write);
+    ++count_;
+    if (!hold->status().ok()) {
+      errno = EIO;
+      ok_ = false;
+    }
+  }
+}
+
+VectorHold::~VectorHold() {
+  while (count_ > 0) std::destroy_at(holds_ + --count_);
+}
+
+}  // namespace gmac::interpose
