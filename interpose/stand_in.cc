@@ -16,11 +16,15 @@ namespace gmac::interpose {
 namespace {
 
 // A stand-in begins as far into such a unit as what it stands in for: what a device or a file asks
-// of a buffer's alignment, it finds, or misses, alike.
-constexpr std::size_t kAlignment = 512;
+// of a buffer's alignment, it finds, or misses, alike. None asks it of fewer bytes.
+std::size_t alignmentFor(std::size_t bytes) {
+  return bytes >= 4096 ? 4096 : bytes >= 512 ? 512 : 16;
+}
 
-std::size_t misalignment(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % kAlignment;
+// How far to go from `from` to where `like` is in such a unit.
+std::size_t gapTo(const void* like, const void* from, std::size_t alignment) {
+  return (reinterpret_cast<std::uintptr_t>(like) - reinterpret_cast<std::uintptr_t>(from)) %
+         alignment;
 }
 
 // Walks a vector's stretches in order: visit(address, bytes, shared), each all shared or all plain.
@@ -128,7 +132,7 @@ StandIn::Sizes StandIn::measure(const Vector& given) {
     ++sizes.parts;
     if (shared) {
       ++sizes.stretches;
-      sizes.dataBytes += bytes + kAlignment;
+      sizes.dataBytes += bytes + alignmentFor(bytes);
     }
   });
   return sizes;
@@ -155,9 +159,7 @@ void StandIn::fill(const Vector& given, const Sizes& sizes) {
   walk(given, [&](std::byte* at, std::size_t bytes, bool shared) {
     if (shared && stretchCount_ < sizes.stretches) {
       const bool continues = previousEnd == at;
-      std::byte* const own =
-          continues ? free
-                    : free + (kAlignment + misalignment(at) - misalignment(free)) % kAlignment;
+      std::byte* const own = continues ? free : free + gapTo(at, free, alignmentFor(bytes));
       if (own + bytes <= end) {
         std::construct_at(stretches_ + stretchCount_++, Stretch{at, own, bytes, bytes_});
         bytes_ += bytes;
