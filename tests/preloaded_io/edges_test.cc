@@ -19,6 +19,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/preloaded_io/memory.h"
 #include "tests/preloaded_io/operations.h"
@@ -64,11 +65,12 @@ TEST(Edges, TablesThatAreNotThereFailAsTheyDo) {
     return ::recvfrom(ends[1], sharedText(), 4, 0, reinterpret_cast<sockaddr*>(&address),
                       static_cast<socklen_t*>(nothing));
   });
-  const iovec partsThere[] = {{sharedText(), 4}};
-  EXPECT_EQ(::readv(ends[1], partsThere, IOV_MAX + 1), -1);
-  EXPECT_EQ(errno, EINVAL);
-  EXPECT_EQ(::readv(ends[1], partsThere, -1), -1);
-  EXPECT_EQ(errno, EINVAL);
+  const std::vector<iovec> partsThere(IOV_MAX + 1, {sharedText(), 4});
+  for (const int count : {IOV_MAX + 1, -1}) {
+    volatile int wrong = count;  // which a compiler would warn of
+    EXPECT_EQ(::readv(ends[1], partsThere.data(), wrong), -1);
+    EXPECT_EQ(errno, EINVAL);
+  }
   ::munmap(nothing, 4096);
   ::close(ends[0]);
   ::close(ends[1]);
