@@ -115,6 +115,26 @@ def cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         **kwargs
     )
 
+def cuda_programs(name, srcs, hdrs = [], deps = [], linkopts = []):
+    """Two programs of each .cu file, of one compilation: static/STEM and shared/STEM, linked with the static and with the
+    shared CUDA runtime; none at all without a toolkit. The filegroup `name` has all of them."""
+    programs = []
+    if CUDA_AVAILABLE:
+        for src in srcs:
+            stem = src[:-len(".cu")]
+            out = stem + ".cu.pic.o"
+            _nvcc(name = out + "_nvcc", src = src, hdrs = hdrs, deps = deps, out = out, fatbin = False)
+            for runtime in ["static", "shared"]:
+                program = runtime + "/" + stem
+                native.cc_binary(
+                    name = program,
+                    srcs = [out],
+                    linkopts = linkopts,
+                    deps = deps + ["@cuda//:cudart_" + runtime],
+                )
+                programs.append(program)
+    native.filegroup(name = name, srcs = programs)
+
 def cuda_binary(name, srcs, hdrs = [], deps = [], **kwargs):
     """A program of .cu files; not there at all without a toolkit."""
     if CUDA_AVAILABLE:

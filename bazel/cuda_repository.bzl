@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the CUDA toolkit: $CUDA_HOME, then nvcc on the PATH, then the usual installation folder.
 
-Makes @cuda//:cuda.bzl (CUDA_AVAILABLE, CUDA_HOME, CUDA_VERSION), @cuda//:headers and @cuda//:cudart_static; the last two
-are empty without a toolkit."""
+Makes @cuda//:cuda.bzl (CUDA_AVAILABLE, CUDA_HOME, CUDA_VERSION), @cuda//:headers, @cuda//:cudart_static and
+@cuda//:cudart_shared; the last three are empty without a toolkit."""
 
 _WITHOUT = """
 package(default_visibility = ["//visibility:public"])
 cc_library(name = "headers")
 cc_library(name = "cudart_static")
+cc_library(name = "cudart_shared")
 filegroup(name = "toolkit", srcs = [])
 """
 
@@ -38,6 +39,8 @@ cc_library(
     linkopts = ["-ldl", "-lrt", "-lpthread"],
     deps = [":cudart_archive", ":headers"],
 )
+cc_import(name = "cudart_library", shared_library = "lib/@CUDART@")
+cc_library(name = "cudart_shared", deps = [":cudart_library", ":headers"])
 # An action that calls nvcc depends on its version, not on the thousands of files of the toolkit.
 filegroup(name = "toolkit", srcs = ["cuda.bzl"])
 """
@@ -73,8 +76,12 @@ def _cuda_repository_impl(repository):
     version = repository.execute([home + "/bin/nvcc", "--version"]).stdout.strip().split("\n")[-1]
     repository.symlink(home + "/include", "include")
     repository.symlink(archive, "lib/libcudart_static.a")
+    # By the name that programs look for, libcudart.so.N, whatever the file that this leads to is called.
+    library = archive.dirname.get_child("libcudart.so").realpath
+    library_name = ".".join(library.basename.split(".")[:3])
+    repository.symlink(library, "lib/" + library_name)
     repository.file("cuda.bzl", _constants(True, home, version))
-    repository.file("BUILD", _WITH)
+    repository.file("BUILD", _WITH.replace("@CUDART@", library_name))
 
 cuda_repository = repository_rule(
     implementation = _cuda_repository_impl,

@@ -3,41 +3,12 @@
 // What one write fault costs.
 #include "bench/blocks.h"
 #include "bench/measure.h"
+#include "bench/turns.h"
 #include "gmac/stats.h"
 #include "gmac/trace.h"
 
 namespace gmac::bench {
 namespace {
-
-// Calls `turn(i)`, which measures alternative i in seconds, in turns; one turn of each first to
-// warm up. Rounds are short, so that most of them are whole between two interruptions, and medians
-// are theirs.
-class Turns {
- public:
-  template <typename Turn>
-  Turns(std::size_t alternatives, std::size_t rounds, const Turn& turn) : seconds_(alternatives) {
-    for (std::size_t round = 0; round <= rounds; ++round) {
-      for (std::size_t i = 0; i < alternatives; ++i) {
-        const double one = turn(i);
-        if (round > 0) {
-          seconds_[i].push_back(one);
-        }
-      }
-    }
-  }
-  double seconds(std::size_t i) const { return median(seconds_[i]); }
-  // The median of the rounds' own ratios: a machine that slows down for a while slows both.
-  double ratio(std::size_t i, std::size_t to) const {
-    std::vector<double> ratios;
-    for (std::size_t round = 0; round < seconds_[i].size(); ++round) {
-      ratios.push_back(seconds_[i][round] / seconds_[to][round]);
-    }
-    return median(std::move(ratios));
-  }
-
- private:
-  std::vector<std::vector<double>> seconds_;
-};
 
 // {blockBytes, blocks, rounds, huge}: a rolling write fault against a signal and one mprotect of a
 // memory file's pages

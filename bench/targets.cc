@@ -19,6 +19,7 @@ constexpr Target atLeast(double value) { return {Sense::kAtLeast, value}; }
 
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = 1024 * kKiB;
+constexpr std::size_t kGiB = 1024 * kMiB;
 // Vectors of 64 Mi floats: what the target is about.
 constexpr std::size_t kVectorFloats = 64 * kMiB;
 // Enough for the host accelerator's own processor to be exercised on a small machine.
@@ -157,6 +158,39 @@ void smallRows(Collector& collector, const std::string& accelerator) {
         "MiB", atMost(64)}});
 }
 
+// A file to the accelerator and a kernel's result to a file. On the host accelerator the copies
+// take the processor that the file takes, too, and nothing is promised.
+void fileRows(Collector& collector, const std::string& accelerator) {
+  const bool cuda = accelerator == "cuda";
+  const json parameters = {{"bytes", cuda ? kGiB : 64 * kMiB}, {"rounds", 7}};
+  const auto target = cuda ? std::optional(atMost(1.05)) : std::nullopt;
+  const auto measure = [&](const char* measurement, const char* what) {
+    collector.measure(
+        measurement, parameters, {{"GMAC_ACCEL", accelerator}},
+        {{fmt::format("{}, {}", what, accelerator), "ratio", "", target},
+         {fmt::format("{} huge pages, {}", what, accelerator), "ratioHuge", "", std::nullopt},
+         {fmt::format("{}: seconds a GiB, {}", what, accelerator), "shared", "s", std::nullopt}});
+  };
+  measure("readFile", "file to the accelerator / read");
+  measure("writeFile", "kernel's result to a file / write");
+}
+
+// What the library costs the calls of a program that have nothing to do with shared memory.
+void memoryRows(Collector& collector) {
+  for (const char* function : {"memcpy", "memmove", "memset"}) {
+    collector.measure(
+        "interposedMemory",
+        {{"function", function}, {"bytes", 64}, {"calls", 20000}, {"rounds", 501}},
+        {{"GMAC_ACCEL", "host"}},
+        {{fmt::format("{} of 64 bytes over libc's", function), "over", "ns", atMost(2)}});
+    collector.measure(
+        "interposedMemory",
+        {{"function", function}, {"bytes", 64 * kKiB}, {"calls", 100}, {"rounds", 1001}},
+        {{"GMAC_ACCEL", "host"}},
+        {{fmt::format("{} of 64 KiB / libc's", function), "ratio", "", atMost(1.01)}});
+  }
+}
+
 json vecaddParameters(bool cuda, bool compare, int rounds) {
   return {{"count", cuda ? kVectorFloats : kHostVectorFloats},
           {"sparse", cuda ? 100 : 10},
@@ -214,10 +248,13 @@ std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& 
   const bool cuda = measureInChild("cuda", {}, {}).at("present");
   faultRows(collector);
   probeRows(collector);
+  memoryRows(collector);
   for (const std::string accelerator : {"host", "cuda"}) {
     if (accelerator == "cuda" && !cuda) {
       collector.skip("call over launch, nothing dirty, cuda", "no CUDA GPU");
       collector.skip("small objects, cuda", "no CUDA GPU");
+      collector.skip("file to the accelerator / read, cuda", "no CUDA GPU");
+      collector.skip("kernel's result to a file / write, cuda", "no CUDA GPU");
       continue;
     }
     if (accelerator == "cuda") {
@@ -225,6 +262,7 @@ std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& 
     }
     callRows(collector, accelerator);
     smallRows(collector, accelerator);
+    fileRows(collector, accelerator);
   }
   vecaddRows(collector, cuda);
   return collector.take();

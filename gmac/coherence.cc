@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence.h"
 
+#include <cstdlib>
 #include <span>
+#include <string_view>
 
+#include "gmac/config.h"
 #include "gmac/runtime.h"
 
 namespace gmac::coherence {
@@ -10,11 +13,6 @@ namespace gmac::coherence {
 bool touchesShared(const void* address, std::size_t bytes) noexcept {
   Runtime* runtime = Runtime::started();
   return runtime != nullptr && runtime->manager().touchesShared(address, bytes);
-}
-
-bool anythingShared() noexcept {
-  Runtime* runtime = Runtime::started();
-  return runtime != nullptr && runtime->manager().anythingShared();
 }
 
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
@@ -26,11 +24,29 @@ std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) n
   return runtime->manager().sharedPrefix(address, bytes, shared);
 }
 
-CpuHold::CpuHold(const void* address, std::size_t bytes, bool write)
+void copy(void* to, const void* from, std::size_t bytes, MoveFunction move) noexcept {
+  Runtime* runtime = Runtime::started();
+  if (runtime == nullptr) {
+    (void)move(to, from, bytes);
+    return;
+  }
+  runtime->manager().copy(to, from, bytes, move);
+}
+
+void fill(void* to, int value, std::size_t bytes, SetFunction set) noexcept {
+  Runtime* runtime = Runtime::started();
+  if (runtime == nullptr) {
+    (void)set(to, value, bytes);
+    return;
+  }
+  runtime->manager().fill(to, value, bytes, set);
+}
+
+CpuHold::CpuHold(const void* address, std::size_t bytes, HoldFor purpose)
     : address_(address), bytes_(bytes) {
   Runtime* runtime = Runtime::started();
   if (runtime != nullptr) {
-    status_ = runtime->manager().hold(address, bytes, write);
+    status_ = runtime->manager().hold(address, bytes, purpose);
   }
   if (runtime == nullptr || !status_.ok()) {
     bytes_ = 0;
@@ -49,6 +65,21 @@ std::size_t pieceBytes() noexcept {
   return runtime == nullptr ? kLeast : std::max(kLeast, runtime->manager().options().blockBytes);
 }
 
+std::size_t ioThreads() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime == nullptr || runtime->manager().forked() ? 1 : runtime->ioThreads();
+}
+
+Status startFlush(const void* address, std::size_t bytes) {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().startFlush(address, bytes) : Status();
+}
+
+Status startFetch(const void* address, std::size_t bytes) {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().startFetch(address, bytes) : Status();
+}
+
 Status beginDeviceWork(accel::NativeStream stream, const DeviceRange* ranges, std::size_t count) {
   Runtime* runtime = Runtime::started();
   if (runtime == nullptr) {
@@ -64,6 +95,68 @@ Status endDeviceWork(accel::NativeStream stream, bool submitted) {
 Status afterDeviceWait() {
   Runtime* runtime = Runtime::started();
   return runtime != nullptr ? runtime->manager().afterDeviceWait() : Status();
+}
+
+std::uintptr_t nativeContext() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().accelerator().nativeContext() : 0;
+}
+
+void hostFunctionQueued() {
+  if (Runtime* runtime = Runtime::started()) runtime->manager().hostFunctionQueued();
+}
+
+void hostFunctionEnded() {
+  if (Runtime* runtime = Runtime::started()) runtime->manager().hostFunctionEnded();
+}
+
+std::uintptr_t cpuAddress(std::uintptr_t device) noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().cpuAddress(device) : device;
+}
+
+bool managedMode() noexcept {
+  // A bad value of any variable is told when the runtime starts.
+  static const bool managed = [] {
+    const auto config = readConfig([](const char* name) {
+      return std::string_view(name) == "GMAC_MANAGED" ? std::getenv(name) : nullptr;
+    });
+    return !config.ok() || config->managed;
+  }();
+  return managed;
+}
+
+bool trustsHints() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().options().trustHints;
+}
+
+bool reachedByCuda() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().accelerator().name() != "host";
+}
+
+Status setUsers(const void* address, Users users, accel::NativeStream stream) {
+  Runtime* runtime = Runtime::started();
+  if (runtime == nullptr) {
+    return fail(adsmErrorInvalidPointer, "{} is no shared object's", address);
+  }
+  const auto kind = users == Users::kEverybody ? Object::Users::kEverybody
+                    : users == Users::kCpu     ? Object::Users::kCpu
+                                               : Object::Users::kOneStream;
+  return runtime->manager().setUsers(address, kind, stream);
+}
+
+void setOnlyRead(const void* address, bool onlyRead) {
+  if (Runtime* runtime = Runtime::started()) {
+    runtime->manager().setOnlyRead(address, onlyRead);
+  }
+}
+
+void streamDestroyed(accel::NativeStream stream) {
+  if (Runtime* runtime = Runtime::started()) {
+    runtime->manager().streamDestroyed(stream);
+  }
 }
 
 }  // namespace gmac::coherence

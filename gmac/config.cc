@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@ constexpr std::uint64_t kGiB = 1024 * kMiB;
 constexpr std::string_view kProtocols[] = {"batch", "lazy", "rolling"};
 constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
+constexpr std::string_view kSwitch[] = {"0", "1"};
 constexpr std::string_view kLogLevels[] = {"off", "error", "info", "debug"};
 
 constexpr std::uint64_t kLeastHostMemory = 2 * kMiB;
@@ -67,6 +69,14 @@ std::uint64_t halfOfMemory() {
   const std::uint64_t half =
       static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(pageBytes) / 2;
   return std::clamp(half / (2 * kMiB) * (2 * kMiB), kLeastHostMemory, kMostHostMemory);
+}
+
+// Threads that read a file go through private memory, which takes twice the memory's bandwidth: two
+// win nothing over one that reads into place.
+std::uint64_t usualIoThreads() {
+  constexpr long kMost = 4;
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  return cores < 3 ? 1 : static_cast<std::uint64_t>(std::min(cores, kMost));
 }
 
 const Variable kVariables[] = {
@@ -167,6 +177,23 @@ const Variable kVariables[] = {
      "bytes",
      store<&Config::populateAheadBytes>,
      "The chunk in which a background thread makes the pages of new objects ready."},
+    {"GMAC_MANAGED",
+     Kind::kChoice,
+     "0",
+     nullptr,
+     {.words = kSwitch},
+     "",
+     store<&Config::managed>,
+     "`1`: CUDA's managed-memory calls give shared objects, so that a program written for managed "
+     "memory runs on this library unmodified."},
+    {"GMAC_IO_THREADS",
+     Kind::kCount,
+     "4, or fewer on a small machine",
+     usualIoThreads,
+     {.least = 1, .most = 64},
+     "threads",
+     store<&Config::ioThreads>,
+     "How many threads read one file into shared memory at a time, the caller's included."},
     {"GMAC_LOG",
      Kind::kChoice,
      "error",
@@ -175,6 +202,24 @@ const Variable kVariables[] = {
      "",
      store<&Config::log>,
      "What is said on standard error: nothing, errors and warnings, or more."},
+    {"GMAC_TRUST_HINTS",
+     Kind::kChoice,
+     "0",
+     nullptr,
+     {.words = kSwitch},
+     "",
+     store<&Config::trustHints>,
+     "`1`: a managed-memory program's hints are promises: kernels never write what is advised as "
+     "read-mostly, and only a stream's own kernels use what is attached to it."},
+    {"GMAC_WAIT_LIMIT",
+     Kind::kCount,
+     "10",
+     nullptr,
+     {.least = 1, .most = 86400, .zeroMeans = "no limit"},
+     "seconds",
+     store<&Config::waitLimit>,
+     "How long one CPU access of a managed-memory program waits for kernels that still run, before "
+     "the program is ended with a message."},
 };
 
 // "2M" for a whole number of MiB, and so on.
@@ -273,6 +318,16 @@ void storeDefault(const Variable& variable, Config& config) {
   }
 }
 
+const Variable& variableNamed(std::string_view name) {
+  const auto found = std::find_if(std::begin(kVariables), std::end(kVariables),
+                                  [&](const Variable& variable) { return variable.name == name; });
+  if (found == std::end(kVariables)) {
+    log(LogLevel::kError, "{} is asked about and not in the table of variables", name);
+    std::abort();
+  }
+  return *found;
+}
+
 // Levenshtein distance: how many letters must be inserted, removed or changed.
 std::size_t editDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -320,6 +375,13 @@ Config defaultConfig() {
   for (const Variable& variable : kVariables) storeDefault(variable, config);
   return config;
 }
+
+bool isAllowedValue(std::string_view name, std::string_view value) {
+  Config ignored;
+  return !value.empty() && parseInto(variableNamed(name), value, ignored);
+}
+
+std::string allowedValues(std::string_view name) { return describeAllowed(variableNamed(name)); }
 
 std::vector<std::string> unknownVariables(const char* const* environment) {
   std::vector<std::string> sentences;

@@ -43,7 +43,11 @@ struct Config {
   std::size_t hostMemoryBytes{};     // the host accelerator's memory
   std::size_t hostThreads{};         // the host accelerator's kernel threads; 0: one per core
   std::size_t populateAheadBytes{};  // chunk, power of two; 0: none
+  bool managed{};                    // managed-memory calls of CUDA give shared objects
+  std::size_t ioThreads{};           // that read one file at a time, the caller's included
   LogLevel log{};
+  bool trustHints{};        // hints of managed-memory programs are promises
+  std::size_t waitLimit{};  // seconds; 0: none
 };
 
 // Answers like getenv: the value of a variable, or NULL when it is not set.
@@ -61,6 +65,11 @@ Config defaultConfig();
 // is none of ours, naming the closest one that is. Names that start with GMAC_TEST_ belong to the
 // tests and are left alone.
 std::vector<std::string> unknownVariables(const char* const* environment);
+
+// For whoever sets a variable on a user's behalf: whether readConfig takes the value (an empty one
+// is none), and the words that its message would say are allowed. `name` must be in the table.
+bool isAllowedValue(std::string_view name, std::string_view value);
+std::string allowedValues(std::string_view name);
 
 // Says those sentences on standard error, once per process, so that a mistyped name is seen.
 void warnOfUnknownVariables(const char* const* environment);

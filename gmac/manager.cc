@@ -68,14 +68,26 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
 }
 
 void Manager::stopBackground() {
-  // A child of fork has no such thread, whatever the handle says.
-  if (forked_ || !populator_.joinable()) {
+  // A child of fork has no such threads, whatever the handles say.
+  if (forked_) {
     return;
   }
   stopping_ = true;
+  std::thread fetcher;
+  {
+    Lock lock(*this);
+    fetcher.swap(fetcher_);
+  }
+  earlyGeneration_.fetch_add(1);
+  earlyGeneration_.notify_all();
+  if (fetcher.joinable()) {
+    fetcher.join();
+  }
   aheadGeneration_.fetch_add(1);
   aheadGeneration_.notify_all();
-  populator_.join();
+  if (populator_.joinable()) {
+    populator_.join();
+  }
 }
 
 Manager::~Manager() {
@@ -199,6 +211,8 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
 
 Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
                                     accel::Placement placement, bool sharedBySmallObjects) {
+  // A handler that faulted in the middle of this would need the accelerator, too.
+  const os::SignalsBlocked blocked;
   const bool moved = options_.movedPages;
   const std::size_t bytes = os::roundUp(size, moved ? kMovedGranularity : os::pageBytes());
   auto device = [&] {
@@ -236,6 +250,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
                                         protocol_->initial());
       object->sharedBySmallObjects = sharedBySmallObjects;
       object->sameAddress = sameAddress;
+      object->requestedBytes = size;
       // Dirty blocks are flushed without a fault before, so their pages must be there from the
       // start.
       if (protocol_->initial() == State::kDirty) {
@@ -258,6 +273,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
   Lock lock(*this);
   Object* result = object.release();
   index_.insert(*result);
+  safeObjects_ += sameAddress ? 0 : 1;
   open_.push_back(*result);
   protocol_->allocated();
   if (result->blocks[0].state == State::kDirty) {
@@ -266,8 +282,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
     }
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(result->address());
-  lowest_ = std::min(lowest_.load(), begin);
-  highest_ = std::max(highest_.load(), begin + bytes);
+  shared_ranges::add(begin, begin + bytes);
   return result;
 }
 
@@ -341,8 +356,10 @@ Status Manager::destroy(Lock& lock, Object& object) {
     noteUse(object, chunk, Object::Use::kNone);
   }
   index_.erase(object);
+  forgetAddresses(object);
+  safeObjects_ -= object.sameAddress ? 0 : 1;
   changed();
-  lock.release();
+  lock.releaseForWork();
 
   const std::size_t bytes = object.bytes();
   const accel::DeviceAddress device = object.device;
@@ -355,6 +372,25 @@ Status Manager::destroy(Lock& lock, Object& object) {
   lock.acquire();
   retire(lock, object);
   return status;
+}
+
+void Manager::forgetAddresses(const Object& object) {
+  constexpr std::uintptr_t kGranule = shared_ranges::kGranuleBytes;
+  auto begin = reinterpret_cast<std::uintptr_t>(object.address()) / kGranule * kGranule;
+  std::uintptr_t end = os::roundUp(reinterpret_cast<std::uintptr_t>(object.end()), kGranule);
+  // Neighbours may live in the first and in the last granule.
+  const auto lives = [&](std::uintptr_t granule) {
+    const Object* other = index_.firstEndingAfter(reinterpret_cast<const void*>(granule));
+    return other != nullptr &&
+           reinterpret_cast<std::uintptr_t>(other->address()) < granule + kGranule;
+  };
+  if (lives(begin)) {
+    begin += kGranule;
+  }
+  if (begin < end && lives(end - kGranule)) {
+    end -= kGranule;
+  }
+  shared_ranges::remove(begin, end);
 }
 
 Result<void*> Manager::acquire(std::size_t bytes) {

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,7 +38,10 @@ struct ManagerOptions {
                                << 20;  // the most that one read fault fetches; 0: one block
   std::size_t chunkBytes = std::size_t{8} << 20;  // pages are populated and pinned in such pieces
   bool populateAhead = true;                      // by a thread of its own (moved pages)
+  bool fetchInBackground = true;                  // what startFetch asks for
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
+  bool trustHints = false;                        // a managed-memory program's hints are promises
+  unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
 };
 
 // Role: the objects of the process and their coherence. One instance per runtime, owned by it;
@@ -66,14 +70,27 @@ class Manager final : private os::Pinner, private RegionSource {
 
   // See coherence.h.
   bool touchesShared(const void* address, std::size_t bytes) noexcept;
-  bool anythingShared() const noexcept { return lowest_.load() < highest_.load(); }
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
-  Status hold(const void* address, std::size_t bytes, bool write);
+  Status hold(const void* address, std::size_t bytes, coherence::HoldFor purpose);
+  Status hold(const void* address, std::size_t bytes, bool write) {
+    return hold(address, bytes, write ? coherence::HoldFor::kWrite : coherence::HoldFor::kRead);
+  }
+  void copy(void* to, const void* from, std::size_t bytes, coherence::MoveFunction move) noexcept;
+  void fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept;
   void unhold(const void* address, std::size_t bytes);
   Status beginDeviceWork(accel::NativeStream stream,
                          std::span<const coherence::DeviceRange> ranges);
   Status endDeviceWork(accel::NativeStream stream, bool submitted);
   Status afterDeviceWait();
+  std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
+  Status setUsers(const void* object, Object::Users users, accel::NativeStream stream);
+  void setOnlyRead(const void* object, bool onlyRead);
+  void streamDestroyed(accel::NativeStream stream);
+  void hostFunctionQueued();
+  void hostFunctionEnded();
+
+  Status startFlush(const void* address, std::size_t bytes);
+  Status startFetch(const void* address, std::size_t bytes);
 
   // Makes a faulting access possible; false when the address is no object's. What fails in here
   // ends the process.
@@ -83,16 +100,22 @@ class Manager final : private os::Pinner, private RegionSource {
   void beforeFork();
   void afterForkInParent();
   void afterForkInChild();
+  bool forked() const noexcept { return forked_; }
 
   // Populates and installs one chunk ahead of the CPU; false when there is nothing (more) to do for
   // now.
   bool populateNext();
 
+  // One step of the oldest early fetch; for one thread at a time. kWaits: kernels, or a copy, must
+  // finish first.
+  enum class EarlyStep { kIdle, kWaits, kMoved };
+  EarlyStep fetchNext();
+
   // Gives the pages of one freed object back; false when there is none.
   bool disposeNext();
 
-  // Ends the background thread; its work is done by whoever needs it from then on. Before the
-  // driver goes at process exit.
+  // Ends the background threads; their work is done by whoever needs it from then on. Before
+  // the driver goes at process exit.
   void stopBackground();
 
   // Checks every object: states, lists, open ranges, and the protections in the kernel's own table
@@ -106,10 +129,39 @@ class Manager final : private os::Pinner, private RegionSource {
  private:
   class Lock;
   class Walk;
+  struct Bulk;
+  struct Part;
   using OpenList = boost::intrusive::list<Object>;
+  // Steps. kRetry: the lock was let go; look the object up again.
+  enum class Step { kDone, kRetry };
+
+  // The newest call and the newest device work that may write an object.
+  struct Writers {
+    std::uint64_t call = 0;
+    std::uint64_t device = 0;
+    friend bool operator==(const Writers&, const Writers&) = default;
+  };
+  // A part of one object that shall be fetched early, and who may write the object by then.
+  struct EarlyFetch {
+    const std::byte* first = nullptr;
+    const std::byte* last = nullptr;
+    Writers writers;
+  };
 
   Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
           const ManagerOptions& options);
+
+  // Bulk memory operations (manager_bulk.cc).
+  void doBulk(Bulk bulk) noexcept;
+  std::size_t sameOwner(const std::byte* edge, std::size_t most, bool backward, Object** owner);
+  void planPart(const Bulk& bulk, Part* part);
+  bool betterOnAccelerator(const Bulk& bulk, const Part& part);
+  Result<Step> openForReading(Lock& lock, Object& object, BlockRange range);
+  Result<Step> openForWriting(Lock& lock, const Part& part);
+  Result<Step> doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part);
+  bool isOpen(Object& object, BlockIndex index, bool write);
+  bool deviceWorkElsewhere() const;
+  Result<Step> retryIfOutOfMappings(Lock& lock, Status failed);
 
   // os::Pinner
   Status pin(void* address, std::size_t bytes, int fd, std::int64_t offset) override;
@@ -123,6 +175,9 @@ class Manager final : private os::Pinner, private RegionSource {
   Status destroy(Lock& lock, Object& object);
   Status proveMovedPages();
 
+  // Tells shared_ranges of an object that is out of the index.
+  void forgetAddresses(const Object& object);
+
   // Waiting: all of these let the lock go; what was known of objects before must be looked up
   // again.
   void waitForChange(Lock& lock);
@@ -130,17 +185,35 @@ class Manager final : private os::Pinner, private RegionSource {
   Status waitForWriters(Lock& lock, Object& object, bool* waited);
   Status waitForPending(Lock& lock);
   Status waitFor(Lock& lock, accel::Ticket ticket, bool* waited);
+  Status waitForHostFunctions(Lock& lock, bool* waited);
+  // Waits for the end of what another thread submits.
+  void waitForDeviceWork(Lock& lock);
+  // The accelerator's wait, with the limit that accesses of the CPU have: ends the process behind
+  // it. The lock is free. Fault path.
+  Status await(accel::Ticket ticket);
+  // The limit of the calling thread's wait; 0: none.
+  std::chrono::seconds waitLimit() const noexcept;
+  [[noreturn]] void endBehindLimit() noexcept;
   // Ends the process, with what is wrong, unless verify() holds.
   void walk() noexcept;
   Status makeReady(Lock& lock, Object& object, std::size_t chunk);
 
-  // Steps. kRetry: the lock was let go; look the object up again.
-  enum class Step { kDone, kRetry };
   Result<Step> openBlock(Lock& lock, Object& object, BlockIndex index, bool write);
+  Result<Step> makePagesReady(Lock& lock, Object& object, BlockIndex index);
   Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
+  BlockRange fetchable(Object& object, BlockRange range);
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
+  Status startFlush(Object& object, BlockRange range, State next);
+  Result<Step> openForOverwriting(Lock& lock, Object& object, BlockIndex index);
+  static BlockRange wholeBlocks(const Object& object, const std::byte* first,
+                                const std::byte* last);
+  static const std::byte* firstInvalid(Object& object, const std::byte* first,
+                                       const std::byte* last);
+  Writers writersOf(const Object& object) const;
+  bool writersDone(const Object& object) noexcept;
+  void fetchEarly();
   Status load(adsmKernel_t kernel);
   Status checkSmall(const char* function, const void* address);
   void retire(Lock& lock, Object& object);
@@ -181,17 +254,22 @@ class Manager final : private os::Pinner, private RegionSource {
     accel::Ticket ticket;
     bool reads =
         false;  // objects whose CPU copy stays current: a write of the CPU must not reach it
+    bool names = false;  // objects itself, whoever else may use them
   };
+  // Whether the work may write the object, for all that its program has promised.
+  static bool mayWrite(const StreamWork& work, const Object& object) {
+    return work.names || object.usedBy(work.stream);
+  }
   std::array<StreamWork, 64> streams_{};
   std::size_t streamCount_ = 0;
   std::size_t nextStream_ = 0;
-  bool deviceReads_ = false;  // deviceWork_ reads such objects
+  bool deviceReads_ = false;                   // deviceWork_ reads such objects
+  bool deviceNames_ = false;                   // deviceWork_ names objects
+  std::uint64_t lastFlush_ = 0;                // ticket of the newest flush
+  std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
+  std::atomic<std::size_t> safeObjects_{0};    // whose two addresses differ
   std::optional<std::thread::id>
       deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
-
-  // What shared addresses can be, for answering "not shared" without the lock.
-  std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
-  std::atomic<std::uintptr_t> highest_{0};
 
   // Population ahead: what waits to be touched is never more than the CPU has touched, so that
   // memory which the CPU leaves alone costs nothing.
@@ -203,6 +281,13 @@ class Manager final : private os::Pinner, private RegionSource {
   std::atomic<std::uint32_t> aheadGeneration_{0};
   std::atomic<bool> stopping_{false};
   std::thread populator_;
+
+  // Early fetches, oldest first, in a ring.
+  std::array<EarlyFetch, 64> early_{};
+  std::size_t earlyFirst_ = 0;
+  std::size_t earlyCount_ = 0;
+  std::atomic<std::uint32_t> earlyGeneration_{0};
+  std::thread fetcher_;  // started by the first of them
 };
 
 }  // namespace gmac

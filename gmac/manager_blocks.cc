@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "gmac/access_scope.h"
 #include "gmac/log.h"
 #include "gmac/manager.h"
 #include "gmac/manager_lock.h"
@@ -46,7 +47,9 @@ Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
     add({everyCall_});
   }
   for (std::size_t i = 0; i < streamCount_; ++i) {
-    add(streams_[i].ticket);
+    if (mayWrite(streams_[i], object)) {
+      add(streams_[i].ticket);
+    }
   }
   *waited = count > 0;
   if (count == 0) {
@@ -57,7 +60,7 @@ Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
   {
     const Timed timed(Phase::kGpu);
     for (std::size_t i = 0; i < count && status.ok(); ++i) {
-      status = accelerator_.wait(tickets[i]);
+      status = await(tickets[i]);
     }
   }
   lock.acquire();
@@ -73,7 +76,7 @@ Status Manager::waitFor(Lock& lock, accel::Ticket ticket, bool* waited) {
   lock.release();
   const Status status = [&] {
     const Timed timed(Phase::kGpu);
-    return accelerator_.wait(ticket);
+    return await(ticket);
   }();
   lock.acquire();
   return status;
@@ -161,6 +164,7 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
       break;
     }
     ticket = *copied;
+    lastFlush_ = std::max(lastFlush_, ticket.value);
     stats().flushes.add();
     stats().bytesToAccelerator.add(stop - offset);
     offset = stop;
@@ -190,7 +194,7 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
   object.widenOpen(range);
   const std::size_t begin = object.offsetOf(range.begin);
   const std::size_t end = object.offsetOf(range.end);
-  lock.release();
+  lock.releaseForWork();
   const Status status = [&]() -> Status {
     const Timed timed(Phase::kCopy);
     const TraceSpan span("copy", "fetch", {"bytes", end - begin});
@@ -225,6 +229,16 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
   return opened;
 }
 
+// How much of `range`, whose first block is Invalid and ready, one fetch can take.
+BlockRange Manager::fetchable(Object& object, BlockRange range) {
+  BlockIndex end = range.begin + 1;
+  while (end < range.end && object[end].state == State::kInvalid && !object[end].busy &&
+         object.pagesReady(end)) {
+    end = end + 1;
+  }
+  return {range.begin, end};
+}
+
 // The blocks that one read fault fetches: the faulting one, and behind it, while the reader goes on
 // sequentially, twice as much as last time, up to the limit.
 BlockRange Manager::readAhead(Object& object, BlockIndex index) {
@@ -232,20 +246,7 @@ BlockRange Manager::readAhead(Object& object, BlockIndex index) {
   const std::size_t wanted =
       sequential ? std::min(object.aheadBytes * 2, options_.readAheadBytes) : object.blockBytes;
   const std::size_t most = std::max<std::size_t>(1, wanted / object.blockBytes);
-  BlockIndex end = index + 1;
-  const auto ready = [&](BlockIndex i) {
-    const std::size_t last = object.chunkOf(object.offsetOf(i + 1) - 1);
-    for (std::size_t chunk = object.chunkOf(object.offsetOf(i)); chunk <= last; ++chunk) {
-      if (object.chunks[chunk] != Object::Chunk::kReady) {
-        return false;
-      }
-    }
-    return true;
-  };
-  while (end - index < most && end < object.all().end && object[end].state == State::kInvalid &&
-         !object[end].busy && ready(end)) {
-    end = end + 1;
-  }
+  const BlockIndex end = fetchable(object, {index, std::min(index + most, object.all().end)}).end;
   object.expected = end;
   object.aheadBytes = (end - index) * object.blockBytes;
   return {index, end};
@@ -287,7 +288,7 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   }
   object.chunks[chunk] = Object::Chunk::kPreparing;
   ++object.busy;
-  lock.release();
+  lock.releaseForWork();
   Status status = object.mirror->prepare(chunk);
   lock.acquire();
   mappingsRefused = false;
@@ -301,17 +302,8 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   return status;
 }
 
-Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIndex index,
-                                             bool write) {
-  Block& block = object[index];
-  if (block.busy) {
-    waitForChange(lock);
-    return Step::kRetry;
-  }
-  if (deviceWork_ && *deviceWork_ != std::this_thread::get_id() && block.state == State::kInvalid) {
-    waitForChange(lock);
-    return Step::kRetry;
-  }
+// The CPU is about to use a block: its pages are there when this is done.
+Result<Manager::Step> Manager::makePagesReady(Lock& lock, Object& object, BlockIndex index) {
   const std::size_t lastChunk = object.chunkOf(object.offsetOf(index + 1) - 1);
   for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk <= lastChunk; ++chunk) {
     if (object.uses[chunk] != Object::Use::kTouched) {
@@ -326,6 +318,24 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
       GMAC_TRY(makeReady(lock, object, chunk));
       return Step::kRetry;
     }
+  }
+  return Step::kDone;
+}
+
+Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIndex index,
+                                             bool write) {
+  Block& block = object[index];
+  if (block.busy) {
+    waitForChange(lock);
+    return Step::kRetry;
+  }
+  if (deviceWorkElsewhere() && block.state == State::kInvalid) {
+    waitForDeviceWork(lock);
+    return Step::kRetry;
+  }
+  auto ready = makePagesReady(lock, object, index);
+  if (!ready.ok() || *ready == Step::kRetry) {
+    return ready;
   }
   const Transition transition = protocol_->on(block.state, write ? Event::kWrite : Event::kRead);
   if (transition.move == Move::kFetch) {
@@ -358,11 +368,11 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   if (ticket.value != 0) {
     block.busy = true;
     ++object.busy;
-    lock.release();
+    lock.releaseForWork();
     Status status;
     {
       const Timed timed(Phase::kCopy);
-      status = accelerator_.wait(ticket);
+      status = await(ticket);
     }
     lock.acquire();
     block.busy = false;
@@ -395,11 +405,11 @@ Result<Manager::Step> Manager::openBlock(Lock& lock, Object& object, BlockIndex 
 
 bool Manager::onFault(void* address, bool write) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
-  if (at < lowest_.load(std::memory_order_relaxed) ||
-      at >= highest_.load(std::memory_order_relaxed)) {
+  if (!shared_ranges::mayBeShared(address, 1)) {
     return false;
   }
   const Timed timed(Phase::kSignal);
+  const AccessScope access(address);
   const TraceSpan span("fault", write ? "write fault" : "read fault", {"address", at});
   const Walk walk(*this);
   Lock lock(*this);

@@ -3,6 +3,7 @@
 // What coherence.h asks: holds for system calls, and device work of the application's own.
 #include <algorithm>
 
+#include "gmac/access_scope.h"
 #include "gmac/manager.h"
 #include "gmac/manager_lock.h"
 #include "gmac/stats.h"
@@ -13,8 +14,7 @@ namespace gmac {
 bool Manager::touchesShared(const void* address, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   const std::uintptr_t end = begin + std::min(bytes, UINTPTR_MAX - begin);
-  if (begin >= highest_.load(std::memory_order_relaxed) ||
-      end <= lowest_.load(std::memory_order_relaxed) || bytes == 0) {
+  if (bytes == 0 || !shared_ranges::mayBeShared(address, bytes)) {
     return false;
   }
   Lock lock(*this);
@@ -34,13 +34,15 @@ std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* 
                            : std::min(bytes, static_cast<std::size_t>(object->address() - begin));
 }
 
-Status Manager::hold(const void* address, std::size_t bytes, bool write) {
+Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor purpose) {
   if (forked_ || bytes == 0) {
     return {};
   }
+  const bool write = purpose != coherence::HoldFor::kRead;
   const auto* const begin = static_cast<const std::byte*>(address);
   const auto* const end = begin + bytes;
   const std::byte* position = begin;
+  const AccessScope access(address);
   const Walk walk(*this);
   Lock lock(*this);
   while (position < end) {
@@ -60,7 +62,12 @@ Status Manager::hold(const void* address, std::size_t bytes, bool write) {
     const bool ready =
         object->chunks[object->chunkOf(object->offsetOf(index))] == Object::Chunk::kReady;
     if (!open || (!ready && (write || !object->mirror->readableBeforeInstall()))) {
-      auto step = openBlock(lock, *object, index, write);
+      const BlockRange whole =
+          wholeBlocks(*object, position, std::min<const std::byte*>(end, object->end()));
+      const bool overwrites = purpose == coherence::HoldFor::kOverwrite && index >= whole.begin &&
+                              index < whole.end && block.state == State::kInvalid;
+      auto step = overwrites ? openForOverwriting(lock, *object, index)
+                             : openBlock(lock, *object, index, write);
       if (!step.ok()) {
         const Status failed = step.status();
         lock.release();
@@ -115,12 +122,19 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   }
   const Walk walk(*this);
   Lock lock(*this);
+  bool onlyReads = false;
   for (bool again = true; again;) {
     again = false;
     // Calls were made before; the application's streams know nothing of their queue.
     GMAC_TRY(waitFor(lock, {lastCall_}, &again));
     if (again) {
       continue;
+    }
+    if (!ranges.empty()) {
+      GMAC_TRY(waitForHostFunctions(lock, &again));
+      if (again) {
+        continue;
+      }
     }
     // Asked anew after every wait: another thread may have come first.
     if (deviceWork_) {
@@ -135,7 +149,8 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         const auto* begin = static_cast<const std::byte*>(range.address);
         const auto* end = begin + range.bytes;
         if (object.closing ||
-            (begin != nullptr && (end <= object.address() || begin >= object.end()))) {
+            (begin == nullptr ? !object.usedBy(stream)
+                              : end <= object.address() || begin >= object.end())) {
           continue;
         }
         if (object.busy > 0 || object.holds > 0) {
@@ -150,8 +165,10 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
           blocks = object.covering(begin, static_cast<std::size_t>(end - begin));
         }
         const bool wasOpen = !object.open.empty();
+        const bool writes = range.write && (begin != nullptr || !object.onlyRead);
+        onlyReads |= !writes;
         const Status released =
-            releaseBlocks(object, blocks, range.write ? Event::kCall : Event::kCallRead);
+            releaseBlocks(object, blocks, writes ? Event::kCall : Event::kCallRead);
         if (!released.ok()) {
           object.strict = true;
           if (!outOfMappings(released)) {
@@ -166,11 +183,20 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         }
       }
     }
+    if (!again && stream == coherence::kForeignStream) {
+      GMAC_TRY(waitFor(lock, {lastFlush_}, &again));
+    }
   }
-  GMAC_TRY(accelerator_.fence(stream));
+  if (stream != coherence::kForeignStream) {
+    GMAC_TRY(accelerator_.fence(stream));
+  }
   deviceWork_ = std::this_thread::get_id();
-  deviceReads_ = std::any_of(ranges.begin(), ranges.end(),
-                             [](const coherence::DeviceRange& range) { return !range.write; });
+  deviceReads_ =
+      onlyReads || std::any_of(ranges.begin(), ranges.end(),
+                               [](const coherence::DeviceRange& range) { return !range.write; });
+  deviceNames_ = std::any_of(ranges.begin(), ranges.end(), [](const coherence::DeviceRange& range) {
+    return range.address != nullptr;
+  });
   return {};
 }
 
@@ -178,7 +204,9 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
   const Walk walk(*this);
   Lock lock(*this);
   Status status;
-  if (submitted) {
+  if (submitted && stream == coherence::kForeignStream) {
+    stats().calls.add();
+  } else if (submitted) {
     auto ticket = accelerator_.mark(stream);
     if (ticket.ok()) {
       stats().calls.add();
@@ -197,9 +225,9 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
         entry = &streams_[nextStream_++ % streams_.size()];
         status = accelerator_.wait(entry->ticket);
       }
-      *entry = {stream, *ticket,
-                deviceReads_ ||
-                    (entry->stream == stream && entry->reads && !accelerator_.done(entry->ticket))};
+      const bool pending = entry->stream == stream && !accelerator_.done(entry->ticket);
+      *entry = {stream, *ticket, deviceReads_ || (pending && entry->reads),
+                deviceNames_ || (pending && entry->names)};
       if (deviceReads_ && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
         status = accelerator_.wait(*ticket);  // writes go undetected (batch-update)
       }

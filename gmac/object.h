@@ -70,6 +70,7 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   const accel::DeviceAddress device;
   bool sharedBySmallObjects = false;
   bool sameAddress = true;
+  std::size_t requestedBytes = 0;  // what the allocation asked for; the rest is rounding
 
   // ---- blocks ----
   std::size_t blockBytes;  // grows when blocks are coarsened
@@ -117,6 +118,17 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   std::vector<Use> uses;
   std::size_t chunkOf(std::size_t offset) const { return offset / mirror->chunkBytes(); }
 
+  // Whether all pages of a block are there.
+  bool pagesReady(BlockIndex index) const {
+    const std::size_t last = chunkOf(offsetOf(index + 1) - 1);
+    for (std::size_t chunk = chunkOf(offsetOf(index)); chunk <= last; ++chunk) {
+      if (chunks[chunk] != Chunk::kReady) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   // ---- who is using it ----
   std::uint32_t busy = 0;   // blocks and chunks in transit
   std::uint32_t holds = 0;  // blocks held open
@@ -126,6 +138,16 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
   std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
   std::vector<Binding> bindings;
+
+  // ---- what its program promised of kernels on the application's own streams ----
+  enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
+  Users users = Users::kEverybody;
+  accel::NativeStream userStream{};  // of kOneStream
+  bool onlyRead = false;             // kernels do not write it
+  // Whether kernels of a stream may use it. Copies that name it may whatever was promised.
+  bool usedBy(accel::NativeStream stream) const {
+    return users == Users::kEverybody || (users == Users::kOneStream && stream == userStream);
+  }
 
   // ---- read-ahead ----
   BlockIndex expected{};       // the block that a sequential reader faults on next
@@ -178,6 +200,11 @@ class ObjectIndex {
     }
     auto after = set_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
     return after == set_.end() ? nullptr : &*after;
+  }
+  // The last object that begins before p.
+  Object* lastBeginningBefore(const void* p) {
+    auto after = set_.lower_bound(static_cast<std::byte*>(const_cast<void*>(p)));
+    return after == set_.begin() ? nullptr : &*--after;
   }
   Set& all() { return set_; }
 

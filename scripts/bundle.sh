@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./gmacw bundle FILE: tests, benchmarks and Parboil for a machine that has only a driver and a C library.
+# ./gmacw bundle FILE: tests, benchmarks, Parboil and the managed-memory programs for a machine that has only a driver and a C library.
 
 max_bundle_mib=60
 
 # Libraries that every machine with a C library has, and the ones that travel with the bundle.
 c_library='^(linux-vdso|ld-linux-[a-z0-9-]+|libc|libm|libdl|librt|libpthread|libresolv|libutil)\.so'
-bundled_library='^(libbenchmark|libstdc\+\+|libgcc_s)\.so'
+bundled_library='^(libbenchmark|libcudart|libstdc\+\+|libgcc_s)\.so'
 
 # Copies the shared libraries that a program needs into DIRECTORY/lib; an unexpected one is an error, because it would be
 # missed only on the other machine.
@@ -34,14 +34,16 @@ make_bundle() {
   # As Bazel lays them out: a test finds the files it names (gmac/libgmac.so) from the same current directory.
   local programs tests benchmarks
   find_built programs \
-    'kind("cc_(test|binary)", //tests/... union //bench/... union //parboil/...) union //gmac:libgmac.so'
+    'kind("cc_(test|binary)",
+       //tests/... union //bench/... union //parboil/... union //managed/... union //tools/...) union //gmac:libgmac.so'
   # docs_test reads the sources, which do not travel.
   find_built tests 'kind(cc_test, //tests/... except //tests:docs_test)'
   find_built benchmarks 'kind(cc_binary, //bench/...)'
   for program in "${programs[@]}"; do
     install -D -m 755 "bazel-bin/$program" "$top/$program"
     strip "$top/$program"
-    bundle_libraries "$top/$program" "$top"
+    # As built: there it finds the libraries that the toolkit brought.
+    bundle_libraries "bazel-bin/$program" "$top"
   done
   printf '%s\n' "${tests[@]}" >"$top/tests.list"
   printf '%s\n' "${benchmarks[@]}" >"$top/bench.list"

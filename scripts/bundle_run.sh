@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run [PART...] [-- PARBOIL ARGUMENTS...]: runs the bundle. PART: tests, parboil, bench; all three by default.
+# run [PART...] [-- ARGUMENTS...]: runs the bundle. PART: tests, parboil, managed, bench; all four by default. The arguments
+# are for parboil, or for managed where that part is asked for alone.
 #   GMAC_TEST_FILTER  a pattern for the names of test programs, e.g. 'accel/*'
 #   GMAC_LOGS         where each program's output goes (./logs)
 set -uo pipefail
@@ -63,6 +64,20 @@ run_parboil() {
   fi
 }
 
+# Managed-memory programs, with real managed memory and with ours.
+run_managed() {
+  echo "== managed"
+  if [[ -x managed/compare/compare ]]; then
+    # Standard error has the progress.
+    ./managed/compare/compare --json "$logs/managed.json" "$@" 2>"$logs/managed_progress.log" |
+      tee "$logs/managed.log" || status=1
+    grep -E '^compare: ' "$logs/managed_progress.log" || true
+  else
+    echo "the bundle has no managed/compare/compare"
+    status=1
+  fi
+}
+
 run_bench() {
   echo "== bench"
   local program
@@ -76,25 +91,26 @@ run_bench() {
 parts=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    tests | parboil | bench) parts+=("$1") ;;
+    tests | parboil | managed | bench) parts+=("$1") ;;
     --)
       shift
       break
       ;;
     *)
-      echo "usage: run [tests] [parboil] [bench] [-- PARBOIL ARGUMENTS...]" >&2
+      echo "usage: run [tests] [parboil] [managed] [bench] [-- ARGUMENTS of parboil, or of managed alone...]" >&2
       exit 2
       ;;
   esac
   shift
 done
-[[ ${#parts[@]} -gt 0 ]] || parts=(tests parboil bench)
+[[ ${#parts[@]} -gt 0 ]] || parts=(tests parboil managed bench)
 
 echo "gmac $(cat revision) on $(uname -srm), $(nproc) cores, $(nvidia-smi -L 2>/dev/null | head -1 || true)"
 for part in "${parts[@]}"; do
   case $part in
     tests) run_tests ;;
     parboil) run_parboil "$@" ;;
+    managed) if [[ ${#parts[@]} == 1 ]]; then run_managed "$@"; else run_managed; fi ;;
     bench) run_bench ;;
   esac
 done

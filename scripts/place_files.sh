@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# place_files.sh LIBRARY PREFIX: puts libgmac.so and what belongs to it where compilers, pkg-config and CMake look. Runs in
-# the root of the tree. The prefix may be moved afterwards.
+# place_files.sh LIBRARY COMMAND PREFIX: puts libgmac.so and what belongs to it where shells, compilers, pkg-config and CMake
+# look. Runs in the root of the tree. The prefix may be moved afterwards.
 set -euo pipefail
 source scripts/common.sh
 library=$1
-prefix=$2
+command=$2
+prefix=$3
 version=$(version)
 so_version=$(so_version)
 
@@ -14,13 +15,17 @@ fill() { # TEMPLATE FILE
   chmod 644 "$2"
 }
 
-mkdir -p "$prefix/lib/pkgconfig" "$prefix/lib/cmake/gmac" "$prefix/include/gmac"
+mkdir -p "$prefix/bin" "$prefix/lib/pkgconfig" "$prefix/lib/cmake/gmac" "$prefix/include/gmac"
 # Replaced, not overwritten: programs that run keep the library that they have.
 install -m 755 "$library" "$prefix/lib/libgmac.so.$version.new"
 strip --strip-debug "$prefix/lib/libgmac.so.$version.new"
 mv -f "$prefix/lib/libgmac.so.$version.new" "$prefix/lib/libgmac.so.$version"
 ln -sf "libgmac.so.$version" "$prefix/lib/libgmac.so.$so_version"
 ln -sf "libgmac.so.$so_version" "$prefix/lib/libgmac.so"
+# It finds the library at ../lib.
+install -m 755 "$command" "$prefix/bin/gmac.new"
+strip "$prefix/bin/gmac.new"
+mv -f "$prefix/bin/gmac.new" "$prefix/bin/gmac"
 for header in gmac/adsm.h gmac/adsm.hpp; do
   [[ ! -e $header ]] || install -m 644 "$header" "$prefix/include/$header"
 done

@@ -35,6 +35,9 @@ TEST(Config, EmptyEnvironmentGivesTheDefaults) {
   EXPECT_EQ(config->readAheadBytes, std::size_t{8} << 20);
   EXPECT_EQ(config->populateAheadBytes, std::size_t{8} << 20);
   EXPECT_EQ(config->hostThreads, 0u);
+  EXPECT_FALSE(config->managed);
+  EXPECT_GE(config->ioThreads, 1u);
+  EXPECT_LE(config->ioThreads, 4u);
   EXPECT_GE(config->hostMemoryBytes, std::size_t{2} << 20);
   EXPECT_EQ(config->log, LogLevel::kError);
   EXPECT_EQ(config->statsPath, "");
@@ -64,6 +67,8 @@ TEST(Config, EveryVariableIsRead) {
                                 {"GMAC_HOST_MEMORY", "3g"},
                                 {"GMAC_HOST_THREADS", "1024"},
                                 {"GMAC_POPULATE_AHEAD", "0"},
+                                {"GMAC_MANAGED", "1"},
+                                {"GMAC_IO_THREADS", "7"},
                                 {"GMAC_LOG", "debug"}});
   ASSERT_TRUE(config.ok()) << lastErrorText();
   EXPECT_EQ(config->protocol, ProtocolKind::kLazy);
@@ -78,6 +83,8 @@ TEST(Config, EveryVariableIsRead) {
   EXPECT_EQ(config->hostMemoryBytes, std::size_t{3} << 30);
   EXPECT_EQ(config->hostThreads, 1024u);
   EXPECT_EQ(config->populateAheadBytes, 0u);
+  EXPECT_TRUE(config->managed);
+  EXPECT_EQ(config->ioThreads, 7u);
   EXPECT_EQ(config->log, LogLevel::kDebug);
 }
 
@@ -126,6 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_ACCEL", "gpu", "auto, cuda, cudart, host"},
                       BadValue{"GMAC_MIRROR", "huge", "auto, file, moved"},
                       BadValue{"GMAC_LOG", "trace", "off, error, info, debug"},
+                      BadValue{"GMAC_MANAGED", "yes", "0, 1"},
                       BadValue{"GMAC_BLOCK_SIZE", "2048", "from 4K to 1G"},
                       BadValue{"GMAC_BLOCK_SIZE", "2G", "from 4K to 1G"},
                       BadValue{"GMAC_BLOCK_SIZE", "3M", "power of two"},
@@ -150,6 +158,16 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_HOST_THREADS", "-1", "threads"},
                       BadValue{"GMAC_POPULATE_AHEAD", "1M", "or 0: off"},
                       BadValue{"GMAC_POPULATE_AHEAD", "48M", "power of two"}));
+
+TEST(Config, AValueIsAllowedAsItIsRead) {
+  EXPECT_TRUE(isAllowedValue("GMAC_ACCEL", "host"));
+  EXPECT_FALSE(isAllowedValue("GMAC_ACCEL", "hosts"));
+  EXPECT_TRUE(isAllowedValue("GMAC_BLOCK_SIZE", "64K"));
+  EXPECT_FALSE(isAllowedValue("GMAC_BLOCK_SIZE", "3K"));
+  // Which leaves the default when it is read.
+  EXPECT_FALSE(isAllowedValue("GMAC_STATS", ""));
+  EXPECT_EQ(allowedValues("GMAC_PROTOCOL"), "batch, lazy, rolling");
+}
 
 TEST(Config, UnknownVariablesAreNamedWithTheClosestKnownOne) {
   const char* const environment[] = {"PATH=/bin",         "GMAC_PROTOCOL=lazy",
@@ -181,7 +199,7 @@ TEST(Config, ReferencePageHasEveryVariableOnce) {
   for (const char* name :
        {"GMAC_PROTOCOL", "GMAC_ACCEL", "GMAC_BLOCK_SIZE", "GMAC_ROLLING_STEP", "GMAC_ROLLING_SIZE",
         "GMAC_READ_AHEAD", "GMAC_MIRROR", "GMAC_STATS", "GMAC_TRACE", "GMAC_HOST_MEMORY",
-        "GMAC_HOST_THREADS", "GMAC_POPULATE_AHEAD", "GMAC_LOG"}) {
+        "GMAC_HOST_THREADS", "GMAC_POPULATE_AHEAD", "GMAC_MANAGED", "GMAC_LOG"}) {
     const std::string row = std::string("| `") + name + "` |";
     const auto first = page.find(row);
     ASSERT_NE(first, std::string::npos) << name;

@@ -34,6 +34,17 @@ needsOnlyTheCLibrary() {
 
 runsOnTheHost() { [[ $(GMAC_ACCEL=host LD_LIBRARY_PATH="$prefix/lib" "$1") == "saxpy: correct" ]]; }
 
+# A program that is not linked with the library finds it there.
+commandPreloads() {
+  [[ $("$prefix/bin/gmac" run --accel host -- sh -c 'echo "$LD_PRELOAD"; grep -c libgmac /proc/$$/maps >/dev/null && echo loaded') \
+    == "$(realpath "$prefix")/lib/libgmac.so"*$'\n'loaded ]]
+}
+
+commandNeedsOnlyTheCLibrary() {
+  ! readelf -d "$prefix/bin/gmac" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+    grep -vE '^(libc|libm|libdl|librt|libpthread|ld-linux-[a-z0-9-]+)\.so'
+}
+
 buildWithPkgConfig() {
   # shellcheck disable=SC2046  # flags are words
   gcc -std=c11 -Wall -Wextra -Werror -pedantic docs/examples/cmake/saxpy.c -o "$TEST_TMPDIR/saxpy" \
@@ -63,10 +74,12 @@ buildWithNvcc() {
   TMPDIR=$TEST_TMPDIR make -C "$TEST_TMPDIR/nvcc" PREFIX="$prefix" NVCC="$1"
 }
 
-check "install" scripts/place_files.sh gmac/libgmac.so "$prefix"
-check "install over an installation" scripts/place_files.sh gmac/libgmac.so "$prefix"
+check "install" scripts/place_files.sh gmac/libgmac.so tools/gmac/gmac "$prefix"
+check "install over an installation" scripts/place_files.sh gmac/libgmac.so tools/gmac/gmac "$prefix"
 check "exports only C functions of its own" exportsOnlyWhatItShould
 check "needs only the C library" needsOnlyTheCLibrary
+check "command needs only the C library" commandNeedsOnlyTheCLibrary
+check "command preloads" commandPreloads
 check "adsm.h as C99" headerCompiles c c99 adsm.h
 check "adsm.h as C++11" headerCompiles c++ c++11 adsm.h
 [[ ! -e gmac/adsm.hpp ]] || check "adsm.hpp as C++20" headerCompiles c++ c++20 adsm.hpp
@@ -76,6 +89,7 @@ mv "$prefix" "$prefix.moved"
 prefix=$prefix.moved
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 check "C example through pkg-config, prefix moved" buildWithPkgConfig
+check "command preloads, prefix moved" commandPreloads
 if command -v cmake >/dev/null; then
   check "C example through CMake" buildWithCmake
   check "C example from CMake runs" runsOnTheHost "$TEST_TMPDIR/cmake/saxpy"

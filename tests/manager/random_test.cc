@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random programs on the fake, with what the public API cannot reach: held ranges, device work on
-// streams, refused protection changes, moved pages, population ahead, and queues that run as late,
-// or as oddly, as the seam allows. The walker looks at everything after every step. GMAC_TEST_STEPS
-// and GMAC_TEST_SEED as in random_program_test.cc.
+// Random programs on the fake, with what the public API cannot reach: held ranges, bulk copies and
+// fills, device work on streams, refused protection changes, moved pages, population ahead, early
+// copies, and queues that run as late, or as oddly, as the seam allows. The walker looks at
+// everything after every step. GMAC_TEST_STEPS and GMAC_TEST_SEED as in random_program_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ class RandomSteps {
   }
 
   void one() {
-    const std::uint64_t kind = objects_.empty() ? 0 : upTo(99);
+    const std::uint64_t kind = objects_.empty() ? 0 : upTo(126);
     if (kind < 6) {
       return allocate();
     }
@@ -116,11 +116,13 @@ class RandomSteps {
     } else if (kind < 74) {
       machine_.sync();
     } else if (kind < 82) {
-      const bool write = upTo(1) == 0;
-      ASSERT_TRUE(manager.hold(data, count, write).ok()) << lastErrorText();
+      const auto purpose = static_cast<coherence::HoldFor>(upTo(2));
+      ASSERT_TRUE(manager.hold(data, count, purpose).ok()) << lastErrorText();
       machine_.verify();
-      compare(*object, offset, count);
-      if (write) {
+      if (purpose != coherence::HoldFor::kOverwrite) {
+        compare(*object, offset, count);
+      }
+      if (purpose != coherence::HoldFor::kRead) {
         std::memset(data, static_cast<int>(key), count);
         std::memset(oracle, static_cast<int>(key), count);
       }
@@ -131,8 +133,20 @@ class RandomSteps {
       os::failNext(os::Call::kProtect, 1 + static_cast<int>(upTo(3)), ENOMEM);
     } else if (kind < 97) {
       (void)manager.populateNext();
-    } else {
+    } else if (kind < 100) {
       machine_.fake().runAll();
+    } else if (kind < 103) {
+      const Status flushed = manager.startFlush(data, count);
+      // Where the kernel has no mappings left, nothing is flushed early.
+      EXPECT_TRUE(flushed.ok() || flushed.code() == adsmErrorHostMemory) << lastErrorText();
+    } else if (kind < 106) {
+      EXPECT_TRUE(manager.startFetch(data, count).ok()) << lastErrorText();
+    } else if (kind < 107) {
+      for (std::uint64_t fetches = upTo(4); fetches > 0; --fetches) {
+        (void)manager.fetchNext();
+      }
+    } else {
+      bulk(*object, offset, count, static_cast<int>(key));
     }
   }
 
@@ -152,6 +166,40 @@ class RandomSteps {
     // A small object takes the place of another, so its first contents are the CPU's to tell.
     objects_.push_back(std::make_unique<Oracle>(Oracle{
         data, static_cast<std::uint8_t*>(*device), std::vector<std::uint8_t>(data, data + size)}));
+  }
+
+  // memmove and memset as the interposer asks for them.
+  void bulk(Oracle& object, std::size_t offset, std::size_t count, int value) {
+    Manager& manager = machine_.manager();
+    std::uint8_t* const to = object.data + offset;
+    std::uint8_t* const oracle = object.bytes.data() + offset;
+    const Place other = somewhere();
+    count = std::min(count, other.object->bytes.size() - other.offset);
+    const std::uint8_t* const from = other.object->data + other.offset;
+    switch (upTo(3)) {
+      case 0:
+        manager.fill(to, value, count, &std::memset);
+        std::memset(oracle, value, count);
+        break;
+      case 1: {
+        std::vector<std::uint8_t> plain(count);
+        manager.copy(plain.data(), from, count, &std::memmove);
+        EXPECT_EQ(std::memcmp(plain.data(), other.object->bytes.data() + other.offset, count), 0);
+        break;
+      }
+      case 2: {
+        std::vector<std::uint8_t> plain(count);
+        std::generate(plain.begin(), plain.end(),
+                      [&] { return static_cast<std::uint8_t>(random_()); });
+        manager.copy(to, plain.data(), count, &std::memmove);
+        std::memcpy(oracle, plain.data(), count);
+        break;
+      }
+      default:
+        manager.copy(to, from, count, &std::memmove);
+        std::memmove(oracle, other.object->bytes.data() + other.offset, count);
+        break;
+    }
   }
 
   // As the interposer brackets what a program submits to a stream: work that writes the range, or

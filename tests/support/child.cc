@@ -20,7 +20,9 @@ ChildEnd runChild(const std::string& filter,
     const bool runtimes = text.starts_with("GMAC_") && !text.starts_with("GMAC_TEST_");
     // A child must not write the parent's report, or take its part of the tests.
     const bool framework = text.starts_with("XML_OUTPUT_FILE=") || text.starts_with("GTEST_") ||
-                           text.starts_with("TEST_SHARD") || text.starts_with("TEST_TOTAL_SHARDS");
+                           text.starts_with("TEST_SHARD") ||
+                           text.starts_with("TEST_TOTAL_SHARDS") ||
+                           text.starts_with("TEST_PREMATURE_EXIT_FILE=");
     if (!runtimes && !framework) {
       variables.emplace_back(text);
     }

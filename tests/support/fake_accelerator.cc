@@ -38,6 +38,10 @@ const char* kindName(Op::Kind kind) {
       return "copyIn";
     case Op::Kind::kCopyOut:
       return "copyOut";
+    case Op::Kind::kCopyWithin:
+      return "copyWithin";
+    case Op::Kind::kFill:
+      return "fill";
     case Op::Kind::kLaunch:
       return "launch";
     case Op::Kind::kWait:
@@ -495,15 +499,26 @@ Result<Ticket> FakeAccelerator::copyOut(void* to, DeviceAddress from, std::size_
 Result<Ticket> FakeAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
                                            std::size_t bytes) {
   const std::lock_guard guard(lock_);
+  record({Op::Kind::kCopyWithin,
+          static_cast<std::uintptr_t>(to),
+          bytes,
+          {},
+          static_cast<std::uintptr_t>(from)});
+  if (Status failed; fails(Op::Kind::kCopyWithin, "copyWithin", &failed)) {
+    return failed;
+  }
   std::byte* const target = deviceView(to, bytes);
   const std::byte* const source = deviceView(from, bytes);
   if (target == nullptr || source == nullptr) {
     complain("copyWithin beyond an allocation");
     return fail(adsmErrorSystem, "fake driver: bad copyWithin");
   }
+  if (overlap(static_cast<std::uintptr_t>(to), bytes, static_cast<std::uintptr_t>(from), bytes)) {
+    complain("copyWithin of ranges that overlap");
+  }
   return push(kKernels, {0,
                          {},
-                         submitted_[kIn],
+                         0,
                          [=] {
                            std::memcpy(target, source, bytes);
                            return true;
@@ -515,6 +530,10 @@ Result<Ticket> FakeAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
 
 Result<Ticket> FakeAccelerator::fill(DeviceAddress to, std::byte value, std::size_t bytes) {
   const std::lock_guard guard(lock_);
+  record({Op::Kind::kFill, static_cast<std::uintptr_t>(to), bytes, {}});
+  if (Status failed; fails(Op::Kind::kFill, "fill", &failed)) {
+    return failed;
+  }
   std::byte* const target = deviceView(to, bytes);
   if (target == nullptr) {
     complain("fill beyond an allocation");
@@ -522,7 +541,7 @@ Result<Ticket> FakeAccelerator::fill(DeviceAddress to, std::byte value, std::siz
   }
   return push(kKernels, {0,
                          {},
-                         submitted_[kIn],
+                         0,
                          [=] {
                            std::fill_n(target, bytes, value);
                            return true;

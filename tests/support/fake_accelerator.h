@@ -35,6 +35,8 @@ struct Op {
     kUnpin,
     kCopyIn,
     kCopyOut,
+    kCopyWithin,
+    kFill,
     kLaunch,
     kWait,
     kSetConstant,
@@ -45,7 +47,8 @@ struct Op {
   Kind kind;
   std::uintptr_t device = 0;  // copies, allocations
   std::size_t bytes = 0;
-  std::string kernel;  // launches
+  std::string kernel;       // launches
+  std::uintptr_t from = 0;  // copies within
   friend bool operator==(const Op&, const Op&) = default;
 };
 std::ostream& operator<<(std::ostream& out, const Op& op);

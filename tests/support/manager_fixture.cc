@@ -78,6 +78,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.readAheadBytes = setup.readAheadBytes;
   options.chunkBytes = 2 * kMiB;
   options.populateAhead = setup.populateAhead;
+  options.fetchInBackground = setup.fetchInBackground;
   options.movedPages = setup.fake.movedPages;
   auto made = Manager::make(*fake_, makeProtocol(setup), options);
   EXPECT_TRUE(made.ok()) << lastErrorText();

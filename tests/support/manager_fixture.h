@@ -32,6 +32,7 @@ struct MachineSetup {
   std::size_t rollingStep = 2;
   std::size_t readAheadBytes = 0;
   bool populateAhead = false;
+  bool fetchInBackground = false;
   FakeOptions fake;
 };
 // "rolling_4K", "lazy_64K_moved", ...

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Alternatives measured in turns, so that what disturbs the machine disturbs all of them.
+#ifndef GMAC_BENCH_TURNS_H_
+#define GMAC_BENCH_TURNS_H_
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "bench/measure.h"
+
+namespace gmac::bench {
+
+// Calls `turn(i)`, which measures alternative i in seconds, in turns; one turn of each first to
+// warm up. Rounds are short, so that most of them are whole between two interruptions, and medians
+// are theirs.
+class Turns {
+ public:
+  template <typename Turn>
+  Turns(std::size_t alternatives, std::size_t rounds, const Turn& turn) : seconds_(alternatives) {
+    for (std::size_t round = 0; round <= rounds; ++round) {
+      for (std::size_t i = 0; i < alternatives; ++i) {
+        const double one = turn(i);
+        if (round > 0) {
+          seconds_[i].push_back(one);
+        }
+      }
+    }
+  }
+  double seconds(std::size_t i) const { return median(seconds_[i]); }
+  // The median of the rounds' own differences, for the same reason as the ratios below.
+  double over(std::size_t i, std::size_t base) const {
+    std::vector<double> differences;
+    for (std::size_t round = 0; round < seconds_[i].size(); ++round) {
+      differences.push_back(seconds_[i][round] - seconds_[base][round]);
+    }
+    return median(std::move(differences));
+  }
+  // The median of the rounds' own ratios: a machine that slows down for a while slows both.
+  double ratio(std::size_t i, std::size_t to) const {
+    std::vector<double> ratios;
+    for (std::size_t round = 0; round < seconds_[i].size(); ++round) {
+      ratios.push_back(seconds_[i][round] / seconds_[to][round]);
+    }
+    return median(std::move(ratios));
+  }
+
+ private:
+  std::vector<std::vector<double>> seconds_;
+};
+
+}  // namespace gmac::bench
+
+#endif  // GMAC_BENCH_TURNS_H_

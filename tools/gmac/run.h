@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `gmac run`: a program with the library preloaded, in place of this one.
+#ifndef GMAC_TOOLS_GMAC_RUN_H_
+#define GMAC_TOOLS_GMAC_RUN_H_
+
+#include <string>
+#include <vector>
+
+namespace gmac::command {
+
+// What stands before "--". An empty word leaves the variable as it is.
+struct RunOptions {
+  std::string accelerator;
+  std::string protocol;
+  bool managed = false;
+  std::string statsPath;
+  std::string tracePath;
+};
+
+// Becomes the program words[0] with the arguments words[1...]: same process, so that its exit
+// status, its signals, its terminal and its parent are its own. Returns never; throws Failure, with
+// nothing changed but this process's environment.
+[[noreturn]] void run(const RunOptions& options, const std::vector<std::string>& words);
+
+}  // namespace gmac::command
+
+#endif  // GMAC_TOOLS_GMAC_RUN_H_
