@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <climits>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 
+#include "interpose/real.h"
 #include "interpose/transfer.h"
 
 namespace gmac::interpose {
@@ -51,20 +51,26 @@ void walk(const Vector& given, const Visit& visit) {
   }
 }
 
-// Copies piece by piece, each with the shared side held open; `shared` says where in it a piece is.
-template <typename CopyPiece>
-bool copyHeld(const void* shared, std::size_t bytes, bool write, const CopyPiece& copyPiece) {
+// The C library's own: the library's asks where the bytes are current, which held ones answer.
+constinit Real<void*(void*, const void*, std::size_t)> realMemcpy("memcpy");
+
+[[gnu::constructor]] void resolveMemcpy() { resolveAtLoad(realMemcpy); }
+
+// Copies piece by piece, each with the shared side, one of the two, held open.
+bool copyHeld(void* to, const void* from, std::size_t bytes, const void* shared,
+              coherence::HoldFor purpose) {
   const std::size_t pieceBytes = coherence::pieceBytes();
   const auto* const begin = static_cast<const std::byte*>(shared);
   const int errnoBefore = errno;
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = nextPiece(begin + done, bytes - done, pieceBytes);
-    const coherence::CpuHold hold(begin + done, piece, write);
+    const coherence::CpuHold hold(begin + done, piece, purpose);
     if (!hold.status().ok()) {
       errno = EIO;
       return false;
     }
-    copyPiece(done, piece);
+    realMemcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
+               piece);
     done += piece;
   }
   errno = errnoBefore;
@@ -95,17 +101,11 @@ Scratch::~Scratch() {
 // ---- Copies ----
 
 bool copyToShared(void* to, const void* from, std::size_t bytes) {
-  return copyHeld(to, bytes, true, [&](std::size_t done, std::size_t piece) {
-    std::memcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
-                piece);
-  });
+  return copyHeld(to, from, bytes, to, coherence::HoldFor::kOverwrite);
 }
 
 bool copyFromShared(void* to, const void* from, std::size_t bytes) {
-  return copyHeld(from, bytes, false, [&](std::size_t done, std::size_t piece) {
-    std::memcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
-                piece);
-  });
+  return copyHeld(to, from, bytes, from, coherence::HoldFor::kRead);
 }
 
 // ---- Vector ----
