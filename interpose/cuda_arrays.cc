@@ -30,15 +30,15 @@ GMAC_CUDA_HELPER(cuMemcpy2DAsync, cuMemcpy2DAsync_v2_ptsz)
 // lack.
 template <ZeroStream Zero>
 CUresult copyRow(const CUDA_MEMCPY2D& row) noexcept {
-  using Function = std::conditional_t<Zero == ZeroStream::kLegacy, Helper_cuMemcpy2D_v2,
-                                      Helper_cuMemcpy2D_v2_ptds>;
+  using Function =
+      std::conditional_t<Zero == ZeroStream::kLegacy, Call_cuMemcpy2D_v2, Call_cuMemcpy2D_v2_ptds>;
   const auto copy = realOf<Function>();
   return copy == nullptr ? CUDA_ERROR_NOT_FOUND : copy(&row);
 }
 template <ZeroStream Zero>
 CUresult copyRow(const CUDA_MEMCPY2D& row, CUstream stream) noexcept {
-  using Function = std::conditional_t<Zero == ZeroStream::kLegacy, Helper_cuMemcpy2DAsync_v2,
-                                      Helper_cuMemcpy2DAsync_v2_ptsz>;
+  using Function = std::conditional_t<Zero == ZeroStream::kLegacy, Call_cuMemcpy2DAsync_v2,
+                                      Call_cuMemcpy2DAsync_v2_ptsz>;
   const auto copy = realOf<Function>();
   return copy == nullptr ? CUDA_ERROR_NOT_FOUND : copy(&row, stream);
 }

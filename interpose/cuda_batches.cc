@@ -115,7 +115,7 @@ struct Batch {
     for (const CUmemcpy3DOperand* operand : {&operation.src, &operation.dst}) {
       if (operand->type != CU_MEMCPY_OPERAND_TYPE_ARRAY) continue;
       CUDA_ARRAY3D_DESCRIPTOR array{};
-      const auto describe = realOf<Helper_cuArray3DGetDescriptor_v2>();
+      const auto describe = realOf<Call_cuArray3DGetDescriptor_v2>();
       if (describe == nullptr || describe(&array, operand->op.array.array) != CUDA_SUCCESS) break;
       return formatBytes(array.Format) * array.NumChannels;
     }

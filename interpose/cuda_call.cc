@@ -65,7 +65,7 @@ void* findReal(std::atomic<void*>& slot, const char* symbol) noexcept {
 }
 
 bool capturing(NativeStream stream) noexcept {
-  const auto isCapturing = realOf<Helper_cuStreamIsCapturing>();
+  const auto isCapturing = realOf<Call_cuStreamIsCapturing>();
   if (isCapturing == nullptr) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result =
@@ -78,15 +78,15 @@ bool capturing(NativeStream stream) noexcept {
 bool inForeignContext() noexcept {
   const std::uintptr_t home = coherence::nativeContext();
   if (home == 0) return false;
-  const auto getCurrent = realOf<Helper_cuCtxGetCurrent>();
+  const auto getCurrent = realOf<Call_cuCtxGetCurrent>();
   CUcontext current = nullptr;
   return getCurrent != nullptr && getCurrent(&current) == CUDA_SUCCESS && current != nullptr &&
          reinterpret_cast<std::uintptr_t>(current) != home;
 }
 
 bool deviceHas(CUdevice_attribute attribute) noexcept {
-  const auto getDevice = realOf<Helper_cuCtxGetDevice>();
-  const auto getAttribute = realOf<Helper_cuDeviceGetAttribute>();
+  const auto getDevice = realOf<Call_cuCtxGetDevice>();
+  const auto getAttribute = realOf<Call_cuDeviceGetAttribute>();
   CUdevice device = 0;
   int value = 0;
   return getDevice != nullptr && getAttribute != nullptr && getDevice(&device) == CUDA_SUCCESS &&
@@ -98,7 +98,7 @@ bool attachmentIsPromise() noexcept {
 }
 
 CUresult waitForStream(NativeStream stream) noexcept {
-  const auto wait = realOf<Helper_cuStreamSynchronize>();
+  const auto wait = realOf<Call_cuStreamSynchronize>();
   return wait == nullptr ? CUDA_ERROR_NOT_FOUND
                          : wait(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)));
 }

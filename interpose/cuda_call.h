@@ -81,7 +81,7 @@ void* findReal(std::atomic<void*>& slot, const char* symbol) noexcept;
 
 // A driver function that hooks need besides those they stand in for.
 #define GMAC_CUDA_HELPER(function, symbolName)                \
-  struct Helper_##symbolName {                                \
+  struct Call_##symbolName {                                  \
     using Function = decltype(::function);                    \
     static constexpr const char* kSymbol = #symbolName;       \
     static inline constinit std::atomic<void*> real{nullptr}; \

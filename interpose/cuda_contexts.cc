@@ -30,9 +30,9 @@ CUcontext home() noexcept { return reinterpret_cast<CUcontext>(coherence::native
 // What ends with a context: its managed memory, when its work is done. The runtime's own streams
 // and pinned pages stay, so the context does.
 CUresult endHome() noexcept {
-  const auto push = realOf<Helper_cuCtxPushCurrent_v2>();
-  const auto pop = realOf<Helper_cuCtxPopCurrent_v2>();
-  const auto synchronize = realOf<Helper_cuCtxSynchronize>();
+  const auto push = realOf<Call_cuCtxPushCurrent_v2>();
+  const auto pop = realOf<Call_cuCtxPopCurrent_v2>();
+  const auto synchronize = realOf<Call_cuCtxSynchronize>();
   if (push == nullptr || pop == nullptr || synchronize == nullptr) return CUDA_ERROR_NOT_FOUND;
   const Reentry inside;
   if (const CUresult result = push(home()); result != CUDA_SUCCESS) return result;
@@ -61,10 +61,10 @@ struct DestroyContext {
     if (context == nullptr || context != home()) return direct(real, context);
     const CUresult result = endHome();
     CUcontext current = nullptr;
-    const auto getCurrent = realOf<Helper_cuCtxGetCurrent>();
+    const auto getCurrent = realOf<Call_cuCtxGetCurrent>();
     if (getCurrent != nullptr && getCurrent(&current) == CUDA_SUCCESS && current == context) {
       CUcontext popped = nullptr;
-      (void)realOf<Helper_cuCtxPopCurrent_v2>()(&popped);
+      (void)realOf<Call_cuCtxPopCurrent_v2>()(&popped);
     }
     return result;
   }
@@ -80,9 +80,9 @@ struct ResetContext {
 
  private:
   static bool isHome(CUdevice device) noexcept {
-    const auto push = realOf<Helper_cuCtxPushCurrent_v2>();
-    const auto pop = realOf<Helper_cuCtxPopCurrent_v2>();
-    const auto getDevice = realOf<Helper_cuCtxGetDevice>();
+    const auto push = realOf<Call_cuCtxPushCurrent_v2>();
+    const auto pop = realOf<Call_cuCtxPopCurrent_v2>();
+    const auto getDevice = realOf<Call_cuCtxGetDevice>();
     if (home() == nullptr || push == nullptr || pop == nullptr || getDevice == nullptr ||
         push(home()) != CUDA_SUCCESS) {
       return false;

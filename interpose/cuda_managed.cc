@@ -57,7 +57,7 @@ struct Allocate {
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    const auto getCurrent = realOf<Helper_cuCtxGetCurrent>();
+    const auto getCurrent = realOf<Call_cuCtxGetCurrent>();
     CUcontext current = nullptr;
     if (getCurrent == nullptr) return CUDA_ERROR_NOT_FOUND;
     if (const CUresult result = getCurrent(&current); result != CUDA_SUCCESS) return result;

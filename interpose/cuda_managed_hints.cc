@@ -47,7 +47,7 @@ GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 GMAC_CUDA_HELPER(cuDeviceGetCount, cuDeviceGetCount)
 
 bool isDevice(int ordinal) noexcept {
-  const auto getCount = realOf<Helper_cuDeviceGetCount>();
+  const auto getCount = realOf<Call_cuDeviceGetCount>();
   int count = 0;
   return getCount != nullptr && getCount(&count) == CUDA_SUCCESS && ordinal >= 0 && ordinal < count;
 }

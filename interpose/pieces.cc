@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdint>
 
@@ -24,6 +25,9 @@ constinit Real<ssize_t(int, void*, size_t, off64_t)> realPread("pread64");
 constexpr std::size_t kLeastPieces = 4;
 // Each thread has one piece in private memory.
 constexpr std::size_t kMostPieceBytes = std::size_t{8} << 20;
+// A write begins with small pieces, so that its first byte is soon there, and goes on with larger
+// ones: each costs a system call and what it takes to hold it.
+constexpr std::size_t kMostWritePieceBytes = std::size_t{8} << 20;
 // How far a write's fetches are ahead of it at most.
 constexpr std::size_t kFetchAheadBytes = std::size_t{32} << 20;
 
@@ -64,7 +68,10 @@ Outcome inOrder(const Transfer& transfer, std::size_t from, std::size_t bytes) {
   Outcome outcome{from};
   while (outcome.done < bytes) {
     std::byte* const at = transfer.buffer + outcome.done;
-    const std::size_t piece = nextPiece(at, bytes - outcome.done, pieceBytes);
+    const std::size_t most =
+        reads ? pieceBytes
+              : std::max(pieceBytes, std::min(std::bit_floor(outcome.done), kMostWritePieceBytes));
+    const std::size_t piece = nextPiece(at, bytes - outcome.done, most);
     ahead.pieceUntil(outcome.done + piece);
     ssize_t count = -1;
     {
