@@ -133,19 +133,22 @@ TEST(Edges, ALineWithoutABufferIsTheCLibrarys) {
 // ---- Waits ----
 
 TEST(Edges, AReceiverThatWaitsKeepsNobodyFromCallingKernels) {
-  const auto receive = [](bool asMessage, int socket) {
+  enum class How { kOne, kMessage, kVector };
+  const auto receive = [](How how, int socket) {
     iovec parts[] = {{sharedText(), 10}, {sharedText() + 100, 90}};
     msghdr header = {};
     header.msg_iov = parts;
     header.msg_iovlen = 2;
-    return asMessage ? ::recvmsg(socket, &header, 0) : ::recv(socket, sharedText(), 100, 0);
+    return how == How::kOne      ? ::recv(socket, sharedText(), 100, 0)
+           : how == How::kVector ? ::readv(socket, parts, 2)
+                                 : ::recvmsg(socket, &header, 0);
   };
-  for (const bool asMessage : {false, true}) {
+  for (const How how : {How::kOne, How::kMessage, How::kVector}) {
     int ends[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
     std::memset(sharedText(), 'b', 200);
     ssize_t count = 0;
-    std::thread receiver([&] { count = receive(asMessage, ends[1]); });
+    std::thread receiver([&] { count = receive(how, ends[1]); });
     // Whether it waits by then or not: a kernel that may write the object must come through.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     static_cast<void>(sides().differenceOnAccelerator());
@@ -153,7 +156,7 @@ TEST(Edges, AReceiverThatWaitsKeepsNobodyFromCallingKernels) {
     receiver.join();
     EXPECT_EQ(count, 16);
     EXPECT_EQ(std::string(sharedText(), 10), "after the ");
-    EXPECT_EQ(std::string(sharedText() + (asMessage ? 100 : 10), 6), "kernel");
+    EXPECT_EQ(std::string(sharedText() + (how == How::kOne ? 10 : 100), 6), "kernel");
     EXPECT_EQ(sharedText()[106], 'b');
     ::close(ends[0]);
     ::close(ends[1]);

@@ -205,8 +205,8 @@ void TwoSides::settle(const std::vector<iovec>& parts, std::size_t count) {
     const std::size_t inside = std::min<std::size_t>(bytes, plain_.at + plain_.bytes - at);
     std::memcpy(settled.data() + (at - plain_.at), at, inside);
   }
-  std::memcpy(plain_.at + Memory::kControlBytes, settled.data() + Memory::kControlBytes,
-              settled.size() - Memory::kControlBytes);
+  std::copy_n(plain_.at, Memory::kControlBytes, settled.begin());
+  std::copy(settled.begin(), settled.end(), plain_.at);
 }
 
 std::string TwoSides::firstDifference(const char* who, const unsigned char* seen) const {
