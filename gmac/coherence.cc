@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence.h"
 
+#include <cstdlib>
 #include <span>
+#include <string_view>
 
+#include "gmac/config.h"
 #include "gmac/runtime.h"
 
 namespace gmac::coherence {
@@ -92,6 +95,68 @@ Status endDeviceWork(accel::NativeStream stream, bool submitted) {
 Status afterDeviceWait() {
   Runtime* runtime = Runtime::started();
   return runtime != nullptr ? runtime->manager().afterDeviceWait() : Status();
+}
+
+std::uintptr_t nativeContext() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().accelerator().nativeContext() : 0;
+}
+
+void hostFunctionQueued() {
+  if (Runtime* runtime = Runtime::started()) runtime->manager().hostFunctionQueued();
+}
+
+void hostFunctionEnded() {
+  if (Runtime* runtime = Runtime::started()) runtime->manager().hostFunctionEnded();
+}
+
+std::uintptr_t cpuAddress(std::uintptr_t device) noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().cpuAddress(device) : device;
+}
+
+bool managedMode() noexcept {
+  // A bad value of any variable is told when the runtime starts.
+  static const bool managed = [] {
+    const auto config = readConfig([](const char* name) {
+      return std::string_view(name) == "GMAC_MANAGED" ? std::getenv(name) : nullptr;
+    });
+    return !config.ok() || config->managed;
+  }();
+  return managed;
+}
+
+bool trustsHints() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().options().trustHints;
+}
+
+bool reachedByCuda() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().accelerator().name() != "host";
+}
+
+Status setUsers(const void* address, Users users, accel::NativeStream stream) {
+  Runtime* runtime = Runtime::started();
+  if (runtime == nullptr) {
+    return fail(adsmErrorInvalidPointer, "{} is no shared object's", address);
+  }
+  const auto kind = users == Users::kEverybody ? Object::Users::kEverybody
+                    : users == Users::kCpu     ? Object::Users::kCpu
+                                               : Object::Users::kOneStream;
+  return runtime->manager().setUsers(address, kind, stream);
+}
+
+void setOnlyRead(const void* address, bool onlyRead) {
+  if (Runtime* runtime = Runtime::started()) {
+    runtime->manager().setOnlyRead(address, onlyRead);
+  }
+}
+
+void streamDestroyed(accel::NativeStream stream) {
+  if (Runtime* runtime = Runtime::started()) {
+    runtime->manager().streamDestroyed(stream);
+  }
 }
 
 }  // namespace gmac::coherence

@@ -10,6 +10,7 @@
 #define GMAC_COHERENCE_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/shared_ranges.h"
@@ -108,6 +109,45 @@ Status beginDeviceWork(accel::NativeStream stream, const DeviceRange* ranges, st
 // The work has been submitted (or failed to be: submitted = false). Later CPU accesses to what it
 // may write wait for it.
 Status endDeviceWork(accel::NativeStream stream, bool submitted);
+
+// The stream of work in another context than the runtime's (see nativeContext()), which the runtime
+// can neither make wait nor ask: beginDeviceWork() then waits for the flushes, and the caller has
+// waited for the work before endDeviceWork().
+inline constexpr accel::NativeStream kForeignStream{UINTPTR_MAX};
+
+// The context (a CUcontext) that streams belong to; 0 while it is not known. Constant once known.
+std::uintptr_t nativeContext() noexcept;
+
+// A function of the CPU has been queued in a stream, between beginDeviceWork() without ranges and
+// endDeviceWork(submitted = false); and it has run, or never will. Device work waits for it to have
+// run, so that what it writes is released and it never waits for what comes after it.
+void hostFunctionQueued();
+void hostFunctionEnded();
+
+// The CPU's address of the byte that the accelerator knows at `device`; another number for objects
+// of adsmSafeAlloc() alone. `device` where that is no shared object's.
+std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
+
+// ---- Programs written for managed memory (GMAC_MANAGED) ----
+
+// Whether CUDA's managed-memory calls are to give shared objects. Constant.
+bool managedMode() noexcept;
+// Whether the program's hints are promises (GMAC_TRUST_HINTS). After the runtime has started.
+bool trustsHints() noexcept;
+// Whether the application's CUDA kernels reach shared objects. After the runtime has started.
+bool reachedByCuda() noexcept;
+
+// Whose kernels on the application's streams use the object at `address`: everybody's, nobody's, or
+// one stream's. A promise of the application's: other kernels neither get the CPU's writes nor are
+// they waited for. Waits for what was submitted before. No effect on objects that share their
+// pages.
+enum class Users { kEverybody, kCpu, kOneStream };
+Status setUsers(const void* address, Users users, accel::NativeStream stream);
+// The application promises that kernels only read the object: launches leave its CPU copy open. No
+// effect on objects that share their pages.
+void setOnlyRead(const void* address, bool onlyRead);
+// The application destroys a stream: what only that stream used is everybody's again.
+void streamDestroyed(accel::NativeStream stream);
 
 // Acquire: the application has waited for device work (a stream, an event, the context). What
 // batch-update fetches at a sync is fetched here, once every pending call has finished; other

@@ -202,6 +202,24 @@ const Variable kVariables[] = {
      "",
      store<&Config::log>,
      "What is said on standard error: nothing, errors and warnings, or more."},
+    {"GMAC_TRUST_HINTS",
+     Kind::kChoice,
+     "0",
+     nullptr,
+     {.words = kSwitch},
+     "",
+     store<&Config::trustHints>,
+     "`1`: a managed-memory program's hints are promises: kernels never write what is advised as "
+     "read-mostly, and only a stream's own kernels use what is attached to it."},
+    {"GMAC_WAIT_LIMIT",
+     Kind::kCount,
+     "10",
+     nullptr,
+     {.least = 1, .most = 86400, .zeroMeans = "no limit"},
+     "seconds",
+     store<&Config::waitLimit>,
+     "How long one CPU access of a managed-memory program waits for kernels that still run, before "
+     "the program is ended with a message."},
 };
 
 // "2M" for a whole number of MiB, and so on.

@@ -46,6 +46,8 @@ struct Config {
   bool managed{};                    // managed-memory calls of CUDA give shared objects
   std::size_t ioThreads{};           // that read one file at a time, the caller's included
   LogLevel log{};
+  bool trustHints{};        // hints of managed-memory programs are promises
+  std::size_t waitLimit{};  // seconds; 0: none
 };
 
 // Answers like getenv: the value of a variable, or NULL when it is not set.

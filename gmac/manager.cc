@@ -211,6 +211,8 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
 
 Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
                                     accel::Placement placement, bool sharedBySmallObjects) {
+  // A handler that faulted in the middle of this would need the accelerator, too.
+  const os::SignalsBlocked blocked;
   const bool moved = options_.movedPages;
   const std::size_t bytes = os::roundUp(size, moved ? kMovedGranularity : os::pageBytes());
   auto device = [&] {
@@ -271,6 +273,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
   Lock lock(*this);
   Object* result = object.release();
   index_.insert(*result);
+  safeObjects_ += sameAddress ? 0 : 1;
   open_.push_back(*result);
   protocol_->allocated();
   if (result->blocks[0].state == State::kDirty) {
@@ -354,8 +357,9 @@ Status Manager::destroy(Lock& lock, Object& object) {
   }
   index_.erase(object);
   forgetAddresses(object);
+  safeObjects_ -= object.sameAddress ? 0 : 1;
   changed();
-  lock.release();
+  lock.releaseForWork();
 
   const std::size_t bytes = object.bytes();
   const accel::DeviceAddress device = object.device;

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,8 @@ struct ManagerOptions {
   bool populateAhead = true;                      // by a thread of its own (moved pages)
   bool fetchInBackground = true;                  // what startFetch asks for
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
+  bool trustHints = false;                        // a managed-memory program's hints are promises
+  unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
 };
 
 // Role: the objects of the process and their coherence. One instance per runtime, owned by it;
@@ -79,6 +82,12 @@ class Manager final : private os::Pinner, private RegionSource {
                          std::span<const coherence::DeviceRange> ranges);
   Status endDeviceWork(accel::NativeStream stream, bool submitted);
   Status afterDeviceWait();
+  std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
+  Status setUsers(const void* object, Object::Users users, accel::NativeStream stream);
+  void setOnlyRead(const void* object, bool onlyRead);
+  void streamDestroyed(accel::NativeStream stream);
+  void hostFunctionQueued();
+  void hostFunctionEnded();
 
   Status startFlush(const void* address, std::size_t bytes);
   Status startFetch(const void* address, std::size_t bytes);
@@ -176,6 +185,15 @@ class Manager final : private os::Pinner, private RegionSource {
   Status waitForWriters(Lock& lock, Object& object, bool* waited);
   Status waitForPending(Lock& lock);
   Status waitFor(Lock& lock, accel::Ticket ticket, bool* waited);
+  Status waitForHostFunctions(Lock& lock, bool* waited);
+  // Waits for the end of what another thread submits.
+  void waitForDeviceWork(Lock& lock);
+  // The accelerator's wait, with the limit that accesses of the CPU have: ends the process behind
+  // it. The lock is free. Fault path.
+  Status await(accel::Ticket ticket);
+  // The limit of the calling thread's wait; 0: none.
+  std::chrono::seconds waitLimit() const noexcept;
+  [[noreturn]] void endBehindLimit() noexcept;
   // Ends the process, with what is wrong, unless verify() holds.
   void walk() noexcept;
   Status makeReady(Lock& lock, Object& object, std::size_t chunk);
@@ -236,11 +254,20 @@ class Manager final : private os::Pinner, private RegionSource {
     accel::Ticket ticket;
     bool reads =
         false;  // objects whose CPU copy stays current: a write of the CPU must not reach it
+    bool names = false;  // objects itself, whoever else may use them
   };
+  // Whether the work may write the object, for all that its program has promised.
+  static bool mayWrite(const StreamWork& work, const Object& object) {
+    return work.names || object.usedBy(work.stream);
+  }
   std::array<StreamWork, 64> streams_{};
   std::size_t streamCount_ = 0;
   std::size_t nextStream_ = 0;
-  bool deviceReads_ = false;  // deviceWork_ reads such objects
+  bool deviceReads_ = false;                   // deviceWork_ reads such objects
+  bool deviceNames_ = false;                   // deviceWork_ names objects
+  std::uint64_t lastFlush_ = 0;                // ticket of the newest flush
+  std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
+  std::atomic<std::size_t> safeObjects_{0};    // whose two addresses differ
   std::optional<std::thread::id>
       deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
 

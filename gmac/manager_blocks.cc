@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "gmac/access_scope.h"
 #include "gmac/log.h"
 #include "gmac/manager.h"
 #include "gmac/manager_lock.h"
@@ -46,7 +47,9 @@ Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
     add({everyCall_});
   }
   for (std::size_t i = 0; i < streamCount_; ++i) {
-    add(streams_[i].ticket);
+    if (mayWrite(streams_[i], object)) {
+      add(streams_[i].ticket);
+    }
   }
   *waited = count > 0;
   if (count == 0) {
@@ -57,7 +60,7 @@ Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
   {
     const Timed timed(Phase::kGpu);
     for (std::size_t i = 0; i < count && status.ok(); ++i) {
-      status = accelerator_.wait(tickets[i]);
+      status = await(tickets[i]);
     }
   }
   lock.acquire();
@@ -73,7 +76,7 @@ Status Manager::waitFor(Lock& lock, accel::Ticket ticket, bool* waited) {
   lock.release();
   const Status status = [&] {
     const Timed timed(Phase::kGpu);
-    return accelerator_.wait(ticket);
+    return await(ticket);
   }();
   lock.acquire();
   return status;
@@ -161,6 +164,7 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
       break;
     }
     ticket = *copied;
+    lastFlush_ = std::max(lastFlush_, ticket.value);
     stats().flushes.add();
     stats().bytesToAccelerator.add(stop - offset);
     offset = stop;
@@ -190,7 +194,7 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
   object.widenOpen(range);
   const std::size_t begin = object.offsetOf(range.begin);
   const std::size_t end = object.offsetOf(range.end);
-  lock.release();
+  lock.releaseForWork();
   const Status status = [&]() -> Status {
     const Timed timed(Phase::kCopy);
     const TraceSpan span("copy", "fetch", {"bytes", end - begin});
@@ -284,7 +288,7 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   }
   object.chunks[chunk] = Object::Chunk::kPreparing;
   ++object.busy;
-  lock.release();
+  lock.releaseForWork();
   Status status = object.mirror->prepare(chunk);
   lock.acquire();
   mappingsRefused = false;
@@ -325,8 +329,8 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     waitForChange(lock);
     return Step::kRetry;
   }
-  if (deviceWork_ && *deviceWork_ != std::this_thread::get_id() && block.state == State::kInvalid) {
-    waitForChange(lock);
+  if (deviceWorkElsewhere() && block.state == State::kInvalid) {
+    waitForDeviceWork(lock);
     return Step::kRetry;
   }
   auto ready = makePagesReady(lock, object, index);
@@ -364,11 +368,11 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   if (ticket.value != 0) {
     block.busy = true;
     ++object.busy;
-    lock.release();
+    lock.releaseForWork();
     Status status;
     {
       const Timed timed(Phase::kCopy);
-      status = accelerator_.wait(ticket);
+      status = await(ticket);
     }
     lock.acquire();
     block.busy = false;
@@ -405,6 +409,7 @@ bool Manager::onFault(void* address, bool write) noexcept {
     return false;
   }
   const Timed timed(Phase::kSignal);
+  const AccessScope access(address);
   const TraceSpan span("fault", write ? "write fault" : "read fault", {"address", at});
   const Walk walk(*this);
   Lock lock(*this);

@@ -72,12 +72,6 @@ struct Manager::Part {
         target->address() + std::min(target->offsetOf(index + 1), target->requestedBytes);
     return to <= begin && end <= to + bytes;
   }
-  // Whether it reads bytes of that block.
-  bool reads(BlockIndex index) const {
-    return source == target && from != nullptr &&
-           intersect(from, bytes, target->address() + target->offsetOf(index),
-                     target->lengthOf({index, index + 1}));
-  }
 };
 
 void Manager::copy(void* to, const void* from, std::size_t bytes,
@@ -306,7 +300,7 @@ Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, BlockR
       continue;
     }
     if (deviceWorkElsewhere()) {
-      waitForChange(lock);
+      waitForDeviceWork(lock);
       return Step::kRetry;
     }
     BlockIndex end = i;
@@ -330,7 +324,8 @@ Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, BlockR
   return Step::kDone;
 }
 
-// Opens the target's blocks for the CPU to write. Those that the part overwrites as a whole are not
+// Opens the target's blocks for the CPU to write. (The source's are open by then, so no block that
+// the part also reads is Invalid.) Those that the part overwrites as a whole are not
 // fetched before: until it has done so, their bytes are neither the old ones nor the new ones, as
 // bytes are that one thread reads while another one copies.
 Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
@@ -345,13 +340,13 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
     }
     Block& block = object[i];
     const bool invalid = block.state == State::kInvalid;
-    if (block.busy || (invalid && (!part.covers(i) || part.reads(i)))) {
+    if (block.busy || (invalid && !part.covers(i))) {
       // Opening it may have evicted blocks that were looked at before.
       auto step = openBlock(lock, object, i, true);
       return step.ok() ? Step::kRetry : step;
     }
     if (invalid && deviceWorkElsewhere()) {
-      waitForChange(lock);
+      waitForDeviceWork(lock);
       return Step::kRetry;
     }
     auto ready = makePagesReady(lock, object, i);
@@ -395,7 +390,11 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
 Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part) {
   Object& target = *part.target;
   const BlockRange range = part.targetBlocks();
-  if (deviceWorkElsewhere() || target.busy > 0) {
+  if (deviceWorkElsewhere()) {
+    waitForDeviceWork(lock);
+    return Step::kRetry;
+  }
+  if (target.busy > 0) {
     waitForChange(lock);
     return Step::kRetry;
   }

@@ -272,6 +272,8 @@ Status Manager::load(adsmKernel_t kernel) {
   if (kernel->loaded) {
     return {};
   }
+  // A handler that faulted in the middle of this would need the accelerator, too.
+  const os::SignalsBlocked blocked;
   auto loaded = accelerator_.load(kernel->desc);
   if (!loaded.ok()) {
     return loaded.status();

@@ -34,6 +34,7 @@ Status Manager::coarsen(Lock& lock) {
 }
 
 Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
+  const Lock::Quiet quiet(lock);  // the whole object is busy until the end
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
   GMAC_TRY(protect(object, object.all(), os::Access::kNone));
   object.strict = true;

@@ -114,7 +114,7 @@ bool Manager::writersDone(const Object& object) noexcept {
   bool done = accelerator_.done({object.lastWrite}) &&
               (!object.bindings.empty() || accelerator_.done({everyCall_}));
   for (std::size_t i = 0; done && i < streamCount_; ++i) {
-    done = accelerator_.done(streams_[i].ticket);
+    done = !mayWrite(streams_[i], object) || accelerator_.done(streams_[i].ticket);
   }
   return done;
 }
@@ -231,8 +231,12 @@ Manager::EarlyStep Manager::fetchNext() {
 // without its fetch.
 Result<Manager::Step> Manager::openForOverwriting(Lock& lock, Object& object, BlockIndex index) {
   Block& block = object[index];
-  if (block.busy || (deviceWork_ && *deviceWork_ != std::this_thread::get_id())) {
+  if (block.busy) {
     waitForChange(lock);
+    return Step::kRetry;
+  }
+  if (deviceWorkElsewhere()) {
+    waitForDeviceWork(lock);
     return Step::kRetry;
   }
   auto ready = makePagesReady(lock, object, index);

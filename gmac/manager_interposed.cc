@@ -3,6 +3,7 @@
 // What coherence.h asks: holds for system calls, and device work of the application's own.
 #include <algorithm>
 
+#include "gmac/access_scope.h"
 #include "gmac/manager.h"
 #include "gmac/manager_lock.h"
 #include "gmac/stats.h"
@@ -41,6 +42,7 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
   const auto* const begin = static_cast<const std::byte*>(address);
   const auto* const end = begin + bytes;
   const std::byte* position = begin;
+  const AccessScope access(address);
   const Walk walk(*this);
   Lock lock(*this);
   while (position < end) {
@@ -120,12 +122,19 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   }
   const Walk walk(*this);
   Lock lock(*this);
+  bool onlyReads = false;
   for (bool again = true; again;) {
     again = false;
     // Calls were made before; the application's streams know nothing of their queue.
     GMAC_TRY(waitFor(lock, {lastCall_}, &again));
     if (again) {
       continue;
+    }
+    if (!ranges.empty()) {
+      GMAC_TRY(waitForHostFunctions(lock, &again));
+      if (again) {
+        continue;
+      }
     }
     // Asked anew after every wait: another thread may have come first.
     if (deviceWork_) {
@@ -140,7 +149,8 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         const auto* begin = static_cast<const std::byte*>(range.address);
         const auto* end = begin + range.bytes;
         if (object.closing ||
-            (begin != nullptr && (end <= object.address() || begin >= object.end()))) {
+            (begin == nullptr ? !object.usedBy(stream)
+                              : end <= object.address() || begin >= object.end())) {
           continue;
         }
         if (object.busy > 0 || object.holds > 0) {
@@ -155,8 +165,10 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
           blocks = object.covering(begin, static_cast<std::size_t>(end - begin));
         }
         const bool wasOpen = !object.open.empty();
+        const bool writes = range.write && (begin != nullptr || !object.onlyRead);
+        onlyReads |= !writes;
         const Status released =
-            releaseBlocks(object, blocks, range.write ? Event::kCall : Event::kCallRead);
+            releaseBlocks(object, blocks, writes ? Event::kCall : Event::kCallRead);
         if (!released.ok()) {
           object.strict = true;
           if (!outOfMappings(released)) {
@@ -171,11 +183,20 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         }
       }
     }
+    if (!again && stream == coherence::kForeignStream) {
+      GMAC_TRY(waitFor(lock, {lastFlush_}, &again));
+    }
   }
-  GMAC_TRY(accelerator_.fence(stream));
+  if (stream != coherence::kForeignStream) {
+    GMAC_TRY(accelerator_.fence(stream));
+  }
   deviceWork_ = std::this_thread::get_id();
-  deviceReads_ = std::any_of(ranges.begin(), ranges.end(),
-                             [](const coherence::DeviceRange& range) { return !range.write; });
+  deviceReads_ =
+      onlyReads || std::any_of(ranges.begin(), ranges.end(),
+                               [](const coherence::DeviceRange& range) { return !range.write; });
+  deviceNames_ = std::any_of(ranges.begin(), ranges.end(), [](const coherence::DeviceRange& range) {
+    return range.address != nullptr;
+  });
   return {};
 }
 
@@ -183,7 +204,9 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
   const Walk walk(*this);
   Lock lock(*this);
   Status status;
-  if (submitted) {
+  if (submitted && stream == coherence::kForeignStream) {
+    stats().calls.add();
+  } else if (submitted) {
     auto ticket = accelerator_.mark(stream);
     if (ticket.ok()) {
       stats().calls.add();
@@ -202,9 +225,9 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
         entry = &streams_[nextStream_++ % streams_.size()];
         status = accelerator_.wait(entry->ticket);
       }
-      *entry = {stream, *ticket,
-                deviceReads_ ||
-                    (entry->stream == stream && entry->reads && !accelerator_.done(entry->ticket))};
+      const bool pending = entry->stream == stream && !accelerator_.done(entry->ticket);
+      *entry = {stream, *ticket, deviceReads_ || (pending && entry->reads),
+                deviceNames_ || (pending && entry->names)};
       if (deviceReads_ && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
         status = accelerator_.wait(*ticket);  // writes go undetected (batch-update)
       }

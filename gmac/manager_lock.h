@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "gmac/manager.h"
 #include "gmac/os/fault.h"
@@ -28,7 +29,9 @@ class Manager::Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
   void acquire() {
-    blocked_.emplace();
+    if (!blocked_) {
+      blocked_.emplace();
+    }
     mutex_.lock();
     held_ = true;
     heldHere = true;
@@ -37,8 +40,29 @@ class Manager::Lock {
     heldHere = false;
     held_ = false;
     mutex_.unlock();
-    blocked_.reset();
+    if (!quiet_) {
+      blocked_.reset();
+    }
   }
+  // For work that ends by itself, on what is marked as busy or inside the accelerator: a handler of
+  // the application that ran in the middle of it, on this thread, and faulted would wait for it for
+  // ever. So the signals stay blocked.
+  void releaseForWork() {
+    held_ = false;
+    mutex_.unlock();
+  }
+  // The same for every release while it lives.
+  class Quiet {
+   public:
+    explicit Quiet(Lock& lock) : lock_(lock), before_(std::exchange(lock.quiet_, true)) {}
+    ~Quiet() { lock_.quiet_ = before_; }
+    Quiet(const Quiet&) = delete;
+    Quiet& operator=(const Quiet&) = delete;
+
+   private:
+    Lock& lock_;
+    const bool before_;
+  };
 
   // Whether the calling thread holds a manager's lock: what it copies then is the runtime's own.
   static bool isHeldHere() noexcept { return heldHere; }
@@ -50,6 +74,7 @@ class Manager::Lock {
   std::mutex& mutex_;
   std::optional<os::SignalsBlocked> blocked_;
   bool held_ = false;
+  bool quiet_ = false;
 };
 
 // Role: in debug builds, walks all objects when it ends. Stands before the Lock of a scope, so that

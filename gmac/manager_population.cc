@@ -76,7 +76,7 @@ void Manager::retire(Lock& lock, Object& object) {
     aheadGeneration_.notify_one();
     return;
   }
-  lock.release();
+  lock.releaseForWork();
   delete &object;
   lock.acquire();
 }
@@ -88,7 +88,7 @@ bool Manager::disposeNext() {
   }
   Object& object = retired_.front();
   retired_.pop_front();
-  lock.release();
+  lock.releaseForWork();
   const std::size_t bytes = object.bytes();
   delete &object;
   lock.acquire();

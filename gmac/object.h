@@ -139,6 +139,16 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
   std::vector<Binding> bindings;
 
+  // ---- what its program promised of kernels on the application's own streams ----
+  enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
+  Users users = Users::kEverybody;
+  accel::NativeStream userStream{};  // of kOneStream
+  bool onlyRead = false;             // kernels do not write it
+  // Whether kernels of a stream may use it. Copies that name it may whatever was promised.
+  bool usedBy(accel::NativeStream stream) const {
+    return users == Users::kEverybody || (users == Users::kOneStream && stream == userStream);
+  }
+
   // ---- read-ahead ----
   BlockIndex expected{};       // the block that a sequential reader faults on next
   std::size_t aheadBytes = 0;  // how much its last fetch took

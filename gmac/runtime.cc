@@ -82,6 +82,9 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
   options.blockBytes = config.blockBytes;
   options.readAheadBytes = config.readAheadBytes;
   options.populateAhead = config.populateAheadBytes != 0;
+  options.trustHints = config.trustHints;
+  // A program that knows that its kernels run on shared objects waits as long as it likes.
+  options.waitLimitSeconds = config.managed ? static_cast<unsigned>(config.waitLimit) : 0;
   if (options.populateAhead) {
     options.chunkBytes = config.populateAheadBytes;
   }
@@ -101,6 +104,26 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
 bool onFault(void* address, bool write) noexcept {
   Runtime* runtime = Runtime::started();
   return runtime != nullptr && runtime->manager().onFault(address, write);
+}
+
+bool owns(const void* address) noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().touchesShared(address, 1);
+}
+
+// When the library is loaded, so that other libraries' and the program's handlers, which may touch
+// shared objects, run outside of ours.
+[[gnu::constructor]] void watchForks() {
+  (void)pthread_atfork(
+      [] {
+        if (Runtime* r = Runtime::started()) r->manager().beforeFork();
+      },
+      [] {
+        if (Runtime* r = Runtime::started()) r->manager().afterForkInParent();
+      },
+      [] {
+        if (Runtime* r = Runtime::started()) r->manager().afterForkInChild();
+      });
 }
 
 }  // namespace
@@ -146,17 +169,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
   static bool installed =
       false;  // once per process, also after a start that failed behind this point
   if (!installed) {
-    GMAC_TRY(os::installFaultHandler(&onFault));
-    pthread_atfork(
-        [] {
-          if (Runtime* r = started()) r->manager().beforeFork();
-        },
-        [] {
-          if (Runtime* r = started()) r->manager().afterForkInParent();
-        },
-        [] {
-          if (Runtime* r = started()) r->manager().afterForkInChild();
-        });
+    GMAC_TRY(os::installFaultHandler(&onFault, &owns));
     // Runs before the exit handlers of a CUDA runtime that was in use before us: none of our
     // threads may be in it then.
     std::atexit([] {

@@ -8,6 +8,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <span>
 
 namespace gmac::interpose {
 
@@ -22,6 +23,20 @@ struct HookEntry {
   std::atomic<void*>*
       real;  // what the hook calls; found in the driver's library when nobody has brought it
 };
+
+// The hooks, a table per subject; each is defined in the file of its name. Constant.
+std::span<const HookEntry> cudaCalls() noexcept;           // launches, waits, copies, fills
+std::span<const HookEntry> cudaArrayCopies() noexcept;     // between linear memory and arrays
+std::span<const HookEntry> cudaBatches() noexcept;         // many copies in one call
+std::span<const HookEntry> cudaGraphs() noexcept;          // nodes that name memory
+std::span<const HookEntry> cudaStreamValues() noexcept;    // a stream's own stores and waits
+std::span<const HookEntry> cudaHostFunctions() noexcept;   // the CPU's part of a stream
+std::span<const HookEntry> cudaOutputs() noexcept;         // that write answers
+std::span<const HookEntry> cudaContexts() noexcept;        // contexts and streams that end
+std::span<const HookEntry> cudaRefusals() noexcept;        // what would get past the runtime
+std::span<const HookEntry> cudaManagedMemory() noexcept;   // allocation and release
+std::span<const HookEntry> cudaManagedHints() noexcept;    // prefetch, advice, attachment
+std::span<const HookEntry> cudaManagedQueries() noexcept;  // what programs ask about memory
 
 // The entry with that symbol; NULL for a function that is not hooked.
 const HookEntry* hookOfSymbol(const char* symbol) noexcept;

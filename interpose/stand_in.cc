@@ -7,20 +7,24 @@
 #include <cerrno>
 #include <climits>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 
+#include "interpose/real.h"
 #include "interpose/transfer.h"
 
 namespace gmac::interpose {
 namespace {
 
 // A stand-in begins as far into such a unit as what it stands in for: what a device or a file asks
-// of a buffer's alignment, it finds, or misses, alike.
-constexpr std::size_t kAlignment = 512;
+// of a buffer's alignment, it finds, or misses, alike. None asks it of fewer bytes.
+std::size_t alignmentFor(std::size_t bytes) {
+  return bytes >= 4096 ? 4096 : bytes >= 512 ? 512 : 16;
+}
 
-std::size_t misalignment(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % kAlignment;
+// How far to go from `from` to where `like` is in such a unit.
+std::size_t gapTo(const void* like, const void* from, std::size_t alignment) {
+  return (reinterpret_cast<std::uintptr_t>(like) - reinterpret_cast<std::uintptr_t>(from)) %
+         alignment;
 }
 
 // Walks a vector's stretches in order: visit(address, bytes, shared), each all shared or all plain.
@@ -47,20 +51,26 @@ void walk(const Vector& given, const Visit& visit) {
   }
 }
 
-// Copies piece by piece, each with the shared side held open; `shared` says where in it a piece is.
-template <typename CopyPiece>
-bool copyHeld(const void* shared, std::size_t bytes, bool write, const CopyPiece& copyPiece) {
+// The C library's own: the library's asks where the bytes are current, which held ones answer.
+constinit Real<void*(void*, const void*, std::size_t)> realMemcpy("memcpy");
+
+[[gnu::constructor]] void resolveMemcpy() { resolveAtLoad(realMemcpy); }
+
+// Copies piece by piece, each with the shared side, one of the two, held open.
+bool copyHeld(void* to, const void* from, std::size_t bytes, const void* shared,
+              coherence::HoldFor purpose) {
   const std::size_t pieceBytes = coherence::pieceBytes();
   const auto* const begin = static_cast<const std::byte*>(shared);
   const int errnoBefore = errno;
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = nextPiece(begin + done, bytes - done, pieceBytes);
-    const coherence::CpuHold hold(begin + done, piece, write);
+    const coherence::CpuHold hold(begin + done, piece, purpose);
     if (!hold.status().ok()) {
       errno = EIO;
       return false;
     }
-    copyPiece(done, piece);
+    realMemcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
+               piece);
     done += piece;
   }
   errno = errnoBefore;
@@ -91,17 +101,11 @@ Scratch::~Scratch() {
 // ---- Copies ----
 
 bool copyToShared(void* to, const void* from, std::size_t bytes) {
-  return copyHeld(to, bytes, true, [&](std::size_t done, std::size_t piece) {
-    std::memcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
-                piece);
-  });
+  return copyHeld(to, from, bytes, to, coherence::HoldFor::kOverwrite);
 }
 
 bool copyFromShared(void* to, const void* from, std::size_t bytes) {
-  return copyHeld(from, bytes, false, [&](std::size_t done, std::size_t piece) {
-    std::memcpy(static_cast<std::byte*>(to) + done, static_cast<const std::byte*>(from) + done,
-                piece);
-  });
+  return copyHeld(to, from, bytes, from, coherence::HoldFor::kRead);
 }
 
 // ---- Vector ----
@@ -128,7 +132,7 @@ StandIn::Sizes StandIn::measure(const Vector& given) {
     ++sizes.parts;
     if (shared) {
       ++sizes.stretches;
-      sizes.dataBytes += bytes + kAlignment;
+      sizes.dataBytes += bytes + alignmentFor(bytes);
     }
   });
   return sizes;
@@ -155,9 +159,7 @@ void StandIn::fill(const Vector& given, const Sizes& sizes) {
   walk(given, [&](std::byte* at, std::size_t bytes, bool shared) {
     if (shared && stretchCount_ < sizes.stretches) {
       const bool continues = previousEnd == at;
-      std::byte* const own =
-          continues ? free
-                    : free + (kAlignment + misalignment(at) - misalignment(free)) % kAlignment;
+      std::byte* const own = continues ? free : free + gapTo(at, free, alignmentFor(bytes));
       if (own + bytes <= end) {
         std::construct_at(stretches_ + stretchCount_++, Stretch{at, own, bytes, bytes_});
         bytes_ += bytes;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -33,6 +34,63 @@ bool addressable(const void* address, std::size_t bytes) {
   return begin < kEnd && bytes < kEnd - begin;
 }
 
+// ---- Which way ----
+
+enum class Way {
+  kAsGiven,   // there is no open file: the real function knows what to say
+  kPrivate,   // in one call, on private memory
+  kWhole,     // in one call, on the shared memory itself
+  kInPieces,  // in several
+};
+
+// What all transfers are, for the choice of a way; `place` has the bits of addresses and lengths
+// that direct I/O cares for.
+struct Request {
+  Direction direction;
+  int descriptor;
+  bool positioned;
+  off64_t offset;
+  std::size_t bytes;
+  std::uintptr_t place;
+};
+
+// A direct read that meets the file's end clears memory behind what it then counts.
+bool mayClearMore(const Request& request, const struct stat64& status) {
+  if (request.direction == Direction::kWrite) return false;
+  const off64_t begin =
+      request.positioned ? request.offset : ::lseek64(request.descriptor, 0, SEEK_CUR);
+  off64_t end = 0;
+  return __builtin_add_overflow(begin, request.bytes, &end) || end > status.st_size;
+}
+
+// A piece that starts at the limit would raise SIGXFSZ; a whole call that reaches it is just short.
+bool limited() {
+  rlimit64 limit;
+  return ::getrlimit64(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM64_INFINITY;
+}
+
+Way wayOf(const Request& request) {
+  struct stat64 status;
+  const int flags =
+      ::fstat64(request.descriptor, &status) == 0 ? ::fcntl(request.descriptor, F_GETFL) : -1;
+  if (flags < 0) return Way::kAsGiven;
+  if (kindOf(status) == FileKind::kWaits) return Way::kPrivate;
+  const bool direct = (flags & O_DIRECT) != 0;
+  if (direct && mayClearMore(request, status)) return Way::kPrivate;
+  off64_t end = 0;
+  if (request.offset < 0 || __builtin_add_overflow(request.offset, request.bytes, &end)) {
+    return Way::kWhole;
+  }
+  // The last piece would fail by itself, the whole call fails as one.
+  const std::uintptr_t bits =
+      request.place | request.bytes | static_cast<std::uintptr_t>(request.offset);
+  if (direct && bits % kDirectAlignment != 0) return Way::kWhole;
+  if (request.direction == Direction::kWrite && ((flags & O_APPEND) != 0 || limited())) {
+    return Way::kWhole;
+  }
+  return Way::kInPieces;
+}
+
 // ---- One buffer ----
 
 // In one call, on the shared memory itself.
@@ -46,36 +104,13 @@ ssize_t transferWhole(const Transfer& transfer) {
   return transfer.call(transfer.buffer, transfer.bytes, 0);
 }
 
-ssize_t transferThatWaits(const Transfer& transfer) {
+ssize_t transferPrivately(const Transfer& transfer) {
   const iovec whole = {transfer.buffer, transfer.bytes};
   return transferOnPrivateMemory(transfer.direction, {&whole, 1}, {}, [&](const Vector& privately) {
     const iovec* const parts = privately.parts;
     return privately.count == 1 ? transfer.call(parts->iov_base, parts->iov_len, 0)
                                 : transfer.vectorCall(parts, static_cast<int>(privately.count), 0);
   });
-}
-
-// Whether a transfer in pieces is the same as a whole one; `place` has the bits that direct I/O
-// cares for.
-bool mayBeCut(Direction direction, int descriptor, off64_t offset, std::size_t bytes,
-              std::uintptr_t place) {
-  off64_t end = 0;
-  if (offset < 0 || __builtin_add_overflow(offset, bytes, &end)) return false;
-  const int flags = ::fcntl(descriptor, F_GETFL);
-  if (flags < 0) return false;
-  // The last piece would fail by itself, the whole call fails as one.
-  if ((flags & O_DIRECT) != 0 &&
-      ((place | bytes | static_cast<std::uintptr_t>(offset)) % kDirectAlignment) != 0) {
-    return false;
-  }
-  if (direction == Direction::kWrite) {
-    if ((flags & O_APPEND) != 0) return false;
-    // A piece that starts at the limit would raise SIGXFSZ; a whole call that reaches it is just
-    // short.
-    rlimit64 limit;
-    if (::getrlimit64(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM64_INFINITY) return false;
-  }
-  return true;
 }
 
 // With the file position locked if need be.
@@ -87,21 +122,24 @@ ssize_t inPieces(int descriptor, bool positioned, const Pieces& pieces) {
 }
 
 ssize_t transferAsSuits(const Transfer& transfer) {
-  switch (kindOf(transfer.descriptor)) {
-    case FileKind::kBad:
+  const Way way =
+      wayOf({transfer.direction, transfer.descriptor, transfer.positioned, transfer.offset,
+             transfer.bytes, reinterpret_cast<std::uintptr_t>(transfer.buffer)});
+  switch (way) {
+    case Way::kAsGiven:
       return transfer.call(transfer.buffer, transfer.bytes, 0);
-    case FileKind::kWaits:
-      return transferThatWaits(transfer);
-    case FileKind::kRegular:
+    case Way::kPrivate:
+      return transferPrivately(transfer);
+    case Way::kInPieces:
+      if (addressable(transfer.buffer, transfer.bytes)) {
+        return inPieces(transfer.descriptor, transfer.positioned,
+                        [&] { return transferInPieces(transfer); });
+      }
+      break;
+    case Way::kWhole:
       break;
   }
-  if (!addressable(transfer.buffer, transfer.bytes) ||
-      !mayBeCut(transfer.direction, transfer.descriptor, transfer.offset, transfer.bytes,
-                reinterpret_cast<std::uintptr_t>(transfer.buffer))) {
-    return transferWhole(transfer);
-  }
-  return inPieces(transfer.descriptor, transfer.positioned,
-                  [&] { return transferInPieces(transfer); });
+  return transferWhole(transfer);
 }
 
 // ---- A vector ----
@@ -176,23 +214,26 @@ bool isPlainVector(const Vector& given) {
 
 ssize_t transferAsSuits(const VectorTransfer& transfer) {
   const Vector& given = transfer.given;
-  switch (kindOf(transfer.descriptor)) {
-    case FileKind::kBad:
+  const std::size_t bytes = given.bytes();
+  const Way way = wayOf({transfer.direction, transfer.descriptor, transfer.positioned,
+                         transfer.offset, bytes, placeOf(given)});
+  switch (way) {
+    case Way::kAsGiven:
       return transfer.call(given.parts, static_cast<int>(given.count), 0);
-    case FileKind::kWaits:
+    case Way::kPrivate:
       return transferOnPrivateMemory(transfer.direction, given, {}, [&](const Vector& privately) {
         return transfer.call(privately.parts, static_cast<int>(privately.count), 0);
       });
-    case FileKind::kRegular:
+    case Way::kInPieces:
+      if (transfer.mayBeCut && bytes > coherence::pieceBytes() && isPlainVector(given)) {
+        return inPieces(transfer.descriptor, transfer.positioned,
+                        [&] { return transferInRuns(transfer); });
+      }
+      break;
+    case Way::kWhole:
       break;
   }
-  const std::size_t bytes = given.bytes();
-  if (!transfer.mayBeCut || bytes <= coherence::pieceBytes() || !isPlainVector(given) ||
-      !mayBeCut(transfer.direction, transfer.descriptor, transfer.offset, bytes, placeOf(given))) {
-    return transferWhole(transfer, given, 0);
-  }
-  return inPieces(transfer.descriptor, transfer.positioned,
-                  [&] { return transferInRuns(transfer); });
+  return transferWhole(transfer, given, 0);
 }
 
 template <typename AnyTransfer>
@@ -221,6 +262,7 @@ ssize_t transfer(const VectorTransfer& transfer) {
 ssize_t transferOnPrivateMemory(Direction direction, const Vector& given, PrivateOptions options,
                                 FunctionView<ssize_t(const Vector& privately)> call) {
   const bool reads = direction == Direction::kRead;
+  const int errnoBefore = errno;
   StandIn standIn(given, options.kernelKeeps);
   if (!standIn.ok()) {
     // The call itself still comes out right; a kernel call of whoever it waits for would not.
@@ -229,6 +271,7 @@ ssize_t transferOnPrivateMemory(Direction direction, const Vector& given, Privat
   }
   if ((!reads || options.prefilled) && !standIn.copyIn()) return -1;
   const ssize_t count = call(standIn.vector());
+  if (count >= 0) errno = errnoBefore;
   if (!reads || count <= 0) return count;
   return standIn.copyOut(static_cast<std::size_t>(count)) ? count : -1;
 }
@@ -237,12 +280,16 @@ bool isOurs(const void* buffer, std::size_t bytes) {
   return coherence::touchesShared(buffer, bytes) && bytes <= SSIZE_MAX;
 }
 
+FileKind kindOf(const struct stat64& status) {
+  // A directory fails at once and a block device waits for no process.
+  const bool waits =
+      !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISBLK(status.st_mode);
+  return waits ? FileKind::kWaits : FileKind::kRegular;
+}
+
 FileKind kindOf(int descriptor) {
   struct stat64 status;
-  if (::fstat64(descriptor, &status) != 0) return FileKind::kBad;
-  if (S_ISREG(status.st_mode)) return FileKind::kRegular;
-  // A directory fails at once and a block device waits for no process.
-  return S_ISDIR(status.st_mode) || S_ISBLK(status.st_mode) ? FileKind::kRegular : FileKind::kWaits;
+  return ::fstat64(descriptor, &status) == 0 ? kindOf(status) : FileKind::kBad;
 }
 
 std::size_t nextPiece(const void* address, std::size_t bytes, std::size_t pieceBytes) {

@@ -17,6 +17,7 @@
 #ifndef GMAC_INTERPOSE_TRANSFER_H_
 #define GMAC_INTERPOSE_TRANSFER_H_
 
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -82,6 +83,7 @@ enum class FileKind {
   kRegular,  // never waits for anybody
   kWaits,
 };
+FileKind kindOf(const struct stat64& status);
 FileKind kindOf(int descriptor);
 
 // The length of the next piece: up to a multiple of the piece size as an address, so that no block

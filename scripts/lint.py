@@ -48,7 +48,7 @@ def cuda_home():
 
 
 def flags(home):
-    result = ["-std=c++20", "-I.", "-Ibazel-bin", "-DFMT_HEADER_ONLY=1", "-DGMAC_HAVE_CUDA={}".format(int(home is not None))]
+    result = ["-std=c++20", "-I.", "-Ibazel-bin", "-DFMT_HEADER_ONLY=1", '-DGMAC_VERSION="0"', "-DGMAC_HAVE_CUDA={}".format(int(home is not None))]
     if home:
         result += ["-DPARBOIL_CUDA=1", "-isystem", os.path.join(home, "include")]
     return result

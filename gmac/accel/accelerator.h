@@ -123,6 +123,9 @@ class Accelerator {
   virtual Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                              std::size_t bytes) = 0;
 
+  // The context that streams belong to (a CUcontext), as an opaque number; 0: not known. Constant.
+  virtual std::uintptr_t nativeContext() const noexcept { return 0; }
+
   // Work that the application submits itself (CUDA only; adsmErrorNotSupported elsewhere). fence:
   // everything submitted to `stream` from now on runs after the copyIns submitted so far. mark: a
   // ticket for all that `stream` holds so far.

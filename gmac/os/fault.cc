@@ -1,124 +1,390 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/os/fault.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sigsegv.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <mutex>
+
+// sigaction() under the name that no library which is put before libc stands in for.
+extern "C" int __sigaction(int signal, const struct sigaction* action,
+                           struct sigaction* before) noexcept;
 
 namespace gmac::os {
 namespace {
 
 using SignalAction = struct sigaction;
 
-// What libsigsegv does not pass on. A signal handler of the application may nest inside ours, so
-// the values are saved and restored around each delivery.
+#if defined(__SANITIZE_THREAD__)
+// The thread sanitizer runs handlers in its own way and must know of them all.
+int kernelAction(int signal, const SignalAction* action, SignalAction* before) noexcept {
+  static const auto sanitizers =
+      reinterpret_cast<SigactionFunction>(::dlsym(RTLD_NEXT, "sigaction"));
+  return sanitizers(signal, action, before);
+}
+#else
+int kernelAction(int signal, const SignalAction* action, SignalAction* before) noexcept {
+  return ::__sigaction(signal, action, before);
+}
+#endif
+
+#define GMAC_HANDLER_LOCAL thread_local __attribute__((tls_model("initial-exec")))
+
+// What libsigsegv does not pass on, and its answer. A signal handler of the application may nest
+// inside ours, so the values are saved and restored around each delivery.
 struct Delivery {
-  siginfo_t* info = nullptr;
   void* context = nullptr;
-  int signal = 0;
+  bool answered = false;
 };
-thread_local Delivery current __attribute__((tls_model("initial-exec")));
+GMAC_HANDLER_LOCAL Delivery current;
+
+// Whether the calling thread is the one that installs: what libsigsegv asks of sigaction() then is
+// meant for the kernel.
+GMAC_HANDLER_LOCAL bool installing = false;
 
 std::atomic<FaultFunction> faultFunction{nullptr};
-SignalAction previousAction;    // whoever handled the signal before us
+std::atomic<OwnsFunction> ownsFunction{nullptr};
 SignalAction libsigsegvAction;  // libsigsegv's own entry
 
-bool isWrite(const void* context) noexcept {
+// The program's action for SIGSEGV once ours stands before it.
+struct ProgramAction {
+  std::mutex lock;  // under an ActionLock
+  bool behindOurs = false;
+  pid_t process = 0;  // whose it is: a child of vfork has this memory, but actions of its own
+  SignalAction action = {};
+};
+constinit ProgramAction program;
+
+// Role: holds the lock of the program's action with every signal blocked, SIGSEGV too: the handler
+// takes it. No memory of the program may be touched meanwhile. For the stack.
+class ActionLock {
+ public:
+  ActionLock() noexcept : before_(setThreadMask(~KernelSet{0})) { program.lock.lock(); }
+  ~ActionLock() {
+    program.lock.unlock();
+    (void)setThreadMask(before_);
+  }
+  ActionLock(const ActionLock&) = delete;
+  ActionLock& operator=(const ActionLock&) = delete;
+
+ private:
+  KernelSet before_;
+};
+
+// Role: ActionLock across a fork, so that a child never finds the lock taken by a thread that it
+// does not have. The threads that fork take turns, so one place for the mask is enough.
+KernelSet maskBeforeFork = 0;
+void lockForFork() {
+  const KernelSet before = setThreadMask(~KernelSet{0});
+  program.lock.lock();
+  maskBeforeFork = before;
+}
+void unlockAfterFork() {
+  const KernelSet before = maskBeforeFork;
+  program.lock.unlock();
+  (void)setThreadMask(before);
+}
+void unlockInChild() {
+  program.process = getpid();
+  unlockAfterFork();
+}
+
+// When the library is loaded: the handlers of everybody else, which may touch shared objects, then
+// run outside of these.
+[[gnu::constructor]] void watchForks() {
+  (void)pthread_atfork(&lockForFork, &unlockAfterFork, &unlockInChild);
+}
+
+bool isHandler(const SignalAction& action) noexcept {
+  return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+}
+
+void onSignal(int signal, siginfo_t* info, void* context);
+
+// Our action, in front of the program's.
+SignalAction frontOf(const SignalAction& behind) noexcept {
+  SignalAction front = {};
+  front.sa_sigaction = &onSignal;
+  // No mask and SA_NODEFER: while a fault waits for a kernel, signals go on being handled, and
+  // their handlers may fault. SA_ONSTACK as the program has it, so that a handler for stack
+  // overflows goes on seeing them; SA_RESTART as it has it, for signals that were sent.
+  front.sa_flags = SA_SIGINFO | SA_NODEFER | (behind.sa_flags & SA_ONSTACK) |
+                   (isHandler(behind) ? behind.sa_flags & SA_RESTART : SA_RESTART);
+  sigemptyset(&front.sa_mask);
+  return front;
+}
+
+bool installFront() noexcept {
+  const SignalAction front = frontOf(program.action);
+  return kernelAction(SIGSEGV, &front, nullptr) == 0 &&
+         (standIn() == 0 || kernelAction(standIn(), &front, nullptr) == 0);
+}
+
+// ---- Faults
+
 #if defined(__x86_64__)
+
+bool isWrite(const void* context) noexcept {
   // Bit 1 of the page-fault error code: the access was a write.
   constexpr greg_t kWriteBit = 2;
   return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWriteBit) != 0;
+}
+
+std::uintptr_t stackPointer(const ucontext_t& context) noexcept {
+  return static_cast<std::uintptr_t>(context.uc_mcontext.gregs[REG_RSP]);
+}
+
+// What the interrupted function may use below its stack pointer.
+constexpr std::uintptr_t kRedZoneBytes = 128;
+
+// Runs function(argument) on the stack that ends at `top`. No exception may come out of it.
+void callOnStack(void (*function)(void*), void* argument, std::uintptr_t top) noexcept {
+  asm volatile(
+      "movq %%rsp, %%rbx\n\t"
+      "movq %[top], %%rsp\n\t"
+      "callq *%[function]\n\t"
+      "movq %%rbx, %%rsp"
+      : "+D"(argument), [function] "+a"(function), [top] "+c"(top)
+      :
+      : "rbx", "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4",
+        "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
+        "xmm15", "cc", "memory");
+}
+
 #else
-#error "gmac needs to know how this processor tells a write fault from a read fault"
+#error "gmac needs to know this processor's fault codes and stack pointer"
 #endif
-}
 
-bool askPrevious(const Delivery& delivery) noexcept {
-  if ((previousAction.sa_flags & SA_SIGINFO) != 0 && previousAction.sa_sigaction != nullptr) {
-    previousAction.sa_sigaction(delivery.signal, delivery.info, delivery.context);
-    return true;
-  }
-  if (previousAction.sa_handler != SIG_DFL && previousAction.sa_handler != SIG_IGN) {
-    previousAction.sa_handler(delivery.signal);
-    return true;
-  }
-  return false;
-}
-
-// libsigsegv's view of a fault: non-zero when handled; zero makes it restore the default action,
-// under which the repeated access kills the process at its own address.
+// libsigsegv's view of a fault is always that it was handled: what is not ours is passed on by us,
+// who have what the kernel said about it.
 int deliver(void* address, int) {
+  const FaultFunction function = faultFunction.load(std::memory_order_acquire);
   const Delivery delivery = current;
-  // Faults of the kernel's making only: a signal sent by kill() carries no address.
-  if (delivery.info->si_code > 0) {
-    const FaultFunction function = faultFunction.load(std::memory_order_acquire);
-    if (function != nullptr && function(address, isWrite(delivery.context))) {
-      return 1;
+  const bool answered = function != nullptr && function(address, isWrite(delivery.context));
+  current = {delivery.context, answered};
+  return 1;
+}
+
+struct Fault {
+  siginfo_t* info;
+  ucontext_t* context;
+};
+
+bool answer(const Fault& fault) noexcept {
+  const Delivery saved = current;
+  current = {fault.context, false};
+  libsigsegvAction.sa_sigaction(SIGSEGV, fault.info, fault.context);
+  const bool answered = current.answered;
+  current = saved;
+  return answered;
+}
+
+bool lies(std::uintptr_t address, const stack_t& stack) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
+  return (stack.ss_flags & SS_DISABLE) == 0 && address - begin < stack.ss_size;
+}
+
+// On the alternate stack, which may have room for the program's handler and no more, a fault of
+// ours goes back to the stack that it happened on. The kernel would not know that the alternate
+// stack is still in use, so it is put away until the fault is answered; returning from the signal
+// brings it back.
+bool answerOnItsOwnStack(Fault& fault) noexcept {
+  struct Job {
+    Fault fault;
+    bool answered;
+  } job = {fault, false};
+  const stack_t alternate = fault.context->uc_stack;
+  callOnStack(
+      [](void* argument) {
+        stack_t none = {};
+        none.ss_flags = SS_DISABLE;
+        (void)syscall(SYS_sigaltstack, &none, nullptr);
+        auto* const job = static_cast<Job*>(argument);
+        job->answered = answer(job->fault);
+      },
+      &job, (stackPointer(*fault.context) - kRedZoneBytes) & ~std::uintptr_t{63});
+  if (!job.answered) (void)syscall(SYS_sigaltstack, &alternate, nullptr);
+  return job.answered;
+}
+
+bool isAnswered(Fault fault) noexcept {
+  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  const stack_t& alternate = fault.context->uc_stack;
+  const OwnsFunction owns = ownsFunction.load(std::memory_order_acquire);
+  // A stack overflow has no stack to go back to; it is not ours.
+  if (lies(here, alternate) && !lies(stackPointer(*fault.context), alternate) && owns != nullptr) {
+    return owns(fault.info->si_addr) && answerOnItsOwnStack(fault);
+  }
+  return answer(fault);
+}
+
+// ---- The program's part
+
+// What was sent with its own siginfo; the kernel lets a process say anything to itself.
+void sendAgain(int signal, siginfo_t info) noexcept {
+  const pid_t process = getpid();
+  if (info.si_code == SI_TKILL) {
+    (void)syscall(SYS_rt_tgsigqueueinfo, process, gettid(), signal, &info);
+  } else {
+    (void)syscall(SYS_rt_sigqueueinfo, process, signal, &info);
+  }
+}
+
+bool isPending(int signal) noexcept {
+  KernelSet pending = 0;
+  (void)syscall(SYS_rt_sigpending, &pending, sizeof pending);
+  return (pending & kernelBit(signal)) != 0;
+}
+
+void restoreDefault() noexcept {
+  SignalAction defaultAction = {};
+  defaultAction.sa_handler = SIG_DFL;
+  (void)kernelAction(SIGSEGV, &defaultAction, nullptr);
+}
+
+KernelSet bitsOf(const sigset_t& set) noexcept {
+  KernelSet bits = 0;
+  std::memcpy(&bits, &set, sizeof bits);  // the rest of a sigset_t is not the kernel's
+  return bits;
+}
+
+// In the mask that a handler returns to, between the kernel's form and the program's.
+void moveBit(sigset_t& set, int from, int to) noexcept {
+  KernelSet bits = bitsOf(set);
+  if (from > 0 && (bits & kernelBit(from)) != 0) {
+    bits = (bits & ~kernelBit(from)) | kernelBit(to);
+    std::memcpy(&set, &bits, sizeof bits);
+  }
+}
+
+// What the kernel would do with a SIGSEGV if we were not there. `isFault`: it is the doing of the
+// interrupted instruction, which is repeated on return; else it was sent.
+void passOn(siginfo_t* info, ucontext_t* context, bool isFault) {
+  // Nothing is blocked by our own action, so this is the mask that the signal met, also in the
+  // middle of a sigsuspend() or ppoll(), where the context has another.
+  const KernelSet mask = threadMask();
+  const bool blocked = (mask & kernelBit(standIn())) != 0;
+  SignalAction action;
+  {
+    const ActionLock lock;
+    action = program.action;
+    if (!blocked && isHandler(action) && (action.sa_flags & SA_RESETHAND) != 0) {
+      program.action.sa_handler = SIG_DFL;
     }
   }
-  if (askPrevious(delivery)) {
-    return 1;
+  if (!isFault && blocked) {
+    // An ordinary signal is pending once, however often it is sent.
+    if (!isPending(standIn())) sendAgain(standIn(), *info);
+    return;
   }
-  if (delivery.info->si_code <= 0) {
-    // Nothing will repeat a sent signal: raise it again, under the default action. Ours would be
-    // entered anew.
-    SignalAction defaultAction = {};
-    defaultAction.sa_handler = SIG_DFL;
-    (void)sigaction(delivery.signal, &defaultAction, nullptr);
-    (void)pthread_kill(pthread_self(), delivery.signal);
+  if (!isFault && action.sa_handler == SIG_IGN) return;
+  if (blocked || !isHandler(action)) {
+    restoreDefault();  // under which the repeated access kills the process at its own address
+    if (!isFault) sendAgain(SIGSEGV, *info);
+    return;
   }
-  return 0;
+  info->si_signo = SIGSEGV;
+  moveBit(context->uc_sigmask, standIn(), SIGSEGV);
+  (void)setThreadMask(mask | bitsOf(action.sa_mask) |
+                      ((action.sa_flags & SA_NODEFER) != 0 ? 0 : kernelBit(standIn())));
+  action.sa_sigaction(SIGSEGV, info, context);
+  moveBit(context->uc_sigmask, SIGSEGV, standIn());
 }
 
 void onSignal(int signal, siginfo_t* info, void* context) {
   const int savedErrno = errno;
-  const Delivery saved = current;
-  current = Delivery{info, context, signal};
-  libsigsegvAction.sa_sigaction(signal, info, context);
-  current = saved;
+  const Fault fault = {info, static_cast<ucontext_t*>(context)};
+  // Faults are of the kernel's making: a signal sent by kill() carries no address.
+  const bool isFault = signal == SIGSEGV && info->si_code > 0;
+  if (isFault && isAnswered(fault)) {
+    errno = savedErrno;
+    return;
+  }
   errno = savedErrno;
+  passOn(info, fault.context, isFault);
 }
 
 }  // namespace
 
-Status installFaultHandler(FaultFunction function) {
-  if (sigaction(SIGSEGV, nullptr, &previousAction) != 0) {
-    return fail(adsmErrorSystem, "sigaction(SIGSEGV): {}", strerrordesc_np(errno));
+Status installFaultHandler(FaultFunction function, OwnsFunction owns) {
+  const auto failed = [](const char* call) {
+    return fail(adsmErrorSystem, "{}: {}", call, strerrordesc_np(errno));
+  };
+  const ActionLock lock;
+  if (kernelAction(SIGSEGV, nullptr, &program.action) != 0) {
+    return failed("sigaction(SIGSEGV)");
   }
   faultFunction.store(function, std::memory_order_release);
-  if (sigsegv_install_handler(&deliver) != 0) {
+  ownsFunction.store(owns, std::memory_order_release);
+  installing = true;
+  const bool installed = sigsegv_install_handler(&deliver) == 0;
+  installing = false;
+  if (!installed) {
     return fail(adsmErrorSystem, "sigsegv_install_handler failed");
   }
-  (void)sigaction(SIGSEGV, nullptr, &libsigsegvAction);
-  SignalAction front = {};
-  front.sa_sigaction = &onSignal;
-  // No mask and SA_NODEFER: while a fault waits for a kernel, signals go on being handled, and
-  // their handlers may fault. SA_ONSTACK as before, so that a handler for stack overflows goes on
-  // seeing them.
-  front.sa_flags = SA_SIGINFO | SA_NODEFER | (previousAction.sa_flags & SA_ONSTACK);
-  sigemptyset(&front.sa_mask);
-  if (sigaction(SIGSEGV, &front, nullptr) != 0) {
-    return fail(adsmErrorSystem, "sigaction(SIGSEGV): {}", strerrordesc_np(errno));
+  (void)kernelAction(SIGSEGV, nullptr, &libsigsegvAction);
+  if (!installFront()) {
+    const Status status = failed("sigaction(SIGSEGV)");
+    (void)kernelAction(SIGSEGV, &program.action, nullptr);
+    return status;
   }
+  program.process = getpid();
+  program.behindOurs = true;
   return {};
 }
 
-SignalsBlocked::SignalsBlocked() noexcept {
-  sigset_t all;
-  sigfillset(&all);
-  // A synchronous fault must never be blocked: the kernel would kill the process instead of
-  // delivering it.
-  sigdelset(&all, SIGSEGV);
-  sigdelset(&all, SIGBUS);
-  sigdelset(&all, SIGILL);
-  sigdelset(&all, SIGFPE);
-  pthread_sigmask(SIG_SETMASK, &all, &before_);
+int changeProgramAction(const struct sigaction* wanted, struct sigaction* before,
+                        SigactionFunction next) noexcept {
+  if (installing) {
+    return next(SIGSEGV, wanted, before);
+  }
+  // Copies, because the program's own may be shared memory.
+  const SignalAction fresh = wanted != nullptr ? *wanted : SignalAction{};
+  SignalAction old = {};
+  int result = 0;
+  int error = errno;
+  {
+    const ActionLock lock;
+    if (!program.behindOurs || program.process != getpid()) {
+      result = next(SIGSEGV, wanted != nullptr ? &fresh : nullptr, &old);
+      error = result != 0 ? errno : error;
+    } else {
+      old = program.action;
+      if (wanted != nullptr) {
+        const SignalAction kept = program.action;
+        program.action = fresh;
+        // What the kernel does to every action.
+        (void)sigdelset(&program.action.sa_mask, SIGKILL);
+        (void)sigdelset(&program.action.sa_mask, SIGSTOP);
+        SignalAction front = {};
+        if (!installFront() || kernelAction(SIGSEGV, nullptr, &front) != 0) {
+          error = errno;
+          program.action = kept;
+          result = -1;
+        } else {
+          // What the kernel keeps of the flags, and libc's own part of an action: a query shows it.
+          constexpr int kSaRestorer = 0x04000000;
+          constexpr int kSaExposeTagBits = 0x00000800;
+          constexpr int kKept = SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO | SA_ONSTACK | SA_RESTART |
+                                SA_NODEFER | static_cast<int>(SA_RESETHAND) | kSaExposeTagBits;
+          program.action.sa_flags &= kKept;
+          program.action.sa_flags |= front.sa_flags & kSaRestorer;
+          program.action.sa_restorer = front.sa_restorer;
+        }
+      }
+    }
+  }
+  if (result == 0 && before != nullptr) *before = old;
+  errno = error;
+  return result;
 }
-
-SignalsBlocked::~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 }  // namespace gmac::os

@@ -1,37 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fault delivery: tells one function about every access to a closed page, with its direction.
-// libsigsegv delivers.
+// Fault delivery: tells one function about every access to a closed page, with its direction, and
+// everything else about SIGSEGV to the program, as if the kernel did. libsigsegv delivers.
 #ifndef GMAC_OS_FAULT_H_
 #define GMAC_OS_FAULT_H_
 
 #include <csignal>
 
+#include "gmac/os/signal_mask.h"
 #include "gmac/status.h"
 
 namespace gmac::os {
 
 // Called on the faulting thread, inside the signal handler. True: the access can be repeated.
-// False: the fault is not ours, and goes to the handler that was installed before, or kills the
-// process at its own address.
+// False: the fault is not ours, and goes to the program's own handler, or kills the process at its
+// own address.
 using FaultFunction = bool (*)(void* address, bool write) noexcept;
 
-// Installs the process's fault function; the handler that was there before is kept and asked
-// second. Once per process.
-Status installFaultHandler(FaultFunction function);
+// Whether a fault there would be the runtime's to answer; called in the signal handler, where there
+// may be little stack.
+using OwnsFunction = bool (*)(const void* address) noexcept;
 
-// Blocks every signal of the calling thread while it lives, so that no handler of the application
-// runs (and touches a shared object) while the thread holds a lock of the runtime.
-class SignalsBlocked {
- public:
-  SignalsBlocked() noexcept;
-  ~SignalsBlocked();
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+// Installs the process's fault function; the action that was there before is the program's from
+// then on. Once per process. With `owns`, faults of ours are answered on the stack that they
+// happened on even where the program's handler has an alternate stack, which may be a small one.
+Status installFaultHandler(FaultFunction function, OwnsFunction owns = nullptr);
 
- private:
-  sigset_t before_;
-};
+// sigaction(SIGSEGV, wanted, before) as the program means it: what it says and is told of its own
+// action, whether or not a handler of ours stands before it. The masks are the kernel's
+// (signal_mask.h). `next` is the sigaction to use while none of ours does. Thread-safe and
+// async-signal-safe; not for the fault handler. What sigaction returns.
+using SigactionFunction = int (*)(int signal, const struct sigaction* wanted,
+                                  struct sigaction* before);
+int changeProgramAction(const struct sigaction* wanted, struct sigaction* before,
+                        SigactionFunction next) noexcept;
 
 }  // namespace gmac::os
 

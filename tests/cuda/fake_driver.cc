@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The fake libcuda.so.1 (fake_driver.h says how it behaves). One lock guards all of it.
-#include "tests/cuda/fake_driver.h"
-
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -14,14 +14,20 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "tests/cuda/fake_internal.h"
+
 struct CUstream_st {
+  enum class Host { kNone, kQueued, kRunning, kOver };
   struct Op {
     std::function<CUresult()> work;
     CUstream_st* after = nullptr;  // or: nothing to do, but this stream must have come so far
     std::size_t position = 0;
+    // A function of the CPU: runs in a thread of its own, without the driver's lock.
+    std::shared_ptr<std::atomic<Host>> host = nullptr;
   };
   std::deque<Op> ops;
   std::size_t done = 0;
@@ -43,12 +49,8 @@ struct CUfunc_st {
   int maxSharedBytes = 48 << 10;
 };
 
-struct CUctx_st {};
-
+namespace gmac::fake_cuda {
 namespace {
-
-using gmac::fake_cuda::Image;
-using gmac::fake_cuda::Kernel;
 
 constexpr std::size_t kMemory = std::size_t{1} << 30;
 constexpr std::size_t kPage = 2 << 20;
@@ -68,6 +70,10 @@ struct Device {
   bool occupyNext = false;
   CUresult broken = CUDA_SUCCESS;  // what the context died of
   CUctx_st context;
+  bool primaryIsActive = false;
+  std::map<CUdevice_attribute, int> attributes;  // the others are 1
+  CUstream capturing = nullptr;
+  CUstream stalled = nullptr;
   CUstream_st legacy, perThread;
   // Streams and events stay: work may still name them after they are destroyed.
   std::vector<std::unique_ptr<CUstream_st>> streams;
@@ -84,26 +90,16 @@ Device& device() {
 
 thread_local std::vector<CUcontext> contexts;
 
-// What every call does first. The lock is held as long as this lives.
-class Call {
- public:
-  explicit Call(const char* name) : lock_(device().mutex) {
-    ++device().calls[name];
-    result = device().broken;
-    if (const auto failing = device().failNext.find(name); failing != device().failNext.end()) {
-      result = failing->second;
-      device().failNext.erase(failing);
-    }
+}  // namespace
+
+Call::Call(const char* name) : lock_(device().mutex) {
+  ++device().calls[name];
+  result = device().broken;
+  if (const auto failing = device().failNext.find(name); failing != device().failNext.end()) {
+    result = failing->second;
+    device().failNext.erase(failing);
   }
-  CUresult result;
-
- private:
-  std::lock_guard<std::recursive_mutex> lock_;
-};
-
-#define FAKE_CALL()    \
-  Call call(__func__); \
-  if (call.result != CUDA_SUCCESS) return call.result
+}
 
 std::byte* backingOf(CUdeviceptr address) {
   auto& memory = device().memory;
@@ -113,11 +109,21 @@ std::byte* backingOf(CUdeviceptr address) {
   return address < start + allocation.bytes ? allocation.backing + (address - start) : nullptr;
 }
 
-// Where the bytes of an address are: unified addressing.
+bool allocationOf(CUdeviceptr address, CUdeviceptr* start, std::size_t* bytes) {
+  auto& memory = device().memory;
+  if (backingOf(address) == nullptr) return false;
+  const auto& [first, allocation] = *std::prev(memory.upper_bound(address));
+  *start = first;
+  *bytes = allocation.bytes;
+  return true;
+}
+
 std::byte* bytesAt(CUdeviceptr address) {
   std::byte* const backing = backingOf(address);
   return backing != nullptr ? backing : reinterpret_cast<std::byte*>(address);
 }
+
+namespace {
 
 CUstream_st& streamOf(CUstream stream) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY) return device().legacy;
@@ -125,10 +131,21 @@ CUstream_st& streamOf(CUstream stream) {
 }
 
 // Runs the first piece of work of the stream, after what it waits for.
+using Host = CUstream_st::Host;
 void advance(CUstream_st& stream, std::size_t position);
 void step(CUstream_st& stream) {
-  if (stream.ops.empty()) return;
-  const CUstream_st::Op op = std::move(stream.ops.front());
+  if (stream.ops.empty() || &stream == device().stalled) return;
+  if (const auto host = stream.ops.front().host; host != nullptr && host->load() != Host::kOver) {
+    if (host->exchange(Host::kRunning) == Host::kQueued) {
+      std::thread([host, work = stream.ops.front().work] {
+        work();
+        host->store(Host::kOver);
+      }).detach();
+    }
+    return;
+  }
+  CUstream_st::Op op = stream.ops.front();
+  if (op.host != nullptr) op.work = nullptr;
   if (op.after != nullptr) advance(*op.after, op.position);
   stream.ops.pop_front();
   ++stream.done;
@@ -136,11 +153,37 @@ void step(CUstream_st& stream) {
   if (const CUresult result = op.work(); result != CUDA_SUCCESS) device().broken = result;
 }
 void advance(CUstream_st& stream, std::size_t position) {
-  while (stream.done < position) step(stream);
+  while (stream.done < position) {
+    step(stream);
+    if (stream.ops.empty() || stream.ops.front().host == nullptr) continue;
+    // What it does may need the driver. (No call holds the lock twice here.)
+    device().mutex.unlock();
+    sched_yield();
+    device().mutex.lock();
+  }
 }
+
+}  // namespace
 
 CUresult submit(CUstream stream, std::function<CUresult()> work) {
   streamOf(stream).ops.push_back({std::move(work)});
+  return CUDA_SUCCESS;
+}
+
+CUresult submitHost(CUstream stream, std::function<void()> function) {
+  CUstream_st::Op op;
+  op.work = [function] {
+    function();
+    return CUDA_SUCCESS;
+  };
+  op.host = std::make_shared<std::atomic<CUstream_st::Host>>(CUstream_st::Host::kQueued);
+  CUstream_st& queue = streamOf(stream);
+  queue.ops.push_back(std::move(op));
+  // Nobody need ask: a thread of the driver sees to it.
+  std::thread([&queue, position = queue.submitted()] {
+    const std::lock_guard lock(device().mutex);
+    advance(queue, position);
+  }).detach();
   return CUDA_SUCCESS;
 }
 
@@ -149,11 +192,28 @@ CUresult finish(CUstream stream) {
   return device().broken;
 }
 
+namespace {
+
 CUresult submitCopy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   return submit(stream, [=] {
     std::memmove(bytesAt(to), bytesAt(from), bytes);
     return CUDA_SUCCESS;
   });
+}
+
+void submitRows(const CUDA_MEMCPY2D& copy, CUstream stream) {
+  const auto base = [](CUmemorytype type, const void* host, CUdeviceptr device, CUarray array) {
+    return type == CU_MEMORYTYPE_HOST    ? reinterpret_cast<CUdeviceptr>(host)
+           : type == CU_MEMORYTYPE_ARRAY ? reinterpret_cast<CUdeviceptr>(array->bytes.data())
+                                         : device;
+  };
+  const auto from = base(copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray);
+  const auto to = base(copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstArray);
+  for (std::size_t row = 0; row < copy.Height; ++row) {
+    submitCopy(to + (copy.dstY + row) * copy.dstPitch + copy.dstXInBytes,
+               from + (copy.srcY + row) * copy.srcPitch + copy.srcXInBytes, copy.WidthInBytes,
+               stream);
+  }
 }
 
 template <typename Value>
@@ -198,6 +258,9 @@ CUresult release(CUdeviceptr address) {
 }
 
 }  // namespace
+}  // namespace gmac::fake_cuda
+
+using namespace gmac::fake_cuda;  // NOLINT: the driver's functions live in no namespace
 
 extern "C" {
 
@@ -223,6 +286,20 @@ __attribute__((visibility("default"))) void fakeCudaReset() {
   device().failNext.clear();
   device().registered.clear();
   device().broken = CUDA_SUCCESS;
+}
+
+__attribute__((visibility("default"))) void fakeCudaSetAttribute(CUdevice_attribute attribute,
+                                                                 int value) {
+  const std::lock_guard lock(device().mutex);
+  device().attributes[attribute] = value;
+}
+__attribute__((visibility("default"))) void fakeCudaStall(CUstream stream) {
+  const std::lock_guard lock(device().mutex);
+  device().stalled = stream;
+}
+__attribute__((visibility("default"))) void fakeCudaCapture(CUstream stream) {
+  const std::lock_guard lock(device().mutex);
+  device().capturing = stream;
 }
 
 #pragma GCC visibility push(default)
@@ -256,14 +333,22 @@ CUresult cuDeviceGetName(char* name, int bytes, CUdevice) {
   std::strncpy(name, "Fake GPU", static_cast<std::size_t>(bytes));
   return CUDA_SUCCESS;
 }
-CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute, CUdevice) {
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   FAKE_CALL();
-  *value = 1;
+  const auto found = device().attributes.find(attribute);
+  *value = found == device().attributes.end() ? 1 : found->second;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+  FAKE_CALL();
+  *flags = 0;
+  *active = device().primaryIsActive ? 1 : 0;
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
   FAKE_CALL();
   *context = &device().context;
+  device().primaryIsActive = true;
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice) {
@@ -362,16 +447,13 @@ CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) {
 }
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D* copy) {
   FAKE_CALL();
-  const auto from =
-      copy->srcMemoryType == CU_MEMORYTYPE_HOST ? number(copy->srcHost) : copy->srcDevice;
-  const auto to =
-      copy->dstMemoryType == CU_MEMORYTYPE_HOST ? number(copy->dstHost) : copy->dstDevice;
-  for (std::size_t row = 0; row < copy->Height; ++row) {
-    submitCopy(to + (copy->dstY + row) * copy->dstPitch + copy->dstXInBytes,
-               from + (copy->srcY + row) * copy->srcPitch + copy->srcXInBytes, copy->WidthInBytes,
-               nullptr);
-  }
+  submitRows(*copy, nullptr);
   return finish(nullptr);
+}
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  FAKE_CALL();
+  submitRows(*copy, stream);
+  return CUDA_SUCCESS;
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {
   FAKE_CALL();
@@ -411,9 +493,15 @@ CUresult cuStreamQuery(CUstream stream) {
   if (device().broken != CUDA_SUCCESS) return device().broken;
   return streamOf(stream).ops.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
-CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   FAKE_CALL();
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  *status = stream != nullptr && stream == device().capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                              : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  thread_local CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::swap(*mode, own);
   return CUDA_SUCCESS;
 }
 CUresult cuEventCreate(CUevent* event, unsigned) {
@@ -520,7 +608,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, uns
 }
 
 // What programs ask for by name, in the newest signature.
-CUresult cuGetProcAddress(const char* name, void** function, int, cuuint64_t,
+CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint64_t,
                           CUdriverProcAddressQueryResult* found) {
 #define FAKE_ENTRY(entry) {#entry, reinterpret_cast<void*>(&::entry)},
   static const std::map<std::string, void*> entries = {
@@ -534,7 +622,7 @@ CUresult cuGetProcAddress(const char* name, void** function, int, cuuint64_t,
                                   FAKE_ENTRY(cuModuleGetFunction)};
 #undef FAKE_ENTRY
   const auto entry = entries.find(name);
-  *function = entry == entries.end() ? nullptr : entry->second;
+  *function = entry == entries.end() ? moreEntries(name, version) : entry->second;
   if (found != nullptr) {
     *found =
         *function != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

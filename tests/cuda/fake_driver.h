@@ -52,6 +52,12 @@ using Calls = std::size_t(const char* name);
 using FailNext = void(const char* name, CUresult code);
 // The CPU uses part of the addresses of the next allocation.
 using OccupyNext = void();
+// What cuDeviceGetAttribute answers from now on; 1 where nothing was set.
+using SetAttribute = void(CUdevice_attribute attribute, int value);
+// The stream that counts as capturing from now on, or NULL.
+using Capture = void(CUstream stream);
+// The stream whose work never comes to its end from now on, or NULL.
+using Stall = void(CUstream stream);
 // Brings everything back to the state after loading but for memory and streams that are in use.
 using Reset = void();
 

@@ -45,6 +45,11 @@ inline void failNext(const char* name, CUresult code) {
   control<FailNext>("fakeCudaFailNext")(name, code);
 }
 inline void occupyNext() { control<OccupyNext>("fakeCudaOccupyNext")(); }
+inline void setAttribute(CUdevice_attribute attribute, int value) {
+  control<SetAttribute>("fakeCudaSetAttribute")(attribute, value);
+}
+inline void capture(CUstream stream) { control<Capture>("fakeCudaCapture")(stream); }
+inline void stall(CUstream stream) { control<Stall>("fakeCudaStall")(stream); }
 inline void reset() { control<Reset>("fakeCudaReset")(); }
 
 // The i-th argument of a kernel, and the memory behind one that is a device address; NULL when that

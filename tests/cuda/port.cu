@@ -228,4 +228,54 @@ std::string replaysAGraph() {
   });
 }
 
+std::string copiesSafeObjects() {
+  return run([] {
+    int* const object = static_cast<int*>(adsmSafeAlloc(kBytes));
+    expect(object != nullptr, adsmLastErrorString());
+    int* const onDevice = static_cast<int*>(adsmSafe(object));
+    for (int i = 0; i < kCount; ++i) object[i] = i;
+    std::vector<int> values(kCount);
+    CHECK(cudaMemcpy(values.data(), onDevice, kBytes, cudaMemcpyDeviceToHost));
+    expect(values[7] == 7, "a copy by the device's address does not see the CPU's writes");
+    launch(onDevice, nullptr);
+    expect(object[7] == 8, "the CPU does not see the kernel's writes");
+    CHECK(cudaMemset(onDevice, 0, 400));
+    expect(object[99] == 0 && object[100] == 101, "a fill by the device's address");
+    CHECK(cudaMemcpy(onDevice + 200, values.data(), 400, cudaMemcpyHostToDevice));
+    expect(object[200] == 0 && object[299] == 99 && object[300] == 301,
+           "a copy to the device's address");
+    expect(adsmFree(object) == adsmSuccess, adsmLastErrorString());
+  });
+}
+
+std::string refusesWhatItCannotServe() {
+  return run([] {
+    Object object;
+    const auto refused = [](cudaError_t error, const char* call) {
+      (void)cudaGetLastError();
+      expect(error != cudaSuccess, std::string(call) + " of an object succeeded");
+      expect(std::string(adsmLastErrorString()).find(call) != std::string::npos,
+             std::string(call) + " was refused without its reason: " + adsmLastErrorString());
+    };
+    refused(cudaHostRegister(object.data, kBytes, cudaHostRegisterDefault), "cuMemHostRegister");
+    cudaIpcMemHandle_t handle;
+    refused(cudaIpcGetMemHandle(&handle, object.data), "cuIpcGetMemHandle");
+    refused(cudaFree(object.data), "freeing");
+    object.expectMore(0);
+    launch(object.data, nullptr);
+    object.expectMore(1);
+  });
+}
+
+std::string answersForPointers() {
+  return run([] {
+    Object object;
+    cudaPointerAttributes attributes{};
+    CHECK(cudaPointerGetAttributes(&attributes, object.data + 3));
+    expect(attributes.type == cudaMemoryTypeDevice, "an object is no device memory");
+    expect(attributes.devicePointer == object.data + 3, "another device pointer");
+    expect(attributes.hostPointer == object.data + 3, "another host pointer");
+  });
+}
+
 }  // namespace gmac::port

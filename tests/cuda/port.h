@@ -20,6 +20,9 @@ std::string copiesInEveryDirection();
 std::string copiesRows();
 std::string fillsAndFillsLater();
 std::string replaysAGraph();
+std::string copiesSafeObjects();
+std::string refusesWhatItCannotServe();
+std::string answersForPointers();
 
 }  // namespace gmac::port
 

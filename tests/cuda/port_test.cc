@@ -27,6 +27,9 @@ TEST_F(Port, CopiesInEveryDirection) { EXPECT_EQ(copiesInEveryDirection(), ""); 
 TEST_F(Port, CopiesRows) { EXPECT_EQ(copiesRows(), ""); }
 TEST_F(Port, FillsAndFillsLater) { EXPECT_EQ(fillsAndFillsLater(), ""); }
 TEST_F(Port, ReplaysAGraph) { EXPECT_EQ(replaysAGraph(), ""); }
+TEST_F(Port, CopiesSafeObjects) { EXPECT_EQ(copiesSafeObjects(), ""); }
+TEST_F(Port, RefusesWhatItCannotServe) { EXPECT_EQ(refusesWhatItCannotServe(), ""); }
+TEST_F(Port, AnswersForPointers) { EXPECT_EQ(answersForPointers(), ""); }
 
 }  // namespace
 }  // namespace gmac::port

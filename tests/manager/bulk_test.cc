@@ -367,6 +367,8 @@ TEST(BulkOrder, ACopyOfABlockThatIsBeingEvictedGetsItsBytes) {
   machine.copy(b, a, 2 * kBlock);
   EXPECT_THAT(machine.fake().log({Op::Kind::kCopyWithin}),
               ElementsAre(copyWithin(b, a, 2 * kBlock)));
+  // Before anything else makes the eviction arrive.
+  EXPECT_TRUE(std::equal(contents.begin(), contents.begin() + 2 * kBlock, b));
   machine.expect(b, Bytes(contents.begin(), contents.begin() + 2 * kBlock));
 }
 
@@ -380,6 +382,24 @@ TEST(BulkOrder, AnEvictionThatIsUnderWayIsNotOverwritten) {
   const Bytes plain = pattern(3 * kBlock, 8);
   machine.copy(a, plain.data(), plain.size());
   machine.expect(a, plain);
+}
+
+TEST(BulkOrder, ACallMadeBeforeSeesTheBytesOfBefore) {
+  BulkMachine machine(rolling());
+  std::byte* a = machine.allocate(2 * kBlock);
+  Bytes seen;
+  const adsmKernel_t look = machine.fake().kernel("look", 1, [&](const LaunchShape&, void** args) {
+    const std::byte* const bytes = machine.fake().argument<std::byte>(args, 0);
+    seen.assign(bytes, bytes + 2 * kBlock);
+  });
+  const Bytes before = machine.prepare(a, 2 * kBlock, States::kDirty);
+  machine.machine().callUsing(look, {a}, {{a, adsmRead}});
+  ASSERT_TRUE(seen.empty());  // nor has what it reads arrived
+  const Bytes plain = pattern(2 * kBlock, 6);
+  machine.copy(a, plain.data(), plain.size());
+  machine.expect(a, plain);
+  machine.fake().runAll();
+  EXPECT_TRUE(seen == before);
 }
 
 // ---- Failure

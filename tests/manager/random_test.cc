@@ -99,6 +99,7 @@ class RandomSteps {
     if (kind < 9) {
       const std::size_t index = upTo(objects_.size() - 1);
       EXPECT_TRUE(manager.free(objects_[index]->data).ok()) << lastErrorText();
+      manyBlocks_ = manyBlocks_ && !hasManyBlocks(objects_[index]->bytes.size());
       objects_.erase(objects_.begin() + static_cast<std::ptrdiff_t>(index));
     } else if (kind < 30) {
       compare(*object, offset, count);
@@ -150,6 +151,10 @@ class RandomSteps {
     }
   }
 
+  bool hasManyBlocks(std::size_t size) const {
+    return machine_.setup().protocol == "rolling" && size >= 32 * machine_.setup().blockBytes;
+  }
+
   void allocate() {
     if (objects_.size() >= 10) {
       return;
@@ -161,8 +166,7 @@ class RandomSteps {
     ASSERT_NE(data, nullptr);
     auto device = machine_.manager().deviceAddress(data);
     ASSERT_TRUE(device.ok());
-    manyBlocks_ |=
-        machine_.setup().protocol == "rolling" && size >= 32 * machine_.setup().blockBytes;
+    manyBlocks_ |= hasManyBlocks(size);
     // A small object takes the place of another, so its first contents are the CPU's to tell.
     objects_.push_back(std::make_unique<Oracle>(Oracle{
         data, static_cast<std::uint8_t*>(*device), std::vector<std::uint8_t>(data, data + size)}));

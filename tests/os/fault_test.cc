@@ -233,6 +233,56 @@ TEST(FaultDelivery, ASentSignalIsDeliveredOnce) {
   }));
 }
 
+int changeAction(const struct sigaction* wanted, struct sigaction* before) {
+  return changeProgramAction(wanted, before, &::sigaction);
+}
+
+TEST(FaultDelivery, TheProgramsActionIsTheKernelsUntilOursStandsBeforeIt) {
+  EXPECT_WELL(inChild([] {
+    struct sigaction action = {};
+    action.sa_handler = &plainHandler;
+    struct sigaction now = {};
+    if (changeAction(&action, nullptr) != 0 || sigaction(SIGSEGV, nullptr, &now) != 0 ||
+        now.sa_handler != &plainHandler) {
+      return 1;
+    }
+    start();
+    if (changeAction(nullptr, &now) != 0 || now.sa_handler != &plainHandler) return 2;
+    return sigaction(SIGSEGV, nullptr, &now) == 0 && now.sa_handler != &plainHandler ? 0 : 3;
+  }));
+}
+
+TEST(FaultDelivery, AnActionThatIsSetAfterwardsGetsTheForeignFaults) {
+  EXPECT_WELL(inChild([] {
+    start();
+    struct sigaction action = {};
+    action.sa_sigaction = &previousHandler;
+    action.sa_flags = SA_SIGINFO;
+    struct sigaction before = {};
+    if (changeAction(&action, &before) != 0 || before.sa_handler != SIG_DFL) return 1;
+    if (sigsetjmp(jump, 1) == 0) {
+      writeTo(0x1238);
+      return 2;
+    }
+    *static_cast<volatile std::byte*>(ours) = std::byte{1};
+    return seen.si_addr == reinterpret_cast<void*>(0x1238) && writes == 1 ? 0 : 3;
+  }));
+}
+
+TEST(FaultDelivery, AForeignFaultWhileTheProgramBlocksItKills) {
+  const Ended ended = inChild([] {
+    std::signal(SIGSEGV, &plainHandler);
+    start();
+    (void)setThreadMask(kernelBit(standIn()));
+    *static_cast<volatile std::byte*>(ours) = std::byte{1};
+    if (writes != 1) return 1;
+    if (sigsetjmp(jump, 1) == 0) writeTo(64);
+    return 2;
+  });
+  EXPECT_FALSE(ended.exited);
+  EXPECT_EQ(ended.status, SIGSEGV);
+}
+
 TEST(FaultDelivery, ManyThreadsFaultAtOnce) {
   EXPECT_WELL(inChild([] {
     start();

@@ -98,7 +98,7 @@ std::string findProgram(const std::string& name, const char* searchPath) {
   for (std::size_t first = 0; first <= folders.size();) {
     const std::size_t end = std::min(folders.find(':', first), folders.size());
     // An empty folder is the current one.
-    const std::string path =
+    std::string path =
         (end == first ? std::string(".") : folders.substr(first, end - first)) + "/" + name;
     const int error = whyNotExecutable(path);
     if (error == 0) return path;

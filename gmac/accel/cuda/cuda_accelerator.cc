@@ -18,6 +18,9 @@ namespace {
 // What a launch may use of dynamic shared memory without asking.
 constexpr unsigned kUnaskedSharedBytes = 48 << 10;
 
+// In what enter() returns, beside the capture mode: the context was pushed.
+constexpr std::uintptr_t kPushed = 1;
+
 // A function of a loaded module. Thread-safe; owned by its accelerator.
 class DriverKernel final : public LoadedKernel {
  public:
@@ -41,7 +44,7 @@ class DriverCalls final : public DeviceCalls {
     const DeviceScope scope(*this);
     for (const auto& [image, module] : modules_)
       static_cast<void>(check(driver_.cuModuleUnload, module));
-    static_cast<void>(check(driver_.cuDevicePrimaryCtxRelease, device_));
+    if (retained_) static_cast<void>(check(driver_.cuDevicePrimaryCtxRelease, device_));
   }
 
   Status open() {
@@ -63,22 +66,31 @@ class DriverCalls final : public DeviceCalls {
     GMAC_TRY(check(driver_.cuDeviceGetAttribute, &unified, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING,
                    device_));
     unifiedAddresses_ = unified != 0;
-    return checkAs(adsmErrorNoAccelerator, driver_.cuDevicePrimaryCtxRetain, &context_, device_);
+    return chooseContext(current);
   }
 
   std::string_view name() const noexcept override { return "cuda"; }
   std::string_view deviceName() const noexcept override { return deviceName_; }
   bool unifiedAddresses() const noexcept override { return unifiedAddresses_; }
+  std::uintptr_t nativeContext() const noexcept override {
+    return reinterpret_cast<std::uintptr_t>(context_);
+  }
 
   std::uintptr_t enter() noexcept override {
+    // The runtime's calls are no part of what the application captures, and must not spoil it.
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    driver_.cuThreadExchangeStreamCaptureMode.function(&mode);
+    const auto token = static_cast<std::uintptr_t>(mode) << 1;
     CUcontext current = nullptr;
     driver_.cuCtxGetCurrent.function(&current);
-    if (current == context_) return 0;
-    return driver_.cuCtxPushCurrent.function(context_) == CUDA_SUCCESS ? 1 : 0;
+    if (current == context_) return token;
+    return driver_.cuCtxPushCurrent.function(context_) == CUDA_SUCCESS ? token | kPushed : token;
   }
-  void leave(std::uintptr_t pushed) noexcept override {
+  void leave(std::uintptr_t token) noexcept override {
     CUcontext popped = nullptr;
-    if (pushed != 0) driver_.cuCtxPopCurrent.function(&popped);
+    if ((token & kPushed) != 0) driver_.cuCtxPopCurrent.function(&popped);
+    auto mode = static_cast<CUstreamCaptureMode>(token >> 1);
+    driver_.cuThreadExchangeStreamCaptureMode.function(&mode);
   }
 
   Result<std::uintptr_t> allocate(std::size_t bytes) override {
@@ -196,6 +208,29 @@ class DriverCalls final : public DeviceCalls {
   }
 
  private:
+  // The primary context, unless the application has made one of its own and works in that.
+  Status chooseContext(CUcontext current) {
+    unsigned flags = 0;
+    int primaryIsActive = 0;
+    if (current != nullptr) {
+      GMAC_TRY(check(driver_.cuDevicePrimaryCtxGetState, device_, &flags, &primaryIsActive));
+      if (primaryIsActive == 0) {
+        context_ = current;
+        return {};
+      }
+    }
+    CUcontext primary = nullptr;
+    GMAC_TRY(checkAs(adsmErrorNoAccelerator, driver_.cuDevicePrimaryCtxRetain, &primary, device_));
+    context_ = primary;
+    retained_ = true;
+    if (current != nullptr && current != primary) {
+      context_ = current;
+      retained_ = false;
+      return check(driver_.cuDevicePrimaryCtxRelease, device_);
+    }
+    return {};
+  }
+
   const char* words(int code) const noexcept override { return driver_.errorText(code); }
 
   Status kernelFailed(CUresult result, const char* call, const adsmKernelDesc_t& desc) noexcept {
@@ -234,6 +269,7 @@ class DriverCalls final : public DeviceCalls {
   const Driver& driver_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
+  bool retained_ = false;  // context_ is the primary one, and ours to release
   std::string deviceName_;
   bool unifiedAddresses_ = false;
   std::mutex modulesMutex_;

@@ -9,9 +9,10 @@
 
 namespace gmac::accel {
 
-// The `cuda` accelerator: the Driver API on the device of the calling thread's current context,
-// else on the first device, in the device's primary context, which is the one that the CUDA runtime
-// uses too. adsmErrorNoAccelerator, with the reason, where there is no driver or no device.
+// The `cuda` accelerator: the Driver API in the calling thread's current context, else in the
+// primary context of the first device. The CUDA runtime uses a device's primary context; a program
+// that has made a context of its own must keep it as long as there are objects.
+// adsmErrorNoAccelerator, with the reason, where there is no driver or no device.
 Result<std::unique_ptr<Accelerator>> makeCudaAccelerator();
 
 }  // namespace gmac::accel

@@ -120,6 +120,8 @@ class DeviceCalls {
   virtual std::string_view deviceName() const noexcept = 0;
   // Whether device addresses and CPU addresses are one space. Constant.
   virtual bool unifiedAddresses() const noexcept = 0;
+  // The context that streams belong to; 0 where the layer does not know it. Constant.
+  virtual std::uintptr_t nativeContext() const noexcept { return 0; }
 
   // Makes the device current in the calling thread; `leave` gets what `enter` returned and puts the
   // thread back.

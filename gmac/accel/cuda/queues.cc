@@ -1,25 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/accel/cuda/queues.h"
 
-#include <sched.h>
-#include <time.h>
-
-#include <algorithm>
-
 namespace gmac::accel::cuda {
 
 namespace {
-
-using std::chrono::nanoseconds;
-
-// A synchronous fetch of a small block takes 7 to 11 us: within that, giving the CPU away would
-// double it.
-constexpr nanoseconds kSpin{20'000};
-// A sleep is late by the kernel's timer slack (50 us), which is noise only for waits longer than
-// this.
-constexpr nanoseconds kYield{300'000};
-constexpr nanoseconds kLongestSleep{1'000'000};
-constexpr int kSleepShare = 32;
 
 void raise(std::atomic<std::uint64_t>& value, std::uint64_t to) noexcept {
   std::uint64_t seen = value.load(std::memory_order_relaxed);
@@ -29,22 +13,6 @@ void raise(std::atomic<std::uint64_t>& value, std::uint64_t to) noexcept {
 }
 
 }  // namespace
-
-void Pace::step() noexcept {
-  const auto now = std::chrono::steady_clock::now();
-  if (!started_) {
-    started_ = true;
-    start_ = now;
-  }
-  const nanoseconds waited = now - start_;
-  if (waited < kSpin) return;
-  if (waited < kYield) {
-    sched_yield();
-    return;
-  }
-  const timespec pause{0, static_cast<long>(std::min(waited / kSleepShare, kLongestSleep).count())};
-  nanosleep(&pause, nullptr);
-}
 
 Status awaitEvent(DeviceCalls& calls, Event event) {
   for (Pace pace;; pace.step()) {

@@ -6,12 +6,12 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 
 #include "gmac/accel/cuda/device_calls.h"
+#include "gmac/accel/pace.h"
 
 namespace gmac::accel::cuda {
 
@@ -26,18 +26,6 @@ constexpr std::uint64_t sequenceOf(Ticket ticket) noexcept { return ticket.value
 constexpr Ticket ticketOf(QueueId queue, std::uint64_t sequence) noexcept {
   return Ticket{(sequence << kQueueBits) | static_cast<unsigned>(queue)};
 }
-
-// Waits in growing steps: spins while the answer is about to come, then yields, then sleeps for a
-// small share of the time already waited, so that the CPU is free for others and the wait ends at
-// most a few per cent late. A local variable of one thread; the fault handler may use it.
-class Pace {
- public:
-  void step() noexcept;
-
- private:
-  std::chrono::steady_clock::time_point start_{};
-  bool started_ = false;
-};
 
 // Waits until `event` has happened. Its failure is reported as the device's.
 Status awaitEvent(DeviceCalls& calls, Event event);

@@ -52,6 +52,7 @@ class StreamAccelerator final : public Accelerator {
   Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override;
 
+  std::uintptr_t nativeContext() const noexcept override { return calls_->nativeContext(); }
   Status fence(NativeStream stream) override;
   Result<Ticket> mark(NativeStream stream) override;
 

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What programs written for managed memory, and streams with functions of the CPU in them, need of
+// the manager.
+#include <chrono>
+#include <cstdlib>
+
+#include "gmac/accel/pace.h"
+#include "gmac/access_scope.h"
+#include "gmac/log.h"
+#include "gmac/manager.h"
+#include "gmac/manager_lock.h"
+
+namespace gmac {
+
+std::uintptr_t Manager::cpuAddress(std::uintptr_t device) noexcept {
+  if (safeObjects_.load(std::memory_order_relaxed) == 0) {
+    return device;
+  }
+  Lock lock(*this);
+  for (const Object& object : index_.all()) {
+    const auto begin = static_cast<std::uintptr_t>(object.device);
+    if (!object.sameAddress && device >= begin && device - begin < object.bytes()) {
+      return reinterpret_cast<std::uintptr_t>(object.address()) + (device - begin);
+    }
+  }
+  return device;
+}
+
+Status Manager::setUsers(const void* address, Object::Users users, accel::NativeStream stream) {
+  if (forked_) {
+    return fail(adsmErrorForked, "attaching {} to a stream in a child of fork", address);
+  }
+  Lock lock(*this);
+  for (;;) {
+    Object* const object = index_.find(address);
+    if (object == nullptr || object->closing) {
+      return fail(adsmErrorInvalidPointer, "{} is in no shared object", address);
+    }
+    // What the small objects of one region have in common is their pages, not their users.
+    if (object->sharedBySmallObjects) {
+      return {};
+    }
+    if (deviceWork_) {
+      waitForChange(lock);
+      continue;
+    }
+    // Later accesses will no longer wait for what was submitted under the terms so far.
+    bool waited = false;
+    GMAC_TRY(waitForWriters(lock, *object, &waited));
+    if (!waited) {
+      object->users = users;
+      object->userStream = stream;
+      return {};
+    }
+  }
+}
+
+void Manager::setOnlyRead(const void* address, bool onlyRead) {
+  Lock lock(*this);
+  Object* const object = index_.find(address);
+  if (object != nullptr && !object->sharedBySmallObjects) {
+    object->onlyRead = onlyRead;
+  }
+}
+
+// The stream's handle may come again; its work stays known by its ticket.
+void Manager::streamDestroyed(accel::NativeStream stream) {
+  Lock lock(*this);
+  for (Object& object : index_.all()) {
+    if (object.users == Object::Users::kOneStream && object.userStream == stream) {
+      object.users = Object::Users::kEverybody;
+    }
+  }
+}
+
+void Manager::hostFunctionQueued() { ++hostFunctions_; }
+
+void Manager::hostFunctionEnded() { --hostFunctions_; }
+
+// They run when their streams reach them, which nobody else learns: so it is asked for.
+Status Manager::waitForHostFunctions(Lock& lock, bool* waited) {
+  for (accel::Pace pace; hostFunctions_.load() != 0;) {
+    *waited = true;
+    // Where a kernel has failed they never run.
+    for (std::size_t i = 0; i < streamCount_; ++i) {
+      if (accelerator_.done(streams_[i].ticket)) {
+        GMAC_TRY(accelerator_.wait(streams_[i].ticket));
+      }
+    }
+    lock.release();
+    pace.step();
+    lock.acquire();
+  }
+  return {};
+}
+
+// ---- The limit of waits
+
+const void*& AccessScope::current() noexcept {
+  static thread_local const void* address __attribute__((tls_model("initial-exec"))) = nullptr;
+  return address;
+}
+
+// What the application calls and waits for, such as freeing, has no limit.
+std::chrono::seconds Manager::waitLimit() const noexcept {
+  return std::chrono::seconds(AccessScope::current() != nullptr ? options_.waitLimitSeconds : 0);
+}
+
+Status Manager::await(accel::Ticket ticket) {
+  const std::chrono::seconds limit = waitLimit();
+  if (limit.count() == 0) {
+    return accelerator_.wait(ticket);
+  }
+  for (accel::Pace pace; !accelerator_.done(ticket); pace.step()) {
+    if (pace.waited() > limit) {
+      endBehindLimit();
+    }
+  }
+  return accelerator_.wait(ticket);
+}
+
+// Submitting takes as long as a synchronous copy does, which may wait for a kernel.
+void Manager::waitForDeviceWork(Lock& lock) {
+  const std::chrono::seconds limit = waitLimit();
+  if (limit.count() == 0) {
+    waitForChange(lock);
+    return;
+  }
+  for (accel::Pace pace; deviceWork_;) {
+    lock.release();
+    if (pace.waited() > limit) {
+      endBehindLimit();
+    }
+    pace.step();
+    lock.acquire();
+  }
+}
+
+void Manager::endBehindLimit() noexcept {
+  log(LogLevel::kError,
+      "the CPU's access to {} has waited {} seconds for device work that still runs. A kernel that "
+      "itself waits for the CPU cannot be served; if it is only long, set GMAC_WAIT_LIMIT to more "
+      "seconds, or to 0 for no limit",
+      AccessScope::current(), options_.waitLimitSeconds);
+  std::abort();
+}
+
+}  // namespace gmac

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/os/signal_mask.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+// glibc's own way of taking a real-time signal away from SIGRTMIN..SIGRTMAX; 0: the highest.
+extern "C" int __libc_allocate_rtsig(int high) noexcept;
+
+namespace gmac::os {
+namespace {
+
+constexpr int kNotTaken = -2;
+constinit std::atomic<int> taken{kNotTaken};
+
+// Signals 32 and 33 are glibc's own: it must be able to cancel threads and to change their users.
+constexpr KernelSet kOfGlibc = kernelBit(32) | kernelBit(33);
+// A synchronous fault must never be blocked: the kernel would kill the process instead of
+// delivering it.
+constexpr KernelSet kSynchronous =
+    kernelBit(SIGSEGV) | kernelBit(SIGBUS) | kernelBit(SIGILL) | kernelBit(SIGFPE);
+
+void change(sigset_t* set, int signal, bool member) noexcept {
+  if (signal > 0) (void)(member ? sigaddset(set, signal) : sigdelset(set, signal));
+}
+
+// Before the program asks for SIGRTMAX.
+[[gnu::constructor]] void takeStandIn() { (void)standIn(); }
+
+// A mask that came through exec from a program without this library.
+[[gnu::constructor]] void translateInherited() {
+  const KernelSet inherited = threadMask();
+  if ((inherited & kernelBit(SIGSEGV)) != 0) {
+    (void)setThreadMask((inherited & ~kernelBit(SIGSEGV)) | kernelBit(standIn()));
+  }
+}
+
+}  // namespace
+
+int standIn() noexcept {
+  int signal = taken.load(std::memory_order_relaxed);
+  if (signal != kNotTaken) [[likely]] {
+    return signal;
+  }
+  // Two threads that come here at once take two; both use the one that was stored first.
+  int fresh = __libc_allocate_rtsig(0);
+  if (fresh < 0) fresh = 0;
+  return taken.compare_exchange_strong(signal, fresh, std::memory_order_relaxed) ? fresh : signal;
+}
+
+sigset_t kernelMask(const sigset_t& program) noexcept {
+  sigset_t kernel = program;
+  change(&kernel, standIn(), sigismember(&program, SIGSEGV) == 1);
+  change(&kernel, SIGSEGV, false);
+  return kernel;
+}
+
+sigset_t programMask(const sigset_t& kernel) noexcept {
+  sigset_t program = kernel;
+  const int signal = standIn();
+  if (signal > 0 && sigismember(&kernel, signal) == 1) change(&program, SIGSEGV, true);
+  change(&program, signal, false);
+  return program;
+}
+
+KernelSet setThreadMask(KernelSet mask) noexcept {
+  KernelSet before = 0;
+  (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, &before, sizeof mask);
+  return before;
+}
+
+KernelSet threadMask() noexcept {
+  KernelSet mask = 0;
+  (void)syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &mask, sizeof mask);
+  return mask;
+}
+
+SignalsBlocked::SignalsBlocked() noexcept : before_(setThreadMask(~(kSynchronous | kOfGlibc))) {}
+
+SignalsBlocked::~SignalsBlocked() { (void)setThreadMask(before_); }
+
+}  // namespace gmac::os

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Signal masks of a process whose faults must always be answered.
+//
+// The kernel kills a process that faults while SIGSEGV is blocked, so SIGSEGV is never blocked in
+// the kernel's masks. A real-time signal that the program cannot use, the stand-in, is blocked in
+// its place. The kernel thus remembers what the program believes, wherever it keeps a mask: across
+// handlers, siglongjmp, ppoll, new threads, fork and exec. A SIGSEGV that was sent while the
+// program blocks it waits as a pending stand-in, and comes when the program unblocks it.
+#ifndef GMAC_OS_SIGNAL_MASK_H_
+#define GMAC_OS_SIGNAL_MASK_H_
+
+#include <csignal>
+#include <cstdint>
+
+namespace gmac::os {
+
+// The stand-in's number: the highest real-time signal; SIGRTMAX does not count it from then on.
+// Thread-safe; the fault handler may call it. 0 when the program has taken all of them, and then
+// nothing is remembered.
+int standIn() noexcept;
+
+// What the kernel is given for a mask of the program's, and what the program is told of one of the
+// kernel's (a mask, or the signals that are pending). For the fault handler too.
+sigset_t kernelMask(const sigset_t& program) noexcept;
+sigset_t programMask(const sigset_t& kernel) noexcept;
+
+// A mask as the kernel has it: bit n - 1 is signal n.
+using KernelSet = std::uint64_t;
+
+constexpr KernelSet kernelBit(int signal) noexcept {
+  return signal > 0 ? KernelSet{1} << (signal - 1) : 0;
+}
+
+// Sets the calling thread's mask and returns the one before. No translation; for the fault handler
+// too.
+KernelSet setThreadMask(KernelSet mask) noexcept;
+KernelSet threadMask() noexcept;
+
+// Role: blocks every signal of the calling thread while it lives, so that no handler of the
+// application runs (and touches a shared object) while the thread holds a lock of the runtime. For
+// the stack; the fault handler uses it.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() noexcept;
+  ~SignalsBlocked();
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  KernelSet before_;
+};
+
+}  // namespace gmac::os
+
+#endif  // GMAC_OS_SIGNAL_MASK_H_

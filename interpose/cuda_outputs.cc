@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that write their answers to addresses that the application gives. Those may be shared, such
+// as a pointer inside a managed structure: they are held open, because the driver, which may hold
+// its own locks when it writes, must not meet a closed page.
+#if GMAC_HAVE_CUDA
+
+#include <cuda.h>
+
+#include <optional>
+#include <tuple>
+#include <type_traits>
+
+#include "interpose/cuda_call.h"
+
+// cuda.h shows the newest signature under this name; the symbol is the older one.
+#undef cuEventElapsedTime
+extern "C" CUresult cuEventElapsedTime(float*, CUevent, CUevent);
+
+#define GMAC_CUDA_STREAM_CALLS(X)                                \
+  X(cuMemAllocAsync, cuMemAllocAsync, _ptsz, 0, INT_MAX, Output) \
+  X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, _ptsz, 0, INT_MAX, Output)
+
+#define GMAC_CUDA_PLAIN_CALLS(X)                                                    \
+  X(cuMemAlloc, cuMemAlloc_v2, 3020, INT_MAX, Output)                               \
+  X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020, INT_MAX, Output)                     \
+  X(cuMemHostAlloc, cuMemHostAlloc, 0, INT_MAX, Output)                             \
+  X(cuMemAllocHost, cuMemAllocHost_v2, 3020, INT_MAX, Output)                       \
+  X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, INT_MAX, Output) \
+  X(cuMemGetInfo, cuMemGetInfo_v2, 3020, INT_MAX, Output)                           \
+  X(cuArrayCreate, cuArrayCreate_v2, 3020, INT_MAX, Output)                         \
+  X(cuArray3DCreate, cuArray3DCreate_v2, 3020, INT_MAX, Output)                     \
+  X(cuTexObjectCreate, cuTexObjectCreate, 0, INT_MAX, Output)                       \
+  X(cuSurfObjectCreate, cuSurfObjectCreate, 0, INT_MAX, Output)                     \
+  X(cuStreamCreate, cuStreamCreate, 0, INT_MAX, Output)                             \
+  X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 0, INT_MAX, Output)     \
+  X(cuEventCreate, cuEventCreate, 0, INT_MAX, Output)                               \
+  X(cuEventElapsedTime, cuEventElapsedTime, 0, 12080, Output)                       \
+  X(cuEventElapsedTime, cuEventElapsedTime_v2, 12080, INT_MAX, Output)
+
+namespace gmac::interpose {
+namespace {
+
+GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
+GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
+
+struct Output {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    std::tuple<Held<Args>...> held(args...);
+    Status status;
+    std::apply([&](const auto&... one) { ((status = one.ok(status)), ...); }, held);
+    if (!status.ok()) return resultOf(status);
+    return direct(real, args...);
+  }
+
+ private:
+  // What no answer is written to.
+  template <typename Argument>
+  struct Held {
+    explicit Held(Argument) {}
+    Status ok(Status others) const { return others; }
+  };
+
+  // Where an answer, or a description that is read, lies.
+  template <typename Value>
+  requires requires { sizeof(Value); }
+  struct Held<Value*> {
+    explicit Held(Value* answer) {
+      const auto* const address = static_cast<const void*>(answer);
+      if (answer != nullptr && shared(cpuAddressOf(address), sizeof *answer))
+        hold.emplace(address, sizeof *answer, !std::is_const_v<Value>);
+    }
+    Status ok(Status others) const {
+      return others.ok() && hold.has_value() ? hold->status() : others;
+    }
+    std::optional<coherence::CpuHold> hold;
+  };
+};
+
+}  // namespace
+
+GMAC_CUDA_TABLE(cudaOutputs, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_PLAIN_CALLS)
+
+}  // namespace gmac::interpose
+
+#endif  // GMAC_HAVE_CUDA

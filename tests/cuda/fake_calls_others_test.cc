@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The application's rarer CUDA calls on shared objects: arrays, batches, graphs, functions of the
+// CPU in streams, a stream's own stores, addresses of adsmSafe(), and what is refused. Over the
+// fake driver, as fake_calls_test. Needs no GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gmac/adsm.h"
+#include "tests/cuda/fake_library.h"
+
+namespace gmac::interpose {
+namespace {
+
+using fake_cuda::argument;
+using fake_cuda::device;
+using ::testing::HasSubstr;
+
+const bool kPrepared = [] {
+  fake_cuda::library();
+  setenv("GMAC_ACCEL", "cuda", 0);
+  // Pages that were pinned and moved are beyond a driver that copies with the CPU.
+  setenv("GMAC_MIRROR", "file", 0);
+  return true;
+}();
+
+// (uint32_t* data, uint64_t count): adds one to each.
+CUresult increment(const unsigned*, const unsigned*, unsigned, void** args) {
+  auto* const data = device(argument<std::uint32_t*>(args, 0));
+  if (data == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  for (std::uint64_t i = 0; i < argument<std::uint64_t>(args, 1); ++i) ++data[i];
+  return CUDA_SUCCESS;
+}
+const std::size_t kSizes[] = {sizeof(void*), sizeof(std::uint64_t)};
+const fake_cuda::Kernel kKernels[] = {{"increment", increment, 2, kSizes}};
+const fake_cuda::Image kImage = {"fakecud", kKernels, 1, nullptr, 0};
+
+template <typename Function>
+Function* driver(const char* name) {
+  static const auto find = reinterpret_cast<decltype(&::cuGetProcAddress)>(
+      dlsym(fake_cuda::library(), "cuGetProcAddress_v2"));
+  void* found = nullptr;
+  EXPECT_EQ(find(name, &found, CUDA_VERSION, CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr),
+            CUDA_SUCCESS)
+      << name;
+  return reinterpret_cast<Function*>(found);
+}
+#define DRIVER(function) driver<decltype(::function)>(#function)
+
+constexpr std::size_t kCount = 100'000;
+constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
+
+CUdeviceptr number(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
+
+class OtherCudaCalls : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    object_ = static_cast<std::uint32_t*>(adsmAlloc(kBytes));
+    ASSERT_NE(object_, nullptr) << adsmLastErrorString();
+    ASSERT_EQ(DRIVER(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CUmodule module = nullptr;
+    ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuModuleGetFunction)(&increment_, module, "increment"), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuMemAlloc)(&plain_, kBytes), CUDA_SUCCESS);
+    std::iota(object_, object_ + kCount, 0);
+  }
+  void TearDown() override {
+    EXPECT_EQ(DRIVER(cuMemFree)(plain_), CUDA_SUCCESS);
+    EXPECT_EQ(adsmFree(object_), adsmSuccess) << adsmLastErrorString();
+  }
+  void launch(CUstream stream, void* data) {
+    std::uint64_t count = kCount;
+    void* args[] = {&data, &count};
+    ASSERT_EQ(
+        DRIVER(cuLaunchKernel)(increment_, kCount / 100, 1, 1, 100, 1, 1, 0, stream, args, nullptr),
+        CUDA_SUCCESS)
+        << adsmLastErrorString();
+  }
+  // What a refused call has left for its reader.
+  static void expectReason(const char* words) {
+    EXPECT_THAT(std::string(adsmLastErrorString()), HasSubstr(words));
+  }
+
+  std::uint32_t* object_ = nullptr;
+  CUdeviceptr plain_ = 0;  // memory of the device that is no object's
+  CUstream stream_ = nullptr;
+  CUfunction increment_ = nullptr;
+};
+
+TEST_F(OtherCudaCalls, ArraysAreFilledFromObjectsAndReadIntoThem) {
+  CUarray array = nullptr;
+  const CUDA_ARRAY_DESCRIPTOR description{4096, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+  ASSERT_EQ(DRIVER(cuArrayCreate)(&array, &description), CUDA_SUCCESS);
+  launch(stream_, object_);
+  // After a kernel only the accelerator's copy is current: by every way, and every way back.
+  ASSERT_EQ(DRIVER(cuMemcpyHtoA)(array, 0, object_, 400), CUDA_SUCCESS) << adsmLastErrorString();
+  ASSERT_EQ(DRIVER(cuMemcpyDtoA)(array, 400, number(object_ + 100), 400), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpyHtoAAsync)(array, 800, object_ + 200, 400, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  std::vector<std::uint32_t> seen(300);
+  ASSERT_EQ(DRIVER(cuMemcpyAtoH)(seen.data(), array, 0, 1200), CUDA_SUCCESS);
+  for (std::uint32_t i = 0; i < 300; ++i) ASSERT_EQ(seen[i], i + 1) << i;
+
+  object_[999] = 4711;
+  ASSERT_EQ(DRIVER(cuMemcpyAtoH)(object_ + 1000, array, 0, 400), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpyAtoD)(number(object_ + 1100), array, 0, 400), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpyAtoHAsync)(object_ + 1200, array, 0, 400, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(object_[999], 4711U);
+  EXPECT_EQ(object_[1000], 1U);
+  EXPECT_EQ(object_[1199], 100U);
+  EXPECT_EQ(object_[1200], 1U) << "the access waits for the copy";
+  EXPECT_EQ(object_[1300], 1301U);
+  ASSERT_EQ(DRIVER(cuArrayDestroy)(array), CUDA_SUCCESS);
+}
+
+TEST_F(OtherCudaCalls, BatchesOfCopiesSeeAndLeaveWhatEachOfThemDoes) {
+  launch(stream_, object_);
+  object_[0] = 100;
+  const std::vector<std::uint32_t> values(100, 9);
+  CUdeviceptr to[] = {plain_, number(object_ + 500)};
+  CUdeviceptr from[] = {number(object_), number(values.data())};
+  std::size_t sizes[] = {400, 400};
+  CUmemcpyAttributes attributes{};
+  std::size_t index = 0;
+  ASSERT_EQ(DRIVER(cuMemcpyBatchAsync)(to, from, sizes, 2, &attributes, &index, 1, stream_),
+            CUDA_SUCCESS)
+      << adsmLastErrorString();
+  EXPECT_EQ(object_[499], 500U);
+  EXPECT_EQ(object_[500], 9U) << "the access waits";
+  EXPECT_EQ(object_[600], 601U);
+  const auto* const copied = reinterpret_cast<std::uint32_t*>(fake_cuda::backing(plain_));
+  EXPECT_EQ(copied[0], 100U);
+  EXPECT_EQ(copied[99], 100U);
+
+  CUDA_MEMCPY3D_BATCH_OP block{};
+  block.src.type = block.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+  block.src.op.ptr.ptr = plain_;
+  block.dst.op.ptr.ptr = number(object_ + 2000);
+  block.dst.op.ptr.rowLength = 400;
+  block.extent = {8, 10, 1};
+  object_[2002] = 31;
+  ASSERT_EQ(DRIVER(cuMemcpy3DBatchAsync)(1, &block, 0, stream_), CUDA_SUCCESS)
+      << adsmLastErrorString();
+  EXPECT_EQ(object_[2000], 100U);
+  EXPECT_EQ(object_[2002], 31U) << "between the rows";
+  EXPECT_EQ(object_[2100], 3U);
+  EXPECT_EQ(block.dst.op.ptr.ptr, number(object_ + 2000)) << "the caller's description";
+}
+
+TEST_F(OtherCudaCalls, GraphsCopyAndFillWhatIsCurrent) {
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  ASSERT_EQ(DRIVER(cuGraphCreate)(&graph, 0), CUDA_SUCCESS);
+  CUDA_MEMCPY3D out{};
+  out.srcMemoryType = CU_MEMORYTYPE_HOST;  // an object, named as the CPU's memory
+  out.srcHost = object_;
+  out.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  out.dstDevice = plain_;
+  out.WidthInBytes = 400;
+  out.Height = out.Depth = 1;
+  ASSERT_EQ(DRIVER(cuGraphAddMemcpyNode)(nullptr, graph, nullptr, 0, &out, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(out.srcMemoryType, CU_MEMORYTYPE_HOST) << "the caller's description";
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  fill.dst = number(object_ + 1000);
+  fill.elementSize = 4;
+  fill.value = 77;
+  fill.width = 10;
+  fill.height = 1;
+  ASSERT_EQ(DRIVER(cuGraphAddMemsetNode)(nullptr, graph, nullptr, 0, &fill, nullptr), CUDA_SUCCESS);
+  CUgraphNodeParams node{};
+  node.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  node.memcpy.copyParams = out;
+  std::swap(node.memcpy.copyParams.srcMemoryType, node.memcpy.copyParams.dstMemoryType);
+  node.memcpy.copyParams.srcDevice = plain_;
+  node.memcpy.copyParams.dstHost = object_ + 2000;
+  ASSERT_EQ(DRIVER(cuGraphAddNode)(nullptr, graph, nullptr, nullptr, 0, &node), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuGraphInstantiateWithFlags)(&executable, graph, 0), CUDA_SUCCESS);
+
+  for (std::uint32_t round = 1; round <= 2; ++round) {
+    object_[0] = round * 100;
+    object_[1009] = object_[2000] = 1;
+    object_[2100] = 4711;
+    ASSERT_EQ(DRIVER(cuGraphLaunch)(executable, stream_), CUDA_SUCCESS) << adsmLastErrorString();
+    EXPECT_EQ(object_[1009], 77U) << "the access waits";
+    EXPECT_EQ(object_[2000], round * 100);
+    EXPECT_EQ(object_[2100], 4711U);
+  }
+
+  CUstreamBatchMemOpParams value{};
+  value.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  value.waitValue.address = number(object_);
+  CUDA_BATCH_MEM_OP_NODE_PARAMS values{};
+  values.count = 1;
+  values.paramArray = &value;
+  EXPECT_EQ(DRIVER(cuGraphAddBatchMemOpNode)(nullptr, graph, nullptr, 0, &values),
+            CUDA_ERROR_NOT_SUPPORTED);
+  expectReason("graph");
+  value.waitValue.address = plain_;
+  EXPECT_EQ(DRIVER(cuGraphAddBatchMemOpNode)(nullptr, graph, nullptr, 0, &values), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuGraphExecDestroy)(executable), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuGraphDestroy)(graph), CUDA_SUCCESS);
+}
+
+TEST_F(OtherCudaCalls, WhatIsCapturedIsNotDoneYet) {
+  fake_cuda::capture(stream_);
+  const std::size_t marks = fake_cuda::calls("cuEventRecord");
+  launch(stream_, object_);
+  EXPECT_EQ(fake_cuda::calls("cuEventRecord"), marks);
+  fake_cuda::capture(nullptr);
+}
+
+// ---- Functions of the CPU
+
+struct Sum {
+  const std::uint32_t* object;
+  std::uint64_t sum = 0;
+};
+
+void CUDA_CB addUp(void* argument) {
+  auto& sum = *static_cast<Sum*>(argument);
+  sum.sum = std::accumulate(sum.object, sum.object + kCount, std::uint64_t{0});
+}
+void CUDA_CB doubleAll(void* argument) {
+  auto* const object = static_cast<std::uint32_t*>(argument);
+  for (std::size_t i = 0; i < kCount; ++i) object[i] *= 2;
+}
+void CUDA_CB doubleAllCallback(CUstream, CUresult result, void* argument) {
+  if (result == CUDA_SUCCESS) doubleAll(argument);
+}
+
+TEST_F(OtherCudaCalls, AFunctionInAStreamSeesTheKernelBeforeIt) {
+  launch(stream_, object_);
+  Sum sum{object_};
+  ASSERT_EQ(DRIVER(cuLaunchHostFunc)(stream_, addUp, &sum), CUDA_SUCCESS) << adsmLastErrorString();
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  EXPECT_EQ(sum.sum, std::uint64_t{kCount} * (kCount + 1) / 2);
+}
+
+TEST_F(OtherCudaCalls, TheKernelBehindAFunctionSeesWhatItWrote) {
+  launch(stream_, object_);
+  ASSERT_EQ(DRIVER(cuLaunchHostFunc)(stream_, doubleAll, object_), CUDA_SUCCESS);
+  launch(stream_, object_);
+  ASSERT_EQ(DRIVER(cuStreamAddCallback)(stream_, doubleAllCallback, object_, 0), CUDA_SUCCESS);
+  launch(stream_, object_);
+  for (std::uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(object_[i], ((i + 1) * 2 + 1) * 2 + 1) << i;
+}
+
+TEST_F(OtherCudaCalls, ASynchronousCopyBehindAFunctionDoesNotWaitForItself) {
+  launch(nullptr, object_);
+  ASSERT_EQ(DRIVER(cuLaunchHostFunc)(nullptr, doubleAll, object_), CUDA_SUCCESS);
+  std::vector<std::uint32_t> seen(100);
+  ASSERT_EQ(DRIVER(cuMemcpyDtoH)(seen.data(), number(object_), 400), CUDA_SUCCESS);
+  EXPECT_EQ(seen[99], 200U);
+}
+
+TEST_F(OtherCudaCalls, AFunctionThatCouldNotBeQueuedIsForgotten) {
+  fake_cuda::failNext("cuLaunchHostFunc", CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(DRIVER(cuLaunchHostFunc)(stream_, doubleAll, object_), CUDA_ERROR_NOT_SUPPORTED);
+  launch(stream_, object_);
+  EXPECT_EQ(object_[1], 2U);
+}
+
+// ---- A stream's own stores and waits
+
+TEST_F(OtherCudaCalls, AStreamsStoreIsDeviceWork) {
+  object_[6] = 60;
+  ASSERT_EQ(DRIVER(cuStreamWriteValue32)(stream_, number(object_ + 5), 4711, 0), CUDA_SUCCESS)
+      << adsmLastErrorString();
+  EXPECT_EQ(object_[5], 4711U);
+  EXPECT_EQ(object_[6], 60U);
+  EXPECT_EQ(DRIVER(cuStreamWaitValue32)(stream_, number(object_), 1, 0), CUDA_ERROR_NOT_SUPPORTED);
+  expectReason("cuStreamWaitValue");
+  EXPECT_EQ(DRIVER(cuStreamWaitValue32)(stream_, plain_, 1, 0), CUDA_SUCCESS);
+  CUstreamBatchMemOpParams store{};
+  store.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  store.writeValue.address = number(object_);
+  EXPECT_EQ(DRIVER(cuStreamBatchMemOp)(stream_, 1, &store, 0), CUDA_ERROR_NOT_SUPPORTED);
+  store.writeValue.address = plain_;
+  EXPECT_EQ(DRIVER(cuStreamBatchMemOp)(stream_, 1, &store, 0), CUDA_SUCCESS);
+}
+
+// ---- Objects with two addresses
+
+class SafeObjects : public OtherCudaCalls {
+ protected:
+  void SetUp() override {
+    OtherCudaCalls::SetUp();
+    safe_ = static_cast<std::uint32_t*>(adsmSafeAlloc(kBytes));
+    ASSERT_NE(safe_, nullptr) << adsmLastErrorString();
+    onDevice_ = number(adsmSafe(safe_));
+    ASSERT_NE(onDevice_, number(safe_));
+    std::iota(safe_, safe_ + kCount, 0);
+  }
+  void TearDown() override {
+    EXPECT_EQ(adsmFree(safe_), adsmSuccess);
+    OtherCudaCalls::TearDown();
+  }
+  std::uint32_t* safe_ = nullptr;
+  CUdeviceptr onDevice_ = 0;
+};
+
+TEST_F(SafeObjects, AreCopiedByTheirAddressOnTheDevice) {
+  std::vector<std::uint32_t> seen(kCount);
+  ASSERT_EQ(DRIVER(cuMemcpyDtoH)(seen.data(), onDevice_, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(seen[41], 41U) << "the CPU's writes";
+  launch(stream_, reinterpret_cast<void*>(onDevice_));
+  EXPECT_EQ(safe_[7], 8U);
+  const std::vector<std::uint32_t> values(100, 9);
+  ASSERT_EQ(DRIVER(cuMemcpyHtoDAsync)(onDevice_ + 400, values.data(), 400, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(safe_[99], 100U);
+  EXPECT_EQ(safe_[100], 9U);
+  EXPECT_EQ(safe_[200], 201U);
+  ASSERT_EQ(DRIVER(cuMemsetD32)(onDevice_, 5, 10), CUDA_SUCCESS);
+  EXPECT_EQ(safe_[9], 5U);
+  EXPECT_EQ(safe_[10], 11U);
+}
+
+TEST_F(SafeObjects, AreCopiedByTheirAddressOnTheCpu) {
+  launch(stream_, reinterpret_cast<void*>(onDevice_));
+  ASSERT_EQ(DRIVER(cuMemcpyHtoD)(plain_, safe_, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(reinterpret_cast<std::uint32_t*>(fake_cuda::backing(plain_))[41], 42U);
+  // To the driver a number like any other.
+  ASSERT_EQ(DRIVER(cuMemcpy)(number(safe_ + 100), plain_, 400), CUDA_SUCCESS);
+  EXPECT_EQ(safe_[100], 1U);
+  EXPECT_EQ(safe_[200], 201U);
+  CUDA_MEMCPY2D rows{};
+  rows.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.srcDevice = onDevice_;
+  rows.srcPitch = 400;
+  rows.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  rows.dstDevice = number(object_);
+  rows.dstPitch = 400;
+  rows.WidthInBytes = 8;
+  rows.Height = 3;
+  ASSERT_EQ(DRIVER(cuMemcpy2D)(&rows), CUDA_SUCCESS) << adsmLastErrorString();
+  EXPECT_EQ(object_[100], 1U);
+  EXPECT_EQ(object_[201], 202U);
+  EXPECT_EQ(object_[202], 202U);
+}
+
+// ---- Refusals
+
+TEST_F(OtherCudaCalls, WhatWouldGetPastTheRuntimeIsRefusedWithAReason) {
+  CUipcMemHandle handle;
+  EXPECT_EQ(DRIVER(cuIpcGetMemHandle)(&handle, number(object_)), CUDA_ERROR_NOT_SUPPORTED);
+  expectReason("cuIpcGetMemHandle");
+  EXPECT_EQ(DRIVER(cuMemUnmap)(number(object_), kBytes), CUDA_ERROR_NOT_SUPPORTED);
+  expectReason("mapping");
+  EXPECT_EQ(DRIVER(cuMemSetAccess)(number(object_), kBytes, nullptr, 0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(DRIVER(cuMemAddressFree)(number(object_), kBytes), CUDA_ERROR_NOT_SUPPORTED);
+  CUmemGenericAllocationHandle allocation;
+  EXPECT_EQ(DRIVER(cuMemRetainAllocationHandle)(&allocation, object_), CUDA_ERROR_NOT_SUPPORTED);
+  int fd = 0;
+  EXPECT_EQ(DRIVER(cuMemGetHandleForAddressRange)(&fd, number(object_), 4096,
+                                                  CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(DRIVER(cuMemFreeHost)(object_), CUDA_ERROR_INVALID_VALUE);
+  for (const char* call : {"cuIpcGetMemHandle", "cuMemUnmap", "cuMemSetAccess", "cuMemAddressFree",
+                           "cuMemRetainAllocationHandle", "cuMemGetHandleForAddressRange"}) {
+    EXPECT_EQ(fake_cuda::calls(call), 0U) << call;
+  }
+  // Other memory is the driver's affair.
+  EXPECT_EQ(DRIVER(cuIpcGetMemHandle)(&handle, plain_), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemUnmap)(plain_, 4096), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace gmac::interpose

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the sources of the fake driver share.
+#ifndef GMAC_TESTS_CUDA_FAKE_INTERNAL_H_
+#define GMAC_TESTS_CUDA_FAKE_INTERNAL_H_
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "tests/cuda/fake_driver.h"
+
+struct CUctx_st {};
+
+struct CUarray_st {
+  std::vector<std::byte> bytes;
+};
+
+namespace gmac::fake_cuda {
+
+// What every call does first: it is counted, and fails where it was told to. The driver's one lock
+// is held as long as this lives.
+class Call {
+ public:
+  explicit Call(const char* name);
+  CUresult result;
+
+ private:
+  std::lock_guard<std::recursive_mutex> lock_;
+};
+
+#define FAKE_CALL()                       \
+  ::gmac::fake_cuda::Call call(__func__); \
+  if (call.result != CUDA_SUCCESS) return call.result
+
+// The memory behind a device address; NULL when it is none.
+std::byte* backingOf(CUdeviceptr address);
+// Where the bytes of an address are: unified addressing.
+std::byte* bytesAt(CUdeviceptr address);
+
+// The allocation that holds a device address; false when none does.
+bool allocationOf(CUdeviceptr address, CUdeviceptr* start, std::size_t* bytes);
+
+// Queues a function of the CPU on a stream. It runs in a thread of its own.
+CUresult submitHost(CUstream stream, std::function<void()> function);
+// Queues work on a stream, and runs all of a stream's.
+CUresult submit(CUstream stream, std::function<CUresult()> work);
+CUresult finish(CUstream stream);
+
+// The functions of the other sources, by the names of cuGetProcAddress; NULL when there is none.
+void* moreEntries(const char* name, int version);
+
+}  // namespace gmac::fake_cuda
+
+#endif  // GMAC_TESTS_CUDA_FAKE_INTERNAL_H_

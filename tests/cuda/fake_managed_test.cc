@@ -1,0 +1,755 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A managed-memory program's calls, in managed mode: the whole runtime with the interposer linked
+// in, over the fake driver, whose own managed memory nobody must ask for. Needs no GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmac/adsm.h"
+#include "gmac/coherence.h"
+#include "interpose/cuda_hooks.h"
+#include "interpose/managed_objects.h"
+#include "tests/cuda/fake_library.h"
+#include "tests/support/child.h"
+
+namespace gmac::interpose {
+namespace {
+
+using fake_cuda::argument;
+using fake_cuda::device;
+using ::testing::HasSubstr;
+
+const bool kPrepared = [] {
+  fake_cuda::library();
+  setenv("GMAC_MANAGED", "1", 0);
+  setenv("GMAC_ACCEL", "cuda", 0);
+  // Pages that were pinned and moved are beyond a driver that copies with the CPU.
+  setenv("GMAC_MIRROR", "file", 0);
+  return true;
+}();
+
+// (uint32_t* data, uint64_t count): adds one to each.
+CUresult increment(const unsigned*, const unsigned*, unsigned, void** args) {
+  auto* const data = device(argument<std::uint32_t*>(args, 0));
+  if (data == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  for (std::uint64_t i = 0; i < argument<std::uint64_t>(args, 1); ++i) ++data[i];
+  return CUDA_SUCCESS;
+}
+const std::size_t kSizes[] = {sizeof(void*), sizeof(std::uint64_t)};
+const fake_cuda::Kernel kKernels[] = {{"increment", increment, 2, kSizes}};
+const fake_cuda::Image kImage = {"fakecud", kKernels, 1, nullptr, 0};
+
+// A driver function by the way that the CUDA runtime goes.
+template <typename Function>
+Function* driver(const char* name, int version = CUDA_VERSION) {
+  static const auto find = reinterpret_cast<decltype(&::cuGetProcAddress)>(
+      dlsym(fake_cuda::library(), "cuGetProcAddress_v2"));
+  void* found = nullptr;
+  EXPECT_EQ(find(name, &found, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr), CUDA_SUCCESS)
+      << name;
+  return reinterpret_cast<Function*>(found);
+}
+#define DRIVER(function) driver<decltype(::function)>(#function)
+// cuda.h's macro would give these another name.
+auto* prefetchAsync() {
+  return driver<CUresult(CUdeviceptr, std::size_t, CUmemLocation, unsigned, CUstream)>(
+      "cuMemPrefetchAsync");
+}
+auto* advise() {
+  return driver<CUresult(CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation)>("cuMemAdvise");
+}
+
+constexpr CUmemLocation kGpu{CU_MEM_LOCATION_TYPE_DEVICE, 0};
+constexpr CUmemLocation kCpu{CU_MEM_LOCATION_TYPE_HOST, 0};
+constexpr std::size_t kCount = 100'000;
+constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
+
+// What every test does in one process: the runtime reads its variables once.
+class ManagedPrograms : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context_, 0), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context_), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamCreate)(&other_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CUmodule module = nullptr;
+    ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuModuleGetFunction)(&increment_, module, "increment"), CUDA_SUCCESS);
+    data_ = allocate(kBytes);
+    ASSERT_NE(data_, nullptr);
+    std::iota(data_, data_ + kCount, 0);
+  }
+  void TearDown() override {
+    fake_cuda::stall(nullptr);
+    if (data_ != nullptr) {
+      EXPECT_EQ(DRIVER(cuMemFree)(number(data_)), CUDA_SUCCESS);
+    }
+    CUcontext popped = nullptr;
+    EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
+  }
+
+  static std::uint32_t* allocate(std::size_t bytes, unsigned flags = CU_MEM_ATTACH_GLOBAL) {
+    CUdeviceptr address = 0;
+    EXPECT_EQ(DRIVER(cuMemAllocManaged)(&address, bytes, flags), CUDA_SUCCESS)
+        << adsmLastErrorString();
+    return reinterpret_cast<std::uint32_t*>(address);
+  }
+  static CUdeviceptr number(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
+  void launch(CUstream stream, std::uint32_t* data) {
+    std::uint64_t count = kCount;
+    void* args[] = {&data, &count};
+    ASSERT_EQ(
+        DRIVER(cuLaunchKernel)(increment_, kCount / 100, 1, 1, 100, 1, 1, 0, stream, args, nullptr),
+        CUDA_SUCCESS)
+        << adsmLastErrorString();
+  }
+  void expectMore(std::uint32_t more) const {
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data_[i], i + more) << i;
+  }
+  template <typename Value>
+  static Value attributeOf(CUpointer_attribute attribute, const void* address) {
+    Value value{};
+    EXPECT_EQ(DRIVER(cuPointerGetAttribute)(&value, attribute, number(address)), CUDA_SUCCESS)
+        << attribute;
+    return value;
+  }
+  template <std::size_t kWords = 1>
+  static std::array<int, kWords> rangeAttribute(CUmem_range_attribute attribute,
+                                                const void* address, std::size_t bytes) {
+    std::array<int, kWords> value;
+    value.fill(-77);
+    EXPECT_EQ(DRIVER(cuMemRangeGetAttribute)(value.data(), sizeof value, attribute, number(address),
+                                             bytes),
+              CUDA_SUCCESS);
+    return value;
+  }
+
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  CUstream other_ = nullptr;
+  CUfunction increment_ = nullptr;
+  std::uint32_t* data_ = nullptr;
+};
+
+// ---- Allocation
+
+TEST_F(ManagedPrograms, ManagedMemoryIsASharedObject) {
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    launch(stream_, data_);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    expectMore(round);
+  }
+  data_[5] = 100;
+  launch(nullptr, data_);
+  EXPECT_EQ(data_[5], 101U) << "the access waits";
+  EXPECT_EQ(fake_cuda::calls("cuMemAllocManaged"), 0U);
+  EXPECT_EQ(adsmSafe(data_), data_);
+}
+
+TEST_F(ManagedPrograms, AllocationFailsAsProgramsExpect) {
+  CUdeviceptr address = 1234;
+  const auto allocateManaged = DRIVER(cuMemAllocManaged);
+  EXPECT_EQ(allocateManaged(&address, 0, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(allocateManaged(nullptr, 10, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(allocateManaged(&address, 10, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(allocateManaged(&address, 10, CU_MEM_ATTACH_SINGLE), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(allocateManaged(&address, std::size_t{1} << 40, CU_MEM_ATTACH_GLOBAL),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(address, 1234U) << "a failed call changes nothing";
+  CUcontext popped = nullptr;
+  ASSERT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
+  EXPECT_EQ(allocateManaged(&address, 10, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_INVALID_CONTEXT);
+  ASSERT_EQ(DRIVER(cuCtxPushCurrent)(popped), CUDA_SUCCESS);
+}
+
+TEST_F(ManagedPrograms, AnotherContextGetsNoManagedMemoryAndAReason) {
+  CUcontext another = nullptr;
+  ASSERT_EQ(DRIVER(cuCtxCreate)(&another, nullptr, 0, 0), CUDA_SUCCESS);
+  CUdeviceptr address = 0;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(DRIVER(cuMemAllocManaged)(&address, 4096, CU_MEM_ATTACH_GLOBAL),
+            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("another context"));
+  ASSERT_EQ(DRIVER(cuCtxDestroy)(another), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuCtxDestroy_v2"), 1U);
+}
+
+TEST_F(ManagedPrograms, WorkOfAnotherContextIsWaitedForAtOnce) {
+  CUcontext another = nullptr;
+  ASSERT_EQ(DRIVER(cuCtxCreate)(&another, nullptr, 0, 0), CUDA_SUCCESS);
+  const std::size_t waits = fake_cuda::calls("cuStreamSynchronize");
+  const std::size_t marks = fake_cuda::calls("cuEventRecord");
+  data_[3] = 30;
+  launch(stream_, data_);
+  EXPECT_EQ(fake_cuda::calls("cuStreamSynchronize"), waits + 1);
+  // The flush before it, and nothing on the foreign stream.
+  EXPECT_EQ(fake_cuda::calls("cuEventRecord"), marks + 1);
+  EXPECT_EQ(data_[3], 31U);
+  EXPECT_EQ(data_[4], 5U);
+  ASSERT_EQ(DRIVER(cuCtxDestroy)(another), CUDA_SUCCESS);
+}
+
+TEST_F(ManagedPrograms, FreeingIsForTheStartAndOnce) {
+  const auto free = DRIVER(cuMemFree);
+  EXPECT_EQ(free(number(data_ + 4)), CUDA_ERROR_INVALID_VALUE);
+  expectMore(0);
+  EXPECT_EQ(free(number(data_)), CUDA_SUCCESS);
+  EXPECT_EQ(adsmSafe(data_), nullptr);
+  EXPECT_EQ(free(number(data_)), CUDA_ERROR_INVALID_VALUE);
+  data_ = nullptr;
+  std::uint32_t* const small = allocate(64);
+  EXPECT_EQ(DRIVER(cuMemFreeAsync)(number(small), stream_), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuMemFreeAsync"), 0U);
+  // What adsmAlloc() gave, too: the program knows no difference.
+  EXPECT_EQ(free(number(adsmAlloc(100))), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemFreeHost)(allocate(64)), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(ManagedPrograms, OtherMemoryStaysTheDrivers) {
+  CUdeviceptr plain = 0;
+  ASSERT_EQ(DRIVER(cuMemAlloc)(&plain, kBytes), CUDA_SUCCESS);
+  const std::vector<std::uint32_t> values(100, 9);
+  ASSERT_EQ(DRIVER(cuMemcpyHtoD)(plain, values.data(), 400), CUDA_SUCCESS);
+  // Between the two, as cudaMemcpyDefault does.
+  ASSERT_EQ(DRIVER(cuMemcpy)(number(data_), plain, 400), CUDA_SUCCESS);
+  EXPECT_EQ(data_[99], 9U);
+  EXPECT_EQ(data_[100], 100U);
+  EXPECT_EQ(prefetchAsync()(plain, 400, kGpu, 0, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuMemPrefetchAsync_v2"), 1U);
+  EXPECT_EQ(advise()(plain, 400, CU_MEM_ADVISE_SET_READ_MOSTLY, kGpu), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuMemAdvise_v2"), 1U);
+  EXPECT_EQ(DRIVER(cuStreamAttachMemAsync)(stream_, plain, 0, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuStreamAttachMemAsync"), 1U);
+  int value = 0;
+  EXPECT_EQ(DRIVER(cuMemRangeGetAttribute)(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, plain, 4),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(fake_cuda::calls("cuMemRangeGetAttribute"), 1U);
+  unsigned managed = 5;
+  EXPECT_EQ(DRIVER(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, plain),
+            CUDA_SUCCESS);
+  EXPECT_EQ(managed, 0U);
+  EXPECT_EQ(DRIVER(cuMemFree)(plain), CUDA_SUCCESS);
+}
+
+// ---- Prefetching
+
+TEST_F(ManagedPrograms, PrefetchingToTheDeviceFlushesEarly) {
+  const std::size_t flushes = fake_cuda::calls("cuMemcpyHtoDAsync_v2");
+  ASSERT_EQ(prefetchAsync()(number(data_), kBytes, kGpu, 0, stream_), CUDA_SUCCESS)
+      << adsmLastErrorString();
+  EXPECT_GT(fake_cuda::calls("cuMemcpyHtoDAsync_v2"), flushes);
+  const std::size_t before = fake_cuda::calls("cuMemcpyHtoDAsync_v2");
+  launch(stream_, data_);
+  EXPECT_EQ(fake_cuda::calls("cuMemcpyHtoDAsync_v2"), before) << "it has been flushed already";
+  expectMore(1);
+}
+
+TEST_F(ManagedPrograms, PrefetchingToTheCpuFetchesWhatKernelsWrote) {
+  launch(stream_, data_);
+  const std::size_t fetches = fake_cuda::calls("cuMemcpyDtoHAsync_v2");
+  ASSERT_EQ(prefetchAsync()(number(data_), kBytes, kCpu, 0, stream_), CUDA_SUCCESS)
+      << adsmLastErrorString();
+  // By a thread of its own, when the kernel is over; nobody touches the object meanwhile.
+  for (int i = 0; i < 10'000 && fake_cuda::calls("cuMemcpyDtoHAsync_v2") == fetches; ++i)
+    usleep(1000);
+  EXPECT_EQ(fake_cuda::calls("cuMemcpyDtoHAsync_v2"), fetches + 1);
+  expectMore(1);
+  EXPECT_EQ(fake_cuda::calls("cuMemcpyDtoHAsync_v2"), fetches + 1) << "it has been fetched already";
+}
+
+TEST_F(ManagedPrograms, PrefetchingPartOfAnObjectLeavesTheRest) {
+  launch(stream_, data_);
+  ASSERT_EQ(prefetchAsync()(number(data_ + 1000), 400, kCpu, 0, stream_), CUDA_SUCCESS);
+  launch(stream_, data_);
+  ASSERT_EQ(prefetchAsync()(number(data_ + 1000), 400, kGpu, 0, stream_), CUDA_SUCCESS);
+  expectMore(2);
+}
+
+TEST_F(ManagedPrograms, ThePrefetchOfOlderProgramsTakesADevice) {
+  const auto old =
+      driver<CUresult(CUdeviceptr, std::size_t, CUdevice, CUstream)>("cuMemPrefetchAsync", 11000);
+  launch(stream_, data_);
+  EXPECT_EQ(old(number(data_), kBytes, CU_DEVICE_CPU, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(rangeAttribute(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, data_, kBytes)[0],
+            CU_DEVICE_CPU);
+  EXPECT_EQ(old(number(data_), kBytes, 0, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(rangeAttribute(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, data_, kBytes)[0], 0);
+  EXPECT_EQ(old(number(data_), kBytes, 17, stream_), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(fake_cuda::calls("cuMemPrefetchAsync"), 0U);
+  expectMore(1);
+}
+
+TEST_F(ManagedPrograms, PrefetchChecksItsArguments) {
+  EXPECT_EQ(prefetchAsync()(number(data_), 0, kGpu, 0, stream_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(prefetchAsync()(number(data_), kBytes * 2, kGpu, 0, stream_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(prefetchAsync()(number(data_), kBytes, kGpu, 1, stream_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(prefetchAsync()(number(data_), kBytes, {CU_MEM_LOCATION_TYPE_DEVICE, 3}, 0, stream_),
+            CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(prefetchAsync()(number(data_), kBytes, {CU_MEM_LOCATION_TYPE_INVALID, 0}, 0, stream_),
+            CUDA_ERROR_INVALID_VALUE);
+  fake_cuda::capture(stream_);
+  EXPECT_EQ(prefetchAsync()(number(data_), kBytes, kGpu, 0, stream_),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  fake_cuda::capture(nullptr);
+  EXPECT_EQ(rangeAttribute(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, data_, kBytes)[0],
+            CU_DEVICE_INVALID);
+}
+
+TEST_F(ManagedPrograms, BatchesOfPrefetchesAndDiscards) {
+  std::uint32_t* const second = allocate(kBytes);
+  CUdeviceptr addresses[] = {number(data_), number(second)};
+  std::size_t sizes[] = {kBytes, kBytes};
+  CUmemLocation locations[] = {kGpu, kCpu};
+  std::size_t indices[] = {0, 1};
+  ASSERT_EQ(DRIVER(cuMemPrefetchBatchAsync)(addresses, sizes, 2, locations, indices, 2, 0, stream_),
+            CUDA_SUCCESS);
+  EXPECT_EQ(rangeAttribute(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, data_, kBytes)[0], 0);
+  EXPECT_EQ(rangeAttribute(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, second, kBytes)[0],
+            CU_DEVICE_CPU);
+  EXPECT_EQ(fake_cuda::calls("cuMemPrefetchBatchAsync"), 0U);
+  // One of the two is the driver's.
+  CUdeviceptr plain = 0;
+  ASSERT_EQ(DRIVER(cuMemAlloc)(&plain, kBytes), CUDA_SUCCESS);
+  addresses[1] = plain;
+  ASSERT_EQ(DRIVER(cuMemPrefetchBatchAsync)(addresses, sizes, 2, locations, indices, 2, 0, stream_),
+            CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuMemPrefetchBatchAsync"), 1U);
+  EXPECT_EQ(DRIVER(cuMemDiscardBatchAsync)(addresses, sizes, 2, 0, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuMemDiscardBatchAsync"), 1U);
+  sizes[0] = 2 * kBytes;
+  EXPECT_EQ(DRIVER(cuMemDiscardBatchAsync)(addresses, sizes, 2, 0, stream_),
+            CUDA_ERROR_INVALID_VALUE);
+  indices[0] = 1;
+  EXPECT_EQ(DRIVER(cuMemPrefetchBatchAsync)(addresses, sizes, 2, locations, indices, 2, 0, stream_),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(DRIVER(cuMemFree)(number(second)), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemFree)(plain), CUDA_SUCCESS);
+}
+
+// ---- Advice
+
+TEST_F(ManagedPrograms, AdviceIsKeptAndAnswered) {
+  const auto mostly = [&](std::size_t first, std::size_t bytes) {
+    return rangeAttribute(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, data_ + first, bytes)[0];
+  };
+  EXPECT_EQ(mostly(0, kBytes), 0);
+  ASSERT_EQ(advise()(number(data_), kBytes, CU_MEM_ADVISE_SET_READ_MOSTLY, kGpu), CUDA_SUCCESS);
+  EXPECT_EQ(mostly(0, kBytes), 1);
+  ASSERT_EQ(advise()(number(data_), 4096, CU_MEM_ADVISE_UNSET_READ_MOSTLY, kGpu), CUDA_SUCCESS);
+  EXPECT_EQ(mostly(0, kBytes), 0) << "not all of it";
+  EXPECT_EQ(mostly(1024, 4096), 1);
+  EXPECT_EQ(mostly(1023, 4), 0);
+
+  const auto preferred = [&](CUmem_range_attribute attribute, std::size_t bytes) {
+    return rangeAttribute(attribute, data_, bytes)[0];
+  };
+  EXPECT_EQ(preferred(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, kBytes), CU_DEVICE_INVALID);
+  EXPECT_EQ(preferred(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE, kBytes),
+            CU_MEM_LOCATION_TYPE_INVALID);
+  ASSERT_EQ(advise()(number(data_), kBytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, kGpu),
+            CUDA_SUCCESS);
+  EXPECT_EQ(preferred(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, kBytes), 0);
+  EXPECT_EQ(preferred(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE, kBytes),
+            CU_MEM_LOCATION_TYPE_DEVICE);
+  ASSERT_EQ(advise()(number(data_), 4096, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, kCpu),
+            CUDA_SUCCESS);
+  EXPECT_EQ(preferred(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 4096), CU_DEVICE_CPU);
+  EXPECT_EQ(preferred(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, kBytes), CU_DEVICE_INVALID);
+  ASSERT_EQ(advise()(number(data_), 4096, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+                     {CU_MEM_LOCATION_TYPE_HOST_NUMA, 1}),
+            CUDA_SUCCESS);
+  EXPECT_EQ(preferred(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE, 4096),
+            CU_MEM_LOCATION_TYPE_HOST_NUMA);
+  EXPECT_EQ(preferred(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID, 4096), 1);
+  ASSERT_EQ(advise()(number(data_), kBytes, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, kGpu),
+            CUDA_SUCCESS);
+  EXPECT_EQ(preferred(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 4096), CU_DEVICE_INVALID);
+  expectMore(0);
+}
+
+TEST_F(ManagedPrograms, WhoAccessesARangeIsAList) {
+  using Three = std::array<int, 3>;
+  const auto by = [&](std::size_t bytes) {
+    return rangeAttribute<3>(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, data_, bytes);
+  };
+  const int none = CU_DEVICE_INVALID;
+  EXPECT_EQ(by(kBytes), (Three{none, none, none}));
+  ASSERT_EQ(advise()(number(data_), kBytes, CU_MEM_ADVISE_SET_ACCESSED_BY, kGpu), CUDA_SUCCESS);
+  ASSERT_EQ(advise()(number(data_), kBytes, CU_MEM_ADVISE_SET_ACCESSED_BY, kGpu), CUDA_SUCCESS);
+  ASSERT_EQ(advise()(number(data_), 4096, CU_MEM_ADVISE_SET_ACCESSED_BY, kCpu), CUDA_SUCCESS);
+  EXPECT_EQ(by(kBytes), (Three{0, none, none}));
+  EXPECT_EQ(by(4096), (Three{CU_DEVICE_CPU, 0, none}));
+  ASSERT_EQ(advise()(number(data_), kBytes, CU_MEM_ADVISE_UNSET_ACCESSED_BY, kGpu), CUDA_SUCCESS);
+  EXPECT_EQ(by(4096), (Three{CU_DEVICE_CPU, none, none}));
+}
+
+TEST_F(ManagedPrograms, AdviceAndItsQueriesCheckTheirArguments) {
+  EXPECT_EQ(advise()(number(data_), 0, CU_MEM_ADVISE_SET_READ_MOSTLY, kGpu),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(advise()(number(data_), 2 * kBytes, CU_MEM_ADVISE_SET_READ_MOSTLY, kGpu),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(advise()(number(data_), 4096, CU_MEM_ADVISE_SET_ACCESSED_BY,
+                     {CU_MEM_LOCATION_TYPE_DEVICE, 9}),
+            CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(advise()(number(data_), 4096, static_cast<CUmem_advise>(99), kGpu),
+            CUDA_ERROR_INVALID_VALUE);
+  const auto get = DRIVER(cuMemRangeGetAttribute);
+  std::int64_t value = 0;
+  const auto mostly = CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY;
+  EXPECT_EQ(get(&value, 8, mostly, number(data_), 4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(get(nullptr, 4, mostly, number(data_), 4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(get(&value, 4, mostly, number(data_), 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(get(&value, 4, mostly, number(data_), 2 * kBytes), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(get(&value, 3, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, number(data_), 4),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(get(&value, 4, static_cast<CUmem_range_attribute>(99), number(data_), 4),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(ManagedPrograms, SeveralRangeAttributesAtOnce) {
+  ASSERT_EQ(advise()(number(data_), kBytes, CU_MEM_ADVISE_SET_READ_MOSTLY, kGpu), CUDA_SUCCESS);
+  int mostly = 0;
+  int preferred = 0;
+  int by[2] = {5, 5};
+  void* data[] = {&mostly, &preferred, by};
+  std::size_t sizes[] = {4, 4, 8};
+  CUmem_range_attribute attributes[] = {CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY,
+                                        CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
+                                        CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY};
+  ASSERT_EQ(DRIVER(cuMemRangeGetAttributes)(data, sizes, attributes, 3, number(data_), kBytes),
+            CUDA_SUCCESS);
+  EXPECT_EQ(mostly, 1);
+  EXPECT_EQ(preferred, CU_DEVICE_INVALID);
+  EXPECT_EQ(by[0], CU_DEVICE_INVALID);
+  EXPECT_EQ(by[1], CU_DEVICE_INVALID);
+  EXPECT_EQ(DRIVER(cuMemRangeGetAttributes)(data, sizes, attributes, 0, number(data_), kBytes),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
+// Nothing tells whether a kernel has written what is only mostly read.
+TEST_F(ManagedPrograms, AKernelsWriteToReadMostlyMemoryIsSeen) {
+  ASSERT_EQ(advise()(number(data_), kBytes, CU_MEM_ADVISE_SET_READ_MOSTLY, kGpu), CUDA_SUCCESS);
+  expectMore(0);
+  launch(stream_, data_);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  expectMore(1);
+}
+
+// ---- Attachment
+
+TEST_F(ManagedPrograms, AnAttachmentThatPromisesNothingChangesNothing) {
+  ASSERT_EQ(DRIVER(cuStreamAttachMemAsync)(other_, number(data_), 0, CU_MEM_ATTACH_SINGLE),
+            CUDA_SUCCESS);
+  launch(stream_, data_);
+  expectMore(1);
+  ASSERT_EQ(DRIVER(cuStreamAttachMemAsync)(nullptr, number(data_), kBytes, CU_MEM_ATTACH_HOST),
+            CUDA_SUCCESS);
+  launch(stream_, data_);
+  expectMore(2);
+}
+
+TEST_F(ManagedPrograms, AttachmentChecksItsArguments) {
+  const auto attach = DRIVER(cuStreamAttachMemAsync);
+  EXPECT_EQ(attach(stream_, number(data_), kBytes / 2, CU_MEM_ATTACH_SINGLE),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(attach(stream_, number(data_ + 1), 0, CU_MEM_ATTACH_SINGLE), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(attach(nullptr, number(data_), 0, CU_MEM_ATTACH_SINGLE), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(attach(stream_, number(data_), 0, 7), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(attach(stream_, number(data_), kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuStreamAttachMemAsync"), 0U);
+}
+
+// On a device that cannot use managed memory while the CPU does, it is a promise.
+class ManagedProgramsOnOlderDevices : public ManagedPrograms {
+ protected:
+  void SetUp() override {
+    fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0);
+    ManagedPrograms::SetUp();
+  }
+  void TearDown() override {
+    ManagedPrograms::TearDown();
+    fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1);
+  }
+};
+
+TEST_F(ManagedProgramsOnOlderDevices, AnAttachedObjectIsLeftAloneByOtherStreams) {
+  std::uint32_t* const second = allocate(kBytes);
+  std::fill_n(second, kCount, 7);
+  ASSERT_EQ(DRIVER(cuStreamAttachMemAsync)(stream_, number(data_), 0, CU_MEM_ATTACH_SINGLE),
+            CUDA_SUCCESS);
+  const std::size_t flushes = fake_cuda::calls("cuMemcpyHtoDAsync_v2");
+  launch(other_, second);
+  EXPECT_EQ(fake_cuda::calls("cuMemcpyHtoDAsync_v2"), flushes + 1) << "only what may be used";
+  const std::size_t queries = fake_cuda::calls("cuEventQuery");
+  data_[0] = 55;
+  EXPECT_EQ(fake_cuda::calls("cuEventQuery"), queries) << "nothing to wait for";
+  launch(stream_, data_);
+  EXPECT_EQ(data_[0], 56U) << "its own stream's kernel is waited for";
+  EXPECT_EQ(second[9], 8U);
+  // A copy that names it may come from any stream.
+  const std::vector<std::uint32_t> values(10, 77);
+  ASSERT_EQ(DRIVER(cuMemcpyHtoDAsync)(number(data_), values.data(), 40, other_), CUDA_SUCCESS);
+  EXPECT_EQ(data_[9], 77U);
+  EXPECT_EQ(data_[10], 11U);
+  EXPECT_EQ(DRIVER(cuMemFree)(number(second)), CUDA_SUCCESS);
+}
+
+TEST_F(ManagedProgramsOnOlderDevices, AStreamsEndGivesItsObjectsBackToEverybody) {
+  CUstream third = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&third, 0), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuStreamAttachMemAsync)(third, number(data_), 0, CU_MEM_ATTACH_SINGLE),
+            CUDA_SUCCESS);
+  launch(third, data_);
+  ASSERT_EQ(DRIVER(cuStreamDestroy)(third), CUDA_SUCCESS);
+  launch(stream_, data_);
+  expectMore(2);
+}
+
+TEST_F(ManagedProgramsOnOlderDevices, WhatTheCpuKeepsWaitsForNoKernel) {
+  std::uint32_t* const mine = allocate(100, CU_MEM_ATTACH_HOST);
+  mine[0] = 1;
+  launch(stream_, data_);
+  const std::size_t queries = fake_cuda::calls("cuEventQuery");
+  mine[0] = 2;
+  EXPECT_EQ(mine[0], 2U);
+  EXPECT_EQ(fake_cuda::calls("cuEventQuery"), queries);
+  // And for everybody again, in time for the next kernel.
+  ASSERT_EQ(DRIVER(cuStreamAttachMemAsync)(stream_, number(mine), 0, CU_MEM_ATTACH_GLOBAL),
+            CUDA_SUCCESS);
+  std::uint64_t count = 1;
+  std::uint32_t* argumentOne = mine;
+  void* args[] = {&argumentOne, &count};
+  ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, other_, args, nullptr),
+            CUDA_SUCCESS);
+  EXPECT_EQ(mine[0], 3U);
+  EXPECT_EQ(DRIVER(cuMemFree)(number(mine)), CUDA_SUCCESS);
+}
+
+TEST_F(ManagedProgramsOnOlderDevices, ManagedVariablesAreRefusedWithTheirName) {
+  CUdeviceptr address = 0;
+  std::size_t bytes = 0;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(DRIVER(cuLibraryGetManaged)(&address, &bytes, nullptr, "counter"),
+            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("counter"));
+}
+
+TEST_F(ManagedPrograms, ManagedVariablesAreTheDrivers) {
+  CUdeviceptr address = 0;
+  std::size_t bytes = 0;
+  EXPECT_EQ(DRIVER(cuLibraryGetManaged)(&address, &bytes, nullptr, "counter"), CUDA_SUCCESS);
+  EXPECT_NE(address, 0U);
+}
+
+// ---- Questions
+
+TEST_F(ManagedPrograms, ManagedMemoryAnswersAsManagedMemory) {
+  const auto* const inside = data_ + 1000;
+  EXPECT_EQ(attributeOf<unsigned>(CU_POINTER_ATTRIBUTE_IS_MANAGED, inside), 1U);
+  EXPECT_EQ(attributeOf<CUmemorytype>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside),
+            CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(attributeOf<const void*>(CU_POINTER_ATTRIBUTE_HOST_POINTER, inside), inside);
+  EXPECT_EQ(attributeOf<const void*>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, inside), inside);
+  EXPECT_EQ(attributeOf<const void*>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside), data_);
+  EXPECT_EQ(attributeOf<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside), kBytes);
+  EXPECT_EQ(attributeOf<unsigned>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, inside), 0U);
+  EXPECT_EQ(attributeOf<unsigned>(CU_POINTER_ATTRIBUTE_MAPPED, inside), 1U);
+  EXPECT_EQ(attributeOf<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside), 0);
+  // Small ones share their pages, not their answers.
+  std::uint32_t* const small[] = {allocate(64), allocate(64)};
+  EXPECT_EQ(attributeOf<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, small[1] + 3), 64U);
+  EXPECT_EQ(attributeOf<const void*>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, small[1] + 3),
+            small[1]);
+  EXPECT_NE(attributeOf<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, small[0]),
+            attributeOf<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, small[1]));
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  ASSERT_EQ(DRIVER(cuMemGetAddressRange)(&base, &bytes, number(small[1]) + 5), CUDA_SUCCESS);
+  EXPECT_EQ(base, number(small[1]));
+  EXPECT_EQ(bytes, 64U);
+  for (std::uint32_t* object : small) EXPECT_EQ(DRIVER(cuMemFree)(number(object)), CUDA_SUCCESS);
+}
+
+TEST_F(ManagedPrograms, SeveralAttributesAtOnceAsTheRuntimeAsks) {
+  unsigned managed = 0;
+  const void* host = nullptr;
+  const void* onDevice = nullptr;
+  CUmemorytype type{};
+  void* data[] = {&managed, &host, &onDevice, &type};
+  CUpointer_attribute attributes[] = {
+      CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+      CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+  ASSERT_EQ(DRIVER(cuPointerGetAttributes)(4, attributes, data, number(data_ + 2)), CUDA_SUCCESS);
+  EXPECT_EQ(managed, 1U);
+  EXPECT_EQ(host, data_ + 2);
+  EXPECT_EQ(onDevice, data_ + 2);
+  EXPECT_EQ(type, CU_MEMORYTYPE_DEVICE);
+}
+
+TEST_F(ManagedPrograms, AnObjectOfAdsmAllocIsDeviceMemoryWithAnAddressOnTheCpu) {
+  void* const object = adsmAlloc(kBytes);
+  EXPECT_EQ(attributeOf<unsigned>(CU_POINTER_ATTRIBUTE_IS_MANAGED, object), 0U);
+  EXPECT_EQ(attributeOf<void*>(CU_POINTER_ATTRIBUTE_HOST_POINTER, object), object);
+  EXPECT_EQ(attributeOf<void*>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, object), object);
+  EXPECT_EQ(adsmFree(object), adsmSuccess);
+}
+
+TEST_F(ManagedPrograms, AnswersCanBeWrittenIntoManagedMemory) {
+  launch(stream_, data_);
+  auto* const value = reinterpret_cast<int*>(data_);
+  ASSERT_EQ(DRIVER(cuMemRangeGetAttribute)(value, 4, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
+                                           number(data_), 4),
+            CUDA_SUCCESS);
+  EXPECT_EQ(*value, CU_DEVICE_INVALID);
+  EXPECT_EQ(data_[1], 2U);
+}
+
+TEST_F(ManagedPrograms, ADeviceWithoutManagedMemoryHasOurs) {
+  int has = 0;
+  fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0);
+  fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0);
+  EXPECT_EQ(DRIVER(cuDeviceGetAttribute)(&has, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(has, 1);
+  EXPECT_EQ(DRIVER(cuDeviceGetAttribute)(&has, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(has, 0) << "everything else is the device's own answer";
+  fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1);
+}
+
+// ---- Threads and streams
+
+TEST_F(ManagedPrograms, ThreadsWithStreamsOfTheirOwnKeepTheirResults) {
+  constexpr std::uint32_t kRounds = 40;
+  std::atomic<int> wrong{0};
+  const auto program = [&](CUstream stream) {
+    ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context_), CUDA_SUCCESS);
+    std::uint32_t* const mine = allocate(kBytes);
+    std::iota(mine, mine + kCount, 0);
+    for (std::uint32_t round = 1; round <= kRounds; ++round) {
+      launch(stream, mine);
+      DRIVER(cuStreamSynchronize)(stream);
+      if (mine[round] != round + round || mine[kCount - 1] != kCount - 1 + round) ++wrong;
+      mine[round] += 5;
+      mine[round] -= 5;
+    }
+    EXPECT_EQ(DRIVER(cuMemFree)(number(mine)), CUDA_SUCCESS);
+  };
+  std::thread first(program, stream_);
+  std::thread second(program, other_);
+  first.join();
+  second.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// ---- Ends
+
+TEST_F(ManagedPrograms, ResettingTheDeviceFreesManagedMemory) {
+  launch(stream_, data_);
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxReset)(0), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuDevicePrimaryCtxReset_v2"), 0U) << "the runtime lives in it";
+  EXPECT_EQ(adsmSafe(data_), nullptr);
+  data_ = allocate(kBytes);
+  std::iota(data_, data_ + kCount, 0);
+  launch(stream_, data_);
+  expectMore(1);
+}
+
+// ---- In processes of their own, with other variables
+
+// A kernel that waits for the CPU never ends.
+TEST_F(ManagedPrograms, DISABLED_TalksToARunningKernel) {
+  launch(stream_, data_);
+  fake_cuda::stall(stream_);
+  data_[0] = 1;
+}
+
+TEST(ManagedProgramsThat, TalkToARunningKernelAreEndedWithAReason) {
+  const testing::ChildEnd end = testing::runChild("ManagedPrograms.DISABLED_TalksToARunningKernel",
+                                                  {{"GMAC_WAIT_LIMIT", "1"}});
+  EXPECT_EQ(end.signal, SIGABRT) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("has waited 1 seconds"));
+  EXPECT_THAT(end.output, HasSubstr("GMAC_WAIT_LIMIT"));
+}
+
+TEST_F(ManagedPrograms, DISABLED_AreTrustedToOnlyRead) {
+  std::uint32_t* const table = allocate(kBytes);
+  std::fill_n(table, kCount, 4);
+  const auto advice = [&](std::uint32_t* object, CUmem_advise how) {
+    ASSERT_EQ(advise()(number(object), kBytes, how, kGpu), CUDA_SUCCESS);
+  };
+  advice(table, CU_MEM_ADVISE_SET_READ_MOSTLY);
+  launch(stream_, data_);
+  const std::size_t fetches = fake_cuda::calls("cuMemcpyDtoHAsync_v2");
+  const std::size_t queries = fake_cuda::calls("cuEventQuery");
+  EXPECT_EQ(std::count(table, table + kCount, 4U), static_cast<long>(kCount));
+  EXPECT_EQ(fake_cuda::calls("cuMemcpyDtoHAsync_v2"), fetches) << "the call has not closed it";
+  EXPECT_EQ(fake_cuda::calls("cuEventQuery"), queries) << "and there is no kernel to wait for";
+  // A write of the CPU waits for the kernel that may be reading, and reaches the next one.
+  table[7] = 70;
+  EXPECT_GT(fake_cuda::calls("cuEventQuery"), queries);
+  launch(stream_, data_);
+  EXPECT_EQ(*reinterpret_cast<std::uint32_t*>(fake_cuda::backing(number(table + 7))), 70U);
+  expectMore(2);
+  // Advice that is withdrawn, and advice for a part only, are no promise.
+  advice(table, CU_MEM_ADVISE_UNSET_READ_MOSTLY);
+  launch(stream_, table);
+  EXPECT_EQ(table[7], 71U);
+}
+
+TEST_F(ManagedPrograms, DISABLED_AreTrustedToAttach) {
+  ASSERT_EQ(DRIVER(cuStreamAttachMemAsync)(stream_, number(data_), 0, CU_MEM_ATTACH_SINGLE),
+            CUDA_SUCCESS);
+  std::uint32_t* const second = allocate(kBytes);
+  launch(other_, second);
+  const std::size_t queries = fake_cuda::calls("cuEventQuery");
+  data_[0] = 55;
+  EXPECT_EQ(fake_cuda::calls("cuEventQuery"), queries) << "another stream's kernel";
+}
+
+TEST(ManagedProgramsThat, AreTrusted) {
+  const testing::ChildEnd end =
+      testing::runChild("ManagedPrograms.DISABLED_AreTrustedTo*", {{"GMAC_TRUST_HINTS", "1"}});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("2 tests"));
+}
+
+// The CPU's accelerator has no CUDA kernels.
+TEST_F(ManagedPrograms, DISABLED_HaveNoDevice) {}
+
+TEST(ManagedProgramsThat, HaveNoCudaAcceleratorAreToldSo) {
+  const testing::ChildEnd end =
+      testing::runChild("ManagedPrograms.DISABLED_HaveNoDevice", {{"GMAC_ACCEL", "host"}});
+  EXPECT_NE(end.exitStatus, 0);
+  EXPECT_THAT(end.output, HasSubstr("GMAC_ACCEL"));
+  EXPECT_THAT(end.output, HasSubstr("no managed memory of 400000 bytes"));
+}
+
+// Without managed mode the driver's managed memory is the driver's.
+TEST_F(ManagedPrograms, DISABLED_AreLeftAlone) {
+  EXPECT_EQ(fake_cuda::calls("cuMemAllocManaged"), 1U);
+  EXPECT_EQ(adsmSafe(data_), nullptr);
+  data_ = nullptr;
+}
+
+TEST(ManagedProgramsThat, RunWithoutManagedModeAreLeftAlone) {
+  const testing::ChildEnd end =
+      testing::runChild("ManagedPrograms.DISABLED_AreLeftAlone", {{"GMAC_MANAGED", "0"}});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
+}
+
+}  // namespace
+}  // namespace gmac::interpose

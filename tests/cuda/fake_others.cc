@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The fake driver's arrays, batches, graphs, functions of the CPU, stores of streams, contexts, and
+// what the runtime refuses. And the names by which programs find what is not in fake_driver.cc.
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tests/cuda/fake_internal.h"
+
+using namespace gmac::fake_cuda;  // NOLINT: the driver's functions live in no namespace
+
+struct CUgraph_st {
+  std::vector<std::function<CUresult()>> nodes;
+};
+struct CUgraphExec_st {
+  CUgraph_st graph;
+};
+
+namespace {
+
+std::function<CUresult()> copyOf(const CUDA_MEMCPY3D& copy) {
+  return [copy] {
+    const auto at = [](CUmemorytype type, const void* host, CUdeviceptr device) {
+      return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
+    };
+    const CUdeviceptr from = at(copy.srcMemoryType, copy.srcHost, copy.srcDevice);
+    const CUdeviceptr to = at(copy.dstMemoryType, copy.dstHost, copy.dstDevice);
+    for (std::size_t z = 0; z < copy.Depth; ++z) {
+      for (std::size_t y = 0; y < copy.Height; ++y) {
+        std::memcpy(bytesAt(to + copy.dstXInBytes + (z * copy.dstHeight + y) * copy.dstPitch),
+                    bytesAt(from + copy.srcXInBytes + (z * copy.srcHeight + y) * copy.srcPitch),
+                    copy.WidthInBytes);
+      }
+    }
+    return CUDA_SUCCESS;
+  };
+}
+
+template <typename Fill>
+std::function<CUresult()> fillOf(const Fill& fill) {
+  return [fill] {
+    if (backingOf(fill.dst) == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    for (std::size_t i = 0; i < fill.width; ++i)
+      std::memcpy(backingOf(fill.dst) + i * fill.elementSize, &fill.value, fill.elementSize);
+    return CUDA_SUCCESS;
+  };
+}
+
+}  // namespace
+
+extern "C" {
+
+#pragma GCC visibility push(default)
+
+CUresult cuArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* description) {
+  FAKE_CALL();
+  *array = new CUarray_st{std::vector<std::byte>(description->Width)};
+  return CUDA_SUCCESS;
+}
+CUresult cuArrayDestroy(CUarray array) {
+  FAKE_CALL();
+  delete array;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoA(CUarray array, std::size_t offset, const void* from, std::size_t bytes) {
+  FAKE_CALL();
+  std::memcpy(array->bytes.data() + offset, from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyAtoH(void* to, CUarray array, std::size_t offset, std::size_t bytes) {
+  FAKE_CALL();
+  std::memcpy(to, array->bytes.data() + offset, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoA(CUarray array, std::size_t offset, CUdeviceptr from, std::size_t bytes) {
+  FAKE_CALL();
+  std::memcpy(array->bytes.data() + offset, bytesAt(from), bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyAtoD(CUdeviceptr to, CUarray array, std::size_t offset, std::size_t bytes) {
+  FAKE_CALL();
+  std::memcpy(bytesAt(to), array->bytes.data() + offset, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoAAsync(CUarray array, std::size_t offset, const void* from, std::size_t bytes,
+                           CUstream) {
+  return cuMemcpyHtoA(array, offset, from, bytes);
+}
+CUresult cuMemcpyAtoHAsync(void* to, CUarray array, std::size_t offset, std::size_t bytes,
+                           CUstream) {
+  return cuMemcpyAtoH(to, array, offset, bytes);
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
+                            std::size_t count, CUmemcpyAttributes*, std::size_t*, std::size_t,
+                            CUstream stream) {
+  FAKE_CALL();
+  for (std::size_t i = 0; i < count; ++i) {
+    submit(stream, [target = to[i], source = from[i], size = bytes[i]] {
+      std::memcpy(bytesAt(target), bytesAt(source), size);
+      return CUDA_SUCCESS;
+    });
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpy3DBatchAsync(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations,
+                              unsigned long long, CUstream stream) {
+  FAKE_CALL();
+  for (std::size_t i = 0; i < count; ++i) {
+    CUDA_MEMCPY3D copy{};
+    const auto pitch = [&](const CUmemcpy3DOperand& operand) {
+      return operand.op.ptr.rowLength != 0 ? operand.op.ptr.rowLength : operations[i].extent.width;
+    };
+    copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.srcDevice = operations[i].src.op.ptr.ptr;
+    copy.dstDevice = operations[i].dst.op.ptr.ptr;
+    copy.srcPitch = pitch(operations[i].src);
+    copy.dstPitch = pitch(operations[i].dst);
+    copy.srcHeight = copy.dstHeight = copy.Height = operations[i].extent.height;
+    copy.WidthInBytes = operations[i].extent.width;
+    copy.Depth = operations[i].extent.depth;
+    submit(stream, copyOf(copy));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphCreate(CUgraph* graph, unsigned) {
+  FAKE_CALL();
+  *graph = new CUgraph_st;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph graph) {
+  FAKE_CALL();
+  delete graph;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddMemcpyNode(CUgraphNode*, CUgraph graph, const CUgraphNode*, std::size_t,
+                              const CUDA_MEMCPY3D* copy, CUcontext) {
+  FAKE_CALL();
+  graph->nodes.push_back(copyOf(*copy));
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddMemsetNode(CUgraphNode*, CUgraph graph, const CUgraphNode*, std::size_t,
+                              const CUDA_MEMSET_NODE_PARAMS* fill, CUcontext) {
+  FAKE_CALL();
+  graph->nodes.push_back(fillOf(*fill));
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS*) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddNode(CUgraphNode*, CUgraph graph, const CUgraphNode*, const CUgraphEdgeData*,
+                        std::size_t, CUgraphNodeParams* node) {
+  FAKE_CALL();
+  if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+    graph->nodes.push_back(copyOf(node->memcpy.copyParams));
+  if (node->type == CU_GRAPH_NODE_TYPE_MEMSET) graph->nodes.push_back(fillOf(node->memset));
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  FAKE_CALL();
+  *executable = new CUgraphExec_st{*graph};
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  FAKE_CALL();
+  delete executable;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+  FAKE_CALL();
+  for (const auto& node : executable->graph.nodes) submit(stream, node);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* userData) {
+  FAKE_CALL();
+  return submitHost(stream, [=] { function(userData); });
+}
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* userData, unsigned) {
+  FAKE_CALL();
+  return submitHost(stream, [=] { callback(stream, CUDA_SUCCESS, userData); });
+}
+
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned) {
+  FAKE_CALL();
+  return submit(stream, [=] {
+    std::memcpy(bytesAt(address), &value, sizeof value);
+    return CUDA_SUCCESS;
+  });
+}
+CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamBatchMemOp(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice) {
+  FAKE_CALL();
+  *context = new CUctx_st;
+  return cuCtxPushCurrent(*context);
+}
+CUresult cuCtxDestroy(CUcontext context) {
+  FAKE_CALL();
+  CUcontext current = nullptr;
+  if (cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context) cuCtxPopCurrent(&current);
+  delete context;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxReset(CUdevice) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle*, CUdeviceptr) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuMemUnmap(CUdeviceptr, std::size_t) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuMemSetAccess(CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAddressFree(CUdeviceptr, std::size_t) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle*, void*) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuMemGetHandleForAddressRange(void*, CUdeviceptr, std::size_t, CUmemRangeHandleType,
+                                       unsigned long long) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+
+#pragma GCC visibility pop
+}
+
+namespace gmac::fake_cuda {
+
+namespace {
+#define FAKE_ENTRY(entry) {#entry, reinterpret_cast<void*>(&::entry)},
+const std::map<std::string, void*> kEntries = {
+    FAKE_ENTRY(cuMemAllocManaged) FAKE_ENTRY(cuMemFreeAsync) FAKE_ENTRY(
+        cuMemPrefetchBatchAsync) FAKE_ENTRY(cuMemDiscardBatchAsync)
+        FAKE_ENTRY(cuMemRangeGetAttribute) FAKE_ENTRY(cuMemRangeGetAttributes) FAKE_ENTRY(
+            cuStreamAttachMemAsync) FAKE_ENTRY(cuLibraryGetManaged) FAKE_ENTRY(cuMemGetAddressRange)
+            FAKE_ENTRY(cuPointerGetAttribute) FAKE_ENTRY(cuPointerGetAttributes) FAKE_ENTRY(
+                cuArrayCreate) FAKE_ENTRY(cuArrayDestroy) FAKE_ENTRY(cuMemcpyHtoA)
+                FAKE_ENTRY(cuMemcpyAtoH) FAKE_ENTRY(cuMemcpyDtoA) FAKE_ENTRY(
+                    cuMemcpyAtoD) FAKE_ENTRY(cuMemcpyHtoAAsync) FAKE_ENTRY(cuMemcpyAtoHAsync)
+                    FAKE_ENTRY(cuMemcpyBatchAsync) FAKE_ENTRY(cuMemcpy3DBatchAsync) FAKE_ENTRY(
+                        cuMemcpy2DAsync) FAKE_ENTRY(cuMemcpyAsync) FAKE_ENTRY(cuGraphCreate)
+                        FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(cuGraphAddMemcpyNode) FAKE_ENTRY(
+                            cuGraphAddMemsetNode) FAKE_ENTRY(cuGraphAddBatchMemOpNode)
+                            FAKE_ENTRY(cuGraphAddNode) FAKE_ENTRY(cuGraphInstantiateWithFlags)
+                                FAKE_ENTRY(cuGraphExecDestroy) FAKE_ENTRY(cuGraphLaunch) FAKE_ENTRY(
+                                    cuLaunchHostFunc) FAKE_ENTRY(cuStreamAddCallback)
+                                    FAKE_ENTRY(cuStreamWriteValue32) FAKE_ENTRY(
+                                        cuStreamWaitValue32) FAKE_ENTRY(cuStreamBatchMemOp)
+                                        FAKE_ENTRY(cuCtxCreate) FAKE_ENTRY(cuCtxDestroy) FAKE_ENTRY(
+                                            cuDevicePrimaryCtxReset) FAKE_ENTRY(cuIpcGetMemHandle)
+                                            FAKE_ENTRY(cuMemUnmap) FAKE_ENTRY(cuMemSetAccess)
+                                                FAKE_ENTRY(cuMemAddressFree) FAKE_ENTRY(
+                                                    cuMemRetainAllocationHandle)
+                                                    FAKE_ENTRY(cuMemGetHandleForAddressRange)
+                                                        FAKE_ENTRY(cuStreamDestroy) FAKE_ENTRY(
+                                                            cuCtxGetCurrent)
+                                                            FAKE_ENTRY(cuCtxPushCurrent) FAKE_ENTRY(
+                                                                cuCtxPopCurrent)
+                                                                FAKE_ENTRY(cuDevicePrimaryCtxRetain)
+                                                                    FAKE_ENTRY(cuDeviceGetAttribute)
+                                                                        FAKE_ENTRY(cuStreamQuery)
+                                                                            FAKE_ENTRY(
+                                                                                cuMemsetD8Async)};
+#undef FAKE_ENTRY
+void* const kPrefetch = reinterpret_cast<void*>(&::cuMemPrefetchAsync);
+void* const kAdvise = reinterpret_cast<void*>(&::cuMemAdvise);
+}  // namespace
+}  // namespace gmac::fake_cuda
+
+// The older signatures, in fake_managed.cc.
+#undef cuMemPrefetchAsync
+#undef cuMemAdvise
+extern "C" {
+CUresult cuMemPrefetchAsync(CUdeviceptr, std::size_t, CUdevice, CUstream);
+CUresult cuMemAdvise(CUdeviceptr, std::size_t, CUmem_advise, CUdevice);
+}
+
+namespace gmac::fake_cuda {
+
+void* moreEntries(const char* name, int version) {
+  const bool old = version < 12020;
+  if (std::strcmp(name, "cuMemPrefetchAsync") == 0)
+    return old ? reinterpret_cast<void*>(&::cuMemPrefetchAsync) : kPrefetch;
+  if (std::strcmp(name, "cuMemAdvise") == 0)
+    return old ? reinterpret_cast<void*>(&::cuMemAdvise) : kAdvise;
+  const auto entry = kEntries.find(name);
+  return entry == kEntries.end() ? nullptr : entry->second;
+}
+
+}  // namespace gmac::fake_cuda

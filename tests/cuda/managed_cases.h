@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cases of the managed-memory program, by name: the program runs them, the test asks for them.
+#ifndef GMAC_TESTS_CUDA_MANAGED_CASES_H_
+#define GMAC_TESTS_CUDA_MANAGED_CASES_H_
+
+// What real managed memory does, and managed mode must do.
+#define GMAC_MANAGED_CASES(X)    \
+  X(allocatesAndFails)           \
+  X(frees)                       \
+  X(launchesAndReads)            \
+  X(readsWithoutWaiting)         \
+  X(followsPointers)             \
+  X(answersForPointers)          \
+  X(answersForRanges)            \
+  X(prefetchesBothWays)          \
+  X(readsMostlyAndWrites)        \
+  X(attaches)                    \
+  X(copiesInEveryDirection)      \
+  X(copiesRowsAndBlocks)         \
+  X(fills)                       \
+  X(copiesToAndFromArrays)       \
+  X(copiesBatches)               \
+  X(usesOtherMemoryBeside)       \
+  X(replaysGraphs)               \
+  X(buildsGraphs)                \
+  X(runsHostFunctions)           \
+  X(waitsForEvents)              \
+  X(usesTwoThreads)              \
+  X(takesResultsInManagedMemory) \
+  X(hasManagedMemory)            \
+  X(resets)
+
+// Launches whose arguments lie in managed memory are read by the driver itself.
+#define GMAC_MANAGED_ARGUMENTS keepsArgumentsInManagedMemory
+
+// Exit status of a program that found no device, after saying so.
+#define GMAC_MANAGED_NO_DEVICE 77
+
+#endif  // GMAC_TESTS_CUDA_MANAGED_CASES_H_

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Beside other libraries that stand in for libc's functions, and in programs that bring much of
+// their own: the address sanitizer, allocators, Python. What is not installed is named and left
+// out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/neighbours/run_program.h"
+
+namespace gmac::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kLibrary = "gmac/libgmac.so";
+
+Variables preloading(const std::string& libraries) {
+  return {{"LD_PRELOAD", libraries},  {"GMAC_ACCEL", "host"},     {"GMAC_HOST_MEMORY", "64M"},
+          {"GMAC_HOST_THREADS", "1"}, {"GMAC_BLOCK_SIZE", "16K"}, {"GMAC_TEST_SHARED", "yes"}};
+}
+
+std::string installed(const std::string& name) {
+  for (const char* folder : {"/usr/lib/x86_64-linux-gnu/", "/usr/lib64/", "/usr/lib/"}) {
+    if (access((folder + name).c_str(), R_OK) == 0) return folder + name;
+  }
+  return {};
+}
+
+// ---- The address sanitizer
+
+class AddressSanitizer : public ::testing::TestWithParam<const char*> {
+ protected:
+  void expectTheSame(const std::string& libraries, const std::string& options) {
+    const std::vector<std::string> words = {"tests/neighbours/subject_asan", GetParam()};
+    const ProgramEnd plain = runProgram(words, {{"ASAN_OPTIONS", options}});
+    Variables variables = preloading(libraries);
+    variables["ASAN_OPTIONS"] = options;
+    const ProgramEnd preloaded = runProgram(words, variables);
+    EXPECT_FALSE(plain.output.empty()) << plain.errors;
+    EXPECT_EQ(preloaded.seen(), plain.seen()) << preloaded.errors;
+  }
+};
+
+TEST_P(AddressSanitizer, LetsTheLibraryComeBeforeItWhenItIsTold) {
+  expectTheSame(kLibrary, "detect_leaks=0:verify_asan_link_order=0");
+}
+
+TEST_P(AddressSanitizer, MayComeFirst) {
+  const std::string sanitizer = installed("libasan.so.8");
+  if (sanitizer.empty()) GTEST_SKIP() << "libasan.so.8 is not installed";
+  expectTheSame(sanitizer + " " + kLibrary, "detect_leaks=0");
+}
+
+INSTANTIATE_TEST_SUITE_P(, AddressSanitizer,
+                         ::testing::Values("strings", "sorting", "manyThreads", "threadEnd",
+                                           "handlerFromBefore", "handlerFromAfter", "dies",
+                                           "jumpsOutOfTheHandler", "blocked", "alarms", "vforks",
+                                           "overflowedStack", "beforeAndAfterMain"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(SanitizedProgram, StillHasItsErrorsFound) {
+  Variables variables = preloading(kLibrary);
+  variables["ASAN_OPTIONS"] = "detect_leaks=0:verify_asan_link_order=0";
+  const ProgramEnd end = runProgram({"tests/neighbours/subject_asan", "dies"}, variables);
+  EXPECT_THAT(end.errors, HasSubstr("AddressSanitizer: SEGV on unknown address"));
+}
+
+// ---- Allocators and Python
+
+class Libraries : public ::testing::TestWithParam<const char*> {
+ protected:
+  // The library and the other one, in both orders.
+  std::vector<std::string> orders() {
+    const std::string name = GetParam();
+    if (name.empty()) return {kLibrary};
+    const std::string other = installed(name);
+    if (other.empty()) return {};
+    return {kLibrary + " " + other, other + " " + kLibrary};
+  }
+};
+
+TEST_P(Libraries, LeaveAPythonProgramThatReadsIntoSharedMemoryAlone) {
+  if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "python3 is not installed";
+  if (orders().empty()) GTEST_SKIP() << GetParam() << " is not installed";
+  const std::string file = std::string(std::getenv("TEST_TMPDIR")) + "/words";
+  for (const std::string& order : orders()) {
+    const ProgramEnd end = runProgram(
+        {"/usr/bin/python3", "tests/neighbours/program.py", "tests/neighbours/libkernels.so", file},
+        preloading(order));
+    EXPECT_EQ(end.seen(), "well\nexit status 0") << order << "\n" << end.errors;
+  }
+}
+
+TEST_P(Libraries, LeaveOtherProgramsAlone) {
+  if (orders().empty()) GTEST_SKIP() << GetParam() << " is not installed";
+  for (const char* scenario :
+       {"handlerFromAfter", "sentWhileBlocked", "strings", "threadEnd", "spawns", "execlpOf"}) {
+    const std::vector<std::string> words = {"tests/neighbours/subject", scenario};
+    const ProgramEnd plain = runProgram(words, {});
+    for (const std::string& order : orders()) {
+      const ProgramEnd end = runProgram(words, preloading(order));
+      EXPECT_EQ(end.seen(), plain.seen()) << scenario << " " << order << "\n" << end.errors;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, Libraries,
+                         ::testing::Values("", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"),
+                         [](const auto& info) {
+                           const std::string name = info.param;
+                           return name.empty() ? "None" : name.substr(0, name.find_first_of("._"));
+                         });
+
+}  // namespace
+}  // namespace gmac::testing

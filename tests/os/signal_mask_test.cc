@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/os/signal_mask.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <random>
+
+namespace gmac::os {
+namespace {
+
+sigset_t randomMask(std::mt19937& random) {
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+    // Signals between the ordinary and the real-time ones are glibc's.
+    if ((signal < 32 || signal >= SIGRTMIN) && random() % 2 == 0) sigaddset(&mask, signal);
+  }
+  return mask;
+}
+
+TEST(SignalMask, TheStandInIsASignalThatTheProgramDoesNotCount) {
+  EXPECT_GT(standIn(), SIGRTMAX);
+  EXPECT_LT(standIn(), NSIG);
+  EXPECT_EQ(standIn(), standIn());
+}
+
+TEST(SignalMask, ComesBackAsItWent) {
+  std::mt19937 random(4711);
+  for (int round = 0; round < 1000; ++round) {
+    const sigset_t program = randomMask(random);
+    const sigset_t kernel = kernelMask(program);
+    const sigset_t back = programMask(kernel);
+    for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+      EXPECT_EQ(sigismember(&back, signal), sigismember(&program, signal)) << signal;
+      if (signal != SIGSEGV) {
+        EXPECT_EQ(sigismember(&kernel, signal), sigismember(&program, signal)) << signal;
+      }
+    }
+  }
+}
+
+TEST(SignalMask, NeverHasSigsegvInTheKernel) {
+  sigset_t program;
+  sigfillset(&program);
+  const sigset_t blocked = kernelMask(program);
+  EXPECT_EQ(sigismember(&blocked, SIGSEGV), 0);
+  EXPECT_EQ(sigismember(&blocked, standIn()), 1);
+  // "Everything but the faults", as programs write it.
+  sigdelset(&program, SIGSEGV);
+  const sigset_t open = kernelMask(program);
+  EXPECT_EQ(sigismember(&open, SIGSEGV), 0);
+  EXPECT_EQ(sigismember(&open, standIn()), 0);
+}
+
+TEST(SignalMask, OfAThreadIsSetAndToldAsItIs) {
+  const KernelSet before = setThreadMask(kernelBit(SIGUSR1) | kernelBit(standIn()));
+  EXPECT_EQ(threadMask(), kernelBit(SIGUSR1) | kernelBit(standIn()));
+  {
+    const SignalsBlocked blocked;
+    EXPECT_EQ(threadMask() & kernelBit(SIGSEGV), 0u);
+    EXPECT_NE(threadMask() & kernelBit(SIGALRM), 0u);
+    EXPECT_NE(threadMask() & kernelBit(standIn()), 0u);
+  }
+  EXPECT_EQ(threadMask(), kernelBit(SIGUSR1) | kernelBit(standIn()));
+  (void)setThreadMask(before);
+}
+
+}  // namespace
+}  // namespace gmac::os
