@@ -181,8 +181,12 @@ ssize_t transferBy(Direction direction, int descriptor, unsigned char* buffer, s
   const auto through = [&](void* piece, std::size_t length, std::size_t done) {
     return call(piece, length, done);
   };
-  return transferInPieces(
-      {direction, descriptor, reinterpret_cast<std::byte*>(buffer), bytes, true, 0, through});
+  const auto inParts = [](const iovec*, int, std::size_t) -> ssize_t {
+    ADD_FAILURE() << "the buffer is shared as a whole";
+    return -1;
+  };
+  return transferInPieces({direction, descriptor, reinterpret_cast<std::byte*>(buffer), bytes, true,
+                           0, through, inParts});
 }
 
 // Where the pieces of a transfer from the start of an object begin.
