@@ -69,6 +69,8 @@ TEST(Config, EveryVariableIsRead) {
                                 {"GMAC_POPULATE_AHEAD", "0"},
                                 {"GMAC_MANAGED", "1"},
                                 {"GMAC_IO_THREADS", "7"},
+                                {"GMAC_TRUST_HINTS", "1"},
+                                {"GMAC_WAIT_LIMIT", "3600"},
                                 {"GMAC_LOG", "debug"}});
   ASSERT_TRUE(config.ok()) << lastErrorText();
   EXPECT_EQ(config->protocol, ProtocolKind::kLazy);
@@ -85,6 +87,8 @@ TEST(Config, EveryVariableIsRead) {
   EXPECT_EQ(config->populateAheadBytes, 0u);
   EXPECT_TRUE(config->managed);
   EXPECT_EQ(config->ioThreads, 7u);
+  EXPECT_TRUE(config->trustHints);
+  EXPECT_EQ(config->waitLimit, 3600u);
   EXPECT_EQ(config->log, LogLevel::kDebug);
 }
 
@@ -134,6 +138,8 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_MIRROR", "huge", "auto, file, moved"},
                       BadValue{"GMAC_LOG", "trace", "off, error, info, debug"},
                       BadValue{"GMAC_MANAGED", "yes", "0, 1"},
+                      BadValue{"GMAC_TRUST_HINTS", "2", "0, 1"},
+                      BadValue{"GMAC_WAIT_LIMIT", "-1", "or 0: no limit"},
                       BadValue{"GMAC_BLOCK_SIZE", "2048", "from 4K to 1G"},
                       BadValue{"GMAC_BLOCK_SIZE", "2G", "from 4K to 1G"},
                       BadValue{"GMAC_BLOCK_SIZE", "3M", "power of two"},
@@ -199,7 +205,8 @@ TEST(Config, ReferencePageHasEveryVariableOnce) {
   for (const char* name :
        {"GMAC_PROTOCOL", "GMAC_ACCEL", "GMAC_BLOCK_SIZE", "GMAC_ROLLING_STEP", "GMAC_ROLLING_SIZE",
         "GMAC_READ_AHEAD", "GMAC_MIRROR", "GMAC_STATS", "GMAC_TRACE", "GMAC_HOST_MEMORY",
-        "GMAC_HOST_THREADS", "GMAC_POPULATE_AHEAD", "GMAC_MANAGED", "GMAC_LOG"}) {
+        "GMAC_HOST_THREADS", "GMAC_POPULATE_AHEAD", "GMAC_MANAGED", "GMAC_LOG", "GMAC_TRUST_HINTS",
+        "GMAC_WAIT_LIMIT"}) {
     const std::string row = std::string("| `") + name + "` |";
     const auto first = page.find(row);
     ASSERT_NE(first, std::string::npos) << name;

@@ -100,6 +100,7 @@ TEST_F(OtherCudaCalls, ArraysAreFilledFromObjectsAndReadIntoThem) {
   const CUDA_ARRAY_DESCRIPTOR description{4096, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1};
   ASSERT_EQ(DRIVER(cuArrayCreate)(&array, &description), CUDA_SUCCESS);
   launch(stream_, object_);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
   // After a kernel only the accelerator's copy is current: by every way, and every way back.
   ASSERT_EQ(DRIVER(cuMemcpyHtoA)(array, 0, object_, 400), CUDA_SUCCESS) << adsmLastErrorString();
   ASSERT_EQ(DRIVER(cuMemcpyDtoA)(array, 400, number(object_ + 100), 400), CUDA_SUCCESS);
@@ -325,6 +326,7 @@ TEST_F(SafeObjects, AreCopiedByTheirAddressOnTheDevice) {
 
 TEST_F(SafeObjects, AreCopiedByTheirAddressOnTheCpu) {
   launch(stream_, reinterpret_cast<void*>(onDevice_));
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
   ASSERT_EQ(DRIVER(cuMemcpyHtoD)(plain_, safe_, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(reinterpret_cast<std::uint32_t*>(fake_cuda::backing(plain_))[41], 42U);
   // To the driver a number like any other.

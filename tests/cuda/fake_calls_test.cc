@@ -238,7 +238,7 @@ TEST(DriverFunctions, AreFoundByEveryNameThatARuntimeAsksFor) {
   EXPECT_EQ(reinterpret_cast<void*>(DRIVER(cuMemcpyHtoD)), hookOfSymbol("cuMemcpyHtoD_v2")->hook);
   EXPECT_EQ(reinterpret_cast<void*>(DRIVER(cuGetProcAddress)),
             hookOfSymbol("cuGetProcAddress_v2")->hook);
-  EXPECT_EQ(hookOfSymbol("cuStreamCreate"), nullptr);
+  EXPECT_EQ(hookOfSymbol("cuStreamGetFlags"), nullptr);
 }
 
 TEST(DriverFunctions, HaveAVariantForTheThreadsOwnStream) {
@@ -254,7 +254,7 @@ TEST(DriverFunctions, HaveAVariantForTheThreadsOwnStream) {
                "cuMemcpyBatchAsync_v2_ptsz");
   EXPECT_STREQ(hookOfRequest("cuGetProcAddress", 11030, legacy)->symbol, "cuGetProcAddress");
   EXPECT_EQ(hookOfRequest("cuMemcpyHtoD", 2000, legacy), nullptr);
-  EXPECT_EQ(hookOfRequest("cuStreamCreate", 13000, legacy), nullptr);
+  EXPECT_EQ(hookOfRequest("cuStreamGetFlags", 13000, legacy), nullptr);
 }
 
 TEST(DriverFunctions, ThatNobodyBroughtAreFoundInTheDriver) {

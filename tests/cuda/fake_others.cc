@@ -253,7 +253,7 @@ namespace gmac::fake_cuda {
 namespace {
 #define FAKE_ENTRY(entry) {#entry, reinterpret_cast<void*>(&::entry)},
 const std::map<std::string, void*> kEntries = {
-    FAKE_ENTRY(cuMemAllocManaged) FAKE_ENTRY(cuMemFreeAsync) FAKE_ENTRY(
+    FAKE_ENTRY(cuMemFreeHost) FAKE_ENTRY(cuMemAllocManaged) FAKE_ENTRY(cuMemFreeAsync) FAKE_ENTRY(
         cuMemPrefetchBatchAsync) FAKE_ENTRY(cuMemDiscardBatchAsync)
         FAKE_ENTRY(cuMemRangeGetAttribute) FAKE_ENTRY(cuMemRangeGetAttributes) FAKE_ENTRY(
             cuStreamAttachMemAsync) FAKE_ENTRY(cuLibraryGetManaged) FAKE_ENTRY(cuMemGetAddressRange)
