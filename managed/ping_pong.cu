@@ -17,7 +17,7 @@ using namespace managed;
 
 constexpr unsigned kRounds = 100;
 constexpr long long kPatience = 60LL * 2'000'000'000;  // cycles
-constexpr double kPatienceOfCpu = 90;               // seconds
+constexpr double kPatienceOfCpu = 90;                  // seconds
 
 struct Table {
   unsigned ball;  // the round whose question is there
