@@ -22,7 +22,7 @@ namespace gmac::coherence {
 // is shared.
 bool touchesShared(const void* address, std::size_t bytes) noexcept;
 
-// Whether there have been shared objects at all: no means that nothing is shared now. Lock-free.
+// Whether anything is shared now. Lock-free.
 inline bool anythingShared() noexcept { return shared_ranges::any(); }
 
 // Length of the prefix of [address, address + bytes) that is all shared (in one object) or all not

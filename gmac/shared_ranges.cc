@@ -29,9 +29,11 @@ bool anyWord(std::uintptr_t begin, std::uintptr_t end, const Visit& visit) noexc
 }  // namespace
 
 bool internal::mayBeSharedSlow(std::uintptr_t begin, std::size_t bytes) noexcept {
-  const std::uintptr_t end = begin + std::min(bytes, UINTPTR_MAX - begin);
-  if (begin >= highest.load(std::memory_order_relaxed) ||
-      end <= lowest.load(std::memory_order_relaxed)) {
+  const std::uintptr_t most = begin + std::min(bytes, UINTPTR_MAX - begin);
+  // No granule needs a look where no object has ever been.
+  begin = std::max(begin, lowest.load(std::memory_order_relaxed));
+  const std::uintptr_t end = std::min(most, highest.load(std::memory_order_relaxed));
+  if (begin >= end) {
     return false;
   }
   if (begin >= kAddressEnd) {
@@ -43,6 +45,7 @@ bool internal::mayBeSharedSlow(std::uintptr_t begin, std::size_t bytes) noexcept
 }
 
 void add(std::uintptr_t begin, std::uintptr_t end) noexcept {
+  ++internal::objects;
   if (begin < kAddressEnd) {
     (void)anyWord(begin, end, [](auto word, std::uint64_t mask) {
       word.fetch_or(mask, std::memory_order_relaxed);
@@ -54,6 +57,7 @@ void add(std::uintptr_t begin, std::uintptr_t end) noexcept {
 }
 
 void remove(std::uintptr_t begin, std::uintptr_t end) noexcept {
+  --internal::objects;
   if (begin < std::min(end, kAddressEnd)) {
     (void)anyWord(begin, end, [](auto word, std::uint64_t mask) {
       word.fetch_and(~mask, std::memory_order_relaxed);

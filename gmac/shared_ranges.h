@@ -19,6 +19,7 @@ inline constexpr std::size_t kGranuleBytes = std::size_t{2} << 20;
 
 namespace internal {
 
+inline constinit std::atomic<std::size_t> objects{0};  // that live
 // All shared objects there ever were lie inside [lowest, highest).
 inline constinit std::atomic<std::uintptr_t> lowest{UINTPTR_MAX};
 inline constinit std::atomic<std::uintptr_t> highest{0};
@@ -45,8 +46,8 @@ bool mayBeSharedSlow(std::uintptr_t begin, std::size_t bytes) noexcept;
 
 }  // namespace internal
 
-// Whether there have been objects at all.
-inline bool any() noexcept { return internal::highest.load(std::memory_order_relaxed) != 0; }
+// Whether any object lives.
+inline bool any() noexcept { return internal::objects.load(std::memory_order_relaxed) != 0; }
 
 // Whether a byte of [address, address + bytes), bytes > 0, may be shared: a few comparisons, and
 // two more loads where objects live below and above. Yes for memory that is not shared only if an
@@ -67,7 +68,8 @@ inline bool mayBeShared(const void* address, std::size_t bytes) noexcept {
 
 // An object of that range lives from now on. For the manager, under its lock.
 void add(std::uintptr_t begin, std::uintptr_t end) noexcept;
-// No object lives in that range any more; both ends are multiples of kGranuleBytes.
+// One object less, and none in that range any more; both ends are multiples of kGranuleBytes, and
+// there may be nothing between them.
 void remove(std::uintptr_t begin, std::uintptr_t end) noexcept;
 
 }  // namespace gmac::shared_ranges

@@ -49,7 +49,7 @@ inline NativeStream nativeStream(ZeroStream zero, CUstream stream) noexcept {
   return NativeStream(reinterpret_cast<std::uintptr_t>(streamMeant(zero, stream)));
 }
 
-inline bool anythingShared() noexcept { return coherence::touchesShared(nullptr, SIZE_MAX); }
+using coherence::anythingShared;
 
 inline bool shared(std::uintptr_t address, std::size_t bytes) noexcept {
   return bytes != 0 && coherence::touchesShared(reinterpret_cast<const void*>(address), bytes);

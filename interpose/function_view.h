@@ -17,7 +17,8 @@ class FunctionView<Return(Args...)> {
  public:
   template <typename Callable>
   requires(!std::is_same_v<std::remove_cvref_t<Callable>, FunctionView>)
-      // NOLINTNEXTLINE(google-explicit-constructor): a lambda is to be given as it is.
+      // A lambda is to be given as it is; what is a view already is copied (above).
+      // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload)
       FunctionView(Callable&& callable)
       : bound_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
         invoke_([](void* bound, Args... args) -> Return {

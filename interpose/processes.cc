@@ -59,7 +59,7 @@ std::atomic<bool> forked{false};
   (void)pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
 }
 
-bool anythingShared() noexcept { return coherence::touchesShared(nullptr, SIZE_MAX); }
+using coherence::anythingShared;
 
 bool isShared(const void* address, std::size_t bytes) noexcept {
   return address != nullptr && coherence::touchesShared(address, bytes);

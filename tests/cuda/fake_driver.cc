@@ -170,7 +170,7 @@ CUresult submit(CUstream stream, std::function<CUresult()> work) {
   return CUDA_SUCCESS;
 }
 
-CUresult submitHost(CUstream stream, std::function<void()> function) {
+CUresult submitHost(CUstream stream, const std::function<void()>& function) {
   CUstream_st::Op op;
   op.work = [function] {
     function();

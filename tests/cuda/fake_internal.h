@@ -45,7 +45,7 @@ std::byte* bytesAt(CUdeviceptr address);
 bool allocationOf(CUdeviceptr address, CUdeviceptr* start, std::size_t* bytes);
 
 // Queues a function of the CPU on a stream. It runs in a thread of its own.
-CUresult submitHost(CUstream stream, std::function<void()> function);
+CUresult submitHost(CUstream stream, const std::function<void()>& function);
 // Queues work on a stream, and runs all of a stream's.
 CUresult submit(CUstream stream, std::function<CUresult()> work);
 CUresult finish(CUstream stream);

@@ -31,7 +31,6 @@
 
 // What no header names, or only for fortified programs.
 extern "C" {
-void* __mempcpy(void*, const void*, std::size_t) noexcept;
 void* __memcpy_chk(void*, const void*, std::size_t, std::size_t);
 void* __memmove_chk(void*, const void*, std::size_t, std::size_t);
 void* __mempcpy_chk(void*, const void*, std::size_t, std::size_t);

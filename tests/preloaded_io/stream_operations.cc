@@ -20,7 +20,6 @@ size_t __fread_chk(void*, size_t, size_t, size_t, FILE*);
 size_t __fread_unlocked_chk(void*, size_t, size_t, size_t, FILE*);
 char* __fgets_chk(char*, size_t, int, FILE*);
 char* __fgets_unlocked_chk(char*, size_t, int, FILE*);
-ssize_t __getdelim(char**, size_t*, int, FILE*);
 }
 
 namespace gmac::testing {

@@ -125,7 +125,7 @@ class Run : public ::testing::Test {
   }
 
   fs::path write(const std::string& name, const std::string& text, fs::perms permissions) {
-    const fs::path path = folder_ / name;
+    fs::path path = folder_ / name;
     std::ofstream(path) << text;
     fs::permissions(path, permissions);
     return path;
@@ -133,7 +133,7 @@ class Run : public ::testing::Test {
 
   // A copy of the probe that may be changed.
   fs::path copyOfProbe(const std::string& name) {
-    const fs::path path = folder_ / name;
+    fs::path path = folder_ / name;
     fs::copy_file(probePath(), path);
     fs::permissions(path, fs::perms::owner_all);
     return path;
