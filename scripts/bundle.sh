@@ -47,6 +47,9 @@ make_bundle() {
     # As built: there it finds the libraries that the toolkit brought.
     bundle_libraries "bazel-bin/$program" "$top"
   done
+  while read -r program; do
+    install -D -m 644 "$program" "$top/$program"
+  done < <(find tests -name '*.py')
   printf '%s\n' "${tests[@]}" >"$top/tests.list"
   printf '%s\n' "${benchmarks[@]}" >"$top/bench.list"
   install -m 755 scripts/bundle_run.sh "$top/run"

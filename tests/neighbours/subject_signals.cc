@@ -361,7 +361,8 @@ SCENARIO(blocked) {
   const sigset_t mask = only(SIGSEGV);
   pthread_attr_setsigmask_np(&attributes, &mask);
   sigset_t told;
-  say("attribute: %d%s", pthread_attr_getsigmask_np(&attributes, &told), named(told).c_str());
+  const int answer = pthread_attr_getsigmask_np(&attributes, &told);
+  say("attribute: %d%s", answer, named(told).c_str());
   pthread_create(&thread, &attributes, &sayInThread, nullptr);
   pthread_join(thread, nullptr);
   const sigset_t some = only(SIGSEGV);
