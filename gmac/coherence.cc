@@ -102,9 +102,9 @@ std::uintptr_t nativeContext() noexcept {
   return runtime != nullptr ? runtime->manager().accelerator().nativeContext() : 0;
 }
 
-int nativeDevice() noexcept {
+int primaryDevice() noexcept {
   Runtime* runtime = Runtime::started();
-  return runtime != nullptr ? runtime->manager().accelerator().nativeDevice() : -1;
+  return runtime != nullptr ? runtime->manager().accelerator().primaryDevice() : -1;
 }
 
 void contextEnds(bool workFinished) {

@@ -118,8 +118,8 @@ inline constexpr accel::NativeStream kForeignStream{UINTPTR_MAX};
 // The context (a CUcontext) that streams belong to; 0 while it is not known. Constant once known,
 // until contextEnds().
 std::uintptr_t nativeContext() noexcept;
-// The device (a CUdevice) that shared objects live on; -1 while there is none.
-int nativeDevice() noexcept;
+// The device (a CUdevice) in whose primary context shared objects live; -1: in another, or none.
+int primaryDevice() noexcept;
 // The application ends that context, or resets that device, next: all objects are freed. It has
 // waited for the work there; `workFinished`: with success. The next allocation finds the runtime
 // another context.

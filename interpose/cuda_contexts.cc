@@ -30,9 +30,6 @@ GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 GMAC_CUDA_HELPER(cuCtxPushCurrent, cuCtxPushCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxPopCurrent, cuCtxPopCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxSynchronize, cuCtxSynchronize)
-GMAC_CUDA_HELPER(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)
-GMAC_CUDA_HELPER(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)
-GMAC_CUDA_HELPER(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)
 
 CUcontext home() noexcept { return reinterpret_cast<CUcontext>(coherence::nativeContext()); }
 
@@ -59,25 +56,6 @@ void endHome() noexcept {
   coherence::contextEnds(finished);
 }
 
-// Whether the objects' context is their device's primary one, which its device keeps.
-bool homeIsPrimary() noexcept {
-  const auto getState = realOf<Call_cuDevicePrimaryCtxGetState>();
-  const auto retain = realOf<Call_cuDevicePrimaryCtxRetain>();
-  const auto release = realOf<Call_cuDevicePrimaryCtxRelease_v2>();
-  const CUdevice device = coherence::nativeDevice();
-  const Reentry inside;
-  unsigned flags = 0;
-  int active = 0;
-  CUcontext primary = nullptr;
-  if (getState == nullptr || retain == nullptr || release == nullptr ||
-      getState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
-      retain(&primary, device) != CUDA_SUCCESS) {
-    return false;
-  }
-  (void)release(device);
-  return primary == home();
-}
-
 struct DestroyStream {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUstream stream) {
@@ -87,12 +65,13 @@ struct DestroyStream {
   }
 };
 
+// A primary context is none that can be destroyed.
 struct DestroyContext {
   static constexpr bool kEvenUnshared = true;
 
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUcontext context) {
-    if (context != nullptr && context == home() && !homeIsPrimary()) endHome();
+    if (context != nullptr && context == home() && coherence::primaryDevice() < 0) endHome();
     return direct(real, context);
   }
 };
@@ -103,10 +82,7 @@ struct ResetDevice {
 
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdevice device) {
-    if (device >= 0 && device == coherence::nativeDevice() &&
-        (home() == nullptr || homeIsPrimary())) {
-      endHome();
-    }
+    if (device >= 0 && device == coherence::primaryDevice()) endHome();
     return direct(real, device);
   }
 };

@@ -827,6 +827,13 @@ TEST_F(ManagedProgramsArguments, AreReadBeforeTheDriverIsEntered) {
   expectMore(4);
 }
 
+TEST_F(ManagedProgramsArguments, LeadingOnesAreReadWhereTheDriverDoesNotSayHowManyThereAre) {
+  fake_cuda::failNext("cuFuncGetParamInfo", CUDA_ERROR_NOT_SUPPORTED);
+  fake_cuda::failNext("cuKernelGetParamInfo", CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(launchWith(increment_, arguments_->pointers, nullptr), CUDA_SUCCESS);
+  expectMore(1);
+}
+
 TEST_F(ManagedProgramsArguments, MayBeOneBuffer) {
   EXPECT_EQ(launchWith(increment_, nullptr, arguments_->extra), CUDA_SUCCESS);
   expectMore(1);

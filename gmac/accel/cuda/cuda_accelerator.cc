@@ -94,9 +94,7 @@ class DriverCalls final : public DeviceCalls {
   std::uintptr_t nativeContext() const noexcept override {
     return reinterpret_cast<std::uintptr_t>(context_.load(std::memory_order_relaxed));
   }
-  int nativeDevice() const noexcept override {
-    return context_.load(std::memory_order_relaxed) != nullptr ? device_.load() : -1;
-  }
+  int primaryDevice() const noexcept override { return retained_.load() ? device_.load() : -1; }
 
   std::uintptr_t enter() noexcept override {
     // The runtime's calls are no part of what the application captures, and must not spoil it.
@@ -294,7 +292,7 @@ class DriverCalls final : public DeviceCalls {
   std::atomic<CUdevice> device_{0};
   std::atomic<CUcontext> context_{nullptr};  // NULL: closed
   CUcontext primary_ = nullptr;              // the newest that was retained
-  bool retained_ = false;                    // context_ is the primary one, and ours to release
+  std::atomic<bool> retained_{false};        // context_ is the primary one, and ours to release
   std::string deviceName_;
   bool unifiedAddresses_ = false;
   std::mutex modulesMutex_;

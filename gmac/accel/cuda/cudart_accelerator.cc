@@ -101,7 +101,7 @@ class RuntimeCalls final : public DeviceCalls {
   bool unifiedAddresses() const noexcept override { return unifiedAddresses_; }
   // (It cannot be closed: the end of a context is seen from inside of the CUDA runtime that ends
   // it.)
-  int nativeDevice() const noexcept override { return device_; }
+  int primaryDevice() const noexcept override { return device_; }
 
   // The token is the device to go back to, and whether the application had an error of its own to
   // see.

@@ -125,8 +125,8 @@ class DeviceCalls {
   virtual bool unifiedAddresses() const noexcept = 0;
   // The context that streams belong to; 0 where the layer does not know it, or has none.
   virtual std::uintptr_t nativeContext() const noexcept { return 0; }
-  // The device's number; -1 while the layer has no context.
-  virtual int nativeDevice() const noexcept = 0;
+  // The device whose primary context that is; -1: another one, or none.
+  virtual int primaryDevice() const noexcept = 0;
 
   // Whether the layer can let go of its context and take another. Constant. close: outside of
   // enter() and leave(); everything made in the context is gone or to be forgotten, kernels are to

@@ -117,7 +117,7 @@ StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls)
       queues_{&in_, &out_, &kernel_, &foreign_} {}
 
 StreamAccelerator::~StreamAccelerator() {
-  if (calls_->nativeDevice() >= 0) close();
+  if (!calls_->reopens() || calls_->nativeContext() != 0) close();
 }
 
 void StreamAccelerator::close() noexcept {

@@ -54,7 +54,7 @@ class StreamAccelerator final : public Accelerator {
                      std::size_t bytes) override;
 
   std::uintptr_t nativeContext() const noexcept override { return calls_->nativeContext(); }
-  int nativeDevice() const noexcept override { return calls_->nativeDevice(); }
+  int primaryDevice() const noexcept override { return calls_->primaryDevice(); }
   void contextEnds() noexcept override;
   void leaveContext() noexcept override;
   Status fence(NativeStream stream) override;
