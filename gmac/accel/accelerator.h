@@ -126,7 +126,8 @@ class Accelerator {
   // The context that streams belong to (a CUcontext), as an opaque number; 0: not known. Constant
   // but for leaveContext().
   virtual std::uintptr_t nativeContext() const noexcept { return 0; }
-  // The device (a CUdevice) in whose primary context everything here lives; -1: in another, or none.
+  // The device (a CUdevice) in whose primary context everything here lives; -1: in another, or
+  // none.
   virtual int primaryDevice() const noexcept { return -1; }
 
   // The application is about to end the context that everything here lives in (CUDA only), and has
