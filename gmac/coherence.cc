@@ -102,6 +102,15 @@ std::uintptr_t nativeContext() noexcept {
   return runtime != nullptr ? runtime->manager().accelerator().nativeContext() : 0;
 }
 
+int primaryDevice() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().accelerator().primaryDevice() : -1;
+}
+
+void contextEnds(bool workFinished) {
+  if (Runtime* runtime = Runtime::started()) runtime->manager().endContext(workFinished);
+}
+
 void hostFunctionQueued() {
   if (Runtime* runtime = Runtime::started()) runtime->manager().hostFunctionQueued();
 }

@@ -115,8 +115,15 @@ Status endDeviceWork(accel::NativeStream stream, bool submitted);
 // waited for the work before endDeviceWork().
 inline constexpr accel::NativeStream kForeignStream{UINTPTR_MAX};
 
-// The context (a CUcontext) that streams belong to; 0 while it is not known. Constant once known.
+// The context (a CUcontext) that streams belong to; 0 while it is not known. Constant once known,
+// until contextEnds().
 std::uintptr_t nativeContext() noexcept;
+// The device (a CUdevice) in whose primary context shared objects live; -1: in another, or none.
+int primaryDevice() noexcept;
+// The application ends that context, or resets that device, next: all objects are freed. It has
+// waited for the work there; `workFinished`: with success. The next allocation finds the runtime
+// another context.
+void contextEnds(bool workFinished);
 
 // A function of the CPU has been queued in a stream, between beginDeviceWork() without ranges and
 // endDeviceWork(submitted = false); and it has run, or never will. Device work waits for it to have

@@ -88,6 +88,7 @@ class Manager final : private os::Pinner, private RegionSource {
   void streamDestroyed(accel::NativeStream stream);
   void hostFunctionQueued();
   void hostFunctionEnded();
+  void endContext(bool workFinished);
 
   Status startFlush(const void* address, std::size_t bytes);
   Status startFetch(const void* address, std::size_t bytes);

@@ -78,6 +78,42 @@ void Manager::hostFunctionQueued() { ++hostFunctions_; }
 
 void Manager::hostFunctionEnded() { --hostFunctions_; }
 
+// What ends with the application's context, as CUDA's own memory does: every object.
+void Manager::endContext(bool workFinished) {
+  if (forked_) {
+    return;
+  }
+  accelerator_.contextEnds();
+  // Where a kernel has failed they never run.
+  if (!workFinished) {
+    hostFunctions_ = 0;
+  }
+  small_.releaseAll();
+  Lock lock(*this);
+  while (!index_.all().empty()) {
+    Object& object = *index_.all().begin();
+    if (object.closing) {
+      waitForChange(lock);  // another thread frees it
+    } else {
+      // What the accelerator has to say about memory that goes anyway is of no use.
+      (void)destroy(lock, object);
+    }
+  }
+  // Pages of freed objects are still pinned.
+  while (retiredBytes_ != 0) {
+    if (retired_.empty()) {
+      waitForChange(lock);
+    } else {
+      lock.release();
+      (void)disposeNext();
+      lock.acquire();
+    }
+  }
+  streamCount_ = 0;
+  lock.release();
+  accelerator_.leaveContext();
+}
+
 // They run when their streams reach them, which nobody else learns: so it is asked for.
 Status Manager::waitForHostFunctions(Lock& lock, bool* waited) {
   for (accel::Pace pace; hostFunctions_.load() != 0;) {

@@ -93,6 +93,7 @@ bool Manager::disposeNext() {
   delete &object;
   lock.acquire();
   retiredBytes_ -= bytes;
+  changed();
   return true;
 }
 

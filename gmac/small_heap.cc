@@ -192,6 +192,18 @@ Status SmallHeap::trim() {
   return Status();
 }
 
+void SmallHeap::releaseAll() {
+  const std::lock_guard lock(mutex_);
+  for (SlabList& list : withRoom_) list.clear();
+  empty_.clear();
+  regions_.clear_and_dispose([this](Region* gone) {
+    (void)source_.release(reinterpret_cast<void*>(gone->start));
+    delete gone;
+  });
+  emptyRegions_ = 0;
+  liveObjects_ = 0;
+}
+
 std::size_t SmallHeap::liveObjects() const {
   const std::lock_guard lock(mutex_);
   return liveObjects_;

@@ -75,6 +75,9 @@ class SmallHeap {
   // Releases the region that is kept empty, if any.
   Status trim();
 
+  // Releases all regions with what lives in them, whatever the source says.
+  void releaseAll();
+
   // For statistics and tests.
   std::size_t liveObjects() const;
   std::size_t regionCount() const;

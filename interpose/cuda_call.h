@@ -206,13 +206,12 @@ CUresult direct(Real real, Args... args) noexcept {
   return real(args...);
 }
 
-// The stream among a call's arguments: a CUstream, or what a launch configuration names.
+// The stream among a call's arguments.
 template <typename... Args>
 CUstream streamAmong(Args... args) noexcept {
   CUstream stream = nullptr;
   [[maybe_unused]] const auto look = [&stream](auto value) {
     if constexpr (std::is_same_v<decltype(value), CUstream>) stream = value;
-    if constexpr (std::is_same_v<decltype(value), const CUlaunchConfig*>) stream = value->hStream;
   };
   (look(args), ...);
   return stream;

@@ -10,47 +10,48 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "interpose/cuda_arguments.h"
 #include "interpose/cuda_call.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
 #undef cuGetProcAddress
 extern "C" CUresult cuGetProcAddress(const char*, void**, int, cuuint64_t);
 
-#define GMAC_CUDA_STREAM_CALLS(X)                                                    \
-  X(cuLaunchKernel, cuLaunchKernel, _ptsz, 0, INT_MAX, Launch)                       \
-  X(cuLaunchKernelEx, cuLaunchKernelEx, _ptsz, 0, INT_MAX, Launch)                   \
-  X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, _ptsz, 0, INT_MAX, Launch) \
-  X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, Launch)                         \
-  X(cuStreamSynchronize, cuStreamSynchronize, _ptsz, 0, INT_MAX, Wait)               \
-  X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Wait)                           \
-  X(cuMemcpy, cuMemcpy, _ptds, 0, INT_MAX, Copy)                                     \
-  X(cuMemcpyAsync, cuMemcpyAsync, _ptsz, 0, INT_MAX, Copy)                           \
-  X(cuMemcpyHtoD, cuMemcpyHtoD_v2, _ptds, 3020, INT_MAX, Copy)                       \
-  X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, _ptsz, 3020, INT_MAX, Copy)             \
-  X(cuMemcpyDtoH, cuMemcpyDtoH_v2, _ptds, 3020, INT_MAX, Copy)                       \
-  X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, _ptsz, 3020, INT_MAX, Copy)             \
-  X(cuMemcpyDtoD, cuMemcpyDtoD_v2, _ptds, 3020, INT_MAX, Copy)                       \
-  X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, _ptsz, 3020, INT_MAX, Copy)             \
-  X(cuMemcpyPeer, cuMemcpyPeer, _ptds, 0, INT_MAX, Copy)                             \
-  X(cuMemcpyPeerAsync, cuMemcpyPeerAsync, _ptsz, 0, INT_MAX, Copy)                   \
-  X(cuMemcpy2D, cuMemcpy2D_v2, _ptds, 3020, INT_MAX, BlockCopy)                      \
-  X(cuMemcpy2DUnaligned, cuMemcpy2DUnaligned_v2, _ptds, 3020, INT_MAX, BlockCopy)    \
-  X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2, _ptsz, 3020, INT_MAX, BlockCopy)            \
-  X(cuMemcpy3D, cuMemcpy3D_v2, _ptds, 3020, INT_MAX, BlockCopy)                      \
-  X(cuMemcpy3DAsync, cuMemcpy3DAsync_v2, _ptsz, 3020, INT_MAX, BlockCopy)            \
-  X(cuMemcpy3DPeer, cuMemcpy3DPeer, _ptds, 0, INT_MAX, BlockCopy)                    \
-  X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, _ptsz, 0, INT_MAX, BlockCopy)          \
-  X(cuMemsetD8, cuMemsetD8_v2, _ptds, 3020, INT_MAX, Set)                            \
-  X(cuMemsetD16, cuMemsetD16_v2, _ptds, 3020, INT_MAX, Set)                          \
-  X(cuMemsetD32, cuMemsetD32_v2, _ptds, 3020, INT_MAX, Set)                          \
-  X(cuMemsetD8Async, cuMemsetD8Async, _ptsz, 0, INT_MAX, Set)                        \
-  X(cuMemsetD16Async, cuMemsetD16Async, _ptsz, 0, INT_MAX, Set)                      \
-  X(cuMemsetD32Async, cuMemsetD32Async, _ptsz, 0, INT_MAX, Set)                      \
-  X(cuMemsetD2D8, cuMemsetD2D8_v2, _ptds, 3020, INT_MAX, Set)                        \
-  X(cuMemsetD2D16, cuMemsetD2D16_v2, _ptds, 3020, INT_MAX, Set)                      \
-  X(cuMemsetD2D32, cuMemsetD2D32_v2, _ptds, 3020, INT_MAX, Set)                      \
-  X(cuMemsetD2D8Async, cuMemsetD2D8Async, _ptsz, 0, INT_MAX, Set)                    \
-  X(cuMemsetD2D16Async, cuMemsetD2D16Async, _ptsz, 0, INT_MAX, Set)                  \
+#define GMAC_CUDA_STREAM_CALLS(X)                                                          \
+  X(cuLaunchKernel, cuLaunchKernel, _ptsz, 0, INT_MAX, KernelLaunch)                       \
+  X(cuLaunchKernelEx, cuLaunchKernelEx, _ptsz, 0, INT_MAX, KernelLaunch)                   \
+  X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, _ptsz, 0, INT_MAX, KernelLaunch) \
+  X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, Launch)                               \
+  X(cuStreamSynchronize, cuStreamSynchronize, _ptsz, 0, INT_MAX, Wait)                     \
+  X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Wait)                                 \
+  X(cuMemcpy, cuMemcpy, _ptds, 0, INT_MAX, Copy)                                           \
+  X(cuMemcpyAsync, cuMemcpyAsync, _ptsz, 0, INT_MAX, Copy)                                 \
+  X(cuMemcpyHtoD, cuMemcpyHtoD_v2, _ptds, 3020, INT_MAX, Copy)                             \
+  X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, _ptsz, 3020, INT_MAX, Copy)                   \
+  X(cuMemcpyDtoH, cuMemcpyDtoH_v2, _ptds, 3020, INT_MAX, Copy)                             \
+  X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, _ptsz, 3020, INT_MAX, Copy)                   \
+  X(cuMemcpyDtoD, cuMemcpyDtoD_v2, _ptds, 3020, INT_MAX, Copy)                             \
+  X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, _ptsz, 3020, INT_MAX, Copy)                   \
+  X(cuMemcpyPeer, cuMemcpyPeer, _ptds, 0, INT_MAX, Copy)                                   \
+  X(cuMemcpyPeerAsync, cuMemcpyPeerAsync, _ptsz, 0, INT_MAX, Copy)                         \
+  X(cuMemcpy2D, cuMemcpy2D_v2, _ptds, 3020, INT_MAX, BlockCopy)                            \
+  X(cuMemcpy2DUnaligned, cuMemcpy2DUnaligned_v2, _ptds, 3020, INT_MAX, BlockCopy)          \
+  X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2, _ptsz, 3020, INT_MAX, BlockCopy)                  \
+  X(cuMemcpy3D, cuMemcpy3D_v2, _ptds, 3020, INT_MAX, BlockCopy)                            \
+  X(cuMemcpy3DAsync, cuMemcpy3DAsync_v2, _ptsz, 3020, INT_MAX, BlockCopy)                  \
+  X(cuMemcpy3DPeer, cuMemcpy3DPeer, _ptds, 0, INT_MAX, BlockCopy)                          \
+  X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, _ptsz, 0, INT_MAX, BlockCopy)                \
+  X(cuMemsetD8, cuMemsetD8_v2, _ptds, 3020, INT_MAX, Set)                                  \
+  X(cuMemsetD16, cuMemsetD16_v2, _ptds, 3020, INT_MAX, Set)                                \
+  X(cuMemsetD32, cuMemsetD32_v2, _ptds, 3020, INT_MAX, Set)                                \
+  X(cuMemsetD8Async, cuMemsetD8Async, _ptsz, 0, INT_MAX, Set)                              \
+  X(cuMemsetD16Async, cuMemsetD16Async, _ptsz, 0, INT_MAX, Set)                            \
+  X(cuMemsetD32Async, cuMemsetD32Async, _ptsz, 0, INT_MAX, Set)                            \
+  X(cuMemsetD2D8, cuMemsetD2D8_v2, _ptds, 3020, INT_MAX, Set)                              \
+  X(cuMemsetD2D16, cuMemsetD2D16_v2, _ptds, 3020, INT_MAX, Set)                            \
+  X(cuMemsetD2D32, cuMemsetD2D32_v2, _ptds, 3020, INT_MAX, Set)                            \
+  X(cuMemsetD2D8Async, cuMemsetD2D8Async, _ptsz, 0, INT_MAX, Set)                          \
+  X(cuMemsetD2D16Async, cuMemsetD2D16Async, _ptsz, 0, INT_MAX, Set)                        \
   X(cuMemsetD2D32Async, cuMemsetD2D32Async, _ptsz, 0, INT_MAX, Set)
 
 #define GMAC_CUDA_PLAIN_CALLS(X)                                      \
@@ -78,10 +79,54 @@ GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 struct Launch {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
+    return launch<Zero>(streamAmong(args...), [&] { return real(args...); });
+  }
+  template <ZeroStream Zero, typename Submit>
+  static CUresult launch(CUstream stream, Submit&& submit) {
     Ranges ranges;
     ranges.everything();
-    return coherently(nativeStream(Zero, streamAmong(args...)), ranges.all(), false,
-                      [&] { return real(args...); });
+    return coherently(nativeStream(Zero, stream), ranges.all(), false, submit);
+  }
+};
+
+// Launches that hand over arguments, which may lie in shared memory themselves.
+struct KernelLaunch {
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUfunction function, unsigned gridX, unsigned gridY,
+                      unsigned gridZ, unsigned blockX, unsigned blockY, unsigned blockZ,
+                      unsigned sharedBytes, CUstream stream, void** params, void** extra) {
+    const LaunchArguments arguments(function, params, extra);
+    if (arguments.result() != CUDA_SUCCESS) return arguments.result();
+    return Launch::launch<Zero>(stream, [&] {
+      return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
+                  arguments.params(), arguments.extra());
+    });
+  }
+
+  // Cooperative ones.
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUfunction function, unsigned gridX, unsigned gridY,
+                      unsigned gridZ, unsigned blockX, unsigned blockY, unsigned blockZ,
+                      unsigned sharedBytes, CUstream stream, void** params) {
+    const LaunchArguments arguments(function, params, nullptr);
+    if (arguments.result() != CUDA_SUCCESS) return arguments.result();
+    return Launch::launch<Zero>(stream, [&] {
+      return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
+                  arguments.params());
+    });
+  }
+
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, const CUlaunchConfig* config, CUfunction function, void** params,
+                      void** extra) {
+    const LaunchArguments arguments(function, params, extra);
+    const LaunchConfiguration configuration(config);
+    if (arguments.result() != CUDA_SUCCESS) return arguments.result();
+    if (configuration.result() != CUDA_SUCCESS) return configuration.result();
+    CUstream const stream = config != nullptr ? configuration.get()->hStream : nullptr;
+    return Launch::launch<Zero>(stream, [&] {
+      return real(configuration.get(), function, arguments.params(), arguments.extra());
+    });
   }
 };
 

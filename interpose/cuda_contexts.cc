@@ -5,43 +5,55 @@
 
 #include <cuda.h>
 
-#include "gmac/adsm.h"
+#include "gmac/coherence.h"
 #include "interpose/cuda_call.h"
 #include "interpose/managed_objects.h"
 
-#define GMAC_CUDA_PLAIN_CALLS(X)                                       \
-  X(cuStreamDestroy, cuStreamDestroy_v2, 4000, INT_MAX, DestroyStream) \
-  X(cuCtxDestroy, cuCtxDestroy_v2, 4000, INT_MAX, DestroyContext)      \
-  X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, INT_MAX, ResetContext)
+// cuda.h shows the newest signature under this name; CUDA's runtime asks for the older symbol.
+#undef cuDevicePrimaryCtxReset
+extern "C" {
+CUresult cuDevicePrimaryCtxReset(CUdevice);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
+}
+
+#define GMAC_CUDA_PLAIN_CALLS(X)                                                \
+  X(cuStreamDestroy, cuStreamDestroy_v2, 4000, INT_MAX, DestroyStream)          \
+  X(cuCtxDestroy, cuCtxDestroy_v2, 4000, INT_MAX, DestroyContext)               \
+  X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 11000, ResetDevice) \
+  X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, INT_MAX, ResetDevice)
 
 namespace gmac::interpose {
 namespace {
 
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 
-GMAC_CUDA_HELPER(cuCtxGetCurrent, cuCtxGetCurrent)
-GMAC_CUDA_HELPER(cuCtxGetDevice, cuCtxGetDevice)
 GMAC_CUDA_HELPER(cuCtxPushCurrent, cuCtxPushCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxPopCurrent, cuCtxPopCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxSynchronize, cuCtxSynchronize)
 
 CUcontext home() noexcept { return reinterpret_cast<CUcontext>(coherence::nativeContext()); }
 
-// What ends with a context: its managed memory, when its work is done. The runtime's own streams
-// and pinned pages stay, so the context does.
-CUresult endHome() noexcept {
+// Waits for all that the objects' context does; false when that failed, or cannot be asked for.
+bool finishHome() noexcept {
   const auto push = realOf<Call_cuCtxPushCurrent_v2>();
   const auto pop = realOf<Call_cuCtxPopCurrent_v2>();
   const auto synchronize = realOf<Call_cuCtxSynchronize>();
-  if (push == nullptr || pop == nullptr || synchronize == nullptr) return CUDA_ERROR_NOT_FOUND;
   const Reentry inside;
-  if (const CUresult result = push(home()); result != CUDA_SUCCESS) return result;
-  const CUresult result = synchronize();
+  if (home() == nullptr || push == nullptr || pop == nullptr || synchronize == nullptr ||
+      push(home()) != CUDA_SUCCESS) {
+    return false;
+  }
+  const bool finished = synchronize() == CUDA_SUCCESS;
   CUcontext popped = nullptr;
   (void)pop(&popped);
-  for (const ManagedObject& object : ManagedObjects::get().removeAll())
-    (void)adsmFree(reinterpret_cast<void*>(object.address));
-  return result;
+  return finished;
+}
+
+// Objects end with their context, as all of CUDA's memory does, and the runtime leaves it.
+void endHome() noexcept {
+  const bool finished = finishHome();
+  (void)ManagedObjects::get().removeAll();
+  coherence::contextEnds(finished);
 }
 
 struct DestroyStream {
@@ -53,45 +65,25 @@ struct DestroyStream {
   }
 };
 
+// A primary context is none that can be destroyed.
 struct DestroyContext {
   static constexpr bool kEvenUnshared = true;
 
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUcontext context) {
-    if (context == nullptr || context != home()) return direct(real, context);
-    const CUresult result = endHome();
-    CUcontext current = nullptr;
-    const auto getCurrent = realOf<Call_cuCtxGetCurrent>();
-    if (getCurrent != nullptr && getCurrent(&current) == CUDA_SUCCESS && current == context) {
-      CUcontext popped = nullptr;
-      (void)realOf<Call_cuCtxPopCurrent_v2>()(&popped);
-    }
-    return result;
+    if (context != nullptr && context == home() && coherence::primaryDevice() < 0) endHome();
+    return direct(real, context);
   }
 };
 
-struct ResetContext {
+// A context of the application's own on that device lives on.
+struct ResetDevice {
   static constexpr bool kEvenUnshared = true;
 
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdevice device) {
-    return isHome(device) ? endHome() : direct(real, device);
-  }
-
- private:
-  static bool isHome(CUdevice device) noexcept {
-    const auto push = realOf<Call_cuCtxPushCurrent_v2>();
-    const auto pop = realOf<Call_cuCtxPopCurrent_v2>();
-    const auto getDevice = realOf<Call_cuCtxGetDevice>();
-    if (home() == nullptr || push == nullptr || pop == nullptr || getDevice == nullptr ||
-        push(home()) != CUDA_SUCCESS) {
-      return false;
-    }
-    CUdevice homeDevice = -1;
-    (void)getDevice(&homeDevice);
-    CUcontext popped = nullptr;
-    (void)pop(&popped);
-    return homeDevice == device;
+    if (device >= 0 && device == coherence::primaryDevice()) endHome();
+    return direct(real, device);
   }
 };
 

@@ -7,15 +7,38 @@
 
 #include <cuda.h>
 
+#include <optional>
+
 #include "gmac/adsm.h"
+#include "interpose/cuda_arguments.h"
 #include "interpose/cuda_call.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
 #undef cuGraphAddNode
-extern "C" CUresult cuGraphAddNode(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
-                                   CUgraphNodeParams*);
+#undef cuGraphAddKernelNode
+#undef cuGraphKernelNodeSetParams
+#undef cuGraphExecKernelNodeSetParams
+extern "C" {
+CUresult cuGraphAddNode(CUgraphNode*, CUgraph, const CUgraphNode*, size_t, CUgraphNodeParams*);
+CUresult cuGraphAddKernelNode(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
+                              const CUDA_KERNEL_NODE_PARAMS_v1*);
+CUresult cuGraphAddKernelNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
+                                 const CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphKernelNodeSetParams(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v1*);
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec, CUgraphNode,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1*);
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec, CUgraphNode,
+                                           const CUDA_KERNEL_NODE_PARAMS_v2*);
+}
 
 #define GMAC_CUDA_PLAIN_CALLS(X)                                                              \
+  X(cuGraphAddKernelNode, cuGraphAddKernelNode, 0, 12000, Node)                               \
+  X(cuGraphAddKernelNode, cuGraphAddKernelNode_v2, 12000, INT_MAX, Node)                      \
+  X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams, 0, 12000, Node)                   \
+  X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams_v2, 12000, INT_MAX, Node)          \
+  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams, 0, 12000, Node)           \
+  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, 12000, INT_MAX, Node)  \
   X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 0, INT_MAX, Node)                             \
   X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 0, INT_MAX, Node)                 \
   X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 0, INT_MAX, Node)         \
@@ -35,13 +58,53 @@ namespace {
 
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 
-// A node's description as the driver is to see it; the caller's own stays as it is. `shared` is a
-// shared address that no node may name, or 0.
+// What most descriptions need nothing of: a shared address that no node may name, or 0; and why the
+// description cannot be had.
+struct Trouble {
+  std::uintptr_t unusable = 0;
+  CUresult result = CUDA_SUCCESS;
+};
+
+// A node's description as the driver is to see it; the caller's own stays as it is.
 template <typename Argument>
-struct Described {
+struct Described : Trouble {
   explicit Described(Argument given) : argument(given) {}
   Argument argument;
-  std::uintptr_t unusable = 0;
+};
+
+template <typename Kernel>
+concept NamesKernel = requires(const Kernel& kernel) {
+  kernel.kern;
+};
+
+// A kernel node, whose arguments the driver reads now.
+template <typename Kernel>
+struct DescribedKernel : Trouble {
+  explicit DescribedKernel(const Kernel* given) : argument(given) {
+    if (given == nullptr) return;
+    kernel = *given;
+    argument = &kernel;
+    CUfunction function = kernel.func;
+    if constexpr (NamesKernel<Kernel>) {
+      if (function == nullptr) function = reinterpret_cast<CUfunction>(kernel.kern);
+    }
+    arguments.emplace(function, kernel.kernelParams, kernel.extra);
+    kernel.kernelParams = arguments->params();
+    kernel.extra = arguments->extra();
+    result = arguments->result();
+  }
+  Kernel kernel;
+  std::optional<LaunchArguments> arguments;
+  const Kernel* argument;
+};
+
+template <>
+struct Described<const CUDA_KERNEL_NODE_PARAMS_v1*> : DescribedKernel<CUDA_KERNEL_NODE_PARAMS_v1> {
+  using DescribedKernel::DescribedKernel;
+};
+template <>
+struct Described<const CUDA_KERNEL_NODE_PARAMS_v2*> : DescribedKernel<CUDA_KERNEL_NODE_PARAMS_v2> {
+  using DescribedKernel::DescribedKernel;
 };
 
 void nameDevice(CUDA_MEMSET_NODE_PARAMS& fill) {
@@ -66,7 +129,7 @@ std::uintptr_t sharedValue(const CUstreamBatchMemOpParams* values, unsigned coun
 }
 
 template <>
-struct Described<const CUDA_MEMCPY3D*> {
+struct Described<const CUDA_MEMCPY3D*> : Trouble {
   explicit Described(const CUDA_MEMCPY3D* given) : argument(given) {
     if (given == nullptr) return;
     copy = *given;
@@ -74,11 +137,10 @@ struct Described<const CUDA_MEMCPY3D*> {
   }
   CUDA_MEMCPY3D copy;
   const CUDA_MEMCPY3D* argument;
-  std::uintptr_t unusable = 0;
 };
 
 template <>
-struct Described<const CUDA_MEMSET_NODE_PARAMS*> {
+struct Described<const CUDA_MEMSET_NODE_PARAMS*> : Trouble {
   explicit Described(const CUDA_MEMSET_NODE_PARAMS* given) : argument(given) {
     if (given == nullptr) return;
     fill = *given;
@@ -87,25 +149,30 @@ struct Described<const CUDA_MEMSET_NODE_PARAMS*> {
   }
   CUDA_MEMSET_NODE_PARAMS fill;
   const CUDA_MEMSET_NODE_PARAMS* argument;
-  std::uintptr_t unusable = 0;
 };
 
 template <>
-struct Described<const CUDA_BATCH_MEM_OP_NODE_PARAMS*> {
-  explicit Described(const CUDA_BATCH_MEM_OP_NODE_PARAMS* given)
-      : argument(given),
-        unusable(given != nullptr ? sharedValue(given->paramArray, given->count) : 0) {}
+struct Described<const CUDA_BATCH_MEM_OP_NODE_PARAMS*> : Trouble {
+  explicit Described(const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) : argument(given) {
+    if (given != nullptr) unusable = sharedValue(given->paramArray, given->count);
+  }
   const CUDA_BATCH_MEM_OP_NODE_PARAMS* argument;
-  std::uintptr_t unusable;
 };
 
 // The one that holds any kind of node. The driver writes into some kinds, so only the copy of a
 // kind that it reads alone stands in.
 template <>
-struct Described<CUgraphNodeParams*> {
+struct Described<CUgraphNodeParams*> : Trouble {
   explicit Described(CUgraphNodeParams* given) : argument(given) {
     if (given == nullptr) return;
     switch (given->type) {
+      case CU_GRAPH_NODE_TYPE_KERNEL:
+        node = *given;
+        kernel.emplace(&node.kernel);
+        node.kernel = kernel->kernel;
+        result = kernel->result;
+        argument = &node;
+        break;
       case CU_GRAPH_NODE_TYPE_MEMCPY:
         node = *given;
         interpose::nameDevice(node.memcpy.copyParams);
@@ -127,7 +194,7 @@ struct Described<CUgraphNodeParams*> {
   }
   CUgraphNodeParams node;
   CUgraphNodeParams* argument;
-  std::uintptr_t unusable = 0;
+  std::optional<DescribedKernel<CUDA_KERNEL_NODE_PARAMS_v3>> kernel;
 };
 
 struct Node {
@@ -139,6 +206,9 @@ struct Node {
  private:
   template <typename Real, typename... Arguments>
   static CUresult add(Real real, const Arguments&... described) {
+    CUresult result = CUDA_SUCCESS;
+    ((result = described.result != CUDA_SUCCESS ? described.result : result), ...);
+    if (result != CUDA_SUCCESS) return result;
     std::uintptr_t unusable = 0;
     ((unusable = described.unusable != 0 ? described.unusable : unusable), ...);
     if (unusable != 0) {

@@ -186,7 +186,8 @@ struct Advise {
                                advice == CU_MEM_ADVISE_SET_ACCESSED_BY ||
                                advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
     if (needsLocation) {
-      if (const CUresult result = resolve(&location); result != CUDA_SUCCESS) return result;
+      // A device that is none is a wrong value in advice, as the driver has it.
+      if (resolve(&location) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
     }
     const int accessor = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
     switch (advice) {

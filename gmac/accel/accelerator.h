@@ -123,8 +123,21 @@ class Accelerator {
   virtual Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                              std::size_t bytes) = 0;
 
-  // The context that streams belong to (a CUcontext), as an opaque number; 0: not known. Constant.
+  // The context that streams belong to (a CUcontext), as an opaque number; 0: not known. Constant
+  // but for leaveContext().
   virtual std::uintptr_t nativeContext() const noexcept { return 0; }
+  // The device (a CUdevice) in whose primary context everything here lives; -1: in another, or
+  // none.
+  virtual int primaryDevice() const noexcept { return -1; }
+
+  // The application is about to end the context that everything here lives in (CUDA only), and has
+  // waited for all that is done there. contextEnds: said first; an accelerator that cannot outlive
+  // its context is lost from here on. The caller then frees all memory and unpins everything.
+  // leaveContext: nothing is left; tickets so far are complete, and loaded kernels stay valid. What
+  // needs a context next finds itself one as a fresh accelerator does; a device that was lost with
+  // the old one works again. No other method may be under way.
+  virtual void contextEnds() noexcept {}
+  virtual void leaveContext() noexcept {}
 
   // Work that the application submits itself (CUDA only; adsmErrorNotSupported elsewhere). fence:
   // everything submitted to `stream` from now on runs after the copyIns submitted so far. mark: a

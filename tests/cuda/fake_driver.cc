@@ -5,7 +5,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -81,6 +84,8 @@ struct Device {
   std::vector<std::unique_ptr<CUmod_st>> modules;
   std::vector<std::unique_ptr<CUfunc_st>> functions;
   std::set<void*> registered;
+  std::set<void*> given;         // by cuMemHostAlloc
+  std::set<const void*> living;  // streams, events, modules, functions
 };
 
 Device& device() {
@@ -89,10 +94,15 @@ Device& device() {
 }
 
 thread_local std::vector<CUcontext> contexts;
+thread_local bool readsArguments = false;
 
 }  // namespace
 
 Call::Call(const char* name) : lock_(device().mutex) {
+  if (readsArguments) {
+    std::fprintf(stderr, "%s during a launch: the driver would wait for itself\n", name);
+    std::abort();
+  }
   ++device().calls[name];
   result = device().broken;
   if (const auto failing = device().failNext.find(name); failing != device().failNext.end()) {
@@ -124,6 +134,16 @@ std::byte* bytesAt(CUdeviceptr address) {
 }
 
 namespace {
+
+// Whether a handle has not ended with its context. The default streams never do.
+bool lives(CUstream stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+         device().living.count(stream) != 0;
+}
+bool lives(const void* handle) { return device().living.count(handle) != 0; }
+
+#define FAKE_HANDLE(handle) \
+  if (!lives(handle)) return CUDA_ERROR_INVALID_HANDLE
 
 CUstream_st& streamOf(CUstream stream) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY) return device().legacy;
@@ -166,6 +186,7 @@ void advance(CUstream_st& stream, std::size_t position) {
 }  // namespace
 
 CUresult submit(CUstream stream, std::function<CUresult()> work) {
+  FAKE_HANDLE(stream);
   streamOf(stream).ops.push_back({std::move(work)});
   return CUDA_SUCCESS;
 }
@@ -188,6 +209,7 @@ CUresult submitHost(CUstream stream, const std::function<void()>& function) {
 }
 
 CUresult finish(CUstream stream) {
+  FAKE_HANDLE(stream);
   advance(streamOf(stream), streamOf(stream).submitted());
   return device().broken;
 }
@@ -257,7 +279,74 @@ CUresult release(CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
+// By either kind of handle.
+bool isKernel(CUfunction function) { return (number(function) & 1) != 0; }
+CUfunction functionOf(CUfunction function) {
+  return reinterpret_cast<CUfunction>(number(function) & ~CUdeviceptr{1});
+}
+
+CUresult parameterOf(CUfunction function, std::size_t index, std::size_t* offset,
+                     std::size_t* bytes) {
+  const Kernel& kernel = *function->kernel;
+  if (index >= kernel.paramCount) return CUDA_ERROR_INVALID_VALUE;
+  *offset = 0;
+  for (std::size_t i = 0; i <= index; ++i) {
+    *bytes = kernel.paramSizes[i];
+    *offset = (*offset + *bytes - 1) / *bytes * *bytes + (i < index ? *bytes : 0);
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
+
+std::function<CUresult()> launchOf(CUfunction handle, const unsigned grid[3],
+                                   const unsigned block[3], unsigned sharedBytes, void** args,
+                                   void** extra) {
+  CUfunction const function = functionOf(handle);
+  const Kernel& kernel = *function->kernel;
+  auto copied = std::make_shared<std::vector<std::vector<std::byte>>>();
+  readsArguments = true;
+  for (std::size_t i = 0; i < kernel.paramCount; ++i) {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+    parameterOf(function, i, &offset, &bytes);
+    const auto* const first = args != nullptr ? static_cast<const std::byte*>(args[i])
+                                              : static_cast<const std::byte*>(extra[1]) + offset;
+    copied->emplace_back(first, first + bytes);
+  }
+  if (args == nullptr && kernel.paramCount != 0) {
+    volatile std::size_t size = *static_cast<std::size_t*>(extra[3]);
+    static_cast<void>(size);
+  }
+  readsArguments = false;
+  const std::array<unsigned, 3> gridCopy{grid[0], grid[1], grid[2]};
+  const std::array<unsigned, 3> blockCopy{block[0], block[1], block[2]};
+  return [=] {
+    std::vector<void*> pointers;
+    for (auto& argument : *copied) pointers.push_back(argument.data());
+    return kernel.function(gridCopy.data(), blockCopy.data(), sharedBytes, pointers.data());
+  };
+}
+
+void destroyEverything() {
+  Device& all = device();
+  while (!all.memory.empty()) release(all.memory.begin()->first);
+  for (auto& module : all.modules) module->globals.clear();
+  for (void* const address : all.given) ::operator delete (address, std::align_val_t{4096});
+  all.given.clear();
+  all.registered.clear();
+  all.living.clear();
+  const auto end = [](CUstream_st& stream) {
+    stream.done = stream.submitted();
+    stream.ops.clear();
+  };
+  for (auto& stream : all.streams) end(*stream);
+  end(all.legacy);
+  end(all.perThread);
+  all.broken = CUDA_SUCCESS;
+  all.primaryIsActive = false;
+}
+
 }  // namespace gmac::fake_cuda
 
 using namespace gmac::fake_cuda;  // NOLINT: the driver's functions live in no namespace
@@ -279,6 +368,10 @@ __attribute__((visibility("default"))) void fakeCudaFailNext(const char* name, C
 __attribute__((visibility("default"))) void fakeCudaOccupyNext() {
   const std::lock_guard lock(device().mutex);
   device().occupyNext = true;
+}
+__attribute__((visibility("default"))) Living fakeCudaLiving() {
+  const std::lock_guard lock(device().mutex);
+  return {device().living.size(), device().registered.size() + device().given.size()};
 }
 __attribute__((visibility("default"))) void fakeCudaReset() {
   const std::lock_guard lock(device().mutex);
@@ -375,7 +468,7 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
 }
 CUresult cuCtxSynchronize() {
   FAKE_CALL();
-  for (const auto& stream : device().streams) finish(stream.get());
+  for (const auto& stream : device().streams) advance(*stream, stream->submitted());
   finish(nullptr);
   return finish(CU_STREAM_PER_THREAD);
 }
@@ -391,9 +484,14 @@ CUresult cuMemFree(CUdeviceptr address) {
 CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned) {
   FAKE_CALL();
   *address = ::operator new (bytes, std::align_val_t{4096});
+  device().given.insert(*address);
   return CUDA_SUCCESS;
 }
 CUresult cuMemFreeHost(void* address) {
+  {
+    const std::lock_guard lock(device().mutex);
+    if (device().given.erase(address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  }
   ::operator delete (address, std::align_val_t{4096});  // gone with a lost device as well
   FAKE_CALL();
   return CUDA_SUCCESS;
@@ -471,14 +569,17 @@ CUresult cuMemsetD32(CUdeviceptr to, unsigned value, std::size_t count) {
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
   FAKE_CALL();
   *stream = device().streams.emplace_back(std::make_unique<CUstream_st>()).get();
+  device().living.insert(*stream);
   return CUDA_SUCCESS;
 }
-CUresult cuStreamDestroy(CUstream) {
+CUresult cuStreamDestroy(CUstream stream) {
   FAKE_CALL();
-  return CUDA_SUCCESS;
+  return device().living.erase(stream) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   FAKE_CALL();
+  FAKE_HANDLE(stream);
+  FAKE_HANDLE(event);
   if (event->stream != nullptr)
     streamOf(stream).ops.push_back({nullptr, event->stream, event->position});
   return CUDA_SUCCESS;
@@ -489,6 +590,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 }
 CUresult cuStreamQuery(CUstream stream) {
   FAKE_CALL();
+  FAKE_HANDLE(stream);
   step(streamOf(stream));
   if (device().broken != CUDA_SUCCESS) return device().broken;
   return streamOf(stream).ops.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -507,20 +609,24 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 CUresult cuEventCreate(CUevent* event, unsigned) {
   FAKE_CALL();
   *event = device().events.emplace_back(std::make_unique<CUevent_st>()).get();
+  device().living.insert(*event);
   return CUDA_SUCCESS;
 }
-CUresult cuEventDestroy(CUevent) {
+CUresult cuEventDestroy(CUevent event) {
   FAKE_CALL();
-  return CUDA_SUCCESS;
+  return device().living.erase(event) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   FAKE_CALL();
+  FAKE_HANDLE(stream);
+  FAKE_HANDLE(event);
   event->stream = &streamOf(stream);
   event->position = event->stream->submitted();
   return CUDA_SUCCESS;
 }
 CUresult cuEventQuery(CUevent event) {
   FAKE_CALL();
+  FAKE_HANDLE(event);
   if (event->stream == nullptr || event->stream->done >= event->position) return CUDA_SUCCESS;
   step(*event->stream);
   if (device().broken != CUDA_SUCCESS) return device().broken;
@@ -528,6 +634,7 @@ CUresult cuEventQuery(CUevent event) {
 }
 CUresult cuEventSynchronize(CUevent event) {
   FAKE_CALL();
+  FAKE_HANDLE(event);
   if (event->stream != nullptr) advance(*event->stream, event->position);
   return device().broken;
 }
@@ -548,19 +655,23 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* data, unsigned, CUjit_
     *image->globals[i].address = address;
   }
   *module = &loaded;
+  device().living.insert(&loaded);
   return CUDA_SUCCESS;
 }
 CUresult cuModuleUnload(CUmodule module) {
   FAKE_CALL();
+  if (device().living.erase(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
   for (const CUdeviceptr address : module->globals) release(address);
   module->globals.clear();
   return CUDA_SUCCESS;
 }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   FAKE_CALL();
+  FAKE_HANDLE(module);
   for (std::size_t i = 0; i < module->image->kernelCount; ++i) {
     if (std::strcmp(module->image->kernels[i].name, name) != 0) continue;
     *function = device().functions.emplace_back(new CUfunc_st{&module->image->kernels[i]}).get();
+    device().living.insert(*function);
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_NOT_FOUND;
@@ -568,6 +679,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
 CUresult cuModuleGetGlobal(CUdeviceptr* address, std::size_t* bytes, CUmodule module,
                            const char* name) {
   FAKE_CALL();
+  FAKE_HANDLE(module);
   for (std::size_t i = 0; i < module->globals.size(); ++i) {
     if (std::strcmp(module->image->globals[i].name, name) != 0) continue;
     *address = module->globals[i];
@@ -584,27 +696,34 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute, int value
 }
 CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, unsigned gridZ,
                         unsigned blockX, unsigned blockY, unsigned blockZ, unsigned sharedBytes,
-                        CUstream stream, void** args, void**) {
+                        CUstream stream, void** args, void** extra) {
   FAKE_CALL();
+  FAKE_HANDLE(functionOf(function));
   const unsigned long threads =
       1UL * std::min(blockX, 4096u) * std::min(blockY, 4096u) * std::min(blockZ, 4096u);
   if (gridX == 0 || gridY == 0 || gridZ == 0 || gridY > 65535 || gridZ > 65535 || threads == 0 ||
-      threads > kMaxBlockThreads || static_cast<int>(sharedBytes) > function->maxSharedBytes) {
+      threads > kMaxBlockThreads ||
+      static_cast<int>(sharedBytes) > functionOf(function)->maxSharedBytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const Kernel& kernel = *function->kernel;
-  auto copied = std::make_shared<std::vector<std::vector<std::byte>>>();
-  for (std::size_t i = 0; i < kernel.paramCount; ++i) {
-    const auto* const first = static_cast<const std::byte*>(args[i]);
-    copied->emplace_back(first, first + kernel.paramSizes[i]);
-  }
-  return submit(stream, [=] {
-    std::vector<void*> pointers;
-    for (auto& argument : *copied) pointers.push_back(argument.data());
-    const unsigned grid[] = {gridX, gridY, gridZ};
-    const unsigned block[] = {blockX, blockY, blockZ};
-    return kernel.function(grid, block, sharedBytes, pointers.data());
-  });
+  const unsigned grid[] = {gridX, gridY, gridZ};
+  const unsigned block[] = {blockX, blockY, blockZ};
+  return submit(stream, launchOf(function, grid, block, sharedBytes, args, extra));
+}
+CUresult cuFuncGetParamInfo(CUfunction function, std::size_t index, std::size_t* offset,
+                            std::size_t* bytes) {
+  FAKE_CALL();
+  if (isKernel(function)) return CUDA_ERROR_INVALID_HANDLE;
+  FAKE_HANDLE(function);
+  return parameterOf(function, index, offset, bytes);
+}
+CUresult cuKernelGetParamInfo(CUkernel kernel, std::size_t index, std::size_t* offset,
+                              std::size_t* bytes) {
+  FAKE_CALL();
+  const auto function = reinterpret_cast<CUfunction>(kernel);
+  if (!isKernel(function)) return CUDA_ERROR_INVALID_HANDLE;
+  FAKE_HANDLE(functionOf(function));
+  return parameterOf(functionOf(function), index, offset, bytes);
 }
 
 // What programs ask for by name, in the newest signature.

@@ -58,6 +58,13 @@ using SetAttribute = void(CUdevice_attribute attribute, int value);
 using Capture = void(CUstream stream);
 // The stream whose work never comes to its end from now on, or NULL.
 using Stall = void(CUstream stream);
+// Streams, events, modules and functions that have not ended with their context; CPU memory that is
+// pinned or was given by the driver.
+struct Living {
+  std::size_t handles;
+  std::size_t pinned;
+};
+using CountLiving = Living();
 // Brings everything back to the state after loading but for memory and streams that are in use.
 using Reset = void();
 

@@ -50,6 +50,17 @@ CUresult submitHost(CUstream stream, const std::function<void()>& function);
 CUresult submit(CUstream stream, std::function<CUresult()> work);
 CUresult finish(CUstream stream);
 
+// A launch as work for a stream. Reads the arguments, under the driver's lock as the real one does:
+// a call that comes from the reading thread meanwhile would wait for itself, so it ends the
+// process.
+std::function<CUresult()> launchOf(CUfunction function, const unsigned grid[3],
+                                   const unsigned block[3], unsigned sharedBytes, void** args,
+                                   void** extra);
+
+// A device reset: all memory goes, and streams, events, pinned memory, modules and functions are
+// none any more.
+void destroyEverything();
+
 // The functions of the other sources, by the names of cuGetProcAddress; NULL when there is none.
 void* moreEntries(const char* name, int version);
 

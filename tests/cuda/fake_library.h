@@ -50,6 +50,11 @@ inline void setAttribute(CUdevice_attribute attribute, int value) {
 }
 inline void capture(CUstream stream) { control<Capture>("fakeCudaCapture")(stream); }
 inline void stall(CUstream stream) { control<Stall>("fakeCudaStall")(stream); }
+inline Living living() { return control<CountLiving>("fakeCudaLiving")(); }
+// A function by the other kind of handle, a CUkernel, as launches take it.
+inline CUfunction asKernel(CUfunction function) {
+  return reinterpret_cast<CUfunction>(reinterpret_cast<std::uintptr_t>(function) + 1);
+}
 inline void reset() { control<Reset>("fakeCudaReset")(); }
 
 // The i-th argument of a kernel, and the memory behind one that is a device address; NULL when that

@@ -83,6 +83,10 @@ class ManagedPrograms : public ::testing::Test {
   void SetUp() override {
     ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context_, 0), CUDA_SUCCESS);
     ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context_), CUDA_SUCCESS);
+    begin();
+  }
+  // What a program makes in a context.
+  void begin() {
     ASSERT_EQ(DRIVER(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     ASSERT_EQ(DRIVER(cuStreamCreate)(&other_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     CUmodule module = nullptr;
@@ -115,6 +119,14 @@ class ManagedPrograms : public ::testing::Test {
         DRIVER(cuLaunchKernel)(increment_, kCount / 100, 1, 1, 100, 1, 1, 0, stream, args, nullptr),
         CUDA_SUCCESS)
         << adsmLastErrorString();
+  }
+  // As CUDA's runtime does it for cudaDeviceReset().
+  static void resetDevice() {
+    ASSERT_EQ(driver<CUresult(CUdevice)>("cuDevicePrimaryCtxReset", 7000)(0), CUDA_SUCCESS);
+  }
+  void beginAgain() {
+    ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context_, 0), CUDA_SUCCESS);
+    begin();
   }
   void expectMore(std::uint32_t more) const {
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data_[i], i + more) << i;
@@ -404,7 +416,7 @@ TEST_F(ManagedPrograms, AdviceAndItsQueriesCheckTheirArguments) {
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(advise()(number(data_), 4096, CU_MEM_ADVISE_SET_ACCESSED_BY,
                      {CU_MEM_LOCATION_TYPE_DEVICE, 9}),
-            CUDA_ERROR_INVALID_DEVICE);
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(advise()(number(data_), 4096, static_cast<CUmem_advise>(99), kGpu),
             CUDA_ERROR_INVALID_VALUE);
   const auto get = DRIVER(cuMemRangeGetAttribute);
@@ -659,15 +671,222 @@ TEST_F(ManagedPrograms, ThreadsWithStreamsOfTheirOwnKeepTheirResults) {
 
 // ---- Ends
 
-TEST_F(ManagedPrograms, ResettingTheDeviceFreesManagedMemory) {
+TEST_F(ManagedPrograms, ResettingTheDeviceTakesEverything) {
+  adsmKernelDesc_t description{};
+  description.name = "increment";
+  description.paramCount = 2;
+  description.paramSizes = kSizes;
+  description.cudaImage = &kImage;
+  description.cudaName = "increment";
+  adsmKernel_t kernel = nullptr;
+  ASSERT_EQ(adsmKernelCreate(&description, &kernel), adsmSuccess) << adsmLastErrorString();
+  const auto call = [&] {
+    std::uint64_t count = kCount;
+    void* args[] = {&data_, &count};
+    EXPECT_EQ(adsmCall(kernel, {1, 1, 1}, {1, 1, 1}, 0, args), adsmSuccess)
+        << adsmLastErrorString();
+  };
+  void* const plain = adsmAlloc(kBytes);
+  std::uint32_t* const small = allocate(64);
+  small[0] = 1;
+  call();
   launch(stream_, data_);
-  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxReset)(0), CUDA_SUCCESS);
-  EXPECT_EQ(fake_cuda::calls("cuDevicePrimaryCtxReset_v2"), 0U) << "the runtime lives in it";
-  EXPECT_EQ(adsmSafe(data_), nullptr);
-  data_ = allocate(kBytes);
-  std::iota(data_, data_ + kCount, 0);
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    resetDevice();
+    EXPECT_EQ(fake_cuda::living().handles, 0U);
+    EXPECT_EQ(fake_cuda::living().pinned, 0U);
+    for (void* const gone : {static_cast<void*>(data_), static_cast<void*>(small), plain}) {
+      EXPECT_EQ(adsmSafe(gone), nullptr);
+      EXPECT_EQ(adsmFree(gone), adsmErrorInvalidPointer);
+    }
+    EXPECT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
+    beginAgain();
+    launch(stream_, data_);
+    call();
+    EXPECT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
+    expectMore(2);
+    launch(other_, data_);
+    data_[1] = 7;
+    launch(stream_, data_);
+    EXPECT_EQ(data_[0], 4U);
+    EXPECT_EQ(data_[1], 8U);
+  }
+  EXPECT_EQ(adsmKernelDestroy(kernel), adsmSuccess);
+}
+
+TEST_F(ManagedPrograms, TheRuntimesOwnPartsEndBeforeTheReset) {
+  const std::size_t streams = fake_cuda::calls("cuStreamCreate");
+  const std::size_t ended = fake_cuda::calls("cuStreamDestroy_v2");
+  resetDevice();
+  EXPECT_EQ(fake_cuda::calls("cuStreamDestroy_v2"), ended + 4);
+  EXPECT_EQ(fake_cuda::calls("cuStreamCreate"), streams) << "and begin when they are needed";
+  beginAgain();
+  EXPECT_EQ(fake_cuda::calls("cuStreamCreate"), streams + 2 + 4);
   launch(stream_, data_);
   expectMore(1);
+}
+
+TEST_F(ManagedPrograms, AResetRecoversFromACrashedKernel) {
+  int nothing = 0;
+  std::uint64_t count = 1;
+  int* wrong = &nothing;
+  void* args[] = {&wrong, &count};
+  ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
+            CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_ERROR_ILLEGAL_ADDRESS);
+  CUdeviceptr address = 0;
+  EXPECT_NE(DRIVER(cuMemAllocManaged)(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  resetDevice();
+  beginAgain();
+  launch(stream_, data_);
+  expectMore(1);
+}
+
+TEST_F(ManagedPrograms, ResettingAnotherDeviceChangesNothing) {
+  const auto reset = DRIVER(cuDevicePrimaryCtxReset);
+  EXPECT_EQ(reset(1), CUDA_ERROR_INVALID_DEVICE);
+  launch(stream_, data_);
+  expectMore(1);
+}
+
+// ---- Arguments in managed memory
+
+// The fake driver ends the process when a call comes while it reads them.
+class ManagedProgramsArguments : public ManagedPrograms {
+ protected:
+  struct Arguments {
+    std::uint32_t* data;
+    std::uint64_t count;
+    void* pointers[2];
+    std::size_t bytes;
+    void* extra[5];
+    CUlaunchConfig config;
+    CUlaunchAttribute attribute;
+  };
+  void SetUp() override {
+    ManagedPrograms::SetUp();
+    arguments_ = reinterpret_cast<Arguments*>(allocate(1 << 20));
+    Arguments& all = *arguments_;
+    all = {};
+    all.data = data_;
+    all.count = kCount;
+    all.pointers[0] = &all.data;
+    all.pointers[1] = &all.count;
+    all.bytes = 16;
+    void* const extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &all.data, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                           &all.bytes, CU_LAUNCH_PARAM_END};
+    std::copy(std::begin(extra), std::end(extra), all.extra);
+    all.config.gridDimX = all.config.gridDimY = all.config.gridDimZ = 1;
+    all.config.blockDimX = all.config.blockDimY = all.config.blockDimZ = 1;
+    all.config.hStream = stream_;
+    all.config.attrs = &all.attribute;
+    all.config.numAttrs = 1;
+    // Their pages are closed, and the accelerator has the bytes.
+    close();
+  }
+  void TearDown() override {
+    EXPECT_EQ(DRIVER(cuMemFree)(number(arguments_)), CUDA_SUCCESS);
+    ManagedPrograms::TearDown();
+  }
+  void close() {
+    std::uint32_t* none = data_;
+    std::uint64_t count = 0;
+    void* args[] = {&none, &count};
+    ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
+              CUDA_SUCCESS);
+  }
+  CUresult launchWith(CUfunction function, void** args, void** extra) {
+    return DRIVER(cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, stream_, args, extra);
+  }
+
+  Arguments* arguments_ = nullptr;
+};
+
+TEST_F(ManagedProgramsArguments, AreReadBeforeTheDriverIsEntered) {
+  // Their array, too.
+  EXPECT_EQ(launchWith(increment_, arguments_->pointers, nullptr), CUDA_SUCCESS);
+  expectMore(1);
+  // Some of them, by the other kind of handle.
+  std::uint64_t count = kCount;
+  void* args[] = {&arguments_->data, &count};
+  close();
+  EXPECT_EQ(launchWith(fake_cuda::asKernel(increment_), args, nullptr), CUDA_SUCCESS);
+  expectMore(2);
+  std::uint32_t* data = data_;
+  void* last[] = {&data, &arguments_->count};
+  close();
+  EXPECT_EQ(launchWith(fake_cuda::asKernel(increment_), last, nullptr), CUDA_SUCCESS);
+  expectMore(3);
+  // What a kernel has just changed.
+  void* one[] = {&data, &count};
+  arguments_->count = kCount - 1;
+  data = reinterpret_cast<std::uint32_t*>(&arguments_->count);
+  count = 1;
+  EXPECT_EQ(launchWith(increment_, one, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(launchWith(increment_, arguments_->pointers, nullptr), CUDA_SUCCESS);
+  expectMore(4);
+}
+
+TEST_F(ManagedProgramsArguments, LeadingOnesAreReadWhereTheDriverDoesNotSayHowManyThereAre) {
+  fake_cuda::failNext("cuFuncGetParamInfo", CUDA_ERROR_NOT_SUPPORTED);
+  fake_cuda::failNext("cuKernelGetParamInfo", CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(launchWith(increment_, arguments_->pointers, nullptr), CUDA_SUCCESS);
+  expectMore(1);
+}
+
+TEST_F(ManagedProgramsArguments, MayBeOneBuffer) {
+  EXPECT_EQ(launchWith(increment_, nullptr, arguments_->extra), CUDA_SUCCESS);
+  expectMore(1);
+  std::size_t bytes = 16;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments_->data, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                   &bytes, CU_LAUNCH_PARAM_END};
+  close();
+  EXPECT_EQ(launchWith(increment_, nullptr, extra), CUDA_SUCCESS);
+  expectMore(2);
+}
+
+TEST_F(ManagedProgramsArguments, AreReadInEveryKindOfLaunch) {
+  EXPECT_EQ(DRIVER(cuLaunchCooperativeKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_,
+                                              arguments_->pointers),
+            CUDA_SUCCESS);
+  expectMore(1);
+  close();
+  EXPECT_EQ(
+      DRIVER(cuLaunchKernelEx)(&arguments_->config, increment_, arguments_->pointers, nullptr),
+      CUDA_SUCCESS);
+  expectMore(2);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(DRIVER(cuGraphCreate)(&graph, 0), CUDA_SUCCESS);
+  CUDA_KERNEL_NODE_PARAMS node{};
+  node.func = increment_;
+  node.gridDimX = node.gridDimY = node.gridDimZ = 1;
+  node.blockDimX = node.blockDimY = node.blockDimZ = 1;
+  node.kernelParams = arguments_->pointers;
+  CUgraphNode added = nullptr;
+  close();
+  ASSERT_EQ(DRIVER(cuGraphAddKernelNode)(&added, graph, nullptr, 0, &node), CUDA_SUCCESS);
+  CUgraphNodeParams any{};
+  any.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  any.kernel.kern = reinterpret_cast<CUkernel>(fake_cuda::asKernel(increment_));
+  any.kernel.gridDimX = any.kernel.gridDimY = any.kernel.gridDimZ = 1;
+  any.kernel.blockDimX = any.kernel.blockDimY = any.kernel.blockDimZ = 1;
+  any.kernel.extra = arguments_->extra;
+  close();
+  ASSERT_EQ(DRIVER(cuGraphAddNode)(&added, graph, nullptr, nullptr, 0, &any), CUDA_SUCCESS);
+  CUgraphExec executable = nullptr;
+  ASSERT_EQ(DRIVER(cuGraphInstantiateWithFlags)(&executable, graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuGraphLaunch)(executable, stream_), CUDA_SUCCESS);
+  expectMore(4);
+  EXPECT_EQ(DRIVER(cuGraphExecDestroy)(executable), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuGraphDestroy)(graph), CUDA_SUCCESS);
+}
+
+TEST_F(ManagedPrograms, PrivateArgumentsStayTheCallers) {
+  const std::size_t fetches = fake_cuda::calls("cuMemcpyDtoHAsync_v2");
+  launch(stream_, data_);
+  launch(stream_, data_);
+  EXPECT_EQ(fake_cuda::calls("cuMemcpyDtoHAsync_v2"), fetches);
+  expectMore(2);
 }
 
 // ---- In processes of their own, with other variables
@@ -728,6 +947,58 @@ TEST(ManagedProgramsThat, AreTrusted) {
       testing::runChild("ManagedPrograms.DISABLED_AreTrustedTo*", {{"GMAC_TRUST_HINTS", "1"}});
   EXPECT_EQ(end.exitStatus, 0) << end.output;
   EXPECT_THAT(end.output, HasSubstr("2 tests"));
+}
+
+// A program that ends with a reset, and one that goes on where it must not.
+TEST_F(ManagedPrograms, DISABLED_EndWithAReset) {
+  launch(stream_, data_);
+  resetDevice();
+  data_ = nullptr;
+}
+
+TEST_F(ManagedPrograms, DISABLED_TouchWhatAResetTook) {
+  resetDevice();
+  data_[0] = 1;
+}
+
+TEST(ManagedProgramsThat, EndWithAResetEndWell) {
+  for (const char* protocol : {"rolling", "lazy", "batch"}) {
+    const testing::ChildEnd end =
+        testing::runChild("ManagedPrograms.DISABLED_EndWithAReset", {{"GMAC_PROTOCOL", protocol}});
+    EXPECT_EQ(end.exitStatus, 0) << protocol << ": " << end.output;
+  }
+}
+
+TEST(ManagedProgramsThat, TouchWhatAResetTookDieOfIt) {
+  const testing::ChildEnd end =
+      testing::runChild("ManagedPrograms.DISABLED_TouchWhatAResetTook", {});
+  EXPECT_EQ(end.signal, SIGSEGV) << end.output;
+}
+
+// The program's first managed memory is in a context of its own.
+TEST(ManagedProgramsOfTheirOwn, DISABLED_DestroyTheirContext) {
+  CUcontext own = nullptr;
+  ASSERT_EQ(DRIVER(cuCtxCreate)(&own, nullptr, 0, 0), CUDA_SUCCESS);
+  CUdeviceptr address = 0;
+  ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(coherence::nativeContext(), reinterpret_cast<std::uintptr_t>(own));
+  ASSERT_EQ(DRIVER(cuCtxDestroy)(own), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuCtxDestroy_v2"), 1U);
+  EXPECT_EQ(adsmSafe(reinterpret_cast<void*>(address)), nullptr);
+  EXPECT_EQ(coherence::nativeContext(), 0U);
+  CUcontext primary = nullptr;
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuCtxPushCurrent)(primary), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS)
+      << adsmLastErrorString();
+  EXPECT_EQ(coherence::nativeContext(), reinterpret_cast<std::uintptr_t>(primary));
+  *reinterpret_cast<int*>(address) = 1;
+}
+
+TEST(ManagedProgramsThat, DestroyTheirContextStartAfresh) {
+  const testing::ChildEnd end =
+      testing::runChild("ManagedProgramsOfTheirOwn.DISABLED_DestroyTheirContext", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
 }
 
 // The CPU's accelerator has no CUDA kernels.

@@ -48,6 +48,14 @@ std::function<CUresult()> fillOf(const Fill& fill) {
   };
 }
 
+template <typename Node>
+std::function<CUresult()> nodeOf(const Node& node) {
+  const unsigned grid[] = {node.gridDimX, node.gridDimY, node.gridDimZ};
+  const unsigned block[] = {node.blockDimX, node.blockDimY, node.blockDimZ};
+  return launchOf(node.func != nullptr ? node.func : reinterpret_cast<CUfunction>(node.kern), grid,
+                  block, node.sharedMemBytes, node.kernelParams, node.extra);
+}
+
 }  // namespace
 
 extern "C" {
@@ -158,7 +166,14 @@ CUresult cuGraphAddNode(CUgraphNode*, CUgraph graph, const CUgraphNode*, const C
   FAKE_CALL();
   if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
     graph->nodes.push_back(copyOf(node->memcpy.copyParams));
+  if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) graph->nodes.push_back(nodeOf(node->kernel));
   if (node->type == CU_GRAPH_NODE_TYPE_MEMSET) graph->nodes.push_back(fillOf(node->memset));
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddKernelNode(CUgraphNode*, CUgraph graph, const CUgraphNode*, std::size_t,
+                              const CUDA_KERNEL_NODE_PARAMS* node) {
+  FAKE_CALL();
+  graph->nodes.push_back(nodeOf(*node));
   return CUDA_SUCCESS;
 }
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
@@ -175,6 +190,20 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   FAKE_CALL();
   for (const auto& node : executable->graph.nodes) submit(stream, node);
   return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned gridX, unsigned gridY,
+                                   unsigned gridZ, unsigned blockX, unsigned blockY,
+                                   unsigned blockZ, unsigned sharedBytes, CUstream stream,
+                                   void** args) {
+  return cuLaunchKernel(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
+                        args, nullptr);
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** args,
+                          void** extra) {
+  return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
+                        config->blockDimX, config->blockDimY, config->blockDimZ,
+                        config->sharedMemBytes, config->hStream, args, extra);
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* userData) {
@@ -214,8 +243,10 @@ CUresult cuCtxDestroy(CUcontext context) {
   delete context;
   return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxReset(CUdevice) {
-  FAKE_CALL();
+CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  const Call call(__func__);  // also where a kernel has crashed
+  if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+  destroyEverything();
   return CUDA_SUCCESS;
 }
 
@@ -253,38 +284,45 @@ namespace gmac::fake_cuda {
 namespace {
 #define FAKE_ENTRY(entry) {#entry, reinterpret_cast<void*>(&::entry)},
 const std::map<std::string, void*> kEntries = {
-    FAKE_ENTRY(cuMemFreeHost) FAKE_ENTRY(cuMemAllocManaged) FAKE_ENTRY(cuMemFreeAsync) FAKE_ENTRY(
-        cuMemPrefetchBatchAsync) FAKE_ENTRY(cuMemDiscardBatchAsync)
-        FAKE_ENTRY(cuMemRangeGetAttribute) FAKE_ENTRY(cuMemRangeGetAttributes) FAKE_ENTRY(
-            cuStreamAttachMemAsync) FAKE_ENTRY(cuLibraryGetManaged) FAKE_ENTRY(cuMemGetAddressRange)
-            FAKE_ENTRY(cuPointerGetAttribute) FAKE_ENTRY(cuPointerGetAttributes) FAKE_ENTRY(
-                cuArrayCreate) FAKE_ENTRY(cuArrayDestroy) FAKE_ENTRY(cuMemcpyHtoA)
-                FAKE_ENTRY(cuMemcpyAtoH) FAKE_ENTRY(cuMemcpyDtoA) FAKE_ENTRY(
-                    cuMemcpyAtoD) FAKE_ENTRY(cuMemcpyHtoAAsync) FAKE_ENTRY(cuMemcpyAtoHAsync)
-                    FAKE_ENTRY(cuMemcpyBatchAsync) FAKE_ENTRY(cuMemcpy3DBatchAsync) FAKE_ENTRY(
-                        cuMemcpy2DAsync) FAKE_ENTRY(cuMemcpyAsync) FAKE_ENTRY(cuGraphCreate)
-                        FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(cuGraphAddMemcpyNode) FAKE_ENTRY(
-                            cuGraphAddMemsetNode) FAKE_ENTRY(cuGraphAddBatchMemOpNode)
-                            FAKE_ENTRY(cuGraphAddNode) FAKE_ENTRY(cuGraphInstantiateWithFlags)
-                                FAKE_ENTRY(cuGraphExecDestroy) FAKE_ENTRY(cuGraphLaunch) FAKE_ENTRY(
-                                    cuLaunchHostFunc) FAKE_ENTRY(cuStreamAddCallback)
-                                    FAKE_ENTRY(cuStreamWriteValue32) FAKE_ENTRY(
-                                        cuStreamWaitValue32) FAKE_ENTRY(cuStreamBatchMemOp)
-                                        FAKE_ENTRY(cuCtxCreate) FAKE_ENTRY(cuCtxDestroy) FAKE_ENTRY(
-                                            cuDevicePrimaryCtxReset) FAKE_ENTRY(cuIpcGetMemHandle)
-                                            FAKE_ENTRY(cuMemUnmap) FAKE_ENTRY(cuMemSetAccess)
-                                                FAKE_ENTRY(cuMemAddressFree) FAKE_ENTRY(
-                                                    cuMemRetainAllocationHandle)
-                                                    FAKE_ENTRY(cuMemGetHandleForAddressRange)
-                                                        FAKE_ENTRY(cuStreamDestroy) FAKE_ENTRY(
-                                                            cuCtxGetCurrent)
-                                                            FAKE_ENTRY(cuCtxPushCurrent) FAKE_ENTRY(
-                                                                cuCtxPopCurrent)
-                                                                FAKE_ENTRY(cuDevicePrimaryCtxRetain)
-                                                                    FAKE_ENTRY(cuDeviceGetAttribute)
-                                                                        FAKE_ENTRY(cuStreamQuery)
+    FAKE_ENTRY(cuLaunchCooperativeKernel) FAKE_ENTRY(cuLaunchKernelEx) FAKE_ENTRY(
+        cuGraphAddKernelNode) FAKE_ENTRY(cuMemFreeHost) FAKE_ENTRY(cuMemAllocManaged)
+        FAKE_ENTRY(cuMemFreeAsync) FAKE_ENTRY(cuMemPrefetchBatchAsync) FAKE_ENTRY(
+            cuMemDiscardBatchAsync) FAKE_ENTRY(cuMemRangeGetAttribute)
+            FAKE_ENTRY(cuMemRangeGetAttributes) FAKE_ENTRY(cuStreamAttachMemAsync) FAKE_ENTRY(
+                cuLibraryGetManaged) FAKE_ENTRY(cuMemGetAddressRange)
+                FAKE_ENTRY(cuPointerGetAttribute) FAKE_ENTRY(cuPointerGetAttributes) FAKE_ENTRY(
+                    cuArrayCreate) FAKE_ENTRY(cuArrayDestroy) FAKE_ENTRY(cuMemcpyHtoA)
+                    FAKE_ENTRY(cuMemcpyAtoH) FAKE_ENTRY(cuMemcpyDtoA) FAKE_ENTRY(
+                        cuMemcpyAtoD) FAKE_ENTRY(cuMemcpyHtoAAsync) FAKE_ENTRY(cuMemcpyAtoHAsync)
+                        FAKE_ENTRY(cuMemcpyBatchAsync) FAKE_ENTRY(cuMemcpy3DBatchAsync) FAKE_ENTRY(
+                            cuMemcpy2DAsync) FAKE_ENTRY(cuMemcpyAsync) FAKE_ENTRY(cuGraphCreate)
+                            FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(cuGraphAddMemcpyNode) FAKE_ENTRY(
+                                cuGraphAddMemsetNode) FAKE_ENTRY(cuGraphAddBatchMemOpNode)
+                                FAKE_ENTRY(cuGraphAddNode) FAKE_ENTRY(
+                                    cuGraphInstantiateWithFlags) FAKE_ENTRY(cuGraphExecDestroy)
+                                    FAKE_ENTRY(cuGraphLaunch) FAKE_ENTRY(
+                                        cuLaunchHostFunc) FAKE_ENTRY(cuStreamAddCallback)
+                                        FAKE_ENTRY(cuStreamWriteValue32) FAKE_ENTRY(
+                                            cuStreamWaitValue32) FAKE_ENTRY(cuStreamBatchMemOp)
+                                            FAKE_ENTRY(cuCtxCreate) FAKE_ENTRY(
+                                                cuCtxDestroy) FAKE_ENTRY(cuDevicePrimaryCtxReset)
+                                                FAKE_ENTRY(cuIpcGetMemHandle) FAKE_ENTRY(
+                                                    cuMemUnmap) FAKE_ENTRY(cuMemSetAccess)
+                                                    FAKE_ENTRY(cuMemAddressFree) FAKE_ENTRY(
+                                                        cuMemRetainAllocationHandle)
+                                                        FAKE_ENTRY(cuMemGetHandleForAddressRange)
+                                                            FAKE_ENTRY(cuStreamDestroy) FAKE_ENTRY(
+                                                                cuCtxGetCurrent)
+                                                                FAKE_ENTRY(cuCtxPushCurrent) FAKE_ENTRY(
+                                                                    cuCtxPopCurrent)
+                                                                    FAKE_ENTRY(
+                                                                        cuDevicePrimaryCtxRetain)
+                                                                        FAKE_ENTRY(
+                                                                            cuDeviceGetAttribute)
                                                                             FAKE_ENTRY(
-                                                                                cuMemsetD8Async)};
+                                                                                cuStreamQuery)
+                                                                                FAKE_ENTRY(
+                                                                                    cuMemsetD8Async)};
 #undef FAKE_ENTRY
 void* const kPrefetch = reinterpret_cast<void*>(&::cuMemPrefetchAsync);
 void* const kAdvise = reinterpret_cast<void*>(&::cuMemAdvise);
@@ -294,7 +332,14 @@ void* const kAdvise = reinterpret_cast<void*>(&::cuMemAdvise);
 // The older signatures, in fake_managed.cc.
 #undef cuMemPrefetchAsync
 #undef cuMemAdvise
+#undef cuDevicePrimaryCtxReset
 extern "C" {
+__attribute__((visibility("default"))) CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  const Call call(__func__);  // also where a kernel has crashed
+  if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+  destroyEverything();
+  return CUDA_SUCCESS;
+}
 CUresult cuMemPrefetchAsync(CUdeviceptr, std::size_t, CUdevice, CUstream);
 CUresult cuMemAdvise(CUdeviceptr, std::size_t, CUmem_advise, CUdevice);
 }
@@ -305,6 +350,8 @@ void* moreEntries(const char* name, int version) {
   const bool old = version < 12020;
   if (std::strcmp(name, "cuMemPrefetchAsync") == 0)
     return old ? reinterpret_cast<void*>(&::cuMemPrefetchAsync) : kPrefetch;
+  if (std::strcmp(name, "cuDevicePrimaryCtxReset") == 0 && version < 11000)
+    return reinterpret_cast<void*>(&::cuDevicePrimaryCtxReset);
   if (std::strcmp(name, "cuMemAdvise") == 0)
     return old ? reinterpret_cast<void*>(&::cuMemAdvise) : kAdvise;
   const auto entry = kEntries.find(name);

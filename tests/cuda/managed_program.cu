@@ -86,7 +86,9 @@ bool concurrent() {
 
 void allocatesAndFails() {
   int* data = nullptr;
-  EXPECT_ERROR(cudaMallocManaged(&data, 0), cudaErrorInvalidValue);
+  // Nothing, which CUDA's runtime gives by itself and takes back.
+  CHECK(cudaMallocManaged(&data, 0));
+  CHECK(cudaFree(data));
   EXPECT_ERROR(cudaMallocManaged(&data, 100, 77), cudaErrorInvalidValue);
   EXPECT_ERROR(cudaMallocManaged(&data, std::size_t{1} << 50), cudaErrorMemoryAllocation);
   CHECK(cudaMallocManaged(&data, 1));
@@ -241,7 +243,7 @@ void answersForRanges() {
   EXPECT_EQUAL(ask(cudaMemRangeAttributePreferredLocation, kBytes), cudaInvalidDeviceId);
   EXPECT_ERROR(cudaMemAdvise(data, kBytes, cudaMemAdviseSetPreferredLocation,
                              cudaMemLocation{cudaMemLocationTypeDevice, 99}),
-               cudaErrorInvalidDevice);
+               cudaErrorInvalidValue);
   int odd = 0;
   EXPECT_ERROR(
       cudaMemRangeGetAttribute(&odd, 3, cudaMemRangeAttributeReadMostly, data.data, kBytes),

@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ManagedProgram,
                          ::testing::ValuesIn({GMAC_MANAGED_CASES(GMAC_NAME)}),
                          [](const auto& info) { return std::string(info.param); });
 
-// The driver itself reads them, while the launch that closes their pages is being made.
+// The driver reads them inside a launch that has closed their pages; the library, before it.
 TEST(ManagedProgramThat, KeepsKernelArgumentsInManagedMemoryPasses) {
   const ProgramEnd managed =
       run(preloaded(""), "managed_program", GMAC_TEXT(GMAC_MANAGED_ARGUMENTS));

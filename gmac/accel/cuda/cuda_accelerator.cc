@@ -34,37 +34,56 @@ class DriverKernel final : public LoadedKernel {
       kUnaskedSharedBytes};  // the most that the function has been allowed
 };
 
-// The Driver API on one device's primary context. As DeviceCalls says.
+// The Driver API in one context. As DeviceCalls says.
 class DriverCalls final : public DeviceCalls {
  public:
   explicit DriverCalls(const Driver& driver) : driver_(driver) {}
 
-  ~DriverCalls() override {
-    if (context_ == nullptr) return;
-    const DeviceScope scope(*this);
-    for (const auto& [image, module] : modules_)
-      static_cast<void>(check(driver_.cuModuleUnload, module));
-    if (retained_) static_cast<void>(check(driver_.cuDevicePrimaryCtxRelease, device_));
+  ~DriverCalls() override { DriverCalls::close(); }
+
+  bool reopens() const noexcept override { return true; }
+
+  void close() noexcept override {
+    if (context_.load() == nullptr) return;
+    const Reentry inside;
+    if (!health_.lost()) {
+      const DeviceScope scope(*this);
+      for (const auto& [image, module] : modules_)
+        static_cast<void>(check(driver_.cuModuleUnload, module));
+    }
+    modules_.clear();
+    // Also that of a lost device: it is counted.
+    if (retained_) driver_.cuDevicePrimaryCtxRelease.function(device_);
+    retained_ = false;
+    context_.store(nullptr);
   }
 
-  Status open() {
+  // In the calling thread's context, else in the primary one of the device that it had, or of the
+  // first.
+  Status open() override {
+    const Reentry inside;
     int count = 0;
     if (!check(driver_.cuDeviceGetCount, &count).ok() || count == 0) {
       return gmac::fail(adsmErrorNoAccelerator, "the CUDA driver sees no device");
     }
     CUcontext current = nullptr;
     GMAC_TRY(check(driver_.cuCtxGetCurrent, &current));
-    if (current != nullptr) {
-      GMAC_TRY(check(driver_.cuCtxGetDevice, &device_));
-    } else {
-      GMAC_TRY(check(driver_.cuDeviceGet, &device_, 0));
+    CUdevice device = device_;
+    if (current != nullptr && driver_.cuCtxGetDevice.function(&device) != CUDA_SUCCESS) {
+      current = nullptr;  // one that has ended may still be the thread's
+      device = device_;
     }
+    if (current == nullptr && deviceName_.empty()) {
+      GMAC_TRY(check(driver_.cuDeviceGet, &device, 0));
+    }
+    device_ = device;
+    if (!deviceName_.empty()) return chooseContext(current);
     char name[256] = {};
-    GMAC_TRY(check(driver_.cuDeviceGetName, name, static_cast<int>(sizeof name), device_));
+    GMAC_TRY(check(driver_.cuDeviceGetName, name, static_cast<int>(sizeof name), device));
     deviceName_ = name;
     int unified = 0;
     GMAC_TRY(check(driver_.cuDeviceGetAttribute, &unified, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING,
-                   device_));
+                   device));
     unifiedAddresses_ = unified != 0;
     return chooseContext(current);
   }
@@ -73,8 +92,9 @@ class DriverCalls final : public DeviceCalls {
   std::string_view deviceName() const noexcept override { return deviceName_; }
   bool unifiedAddresses() const noexcept override { return unifiedAddresses_; }
   std::uintptr_t nativeContext() const noexcept override {
-    return reinterpret_cast<std::uintptr_t>(context_);
+    return reinterpret_cast<std::uintptr_t>(context_.load(std::memory_order_relaxed));
   }
+  int primaryDevice() const noexcept override { return retained_.load() ? device_.load() : -1; }
 
   std::uintptr_t enter() noexcept override {
     // The runtime's calls are no part of what the application captures, and must not spoil it.
@@ -83,8 +103,9 @@ class DriverCalls final : public DeviceCalls {
     const auto token = static_cast<std::uintptr_t>(mode) << 1;
     CUcontext current = nullptr;
     driver_.cuCtxGetCurrent.function(&current);
-    if (current == context_) return token;
-    return driver_.cuCtxPushCurrent.function(context_) == CUDA_SUCCESS ? token | kPushed : token;
+    const CUcontext context = context_.load(std::memory_order_relaxed);
+    if (current == context) return token;
+    return driver_.cuCtxPushCurrent.function(context) == CUDA_SUCCESS ? token | kPushed : token;
   }
   void leave(std::uintptr_t token) noexcept override {
     CUcontext popped = nullptr;
@@ -213,21 +234,22 @@ class DriverCalls final : public DeviceCalls {
     unsigned flags = 0;
     int primaryIsActive = 0;
     if (current != nullptr) {
-      GMAC_TRY(check(driver_.cuDevicePrimaryCtxGetState, device_, &flags, &primaryIsActive));
-      if (primaryIsActive == 0) {
+      GMAC_TRY(check(driver_.cuDevicePrimaryCtxGetState, device_.load(), &flags, &primaryIsActive));
+      // A primary context that has been reset has the same handle when it comes again.
+      if (primaryIsActive == 0 && current != primary_) {
         context_ = current;
         return {};
       }
     }
     CUcontext primary = nullptr;
-    GMAC_TRY(checkAs(adsmErrorNoAccelerator, driver_.cuDevicePrimaryCtxRetain, &primary, device_));
-    context_ = primary;
-    retained_ = true;
+    GMAC_TRY(checkAs(adsmErrorNoAccelerator, driver_.cuDevicePrimaryCtxRetain, &primary,
+                     device_.load()));
     if (current != nullptr && current != primary) {
       context_ = current;
-      retained_ = false;
-      return check(driver_.cuDevicePrimaryCtxRelease, device_);
+      return check(driver_.cuDevicePrimaryCtxRelease, device_.load());
     }
+    context_ = primary_ = primary;
+    retained_ = true;
     return {};
   }
 
@@ -267,9 +289,10 @@ class DriverCalls final : public DeviceCalls {
   }
 
   const Driver& driver_;
-  CUdevice device_ = 0;
-  CUcontext context_ = nullptr;
-  bool retained_ = false;  // context_ is the primary one, and ours to release
+  std::atomic<CUdevice> device_{0};
+  std::atomic<CUcontext> context_{nullptr};  // NULL: closed
+  CUcontext primary_ = nullptr;              // the newest that was retained
+  std::atomic<bool> retained_{false};        // context_ is the primary one, and ours to release
   std::string deviceName_;
   bool unifiedAddresses_ = false;
   std::mutex modulesMutex_;

@@ -81,7 +81,7 @@ class RuntimeCalls final : public DeviceCalls {
  public:
   explicit RuntimeCalls(const RuntimeFunctions& cudart) : cudart_(cudart) {}
 
-  Status open() {
+  Status open() override {
     const Reentry inside;
     GMAC_TRY(checkAs(adsmErrorNoAccelerator, cudart_.cudaGetDevice, &device_));
     Roomy<cudaDeviceProp> properties{};
@@ -99,6 +99,9 @@ class RuntimeCalls final : public DeviceCalls {
   std::string_view name() const noexcept override { return "cudart"; }
   std::string_view deviceName() const noexcept override { return deviceName_; }
   bool unifiedAddresses() const noexcept override { return unifiedAddresses_; }
+  // (It cannot be closed: the end of a context is seen from inside of the CUDA runtime that ends
+  // it.)
+  int primaryDevice() const noexcept override { return device_; }
 
   // The token is the device to go back to, and whether the application had an error of its own to
   // see.

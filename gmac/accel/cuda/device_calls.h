@@ -42,6 +42,9 @@ inline constexpr int kCudaNotReady = 600;
 class DeviceHealth {
  public:
   bool lost() const noexcept { return state_.load(std::memory_order_acquire) != kHealthy; }
+  // The application has ended the context: for good, or so that the next one is a healthy one.
+  void end(std::string_view text) noexcept { static_cast<void>(die(text)); }
+  void recover() noexcept { state_.store(kHealthy, std::memory_order_release); }
   // Records adsmErrorAcceleratorLost with the text of what the device died of.
   Status lostStatus() const noexcept;
   // Records the failure `code` of `call`, whose arguments and error text are given. `otherwise` is
@@ -54,7 +57,7 @@ class DeviceHealth {
   bool die(std::string_view text) noexcept;
 
   std::atomic<int> state_{kHealthy};
-  char cause_[256] = {};  // written once, before state_ becomes kLost
+  char cause_[256] = {};  // written before state_ becomes kLost
 };
 
 // A function of a CUDA layer with the name that messages give it.
@@ -120,8 +123,17 @@ class DeviceCalls {
   virtual std::string_view deviceName() const noexcept = 0;
   // Whether device addresses and CPU addresses are one space. Constant.
   virtual bool unifiedAddresses() const noexcept = 0;
-  // The context that streams belong to; 0 where the layer does not know it. Constant.
+  // The context that streams belong to; 0 where the layer does not know it, or has none.
   virtual std::uintptr_t nativeContext() const noexcept { return 0; }
+  // The device whose primary context that is; -1: another one, or none.
+  virtual int primaryDevice() const noexcept = 0;
+
+  // Whether the layer can let go of its context and take another. Constant. close: outside of
+  // enter() and leave(); everything made in the context is gone or to be forgotten, kernels are to
+  // be loaded again. open: of a closed layer, by the rules that a fresh one has.
+  virtual bool reopens() const noexcept { return false; }
+  virtual void close() noexcept {}
+  virtual Status open() = 0;
 
   // Makes the device current in the calling thread; `leave` gets what `enter` returned and puts the
   // thread back.
@@ -164,6 +176,7 @@ class DeviceCalls {
                                                  std::size_t bytes) = 0;
 
   const DeviceHealth& health() const noexcept { return health_; }
+  DeviceHealth& health() noexcept { return health_; }
 
  protected:
   // The layer's text for a code; never NULL.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/accel/cuda/queues.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace gmac::accel::cuda {
 
 namespace {
@@ -22,13 +25,23 @@ Status awaitEvent(DeviceCalls& calls, Event event) {
   }
 }
 
-Queue::~Queue() {
+Queue::~Queue() { close(); }
+
+void Queue::close() noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t newest = newest_.load(std::memory_order_relaxed);
+  const bool lost = calls_.health().lost();
   // Whatever fails here fails because the device or the process is going away, and takes these with
   // it.
   for (Slot& slot : slots_) {
-    if (slot.event != nullptr) static_cast<void>(calls_.destroyEvent(slot.event));
+    // (A submission that failed has taken the slot of one that is still to come.)
+    raise(slot.complete, std::min(slot.sequence.load(std::memory_order_relaxed), newest));
+    Event const event = std::exchange(slot.event, nullptr);
+    if (event != nullptr && !lost) static_cast<void>(calls_.destroyEvent(event));
   }
-  if (stream_ != nullptr) static_cast<void>(calls_.destroyStream(stream_));
+  if (ordered_) raise(completeThrough_, newest);
+  Stream const stream = std::exchange(stream_, nullptr);
+  if (stream != nullptr && !lost) static_cast<void>(calls_.destroyStream(stream));
 }
 
 Status Queue::open() {

@@ -33,7 +33,7 @@ Status awaitEvent(DeviceCalls& calls, Event event);
 // A ring of events over one stream (or, for the foreign queue, over any stream). Work number n uses
 // event n modulo the ring's size; before an event is used again its older work is waited for, so
 // that an event which has moved on means that the work is complete. Thread-safe; owned by a
-// StreamAccelerator; the fault handler may call everything but open().
+// StreamAccelerator; the fault handler may call everything but open() and close().
 class Queue {
  public:
   static constexpr std::size_t kSlots = 1024;
@@ -45,8 +45,11 @@ class Queue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  // Creates the stream (ordered queues only) and the events. Called once, before anything else.
+  // Creates the stream (ordered queues only) and the events. Called before anything else.
   Status open();
+  // Destroys them, or forgets them where the device is lost. All work so far counts as complete;
+  // numbers go on from there when the queue is opened again.
+  void close() noexcept;
 
   Stream stream() const noexcept { return stream_; }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace gmac::accel::cuda {
@@ -77,17 +78,32 @@ class ArgumentCopy {
   void** pointers_;
 };
 
-// A kernel of a CUDA layer with its description, which the accelerator needs to copy arguments.
+// A kernel of a CUDA layer with its description, which the accelerator needs to copy arguments, and
+// to load it again in another context. Thread-safe.
 class DescribedKernel final : public LoadedKernel {
  public:
-  DescribedKernel(const adsmKernelDesc_t& desc, std::unique_ptr<LoadedKernel> kernel)
-      : desc_(desc), kernel_(std::move(kernel)) {}
+  DescribedKernel(const adsmKernelDesc_t& desc, std::unique_ptr<LoadedKernel> kernel,
+                  std::uint64_t context)
+      : desc_(desc), kernel_(std::move(kernel)), context_(context) {}
   const adsmKernelDesc_t& desc() const { return desc_; }
-  LoadedKernel& kernel() { return *kernel_; }
+  // Valid until the context's end.
+  Result<LoadedKernel*> in(std::uint64_t context, DeviceCalls& calls) {
+    const std::lock_guard lock(mutex_);
+    if (context_ != context) {
+      const DeviceScope scope(calls);
+      Result<std::unique_ptr<LoadedKernel>> again = calls.load(desc_);
+      if (!again.ok()) return again.status();
+      kernel_ = std::move(*again);
+      context_ = context;
+    }
+    return kernel_.get();
+  }
 
  private:
   const adsmKernelDesc_t& desc_;
-  const std::unique_ptr<LoadedKernel> kernel_;
+  std::mutex mutex_;  // guards the two below
+  std::unique_ptr<LoadedKernel> kernel_;
+  std::uint64_t context_;
 };
 
 }  // namespace
@@ -101,14 +117,64 @@ StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls)
       queues_{&in_, &out_, &kernel_, &foreign_} {}
 
 StreamAccelerator::~StreamAccelerator() {
+  if (!calls_->reopens() || calls_->nativeContext() != 0) close();
+}
+
+void StreamAccelerator::close() noexcept {
   const DeviceScope scope(*calls_);
-  for (const Stage& stage : stages_) {
+  const bool lost = calls_->health().lost();
+  for (Stage& stage : stages_) {
     if (stage.memory == nullptr) continue;
     static_cast<void>(wait(stage.reader));
     static_cast<void>(calls_->releaseHost(stage.memory));
+    stage = {};
   }
-  if (zeroEvent_ != nullptr) static_cast<void>(calls_->destroyEvent(zeroEvent_));
-  if (zeroStream_ != nullptr) static_cast<void>(calls_->destroyStream(zeroStream_));
+  Event const event = std::exchange(zeroEvent_, nullptr);
+  Stream const stream = std::exchange(zeroStream_, nullptr);
+  if (event != nullptr && !lost) static_cast<void>(calls_->destroyEvent(event));
+  if (stream != nullptr && !lost) static_cast<void>(calls_->destroyStream(stream));
+  for (Queue* queue : queues_) queue->close();
+}
+
+void StreamAccelerator::contextEnds() noexcept {
+  if (!calls_->reopens()) {
+    calls_->health().end(
+        "the application has reset its device (cudaDeviceReset); the cudart accelerator lasts "
+        "until "
+        "then only");
+  }
+}
+
+void StreamAccelerator::leaveContext() noexcept {
+  if (!calls_->reopens()) return;
+  const std::lock_guard lock(openMutex_);
+  if (!open_.exchange(false)) return;
+  close();
+  {
+    const std::lock_guard memory(memoryMutex_);
+    allocations_.clear();
+  }
+  calls_->close();
+  calls_->health().recover();
+  ++contexts_;
+}
+
+Status StreamAccelerator::ready() {
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  if (open_.load(std::memory_order_acquire)) [[likely]]
+    return Status();
+  const std::lock_guard lock(openMutex_);
+  if (open_.load()) return Status();
+  GMAC_TRY(calls_->open());
+  if (const Status opened = open(); !opened.ok()) {
+    char text[kErrorTextBytes];
+    std::snprintf(text, sizeof text, "%s", lastErrorText());
+    close();
+    calls_->close();
+    recordError(opened.code(), text);
+    return opened;
+  }
+  return Status();
 }
 
 Result<std::unique_ptr<Accelerator>> StreamAccelerator::make(std::unique_ptr<DeviceCalls> calls) {
@@ -131,6 +197,7 @@ Status StreamAccelerator::open() {
     if (!memory.ok()) return memory.status();
     stage.memory = *memory;
   }
+  open_.store(true, std::memory_order_release);
   return Status();
 }
 
@@ -145,7 +212,7 @@ Status StreamAccelerator::zero(std::uintptr_t address, std::size_t bytes) {
 
 Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                   Placement placement) {
-  if (calls_->health().lost()) return calls_->health().lostStatus();
+  GMAC_TRY(ready());
   const bool sameAddress = placement == Placement::kSameAddress;
   if (sameAddress && !calls_->unifiedAddresses()) {
     return gmac::fail(adsmErrorAddressConflict,
@@ -188,6 +255,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
 }
 
 Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
+  if (!open_.load()) return Status();  // it has gone with the context
   const DeviceScope scope(*calls_);
   const std::lock_guard lock(memoryMutex_);
   const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
@@ -202,12 +270,13 @@ Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
 }
 
 Status StreamAccelerator::pin(const HostMemory& memory) {
-  if (calls_->health().lost()) return calls_->health().lostStatus();
+  GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
   return calls_->registerHost(memory.address, memory.bytes);
 }
 
 Status StreamAccelerator::unpin(const HostMemory& memory) {
+  if (!open_.load()) return Status();
   if (calls_->health().lost()) return calls_->health().lostStatus();
   const DeviceScope scope(*calls_);
   return calls_->unregisterHost(memory.address);
@@ -243,7 +312,7 @@ Result<Ticket> StreamAccelerator::copyOut(void* to, DeviceAddress from, std::siz
 
 template <typename Work>
 Result<Ticket> StreamAccelerator::submitKernelWork(Work&& work) {
-  if (calls_->health().lost()) return calls_->health().lostStatus();
+  GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
   return kernel_.submit(kernel_.stream(), [&]() -> Status {
     const Ticket newestIn = in_.newest();
@@ -294,27 +363,33 @@ Status StreamAccelerator::wait(Ticket ticket) {
 }
 
 Result<std::unique_ptr<LoadedKernel>> StreamAccelerator::load(const adsmKernelDesc_t& desc) {
-  if (calls_->health().lost()) return calls_->health().lostStatus();
+  GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
   Result<std::unique_ptr<LoadedKernel>> kernel = calls_->load(desc);
   if (!kernel.ok()) return kernel.status();
-  return std::unique_ptr<LoadedKernel>(std::make_unique<DescribedKernel>(desc, std::move(*kernel)));
+  return std::unique_ptr<LoadedKernel>(
+      std::make_unique<DescribedKernel>(desc, std::move(*kernel), contexts_.load()));
 }
 
 Result<Ticket> StreamAccelerator::launch(LoadedKernel& kernel, const LaunchShape& shape,
                                          void** args) {
   auto& described = static_cast<DescribedKernel&>(kernel);
   ArgumentCopy copied(described.desc(), args);
+  GMAC_TRY(ready());
+  Result<LoadedKernel*> loaded = described.in(contexts_.load(), *calls_);
+  if (!loaded.ok()) return loaded.status();
   return submitKernelWork(
-      [&] { return calls_->launch(described.kernel(), shape, copied.get(), kernel_.stream()); });
+      [&] { return calls_->launch(**loaded, shape, copied.get(), kernel_.stream()); });
 }
 
 Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t& constant,
                                       const void* data, std::size_t bytes) {
-  if (calls_->health().lost()) return calls_->health().lostStatus();
+  GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  Result<std::uintptr_t> address =
-      calls_->constantAddress(static_cast<DescribedKernel&>(kernel).kernel(), constant, bytes);
+  Result<LoadedKernel*> loaded =
+      static_cast<DescribedKernel&>(kernel).in(contexts_.load(), *calls_);
+  if (!loaded.ok()) return loaded.status();
+  Result<std::uintptr_t> address = calls_->constantAddress(**loaded, constant, bytes);
   if (!address.ok()) return address.status();
   // The fault handler never asks for this lock, so `data` may be a shared object's.
   const std::lock_guard lock(stageMutex_);
@@ -334,13 +409,13 @@ Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t
 }
 
 Status StreamAccelerator::fence(NativeStream stream) {
-  if (calls_->health().lost()) return calls_->health().lostStatus();
+  GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
   return order(streamOf(stream), in_.newest());
 }
 
 Result<Ticket> StreamAccelerator::mark(NativeStream stream) {
-  if (calls_->health().lost()) return calls_->health().lostStatus();
+  GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
   return foreign_.submit(streamOf(stream), [] { return Status(); });
 }

@@ -5,6 +5,7 @@
 #define GMAC_ACCEL_CUDA_STREAM_ACCELERATOR_H_
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -53,6 +54,9 @@ class StreamAccelerator final : public Accelerator {
                      std::size_t bytes) override;
 
   std::uintptr_t nativeContext() const noexcept override { return calls_->nativeContext(); }
+  int primaryDevice() const noexcept override { return calls_->primaryDevice(); }
+  void contextEnds() noexcept override;
+  void leaveContext() noexcept override;
   Status fence(NativeStream stream) override;
   Result<Ticket> mark(NativeStream stream) override;
 
@@ -66,7 +70,12 @@ class StreamAccelerator final : public Accelerator {
   static constexpr std::size_t kStageBytes = 64 << 10;  // the most that constant memory holds
 
   explicit StreamAccelerator(std::unique_ptr<DeviceCalls> calls);
+  // Makes streams, events and pinned memory in the layer's context.
   Status open();
+  void close() noexcept;
+  // Opens what the last context has taken with it; the lost device's text where it is lost. In
+  // front of everything that may come first.
+  Status ready();
   Queue& queueOf(Ticket ticket) noexcept {
     return *queues_[static_cast<unsigned>(cuda::queueOf(ticket))];
   }
@@ -78,6 +87,9 @@ class StreamAccelerator final : public Accelerator {
   Status zero(std::uintptr_t address, std::size_t bytes);
 
   const std::unique_ptr<DeviceCalls> calls_;
+  std::mutex openMutex_;
+  std::atomic<bool> open_{false};
+  std::atomic<std::uint64_t> contexts_{0};  // left so far
   Queue in_;
   Queue out_;
   Queue kernel_;
