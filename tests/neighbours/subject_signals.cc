@@ -344,10 +344,14 @@ SCENARIO(blocked) {
   pthread_create(
       &early, nullptr,
       [](void*) -> void* {
-        pthread_barrier_wait(&barrier);
+        pthread_barrier_wait(&barrier);  // is there
+        pthread_barrier_wait(&barrier);  // is to go on
         return sayInThread(nullptr);
       },
       nullptr);
+  // The runtime's start forks, and the address sanitizer's allocator does not survive a fork while
+  // another thread is in it, as a starting thread is.
+  pthread_barrier_wait(&barrier);
   memory = allocate();
   touchMemory();
   sayMask("all");
