@@ -410,6 +410,7 @@ TEST_F(ManagedPrograms, WhoAccessesARangeIsAList) {
 }
 
 TEST_F(ManagedPrograms, AdviceAndItsQueriesCheckTheirArguments) {
+  // Numbers that are none of the values, but that variables of these types can hold.
   EXPECT_EQ(advise()(number(data_), 0, CU_MEM_ADVISE_SET_READ_MOSTLY, kGpu),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(advise()(number(data_), 2 * kBytes, CU_MEM_ADVISE_SET_READ_MOSTLY, kGpu),
@@ -417,7 +418,7 @@ TEST_F(ManagedPrograms, AdviceAndItsQueriesCheckTheirArguments) {
   EXPECT_EQ(advise()(number(data_), 4096, CU_MEM_ADVISE_SET_ACCESSED_BY,
                      {CU_MEM_LOCATION_TYPE_DEVICE, 9}),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(advise()(number(data_), 4096, static_cast<CUmem_advise>(99), kGpu),
+  EXPECT_EQ(advise()(number(data_), 4096, static_cast<CUmem_advise>(7), kGpu),
             CUDA_ERROR_INVALID_VALUE);
   const auto get = DRIVER(cuMemRangeGetAttribute);
   std::int64_t value = 0;
@@ -428,7 +429,7 @@ TEST_F(ManagedPrograms, AdviceAndItsQueriesCheckTheirArguments) {
   EXPECT_EQ(get(&value, 4, mostly, number(data_), 2 * kBytes), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(get(&value, 3, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, number(data_), 4),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(get(&value, 4, static_cast<CUmem_range_attribute>(99), number(data_), 4),
+  EXPECT_EQ(get(&value, 4, static_cast<CUmem_range_attribute>(15), number(data_), 4),
             CUDA_ERROR_INVALID_VALUE);
 }
 
