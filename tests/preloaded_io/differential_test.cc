@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -48,7 +49,12 @@ TEST_P(EveryCall, DoesAsOnPlainMemory) {
     const Outcome got = operation.run(Random(draws), sides().shared());
     EXPECT_EQ(got.result, wanted.result);
     EXPECT_EQ(got.error, wanted.error) << std::strerror(got.error);
-    EXPECT_TRUE(got.rest == wanted.rest) << "what else can be seen differs";
+    EXPECT_TRUE(got.rest == wanted.rest)
+        << "what else can be seen differs: " << got.rest.size() << " bytes instead of "
+        << wanted.rest.size() << ", from byte "
+        << std::mismatch(got.rest.begin(), got.rest.end(), wanted.rest.begin(), wanted.rest.end())
+                   .first -
+               got.rest.begin();
     // Whoever looks first sees the states as the call left them.
     if (random.oneIn(2)) {
       EXPECT_EQ(sides().difference(), "");

@@ -150,10 +150,11 @@ Outcome doGetline(Random random, const Memory& memory) {
 
 FILE* anyOutput(Random& random) {
   FILE* stream = nullptr;
+  // Whatever another operation left there is no part of this one, also when nothing is written.
+  ::unlink(outputPath().c_str());
   if (random.oneIn(10)) {
     stream = ::fopen("/dev/full", "wb");
   } else {
-    ::unlink(outputPath().c_str());
     stream = ::fopen(outputPath().c_str(), random.oneIn(4) ? "ab+" : "wb+");
   }
   constexpr int kModes[] = {_IOFBF, _IOLBF, _IONBF};
