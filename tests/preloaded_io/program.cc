@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -123,10 +122,10 @@ std::size_t Random::size(std::size_t most) {
 
 std::uint64_t testSeed() {
   const char* const given = std::getenv("GMAC_TEST_SEED");
+  // The same every time unless told otherwise: what a seed finds is then looked into, not run into.
+  constexpr std::uint64_t kUsualSeed = 101;
   static const std::uint64_t seed =
-      given != nullptr
-          ? std::strtoull(given, nullptr, 10)
-          : static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+      given != nullptr ? std::strtoull(given, nullptr, 10) : kUsualSeed;
   return seed;
 }
 
