@@ -259,16 +259,62 @@ ssize_t transfer(const VectorTransfer& transfer) {
                transfer.given.bytes());
 }
 
+namespace {
+
+// Calls visit(address, bytes, offset in the vector) for its shared stretches.
+template <typename Visit>
+void visitShared(const Vector& given, const Visit& visit) {
+  const std::size_t most = given.bytes();
+  std::size_t offset = 0;
+  for (std::size_t i = 0; i < given.count && offset < most; ++i) {
+    auto* at = static_cast<std::byte*>(given.parts[i].iov_base);
+    std::size_t left = std::min(given.parts[i].iov_len, most - offset);
+    while (left > 0) {
+      bool shared = false;
+      const std::size_t stretch = coherence::sharedPrefix(at, left, &shared);
+      if (shared) visit(at, stretch, offset);
+      at += stretch;
+      offset += stretch;
+      left -= stretch;
+    }
+  }
+}
+
+// For a vector that has no room for private parts (IOV_MAX): the call itself still comes out right;
+// a kernel call of whoever it waits for would not. A direct read may clear memory before it finds
+// that it must fail: that is put back.
+ssize_t callAsGiven(const Vector& given, bool reads,
+                    const FunctionView<ssize_t(const Vector&)>& call) {
+  const VectorHold hold(given, reads);
+  if (!hold.ok()) return -1;
+  if (!reads) return call(given);
+  const Scratch kept(given.bytes(), true);
+  if (kept.data() == nullptr) {
+    errno = ENOMEM;
+    return -1;
+  }
+  visitShared(given, [&](const std::byte* at, std::size_t bytes, std::size_t offset) {
+    (void)copyFromShared(kept.data() + offset, at, bytes);
+  });
+  const ssize_t count = call(given);
+  if (count < 0) {
+    const int error = errno;
+    visitShared(given, [&](std::byte* at, std::size_t bytes, std::size_t offset) {
+      (void)copyToShared(at, kept.data() + offset, bytes);
+    });
+    errno = error;
+  }
+  return count;
+}
+
+}  // namespace
+
 ssize_t transferOnPrivateMemory(Direction direction, const Vector& given, PrivateOptions options,
                                 FunctionView<ssize_t(const Vector& privately)> call) {
   const bool reads = direction == Direction::kRead;
   const int errnoBefore = errno;
   StandIn standIn(given, options.kernelKeeps);
-  if (!standIn.ok()) {
-    // The call itself still comes out right; a kernel call of whoever it waits for would not.
-    const VectorHold hold(given, reads);
-    return hold.ok() ? call(given) : -1;
-  }
+  if (!standIn.ok()) return callAsGiven(given, reads, call);
   if ((!reads || options.prefilled) && !standIn.copyIn()) return -1;
   const ssize_t count = call(standIn.vector());
   if (count >= 0) errno = errnoBefore;
