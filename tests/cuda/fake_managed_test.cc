@@ -22,47 +22,22 @@
 #include "gmac/coherence.h"
 #include "interpose/cuda_hooks.h"
 #include "interpose/managed_objects.h"
-#include "tests/cuda/fake_library.h"
+#include "tests/cuda/fake_program.h"
 #include "tests/support/child.h"
 
 namespace gmac::interpose {
 namespace {
 
-using fake_cuda::argument;
-using fake_cuda::device;
 using ::testing::HasSubstr;
 
+using fake_cuda::driver;
+using fake_cuda::kImage;
+using fake_cuda::kSizes;
+
 const bool kPrepared = [] {
-  fake_cuda::library();
   setenv("GMAC_MANAGED", "1", 0);
-  setenv("GMAC_ACCEL", "cuda", 0);
-  // Pages that were pinned and moved are beyond a driver that copies with the CPU.
-  setenv("GMAC_MIRROR", "file", 0);
-  return true;
+  return fake_cuda::prepare();
 }();
-
-// (uint32_t* data, uint64_t count): adds one to each.
-CUresult increment(const unsigned*, const unsigned*, unsigned, void** args) {
-  auto* const data = device(argument<std::uint32_t*>(args, 0));
-  if (data == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  for (std::uint64_t i = 0; i < argument<std::uint64_t>(args, 1); ++i) ++data[i];
-  return CUDA_SUCCESS;
-}
-const std::size_t kSizes[] = {sizeof(void*), sizeof(std::uint64_t)};
-const fake_cuda::Kernel kKernels[] = {{"increment", increment, 2, kSizes}};
-const fake_cuda::Image kImage = {"fakecud", kKernels, 1, nullptr, 0};
-
-// A driver function by the way that the CUDA runtime goes.
-template <typename Function>
-Function* driver(const char* name, int version = CUDA_VERSION) {
-  static const auto find = reinterpret_cast<decltype(&::cuGetProcAddress)>(
-      dlsym(fake_cuda::library(), "cuGetProcAddress_v2"));
-  void* found = nullptr;
-  EXPECT_EQ(find(name, &found, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, nullptr), CUDA_SUCCESS)
-      << name;
-  return reinterpret_cast<Function*>(found);
-}
-#define DRIVER(function) driver<decltype(::function)>(#function)
 // cuda.h's macro would give these another name.
 auto* prefetchAsync() {
   return driver<CUresult(CUdeviceptr, std::size_t, CUmemLocation, unsigned, CUstream)>(
