@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <stdexcept>
+#include <thread>
 
 #include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
@@ -16,6 +18,7 @@ namespace gmac::bench {
 namespace {
 
 constexpr unsigned kThreads = 256;
+constexpr std::chrono::milliseconds kSettle{200};
 
 void addOnHost(const adsmThreadBlock_t* block, void** args) {
   float* const sum = *static_cast<float**>(args[0]);
@@ -133,6 +136,8 @@ json vecadd(const json& parameters) {
   std::map<std::string, std::vector<VecaddRun>> runs;
   for (std::size_t round = 0; round <= parameters["rounds"].get<std::size_t>(); ++round) {
     for (const auto& [name, way] : ways) {
+      // What the way before has left to threads of its own ends before this one begins.
+      std::this_thread::sleep_for(kSettle);
       const VecaddRun run = way();
       if (round > 0) {
         runs[name].push_back(run);

@@ -54,14 +54,7 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
     GMAC_TRY(manager->proveMovedPages());
     if (options.populateAhead) {
       const os::SignalsBlocked blocked;  // inherited: the application's handlers never run there
-      manager->populator_ = std::thread([m = manager.get()] {
-        for (std::uint32_t seen = m->aheadGeneration_.load(); !m->stopping_;
-             seen = m->aheadGeneration_.load()) {
-          while (!m->stopping_ && (m->populateNext() || m->disposeNext())) {
-          }
-          m->aheadGeneration_.wait(seen);
-        }
-      });
+      manager->populator_ = std::thread([m = manager.get()] { m->workBehind(); });
     }
   }
   return manager;
@@ -152,14 +145,6 @@ Status Manager::proveMovedPages() {
   }();
   const Status freed = accelerator_.free(*device, kBytes);
   return proof.ok() ? freed : proof;
-}
-
-Status Manager::pin(void* address, std::size_t bytes, int fd, std::int64_t offset) {
-  return accelerator_.pin({address, bytes, fd, offset});
-}
-
-Status Manager::unpin(void* address, std::size_t bytes, int fd, std::int64_t offset) {
-  return accelerator_.unpin({address, bytes, fd, offset});
 }
 
 // Signals are blocked as under Lock: a handler that faulted between the two would wait for its own
@@ -272,6 +257,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
   }
   Lock lock(*this);
   Object* result = object.release();
+  result->number = ++allocations_;
   index_.insert(*result);
   safeObjects_ += sameAddress ? 0 : 1;
   open_.push_back(*result);
@@ -288,6 +274,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
 
 Status Manager::free(void* address) {
   const Timed timed(Phase::kFree);
+  turns_.used();
   if (forked_) {
     return fail(adsmErrorForked, "adsmFree({}) in a child of fork", address);
   }
@@ -323,7 +310,7 @@ Status Manager::free(void* address) {
 // held.
 Status Manager::destroy(Lock& lock, Object& object) {
   object.closing = true;  // nothing new begins on it, and a second free finds nothing
-  while (object.busy > 0 || object.holds > 0 || deviceWork_) {
+  while (object.busy > 0 || object.preparing > 0 || object.holds > 0 || deviceWork_) {
     waitForChange(lock);
   }
   // Kernels that may use it, and copies that name its pages. An accelerator that is lost has no

@@ -29,6 +29,7 @@
 #include "gmac/os/fault.h"
 #include "gmac/protocols/protocol.h"
 #include "gmac/small_heap.h"
+#include "gmac/turns.h"
 
 namespace gmac {
 
@@ -215,6 +216,9 @@ class Manager final : private os::Pinner, private RegionSource {
   Writers writersOf(const Object& object) const;
   bool writersDone(const Object& object) noexcept;
   void fetchEarly();
+  void workBehind();
+  bool hasRetired();
+  Object* nextToPopulate(std::size_t* chunk);
   Status load(adsmKernel_t kernel);
   Status checkSmall(const char* function, const void* address);
   void retire(Lock& lock, Object& object);
@@ -281,6 +285,9 @@ class Manager final : private os::Pinner, private RegionSource {
   std::size_t retiredBytes_ = 0;
   std::atomic<std::uint32_t> aheadGeneration_{0};
   std::atomic<bool> stopping_{false};
+  std::uint64_t allocations_ = 0;
+  Turns turns_;
+  std::uint32_t turnsSeen_ = 0;  // of turns_, when the chunk was begun; the populator's own
   std::thread populator_;
 
   // Early fetches, oldest first, in a ring.

@@ -287,7 +287,7 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
     return {};
   }
   object.chunks[chunk] = Object::Chunk::kPreparing;
-  ++object.busy;
+  ++object.preparing;
   lock.releaseForWork();
   Status status = object.mirror->prepare(chunk);
   lock.acquire();
@@ -297,7 +297,7 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
     mappingsRefused = status.code() == adsmErrorHostMemory;
   }
   object.chunks[chunk] = status.ok() ? Object::Chunk::kReady : Object::Chunk::kEmpty;
-  --object.busy;
+  --object.preparing;
   changed();
   return status;
 }
@@ -440,6 +440,7 @@ bool Manager::onFault(void* address, bool write) noexcept {
       die(*object, index, write ? "a write fault" : "a read fault");
     }
     if (*step == Step::kDone) {
+      turns_.used();
       return true;
     }
     // What was done with the lock let go may have opened the block; the access is the cheapest way
@@ -452,6 +453,7 @@ bool Manager::onFault(void* address, bool write) noexcept {
               static_cast<std::byte*>(address) - object->address()))] == Object::Chunk::kReady;
       if (ready && !block.busy &&
           (block.state == State::kDirty || (!write && block.state == State::kReadOnly))) {
+        turns_.used();
         return true;
       }
     }

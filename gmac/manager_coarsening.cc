@@ -19,11 +19,20 @@ constexpr std::size_t kCoarsenFactor = 16;
 // them.
 Status Manager::coarsen(Lock& lock) {
   Object* most = nullptr;
+  bool later = false;
   for (Object& object : index_.all()) {
-    if (!object.closing && object.busy == 0 && object.holds == 0 && object.blockCount > 1 &&
-        (most == nullptr || object.blockCount > most->blockCount)) {
+    if (object.closing || object.busy > 0 || object.holds > 0 || object.blockCount == 1) {
+      continue;
+    }
+    if (object.preparing > 0) {
+      later = true;
+    } else if (most == nullptr || object.blockCount > most->blockCount) {
       most = &object;
     }
+  }
+  if (most == nullptr && later) {
+    waitForChange(lock);  // the caller tries again, and comes back here
+    return {};
   }
   if (most == nullptr) {
     return fail(adsmErrorHostMemory,

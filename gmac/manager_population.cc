@@ -9,6 +9,23 @@
 #include "gmac/trace.h"
 
 namespace gmac {
+namespace {
+
+// Whether the calling thread is the background thread.
+thread_local bool worksBehind __attribute__((tls_model("initial-exec"))) = false;
+
+}  // namespace
+
+Status Manager::pin(void* address, std::size_t bytes, int fd, std::int64_t offset) {
+  if (worksBehind) {
+    turns_.awaitTurn(turnsSeen_);
+  }
+  return accelerator_.pin({address, bytes, fd, offset});
+}
+
+Status Manager::unpin(void* address, std::size_t bytes, int fd, std::int64_t offset) {
+  return accelerator_.unpin({address, bytes, fd, offset});
+}
 
 void Manager::noteUse(Object& object, std::size_t chunk, Object::Use use) {
   const std::size_t bytes = object.mirror->chunkBytes();
@@ -25,11 +42,8 @@ void Manager::noteUse(Object& object, std::size_t chunk, Object::Use use) {
   }
 }
 
-bool Manager::populateNext() {
-  Lock lock(*this);
-  if (lastTouched_ == nullptr || aheadBytes_ >= touchedBytes_) {
-    return false;
-  }
+// What shall be populated next: first what the CPU is in, then what was allocated behind it.
+Object* Manager::nextToPopulate(std::size_t* chunk) {
   const auto emptyChunk = [](Object& object) {
     for (std::size_t chunk = 0; chunk < object.chunks.size(); ++chunk) {
       if (object.chunks[chunk] == Object::Chunk::kEmpty) {
@@ -38,22 +52,32 @@ bool Manager::populateNext() {
     }
     return object.chunks.size();
   };
-  // First what the CPU is in, then the others.
-  Object* object = lastTouched_;
-  std::size_t chunk = emptyChunk(*object);
-  if (chunk == object->chunks.size() || object->closing) {
-    object = nullptr;
-    for (Object& other : index_.all()) {
-      chunk = emptyChunk(other);
-      if (!other.closing && chunk < other.chunks.size()) {
-        object = &other;
-        break;
-      }
+  Object* next = nullptr;
+  const auto distance = [&](const Object& object) { return object.number - lastTouched_->number; };
+  for (Object& object : index_.all()) {
+    if (object.closing || (next != nullptr && distance(object) >= distance(*next))) {
+      continue;
+    }
+    const std::size_t empty = emptyChunk(object);
+    if (empty < object.chunks.size()) {
+      next = &object;
+      *chunk = empty;
     }
   }
+  return next;
+}
+
+bool Manager::populateNext() {
+  Lock lock(*this);
+  if (lastTouched_ == nullptr || aheadBytes_ >= touchedBytes_) {
+    return false;
+  }
+  std::size_t chunk = 0;
+  Object* const object = nextToPopulate(&chunk);
   if (object == nullptr) {
     return false;
   }
+  turnsSeen_ = turns_.uses();
   noteUse(*object, chunk, Object::Use::kAhead);
   const TraceSpan span("memory", "populate", {"chunk", chunk});
   const std::size_t bytes = object->mirror->chunkBytes();
@@ -95,6 +119,32 @@ bool Manager::disposeNext() {
   retiredBytes_ -= bytes;
   changed();
   return true;
+}
+
+// The background thread. Pages that nobody needs any more go when nobody is kept waiting by it, or
+// when there is no such moment.
+void Manager::workBehind() {
+  constexpr unsigned kMostWaits = 20;
+  unsigned waits = 0;
+  worksBehind = true;
+  for (std::uint32_t seen = aheadGeneration_.load(); !stopping_; seen = aheadGeneration_.load()) {
+    for (bool more = true; more && !stopping_;) {
+      more = populateNext();
+      if (!more && hasRetired()) {
+        more = true;
+        if (turns_.quiet() || ++waits == kMostWaits) {
+          waits = 0;
+          (void)disposeNext();
+        }
+      }
+    }
+    aheadGeneration_.wait(seen);
+  }
+}
+
+bool Manager::hasRetired() {
+  const Lock lock(*this);
+  return !retired_.empty();
 }
 
 }  // namespace gmac

@@ -70,6 +70,7 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   const accel::DeviceAddress device;
   bool sharedBySmallObjects = false;
   bool sameAddress = true;
+  std::uint64_t number = 0;        // counts allocations
   std::size_t requestedBytes = 0;  // what the allocation asked for; the rest is rounding
 
   // ---- blocks ----
@@ -130,8 +131,9 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   }
 
   // ---- who is using it ----
-  std::uint32_t busy = 0;   // blocks and chunks in transit
-  std::uint32_t holds = 0;  // blocks held open
+  std::uint32_t busy = 0;       // blocks in transit
+  std::uint32_t preparing = 0;  // chunks whose pages are being made; their blocks are at rest
+  std::uint32_t holds = 0;      // blocks held open
   bool strict = false;   // pages may be closed further than their states, after a failure; the next
                          // fault opens them
   bool closing = false;  // being freed: no longer found

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "gmac/os/mirror.h"
@@ -15,7 +16,7 @@ class MovedMirror final : public Mirror {
       : Mirror(place.address, place.bytes, place.chunkBytes),
         pinner_(pinner),
         keepsAddress_(place.address != nullptr),
-        chunks_(chunkCount(), Chunk::kEmpty) {}
+        chunks_(chunkCount()) {}
 
   ~MovedMirror() override {
     for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
@@ -125,7 +126,9 @@ class MovedMirror final : public Mirror {
   Pinner& pinner_;
   bool keepsAddress_;
   std::byte* staging_ = nullptr;
-  std::vector<Chunk> chunks_;
+  // Of one chunk while others are protected; of what is being prepared, nobody asks more than that
+  // it is not installed.
+  std::vector<std::atomic<Chunk>> chunks_;
 };
 
 }  // namespace

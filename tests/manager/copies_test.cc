@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "gmac/stats.h"
@@ -336,6 +339,53 @@ TEST(MovedPages, PopulationAheadNeverExceedsWhatTheCpuTouched) {
   EXPECT_TRUE(machine.manager().populateNext());
   machine.verify();
   EXPECT_EQ(a[6 * kMiB], std::byte{0});
+}
+
+TEST(MovedPages, PopulationGoesOnWithWhatWasAllocatedNext) {
+  MachineSetup setup = rolling(100);
+  setup.fake.movedPages = true;
+  ManagerUnderTest machine(setup);
+  const std::byte* before = machine.allocate(4 * kMiB);
+  std::byte* touched = machine.allocate(4 * kMiB);
+  const std::byte* behind = machine.allocate(4 * kMiB);
+  touched[0] = std::byte{1};
+  touched[2 * kMiB] = std::byte{1};
+  EXPECT_TRUE(machine.manager().populateNext());
+  EXPECT_EQ(accessAt(before), os::Access::kNone);
+  EXPECT_EQ(accessAt(behind), os::Access::kRead);
+  EXPECT_EQ(accessAt(behind + 2 * kMiB), os::Access::kNone);
+  EXPECT_TRUE(machine.manager().populateNext());
+  EXPECT_EQ(accessAt(before), os::Access::kNone);
+  EXPECT_EQ(accessAt(behind + 2 * kMiB), os::Access::kRead);
+  EXPECT_FALSE(machine.manager().populateNext()) << "as much as the CPU has touched";
+  machine.verify();
+}
+
+TEST(MovedPages, ACallDoesNotWaitForPagesThatAreBeingPopulated) {
+  MachineSetup setup = rolling(100);
+  setup.fake.movedPages = true;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(4 * kMiB);
+  a[0] = std::byte{1};
+  std::promise<void> pinning;
+  std::promise<void> called;
+  bool calledInTime = false;
+  machine.fake().onPin([&] {
+    pinning.set_value();
+    calledInTime =
+        called.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  });
+  std::thread populator([&] { EXPECT_TRUE(machine.manager().populateNext()); });
+  pinning.get_future().wait();
+  EXPECT_TRUE(machine.tryCall(nothing, {}).ok());
+  called.set_value();
+  populator.join();
+  machine.fake().onPin(nullptr);
+  EXPECT_TRUE(calledInTime);
+  EXPECT_EQ(accessAt(a + 2 * kMiB), os::Access::kNone) << "invalid by the time it is installed";
+  machine.sync();
+  machine.verify();
 }
 
 TEST(MovedPages, TheSelfTestRefusesADriverThatCopiesThroughTheOldAddress) {

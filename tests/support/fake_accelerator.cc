@@ -268,6 +268,9 @@ Status FakeAccelerator::free(DeviceAddress address, std::size_t bytes) {
 }
 
 Status FakeAccelerator::pin(const HostMemory& memory) {
+  if (pinHook_) {
+    pinHook_();
+  }
   const std::lock_guard guard(lock_);
   auto* const begin = static_cast<std::byte*>(memory.address);
   record({Op::Kind::kPin, reinterpret_cast<std::uintptr_t>(begin), memory.bytes, {}});

@@ -109,7 +109,9 @@ class FakeAccelerator final : public accel::Accelerator {
   // The n-th next kernel that runs fails while it runs: the wait for it returns adsmErrorKernel,
   // once.
   void crashKernel(int n);
-  // Called at the start of every copyOut, by the thread that asks for it, with no lock held.
+  // Called at the start of every pin, and of every copyOut, by the thread that asks for it, with no
+  // lock held.
+  void onPin(std::function<void()> hook) { pinHook_ = std::move(hook); }
   void onCopyOut(std::function<void()> hook) { copyOutHook_ = std::move(hook); }
   // No same address can be had from now on.
   void refuseSameAddress(bool refuse) { refuseSameAddress_ = refuse; }
@@ -204,6 +206,7 @@ class FakeAccelerator final : public accel::Accelerator {
   std::map<const std::byte*, Pinned> pins_;
   std::size_t used_ = 0;
   bool refuseSameAddress_ = false;
+  std::function<void()> pinHook_;
   std::function<void()> copyOutHook_;
   std::vector<Op> log_;
   std::vector<std::string> complaints_;
