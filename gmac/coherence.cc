@@ -92,6 +92,20 @@ Status endDeviceWork(accel::NativeStream stream, bool submitted) {
   return Runtime::started()->manager().endDeviceWork(stream, submitted);
 }
 
+std::size_t currentPrefix(const void* address, std::size_t bytes, Current* current) noexcept {
+  Runtime* runtime = Runtime::started();
+  *current = Current::kNotShared;
+  return runtime == nullptr ? bytes : runtime->manager().currentPrefix(address, bytes, current);
+}
+
+Status beginOwnWork(const DeviceRange* ranges, std::size_t count) {
+  return Runtime::started()->manager().beginOwnWork(std::span(ranges, count));
+}
+
+Status endOwnWork(const DeviceRange* ranges, std::size_t count, accel::Ticket ticket) {
+  return Runtime::started()->manager().endOwnWork(std::span(ranges, count), ticket);
+}
+
 Status afterDeviceWait() {
   Runtime* runtime = Runtime::started();
   return runtime != nullptr ? runtime->manager().afterDeviceWait() : Status();

@@ -110,6 +110,20 @@ Status beginDeviceWork(accel::NativeStream stream, const DeviceRange* ranges, st
 // may write wait for it.
 Status endDeviceWork(accel::NativeStream stream, bool submitted);
 
+// Where the bytes of a range are current.
+enum class Current { kNotShared, kAccelerator, kCpu, kBoth };
+
+// Length of the prefix of [address, address + bytes) that is current at one place, and which; at
+// least 1 for bytes > 0. A hint as soon as it is given: other threads may be at work. What is held
+// (CpuHold) or under device work is what its holder knows it to be.
+std::size_t currentPrefix(const void* address, std::size_t bytes, Current* current) noexcept;
+
+// Device work of the runtime's own, on the accelerator's kernel queue: release, as
+// beginDeviceWork() does for a stream; the caller submits there, and the ticket of what it has
+// submitted (none: nothing was) ends it. The same ranges for both; every one has an address.
+Status beginOwnWork(const DeviceRange* ranges, std::size_t count);
+Status endOwnWork(const DeviceRange* ranges, std::size_t count, accel::Ticket ticket);
+
 // The stream of work in another context than the runtime's (see nativeContext()), which the runtime
 // can neither make wait nor ask: beginDeviceWork() then waits for the flushes, and the caller has
 // waited for the work before endDeviceWork().

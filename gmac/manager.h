@@ -82,6 +82,10 @@ class Manager final : private os::Pinner, private RegionSource {
   Status beginDeviceWork(accel::NativeStream stream,
                          std::span<const coherence::DeviceRange> ranges);
   Status endDeviceWork(accel::NativeStream stream, bool submitted);
+  std::size_t currentPrefix(const void* address, std::size_t bytes,
+                            coherence::Current* current) noexcept;
+  Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
+  Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
   Status afterDeviceWait();
   std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
   Status setUsers(const void* object, Object::Users users, accel::NativeStream stream);
@@ -164,6 +168,8 @@ class Manager final : private os::Pinner, private RegionSource {
   bool isOpen(Object& object, BlockIndex index, bool write);
   bool deviceWorkElsewhere() const;
   Result<Step> retryIfOutOfMappings(Lock& lock, Status failed);
+
+  Result<Step> releaseRange(Lock& lock, const coherence::DeviceRange& range);
 
   // os::Pinner
   Status pin(void* address, std::size_t bytes, int fd, std::int64_t offset) override;

@@ -119,6 +119,15 @@ class Accelerator {
   // after earlier launches; `args` are copied.
   virtual Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) = 0;
   virtual Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) = 0;
+  // Submits work of the caller's own to the kernel queue, in order as launch() does: calls `work`
+  // once, before it returns, with the queue as the device's own stream. What that fails with is
+  // returned. CUDA only; adsmErrorNotSupported elsewhere.
+  using StreamWork = Status(void* context, NativeStream stream);
+  virtual Result<Ticket> submit(StreamWork* work, void* context) {
+    (void)work;
+    (void)context;
+    return fail(adsmErrorNotSupported, "the {} accelerator has no streams", name());
+  }
   // Sets a constant for launches submitted afterwards; `data` is copied before return.
   virtual Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                              std::size_t bytes) = 0;

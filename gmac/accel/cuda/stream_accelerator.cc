@@ -382,6 +382,12 @@ Result<Ticket> StreamAccelerator::launch(LoadedKernel& kernel, const LaunchShape
       [&] { return calls_->launch(**loaded, shape, copied.get(), kernel_.stream()); });
 }
 
+Result<Ticket> StreamAccelerator::submit(StreamWork* work, void* context) {
+  return submitKernelWork([&] {
+    return work(context, NativeStream(reinterpret_cast<std::uintptr_t>(kernel_.stream())));
+  });
+}
+
 Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t& constant,
                                       const void* data, std::size_t bytes) {
   GMAC_TRY(ready());

@@ -50,6 +50,7 @@ class StreamAccelerator final : public Accelerator {
 
   Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override;
   Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override;
+  Result<Ticket> submit(StreamWork* work, void* context) override;
   Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override;
 

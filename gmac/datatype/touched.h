@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which ranges of memory a part of a layout names, coarsely: what is to be released, held or
+// invalidated for it.
+#ifndef GMAC_DATATYPE_TOUCHED_H_
+#define GMAC_DATATYPE_TOUCHED_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "gmac/datatype/layout.h"
+
+namespace gmac::datatype {
+
+// The ranges, ascending and disjoint, that hold all bytes of the part [offset, offset + bytes) in
+// packed order, bytes > 0; what lies between two of them is at least `gap` bytes and has none.
+// Where these were more than kMostTouched, for a larger gap. Thread-safe.
+inline constexpr std::size_t kMostTouched = 4096;
+std::vector<Bounds> touched(const Layout& layout, std::int64_t offset, std::int64_t bytes,
+                            std::int64_t gap);
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_TOUCHED_H_
