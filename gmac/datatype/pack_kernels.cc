@@ -86,10 +86,4 @@ std::size_t kernelParamBytes(int number) noexcept { return kernel(number).paramB
 adsmHostKernel_t kernelOnHost(int number) noexcept { return kernel(number).host; }
 const void* packKernelImage() noexcept { return gmac_datatype_pack_kernels_fatbin; }
 
-const char* shapeName(Shape shape) noexcept {
-  constexpr const char* kNames[kShapes] = {"line",      "rows1",      "rows2",     "rows3", "rows",
-                                           "even list", "short list", "long list", "tile"};
-  return kNames[static_cast<std::size_t>(shape)];
-}
-
 }  // namespace gmac::datatype

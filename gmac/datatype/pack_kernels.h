@@ -52,7 +52,11 @@ adsmHostKernel_t kernelOnHost(int number) noexcept;
 const void* packKernelImage() noexcept;
 
 // "line", "rows1", ...
-const char* shapeName(Shape shape) noexcept;
+constexpr const char* shapeName(Shape shape) noexcept {
+  constexpr const char* kNames[kShapes] = {"line",      "rows1",      "rows2",     "rows3", "rows",
+                                           "even list", "short list", "long list", "tile"};
+  return kNames[static_cast<std::size_t>(shape)];
+}
 
 }  // namespace gmac::datatype
 
