@@ -3,13 +3,12 @@
 // The C API: checks arguments and hands over to the runtime.
 #include "gmac/adsm.h"
 
-#include <exception>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
 #include <string_view>
 
+#include "gmac/guarded.h"
 #include "gmac/kernel.h"
 #include "gmac/runtime.h"
 #include "gmac/status.h"
@@ -17,20 +16,9 @@
 namespace {
 
 using gmac::fail;
+using gmac::guarded;
 using gmac::Runtime;
 using gmac::Status;
-
-// Runs one API function's body; no exception leaves the C API.
-template <typename Body>
-adsmError_t guarded(const char* function, Body body) noexcept {
-  try {
-    return body().code();
-  } catch (const std::bad_alloc&) {
-    return fail(adsmErrorHostMemory, "{}: the CPU's memory is exhausted", function).code();
-  } catch (const std::exception& error) {
-    return fail(adsmErrorSystem, "{}: {}", function, error.what()).code();
-  }
-}
 
 void* allocate(const char* function, size_t size, gmac::accel::Placement placement) noexcept {
   void* address = nullptr;

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bench/pack_kernels/check.h"
+#include "bench/pack_kernels/gpu.h"
+#include "bench/pack_kernels/sweep.h"
+#include "gmac/datatype/device_plan.h"
+#include "gmac/datatype/pack_shapes.h"
+
+namespace packbench {
+namespace {
+
+using namespace gmac::datatype;  // NOLINT(google-build-using-namespace)
+
+// Blocks in an order that touches `streams` places of memory at a time.
+template <typename Shape, int W, typename T>
+__global__ void packAs(const __grid_constant__ typename Shape::Params p, unsigned streams) {
+  unsigned block = blockIdx.x;
+  if (streams > 1 && gridDim.x % streams == 0) {
+    block = block % streams * (gridDim.x / streams) + block / streams;
+  }
+  Shape::template run<W, true, T>(p, {block, threadIdx.x, gridDim.x, blockDim.x});
+}
+
+// Rows of single 8-byte words, loaded in ways that the tunings do not have.
+enum class Ptx {
+  kPlain,
+  kNonCoherent,
+  kPrefetch64,
+  kPrefetch128,
+  kPrefetch256,
+  kEvictFirst,
+  kRelaxed
+};
+constexpr const char* kPtxNames[] = {
+    "ld", "ld.nc", "ld L2::64B", "ld L2::128B", "ld L2::256B", "ld evict_first", "ld.relaxed.gpu"};
+
+template <Ptx kKind>
+__device__ __forceinline__ std::uint64_t loadAs(const std::uint64_t* address) {
+  std::uint64_t v;
+  const auto global = __cvta_generic_to_global(address);
+  if constexpr (kKind == Ptx::kPlain) {
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(global));
+  } else if constexpr (kKind == Ptx::kNonCoherent) {
+    asm volatile("ld.global.nc.L1::no_allocate.u64 %0, [%1];" : "=l"(v) : "l"(global));
+  } else if constexpr (kKind == Ptx::kPrefetch64) {
+    asm volatile("ld.global.L2::64B.u64 %0, [%1];" : "=l"(v) : "l"(global));
+  } else if constexpr (kKind == Ptx::kPrefetch128) {
+    asm volatile("ld.global.L2::128B.u64 %0, [%1];" : "=l"(v) : "l"(global));
+  } else if constexpr (kKind == Ptx::kPrefetch256) {
+    asm volatile("ld.global.L2::256B.u64 %0, [%1];" : "=l"(v) : "l"(global));
+  } else if constexpr (kKind == Ptx::kEvictFirst) {
+    asm volatile(
+        "{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+        "ld.global.L1::no_allocate.L2::cache_hint.u64 %0, [%1], policy; }"
+        : "=l"(v)
+        : "l"(global));
+  } else {
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(global));
+  }
+  return v;
+}
+
+template <Ptx kKind, int kLoads>
+__global__ void rowsOfWords(const std::uint64_t* source, std::uint64_t* target, unsigned count,
+                            unsigned stride) {
+  const unsigned first = blockIdx.x * blockDim.x * kLoads + threadIdx.x;
+  std::uint64_t v[kLoads];
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const unsigned e = first + i * blockDim.x;
+    if (e < count) v[i] = loadAs<kKind>(source + static_cast<std::size_t>(e) * stride);
+  }
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const unsigned e = first + i * blockDim.x;
+    if (e < count) __stcs(target + e, v[i]);
+  }
+}
+
+// The same through asynchronous copies into shared memory: loads that hold no registers.
+template <int kLoads>
+__global__ void rowsOfWordsAsync(const std::uint64_t* source, std::uint64_t* target, unsigned count,
+                                 unsigned stride) {
+  extern __shared__ std::uint64_t staged[];
+  const unsigned first = blockIdx.x * blockDim.x * kLoads + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const unsigned e = first + i * blockDim.x;
+    if (e >= count) continue;
+    const auto shared =
+        static_cast<unsigned>(__cvta_generic_to_shared(staged + i * blockDim.x + threadIdx.x));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;"
+                 :
+                 : "r"(shared),
+                   "l"(__cvta_generic_to_global(source + static_cast<std::size_t>(e) * stride)));
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const unsigned e = first + i * blockDim.x;
+    if (e < count) __stcs(target + e, staged[i * blockDim.x + threadIdx.x]);
+  }
+}
+
+struct Build {
+  std::string name;
+  int loads;
+  const void* function;
+};
+
+constexpr const char* kHints[] = {"-", "once", "noL1"};
+
+template <typename Shape, int W, int kLoads, Hint kLoad, Hint kStore>
+void addBuild(std::vector<Build>& builds) {
+  builds.push_back(
+      {"loads " + std::to_string(kLoads) + ", load " + kHints[static_cast<int>(kLoad)] +
+           ", store " + kHints[static_cast<int>(kStore)],
+       kLoads, reinterpret_cast<const void*>(&packAs<Shape, W, Tuning<kLoad, kStore, kLoads>>)});
+}
+template <typename Shape, int W, int kLoads>
+void addHints(std::vector<Build>& builds) {
+  addBuild<Shape, W, kLoads, Hint::kNone, Hint::kNone>(builds);
+  addBuild<Shape, W, kLoads, Hint::kNone, Hint::kOnce>(builds);
+  addBuild<Shape, W, kLoads, Hint::kOnce, Hint::kNone>(builds);
+  addBuild<Shape, W, kLoads, Hint::kOnce, Hint::kOnce>(builds);
+  addBuild<Shape, W, kLoads, Hint::kNoFirstLevel, Hint::kNone>(builds);
+  addBuild<Shape, W, kLoads, Hint::kNoFirstLevel, Hint::kOnce>(builds);
+}
+template <typename Shape, int W>
+std::vector<Build> buildsOf() {
+  std::vector<Build> builds;
+  addHints<Shape, W, 1>(builds);
+  addHints<Shape, W, 2>(builds);
+  addHints<Shape, W, 4>(builds);
+  addHints<Shape, W, 8>(builds);
+  addHints<Shape, W, 16>(builds);
+  return builds;
+}
+
+struct Attempt {
+  Way way;
+  Build build;
+};
+
+void report(const char* stage, std::vector<Way> ways, double bound, std::size_t most) {
+  std::stable_sort(ways.begin(), ways.end(),
+                   [](const Way& a, const Way& b) { return a.gpu < b.gpu; });
+  std::printf("  %s\n", stage);
+  for (std::size_t i = 0; i < std::min(most, ways.size()); ++i) {
+    std::printf("    %8.1f us gpu %8.1f us wall  %5.1f %% of bound  %s\n", ways[i].gpu,
+                ways[i].wall, 100 * bound / ways[i].gpu, ways[i].name.c_str());
+  }
+}
+
+// Device memory with a plan's table.
+class Table {
+ public:
+  explicit Table(const DevicePlan& plan) {
+    const auto& shape = plan.table();
+    if (shape.bytes == 0) return;
+    std::vector<std::byte> bytes(shape.bytes);
+    plan.writeUnits(0, shape.units, bytes.data());
+    plan.writePieces(0, shape.pieces, bytes.data() + shape.piecesAt);
+    CHECK_CUDA(cudaMalloc(&memory_, shape.bytes));
+    CHECK_CUDA(cudaMemcpy(memory_, bytes.data(), shape.bytes, cudaMemcpyHostToDevice));
+  }
+  ~Table() { cudaFree(memory_); }
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+  std::uint64_t address() const { return reinterpret_cast<std::uintptr_t>(memory_); }
+
+ private:
+  void* memory_ = nullptr;
+};
+
+DeviceLaunch launchOf(const SweepTarget& target, const DevicePlan& plan, const Table& table) {
+  DeviceJob job;
+  job.strided = reinterpret_cast<std::uintptr_t>(target.source) -
+                static_cast<std::uint64_t>(target.item.layout.bounds().first);
+  job.packed = reinterpret_cast<std::uintptr_t>(target.target);
+  job.bytes = target.item.layout.bytes();
+  job.table = table.address();
+  DeviceLaunch launch;
+  plan.makeLaunch(job, 0, launch);
+  return launch;
+}
+
+void launchBuild(const Build& build, const DeviceLaunch& launch, unsigned blocks, unsigned threads,
+                 unsigned streams, cudaStream_t stream) {
+  DeviceLaunch copy = launch;
+  // All shapes' parameters begin with the part.
+  reinterpret_cast<Part*>(copy.params)->unrolled = 1;
+  void* args[] = {copy.params, &streams};
+  CHECK_CUDA(cudaLaunchKernel(build.function, dim3(blocks), dim3(threads), args, 0, stream));
+}
+
+unsigned blocksFor(const DeviceLaunch& launch, const Build& build, unsigned threads) {
+  const std::uint64_t elements = launch.bytes / launch.kernel.width;
+  const std::uint64_t span = std::uint64_t{threads} * static_cast<unsigned>(build.loads);
+  return static_cast<unsigned>((elements + span - 1) / span);
+}
+
+void keepCorrect(const SweepTarget& target, std::vector<Way>& ways) {
+  std::erase_if(ways, [&](const Way& way) {
+    way.run(target.stream);
+    CHECK_CUDA(cudaGetLastError());
+    CHECK_CUDA(cudaStreamSynchronize(target.stream));
+    const bool right = target.correct();
+    if (!right) std::printf("    WRONG: %s\n", way.name.c_str());
+    return !right;
+  });
+}
+
+void sweepFlat(const SweepTarget& target, const std::vector<Build>& builds) {
+  const DevicePlan plan(target.item.layout);
+  const Table table(plan);
+  const DeviceLaunch launch = launchOf(target, plan, table);
+  std::vector<Way> ways;
+  for (const Build& build : builds) {
+    ways.push_back({build.name, [&, build](cudaStream_t stream) {
+                      launchBuild(build, launch, blocksFor(launch, build, 256), 256, 1, stream);
+                    }});
+  }
+  keepCorrect(target, ways);
+  timeInTurns(ways, target.stream, target.turns);
+  report("builds, 256 threads, one pass", ways, target.boundMicroseconds, 10);
+  const auto best = std::min_element(ways.begin(), ways.end(),
+                                     [](const Way& a, const Way& b) { return a.gpu < b.gpu; });
+  const Build& chosen = *std::find_if(builds.begin(), builds.end(),
+                                      [&](const Build& b) { return b.name == best->name; });
+  std::vector<Way> shapes;
+  for (const unsigned threads : {64U, 128U, 256U, 512U, 1024U}) {
+    const unsigned all = blocksFor(launch, chosen, threads);
+    const auto add = [&](const std::string& name, unsigned blocks, unsigned streams) {
+      shapes.push_back({std::to_string(threads) + " threads, " + name,
+                        [&, blocks, threads, streams](cudaStream_t stream) {
+                          launchBuild(chosen, launch, blocks, threads, streams, stream);
+                        }});
+    };
+    add("one pass", all, 1);
+    for (const unsigned streams : {2U, 8U, 32U, 128U}) {
+      if (all >= 2 * streams) {
+        add("one pass, " + std::to_string(streams) + " places", all / streams * streams, streams);
+      }
+    }
+    for (const unsigned times : {1U, 2U, 4U}) {
+      const unsigned blocks = 132 * 2048 / threads * times / 2;
+      if (blocks < all) add(std::to_string(blocks) + " blocks", blocks, 1);
+    }
+  }
+  keepCorrect(target, shapes);
+  timeInTurns(shapes, target.stream, target.turns);
+  report("shapes of the best build's launch", shapes, target.boundMicroseconds, 12);
+}
+
+template <Ptx kKind>
+void addPtx(std::vector<Way>& ways, const SweepTarget& target, unsigned count, unsigned stride) {
+  const auto* source = static_cast<const std::uint64_t*>(target.source);
+  auto* packed = static_cast<std::uint64_t*>(target.target);
+  const std::string name = kPtxNames[static_cast<int>(kKind)];
+  const auto add = [&]<int kLoads>(std::integral_constant<int, kLoads>) {
+    for (const unsigned threads : {128U, 512U}) {
+      ways.push_back(
+          {name + ", loads " + std::to_string(kLoads) + ", threads " + std::to_string(threads),
+           [=](cudaStream_t stream) {
+             const unsigned blocks = (count + threads * kLoads - 1) / (threads * kLoads);
+             rowsOfWords<kKind, kLoads>
+                 <<<blocks, threads, 0, stream>>>(source, packed, count, stride);
+           }});
+    }
+  };
+  add(std::integral_constant<int, 1>());
+  add(std::integral_constant<int, 4>());
+  add(std::integral_constant<int, 8>());
+}
+
+void sweepWords(const SweepTarget& target) {
+  const auto& layout = target.item.layout;
+  const auto count = static_cast<unsigned>(layout.dims()[0].count);
+  const auto stride = static_cast<unsigned>(layout.dims()[0].stride / 8);
+  std::vector<Way> ways;
+  addPtx<Ptx::kPlain>(ways, target, count, stride);
+  addPtx<Ptx::kNonCoherent>(ways, target, count, stride);
+  addPtx<Ptx::kPrefetch64>(ways, target, count, stride);
+  addPtx<Ptx::kPrefetch128>(ways, target, count, stride);
+  addPtx<Ptx::kPrefetch256>(ways, target, count, stride);
+  addPtx<Ptx::kEvictFirst>(ways, target, count, stride);
+  addPtx<Ptx::kRelaxed>(ways, target, count, stride);
+  const auto* source = static_cast<const std::uint64_t*>(target.source);
+  auto* packed = static_cast<std::uint64_t*>(target.target);
+  const auto addAsync = [&]<int kLoads>(std::integral_constant<int, kLoads>) {
+    for (const unsigned threads : {128U, 256U}) {
+      ways.push_back(
+          {"cp.async, loads " + std::to_string(kLoads) + ", threads " + std::to_string(threads),
+           [=](cudaStream_t stream) {
+             const unsigned blocks = (count + threads * kLoads - 1) / (threads * kLoads);
+             rowsOfWordsAsync<kLoads>
+                 <<<blocks, threads, threads * kLoads * 8, stream>>>(source, packed, count, stride);
+           }});
+    }
+  };
+  addAsync(std::integral_constant<int, 4>());
+  addAsync(std::integral_constant<int, 8>());
+  addAsync(std::integral_constant<int, 16>());
+  keepCorrect(target, ways);
+  timeInTurns(ways, target.stream, target.turns);
+  report("ways to load single words", ways, target.boundMicroseconds, 60);
+}
+
+void sweepUnits(const SweepTarget& target) {
+  const std::vector<Build> builds = buildsOf<shapes::LongList, 8>();
+  for (const std::uint32_t unitBytes : {1024U, 2048U, 4096U, 8192U, 16384U}) {
+    PlanTuning tuning;
+    tuning.unitBytes = unitBytes;
+    const DevicePlan plan(target.item.layout, tuning);
+    const Table table(plan);
+    const DeviceLaunch launch = launchOf(target, plan, table);
+    const std::uint64_t units = plan.table().units - 1;
+    std::vector<Way> ways;
+    for (const Build& build : builds) {
+      if (build.loads == 1) continue;
+      for (const unsigned threads : {128U, 256U, 512U}) {
+        const auto all = static_cast<unsigned>((units * 32 + threads - 1) / threads);
+        ways.push_back({build.name + ", " + std::to_string(threads) + " threads",
+                        [&, all, threads, build](cudaStream_t stream) {
+                          launchBuild(build, launch, all, threads, 1, stream);
+                        }});
+      }
+    }
+    keepCorrect(target, ways);
+    timeInTurns(ways, target.stream, target.turns);
+    report(("units of " + std::to_string(unitBytes) + " B").c_str(), ways, target.boundMicroseconds,
+           6);
+  }
+}
+
+}  // namespace
+
+void sweep(const SweepTarget& target) {
+  const DevicePlan plan(target.item.layout);
+  const Table table(plan);
+  const DeviceLaunch launch = launchOf(target, plan, table);
+  const KernelId kernel = launch.kernel;
+  std::printf("%s: %s, width %d, bound %.1f us\n", target.item.name.c_str(),
+              shapeName(kernel.shape), kernel.width, target.boundMicroseconds);
+  if (kernel.shape == Shape::kLongList) {
+    sweepUnits(target);
+  } else if (kernel.shape == Shape::kRows1 && kernel.width == 8) {
+    sweepFlat(target, buildsOf<shapes::Rows1, 8>());
+    if (target.item.layout.blocks().front().bytes == 8) sweepWords(target);
+  } else if (kernel.shape == Shape::kRows1 && kernel.width == 16) {
+    sweepFlat(target, buildsOf<shapes::Rows1, 16>());
+  } else if (kernel.shape == Shape::kEvenList && kernel.width == 8) {
+    sweepFlat(target, buildsOf<shapes::EvenList, 8>());
+  } else if (kernel.shape == Shape::kEvenList && kernel.width == 16) {
+    sweepFlat(target, buildsOf<shapes::EvenList, 16>());
+  } else {
+    std::printf("  no sweep for this shape\n");
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace packbench

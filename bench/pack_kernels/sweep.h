@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The choice of constants: every build of a kernel and every shape of its launch, on one layout.
+#ifndef GMAC_BENCH_PACK_KERNELS_SWEEP_H_
+#define GMAC_BENCH_PACK_KERNELS_SWEEP_H_
+
+#include <cuda_runtime.h>
+
+#include <functional>
+
+#include "bench/pack_kernels/cases.h"
+
+namespace packbench {
+
+struct SweepTarget {
+  const Case& item;
+  const void* source;  // the layout's lowest byte
+  void* target;
+  double boundMicroseconds;
+  int turns;
+  cudaStream_t stream;
+  std::function<bool()> correct;  // whether the target has what it should, which it then loses
+};
+
+// Prints the ten best of each stage. Layouts of rows in one dimension, even lists and long lists,
+// whose width is 8 or 16.
+void sweep(const SweepTarget& target);
+
+}  // namespace packbench
+
+#endif  // GMAC_BENCH_PACK_KERNELS_SWEEP_H_

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From a layout to the launches that pack or unpack it on a device.
+#ifndef GMAC_DATATYPE_DEVICE_PLAN_H_
+#define GMAC_DATATYPE_DEVICE_PLAN_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "gmac/datatype/layout.h"
+#include "gmac/datatype/pack_kernels.h"
+#include "gmac/datatype/pack_params.h"
+
+namespace gmac::datatype {
+
+// A launch of one kernel in one dimension of thread blocks, with its one parameter. Small enough
+// for a stack; a plain value.
+struct DeviceLaunch {
+  KernelId kernel;
+  std::uint32_t blocks;
+  std::uint32_t threads;
+  std::uint32_t paramBytes;
+  std::uint64_t bytes;  // packed, that it moves
+  alignas(16) std::byte
+      params[std::max({sizeof(ShortListParams), sizeof(LongListParams), sizeof(EvenListParams),
+                       sizeof(AnyRowsParams), sizeof(TileParams)})];
+
+  template <typename Params>
+  void setParams(const Params& value) {
+    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= sizeof params);
+    std::memcpy(params, &value, sizeof value);
+    paramBytes = sizeof value;
+  }
+};
+
+// One operation on a device, or a part of one.
+struct DeviceJob {
+  Direction direction = Direction::kPack;
+  std::uint64_t strided = 0;  // where the layout's offset 0 lies
+  std::uint64_t packed = 0;   // where the part begins on the packed side
+  std::int64_t offset = 0;    // of the part, in packed order
+  std::int64_t bytes = 0;
+  // The layout is that many times there, as an outermost dimension: for lists, whose tables serve
+  // any number; other layouts are better repeated before.
+  Dim repeat{1, 0};
+  std::uint64_t table = 0;      // address of the plan's table, where it needs one
+  std::uint32_t maxBlocks = 0;  // the most thread blocks that may run; 0: no limit
+};
+
+// Sizes that measurement decides; the defaults are its choice.
+struct PlanTuning {
+  std::uint32_t threads = 256;          // of a thread block
+  std::uint32_t limitedThreads = 1024;  // of a thread block, where the blocks are limited
+  // Up to this many elements each thread has one, beyond kUnroll of them.
+  std::uint32_t oneEach = 132 * 2048;
+  std::uint32_t unitBytes = 4096;  // of a long list; a multiple of 16
+  std::uint32_t tileLeast = 16;    // neighbours on both sides from which tiles pay
+  std::uint32_t wordLeast = 8;     // bytes of a piece from which the word mover pays
+  // Elements of one launch, so that what a kernel divides stays below kMaxDividend.
+  std::int64_t mostElements = std::int64_t{1} << 30;
+};
+
+// Role: how one layout is packed on devices. Immutable, so thread-safe; owned by the type whose
+// layout it is, which outlives it. Not for the fault handler. Making launches allocates nothing,
+// divides a few times and knows no device.
+class DevicePlan {
+ public:
+  explicit DevicePlan(const Layout& layout, const PlanTuning& tuning = {});
+  DevicePlan(const DevicePlan&) = delete;
+  DevicePlan& operator=(const DevicePlan&) = delete;
+
+  const Layout& layout() const { return layout_; }
+  // Never the same for two plans of a process: what caches know the plan by.
+  std::uint64_t identity() const { return identity_; }
+
+  // ---- The table in device memory that long lists need: two arrays, one behind the other.
+  struct Table {
+    std::uint64_t bytes = 0;       // 0: none is needed
+    std::uint64_t units = 0;       // entries of the first array: 4 bytes each
+    std::uint64_t piecesAt = 0;    // where the second begins, bytes
+    std::uint64_t pieces = 0;      // its entries
+    std::uint32_t pieceBytes = 0;  // of each
+  };
+  const Table& table() const { return table_; }
+  // Entries [from, to) of either array, as they are in the table.
+  void writeUnits(std::uint64_t from, std::uint64_t to, void* out) const;
+  void writePieces(std::uint64_t from, std::uint64_t to, void* out) const;
+  // Packed bytes of one pass over the list whose launches use no entries but the first `pieces`
+  // and, of the first array, what writeUnits makes of those; and how many of those there are.
+  std::int64_t bytesWithin(std::uint64_t pieces) const;
+  std::uint64_t unitsWithin(std::int64_t bytes) const;
+
+  // The shape that most of a job's bytes would be moved by.
+  Shape shape() const { return shape_; }
+
+  // Calls `launch(const DeviceLaunch&)`, which returns a Status, for each launch that the job
+  // takes: one, but for parts of more than 2^30 elements and more than eight dimensions. The
+  // launches may run in any order. Stops at the first that fails.
+  template <typename Function>
+  Status launches(const DeviceJob& job, Function&& launch) const {
+    for (std::int64_t done = 0; done < job.bytes;) {
+      DeviceLaunch next;
+      const std::int64_t bytes = makeLaunch(job, done, next);
+      GMAC_TRY(launch(static_cast<const DeviceLaunch&>(next)));
+      done += bytes;
+    }
+    return Status();
+  }
+
+  // Fills in the launch that does the job from `done` bytes on; how many bytes that does.
+  std::int64_t makeLaunch(const DeviceJob& job, std::int64_t done, DeviceLaunch& launch) const;
+
+ private:
+  struct Span;    // what one launch does
+  struct Levels;  // mixed radices, the fastest first
+  std::uint32_t widthFor(const DeviceJob& job, std::int64_t offset, std::int64_t bytes) const;
+  std::int64_t makeTile(const DeviceJob& job, std::int64_t offset, std::int64_t bytes,
+                        std::uint32_t width, DeviceLaunch& launch) const;
+  std::int64_t makeUnits(const DeviceJob& job, std::int64_t offset, std::int64_t bytes,
+                         std::uint32_t width, DeviceLaunch& launch) const;
+  void analyseList();
+  void chooseTile();
+  void setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable, DeviceLaunch& launch,
+               std::uint8_t* unrolled) const;
+
+  const Layout& layout_;
+  const PlanTuning tuning_;
+  const std::uint64_t identity_;
+  Shape shape_ = Shape::kLine;
+  Table table_;
+  std::uint64_t alignment_ = 0;  // bits that are set in any piece's bytes, offset or stride
+  std::int64_t lowest_ = 0;      // the least offset of the pieces
+  std::int64_t pieceBytes_ = 0;  // of all pieces; 0: they differ
+  std::int64_t leastPiece_ = 0;  // bytes of the shortest
+  std::uint32_t scale_ = 1;      // bytes that an entry of a list's table stands for
+  bool wide_ = false;            // entries of tables are 8 bytes, else 4
+  int across_ = -1;              // of layout_.dims(): neighbours in memory, for tiles
+};
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_DEVICE_PLAN_H_

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pack kernels' work, written once for the device and for the `host` accelerator: functions of
+// a thread's place in its launch. For the CPU's compiler and for nvcc.
+//
+// A kernel is a locator (where does element e lie on the strided side) and a mover (how are
+// elements copied). Consecutive threads take consecutive elements in packed order, so that the
+// packed side is always touched in whole lines, and the strided side as well as the layout allows.
+#ifndef GMAC_DATATYPE_PACK_BODIES_H_
+#define GMAC_DATATYPE_PACK_BODIES_H_
+
+#include <cstdint>
+
+#include "gmac/datatype/pack_params.h"
+#include "gmac/datatype/pack_words.h"
+
+namespace gmac::datatype {
+
+// A thread's place.
+struct Place {
+  std::uint32_t block;
+  std::uint32_t thread;
+  std::uint32_t blocks;
+  std::uint32_t threads;
+};
+
+// How a kernel is built; the defaults are what measurement chose.
+template <Hint kLoad = Hint::kNone, Hint kStore = Hint::kNone, int kLoads = kUnroll>
+struct Tuning {
+  static constexpr Hint kLoadHint = kLoad;
+  static constexpr Hint kStoreHint = kStore;
+  static constexpr int kLoadsInFlight = kLoads;
+};
+
+// ---- Locators: at<W>(e, left) is the offset in bytes of element e; `left` becomes the elements
+// from e to the end of its piece.
+
+struct LineLocator {
+  const LineParams& p;
+  template <int W>
+  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+    left = p.part.end + 1 - e;
+    return static_cast<std::int64_t>(e) * W;
+  }
+};
+
+template <int N>
+struct RowsLocator {
+  const RowsParams<N>& p;
+  template <int W>
+  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+    std::uint32_t rest = p.piece.quotient(e);
+    const std::uint32_t inPiece = e - rest * p.piece.divisor;
+    left = p.piece.divisor - inPiece;
+    std::int64_t offset = static_cast<std::int64_t>(inPiece) * W;
+    GMAC_UNROLL
+    for (int d = 0; d + 1 < N; ++d) {
+      const std::uint32_t next = p.dims[d].count.quotient(rest);
+      offset += (rest - next * p.dims[d].count.divisor) * p.dims[d].stride;
+      rest = next;
+    }
+    return offset + rest * p.dims[N - 1].stride;
+  }
+};
+
+// The offset of repetition `index` in the dimensions, the fastest first; the last is not divided.
+GMAC_HOST_DEVICE std::int64_t offsetInDims(const DimParams* dims, std::uint32_t dimCount,
+                                           std::uint32_t index) {
+  if (dimCount == 0) return 0;
+  std::int64_t offset = 0;
+  for (std::uint32_t d = 0; d + 1 < dimCount; ++d) {
+    const std::uint32_t next = dims[d].count.quotient(index);
+    offset += (index - next * dims[d].count.divisor) * dims[d].stride;
+    index = next;
+  }
+  return offset + index * dims[dimCount - 1].stride;
+}
+
+struct AnyRowsLocator {
+  const AnyRowsParams& p;
+  template <int W>
+  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+    const std::uint32_t rest = p.piece.quotient(e);
+    const std::uint32_t inPiece = e - rest * p.piece.divisor;
+    left = p.piece.divisor - inPiece;
+    return static_cast<std::int64_t>(inPiece) * W + offsetInDims(p.dims, p.dimCount, rest);
+  }
+};
+
+GMAC_HOST_DEVICE std::uint64_t tableEntry(std::uint64_t table, std::uint32_t wide,
+                                          std::uint64_t index) {
+#ifdef __CUDA_ARCH__
+  return wide != 0 ? __ldg(reinterpret_cast<const std::uint64_t*>(table) + index)
+                   : __ldg(reinterpret_cast<const std::uint32_t*>(table) + index);
+#else
+  return wide != 0 ? reinterpret_cast<const std::uint64_t*>(table)[index]
+                   : reinterpret_cast<const std::uint32_t*>(table)[index];
+#endif
+}
+
+struct EvenListLocator {
+  const EvenListParams& p;
+  template <int W>
+  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+    std::uint32_t piece = p.piece.quotient(e);
+    const std::uint32_t inPiece = e - piece * p.piece.divisor;
+    left = p.piece.divisor - inPiece;
+    std::int64_t offset = static_cast<std::int64_t>(inPiece) * W;
+    if (p.dimCount != 0) {
+      const std::uint32_t repetition = p.pieces.quotient(piece);
+      piece -= repetition * p.pieces.divisor;
+      offset += offsetInDims(p.dims, p.dimCount, repetition);
+    }
+    return offset + static_cast<std::int64_t>(tableEntry(p.offsets, p.wide, piece) * p.scale);
+  }
+};
+
+struct ShortListLocator {
+  const ShortListParams& p;
+  const ShortPiece* table;  // p.table, or a copy that all lanes of a warp read fast
+  template <int W>
+  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+    const std::uint32_t repetition = p.list.quotient(e);
+    const std::uint32_t inList = e - repetition * p.list.divisor;
+    std::uint32_t low = 0;
+    std::uint32_t high = p.pieces;
+    while (high - low > 1) {
+      const std::uint32_t middle = (low + high) / 2;
+      if (table[middle].start <= inList) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    left = table[low + 1].start - inList;
+    return static_cast<std::int64_t>(inList - table[low].start) * W +
+           static_cast<std::int64_t>(table[low].offset) * p.scale +
+           offsetInDims(p.dims, p.dimCount, repetition);
+  }
+};
+
+// Of the elements of one unit, counted from its beginning.
+struct UnitLocator {
+  const LongListParams& p;
+  std::uint64_t begin;       // the unit's first element, in its list
+  std::int64_t repetition;   // offset, bytes
+  std::uint32_t firstPiece;  // the pieces that the unit has elements of: [firstPiece, lastPiece]
+  std::uint32_t lastPiece;
+  GMAC_HOST_DEVICE std::uint64_t start(std::uint32_t piece) const {
+    return tableEntry(p.pieces, p.wide, std::uint64_t{piece} * 2) << p.startScale;
+  }
+  template <int W>
+  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+    const std::uint64_t inList = begin + e;
+    std::uint32_t low = firstPiece;
+    std::uint32_t high = lastPiece + 1;
+    while (high - low > 1) {
+      const std::uint32_t middle = low + (high - low) / 2;
+      if (start(middle) <= inList) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    const std::uint64_t more = start(low + 1) - inList;
+    left = more < kMaxDividend ? static_cast<std::uint32_t>(more) : kMaxDividend;
+    return static_cast<std::int64_t>((inList - start(low)) * W +
+                                     tableEntry(p.pieces, p.wide, std::uint64_t{low} * 2 + 1) *
+                                         p.scale) +
+           repetition;
+  }
+};
+
+// ---- Movers of elements that are aligned on both sides.
+
+template <int W, bool kPack, typename T>
+GMAC_HOST_DEVICE Word<W> fetch(std::uint64_t strided, std::uint64_t packed) {
+  return load<W, T::kLoadHint>(kPack ? strided : packed);
+}
+template <int W, bool kPack, typename T>
+GMAC_HOST_DEVICE void put(std::uint64_t strided, std::uint64_t packed, Word<W> v) {
+  store<W, T::kStoreHint>(kPack ? packed : strided, v);
+}
+
+// Elements first, first + step, ...: N of them, or as many as lie before `end`. All loads come
+// before the first store: the time that memory takes to answer is paid once.
+template <typename Locator, int W, bool kPack, typename T, int N>
+GMAC_HOST_DEVICE void moveSome(const Locator& locator, std::uint64_t strided, std::uint64_t packed,
+                               std::uint32_t first, std::uint32_t step, std::uint32_t end) {
+  Word<W> v[N];
+  std::uint64_t at[N];
+  GMAC_UNROLL
+  for (int i = 0; i < N; ++i) {
+    const std::uint32_t e = first + i * step;
+    if (e >= end) continue;
+    std::uint32_t left;
+    at[i] = strided + static_cast<std::uint64_t>(locator.template at<W>(e, left));
+    v[i] = fetch<W, kPack, T>(at[i], packed + std::uint64_t{e} * W);
+  }
+  GMAC_UNROLL
+  for (int i = 0; i < N; ++i) {
+    const std::uint32_t e = first + i * step;
+    if (e < end) put<W, kPack, T>(at[i], packed + std::uint64_t{e} * W, v[i]);
+  }
+}
+
+// The bytes of a part that are no whole elements.
+template <typename Locator, int W, bool kPack>
+GMAC_HOST_DEVICE void moveEnds(const Locator& locator, const Part& part, Place place) {
+  if constexpr (W > 1) {
+    const std::uint32_t ends = std::uint32_t{part.head} + part.tail;
+    if (place.block != 0 || place.thread >= ends) return;
+    const bool head = place.thread < part.head;
+    const std::uint32_t e = head ? part.begin - 1 : part.end;
+    const std::uint32_t byte =
+        head ? static_cast<std::uint32_t>(W) - part.head + place.thread : place.thread - part.head;
+    std::uint32_t left;
+    const std::uint64_t at =
+        part.strided + static_cast<std::uint64_t>(locator.template at<W>(e, left)) + byte;
+    using Bytes = Tuning<>;
+    const std::uint64_t packed = part.packed + std::uint64_t{e} * W + byte;
+    put<1, kPack, Bytes>(at, packed, fetch<1, kPack, Bytes>(at, packed));
+  }
+}
+
+template <typename Locator, int W, bool kPack, typename T>
+GMAC_HOST_DEVICE void moveElements(const Locator& locator, const Part& part, Place place) {
+  moveEnds<Locator, W, kPack>(locator, part, place);
+  if (part.unrolled == 0) {
+    const std::uint32_t step = place.blocks * place.threads;
+    for (std::uint32_t e = part.begin + place.block * place.threads + place.thread; e < part.end;
+         e += step) {
+      moveSome<Locator, W, kPack, T, 1>(locator, part.strided, part.packed, e, 0, part.end);
+    }
+    return;
+  }
+  constexpr std::uint32_t kLoads = T::kLoadsInFlight;
+  const std::uint32_t span = place.threads * kLoads;
+  for (std::uint32_t e = part.begin + place.block * span + place.thread; e < part.end;
+       e += place.blocks * span) {
+    moveSome<Locator, W, kPack, T, kLoads>(locator, part.strided, part.packed, e, place.threads,
+                                           part.end);
+  }
+}
+
+// ---- The word mover, for sides that are not aligned to each other: elements are bytes; the side
+// that is written in order is written in aligned words, whose bytes come from wherever they lie.
+
+template <typename Locator, bool kPack, typename T>
+GMAC_HOST_DEVICE void moveWord(const Locator& locator, const Part& part, std::uint64_t packed,
+                               std::uint32_t e, std::uint32_t bytes) {
+  std::uint64_t v = 0;
+  if constexpr (!kPack) v = loadBytes<T::kLoadHint>(packed, bytes, 0, bytes == 8 ? ~0ULL : 0);
+  for (std::uint32_t done = 0; done < bytes;) {
+    std::uint32_t left;
+    const std::uint64_t at =
+        part.strided + static_cast<std::uint64_t>(locator.template at<1>(e + done, left));
+    const std::uint32_t take = left < bytes - done ? left : bytes - done;
+    if constexpr (kPack) {
+      v |= loadBytes<T::kLoadHint>(at, take, part.first, part.last) << (8 * done);
+    } else {
+      storeBytes<T::kStoreHint>(at, take, v >> (8 * done));
+    }
+    done += take;
+  }
+  if constexpr (kPack) storeBytes<T::kStoreHint>(packed, bytes, v);
+}
+
+// Thread `thread` of `threads` takes its words of the elements [begin, end); element e lies at
+// packed + e.
+template <typename Locator, bool kPack, typename T>
+GMAC_HOST_DEVICE void moveWords(const Locator& locator, const Part& part, std::uint64_t packed,
+                                std::uint32_t begin, std::uint32_t end, std::uint32_t thread,
+                                std::uint32_t threads) {
+  const auto skip = static_cast<std::uint32_t>((packed + begin) & 7);
+  const std::uint32_t words = (end - begin + skip + 7) / 8;
+  for (std::uint32_t w = thread; w < words; w += threads) {
+    const std::uint32_t from = w == 0 ? begin : begin + w * 8 - skip;
+    const std::uint32_t behind = begin + (w + 1) * 8 - skip;
+    const std::uint32_t to = behind < end ? behind : end;
+    moveWord<Locator, kPack, T>(locator, part, packed + from, from, to - from);
+  }
+}
+
+// ---- Kernels: W is the mover, 0 the word mover.
+
+template <typename Locator, int W, bool kPack, typename T>
+GMAC_HOST_DEVICE void runFlat(const Locator& locator, const Part& part, Place place) {
+  if constexpr (W == 0) {
+    if (part.begin < part.end) {
+      moveWords<Locator, kPack, T>(locator, part, part.packed, part.begin, part.end,
+                                   place.block * place.threads + place.thread,
+                                   place.blocks * place.threads);
+    }
+  } else {
+    moveElements<Locator, W, kPack, T>(locator, part, place);
+  }
+}
+
+template <int W, bool kPack, typename T>
+GMAC_HOST_DEVICE void runUnits(const LongListParams& p, Place place) {
+  constexpr std::uint32_t kGroup = 32;
+  const std::uint32_t groups = place.blocks * (place.threads / kGroup);
+  const std::uint32_t lane = place.thread % kGroup;
+  for (std::uint32_t u =
+           p.firstUnit + place.block * (place.threads / kGroup) + place.thread / kGroup;
+       u < p.lastUnit; u += groups) {
+    const std::uint32_t repetition = p.unitsOfList.quotient(u);
+    const std::uint32_t unit = u - repetition * p.unitsOfList.divisor;
+    const std::uint64_t inList = std::uint64_t{unit} * p.unit;
+    const std::uint64_t listBegin = repetition * p.list;
+    const std::uint64_t unitBegin = listBegin + inList;
+    std::uint64_t unitEnd = unitBegin + p.unit;
+    if (unitEnd > listBegin + p.list) unitEnd = listBegin + p.list;
+    const std::uint64_t from = unitBegin < p.begin ? p.begin : unitBegin;
+    const std::uint64_t to = unitEnd < p.end ? unitEnd : p.end;
+    const UnitLocator locator{p, inList, offsetInDims(p.dims, p.dimCount, repetition),
+                              static_cast<std::uint32_t>(tableEntry(p.units, 0, unit)),
+                              static_cast<std::uint32_t>(tableEntry(p.units, 0, unit + 1))};
+    constexpr int kWidth = W == 0 ? 1 : W;
+    const std::uint64_t packed = p.part.packed + unitBegin * kWidth;
+    if constexpr (W != 0) {
+      // The ends that are no whole elements, by the first threads of the units that hold them.
+      const bool headHere = p.part.head != 0 && p.begin - 1 >= unitBegin && p.begin - 1 < unitEnd;
+      const bool tailHere = p.part.tail != 0 && p.end >= unitBegin && p.end < unitEnd;
+      if (headHere || tailHere) {
+        const Part ends{p.part.strided,
+                        packed,
+                        static_cast<std::uint32_t>(headHere ? p.begin - unitBegin : 0),
+                        static_cast<std::uint32_t>(tailHere ? p.end - unitBegin : 0),
+                        headHere ? p.part.head : std::uint8_t{0},
+                        tailHere ? p.part.tail : std::uint8_t{0},
+                        0,
+                        0,
+                        0};
+        moveEnds<UnitLocator, W, kPack>(locator, ends, {0, lane, 1, kGroup});
+      }
+    }
+    if (from >= to) continue;
+    const auto first = static_cast<std::uint32_t>(from - unitBegin);
+    const auto end = static_cast<std::uint32_t>(to - unitBegin);
+    if constexpr (W == 0) {
+      moveWords<UnitLocator, kPack, T>(locator, p.part, packed, first, end, lane, kGroup);
+    } else {
+      for (std::uint32_t e = first + lane; e < end; e += kGroup * T::kLoadsInFlight) {
+        moveSome<UnitLocator, W, kPack, T, T::kLoadsInFlight>(locator, p.part.strided, packed, e,
+                                                              kGroup, end);
+      }
+    }
+  }
+}
+
+// The tile kernel in two phases, between which all threads of a block meet: into the tile, in the
+// order of the side that is read, and out of it, in the order of the other.
+template <int W>
+using TileRow = Word<W>[kTile + 1];  // the one more keeps columns out of each other's banks
+
+// The bytes of an element that is half inside of the part, past the tile.
+template <int W, bool kPack>
+GMAC_HOST_DEVICE void moveTileEnds(const TileParams& p, std::int64_t e, std::uint64_t strided,
+                                   std::uint64_t packed) {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  if (e == p.begin - 1) {
+    from = static_cast<std::uint32_t>(W) - p.part.head;
+    to = W;
+  } else if (e == p.end) {
+    to = p.part.tail;
+  }
+  for (; from < to; ++from) {
+    put<1, kPack, Tuning<>>(strided + from, packed + from,
+                            fetch<1, kPack, Tuning<>>(strided + from, packed + from));
+  }
+}
+
+template <int W, bool kPack, bool kFill, typename T>
+GMAC_HOST_DEVICE void runTilePhase(const TileParams& p, TileRow<W>* tile, std::uint32_t number,
+                                   std::uint32_t thread) {
+  const std::uint32_t row = p.tilesAlong.quotient(number);
+  const std::uint32_t alongBegin = (number - row * p.tilesAlong.divisor) * kTile;
+  const std::uint32_t rest = p.tilesAcross.quotient(row);
+  const std::uint32_t acrossBegin = (row - rest * p.tilesAcross.divisor) * kTile;
+  std::int64_t strided = 0;
+  std::int64_t packed = 0;
+  std::uint32_t index = rest;
+  for (std::uint32_t d = 0; d < p.dimCount; ++d) {
+    std::uint32_t here = index;
+    if (d + 1 < p.dimCount) {
+      const std::uint32_t next = p.dims[d].count.quotient(index);
+      here = index - next * p.dims[d].count.divisor;
+      index = next;
+    }
+    strided += here * p.dims[d].stride;
+    packed += here * p.packedStrides[d];
+  }
+  // Lanes run over neighbours in memory while the strided side is touched, over neighbours in
+  // packed order while the packed one is.
+  constexpr bool kLanesAcross = kPack == kFill;
+  constexpr int kSteps = kTile / (kTileThreads / kTile);
+  const std::uint32_t lane = thread % kTile;
+  Word<W> v[kSteps] = {};
+  GMAC_UNROLL
+  for (int step = 0; step < kSteps; ++step) {
+    const std::uint32_t slow = thread / kTile + step * (kTileThreads / kTile);
+    const std::uint32_t i = kLanesAcross ? lane : slow;
+    const std::uint32_t j = kLanesAcross ? slow : lane;
+    const std::uint32_t across = acrossBegin + i;
+    const std::uint32_t along = alongBegin + j;
+    if (across >= p.across.count || along >= p.along.count) continue;
+    const std::int64_t e = packed + across * p.across.packedStride + along * p.along.packedStride;
+    const std::uint64_t stridedAt =
+        p.part.strided +
+        static_cast<std::uint64_t>(strided + across * p.across.stride + along * p.along.stride);
+    const std::uint64_t packedAt = p.part.packed + static_cast<std::uint64_t>(e) * W;
+    if (e < p.begin || e >= p.end) {
+      if (kFill) moveTileEnds<W, kPack>(p, e, stridedAt, packedAt);
+    } else if constexpr (kFill) {
+      v[step] = fetch<W, kPack, T>(stridedAt, packedAt);
+    } else {
+      put<W, kPack, T>(stridedAt, packedAt, tile[j][i]);
+    }
+  }
+  if constexpr (kFill) {
+    GMAC_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      const std::uint32_t slow = thread / kTile + step * (kTileThreads / kTile);
+      tile[kLanesAcross ? slow : lane][kLanesAcross ? lane : slow] = v[step];
+    }
+  }
+}
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_PACK_BODIES_H_

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/datatype/pack_kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "gmac/datatype/pack_kernels_fatbin.h"
+#include "gmac/datatype/pack_shapes.h"
+
+namespace gmac::datatype {
+namespace {
+
+// One thread block after the other thread: nothing that these kernels do depends on the order.
+template <typename S, int W, bool kPack>
+void runOnHost(const adsmThreadBlock_t* block, void** args) {
+  const auto& params = *static_cast<const typename S::Params*>(args[0]);
+  for (std::uint32_t thread = 0; thread < block->blockDim.x; ++thread) {
+    S::template run<W, kPack, Tuning<>>(
+        params, {block->blockIdx.x, thread, block->gridDim.x, block->blockDim.x});
+  }
+}
+
+template <int W, bool kPack>
+void runTilesOnHost(const adsmThreadBlock_t* block, void** args) {
+  const auto& params = *static_cast<const TileParams*>(args[0]);
+  TileRow<W> tile[kTile];
+  for (std::uint32_t number = block->blockIdx.x; number < params.tiles;
+       number += block->gridDim.x) {
+    for (std::uint32_t thread = 0; thread < kTileThreads; ++thread) {
+      runTilePhase<W, kPack, true, Tuning<>>(params, tile, number, thread);
+    }
+    for (std::uint32_t thread = 0; thread < kTileThreads; ++thread) {
+      runTilePhase<W, kPack, false, Tuning<>>(params, tile, number, thread);
+    }
+  }
+}
+
+struct Kernel {
+  const char* name = nullptr;
+  std::size_t paramBytes = 0;
+  adsmHostKernel_t host = nullptr;
+};
+
+constexpr std::array<Kernel, kPackKernels> makeTable() {
+  std::array<Kernel, kPackKernels> table{};
+  const auto slot = [&](Shape shape, int width, int direction) -> Kernel& {
+    const int column = width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(width)) + 1;
+    return table[static_cast<std::size_t>((static_cast<int>(shape) * kWidths + column) * 2 +
+                                          direction)];
+  };
+#define GMAC_PACK_ENTRY(shape, width)                                                             \
+  slot(Shape::k##shape, width, 0) = {"gmacPack" #shape "_" #width, sizeof(shapes::shape::Params), \
+                                     runOnHost<shapes::shape, width, true>};                      \
+  slot(Shape::k##shape, width, 1) = {"gmacUnpack" #shape "_" #width,                              \
+                                     sizeof(shapes::shape::Params),                               \
+                                     runOnHost<shapes::shape, width, false>};
+#define GMAC_PACK_ENTRIES(shape) GMAC_PACK_FLAT_MOVERS(GMAC_PACK_ENTRY, shape)
+  GMAC_PACK_FLAT_SHAPES(GMAC_PACK_ENTRIES)
+#undef GMAC_PACK_ENTRIES
+#undef GMAC_PACK_ENTRY
+#define GMAC_PACK_TILE_ENTRY(shape, width)                                               \
+  slot(Shape::k##shape, width, 0) = {"gmacPack" #shape "_" #width, sizeof(TileParams),   \
+                                     runTilesOnHost<width, true>};                       \
+  slot(Shape::k##shape, width, 1) = {"gmacUnpack" #shape "_" #width, sizeof(TileParams), \
+                                     runTilesOnHost<width, false>};
+  GMAC_PACK_TILE_MOVERS(GMAC_PACK_TILE_ENTRY)
+#undef GMAC_PACK_TILE_ENTRY
+  return table;
+}
+
+constexpr std::array<Kernel, kPackKernels> kTable = makeTable();
+
+const Kernel& kernel(int number) noexcept { return kTable[static_cast<std::size_t>(number)]; }
+
+}  // namespace
+
+int kernelNumber(KernelId id) noexcept {
+  const int column = id.width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(id.width)) + 1;
+  return (static_cast<int>(id.shape) * kWidths + column) * 2 + static_cast<int>(id.direction);
+}
+
+bool kernelExists(int number) noexcept { return kernel(number).name != nullptr; }
+const char* kernelName(int number) noexcept { return kernel(number).name; }
+std::size_t kernelParamBytes(int number) noexcept { return kernel(number).paramBytes; }
+adsmHostKernel_t kernelOnHost(int number) noexcept { return kernel(number).host; }
+const void* packKernelImage() noexcept { return gmac_datatype_pack_kernels_fatbin; }
+
+}  // namespace gmac::datatype

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pack kernels by name: what a plan launches, and what each accelerator runs for it.
+#ifndef GMAC_DATATYPE_PACK_KERNELS_H_
+#define GMAC_DATATYPE_PACK_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gmac/adsm.h"
+
+namespace gmac::datatype {
+
+enum class Direction : std::uint8_t { kPack, kUnpack };
+
+// What the strided side looks like to a kernel.
+enum class Shape : std::uint8_t {
+  kLine,   // one contiguous piece
+  kRows1,  // equal pieces in one, two, three, and more dimensions
+  kRows2,
+  kRows3,
+  kAnyRows,
+  kEvenList,   // equal pieces at the offsets of a table in device memory
+  kShortList,  // pieces of any length; the list travels in the launch
+  kLongList,   // the same with its table in device memory, in units of equal packed size
+  kTile,       // neighbours in memory far apart in packed order
+};
+inline constexpr int kShapes = 9;
+inline constexpr int kWidths = 6;
+
+// The bytes that a thread moves at a time: 1, 2, 4, 8, 16; 0: the word mover, for sides that are
+// not aligned to each other.
+struct KernelId {
+  Shape shape;
+  std::uint8_t width;
+  Direction direction;
+  friend bool operator==(const KernelId&, const KernelId&) = default;
+};
+
+inline constexpr int kPackKernels = kShapes * kWidths * 2;
+// 0 <= number < kPackKernels; a few numbers stand for no kernel: tiles have no word mover.
+int kernelNumber(KernelId id) noexcept;
+bool kernelExists(int number) noexcept;
+
+// Of kernel `number`: its name in the module, "gmacPackRows1_8"; the bytes of its one parameter;
+// and its implementation for the `host` accelerator. Constant.
+const char* kernelName(int number) noexcept;
+std::size_t kernelParamBytes(int number) noexcept;
+adsmHostKernel_t kernelOnHost(int number) noexcept;
+
+// The module with all of them; NULL where the build had no CUDA toolkit.
+const void* packKernelImage() noexcept;
+
+// "line", "rows1", ...
+constexpr const char* shapeName(Shape shape) noexcept {
+  constexpr const char* kNames[kShapes] = {"line",      "rows1",      "rows2",     "rows3", "rows",
+                                           "even list", "short list", "long list", "tile"};
+  return kNames[static_cast<std::size_t>(shape)];
+}
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_PACK_KERNELS_H_

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The list of pack kernels: every shape of the strided side with every mover. The device's module
+// and the `host` accelerator's functions are both made from it.
+#ifndef GMAC_DATATYPE_PACK_SHAPES_H_
+#define GMAC_DATATYPE_PACK_SHAPES_H_
+
+#include "gmac/datatype/pack_bodies.h"
+
+// X(shape): a type below. Tile is not among them: it works in two phases.
+#define GMAC_PACK_FLAT_SHAPES(X) \
+  X(Line) X(Rows1) X(Rows2) X(Rows3) X(AnyRows) X(EvenList) X(ShortList) X(LongList)
+
+// X(shape, width): all movers of a shape; width 0 is the word mover.
+#define GMAC_PACK_FLAT_MOVERS(X, shape) \
+  X(shape, 0) X(shape, 1) X(shape, 2) X(shape, 4) X(shape, 8) X(shape, 16)
+#define GMAC_PACK_TILE_MOVERS(X) X(Tile, 1) X(Tile, 2) X(Tile, 4) X(Tile, 8) X(Tile, 16)
+
+namespace gmac::datatype::shapes {
+
+#define GMAC_PACK_SIMPLE_SHAPE(shape, ParamsType, LocatorType)          \
+  struct shape {                                                        \
+    using Params = ParamsType;                                          \
+    template <int W, bool kPack, typename T>                            \
+    static GMAC_HOST_DEVICE void run(const Params& p, Place place) {    \
+      runFlat<LocatorType, W, kPack, T>(LocatorType{p}, p.part, place); \
+    }                                                                   \
+  };
+GMAC_PACK_SIMPLE_SHAPE(Line, LineParams, LineLocator)
+GMAC_PACK_SIMPLE_SHAPE(Rows1, RowsParams<1>, RowsLocator<1>)
+GMAC_PACK_SIMPLE_SHAPE(Rows2, RowsParams<2>, RowsLocator<2>)
+GMAC_PACK_SIMPLE_SHAPE(Rows3, RowsParams<3>, RowsLocator<3>)
+GMAC_PACK_SIMPLE_SHAPE(AnyRows, AnyRowsParams, AnyRowsLocator)
+GMAC_PACK_SIMPLE_SHAPE(EvenList, EvenListParams, EvenListLocator)
+#undef GMAC_PACK_SIMPLE_SHAPE
+
+struct ShortList {
+  using Params = ShortListParams;
+  template <int W, bool kPack, typename T>
+  static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
+#ifdef __CUDA_ARCH__
+    // Lanes that read different parameters wait for each other; in shared memory they do not.
+    __shared__ ShortPiece table[kShortListPieces + 1];
+    for (std::uint32_t i = place.thread; i <= p.pieces; i += place.threads) table[i] = p.table[i];
+    __syncthreads();
+#else
+    const ShortPiece* const table = p.table;
+#endif
+    runFlat<ShortListLocator, W, kPack, T>(ShortListLocator{p, table}, p.part, place);
+  }
+};
+
+struct LongList {
+  using Params = LongListParams;
+  template <int W, bool kPack, typename T>
+  static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
+    runUnits<W, kPack, T>(p, place);
+  }
+};
+
+struct Tile {
+  using Params = TileParams;
+};
+
+}  // namespace gmac::datatype::shapes
+
+#endif  // GMAC_DATATYPE_PACK_SHAPES_H_

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/datatype/registry.h"
+
+#include <pthread.h>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace gmac::datatype {
+namespace {
+
+struct Entry {
+  TypePtr type;
+  CommittedPtr committed;             // nullptr before commit
+  std::unique_ptr<std::string> text;  // made by the first describeType()
+};
+
+// Role: the table of handles. One for the process, never destroyed: handles may be used by
+// destructors at exit. Everything in it is by its lock.
+struct Registry {
+  std::shared_mutex lock;
+  std::unordered_map<std::uintptr_t, Entry> entries;
+  // Far from the primitives and from NULL, and no address that anything aligned has.
+  std::uintptr_t next = 0x10001;
+
+  Registry() {
+    for (const int bytes : {1, 2, 4, 8, 16}) {
+      // One contiguous block: that cannot fail.
+      const TypePtr& type = Type::primitive(bytes);
+      entries[static_cast<std::uintptr_t>(bytes)] = {type, *type->commit("adsmPack"), nullptr};
+    }
+  }
+};
+
+Registry& registry() {
+  static Registry& one = *[] {
+    auto* made = new Registry;
+    // A child of fork gets the lock free, whatever the parent's other threads were doing.
+    pthread_atfork([] { registry().lock.lock(); }, [] { registry().lock.unlock(); },
+                   [] { registry().lock.unlock(); });
+    return made;
+  }();
+  return one;
+}
+
+std::uintptr_t numberOf(adsmType_t handle) { return reinterpret_cast<std::uintptr_t>(handle); }
+
+Status noType(adsmType_t handle, const char* function, const char* argument) {
+  if (handle == nullptr) {
+    return fail(adsmErrorInvalidValue, "{}: {} is NULL", function, argument);
+  }
+  return fail(adsmErrorInvalidValue, "{}: {} is {}, which is no type, or is freed", function,
+              argument, static_cast<const void*>(handle));
+}
+
+Status notCommitted(adsmType_t handle, const char* function) {
+  return fail(adsmErrorInvalidValue, "{}: type {} is not committed; adsmTypeCommit() does it",
+              function, static_cast<const void*>(handle));
+}
+
+bool isPrimitive(adsmType_t handle) { return numberOf(handle) <= 16; }
+
+}  // namespace
+
+adsmType_t addType(TypePtr type, bool isCommitted) {
+  CommittedPtr form;
+  if (isCommitted) {
+    // It is made already.
+    form = *type->commit("adsmTypeDuplicate");
+  }
+  Registry& all = registry();
+  const std::unique_lock guard(all.lock);
+  const std::uintptr_t number = all.next;
+  all.entries.emplace(number, Entry{std::move(type), std::move(form), nullptr});
+  all.next += 2;
+  return reinterpret_cast<adsmType_t>(number);
+}
+
+Result<TypePtr> findType(adsmType_t handle, const char* function, const char* argument) {
+  Registry& all = registry();
+  const std::shared_lock guard(all.lock);
+  const auto found = all.entries.find(numberOf(handle));
+  if (found == all.entries.end()) {
+    return noType(handle, function, argument);
+  }
+  return found->second.type;
+}
+
+Result<CommittedPtr> committed(adsmType_t handle, const char* function) {
+  Registry& all = registry();
+  const std::shared_lock guard(all.lock);
+  const auto found = all.entries.find(numberOf(handle));
+  if (found == all.entries.end()) {
+    return noType(handle, function, "type");
+  }
+  if (found->second.committed == nullptr) {
+    return notCommitted(handle, function);
+  }
+  return found->second.committed;
+}
+
+bool isCommitted(adsmType_t handle) {
+  Registry& all = registry();
+  const std::shared_lock guard(all.lock);
+  const auto found = all.entries.find(numberOf(handle));
+  return found != all.entries.end() && found->second.committed != nullptr;
+}
+
+Status commitType(adsmType_t handle, const char* function) {
+  auto type = findType(handle, function);
+  if (!type.ok()) {
+    return type.status();
+  }
+  // Without the lock: that may take a while.
+  auto form = (*type)->commit(function);
+  if (!form.ok()) {
+    return form.status();
+  }
+  Registry& all = registry();
+  const std::unique_lock guard(all.lock);
+  const auto found = all.entries.find(numberOf(handle));
+  if (found == all.entries.end()) {
+    return noType(handle, function, "type");
+  }
+  found->second.committed = *form;
+  return {};
+}
+
+Status freeType(adsmType_t handle, const char* function) {
+  if (handle != nullptr && isPrimitive(handle)) {
+    auto type = findType(handle, function);
+    return type.ok() ? fail(adsmErrorInvalidValue, "{}: type is the primitive of {} bytes",
+                            function, numberOf(handle))
+                     : type.status();
+  }
+  Entry freed;
+  Registry& all = registry();
+  const std::unique_lock guard(all.lock);
+  const auto found = all.entries.find(numberOf(handle));
+  if (found == all.entries.end()) {
+    return noType(handle, function, "type");
+  }
+  // What it holds is let go behind the lock.
+  freed = std::move(found->second);
+  all.entries.erase(found);
+  return {};
+}
+
+Result<const char*> describeType(adsmType_t handle, const char* function) {
+  auto form = committed(handle, function);
+  if (!form.ok()) {
+    return form.status();
+  }
+  auto text = std::make_unique<std::string>((*form)->layout.describe());
+  Registry& all = registry();
+  const std::unique_lock guard(all.lock);
+  const auto found = all.entries.find(numberOf(handle));
+  if (found == all.entries.end()) {
+    return noType(handle, function, "type");
+  }
+  if (found->second.text == nullptr) {
+    found->second.text = std::move(text);
+  }
+  return found->second.text->c_str();
+}
+
+}  // namespace gmac::datatype

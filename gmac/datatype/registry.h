@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Handles of types, as applications hold them.
+#ifndef GMAC_DATATYPE_REGISTRY_H_
+#define GMAC_DATATYPE_REGISTRY_H_
+
+#include <memory>
+
+#include "gmac/adsm_datatype.h"
+#include "gmac/datatype/type.h"
+#include "gmac/status.h"
+
+namespace gmac::datatype {
+
+// All functions are thread-safe, also around fork. Handles are numbers that are never used twice:
+// what is none, or is freed, is told apart and not followed. Errors name `function`. Not for the
+// fault handler.
+
+// A new handle.
+adsmType_t addType(TypePtr type, bool isCommitted);
+// adsmErrorInvalidValue for what is no type; `argument` is named too.
+Result<TypePtr> findType(adsmType_t handle, const char* function, const char* argument = "type");
+// What an engine needs; what it gives outlives the handle. adsmErrorInvalidValue also for a type
+// that is not committed. A look-up under a shared lock.
+Result<CommittedPtr> committed(adsmType_t handle, const char* function = "adsmPack");
+bool isCommitted(adsmType_t handle);
+Status commitType(adsmType_t handle, const char* function);
+// Also for primitives an error.
+Status freeType(adsmType_t handle, const char* function);
+// The canonical form as text; it stays until the type is freed.
+Result<const char*> describeType(adsmType_t handle, const char* function);
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_REGISTRY_H_

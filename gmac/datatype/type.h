@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Types as they were written: what a constructor made of its old types, with MPI's bounds.
+#ifndef GMAC_DATATYPE_TYPE_H_
+#define GMAC_DATATYPE_TYPE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gmac/datatype/layout.h"
+#include "gmac/datatype/signature.h"
+#include "gmac/status.h"
+
+namespace gmac::datatype {
+
+class Type;
+using TypePtr = std::shared_ptr<const Type>;
+
+// What an engine needs of a committed type.
+struct Committed {
+  Layout layout;            // of one element
+  std::int64_t lowerBound;  // bytes
+  std::int64_t extent;
+  std::int64_t size;
+};
+using CommittedPtr = std::shared_ptr<const Committed>;
+
+// Bounds in bytes with MPI's meaning. Bounds that were said (resized, subarray) are kept by what is
+// built on the type: where one part says its bounds, parts that do not say theirs have no part in
+// the whole's. A type without bytes and without said bounds has none; they count as 0.
+struct TypeBounds {
+  Bounds all;
+  Bounds data;  // the "true" ones
+  bool said = false;
+};
+
+// `count` elements of an old type, at a displacement in bytes.
+struct Member {
+  std::int64_t count;
+  std::int64_t displacement;
+};
+
+// Role: one node of a type. Immutable but for the committed form, which is made once on demand and
+// kept; thread-safe. Owned by handles and by the types built on it. Not for the fault handler (it
+// allocates).
+//
+// The makers return nullptr where bytes or bounds do not fit into 63 bits; counts are 0 or more.
+class Type : public std::enable_shared_from_this<Type> {
+ public:
+  // 1, 2, 4, 8 or 16 bytes; one node each for the whole process.
+  static const TypePtr& primitive(int bytes);
+  // An old type for every index of `dims` (the last varies fastest), `offset` bytes from 0.
+  static TypePtr strided(std::vector<Dim> dims, std::int64_t offset, TypePtr old);
+  // One old type for all members. `offending`: where that does not fit, the member's number.
+  static TypePtr listed(std::vector<Member> members, TypePtr old, std::size_t* offending);
+  // One old type for each member.
+  static TypePtr listed(std::vector<Member> members, std::vector<TypePtr> olds,
+                        std::size_t* offending);
+  static TypePtr resized(TypePtr old, std::int64_t lowerBound, std::int64_t extent);
+
+  ~Type();
+  Type(const Type&) = delete;
+  Type& operator=(const Type&) = delete;
+
+  std::int64_t size() const { return size_; }
+  std::int64_t lowerBound() const { return bounds_.all.first; }
+  std::int64_t extent() const { return bounds_.all.last - bounds_.all.first; }
+  std::int64_t trueLowerBound() const { return bounds_.data.first; }
+  std::int64_t trueExtent() const { return bounds_.data.last - bounds_.data.first; }
+  std::uint64_t signature() const { return signature_.value(); }
+
+  // The canonical form, made at the first call. adsmErrorHostMemory when a list of it would have
+  // more than kMostBlocks blocks; `function` is named then.
+  Result<CommittedPtr> commit(const char* function) const;
+
+  // A list has this many blocks at most: 8 GiB.
+  static constexpr std::int64_t kMostBlocks = std::int64_t{1} << 28;
+
+ private:
+  struct Strided {
+    std::vector<Dim> dims;
+    std::int64_t offset;
+  };
+  struct Listed {
+    std::vector<Member> members;
+  };
+  struct Same {};  // the old type's layout: a primitive's or a resized type's
+  using Form = std::variant<Same, Strided, Listed>;
+
+  Type(Form form, std::vector<TypePtr> olds, std::int64_t size, const TypeBounds& bounds,
+       const Signature& signature);
+  static TypePtr make(Form form, std::vector<TypePtr> olds, std::int64_t size,
+                      const TypeBounds& bounds, const Signature& signature);
+
+  const Type& oldOf(std::size_t member) const {
+    return olds_.size() == 1 ? *olds_[0] : *olds_[member];
+  }
+  // What commit() has made, or nullptr. It stays as long as the type.
+  const Committed* committedForm() const { return made_.load(std::memory_order_acquire); }
+  // Of this node, when the old types' are made.
+  Result<Layout> layout(const char* function) const;
+  Result<Layout> listLayout(const Listed& list, const char* function) const;
+
+  const Form form_;
+  // One, or one for each member of a list; none of a primitive.
+  std::vector<TypePtr> olds_;
+  const std::int64_t size_;
+  const TypeBounds bounds_;
+  const Signature signature_;
+
+  mutable std::mutex lock_;
+  mutable CommittedPtr committed_;                       // by lock_, until it is made
+  mutable std::atomic<const Committed*> made_{nullptr};  // the same
+};
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_TYPE_H_

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans and pack kernels, run by their `host` implementations: every shape, width, alignment and
+// part, both ways, against a walk over the layout's pieces.
+#include "gmac/datatype/device_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmac/datatype/pack_kernels.h"
+
+namespace gmac::datatype {
+namespace {
+
+// Small limits, so that small layouts are unrolled, cut into units and split into launches.
+constexpr PlanTuning kSmall{.threads = 32,
+                            .limitedThreads = 64,
+                            .oneEach = 300,
+                            .unitBytes = 64,
+                            .tileLeast = 3,
+                            .wordLeast = 8,
+                            .mostElements = 1 << 30};
+
+Layout layoutOf(std::vector<Dim> dims, std::vector<Block> blocks) {
+  Result<Layout> made = Layout::make(std::move(dims), std::move(blocks));
+  EXPECT_TRUE(made.ok()) << lastErrorText();
+  return std::move(*made);
+}
+
+// Memory with exact ends, so that an address sanitizer sees what is read beyond them; its first
+// byte is `skew` bytes behind a multiple of 64.
+class Memory {
+ public:
+  Memory(std::int64_t bytes, unsigned skew, unsigned seed)
+      : bytes_(static_cast<std::size_t>(bytes)),
+        memory_(static_cast<std::byte*>(std::malloc(bytes_ + skew + 64))) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
+    begin_ = memory_.get() + ((64 - address % 64) % 64 + skew);
+    std::uint32_t state = seed * 2654435761U + 1;
+    for (std::size_t i = 0; i < bytes_; ++i) {
+      state = state * 1664525U + 1013904223U;
+      begin_[i] = static_cast<std::byte>(state >> 24);
+    }
+  }
+  std::byte* begin() { return begin_; }
+  std::uint64_t address() const { return reinterpret_cast<std::uintptr_t>(begin_); }
+  std::vector<std::byte> copy() const { return {begin_, begin_ + bytes_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::size_t bytes_;
+  std::unique_ptr<std::byte, Free> memory_;
+  std::byte* begin_;
+};
+
+// Pieces at no regular distance, of `even` bytes or of different lengths, multiples of `unit` all.
+std::vector<Block> irregular(int count, std::int64_t unit, std::int64_t even) {
+  std::vector<Block> blocks;
+  std::int64_t at = 0;
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t bytes = even != 0 ? even : (1 + i * i % 11 % 5) * unit;
+    blocks.push_back({at, bytes});
+    at += bytes + (1 + static_cast<std::int64_t>(i) * i % 251 % 7) * unit;
+  }
+  return blocks;
+}
+
+// A plan's table in this process's memory.
+std::vector<std::uint64_t> tableOf(const DevicePlan& plan) {
+  const DevicePlan::Table& shape = plan.table();
+  std::vector<std::uint64_t> table((shape.bytes + 7) / 8 + 2, ~0ULL);
+  auto* const bytes = reinterpret_cast<std::byte*>(table.data());
+  if (shape.bytes != 0) {
+    plan.writeUnits(0, shape.units, bytes);
+    plan.writePieces(0, shape.pieces, bytes + shape.piecesAt);
+  }
+  return table;
+}
+
+void run(const DeviceLaunch& launch) {
+  const int number = kernelNumber(launch.kernel);
+  ASSERT_TRUE(kernelExists(number));
+  ASSERT_EQ(launch.paramBytes, kernelParamBytes(number));
+  alignas(16) std::byte params[sizeof launch.params];
+  std::memcpy(params, launch.params, launch.paramBytes);
+  void* args[] = {params};
+  for (std::uint32_t block = 0; block < launch.blocks; ++block) {
+    const adsmThreadBlock_t place = {
+        {launch.blocks, 1, 1}, {launch.threads, 1, 1}, {block, 0, 0}, nullptr, 0};
+    kernelOnHost(number)(&place, args);
+  }
+}
+
+struct Range {
+  std::int64_t offset;
+  std::int64_t bytes;
+};
+
+struct Setting {
+  unsigned stridedSkew = 0;
+  unsigned packedSkew = 0;
+  std::uint32_t maxBlocks = 0;
+  Dim repeat{1, 0};
+};
+
+using Used = std::map<std::pair<Shape, int>, int>;
+
+// Does `part` of the layout both ways by the plan's launches and by a walk.
+void check(const DevicePlan& plan, const Range& part, const Setting& setting,
+           Used* used = nullptr) {
+  const Layout& base = plan.layout();
+  Result<Layout> whole = base.repeated(setting.repeat.count, setting.repeat.stride);
+  ASSERT_TRUE(whole.ok());
+  const Layout& layout = *whole;
+  const Bounds bounds = layout.bounds();
+  const std::vector<std::uint64_t> table = tableOf(plan);
+  for (const Direction direction : {Direction::kPack, Direction::kUnpack}) {
+    Memory strided(bounds.last - bounds.first, setting.stridedSkew, 1);
+    Memory packed(part.bytes, setting.packedSkew, 2);
+    std::vector<std::byte> wantStrided = strided.copy();
+    std::vector<std::byte> wantPacked = packed.copy();
+    layout.forEach(part.offset, part.bytes,
+                   [&](std::int64_t offset, std::int64_t at, std::int64_t bytes) {
+                     auto* const there = wantStrided.data() + (offset - bounds.first);
+                     auto* const here = wantPacked.data() + (at - part.offset);
+                     const auto count = static_cast<std::size_t>(bytes);
+                     if (direction == Direction::kPack) {
+                       std::memcpy(here, there, count);
+                     } else {
+                       std::memcpy(there, here, count);
+                     }
+                   });
+    DeviceJob job;
+    job.direction = direction;
+    job.strided = strided.address() - static_cast<std::uint64_t>(bounds.first);
+    job.packed = packed.address();
+    job.offset = part.offset;
+    job.bytes = part.bytes;
+    job.maxBlocks = setting.maxBlocks;
+    job.repeat = setting.repeat;
+    job.table = reinterpret_cast<std::uintptr_t>(table.data());
+    std::uint64_t moved = 0;
+    const Status status = plan.launches(job, [&](const DeviceLaunch& launch) {
+      if (setting.maxBlocks != 0) {
+        EXPECT_LE(launch.blocks, setting.maxBlocks);
+      }
+      EXPECT_GT(launch.bytes, 0U);
+      moved += launch.bytes;
+      if (used != nullptr) ++(*used)[{launch.kernel.shape, launch.kernel.width}];
+      run(launch);
+      return Status();
+    });
+    ASSERT_TRUE(status.ok());
+    ASSERT_EQ(moved, static_cast<std::uint64_t>(part.bytes));
+    const char* const way = direction == Direction::kPack ? "pack" : "unpack";
+    ASSERT_TRUE(packed.copy() == wantPacked)
+        << way << " of " << layout.describe() << ", part " << part.offset << " + " << part.bytes
+        << ": packed side differs";
+    ASSERT_TRUE(strided.copy() == wantStrided)
+        << way << " of " << layout.describe() << ", part " << part.offset << " + " << part.bytes
+        << ": strided side differs";
+  }
+}
+
+// All of it, and parts that begin and end anywhere.
+void checkParts(const Layout& layout, const PlanTuning& tuning, std::mt19937& random,
+                Used* used = nullptr, Dim repeat = {1, 0}) {
+  const DevicePlan plan(layout, tuning);
+  const std::int64_t bytes = layout.bytes() * repeat.count;
+  if (bytes == 0) return;
+  const auto draw = [&](std::int64_t from, std::int64_t to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random);
+  };
+  for (int i = 0; i < 6; ++i) {
+    Setting setting;
+    setting.repeat = repeat;
+    if (i > 0) {
+      const unsigned unit = 1U << draw(0, 4);
+      setting.stridedSkew = static_cast<unsigned>(draw(0, 64 / unit - 1)) * unit;
+      setting.packedSkew = static_cast<unsigned>(draw(0, 64 / unit - 1)) * unit;
+    }
+    if (i % 3 == 2) setting.maxBlocks = static_cast<std::uint32_t>(draw(1, 3));
+    Range part{0, bytes};
+    if (i > 1) {
+      part.offset = draw(0, bytes - 1);
+      part.bytes =
+          draw(1, i == 5 ? std::min<std::int64_t>(bytes - part.offset, 40) : bytes - part.offset);
+    }
+    ASSERT_NO_FATAL_FAILURE(check(plan, part, setting, used)) << "attempt " << i;
+  }
+}
+
+class EveryWidth : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Widths, EveryWidth, testing::Values(1, 2, 4, 8, 16));
+
+TEST_P(EveryWidth, IsMovedInEveryShape) {
+  const std::int64_t w = GetParam();
+  std::mt19937 random(7);
+  const struct {
+    Shape shape;
+    Layout layout;
+  } cases[] = {
+      {Shape::kLine, layoutOf({}, {{5 * w, 333 * w}})},
+      {Shape::kRows1, layoutOf({{77, 9 * w}}, {{w, 3 * w}})},
+      {Shape::kRows2, layoutOf({{5, 200 * w}, {17, 11 * w}}, {{0, 3 * w}})},
+      {Shape::kRows3, layoutOf({{3, 2000 * w}, {5, 200 * w}, {7, 11 * w}}, {{0, 3 * w}})},
+      {Shape::kAnyRows,
+       layoutOf({{2, 9000 * w}, {3, 2000 * w}, {5, -200 * w}, {7, 11 * w}}, {{0, 3 * w}})},
+      {Shape::kEvenList, layoutOf({}, irregular(200, w, 3 * w))},
+      {Shape::kEvenList, layoutOf({{2, 30000 * w}, {3, 9000 * w}}, irregular(150, w, 3 * w))},
+      {Shape::kShortList, layoutOf({}, irregular(20, w, 0))},
+      {Shape::kShortList, layoutOf({{9, 1999 * w}, {4, 333 * w}}, irregular(20, w, 0))},
+      {Shape::kLongList, layoutOf({}, irregular(200, w, 0))},
+      {Shape::kLongList, layoutOf({{2, 30000 * w}, {3, 9000 * w}}, irregular(200, w, 0))},
+      {Shape::kTile, layoutOf({{37, w}, {41, 64 * w}}, {{0, w}})},
+      {Shape::kTile, layoutOf({{3, 9000 * w}, {37, w}, {2, 4500 * w}, {41, 64 * w}}, {{0, w}})},
+  };
+  for (const auto& item : cases) {
+    Used used;
+    const DevicePlan plan(item.layout, kSmall);
+    check(plan, {0, item.layout.bytes()}, {}, &used);
+    EXPECT_EQ(used.size(), 1U);
+    const auto [shape, width] = used.begin()->first;
+    EXPECT_EQ(shape, item.shape) << item.layout.describe();
+    // Of aligned memory in pieces: the elements' own width, or words of them.
+    if (w >= 4 && item.shape != Shape::kLine) {
+      EXPECT_EQ(width, w);
+    }
+    for (int i = 0; i < 20 && !HasFatalFailure(); ++i) checkParts(item.layout, kSmall, random);
+  }
+}
+
+TEST(DevicePlan, MovesWideWordsOfALineWhoseSidesAreEquallyMisaligned) {
+  const Layout line = layoutOf({}, {{0, 1000}});
+  const DevicePlan plan(line);
+  Used used;
+  check(plan, {0, 1000}, {.stridedSkew = 5, .packedSkew = 21}, &used);
+  EXPECT_THAT(used, testing::ElementsAre(testing::Pair(std::pair(Shape::kLine, 16), 2)));
+  used.clear();
+  check(plan, {0, 1000}, {.stridedSkew = 5, .packedSkew = 0}, &used);
+  EXPECT_THAT(used, testing::ElementsAre(testing::Pair(std::pair(Shape::kLine, 0), 2)));
+}
+
+TEST(DevicePlan, SplitsWhatOneLaunchCannotCount) {
+  std::mt19937 random(11);
+  PlanTuning tuning = kSmall;
+  const std::vector<Block> even = irregular(150, 8, 16);
+  const std::vector<Block> uneven = irregular(150, 8, 0);
+  const Layout layouts[] = {
+      layoutOf({}, {{0, 4000}}),
+      layoutOf({{77, 72}}, {{8, 24}}),
+      layoutOf({{3, 5000}, {5, 900}, {7, 88}}, {{0, 24}}),
+      layoutOf({{3, 5000}}, {{0, 2400}}),
+      layoutOf({}, even),
+      layoutOf({{3, 60000}, {2, 30000}}, even),
+      layoutOf({{3, 60000}, {2, 30000}}, uneven),
+      layoutOf({{30, 7000}, {20, 300}}, {{0, 8}, {16, 24}, {50, 6}}),
+  };
+  for (const std::int64_t most : {40, 41, 100, 1000}) {
+    tuning.mostElements = most;
+    for (const Layout& layout : layouts) {
+      if (layout.blocks().size() > 1 && layout.blocks().size() < 100 && most < 38) continue;
+      checkParts(layout, tuning, random);
+      if (testing::Test::HasFatalFailure()) FAIL() << "at most " << most << " elements";
+    }
+  }
+  const DevicePlan plan(layouts[0], tuning);
+  Used used;
+  tuning.mostElements = 100;
+  const DevicePlan split(layouts[0], tuning);
+  check(split, {0, 4000}, {}, &used);
+  EXPECT_EQ((used[{Shape::kLine, 16}]), 2 * 3);
+}
+
+TEST(DevicePlan, MovesPiecesLongerThanALaunchOneByOne) {
+  std::mt19937 random(13);
+  PlanTuning tuning = kSmall;
+  tuning.mostElements = 3;
+  checkParts(layoutOf({{2, 40000}}, irregular(150, 16, 64)), tuning, random);
+  checkParts(layoutOf({{5, 100}}, {{0, 64}}), tuning, random);
+}
+
+TEST(DevicePlan, TakesMoreDimensionsThanALaunchCarries) {
+  std::mt19937 random(17);
+  std::vector<Dim> dims;
+  std::int64_t stride = 24;
+  for (int i = 0; i < 11; ++i) {
+    dims.insert(dims.begin(), {2, stride});
+    stride = stride * 2 + 8;
+  }
+  const Layout layout = layoutOf(dims, {{0, 8}});
+  ASSERT_GT(layout.dims().size(), 8U);
+  checkParts(layout, kSmall, random);
+}
+
+TEST(DevicePlan, RepeatsAListWithoutANewTable) {
+  std::mt19937 random(19);
+  const std::vector<Block> even = irregular(150, 8, 16);
+  const std::vector<Block> uneven = irregular(150, 8, 0);
+  for (const auto& blocks : {even, uneven, std::vector<Block>{{0, 3}, {9, 4}, {90, 40}}}) {
+    for (int i = 0; i < 5; ++i) {
+      checkParts(layoutOf({}, blocks), kSmall, random, nullptr, {4, 70000});
+      checkParts(layoutOf({{2, 30000}}, blocks), kSmall, random, nullptr, {3, -70000});
+    }
+  }
+}
+
+TEST(DevicePlan, NeedsNoMoreOfATableThanItSays) {
+  const Layout layout = layoutOf({}, irregular(300, 8, 0));
+  const DevicePlan plan(layout, kSmall);
+  const DevicePlan::Table& shape = plan.table();
+  for (const std::uint64_t pieces : {1UL, 2UL, 100UL, 299UL, 300UL, 301UL}) {
+    const std::int64_t bytes = plan.bytesWithin(pieces);
+    ASSERT_GE(bytes, layout.starts()[pieces - 1] - kSmall.unitBytes);
+    if (bytes == 0) continue;
+    std::vector<std::uint64_t> table((shape.bytes + 7) / 8, 0xfefefefefefefefeULL);
+    auto* const out = reinterpret_cast<std::byte*>(table.data());
+    plan.writeUnits(0, plan.unitsWithin(bytes), out);
+    plan.writePieces(0, pieces, out + shape.piecesAt);
+    Memory source(layout.bounds().last, 0, 3);
+    Memory target(bytes, 0, 4);
+    DeviceJob job;
+    job.strided = source.address();
+    job.packed = target.address();
+    job.bytes = bytes;
+    job.table = reinterpret_cast<std::uintptr_t>(table.data());
+    std::vector<std::byte> want = target.copy();
+    layout.forEach(0, bytes, [&](std::int64_t offset, std::int64_t at, std::int64_t count) {
+      std::memcpy(want.data() + at, source.begin() + offset, static_cast<std::size_t>(count));
+    });
+    ASSERT_TRUE(plan.launches(job,
+                              [&](const DeviceLaunch& launch) {
+                                run(launch);
+                                return Status();
+                              })
+                    .ok());
+    ASSERT_TRUE(target.copy() == want) << pieces << " pieces";
+  }
+  EXPECT_EQ(plan.bytesWithin(301), layout.bytes());
+}
+
+TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
+  const char* const given = std::getenv("GMAC_TEST_SEED");
+  const unsigned seed = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : 20261121U;
+  std::mt19937 random(seed);
+  const auto draw = [&](std::int64_t from, std::int64_t to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random);
+  };
+  Used used;
+  for (int round = 0; round < 600; ++round) {
+    const std::int64_t unit = std::int64_t{1} << draw(0, 4);
+    std::vector<Block> blocks;
+    const std::int64_t count = draw(0, 3) != 0 ? 1 : draw(2, 4) == 2 ? draw(121, 300) : draw(2, 30);
+    const std::int64_t even = draw(0, 1) * draw(1, 12) * unit;
+    std::int64_t at = draw(-20, 20) * unit;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t bytes = even != 0 ? even : draw(1, draw(0, 9) == 0 ? 60 : 6) * unit;
+      blocks.push_back({at, bytes});
+      at += bytes + draw(0, 5) * unit;
+    }
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    std::vector<Dim> dims;
+    std::int64_t extent = at + 20 * unit + 16 * unit;
+    std::int64_t repetitions = 1;
+    for (std::int64_t d = draw(0, 5); d > 0; --d) {
+      const std::int64_t times = draw(2, 12);
+      if (repetitions * times * count > 3000) break;
+      repetitions *= times;
+      const std::int64_t stride = extent + draw(0, 4) * unit;
+      dims.insert(dims.begin() + draw(0, static_cast<std::int64_t>(dims.size())),
+                  {times, draw(0, 3) == 0 ? -stride : stride});
+      extent = stride * times;
+    }
+    if (draw(0, 4) == 0) {
+      const std::int64_t across = draw(2, 70);
+      blocks = {{at, unit}};
+      dims = {{across, unit}, {draw(2, 50), (across + draw(0, 9)) * unit}};
+      if (draw(0, 1) == 0) dims.insert(dims.begin() + draw(0, 2), {3, 5000 * unit});
+    }
+    PlanTuning tuning = kSmall;
+    if (draw(0, 3) == 0) tuning.mostElements = draw(3000, 100000);
+    const Layout layout = layoutOf(dims, blocks);
+    ASSERT_NO_FATAL_FAILURE(checkParts(layout, tuning, random, &used))
+        << "round " << round << ", GMAC_TEST_SEED=" << seed;
+  }
+  for (int shape = 0; shape < kShapes; ++shape) {
+    for (const int width : {0, 1, 2, 4, 8, 16}) {
+      if (shape == static_cast<int>(Shape::kTile) && width == 0) continue;
+      if (shape == static_cast<int>(Shape::kLine) && (width == 2 || width == 4)) continue;
+      EXPECT_GT((used[{static_cast<Shape>(shape), width}]), 0)
+          << shapeName(static_cast<Shape>(shape)) << " of width " << width << " was never used";
+    }
+  }
+}
+
+TEST(Divisor, DividesLikeTheProcessor) {
+  std::mt19937 random(23);
+  for (int i = 0; i < 200000; ++i) {
+    const auto bits = [&] { return random() >> (1 + random() % 31); };
+    const std::uint32_t d = i < 100
+                                ? static_cast<std::uint32_t>(i) + 1
+                                : std::max<std::uint32_t>(static_cast<std::uint32_t>(bits()), 1);
+    const Divisor divisor = Divisor::of(d);
+    for (const std::uint32_t x : {static_cast<std::uint32_t>(bits()), kMaxDividend, d, d - 1,
+                                  kMaxDividend / d * d, kMaxDividend / d * d - 1}) {
+      if (x > kMaxDividend) continue;
+      ASSERT_EQ(divisor.quotient(x), x / d) << x << " / " << d;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gmac::datatype

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layouts: the same bytes in the same order have one form, the smallest, however they were written.
+#include "gmac/datatype/layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmac/datatype/pieces.h"
+#include "gmac/datatype/registry.h"
+#include "tests/datatype/recipe.h"
+
+namespace gmac::datatype {
+
+// What a failed comparison shows.
+void PrintTo(const Layout& layout, std::ostream* out) {
+  *out << layout.describe() << " [";
+  for (std::size_t i = 0; i < std::min<std::size_t>(layout.blocks().size(), 8); ++i) {
+    *out << " " << layout.blocks()[i].offset << "+" << layout.blocks()[i].bytes;
+  }
+  *out << " ]";
+}
+
+void PrintTo(const Bounds& bounds, std::ostream* out) {
+  *out << "[" << bounds.first << ", " << bounds.last << ")";
+}
+
+namespace {
+
+using std::int64_t;
+using Offsets = std::vector<int64_t>;
+
+Layout made(std::vector<Dim> dims, std::vector<Block> blocks) {
+  auto layout = Layout::make(std::move(dims), std::move(blocks));
+  EXPECT_TRUE(layout.ok()) << lastErrorText();
+  return layout.ok() ? *layout : Layout();
+}
+
+// The offset of every packed byte, read block by block and dim by dim.
+Offsets offsetsOf(const Layout& layout) {
+  Offsets bases = {0};
+  for (const Dim& dim : layout.dims()) {
+    Offsets next;
+    for (const int64_t base : bases) {
+      for (int64_t i = 0; i < dim.count; ++i) next.push_back(base + i * dim.stride);
+    }
+    bases = std::move(next);
+  }
+  Offsets offsets;
+  for (const int64_t base : bases) {
+    for (const Block& block : layout.blocks()) {
+      for (int64_t i = 0; i < block.bytes; ++i) offsets.push_back(base + block.offset + i);
+    }
+  }
+  return offsets;
+}
+
+// Random recipes whose bytes are few enough to be looked at one by one.
+class RandomLayouts : public ::testing::Test {
+ protected:
+  RandomLayouts() : random_(testSeed()) {}
+
+  // The next one, and the offsets of its bytes.
+  Layout next() {
+    const Recipe recipe = randomRecipe(random_, {3, 600});
+    text_ = text(recipe);
+    offsets_ = typeMapOf(recipe).byteOffsets();
+    const adsmType_t type = typeOf(recipe);
+    EXPECT_EQ(adsmTypeCommit(type), adsmSuccess) << adsmLastErrorString();
+    const Layout layout = (*committed(type))->layout;
+    if (recipe.constructor != Constructor::kPrimitive) {
+      EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+    }
+    return layout;
+  }
+
+  std::mt19937_64 random_;
+  std::string text_;
+  Offsets offsets_;
+};
+
+TEST_F(RandomLayouts, NameTheBytesOfTheirTypeMap) {
+  for (int i = 0; i < 2000 && !HasFailure(); ++i) {
+    const Layout layout = next();
+    SCOPED_TRACE(text_);
+    EXPECT_EQ(offsetsOf(layout), offsets_) << layout.describe();
+    EXPECT_EQ(layout.bytes(), static_cast<int64_t>(offsets_.size()));
+  }
+}
+
+TEST_F(RandomLayouts, AreTheSameHoweverTheirBytesAreWritten) {
+  for (int i = 0; i < 2000 && !HasFailure(); ++i) {
+    const Layout layout = next();
+    SCOPED_TRACE(text_);
+    // Byte by byte; and cut anywhere, with empty blocks between.
+    std::vector<Block> bytes;
+    std::vector<Block> cut;
+    for (const int64_t offset : offsets_) {
+      bytes.push_back({offset, 1});
+      if (!cut.empty() && cut.back().offset + cut.back().bytes == offset && random_() % 4 != 0) {
+        ++cut.back().bytes;
+      } else {
+        if (random_() % 4 == 0) cut.push_back({static_cast<int64_t>(random_() % 99), 0});
+        cut.push_back({offset, 1});
+      }
+    }
+    EXPECT_EQ(made({}, bytes), layout);
+    EXPECT_EQ(made({{1, 12345}}, cut), layout);
+  }
+}
+
+// Whether the offsets repeat after `period`, each time by the same stride.
+bool repeats(const Offsets& offsets, std::size_t first, std::size_t length, std::size_t period) {
+  const int64_t stride = offsets[first + period] - offsets[first];
+  for (std::size_t i = first; i + period < first + length; ++i) {
+    if (offsets[i + period] - offsets[i] != stride) return false;
+  }
+  return true;
+}
+
+// By trying every divisor of what is left.
+TEST_F(RandomLayouts, HaveTheSmallestPeriods) {
+  for (int i = 0; i < 2000 && !HasFailure(); ++i) {
+    const Layout layout = next();
+    SCOPED_TRACE(text_);
+    std::vector<Dim> dims;
+    std::size_t length = offsets_.size();
+    for (;;) {
+      bool contiguous = true;
+      for (std::size_t k = 1; k < length; ++k) {
+        contiguous = contiguous && offsets_[k] == offsets_[0] + static_cast<int64_t>(k);
+      }
+      std::size_t period = 1;
+      while (period < length && (length % period != 0 || !repeats(offsets_, 0, length, period))) {
+        ++period;
+      }
+      if (contiguous || period >= length) break;
+      dims.push_back({static_cast<int64_t>(length / period), offsets_[period] - offsets_[0]});
+      length = period;
+    }
+    EXPECT_EQ(layout.dims(), dims) << layout.describe();
+    EXPECT_EQ(layout.listBytes(), static_cast<int64_t>(length));
+  }
+}
+
+TEST_F(RandomLayouts, SayTheBoundsOfTheirParts) {
+  for (int i = 0; i < 500 && !HasFailure(); ++i) {
+    const Layout layout = next();
+    SCOPED_TRACE(text_);
+    if (offsets_.empty()) continue;
+    for (int k = 0; k < 40; ++k) {
+      const auto from = static_cast<std::size_t>(random_() % offsets_.size());
+      const auto to = from + 1 + static_cast<std::size_t>(random_() % (offsets_.size() - from));
+      const auto [low, high] =
+          std::minmax_element(offsets_.begin() + static_cast<std::ptrdiff_t>(from),
+                              offsets_.begin() + static_cast<std::ptrdiff_t>(to));
+      const Bounds exact{*low, *high + 1};
+      const Bounds said =
+          layout.boundsOf(static_cast<int64_t>(from), static_cast<int64_t>(to - from));
+      EXPECT_LE(said.first, exact.first);
+      EXPECT_GE(said.last, exact.last);
+      if (layout.blocks().size() == 1) {
+        EXPECT_EQ(said, exact);
+      }
+    }
+    const auto [low, high] = std::minmax_element(offsets_.begin(), offsets_.end());
+    EXPECT_EQ(layout.bounds(), (Bounds{*low, *high + 1}));
+    EXPECT_EQ(layout.boundsOf(0, layout.bytes()), layout.bounds());
+  }
+}
+
+TEST_F(RandomLayouts, AreWalkedInParts) {
+  for (int i = 0; i < 500 && !HasFailure(); ++i) {
+    const Layout layout = next();
+    SCOPED_TRACE(text_);
+    for (int k = 0; k < 20; ++k) {
+      const auto from = static_cast<std::size_t>(random_() % (offsets_.size() + 1));
+      const auto length = static_cast<std::size_t>(random_() % (offsets_.size() + 3));
+      const std::size_t to = std::min(offsets_.size(), from + length);
+      Offsets walked;
+      int64_t next = static_cast<int64_t>(from);
+      layout.forEach(static_cast<int64_t>(from), static_cast<int64_t>(length),
+                     [&](int64_t offset, int64_t packed, int64_t bytes) {
+                       EXPECT_EQ(packed, next);
+                       EXPECT_GT(bytes, 0);
+                       next += bytes;
+                       for (int64_t b = 0; b < bytes; ++b) walked.push_back(offset + b);
+                     });
+      EXPECT_EQ(walked, Offsets(offsets_.begin() + static_cast<std::ptrdiff_t>(from),
+                                offsets_.begin() + static_cast<std::ptrdiff_t>(to)));
+    }
+  }
+}
+
+TEST_F(RandomLayouts, AreRepeatedAsTheirBytesAre) {
+  for (int i = 0; i < 500 && !HasFailure(); ++i) {
+    const Layout layout = next();
+    SCOPED_TRACE(text_);
+    const auto count = static_cast<int64_t>(random_() % 5);
+    // Often such that the end of one touches the next.
+    const Bounds bounds = layout.bounds();
+    const int64_t extent = random_() % 2 == 0 ? bounds.last - bounds.first
+                                              : static_cast<int64_t>(random_() % 100) - 30;
+    std::vector<Block> blocks;
+    for (int64_t k = 0; k < count; ++k) {
+      for (const int64_t offset : offsets_) blocks.push_back({offset + k * extent, 1});
+    }
+    auto repeated = layout.repeated(count, extent);
+    ASSERT_TRUE(repeated.ok()) << lastErrorText();
+    EXPECT_EQ(*repeated, made({}, blocks)) << count << " x " << extent;
+  }
+}
+
+TEST(Layouts, FoldNestedProgressionsOfBlocks) {
+  // Rows of 3, planes of 2, each as one list.
+  std::vector<Block> blocks;
+  for (int64_t plane = 0; plane < 2; ++plane) {
+    for (int64_t row = 0; row < 4; ++row) {
+      for (int64_t i = 0; i < 3; ++i) blocks.push_back({plane * 1000 + row * 100 + i * 10, 4});
+    }
+  }
+  EXPECT_EQ(made({}, blocks), made({{2, 1000}, {4, 100}, {3, 10}}, {{0, 4}}));
+  EXPECT_EQ(made({}, blocks).describe(), "strided 4 B x 3 @ 10 x 4 @ 100 x 2 @ 1000");
+}
+
+// An array of {double; char; (padding); double}: the last member of one touches the first of the
+// next.
+TEST(Layouts, StayStructsWhereRepetitionsTouch) {
+  const Layout structs = made({{1000, 24}}, {{0, 9}, {16, 8}});
+  ASSERT_EQ(structs.dims(), (std::vector<Dim>{{1000, 24}}));
+  ASSERT_EQ(structs.blocks().size(), 2U);
+  std::vector<Block> joined = {{0, 9}};
+  for (int64_t i = 0; i + 1 < 1000; ++i) joined.push_back({i * 24 + 16, 17});
+  joined.push_back({999 * 24 + 16, 8});
+  EXPECT_EQ(made({}, joined), structs);
+  EXPECT_EQ(pieceCount(structs), 1001);
+  Block pieces[3];
+  ASSERT_EQ(readPieces(structs, 499, 3, pieces), 3);
+  EXPECT_EQ(pieces[0].offset, 498 * 24 + 16);
+  EXPECT_EQ(pieces[0].bytes, 17);
+}
+
+TEST(Layouts, AreEmptyWithoutBytes) {
+  EXPECT_EQ(made({}, {}), Layout());
+  EXPECT_EQ(made({{3, 8}}, {{5, 0}, {9, 0}}), Layout());
+  EXPECT_EQ(made({{3, 8}, {0, 8}}, {{5, 4}}), Layout());
+  EXPECT_EQ(Layout().describe(), "empty");
+  EXPECT_EQ(Layout().boundsOf(0, 10), Bounds{});
+  EXPECT_EQ(pieceCount(Layout()), 0);
+}
+
+TEST(Layouts, RefuseWhatDoesNotFit) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const auto refused = [](std::vector<Dim> dims, std::vector<Block> blocks) {
+    const auto layout = Layout::make(std::move(dims), std::move(blocks));
+    return !layout.ok() && layout.status().code() == adsmErrorInvalidValue;
+  };
+  EXPECT_TRUE(refused({}, {{kMost - 3, 4}}));
+  EXPECT_TRUE(refused({}, {{-kMost, 4}, {kMost - 4, 4}}));
+  EXPECT_TRUE(refused({{3, kMost / 2}}, {{0, 4}}));
+  EXPECT_TRUE(refused({{kMost, 0}}, {{0, 2}}));
+  EXPECT_TRUE(refused({{kMost, 2}}, {{0, 2}}));
+  EXPECT_TRUE(refused({{kMost, 1}}, {{1, 1}}));
+  EXPECT_TRUE(refused({{-1, 1}}, {{1, 1}}));
+  EXPECT_TRUE(refused({}, {{1, -1}}));
+  EXPECT_FALSE(refused({{2, kMost - 3}}, {{0, 3}}));
+}
+
+TEST(Layouts, DescribeSizesInDecimalUnits) {
+  EXPECT_EQ(made({}, {{0, 9999}, {20000, 1}}).describe(), "list of 2 blocks, 10 kB");
+  EXPECT_EQ(made({}, {{0, 999600}, {2000000, 1}}).describe(), "list of 2 blocks, 1 MB");
+  EXPECT_EQ(made({{4, -64}}, {{0, 1}, {5, 3}}).describe(), "list of 2 blocks, 4 B x 4 @ -64");
+}
+
+}  // namespace
+}  // namespace gmac::datatype
