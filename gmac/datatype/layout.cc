@@ -165,6 +165,7 @@ bool Layout::measure() {
     starts_.reserve(blocks_.size() + 1);
   }
   int64_t before = blocks_[0].offset;
+  bool alike = true;
   for (const Block& block : blocks_) {
     if (blocks_.size() > 1) {
       starts_.push_back(listBytes_);
@@ -176,11 +177,13 @@ bool Layout::measure() {
     }
     ascending_ = ascending_ && before <= block.offset;
     before = end;
+    alike = alike && block.bytes == blocks_[0].bytes;
     bounds = both(bounds, {block.offset, end});
   }
   if (blocks_.size() > 1) {
     starts_.push_back(listBytes_);
   }
+  blockBytes_ = alike ? blocks_[0].bytes : 0;
   levels_.back() = {listBytes_, bounds};
   blockCount_ = static_cast<int64_t>(blocks_.size());
   for (std::size_t i = dims_.size(); i-- > 0;) {

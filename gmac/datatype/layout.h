@@ -67,6 +67,8 @@ class Layout {
   // starts()[i]: packed bytes before blocks()[i], and listBytes() behind the last (a prefix sum);
   // for lists only, else empty.
   const std::vector<std::int64_t>& starts() const { return starts_; }
+  // Bytes of every entry of `blocks`, where they are all alike; else 0.
+  std::int64_t blockBytes() const { return blockBytes_; }
   // The bytes that are named lie in these.
   Bounds bounds() const { return bounds_; }
   // Of the part [offset, offset + bytes) in packed order; O(dims + log blocks) and never too small.
@@ -114,6 +116,7 @@ class Layout {
   std::int64_t bytes_ = 0;
   std::int64_t listBytes_ = 0;
   std::int64_t blockCount_ = 0;
+  std::int64_t blockBytes_ = 0;
   Bounds bounds_;
   bool ascending_ = true;  // the blocks: each ends before the next begins
 };

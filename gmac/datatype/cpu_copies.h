@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CPU engine's inner loops: one for each width of a block that is worth its own, in both
+// directions. For cpu_engine.cc alone.
+#ifndef GMAC_DATATYPE_CPU_COPIES_H_
+#define GMAC_DATATYPE_CPU_COPIES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "gmac/datatype/layout.h"
+
+namespace gmac::datatype {
+
+enum class Direction { kPack, kUnpack };
+
+using CopyFunction = void* (*)(void* to, const void* from, std::size_t bytes);
+
+// The two sides of a copy in one direction.
+template <Direction kDirection>
+struct Sides {
+  static constexpr bool kPacks = kDirection == Direction::kPack;
+  using Packed = std::conditional_t<kPacks, std::byte*, const std::byte*>;
+  using Plain = std::conditional_t<kPacks, const std::byte*, std::byte*>;
+};
+
+// Longer pieces are the copy function's: a call costs less than they do.
+inline constexpr std::int64_t kLongestInline = 256;
+
+// Copies kBytes bytes; the compiler's own moves.
+template <std::size_t kBytes>
+inline void copyFixed(std::byte* to, const std::byte* from) {
+  std::memcpy(to, from, kBytes);
+}
+
+// Both ends with moves of one width, which overlap in the middle.
+template <std::size_t kBytes>
+inline void copyEnds(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  std::byte head[kBytes];
+  std::byte tail[kBytes];
+  std::memcpy(head, from, kBytes);
+  std::memcpy(tail, from + bytes - kBytes, kBytes);
+  std::memcpy(to, head, kBytes);
+  std::memcpy(to + bytes - kBytes, tail, kBytes);
+}
+
+inline void copyAny(std::byte* to, const std::byte* from, std::int64_t bytes, CopyFunction copy) {
+  if (bytes >= 16) {
+    if (bytes > kLongestInline) {
+      copy(to, from, static_cast<std::size_t>(bytes));
+      return;
+    }
+    for (std::int64_t done = 0; done + 32 < bytes; done += 32) {
+      copyFixed<32>(to + done, from + done);
+    }
+    if (bytes > 32) {
+      copyFixed<32>(to + bytes - 32, from + bytes - 32);
+    } else {
+      copyEnds<16>(to, from, bytes);
+    }
+  } else if (bytes >= 8) {
+    copyEnds<8>(to, from, bytes);
+  } else if (bytes >= 4) {
+    copyEnds<4>(to, from, bytes);
+  } else if (bytes >= 2) {
+    copyEnds<2>(to, from, bytes);
+  } else if (bytes == 1) {
+    *to = *from;
+  }
+}
+
+// `bytes` bytes each of `rows` x `columns` places, rows `pitch` and columns `stride` bytes apart.
+struct Plane {
+  std::int64_t bytes;
+  std::int64_t rows;
+  std::int64_t pitch;
+  std::int64_t columns;
+  std::int64_t stride;
+};
+
+// kBytes of 0: a width that is known only when it runs.
+template <Direction kDirection, std::size_t kBytes>
+void copyPlane(typename Sides<kDirection>::Packed packed, typename Sides<kDirection>::Plain plain,
+               const Plane& plane, CopyFunction copy) {
+  const std::int64_t bytes = kBytes != 0 ? static_cast<std::int64_t>(kBytes) : plane.bytes;
+  const std::int64_t columns = plane.columns;
+  const std::int64_t stride = plane.stride;
+  for (std::int64_t row = 0; row < plane.rows; ++row) {
+    auto place = plain + row * plane.pitch;
+    for (std::int64_t column = 0; column < columns; ++column) {
+      if constexpr (kBytes == 0) {
+        if constexpr (kDirection == Direction::kPack) {
+          copyAny(packed, place, bytes, copy);
+        } else {
+          copyAny(place, packed, bytes, copy);
+        }
+      } else if constexpr (kDirection == Direction::kPack) {
+        copyFixed<kBytes>(packed, place);
+      } else {
+        copyFixed<kBytes>(place, packed);
+      }
+      packed += bytes;
+      place += stride;
+    }
+  }
+}
+
+// Blocks of a list, all of kBytes bytes; 0: each its own.
+template <Direction kDirection, std::size_t kBytes>
+void copyList(typename Sides<kDirection>::Packed packed, typename Sides<kDirection>::Plain plain,
+              const Block* blocks, std::int64_t count, CopyFunction copy) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t bytes = kBytes != 0 ? static_cast<std::int64_t>(kBytes) : blocks[i].bytes;
+    auto place = plain + blocks[i].offset;
+    if constexpr (kBytes == 0) {
+      if constexpr (kDirection == Direction::kPack) {
+        copyAny(packed, place, bytes, copy);
+      } else {
+        copyAny(place, packed, bytes, copy);
+      }
+    } else if constexpr (kDirection == Direction::kPack) {
+      copyFixed<kBytes>(packed, place);
+    } else {
+      copyFixed<kBytes>(place, packed);
+    }
+    packed += bytes;
+  }
+}
+
+// The loops for one width.
+template <Direction kDirection>
+struct Copies {
+  using Packed = typename Sides<kDirection>::Packed;
+  using Plain = typename Sides<kDirection>::Plain;
+  void (*plane)(Packed, Plain, const Plane&, CopyFunction);
+  void (*list)(Packed, Plain, const Block*, std::int64_t, CopyFunction);
+
+  // `bytes`: of every block, or 0 where they differ.
+  static Copies of(std::int64_t bytes) {
+    switch (bytes) {
+#define GMAC_COPIES_OF(width) \
+  case width:                 \
+    return {&copyPlane<kDirection, width>, &copyList<kDirection, width>}
+      GMAC_COPIES_OF(1);
+      GMAC_COPIES_OF(2);
+      GMAC_COPIES_OF(4);
+      GMAC_COPIES_OF(8);
+      GMAC_COPIES_OF(12);
+      GMAC_COPIES_OF(16);
+      GMAC_COPIES_OF(24);
+      GMAC_COPIES_OF(32);
+      GMAC_COPIES_OF(48);
+      GMAC_COPIES_OF(64);
+      GMAC_COPIES_OF(128);
+#undef GMAC_COPIES_OF
+      default:
+        return {&copyPlane<kDirection, 0>, &copyList<kDirection, 0>};
+    }
+  }
+};
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_CPU_COPIES_H_
