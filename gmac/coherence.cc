@@ -92,6 +92,19 @@ Status endDeviceWork(accel::NativeStream stream, bool submitted) {
   return Runtime::started()->manager().endDeviceWork(stream, submitted);
 }
 
+Result<accel::Accelerator*> accelerator() {
+  auto runtime = Runtime::get();
+  if (!runtime.ok()) {
+    return runtime.status();
+  }
+  return &(*runtime)->manager().accelerator();
+}
+
+std::size_t packTableBytes() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime == nullptr ? 0 : runtime->packTableBytes();
+}
+
 std::size_t currentPrefix(const void* address, std::size_t bytes, Current* current) noexcept {
   Runtime* runtime = Runtime::started();
   *current = Current::kNotShared;

@@ -110,6 +110,11 @@ Status beginDeviceWork(accel::NativeStream stream, const DeviceRange* ranges, st
 // may write wait for it.
 Status endDeviceWork(accel::NativeStream stream, bool submitted);
 
+// The runtime's accelerator; the runtime starts if it had not.
+Result<accel::Accelerator*> accelerator();
+// How many bytes of device memory the tables of datatypes may take (GMAC_PACK_TABLES).
+std::size_t packTableBytes() noexcept;
+
 // Where the bytes of a range are current.
 enum class Current { kNotShared, kAccelerator, kCpu, kBoth };
 

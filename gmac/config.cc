@@ -194,6 +194,16 @@ const Variable kVariables[] = {
      "threads",
      store<&Config::ioThreads>,
      "How many threads read one file into shared memory at a time, the caller's included."},
+    {"GMAC_PACK_TABLES",
+     Kind::kBytes,
+     "256M",
+     nullptr,
+     {.least = 1 << 20, .most = std::size_t{64} << 30},
+     "bytes",
+     store<&Config::packTableBytes>,
+     "How much of the accelerator's memory the tables of long datatypes may take; the longest "
+     "unused "
+     "ones go first."},
     {"GMAC_LOG",
      Kind::kChoice,
      "error",

@@ -44,6 +44,7 @@ struct Config {
   std::size_t hostThreads{};         // the host accelerator's kernel threads; 0: one per core
   std::size_t populateAheadBytes{};  // chunk, power of two; 0: none
   bool managed{};                    // managed-memory calls of CUDA give shared objects
+  std::size_t packTableBytes{};      // of device memory for tables of datatypes
   std::size_t ioThreads{};           // that read one file at a time, the caller's included
   LogLevel log{};
   bool trustHints{};        // hints of managed-memory programs are promises

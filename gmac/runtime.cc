@@ -166,6 +166,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
   }
   runtime->manager_ = std::move(*manager);
   runtime->ioThreads_ = config->ioThreads;
+  runtime->packTableBytes_ = config->packTableBytes;
   static bool installed =
       false;  // once per process, also after a start that failed behind this point
   if (!installed) {

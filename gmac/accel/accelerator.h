@@ -153,6 +153,12 @@ class Accelerator {
   // ticket for all that `stream` holds so far.
   virtual Status fence(NativeStream stream) = 0;
   virtual Result<Ticket> mark(NativeStream stream) = 0;
+  // Everything submitted to `stream` from now on runs after the ticket's work.
+  virtual Status follow(NativeStream stream, Ticket ticket) {
+    (void)stream;
+    (void)ticket;
+    return fail(adsmErrorNotSupported, "the {} accelerator has no streams", name());
+  }
 };
 
 }  // namespace gmac::accel

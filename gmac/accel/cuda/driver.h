@@ -35,7 +35,9 @@
   X(cuMemcpyHtoDAsync)                 \
   X(cuMemcpyDtoHAsync)                 \
   X(cuMemcpyDtoDAsync)                 \
+  X(cuMemcpy3DAsync)                   \
   X(cuMemsetD8Async)                   \
+  X(cuPointerGetAttribute)             \
   X(cuStreamCreate)                    \
   X(cuStreamDestroy)                   \
   X(cuStreamWaitEvent)                 \

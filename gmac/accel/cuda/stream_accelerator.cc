@@ -420,6 +420,12 @@ Status StreamAccelerator::fence(NativeStream stream) {
   return order(streamOf(stream), in_.newest());
 }
 
+Status StreamAccelerator::follow(NativeStream stream, Ticket ticket) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  return order(streamOf(stream), ticket);
+}
+
 Result<Ticket> StreamAccelerator::mark(NativeStream stream) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);

@@ -60,6 +60,7 @@ class StreamAccelerator final : public Accelerator {
   void leaveContext() noexcept override;
   Status fence(NativeStream stream) override;
   Result<Ticket> mark(NativeStream stream) override;
+  Status follow(NativeStream stream, Ticket ticket) override;
 
  private:
   // One piece of a constant on its way: the driver reads it some time after setConstant() has

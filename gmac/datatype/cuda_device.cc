@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The device behind the `cuda` and `cudart` accelerators.
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "gmac/accel/cuda/driver.h"
+#include "gmac/accel/cuda/reentry.h"
+#include "gmac/datatype/devices.h"
+
+namespace gmac::datatype {
+namespace {
+
+using accel::NativeStream;
+using accel::Ticket;
+using accel::cuda::Driver;
+using accel::cuda::Entry;
+
+// Role: see device.h. The module is loaded by the first launch in a context; a launch then takes no
+// lock but the accelerator's, and that on its own queue only.
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(accel::Accelerator& accelerator, const Driver& driver)
+      : Device(accelerator), driver_(driver) {}
+
+  Memory memoryOf(const void* address) const noexcept override {
+    const accel::cuda::Reentry inside;
+    unsigned type = 0;
+    if (driver_.cuPointerGetAttribute.function(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                               reinterpret_cast<CUdeviceptr>(address)) !=
+        CUDA_SUCCESS) {
+      return Memory::kPageable;
+    }
+    return type == CU_MEMORYTYPE_DEVICE ? Memory::kDevice : Memory::kPinned;
+  }
+  bool kernelsReachPinned() const noexcept override { return true; }
+
+  Result<Ticket> submit(std::optional<NativeStream> stream, DeviceWork& work) override {
+    if (stream) {
+      const Scope scope(*this);
+      Queue queue(*this, reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(*stream)));
+      GMAC_TRY(work.run(queue));
+      return Ticket{};
+    }
+    struct Call {
+      CudaDevice& device;
+      DeviceWork& work;
+    } call{*this, work};
+    return accelerator().submit(
+        [](void* context, NativeStream native) -> Status {
+          const Call& made = *static_cast<Call*>(context);
+          Queue queue(made.device, reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(native)));
+          return made.work.run(queue);
+        },
+        &call);
+  }
+
+  Status follow(std::optional<NativeStream> stream, Ticket ticket) override {
+    if (stream) {
+      return accelerator().follow(*stream, ticket);
+    }
+    struct Call {
+      accel::Accelerator& accelerator;
+      Ticket ticket;
+    } call{accelerator(), ticket};
+    return accelerator()
+        .submit(
+            [](void* context, NativeStream native) -> Status {
+              const Call& made = *static_cast<Call*>(context);
+              return made.accelerator.follow(native, made.ticket);
+            },
+            &call)
+        .status();
+  }
+
+  Result<void*> allocatePinned(std::size_t bytes) override {
+    const Scope scope(*this);
+    void* memory = nullptr;
+    GMAC_TRY(check(adsmErrorHostMemory, driver_.cuMemHostAlloc, &memory, bytes,
+                   static_cast<unsigned>(CU_MEMHOSTALLOC_PORTABLE)));
+    return memory;
+  }
+  void freePinned(void* address, std::size_t) noexcept override {
+    const Scope scope(*this);
+    (void)driver_.cuMemFreeHost.function(address);
+  }
+
+ private:
+  // The accelerator's context, for the calling thread; the hooks stay out of what happens in it.
+  class Scope {
+   public:
+    explicit Scope(const CudaDevice& device) : driver_(device.driver_) {
+      const auto wanted = reinterpret_cast<CUcontext>(device.accelerator().nativeContext());
+      CUcontext current = nullptr;
+      (void)driver_.cuCtxGetCurrent.function(&current);
+      pushed_ = wanted != nullptr && current != wanted &&
+                driver_.cuCtxPushCurrent.function(wanted) == CUDA_SUCCESS;
+    }
+    ~Scope() {
+      CUcontext popped = nullptr;
+      if (pushed_) {
+        (void)driver_.cuCtxPopCurrent.function(&popped);
+      }
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const accel::cuda::Reentry inside_;
+    const Driver& driver_;
+    bool pushed_;
+  };
+
+  template <typename Function, typename... Args>
+  Status check(adsmError_t otherwise, const Entry<Function>& entry, Args... args) const noexcept {
+    const int code = static_cast<int>(entry.function(args...));
+    if (code == CUDA_SUCCESS) [[likely]] {
+      return {};
+    }
+    return fail(otherwise, "{}({}) failed with {}: {}", entry.name,
+                accel::cuda::ArgumentText(args...).view(), code, driver_.errorText(code));
+  }
+
+  class Queue final : public DeviceQueue {
+   public:
+    Queue(CudaDevice& device, CUstream stream) : device_(device), stream_(stream) {}
+
+    Status launch(const DeviceLaunch& launch) override {
+      auto function = device_.function(kernelNumber(launch.kernel));
+      if (!function.ok()) {
+        return function.status();
+      }
+      void* args[] = {const_cast<std::byte*>(launch.params)};
+      const CUresult code = driver().cuLaunchKernel.function(
+          *function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream_, args, nullptr);
+      if (code == CUDA_SUCCESS) [[likely]] {
+        return {};
+      }
+      return fail(adsmErrorLaunch, "cuLaunchKernel({}, {} x {} threads) failed with {}: {}",
+                  kernelName(kernelNumber(launch.kernel)), launch.blocks, launch.threads,
+                  static_cast<int>(code), driver().errorText(code));
+    }
+    Status copyIn(std::uint64_t to, const void* pinned, std::size_t bytes) override {
+      return device_.check(adsmErrorSystem, driver().cuMemcpyHtoDAsync, CUdeviceptr{to}, pinned,
+                           bytes, stream_);
+    }
+    Status copyOut(void* pinned, std::uint64_t from, std::size_t bytes) override {
+      return device_.check(adsmErrorSystem, driver().cuMemcpyDtoHAsync, pinned, CUdeviceptr{from},
+                           bytes, stream_);
+    }
+    Status copyWithin(std::uint64_t to, std::uint64_t from, std::size_t bytes) override {
+      return device_.check(adsmErrorSystem, driver().cuMemcpyDtoDAsync, CUdeviceptr{to},
+                           CUdeviceptr{from}, bytes, stream_);
+    }
+    Status copyStrided(const StridedCopy& copy) override {
+      if (copy.pitch < copy.rowBytes || copy.slicePitch % copy.pitch != 0 ||
+          copy.slicePitch < copy.rows * copy.pitch) {
+        return fail(adsmErrorNotSupported,
+                    "strided copies take rows that do not overlap, not {} bytes every {}, {} times "
+                    "every {}",
+                    copy.rowBytes, copy.pitch, copy.rows, copy.slicePitch);
+      }
+      CUDA_MEMCPY3D what{};
+      what.WidthInBytes = static_cast<std::size_t>(copy.rowBytes);
+      what.Height = static_cast<std::size_t>(copy.rows);
+      what.Depth = static_cast<std::size_t>(copy.slices);
+      const auto stridedPitch = static_cast<std::size_t>(copy.pitch);
+      const auto stridedHeight = static_cast<std::size_t>(copy.slicePitch / copy.pitch);
+      const CUmemorytype packedType = copy.packedOnCpu ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+      if (copy.direction == Direction::kPack) {
+        what.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+        what.srcDevice = copy.strided;
+        what.srcPitch = stridedPitch;
+        what.srcHeight = stridedHeight;
+        what.dstMemoryType = packedType;
+        what.dstDevice = copy.packedOnCpu ? 0 : copy.packed;
+        what.dstHost = copy.packedOnCpu ? reinterpret_cast<void*>(copy.packed) : nullptr;
+        what.dstPitch = what.WidthInBytes;
+        what.dstHeight = what.Height;
+      } else {
+        what.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        what.dstDevice = copy.strided;
+        what.dstPitch = stridedPitch;
+        what.dstHeight = stridedHeight;
+        what.srcMemoryType = packedType;
+        what.srcDevice = copy.packedOnCpu ? 0 : copy.packed;
+        what.srcHost = copy.packedOnCpu ? reinterpret_cast<const void*>(copy.packed) : nullptr;
+        what.srcPitch = what.WidthInBytes;
+        what.srcHeight = what.Height;
+      }
+      const CUresult code = driver().cuMemcpy3DAsync.function(&what, stream_);
+      if (code == CUDA_SUCCESS) {
+        return {};
+      }
+      return fail(code == CUDA_ERROR_INVALID_VALUE ? adsmErrorNotSupported : adsmErrorSystem,
+                  "cuMemcpy3DAsync({} x {} x {} bytes, {} and {} bytes apart) failed with {}: {}",
+                  copy.rowBytes, copy.rows, copy.slices, copy.pitch, copy.slicePitch,
+                  static_cast<int>(code), driver().errorText(code));
+    }
+
+   private:
+    const Driver& driver() const { return device_.driver_; }
+
+    CudaDevice& device_;
+    const CUstream stream_;
+  };
+
+  // In the calling thread's context, which a Scope or the accelerator has made the accelerator's.
+  Result<CUfunction> function(int number) {
+    auto& slot = functions_[static_cast<std::size_t>(number)];
+    const std::uintptr_t context = accelerator().nativeContext();
+    if (context_.load(std::memory_order_acquire) == context) [[likely]] {
+      if (CUfunction known = slot.load(std::memory_order_acquire); known != nullptr) [[likely]] {
+        return known;
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    if (module_ == nullptr || context_.load() != context) {
+      const void* const image = packKernelImage();
+      if (image == nullptr) {
+        return fail(adsmErrorNoImplementation, "built without the CUDA toolkit: no pack kernels");
+      }
+      CUmodule module = nullptr;
+      GMAC_TRY(check(adsmErrorSystem, driver_.cuModuleLoadDataEx, &module, image, 0u,
+                     static_cast<CUjit_option*>(nullptr), static_cast<void**>(nullptr)));
+      for (auto& known : functions_) {
+        known.store(nullptr);
+      }
+      module_ = module;
+      context_.store(context, std::memory_order_release);
+    }
+    CUfunction found = nullptr;
+    GMAC_TRY(check(adsmErrorNoImplementation, driver_.cuModuleGetFunction, &found, module_,
+                   kernelName(number)));
+    slot.store(found, std::memory_order_release);
+    return found;
+  }
+
+  const Driver& driver_;
+  std::mutex mutex_;  // for loading
+  CUmodule module_ = nullptr;
+  std::atomic<std::uintptr_t> context_{0};  // that module_ is loaded in
+  std::array<std::atomic<CUfunction>, kPackKernels> functions_{};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> makeCudaDevice(accel::Accelerator& accelerator) {
+  auto driver = Driver::get();
+  if (!driver.ok()) {
+    return driver.status();
+  }
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(accelerator, **driver));
+}
+
+}  // namespace gmac::datatype

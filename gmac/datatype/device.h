@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The seam between the datatype engine and a device: what memory is, and commands in order. Stands
+// beside accel::Accelerator, which has no kernels of ours and no streams of the application's.
+#ifndef GMAC_DATATYPE_DEVICE_H_
+#define GMAC_DATATYPE_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/datatype/device_plan.h"
+#include "gmac/status.h"
+
+namespace gmac::datatype {
+
+// What an address that is no shared object's points to.
+enum class Memory : std::uint8_t {
+  kPageable,  // CPU memory that the device does not reach, or nothing that anybody knows
+  kPinned,    // CPU memory that kernels and copies reach, by the same address
+  kDevice,    // the device's own memory (or managed memory)
+};
+
+// `rows` rows of `rowBytes`, `pitch` bytes apart, in `slices` slices, `slicePitch` apart.
+struct StridedCopy {
+  std::uint64_t strided = 0;
+  std::uint64_t packed = 0;
+  std::int64_t rowBytes = 0;
+  std::int64_t rows = 1;
+  std::int64_t pitch = 0;
+  std::int64_t slices = 1;
+  std::int64_t slicePitch = 0;
+  Direction direction = Direction::kPack;
+  bool packedOnCpu = false;
+};
+
+// Role: commands that run one after another on a device. A view for the duration of one
+// Device::submit(); for one thread. Asynchronous; addresses are device addresses or those of pinned
+// memory, and stay valid until the work is over.
+class DeviceQueue {
+ public:
+  virtual Status launch(const DeviceLaunch& launch) = 0;
+  virtual Status copyIn(std::uint64_t to, const void* pinned, std::size_t bytes) = 0;
+  virtual Status copyOut(void* pinned, std::uint64_t from, std::size_t bytes) = 0;
+  virtual Status copyWithin(std::uint64_t to, std::uint64_t from, std::size_t bytes) = 0;
+  // adsmErrorNotSupported where the device has no such engine, or it has limits that this exceeds.
+  virtual Status copyStrided(const StridedCopy& copy) = 0;
+
+ protected:
+  ~DeviceQueue() = default;
+};
+
+// Calls back into the engine with a queue. Not owned; for the duration of one call.
+class DeviceWork {
+ public:
+  virtual Status run(DeviceQueue& queue) = 0;
+
+ protected:
+  ~DeviceWork() = default;
+};
+
+// Role: one device under one accelerator. Thread-safe; made once per runtime and never destroyed.
+class Device {
+ public:
+  static Result<std::unique_ptr<Device>> make(accel::Accelerator& accelerator);
+  virtual ~Device() = default;
+
+  accel::Accelerator& accelerator() const { return accelerator_; }
+  // Of memory that is no shared object's. Asks the driver; some hundred nanoseconds.
+  virtual Memory memoryOf(const void* address) const noexcept = 0;
+  // Whether kernels read and write pinned CPU memory.
+  virtual bool kernelsReachPinned() const noexcept = 0;
+
+  // Calls `work` once with a queue: the accelerator's kernel queue, ordered as a launch is, or a
+  // stream of the application's. The ticket is over when the work is. An error of `work` is
+  // returned; what it had submitted before may run.
+  virtual Result<accel::Ticket> submit(std::optional<accel::NativeStream> stream,
+                                       DeviceWork& work) = 0;
+  // What is submitted to the stream (or the kernel queue) from now on runs after the ticket's work.
+  virtual Status follow(std::optional<accel::NativeStream> stream, accel::Ticket ticket) = 0;
+
+  // Memory of the engine's own, until it is given back; the device's, and pinned on the CPU's side.
+  Result<std::uint64_t> allocate(std::size_t bytes);
+  void free(std::uint64_t address, std::size_t bytes) noexcept;
+  virtual Result<void*> allocatePinned(std::size_t bytes) = 0;
+  virtual void freePinned(void* address, std::size_t bytes) noexcept = 0;
+
+ protected:
+  explicit Device(accel::Accelerator& accelerator) : accelerator_(accelerator) {}
+
+ private:
+  accel::Accelerator& accelerator_;
+};
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_DEVICE_H_

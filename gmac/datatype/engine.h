@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Packs and unpacks wherever the bytes are current.
+#ifndef GMAC_DATATYPE_ENGINE_H_
+#define GMAC_DATATYPE_ENGINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "gmac/adsm_datatype.h"
+#include "gmac/datatype/costs.h"
+#include "gmac/datatype/device.h"
+#include "gmac/datatype/prepared.h"
+#include "gmac/datatype/staging.h"
+#include "gmac/datatype/tables.h"
+#include "gmac/status.h"
+
+namespace gmac::datatype {
+
+// One operation, with its arguments checked.
+struct Operation {
+  Direction direction = Direction::kPack;
+  PreparedPtr prepared;
+  std::byte* strided = nullptr;  // the layout's origin
+  std::byte* packed = nullptr;   // where the part begins
+  std::int64_t offset = 0;       // of the part in packed order
+  std::int64_t bytes = 0;        // more than 0
+  adsmMethod_t method = adsmMethodAny;
+  std::uint32_t blocks = 0;  // 0: no limit
+  std::optional<accel::NativeStream> stream;
+  bool wait = true;  // until CPU memory has its bytes
+};
+
+// What an operation has left under way: nothing, when `ticket` is complete.
+struct Outcome {
+  adsmPackReport_t report{};
+  accel::Ticket ticket;
+};
+
+// Role: the engine of a process: the device of the runtime's accelerator, and what is kept for it.
+// Thread-safe; made by the first operation that may need a device, and never destroyed. Not for the
+// fault handler. An operation takes no lock of its own while it copies.
+class Engine {
+ public:
+  // The process's engine, with the runtime started.
+  static Result<Engine*> get();
+  explicit Engine(std::unique_ptr<Device> device, std::size_t tableBytes);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Result<Outcome> run(const Operation& operation);
+  PreparedCache& prepared() { return prepared_; }
+  Device& device() { return *device_; }
+
+ private:
+  class Run;
+
+  const std::unique_ptr<Device> device_;
+  const Costs costs_;
+  Staging staging_;
+  Tables tables_;
+  PreparedCache prepared_;
+};
+
+// Without an engine: both sides in CPU memory that is not shared.
+Outcome runOnCpu(const Operation& operation);
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_ENGINE_H_

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is made once for a type and a count of it, and kept.
+#ifndef GMAC_DATATYPE_PREPARED_H_
+#define GMAC_DATATYPE_PREPARED_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "gmac/datatype/device_plan.h"
+#include "gmac/datatype/layout.h"
+#include "gmac/datatype/type.h"
+#include "gmac/status.h"
+
+namespace gmac::datatype {
+
+// Role: the layout of `count` elements of a type, and what engines derive from it. Thread-safe;
+// shared by the cache and by operations under way.
+class Prepared {
+ public:
+  Prepared(CommittedPtr type, Layout layout)
+      : type_(std::move(type)), layout_(std::move(layout)), plan_(layout_) {}
+
+  const Committed* type() const { return type_.get(); }
+  const Layout& layout() const { return layout_; }
+  const DevicePlan& plan() const { return plan_; }
+  // touched() of everything; made once for the gap that is asked for first.
+  const std::vector<Bounds>& allTouched(std::int64_t gap) const;
+
+ private:
+  const CommittedPtr type_;
+  const Layout layout_;
+  const DevicePlan plan_;
+  mutable std::once_flag once_;
+  mutable std::vector<Bounds> touched_;
+};
+using PreparedPtr = std::shared_ptr<const Prepared>;
+
+// Role: the newest of them. Thread-safe; owned by the engine.
+class PreparedCache {
+ public:
+  // adsmErrorInvalidValue when `count` elements leave 63 bits.
+  Result<PreparedPtr> get(const CommittedPtr& type, std::int64_t count);
+
+ private:
+  static constexpr std::size_t kMost = 64;
+  struct Entry {
+    std::int64_t count;
+    PreparedPtr prepared;
+  };
+
+  std::mutex mutex_;
+  std::list<Entry> entries_;  // the newest first
+};
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_PREPARED_H_
