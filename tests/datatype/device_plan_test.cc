@@ -389,6 +389,7 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
     }
     PlanTuning tuning = kSmall;
     if (draw(0, 3) == 0) tuning.mostElements = draw(3000, 100000);
+    if (draw(0, 3) == 0) tuning.mostNarrow = 0;
     const Layout layout = layoutOf(dims, blocks);
     ASSERT_NO_FATAL_FAILURE(checkParts(layout, tuning, random, &used))
         << "round " << round << ", GMAC_TEST_SEED=" << seed;
