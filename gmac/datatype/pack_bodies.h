@@ -450,16 +450,20 @@ GMAC_HOST_DEVICE void moveTileEnds(const TileParams& p, std::int64_t e, std::uin
   }
 }
 
-template <int W, bool kPack, bool kFill, typename T>
-GMAC_HOST_DEVICE void runTilePhase(const TileParams& p, TileRow<W>* tile, std::uint32_t number,
-                                   std::uint32_t thread) {
+// Where a tile begins.
+struct TilePlace {
+  std::uint32_t across;  // of the two dimensions
+  std::uint32_t along;
+  std::uint64_t strided;  // address of its first element
+  std::int64_t element;   // the number of it
+};
+GMAC_HOST_DEVICE TilePlace placeOfTile(const TileParams& p, std::uint32_t number) {
   const std::uint32_t row = p.tilesAlong.quotient(number);
-  const std::uint32_t alongBegin = (number - row * p.tilesAlong.divisor) * kTile;
-  const std::uint32_t rest = p.tilesAcross.quotient(row);
-  const std::uint32_t acrossBegin = (row - rest * p.tilesAcross.divisor) * kTile;
-  std::int64_t strided = 0;
-  std::int64_t packed = 0;
-  std::uint32_t index = rest;
+  const std::uint32_t along = (number - row * p.tilesAlong.divisor) * kTile;
+  std::uint32_t index = p.tilesAcross.quotient(row);
+  const std::uint32_t across = (row - index * p.tilesAcross.divisor) * kTile;
+  std::int64_t strided = across * p.across.stride + along * p.along.stride;
+  std::int64_t element = across * p.across.packedStride + along * p.along.packedStride;
   for (std::uint32_t d = 0; d < p.dimCount; ++d) {
     std::uint32_t here = index;
     if (d + 1 < p.dimCount) {
@@ -468,48 +472,67 @@ GMAC_HOST_DEVICE void runTilePhase(const TileParams& p, TileRow<W>* tile, std::u
       index = next;
     }
     strided += here * p.dims[d].stride;
-    packed += here * p.packedStrides[d];
+    element += here * p.packedStrides[d];
   }
+  return {across, along, p.part.strided + static_cast<std::uint64_t>(strided), element};
+}
+
+// kWhole: every element of the tile is there and inside of the part.
+template <int W, bool kPack, bool kFill, typename T, bool kWhole>
+GMAC_HOST_DEVICE void moveTile(const TileParams& p, TileRow<W>* tile, const TilePlace& place,
+                               std::uint32_t thread) {
   // Lanes run over neighbours in memory while the strided side is touched, over neighbours in
   // packed order while the packed one is.
   constexpr bool kLanesAcross = kPack == kFill;
-  // Most tiles are whole and inside of the part; the others look at each element.
-  const std::int64_t lowest =
-      packed + acrossBegin * p.across.packedStride + alongBegin * p.along.packedStride;
-  const std::int64_t highest =
-      lowest + (kTile - 1) * (p.across.packedStride + p.along.packedStride);
-  const bool whole = acrossBegin + kTile <= p.across.count && alongBegin + kTile <= p.along.count &&
-                     lowest >= p.begin && highest < p.end;
   constexpr int kSteps = kTile / (kTileThreads / kTile);
   const std::uint32_t lane = thread % kTile;
   Word<W> v[kSteps] = {};
   GMAC_UNROLL
   for (int step = 0; step < kSteps; ++step) {
-    const std::uint32_t slow = thread / kTile + step * (kTileThreads / kTile);
+    const std::uint32_t slow =
+        thread / kTile + static_cast<std::uint32_t>(step) * (kTileThreads / kTile);
     const std::uint32_t i = kLanesAcross ? lane : slow;
     const std::uint32_t j = kLanesAcross ? slow : lane;
-    const std::uint32_t across = acrossBegin + i;
-    const std::uint32_t along = alongBegin + j;
-    if (!whole && (across >= p.across.count || along >= p.along.count)) continue;
-    const std::int64_t e = packed + across * p.across.packedStride + along * p.along.packedStride;
-    const std::uint64_t stridedAt =
-        p.part.strided +
-        static_cast<std::uint64_t>(strided + across * p.across.stride + along * p.along.stride);
-    const std::uint64_t packedAt = p.part.packed + static_cast<std::uint64_t>(e) * W;
-    if (!whole && (e < p.begin || e >= p.end)) {
-      if (kFill) moveTileEnds<W, kPack>(p, e, stridedAt, packedAt);
-    } else if constexpr (kFill) {
-      v[step] = fetch<W, kPack, T>(stridedAt, packedAt);
+    const std::int64_t e = place.element + i * p.across.packedStride + j * p.along.packedStride;
+    const std::uint64_t strided =
+        place.strided + static_cast<std::uint64_t>(i * p.across.stride + j * p.along.stride);
+    const std::uint64_t packed = p.part.packed + static_cast<std::uint64_t>(e) * W;
+    if constexpr (!kWhole) {
+      if (place.across + i >= p.across.count || place.along + j >= p.along.count) continue;
+      if (e < p.begin || e >= p.end) {
+        if (kFill) moveTileEnds<W, kPack>(p, e, strided, packed);
+        continue;
+      }
+    }
+    if constexpr (kFill) {
+      v[step] = fetch<W, kPack, T>(strided, packed);
     } else {
-      put<W, kPack, T>(stridedAt, packedAt, tile[j][i]);
+      put<W, kPack, T>(strided, packed, tile[j][i]);
     }
   }
   if constexpr (kFill) {
     GMAC_UNROLL
     for (int step = 0; step < kSteps; ++step) {
-      const std::uint32_t slow = thread / kTile + step * (kTileThreads / kTile);
+      const std::uint32_t slow =
+          thread / kTile + static_cast<std::uint32_t>(step) * (kTileThreads / kTile);
       tile[kLanesAcross ? slow : lane][kLanesAcross ? lane : slow] = v[step];
     }
+  }
+}
+
+template <int W, bool kPack, bool kFill, typename T>
+GMAC_HOST_DEVICE void runTilePhase(const TileParams& p, TileRow<W>* tile, std::uint32_t number,
+                                   std::uint32_t thread) {
+  const TilePlace place = placeOfTile(p, number);
+  const std::int64_t last =
+      place.element + (kTile - 1) * (p.across.packedStride + p.along.packedStride);
+  const bool whole = place.across + kTile <= p.across.count &&
+                     place.along + kTile <= p.along.count && place.element >= p.begin &&
+                     last < p.end;
+  if (whole) {
+    moveTile<W, kPack, kFill, T, true>(p, tile, place, thread);
+  } else {
+    moveTile<W, kPack, kFill, T, false>(p, tile, place, thread);
   }
 }
 
