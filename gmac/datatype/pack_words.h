@@ -87,6 +87,14 @@ enum class Hint { kNone, kOnce, kNoFirstLevel };
   }
 #endif
 
+#ifndef __CUDA_ARCH__
+// A GPU stops a kernel that touches a word across its boundary; so does the `host` accelerator.
+template <int W>
+void requireAligned(std::uint64_t address) {
+  if (address % W != 0) __builtin_trap();
+}
+#endif
+
 template <int W, Hint kHint>
 GMAC_HOST_DEVICE Word<W> load(std::uint64_t address) {
 #ifdef __CUDA_ARCH__
@@ -98,6 +106,7 @@ GMAC_HOST_DEVICE Word<W> load(std::uint64_t address) {
     GMAC_LOAD("")
   }
 #else
+  requireAligned<W>(address);
   // A program's bytes have types of their own: they are copied, not looked at as words.
   Word<W> v;
   std::memcpy(&v, reinterpret_cast<const void*>(address), sizeof v);
@@ -114,6 +123,7 @@ GMAC_HOST_DEVICE void store(std::uint64_t address, Word<W> v) {
     GMAC_STORE("")
   }
 #else
+  requireAligned<W>(address);
   std::memcpy(reinterpret_cast<void*>(address), &v, sizeof v);
 #endif
 }

@@ -310,6 +310,7 @@ TEST(DevicePlan, RepeatsAListWithoutANewTable) {
   for (const auto& blocks : {even, uneven, std::vector<Block>{{0, 3}, {9, 4}, {90, 40}}}) {
     for (int i = 0; i < 5; ++i) {
       checkParts(layoutOf({}, blocks), kSmall, random, nullptr, {4, 70000});
+      checkParts(layoutOf({}, blocks), kSmall, random, nullptr, {4, 70004});
       checkParts(layoutOf({{2, 30000}}, blocks), kSmall, random, nullptr, {3, -70000});
     }
   }
