@@ -314,7 +314,7 @@ void sweepWords(const SweepTarget& target) {
 
 void sweepUnits(const SweepTarget& target) {
   const std::vector<Build> builds = buildsOf<shapes::LongList, 8>();
-  for (const std::uint32_t unitBytes : {1024U, 2048U, 4096U, 8192U, 16384U}) {
+  for (const std::uint32_t unitBytes : {512U, 1024U, 2048U, 4096U, 8192U, 16384U}) {
     PlanTuning tuning;
     tuning.unitBytes = unitBytes;
     const DevicePlan plan(target.item.layout, tuning);

@@ -121,26 +121,35 @@ void DevicePlan::analyseList() {
   }
   scale_ = widthOf(bits);
   alignment_ |= bits;
-  constexpr std::int64_t kNarrow = std::numeric_limits<std::uint32_t>::max();
-  wide_ = (highest - lowest_) / scale_ > kNarrow || layout_.listBytes() / scale_ > kNarrow;
+  wide_ = (highest - lowest_) / scale_ > tuning_.mostNarrow ||
+          layout_.listBytes() / scale_ > tuning_.mostNarrow;
   if (pieces <= kShortListPieces && !wide_ && layout_.listBytes() <= tuning_.mostElements) {
     shape_ = Shape::kShortList;
     return;
   }
   const std::uint32_t entry = wide_ ? 8 : 4;
-  if (pieceBytes_ != 0) {
+  unitBytes_ = chooseUnit();
+  if (pieceBytes_ != 0 && !wide_) {
     shape_ = Shape::kEvenList;
     table_.pieces = static_cast<std::uint64_t>(pieces);
     table_.pieceBytes = entry;
   } else {
-    shape_ = Shape::kLongList;
-    table_.units =
-        static_cast<std::uint64_t>(ceilDivide(layout_.listBytes(), tuning_.unitBytes)) + 1;
+    shape_ = wide_ ? Shape::kWideList : Shape::kLongList;
+    table_.units = static_cast<std::uint64_t>(ceilDivide(layout_.listBytes(), unitBytes_)) + 1;
     table_.pieces = static_cast<std::uint64_t>(pieces) + 1;
     table_.pieceBytes = 2 * entry;
   }
   table_.piecesAt = (table_.units * sizeof(std::uint32_t) + 15) / 16 * 16;
   table_.bytes = table_.piecesAt + table_.pieces * table_.pieceBytes;
+}
+
+// As many units as the device runs groups of threads, but not so small that the search in them is
+// most of the work, nor so large that a group runs for long alone.
+std::int64_t DevicePlan::chooseUnit() const {
+  if (tuning_.unitBytes != 0) return tuning_.unitBytes;
+  std::int64_t unit = 1024;
+  while (unit < 8192 && layout_.listBytes() / unit > tuning_.oneEach / 32) unit *= 2;
+  return unit;
 }
 
 // Single words whose neighbours in memory are neighbours in another dimension than the fastest.
@@ -162,9 +171,7 @@ void DevicePlan::writeUnits(std::uint64_t from, std::uint64_t to, void* out) con
   const auto& starts = layout_.starts();
   const std::uint64_t last = layout_.blocks().size() - 1;
   if (from >= to) return;
-  const auto at = [&](std::uint64_t unit) {
-    return static_cast<std::int64_t>(unit) * tuning_.unitBytes;
-  };
+  const auto at = [&](std::uint64_t unit) { return static_cast<std::int64_t>(unit) * unitBytes_; };
   // The last piece that begins at or before the unit's first byte.
   std::uint64_t piece = static_cast<std::uint64_t>(
       std::upper_bound(starts.begin(), starts.begin() + static_cast<std::ptrdiff_t>(last) + 1,
@@ -184,7 +191,7 @@ void DevicePlan::writePieces(std::uint64_t from, std::uint64_t to, void* out) co
       const bool end = i == blocks.size();
       const auto offset =
           end ? Entry{0} : static_cast<Entry>((blocks[i].offset - lowest_) >> shift);
-      if (shape_ == Shape::kLongList) *entries++ = static_cast<Entry>(layout_.starts()[i] >> shift);
+      if (table_.units != 0) *entries++ = static_cast<Entry>(layout_.starts()[i] >> shift);
       *entries++ = offset;
     }
   };
@@ -199,12 +206,12 @@ std::int64_t DevicePlan::bytesWithin(std::uint64_t pieces) const {
   if (pieces >= table_.pieces) return layout_.listBytes();
   if (shape_ == Shape::kEvenList) return static_cast<std::int64_t>(pieces) * pieceBytes_;
   if (pieces == 0) return 0;
-  return layout_.starts()[pieces - 1] / tuning_.unitBytes * tuning_.unitBytes;
+  return layout_.starts()[pieces - 1] / unitBytes_ * unitBytes_;
 }
 
 std::uint64_t DevicePlan::unitsWithin(std::int64_t bytes) const {
-  if (shape_ != Shape::kLongList || bytes == 0) return 0;
-  return static_cast<std::uint64_t>(ceilDivide(bytes, tuning_.unitBytes)) + 1;
+  if (table_.units == 0 || bytes == 0) return 0;
+  return static_cast<std::uint64_t>(ceilDivide(bytes, unitBytes_)) + 1;
 }
 
 // 0 for the word mover.
@@ -230,7 +237,7 @@ void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollab
   std::uint64_t most = job.maxBlocks == 0 ? std::uint64_t{kMaxDividend} : job.maxBlocks;
   std::uint64_t perBlock = launch.threads;
   if (launch.kernel.shape == Shape::kTile) perBlock = 1;
-  if (launch.kernel.shape == Shape::kLongList) perBlock = launch.threads / 32;
+  if (table_.units != 0) perBlock = launch.threads / 32;
   const bool many = unrollable && (work > tuning_.oneEach || work > most * perBlock);
   if (many) perBlock *= kUnroll;
   if (unrolled != nullptr) *unrolled = many ? 1 : 0;
@@ -244,7 +251,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   std::int64_t offset = job.offset + done;
   const std::int64_t bytes = job.bytes - done;
   std::uint32_t width = widthFor(job, offset, bytes);
-  if (shape_ == Shape::kLongList) return makeUnits(job, offset, bytes, width, launch);
+  if (table_.units != 0) return makeUnits(job, offset, bytes, width, launch);
   if (shape_ == Shape::kTile && width == pieceBytes_ && job.repeat.count == 1) {
     return makeTile(job, offset, bytes, width, launch);
   }
@@ -360,13 +367,11 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
       break;
     }
     case Shape::kEvenList: {
-      const std::uint32_t entry = wide_ ? 8 : 4;
       EvenListParams params{};
       params.part = part;
       params.piece = lowestLevel;
       params.pieces = divisor(1);
-      params.offsets = job.table + table_.piecesAt + asBits(span.entry) * entry;
-      params.wide = wide_ ? 1 : 0;
+      params.offsets = job.table + table_.piecesAt + asBits(span.entry) * sizeof(std::uint32_t);
       params.scale = scale_;
       params.dimCount = static_cast<std::uint32_t>(launchDims);
       setDims(params.dims);
@@ -393,6 +398,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
       break;
     }
     case Shape::kLongList:
+    case Shape::kWideList:
     case Shape::kTile:
       break;
   }
@@ -403,7 +409,7 @@ std::int64_t DevicePlan::makeUnits(const DeviceJob& job, std::int64_t offset, st
                                    std::uint32_t width, DeviceLaunch& launch) const {
   const std::uint32_t element = std::max(width, 1U);
   const std::int64_t listBytes = layout_.listBytes();
-  const std::int64_t unitBytes = tuning_.unitBytes;
+  const std::int64_t unitBytes = unitBytes_;
   const std::int64_t unitsOfList = ceilDivide(listBytes, unitBytes);
   // Levels count units; a list's last one may be short.
   Levels levels;
@@ -440,7 +446,6 @@ std::int64_t DevicePlan::makeUnits(const DeviceJob& job, std::int64_t offset, st
   params.lastUnit = narrow(span.begin + span.elements);
   params.unitsOfList = Divisor::of(narrow(unitsOfList));
   params.unit = narrow(unitBytes / element);
-  params.wide = wide_ ? 1 : 0;
   params.scale = scale_;
   params.startScale = static_cast<std::uint32_t>(std::countr_zero(scale_ / element));
   params.units = job.table;
@@ -450,7 +455,7 @@ std::int64_t DevicePlan::makeUnits(const DeviceJob& job, std::int64_t offset, st
     params.dims[d] = {Divisor::of(d + 1 == span.level ? 1 : narrow(levels.count[1 + d])),
                       levels.stride[1 + d]};
   }
-  launch.kernel = {Shape::kLongList, static_cast<std::uint8_t>(width), job.direction};
+  launch.kernel = {shape_, static_cast<std::uint8_t>(width), job.direction};
   launch.bytes = asBits(last - offset);
   setGrid(job, asBits(span.elements), false, launch, nullptr);
   launch.setParams(params);

@@ -56,9 +56,11 @@ struct PlanTuning {
   std::uint32_t limitedThreads = 1024;  // of a thread block, where the blocks are limited
   // Up to this many elements each thread has one, beyond kUnroll of them.
   std::uint32_t oneEach = 132 * 2048;
-  std::uint32_t unitBytes = 4096;  // of a long list; a multiple of 16
-  std::uint32_t tileLeast = 16;    // neighbours on both sides from which tiles pay
-  std::uint32_t wordLeast = 8;     // bytes of a piece from which the word mover pays
+  std::uint32_t unitBytes = 0;   // of a long list, a multiple of 16; 0: by its size
+  std::uint32_t tileLeast = 16;  // neighbours on both sides from which tiles pay
+  std::uint32_t wordLeast = 8;   // bytes of a piece from which the word mover pays
+  // Tables have entries of 4 bytes up to this number.
+  std::int64_t mostNarrow = 0xffffffff;
   // Elements of one launch, so that what a kernel divides stays below kMaxDividend.
   std::int64_t mostElements = std::int64_t{1} << 30;
 };
@@ -122,6 +124,7 @@ class DevicePlan {
   std::int64_t makeUnits(const DeviceJob& job, std::int64_t offset, std::int64_t bytes,
                          std::uint32_t width, DeviceLaunch& launch) const;
   void analyseList();
+  std::int64_t chooseUnit() const;
   void chooseTile();
   void setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable, DeviceLaunch& launch,
                std::uint8_t* unrolled) const;
@@ -136,8 +139,9 @@ class DevicePlan {
   std::int64_t pieceBytes_ = 0;  // of all pieces; 0: they differ
   std::int64_t leastPiece_ = 0;  // bytes of the shortest
   std::uint32_t scale_ = 1;      // bytes that an entry of a list's table stands for
-  bool wide_ = false;            // entries of tables are 8 bytes, else 4
-  int across_ = -1;              // of layout_.dims(): neighbours in memory, for tiles
+  std::int64_t unitBytes_ = 0;
+  bool wide_ = false;  // entries of tables are 8 bytes, else 4
+  int across_ = -1;    // of layout_.dims(): neighbours in memory, for tiles
 };
 
 }  // namespace gmac::datatype

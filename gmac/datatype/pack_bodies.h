@@ -32,26 +32,34 @@ struct Tuning {
   static constexpr int kLoadsInFlight = kLoads;
 };
 
-// ---- Locators: at<W>(e, left) is the offset in bytes of element e; `left` becomes the elements
-// from e to the end of its piece.
+// ---- Locators. prepare<W>(e) asks for what a table says about element e, offset(that) is the
+// element's offset in bytes and left(that) the elements from it to the end of its piece: in two
+// steps, so that many questions are asked before the first answer is waited for.
 
 struct LineLocator {
+  using Params = LineParams;
   const LineParams& p;
+  struct Prepared {
+    std::int64_t at;
+    std::uint32_t left;
+  };
   template <int W>
-  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
-    left = p.part.end + 1 - e;
-    return static_cast<std::int64_t>(e) * W;
+  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
+    return {static_cast<std::int64_t>(e) * W, p.part.end + 1 - e};
   }
+  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
+  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
 template <int N>
 struct RowsLocator {
+  using Params = RowsParams<N>;
   const RowsParams<N>& p;
+  using Prepared = LineLocator::Prepared;
   template <int W>
-  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
     std::uint32_t rest = p.piece.quotient(e);
     const std::uint32_t inPiece = e - rest * p.piece.divisor;
-    left = p.piece.divisor - inPiece;
     std::int64_t offset = static_cast<std::int64_t>(inPiece) * W;
     GMAC_UNROLL
     for (int d = 0; d + 1 < N; ++d) {
@@ -59,8 +67,10 @@ struct RowsLocator {
       offset += (rest - next * p.dims[d].count.divisor) * p.dims[d].stride;
       rest = next;
     }
-    return offset + rest * p.dims[N - 1].stride;
+    return {offset + rest * p.dims[N - 1].stride, p.piece.divisor - inPiece};
   }
+  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
+  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
 // The offset of repetition `index` in the dimensions, the fastest first; the last is not divided.
@@ -77,49 +87,53 @@ GMAC_HOST_DEVICE std::int64_t offsetInDims(const DimParams* dims, std::uint32_t 
 }
 
 struct AnyRowsLocator {
+  using Params = AnyRowsParams;
   const AnyRowsParams& p;
+  using Prepared = LineLocator::Prepared;
   template <int W>
-  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
     const std::uint32_t rest = p.piece.quotient(e);
     const std::uint32_t inPiece = e - rest * p.piece.divisor;
-    left = p.piece.divisor - inPiece;
-    return static_cast<std::int64_t>(inPiece) * W + offsetInDims(p.dims, p.dimCount, rest);
+    return {static_cast<std::int64_t>(inPiece) * W + offsetInDims(p.dims, p.dimCount, rest),
+            p.piece.divisor - inPiece};
   }
+  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
+  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
-GMAC_HOST_DEVICE std::uint64_t tableEntry(std::uint64_t table, std::uint32_t wide,
-                                          std::uint64_t index) {
-#ifdef __CUDA_ARCH__
-  return wide != 0 ? __ldg(reinterpret_cast<const std::uint64_t*>(table) + index)
-                   : __ldg(reinterpret_cast<const std::uint32_t*>(table) + index);
-#else
-  return wide != 0 ? reinterpret_cast<const std::uint64_t*>(table)[index]
-                   : reinterpret_cast<const std::uint32_t*>(table)[index];
-#endif
-}
-
+// kRepeated: whether there are dimensions around the list.
+template <bool kRepeated>
 struct EvenListLocator {
   const EvenListParams& p;
+  struct Prepared {
+    std::uint32_t entry;
+    std::uint32_t left;
+    std::int64_t at;
+  };
   template <int W>
-  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
     std::uint32_t piece = p.piece.quotient(e);
     const std::uint32_t inPiece = e - piece * p.piece.divisor;
-    left = p.piece.divisor - inPiece;
-    std::int64_t offset = static_cast<std::int64_t>(inPiece) * W;
-    if (p.dimCount != 0) {
+    std::int64_t at = static_cast<std::int64_t>(inPiece) * W;
+    if constexpr (kRepeated) {
       const std::uint32_t repetition = p.pieces.quotient(piece);
       piece -= repetition * p.pieces.divisor;
-      offset += offsetInDims(p.dims, p.dimCount, repetition);
+      at += offsetInDims(p.dims, p.dimCount, repetition);
     }
-    return offset + static_cast<std::int64_t>(tableEntry(p.offsets, p.wide, piece) * p.scale);
+    return {tableEntry<std::uint32_t>(p.offsets, piece), p.piece.divisor - inPiece, at};
   }
+  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const {
+    return prepared.at + static_cast<std::int64_t>(std::uint64_t{prepared.entry} * p.scale);
+  }
+  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
 struct ShortListLocator {
   const ShortListParams& p;
   const ShortPiece* table;  // p.table, or a copy that all lanes of a warp read fast
+  using Prepared = LineLocator::Prepared;
   template <int W>
-  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
     const std::uint32_t repetition = p.list.quotient(e);
     const std::uint32_t inList = e - repetition * p.list.divisor;
     std::uint32_t low = 0;
@@ -132,43 +146,79 @@ struct ShortListLocator {
         high = middle;
       }
     }
-    left = table[low + 1].start - inList;
-    return static_cast<std::int64_t>(inList - table[low].start) * W +
-           static_cast<std::int64_t>(table[low].offset) * p.scale +
-           offsetInDims(p.dims, p.dimCount, repetition);
+    return {static_cast<std::int64_t>(inList - table[low].start) * W +
+                static_cast<std::int64_t>(std::uint64_t{table[low].offset} * p.scale) +
+                offsetInDims(p.dims, p.dimCount, repetition),
+            table[low + 1].start - inList};
   }
+  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
+  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
 // Of the elements of one unit, counted from its beginning.
+template <typename Entry>
 struct UnitLocator {
   const LongListParams& p;
   std::uint64_t begin;       // the unit's first element, in its list
   std::int64_t repetition;   // offset, bytes
   std::uint32_t firstPiece;  // the pieces that the unit has elements of: [firstPiece, lastPiece]
   std::uint32_t lastPiece;
+  struct Prepared {
+    std::uint64_t inList;
+    std::uint64_t start;
+    std::uint64_t end;
+    Entry offset;
+    int width;
+  };
   GMAC_HOST_DEVICE std::uint64_t start(std::uint32_t piece) const {
-    return tableEntry(p.pieces, p.wide, std::uint64_t{piece} * 2) << p.startScale;
+    return static_cast<std::uint64_t>(tableEntry<Entry>(p.pieces, std::uint64_t{piece} * 2))
+           << p.startScale;
   }
   template <int W>
-  GMAC_HOST_DEVICE std::int64_t at(std::uint32_t e, std::uint32_t& left) const {
+  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
     const std::uint64_t inList = begin + e;
     std::uint32_t low = firstPiece;
-    std::uint32_t high = lastPiece + 1;
-    while (high - low > 1) {
-      const std::uint32_t middle = low + (high - low) / 2;
-      if (start(middle) <= inList) {
-        low = middle;
-      } else {
-        high = middle;
-      }
+    // As many steps in all threads; a step over the end is taken from the last piece.
+    for (std::uint32_t step = firstStep(); step != 0; step /= 2) {
+      const std::uint32_t there = low + step < lastPiece ? low + step : lastPiece;
+      if (start(there) <= inList) low = there;
     }
-    const std::uint64_t more = start(low + 1) - inList;
-    left = more < kMaxDividend ? static_cast<std::uint32_t>(more) : kMaxDividend;
-    return static_cast<std::int64_t>((inList - start(low)) * W +
-                                     tableEntry(p.pieces, p.wide, std::uint64_t{low} * 2 + 1) *
-                                         p.scale) +
+    return {inList, start(low), start(low + 1),
+            tableEntry<Entry>(p.pieces, std::uint64_t{low} * 2 + 1), W};
+  }
+  // The greatest power of two that is not beyond the number of pieces after the first.
+  GMAC_HOST_DEVICE std::uint32_t firstStep() const {
+    const std::uint32_t others = lastPiece - firstPiece;
+    if (others == 0) return 0;
+#ifdef __CUDA_ARCH__
+    return 1U << (31 - __clz(static_cast<int>(others)));
+#else
+    return 1U << (31 - __builtin_clz(others));
+#endif
+  }
+  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const {
+    return static_cast<std::int64_t>((prepared.inList - prepared.start) *
+                                         static_cast<std::uint64_t>(prepared.width) +
+                                     static_cast<std::uint64_t>(prepared.offset) * p.scale) +
            repetition;
   }
+  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const {
+    const std::uint64_t more = prepared.end - prepared.inList;
+    return more < kMaxDividend ? static_cast<std::uint32_t>(more) : kMaxDividend;
+  }
+};
+
+// Of a unit that lies in one piece: a straight copy.
+struct OnePieceLocator {
+  std::int64_t at;  // of the unit's element 0, bytes
+  std::uint32_t end;
+  using Prepared = LineLocator::Prepared;
+  template <int W>
+  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
+    return {at + static_cast<std::int64_t>(e) * W, end - e};
+  }
+  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
+  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
 // ---- Movers of elements that are aligned on both sides.
@@ -182,25 +232,33 @@ GMAC_HOST_DEVICE void put(std::uint64_t strided, std::uint64_t packed, Word<W> v
   store<W, T::kStoreHint>(kPack ? packed : strided, v);
 }
 
-// Elements first, first + step, ...: N of them, or as many as lie before `end`. All loads come
-// before the first store: the time that memory takes to answer is paid once.
-template <typename Locator, int W, bool kPack, typename T, int N>
+// Elements first, first + step, ...: N of them, or, unless kAll, as many as lie before `end`. All
+// loads come before the first store: the time that memory takes to answer is paid once.
+template <typename Locator, int W, bool kPack, typename T, int N, bool kAll>
 GMAC_HOST_DEVICE void moveSome(const Locator& locator, std::uint64_t strided, std::uint64_t packed,
                                std::uint32_t first, std::uint32_t step, std::uint32_t end) {
-  Word<W> v[N];
-  std::uint64_t at[N];
+  typename Locator::Prepared prepared[N] = {};
+  Word<W> v[N] = {};
   GMAC_UNROLL
   for (int i = 0; i < N; ++i) {
-    const std::uint32_t e = first + i * step;
-    if (e >= end) continue;
-    std::uint32_t left;
-    at[i] = strided + static_cast<std::uint64_t>(locator.template at<W>(e, left));
-    v[i] = fetch<W, kPack, T>(at[i], packed + std::uint64_t{e} * W);
+    const std::uint32_t e = first + static_cast<std::uint32_t>(i) * step;
+    if (kAll || e < end) prepared[i] = locator.template prepare<W>(e);
   }
   GMAC_UNROLL
   for (int i = 0; i < N; ++i) {
-    const std::uint32_t e = first + i * step;
-    if (e < end) put<W, kPack, T>(at[i], packed + std::uint64_t{e} * W, v[i]);
+    const std::uint32_t e = first + static_cast<std::uint32_t>(i) * step;
+    if (kAll || e < end) {
+      v[i] = fetch<W, kPack, T>(strided + static_cast<std::uint64_t>(locator.offset(prepared[i])),
+                                packed + std::uint64_t{e} * W);
+    }
+  }
+  GMAC_UNROLL
+  for (int i = 0; i < N; ++i) {
+    const std::uint32_t e = first + static_cast<std::uint32_t>(i) * step;
+    if (kAll || e < end) {
+      put<W, kPack, T>(strided + static_cast<std::uint64_t>(locator.offset(prepared[i])),
+                       packed + std::uint64_t{e} * W, v[i]);
+    }
   }
 }
 
@@ -214,9 +272,9 @@ GMAC_HOST_DEVICE void moveEnds(const Locator& locator, const Part& part, Place p
     const std::uint32_t e = head ? part.begin - 1 : part.end;
     const std::uint32_t byte =
         head ? static_cast<std::uint32_t>(W) - part.head + place.thread : place.thread - part.head;
-    std::uint32_t left;
     const std::uint64_t at =
-        part.strided + static_cast<std::uint64_t>(locator.template at<W>(e, left)) + byte;
+        part.strided + static_cast<std::uint64_t>(locator.offset(locator.template prepare<W>(e))) +
+        byte;
     using Bytes = Tuning<>;
     const std::uint64_t packed = part.packed + std::uint64_t{e} * W + byte;
     put<1, kPack, Bytes>(at, packed, fetch<1, kPack, Bytes>(at, packed));
@@ -230,16 +288,20 @@ GMAC_HOST_DEVICE void moveElements(const Locator& locator, const Part& part, Pla
     const std::uint32_t step = place.blocks * place.threads;
     for (std::uint32_t e = part.begin + place.block * place.threads + place.thread; e < part.end;
          e += step) {
-      moveSome<Locator, W, kPack, T, 1>(locator, part.strided, part.packed, e, 0, part.end);
+      moveSome<Locator, W, kPack, T, 1, true>(locator, part.strided, part.packed, e, 0, part.end);
     }
     return;
   }
   constexpr std::uint32_t kLoads = T::kLoadsInFlight;
   const std::uint32_t span = place.threads * kLoads;
-  for (std::uint32_t e = part.begin + place.block * span + place.thread; e < part.end;
-       e += place.blocks * span) {
-    moveSome<Locator, W, kPack, T, kLoads>(locator, part.strided, part.packed, e, place.threads,
-                                           part.end);
+  std::uint32_t begin = part.begin + place.block * span;
+  for (; begin + span <= part.end; begin += place.blocks * span) {
+    moveSome<Locator, W, kPack, T, kLoads, true>(locator, part.strided, part.packed,
+                                                 begin + place.thread, place.threads, part.end);
+  }
+  if (begin < part.end) {
+    moveSome<Locator, W, kPack, T, kLoads, false>(locator, part.strided, part.packed,
+                                                  begin + place.thread, place.threads, part.end);
   }
 }
 
@@ -252,9 +314,9 @@ GMAC_HOST_DEVICE void moveWord(const Locator& locator, const Part& part, std::ui
   std::uint64_t v = 0;
   if constexpr (!kPack) v = loadBytes<T::kLoadHint>(packed, bytes, 0, bytes == 8 ? ~0ULL : 0);
   for (std::uint32_t done = 0; done < bytes;) {
-    std::uint32_t left;
-    const std::uint64_t at =
-        part.strided + static_cast<std::uint64_t>(locator.template at<1>(e + done, left));
+    const auto prepared = locator.template prepare<1>(e + done);
+    const std::uint64_t at = part.strided + static_cast<std::uint64_t>(locator.offset(prepared));
+    const std::uint32_t left = locator.left(prepared);
     const std::uint32_t take = left < bytes - done ? left : bytes - done;
     if constexpr (kPack) {
       v |= loadBytes<T::kLoadHint>(at, take, part.first, part.last) << (8 * done);
@@ -297,9 +359,29 @@ GMAC_HOST_DEVICE void runFlat(const Locator& locator, const Part& part, Place pl
   }
 }
 
-template <int W, bool kPack, typename T>
+// The elements [begin, end) of a unit, by one group of threads.
+inline constexpr std::uint32_t kGroup = 32;
+template <typename Locator, int W, bool kPack, typename T>
+GMAC_HOST_DEVICE void moveUnit(const Locator& locator, const Part& part, std::uint64_t packed,
+                               std::uint32_t begin, std::uint32_t end, std::uint32_t lane) {
+  if constexpr (W == 0) {
+    moveWords<Locator, kPack, T>(locator, part, packed, begin, end, lane, kGroup);
+  } else {
+    constexpr std::uint32_t kSpan = kGroup * T::kLoadsInFlight;
+    for (; begin + kSpan <= end; begin += kSpan) {
+      moveSome<Locator, W, kPack, T, T::kLoadsInFlight, true>(locator, part.strided, packed,
+                                                              begin + lane, kGroup, end);
+    }
+    if (begin < end) {
+      moveSome<Locator, W, kPack, T, T::kLoadsInFlight, false>(locator, part.strided, packed,
+                                                               begin + lane, kGroup, end);
+    }
+  }
+}
+
+template <typename Entry, int W, bool kPack, typename T>
 GMAC_HOST_DEVICE void runUnits(const LongListParams& p, Place place) {
-  constexpr std::uint32_t kGroup = 32;
+  constexpr int kWidth = W == 0 ? 1 : W;
   const std::uint32_t groups = place.blocks * (place.threads / kGroup);
   const std::uint32_t lane = place.thread % kGroup;
   for (std::uint32_t u =
@@ -314,38 +396,33 @@ GMAC_HOST_DEVICE void runUnits(const LongListParams& p, Place place) {
     if (unitEnd > listBegin + p.list) unitEnd = listBegin + p.list;
     const std::uint64_t from = unitBegin < p.begin ? p.begin : unitBegin;
     const std::uint64_t to = unitEnd < p.end ? unitEnd : p.end;
-    const UnitLocator locator{p, inList, offsetInDims(p.dims, p.dimCount, repetition),
-                              static_cast<std::uint32_t>(tableEntry(p.units, 0, unit)),
-                              static_cast<std::uint32_t>(tableEntry(p.units, 0, unit + 1))};
-    constexpr int kWidth = W == 0 ? 1 : W;
+    const UnitLocator<Entry> locator{p, inList, offsetInDims(p.dims, p.dimCount, repetition),
+                                     tableEntry<std::uint32_t>(p.units, unit),
+                                     tableEntry<std::uint32_t>(p.units, unit + 1)};
     const std::uint64_t packed = p.part.packed + unitBegin * kWidth;
     if constexpr (W != 0) {
       // The ends that are no whole elements, by the first threads of the units that hold them.
       const bool headHere = p.part.head != 0 && p.begin - 1 >= unitBegin && p.begin - 1 < unitEnd;
       const bool tailHere = p.part.tail != 0 && p.end >= unitBegin && p.end < unitEnd;
       if (headHere || tailHere) {
-        const Part ends{p.part.strided,
-                        packed,
-                        static_cast<std::uint32_t>(headHere ? p.begin - unitBegin : 0),
-                        static_cast<std::uint32_t>(tailHere ? p.end - unitBegin : 0),
-                        headHere ? p.part.head : std::uint8_t{0},
-                        tailHere ? p.part.tail : std::uint8_t{0},
-                        0,
-                        0,
-                        0};
-        moveEnds<UnitLocator, W, kPack>(locator, ends, {0, lane, 1, kGroup});
+        Part ends{};
+        ends.strided = p.part.strided;
+        ends.packed = packed;
+        ends.begin = static_cast<std::uint32_t>(headHere ? p.begin - unitBegin : 0);
+        ends.end = static_cast<std::uint32_t>(tailHere ? p.end - unitBegin : 0);
+        ends.head = headHere ? p.part.head : std::uint8_t{0};
+        ends.tail = tailHere ? p.part.tail : std::uint8_t{0};
+        moveEnds<UnitLocator<Entry>, W, kPack>(locator, ends, {0, lane, 1, kGroup});
       }
     }
     if (from >= to) continue;
     const auto first = static_cast<std::uint32_t>(from - unitBegin);
     const auto end = static_cast<std::uint32_t>(to - unitBegin);
-    if constexpr (W == 0) {
-      moveWords<UnitLocator, kPack, T>(locator, p.part, packed, first, end, lane, kGroup);
+    if (locator.firstPiece == locator.lastPiece) {
+      const OnePieceLocator piece{locator.offset(locator.template prepare<kWidth>(0)), p.unit};
+      moveUnit<OnePieceLocator, W, kPack, T>(piece, p.part, packed, first, end, lane);
     } else {
-      for (std::uint32_t e = first + lane; e < end; e += kGroup * T::kLoadsInFlight) {
-        moveSome<UnitLocator, W, kPack, T, T::kLoadsInFlight>(locator, p.part.strided, packed, e,
-                                                              kGroup, end);
-      }
+      moveUnit<UnitLocator<Entry>, W, kPack, T>(locator, p.part, packed, first, end, lane);
     }
   }
 }
@@ -373,16 +450,20 @@ GMAC_HOST_DEVICE void moveTileEnds(const TileParams& p, std::int64_t e, std::uin
   }
 }
 
-template <int W, bool kPack, bool kFill, typename T>
-GMAC_HOST_DEVICE void runTilePhase(const TileParams& p, TileRow<W>* tile, std::uint32_t number,
-                                   std::uint32_t thread) {
+// Where a tile begins.
+struct TilePlace {
+  std::uint32_t across;  // of the two dimensions
+  std::uint32_t along;
+  std::uint64_t strided;  // address of its first element
+  std::int64_t element;   // the number of it
+};
+GMAC_HOST_DEVICE TilePlace placeOfTile(const TileParams& p, std::uint32_t number) {
   const std::uint32_t row = p.tilesAlong.quotient(number);
-  const std::uint32_t alongBegin = (number - row * p.tilesAlong.divisor) * kTile;
-  const std::uint32_t rest = p.tilesAcross.quotient(row);
-  const std::uint32_t acrossBegin = (row - rest * p.tilesAcross.divisor) * kTile;
-  std::int64_t strided = 0;
-  std::int64_t packed = 0;
-  std::uint32_t index = rest;
+  const std::uint32_t along = (number - row * p.tilesAlong.divisor) * kTile;
+  std::uint32_t index = p.tilesAcross.quotient(row);
+  const std::uint32_t across = (row - index * p.tilesAcross.divisor) * kTile;
+  std::int64_t strided = across * p.across.stride + along * p.along.stride;
+  std::int64_t element = across * p.across.packedStride + along * p.along.packedStride;
   for (std::uint32_t d = 0; d < p.dimCount; ++d) {
     std::uint32_t here = index;
     if (d + 1 < p.dimCount) {
@@ -391,8 +472,15 @@ GMAC_HOST_DEVICE void runTilePhase(const TileParams& p, TileRow<W>* tile, std::u
       index = next;
     }
     strided += here * p.dims[d].stride;
-    packed += here * p.packedStrides[d];
+    element += here * p.packedStrides[d];
   }
+  return {across, along, p.part.strided + static_cast<std::uint64_t>(strided), element};
+}
+
+// kWhole: every element of the tile is there and inside of the part.
+template <int W, bool kPack, bool kFill, typename T, bool kWhole>
+GMAC_HOST_DEVICE void moveTile(const TileParams& p, TileRow<W>* tile, const TilePlace& place,
+                               std::uint32_t thread) {
   // Lanes run over neighbours in memory while the strided side is touched, over neighbours in
   // packed order while the packed one is.
   constexpr bool kLanesAcross = kPack == kFill;
@@ -401,31 +489,50 @@ GMAC_HOST_DEVICE void runTilePhase(const TileParams& p, TileRow<W>* tile, std::u
   Word<W> v[kSteps] = {};
   GMAC_UNROLL
   for (int step = 0; step < kSteps; ++step) {
-    const std::uint32_t slow = thread / kTile + step * (kTileThreads / kTile);
+    const std::uint32_t slow =
+        thread / kTile + static_cast<std::uint32_t>(step) * (kTileThreads / kTile);
     const std::uint32_t i = kLanesAcross ? lane : slow;
     const std::uint32_t j = kLanesAcross ? slow : lane;
-    const std::uint32_t across = acrossBegin + i;
-    const std::uint32_t along = alongBegin + j;
-    if (across >= p.across.count || along >= p.along.count) continue;
-    const std::int64_t e = packed + across * p.across.packedStride + along * p.along.packedStride;
-    const std::uint64_t stridedAt =
-        p.part.strided +
-        static_cast<std::uint64_t>(strided + across * p.across.stride + along * p.along.stride);
-    const std::uint64_t packedAt = p.part.packed + static_cast<std::uint64_t>(e) * W;
-    if (e < p.begin || e >= p.end) {
-      if (kFill) moveTileEnds<W, kPack>(p, e, stridedAt, packedAt);
-    } else if constexpr (kFill) {
-      v[step] = fetch<W, kPack, T>(stridedAt, packedAt);
+    const std::int64_t e = place.element + i * p.across.packedStride + j * p.along.packedStride;
+    const std::uint64_t strided =
+        place.strided + static_cast<std::uint64_t>(i * p.across.stride + j * p.along.stride);
+    const std::uint64_t packed = p.part.packed + static_cast<std::uint64_t>(e) * W;
+    if constexpr (!kWhole) {
+      if (place.across + i >= p.across.count || place.along + j >= p.along.count) continue;
+      if (e < p.begin || e >= p.end) {
+        if (kFill) moveTileEnds<W, kPack>(p, e, strided, packed);
+        continue;
+      }
+    }
+    if constexpr (kFill) {
+      v[step] = fetch<W, kPack, T>(strided, packed);
     } else {
-      put<W, kPack, T>(stridedAt, packedAt, tile[j][i]);
+      put<W, kPack, T>(strided, packed, tile[j][i]);
     }
   }
   if constexpr (kFill) {
     GMAC_UNROLL
     for (int step = 0; step < kSteps; ++step) {
-      const std::uint32_t slow = thread / kTile + step * (kTileThreads / kTile);
+      const std::uint32_t slow =
+          thread / kTile + static_cast<std::uint32_t>(step) * (kTileThreads / kTile);
       tile[kLanesAcross ? slow : lane][kLanesAcross ? lane : slow] = v[step];
     }
+  }
+}
+
+template <int W, bool kPack, bool kFill, typename T>
+GMAC_HOST_DEVICE void runTilePhase(const TileParams& p, TileRow<W>* tile, std::uint32_t number,
+                                   std::uint32_t thread) {
+  const TilePlace place = placeOfTile(p, number);
+  const std::int64_t last =
+      place.element + (kTile - 1) * (p.across.packedStride + p.along.packedStride);
+  const bool whole = place.across + kTile <= p.across.count &&
+                     place.along + kTile <= p.along.count && place.element >= p.begin &&
+                     last < p.end;
+  if (whole) {
+    moveTile<W, kPack, kFill, T, true>(p, tile, place, thread);
+  } else {
+    moveTile<W, kPack, kFill, T, false>(p, tile, place, thread);
   }
 }
 

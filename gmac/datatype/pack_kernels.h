@@ -23,9 +23,10 @@ enum class Shape : std::uint8_t {
   kEvenList,   // equal pieces at the offsets of a table in device memory
   kShortList,  // pieces of any length; the list travels in the launch
   kLongList,   // the same with its table in device memory, in units of equal packed size
+  kWideList,   // the same for lists of more than 2^32 words
   kTile,       // neighbours in memory far apart in packed order
 };
-inline constexpr int kShapes = 9;
+inline constexpr int kShapes = 10;
 inline constexpr int kWidths = 6;
 
 // The bytes that a thread moves at a time: 1, 2, 4, 8, 16; 0: the word mover, for sides that are
@@ -53,8 +54,9 @@ const void* packKernelImage() noexcept;
 
 // "line", "rows1", ...
 constexpr const char* shapeName(Shape shape) noexcept {
-  constexpr const char* kNames[kShapes] = {"line",      "rows1",      "rows2",     "rows3", "rows",
-                                           "even list", "short list", "long list", "tile"};
+  constexpr const char* kNames[kShapes] = {"line",      "rows1",     "rows2",      "rows3",
+                                           "rows",      "even list", "short list", "long list",
+                                           "wide list", "tile"};
   return kNames[static_cast<std::size_t>(shape)];
 }
 

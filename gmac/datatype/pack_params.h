@@ -97,14 +97,13 @@ struct AnyRowsParams {
   DimParams dims[kMaxDims];
 };
 
-// Pieces of equal length at the offsets of a table, the whole list repeated in dimCount dimensions,
-// the fastest first.
+// Pieces of equal length at the offsets of a table of 4 bytes each, the whole list repeated in
+// dimCount dimensions, the fastest first.
 struct EvenListParams {
   Part part;
   Divisor piece;
   Divisor pieces;         // of the list
   std::uint64_t offsets;  // address of the table
-  std::uint32_t wide;     // its entries are 8 bytes, else 4
   std::uint32_t scale;    // an entry stands for this many bytes
   std::uint32_t dimCount;
   DimParams dims[kMaxDims];
@@ -141,11 +140,10 @@ struct LongListParams {
   std::uint32_t lastUnit;   // behind the last
   Divisor unitsOfList;
   std::uint32_t unit;        // elements of a unit
-  std::uint32_t wide;        // starts and offsets are 8 bytes each, else 4
   std::uint32_t scale;       // bytes that a table's offset or start stands for
   std::uint32_t startScale;  // elements that a start stands for is start << startScale
   std::uint64_t units;       // address of the pieces' numbers, 4 bytes each
-  std::uint64_t pieces;      // address of (start, offset) pairs
+  std::uint64_t pieces;      // address of (start, offset) pairs of 4 or, for wide lists, 8 bytes
   std::uint32_t dimCount;
   DimParams dims[kMaxDims];
 };

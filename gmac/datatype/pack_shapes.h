@@ -9,7 +9,7 @@
 
 // X(shape): a type below. Tile is not among them: it works in two phases.
 #define GMAC_PACK_FLAT_SHAPES(X) \
-  X(Line) X(Rows1) X(Rows2) X(Rows3) X(AnyRows) X(EvenList) X(ShortList) X(LongList)
+  X(Line) X(Rows1) X(Rows2) X(Rows3) X(AnyRows) X(EvenList) X(ShortList) X(LongList) X(WideList)
 
 // X(shape, width): all movers of a shape; width 0 is the word mover.
 #define GMAC_PACK_FLAT_MOVERS(X, shape) \
@@ -31,8 +31,19 @@ GMAC_PACK_SIMPLE_SHAPE(Rows1, RowsParams<1>, RowsLocator<1>)
 GMAC_PACK_SIMPLE_SHAPE(Rows2, RowsParams<2>, RowsLocator<2>)
 GMAC_PACK_SIMPLE_SHAPE(Rows3, RowsParams<3>, RowsLocator<3>)
 GMAC_PACK_SIMPLE_SHAPE(AnyRows, AnyRowsParams, AnyRowsLocator)
-GMAC_PACK_SIMPLE_SHAPE(EvenList, EvenListParams, EvenListLocator)
 #undef GMAC_PACK_SIMPLE_SHAPE
+
+struct EvenList {
+  using Params = EvenListParams;
+  template <int W, bool kPack, typename T>
+  static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
+    if (p.dimCount == 0) {
+      runFlat<EvenListLocator<false>, W, kPack, T>(EvenListLocator<false>{p}, p.part, place);
+    } else {
+      runFlat<EvenListLocator<true>, W, kPack, T>(EvenListLocator<true>{p}, p.part, place);
+    }
+  }
+};
 
 struct ShortList {
   using Params = ShortListParams;
@@ -54,7 +65,15 @@ struct LongList {
   using Params = LongListParams;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
-    runUnits<W, kPack, T>(p, place);
+    runUnits<std::uint32_t, W, kPack, T>(p, place);
+  }
+};
+
+struct WideList {
+  using Params = LongListParams;
+  template <int W, bool kPack, typename T>
+  static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
+    runUnits<std::uint64_t, W, kPack, T>(p, place);
   }
 };
 

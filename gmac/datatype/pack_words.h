@@ -46,44 +46,67 @@ using Word = typename WordOf<W>::Type;
 // need not keep them.
 enum class Hint { kNone, kOnce, kNoFirstLevel };
 
+#ifdef __CUDA_ARCH__
+// Of global memory, which pinned memory of the CPU is part of. Volatile: they stay in the order in
+// which they are written, loads in front of stores.
+#define GMAC_LOAD_WORD(modifiers, W, letter, type)                                      \
+  [](std::uint64_t at) {                                                                \
+    type v;                                                                             \
+    asm volatile("ld.global" modifiers ".u" #W " %0, [%1];" : "=" letter(v) : "l"(at)); \
+    return v;                                                                           \
+  }
+#define GMAC_LOAD(modifiers)                                                                     \
+  if constexpr (W == 16) {                                                                       \
+    Word16 v;                                                                                    \
+    asm volatile("ld.global" modifiers ".v2.u64 {%0, %1}, [%2];"                                 \
+                 : "=l"(v.low), "=l"(v.high)                                                     \
+                 : "l"(address));                                                                \
+    return v;                                                                                    \
+  } else if constexpr (W == 8) {                                                                 \
+    return GMAC_LOAD_WORD(modifiers, 64, "l", std::uint64_t)(address);                           \
+  } else if constexpr (W == 4) {                                                                 \
+    return GMAC_LOAD_WORD(modifiers, 32, "r", std::uint32_t)(address);                           \
+  } else if constexpr (W == 2) {                                                                 \
+    return GMAC_LOAD_WORD(modifiers, 16, "h", std::uint16_t)(address);                           \
+  } else {                                                                                       \
+    return static_cast<std::uint8_t>(GMAC_LOAD_WORD(modifiers, 8, "r", std::uint32_t)(address)); \
+  }
+#define GMAC_STORE(modifiers)                                                                \
+  if constexpr (W == 16) {                                                                   \
+    asm volatile("st.global" modifiers ".v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(v.low), \
+                 "l"(v.high));                                                               \
+  } else if constexpr (W == 8) {                                                             \
+    asm volatile("st.global" modifiers ".u64 [%0], %1;" ::"l"(address), "l"(v));             \
+  } else if constexpr (W == 4) {                                                             \
+    asm volatile("st.global" modifiers ".u32 [%0], %1;" ::"l"(address), "r"(v));             \
+  } else if constexpr (W == 2) {                                                             \
+    asm volatile("st.global" modifiers ".u16 [%0], %1;" ::"l"(address), "h"(v));             \
+  } else {                                                                                   \
+    asm volatile("st.global" modifiers ".u8 [%0], %1;" ::"l"(address),                       \
+                 "r"(static_cast<std::uint32_t>(v)));                                        \
+  }
+#endif
+
+#ifndef __CUDA_ARCH__
+// A GPU stops a kernel that touches a word across its boundary; so does the `host` accelerator.
+template <int W>
+void requireAligned(std::uint64_t address) {
+  if (address % W != 0) __builtin_trap();
+}
+#endif
+
 template <int W, Hint kHint>
 GMAC_HOST_DEVICE Word<W> load(std::uint64_t address) {
 #ifdef __CUDA_ARCH__
-  if constexpr (W == 16) {
-    ulonglong2 v;
-    if constexpr (kHint == Hint::kOnce) {
-      v = __ldcs(reinterpret_cast<const ulonglong2*>(address));
-    } else if constexpr (kHint == Hint::kNoFirstLevel) {
-      asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];"
-                   : "=l"(v.x), "=l"(v.y)
-                   : "l"(__cvta_generic_to_global(reinterpret_cast<const void*>(address))));
-    } else {
-      v = *reinterpret_cast<const ulonglong2*>(address);
-    }
-    return {v.x, v.y};
-  } else if constexpr (kHint == Hint::kOnce) {
-    return __ldcs(reinterpret_cast<const Word<W>*>(address));
+  if constexpr (kHint == Hint::kOnce) {
+    GMAC_LOAD(".cs")
   } else if constexpr (kHint == Hint::kNoFirstLevel) {
-    const auto global = __cvta_generic_to_global(reinterpret_cast<const void*>(address));
-    if constexpr (W == 8) {
-      std::uint64_t v;
-      asm volatile("ld.global.L1::no_allocate.u64 %0, [%1];" : "=l"(v) : "l"(global));
-      return v;
-    } else {
-      std::uint32_t v;
-      if constexpr (W == 4) {
-        asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(global));
-      } else if constexpr (W == 2) {
-        asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=r"(v) : "l"(global));
-      } else {
-        asm volatile("ld.global.L1::no_allocate.u8 %0, [%1];" : "=r"(v) : "l"(global));
-      }
-      return static_cast<Word<W>>(v);
-    }
+    GMAC_LOAD(".L1::no_allocate")
   } else {
-    return *reinterpret_cast<const Word<W>*>(address);
+    GMAC_LOAD("")
   }
 #else
+  requireAligned<W>(address);
   // A program's bytes have types of their own: they are copied, not looked at as words.
   Word<W> v;
   std::memcpy(&v, reinterpret_cast<const void*>(address), sizeof v);
@@ -94,20 +117,24 @@ GMAC_HOST_DEVICE Word<W> load(std::uint64_t address) {
 template <int W, Hint kHint>
 GMAC_HOST_DEVICE void store(std::uint64_t address, Word<W> v) {
 #ifdef __CUDA_ARCH__
-  if constexpr (W == 16) {
-    const ulonglong2 both = {v.low, v.high};
-    if constexpr (kHint == Hint::kOnce) {
-      __stcs(reinterpret_cast<ulonglong2*>(address), both);
-    } else {
-      *reinterpret_cast<ulonglong2*>(address) = both;
-    }
-  } else if constexpr (kHint == Hint::kOnce) {
-    __stcs(reinterpret_cast<Word<W>*>(address), v);
+  if constexpr (kHint == Hint::kOnce) {
+    GMAC_STORE(".cs")
   } else {
-    *reinterpret_cast<Word<W>*>(address) = v;
+    GMAC_STORE("")
   }
 #else
+  requireAligned<W>(address);
   std::memcpy(reinterpret_cast<void*>(address), &v, sizeof v);
+#endif
+}
+
+// Entry `index` of a table that nobody writes while kernels read it.
+template <typename Entry>
+GMAC_HOST_DEVICE Entry tableEntry(std::uint64_t table, std::uint64_t index) {
+#ifdef __CUDA_ARCH__
+  return __ldg(reinterpret_cast<const Entry*>(table) + index);
+#else
+  return reinterpret_cast<const Entry*>(table)[index];
 #endif
 }
 

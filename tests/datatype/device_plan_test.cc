@@ -310,6 +310,7 @@ TEST(DevicePlan, RepeatsAListWithoutANewTable) {
   for (const auto& blocks : {even, uneven, std::vector<Block>{{0, 3}, {9, 4}, {90, 40}}}) {
     for (int i = 0; i < 5; ++i) {
       checkParts(layoutOf({}, blocks), kSmall, random, nullptr, {4, 70000});
+      checkParts(layoutOf({}, blocks), kSmall, random, nullptr, {4, 70004});
       checkParts(layoutOf({{2, 30000}}, blocks), kSmall, random, nullptr, {3, -70000});
     }
   }
@@ -389,6 +390,7 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
     }
     PlanTuning tuning = kSmall;
     if (draw(0, 3) == 0) tuning.mostElements = draw(3000, 100000);
+    if (draw(0, 3) == 0) tuning.mostNarrow = 0;
     const Layout layout = layoutOf(dims, blocks);
     ASSERT_NO_FATAL_FAILURE(checkParts(layout, tuning, random, &used))
         << "round " << round << ", GMAC_TEST_SEED=" << seed;
