@@ -170,13 +170,6 @@ double now(bool alone) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-template <typename Copy>
-double secondsOf(bool alone, int repetitions, const Copy& copy) {
-  const double start = now(alone);
-  for (int i = 0; i < repetitions; ++i) copy();
-  return (now(alone) - start) / repetitions;
-}
-
 bool measure(const Work& work, std::size_t threads, std::size_t rounds, Row* row) {
   MPI_Datatype mpi = work.make();
   MPI_Type_commit(&mpi);
@@ -188,43 +181,49 @@ bool measure(const Work& work, std::size_t threads, std::size_t rounds, Row* row
   if (!layout.ok()) std::abort();
   const auto bytes = static_cast<std::size_t>(layout->bytes());
   const auto room = static_cast<std::size_t>(layout->bounds().last);
+  // Both work on the same memory: where it lies must not decide.
   std::vector<std::byte> plain(room);
   std::vector<std::byte> packed(bytes);
-  std::vector<std::byte> mpiPacked(bytes);
   for (std::size_t i = 0; i < room; ++i) plain[i] = static_cast<std::byte>(i * 31 + (i >> 9));
   const datatype::CpuOptions options{threads};
-  const auto mpiPack = [&] {
+  const auto pack = [&](std::size_t who) {
     int position = 0;
-    MPI_Pack(plain.data(), work.count, mpi, mpiPacked.data(), static_cast<int>(bytes), &position,
-             MPI_COMM_SELF);
+    if (who == 0) {
+      MPI_Pack(plain.data(), work.count, mpi, packed.data(), static_cast<int>(bytes), &position,
+               MPI_COMM_SELF);
+    } else {
+      datatype::pack(*layout, packed.data(), plain.data(), 0, layout->bytes(), options);
+    }
   };
-  const auto ownPack = [&] {
-    datatype::pack(*layout, packed.data(), plain.data(), 0, layout->bytes(), options);
-  };
-  std::vector<std::byte> unpacked(plain);
-  std::vector<std::byte> mpiUnpacked(plain);
-  const auto mpiUnpack = [&] {
+  const auto unpack = [&](std::size_t who) {
     int position = 0;
-    MPI_Unpack(packed.data(), static_cast<int>(bytes), &position, mpiUnpacked.data(), work.count,
-               mpi, MPI_COMM_SELF);
-  };
-  const auto ownUnpack = [&] {
-    datatype::unpack(*layout, unpacked.data(), packed.data(), 0, layout->bytes(), options);
+    if (who == 0) {
+      MPI_Unpack(packed.data(), static_cast<int>(bytes), &position, plain.data(), work.count, mpi,
+                 MPI_COMM_SELF);
+    } else {
+      datatype::unpack(*layout, plain.data(), packed.data(), 0, layout->bytes(), options);
+    }
   };
   // A turn is long against the clock's steps.
   const int repetitions = std::max(1, static_cast<int>((std::size_t{4} << 20) / bytes));
-  const Turns packs(2, rounds, [&](std::size_t i) {
-    return i == 0 ? secondsOf(threads == 1, repetitions, mpiPack)
-                  : secondsOf(threads == 1, repetitions, ownPack);
-  });
-  bool same = packed == mpiPacked;
-  // Other bytes than are there, so that what is not written is seen.
-  for (std::size_t i = 0; i < bytes; ++i) packed[i] = static_cast<std::byte>(i * 7 + 1);
-  const Turns unpacks(2, rounds, [&](std::size_t i) {
-    return i == 0 ? secondsOf(threads == 1, repetitions, mpiUnpack)
-                  : secondsOf(threads == 1, repetitions, ownUnpack);
-  });
-  same = same && unpacked == mpiUnpacked;
+  const auto timed = [&](const auto& copy) {
+    return Turns(2, rounds, [&](std::size_t who) {
+      const double start = now(threads == 1);
+      for (int i = 0; i < repetitions; ++i) copy(who);
+      return (now(threads == 1) - start) / repetitions;
+    });
+  };
+  const auto resultOf = [](const auto& copy, std::size_t who, std::vector<std::byte>& target) {
+    std::fill(target.begin(), target.end(), std::byte{0x5a});
+    copy(who);
+    return target;
+  };
+  const auto original = plain;
+  bool same = resultOf(pack, 0, packed) == resultOf(pack, 1, packed);
+  same = same && resultOf(unpack, 0, plain) == resultOf(unpack, 1, plain);
+  plain = original;
+  const Turns packs = timed(pack);
+  const Turns unpacks = timed(unpack);
   *row = {static_cast<double>(bytes), packs.seconds(0), packs.ratio(1, 0), unpacks.seconds(0),
           unpacks.ratio(1, 0)};
   check(adsmTypeFree(type), "adsmTypeFree");
