@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 
@@ -89,6 +90,8 @@ struct Plane {
 // Places that are further apart are asked for ahead: the processor foresees fewer of them.
 inline constexpr std::int64_t kFarStride = 64;
 inline constexpr std::int64_t kAhead = 16;
+// Few places to a page: what costs is finding them.
+inline constexpr std::int64_t kPagesApart = 1024;
 
 // kBytes of 0: a width that is known only when it runs.
 template <Direction kDirection, std::size_t kBytes, bool kFar>
@@ -98,7 +101,22 @@ inline void copyRow(typename Sides<kDirection>::Packed packed,
   const std::int64_t bytes = kBytes != 0 ? static_cast<std::int64_t>(kBytes) : plane.bytes;
   const std::int64_t columns = plane.columns;
   const std::int64_t stride = plane.stride;
-  for (std::int64_t column = 0; column < columns; ++column) {
+  std::int64_t column = 0;
+  if constexpr (kDirection == Direction::kUnpack && kBytes != 0 && kBytes <= 16) {
+    // Loads together, then stores: a load whose address ends like that of a store that is under way
+    // waits for it, and a stride of a power of two makes many such.
+    constexpr std::int64_t kGroup = 4;
+    for (; std::abs(stride) < kPagesApart && column + kGroup <= columns; column += kGroup) {
+      std::byte group[kGroup * kBytes];
+      std::memcpy(group, packed, sizeof group);
+      for (std::int64_t i = 0; i < kGroup; ++i) {
+        copyFixed<kBytes>(place + i * stride, group + i * static_cast<std::int64_t>(kBytes));
+      }
+      packed += sizeof group;
+      place += kGroup * stride;
+    }
+  }
+  for (; column < columns; ++column) {
     if constexpr (kFar) {
       __builtin_prefetch(place + kAhead * stride, kDirection == Direction::kPack ? 0 : 1);
     }
@@ -134,21 +152,20 @@ void copyPlane(typename Sides<kDirection>::Packed packed, typename Sides<kDirect
 }
 
 #if defined(__x86_64__)
-// Blocks of whole cache lines, in moves of half a line.
+// Blocks of whole cache lines, a line a move: what is written whole need not be read first.
 template <Direction kDirection, std::size_t kBytes>
-__attribute__((target("avx2"))) void copyPlaneAvx(typename Sides<kDirection>::Packed packed,
+__attribute__((target("avx512f"))) void copyLines(typename Sides<kDirection>::Packed packed,
                                                   typename Sides<kDirection>::Plain plain,
                                                   const Plane& plane, CopyFunction) {
-  constexpr std::size_t kMoves = kBytes / sizeof(__m256i);
+  constexpr std::size_t kMoves = kBytes / sizeof(__m512i);
   for (std::int64_t row = 0; row < plane.rows; ++row) {
     auto place = plain + row * plane.pitch;
     auto next = packed + row * plane.packedPitch;
     for (std::int64_t column = 0; column < plane.columns; ++column) {
       for (std::size_t line = 0; line < kBytes; line += 64) {
-        __builtin_prefetch(place + kAhead * plane.stride + line,
-                           kDirection == Direction::kPack ? 0 : 1);
+        __builtin_prefetch(place + 8 * plane.stride + line, kDirection == Direction::kPack ? 0 : 1);
       }
-      __m256i values[kMoves];
+      __m512i values[kMoves];
       std::byte* to = nullptr;
       const std::byte* from = nullptr;
       if constexpr (kDirection == Direction::kPack) {
@@ -159,10 +176,10 @@ __attribute__((target("avx2"))) void copyPlaneAvx(typename Sides<kDirection>::Pa
         from = next;
       }
       for (std::size_t i = 0; i < kMoves; ++i) {
-        values[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + i);
+        values[i] = _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from) + i);
       }
       for (std::size_t i = 0; i < kMoves; ++i) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to) + i, values[i]);
+        _mm512_storeu_si512(reinterpret_cast<__m512i*>(to) + i, values[i]);
       }
       next += kBytes;
       place += plane.stride;
@@ -204,10 +221,18 @@ struct Copies {
   // `bytes`: of every block, or 0 where they differ.
   static Copies of(std::int64_t bytes) {
 #if defined(__x86_64__)
-    // Lists of such blocks are the copy function's, which is as wide.
-    if ((bytes == 64 || bytes == 128) && __builtin_cpu_supports("avx2")) {
-      return {bytes == 64 ? &copyPlaneAvx<kDirection, 64> : &copyPlaneAvx<kDirection, 128>,
-              &copyList<kDirection, 0>};
+    // Lists of such blocks, and machines without such moves, leave them to the copy function.
+    if (__builtin_cpu_supports("avx512f")) {
+      switch (bytes) {
+        case 64:
+          return {&copyLines<kDirection, 64>, &copyList<kDirection, 0>};
+        case 128:
+          return {&copyLines<kDirection, 128>, &copyList<kDirection, 0>};
+        case 256:
+          return {&copyLines<kDirection, 256>, &copyList<kDirection, 0>};
+        default:
+          break;
+      }
     }
 #endif
     switch (bytes) {
