@@ -12,9 +12,25 @@ def _system_library_impl(repository):
         if not repository.path("/usr/include/" + header).exists:
             missing.append("/usr/include/" + header)
     machine = repository.execute(["uname", "-m"]).stdout.strip()
+    libraries = "/usr/lib/{}-linux-gnu/".format(machine)
+
+    # Headers that lie elsewhere are brought into the repository.
+    hdrs = []
+    for header in repository.attr.other_headers:
+        source = repository.path(libraries + header)
+        if not source.exists:
+            missing.append(str(source))
+            continue
+        hdrs.append("include/" + source.basename)
+        repository.symlink(source, hdrs[-1])
+    linkopts = list(repository.attr.linkopts)
+    for library in repository.attr.shared_libraries:
+        if not repository.path(libraries + library).exists:
+            missing.append(libraries + library)
+        linkopts.append(libraries + library)
     build = ['package(default_visibility = ["//visibility:public"])']
     for archive in repository.attr.archives:
-        source = repository.path("/usr/lib/{}-linux-gnu/{}".format(machine, archive))
+        source = repository.path(libraries + archive)
         if not source.exists:
             missing.append(str(source))
             continue
@@ -23,10 +39,12 @@ def _system_library_impl(repository):
     if missing:
         fail("%s: not installed: %s (Debian package %s; ./gmacw setup installs it)" %
              (name, ", ".join(missing), repository.attr.package))
-    build.append("cc_library(name = {}, defines = {}, linkopts = {}, deps = {})".format(
+    build.append("cc_library(name = {}, hdrs = {}, includes = {}, defines = {}, linkopts = {}, deps = {})".format(
         repr(name),
+        repr(hdrs),
+        repr(["include"] if hdrs else []),
         repr(repository.attr.defines),
-        repr(repository.attr.linkopts),
+        repr(linkopts),
         repr([":archive_" + archive for archive in repository.attr.archives] + repository.attr.deps),
     ))
     repository.file("BUILD", "\n".join(build) + "\n")
@@ -36,7 +54,10 @@ _system_library = repository_rule(
     local = True,
     attrs = {
         "package": attr.string(mandatory = True),
-        "headers": attr.string_list(mandatory = True),
+        # In the compiler's search path; and below /usr/lib/MACHINE-linux-gnu.
+        "headers": attr.string_list(),
+        "other_headers": attr.string_list(),
+        "shared_libraries": attr.string_list(),
         "archives": attr.string_list(),
         "defines": attr.string_list(),
         "linkopts": attr.string_list(),
@@ -45,7 +66,7 @@ _system_library = repository_rule(
 )
 
 def system_libraries():
-    """Declares @sigsegv, @boost, @cli11, @fmt, @nlohmann_json, @gtest, @gmock, @benchmark."""
+    """Declares @sigsegv, @boost, @cli11, @fmt, @nlohmann_json, @gtest, @gmock, @benchmark, @openmpi."""
     _system_library(
         name = "sigsegv",
         package = "libsigsegv-dev",
@@ -92,4 +113,18 @@ def system_libraries():
         package = "libbenchmark-dev",
         headers = ["benchmark/benchmark.h"],
         linkopts = ["-lbenchmark", "-pthread"],
+    )
+
+    # By its own paths: `mpi.h` and `libmpi.so` may be another MPI's.
+    _system_library(
+        name = "openmpi",
+        package = "libopenmpi-dev",
+        other_headers = [
+            "openmpi/include/mpi-ext.h",
+            "openmpi/include/mpi.h",
+            "openmpi/include/mpi_portable_platform.h",
+        ],
+        shared_libraries = ["openmpi/lib/libmpi.so"],
+        # Without its C++ bindings, which need another library.
+        defines = ["OMPI_SKIP_MPICXX=1"],
     )

@@ -35,12 +35,13 @@ make_bundle() {
   local programs tests benchmarks
   find_built programs \
     'kind("cc_(test|binary)",
-       //tests/... union //bench/... union //parboil/... union //managed/... union //tools/...) union //gmac:libgmac.so'
+       //tests/... union //bench/... union //parboil/... union //managed/... union //tools/...) union //gmac:libgmac.so
+     except attr(tags, "no-bundle", //...)'
   # A sanitizer's library does not travel; the tests of such a program say that it is not there.
   mapfile -t programs < <(printf '%s\n' "${programs[@]}" | grep -v '_asan$')
   # docs_test reads the sources, which do not travel.
-  find_built tests 'kind(cc_test, //tests/... except //tests:docs_test)'
-  find_built benchmarks 'kind(cc_binary, //bench/...)'
+  find_built tests 'kind(cc_test, //tests/... except //tests:docs_test) except attr(tags, "no-bundle", //...)'
+  find_built benchmarks 'kind(cc_binary, //bench/...) except attr(tags, "no-bundle", //...)'
   for program in "${programs[@]}"; do
     install -D -m 755 "bazel-bin/$program" "$top/$program"
     strip "$top/$program"

@@ -5,8 +5,13 @@
 #ifndef GMAC_DATATYPE_CPU_COPIES_H_
 #define GMAC_DATATYPE_CPU_COPIES_H_
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 
@@ -27,7 +32,7 @@ struct Sides {
 };
 
 // Longer pieces are the copy function's: a call costs less than they do.
-inline constexpr std::int64_t kLongestInline = 256;
+inline constexpr std::int64_t kLongestInline = 64;
 
 // Copies kBytes bytes; the compiler's own moves.
 template <std::size_t kBytes>
@@ -71,41 +76,117 @@ inline void copyAny(std::byte* to, const std::byte* from, std::int64_t bytes, Co
   }
 }
 
-// `bytes` bytes each of `rows` x `columns` places, rows `pitch` and columns `stride` bytes apart.
+// `bytes` bytes each of `rows` x `columns` places, rows `pitch` and columns `stride` bytes apart;
+// packed, columns follow each other and rows are `packedPitch` bytes apart.
 struct Plane {
   std::int64_t bytes;
   std::int64_t rows;
   std::int64_t pitch;
+  std::int64_t packedPitch;
   std::int64_t columns;
   std::int64_t stride;
 };
 
+// Places that are further apart are asked for ahead: the processor foresees fewer of them.
+inline constexpr std::int64_t kFarStride = 64;
+inline constexpr std::int64_t kAhead = 16;
+// Few places to a page: what costs is finding them.
+inline constexpr std::int64_t kPagesApart = 1024;
+
 // kBytes of 0: a width that is known only when it runs.
-template <Direction kDirection, std::size_t kBytes>
-void copyPlane(typename Sides<kDirection>::Packed packed, typename Sides<kDirection>::Plain plain,
-               const Plane& plane, CopyFunction copy) {
+template <Direction kDirection, std::size_t kBytes, bool kFar>
+inline void copyRow(typename Sides<kDirection>::Packed packed,
+                    typename Sides<kDirection>::Plain place, const Plane& plane,
+                    CopyFunction copy) {
   const std::int64_t bytes = kBytes != 0 ? static_cast<std::int64_t>(kBytes) : plane.bytes;
   const std::int64_t columns = plane.columns;
   const std::int64_t stride = plane.stride;
+  std::int64_t column = 0;
+  if constexpr (kDirection == Direction::kUnpack && kBytes != 0 && kBytes <= 16) {
+    // Loads together, then stores: a load whose address ends like that of a store that is under way
+    // waits for it, and a stride of a power of two makes many such.
+    constexpr std::int64_t kGroup = 4;
+    for (; std::abs(stride) < kPagesApart && column + kGroup <= columns; column += kGroup) {
+      std::byte group[kGroup * kBytes];
+      std::memcpy(group, packed, sizeof group);
+      for (std::int64_t i = 0; i < kGroup; ++i) {
+        copyFixed<kBytes>(place + i * stride, group + i * static_cast<std::int64_t>(kBytes));
+      }
+      packed += sizeof group;
+      place += kGroup * stride;
+    }
+  }
+  for (; column < columns; ++column) {
+    if constexpr (kFar) {
+      __builtin_prefetch(place + kAhead * stride, kDirection == Direction::kPack ? 0 : 1);
+    }
+    if constexpr (kBytes == 0) {
+      if constexpr (kDirection == Direction::kPack) {
+        copyAny(packed, place, bytes, copy);
+      } else {
+        copyAny(place, packed, bytes, copy);
+      }
+    } else if constexpr (kDirection == Direction::kPack) {
+      copyFixed<kBytes>(packed, place);
+    } else {
+      copyFixed<kBytes>(place, packed);
+    }
+    packed += bytes;
+    place += stride;
+  }
+}
+
+template <Direction kDirection, std::size_t kBytes>
+void copyPlane(typename Sides<kDirection>::Packed packed, typename Sides<kDirection>::Plain plain,
+               const Plane& plane, CopyFunction copy) {
+  const bool far = plane.stride >= kFarStride || plane.stride <= -kFarStride;
+  for (std::int64_t row = 0; row < plane.rows; ++row) {
+    if (far) {
+      copyRow<kDirection, kBytes, true>(packed, plain, plane, copy);
+    } else {
+      copyRow<kDirection, kBytes, false>(packed, plain, plane, copy);
+    }
+    packed += plane.packedPitch;
+    plain += plane.pitch;
+  }
+}
+
+#if defined(__x86_64__)
+// Blocks of whole cache lines, a line a move: what is written whole need not be read first.
+template <Direction kDirection, std::size_t kBytes>
+__attribute__((target("avx512f"))) void copyLines(typename Sides<kDirection>::Packed packed,
+                                                  typename Sides<kDirection>::Plain plain,
+                                                  const Plane& plane, CopyFunction) {
+  constexpr std::size_t kMoves = kBytes / sizeof(__m512i);
   for (std::int64_t row = 0; row < plane.rows; ++row) {
     auto place = plain + row * plane.pitch;
-    for (std::int64_t column = 0; column < columns; ++column) {
-      if constexpr (kBytes == 0) {
-        if constexpr (kDirection == Direction::kPack) {
-          copyAny(packed, place, bytes, copy);
-        } else {
-          copyAny(place, packed, bytes, copy);
-        }
-      } else if constexpr (kDirection == Direction::kPack) {
-        copyFixed<kBytes>(packed, place);
-      } else {
-        copyFixed<kBytes>(place, packed);
+    auto next = packed + row * plane.packedPitch;
+    for (std::int64_t column = 0; column < plane.columns; ++column) {
+      for (std::size_t line = 0; line < kBytes; line += 64) {
+        __builtin_prefetch(place + 8 * plane.stride + line, kDirection == Direction::kPack ? 0 : 1);
       }
-      packed += bytes;
-      place += stride;
+      __m512i values[kMoves];
+      std::byte* to = nullptr;
+      const std::byte* from = nullptr;
+      if constexpr (kDirection == Direction::kPack) {
+        to = next;
+        from = place;
+      } else {
+        to = place;
+        from = next;
+      }
+      for (std::size_t i = 0; i < kMoves; ++i) {
+        values[i] = _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from) + i);
+      }
+      for (std::size_t i = 0; i < kMoves; ++i) {
+        _mm512_storeu_si512(reinterpret_cast<__m512i*>(to) + i, values[i]);
+      }
+      next += kBytes;
+      place += plane.stride;
     }
   }
 }
+#endif
 
 // Blocks of a list, all of kBytes bytes; 0: each its own.
 template <Direction kDirection, std::size_t kBytes>
@@ -139,6 +220,21 @@ struct Copies {
 
   // `bytes`: of every block, or 0 where they differ.
   static Copies of(std::int64_t bytes) {
+#if defined(__x86_64__)
+    // Lists of such blocks, and machines without such moves, leave them to the copy function.
+    if (__builtin_cpu_supports("avx512f")) {
+      switch (bytes) {
+        case 64:
+          return {&copyLines<kDirection, 64>, &copyList<kDirection, 0>};
+        case 128:
+          return {&copyLines<kDirection, 128>, &copyList<kDirection, 0>};
+        case 256:
+          return {&copyLines<kDirection, 256>, &copyList<kDirection, 0>};
+        default:
+          break;
+      }
+    }
+#endif
     switch (bytes) {
 #define GMAC_COPIES_OF(width) \
   case width:                 \
@@ -152,8 +248,6 @@ struct Copies {
       GMAC_COPIES_OF(24);
       GMAC_COPIES_OF(32);
       GMAC_COPIES_OF(48);
-      GMAC_COPIES_OF(64);
-      GMAC_COPIES_OF(128);
 #undef GMAC_COPIES_OF
       default:
         return {&copyPlane<kDirection, 0>, &copyList<kDirection, 0>};

@@ -2,7 +2,7 @@
 #include "gmac/datatype/cpu_engine.h"
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 #include <vector>
 
 #include "gmac/datatype/cpu_copies.h"
@@ -18,6 +18,10 @@ using std::int64_t;
 constexpr int64_t kPartBytes = 256 << 10;
 // Waking a helper takes as long as copying some hundred KiB.
 constexpr int64_t kLeastShared = 1 << 20;
+
+constexpr int64_t kLineBytes = 64;
+// Few enough that their lines stay in the first cache, even where all fall into few of its sets.
+constexpr int64_t kTileColumns = 32;
 
 // Role: walks through one part of a layout and copies it. For the stack of one thread.
 template <Direction kDirection>
@@ -84,6 +88,27 @@ class Walk {
     }
   }
 
+  // Where rows are closer than a cache line and columns far apart, as in a transpose, a line is
+  // used for all its rows before it is gone.
+  void copyPlane(Plain place, const Plane& plane) {
+    const bool near = std::abs(plane.pitch) < kLineBytes && plane.pitch != 0;
+    if (plane.rows == 1 || !near || std::abs(plane.stride) < kLineBytes ||
+        plane.columns <= kTileColumns) {
+      copies_.plane(packed_, place, plane, copy_);
+      return;
+    }
+    const int64_t tileRows = std::max<int64_t>(2, 4 * kLineBytes / std::abs(plane.pitch));
+    for (int64_t row = 0; row < plane.rows; row += tileRows) {
+      for (int64_t column = 0; column < plane.columns; column += kTileColumns) {
+        Plane tile = plane;
+        tile.rows = std::min(tileRows, plane.rows - row);
+        tile.columns = std::min(kTileColumns, plane.columns - column);
+        copies_.plane(packed_ + row * plane.packedPitch + column * plane.bytes,
+                      place + row * plane.pitch + column * plane.stride, tile, copy_);
+      }
+    }
+  }
+
   void runStrided() {
     const auto& dims = layout_.dims();
     const Block block = blocks_[0];
@@ -101,7 +126,7 @@ class Walk {
     }
     const Dim columns = dims[inner];
     const int64_t rowBytes = columns.count * block.bytes;
-    Plane plane{block.bytes, 1, 0, 0, columns.stride};
+    Plane plane{block.bytes, 1, 0, rowBytes, 0, columns.stride};
     while (left_ >= block.bytes) {
       const bool rows = inner > 0 && index_[inner] == 0 && left_ >= rowBytes;
       if (rows) {
@@ -112,7 +137,7 @@ class Walk {
         plane.rows = 1;
         plane.columns = std::min(columns.count - index_[inner], left_ / block.bytes);
       }
-      copies_.plane(packed_, place_ + block.offset, plane, copy_);
+      copyPlane(place_ + block.offset, plane);
       const int64_t copied = plane.rows * plane.columns * block.bytes;
       packed_ += copied;
       left_ -= copied;

@@ -156,36 +156,37 @@ bool Layout::measure() {
   if (blocks_.empty()) {
     return true;
   }
-  starts_.clear();
   levels_.resize(dims_.size() + 1);
+  const std::size_t count = blocks_.size();
+  starts_.resize(count > 1 ? count + 1 : 0);
   Bounds bounds{blocks_[0].offset, blocks_[0].offset};
-  listBytes_ = 0;
-  ascending_ = true;
-  if (blocks_.size() > 1) {
-    starts_.reserve(blocks_.size() + 1);
-  }
+  int64_t packed = 0;
   int64_t before = blocks_[0].offset;
   bool alike = true;
-  for (const Block& block : blocks_) {
-    if (blocks_.size() > 1) {
-      starts_.push_back(listBytes_);
+  bool ascending = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Block block = blocks_[i];
+    if (count > 1) {
+      starts_[i] = packed;
     }
     int64_t end = 0;
-    if (__builtin_add_overflow(listBytes_, block.bytes, &listBytes_) ||
+    if (__builtin_add_overflow(packed, block.bytes, &packed) ||
         __builtin_add_overflow(block.offset, block.bytes, &end)) {
       return false;
     }
-    ascending_ = ascending_ && before <= block.offset;
+    ascending = ascending && before <= block.offset;
     before = end;
     alike = alike && block.bytes == blocks_[0].bytes;
     bounds = both(bounds, {block.offset, end});
   }
-  if (blocks_.size() > 1) {
-    starts_.push_back(listBytes_);
+  if (count > 1) {
+    starts_[count] = packed;
   }
+  listBytes_ = packed;
+  ascending_ = ascending;
   blockBytes_ = alike ? blocks_[0].bytes : 0;
   levels_.back() = {listBytes_, bounds};
-  blockCount_ = static_cast<int64_t>(blocks_.size());
+  blockCount_ = static_cast<int64_t>(count);
   for (std::size_t i = dims_.size(); i-- > 0;) {
     const Dim dim = dims_[i];
     int64_t reach = 0;
@@ -240,9 +241,11 @@ Result<Layout> Layout::finished(const std::vector<Dim>& dims, int64_t offset) &&
   if (blocks_.empty() || std::any_of(dims.begin(), dims.end(), none)) {
     return Layout();
   }
-  for (Block& block : blocks_) {
-    if (__builtin_add_overflow(block.offset, offset, &block.offset)) {
-      return doesNotFit();
+  if (offset != 0) {
+    for (Block& block : blocks_) {
+      if (__builtin_add_overflow(block.offset, offset, &block.offset)) {
+        return doesNotFit();
+      }
     }
   }
   dims_.reserve(dims_.size() + dims.size());

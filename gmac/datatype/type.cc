@@ -359,16 +359,26 @@ Result<Layout> Type::listLayout(const Listed& list, const char* function) const 
                 function, static_cast<double>(count), kMostBlocks);
   }
   blocks.reserve(static_cast<std::size_t>(count));
+  std::vector<Block> element;  // of the layout that was last
+  const Layout* last = nullptr;
   for (const Piece& piece : pieces) {
     if (isBlock(piece)) {
       blocks.push_back(blockOf(piece));
       continue;
     }
+    if (last != piece.layout) {
+      last = piece.layout;
+      element.clear();
+      element.reserve(static_cast<std::size_t>(last->blockCount()));
+      last->forEach(0, last->bytes(), [&](int64_t offset, int64_t, int64_t bytes) {
+        element.push_back({offset, bytes});
+      });
+    }
     for (int64_t i = 0; i < piece.count; ++i) {
       const int64_t base = piece.displacement + i * piece.extent;
-      piece.layout->forEach(0, piece.layout->bytes(), [&](int64_t offset, int64_t, int64_t bytes) {
-        blocks.push_back({base + offset, bytes});
-      });
+      for (const Block& block : element) {
+        blocks.push_back({base + block.offset, block.bytes});
+      }
     }
   }
   auto once = Layout::make({}, std::move(blocks));

@@ -241,6 +241,13 @@ adsmError_t query(const char* function, adsmType_t handle, const Ask& ask) {
 
 extern "C" {
 
+// Declared in adsm_mpi.h, which is for sources that have an mpi.h.
+ADSM_API adsmError_t adsmMpiError_(adsmError_t error, const char* text);
+
+adsmError_t adsmMpiError_(adsmError_t error, const char* text) {
+  return fail(error, "{}", text).code();
+}
+
 adsmError_t adsmTypeContiguous(int64_t count, adsmType_t old, adsmType_t* type) {
   const char* const function = "adsmTypeContiguous";
   return guarded(function, [&]() -> Status {
