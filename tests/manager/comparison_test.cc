@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -165,6 +166,21 @@ TEST_P(Comparison, AKernelThatPutsEverythingBackIsNotNoticed) {
   machine.sync();
   expectPattern(table, kBytes);
   EXPECT_THAT(fetches(machine, table), IsEmpty());
+}
+
+// The accelerator's bytes are then those of an older digest, and the CPU's are not.
+TEST_P(Comparison, AKernelThatUndoesTheCpusWriteIsNoticed) {
+  ManagerUnderTest machine(GetParam());
+  std::byte* const table = makeTable(machine);
+  const adsmKernel_t bump = bumpingKernel(machine.fake());
+  for (int round = 0; round < 3; ++round) {
+    machine.sync();
+    expectPattern(table, kBytes);
+    table[kBlock] = static_cast<std::byte>(static_cast<std::uint8_t>(pattern(kBlock)) - 1);
+    machine.call(bump, {table + kBlock});
+  }
+  machine.sync();
+  expectPattern(table, kBytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Setups, Comparison, ::testing::ValuesIn(everySetup()),
@@ -367,8 +383,10 @@ TEST(Comparisons, AKernelThatNeedNotBeWaitedForIsNotWaitedFor) {
   ASSERT_TRUE(machine.manager().beginDeviceWork(NativeStream{2}, {&everything, 1}).ok());
   machine.fake().submit(NativeStream{2}, [&ran] { ran = true; });
   ASSERT_TRUE(machine.manager().endDeviceWork(NativeStream{2}, true).ok());
+  machine.fake().clearLog();
   expectPattern(table, kBytes, {3});
   EXPECT_FALSE(ran) << "stream 2 does not use the table";
+  EXPECT_EQ(digests(machine), 0u) << "a digest might wait for the kernel; a copy does not";
   machine.sync();
 }
 
@@ -384,6 +402,17 @@ TEST(Comparisons, CopiesOfTheApplicationIntoTheObjectAreSeen) {
   });
   ASSERT_TRUE(machine.manager().endDeviceWork(NativeStream{1}, true).ok());
   expectPattern(table, kBytes, {10});
+}
+
+TEST(Comparisons, AFillOnTheAcceleratorAfterTheComparisonIsSeen) {
+  ManagerUnderTest machine(rolling());
+  std::byte* const table = makeTable(machine);
+  machine.sync();
+  EXPECT_EQ(table[0], pattern(0));
+  ASSERT_EQ(digests(machine), 1u) << "all blocks were compared, one was opened";
+  machine.manager().fill(table + 10 * kBlock, 0xEE, kBlock, &std::memset);
+  EXPECT_EQ(table[10 * kBlock + 5], std::byte{0xEE});
+  EXPECT_EQ(table[11 * kBlock + 5], pattern(11 * kBlock + 5));
 }
 
 // ---- What goes wrong
@@ -405,12 +434,13 @@ TEST(Comparisons, AnyStepMayFailAndNothingIsMissed) {
         continue;
       }
       machine.fake().failNext(kind, n, adsmErrorSystem);
-      streams.launch(NativeStream{1}, table + kBlock);
-      expectPattern(table, kBytes, {kBlock});
-      streams.launch(NativeStream{1}, table + 2 * kBlock);
-      expectPattern(table, kBytes, {kBlock, 2 * kBlock});
+      // The block that is read first is the one whose comparison fails.
+      streams.launch(NativeStream{1}, table);
+      expectPattern(table, kBytes, {0});
+      streams.launch(NativeStream{1}, table);
+      expectPattern(table, kBytes, {0, 0});
       streams.launch(NativeStream{1}, table + 3 * kBlock);
-      expectPattern(table, kBytes, {kBlock, 2 * kBlock, 3 * kBlock});
+      expectPattern(table, kBytes, {0, 0, 3 * kBlock});
       machine.fake().failNext(kind, 0, adsmSuccess);
     }
   }
@@ -443,6 +473,17 @@ TEST(Comparisons, AnObjectMayBeFreedWhileItsDigestsAreBeingMade) {
   machine.call(readingKernel(machine.fake()), {table});
   machine.free(table);
   EXPECT_EQ(machine.fake().liveAllocations(), 0u);
+}
+
+TEST(Comparisons, AnObjectMayBeFreedAfterALaunchThatFailed) {
+  ManagerUnderTest machine(rolling());
+  std::byte* const table = machine.allocate(kBytes);
+  advise(machine, table);
+  const coherence::DeviceRange everything{nullptr, 0, true};
+  ASSERT_TRUE(machine.manager().beginDeviceWork(NativeStream{1}, {&everything, 1}).ok());
+  ASSERT_TRUE(machine.manager().endDeviceWork(NativeStream{1}, false).ok());
+  EXPECT_EQ(digests(machine), 1u);
+  machine.free(table);
 }
 
 TEST(Comparisons, CoarserBlocksAreCompared) {
