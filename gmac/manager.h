@@ -231,7 +231,8 @@ class Manager final : private os::Pinner, private RegionSource {
   Result<Comparison> makeComparison(const Object& object);
   Status describe(Object& object, BlockRange range);
   void compare(Lock& lock, Object& object, BlockRange range);
-  Status compareOnAccelerator(Lock& lock, Object& object, BlockRange own, Compared* compared);
+  Status compareOnAccelerator(Lock& lock, Object& object, BlockRange own, bool ownOnly,
+                              Compared* found);
   bool acceleratorIsIdle() noexcept;
   void setState(Object& object, Block& block, State next);
   Status protect(Object& object, BlockRange range, os::Access access);

@@ -193,11 +193,15 @@ void Manager::compare(Lock& lock, Object& object, BlockRange range) {
     return;
   }
   const Lock::Quiet quiet(lock);
+  bool waited = false;
   while (comparing_) {
+    waited = true;
     waitForChange(lock);
   }
   Status status;
-  if (object.compares() && object.comparison->madeAt == works_ && described()) {
+  const bool compared = object.compares() && object.comparison->madeAt == works_;
+  // Whoever compared while this thread waited has left out the blocks that were this thread's.
+  if (compared && !waited) {
     return;
   }
   const bool possible = object.compares() && acceleratorIsIdle();
@@ -206,15 +210,15 @@ void Manager::compare(Lock& lock, Object& object, BlockRange range) {
     const Timed timed(Phase::kCopy);
     const std::uint64_t works = works_;
     comparing_ = true;
-    Compared compared;
-    status = compareOnAccelerator(lock, object, range, &compared);
+    Compared found;
+    status = compareOnAccelerator(lock, object, range, /*ownOnly=*/compared, &found);
     comparing_ = false;
     changed();
     Comparison& comparison = *object.comparison;
     if (status.ok()) {
       comparison.madeAt = works;
     }
-    const bool surprised = !status.ok() || 2 * compared.changed > compared.blocks;
+    const bool surprised = !status.ok() || 2 * found.changed > found.blocks;
     comparison.surprises = surprised ? comparison.surprises + 1 : 0;
     comparison.wanted = comparison.wanted && comparison.surprises < kMostSurprises;
   }
@@ -227,13 +231,13 @@ void Manager::compare(Lock& lock, Object& object, BlockRange range) {
 }
 
 // The digests that were kept, less those of now: all zero where nothing has changed.
-Status Manager::compareOnAccelerator(Lock& lock, Object& object, BlockRange own,
-                                     Compared* compared) {
+Status Manager::compareOnAccelerator(Lock& lock, Object& object, BlockRange own, bool ownOnly,
+                                     Compared* found) {
   // Blocks in other threads' hands are theirs.
   const auto wanted = [&](BlockIndex i) {
     const Block& block = object[i];
     return block.state == State::kInvalid && block.described &&
-           (!block.busy || (i >= own.begin && i < own.end));
+           ((i >= own.begin && i < own.end) || (!ownOnly && !block.busy));
   };
   BlockRange range{object.all().end, object.all().begin};
   for (BlockIndex i = object.all().begin; i < object.all().end; i = i + 1) {
@@ -277,8 +281,8 @@ Status Manager::compareOnAccelerator(Lock& lock, Object& object, BlockRange own,
       const Sums& difference = differences[i - first];
       const bool changed = difference.low != 0 || difference.high != 0;
       object[i].described = !changed;
-      ++compared->blocks;
-      compared->changed += changed ? 1 : 0;
+      ++found->blocks;
+      found->changed += changed ? 1 : 0;
     }
     first = end;
   }
