@@ -219,7 +219,9 @@ void Manager::compare(Lock& lock, Object& object, BlockRange range) {
       comparison.madeAt = works;
     }
     const bool surprised = !status.ok() || 2 * found.changed > found.blocks;
-    comparison.surprises = surprised ? comparison.surprises + 1 : 0;
+    if (!compared) {
+      comparison.surprises = surprised ? comparison.surprises + 1 : 0;
+    }
     comparison.wanted = comparison.wanted && comparison.surprises < kMostSurprises;
   }
   if (!possible || !status.ok()) {
