@@ -183,9 +183,9 @@ Status setUsers(const void* address, Users users, accel::NativeStream stream) {
   return runtime->manager().setUsers(address, kind, stream);
 }
 
-void setOnlyRead(const void* address, bool onlyRead) {
+void setReadMostly(const void* address, bool readMostly) {
   if (Runtime* runtime = Runtime::started()) {
-    runtime->manager().setOnlyRead(address, onlyRead);
+    runtime->manager().setReadMostly(address, readMostly);
   }
 }
 

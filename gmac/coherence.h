@@ -169,9 +169,12 @@ bool reachedByCuda() noexcept;
 // pages.
 enum class Users { kEverybody, kCpu, kOneStream };
 Status setUsers(const void* address, Users users, accel::NativeStream stream);
-// The application promises that kernels only read the object: launches leave its CPU copy open. No
-// effect on objects that share their pages.
-void setOnlyRead(const void* address, bool onlyRead);
+// The application says that kernels seldom write the object. Launches close it as ever, but its CPU
+// copy stays: before a block is fetched, the accelerator finds out whether it has changed since,
+// and only what has is copied. Where hints are promises, launches leave the object open, unasked.
+// No effect on objects that share their pages, nor where the accelerator cannot tell. May allocate
+// on the accelerator and wait for it.
+void setReadMostly(const void* address, bool readMostly);
 // The application destroys a stream: what only that stream used is everybody's again.
 void streamDestroyed(accel::NativeStream stream);
 

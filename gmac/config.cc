@@ -219,8 +219,8 @@ const Variable kVariables[] = {
      {.words = kSwitch},
      "",
      store<&Config::trustHints>,
-     "`1`: a managed-memory program's hints are promises: kernels never write what is advised as "
-     "read-mostly, and only a stream's own kernels use what is attached to it."},
+     "`1`: a managed-memory program's hints are promises, and nobody checks: kernels never write "
+     "what is advised as read-mostly, and only a stream's own kernels use what is attached to it."},
     {"GMAC_WAIT_LIMIT",
      Kind::kCount,
      "10",

@@ -90,6 +90,7 @@ Manager::~Manager() {
     (void)destroy(lock, *index_.all().begin());
   }
   retired_.clear_and_dispose([](Object* object) { delete object; });
+  differences_.reset();
 }
 
 // Whether this kernel and driver copy to and from pages that moved away: shown with real pages
@@ -355,6 +356,10 @@ Status Manager::destroy(Lock& lock, Object& object) {
   {
     const Timed timed(Phase::kCudaFree);
     status = accelerator_.free(device, bytes);
+    if (object.comparison) {
+      const Status freed = accelerator_.free(object.comparison->sums, object.comparison->bytes);
+      status = status.ok() ? freed : status;
+    }
   }
   lock.acquire();
   retire(lock, object);

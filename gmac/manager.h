@@ -89,7 +89,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status afterDeviceWait();
   std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
   Status setUsers(const void* object, Object::Users users, accel::NativeStream stream);
-  void setOnlyRead(const void* object, bool onlyRead);
+  void setReadMostly(const void* object, bool readMostly);
   void streamDestroyed(accel::NativeStream stream);
   void hostFunctionQueued();
   void hostFunctionEnded();
@@ -210,6 +210,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Result<Step> makePagesReady(Lock& lock, Object& object, BlockIndex index);
   Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
+  Status copyChanged(Object& object, BlockRange range, accel::Ticket after);
   BlockRange fetchable(Object& object, BlockRange range);
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
@@ -232,6 +233,17 @@ class Manager final : private os::Pinner, private RegionSource {
   Status evictExcess();
   Status evictExcessBut(Block& block);
   Status releaseBlocks(Object& object, BlockRange range, Event event);
+  // The same for a kernel, of which nobody knows whether it writes the blocks.
+  Status releaseToKernel(Object& object, Event event);
+
+  // Comparing instead of copying (manager_comparison.cc).
+  struct Compared;
+  Result<Comparison> makeComparison(const Object& object);
+  Status describe(Object& object, BlockRange range);
+  void compare(Lock& lock, Object& object, BlockRange range);
+  Status compareOnAccelerator(Lock& lock, Object& object, BlockRange own, bool ownOnly,
+                              Compared* found);
+  bool acceleratorIsIdle() noexcept;
   void setState(Object& object, Block& block, State next);
   Status protect(Object& object, BlockRange range, os::Access access);
   void setOpen(Object& object, BlockRange range);
@@ -281,6 +293,14 @@ class Manager final : private os::Pinner, private RegionSource {
   std::atomic<std::size_t> safeObjects_{0};    // whose two addresses differ
   std::optional<std::thread::id>
       deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
+
+  // Comparing instead of copying.
+  std::mutex advice_;                            // one thread at a time gives advice; taken first
+  std::unique_ptr<accel::LoadedKernel> digest_;  // both made for the first object that compares
+  std::unique_ptr<os::Mirror> differences_;      // where they arrive
+  bool comparing_ = false;                       // a thread is using differences_
+  std::uint64_t lastDescription_ = 0;            // ticket of the newest
+  std::uint64_t works_ = 1;  // pieces of work that may have written objects, so far
 
   // Population ahead: what waits to be touched is never more than the CPU has touched, so that
   // memory which the CPU leaves alone costs nothing.

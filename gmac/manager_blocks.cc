@@ -116,6 +116,7 @@ void Manager::setState(Object& object, Block& block, State next) {
   block.state = next;
   if (next == State::kDirty) {
     protocol_->becameDirty(block);
+    block.described = false;
   }
   if (next != State::kInvalid) {
     const BlockIndex index = object.indexOf(block);
@@ -176,30 +177,24 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
   return status;
 }
 
-// Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as
-// `next`.
-Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
-  // Usually a kernel has run since the blocks were flushed; not if its launch failed.
-  accel::Ticket after;
-  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    object[i].busy = true;
-    after.value = std::max(after.value, object[i].flushed);
-  }
-  object.busy += static_cast<std::uint32_t>(range.end - range.begin);
-  // Calls look for busy objects among the open ones only: a call made during the copy must wait for
-  // it.
-  if (object.open.empty()) {
-    open_.push_back(object);
-  }
-  object.widenOpen(range);
-  const std::size_t begin = object.offsetOf(range.begin);
-  const std::size_t end = object.offsetOf(range.end);
-  lock.releaseForWork();
-  const Status status = [&]() -> Status {
-    const Timed timed(Phase::kCopy);
-    const TraceSpan span("copy", "fetch", {"bytes", end - begin});
-    accel::Ticket ticket;
-    for (std::size_t offset = begin; offset < end;) {
+// Copies the blocks of a range that are not described, and waits for that. The lock is free, and
+// the blocks are busy.
+Status Manager::copyChanged(Object& object, BlockRange range, accel::Ticket after) {
+  const Timed timed(Phase::kCopy);
+  accel::Ticket ticket;
+  for (BlockIndex i = range.begin; i < range.end;) {
+    BlockIndex next = i + 1;
+    while (next < range.end && object[next].described == object[i].described) {
+      next = next + 1;
+    }
+    const std::size_t end = object.offsetOf(next);
+    if (object[i].described) {
+      stats().bytesUnchanged.add(end - object.offsetOf(i));
+      i = next;
+      continue;
+    }
+    const TraceSpan span("copy", "fetch", {"bytes", end - object.offsetOf(i)});
+    for (std::size_t offset = object.offsetOf(i); offset < end;) {
       const std::size_t chunkBytes = object.mirror->chunkBytes();
       const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
       auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset),
@@ -214,8 +209,30 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
       stats().bytesToHost.add(stop - offset);
       offset = stop;
     }
-    return accelerator_.wait(ticket);
-  }();
+    i = next;
+  }
+  return accelerator_.wait(ticket);
+}
+
+// Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as
+// `next`. What is known not to have changed there is not copied.
+Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
+  // Usually a kernel has run since the blocks were flushed; not if its launch failed.
+  accel::Ticket after;
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    object[i].busy = true;
+    after.value = std::max(after.value, object[i].flushed);
+  }
+  object.busy += static_cast<std::uint32_t>(range.end - range.begin);
+  // Calls look for busy objects among the open ones only: a call made during the copy must wait for
+  // it.
+  if (object.open.empty()) {
+    open_.push_back(object);
+  }
+  object.widenOpen(range);
+  compare(lock, object, range);
+  lock.releaseForWork();
+  const Status status = copyChanged(object, range, after);
   lock.acquire();
   const Status opened = status.ok() ? protect(object, range, accessOf(next)) : status;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
@@ -243,8 +260,11 @@ BlockRange Manager::fetchable(Object& object, BlockRange range) {
 // sequentially, twice as much as last time, up to the limit.
 BlockRange Manager::readAhead(Object& object, BlockIndex index) {
   const bool sequential = index == object.expected && object.aheadBytes > 0;
+  // What most likely need not be copied costs next to nothing to open ahead.
+  const std::size_t limit =
+      object.compares() && object[index].described ? object.bytes() : options_.readAheadBytes;
   const std::size_t wanted =
-      sequential ? std::min(object.aheadBytes * 2, options_.readAheadBytes) : object.blockBytes;
+      sequential ? std::min(object.aheadBytes * 2, limit) : object.blockBytes;
   const std::size_t most = std::max<std::size_t>(1, wanted / object.blockBytes);
   const BlockIndex end = fetchable(object, {index, std::min(index + most, object.all().end)}).end;
   object.expected = end;

@@ -467,6 +467,7 @@ Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, con
     part.source->lastRead = ticket.value;
   }
   lastCall_ = ticket.value;
+  ++works_;
   return Step::kDone;
 }
 

@@ -187,7 +187,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
         again = true;
         break;
       }
-      const Status released = releaseBlocks(object, object.all(), event);
+      const Status released = releaseToKernel(object, event);
       if (!released.ok()) {
         object.strict = true;
         if (!outOfMappings(released)) {
@@ -207,6 +207,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
     return launched.status();
   }
   stats().calls.add();
+  ++works_;
   const auto note = [&](Object& object, Event event) {
     (event == Event::kCall ? object.lastWrite : object.lastRead) = launched->value;
   };

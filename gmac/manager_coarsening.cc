@@ -109,6 +109,7 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
         }
         block.state = State::kInvalid;
         block.flushed = 0;
+        block.described = false;
       }
       Block& joined = object.blocks[group];
       joined.flushed = flushed;

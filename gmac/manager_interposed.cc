@@ -167,8 +167,9 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         const bool wasOpen = !object.open.empty();
         const bool writes = range.write && (begin != nullptr || !object.onlyRead);
         onlyReads |= !writes;
-        const Status released =
-            releaseBlocks(object, blocks, writes ? Event::kCall : Event::kCallRead);
+        const Event event = writes ? Event::kCall : Event::kCallRead;
+        const Status released = begin == nullptr ? releaseToKernel(object, event)
+                                                 : releaseBlocks(object, blocks, event);
         if (!released.ok()) {
           object.strict = true;
           if (!outOfMappings(released)) {
@@ -185,12 +186,16 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
     }
     if (!again && stream == coherence::kForeignStream) {
       GMAC_TRY(waitFor(lock, {lastFlush_}, &again));
+      if (!again) {
+        GMAC_TRY(waitFor(lock, {lastDescription_}, &again));
+      }
     }
   }
   if (stream != coherence::kForeignStream) {
     GMAC_TRY(accelerator_.fence(stream));
   }
   deviceWork_ = std::this_thread::get_id();
+  ++works_;
   deviceReads_ =
       onlyReads || std::any_of(ranges.begin(), ranges.end(),
                                [](const coherence::DeviceRange& range) { return !range.write; });

@@ -56,14 +56,6 @@ Status Manager::setUsers(const void* address, Object::Users users, accel::Native
   }
 }
 
-void Manager::setOnlyRead(const void* address, bool onlyRead) {
-  Lock lock(*this);
-  Object* const object = index_.find(address);
-  if (object != nullptr && !object->sharedBySmallObjects) {
-    object->onlyRead = onlyRead;
-  }
-}
-
 // The stream's handle may come again; its work stays known by its ticket.
 void Manager::streamDestroyed(accel::NativeStream stream) {
   Lock lock(*this);
@@ -110,7 +102,9 @@ void Manager::endContext(bool workFinished) {
     }
   }
   streamCount_ = 0;
+  std::unique_ptr<os::Mirror> differences = std::move(differences_);
   lock.release();
+  differences.reset();
   accelerator_.leaveContext();
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
@@ -52,6 +53,17 @@ constexpr os::Access accessOf(State state) {
 struct Binding {
   adsmKernel_t kernel;
   adsmAccess_t access;
+};
+
+// What it takes to find out by comparing whether the accelerator has changed blocks of an object.
+struct Comparison {
+  accel::DeviceAddress sums{};  // on the accelerator: a digest per block; behind them, room for as
+                                // many differences
+  std::size_t bytes = 0;        // of both
+  std::size_t blocks = 0;       // as many as the object had first
+  bool wanted = true;
+  unsigned surprises = 0;    // comparisons in a row that have found the most part changed
+  std::uint64_t madeAt = 0;  // when all blocks that are described were compared last
 };
 
 // Role: one coherent address range: a large allocation, or a region that small allocations share.
@@ -150,6 +162,10 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   bool usedBy(accel::NativeStream stream) const {
     return users == Users::kEverybody || (users == Users::kOneStream && stream == userStream);
   }
+
+  // ---- what its program said that kernels seldom write ----
+  std::optional<Comparison> comparison;
+  bool compares() const { return comparison.has_value() && comparison->wanted; }
 
   // ---- read-ahead ----
   BlockIndex expected{};       // the block that a sequential reader faults on next

@@ -32,6 +32,7 @@ constexpr struct {
 } kCounters[] = {
     {"bytesToAccelerator", &Stats::bytesToAccelerator},
     {"bytesToHost", &Stats::bytesToHost},
+    {"bytesUnchanged", &Stats::bytesUnchanged},
     {"readFaults", &Stats::readFaults},
     {"writeFaults", &Stats::writeFaults},
     {"fetches", &Stats::fetches},

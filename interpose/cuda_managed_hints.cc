@@ -223,13 +223,11 @@ struct Advise {
   }
 
  private:
-  // A kernel may write read-mostly memory, and nobody could tell that it has: the CPU's copy stays
-  // open only where the program is trusted, for objects that are read-mostly throughout.
+  // For objects that are read-mostly throughout.
   static void noteReadMostly(ManagedObjects& objects, CUdeviceptr address, std::size_t bytes) {
-    if (!coherence::trustsHints()) return;
     for (const ManagedObject& object : objects.touched(address, bytes)) {
-      coherence::setOnlyRead(reinterpret_cast<const void*>(object.address),
-                             objects.readMostly(object));
+      coherence::setReadMostly(reinterpret_cast<const void*>(object.address),
+                               objects.readMostly(object));
     }
   }
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Randomised programs of CPU accesses, kernels, allocations, frees, lists, bindings and syncs,
-// against a copy of every object in plain memory, under every protocol and several block sizes, on
-// every accelerator that is here.
+// Randomised programs of CPU accesses, kernels, allocations, frees, lists, bindings, hints and
+// syncs, against a copy of every object in plain memory, under every protocol and several block
+// sizes, on every accelerator that is here.
 //
 // GMAC_TEST_STEPS sets the length of each program (10,000), GMAC_TEST_SEED its seed (by the clock);
 // both are printed.
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "gmac/adsm.h"
+#include "gmac/coherence.h"
 #include "gmac/runtime.h"
 #include "tests/random_program_fatbin.h"
 #include "tests/support/child.h"
@@ -144,7 +145,9 @@ class Program {
       call(true);
     } else if (kind < 98) {
       check(adsmSync() == adsmSuccess, "sync");
-    } else if (upTo(4) == 0) {
+    } else if (kind < 99) {
+      coherence::setReadMostly(somewhere().object->data, upTo(3) != 0);
+    } else if (upTo(2) == 0) {
       bind();
     }
   }

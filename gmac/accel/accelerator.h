@@ -116,7 +116,7 @@ class Accelerator {
 
   // Kernels. load: `desc` stays valid as long as the result; adsmErrorNoImplementation names the
   // kernel and the missing field. launch: asynchronous, after every copyIn submitted before and
-  // after earlier launches; `args` are copied.
+  // after earlier launches; `args` are copied. Fault path for at most 8 arguments of 8 bytes.
   virtual Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) = 0;
   virtual Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) = 0;
   // Submits work of the caller's own to the kernel queue, in order as launch() does: calls `work`
@@ -149,7 +149,8 @@ class Accelerator {
   virtual void leaveContext() noexcept {}
 
   // Work that the application submits itself (CUDA only; adsmErrorNotSupported elsewhere). fence:
-  // everything submitted to `stream` from now on runs after the copyIns submitted so far. mark: a
+  // everything submitted to `stream` from now on runs after the copyIns and the kernel queue's work
+  // submitted so far. mark: a
   // ticket for all that `stream` holds so far.
   virtual Status fence(NativeStream stream) = 0;
   virtual Result<Ticket> mark(NativeStream stream) = 0;

@@ -40,6 +40,9 @@ struct Block {
   bool busy =
       false;  // in transit: its lock holder waits for a copy; everybody else waits for the block
   std::uint16_t holds = 0;  // threads that keep it open for system calls
+  // The object's Comparison has the digest of what the CPU's pages of the block hold.
+  bool described = false;
+  bool toDescribe = false;  // while it is being released
 };
 
 }  // namespace gmac

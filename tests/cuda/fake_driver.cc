@@ -70,6 +70,7 @@ struct Device {
   std::size_t used = 0;
   std::map<std::string, std::size_t> calls;
   std::map<std::string, CUresult> failNext;
+  const Image* standIn = nullptr;  // for images of other kinds
   bool occupyNext = false;
   CUresult broken = CUDA_SUCCESS;  // what the context died of
   CUctx_st context;
@@ -365,6 +366,10 @@ __attribute__((visibility("default"))) void fakeCudaFailNext(const char* name, C
   const std::lock_guard lock(device().mutex);
   device().failNext[name] = code;
 }
+__attribute__((visibility("default"))) void fakeCudaStandIn(const Image* image) {
+  const std::lock_guard lock(device().mutex);
+  device().standIn = image;
+}
 __attribute__((visibility("default"))) void fakeCudaOccupyNext() {
   const std::lock_guard lock(device().mutex);
   device().occupyNext = true;
@@ -641,10 +646,11 @@ CUresult cuEventSynchronize(CUevent event) {
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* data, unsigned, CUjit_option*, void**) {
   FAKE_CALL();
-  const auto* const image = static_cast<const Image*>(data);
+  const auto* image = static_cast<const Image*>(data);
   if (std::memcmp(image->magic, gmac::fake_cuda::kImageMagic, sizeof image->magic) != 0) {
-    return CUDA_ERROR_INVALID_IMAGE;
+    image = device().standIn;
   }
+  if (image == nullptr) return CUDA_ERROR_INVALID_IMAGE;
   auto& loaded = *device().modules.emplace_back(std::make_unique<CUmod_st>());
   loaded.image = image;
   for (std::size_t i = 0; i < image->globalCount; ++i) {

@@ -50,6 +50,9 @@ using Backing = void*(CUdeviceptr address);
 using Calls = std::size_t(const char* name);
 // The next call of the function fails with the code (and does nothing).
 using FailNext = void(const char* name, CUresult code);
+// What every module image that is not of this driver's kind is taken for from now on; NULL: for
+// none.
+using StandIn = void(const Image* image);
 // The CPU uses part of the addresses of the next allocation.
 using OccupyNext = void();
 // What cuDeviceGetAttribute answers from now on; 1 where nothing was set.

@@ -44,6 +44,7 @@ inline std::size_t calls(const char* name) { return control<Calls>("fakeCudaCall
 inline void failNext(const char* name, CUresult code) {
   control<FailNext>("fakeCudaFailNext")(name, code);
 }
+inline void standIn(const Image* image) { control<StandIn>("fakeCudaStandIn")(image); }
 inline void occupyNext() { control<OccupyNext>("fakeCudaOccupyNext")(); }
 inline void setAttribute(CUdevice_attribute attribute, int value) {
   control<SetAttribute>("fakeCudaSetAttribute")(attribute, value);

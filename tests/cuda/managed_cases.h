@@ -5,30 +5,32 @@
 #define GMAC_TESTS_CUDA_MANAGED_CASES_H_
 
 // What real managed memory does, and managed mode must do.
-#define GMAC_MANAGED_CASES(X)    \
-  X(allocatesAndFails)           \
-  X(frees)                       \
-  X(launchesAndReads)            \
-  X(readsWithoutWaiting)         \
-  X(followsPointers)             \
-  X(answersForPointers)          \
-  X(answersForRanges)            \
-  X(prefetchesBothWays)          \
-  X(readsMostlyAndWrites)        \
-  X(attaches)                    \
-  X(copiesInEveryDirection)      \
-  X(copiesRowsAndBlocks)         \
-  X(fills)                       \
-  X(copiesToAndFromArrays)       \
-  X(copiesBatches)               \
-  X(usesOtherMemoryBeside)       \
-  X(replaysGraphs)               \
-  X(buildsGraphs)                \
-  X(runsHostFunctions)           \
-  X(waitsForEvents)              \
-  X(usesTwoThreads)              \
-  X(takesResultsInManagedMemory) \
-  X(hasManagedMemory)            \
+#define GMAC_MANAGED_CASES(X)        \
+  X(allocatesAndFails)               \
+  X(frees)                           \
+  X(launchesAndReads)                \
+  X(readsWithoutWaiting)             \
+  X(followsPointers)                 \
+  X(answersForPointers)              \
+  X(answersForRanges)                \
+  X(prefetchesBothWays)              \
+  X(readsMostlyAndWrites)            \
+  X(writesALittleOfWhatIsReadMostly) \
+  X(onlyReadsWhatIsReadMostly)       \
+  X(attaches)                        \
+  X(copiesInEveryDirection)          \
+  X(copiesRowsAndBlocks)             \
+  X(fills)                           \
+  X(copiesToAndFromArrays)           \
+  X(copiesBatches)                   \
+  X(usesOtherMemoryBeside)           \
+  X(replaysGraphs)                   \
+  X(buildsGraphs)                    \
+  X(runsHostFunctions)               \
+  X(waitsForEvents)                  \
+  X(usesTwoThreads)                  \
+  X(takesResultsInManagedMemory)     \
+  X(hasManagedMemory)                \
   X(resets)
 
 // Launches whose arguments lie in managed memory are read by the driver itself.

@@ -301,6 +301,111 @@ void readsMostlyAndWrites() {
   EXPECT_MORE(table, 1);
 }
 
+// What is read-mostly, and written after all: at a few places, by kernels that the program learns
+// the end of in different ways.
+void writesALittleOfWhatIsReadMostly() {
+  Managed table;
+  Managed result;
+  Stream first;
+  Stream second;
+  if (concurrent()) CHECK(cudaMemAdvise(table, kBytes, cudaMemAdviseSetReadMostly, onGpu()));
+  std::vector<int> expected(table.data, table.data + kCount);
+  const auto compare = [&](int line) {
+    for (int i = 0; i < kCount; ++i) {
+      if (table[i] == expected[i]) continue;
+      throw Failed{"line " + std::to_string(line) + ": element " + std::to_string(i) + " is " +
+                   std::to_string(table[i]) + ", not " + std::to_string(expected[i])};
+    }
+  };
+  const auto write = [&](int at, cudaStream_t stream) {
+    launch(table + at, stream, 1);
+    ++expected[at];
+  };
+  const auto onlyRead = [&](cudaStream_t stream) {
+    addTable<<<(kCount + 255) / 256, 256, 0, stream>>>(result, table, kCount);
+    CHECK(cudaGetLastError());
+  };
+  onlyRead(first);
+  first.wait();
+  compare(__LINE__);
+  write(0, first);
+  write(kCount - 1, first);
+  first.wait();
+  compare(__LINE__);
+  // Two streams, an event, and a write of the CPU between.
+  write(kCount / 2, first);
+  onlyRead(second);
+  cudaEvent_t event = nullptr;
+  CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  CHECK(cudaEventRecord(event, first));
+  CHECK(cudaStreamWaitEvent(second, event, 0));
+  write(kCount / 2, second);
+  second.wait();
+  CHECK(cudaEventSynchronize(event));
+  compare(__LINE__);
+  table[77] = expected[77] = -5;
+  write(77, second);
+  second.wait();
+  compare(__LINE__);
+  // A kernel that takes the CPU's write back.
+  table[1000] = expected[1000] - 1;
+  launch(table + 1000, first, 1);
+  first.wait();
+  compare(__LINE__);
+  // A copy that waits, of something else.
+  Device other;
+  write(5, nullptr);
+  int plain = 0;
+  CHECK(cudaMemcpy(&plain, other.data, sizeof plain, cudaMemcpyDeviceToHost));
+  compare(__LINE__);
+  // A function of the CPU behind the kernel.
+  write(123456, first);
+  struct Seen {
+    const int* at;
+    int value;
+  } seen{table + 123456, 0};
+  CHECK(cudaLaunchHostFunc(
+      first,
+      [](void* argument) {
+        auto* const what = static_cast<Seen*>(argument);
+        what->value = *what->at;
+      },
+      &seen));
+  first.wait();
+  EXPECT_EQUAL(seen.value, expected[123456]);
+  compare(__LINE__);
+  // Brought back ahead.
+  write(kCount / 3, first);
+  first.wait();
+  if (concurrent()) CHECK(cudaMemPrefetchAsync(table, kBytes, kOnCpu, 0, first));
+  first.wait();
+  compare(__LINE__);
+  // All of it, again and again.
+  for (int round = 0; round < 6; ++round) {
+    launch(table, first);
+    first.wait();
+    for (int& value : expected) ++value;
+    compare(__LINE__);
+  }
+  CHECK(cudaEventDestroy(event));
+}
+
+// A table that kernels read and the CPU reads between them.
+void onlyReadsWhatIsReadMostly() {
+  Managed table;
+  Managed result;
+  if (concurrent()) {
+    CHECK(cudaMemAdvise(table, kBytes, cudaMemAdviseSetReadMostly, onGpu()));
+  } else {
+    std::printf("this device takes no advice\n");
+  }
+  for (int round = 1; round <= 10; ++round) {
+    addTable<<<(kCount + 255) / 256, 256>>>(result, table, kCount);
+    CHECK(cudaDeviceSynchronize());
+    EXPECT_MORE(table, 0);
+  }
+}
+
 void attaches() {
   Stream first;
   Stream second;

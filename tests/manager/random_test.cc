@@ -87,7 +87,7 @@ class RandomSteps {
   }
 
   void one() {
-    const std::uint64_t kind = objects_.empty() ? 0 : upTo(126);
+    const std::uint64_t kind = objects_.empty() ? 0 : upTo(132);
     if (kind < 6) {
       return allocate();
     }
@@ -146,8 +146,13 @@ class RandomSteps {
       for (std::uint64_t fetches = upTo(4); fetches > 0; --fetches) {
         (void)manager.fetchNext();
       }
-    } else {
+    } else if (kind < 127) {
       bulk(*object, offset, count, static_cast<int>(key));
+    } else if (kind < 130) {
+      manager.setReadMostly(data, upTo(3) != 0);
+    } else {
+      // A kernel on a stream, which may use everything and writes one byte, or nothing.
+      deviceWork(*object, offset, upTo(1), key, true);
     }
   }
 
@@ -208,11 +213,13 @@ class RandomSteps {
 
   // As the interposer brackets what a program submits to a stream: work that writes the range, or
   // only reads it.
-  void deviceWork(Oracle& object, std::size_t offset, std::size_t count, std::size_t key) {
+  void deviceWork(Oracle& object, std::size_t offset, std::size_t count, std::size_t key,
+                  bool usesEverything = false) {
     machine_.fake().runAll();  // the application's streams are in no order among themselves
-    const bool write = upTo(1) == 0;
+    const bool write = usesEverything || upTo(1) == 0;
     const accel::NativeStream stream{upTo(2)};
-    const coherence::DeviceRange range{object.data + offset, count, write};
+    const coherence::DeviceRange range{usesEverything ? nullptr : object.data + offset, count,
+                                       write};
     const Status begun = machine_.manager().beginDeviceWork(stream, {&range, 1});
     ASSERT_TRUE(begun.ok()) << lastErrorText();
     std::uint8_t* const at = machine_.fake().at(object.device + offset);

@@ -640,8 +640,10 @@ Status FakeAccelerator::fence(NativeStream stream) {
   if (Status failed; fails(Op::Kind::kFence, "fence", &failed)) {
     return failed;
   }
+  const Ticket kernels{submitted_[kKernels] == 0 ? 0
+                                                 : submitted_[kKernels] << kQueueBits | kKernels};
   push(static_cast<Queue>(kFirstStream + streamIndex(stream)),
-       {0, {}, submitted_[kIn], [] { return true; }, 0, nullptr, 0});
+       {0, kernels, submitted_[kIn], [] { return true; }, 0, nullptr, 0});
   return {};
 }
 

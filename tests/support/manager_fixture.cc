@@ -12,6 +12,7 @@
 
 #include "gmac/os/fault.h"
 #include "gmac/os/mappings.h"
+#include "tests/support/digest_kernel.h"
 
 namespace gmac::testing {
 namespace {
@@ -80,6 +81,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.populateAhead = setup.populateAhead;
   options.fetchInBackground = setup.fetchInBackground;
   options.movedPages = setup.fake.movedPages;
+  giveDigestKernel(*fake_);
   auto made = Manager::make(*fake_, makeProtocol(setup), options);
   EXPECT_TRUE(made.ok()) << lastErrorText();
   manager_ = std::move(*made);

@@ -417,7 +417,8 @@ Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t
 Status StreamAccelerator::fence(NativeStream stream) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  return order(streamOf(stream), in_.newest());
+  GMAC_TRY(order(streamOf(stream), in_.newest()));
+  return order(streamOf(stream), kernel_.newest());
 }
 
 Status StreamAccelerator::follow(NativeStream stream, Ticket ticket) {

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Comparing instead of copying, for objects that kernels seldom write (managed memory's read-mostly
+// hint). No kernel can be trusted not to write such an object, so a call takes its blocks from the
+// CPU as ever. But the accelerator digests them before the kernel begins; and when the CPU wants
+// them back it digests them again. What has not changed need not be copied: the CPU's pages still
+// hold it.
+//
+// A block is described while the object's Comparison has the digest of what the CPU's pages of the
+// block hold, whatever the block's state. It stops being that when the CPU may write it (Dirty) and
+// when it is fetched. All that can go wrong leaves a block that is not described, or that is copied
+// although it has not changed.
+#include <algorithm>
+
+#include "gmac/accel/digest/digest.h"
+#include "gmac/log.h"
+#include "gmac/manager.h"
+#include "gmac/manager_lock.h"
+#include "gmac/stats.h"
+#include "gmac/trace.h"
+
+namespace gmac {
+namespace {
+
+using accel::digest::Launch;
+using accel::digest::Sums;
+
+// What arrives at once.
+constexpr std::size_t kArrivalBytes = std::size_t{64} << 10;
+constexpr std::size_t kArrivalBlocks = kArrivalBytes / sizeof(Sums);
+// So many comparisons in a row that find the most part changed, and the hint was wrong.
+constexpr unsigned kMostSurprises = 4;
+
+// Where the digest, or the difference, of a block lies.
+accel::DeviceAddress digestOf(const Comparison& comparison, BlockIndex index) {
+  return accel::DeviceAddress{static_cast<std::uintptr_t>(comparison.sums) +
+                              static_cast<std::size_t>(index) * sizeof(Sums)};
+}
+accel::DeviceAddress differencesOf(const Comparison& comparison) {
+  return digestOf(comparison, BlockIndex{comparison.blocks});
+}
+
+}  // namespace
+
+// Role: what one comparison found, in blocks. For the stack.
+struct Manager::Compared {
+  std::size_t blocks = 0;
+  std::size_t changed = 0;
+};
+
+void Manager::setReadMostly(const void* address, bool readMostly) {
+  if (forked_) {
+    return;
+  }
+  const std::lock_guard advice(advice_);
+  Lock lock(*this);
+  Object* const object = index_.find(address);
+  if (object == nullptr || object->closing || object->sharedBySmallObjects) {
+    return;
+  }
+  if (options_.trustHints) {
+    object->onlyRead = readMostly;
+    return;
+  }
+  if (readMostly && !object->comparison) {
+    ++object->busy;  // its blocks stay as many as they are
+    lock.releaseForWork();
+    auto made = makeComparison(*object);
+    lock.acquire();
+    --object->busy;
+    changed();
+    if (!made.ok()) {
+      log(LogLevel::kInfo, "the object at {} is fetched without comparing: {}",
+          fmt::ptr(object->address()), lastErrorText());
+      return;
+    }
+    object->comparison = *made;
+  }
+  if (object->comparison) {
+    object->comparison->wanted = readMostly;
+    object->comparison->surprises = 0;
+  }
+}
+
+Result<Comparison> Manager::makeComparison(const Object& object) {
+  if (!Launch::possible(object.bytes(), object.blockBytes)) {
+    return fail(adsmErrorNotSupported, "{} bytes have too many blocks of {}", object.bytes(),
+                object.blockBytes);
+  }
+  if (!digest_) {
+    auto loaded = accelerator_.load(accel::digest::kernel());
+    if (!loaded.ok()) {
+      return loaded.status();
+    }
+    digest_ = std::move(*loaded);
+  }
+  if (!differences_) {
+    auto mirror = os::makeFileMirror(
+        {nullptr, kArrivalBytes, os::kHugePageBytes, os::Access::kNone}, *arena_, *this);
+    if (!mirror.ok()) {
+      return mirror.status();
+    }
+    GMAC_TRY((*mirror)->prepare(0));
+    differences_ = std::move(*mirror);
+  }
+  Comparison made;
+  made.blocks = object.blockCount;
+  made.bytes = os::roundUp(2 * made.blocks * sizeof(Sums), os::pageBytes());
+  auto sums = accelerator_.allocate(made.bytes, os::pageBytes(), accel::Placement::kAnywhere);
+  if (!sums.ok()) {
+    return sums.status();
+  }
+  made.sums = *sums;
+  return made;
+}
+
+// ---- The release
+
+// What the CPU has had is described on the way: behind the flushes and in front of the kernel.
+Status Manager::releaseToKernel(Object& object, Event event) {
+  const BlockRange open = object.open;
+  if (event != Event::kCall || !object.compares() || open.empty()) {
+    return releaseBlocks(object, object.all(), event);
+  }
+  for (BlockIndex i = open.begin; i < open.end; i = i + 1) {
+    object[i].toDescribe = object[i].state != State::kInvalid && !object[i].described;
+  }
+  const Status released = releaseBlocks(object, object.all(), event);
+  Status described = released;
+  for (BlockIndex i = open.begin; i < open.end;) {
+    BlockIndex end = i;
+    while (end < open.end && object[end].toDescribe) {
+      object[end].toDescribe = false;
+      end = end + 1;
+    }
+    if (i < end && described.ok()) {
+      described = describe(object, {i, end});
+    }
+    i = end + 1;
+  }
+  if (released.ok() && !described.ok()) {
+    log(LogLevel::kInfo, "blocks of the object at {} will be fetched without comparing: {}",
+        fmt::ptr(object.address()), lastErrorText());
+  }
+  return released;
+}
+
+Status Manager::describe(Object& object, BlockRange range) {
+  const Comparison& comparison = *object.comparison;
+  const std::size_t bytes = (range.end - range.begin) * sizeof(Sums);
+  auto queued = accelerator_.fill(digestOf(comparison, range.begin), std::byte{0}, bytes);
+  if (queued.ok()) {
+    Launch launch(object.device, object.bytes(), object.blockBytes,
+                  static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.end),
+                  comparison.sums, Launch::Do::kAdd);
+    queued = accelerator_.launch(*digest_, launch.shape(), launch.args());
+  }
+  if (!queued.ok()) {
+    return queued.status();
+  }
+  // To later flushes, and to whoever frees the object, this was a call that reads it.
+  object.lastRead = lastDescription_ = queued->value;
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    object[i].described = true;
+  }
+  return {};
+}
+
+// ---- The acquire
+
+// Whether no kernel runs that the digest might have to wait for; copies would not.
+bool Manager::acceleratorIsIdle() noexcept {
+  bool idle = accelerator_.done({lastCall_});
+  for (std::size_t i = 0; idle && i < streamCount_; ++i) {
+    idle = accelerator_.done(streams_[i].ticket);
+  }
+  return idle;
+}
+
+// Finds out which blocks of a range the accelerator has changed: those that are still described
+// afterwards are the same on both sides. The range is Invalid, and the caller's (busy); what may
+// write the object has finished. The object's other blocks are compared on the way. Lets the lock
+// go.
+void Manager::compare(Lock& lock, Object& object, BlockRange range) {
+  const auto described = [&] {
+    bool any = false;
+    for (BlockIndex i = range.begin; !any && i < range.end; i = i + 1) {
+      any = object[i].described;
+    }
+    return any;
+  };
+  if (!described()) {
+    return;
+  }
+  const Lock::Quiet quiet(lock);
+  bool waited = false;
+  while (comparing_) {
+    waited = true;
+    waitForChange(lock);
+  }
+  Status status;
+  const bool compared = object.compares() && object.comparison->madeAt == works_;
+  // Whoever compared while this thread waited has left out the blocks that were this thread's.
+  if (compared && !waited) {
+    return;
+  }
+  const bool possible = object.compares() && acceleratorIsIdle();
+  if (possible) {
+    const TraceSpan span("copy", "compare", {"bytes", object.bytes()});
+    const Timed timed(Phase::kCopy);
+    const std::uint64_t works = works_;
+    comparing_ = true;
+    Compared found;
+    status = compareOnAccelerator(lock, object, range, /*ownOnly=*/compared, &found);
+    comparing_ = false;
+    changed();
+    Comparison& comparison = *object.comparison;
+    if (status.ok()) {
+      comparison.madeAt = works;
+    }
+    const bool surprised = !status.ok() || 2 * found.changed > found.blocks;
+    if (!compared) {
+      comparison.surprises = surprised ? comparison.surprises + 1 : 0;
+    }
+    comparison.wanted = comparison.wanted && comparison.surprises < kMostSurprises;
+  }
+  if (!possible || !status.ok()) {
+    // An error that is more than the comparison's own is met again by the copies.
+    for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+      object[i].described = false;
+    }
+  }
+}
+
+// The digests that were kept, less those of now: all zero where nothing has changed.
+Status Manager::compareOnAccelerator(Lock& lock, Object& object, BlockRange own, bool ownOnly,
+                                     Compared* found) {
+  // Blocks in other threads' hands are theirs.
+  const auto wanted = [&](BlockIndex i) {
+    const Block& block = object[i];
+    return block.state == State::kInvalid && block.described &&
+           ((i >= own.begin && i < own.end) || (!ownOnly && !block.busy));
+  };
+  BlockRange range{object.all().end, object.all().begin};
+  for (BlockIndex i = object.all().begin; i < object.all().end; i = i + 1) {
+    if (wanted(i)) {
+      range = {std::min(range.begin, i), i + 1};
+    }
+  }
+  const Comparison& comparison = *object.comparison;
+  const std::size_t bytes = (range.end - range.begin) * sizeof(Sums);
+  auto queued = accelerator_.copyWithin(
+      accel::DeviceAddress{static_cast<std::uintptr_t>(differencesOf(comparison)) +
+                           static_cast<std::size_t>(range.begin) * sizeof(Sums)},
+      digestOf(comparison, range.begin), bytes);
+  if (queued.ok()) {
+    Launch launch(object.device, object.bytes(), object.blockBytes,
+                  static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.end),
+                  differencesOf(comparison), Launch::Do::kSubtract);
+    queued = accelerator_.launch(*digest_, launch.shape(), launch.args());
+  }
+  if (!queued.ok()) {
+    return queued.status();
+  }
+  object.lastRead = queued->value;
+  const auto* const differences = static_cast<const Sums*>(differences_->copyAddress(0));
+  for (BlockIndex first = range.begin; first < range.end;) {
+    const BlockIndex end = std::min(first + kArrivalBlocks, range.end);
+    lock.releaseForWork();
+    // The wait is for the copy alone: a kernel's error is not this one's to take.
+    auto copied = accelerator_.copyOut(
+        differences_->copyAddress(0),
+        accel::DeviceAddress{static_cast<std::uintptr_t>(differencesOf(comparison)) +
+                             static_cast<std::size_t>(first) * sizeof(Sums)},
+        (end - first) * sizeof(Sums), *queued);
+    const Status arrived = copied.ok() ? accelerator_.wait(*copied) : copied.status();
+    lock.acquire();
+    GMAC_TRY(arrived);
+    for (BlockIndex i = first; i < end; i = i + 1) {
+      if (!wanted(i)) {
+        continue;
+      }
+      const Sums& difference = differences[i - first];
+      const bool changed = difference.low != 0 || difference.high != 0;
+      object[i].described = !changed;
+      ++found->blocks;
+      found->changed += changed ? 1 : 0;
+    }
+    first = end;
+  }
+  return {};
+}
+
+}  // namespace gmac
