@@ -28,12 +28,12 @@ std::string forced(adsmMethod_t method) {
 }
 const std::vector<adsmMethod_t> kForced = {adsmMethodKernel, adsmMethodCopy2d, adsmMethodStaged};
 
-nlohmann::json reportJson(const adsmPackReport_t& report) {
-  return {{"method", adsmMethodName(report.method)},
-          {"bytes", report.bytes},
-          {"bytesOnCpu", report.bytesOnCpu},
-          {"bytesAcross", report.bytesAcross},
-          {"launches", report.launches}};
+void addReport(Row& row, const adsmPackReport_t& report) {
+  row.method = adsmMethodName(report.method);
+  row.details["report"] = {{"bytes", report.bytes},
+                           {"bytesOnCpu", report.bytesOnCpu},
+                           {"bytesAcross", report.bytesAcross},
+                           {"launches", report.launches}};
 }
 
 Verdict judge(const Rule& rule, const Row& row, const Times& times) {
@@ -82,7 +82,7 @@ Row measureOnGpu(Session& session, const CostCase& one) {
   try {
     PackBench bench(session, workload, one.into);
     row.details["layout"] = bench.type().describe();
-    row.details["report"] = reportJson(bench.report());
+    addReport(row, bench.report());
     bench.engine(kEngine);
     if (one.forceMethods) {
       for (const adsmMethod_t method : kForced) {
@@ -125,7 +125,7 @@ Row measureWithoutGpu(Session& session, const CostCase& one) {
     adsmPackReport_t report{};
     (void)pack(found.data(), source.get(), type, {}, &report);
     requireEqual(kEngine, expected, found);
-    row.details["report"] = reportJson(report);
+    addReport(row, report);
     const Times times({{kEngine, [&] { (void)pack(found.data(), source.get(), type, {}); }, {}}},
                       session.rounds());
     row.us = times.all();

@@ -109,7 +109,7 @@ void smallPack(Session& session, std::int64_t bytes) {
     gpu.synchronize();
     row.us = times.all();
     row.details["launches"] = report.launches;
-    row.details["method"] = adsmMethodName(report.method);
+    row.method = adsmMethodName(report.method);
     row.verdicts = {{"<= 1 us over hand", 1, times.over("engine", "hand").value(), " us", false},
                     {"<= 1 us over hand's launch", 1,
                      times.over("engine, launch only", "hand, launch only").value(), " us", false},
@@ -179,8 +179,8 @@ void sharedFace(Session& session, SharedSource& grid, Face which, std::int64_t n
         row.details = {{"gridBytes", grid.bytes()},
                        {"bytesAcross", report.bytesAcross},
                        {"bytesToHostCounted", counted},
-                       {"faults", faults},
-                       {"method", adsmMethodName(report.method)}};
+                       {"faults", faults}};
+        row.method = adsmMethodName(report.method);
         const auto faceBytes = static_cast<double>(workload.bytes);
         row.verdicts = {{"<= one face moved", faceBytes,
                          std::max(counted, static_cast<double>(report.bytesAcross)), " B", false},

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <utility>
+#include <cstring>
 
 #include "datatypes/failure.h"
 #include "datatypes/gpu.h"
@@ -124,9 +123,17 @@ class CudaGpu final : public Gpu {
     return arena.get();
   }
   void clear(std::byte* target, std::int64_t bytes) override {
-    check(cudaMemsetAsync(target, 0x5a, static_cast<std::size_t>(bytes), stream_),
-          "cudaMemsetAsync");
+    constexpr int kCleared = 0x5a;
     synchronize();
+    cudaPointerAttributes attributes{};
+    check(cudaPointerGetAttributes(&attributes, target), "cudaPointerGetAttributes");
+    if (attributes.type == cudaMemoryTypeHost) {
+      std::memset(target, kCleared, static_cast<std::size_t>(bytes));
+    } else {
+      check(cudaMemsetAsync(target, kCleared, static_cast<std::size_t>(bytes), stream_),
+            "cudaMemsetAsync");
+      synchronize();
+    }
   }
   void read(void* to, const std::byte* from, std::int64_t bytes) override {
     synchronize();

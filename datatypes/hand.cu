@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
+#include <type_traits>
 
 #include "datatypes/hand_kernels.h"
 
@@ -7,55 +8,70 @@ namespace datatypes {
 namespace {
 
 constexpr unsigned kThreads = 256;
-// Loads in flight in one thread.
+// Loads in flight in one thread of a large pack.
 constexpr unsigned kUnroll = 4;
+// A pack of at most so many words is spread over as many threads as there are words: all of them
+// run at once.
+constexpr std::int64_t kFewWords = std::int64_t{1} << 18;
 
-// Words [first, first + kThreads * kUnroll) of a block of threads: all loads, then all stores.
-// `place(i)` is where word i lies in the source, in words.
-template <typename Word, typename PlaceOf>
+// kThreads * kEach words for a block of threads: all loads, then all stores. `place(i)` is where
+// word i lies in the source, in words.
+template <unsigned kEach, typename Word, typename PlaceOf>
 __device__ __forceinline__ void gather(Word* __restrict__ to, const Word* __restrict__ from,
                                        std::uint32_t words, PlaceOf place) {
-  const std::uint32_t first = blockIdx.x * (kThreads * kUnroll) + threadIdx.x;
-  Word value[kUnroll];
+  const std::uint32_t first = blockIdx.x * (kThreads * kEach) + threadIdx.x;
+  Word value[kEach];
 #pragma unroll
-  for (unsigned k = 0; k < kUnroll; ++k) {
+  for (unsigned k = 0; k < kEach; ++k) {
     const std::uint32_t i = first + k * kThreads;
     if (i < words) value[k] = from[place(i)];
   }
 #pragma unroll
-  for (unsigned k = 0; k < kUnroll; ++k) {
+  for (unsigned k = 0; k < kEach; ++k) {
     const std::uint32_t i = first + k * kThreads;
     if (i < words) to[i] = value[k];
   }
 }
 
-unsigned blocksFor(std::int64_t words) {
-  return static_cast<unsigned>((words + kThreads * kUnroll - 1) / (kThreads * kUnroll));
+template <unsigned kEach>
+using Each = std::integral_constant<unsigned, kEach>;
+
+// Calls launch(Each<words for a thread>(), blocks of threads) for a kernel over `words`.
+template <typename Launch>
+void overWords(std::int64_t words, const Launch& launch) {
+  const auto blocks = [=](std::int64_t each) {
+    return static_cast<unsigned>((words + kThreads * each - 1) / (kThreads * each));
+  };
+  if (words <= kFewWords) {
+    launch(Each<1>(), blocks(1));
+  } else {
+    launch(Each<kUnroll>(), blocks(kUnroll));
+  }
 }
 
-template <typename Word>
+template <unsigned kEach, typename Word>
 __global__ void __launch_bounds__(kThreads)
     packContiguous(Word* to, const Word* from, std::uint32_t words) {
-  gather(to, from, words, [](std::uint32_t i) { return i; });
+  gather<kEach>(to, from, words, [](std::uint32_t i) { return i; });
 }
 
 // Blocks of 2^shift words, `stride` words apart.
-template <typename Word>
+template <unsigned kEach, typename Word>
 __global__ void __launch_bounds__(kThreads)
     packVectorShift(Word* to, const Word* from, std::uint32_t words, unsigned shift,
                     std::uint32_t stride) {
   const std::uint32_t mask = (1U << shift) - 1;
-  gather(to, from, words, [=](std::uint32_t i) {
+  gather<kEach>(to, from, words, [=](std::uint32_t i) {
     return static_cast<std::uint64_t>(i >> shift) * stride + (i & mask);
   });
 }
 
 // Blocks of any number of words.
-template <typename Word>
+template <unsigned kEach, typename Word>
 __global__ void __launch_bounds__(kThreads)
     packVectorDivide(Word* to, const Word* from, std::uint32_t words, std::uint32_t blockWords,
                      std::uint32_t stride) {
-  gather(to, from, words, [=](std::uint32_t i) {
+  gather<kEach>(to, from, words, [=](std::uint32_t i) {
     const std::uint32_t block = i / blockWords;
     return static_cast<std::uint64_t>(block) * stride + (i - block * blockWords);
   });
@@ -65,8 +81,14 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
     packRows(Word* to, const Word* from, std::uint32_t rowWords, std::uint64_t stride) {
-  gather(to + static_cast<std::uint64_t>(blockIdx.y) * rowWords, from + blockIdx.y * stride,
-         rowWords, [](std::uint32_t i) { return i; });
+  gather<kUnroll>(to + static_cast<std::uint64_t>(blockIdx.y) * rowWords,
+                  from + blockIdx.y * stride, rowWords, [](std::uint32_t i) { return i; });
+}
+
+unsigned log2Of(std::int64_t power) {
+  unsigned log = 0;
+  while ((std::int64_t{1} << log) < power) ++log;
+  return log;
 }
 
 template <typename Word>
@@ -79,18 +101,22 @@ cudaError_t launchVector(const Hand& hand, void* to, const void* from, cudaStrea
   auto* const target = static_cast<Word*>(to);
   const auto* const source = static_cast<const Word*>(from);
   if (blockWords >= kThreads && hand.count <= kMaxRows) {
-    const dim3 grid(blocksFor(blockWords), static_cast<unsigned>(hand.count));
+    constexpr std::int64_t kBlock = kThreads * kUnroll;
+    const dim3 grid(static_cast<unsigned>((blockWords + kBlock - 1) / kBlock),
+                    static_cast<unsigned>(hand.count));
     packRows<<<grid, kThreads, 0, stream>>>(target, source, static_cast<std::uint32_t>(blockWords),
                                             stride);
   } else if ((blockWords & (blockWords - 1)) == 0) {
-    unsigned shift = 0;
-    while ((std::int64_t{1} << shift) < blockWords) ++shift;
-    packVectorShift<<<blocksFor(words), kThreads, 0, stream>>>(
-        target, source, static_cast<std::uint32_t>(words), shift, stride);
+    overWords(words, [&](auto each, unsigned blocks) {
+      packVectorShift<each.value><<<blocks, kThreads, 0, stream>>>(
+          target, source, static_cast<std::uint32_t>(words), log2Of(blockWords), stride);
+    });
   } else {
-    packVectorDivide<<<blocksFor(words), kThreads, 0, stream>>>(
-        target, source, static_cast<std::uint32_t>(words), static_cast<std::uint32_t>(blockWords),
-        stride);
+    overWords(words, [&](auto each, unsigned blocks) {
+      packVectorDivide<each.value>
+          <<<blocks, kThreads, 0, stream>>>(target, source, static_cast<std::uint32_t>(words),
+                                            static_cast<std::uint32_t>(blockWords), stride);
+    });
   }
   return cudaGetLastError();
 }
@@ -148,12 +174,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The corner of 2^shift words in the fastest dimension and 2^side in the others, in 64^4 doubles.
-template <typename Word>
+template <unsigned kEach, typename Word>
 __global__ void __launch_bounds__(kThreads)
     packSubarray(Word* to, const Word* from, std::uint32_t words, unsigned shift, unsigned side) {
   constexpr std::uint32_t kRow = 64 * sizeof(double) / sizeof(Word);
   const std::uint32_t mask = (1U << side) - 1;
-  gather(to, from, words, [=](std::uint32_t i) {
+  gather<kEach>(to, from, words, [=](std::uint32_t i) {
     const std::uint32_t x = i & ((1U << shift) - 1);
     i >>= shift;
     const std::uint32_t y = i & mask;
@@ -165,22 +191,23 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Blocks of 2^shift words at displacements in units of 8 bytes.
-template <typename Word>
+template <unsigned kEach, typename Word>
 __global__ void __launch_bounds__(kThreads)
     packIndexed(Word* to, const Word* from, std::uint32_t words, unsigned shift,
                 const std::int32_t* __restrict__ displacements) {
   constexpr std::uint32_t kUnits = sizeof(Word) / 8;
   const std::uint32_t mask = (1U << shift) - 1;
-  gather(to, from, words, [=](std::uint32_t i) {
+  gather<kEach>(to, from, words, [=](std::uint32_t i) {
     return static_cast<std::uint32_t>(displacements[i >> shift]) / kUnits + (i & mask);
   });
 }
 
 // Blocks of 1 and of 16 doubles in turn.
+template <unsigned kEach>
 __global__ void __launch_bounds__(kThreads)
     packIndexedPairs(double* to, const double* from, std::uint32_t words,
                      const std::int32_t* __restrict__ displacements) {
-  gather(to, from, words, [=](std::uint32_t i) {
+  gather<kEach>(to, from, words, [=](std::uint32_t i) {
     const std::uint32_t pair = i / 17;
     const std::uint32_t within = i - pair * 17;
     return within == 0 ? static_cast<std::uint32_t>(displacements[2 * pair])
@@ -245,15 +272,10 @@ __global__ void __launch_bounds__(kTile* kTileRows)
 }
 
 // 8 words of 16 bytes every 32 bytes, every 512 bytes.
+template <unsigned kEach>
 __global__ void __launch_bounds__(kThreads)
     packNested(uint4* to, const uint4* from, std::uint32_t words) {
-  gather(to, from, words, [](std::uint32_t i) { return (i >> 3) * 32 + (i & 7) * 2; });
-}
-
-unsigned log2Of(std::int64_t power) {
-  unsigned log = 0;
-  while ((std::int64_t{1} << log) < power) ++log;
-  return log;
+  gather<kEach>(to, from, words, [](std::uint32_t i) { return (i >> 3) * 32 + (i & 7) * 2; });
 }
 
 }  // namespace
@@ -263,15 +285,18 @@ cudaError_t launchHand(const Hand& hand, void* to, const void* from,
   const std::int64_t count = hand.count;
   const auto n = static_cast<std::uint32_t>(count);
   auto* const doubles = static_cast<double*>(to);
-  const auto* const source = static_cast<const double*>(from);
+  auto* const wides = static_cast<uint4*>(to);
+  const auto* const doublesFrom = static_cast<const double*>(from);
+  const auto* const widesFrom = static_cast<const uint4*>(from);
   switch (hand.kernel) {
     case HandKernel::kContiguous:
-      if (count % 16 == 0) {
-        packContiguous<<<blocksFor(count / 16), kThreads, 0, stream>>>(
-            static_cast<uint4*>(to), static_cast<const uint4*>(from), n / 16);
-      } else {
-        packContiguous<<<blocksFor(count / 8), kThreads, 0, stream>>>(doubles, source, n / 8);
-      }
+      overWords(count / (count % 16 == 0 ? 16 : 8), [&](auto each, unsigned blocks) {
+        if (count % 16 == 0) {
+          packContiguous<each.value><<<blocks, kThreads, 0, stream>>>(wides, widesFrom, n / 16);
+        } else {
+          packContiguous<each.value><<<blocks, kThreads, 0, stream>>>(doubles, doublesFrom, n / 8);
+        }
+      });
       break;
     case HandKernel::kVector:
       if (hand.blockBytes % 16 == 0 && hand.stride % 16 == 0) {
@@ -283,46 +308,54 @@ cudaError_t launchHand(const Hand& hand, void* to, const void* from,
       return launchVector<std::uint32_t>(hand, to, from, stream);
     case HandKernel::kTriangle:
       if (hand.blockBytes == 1) {
-        packTriangle<<<(n + 1) / 2, kThreads, 0, stream>>>(doubles, source, n);
+        packTriangle<<<(n + 1) / 2, kThreads, 0, stream>>>(doubles, doublesFrom, n);
       } else {
         const auto stair = static_cast<std::uint32_t>(hand.blockBytes);
-        packStair<<<dim3(stair, n / stair), kThreads, 0, stream>>>(doubles, source, n, stair);
+        packStair<<<dim3(stair, n / stair), kThreads, 0, stream>>>(doubles, doublesFrom, n, stair);
       }
       break;
     case HandKernel::kSubarray4d: {
       const unsigned side = log2Of(count);
       const std::int64_t words = count * count * count * count / 2;
-      packSubarray<<<blocksFor(words), kThreads, 0, stream>>>(
-          static_cast<uint4*>(to), static_cast<const uint4*>(from),
-          static_cast<std::uint32_t>(words), side - 1, side);
+      overWords(words, [&](auto each, unsigned blocks) {
+        packSubarray<each.value><<<blocks, kThreads, 0, stream>>>(
+            wides, widesFrom, static_cast<std::uint32_t>(words), side - 1, side);
+      });
       break;
     }
-    case HandKernel::kIndexed:
-      if (hand.blockBytes == 8) {
-        packIndexed<<<blocksFor(count), kThreads, 0, stream>>>(doubles, source, n, 0,
-                                                               displacements);
-      } else {
-        const std::int64_t words = count * hand.blockBytes / 16;
-        packIndexed<<<blocksFor(words), kThreads, 0, stream>>>(
-            static_cast<uint4*>(to), static_cast<const uint4*>(from),
-            static_cast<std::uint32_t>(words), log2Of(hand.blockBytes / 16), displacements);
-      }
+    case HandKernel::kIndexed: {
+      const bool narrow = hand.blockBytes == 8;
+      const std::int64_t words = count * hand.blockBytes / (narrow ? 8 : 16);
+      overWords(words, [&](auto each, unsigned blocks) {
+        if (narrow) {
+          packIndexed<each.value>
+              <<<blocks, kThreads, 0, stream>>>(doubles, doublesFrom, n, 0, displacements);
+        } else {
+          packIndexed<each.value>
+              <<<blocks, kThreads, 0, stream>>>(wides, widesFrom, static_cast<std::uint32_t>(words),
+                                                log2Of(hand.blockBytes / 16), displacements);
+        }
+      });
       break;
+    }
     case HandKernel::kIndexedPairs:
-      packIndexedPairs<<<blocksFor(count * 17), kThreads, 0, stream>>>(doubles, source, n * 17,
-                                                                       displacements);
+      overWords(count * 17, [&](auto each, unsigned blocks) {
+        packIndexedPairs<each.value>
+            <<<blocks, kThreads, 0, stream>>>(doubles, doublesFrom, n * 17, displacements);
+      });
       break;
     case HandKernel::kStructs:
       packStructs<<<(n + kThreads - 1) / kThreads, kThreads, 0, stream>>>(
           static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), n);
       break;
     case HandKernel::kTranspose:
-      packTranspose<<<dim3(n / kTile, n / kTile), dim3(kTile, kTileRows), 0, stream>>>(doubles,
-                                                                                       source, n);
+      packTranspose<<<dim3(n / kTile, n / kTile), dim3(kTile, kTileRows), 0, stream>>>(
+          doubles, doublesFrom, n);
       break;
     case HandKernel::kNestedVector:
-      packNested<<<blocksFor(count * 8), kThreads, 0, stream>>>(
-          static_cast<uint4*>(to), static_cast<const uint4*>(from), n * 8);
+      overWords(count * 8, [&](auto each, unsigned blocks) {
+        packNested<each.value><<<blocks, kThreads, 0, stream>>>(wides, widesFrom, n * 8);
+      });
       break;
   }
   return cudaGetLastError();

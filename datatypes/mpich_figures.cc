@@ -13,7 +13,7 @@ namespace datatypes {
 namespace {
 
 // More plain copies than these are left out of a figure: each takes microseconds.
-constexpr std::int64_t kMostCopies = 16384;
+constexpr std::int64_t kMostCopies = 8192;
 
 constexpr const char* kPack = "Pack";
 constexpr const char* kHandCoded = "Hand-coded";

@@ -78,18 +78,29 @@ void addFirstUse(Session& session, Panel& panel, const char* name, std::int64_t 
   std::byte* const target = gpu.target(Place::kDevice, whole.bytes);
   std::int64_t variant = 0;
   std::unique_ptr<Type> fresh;
-  const Manner manner{.stream = gpu.stream()};
-  const Times times({{name,
-                      [&] {
-                        (void)pack(target, source, *fresh, manner);
-                        (void)unpack(scratch, target, *fresh, manner);
-                        gpu.synchronize();
-                      },
-                      [&] {
-                        fresh = std::make_unique<Type>(triangleVariant(n, variant++).type());
-                        fresh->commit();
-                      }}},
-                    session.rounds());
+  const auto renew = [&] {
+    fresh = std::make_unique<Type>(triangleVariant(n, variant++).type());
+    fresh->commit();
+  };
+  const auto packAndUnpack = [&] {
+    const Manner manner{.stream = gpu.stream()};
+    (void)pack(target, source, *fresh, manner);
+    (void)unpack(scratch, target, *fresh, manner);
+    gpu.synchronize();
+  };
+  const Workload first = triangleVariant(n, variant);
+  renew();
+  gpu.clear(scratch, first.extent);
+  packAndUnpack();
+  std::vector<std::byte> unpacked(static_cast<std::size_t>(first.extent));
+  gpu.read(unpacked.data(), scratch, first.extent);
+  std::vector<std::byte> found;
+  first.pieces([&](std::int64_t offset, std::int64_t bytes) {
+    found.insert(found.end(), unpacked.begin() + offset, unpacked.begin() + offset + bytes);
+  });
+  requireEqual(name, packedPattern(first), found);
+
+  const Times times({{name, packAndUnpack, renew}}, session.rounds());
   panel.set(static_cast<double>(n), name, times.microseconds(name) / 1e3);
 }
 
@@ -200,12 +211,16 @@ void ratesByBlocks(Session& session, Figure& figure, const char* type,
                 {}};
     for (const std::int64_t n : {1024, 2048, 3072, 4096}) {
       const Workload workload = make(n);
-      for (int blocks = 1;; blocks = blocks < all && blocks * 2 > all ? all : blocks * 2) {
-        if (blocks > 2 * all) break;
-        PackBench bench(session, workload, into);
-        const std::string name = fmt::format("N = {}", n);
-        bench.engine(name, {.blocks = blocks});
-        addRates(panel, blocks, "", workload, bench.measure(session.fewRounds()));
+      PackBench bench(session, workload, into);
+      std::vector<int> limits;
+      for (int blocks = 1; blocks < all; blocks *= 2) limits.push_back(blocks);
+      limits.insert(limits.end(), {all, 2 * all});
+      for (const int blocks : limits) bench.engine(std::to_string(blocks), {.blocks = blocks});
+      const Times times = bench.measure(session.fewRounds());
+      for (const int blocks : limits) {
+        const std::string way = std::to_string(blocks);
+        if (!times.has(way)) continue;
+        panel.set(blocks, fmt::format("N = {}", n), rate(workload, times.microseconds(way)));
       }
     }
     figure.panels.push_back(std::move(panel));

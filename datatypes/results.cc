@@ -30,7 +30,7 @@ std::optional<double> usOf(const Row& row, const std::string& way) {
 }
 
 constexpr const char* kLine =
-    "{:<30} {:<12} {:<7} {:>9} {:>9} {:>9} {:>9} {:>11} {:>12}  {:<24} {:<8} {}\n";
+    "{:<30} {:<12} {:<7} {:<7} {:>9} {:>9} {:>9} {:>9} {:>11} {:>12}  {:<24} {:<8} {}\n";
 
 }  // namespace
 
@@ -54,8 +54,8 @@ bool Results::allMet() const {
 
 std::string toTable(const std::vector<Row>& rows) {
   std::string table =
-      fmt::format(kLine, "work", "size", "into", "engine us", "hand us", "copy2d us", "bound us",
-                  "engine/hand", "engine/bound", "target", "reached", "");
+      fmt::format(kLine, "work", "size", "into", "method", "engine us", "hand us", "copy2d us",
+                  "bound us", "engine/hand", "engine/bound", "target", "reached", "");
   for (const Row& row : rows) {
     const std::size_t lines = std::max<std::size_t>(row.verdicts.size(), 1);
     for (std::size_t i = 0; i < lines; ++i) {
@@ -64,10 +64,10 @@ std::string toTable(const std::vector<Row>& rows) {
       const std::string reached = verdict != nullptr ? number(verdict->value) + verdict->unit : "";
       const char* const word = verdict == nullptr ? "" : verdict->met() ? "met" : "MISSED";
       if (i > 0) {
-        table += fmt::format(kLine, "", "", "", "", "", "", "", "", "", target, reached, word);
+        table += fmt::format(kLine, "", "", "", "", "", "", "", "", "", "", target, reached, word);
         continue;
       }
-      table += fmt::format(kLine, row.work, row.size, row.into, timeOf(row, "engine"),
+      table += fmt::format(kLine, row.work, row.size, row.into, row.method, timeOf(row, "engine"),
                            timeOf(row, "hand"), timeOf(row, "copy2d"),
                            row.boundUs ? number(*row.boundUs) : "-",
                            ratioTo(row, usOf(row, "hand")), ratioTo(row, row.boundUs), target,
@@ -110,7 +110,11 @@ nlohmann::ordered_json toJson(const Results& results) {
   Json all = {{"device", results.device}, {"accelerator", results.accelerator}};
   all["rows"] = Json::array();
   for (const Row& row : results.rows) {
-    Json entry = {{"group", row.group}, {"work", row.work}, {"size", row.size}, {"into", row.into}};
+    Json entry = {{"group", row.group},
+                  {"work", row.work},
+                  {"size", row.size},
+                  {"into", row.into},
+                  {"method", row.method}};
     entry["us"] = row.us;
     if (row.boundUs) entry["us"]["bound"] = *row.boundUs;
     entry["targets"] = Json::array();

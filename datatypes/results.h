@@ -27,6 +27,7 @@ struct Row {
   std::string group;
   std::string work;
   std::string size;
+  std::string method;                // that the engine chose; "" where it is no pack
   std::string into;                  // "device", "pinned", "cpu", "" where it is no pack
   std::map<std::string, double> us;  // by way: "engine", "hand", "copy2d", "copy", "empty", ...
   std::optional<double> boundUs;
