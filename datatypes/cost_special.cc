@@ -125,7 +125,14 @@ void commitOf(Session& session, const std::string& work, const std::string& size
       type.reset();
       type = std::make_unique<Type>(make());
     };
-    const Times times({{"engine", [&] { type->commit(); }, renew}}, session.rounds());
+    const Times times({{"engine", [&] { type->commit(); }, renew},
+                       {"create and commit",
+                        [&] {
+                          renew();
+                          type->commit();
+                        },
+                        {}}},
+                      session.rounds());
     row.us = times.all();
     row.details["layout"] = type->describe();
     row.verdicts.push_back({fmt::format("<= {:.0f} us", limitUs), limitUs,

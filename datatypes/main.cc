@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,20 @@ int listGroups() {
   return 0;
 }
 
+// The GPU, unless the runtime is told to do without; and the runtime told so where there is none.
+std::unique_ptr<Gpu> findGpu(std::string& whyNot) {
+  constexpr const char* kVariable = "GMAC_ACCEL";
+  const char* const wanted = std::getenv(kVariable);
+  std::unique_ptr<Gpu> gpu;
+  if (wanted != nullptr && std::string(wanted) == "host") {
+    whyNot = fmt::format("{} is host", kVariable);
+  } else {
+    gpu = openGpu(whyNot);
+  }
+  if (gpu == nullptr) setenv(kVariable, "host", 1);
+  return gpu;
+}
+
 int run(const Options& options) {
   if (options.list) return listGroups();
   std::ofstream json;
@@ -38,7 +54,7 @@ int run(const Options& options) {
     }
   }
   std::string whyNot;
-  Session session(openGpu(whyNot), options.rounds);
+  Session session(findGpu(whyNot), options.rounds);
   Results& results = session.results();
   results.device = session.hasGpu() ? session.gpu().name() : "none: " + whyNot;
   results.accelerator = session.hasGpu() ? "cuda" : "host";

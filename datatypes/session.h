@@ -54,7 +54,7 @@ const std::vector<Group>& groups();
 // Says on standard error what is measured next.
 void announce(const std::string& what);
 
-// Throws Failure that names the way and the first wrong byte.
+// Throws Failure that names the way and the first wrong byte. Both have as many bytes.
 void requireEqual(const std::string& way, const std::vector<std::byte>& expected,
                   const std::vector<std::byte>& found);
 

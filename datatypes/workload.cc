@@ -162,9 +162,10 @@ Workload subarray4d(std::int64_t side) {
 Workload indexed(std::int64_t blockBytes, std::int64_t bytes) {
   constexpr std::int64_t kSlot = 512;
   const std::int64_t count = bytes / blockBytes;
-  // A regular pattern would be a vector, and would be packed as one.
+  // A regular pattern would be a vector, and would be packed as one. The slot's last place stays
+  // free: neighbours would join, and the blocks no longer be equal.
   const auto offset = [=](std::int64_t i) {
-    const auto places = static_cast<std::uint64_t>(kSlot / blockBytes);
+    const auto places = static_cast<std::uint64_t>(kSlot / blockBytes - 1);
     return i * kSlot + static_cast<std::int64_t>(scatter(i) % places) * blockBytes;
   };
   Workload result;
@@ -190,9 +191,10 @@ Workload indexed(std::int64_t blockBytes, std::int64_t bytes) {
 Workload indexedPairs(std::int64_t pairs) {
   constexpr std::int64_t kSlot = 512;
   constexpr std::int64_t kWide = 128;
-  // The narrow block in the slot's first quarter, the wide one in one of the other three.
+  // The narrow block within the slot's first quarter, the wide one in one of the other three; none
+  // touches another.
   const auto narrow = [=](std::int64_t i) {
-    return i * kSlot + static_cast<std::int64_t>(scatter(2 * i) % 16) * kDouble;
+    return i * kSlot + static_cast<std::int64_t>(1 + scatter(2 * i) % 14) * kDouble;
   };
   const auto wide = [=](std::int64_t i) {
     return i * kSlot + kWide + static_cast<std::int64_t>(scatter(2 * i + 1) % 3) * kWide;
@@ -288,7 +290,6 @@ Workload nestedVector(std::int64_t bytes) {
     }
   };
   result.hand = {HandKernel::kNestedVector, count, 0, 0, {}};
-  result.copies = {{0, 0, kBlock, kBlocks, count, kInnerStride, kOuterStride}};
   return result;
 }
 

@@ -118,6 +118,12 @@ TEST(Workloads, StridedCopiesAreTheSameBytes) {
   EXPECT_GE(withCopies, 10);
 }
 
+TEST(Workloads, BlocksOfListsStayApart) {
+  EXPECT_EQ(walked(indexed(8, 8 * kKiB)).size(), 1024U);
+  EXPECT_EQ(walked(indexed(128, 128 * kKiB)).size(), 1024U);
+  EXPECT_EQ(walked(indexedPairs(1000)).size(), 2000U);
+}
+
 TEST(Workloads, VariantsOfATriangleAreAllDifferent) {
   const Pieces first = walked(triangleVariant(64, 0));
   EXPECT_NE(walked(triangleVariant(64, 1)), first);
