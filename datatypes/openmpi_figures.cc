@@ -117,20 +117,21 @@ void figure7(Session& session, Figure& figure) {
               {}};
   for (const std::int64_t n : matrixSizes()) {
     for (const bool isMatrix : {true, false}) {
-      const std::string type = isMatrix ? "V" : "T";
-      const std::string suffix = isMatrix ? "" : "-cached";
+      const auto name = [=](const char* way) {
+        return fmt::format(isMatrix ? "V-{}" : "T-{}-cached", way);
+      };
       const Workload workload = isMatrix ? subMatrix(n) : triangle(n);
       const auto add = [&](const Times& times) {
-        for (const auto& [name, us] : times.all()) {
-          panel.set(static_cast<double>(n), name, us / 1e3);
+        for (const auto& [way, us] : times.all()) {
+          panel.set(static_cast<double>(n), way, us / 1e3);
         }
       };
       PackBench device(session, workload, Place::kDevice);
-      device.roundTrip(type + "-d2d" + suffix, {}, false);
+      device.roundTrip(name("d2d"), {}, false);
       add(device.measure(session.rounds()));
       PackBench pinned(session, workload, Place::kPinned);
-      pinned.roundTrip(type + "-d2d2h" + suffix, {}, true);
-      pinned.roundTrip(type + "-0cpy" + suffix, {.method = adsmMethodKernel}, false);
+      pinned.roundTrip(name("d2d2h"), {}, true);
+      pinned.roundTrip(name("0cpy"), {.method = adsmMethodKernel}, false);
       add(pinned.measure(session.fewRounds()));
     }
     addFirstUse(session, panel, "T-d2d-first", n);
