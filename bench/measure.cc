@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -118,15 +117,6 @@ void* checkedAlloc(std::size_t bytes) {
     throw std::runtime_error(adsmLastErrorString());
   }
   return object;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) {
-    throw std::runtime_error("a median of no values");
-  }
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 }  // namespace gmac::bench

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/median.h"
 #include "gmac/adsm.h"
 
 namespace gmac::bench {
@@ -40,8 +41,6 @@ json measureInChild(const std::string& name, const json& parameters,
 void check(adsmError_t error, const char* what);
 // The allocated object; throws likewise.
 void* checkedAlloc(std::size_t bytes);
-
-double median(std::vector<double> values);
 
 // Seconds since construction, on the monotonic clock.
 class Stopwatch {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/measure.h"
+#include "bench/median.h"
 
 namespace gmac::bench {
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./gmacw bundle FILE: tests, benchmarks, Parboil and the managed-memory programs for a machine that has only a driver and a C library.
+# ./gmacw bundle FILE: tests, benchmarks, Parboil, datatypes and the managed-memory programs for a machine that has only a driver and a C library.
 
 max_bundle_mib=60
 
@@ -35,7 +35,7 @@ make_bundle() {
   local programs tests benchmarks
   find_built programs \
     'kind("cc_(test|binary)",
-       //tests/... union //bench/... union //parboil/... union //managed/... union //tools/...) union //gmac:libgmac.so
+       //tests/... union //bench/... union //parboil/... union //datatypes/... union //managed/... union //tools/...) union //gmac:libgmac.so
      except attr(tags, "no-bundle", //...)'
   # A sanitizer's library does not travel; the tests of such a program say that it is not there.
   mapfile -t programs < <(printf '%s\n' "${programs[@]}" | grep -v '_asan$')

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run [PART...] [-- ARGUMENTS...]: runs the bundle. PART: tests, parboil, managed, bench; all four by default. The arguments
-# are for parboil, or for managed where that part is asked for alone.
+# run [PART...] [-- ARGUMENTS...]: runs the bundle. PART: tests, parboil, managed, bench, datatypes; all but datatypes
+# by default. The arguments are for parboil, or for managed or datatypes where that part is asked for alone.
 #   GMAC_TEST_FILTER  a pattern for the names of test programs, e.g. 'accel/*'
 #   GMAC_LOGS         where each program's output goes (./logs)
 set -uo pipefail
@@ -88,16 +88,29 @@ run_bench() {
   done <bench.list
 }
 
+run_datatypes() {
+  echo "== datatypes"
+  if [[ -x datatypes/datatypes ]]; then
+    # Standard error has the progress.
+    ./datatypes/datatypes --json "$logs/datatypes.json" --plots "$logs/datatypes" "$@" \
+      2>"$logs/datatypes_progress.log" | tee "$logs/datatypes.log" || status=1
+    grep -E '^datatypes: ' "$logs/datatypes_progress.log" || true
+  else
+    echo "the bundle has no datatypes/datatypes"
+    status=1
+  fi
+}
+
 parts=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    tests | parboil | managed | bench) parts+=("$1") ;;
+    tests | parboil | managed | bench | datatypes) parts+=("$1") ;;
     --)
       shift
       break
       ;;
     *)
-      echo "usage: run [tests] [parboil] [managed] [bench] [-- ARGUMENTS of parboil, or of managed alone...]" >&2
+      echo "usage: run [tests] [parboil] [managed] [bench] [datatypes] [-- ARGUMENTS of parboil, or of managed or datatypes alone...]" >&2
       exit 2
       ;;
   esac
@@ -112,6 +125,7 @@ for part in "${parts[@]}"; do
     parboil) run_parboil "$@" ;;
     managed) if [[ ${#parts[@]} == 1 ]]; then run_managed "$@"; else run_managed; fi ;;
     bench) run_bench ;;
+    datatypes) if [[ ${#parts[@]} == 1 ]]; then run_datatypes "$@"; else run_datatypes; fi ;;
   esac
 done
 if [[ " ${parts[*]} " == *" tests "* ]]; then
