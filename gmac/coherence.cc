@@ -111,6 +111,11 @@ std::size_t currentPrefix(const void* address, std::size_t bytes, Current* curre
   return runtime == nullptr ? bytes : runtime->manager().currentPrefix(address, bytes, current);
 }
 
+std::ptrdiff_t deviceDistance(const void* address) noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime == nullptr ? 0 : runtime->manager().deviceDistance(address);
+}
+
 Status beginOwnWork(const DeviceRange* ranges, std::size_t count) {
   return Runtime::started()->manager().beginOwnWork(std::span(ranges, count));
 }

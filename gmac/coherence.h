@@ -123,6 +123,10 @@ enum class Current { kNotShared, kAccelerator, kCpu, kBoth };
 // (CpuHold) or under device work is what its holder knows it to be.
 std::size_t currentPrefix(const void* address, std::size_t bytes, Current* current) noexcept;
 
+// How much further on than its CPU address the accelerator knows the byte at a shared address: 0
+// but for objects of adsmSafeAlloc().
+std::ptrdiff_t deviceDistance(const void* address) noexcept;
+
 // Device work of the runtime's own, on the accelerator's kernel queue: release, as
 // beginDeviceWork() does for a stream; the caller submits there, and the ticket of what it has
 // submitted (none: nothing was) ends it. The same ranges for both; every one has an address.

@@ -84,6 +84,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status endDeviceWork(accel::NativeStream stream, bool submitted);
   std::size_t currentPrefix(const void* address, std::size_t bytes,
                             coherence::Current* current) noexcept;
+  std::ptrdiff_t deviceDistance(const void* address) noexcept;
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
   Status afterDeviceWait();

@@ -43,6 +43,18 @@ std::size_t Manager::currentPrefix(const void* address, std::size_t bytes,
   return std::min(most, static_cast<std::size_t>(stop - begin));
 }
 
+std::ptrdiff_t Manager::deviceDistance(const void* address) noexcept {
+  if (safeObjects_.load() == 0) {
+    return 0;
+  }
+  Lock lock(*this);
+  const Object* const object = index_.find(address);
+  return object == nullptr
+             ? 0
+             : static_cast<std::ptrdiff_t>(static_cast<std::uintptr_t>(object->device) -
+                                           reinterpret_cast<std::uintptr_t>(object->address()));
+}
+
 // Releases what the work will use of the range, object by object.
 Result<Manager::Step> Manager::releaseRange(Lock& lock, const coherence::DeviceRange& range) {
   const auto* position = static_cast<const std::byte*>(range.address);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Randomised programs of CPU accesses, kernels, allocations, frees, lists, bindings, hints and
-// syncs, against a copy of every object in plain memory, under every protocol and several block
-// sizes, on every accelerator that is here.
+// Randomised programs of CPU accesses, kernels, allocations, frees, lists, bindings, hints, packs,
+// unpacks and syncs, against a copy of every object in plain memory, under every protocol and
+// several block sizes, on every accelerator that is here.
 //
 // GMAC_TEST_STEPS sets the length of each program (10,000), GMAC_TEST_SEED its seed (by the clock);
 // both are printed.
@@ -21,8 +21,10 @@
 #include <vector>
 
 #include "gmac/adsm.h"
+#include "gmac/adsm_datatype.h"
 #include "gmac/coherence.h"
 #include "gmac/runtime.h"
+#include "tests/datatype/recipe.h"
 #include "tests/random_program_fatbin.h"
 #include "tests/support/child.h"
 
@@ -137,8 +139,10 @@ class Program {
     } else if (kind < 38) {
       const auto [object, offset, bytes] = somewhere();
       compare(*object, offset, bytes);
-    } else if (kind < 70) {
+    } else if (kind < 62) {
       write();
+    } else if (kind < 70) {
+      packOrUnpack();
     } else if (kind < 80) {
       call(false);
     } else if (kind < 90) {
@@ -257,6 +261,87 @@ class Program {
         listed ? adsmCallUsing(kernels_[kernel], grid, block, 0, args, uses.data(), uses.size())
                : adsmCall(kernels_[kernel], grid, block, 0, args);
     check(error == adsmSuccess, "call");
+  }
+
+  // A type of random nesting on a part of one object; the other side is another object, or memory
+  // of the CPU's alone.
+  void packOrUnpack() {
+    const datatype::Recipe recipe =
+        datatype::randomRecipe(random_, {.depth = 2, .mostEntries = 1500});
+    const datatype::TypeMap map = datatype::typeMapOf(recipe);
+    const auto count = static_cast<std::int64_t>(upTo(3));
+    std::vector<std::int64_t> offsets;
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (const std::int64_t offset : map.byteOffsets()) {
+        offsets.push_back(offset + i * map.extent());
+      }
+    }
+    if (offsets.empty()) {
+      return;
+    }
+    const auto [low, high] = std::minmax_element(offsets.begin(), offsets.end());
+    const std::int64_t span = *high + 1 - *low;
+    Shared& object = *objects_[upTo(objects_.size() - 1)];
+    const auto size = static_cast<std::int64_t>(object.oracle.size());
+    const bool unpack = upTo(1) == 0;
+    const std::int64_t first = static_cast<std::int64_t>(upTo(offsets.size() - 1));
+    const std::int64_t bytes =
+        1 + static_cast<std::int64_t>(upTo(offsets.size() - static_cast<std::size_t>(first) - 1));
+    if (span > size || (unpack && hasTwice(offsets))) {
+      return;
+    }
+    const std::int64_t base =
+        static_cast<std::int64_t>(upTo(static_cast<std::uint64_t>(size - span))) - *low;
+    std::vector<std::uint8_t> plain(static_cast<std::size_t>(bytes));
+    for (std::uint8_t& byte : plain) {
+      byte = static_cast<std::uint8_t>(random_());
+    }
+    std::uint8_t* packed = plain.data();
+    std::uint8_t* packedOracle = plain.data();
+    Shared& other = *objects_[upTo(objects_.size() - 1)];
+    if (&other != &object && other.oracle.size() >= plain.size()) {
+      const std::size_t at = upTo(other.oracle.size() - plain.size());
+      packed = other.data + at;
+      packedOracle = other.oracle.data() + at;
+    }
+    const adsmType_t type = datatype::typeOf(recipe);
+    check(adsmTypeCommit(type) == adsmSuccess, "commit");
+    adsmPackOptions_t options = {};
+    options.size = sizeof options;
+    options.offset = first;
+    options.bytes = bytes;
+    options.blocks = static_cast<int>(upTo(2));
+    // Sometimes forced, where that can be had.
+    options.method = upTo(2) == 0 ? static_cast<adsmMethod_t>(upTo(5)) : adsmMethodAny;
+    const adsmError_t error =
+        unpack ? adsmUnpackWith(object.data + base, packed, count, type, &options)
+               : adsmPackWith(packed, object.data + base, count, type, &options);
+    (void)adsmTypeFree(type);
+    if (error == adsmErrorNotSupported && options.method != adsmMethodAny) {
+      return;
+    }
+    check(error == adsmSuccess, unpack ? "unpack" : "pack");
+    for (std::int64_t i = 0; i < bytes; ++i) {
+      std::uint8_t& strided = object.oracle[static_cast<std::size_t>(
+          base + offsets[static_cast<std::size_t>(first + i)])];
+      if (unpack) {
+        strided = packedOracle[i];
+      } else if (packed == plain.data()) {
+        if (plain[static_cast<std::size_t>(i)] != strided) {
+          ADD_FAILURE() << "step " << step_ << ": packed byte " << i << " of "
+                        << datatype::text(recipe) << " is "
+                        << int{plain[static_cast<std::size_t>(i)]} << ", not " << int{strided};
+          return;
+        }
+      } else {
+        packedOracle[i] = strided;
+      }
+    }
+  }
+
+  static bool hasTwice(std::vector<std::int64_t> offsets) {
+    std::sort(offsets.begin(), offsets.end());
+    return std::adjacent_find(offsets.begin(), offsets.end()) != offsets.end();
   }
 
   void bind() {

@@ -100,6 +100,7 @@ class Engine::Run {
     packedShared_ = coherence::mayBeShared(op_.packed, static_cast<std::size_t>(op_.bytes)) &&
                     coherence::touchesShared(op_.packed, static_cast<std::size_t>(op_.bytes));
     if (stridedShared_) {
+      stridedDistance_ = coherence::deviceDistance(first);
       portions_ = divide(layout_, op_.strided, op_.offset, op_.bytes, kLeastPortion);
     } else {
       portions_ = {{op_.offset, op_.bytes, Current::kNotShared}};
@@ -119,6 +120,7 @@ class Engine::Run {
       }
       return {};
     }
+    packedDistance_ = coherence::deviceDistance(op_.packed);
     packedAt_ = sharedPackedOnDevice() ? Side::kDevice : Side::kPageable;
     return {};
   }
@@ -218,6 +220,14 @@ class Engine::Run {
   }
 
   std::byte* packedAt(std::int64_t offset) const { return op_.packed + (offset - op_.offset); }
+  // As the device knows them.
+  std::uint64_t devicePacked(std::int64_t offset) const {
+    return addressOf(packedAt(offset)) +
+           (packedOnDevice() ? static_cast<std::uint64_t>(packedDistance_) : 0);
+  }
+  std::uint64_t deviceStrided() const {
+    return addressOf(op_.strided) + static_cast<std::uint64_t>(stridedDistance_);
+  }
 
   // ---- The CPU's part
 
@@ -240,10 +250,9 @@ class Engine::Run {
       }
       auto ticket = submit(packedRange(packed, bytes), [&](DeviceQueue& queue) {
         ++outcome_.report.launches;
-        return pack_ ? queue.copyIn(addressOf(packed), slot->pinned(),
-                                    static_cast<std::size_t>(bytes))
-                     : queue.copyOut(slot->pinned(), addressOf(packed),
-                                     static_cast<std::size_t>(bytes));
+        const auto length = static_cast<std::size_t>(bytes);
+        return pack_ ? queue.copyIn(devicePacked(offset), slot->pinned(), length)
+                     : queue.copyOut(slot->pinned(), devicePacked(offset), length);
       });
       if (!ticket.ok()) {
         return ticket.status();
@@ -313,7 +322,7 @@ class Engine::Run {
   Status doAtOnce(const Portion& portion, adsmMethod_t method) {
     std::vector<DeviceRange> ranges = packedRange(packedAt(portion.offset), portion.bytes);
     addStridedRanges(portion.offset, portion.bytes, ranges);
-    const std::uint64_t packed = addressOf(packedAt(portion.offset));
+    const std::uint64_t packed = devicePacked(portion.offset);
     if (method == adsmMethodKernel) {
       return launch(portion.offset, portion.bytes, packed, std::move(ranges)).status();
     }
@@ -333,7 +342,7 @@ class Engine::Run {
     const DevicePlan& plan = op_.prepared->plan();
     DeviceJob job;
     job.direction = op_.direction;
-    job.strided = addressOf(op_.strided);
+    job.strided = deviceStrided();
     job.packed = packed;
     job.offset = offset;
     job.bytes = bytes;
@@ -369,7 +378,7 @@ class Engine::Run {
   Status copy2d(DeviceQueue& queue, std::uint64_t packed) {
     const std::vector<Dim>& dims = layout_.dims();
     StridedCopy copy;
-    copy.strided = addressOf(op_.strided + layout_.blocks()[0].offset);
+    copy.strided = deviceStrided() + static_cast<std::uint64_t>(layout_.blocks()[0].offset);
     copy.packed = packed;
     copy.rowBytes = layout_.blocks()[0].bytes;
     if (!dims.empty()) {
@@ -397,7 +406,7 @@ class Engine::Run {
             return;
           }
           ++outcome_.report.launches;
-          const std::uint64_t strided = addressOf(op_.strided + at);
+          const std::uint64_t strided = deviceStrided() + static_cast<std::uint64_t>(at);
           const std::uint64_t there = packed + static_cast<std::uint64_t>(in - portion.offset);
           const auto length = static_cast<std::size_t>(bytes);
           if (packedOnDevice()) {
@@ -576,6 +585,8 @@ class Engine::Run {
   bool stridedShared_ = false;
   bool stridedOnDevice_ = false;  // and not shared
   bool packedShared_ = false;
+  std::ptrdiff_t stridedDistance_ = 0;  // from an address of the CPU's to the device's
+  std::ptrdiff_t packedDistance_ = 0;
   Side packedAt_ = Side::kPageable;
   bool reachesCpu_ = false;  // a device reads or writes CPU memory for it
   std::vector<Portion> portions_;

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Packs and unpacks of shared objects on the accelerator that is here: what moves for them, what
+// they leave where, and what is refused. (That the bytes are right whatever the type and the states
+// is random_program_test's.)
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "gmac/adsm.h"
+#include "gmac/adsm_datatype.h"
+#include "gmac/coherence.h"
+#include "gmac/runtime.h"
+#include "gmac/stats.h"
+#include "tests/random_program_fatbin.h"
+
+namespace gmac::datatype {
+namespace {
+
+using coherence::Current;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kEdge = 128;  // of a grid of doubles: 16 MiB
+constexpr std::size_t kGridBytes = kEdge * kEdge * kEdge * sizeof(double);
+
+void transformBytes(const adsmThreadBlock_t* block, void** args) {
+  auto* data = *static_cast<std::uint8_t**>(args[0]);
+  const auto count = *static_cast<std::uint64_t*>(args[1]);
+  const auto key = *static_cast<std::uint64_t*>(args[2]);
+  for (std::uint64_t i = block->blockIdx.x; i < count; i += block->gridDim.x) {
+    data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
+  }
+}
+
+// An element of a grid of zeros that transformBytes has been over.
+double elementAt(std::int64_t index, std::uint64_t key) {
+  std::uint8_t bytes[sizeof(double)];
+  for (std::size_t i = 0; i < sizeof bytes; ++i) {
+    bytes[i] =
+        static_cast<std::uint8_t>(key + static_cast<std::uint64_t>(index) * sizeof(double) + i);
+  }
+  double value = 0;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+bool same(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+struct Face {
+  const char* name;
+  std::int64_t sizes[3];
+  std::int64_t starts[3];
+};
+constexpr Face kFaces[] = {{"XY", {1, kEdge, kEdge}, {5, 0, 0}},
+                           {"XZ", {kEdge, 1, kEdge}, {0, 7, 0}},
+                           {"YZ", {kEdge, kEdge, 1}, {0, 0, 9}}};
+constexpr std::int64_t kFaceElements = kEdge * kEdge;
+constexpr std::int64_t kFaceBytes = kFaceElements * static_cast<std::int64_t>(sizeof(double));
+
+adsmType_t faceType(const Face& face) {
+  const std::int64_t sizes[] = {kEdge, kEdge, kEdge};
+  adsmType_t type = nullptr;
+  EXPECT_EQ(adsmTypeSubarray(3, sizes, face.sizes, face.starts, adsmOrderC, ADSM_TYPE_8, &type),
+            adsmSuccess)
+      << adsmLastErrorString();
+  EXPECT_EQ(adsmTypeCommit(type), adsmSuccess);
+  return type;
+}
+
+// Where in the grid the i-th element of a face lies.
+std::int64_t indexOf(const Face& face, std::int64_t i) {
+  std::int64_t at[3];
+  for (int d = 2; d >= 0; --d) {
+    at[d] = face.starts[d] + i % face.sizes[d];
+    i /= face.sizes[d];
+  }
+  return (at[0] * kEdge + at[1]) * kEdge + at[2];
+}
+
+struct Bus {
+  std::uint64_t in = stats().bytesToAccelerator.value();
+  std::uint64_t out = stats().bytesToHost.value();
+  std::uint64_t faults = stats().readFaults.value() + stats().writeFaults.value();
+};
+
+// Role: a grid that a kernel can write, for one test.
+class Pack : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    grid_ = static_cast<double*>(adsmAlloc(kGridBytes));
+    ASSERT_NE(grid_, nullptr) << adsmLastErrorString();
+    static const std::size_t kSizes[] = {8, 8, 8};
+    adsmKernelDesc_t desc = {};
+    desc.name = "transformBytes";
+    desc.paramCount = 3;
+    desc.paramSizes = kSizes;
+    desc.host = &transformBytes;
+    desc.cudaImage = tests_random_program_fatbin;
+    desc.cudaName = tests_random_program_fatbin != nullptr ? desc.name : nullptr;
+    ASSERT_EQ(adsmKernelCreate(&desc, &kernel_), adsmSuccess) << adsmLastErrorString();
+    options_.size = sizeof options_;
+    options_.report = &report_;
+  }
+  void TearDown() override {
+    EXPECT_EQ(adsmKernelDestroy(kernel_), adsmSuccess);
+    EXPECT_EQ(adsmFree(grid_), adsmSuccess);
+    EXPECT_TRUE(Runtime::started()->manager().verify().ok()) << adsmLastErrorString();
+  }
+
+  void writeByKernel(std::uint64_t key) {
+    std::uint64_t bytes = kGridBytes;
+    void* data = grid_;
+    void* args[] = {&data, &bytes, &key};
+    ASSERT_EQ(adsmCall(kernel_, {64, 1, 1}, {32, 1, 1}, 0, args), adsmSuccess)
+        << adsmLastErrorString();
+  }
+
+  // Blocks that are not where `where` says.
+  std::size_t bytesNot(Current where) {
+    std::size_t other = 0;
+    const auto* at = reinterpret_cast<const std::byte*>(grid_);
+    for (std::size_t left = kGridBytes; left > 0;) {
+      Current current{};
+      const std::size_t length = coherence::currentPrefix(at, left, &current);
+      other += current == where ? 0 : length;
+      at += length;
+      left -= length;
+    }
+    return other;
+  }
+
+  static bool batch() { return protocol() == "batch"; }
+  static std::string_view protocol() { return Runtime::started()->manager().protocol().name(); }
+
+  double* grid_ = nullptr;
+  adsmKernel_t kernel_ = nullptr;
+  adsmPackOptions_t options_ = {};
+  adsmPackReport_t report_ = {};
+};
+
+TEST_F(Pack, AFaceThatAKernelWroteMovesAlone) {
+  std::vector<double> packed(kFaceElements);
+  for (const Face& face : kFaces) {
+    std::memset(grid_, 0, kGridBytes);
+    writeByKernel(11);
+    const adsmType_t type = faceType(face);
+    const Bus before;
+    ASSERT_EQ(adsmPackWith(packed.data(), grid_, 1, type, &options_), adsmSuccess)
+        << adsmLastErrorString();
+    const Bus after;
+    EXPECT_EQ(after.in - before.in, 0) << face.name;
+    EXPECT_EQ(after.out - before.out, 0) << face.name << ": fetched";
+    EXPECT_EQ(after.faults - before.faults, 0) << face.name;
+    EXPECT_EQ(report_.bytes, kFaceBytes);
+    EXPECT_EQ(report_.bytesAcross, kFaceBytes);
+    EXPECT_EQ(report_.bytesOnCpu, 0);
+    for (std::int64_t i = 0; i < kFaceElements; ++i) {
+      ASSERT_TRUE(same(packed[static_cast<std::size_t>(i)], elementAt(indexOf(face, i), 11)))
+          << face.name << " " << i;
+    }
+    EXPECT_EQ(bytesNot(Current::kAccelerator), 0) << "what was packed stays where it is";
+    EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+  }
+}
+
+TEST_F(Pack, AFaceIsUnpackedIntoTheAcceleratorsCopy) {
+  std::vector<double> packed(kFaceElements);
+  for (std::size_t i = 0; i < packed.size(); ++i) {
+    packed[i] = static_cast<double>(i) + 0.5;
+  }
+  for (const Face& face : kFaces) {
+    std::memset(grid_, 0, kGridBytes);
+    writeByKernel(3);
+    const adsmType_t type = faceType(face);
+    const Bus before;
+    ASSERT_EQ(adsmUnpackWith(grid_, packed.data(), 1, type, &options_), adsmSuccess)
+        << adsmLastErrorString();
+    const Bus after;
+    EXPECT_EQ(after.in - before.in, 0) << face.name << ": whole blocks moved";
+    EXPECT_EQ(after.out - before.out, 0) << face.name;
+    EXPECT_EQ(after.faults - before.faults, 0) << face.name;
+    EXPECT_EQ(report_.bytesAcross, kFaceBytes);
+    ASSERT_EQ(adsmSync(), adsmSuccess);
+    for (std::int64_t i = 0; i < kFaceElements; ++i) {
+      ASSERT_EQ(grid_[indexOf(face, i)], packed[static_cast<std::size_t>(i)]) << face.name;
+    }
+    const std::int64_t beside =
+        indexOf(face, kFaceElements / 2) + (face.sizes[2] == 1 ? 1 : kEdge * kEdge + kEdge);
+    EXPECT_TRUE(same(grid_[beside], elementAt(beside, 3))) << face.name << ", beside it";
+    EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+  }
+}
+
+TEST_F(Pack, AnUnpackLeavesOtherBlocksAsTheyAre) {
+  if (batch()) {
+    GTEST_SKIP() << "batch-update has one block an object";
+  }
+  std::memset(grid_, 0, kGridBytes);
+  const std::size_t block = Runtime::started()->manager().options().blockBytes;
+  writeByKernel(1);
+  ASSERT_EQ(adsmSync(), adsmSuccess);
+  for (std::size_t at = 0; at < kGridBytes; at += sizeof(double) * 512) {
+    (void)*reinterpret_cast<volatile double*>(reinterpret_cast<std::byte*>(grid_) + at);
+  }
+  if (protocol() == "lazy") {
+    EXPECT_EQ(bytesNot(Current::kBoth), 0);
+  }
+  ASSERT_EQ(bytesNot(Current::kBoth), 0);
+  const adsmType_t type = faceType(kFaces[0]);  // contiguous: 128 KiB
+  std::vector<double> packed(kFaceElements, 4.0);
+  ASSERT_EQ(adsmUnpack(grid_, packed.data(), 1, type), adsmSuccess) << adsmLastErrorString();
+  const std::size_t most = protocol() == "lazy" ? kGridBytes : kFaceBytes + 2 * block;
+  EXPECT_LE(bytesNot(Current::kBoth), most);
+  EXPECT_GE(bytesNot(Current::kBoth), static_cast<std::size_t>(kFaceBytes));
+  EXPECT_EQ(grid_[indexOf(kFaces[0], 77)], 4.0);
+  EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+}
+
+TEST_F(Pack, WhatTheCpuHasIsPackedThereAndTheRestOnTheAccelerator) {
+  if (batch() || protocol() == "lazy") {
+    GTEST_SKIP() << protocol() << " has one block an object";
+  }
+  std::memset(grid_, 0, kGridBytes);
+  writeByKernel(11);
+  ASSERT_EQ(adsmSync(), adsmSuccess);
+  constexpr std::int64_t kHalf = kEdge / 2 * kEdge * kEdge;
+  for (std::int64_t i = 0; i < kHalf; ++i) {
+    grid_[i] = static_cast<double>(i);
+  }
+  const Face& face = kFaces[2];
+  const adsmType_t type = faceType(face);
+  std::vector<double> packed(kFaceElements);
+  const Bus before;
+  ASSERT_EQ(adsmPackWith(packed.data(), grid_, 1, type, &options_), adsmSuccess)
+      << adsmLastErrorString();
+  const Bus after;
+  EXPECT_EQ(after.in - before.in, 0) << "nothing is flushed for it";
+  EXPECT_EQ(after.out - before.out, 0);
+  EXPECT_GT(report_.bytesOnCpu, 0);
+  EXPECT_GT(report_.bytesAcross, 0);
+  EXPECT_EQ(report_.bytesOnCpu + report_.bytesAcross, kFaceBytes);
+  for (std::int64_t i = 0; i < kFaceElements; ++i) {
+    const std::int64_t at = indexOf(face, i);
+    const double expected = at < kHalf ? static_cast<double>(at) : elementAt(at, 11);
+    ASSERT_TRUE(same(packed[static_cast<std::size_t>(i)], expected)) << i;
+  }
+  // Into another object: what the CPU has is packed there and follows, packed.
+  auto* const object = static_cast<double*>(adsmAlloc(static_cast<std::size_t>(kFaceBytes)));
+  ASSERT_EQ(adsmPackWith(object, grid_, 1, type, &options_), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(report_.bytesAcross, report_.bytesOnCpu);
+  EXPECT_EQ(std::memcmp(object, packed.data(), static_cast<std::size_t>(kFaceBytes)), 0);
+  EXPECT_EQ(adsmFree(object), adsmSuccess);
+  EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+}
+
+TEST_F(Pack, PartsMakeTheWhole) {
+  std::memset(grid_, 0, kGridBytes);
+  writeByKernel(5);
+  const adsmType_t type = faceType(kFaces[2]);
+  std::vector<std::uint8_t> whole(static_cast<std::size_t>(kFaceBytes));
+  std::vector<std::uint8_t> parts(whole.size());
+  ASSERT_EQ(adsmPack(whole.data(), grid_, 1, type), adsmSuccess);
+  const std::int64_t cuts[] = {0, 1, 1000, 4096, 70001, kFaceBytes};
+  for (std::size_t i = 0; i + 1 < std::size(cuts); ++i) {
+    options_.offset = cuts[i];
+    options_.bytes = cuts[i + 1] - cuts[i];
+    ASSERT_EQ(adsmPackWith(parts.data() + cuts[i], grid_, 1, type, &options_), adsmSuccess);
+    EXPECT_EQ(report_.bytes, options_.bytes);
+  }
+  EXPECT_EQ(whole, parts);
+  EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+}
+
+TEST_F(Pack, AnEventTellsTheEnd) {
+  std::memset(grid_, 0, kGridBytes);
+  writeByKernel(5);
+  const adsmType_t type = faceType(kFaces[2]);
+  std::vector<double> packed(kFaceElements);
+  adsmPackEvent_t event = nullptr;
+  options_.event = &event;
+  ASSERT_EQ(adsmPackWith(packed.data(), grid_, 1, type, &options_), adsmSuccess);
+  ASSERT_NE(event, nullptr);
+  while (adsmPackDone(event) == 0) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(adsmPackWait(event), adsmSuccess);
+  EXPECT_TRUE(same(packed[100], elementAt(indexOf(kFaces[2], 100), 5)));
+  EXPECT_EQ(adsmPackWait(nullptr), adsmErrorInvalidValue);
+  EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+}
+
+TEST_F(Pack, ThreadsPackAndUnpackAtOnce) {
+  std::memset(grid_, 0, kGridBytes);
+  writeByKernel(21);
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(6);
+  for (int number = 0; number < 6; ++number) {
+    threads.emplace_back([&, number] {
+      // Planes of its own.
+      Face face = kFaces[0];
+      face.starts[0] = 10 + number;
+      const adsmType_t type = faceType(face);
+      std::vector<double> packed(kFaceElements);
+      for (int turn = 0; turn < 20; ++turn) {
+        wrong[static_cast<std::size_t>(number)] +=
+            adsmPack(packed.data(), grid_, 1, type) != adsmSuccess;
+        const double expected = turn == 0 ? elementAt(indexOf(face, 9), 21) : turn;
+        wrong[static_cast<std::size_t>(number)] += same(packed[9], expected) ? 0 : 1;
+        packed.assign(packed.size(), turn + 1);
+        wrong[static_cast<std::size_t>(number)] +=
+            adsmUnpack(grid_, packed.data(), 1, type) != adsmSuccess;
+      }
+      (void)adsmTypeFree(type);
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_THAT(wrong, ::testing::Each(0));
+}
+
+TEST_F(Pack, SaysWhatIsWrong) {
+  std::memset(grid_, 0, kGridBytes);
+  const adsmType_t type = faceType(kFaces[2]);
+  std::vector<double> packed(kFaceElements);
+  const auto refused = [&](adsmError_t code, const char* words) {
+    EXPECT_EQ(adsmPackWith(packed.data(), grid_, 1, type, &options_), code) << words;
+    EXPECT_THAT(adsmLastErrorString(), HasSubstr(words));
+  };
+  EXPECT_EQ(adsmPack(packed.data(), grid_, -1, type), adsmErrorInvalidValue);
+  EXPECT_THAT(adsmLastErrorString(), HasSubstr("count is -1"));
+  EXPECT_EQ(adsmPack(nullptr, grid_, 1, type), adsmErrorInvalidValue);
+  EXPECT_THAT(adsmLastErrorString(), HasSubstr("target is NULL"));
+  EXPECT_EQ(adsmPack(grid_ + 9, grid_, 1, type), adsmErrorInvalidValue);
+  EXPECT_THAT(adsmLastErrorString(), HasSubstr("overlap"));
+  EXPECT_EQ(adsmPack(packed.data(), grid_, 0, type), adsmSuccess);
+  adsmType_t uncommitted = nullptr;
+  ASSERT_EQ(adsmTypeContiguous(3, ADSM_TYPE_8, &uncommitted), adsmSuccess);
+  EXPECT_EQ(adsmPack(packed.data(), grid_, 1, uncommitted), adsmErrorInvalidValue);
+  EXPECT_THAT(adsmLastErrorString(), HasSubstr("commit"));
+  EXPECT_EQ(adsmTypeFree(uncommitted), adsmSuccess);
+
+  options_.size = 4;
+  refused(adsmErrorInvalidValue, "options.size is 4");
+  options_.size = sizeof options_;
+  options_.offset = kFaceBytes + 1;
+  refused(adsmErrorInvalidValue, "options.offset is 131073");
+  options_.offset = 10;
+  options_.bytes = kFaceBytes;
+  refused(adsmErrorInvalidValue, "options.bytes is 131072");
+  options_.offset = options_.bytes = 0;
+  options_.blocks = -2;
+  refused(adsmErrorInvalidValue, "options.blocks is -2");
+  options_.blocks = 0;
+  options_.method = static_cast<adsmMethod_t>(17);
+  refused(adsmErrorInvalidValue, "options.method is 17");
+  options_.method = adsmMethodKernel;
+  refused(adsmErrorNotSupported, "not pinned");
+  options_.method = adsmMethodCopy2d;
+  options_.bytes = 100;
+  refused(adsmErrorNotSupported, "whole strided layouts");
+  EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+}
+
+TEST(PackAlone, PlainMemoryTakesTheCpu) {
+  std::vector<double> matrix(64 * 64);
+  for (std::size_t i = 0; i < matrix.size(); ++i) {
+    matrix[i] = static_cast<double>(i);
+  }
+  adsmType_t column = nullptr;
+  ASSERT_EQ(adsmTypeVector(64, 1, 64, ADSM_TYPE_8, &column), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(column), adsmSuccess);
+  std::vector<double> packed(64);
+  adsmPackReport_t report = {};
+  adsmPackOptions_t options = {};
+  options.size = sizeof options;
+  options.report = &report;
+  ASSERT_EQ(adsmPackWith(packed.data(), &matrix[5], 1, column, &options), adsmSuccess)
+      << adsmLastErrorString();
+  EXPECT_EQ(report.method, adsmMethodCpu);
+  EXPECT_EQ(report.bytesAcross, 0);
+  for (std::size_t i = 0; i < packed.size(); ++i) {
+    EXPECT_EQ(packed[i], static_cast<double>(i * 64 + 5));
+    packed[i] = -packed[i];
+  }
+  ASSERT_EQ(adsmUnpack(&matrix[5], packed.data(), 1, column), adsmSuccess);
+  EXPECT_EQ(matrix[64 * 3 + 5], -(64.0 * 3 + 5));
+  EXPECT_EQ(matrix[64 * 3 + 6], 64.0 * 3 + 6);
+  EXPECT_EQ(adsmTypeFree(column), adsmSuccess);
+}
+
+}  // namespace
+}  // namespace gmac::datatype
