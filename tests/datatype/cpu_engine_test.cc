@@ -199,6 +199,26 @@ TEST(CpuEngine, CopiesBlocksOfEveryWidth) {
   }
 }
 
+// Columns of row-major matrices, which are copied in tiles: sizes around a tile's, both signs.
+TEST(CpuEngine, CopiesTransposes) {
+  std::mt19937_64 random(testSeed());
+  for (const int64_t width : {1, 4, 8, 16, 20}) {
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{33, 34}, {100, 65}, {7, 200}, {2, 33}}) {
+      const int64_t pitch = random() % 2 == 0 ? width : -width;
+      const int64_t stride = (random() % 2 == 0 ? 1 : -1) * 128 * width;
+      const Subject subject =
+          subjectOf({{2, 1 << 18}, {rows, pitch}, {columns, stride}}, {{0, width}});
+      const std::size_t all = subject.offsets.size();
+      expectPart(random, subject, 0, all, {});
+      for (int k = 0; k < 4; ++k) {
+        const std::size_t from = random() % all;
+        expectPart(random, subject, from, from + random() % (all - from + 1), {});
+      }
+    }
+  }
+}
+
 // Enough for helpers.
 std::vector<Subject> largeSubjects() {
   std::vector<Subject> subjects;
@@ -304,6 +324,27 @@ TEST(Sharing, HasHelpers) {
     while (arrived < 2) std::this_thread::yield();
   });
   EXPECT_EQ(arrived, 2);
+}
+
+TEST(Sharing, HasHelpersInAChildOfForkToo) {
+  const auto meet = [] {
+    std::atomic<int> arrived{0};
+    shareOut(2, 2, [&](std::size_t) {
+      ++arrived;
+      while (arrived < 2) std::this_thread::yield();
+    });
+  };
+  meet();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);
+    meet();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
