@@ -118,7 +118,7 @@ void figure7(Session& session, Figure& figure) {
   for (const std::int64_t n : matrixSizes()) {
     for (const bool isMatrix : {true, false}) {
       const auto name = [=](const char* way) {
-        return fmt::format(isMatrix ? "V-{}" : "T-{}-cached", way);
+        return isMatrix ? fmt::format("V-{}", way) : fmt::format("T-{}-cached", way);
       };
       const Workload workload = isMatrix ? subMatrix(n) : triangle(n);
       const auto add = [&](const Times& times) {
