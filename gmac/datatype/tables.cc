@@ -18,7 +18,7 @@ void Tables::drop(std::unordered_map<std::uint64_t, Table>::iterator table) {
   for (const Ticket user : table->second.users) {
     (void)device_.accelerator().wait(user);
   }
-  device_.free(table->second.address, table->second.bytes);
+  arena_.free(table->second.address, table->second.bytes);
   bytes_ -= table->second.bytes;
   tables_.erase(table);
 }
@@ -78,10 +78,11 @@ Result<std::uint64_t> Tables::pin(const DevicePlan& plan,
   if (found == tables_.end()) {
     const std::size_t bytes = plan.table().bytes;
     makeRoom(bytes);
-    auto address = device_.allocate(bytes);
+    auto address = arena_.allocate(bytes);
     if (!address.ok()) {
       makeRoom(limitBytes_);  // gives up everything that is not in use
-      address = device_.allocate(bytes);
+      arena_.trim();
+      address = arena_.allocate(bytes);
       if (!address.ok()) {
         return address.status();
       }

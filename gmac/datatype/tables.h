@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gmac/datatype/device.h"
+#include "gmac/datatype/device_arena.h"
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/staging.h"
 #include "gmac/status.h"
@@ -23,7 +24,7 @@ namespace gmac::datatype {
 class Tables {
  public:
   Tables(Device& device, Staging& staging, std::size_t limitBytes)
-      : device_(device), staging_(staging), limitBytes_(limitBytes) {}
+      : device_(device), staging_(staging), limitBytes_(limitBytes), arena_(device) {}
   ~Tables();
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
@@ -50,7 +51,8 @@ class Tables {
   Device& device_;
   Staging& staging_;
   const std::size_t limitBytes_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards all below
+  DeviceArena arena_;
   std::unordered_map<std::uint64_t, Table> tables_;  // by the plan's identity
   std::size_t bytes_ = 0;
   std::uint64_t turn_ = 0;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Small pieces of a device's memory: asking the driver for each costs more than filling it.
+#ifndef GMAC_DATATYPE_DEVICE_ARENA_H_
+#define GMAC_DATATYPE_DEVICE_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "gmac/datatype/device.h"
+#include "gmac/status.h"
+
+namespace gmac::datatype {
+
+// Role: pieces of slabs, first fit. Slabs stay until the arena goes. Not thread-safe; owned by
+// Tables, under its lock.
+class DeviceArena {
+ public:
+  explicit DeviceArena(Device& device) : device_(device) {}
+  ~DeviceArena();
+  DeviceArena(const DeviceArena&) = delete;
+  DeviceArena& operator=(const DeviceArena&) = delete;
+
+  // Aligned to 256 bytes. adsmErrorAcceleratorMemory.
+  Result<std::uint64_t> allocate(std::size_t bytes);
+  void free(std::uint64_t address, std::size_t bytes);
+  // Gives slabs back that have no pieces.
+  void trim();
+
+ private:
+  static constexpr std::size_t kSlabBytes = std::size_t{8} << 20;
+  struct Slab {
+    std::uint64_t address;
+    std::size_t bytes;
+  };
+
+  Device& device_;
+  std::vector<Slab> slabs_;
+  std::map<std::uint64_t, std::size_t> free_;  // address -> bytes; neighbours of a slab are joined
+};
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_DEVICE_ARENA_H_
