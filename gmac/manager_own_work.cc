@@ -128,6 +128,7 @@ Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel
   bool reads = false;
   if (ticket.value != 0) {
     lastCall_ = ticket.value;
+    ++works_;
     for (const coherence::DeviceRange& range : ranges) {
       const auto* position = static_cast<const std::byte*>(range.address);
       const auto* const end = position + range.bytes;
