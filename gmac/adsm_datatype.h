@@ -151,9 +151,11 @@ typedef struct adsmPackOptions {
   int64_t offset; /* of the part to do, bytes in packed order; the target of a pack and the source
                      of an unpack are where that part begins */
   int64_t bytes;  /* of the part; 0: to the end */
-  adsmMethod_t method; /* forced: adsmErrorNotSupported where it cannot be had */
-  int blocks;          /* the most thread blocks that a kernel may occupy; 0: no limit */
-  void* stream; /* a CUstream of the application's to run on, in its order; NULL: the runtime's */
+  adsmMethod_t method;      /* forced: adsmErrorNotSupported where it cannot be had */
+  int blocks;               /* the most thread blocks that a kernel may occupy; 0: no limit */
+  void* stream;             /* a CUstream of the application's to run on, in its order: pinned
+                                                CPU memory has its bytes, and may be reused, when the stream is
+                                                past the operation. NULL: the runtime's */
   adsmPackEvent_t* event;   /* asynchronous: filled in, and the operation is over when it is; CPU
                                memory named must stay until then, shared objects may be used */
   adsmPackReport_t* report; /* filled in before the function returns */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// docs/reference.md says what the code says: every variable, every error, every function.
+// docs/reference.md and docs/datatypes_reference.md say what the code says: every variable, every
+// error, every function.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,12 +31,13 @@ std::string contents(const char* path) {
 }
 
 const std::string& reference() {
-  static const std::string text = contents("docs/reference.md");
+  static const std::string text =
+      contents("docs/reference.md") + contents("docs/datatypes_reference.md");
   return text;
 }
 
 const std::string& header() {
-  static const std::string text = contents("gmac/adsm.h");
+  static const std::string text = contents("gmac/adsm.h") + contents("gmac/adsm_datatype.h");
   return text;
 }
 

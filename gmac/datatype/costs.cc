@@ -3,9 +3,12 @@
 
 #include <algorithm>
 
-#include "gmac/datatype/staging.h"
-
 namespace gmac::datatype {
+namespace {
+
+constexpr double kNever = 1e30;
+
+}  // namespace
 
 bool fitsCopy2d(const Layout& layout, bool whole, std::int64_t* rows) {
   const std::vector<Dim>& dims = layout.dims();
@@ -15,8 +18,8 @@ bool fitsCopy2d(const Layout& layout, bool whole, std::int64_t* rows) {
   *rows = 1;
   std::int64_t inner = layout.blocks()[0].bytes;
   for (std::size_t i = dims.size(); i-- > 0;) {
-    if (dims[i].stride < inner ||
-        dims[i].stride % (i + 1 < dims.size() ? dims[i + 1].stride : 1) != 0) {
+    const std::int64_t unit = i + 1 < dims.size() ? dims[i + 1].stride : 1;
+    if (dims[i].stride < inner || dims[i].stride % unit != 0) {
       return false;
     }
     inner = (dims[i].count - 1) * dims[i].stride + inner;
@@ -27,20 +30,24 @@ bool fitsCopy2d(const Layout& layout, bool whole, std::int64_t* rows) {
 
 adsmMethod_t Costs::choose(const Crossing& crossing) const {
   const auto bytes = static_cast<double>(crossing.bytes);
-  const auto pieces = static_cast<double>(crossing.layout->blockCount());
-  const double kernel =
-      crossing.pinned ? launch + std::max(bytes / zeroCopyRate, pieces * zeroCopyPiece) : 1e30;
+  const double pieces = static_cast<double>(crossing.layout->blockCount()) * bytes /
+                        static_cast<double>(crossing.layout->bytes());
+  const bool pack = crossing.direction == Direction::kPack;
+  const double kernel = crossing.pinned
+                            ? launch + bytes / (pack ? zeroCopyRate : zeroCopyReadRate) +
+                                  pieces * (pack ? zeroCopyPiece : zeroCopyReadPiece)
+                            : kNever;
   std::int64_t rows = 0;
   const double strided =
       fitsCopy2d(*crossing.layout, crossing.whole, &rows)
           ? copy2d + std::max(static_cast<double>(rows) * copy2dRow, bytes / copy2dRate)
-          : 1e30;
+          : kNever;
   const double steps = std::max(1.0, bytes / static_cast<double>(Staging::kSlotBytes));
-  const double staged = launch + copy + bytes / copyRate + (steps - 1) * stagedStep;
-  if (strided <= kernel && strided <= staged) {
+  const double through = launch + copy + bytes / copyRate + steps * staged;
+  if (strided <= kernel && strided <= through) {
     return adsmMethodCopy2d;
   }
-  return kernel <= staged ? adsmMethodKernel : adsmMethodStaged;
+  return kernel <= through ? adsmMethodKernel : adsmMethodStaged;
 }
 
 }  // namespace gmac::datatype

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ways of moving a part cost on a device; the choice between them.
+// What the ways across the bus cost on a device, and the choice between them.
 #ifndef GMAC_DATATYPE_COSTS_H_
 #define GMAC_DATATYPE_COSTS_H_
 
 #include <cstdint>
+#include <string>
 
 #include "gmac/adsm_datatype.h"
+#include "gmac/datatype/device.h"
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/layout.h"
+#include "gmac/datatype/staging.h"
+#include "gmac/status.h"
 
 namespace gmac::datatype {
 
-// A part of a layout on a device and contiguous bytes on the CPU's side.
+// A part of a layout on a device, and contiguous bytes on the CPU's side.
 struct Crossing {
   const Layout* layout;
   std::int64_t bytes;  // of the part
@@ -21,24 +25,41 @@ struct Crossing {
   Direction direction;
 };
 
-// Role: the measured costs of one device, in microseconds and bytes per microsecond. A value.
-struct Costs {
-  double launch = 4.0;         // a kernel, alone
-  double zeroCopyRate = 47e3;  // a kernel that writes pinned memory
-  double zeroCopyPiece = 0;    // a piece of a layout, by such a kernel
-  double copy = 4.5;           // a copy, alone
-  double copyRate = 55e3;      // of pinned memory
-  double copy2d = 4.5;         // a strided copy, alone
-  double copy2dRow = 0.0013;   // one row of it
-  double copy2dRate = 55e3;    // its bytes
-  double stagedStep = 6.0;     // a step of the pipeline: kernel, copy, and their order
+// Every cost by its name in files. Microseconds; rates are bytes per microsecond. The defaults are
+// those of an NVIDIA H200 behind PCIe 5.
+#define GMAC_PACK_COSTS(X)                                          \
+  X(launch, 4.0)         /* a kernel, to its end */                 \
+  X(zeroCopyRate, 50e3)  /* a kernel that writes pinned memory */   \
+  X(zeroCopyPiece, 1e-4) /* one piece of a layout, by such a one */ \
+  X(zeroCopyReadRate, 40e3)                                         \
+  X(zeroCopyReadPiece, 1e-4)                                        \
+  X(copy, 5.0) /* a plain copy, to its end */                       \
+  X(copyRate, 55e3)                                                 \
+  X(copy2d, 5.0)       /* a strided copy, to its end */             \
+  X(copy2dRow, 1.3e-3) /* one of its rows */                        \
+  X(copy2dRate, 50e3)                                               \
+  X(staged, 2.0) /* a copy behind a kernel, beyond both */
 
-  // The cheapest way of adsmMethodKernel, adsmMethodCopy2d, adsmMethodStaged.
+// Role: the costs of one device. A value.
+struct Costs {
+#define GMAC_PACK_COST(name, value) double name = value;
+  GMAC_PACK_COSTS(GMAC_PACK_COST)
+#undef GMAC_PACK_COST
+
+  // The cheapest of adsmMethodKernel, adsmMethodCopy2d and adsmMethodStaged.
   adsmMethod_t choose(const Crossing& crossing) const;
 };
 
 // Whether the device's strided copy can do a part, and its rows.
 bool fitsCopy2d(const Layout& layout, bool whole, std::int64_t* rows);
+
+// Measures; some milliseconds on a device that has nothing else to do.
+Result<Costs> measureCosts(Device& device, Staging& staging);
+
+// The costs of a device as an earlier process has measured and stored them; else measured, and
+// stored. What cannot be read or written is done without, and what cannot be measured has its
+// default.
+Costs costsOf(Device& device, Staging& staging);
 
 }  // namespace gmac::datatype
 

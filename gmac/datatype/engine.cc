@@ -302,11 +302,11 @@ class Engine::Run {
     outcome_.report.bytesAcross += portion.bytes;
     method_ = op_.method;
     if (method_ == adsmMethodAny) {
-      method_ = engine_.costs_.choose({.layout = &layout_,
-                                       .bytes = portion.bytes,
-                                       .whole = portion.bytes == layout_.bytes(),
-                                       .pinned = packedAt_ == Side::kPinned,
-                                       .direction = op_.direction});
+      method_ = engine_.costs().choose({.layout = &layout_,
+                                        .bytes = portion.bytes,
+                                        .whole = portion.bytes == layout_.bytes(),
+                                        .pinned = packedAt_ == Side::kPinned,
+                                        .direction = op_.direction});
       if (method_ == adsmMethodCopy2d && !device_.kernelsReachPinned()) {
         method_ = adsmMethodStaged;  // no strided copies there
       }
@@ -597,6 +597,11 @@ class Engine::Run {
 
 Engine::Engine(std::unique_ptr<Device> device, std::size_t tableBytes)
     : device_(std::move(device)), staging_(*device_), tables_(*device_, staging_, tableBytes) {}
+
+const Costs& Engine::costs() {
+  std::call_once(costed_, [&] { costs_ = costsOf(*device_, staging_); });
+  return costs_;
+}
 
 Result<Outcome> Engine::run(const Operation& operation) { return Run(*this, operation).run(); }
 

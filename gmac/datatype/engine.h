@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "gmac/adsm_datatype.h"
@@ -56,10 +57,12 @@ class Engine {
 
  private:
   class Run;
+  const Costs& costs();
 
   const std::unique_ptr<Device> device_;
-  const Costs costs_;
   Staging staging_;
+  std::once_flag costed_;
+  Costs costs_;  // when the first choice is made
   Tables tables_;
   PreparedCache prepared_;
 };

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Measures what the ways across the bus cost, and keeps it in a file of the user's.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <utility>
+
+#include "gmac/datatype/costs.h"
+#include "gmac/log.h"
+
+namespace gmac::datatype {
+namespace {
+
+constexpr int kRounds = 9;
+constexpr const char* kFirstLine = "gmac pack costs 1";
+
+// Role: one device's stopwatch. For the stack.
+class Meter {
+ public:
+  Meter(Device& device, StagingSlot slot) : device_(device), slot_(std::move(slot)) {}
+
+  // Microseconds until what `work` submits is over: the least of some rounds.
+  template <typename Function>
+  Result<double> time(Function work) {
+    double least = 1e30;
+    for (int round = 0; round < kRounds; ++round) {
+      struct Commands final : DeviceWork {
+        explicit Commands(Function& function) : function(function) {}
+        Status run(DeviceQueue& queue) override { return function(queue); }
+        Function& function;
+      } commands(work);
+      const auto begin = std::chrono::steady_clock::now();
+      auto ticket = device_.submit(std::nullopt, commands);
+      if (!ticket.ok()) {
+        return ticket.status();
+      }
+      GMAC_TRY(device_.accelerator().wait(*ticket));
+      const std::chrono::duration<double, std::micro> took =
+          std::chrono::steady_clock::now() - begin;
+      least = std::min(least, took.count());
+    }
+    return least;
+  }
+
+  // A kernel between `rows` pieces in device memory and pinned memory.
+  Result<double> kernel(Direction direction, std::int64_t rows, std::int64_t bytes,
+                        std::int64_t stride) {
+    auto layout = Layout::make({{rows, stride}}, {{0, bytes}});
+    if (!layout.ok()) {
+      return layout.status();
+    }
+    const DevicePlan plan(*layout);
+    DeviceJob job;
+    job.direction = direction;
+    job.strided = slot_.device();
+    job.packed = reinterpret_cast<std::uint64_t>(slot_.pinned());
+    job.bytes = layout->bytes();
+    return time([&](DeviceQueue& queue) {
+      return plan.launches(job, [&](const DeviceLaunch& launch) { return queue.launch(launch); });
+    });
+  }
+  Result<double> strided(std::int64_t rows, std::int64_t bytes, std::int64_t pitch) {
+    StridedCopy copy;
+    copy.strided = slot_.device();
+    copy.packed = reinterpret_cast<std::uint64_t>(slot_.pinned());
+    copy.rowBytes = bytes;
+    copy.rows = rows;
+    copy.pitch = pitch;
+    copy.slicePitch = rows * pitch;
+    copy.packedOnCpu = true;
+    return time([&](DeviceQueue& queue) { return queue.copyStrided(copy); });
+  }
+  Result<double> plain(std::size_t bytes) {
+    return time(
+        [&](DeviceQueue& queue) { return queue.copyOut(slot_.pinned(), slot_.device(), bytes); });
+  }
+  // A kernel, and a copy behind it, as a step of the pipeline has them.
+  Result<double> step(std::int64_t bytes) {
+    auto layout = Layout::make({}, {{0, bytes}});
+    if (!layout.ok()) {
+      return layout.status();
+    }
+    const DevicePlan plan(*layout);
+    DeviceJob job;
+    job.strided = slot_.device();
+    job.packed = slot_.device() + Staging::kSlotBytes / 2;
+    job.bytes = bytes;
+    accel::Accelerator& accelerator = device_.accelerator();
+    double least = 1e30;
+    for (int round = 0; round < kRounds; ++round) {
+      struct Commands final : DeviceWork {
+        Commands(const DevicePlan& plan, const DeviceJob& job) : plan(plan), job(job) {}
+        Status run(DeviceQueue& queue) override {
+          return plan.launches(job,
+                               [&](const DeviceLaunch& launch) { return queue.launch(launch); });
+        }
+        const DevicePlan& plan;
+        const DeviceJob& job;
+      } commands(plan, job);
+      const auto begin = std::chrono::steady_clock::now();
+      auto packed = device_.submit(std::nullopt, commands);
+      if (!packed.ok()) {
+        return packed.status();
+      }
+      auto copied = accelerator.copyOut(slot_.pinned(), accel::DeviceAddress{job.packed},
+                                        static_cast<std::size_t>(bytes), *packed);
+      if (!copied.ok()) {
+        return copied.status();
+      }
+      GMAC_TRY(accelerator.wait(*copied));
+      const std::chrono::duration<double, std::micro> took =
+          std::chrono::steady_clock::now() - begin;
+      least = std::min(least, took.count());
+    }
+    return least;
+  }
+
+ private:
+  Device& device_;
+  StagingSlot slot_;
+};
+
+// One file a device, in the user's cache: "" where there is none.
+std::string pathFor(const Device& device) {
+  std::string directory;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
+    directory = cache;
+  } else if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    directory = std::string(home) + "/.cache";
+    (void)::mkdir(directory.c_str(), 0755);
+  } else {
+    return "";
+  }
+  directory += "/gmac";
+  (void)::mkdir(directory.c_str(), 0755);
+  std::string name(device.accelerator().deviceName());
+  for (char& c : name) {
+    c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  }
+  return directory + "/pack_costs_" + name;
+}
+
+bool readCosts(const std::string& path, Costs* costs) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line) || line != kFirstLine) {
+    return false;
+  }
+  int found = 0;
+  int wanted = 0;
+  std::string name;
+  double value = 0;
+  while (file >> name >> value) {
+#define GMAC_PACK_COST(member, usual)  \
+  if (name == #member && value >= 0) { \
+    costs->member = value;             \
+    ++found;                           \
+  }
+    GMAC_PACK_COSTS(GMAC_PACK_COST)
+#undef GMAC_PACK_COST
+  }
+#define GMAC_PACK_COST(member, usual) ++wanted;
+  GMAC_PACK_COSTS(GMAC_PACK_COST)
+#undef GMAC_PACK_COST
+  return found == wanted;
+}
+
+// Whole or not at all, whoever else writes it.
+void writeCosts(const std::string& path, const Costs& costs) {
+  const std::string draft = path + "." + std::to_string(::getpid());
+  {
+    std::ofstream file(draft);
+    file << kFirstLine << "\n";
+#define GMAC_PACK_COST(member, usual) file << #member << " " << costs.member << "\n";
+    GMAC_PACK_COSTS(GMAC_PACK_COST)
+#undef GMAC_PACK_COST
+    if (!file.flush()) {
+      (void)::unlink(draft.c_str());
+      return;
+    }
+  }
+  if (std::rename(draft.c_str(), path.c_str()) != 0) {
+    (void)::unlink(draft.c_str());
+  }
+}
+
+}  // namespace
+
+Result<Costs> measureCosts(Device& device, Staging& staging) {
+  auto slot = staging.take();
+  if (!slot.ok()) {
+    return slot.status();
+  }
+  Meter meter(device, std::move(*slot));
+  constexpr std::int64_t kFew = 4096;
+  constexpr auto kMany = static_cast<std::int64_t>(Staging::kSlotBytes / 2);
+  constexpr std::int64_t kRows = 16384;  // of 8 bytes, 128 apart; of 64, 128 apart
+  Costs costs;
+  const auto rate = [&](double whole, double alone) {
+    return static_cast<double>(kMany - kFew) / std::max(whole - alone, 0.1);
+  };
+#define GMAC_MEASURE(name, what) \
+  auto name##Made = what;        \
+  if (!name##Made.ok()) {        \
+    return name##Made.status();  \
+  }                              \
+  const double name = *name##Made
+  GMAC_MEASURE(launch, meter.kernel(Direction::kPack, 1, kFew, kFew));
+  GMAC_MEASURE(write, meter.kernel(Direction::kPack, 1, kMany, kMany));
+  GMAC_MEASURE(writePieces, meter.kernel(Direction::kPack, kRows, 8, 128));
+  GMAC_MEASURE(readFew, meter.kernel(Direction::kUnpack, 1, kFew, kFew));
+  GMAC_MEASURE(read, meter.kernel(Direction::kUnpack, 1, kMany, kMany));
+  GMAC_MEASURE(readPieces, meter.kernel(Direction::kUnpack, kRows, 8, 128));
+  GMAC_MEASURE(copy, meter.plain(kFew));
+  GMAC_MEASURE(copyMany, meter.plain(static_cast<std::size_t>(kMany)));
+  GMAC_MEASURE(copy2d, meter.strided(16, 64, 128));
+  GMAC_MEASURE(copy2dRows, meter.strided(kRows, 64, 128));
+  GMAC_MEASURE(copy2dMany, meter.strided(kMany / 4096, 4096, 8192));
+  GMAC_MEASURE(step, meter.step(kFew));
+#undef GMAC_MEASURE
+  constexpr double kPiecesBytes = 8.0 * kRows;
+  costs.launch = std::min(launch, readFew);
+  costs.zeroCopyRate = rate(write, launch);
+  costs.zeroCopyPiece =
+      std::max(0.0, writePieces - launch - kPiecesBytes / costs.zeroCopyRate) / kRows;
+  costs.zeroCopyReadRate = rate(read, readFew);
+  costs.zeroCopyReadPiece =
+      std::max(0.0, readPieces - readFew - kPiecesBytes / costs.zeroCopyReadRate) / kRows;
+  costs.copy = copy;
+  costs.copyRate = rate(copyMany, copy);
+  costs.copy2d = copy2d;
+  costs.copy2dRow = std::max(0.0, copy2dRows - copy2d) / kRows;
+  costs.copy2dRate = static_cast<double>(kMany) / std::max(copy2dMany - copy2d, 0.1);
+  costs.staged = std::max(0.0, step - launch - copy);
+  return costs;
+}
+
+Costs costsOf(Device& device, Staging& staging) {
+  Costs costs;
+  if (!device.kernelsReachPinned()) {
+    return costs;  // one way only
+  }
+  const std::string path = pathFor(device);
+  if (!path.empty() && readCosts(path, &costs)) {
+    return costs;
+  }
+  auto measured = measureCosts(device, staging);
+  if (!measured.ok()) {
+    log(LogLevel::kInfo, "the costs of packing on {} are not measured: {}",
+        device.accelerator().deviceName(), lastErrorText());
+    return Costs();
+  }
+  if (!path.empty()) {
+    writeCosts(path, *measured);
+  }
+  return *measured;
+}
+
+}  // namespace gmac::datatype
