@@ -18,16 +18,19 @@ __device__ __forceinline__ void runTiles(const TileParams& p) {
 
 }  // namespace gmac::datatype
 
-#define GMAC_PACK_KERNEL(shape, width)                                          \
-  extern "C" __global__ void gmacPack##shape##_##width(                         \
-      const __grid_constant__ gmac::datatype::shapes::shape::Params p) {        \
-    gmac::datatype::shapes::shape::run<width, true, gmac::datatype::Tuning<>>(  \
-        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                   \
-  }                                                                             \
-  extern "C" __global__ void gmacUnpack##shape##_##width(                       \
-      const __grid_constant__ gmac::datatype::shapes::shape::Params p) {        \
-    gmac::datatype::shapes::shape::run<width, false, gmac::datatype::Tuning<>>( \
-        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                   \
+#define GMAC_PACK_BOUNDS(shape)                              \
+  __launch_bounds__(gmac::datatype::shapes::shape::kThreads, \
+                    gmac::datatype::shapes::shape::kResident)
+#define GMAC_PACK_KERNEL(shape, width)                                                             \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape)                                               \
+      gmacPack##shape##_##width(const __grid_constant__ gmac::datatype::shapes::shape::Params p) { \
+    gmac::datatype::shapes::shape::run<width, true, gmac::datatype::Tuning<>>(                     \
+        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \
+  }                                                                                                \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape) gmacUnpack##shape##_##width(                  \
+      const __grid_constant__ gmac::datatype::shapes::shape::Params p) {                           \
+    gmac::datatype::shapes::shape::run<width, false, gmac::datatype::Tuning<>>(                    \
+        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \
   }
 #define GMAC_PACK_KERNELS(shape) GMAC_PACK_FLAT_MOVERS(GMAC_PACK_KERNEL, shape)
 GMAC_PACK_FLAT_SHAPES(GMAC_PACK_KERNELS)

@@ -18,8 +18,19 @@
 
 namespace gmac::datatype::shapes {
 
+// What the device's compiler shares the registers out for: the most threads of a block, and how
+// many such blocks have room on a multiprocessor at least.
+struct Flat {
+  static constexpr std::uint32_t kThreads = kMostThreads;
+  static constexpr std::uint32_t kResident = 1;
+};
+struct Units {
+  static constexpr std::uint32_t kThreads = kMostListThreads;
+  static constexpr std::uint32_t kResident = 2;
+};
+
 #define GMAC_PACK_SIMPLE_SHAPE(shape, ParamsType, LocatorType)          \
-  struct shape {                                                        \
+  struct shape : Flat {                                                 \
     using Params = ParamsType;                                          \
     template <int W, bool kPack, typename T>                            \
     static GMAC_HOST_DEVICE void run(const Params& p, Place place) {    \
@@ -33,7 +44,7 @@ GMAC_PACK_SIMPLE_SHAPE(Rows3, RowsParams<3>, RowsLocator<3>)
 GMAC_PACK_SIMPLE_SHAPE(AnyRows, AnyRowsParams, AnyRowsLocator)
 #undef GMAC_PACK_SIMPLE_SHAPE
 
-struct EvenList {
+struct EvenList : Flat {
   using Params = EvenListParams;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
@@ -45,7 +56,7 @@ struct EvenList {
   }
 };
 
-struct ShortList {
+struct ShortList : Flat {
   using Params = ShortListParams;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
@@ -61,7 +72,7 @@ struct ShortList {
   }
 };
 
-struct LongList {
+struct LongList : Units {
   using Params = LongListParams;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
@@ -69,7 +80,7 @@ struct LongList {
   }
 };
 
-struct WideList {
+struct WideList : Units {
   using Params = LongListParams;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
