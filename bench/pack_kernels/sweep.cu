@@ -16,9 +16,16 @@ namespace {
 
 using namespace gmac::datatype;  // NOLINT(google-build-using-namespace)
 
+template <typename Shape, int W, typename T>
+struct BuildBounds {
+  static constexpr unsigned kThreads = Shape::template kThreads<W>;
+  static constexpr unsigned kResident = T::kLoadsInFlight > 4 ? 1 : 2;
+};
+
 // Blocks in an order that touches `streams` places of memory at a time.
 template <typename Shape, int W, typename T>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
+__global__ void __launch_bounds__(BuildBounds<Shape, W, T>::kThreads,
+                                  BuildBounds<Shape, W, T>::kResident)
     packAs(const __grid_constant__ typename Shape::Params p, unsigned streams) {
   unsigned block = blockIdx.x;
   if (streams > 1 && gridDim.x % streams == 0) {

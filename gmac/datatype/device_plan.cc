@@ -233,7 +233,9 @@ void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollab
                          DeviceLaunch& launch, std::uint8_t* unrolled) const {
   launch.threads = job.maxBlocks == 0 ? tuning_.threads : tuning_.limitedThreads;
   if (launch.kernel.shape == Shape::kTile) launch.threads = kTileThreads;
-  if (table_.units != 0) launch.threads = std::min(launch.threads, kMostListThreads);
+  if (table_.units != 0 || launch.kernel.width == 0) {
+    launch.threads = std::min(launch.threads, kMostHeavyThreads);
+  }
   std::uint64_t most = job.maxBlocks == 0 ? std::uint64_t{kMaxDividend} : job.maxBlocks;
   std::uint64_t perBlock = launch.threads;
   if (launch.kernel.shape == Shape::kTile) perBlock = 1;

@@ -18,16 +18,15 @@ __device__ __forceinline__ void runTiles(const TileParams& p) {
 
 }  // namespace gmac::datatype
 
-#define GMAC_PACK_BOUNDS(shape)                              \
-  __launch_bounds__(gmac::datatype::shapes::shape::kThreads, \
-                    gmac::datatype::shapes::shape::kResident)
+#define GMAC_PACK_BOUNDS(shape, width) \
+  __launch_bounds__(gmac::datatype::shapes::shape::kThreads<width>, 2)
 #define GMAC_PACK_KERNEL(shape, width)                                                             \
-  extern "C" __global__ void GMAC_PACK_BOUNDS(shape)                                               \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape, width)                                        \
       gmacPack##shape##_##width(const __grid_constant__ gmac::datatype::shapes::shape::Params p) { \
     gmac::datatype::shapes::shape::run<width, true, gmac::datatype::Tuning<>>(                     \
         p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \
   }                                                                                                \
-  extern "C" __global__ void GMAC_PACK_BOUNDS(shape) gmacUnpack##shape##_##width(                  \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape, width) gmacUnpack##shape##_##width(           \
       const __grid_constant__ gmac::datatype::shapes::shape::Params p) {                           \
     gmac::datatype::shapes::shape::run<width, false, gmac::datatype::Tuning<>>(                    \
         p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \

@@ -30,9 +30,10 @@ inline constexpr int kUnroll = 4;
 // What a thread of the word mover packs or unpacks at a time.
 inline constexpr std::uint32_t kGatheredBytes = 16;
 inline constexpr std::uint32_t kScatteredBytes = 8;
-// Of a block: of all kernels, and of those of lists in units, which need more registers.
+// Of a block: of most kernels, and of those that need more registers, which are the word movers and
+// the kernels of lists in units. Two such blocks have room on a multiprocessor.
 inline constexpr std::uint32_t kMostThreads = 1024;
-inline constexpr std::uint32_t kMostListThreads = 640;
+inline constexpr std::uint32_t kMostHeavyThreads = 640;
 // Tiles are this many elements high and wide.
 inline constexpr int kTile = 32;
 inline constexpr int kTileThreads = 256;

@@ -18,15 +18,14 @@
 
 namespace gmac::datatype::shapes {
 
-// What the device's compiler shares the registers out for: the most threads of a block, and how
-// many such blocks have room on a multiprocessor at least.
+// The most threads of a block, by the mover.
 struct Flat {
-  static constexpr std::uint32_t kThreads = kMostThreads;
-  static constexpr std::uint32_t kResident = 1;
+  template <int W>
+  static constexpr std::uint32_t kThreads = W == 0 ? kMostHeavyThreads : kMostThreads;
 };
 struct Units {
-  static constexpr std::uint32_t kThreads = kMostListThreads;
-  static constexpr std::uint32_t kResident = 2;
+  template <int W>
+  static constexpr std::uint32_t kThreads = kMostHeavyThreads;
 };
 
 #define GMAC_PACK_SIMPLE_SHAPE(shape, ParamsType, LocatorType)          \

@@ -274,9 +274,9 @@ TEST(DevicePlan, MovesLongPiecesInUnitsOfTheUsualSize) {
 
 TEST(DevicePlan, TakesBlocksThatTheKernelsRegistersAllow) {
   const Layout layouts[] = {
-      layoutOf({{77, 72}}, {{8, 24}}),          layoutOf({}, irregular(200, 8, 16)),
-      layoutOf({}, irregular(20, 8, 0)),        layoutOf({}, irregular(200, 8, 0)),
-      layoutOf({{37, 8}, {41, 512}}, {{0, 8}}),
+      layoutOf({{77, 24}}, {{0, 17}}),     layoutOf({{77, 72}}, {{8, 24}}),
+      layoutOf({}, irregular(200, 8, 16)), layoutOf({}, irregular(20, 8, 0)),
+      layoutOf({}, irregular(200, 8, 0)),  layoutOf({{37, 8}, {41, 512}}, {{0, 8}}),
   };
   for (const Layout& layout : layouts) {
     for (const std::uint32_t maxBlocks : {0U, 2U}) {
@@ -286,8 +286,8 @@ TEST(DevicePlan, TakesBlocksThatTheKernelsRegistersAllow) {
       job.maxBlocks = maxBlocks;
       DeviceLaunch launch;
       plan.makeLaunch(job, 0, launch);
-      const bool units = launch.kernel.shape == Shape::kLongList;
-      EXPECT_LE(launch.threads, units ? kMostListThreads : kMostThreads) << layout.describe();
+      const bool heavy = launch.kernel.shape == Shape::kLongList || launch.kernel.width == 0;
+      EXPECT_LE(launch.threads, heavy ? kMostHeavyThreads : kMostThreads) << layout.describe();
       EXPECT_EQ(launch.threads % 32, 0U);
       EXPECT_GE(launch.threads,
                 launch.kernel.shape == Shape::kTile || maxBlocks == 0 ? 256U : 512U);
