@@ -59,7 +59,7 @@ struct PlanTuning {
   std::uint32_t oneEach = kMaxDividend;
   std::uint32_t oneEachOfShortList = 132 * 2048;
   std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that no cache keeps
-  std::uint32_t unitBytes = 0;   // of a long list, a multiple of 16; 0: by its size
+  std::uint32_t unitBytes = 0;   // of a long list, a multiple of 16; 0: by its pieces
   std::uint32_t tileLeast = 16;  // neighbours on both sides from which tiles pay
   std::uint32_t wordLeast = 8;   // bytes of a piece from which the word mover pays
   // Tables have entries of 4 bytes up to this number.

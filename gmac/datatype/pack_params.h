@@ -31,7 +31,7 @@ inline constexpr int kUnroll = 4;
 inline constexpr std::uint32_t kGatheredBytes = 16;
 inline constexpr std::uint32_t kScatteredBytes = 8;
 // Of a block: of most kernels, and of those that need more registers, which are the word movers and
-// the kernels of lists in units. Two such blocks have room on a multiprocessor.
+// the kernels of lists in units. Two such blocks have room on a multiprocessor of 2048 threads.
 inline constexpr std::uint32_t kMostThreads = 1024;
 inline constexpr std::uint32_t kMostHeavyThreads = 640;
 // Tiles are this many elements high and wide.
