@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <random>
 
 #include "bench/pack_kernels/check.h"
 #include "bench/pack_kernels/gpu.h"
@@ -71,10 +73,13 @@ void timeInTurns(std::vector<Way>& ways, cudaStream_t stream, int turns) {
   CHECK_CUDA(cudaEventCreate(&after));
   std::vector<std::vector<double>> wall(ways.size());
   std::vector<std::vector<double>> gpu(ways.size());
+  std::vector<std::size_t> order(ways.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937 random(1);
   for (int turn = -3; turn < turns; ++turn) {
-    for (std::size_t w = 0; w < ways.size(); ++w) {
-      // The order turns too, so that nobody always follows the same one.
-      const std::size_t i = (w + static_cast<std::size_t>(turn + 3)) % ways.size();
+    // Nobody always follows the same one, whose bytes it would find in the caches.
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t i : order) {
       CHECK_CUDA(cudaStreamSynchronize(stream));
       const auto start = std::chrono::steady_clock::now();
       ways[i].run(stream);

@@ -16,9 +16,17 @@ namespace {
 
 using namespace gmac::datatype;  // NOLINT(google-build-using-namespace)
 
+template <typename Shape, int W, typename T>
+struct BuildBounds {
+  static constexpr unsigned kThreads = Shape::template kThreads<W>;
+  static constexpr unsigned kResident = T::kLoadsInFlight > 4 ? 1 : 2;
+};
+
 // Blocks in an order that touches `streams` places of memory at a time.
 template <typename Shape, int W, typename T>
-__global__ void packAs(const __grid_constant__ typename Shape::Params p, unsigned streams) {
+__global__ void __launch_bounds__(BuildBounds<Shape, W, T>::kThreads,
+                                  BuildBounds<Shape, W, T>::kResident)
+    packAs(const __grid_constant__ typename Shape::Params p, unsigned streams) {
   unsigned block = blockIdx.x;
   if (streams > 1 && gridDim.x % streams == 0) {
     block = block % streams * (gridDim.x / streams) + block / streams;
@@ -82,7 +90,58 @@ __global__ void rowsOfWords(const std::uint64_t* source, std::uint64_t* target, 
   }
 }
 
-// The same through asynchronous copies into shared memory: loads that hold no registers.
+// Only the loads, for what memory itself can do: the lanes of a warp lie 2^laneBit rows apart.
+__global__ void readRows(const std::uint64_t* source, std::uint64_t* unused, unsigned stride,
+                         unsigned laneBit) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned rest = i / 32;
+  const unsigned low = rest & ((1U << laneBit) - 1);
+  const unsigned row = low | (i % 32) << laneBit | rest >> laneBit << (laneBit + 5);
+  const std::uint64_t v = loadAs<Ptx::kPlain>(source + static_cast<std::size_t>(row) * stride);
+  if (v == 0x7f4a7c15f39cc060)
+    *unused = v;  // no word of the pattern, which the compiler cannot know
+}
+
+// Unpacks of single words, which write a part of a sector each.
+enum class Scatter { kPlain, kOnce, kPrefetchFirst, kLoadFirst, kWholeSector };
+constexpr const char* kScatterNames[] = {"st", "st.cs", "prefetch, st", "ld, st",
+                                         "32-byte st (writes into the gaps)"};
+template <Scatter kKind, int kLoads>
+__global__ void scatterWords(std::uint64_t* strided, const std::uint64_t* packed, unsigned count,
+                             unsigned stride) {
+  const unsigned first = blockIdx.x * blockDim.x * kLoads + threadIdx.x;
+  std::uint64_t v[kLoads];
+  std::uint64_t old[kLoads] = {};
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const unsigned e = first + i * blockDim.x;
+    if (e >= count) continue;
+    std::uint64_t* const to = strided + static_cast<std::size_t>(e) * stride;
+    if constexpr (kKind == Scatter::kPrefetchFirst) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(to)));
+    }
+    if constexpr (kKind == Scatter::kLoadFirst) old[i] = loadAs<Ptx::kPlain>(to);
+    v[i] = loadAs<Ptx::kPlain>(packed + e);
+  }
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    const unsigned e = first + i * blockDim.x;
+    if (e >= count) continue;
+    std::uint64_t* const to = strided + static_cast<std::size_t>(e) * stride;
+    // Waits for the answer; what it compares with is no word of the pattern.
+    if (kKind == Scatter::kLoadFirst && old[i] == 0x7f4a7c15f39cc060) v[i] = 0;
+    if constexpr (kKind == Scatter::kOnce) {
+      __stcs(to, v[i]);
+    } else if constexpr (kKind == Scatter::kWholeSector) {
+      reinterpret_cast<ulonglong2*>(to)[0] = make_ulonglong2(v[i], v[i]);
+      reinterpret_cast<ulonglong2*>(to)[1] = make_ulonglong2(v[i], v[i]);
+    } else {
+      *to = v[i];
+    }
+  }
+}
+
+// Packs through asynchronous copies into shared memory: loads that hold no registers.
 template <int kLoads>
 __global__ void rowsOfWordsAsync(const std::uint64_t* source, std::uint64_t* target, unsigned count,
                                  unsigned stride) {
@@ -142,10 +201,19 @@ std::vector<Build> buildsOf() {
   return builds;
 }
 
-struct Attempt {
-  Way way;
-  Build build;
-};
+template <typename Shape, int W>
+std::vector<Build> listBuildsOf() {
+  std::vector<Build> builds;
+  const auto add = [&]<int kLoads>() {
+    addBuild<Shape, W, kLoads, Hint::kNone, Hint::kNone>(builds);
+    addBuild<Shape, W, kLoads, Hint::kNoFirstLevel, Hint::kNone>(builds);
+    addBuild<Shape, W, kLoads, Hint::kOnce, Hint::kOnce>(builds);
+  };
+  add.template operator()<2>();
+  add.template operator()<4>();
+  add.template operator()<8>();
+  return builds;
+}
 
 void report(const char* stage, std::vector<Way> ways, double bound, std::size_t most) {
   std::stable_sort(ways.begin(), ways.end(),
@@ -190,13 +258,30 @@ DeviceLaunch launchOf(const SweepTarget& target, const DevicePlan& plan, const T
   return launch;
 }
 
+// Shared memory that lets no more than `resident` threads of a multiprocessor run at a time.
+unsigned sharedFor(unsigned threads, unsigned resident) {
+  constexpr unsigned kShared = 227 * 1024;
+  constexpr unsigned kOfBlock = 1024;  // that the system takes
+  return std::max(kShared / std::max(resident / threads, 1U) / 128 * 128, 2 * kOfBlock) - kOfBlock;
+}
+void allowShared(const void* function, unsigned bytes) {
+  CHECK_CUDA(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(bytes)));
+}
+
+bool canLaunch(const Build& build, unsigned threads) {
+  cudaFuncAttributes attributes{};
+  CHECK_CUDA(cudaFuncGetAttributes(&attributes, build.function));
+  return static_cast<int>(threads) <= attributes.maxThreadsPerBlock;
+}
+
 void launchBuild(const Build& build, const DeviceLaunch& launch, unsigned blocks, unsigned threads,
-                 unsigned streams, cudaStream_t stream) {
+                 unsigned streams, cudaStream_t stream, unsigned shared = 0) {
   DeviceLaunch copy = launch;
   // All shapes' parameters begin with the part.
   reinterpret_cast<Part*>(copy.params)->unrolled = 1;
   void* args[] = {copy.params, &streams};
-  CHECK_CUDA(cudaLaunchKernel(build.function, dim3(blocks), dim3(threads), args, 0, stream));
+  CHECK_CUDA(cudaLaunchKernel(build.function, dim3(blocks), dim3(threads), args, shared, stream));
 }
 
 unsigned blocksFor(const DeviceLaunch& launch, const Build& build, unsigned threads) {
@@ -235,6 +320,7 @@ void sweepFlat(const SweepTarget& target, const std::vector<Build>& builds) {
                                       [&](const Build& b) { return b.name == best->name; });
   std::vector<Way> shapes;
   for (const unsigned threads : {64U, 128U, 256U, 512U, 1024U}) {
+    if (!canLaunch(chosen, threads)) continue;
     const unsigned all = blocksFor(launch, chosen, threads);
     const auto add = [&](const std::string& name, unsigned blocks, unsigned streams) {
       shapes.push_back({std::to_string(threads) + " threads, " + name,
@@ -248,6 +334,16 @@ void sweepFlat(const SweepTarget& target, const std::vector<Build>& builds) {
         add("one pass, " + std::to_string(streams) + " places", all / streams * streams, streams);
       }
     }
+    for (const unsigned resident : {256U, 512U, 768U, 1024U, 1536U}) {
+      if (resident < threads) continue;
+      const unsigned shared = sharedFor(threads, resident);
+      shapes.push_back({std::to_string(threads) + " threads, one pass, " +
+                            std::to_string(resident) + " resident",
+                        [&, all, threads, shared](cudaStream_t stream) {
+                          allowShared(chosen.function, shared);
+                          launchBuild(chosen, launch, all, threads, 1, stream, shared);
+                        }});
+    }
     for (const unsigned times : {1U, 2U, 4U}) {
       const unsigned blocks = 132 * 2048 / threads * times / 2;
       if (blocks < all) add(std::to_string(blocks) + " blocks", blocks, 1);
@@ -255,7 +351,7 @@ void sweepFlat(const SweepTarget& target, const std::vector<Build>& builds) {
   }
   keepCorrect(target, shapes);
   timeInTurns(shapes, target.stream, target.turns);
-  report("shapes of the best build's launch", shapes, target.boundMicroseconds, 12);
+  report("shapes of the best build's launch", shapes, target.boundMicroseconds, 30);
 }
 
 template <Ptx kKind>
@@ -293,6 +389,26 @@ void sweepWords(const SweepTarget& target) {
   addPtx<Ptx::kRelaxed>(ways, target, count, stride);
   const auto* source = static_cast<const std::uint64_t*>(target.source);
   auto* packed = static_cast<std::uint64_t*>(target.target);
+  const auto addResident = [&]<int kLoads>(std::integral_constant<int, kLoads>) {
+    for (const unsigned threads : {128U, 512U}) {
+      for (const unsigned resident : {256U, 512U, 1024U, 1536U}) {
+        if (resident < threads) continue;
+        const unsigned shared = sharedFor(threads, resident);
+        ways.push_back(
+            {"ld, loads " + std::to_string(kLoads) + ", threads " + std::to_string(threads) + ", " +
+                 std::to_string(resident) + " resident",
+             [=](cudaStream_t stream) {
+               allowShared(reinterpret_cast<const void*>(&rowsOfWords<Ptx::kPlain, kLoads>),
+                           shared);
+               const unsigned blocks = (count + threads * kLoads - 1) / (threads * kLoads);
+               rowsOfWords<Ptx::kPlain, kLoads>
+                   <<<blocks, threads, shared, stream>>>(source, packed, count, stride);
+             }});
+      }
+    }
+  };
+  addResident(std::integral_constant<int, 1>());
+  addResident(std::integral_constant<int, 4>());
   const auto addAsync = [&]<int kLoads>(std::integral_constant<int, kLoads>) {
     for (const unsigned threads : {128U, 256U}) {
       ways.push_back(
@@ -309,11 +425,64 @@ void sweepWords(const SweepTarget& target) {
   addAsync(std::integral_constant<int, 16>());
   keepCorrect(target, ways);
   timeInTurns(ways, target.stream, target.turns);
-  report("ways to load single words", ways, target.boundMicroseconds, 60);
+  report("ways to load single words", ways, target.boundMicroseconds, 80);
+
+  std::vector<Way> scatters;
+  auto* const strided = static_cast<std::uint64_t*>(target.source);
+  const auto addScatter = [&]<Scatter kKind, int kLoads>() {
+    scatters.push_back(
+        {std::string(kScatterNames[static_cast<int>(kKind)]) + ", loads " + std::to_string(kLoads),
+         [=](cudaStream_t stream) {
+           scatterWords<kKind, kLoads>
+               <<<(count + 256 * kLoads - 1) / (256 * kLoads), 256, 0, stream>>>(strided, packed,
+                                                                                 count, stride);
+         }});
+  };
+  addScatter.operator()<Scatter::kPlain, 1>();
+  addScatter.operator()<Scatter::kPlain, 4>();
+  addScatter.operator()<Scatter::kOnce, 1>();
+  addScatter.operator()<Scatter::kPrefetchFirst, 1>();
+  addScatter.operator()<Scatter::kPrefetchFirst, 4>();
+  addScatter.operator()<Scatter::kLoadFirst, 1>();
+  addScatter.operator()<Scatter::kLoadFirst, 4>();
+  timeInTurns(scatters, target.stream, target.turns);
+  // Last, apart: the pattern is gone afterwards.
+  std::vector<Way> whole;
+  std::swap(whole, scatters);
+  addScatter.operator()<Scatter::kWholeSector, 1>();
+  timeInTurns(scatters, target.stream, target.turns);
+  whole.push_back(scatters.front());
+  report("ways to unpack single words", whole, target.boundMicroseconds, 20);
+  fillPattern(target.source, target.sourceBytes);
+
+  // What memory gives, by the rows' distance and by the distance of a warp's lanes.
+  std::vector<Way> reads;
+  const auto addRead = [&](unsigned rows, unsigned words, unsigned laneBit) {
+    reads.push_back({std::to_string(rows) + " rows, " + std::to_string(words * 8) +
+                         " B apart, lanes " + std::to_string(1U << laneBit) + " rows apart",
+                     [=](cudaStream_t stream) {
+                       readRows<<<rows / 512, 512, 0, stream>>>(source, packed, words, laneBit);
+                     }});
+  };
+  const unsigned rows = std::min(1U << 22, 1U << (31 - __builtin_clz(count)));
+  if (rows < 1U << 18) return;
+  const auto fits = [&](unsigned words) {
+    return std::uint64_t{rows} * words * 8 <= target.sourceBytes;
+  };
+  for (const unsigned words : {8U, 16U, 32U, 48U, 64U, 72U, 80U, 96U, 128U, 192U}) {
+    if (fits(words)) addRead(rows, words, 0);
+  }
+  for (unsigned laneBit = 1; laneBit <= 13; ++laneBit) addRead(rows, stride, laneBit);
+  timeInTurns(reads, target.stream, target.turns);
+  std::printf("  reads alone\n");
+  for (const Way& way : reads) {
+    std::printf("    %8.1f us gpu  %6.1f G rows/s  %s\n", way.gpu, rows / way.gpu / 1e3,
+                way.name.c_str());
+  }
 }
 
 void sweepUnits(const SweepTarget& target) {
-  const std::vector<Build> builds = buildsOf<shapes::LongList, 8>();
+  const std::vector<Build> builds = listBuildsOf<shapes::LongList, 8>();
   for (const std::uint32_t unitBytes : {512U, 1024U, 2048U, 4096U, 8192U, 16384U}) {
     PlanTuning tuning;
     tuning.unitBytes = unitBytes;
@@ -323,8 +492,8 @@ void sweepUnits(const SweepTarget& target) {
     const std::uint64_t units = plan.table().units - 1;
     std::vector<Way> ways;
     for (const Build& build : builds) {
-      if (build.loads == 1) continue;
       for (const unsigned threads : {128U, 256U, 512U}) {
+        if (!canLaunch(build, threads)) continue;
         const auto all = static_cast<unsigned>((units * 32 + threads - 1) / threads);
         ways.push_back({build.name + ", " + std::to_string(threads) + " threads",
                         [&, all, threads, build](cudaStream_t stream) {

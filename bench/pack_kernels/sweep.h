@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <functional>
 
 #include "bench/pack_kernels/cases.h"
@@ -14,7 +15,8 @@ namespace packbench {
 
 struct SweepTarget {
   const Case& item;
-  const void* source;  // the layout's lowest byte
+  void* source;  // the layout's lowest byte
+  std::size_t sourceBytes;
   void* target;
   double boundMicroseconds;
   int turns;

@@ -143,13 +143,12 @@ void DevicePlan::analyseList() {
   table_.bytes = table_.piecesAt + table_.pieces * table_.pieceBytes;
 }
 
-// As many units as the device runs groups of threads, but not so small that the search in them is
-// most of the work, nor so large that a group runs for long alone.
+// What a group of threads has under way at a time, in long pieces and in short ones: groups come in
+// many turns, so that none waits for the last of few long ones.
 std::int64_t DevicePlan::chooseUnit() const {
   if (tuning_.unitBytes != 0) return tuning_.unitBytes;
-  std::int64_t unit = 1024;
-  while (unit < 8192 && layout_.listBytes() / unit > tuning_.oneEach / 32) unit *= 2;
-  return unit;
+  const auto pieces = static_cast<std::int64_t>(layout_.blocks().size());
+  return layout_.listBytes() / pieces < 1024 ? 1024 : 2048;
 }
 
 // Single words whose neighbours in memory are neighbours in another dimension than the fastest.
@@ -234,11 +233,16 @@ void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollab
                          DeviceLaunch& launch, std::uint8_t* unrolled) const {
   launch.threads = job.maxBlocks == 0 ? tuning_.threads : tuning_.limitedThreads;
   if (launch.kernel.shape == Shape::kTile) launch.threads = kTileThreads;
+  if (table_.units != 0 || launch.kernel.width == 0) {
+    launch.threads = std::min(launch.threads, kMostHeavyThreads);
+  }
   std::uint64_t most = job.maxBlocks == 0 ? std::uint64_t{kMaxDividend} : job.maxBlocks;
   std::uint64_t perBlock = launch.threads;
   if (launch.kernel.shape == Shape::kTile) perBlock = 1;
   if (table_.units != 0) perBlock = launch.threads / 32;
-  const bool many = unrollable && (work > tuning_.oneEach || work > most * perBlock);
+  const std::uint64_t oneEach =
+      launch.kernel.shape == Shape::kShortList ? tuning_.oneEachOfShortList : tuning_.oneEach;
+  const bool many = unrollable && (work > oneEach || work > most * perBlock);
   if (many) perBlock *= kUnroll;
   if (unrolled != nullptr) *unrolled = many ? 1 : 0;
   // A part that is ends only still takes a block.
@@ -312,6 +316,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   part.end = narrow(span.begin + span.elements) - (part.tail != 0 ? 1 : 0);
   const Bounds bounds = layout_.bounds();
   const std::int64_t away = (repeats - 1) * job.repeat.stride;
+  part.once = job.bytes >= tuning_.onceFrom ? 1 : 0;
   part.first = job.strided + asBits(bounds.first + std::min<std::int64_t>(away, 0));
   part.last = job.strided + asBits(bounds.last + std::max<std::int64_t>(away, 0));
 
@@ -322,8 +327,9 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   }
   launch.kernel = {shape, static_cast<std::uint8_t>(width), job.direction};
   launch.bytes = static_cast<std::uint64_t>(last - offset);
-  const std::uint64_t work =
-      width == 0 ? (launch.bytes + 14) / 8 : static_cast<std::uint64_t>(part.end - part.begin);
+  const std::uint64_t word = job.direction == Direction::kPack ? kGatheredBytes : kScatteredBytes;
+  const std::uint64_t work = width == 0 ? (launch.bytes + 2 * (word - 1)) / word
+                                        : static_cast<std::uint64_t>(part.end - part.begin);
   setGrid(job, work, width != 0, launch, &part.unrolled);
 
   // The slowest of the levels in the launch is not divided: its count may be anything.

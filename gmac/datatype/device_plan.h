@@ -54,9 +54,12 @@ struct DeviceJob {
 struct PlanTuning {
   std::uint32_t threads = 256;          // of a thread block
   std::uint32_t limitedThreads = 1024;  // of a thread block, where the blocks are limited
-  // Up to this many elements each thread has one, beyond kUnroll of them.
-  std::uint32_t oneEach = 132 * 2048;
-  std::uint32_t unitBytes = 0;   // of a long list, a multiple of 16; 0: by its size
+  // Up to this many elements each thread has one, beyond kUnroll of them: never, where nothing is
+  // shared by a block's threads. On an H200 one element each was the fastest for all strides.
+  std::uint32_t oneEach = kMaxDividend;
+  std::uint32_t oneEachOfShortList = 132 * 2048;
+  std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that no cache keeps
+  std::uint32_t unitBytes = 0;   // of a long list, a multiple of 16; 0: by its pieces
   std::uint32_t tileLeast = 16;  // neighbours on both sides from which tiles pay
   std::uint32_t wordLeast = 8;   // bytes of a piece from which the word mover pays
   // Tables have entries of 4 bytes up to this number.

@@ -163,16 +163,19 @@ struct UnitLocator {
   std::int64_t repetition;   // offset, bytes
   std::uint32_t firstPiece;  // the pieces that the unit has elements of: [firstPiece, lastPiece]
   std::uint32_t lastPiece;
+  // As the table has it: what is made of it would take twice the registers.
   struct Prepared {
-    std::uint64_t inList;
-    std::uint64_t start;
-    std::uint64_t end;
+    std::uint32_t e;
+    Entry start;
+    Entry end;
     Entry offset;
     int width;
   };
-  GMAC_HOST_DEVICE std::uint64_t start(std::uint32_t piece) const {
-    return static_cast<std::uint64_t>(tableEntry<Entry>(p.pieces, std::uint64_t{piece} * 2))
-           << p.startScale;
+  GMAC_HOST_DEVICE Entry start(std::uint32_t piece) const {
+    return tableEntry<Entry>(p.pieces, std::uint64_t{piece} * 2);
+  }
+  GMAC_HOST_DEVICE std::uint64_t elements(Entry start) const {
+    return static_cast<std::uint64_t>(start) << p.startScale;
   }
   template <int W>
   GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
@@ -181,10 +184,10 @@ struct UnitLocator {
     // As many steps in all threads; a step over the end is taken from the last piece.
     for (std::uint32_t step = firstStep(); step != 0; step /= 2) {
       const std::uint32_t there = low + step < lastPiece ? low + step : lastPiece;
-      if (start(there) <= inList) low = there;
+      if (elements(start(there)) <= inList) low = there;
     }
-    return {inList, start(low), start(low + 1),
-            tableEntry<Entry>(p.pieces, std::uint64_t{low} * 2 + 1), W};
+    return {e, start(low), start(low + 1), tableEntry<Entry>(p.pieces, std::uint64_t{low} * 2 + 1),
+            W};
   }
   // The greatest power of two that is not beyond the number of pieces after the first.
   GMAC_HOST_DEVICE std::uint32_t firstStep() const {
@@ -197,25 +200,24 @@ struct UnitLocator {
 #endif
   }
   GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const {
-    return static_cast<std::int64_t>((prepared.inList - prepared.start) *
+    return static_cast<std::int64_t>((begin + prepared.e - elements(prepared.start)) *
                                          static_cast<std::uint64_t>(prepared.width) +
                                      static_cast<std::uint64_t>(prepared.offset) * p.scale) +
            repetition;
   }
   GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const {
-    const std::uint64_t more = prepared.end - prepared.inList;
+    const std::uint64_t more = elements(prepared.end) - (begin + prepared.e);
     return more < kMaxDividend ? static_cast<std::uint32_t>(more) : kMaxDividend;
   }
 };
 
 // Of a unit that lies in one piece: a straight copy.
 struct OnePieceLocator {
-  std::int64_t at;  // of the unit's element 0, bytes
   std::uint32_t end;
   using Prepared = LineLocator::Prepared;
   template <int W>
   GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
-    return {at + static_cast<std::int64_t>(e) * W, end - e};
+    return {static_cast<std::int64_t>(e) * W, end - e};
   }
   GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
   GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
@@ -288,7 +290,13 @@ GMAC_HOST_DEVICE void moveElements(const Locator& locator, const Part& part, Pla
     const std::uint32_t step = place.blocks * place.threads;
     for (std::uint32_t e = part.begin + place.block * place.threads + place.thread; e < part.end;
          e += step) {
-      moveSome<Locator, W, kPack, T, 1, true>(locator, part.strided, part.packed, e, 0, part.end);
+      if (W == 16 && kPack && part.once != 0) {
+        using Once = Tuning<Hint::kNoFirstLevel, Hint::kOnce>;
+        moveSome<Locator, W, kPack, Once, 1, true>(locator, part.strided, part.packed, e, 0,
+                                                   part.end);
+      } else {
+        moveSome<Locator, W, kPack, T, 1, true>(locator, part.strided, part.packed, e, 0, part.end);
+      }
     }
     return;
   }
@@ -308,24 +316,48 @@ GMAC_HOST_DEVICE void moveElements(const Locator& locator, const Part& part, Pla
 // ---- The word mover, for sides that are not aligned to each other: elements are bytes; the side
 // that is written in order is written in aligned words, whose bytes come from wherever they lie.
 
-template <typename Locator, bool kPack, typename T>
-GMAC_HOST_DEVICE void moveWord(const Locator& locator, const Part& part, std::uint64_t packed,
-                               std::uint32_t e, std::uint32_t bytes) {
-  std::uint64_t v = 0;
-  if constexpr (!kPack) v = loadBytes<T::kLoadHint>(packed, bytes, 0, bytes == 8 ? ~0ULL : 0);
+// Packs up to 16 bytes of any number of pieces.
+template <typename Locator, typename T>
+GMAC_HOST_DEVICE void gatherWord(const Locator& locator, const Part& part, std::uint64_t packed,
+                                 std::uint32_t e, std::uint32_t bytes) {
+  Word16 v{0, 0};
   for (std::uint32_t done = 0; done < bytes;) {
     const auto prepared = locator.template prepare<1>(e + done);
     const std::uint64_t at = part.strided + static_cast<std::uint64_t>(locator.offset(prepared));
     const std::uint32_t left = locator.left(prepared);
     const std::uint32_t take = left < bytes - done ? left : bytes - done;
-    if constexpr (kPack) {
-      v |= loadBytes<T::kLoadHint>(at, take, part.first, part.last) << (8 * done);
+    const Word16 more = loadUpTo16<T::kLoadHint>(at, take, part.first, part.last);
+    if (done == 0) {
+      v = more;
+    } else if (done < 8) {
+      v.low |= more.low << (8 * done);
+      v.high |= more.high << (8 * done) | more.low >> (64 - 8 * done);
     } else {
-      storeBytes<T::kStoreHint>(at, take, v >> (8 * done));
+      v.high |= more.low << (8 * done - 64);
     }
     done += take;
   }
-  if constexpr (kPack) storeBytes<T::kStoreHint>(packed, bytes, v);
+  if (bytes == 16 && (packed & 15) == 0) {
+    store<16, T::kStoreHint>(packed, v);
+    return;
+  }
+  storeBytes<T::kStoreHint>(packed, bytes < 8 ? bytes : 8, v.low);
+  if (bytes > 8) storeBytes<T::kStoreHint>(packed + 8, bytes - 8, v.high);
+}
+
+// Unpacks up to 8 bytes.
+template <typename Locator, typename T>
+GMAC_HOST_DEVICE void scatterWord(const Locator& locator, const Part& part, std::uint64_t packed,
+                                  std::uint32_t e, std::uint32_t bytes) {
+  const std::uint64_t v = loadBytes<T::kLoadHint>(packed, bytes, 0, bytes == 8 ? ~0ULL : 0);
+  for (std::uint32_t done = 0; done < bytes;) {
+    const auto prepared = locator.template prepare<1>(e + done);
+    const std::uint64_t at = part.strided + static_cast<std::uint64_t>(locator.offset(prepared));
+    const std::uint32_t left = locator.left(prepared);
+    const std::uint32_t take = left < bytes - done ? left : bytes - done;
+    storeBytes<T::kStoreHint>(at, take, v >> (8 * done));
+    done += take;
+  }
 }
 
 // Thread `thread` of `threads` takes its words of the elements [begin, end); element e lies at
@@ -334,13 +366,18 @@ template <typename Locator, bool kPack, typename T>
 GMAC_HOST_DEVICE void moveWords(const Locator& locator, const Part& part, std::uint64_t packed,
                                 std::uint32_t begin, std::uint32_t end, std::uint32_t thread,
                                 std::uint32_t threads) {
-  const auto skip = static_cast<std::uint32_t>((packed + begin) & 7);
-  const std::uint32_t words = (end - begin + skip + 7) / 8;
+  constexpr std::uint32_t kBytes = kPack ? kGatheredBytes : kScatteredBytes;
+  const auto skip = static_cast<std::uint32_t>((packed + begin) & (kBytes - 1));
+  const std::uint32_t words = (end - begin + skip + kBytes - 1) / kBytes;
   for (std::uint32_t w = thread; w < words; w += threads) {
-    const std::uint32_t from = w == 0 ? begin : begin + w * 8 - skip;
-    const std::uint32_t behind = begin + (w + 1) * 8 - skip;
+    const std::uint32_t from = w == 0 ? begin : begin + w * kBytes - skip;
+    const std::uint32_t behind = begin + (w + 1) * kBytes - skip;
     const std::uint32_t to = behind < end ? behind : end;
-    moveWord<Locator, kPack, T>(locator, part, packed + from, from, to - from);
+    if constexpr (kPack) {
+      gatherWord<Locator, T>(locator, part, packed + from, from, to - from);
+    } else {
+      scatterWord<Locator, T>(locator, part, packed + from, from, to - from);
+    }
   }
 }
 
@@ -359,24 +396,49 @@ GMAC_HOST_DEVICE void runFlat(const Locator& locator, const Part& part, Place pl
   }
 }
 
-// The elements [begin, end) of a unit, by one group of threads.
+// The elements [begin, end) of a unit, by one group of threads with N loads each under way;
+// element 0 lies at `packed`, and where the locator says from `strided` on.
 inline constexpr std::uint32_t kGroup = 32;
-template <typename Locator, int W, bool kPack, typename T>
-GMAC_HOST_DEVICE void moveUnit(const Locator& locator, const Part& part, std::uint64_t packed,
+template <typename Locator, int W, bool kPack, typename T, int N>
+GMAC_HOST_DEVICE void moveUnit(const Locator& locator, std::uint64_t strided, std::uint64_t packed,
                                std::uint32_t begin, std::uint32_t end, std::uint32_t lane) {
-  if constexpr (W == 0) {
-    moveWords<Locator, kPack, T>(locator, part, packed, begin, end, lane, kGroup);
-  } else {
-    constexpr std::uint32_t kSpan = kGroup * T::kLoadsInFlight;
-    for (; begin + kSpan <= end; begin += kSpan) {
-      moveSome<Locator, W, kPack, T, T::kLoadsInFlight, true>(locator, part.strided, packed,
-                                                              begin + lane, kGroup, end);
-    }
-    if (begin < end) {
-      moveSome<Locator, W, kPack, T, T::kLoadsInFlight, false>(locator, part.strided, packed,
-                                                               begin + lane, kGroup, end);
+  constexpr std::uint32_t kSpan = kGroup * N;
+  for (; begin + kSpan <= end; begin += kSpan) {
+    moveSome<Locator, W, kPack, T, N, true>(locator, strided, packed, begin + lane, kGroup, end);
+  }
+  if (begin < end) {
+    moveSome<Locator, W, kPack, T, N, false>(locator, strided, packed, begin + lane, kGroup, end);
+  }
+}
+
+// The same where both sides are contiguous: in words of 16 bytes, and the ends in elements, if the
+// two sides are equally misaligned.
+template <int W, bool kPack, typename T>
+GMAC_HOST_DEVICE void moveRun(std::uint64_t strided, std::uint64_t packed, std::uint32_t begin,
+                              std::uint32_t end, std::uint32_t lane) {
+  constexpr int kLoads = T::kLoadsInFlight;
+  if constexpr (W >= 4 && W < 16) {
+    if (((strided ^ packed) & 15) == 0) {
+      constexpr std::uint32_t kOfWide = 16 / W;
+      const auto skip =
+          static_cast<std::uint32_t>((0 - (packed + std::uint64_t{begin} * W)) & 15) / W;
+      const std::uint32_t wideBegin = begin + skip < end ? begin + skip : end;
+      const std::uint32_t wide = (end - wideBegin) / kOfWide;
+      const std::uint32_t wideEnd = wideBegin + wide * kOfWide;
+      moveUnit<OnePieceLocator, 16, kPack, T, kLoads>(
+          OnePieceLocator{wide}, strided + std::uint64_t{wideBegin} * W,
+          packed + std::uint64_t{wideBegin} * W, 0, wide, lane);
+      const std::uint32_t head = wideBegin - begin;
+      if (lane < head + (end - wideEnd)) {
+        const std::uint32_t e = lane < head ? begin + lane : wideEnd + (lane - head);
+        moveSome<OnePieceLocator, W, kPack, T, 1, true>(OnePieceLocator{end}, strided, packed, e, 0,
+                                                        end);
+      }
+      return;
     }
   }
+  moveUnit<OnePieceLocator, W, kPack, T, (W < 16 ? 2 : 1) * kLoads>(OnePieceLocator{end}, strided,
+                                                                    packed, begin, end, lane);
 }
 
 template <typename Entry, int W, bool kPack, typename T>
@@ -418,11 +480,15 @@ GMAC_HOST_DEVICE void runUnits(const LongListParams& p, Place place) {
     if (from >= to) continue;
     const auto first = static_cast<std::uint32_t>(from - unitBegin);
     const auto end = static_cast<std::uint32_t>(to - unitBegin);
-    if (locator.firstPiece == locator.lastPiece) {
-      const OnePieceLocator piece{locator.offset(locator.template prepare<kWidth>(0)), p.unit};
-      moveUnit<OnePieceLocator, W, kPack, T>(piece, p.part, packed, first, end, lane);
+    if constexpr (W == 0) {
+      moveWords<UnitLocator<Entry>, kPack, T>(locator, p.part, packed, first, end, lane, kGroup);
+    } else if (locator.firstPiece == locator.lastPiece) {
+      const std::int64_t at = locator.offset(locator.template prepare<W>(0));
+      moveRun<W, kPack, T>(p.part.strided + static_cast<std::uint64_t>(at), packed, first, end,
+                           lane);
     } else {
-      moveUnit<UnitLocator<Entry>, W, kPack, T>(locator, p.part, packed, first, end, lane);
+      moveUnit<UnitLocator<Entry>, W, kPack, T, T::kLoadsInFlight>(locator, p.part.strided, packed,
+                                                                   first, end, lane);
     }
   }
 }

@@ -18,16 +18,25 @@ __device__ __forceinline__ void runTiles(const TileParams& p) {
 
 }  // namespace gmac::datatype
 
-#define GMAC_PACK_KERNEL(shape, width)                                          \
-  extern "C" __global__ void gmacPack##shape##_##width(                         \
-      const __grid_constant__ gmac::datatype::shapes::shape::Params p) {        \
-    gmac::datatype::shapes::shape::run<width, true, gmac::datatype::Tuning<>>(  \
-        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                   \
-  }                                                                             \
-  extern "C" __global__ void gmacUnpack##shape##_##width(                       \
-      const __grid_constant__ gmac::datatype::shapes::shape::Params p) {        \
-    gmac::datatype::shapes::shape::run<width, false, gmac::datatype::Tuning<>>( \
-        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                   \
+// A multiprocessor of some generations has no room for more threads than one block's.
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200))
+#define GMAC_PACK_RESIDENT 2
+#else
+#define GMAC_PACK_RESIDENT 1
+#endif
+#define GMAC_PACK_BOUNDS(shape, width) \
+  __launch_bounds__(gmac::datatype::shapes::shape::kThreads<width>, GMAC_PACK_RESIDENT)
+#define GMAC_PACK_KERNEL(shape, width)                                                             \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape, width)                                        \
+      gmacPack##shape##_##width(const __grid_constant__ gmac::datatype::shapes::shape::Params p) { \
+    gmac::datatype::shapes::shape::run<width, true, gmac::datatype::Tuning<>>(                     \
+        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \
+  }                                                                                                \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape, width) gmacUnpack##shape##_##width(           \
+      const __grid_constant__ gmac::datatype::shapes::shape::Params p) {                           \
+    gmac::datatype::shapes::shape::run<width, false, gmac::datatype::Tuning<>>(                    \
+        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \
   }
 #define GMAC_PACK_KERNELS(shape) GMAC_PACK_FLAT_MOVERS(GMAC_PACK_KERNEL, shape)
 GMAC_PACK_FLAT_SHAPES(GMAC_PACK_KERNELS)

@@ -27,6 +27,13 @@ inline constexpr int kMaxDims = 8;
 inline constexpr int kShortListPieces = 120;
 // A thread of the aligned movers has this many loads under way before its first store.
 inline constexpr int kUnroll = 4;
+// What a thread of the word mover packs or unpacks at a time.
+inline constexpr std::uint32_t kGatheredBytes = 16;
+inline constexpr std::uint32_t kScatteredBytes = 8;
+// Of a block: of most kernels, and of those that need more registers, which are the word movers and
+// the kernels of lists in units. Two such blocks have room on a multiprocessor of 2048 threads.
+inline constexpr std::uint32_t kMostThreads = 1024;
+inline constexpr std::uint32_t kMostHeavyThreads = 640;
 // Tiles are this many elements high and wide.
 inline constexpr int kTile = 32;
 inline constexpr int kTileThreads = 256;
@@ -66,6 +73,7 @@ struct Part {
   std::uint8_t head;
   std::uint8_t tail;
   std::uint8_t unrolled;  // whether threads have more than one element
+  std::uint8_t once;      // whether caches had better not keep what a pack reads and writes
   // The bytes of the strided side that belong to the operation lie in [first, last) and may be read
   // in aligned words only inside of it; the word mover alone looks.
   std::uint64_t first;

@@ -18,8 +18,18 @@
 
 namespace gmac::datatype::shapes {
 
+// The most threads of a block, by the mover.
+struct Flat {
+  template <int W>
+  static constexpr std::uint32_t kThreads = W == 0 ? kMostHeavyThreads : kMostThreads;
+};
+struct Units {
+  template <int W>
+  static constexpr std::uint32_t kThreads = kMostHeavyThreads;
+};
+
 #define GMAC_PACK_SIMPLE_SHAPE(shape, ParamsType, LocatorType)          \
-  struct shape {                                                        \
+  struct shape : Flat {                                                 \
     using Params = ParamsType;                                          \
     template <int W, bool kPack, typename T>                            \
     static GMAC_HOST_DEVICE void run(const Params& p, Place place) {    \
@@ -33,7 +43,7 @@ GMAC_PACK_SIMPLE_SHAPE(Rows3, RowsParams<3>, RowsLocator<3>)
 GMAC_PACK_SIMPLE_SHAPE(AnyRows, AnyRowsParams, AnyRowsLocator)
 #undef GMAC_PACK_SIMPLE_SHAPE
 
-struct EvenList {
+struct EvenList : Flat {
   using Params = EvenListParams;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
@@ -45,7 +55,7 @@ struct EvenList {
   }
 };
 
-struct ShortList {
+struct ShortList : Flat {
   using Params = ShortListParams;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
@@ -61,7 +71,7 @@ struct ShortList {
   }
 };
 
-struct LongList {
+struct LongList : Units {
   using Params = LongListParams;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
@@ -69,7 +79,7 @@ struct LongList {
   }
 };
 
-struct WideList {
+struct WideList : Units {
   using Params = LongListParams;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {

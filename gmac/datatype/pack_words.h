@@ -158,6 +158,33 @@ GMAC_HOST_DEVICE std::uint64_t loadBytes(std::uint64_t address, std::uint32_t by
   return v;
 }
 
+// The same for up to 16 bytes; those behind them are 0.
+template <Hint kHint>
+GMAC_HOST_DEVICE Word16 loadUpTo16(std::uint64_t address, std::uint32_t bytes, std::uint64_t first,
+                                   std::uint64_t last) {
+  const std::uint64_t aligned = address & ~std::uint64_t{7};
+  const auto skip = static_cast<std::uint32_t>(address & 7);
+  if (aligned >= first && aligned + 24 <= last) {
+    const std::uint64_t v0 = load<8, kHint>(aligned);
+    const std::uint64_t v1 = skip + bytes > 8 ? load<8, kHint>(aligned + 8) : 0;
+    const std::uint64_t v2 = skip + bytes > 16 ? load<8, kHint>(aligned + 16) : 0;
+    Word16 v{v0, v1};
+    if (skip != 0) {
+      v.low = v0 >> (8 * skip) | v1 << (64 - 8 * skip);
+      v.high = v1 >> (8 * skip) | v2 << (64 - 8 * skip);
+    }
+    if (bytes <= 8) {
+      v.low &= ~std::uint64_t{0} >> (64 - 8 * bytes);
+      v.high = 0;
+    } else {
+      v.high &= ~std::uint64_t{0} >> (128 - 8 * bytes);
+    }
+    return v;
+  }
+  return {loadBytes<kHint>(address, bytes < 8 ? bytes : 8, first, last),
+          bytes > 8 ? loadBytes<kHint>(address + 8, bytes - 8, first, last) : 0};
+}
+
 // Writes the low `bytes` (1 to 8) bytes of `v`, and no other, to an address of any alignment.
 template <Hint kHint>
 GMAC_HOST_DEVICE void storeBytes(std::uint64_t address, std::uint32_t bytes, std::uint64_t v) {

@@ -24,6 +24,8 @@ namespace {
 constexpr PlanTuning kSmall{.threads = 32,
                             .limitedThreads = 64,
                             .oneEach = 300,
+                            .oneEachOfShortList = 300,
+                            .onceFrom = 700,
                             .unitBytes = 64,
                             .tileLeast = 3,
                             .wordLeast = 8,
@@ -249,6 +251,48 @@ TEST(DevicePlan, MovesWideWordsOfALineWhoseSidesAreEquallyMisaligned) {
   used.clear();
   check(plan, {0, 1000}, {.stridedSkew = 5, .packedSkew = 0}, &used);
   EXPECT_THAT(used, testing::ElementsAre(testing::Pair(std::pair(Shape::kLine, 0), 2)));
+}
+
+// Units as large as a device takes them: whole turns of all loads, in wide words where a column's
+// two sides are equally misaligned and in narrow ones where they are not.
+TEST(DevicePlan, MovesLongPiecesInUnitsOfTheUsualSize) {
+  std::mt19937 random(29);
+  for (const std::int64_t w : {4, 8, 16}) {
+    constexpr std::int64_t kSide = 420;
+    std::vector<Block> columns;
+    for (std::int64_t j = 0; j < kSide; ++j) {
+      columns.push_back({j * (kSide + 1) * w, (kSide - j) * w});
+    }
+    const Layout triangle = layoutOf({}, columns);
+    Used used;
+    const DevicePlan plan(triangle);
+    check(plan, {0, triangle.bytes()}, {}, &used);
+    EXPECT_EQ(used.begin()->first, (std::pair(Shape::kLongList, static_cast<int>(w))));
+    for (int i = 0; i < 4 && !HasFatalFailure(); ++i) checkParts(triangle, {}, random);
+  }
+}
+
+TEST(DevicePlan, TakesBlocksThatTheKernelsRegistersAllow) {
+  const Layout layouts[] = {
+      layoutOf({{77, 24}}, {{0, 17}}),     layoutOf({{77, 72}}, {{8, 24}}),
+      layoutOf({}, irregular(200, 8, 16)), layoutOf({}, irregular(20, 8, 0)),
+      layoutOf({}, irregular(200, 8, 0)),  layoutOf({{37, 8}, {41, 512}}, {{0, 8}}),
+  };
+  for (const Layout& layout : layouts) {
+    for (const std::uint32_t maxBlocks : {0U, 2U}) {
+      const DevicePlan plan(layout);
+      DeviceJob job;
+      job.bytes = layout.bytes();
+      job.maxBlocks = maxBlocks;
+      DeviceLaunch launch;
+      plan.makeLaunch(job, 0, launch);
+      const bool heavy = launch.kernel.shape == Shape::kLongList || launch.kernel.width == 0;
+      EXPECT_LE(launch.threads, heavy ? kMostHeavyThreads : kMostThreads) << layout.describe();
+      EXPECT_EQ(launch.threads % 32, 0U);
+      EXPECT_GE(launch.threads,
+                launch.kernel.shape == Shape::kTile || maxBlocks == 0 ? 256U : 512U);
+    }
+  }
 }
 
 TEST(DevicePlan, SplitsWhatOneLaunchCannotCount) {
