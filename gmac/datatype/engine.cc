@@ -203,6 +203,11 @@ class Engine::Run {
                       "{}: method {}: kernels do not reach {}, which is not pinned", function, name,
                       fmt::ptr(op_.packed));
         }
+        if ((op_.method == adsmMethodCopy2d || op_.method == adsmMethodCopy) &&
+            packedAt_ == Side::kPageable && !device_.kernelsReachPinned()) {
+          return fail(adsmErrorNotSupported, "{}: method {}: the {} accelerator does not reach {}",
+                      function, name, device_.accelerator().name(), fmt::ptr(op_.packed));
+        }
         if (op_.method == adsmMethodCopy2d &&
             !fitsCopy2d(layout_, op_.offset == 0 && op_.bytes == layout_.bytes(), &rows)) {
           return fail(adsmErrorNotSupported,
