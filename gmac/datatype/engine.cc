@@ -203,17 +203,17 @@ class Engine::Run {
                       "{}: method {}: kernels do not reach {}, which is not pinned", function, name,
                       fmt::ptr(op_.packed));
         }
-        if ((op_.method == adsmMethodCopy2d || op_.method == adsmMethodCopy) &&
-            packedAt_ == Side::kPageable && !device_.kernelsReachPinned()) {
-          return fail(adsmErrorNotSupported, "{}: method {}: the {} accelerator does not reach {}",
-                      function, name, device_.accelerator().name(), fmt::ptr(op_.packed));
-        }
         if (op_.method == adsmMethodCopy2d &&
             !fitsCopy2d(layout_, op_.offset == 0 && op_.bytes == layout_.bytes(), &rows)) {
           return fail(adsmErrorNotSupported,
                       "{}: method {}: the layout is {}; whole strided layouts of at most three "
                       "dimensions fit",
                       function, name, layout_.describe());
+        }
+        if ((op_.method == adsmMethodCopy2d || op_.method == adsmMethodCopy) &&
+            packedAt_ == Side::kPageable && !device_.kernelsReachPinned()) {
+          return fail(adsmErrorNotSupported, "{}: method {}: the {} accelerator does not reach {}",
+                      function, name, device_.accelerator().name(), fmt::ptr(op_.packed));
         }
         if (op_.method == adsmMethodStaged && packedOnDevice()) {
           return fail(adsmErrorNotSupported, "{}: method {}: {} is the device's memory", function,

@@ -88,7 +88,7 @@ class HostDevice final : public Device {
     Ticket last() const { return last_; }
 
     Status launch(const DeviceLaunch& launch) override {
-      GMAC_TRY(behindCopiesOut());
+      GMAC_TRY(behindCopies());
       auto kernel = device_.kernel(kernelNumber(launch.kernel));
       if (!kernel.ok()) {
         return kernel.status();
@@ -98,16 +98,19 @@ class HostDevice final : public Device {
           accelerator().launch(**kernel, {{launch.blocks, 1, 1}, {launch.threads, 1, 1}, 0}, args));
     }
     Status copyIn(std::uint64_t to, const void* pinned, std::size_t bytes) override {
-      return note(accelerator().copyIn(DeviceAddress{to}, pinned, bytes, last_));
+      GMAC_TRY(note(accelerator().copyIn(DeviceAddress{to}, pinned, bytes, last_)));
+      copies_ = true;
+      return {};
     }
     Status copyOut(void* pinned, std::uint64_t from, std::size_t bytes) override {
+      GMAC_TRY(behindFlushes());
       GMAC_TRY(note(accelerator().copyOut(pinned, DeviceAddress{from}, bytes, last_)));
-      copiesOut_ = true;
+      copies_ = true;
       return {};
     }
     Status copyWithin(std::uint64_t to, std::uint64_t from, std::size_t bytes) override {
-      // Launches wait for copies in; these do not.
-      GMAC_TRY(accelerator().wait(last_));
+      GMAC_TRY(behindFlushes());
+      GMAC_TRY(behindCopies());
       return note(accelerator().copyWithin(DeviceAddress{to}, DeviceAddress{from}, bytes));
     }
     Status copyStrided(const StridedCopy&) override {
@@ -122,13 +125,25 @@ class HostDevice final : public Device {
       }
       return ticket.status();
     }
-    Status behindCopiesOut() {
-      return std::exchange(copiesOut_, false) ? accelerator().wait(last_) : Status();
+    // What runs on the kernel queue waits by itself for copies in at most.
+    Status behindCopies() {
+      return std::exchange(copies_, false) ? accelerator().wait(last_) : Status();
+    }
+    // Only launches come behind the copies in of others, such as a release's: what is no launch
+    // comes behind an empty one.
+    Status behindFlushes() {
+      if (last_.value != 0) {
+        return {};
+      }
+      auto nothing = device_.nothing();
+      return nothing.ok()
+                 ? note(accelerator().launch(**nothing, {{1, 1, 1}, {1, 1, 1}, 0}, nullptr))
+                 : nothing.status();
     }
 
     HostDevice& device_;
     Ticket last_;
-    bool copiesOut_ = false;  // the last command is one
+    bool copies_ = false;  // the last command is one
   };
 
   Result<accel::LoadedKernel*> kernel(int number) {
@@ -150,6 +165,20 @@ class HostDevice final : public Device {
     return kernel.loaded.get();
   }
 
+  Result<accel::LoadedKernel*> nothing() {
+    const std::lock_guard lock(mutex_);
+    if (nothing_ == nullptr) {
+      nothingDesc_.name = "gmacNothing";
+      nothingDesc_.host = [](const adsmThreadBlock_t*, void**) {};
+      auto loaded = accelerator().load(nothingDesc_);
+      if (!loaded.ok()) {
+        return loaded.status();
+      }
+      nothing_ = std::move(*loaded);
+    }
+    return nothing_.get();
+  }
+
   struct Kernel {
     std::size_t paramBytes = 0;
     adsmKernelDesc_t desc{};
@@ -157,7 +186,9 @@ class HostDevice final : public Device {
   };
 
   const std::unique_ptr<os::FileArena> arena_;
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards all below
+  adsmKernelDesc_t nothingDesc_{};
+  std::unique_ptr<accel::LoadedKernel> nothing_;
   std::array<Kernel, kPackKernels> kernels_;
   std::map<void*, std::int64_t> pinned_;  // where in the arena
 };

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "gmac/runtime.h"
 #include "gmac/stats.h"
 #include "tests/random_program_fatbin.h"
+#include "tests/support/child.h"
 
 namespace gmac::datatype {
 namespace {
@@ -367,6 +369,16 @@ TEST_F(Pack, SaysWhatIsWrong) {
   refused(adsmErrorNotSupported, "whole strided layouts");
   EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
 }
+
+class PackUnder : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PackUnder, DoesTheSame) {
+  const auto end = gmac::testing::runChild("Pack.*", {{"GMAC_PROTOCOL", GetParam()}});
+  EXPECT_EQ(end.exitStatus, 0) << "signal " << end.signal << "\n" << end.output;
+  EXPECT_THAT(end.output, HasSubstr("[  PASSED  ]"));
+}
+INSTANTIATE_TEST_SUITE_P(, PackUnder, ::testing::Values("batch", "lazy"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(PackAlone, PlainMemoryTakesTheCpu) {
   std::vector<double> matrix(64 * 64);
