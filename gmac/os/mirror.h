@@ -16,8 +16,8 @@
 //
 // Shared preconditions: offsets and lengths are multiples of the page size inside the mirror. A
 // mirror keeps no lock: the caller serialises install and protect (which may run beside prepare),
-// prepares a chunk from one thread at a time, and destroys a mirror when no copy names it. None of these functions touches an app
-// view.
+// prepares a chunk from one thread at a time, and destroys a mirror when no copy names it. None of
+// these functions touches an app view.
 #ifndef GMAC_OS_MIRROR_H_
 #define GMAC_OS_MIRROR_H_
 
