@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure.h"
 #include "bench/turns.h"
 #include "gmac/adsm_mpi.h"
 #include "gmac/datatype/cpu_engine.h"

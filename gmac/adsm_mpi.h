@@ -18,6 +18,9 @@
 extern "C" {
 #endif
 
+/* C, in which NULL is NULL; and names of its own end in an underscore.
+ * NOLINTBEGIN(modernize-use-nullptr,readability-identifier-naming) */
+
 /* For this header: leaves `text` as the calling thread's last error and returns `error`. */
 ADSM_API adsmError_t adsmMpiError_(adsmError_t error, const char* text);
 
@@ -317,6 +320,8 @@ static inline adsmError_t adsmTypeFromMpi(MPI_Datatype from, adsmType_t* type) {
   }
   return error;
 }
+
+/* NOLINTEND(modernize-use-nullptr,readability-identifier-naming) */
 
 #ifdef __cplusplus
 }

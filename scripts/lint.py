@@ -49,6 +49,9 @@ def cuda_home():
 
 def flags(home):
     result = ["-std=c++20", "-I.", "-Ibazel-bin", "-DFMT_HEADER_ONLY=1", '-DGMAC_VERSION="0"', "-DGMAC_HAVE_CUDA={}".format(int(home is not None))]
+    if shutil.which("mpicc"):
+        mpi = subprocess.run(["mpicc", "--showme:compile"], text=True, check=False, stdout=subprocess.PIPE).stdout.split()
+        result += [flag.replace("-I", "-isystem", 1) for flag in mpi if flag.startswith("-I")]
     if home:
         result += ["-DPARBOIL_CUDA=1", "-isystem", os.path.join(home, "include")]
     return result

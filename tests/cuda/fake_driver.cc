@@ -558,6 +558,26 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   submitRows(*copy, stream);
   return CUDA_SUCCESS;
 }
+CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream) {
+  FAKE_CALL();
+  for (std::size_t slice = 0; slice < copy->Depth; ++slice) {
+    CUDA_MEMCPY2D rows{};
+    rows.WidthInBytes = copy->WidthInBytes;
+    rows.Height = copy->Height;
+    const std::size_t from = slice * copy->srcPitch * copy->srcHeight;
+    const std::size_t to = slice * copy->dstPitch * copy->dstHeight;
+    rows.srcMemoryType = copy->srcMemoryType;
+    rows.srcDevice = copy->srcDevice + from;
+    rows.srcHost = static_cast<const std::byte*>(copy->srcHost) + from;
+    rows.srcPitch = copy->srcPitch;
+    rows.dstMemoryType = copy->dstMemoryType;
+    rows.dstDevice = copy->dstDevice + to;
+    rows.dstHost = static_cast<std::byte*>(copy->dstHost) + to;
+    rows.dstPitch = copy->dstPitch;
+    submitRows(rows, stream);
+  }
+  return CUDA_SUCCESS;
+}
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {
   FAKE_CALL();
   return submitSet(to, value, count, stream);

@@ -295,22 +295,23 @@ const std::map<std::string, void*> kEntries = {
                     FAKE_ENTRY(cuMemcpyAtoH) FAKE_ENTRY(cuMemcpyDtoA) FAKE_ENTRY(
                         cuMemcpyAtoD) FAKE_ENTRY(cuMemcpyHtoAAsync) FAKE_ENTRY(cuMemcpyAtoHAsync)
                         FAKE_ENTRY(cuMemcpyBatchAsync) FAKE_ENTRY(cuMemcpy3DBatchAsync) FAKE_ENTRY(
-                            cuMemcpy2DAsync) FAKE_ENTRY(cuMemcpyAsync) FAKE_ENTRY(cuGraphCreate)
-                            FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(cuGraphAddMemcpyNode) FAKE_ENTRY(
-                                cuGraphAddMemsetNode) FAKE_ENTRY(cuGraphAddBatchMemOpNode)
-                                FAKE_ENTRY(cuGraphAddNode) FAKE_ENTRY(
-                                    cuGraphInstantiateWithFlags) FAKE_ENTRY(cuGraphExecDestroy)
-                                    FAKE_ENTRY(cuGraphLaunch) FAKE_ENTRY(
-                                        cuLaunchHostFunc) FAKE_ENTRY(cuStreamAddCallback)
-                                        FAKE_ENTRY(cuStreamWriteValue32) FAKE_ENTRY(
-                                            cuStreamWaitValue32) FAKE_ENTRY(cuStreamBatchMemOp)
-                                            FAKE_ENTRY(cuCtxCreate) FAKE_ENTRY(
-                                                cuCtxDestroy) FAKE_ENTRY(cuDevicePrimaryCtxReset)
-                                                FAKE_ENTRY(cuIpcGetMemHandle) FAKE_ENTRY(
-                                                    cuMemUnmap) FAKE_ENTRY(cuMemSetAccess)
-                                                    FAKE_ENTRY(cuMemAddressFree) FAKE_ENTRY(
-                                                        cuMemRetainAllocationHandle)
-                                                        FAKE_ENTRY(cuMemGetHandleForAddressRange)
+                            cuMemcpy2DAsync) FAKE_ENTRY(cuMemcpy3DAsync) FAKE_ENTRY(cuMemcpyAsync)
+                            FAKE_ENTRY(cuGraphCreate) FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(
+                                cuGraphAddMemcpyNode) FAKE_ENTRY(cuGraphAddMemsetNode)
+                                FAKE_ENTRY(cuGraphAddBatchMemOpNode) FAKE_ENTRY(
+                                    cuGraphAddNode) FAKE_ENTRY(cuGraphInstantiateWithFlags)
+                                    FAKE_ENTRY(cuGraphExecDestroy) FAKE_ENTRY(
+                                        cuGraphLaunch) FAKE_ENTRY(cuLaunchHostFunc)
+                                        FAKE_ENTRY(cuStreamAddCallback) FAKE_ENTRY(
+                                            cuStreamWriteValue32) FAKE_ENTRY(cuStreamWaitValue32)
+                                            FAKE_ENTRY(cuStreamBatchMemOp) FAKE_ENTRY(
+                                                cuCtxCreate) FAKE_ENTRY(cuCtxDestroy)
+                                                FAKE_ENTRY(cuDevicePrimaryCtxReset) FAKE_ENTRY(
+                                                    cuIpcGetMemHandle) FAKE_ENTRY(cuMemUnmap)
+                                                    FAKE_ENTRY(cuMemSetAccess) FAKE_ENTRY(
+                                                        cuMemAddressFree)
+                                                        FAKE_ENTRY(cuMemRetainAllocationHandle) FAKE_ENTRY(
+                                                            cuMemGetHandleForAddressRange)
                                                             FAKE_ENTRY(cuStreamDestroy) FAKE_ENTRY(
                                                                 cuCtxGetCurrent)
                                                                 FAKE_ENTRY(cuCtxPushCurrent) FAKE_ENTRY(
