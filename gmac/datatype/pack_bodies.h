@@ -34,10 +34,11 @@ struct Tuning {
 
 // ---- Locators. prepare<W>(e) asks for what a table says about element e, offset(that) is the
 // element's offset in bytes and left(that) the elements from it to the end of its piece: in two
-// steps, so that many questions are asked before the first answer is waited for.
+// steps, so that many questions are asked before the first answer is waited for. Those of pieces of
+// one length (kEvenPieces) say which piece an element is of, and how many elements pieces have.
 
 struct LineLocator {
-  using Params = LineParams;
+  static constexpr bool kEvenPieces = true;
   const LineParams& p;
   struct Prepared {
     std::int64_t at;
@@ -47,14 +48,18 @@ struct LineLocator {
   GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
     return {static_cast<std::int64_t>(e) * W, p.part.end + 1 - e};
   }
+  GMAC_HOST_DEVICE std::uint32_t pieceOf(std::uint32_t) const { return 0; }
+  GMAC_HOST_DEVICE std::uint32_t ofPiece() const { return kMaxDividend; }
   GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
   GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
 template <int N>
 struct RowsLocator {
-  using Params = RowsParams<N>;
+  static constexpr bool kEvenPieces = true;
   const RowsParams<N>& p;
+  GMAC_HOST_DEVICE std::uint32_t pieceOf(std::uint32_t e) const { return p.piece.quotient(e); }
+  GMAC_HOST_DEVICE std::uint32_t ofPiece() const { return p.piece.divisor; }
   using Prepared = LineLocator::Prepared;
   template <int W>
   GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
@@ -87,8 +92,10 @@ GMAC_HOST_DEVICE std::int64_t offsetInDims(const DimParams* dims, std::uint32_t 
 }
 
 struct AnyRowsLocator {
-  using Params = AnyRowsParams;
+  static constexpr bool kEvenPieces = true;
   const AnyRowsParams& p;
+  GMAC_HOST_DEVICE std::uint32_t pieceOf(std::uint32_t e) const { return p.piece.quotient(e); }
+  GMAC_HOST_DEVICE std::uint32_t ofPiece() const { return p.piece.divisor; }
   using Prepared = LineLocator::Prepared;
   template <int W>
   GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
@@ -104,7 +111,10 @@ struct AnyRowsLocator {
 // kRepeated: whether there are dimensions around the list.
 template <bool kRepeated>
 struct EvenListLocator {
+  static constexpr bool kEvenPieces = true;
   const EvenListParams& p;
+  GMAC_HOST_DEVICE std::uint32_t pieceOf(std::uint32_t e) const { return p.piece.quotient(e); }
+  GMAC_HOST_DEVICE std::uint32_t ofPiece() const { return p.piece.divisor; }
   struct Prepared {
     std::uint32_t entry;
     std::uint32_t left;
@@ -129,6 +139,7 @@ struct EvenListLocator {
 };
 
 struct ShortListLocator {
+  static constexpr bool kEvenPieces = false;
   const ShortListParams& p;
   const ShortPiece* table;  // p.table, or a copy that all lanes of a warp read fast
   using Prepared = LineLocator::Prepared;
@@ -155,9 +166,58 @@ struct ShortListLocator {
   GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
+// kRepeated: whether there are dimensions around the list.
+template <bool kRepeated>
+struct MarkedListLocator {
+  static constexpr bool kEvenPieces = false;
+  const MarkedListParams& p;
+  struct Prepared {
+    std::int32_t away;   // words
+    std::uint32_t left;  // to the next mark, or to the end of what the marks were asked for
+    std::int64_t at;
+  };
+  template <int W>
+  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
+    std::uint32_t inList = e;
+    std::int64_t at = 0;
+    if constexpr (kRepeated) {
+      const std::uint32_t repetition = p.list.quotient(e);
+      inList -= repetition * p.list.divisor;
+      at = offsetInDims(p.dims, p.dimCount, repetition);
+    }
+    const std::uint32_t word = inList >> p.wordShift;
+    const auto marks = tableEntry<std::uint64_t>(p.marks, word / kMarkedWords);
+    const auto begins = static_cast<std::uint32_t>(marks);
+    const std::uint32_t bit = word % kMarkedWords;
+    const std::uint32_t upTo = (2U << bit) - 1;
+    const std::uint32_t piece =
+        static_cast<std::uint32_t>(marks >> 32) + populationOf(begins & upTo) - 1;
+    const std::uint32_t behind = begins & ~upTo;
+    // No further than the list goes: the next repetition lies elsewhere.
+    const std::uint32_t next =
+        behind != 0 ? populationOf((behind & (~behind + 1)) - 1) : kMarkedWords;
+    const std::uint32_t more = ((word - bit + next) << p.wordShift) - inList;
+    const std::uint32_t ofList = p.list.divisor - inList;
+    return {static_cast<std::int32_t>(tableEntry<std::uint32_t>(p.offsets, piece)),
+            more < ofList ? more : ofList, at + static_cast<std::int64_t>(inList) * W};
+  }
+  GMAC_HOST_DEVICE static std::uint32_t populationOf(std::uint32_t bits) {
+#ifdef __CUDA_ARCH__
+    return static_cast<std::uint32_t>(__popc(bits));
+#else
+    return static_cast<std::uint32_t>(__builtin_popcount(bits));
+#endif
+  }
+  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const {
+    return prepared.at + std::int64_t{prepared.away} * p.scale;
+  }
+  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
+};
+
 // Of the elements of one unit, counted from its beginning.
 template <typename Entry>
 struct UnitLocator {
+  static constexpr bool kEvenPieces = false;
   const LongListParams& p;
   std::uint64_t begin;       // the unit's first element, in its list
   std::int64_t repetition;   // offset, bytes
@@ -360,6 +420,36 @@ GMAC_HOST_DEVICE void scatterWord(const Locator& locator, const Part& part, std:
   }
 }
 
+// Unpacks windows, in the order of the strided side: neighbouring threads write neighbouring words,
+// and only a piece's ends take narrower stores.
+template <typename Locator, typename T>
+GMAC_HOST_DEVICE void scatterWindows(const Locator& locator, const Part& part, std::uint32_t thread,
+                                     std::uint32_t threads) {
+  constexpr std::uint64_t kBytes = kScatteredBytes;
+  const std::uint64_t first = part.packed + part.begin;
+  const std::uint64_t last = part.packed + part.end;
+  const std::uint32_t windows = part.windows.divisor;
+  const std::uint32_t end = (locator.pieceOf(part.end - 1) + 1) * windows;
+  for (std::uint32_t w = locator.pieceOf(part.begin) * windows + thread; w < end; w += threads) {
+    const std::uint32_t piece = part.windows.quotient(w);
+    const std::uint32_t e = piece * locator.ofPiece();
+    const std::uint64_t at =
+        part.strided + static_cast<std::uint64_t>(locator.offset(locator.template prepare<1>(e)));
+    const std::uint64_t window = (at & ~(kBytes - 1)) + (w - piece * windows) * kBytes;
+    // In packed order, as 64 bits: a piece may seem to end beyond all elements.
+    const std::uint64_t pieceEnd = std::uint64_t{e} + locator.ofPiece();
+    std::uint64_t from = window < at ? e : e + (window - at);
+    std::uint64_t to = e + (window + kBytes - at);
+    if (from < part.begin) from = part.begin;
+    if (to > pieceEnd) to = pieceEnd;
+    if (to > part.end) to = part.end;
+    if (from >= to) continue;
+    const auto bytes = static_cast<std::uint32_t>(to - from);
+    const std::uint64_t v = loadBytes<T::kLoadHint>(part.packed + from, bytes, first, last);
+    storeBytes<T::kStoreHint>(at + (from - e), bytes, v);
+  }
+}
+
 // Thread `thread` of `threads` takes its words of the elements [begin, end); element e lies at
 // packed + e.
 template <typename Locator, bool kPack, typename T>
@@ -386,7 +476,11 @@ GMAC_HOST_DEVICE void moveWords(const Locator& locator, const Part& part, std::u
 template <typename Locator, int W, bool kPack, typename T>
 GMAC_HOST_DEVICE void runFlat(const Locator& locator, const Part& part, Place place) {
   if constexpr (W == 0) {
-    if (part.begin < part.end) {
+    if (part.begin >= part.end) return;
+    if constexpr (!kPack && Locator::kEvenPieces) {
+      scatterWindows<Locator, T>(locator, part, place.block * place.threads + place.thread,
+                                 place.blocks * place.threads);
+    } else {
       moveWords<Locator, kPack, T>(locator, part, part.packed, part.begin, part.end,
                                    place.block * place.threads + place.thread,
                                    place.blocks * place.threads);
