@@ -8,10 +8,10 @@
 #include "gmac/datatype/pack_bodies.h"
 
 // X(shape): a type below. Tile is not among them: it works in two phases.
-#define GMAC_PACK_FLAT_SHAPES(X)                                                         \
-  X(Line)                                                                                \
-  X(Rows1) X(Rows2) X(Rows3) X(AnyRows) X(EvenList) X(ShortList) X(LongList) X(WideList) \
-      X(MarkedList)
+#define GMAC_PACK_FLAT_SHAPES(X) \
+  X(Line)                        \
+  X(Rows1)                       \
+  X(Rows2) X(Rows3) X(AnyRows) X(EvenList) X(ShortList) X(LongList) X(WideList) X(MarkedList)
 
 // X(shape, width): all movers of a shape; width 0 is the word mover.
 #define GMAC_PACK_FLAT_MOVERS(X, shape) \
