@@ -229,8 +229,10 @@ int run(const Options& options) {
     const double bound =
         (static_cast<double>(burstsOf(item.layout)) * 64 + static_cast<double>(want.size())) /
         rate * 1e6;
-    sweep({item, memory.source, memory.sourceBytes, memory.target, bound, options.turns, stream,
-           [&] { return targetIs(want, memory.target); }});
+    void* const handTable = upload(item.handTable.data(), item.handTable.size() * 4);
+    sweep({item, memory.source, memory.sourceBytes, memory.target, handTable, bound, options.turns,
+           stream, [&] { return targetIs(want, memory.target); }});
+    CHECK_CUDA(cudaFree(handTable));
   }
   return 0;
 }

@@ -166,6 +166,13 @@ __global__ void rowsOfWordsAsync(const std::uint64_t* source, std::uint64_t* tar
   }
 }
 
+// Packs words through a table with an entry for each.
+__global__ void listedWords(const std::uint64_t* source, const std::uint32_t* table,
+                            std::uint64_t* target, unsigned count) {
+  const unsigned e = blockIdx.x * blockDim.x + threadIdx.x;
+  if (e < count) target[e] = loadAs<Ptx::kPlain>(source + __ldg(table + e));
+}
+
 struct Build {
   std::string name;
   int loads;
@@ -201,7 +208,8 @@ std::vector<Build> buildsOf() {
   return builds;
 }
 
-template <typename Shape, int W>
+// From kFewest loads each on.
+template <typename Shape, int W, int kFewest = 2>
 std::vector<Build> listBuildsOf() {
   std::vector<Build> builds;
   const auto add = [&]<int kLoads>() {
@@ -209,6 +217,7 @@ std::vector<Build> listBuildsOf() {
     addBuild<Shape, W, kLoads, Hint::kNoFirstLevel, Hint::kNone>(builds);
     addBuild<Shape, W, kLoads, Hint::kOnce, Hint::kOnce>(builds);
   };
+  if constexpr (kFewest == 1) add.template operator()<1>();
   add.template operator()<2>();
   add.template operator()<4>();
   add.template operator()<8>();
@@ -486,6 +495,7 @@ void sweepUnits(const SweepTarget& target) {
   for (const std::uint32_t unitBytes : {512U, 1024U, 2048U, 4096U, 8192U, 16384U}) {
     PlanTuning tuning;
     tuning.unitBytes = unitBytes;
+    tuning.markedMost = 0;
     const DevicePlan plan(target.item.layout, tuning);
     const Table table(plan);
     const DeviceLaunch launch = launchOf(target, plan, table);
@@ -508,6 +518,62 @@ void sweepUnits(const SweepTarget& target) {
   }
 }
 
+// The plan's own launch of a list, and the same by a table that has an entry for each word.
+void sweepTables(const SweepTarget& target) {
+  const Layout& layout = target.item.layout;
+  std::vector<std::uint32_t> entries;
+  for (const Block& block : layout.blocks()) {
+    for (std::int64_t at = 0; at < block.bytes; at += 8) {
+      entries.push_back(
+          static_cast<std::uint32_t>((block.offset + at - layout.bounds().first) / 8));
+    }
+  }
+  void* words = nullptr;
+  CHECK_CUDA(cudaMalloc(&words, entries.size() * 4));
+  CHECK_CUDA(cudaMemcpy(words, entries.data(), entries.size() * 4, cudaMemcpyHostToDevice));
+  const auto count = static_cast<unsigned>(entries.size());
+  PlanTuning inUnits;
+  inUnits.markedMost = 0;
+  const DevicePlan marked(layout);
+  const DevicePlan units(layout, inUnits);
+  const Table markedTable(marked);
+  const Table unitsTable(units);
+  const DeviceLaunch markedLaunch = launchOf(target, marked, markedTable);
+  const DeviceLaunch unitsLaunch = launchOf(target, units, unitsTable);
+  const auto add = [&]<typename Shape>(std::vector<Way>& ways, const char* name,
+                                       const DeviceLaunch& launch, Shape) {
+    ways.push_back(
+        {name, [&launch](cudaStream_t stream) {
+           DeviceLaunch copy = launch;
+           unsigned streams = 1;
+           void* args[] = {copy.params, &streams};
+           CHECK_CUDA(cudaLaunchKernel(reinterpret_cast<const void*>(&packAs<Shape, 8, Tuning<>>),
+                                       dim3(copy.blocks), dim3(copy.threads), args, 0, stream));
+         }});
+  };
+  std::vector<Way> ways;
+  add(ways, "marks", markedLaunch, shapes::MarkedList{});
+  add(ways, "units", unitsLaunch, shapes::LongList{});
+  for (const unsigned threads : {128U, 256U, 512U}) {
+    ways.push_back({"an entry a word, " + std::to_string(threads) + " threads",
+                    [&, threads](cudaStream_t stream) {
+                      listedWords<<<(count + threads - 1) / threads, threads, 0, stream>>>(
+                          static_cast<const std::uint64_t*>(target.source),
+                          static_cast<const std::uint32_t*>(words),
+                          static_cast<std::uint64_t*>(target.target), count);
+                    }});
+  }
+  for (std::size_t i = 0; i < target.item.hands.size(); ++i) {
+    ways.push_back({"hand", [&, i](cudaStream_t stream) {
+                      target.item.hands[i](target.source, target.target, target.handTable, stream);
+                    }});
+  }
+  keepCorrect(target, ways);
+  timeInTurns(ways, target.stream, target.turns);
+  report("tables", ways, target.boundMicroseconds, ways.size());
+  CHECK_CUDA(cudaFree(words));
+}
+
 }  // namespace
 
 void sweep(const SweepTarget& target) {
@@ -518,6 +584,10 @@ void sweep(const SweepTarget& target) {
   std::printf("%s: %s, width %d, bound %.1f us\n", target.item.name.c_str(),
               shapeName(kernel.shape), kernel.width, target.boundMicroseconds);
   if (kernel.shape == Shape::kLongList) {
+    sweepUnits(target);
+  } else if (kernel.shape == Shape::kMarkedList && kernel.width == 8) {
+    sweepTables(target);
+    sweepFlat(target, listBuildsOf<shapes::MarkedList, 8, 1>());
     sweepUnits(target);
   } else if (kernel.shape == Shape::kRows1 && kernel.width == 8) {
     sweepFlat(target, buildsOf<shapes::Rows1, 8>());

@@ -18,14 +18,15 @@ struct SweepTarget {
   void* source;  // the layout's lowest byte
   std::size_t sourceBytes;
   void* target;
+  const void* handTable;  // of the case
   double boundMicroseconds;
   int turns;
   cudaStream_t stream;
   std::function<bool()> correct;  // whether the target has what it should, which it then loses
 };
 
-// Prints the ten best of each stage. Layouts of rows in one dimension, even lists and long lists,
-// whose width is 8 or 16.
+// Prints the ten best of each stage. Layouts of rows in one dimension, even lists, and long and
+// marked lists, whose width is 8 or 16.
 void sweep(const SweepTarget& target);
 
 }  // namespace packbench

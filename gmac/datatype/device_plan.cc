@@ -90,7 +90,8 @@ struct DevicePlan::Span {
 DevicePlan::DevicePlan(const Layout& layout, const PlanTuning& tuning)
     : layout_(layout), tuning_(tuning), identity_(nextIdentity()) {
   if (layout.blocks().empty()) return;
-  for (const Dim& dim : layout.dims()) alignment_ |= asBits(dim.stride);
+  for (const Dim& dim : layout.dims()) apart_ |= asBits(dim.stride);
+  alignment_ = apart_;
   if (layout.blocks().size() > 1) {
     analyseList();
     return;
@@ -117,6 +118,7 @@ void DevicePlan::analyseList() {
     highest = std::max(highest, block.offset);
     leastPiece_ = std::min(leastPiece_, block.bytes);
     if (block.bytes != pieceBytes_) pieceBytes_ = 0;
+    apart_ |= asBits(block.offset) - asBits(blocks.front().offset);
     bits |= asBits(block.bytes) | (asBits(block.offset) - asBits(blocks.front().offset));
   }
   scale_ = widthOf(bits);
@@ -133,6 +135,12 @@ void DevicePlan::analyseList() {
     shape_ = Shape::kEvenList;
     table_.pieces = static_cast<std::uint64_t>(pieces);
     table_.pieceBytes = entry;
+  } else if (canMark(highest - lowest_)) {
+    shape_ = Shape::kMarkedList;
+    table_.units = static_cast<std::uint64_t>(
+        2 * ceilDivide(layout_.listBytes(), std::int64_t{scale_} * kMarkedWords));
+    table_.pieces = static_cast<std::uint64_t>(pieces);
+    table_.pieceBytes = entry;
   } else {
     shape_ = wide_ ? Shape::kWideList : Shape::kLongList;
     table_.units = static_cast<std::uint64_t>(ceilDivide(layout_.listBytes(), unitBytes_)) + 1;
@@ -141,6 +149,15 @@ void DevicePlan::analyseList() {
   }
   table_.piecesAt = (table_.units * sizeof(std::uint32_t) + 15) / 16 * 16;
   table_.bytes = table_.piecesAt + table_.pieces * table_.pieceBytes;
+}
+
+bool DevicePlan::canMark(std::int64_t extent) const {
+  const auto pieces = static_cast<std::int64_t>(layout_.blocks().size());
+  // Of shorter words there would be too many marks.
+  constexpr std::uint32_t kLeastWord = 4;
+  return scale_ >= kLeastWord && layout_.listBytes() / pieces <= tuning_.markedMost && !wide_ &&
+         layout_.listBytes() <= tuning_.mostElements &&
+         extent / scale_ <= std::numeric_limits<std::int32_t>::max();
 }
 
 // What a group of threads has under way at a time, in long pieces and in short ones: groups come in
@@ -165,54 +182,6 @@ void DevicePlan::chooseTile() {
   }
 }
 
-void DevicePlan::writeUnits(std::uint64_t from, std::uint64_t to, void* out) const {
-  auto* const entries = static_cast<std::uint32_t*>(out);
-  const auto& starts = layout_.starts();
-  const std::uint64_t last = layout_.blocks().size() - 1;
-  if (from >= to) return;
-  const auto at = [&](std::uint64_t unit) { return static_cast<std::int64_t>(unit) * unitBytes_; };
-  // The last piece that begins at or before the unit's first byte.
-  std::uint64_t piece = static_cast<std::uint64_t>(
-      std::upper_bound(starts.begin(), starts.begin() + static_cast<std::ptrdiff_t>(last) + 1,
-                       at(from)) -
-      starts.begin() - 1);
-  for (std::uint64_t unit = from; unit < to; ++unit) {
-    while (piece < last && starts[piece + 1] <= at(unit)) ++piece;
-    entries[unit - from] = static_cast<std::uint32_t>(piece);
-  }
-}
-
-void DevicePlan::writePieces(std::uint64_t from, std::uint64_t to, void* out) const {
-  const auto& blocks = layout_.blocks();
-  const int shift = std::countr_zero(scale_);
-  const auto write = [&]<typename Entry>(Entry* entries) {
-    for (std::uint64_t i = from; i < to; ++i) {
-      const bool end = i == blocks.size();
-      const auto offset =
-          end ? Entry{0} : static_cast<Entry>((blocks[i].offset - lowest_) >> shift);
-      if (table_.units != 0) *entries++ = static_cast<Entry>(layout_.starts()[i] >> shift);
-      *entries++ = offset;
-    }
-  };
-  if (wide_) {
-    write(static_cast<std::uint64_t*>(out));
-  } else {
-    write(static_cast<std::uint32_t*>(out));
-  }
-}
-
-std::int64_t DevicePlan::bytesWithin(std::uint64_t pieces) const {
-  if (pieces >= table_.pieces) return layout_.listBytes();
-  if (shape_ == Shape::kEvenList) return static_cast<std::int64_t>(pieces) * pieceBytes_;
-  if (pieces == 0) return 0;
-  return layout_.starts()[pieces - 1] / unitBytes_ * unitBytes_;
-}
-
-std::uint64_t DevicePlan::unitsWithin(std::int64_t bytes) const {
-  if (table_.units == 0 || bytes == 0) return 0;
-  return static_cast<std::uint64_t>(ceilDivide(bytes, unitBytes_)) + 1;
-}
-
 // 0 for the word mover.
 std::uint32_t DevicePlan::widthFor(const DeviceJob& job, std::int64_t offset,
                                    std::int64_t bytes) const {
@@ -229,17 +198,31 @@ std::uint32_t DevicePlan::widthFor(const DeviceJob& job, std::int64_t offset,
   return words ? 0 : width;
 }
 
+// How many windows an unpack of the part by the word mover looks at.
+std::uint64_t DevicePlan::setWindows(const DeviceJob& job, std::int64_t pieceBytes,
+                                     Part& part) const {
+  constexpr std::int64_t kBytes = kScatteredBytes;
+  // Where not all pieces begin at the same distance from a window's beginning, at the worst one.
+  const std::uint64_t apart = apart_ | (job.repeat.count > 1 ? asBits(job.repeat.stride) : 0);
+  const bool same = (apart & (kBytes - 1)) == 0;
+  const std::int64_t skew =
+      same ? static_cast<std::int64_t>(part.strided & (kBytes - 1)) : kBytes - 1;
+  part.windows = Divisor::of(narrow(ceilDivide(skew + pieceBytes, kBytes)));
+  const std::int64_t pieces = ceilDivide(part.end, pieceBytes) - part.begin / pieceBytes;
+  return asBits(pieces) * part.windows.divisor;
+}
+
 void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable,
                          DeviceLaunch& launch, std::uint8_t* unrolled) const {
   launch.threads = job.maxBlocks == 0 ? tuning_.threads : tuning_.limitedThreads;
   if (launch.kernel.shape == Shape::kTile) launch.threads = kTileThreads;
-  if (table_.units != 0 || launch.kernel.width == 0) {
+  if (inUnits() || launch.kernel.width == 0) {
     launch.threads = std::min(launch.threads, kMostHeavyThreads);
   }
   std::uint64_t most = job.maxBlocks == 0 ? std::uint64_t{kMaxDividend} : job.maxBlocks;
   std::uint64_t perBlock = launch.threads;
   if (launch.kernel.shape == Shape::kTile) perBlock = 1;
-  if (table_.units != 0) perBlock = launch.threads / 32;
+  if (inUnits()) perBlock = launch.threads / 32;
   const std::uint64_t oneEach =
       launch.kernel.shape == Shape::kShortList ? tuning_.oneEachOfShortList : tuning_.oneEach;
   const bool many = unrollable && (work > oneEach || work > most * perBlock);
@@ -255,7 +238,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   std::int64_t offset = job.offset + done;
   const std::int64_t bytes = job.bytes - done;
   std::uint32_t width = widthFor(job, offset, bytes);
-  if (table_.units != 0) return makeUnits(job, offset, bytes, width, launch);
+  if (inUnits()) return makeUnits(job, offset, bytes, width, launch);
   if (shape_ == Shape::kTile && width == pieceBytes_ && job.repeat.count == 1) {
     return makeTile(job, offset, bytes, width, launch);
   }
@@ -285,7 +268,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   int dimsFrom = 1;  // the level of the fastest of the dimensions
   if (shape == Shape::kLine && repeats == 1) {
     levels.add(ceilDivide(offset + bytes, element), element);
-  } else if (shape == Shape::kShortList) {
+  } else if (shape == Shape::kShortList || shape == Shape::kMarkedList) {
     levels.add(layout_.listBytes() / element, 0);
   } else {
     levels.add(pieceBytes_ / element, element);
@@ -321,15 +304,21 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   part.last = job.strided + asBits(bounds.last + std::max<std::int64_t>(away, 0));
 
   const int launchDims = std::max(span.level + 1 - dimsFrom, 0);
-  if (shape != Shape::kShortList && shape != Shape::kEvenList) {
+  if (shape != Shape::kShortList && shape != Shape::kMarkedList && shape != Shape::kEvenList) {
     constexpr Shape kByDims[] = {Shape::kLine, Shape::kRows1, Shape::kRows2, Shape::kRows3};
     shape = launchDims < 4 ? kByDims[launchDims] : Shape::kAnyRows;
   }
   launch.kernel = {shape, static_cast<std::uint8_t>(width), job.direction};
   launch.bytes = static_cast<std::uint64_t>(last - offset);
-  const std::uint64_t word = job.direction == Direction::kPack ? kGatheredBytes : kScatteredBytes;
-  const std::uint64_t work = width == 0 ? (launch.bytes + 2 * (word - 1)) / word
-                                        : static_cast<std::uint64_t>(part.end - part.begin);
+  std::uint64_t work = part.end - part.begin;
+  if (width == 0) {
+    const std::uint64_t word = job.direction == Direction::kPack ? kGatheredBytes : kScatteredBytes;
+    work = (launch.bytes + 2 * (word - 1)) / word;
+    if (job.direction == Direction::kUnpack && shape != Shape::kShortList &&
+        shape != Shape::kMarkedList) {
+      work = setWindows(job, span.level == 0 ? part.end : pieceBytes_, part);
+    }
+  }
   setGrid(job, work, width != 0, launch, &part.unrolled);
 
   // The slowest of the levels in the launch is not divided: its count may be anything.
@@ -400,6 +389,19 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
                            narrow((blocks[i].offset - lowest_) >> scaleShift)};
       }
       params.table[blocks.size()] = {narrow(layout_.listBytes() >> elementShift), 0};
+      launch.setParams(params);
+      break;
+    }
+    case Shape::kMarkedList: {
+      MarkedListParams params{};
+      params.part = part;
+      params.list = lowestLevel;
+      params.marks = job.table;
+      params.offsets = job.table + table_.piecesAt;
+      params.scale = scale_;
+      params.wordShift = static_cast<std::uint32_t>(std::countr_zero(scale_ / element));
+      params.dimCount = static_cast<std::uint32_t>(launchDims);
+      setDims(params.dims);
       launch.setParams(params);
       break;
     }

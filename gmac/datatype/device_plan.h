@@ -26,7 +26,7 @@ struct DeviceLaunch {
   std::uint64_t bytes;  // packed, that it moves
   alignas(16) std::byte
       params[std::max({sizeof(ShortListParams), sizeof(LongListParams), sizeof(EvenListParams),
-                       sizeof(AnyRowsParams), sizeof(TileParams)})];
+                       sizeof(MarkedListParams), sizeof(AnyRowsParams), sizeof(TileParams)})];
 
   template <typename Params>
   void setParams(const Params& value) {
@@ -59,7 +59,10 @@ struct PlanTuning {
   std::uint32_t oneEach = kMaxDividend;
   std::uint32_t oneEachOfShortList = 132 * 2048;
   std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that no cache keeps
-  std::uint32_t unitBytes = 0;   // of a long list, a multiple of 16; 0: by its pieces
+  std::uint32_t unitBytes = 0;  // of a long list, a multiple of 16; 0: by its pieces
+  // Mean bytes of a long list's pieces up to which their beginnings are marked; 0: never. Pieces
+  // much longer are better moved in wider words than their own.
+  std::int64_t markedMost = 512;
   std::uint32_t tileLeast = 16;  // neighbours on both sides from which tiles pay
   std::uint32_t wordLeast = 8;   // bytes of a piece from which the word mover pays
   // Tables have entries of 4 bytes up to this number.
@@ -127,8 +130,12 @@ class DevicePlan {
   std::int64_t makeUnits(const DeviceJob& job, std::int64_t offset, std::int64_t bytes,
                          std::uint32_t width, DeviceLaunch& launch) const;
   void analyseList();
+  bool canMark(std::int64_t extent) const;
+  void writeMarks(std::uint64_t from, std::uint64_t to, std::uint32_t* out) const;
+  bool inUnits() const { return shape_ == Shape::kLongList || shape_ == Shape::kWideList; }
   std::int64_t chooseUnit() const;
   void chooseTile();
+  std::uint64_t setWindows(const DeviceJob& job, std::int64_t pieceBytes, Part& part) const;
   void setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable, DeviceLaunch& launch,
                std::uint8_t* unrolled) const;
 
@@ -138,6 +145,7 @@ class DevicePlan {
   Shape shape_ = Shape::kLine;
   Table table_;
   std::uint64_t alignment_ = 0;  // bits that are set in any piece's bytes, offset or stride
+  std::uint64_t apart_ = 0;      // the same without their bytes
   std::int64_t lowest_ = 0;      // the least offset of the pieces
   std::int64_t pieceBytes_ = 0;  // of all pieces; 0: they differ
   std::int64_t leastPiece_ = 0;  // bytes of the shortest

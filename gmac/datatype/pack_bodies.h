@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "gmac/datatype/pack_locators.h"
 #include "gmac/datatype/pack_params.h"
 #include "gmac/datatype/pack_words.h"
 
@@ -30,197 +31,6 @@ struct Tuning {
   static constexpr Hint kLoadHint = kLoad;
   static constexpr Hint kStoreHint = kStore;
   static constexpr int kLoadsInFlight = kLoads;
-};
-
-// ---- Locators. prepare<W>(e) asks for what a table says about element e, offset(that) is the
-// element's offset in bytes and left(that) the elements from it to the end of its piece: in two
-// steps, so that many questions are asked before the first answer is waited for.
-
-struct LineLocator {
-  using Params = LineParams;
-  const LineParams& p;
-  struct Prepared {
-    std::int64_t at;
-    std::uint32_t left;
-  };
-  template <int W>
-  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
-    return {static_cast<std::int64_t>(e) * W, p.part.end + 1 - e};
-  }
-  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
-  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
-};
-
-template <int N>
-struct RowsLocator {
-  using Params = RowsParams<N>;
-  const RowsParams<N>& p;
-  using Prepared = LineLocator::Prepared;
-  template <int W>
-  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
-    std::uint32_t rest = p.piece.quotient(e);
-    const std::uint32_t inPiece = e - rest * p.piece.divisor;
-    std::int64_t offset = static_cast<std::int64_t>(inPiece) * W;
-    GMAC_UNROLL
-    for (int d = 0; d + 1 < N; ++d) {
-      const std::uint32_t next = p.dims[d].count.quotient(rest);
-      offset += (rest - next * p.dims[d].count.divisor) * p.dims[d].stride;
-      rest = next;
-    }
-    return {offset + rest * p.dims[N - 1].stride, p.piece.divisor - inPiece};
-  }
-  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
-  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
-};
-
-// The offset of repetition `index` in the dimensions, the fastest first; the last is not divided.
-GMAC_HOST_DEVICE std::int64_t offsetInDims(const DimParams* dims, std::uint32_t dimCount,
-                                           std::uint32_t index) {
-  if (dimCount == 0) return 0;
-  std::int64_t offset = 0;
-  for (std::uint32_t d = 0; d + 1 < dimCount; ++d) {
-    const std::uint32_t next = dims[d].count.quotient(index);
-    offset += (index - next * dims[d].count.divisor) * dims[d].stride;
-    index = next;
-  }
-  return offset + index * dims[dimCount - 1].stride;
-}
-
-struct AnyRowsLocator {
-  using Params = AnyRowsParams;
-  const AnyRowsParams& p;
-  using Prepared = LineLocator::Prepared;
-  template <int W>
-  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
-    const std::uint32_t rest = p.piece.quotient(e);
-    const std::uint32_t inPiece = e - rest * p.piece.divisor;
-    return {static_cast<std::int64_t>(inPiece) * W + offsetInDims(p.dims, p.dimCount, rest),
-            p.piece.divisor - inPiece};
-  }
-  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
-  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
-};
-
-// kRepeated: whether there are dimensions around the list.
-template <bool kRepeated>
-struct EvenListLocator {
-  const EvenListParams& p;
-  struct Prepared {
-    std::uint32_t entry;
-    std::uint32_t left;
-    std::int64_t at;
-  };
-  template <int W>
-  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
-    std::uint32_t piece = p.piece.quotient(e);
-    const std::uint32_t inPiece = e - piece * p.piece.divisor;
-    std::int64_t at = static_cast<std::int64_t>(inPiece) * W;
-    if constexpr (kRepeated) {
-      const std::uint32_t repetition = p.pieces.quotient(piece);
-      piece -= repetition * p.pieces.divisor;
-      at += offsetInDims(p.dims, p.dimCount, repetition);
-    }
-    return {tableEntry<std::uint32_t>(p.offsets, piece), p.piece.divisor - inPiece, at};
-  }
-  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const {
-    return prepared.at + static_cast<std::int64_t>(std::uint64_t{prepared.entry} * p.scale);
-  }
-  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
-};
-
-struct ShortListLocator {
-  const ShortListParams& p;
-  const ShortPiece* table;  // p.table, or a copy that all lanes of a warp read fast
-  using Prepared = LineLocator::Prepared;
-  template <int W>
-  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
-    const std::uint32_t repetition = p.list.quotient(e);
-    const std::uint32_t inList = e - repetition * p.list.divisor;
-    std::uint32_t low = 0;
-    std::uint32_t high = p.pieces;
-    while (high - low > 1) {
-      const std::uint32_t middle = (low + high) / 2;
-      if (table[middle].start <= inList) {
-        low = middle;
-      } else {
-        high = middle;
-      }
-    }
-    return {static_cast<std::int64_t>(inList - table[low].start) * W +
-                static_cast<std::int64_t>(std::uint64_t{table[low].offset} * p.scale) +
-                offsetInDims(p.dims, p.dimCount, repetition),
-            table[low + 1].start - inList};
-  }
-  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
-  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
-};
-
-// Of the elements of one unit, counted from its beginning.
-template <typename Entry>
-struct UnitLocator {
-  const LongListParams& p;
-  std::uint64_t begin;       // the unit's first element, in its list
-  std::int64_t repetition;   // offset, bytes
-  std::uint32_t firstPiece;  // the pieces that the unit has elements of: [firstPiece, lastPiece]
-  std::uint32_t lastPiece;
-  // As the table has it: what is made of it would take twice the registers.
-  struct Prepared {
-    std::uint32_t e;
-    Entry start;
-    Entry end;
-    Entry offset;
-    int width;
-  };
-  GMAC_HOST_DEVICE Entry start(std::uint32_t piece) const {
-    return tableEntry<Entry>(p.pieces, std::uint64_t{piece} * 2);
-  }
-  GMAC_HOST_DEVICE std::uint64_t elements(Entry start) const {
-    return static_cast<std::uint64_t>(start) << p.startScale;
-  }
-  template <int W>
-  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
-    const std::uint64_t inList = begin + e;
-    std::uint32_t low = firstPiece;
-    // As many steps in all threads; a step over the end is taken from the last piece.
-    for (std::uint32_t step = firstStep(); step != 0; step /= 2) {
-      const std::uint32_t there = low + step < lastPiece ? low + step : lastPiece;
-      if (elements(start(there)) <= inList) low = there;
-    }
-    return {e, start(low), start(low + 1), tableEntry<Entry>(p.pieces, std::uint64_t{low} * 2 + 1),
-            W};
-  }
-  // The greatest power of two that is not beyond the number of pieces after the first.
-  GMAC_HOST_DEVICE std::uint32_t firstStep() const {
-    const std::uint32_t others = lastPiece - firstPiece;
-    if (others == 0) return 0;
-#ifdef __CUDA_ARCH__
-    return 1U << (31 - __clz(static_cast<int>(others)));
-#else
-    return 1U << (31 - __builtin_clz(others));
-#endif
-  }
-  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const {
-    return static_cast<std::int64_t>((begin + prepared.e - elements(prepared.start)) *
-                                         static_cast<std::uint64_t>(prepared.width) +
-                                     static_cast<std::uint64_t>(prepared.offset) * p.scale) +
-           repetition;
-  }
-  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const {
-    const std::uint64_t more = elements(prepared.end) - (begin + prepared.e);
-    return more < kMaxDividend ? static_cast<std::uint32_t>(more) : kMaxDividend;
-  }
-};
-
-// Of a unit that lies in one piece: a straight copy.
-struct OnePieceLocator {
-  std::uint32_t end;
-  using Prepared = LineLocator::Prepared;
-  template <int W>
-  GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
-    return {static_cast<std::int64_t>(e) * W, end - e};
-  }
-  GMAC_HOST_DEVICE std::int64_t offset(const Prepared& prepared) const { return prepared.at; }
-  GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
 // ---- Movers of elements that are aligned on both sides.
@@ -360,6 +170,36 @@ GMAC_HOST_DEVICE void scatterWord(const Locator& locator, const Part& part, std:
   }
 }
 
+// Unpacks windows, in the order of the strided side: neighbouring threads write neighbouring words,
+// and only a piece's ends take narrower stores.
+template <typename Locator, typename T>
+GMAC_HOST_DEVICE void scatterWindows(const Locator& locator, const Part& part, std::uint32_t thread,
+                                     std::uint32_t threads) {
+  constexpr std::uint64_t kBytes = kScatteredBytes;
+  const std::uint64_t first = part.packed + part.begin;
+  const std::uint64_t last = part.packed + part.end;
+  const std::uint32_t windows = part.windows.divisor;
+  const std::uint32_t end = (locator.pieceOf(part.end - 1) + 1) * windows;
+  for (std::uint32_t w = locator.pieceOf(part.begin) * windows + thread; w < end; w += threads) {
+    const std::uint32_t piece = part.windows.quotient(w);
+    const std::uint32_t e = piece * locator.ofPiece();
+    const std::uint64_t at =
+        part.strided + static_cast<std::uint64_t>(locator.offset(locator.template prepare<1>(e)));
+    const std::uint64_t window = (at & ~(kBytes - 1)) + (w - piece * windows) * kBytes;
+    // In packed order, as 64 bits: a piece may seem to end beyond all elements.
+    const std::uint64_t pieceEnd = std::uint64_t{e} + locator.ofPiece();
+    std::uint64_t from = window < at ? e : e + (window - at);
+    std::uint64_t to = e + (window + kBytes - at);
+    if (from < part.begin) from = part.begin;
+    if (to > pieceEnd) to = pieceEnd;
+    if (to > part.end) to = part.end;
+    if (from >= to) continue;
+    const auto bytes = static_cast<std::uint32_t>(to - from);
+    const std::uint64_t v = loadBytes<T::kLoadHint>(part.packed + from, bytes, first, last);
+    storeBytes<T::kStoreHint>(at + (from - e), bytes, v);
+  }
+}
+
 // Thread `thread` of `threads` takes its words of the elements [begin, end); element e lies at
 // packed + e.
 template <typename Locator, bool kPack, typename T>
@@ -386,7 +226,11 @@ GMAC_HOST_DEVICE void moveWords(const Locator& locator, const Part& part, std::u
 template <typename Locator, int W, bool kPack, typename T>
 GMAC_HOST_DEVICE void runFlat(const Locator& locator, const Part& part, Place place) {
   if constexpr (W == 0) {
-    if (part.begin < part.end) {
+    if (part.begin >= part.end) return;
+    if constexpr (!kPack && Locator::kEvenPieces) {
+      scatterWindows<Locator, T>(locator, part, place.block * place.threads + place.thread,
+                                 place.blocks * place.threads);
+    } else {
       moveWords<Locator, kPack, T>(locator, part, part.packed, part.begin, part.end,
                                    place.block * place.threads + place.thread,
                                    place.blocks * place.threads);

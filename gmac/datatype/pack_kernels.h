@@ -20,13 +20,14 @@ enum class Shape : std::uint8_t {
   kRows2,
   kRows3,
   kAnyRows,
-  kEvenList,   // equal pieces at the offsets of a table in device memory
-  kShortList,  // pieces of any length; the list travels in the launch
-  kLongList,   // the same with its table in device memory, in units of equal packed size
-  kWideList,   // the same for lists of more than 2^32 words
-  kTile,       // neighbours in memory far apart in packed order
+  kEvenList,    // equal pieces at the offsets of a table in device memory
+  kShortList,   // pieces of any length; the list travels in the launch
+  kLongList,    // the same with its table in device memory, in units of equal packed size
+  kWideList,    // the same for lists of more than 2^32 words
+  kMarkedList,  // short pieces of whole words, whose beginnings are marked in a table
+  kTile,        // neighbours in memory far apart in packed order
 };
-inline constexpr int kShapes = 10;
+inline constexpr int kShapes = 11;
 inline constexpr int kWidths = 6;
 
 // The bytes that a thread moves at a time: 1, 2, 4, 8, 16; 0: the word mover, for sides that are
@@ -54,9 +55,9 @@ const void* packKernelImage() noexcept;
 
 // "line", "rows1", ...
 constexpr const char* shapeName(Shape shape) noexcept {
-  constexpr const char* kNames[kShapes] = {"line",      "rows1",     "rows2",      "rows3",
-                                           "rows",      "even list", "short list", "long list",
-                                           "wide list", "tile"};
+  constexpr const char* kNames[kShapes] = {"line",      "rows1",       "rows2",      "rows3",
+                                           "rows",      "even list",   "short list", "long list",
+                                           "wide list", "marked list", "tile"};
   return kNames[static_cast<std::size_t>(shape)];
 }
 

@@ -27,7 +27,9 @@ inline constexpr int kMaxDims = 8;
 inline constexpr int kShortListPieces = 120;
 // A thread of the aligned movers has this many loads under way before its first store.
 inline constexpr int kUnroll = 4;
-// What a thread of the word mover packs or unpacks at a time.
+// What a thread of the word mover packs or unpacks at a time. Where all pieces are of the same
+// length it unpacks a window: as many aligned bytes of the strided side, or what of them belongs to
+// the piece.
 inline constexpr std::uint32_t kGatheredBytes = 16;
 inline constexpr std::uint32_t kScatteredBytes = 8;
 // Of a block: of most kernels, and of those that need more registers, which are the word movers and
@@ -78,6 +80,7 @@ struct Part {
   // in aligned words only inside of it; the word mover alone looks.
   std::uint64_t first;
   std::uint64_t last;
+  Divisor windows;  // of a piece, where all are of the same length; only the word mover's unpack
 };
 
 struct DimParams {
@@ -132,6 +135,24 @@ struct ShortListParams {
   std::uint32_t dimCount;
   DimParams dims[kMaxDims];
   ShortPiece table[kShortListPieces + 1];  // the last one's start is the end
+};
+
+// Words of a list whose pieces are whole words, `scale` bytes each.
+inline constexpr std::uint32_t kMarkedWords = 32;
+
+// A list in device memory, repeated, whose words know their pieces without a search. Table: for
+// every kMarkedWords words in packed order 4 bytes whose bit i says that a piece begins with word
+// i, and the number of the pieces that begin before them, 4 bytes; for each piece its offset less
+// its start, in words, 4 bytes.
+struct MarkedListParams {
+  Part part;
+  Divisor list;           // elements of the list
+  std::uint64_t marks;    // address of the first array
+  std::uint64_t offsets;  // and of the second
+  std::uint32_t scale;
+  std::uint32_t wordShift;  // a word is 1 << wordShift elements
+  std::uint32_t dimCount;
+  DimParams dims[kMaxDims];
 };
 
 // A list in device memory, repeated: cut into units of equal packed size (Wu et al., section 3.2),

@@ -9,7 +9,9 @@
 
 // X(shape): a type below. Tile is not among them: it works in two phases.
 #define GMAC_PACK_FLAT_SHAPES(X) \
-  X(Line) X(Rows1) X(Rows2) X(Rows3) X(AnyRows) X(EvenList) X(ShortList) X(LongList) X(WideList)
+  X(Line)                        \
+  X(Rows1)                       \
+  X(Rows2) X(Rows3) X(AnyRows) X(EvenList) X(ShortList) X(LongList) X(WideList) X(MarkedList)
 
 // X(shape, width): all movers of a shape; width 0 is the word mover.
 #define GMAC_PACK_FLAT_MOVERS(X, shape) \
@@ -68,6 +70,18 @@ struct ShortList : Flat {
     const ShortPiece* const table = p.table;
 #endif
     runFlat<ShortListLocator, W, kPack, T>(ShortListLocator{p, table}, p.part, place);
+  }
+};
+
+struct MarkedList : Flat {
+  using Params = MarkedListParams;
+  template <int W, bool kPack, typename T>
+  static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
+    if (p.dimCount == 0) {
+      runFlat<MarkedListLocator<false>, W, kPack, T>(MarkedListLocator<false>{p}, p.part, place);
+    } else {
+      runFlat<MarkedListLocator<true>, W, kPack, T>(MarkedListLocator<true>{p}, p.part, place);
+    }
   }
 };
 

@@ -42,10 +42,8 @@ Layout layoutOf(std::vector<Dim> dims, std::vector<Block> blocks) {
 class Memory {
  public:
   Memory(std::int64_t bytes, unsigned skew, unsigned seed)
-      : bytes_(static_cast<std::size_t>(bytes)),
-        memory_(static_cast<std::byte*>(std::malloc(bytes_ + skew + 64))) {
-    const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
-    begin_ = memory_.get() + ((64 - address % 64) % 64 + skew);
+      : bytes_(static_cast<std::size_t>(bytes)), memory_(allocate(bytes_ + skew)) {
+    begin_ = memory_.get() + skew;
     std::uint32_t state = seed * 2654435761U + 1;
     for (std::size_t i = 0; i < bytes_; ++i) {
       state = state * 1664525U + 1013904223U;
@@ -57,6 +55,11 @@ class Memory {
   std::vector<std::byte> copy() const { return {begin_, begin_ + bytes_}; }
 
  private:
+  static std::byte* allocate(std::size_t bytes) {
+    void* memory = nullptr;
+    EXPECT_EQ(posix_memalign(&memory, 64, bytes), 0);
+    return static_cast<std::byte*>(memory);
+  }
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
@@ -224,12 +227,17 @@ TEST_P(EveryWidth, IsMovedInEveryShape) {
       {Shape::kShortList, layoutOf({{9, 1999 * w}, {4, 333 * w}}, irregular(20, w, 0))},
       {Shape::kLongList, layoutOf({}, irregular(200, w, 0))},
       {Shape::kLongList, layoutOf({{2, 30000 * w}, {3, 9000 * w}}, irregular(200, w, 0))},
+      {Shape::kMarkedList, layoutOf({}, irregular(200, w, 0))},
+      {Shape::kMarkedList, layoutOf({{2, 30000 * w}, {3, 9000 * w}}, irregular(200, w, 0))},
       {Shape::kTile, layoutOf({{37, w}, {41, 64 * w}}, {{0, w}})},
       {Shape::kTile, layoutOf({{3, 9000 * w}, {37, w}, {2, 4500 * w}, {41, 64 * w}}, {{0, w}})},
   };
   for (const auto& item : cases) {
+    if (item.shape == Shape::kMarkedList && w < 4) continue;  // too many marks
+    PlanTuning tuning = kSmall;
+    if (item.shape == Shape::kLongList) tuning.markedMost = 0;
     Used used;
-    const DevicePlan plan(item.layout, kSmall);
+    const DevicePlan plan(item.layout, tuning);
     check(plan, {0, item.layout.bytes()}, {}, &used);
     EXPECT_EQ(used.size(), 1U);
     const auto [shape, width] = used.begin()->first;
@@ -238,7 +246,7 @@ TEST_P(EveryWidth, IsMovedInEveryShape) {
     if (w >= 4 && item.shape != Shape::kLine) {
       EXPECT_EQ(width, w);
     }
-    for (int i = 0; i < 20 && !HasFatalFailure(); ++i) checkParts(item.layout, kSmall, random);
+    for (int i = 0; i < 20 && !HasFatalFailure(); ++i) checkParts(item.layout, tuning, random);
   }
 }
 
@@ -360,11 +368,11 @@ TEST(DevicePlan, RepeatsAListWithoutANewTable) {
   }
 }
 
-TEST(DevicePlan, NeedsNoMoreOfATableThanItSays) {
-  const Layout layout = layoutOf({}, irregular(300, 8, 0));
-  const DevicePlan plan(layout, kSmall);
+void needsNoMoreOfATableThanItSays(const Layout& layout, const PlanTuning& tuning) {
+  const DevicePlan plan(layout, tuning);
   const DevicePlan::Table& shape = plan.table();
   for (const std::uint64_t pieces : {1UL, 2UL, 100UL, 299UL, 300UL, 301UL}) {
+    if (pieces > shape.pieces) break;
     const std::int64_t bytes = plan.bytesWithin(pieces);
     ASSERT_GE(bytes, layout.starts()[pieces - 1] - kSmall.unitBytes);
     if (bytes == 0) continue;
@@ -394,6 +402,87 @@ TEST(DevicePlan, NeedsNoMoreOfATableThanItSays) {
   EXPECT_EQ(plan.bytesWithin(301), layout.bytes());
 }
 
+TEST(DevicePlan, NeedsNoMoreOfATableThanItSays) {
+  const Layout layout = layoutOf({}, irregular(300, 8, 0));
+  PlanTuning inUnits = kSmall;
+  inUnits.markedMost = 0;
+  ASSERT_NO_FATAL_FAILURE(needsNoMoreOfATableThanItSays(layout, inUnits));
+  ASSERT_NO_FATAL_FAILURE(needsNoMoreOfATableThanItSays(layout, kSmall));
+}
+
+// A table is filled through small buffers: what is written in parts is what is written at once.
+TEST(DevicePlan, WritesATableInParts) {
+  const Layout layout = layoutOf({}, irregular(300, 8, 0));
+  for (const std::int64_t markedMost : {0, 512}) {
+    PlanTuning tuning = kSmall;
+    tuning.markedMost = markedMost;
+    const DevicePlan plan(layout, tuning);
+    const DevicePlan::Table& shape = plan.table();
+    std::vector<std::uint32_t> units(shape.units);
+    plan.writeUnits(0, shape.units, units.data());
+    for (const std::uint64_t most : {1UL, 2UL, 7UL}) {
+      for (std::uint64_t from = 0; from < shape.units; from += most) {
+        const std::uint64_t to = std::min(from + most, shape.units);
+        std::vector<std::uint32_t> part(to - from);
+        plan.writeUnits(from, to, part.data());
+        ASSERT_TRUE(
+            std::equal(part.begin(), part.end(), units.begin() + static_cast<std::ptrdiff_t>(from)))
+            << "entries from " << from << ", " << most << " at a time";
+      }
+    }
+  }
+}
+
+TEST(DevicePlan, MovesMarkedPiecesByWhateverBothSidesAllow) {
+  std::mt19937 random(37);
+  for (const std::int64_t unit : {4, 8, 16}) {
+    Used used;
+    std::vector<Block> blocks;
+    std::int64_t at = -40 * unit;
+    for (int i = 0; i < 333; ++i) {
+      const std::int64_t bytes = (i % 37 == 36 ? 50 : i % 5 == 4 ? 2 : 1) * unit;
+      blocks.push_back({at, bytes});
+      at += bytes + (1 + i % 3) * unit;
+    }
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    PlanTuning tuning = kSmall;
+    tuning.wordLeast = unit == 16 ? 8 : 100;
+    for (int i = 0; i < 20 && !HasFatalFailure(); ++i) {
+      checkParts(layoutOf({}, blocks), tuning, random, &used);
+      checkParts(layoutOf({{3, 3000 * unit}}, blocks), tuning, random, &used);
+      checkParts(layoutOf({}, blocks), tuning, random, &used, {5, 3001 * unit});
+    }
+    for (const int width : {1, 2, 4, 8, 16}) {
+      if (width > unit || (unit == 16 && width < 4)) continue;
+      EXPECT_GT((used[{Shape::kMarkedList, width}]), 0) << width << " of " << unit;
+    }
+    if (unit == 16) {
+      EXPECT_GT((used[{Shape::kMarkedList, 0}]), 0);
+    }
+  }
+}
+
+// Structures with bytes of padding, as C compilers make them, and pieces that begin anywhere.
+TEST(DevicePlan, UnpacksWindowsOfPiecesThatAreNoWords) {
+  std::mt19937 random(31);
+  const Layout layouts[] = {
+      layoutOf({{300, 24}}, {{0, 17}}),           layoutOf({{300, 24}}, {{3, 17}}),
+      layoutOf({{300, 27}}, {{0, 17}}),           layoutOf({{5, 3000}, {30, 24}}, {{0, 9}}),
+      layoutOf({}, irregular(200, 1, 13)),        layoutOf({{3, 30000}}, irregular(150, 1, 8)),
+      layoutOf({{3, -4001}, {7, 31}}, {{0, 22}}), layoutOf({}, {{0, 777}}),
+  };
+  for (const Layout& layout : layouts) {
+    Used used;
+    for (int i = 0; i < 30 && !HasFatalFailure(); ++i) {
+      checkParts(layout, kSmall, random, &used);
+      checkParts(layout, kSmall, random, &used, {2, 100003});
+    }
+    const bool words = std::any_of(used.begin(), used.end(),
+                                   [](const auto& use) { return use.first.second == 0; });
+    EXPECT_TRUE(words) << layout.describe();
+  }
+}
+
 TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
   const char* const given = std::getenv("GMAC_TEST_SEED");
   const unsigned seed = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : 20261121U;
@@ -408,8 +497,10 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
     const std::int64_t count = draw(0, 3) != 0 ? 1 : draw(2, 4) == 2 ? draw(121, 300) : draw(2, 30);
     const std::int64_t even = draw(0, 1) * draw(1, 12) * unit;
     std::int64_t at = draw(-20, 20) * unit;
+    const std::int64_t most = draw(0, 2) == 0 ? 2 : 6;
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t bytes = even != 0 ? even : draw(1, draw(0, 9) == 0 ? 60 : 6) * unit;
+      const std::int64_t longest = most > 2 && draw(0, 9) == 0 ? 60 : most;
+      const std::int64_t bytes = even != 0 ? even : draw(1, longest) * unit;
       blocks.push_back({at, bytes});
       at += bytes + draw(0, 5) * unit;
     }
@@ -435,6 +526,7 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
     PlanTuning tuning = kSmall;
     if (draw(0, 3) == 0) tuning.mostElements = draw(3000, 100000);
     if (draw(0, 3) == 0) tuning.mostNarrow = 0;
+    if (draw(0, 1) == 0) tuning.markedMost = 0;
     const Layout layout = layoutOf(dims, blocks);
     ASSERT_NO_FATAL_FAILURE(checkParts(layout, tuning, random, &used))
         << "round " << round << ", GMAC_TEST_SEED=" << seed;
@@ -442,6 +534,8 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
   for (int shape = 0; shape < kShapes; ++shape) {
     for (const int width : {0, 1, 2, 4, 8, 16}) {
       if (shape == static_cast<int>(Shape::kTile) && width == 0) continue;
+      // By the test of its own.
+      if (shape == static_cast<int>(Shape::kMarkedList) && (width == 1 || width == 2)) continue;
       if (shape == static_cast<int>(Shape::kLine) && (width == 2 || width == 4)) continue;
       EXPECT_GT((used[{static_cast<Shape>(shape), width}]), 0)
           << shapeName(static_cast<Shape>(shape)) << " of width " << width << " was never used";
