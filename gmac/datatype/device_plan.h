@@ -58,7 +58,8 @@ struct PlanTuning {
   // shared by a block's threads. On an H200 one element each was the fastest for all strides.
   std::uint32_t oneEach = kMaxDividend;
   std::uint32_t oneEachOfShortList = 132 * 2048;
-  std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that no cache keeps
+  std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that no cache keeps,
+  std::int64_t onceLeast = 128;                    // in pieces of whole lines
   std::uint32_t unitBytes = 0;  // of a long list, a multiple of 16; 0: by its pieces
   // Mean bytes of a long list's pieces up to which their beginnings are marked; 0: never. Pieces
   // much longer are better moved in wider words than their own.
