@@ -147,6 +147,8 @@ int primaryDevice() noexcept;
 // waited for the work there; `workFinished`: with success. The next allocation finds the runtime
 // another context.
 void contextEnds(bool workFinished);
+// How often that has happened: what was made in a context is gone with it.
+std::uint64_t contextsEnded() noexcept;
 
 // A function of the CPU has been queued in a stream, between beginDeviceWork() without ranges and
 // endDeviceWork(submitted = false); and it has run, or never will. Device work waits for it to have

@@ -601,7 +601,10 @@ class Engine::Run {
 };
 
 Engine::Engine(std::unique_ptr<Device> device, std::size_t tableBytes)
-    : device_(std::move(device)), staging_(*device_), tables_(*device_, staging_, tableBytes) {}
+    : context_(coherence::contextsEnded()),
+      device_(std::move(device)),
+      staging_(*device_),
+      tables_(*device_, staging_, tableBytes) {}
 
 const Costs& Engine::costs() {
   std::call_once(costed_, [&] { costs_ = costsOf(*device_, staging_); });
@@ -613,11 +616,15 @@ Result<Outcome> Engine::run(const Operation& operation) { return Run(*this, oper
 Result<Engine*> Engine::get() {
   static std::mutex mutex;
   static std::atomic<Engine*> engine{nullptr};
-  if (Engine* made = engine.load(std::memory_order_acquire)) [[likely]] {
+  // One whose context has ended has lost its memory with it, and is left behind.
+  const auto lives = [](const Engine* made) {
+    return made != nullptr && made->context_ == coherence::contextsEnded();
+  };
+  if (Engine* made = engine.load(std::memory_order_acquire); lives(made)) [[likely]] {
     return made;
   }
   const std::lock_guard lock(mutex);
-  if (Engine* made = engine.load()) {
+  if (Engine* made = engine.load(); lives(made)) {
     return made;
   }
   auto accelerator = coherence::accelerator();

@@ -59,6 +59,7 @@ class Engine {
   class Run;
   const Costs& costs();
 
+  const std::uint64_t context_;  // contexts that had ended when it was made
   const std::unique_ptr<Device> device_;
   Staging staging_;
   std::once_flag costed_;
