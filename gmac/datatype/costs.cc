@@ -43,7 +43,8 @@ adsmMethod_t Costs::choose(const Crossing& crossing) const {
           ? copy2d + std::max(static_cast<double>(rows) * copy2dRow, bytes / copy2dRate)
           : kNever;
   const double steps = std::max(1.0, bytes / static_cast<double>(Staging::kSlotBytes));
-  const double through = launch + copy + bytes / copyRate + steps * staged;
+  const double first = std::min(bytes, static_cast<double>(Staging::kSlotBytes)) / kFirstStepRate;
+  const double through = launch + copy + first + bytes / copyRate + steps * staged;
   if (strided <= kernel && strided <= through) {
     return adsmMethodCopy2d;
   }

@@ -25,6 +25,10 @@ struct Crossing {
   Direction direction;
 };
 
+// What the first step of the pipeline packs before there is anything to copy, in bytes per
+// microsecond: short pieces far apart, the slowest.
+inline constexpr double kFirstStepRate = 200e3;
+
 // Every cost by its name in files. Microseconds; rates are bytes per microsecond. The defaults are
 // those of an NVIDIA H200 behind PCIe 5.
 #define GMAC_PACK_COSTS(X)                                          \

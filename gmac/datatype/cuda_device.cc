@@ -59,6 +59,11 @@ class CudaDevice final : public Device {
         &call);
   }
 
+  Status waitForStreams() override {
+    const Scope scope(*this);
+    return check(adsmErrorSystem, driver_.cuCtxSynchronize);
+  }
+
   Status follow(std::optional<NativeStream> stream, Ticket ticket) override {
     if (stream) {
       return accelerator().follow(*stream, ticket);

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <list>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -366,13 +367,8 @@ class Engine::Run {
         return queue.launch(launch);
       });
     });
-    Ticket last = ticket.ok() ? *ticket : Ticket{};
     if (needsTable) {
-      if (op_.stream) {
-        auto mark = device_.accelerator().mark(*op_.stream);
-        last = mark.ok() ? *mark : last;
-      }
-      engine_.tables_.unpin(plan, last);
+      engine_.tables_.unpin(plan, ticket.ok() ? *ticket : Ticket{});
     }
     if (ticket.ok()) {
       outcome_.ticket = *ticket;
@@ -438,6 +434,11 @@ class Engine::Run {
       GMAC_TRY(pack_ ? packStep(std::move(*slot), portion.offset + done, bytes)
                      : unpackStep(std::move(*slot), portion.offset + done, bytes));
     }
+    // The copies come one after the other: behind the last, all are over. (Sooner, the next step's
+    // kernel would wait for this one's copy.)
+    if (pack_ && op_.stream && packedAt_ == Side::kPinned) {
+      return device_.follow(op_.stream, outcome_.ticket);
+    }
     return {};
   }
 
@@ -460,9 +461,6 @@ class Engine::Run {
     slot.usedUntil(*copied);
     if (direct) {
       outcome_.ticket = *copied;
-      if (op_.stream) {
-        GMAC_TRY(device_.follow(op_.stream, *copied));
-      }
       return {};
     }
     steps_.push_back({std::move(slot), offset, bytes});
@@ -595,7 +593,7 @@ class Engine::Run {
   Side packedAt_ = Side::kPageable;
   bool reachesCpu_ = false;  // a device reads or writes CPU memory for it
   std::vector<Portion> portions_;
-  std::deque<Step> steps_;
+  std::list<Step> steps_;  // nothing is allocated for most operations
   adsmMethod_t method_ = adsmMethodCpu;
   Outcome outcome_;
 };

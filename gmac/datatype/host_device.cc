@@ -38,6 +38,8 @@ class HostDevice final : public Device {
     return queue.last();
   }
 
+  Status waitForStreams() override { return {}; }
+
   Status follow(std::optional<accel::NativeStream> stream, Ticket ticket) override {
     return stream ? noStreams() : accelerator().wait(ticket);
   }

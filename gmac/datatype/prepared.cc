@@ -24,18 +24,23 @@ Result<PreparedPtr> PreparedCache::get(const CommittedPtr& type, std::int64_t co
       return entries_.front().prepared;
     }
   }
-  auto layout = type->layout.repeated(count, type->extent);
-  if (!layout.ok()) {
-    return layout.status();
+  PreparedPtr prepared;
+  if (count == 1) {
+    prepared = std::make_shared<const Prepared>(type);
+  } else {
+    auto layout = type->layout.repeated(count, type->extent);
+    if (!layout.ok()) {
+      return layout.status();
+    }
+    prepared = std::make_shared<const Prepared>(type, std::move(*layout));
   }
-  auto prepared = std::make_shared<const Prepared>(type, std::move(*layout));
   std::list<Entry> dropped;  // destroyed when the lock is free
   const std::lock_guard lock(mutex_);
   entries_.push_front({count, prepared});
   if (entries_.size() > kMost) {
     dropped.splice(dropped.begin(), entries_, std::prev(entries_.end()));
   }
-  return PreparedPtr(std::move(prepared));
+  return prepared;
 }
 
 }  // namespace gmac::datatype

@@ -23,8 +23,16 @@ namespace gmac::datatype {
 // shared by the cache and by operations under way.
 class Prepared {
  public:
-  Prepared(CommittedPtr type, Layout layout)
-      : type_(std::move(type)), layout_(std::move(layout)), plan_(layout_) {}
+  // One element: the type's own layout.
+  explicit Prepared(CommittedPtr type)
+      : type_(std::move(type)), layout_(type_->layout), plan_(layout_) {}
+  Prepared(CommittedPtr type, Layout repeated)
+      : type_(std::move(type)),
+        repeated_(std::move(repeated)),
+        layout_(repeated_),
+        plan_(layout_) {}
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
 
   const Committed* type() const { return type_.get(); }
   const Layout& layout() const { return layout_; }
@@ -34,7 +42,8 @@ class Prepared {
 
  private:
   const CommittedPtr type_;
-  const Layout layout_;
+  const Layout repeated_;
+  const Layout& layout_;
   const DevicePlan plan_;
   mutable std::once_flag once_;
   mutable std::vector<Bounds> touched_;

@@ -15,8 +15,10 @@ Tables::~Tables() {
 
 void Tables::drop(std::unordered_map<std::uint64_t, Table>::iterator table) {
   (void)device_.accelerator().wait(table->second.filled);
-  for (const Ticket user : table->second.users) {
-    (void)device_.accelerator().wait(user);
+  (void)device_.accelerator().wait(table->second.lastUse);
+  // Asking each time for a ticket would cost every use what this costs the rare end.
+  if (table->second.usedByStreams) {
+    (void)device_.waitForStreams();
   }
   arena_.free(table->second.address, table->second.bytes);
   bytes_ -= table->second.bytes;
@@ -102,6 +104,7 @@ Result<std::uint64_t> Tables::pin(const DevicePlan& plan,
     GMAC_TRY(device_.follow(stream, table.filled));
   }
   ++table.pins;
+  table.usedByStreams = table.usedByStreams || stream.has_value();
   table.turn = ++turn_;
   return table.address;
 }
@@ -110,9 +113,8 @@ void Tables::unpin(const DevicePlan& plan, Ticket lastUse) noexcept {
   const std::lock_guard lock(mutex_);
   Table& table = tables_.find(plan.identity())->second;
   --table.pins;
-  std::erase_if(table.users, [&](Ticket user) { return device_.accelerator().done(user); });
   if (lastUse.value != 0) {
-    table.users.push_back(lastUse);
+    table.lastUse = lastUse;
   }
 }
 

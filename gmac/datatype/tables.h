@@ -9,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
-#include <vector>
 
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/device_arena.h"
@@ -42,7 +41,8 @@ class Tables {
     std::uint64_t turn = 0;  // of its last use
     std::size_t pins = 0;
     accel::Ticket filled;
-    std::vector<accel::Ticket> users;  // whose work may not be over
+    accel::Ticket lastUse;       // on the kernel queue
+    bool usedByStreams = false;  // of the application's
   };
   Status fill(const DevicePlan& plan, Table& table);
   void makeRoom(std::size_t bytes);

@@ -25,6 +25,7 @@
   X(cuCtxGetDevice)                    \
   X(cuCtxPushCurrent)                  \
   X(cuCtxPopCurrent)                   \
+  X(cuCtxSynchronize)                  \
   X(cuThreadExchangeStreamCaptureMode) \
   X(cuMemAlloc)                        \
   X(cuMemFree)                         \
