@@ -207,7 +207,7 @@ bool Layout::measure() {
   return !__builtin_sub_overflow(bounds_.last, bounds_.first, &span);
 }
 
-Result<Layout> Layout::make(std::vector<Dim> dims, std::vector<Block> blocks) {
+Result<Layout> Layout::make(const std::vector<Dim>& dims, std::vector<Block> blocks) {
   for (const Dim& dim : dims) {
     if (dim.count < 0) {
       return fail(adsmErrorInvalidValue, "a layout's dim has count {}", dim.count);

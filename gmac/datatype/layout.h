@@ -54,7 +54,7 @@ class Layout {
   // Canonicalises. Entries of dims with count 0, and blocks of 0 bytes, are allowed.
   // adsmErrorInvalidValue when bytes or bounds leave 63 bits, or a count or block is negative.
   // O(dims + blocks).
-  static Result<Layout> make(std::vector<Dim> dims, std::vector<Block> blocks);
+  static Result<Layout> make(const std::vector<Dim>& dims, std::vector<Block> blocks);
 
   const std::vector<Dim>& dims() const { return dims_; }
   const std::vector<Block>& blocks() const { return blocks_; }

@@ -46,8 +46,8 @@ constexpr std::array<Kernel, kPackKernels> makeTable() {
   std::array<Kernel, kPackKernels> table{};
   const auto slot = [&](Shape shape, int width, int direction) -> Kernel& {
     const int column = width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(width)) + 1;
-    return table[static_cast<std::size_t>((static_cast<int>(shape) * kWidths + column) * 2 +
-                                          direction)];
+    const int number = (static_cast<int>(shape) * kWidths + column) * 2 + direction;
+    return table[static_cast<std::size_t>(number)];
   };
 #define GMAC_PACK_ENTRY(shape, width)                                                             \
   slot(Shape::k##shape, width, 0) = {"gmacPack" #shape "_" #width, sizeof(shapes::shape::Params), \

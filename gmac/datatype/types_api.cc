@@ -17,7 +17,6 @@ namespace {
 
 using gmac::fail;
 using gmac::guarded;
-using gmac::Result;
 using gmac::Status;
 using gmac::datatype::Dim;
 using gmac::datatype::Member;
@@ -242,6 +241,7 @@ adsmError_t query(const char* function, adsmType_t handle, const Ask& ask) {
 extern "C" {
 
 // Declared in adsm_mpi.h, which is for sources that have an mpi.h.
+// NOLINTNEXTLINE(readability-identifier-naming): the header's own
 ADSM_API adsmError_t adsmMpiError_(adsmError_t error, const char* text);
 
 adsmError_t adsmMpiError_(adsmError_t error, const char* text) {
