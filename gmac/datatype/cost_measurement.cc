@@ -20,7 +20,7 @@ namespace gmac::datatype {
 namespace {
 
 constexpr int kRounds = 9;
-constexpr const char* kFirstLine = "gmac pack costs 1";
+constexpr const char* kFirstLine = "gmac pack costs 2";
 
 // Role: one device's stopwatch. For the stack.
 class Meter {
@@ -227,7 +227,8 @@ Result<Costs> measureCosts(Device& device, Staging& staging) {
   GMAC_MEASURE(step, meter.step(kFew));
 #undef GMAC_MEASURE
   constexpr double kPiecesBytes = 8.0 * kRows;
-  costs.launch = std::min(launch, readFew);
+  costs.launch = launch;
+  costs.readLaunch = readFew;
   costs.zeroCopyRate = rate(write, launch);
   costs.zeroCopyPiece =
       std::max(0.0, writePieces - launch - kPiecesBytes / costs.zeroCopyRate) / kRows;
@@ -239,7 +240,7 @@ Result<Costs> measureCosts(Device& device, Staging& staging) {
   costs.copy2d = copy2d;
   costs.copy2dRow = std::max(0.0, copy2dRows - copy2d) / kRows;
   costs.copy2dRate = static_cast<double>(kMany) / std::max(copy2dMany - copy2d, 0.1);
-  costs.staged = std::max(0.0, step - launch - copy);
+  costs.staged = std::max(0.0, step - readFew - copy);
   return costs;
 }
 
