@@ -33,8 +33,8 @@ adsmMethod_t Costs::choose(const Crossing& crossing) const {
   const double pieces = static_cast<double>(crossing.layout->blockCount()) * bytes /
                         static_cast<double>(crossing.layout->bytes());
   const bool pack = crossing.direction == Direction::kPack;
-  const double written = launch + bytes / zeroCopyRate + pieces * zeroCopyPiece;
-  const double read = readLaunch + bytes / zeroCopyReadRate + pieces * zeroCopyReadPiece;
+  const double written = launch + std::max(bytes / zeroCopyRate, pieces * kPieceCost);
+  const double read = readLaunch + std::max(bytes / zeroCopyReadRate, pieces * kPieceCost);
   const double kernel = !crossing.pinned ? kNever : pack ? written : read;
   std::int64_t rows = 0;
   const double strided =
@@ -43,7 +43,7 @@ adsmMethod_t Costs::choose(const Crossing& crossing) const {
           : kNever;
   const double steps = std::max(1.0, bytes / static_cast<double>(Staging::kSlotBytes));
   const double first = std::min(bytes, static_cast<double>(Staging::kSlotBytes)) / kFirstStepRate;
-  const double through = readLaunch + copy + first + bytes / copyRate + steps * staged;
+  const double through = launch + copy + first + bytes / copyRate + steps * staged;
   if (strided <= kernel && strided <= through) {
     return adsmMethodCopy2d;
   }
