@@ -29,10 +29,13 @@ class CudaDevice final : public Device {
 
   Memory memoryOf(const void* address) const noexcept override {
     const accel::cuda::Reentry inside;
+    // The plural form takes addresses that it does not know without calling them an error.
+    CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     unsigned type = 0;
-    if (driver_.cuPointerGetAttribute.function(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                               reinterpret_cast<CUdeviceptr>(address)) !=
-        CUDA_SUCCESS) {
+    void* data = &type;
+    if (driver_.cuPointerGetAttributes.function(
+            1, &attribute, &data, reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS ||
+        type == 0) {
       return Memory::kPageable;
     }
     return type == CU_MEMORYTYPE_DEVICE ? Memory::kDevice : Memory::kPinned;

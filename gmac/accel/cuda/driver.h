@@ -38,7 +38,7 @@
   X(cuMemcpyDtoDAsync)                 \
   X(cuMemcpy3DAsync)                   \
   X(cuMemsetD8Async)                   \
-  X(cuPointerGetAttribute)             \
+  X(cuPointerGetAttributes)            \
   X(cuStreamCreate)                    \
   X(cuStreamDestroy)                   \
   X(cuStreamWaitEvent)                 \
