@@ -21,7 +21,7 @@
 namespace gmac::datatype {
 
 // What a failed comparison shows.
-void PrintTo(const Layout& layout, std::ostream* out) {
+void PrintTo(const Layout& layout, std::ostream* out) {  // NOLINT: GoogleTest's name
   *out << layout.describe() << " [";
   for (std::size_t i = 0; i < std::min<std::size_t>(layout.blocks().size(), 8); ++i) {
     *out << " " << layout.blocks()[i].offset << "+" << layout.blocks()[i].bytes;
@@ -29,7 +29,7 @@ void PrintTo(const Layout& layout, std::ostream* out) {
   *out << " ]";
 }
 
-void PrintTo(const Bounds& bounds, std::ostream* out) {
+void PrintTo(const Bounds& bounds, std::ostream* out) {  // NOLINT: GoogleTest's name
   *out << "[" << bounds.first << ", " << bounds.last << ")";
 }
 
@@ -38,8 +38,8 @@ namespace {
 using std::int64_t;
 using Offsets = std::vector<int64_t>;
 
-Layout made(std::vector<Dim> dims, std::vector<Block> blocks) {
-  auto layout = Layout::make(std::move(dims), std::move(blocks));
+Layout made(const std::vector<Dim>& dims, std::vector<Block> blocks) {
+  auto layout = Layout::make(dims, std::move(blocks));
   EXPECT_TRUE(layout.ok()) << lastErrorText();
   return layout.ok() ? *layout : Layout();
 }
@@ -75,7 +75,7 @@ class RandomLayouts : public ::testing::Test {
     offsets_ = typeMapOf(recipe).byteOffsets();
     const adsmType_t type = typeOf(recipe);
     EXPECT_EQ(adsmTypeCommit(type), adsmSuccess) << adsmLastErrorString();
-    const Layout layout = (*committed(type))->layout;
+    Layout layout = (*committed(type))->layout;
     if (recipe.constructor != Constructor::kPrimitive) {
       EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
     }
@@ -259,8 +259,8 @@ TEST(Layouts, AreEmptyWithoutBytes) {
 
 TEST(Layouts, RefuseWhatDoesNotFit) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  const auto refused = [](std::vector<Dim> dims, std::vector<Block> blocks) {
-    const auto layout = Layout::make(std::move(dims), std::move(blocks));
+  const auto refused = [](const std::vector<Dim>& dims, std::vector<Block> blocks) {
+    const auto layout = Layout::make(dims, std::move(blocks));
     return !layout.ok() && layout.status().code() == adsmErrorInvalidValue;
   };
   EXPECT_TRUE(refused({}, {{kMost - 3, 4}}));

@@ -22,7 +22,6 @@ using accel::LaunchShape;
 using coherence::Current;
 using coherence::DeviceRange;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::Pair;
 
 constexpr std::size_t kBlock = 64 * kKiB;
