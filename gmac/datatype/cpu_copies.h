@@ -93,6 +93,24 @@ inline constexpr std::int64_t kAhead = 16;
 // Few places to a page: what costs is finding them.
 inline constexpr std::int64_t kPagesApart = 1024;
 
+// One piece; kBytes of them, where they are not 0, instead of `bytes`.
+template <Direction kDirection, std::size_t kBytes>
+[[gnu::always_inline]] inline void copyPiece(typename Sides<kDirection>::Packed packed,
+                                             typename Sides<kDirection>::Plain place,
+                                             std::int64_t bytes, CopyFunction copy) {
+  if constexpr (kBytes == 0) {
+    if constexpr (kDirection == Direction::kPack) {
+      copyAny(packed, place, bytes, copy);
+    } else {
+      copyAny(place, packed, bytes, copy);
+    }
+  } else if constexpr (kDirection == Direction::kPack) {
+    copyFixed<kBytes>(packed, place);
+  } else {
+    copyFixed<kBytes>(place, packed);
+  }
+}
+
 // kBytes of 0: a width that is known only when it runs.
 template <Direction kDirection, std::size_t kBytes, bool kFar>
 inline void copyRow(typename Sides<kDirection>::Packed packed,
@@ -120,17 +138,7 @@ inline void copyRow(typename Sides<kDirection>::Packed packed,
     if constexpr (kFar) {
       __builtin_prefetch(place + kAhead * stride, kDirection == Direction::kPack ? 0 : 1);
     }
-    if constexpr (kBytes == 0) {
-      if constexpr (kDirection == Direction::kPack) {
-        copyAny(packed, place, bytes, copy);
-      } else {
-        copyAny(place, packed, bytes, copy);
-      }
-    } else if constexpr (kDirection == Direction::kPack) {
-      copyFixed<kBytes>(packed, place);
-    } else {
-      copyFixed<kBytes>(place, packed);
-    }
+    copyPiece<kDirection, kBytes>(packed, place, bytes, copy);
     packed += bytes;
     place += stride;
   }
@@ -195,17 +203,7 @@ void copyList(typename Sides<kDirection>::Packed packed, typename Sides<kDirecti
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t bytes = kBytes != 0 ? static_cast<std::int64_t>(kBytes) : blocks[i].bytes;
     auto place = plain + blocks[i].offset;
-    if constexpr (kBytes == 0) {
-      if constexpr (kDirection == Direction::kPack) {
-        copyAny(packed, place, bytes, copy);
-      } else {
-        copyAny(place, packed, bytes, copy);
-      }
-    } else if constexpr (kDirection == Direction::kPack) {
-      copyFixed<kBytes>(packed, place);
-    } else {
-      copyFixed<kBytes>(place, packed);
-    }
+    copyPiece<kDirection, kBytes>(packed, place, bytes, copy);
     packed += bytes;
   }
 }

@@ -41,8 +41,9 @@ struct Outcome {
 };
 
 // Role: the engine of a process: the device of the runtime's accelerator, and what is kept for it.
-// Thread-safe; made by the first operation that may need a device, and never destroyed. Not for the
-// fault handler. An operation takes no lock of its own while it copies.
+// Thread-safe; made by the first operation that may need a device, anew behind the end of its
+// context, and never destroyed. Not for the fault handler. An operation takes no lock of its own
+// while it copies.
 class Engine {
  public:
   // The process's engine, with the runtime started.

@@ -37,8 +37,8 @@ Result<StagingSlot> Staging::make() {
 
 Result<StagingSlot> Staging::take() {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    const bool full = made_ == kMostSlots;
+  for (bool mayMake = true;;) {
+    const bool full = !mayMake || made_ == kMostSlots;
     if (!free_.empty() && (full || device_.accelerator().done(free_.front().ticket_))) {
       StagingSlot slot = std::move(free_.front());
       free_.pop_front();
@@ -58,15 +58,7 @@ Result<StagingSlot> Staging::take() {
         if (made_ == 0) {
           return slot.status();
         }
-        if (free_.empty()) {
-          given_.wait(lock);
-        } else {
-          StagingSlot old = std::move(free_.front());
-          free_.pop_front();
-          lock.unlock();
-          GMAC_TRY(device_.accelerator().wait(old.ticket_));
-          return old;
-        }
+        mayMake = false;
         continue;
       }
       return slot;
