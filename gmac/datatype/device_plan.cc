@@ -98,7 +98,7 @@ DevicePlan::DevicePlan(const Layout& layout, const PlanTuning& tuning)
   }
   const Block& block = layout.blocks().front();
   lowest_ = block.offset;
-  pieceBytes_ = leastPiece_ = block.bytes;
+  pieceBytes_ = meanPiece_ = block.bytes;
   alignment_ |= asBits(block.bytes);
   constexpr Shape kByDims[] = {Shape::kLine, Shape::kRows1, Shape::kRows2, Shape::kRows3};
   shape_ = layout.dims().size() < 4 ? kByDims[layout.dims().size()] : Shape::kAnyRows;
@@ -110,13 +110,12 @@ void DevicePlan::analyseList() {
   const auto pieces = static_cast<std::int64_t>(blocks.size());
   lowest_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t highest = std::numeric_limits<std::int64_t>::min();
-  leastPiece_ = std::numeric_limits<std::int64_t>::max();
+  meanPiece_ = layout_.listBytes() / pieces;
   pieceBytes_ = blocks.front().bytes;
   std::uint64_t bits = 0;
   for (const Block& block : blocks) {
     lowest_ = std::min(lowest_, block.offset);
     highest = std::max(highest, block.offset);
-    leastPiece_ = std::min(leastPiece_, block.bytes);
     if (block.bytes != pieceBytes_) pieceBytes_ = 0;
     apart_ |= asBits(block.offset) - asBits(blocks.front().offset);
     bits |= asBits(block.bytes) | (asBits(block.offset) - asBits(blocks.front().offset));
@@ -299,7 +298,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   part.end = narrow(span.begin + span.elements) - (part.tail != 0 ? 1 : 0);
   const Bounds bounds = layout_.bounds();
   const std::int64_t away = (repeats - 1) * job.repeat.stride;
-  part.once = job.bytes >= tuning_.onceFrom && leastPiece_ >= tuning_.onceLeast ? 1 : 0;
+  part.once = job.bytes >= tuning_.onceFrom && meanPiece_ >= tuning_.onceLeast ? 1 : 0;
   part.first = job.strided + asBits(bounds.first + std::min<std::int64_t>(away, 0));
   part.last = job.strided + asBits(bounds.last + std::max<std::int64_t>(away, 0));
 
