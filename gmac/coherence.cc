@@ -129,6 +129,11 @@ Status afterDeviceWait() {
   return runtime != nullptr ? runtime->manager().afterDeviceWait() : Status();
 }
 
+Status acquireReadMostly() {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr ? runtime->manager().acquireReadMostly() : Status();
+}
+
 std::uintptr_t nativeContext() noexcept {
   Runtime* runtime = Runtime::started();
   return runtime != nullptr ? runtime->manager().accelerator().nativeContext() : 0;

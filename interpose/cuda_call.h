@@ -112,7 +112,8 @@ CUresult waitForStream(NativeStream stream) noexcept;
 // A few ranges that a call uses.
 class Ranges {
  public:
-  void everything() { ranges_[count_++] = {nullptr, 0, true}; }
+  // `closes`: the work runs code of the CPU, which must not find what it had before.
+  void everything(bool closes = false) { ranges_[count_++] = {nullptr, 0, true, closes}; }
   void reads(std::uintptr_t address, std::size_t bytes) { add(address, bytes, false); }
   void reads(const Extent& extent) {
     if (extent.bytes != 0) add(extent.first, extent.bytes, false);

@@ -21,7 +21,7 @@ extern "C" CUresult cuGetProcAddress(const char*, void**, int, cuuint64_t);
   X(cuLaunchKernel, cuLaunchKernel, _ptsz, 0, INT_MAX, KernelLaunch)                       \
   X(cuLaunchKernelEx, cuLaunchKernelEx, _ptsz, 0, INT_MAX, KernelLaunch)                   \
   X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, _ptsz, 0, INT_MAX, KernelLaunch) \
-  X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, Launch)                               \
+  X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, GraphLaunch)                          \
   X(cuStreamSynchronize, cuStreamSynchronize, _ptsz, 0, INT_MAX, Wait)                     \
   X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Wait)                                 \
   X(cuMemcpy, cuMemcpy, _ptds, 0, INT_MAX, Copy)                                           \
@@ -75,17 +75,27 @@ GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 #pragma GCC diagnostic pop
 
-// Kernels may use every object. A graph does as the kernels in it do.
+// Kernels may use every object.
 struct Launch {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     return launch<Zero>(streamAmong(args...), [&] { return real(args...); });
   }
   template <ZeroStream Zero, typename Submit>
-  static CUresult launch(CUstream stream, Submit&& submit) {
+  static CUresult launch(CUstream stream, Submit&& submit, bool closes = false) {
     Ranges ranges;
-    ranges.everything();
+    ranges.everything(closes);
     return coherently(nativeStream(Zero, stream), ranges.all(), false, submit);
+  }
+};
+
+// A graph does as the kernels in it do. It may hold functions of the CPU as well, behind some of
+// them.
+struct GraphLaunch {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    return Launch::launch<Zero>(
+        streamAmong(args...), [&] { return real(args...); }, /*closes=*/true);
   }
 };
 

@@ -82,6 +82,7 @@ class Engine::Run {
     // In the order of a stream of its own the application waits itself.
     if (op_.wait && reachesCpu_ && !op_.stream) {
       GMAC_TRY(device_.accelerator().wait(outcome_.ticket));
+      GMAC_TRY(coherence::acquireReadMostly());
       outcome_.ticket = {};
     }
     return outcome_;
@@ -503,6 +504,7 @@ class Engine::Run {
       Step step = std::move(steps_.front());
       steps_.pop_front();
       GMAC_TRY(device_.accelerator().wait(step.slot.ticket()));
+      GMAC_TRY(coherence::acquireReadMostly());
       std::byte* const to = packedAt(step.offset);
       std::optional<CpuHold> hold;
       if (packedShared_) {
