@@ -134,6 +134,11 @@ Status acquireReadMostly() {
   return runtime != nullptr ? runtime->manager().acquireReadMostly() : Status();
 }
 
+bool readMostlyOpen() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().readMostlyOpen();
+}
+
 std::uintptr_t nativeContext() noexcept {
   Runtime* runtime = Runtime::started();
   return runtime != nullptr ? runtime->manager().accelerator().nativeContext() : 0;

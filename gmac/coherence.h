@@ -193,6 +193,8 @@ Status afterDeviceWait();
 // The part of it that concerns objects that launches left open, for whatever else shows the CPU
 // what device work has written. Costs a load where there is nothing to do.
 Status acquireReadMostly();
+// Whether there may be any such object. A load.
+bool readMostlyOpen() noexcept;
 
 }  // namespace gmac::coherence
 

@@ -89,6 +89,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
   Status afterDeviceWait();
   Status acquireReadMostly();
+  bool readMostlyOpen() const noexcept { return anyUnverified_.load(); }
   std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
   Status setUsers(const void* object, Object::Users users, accel::NativeStream stream);
   void setReadMostly(const void* object, bool readMostly);

@@ -172,6 +172,10 @@ NamedCopy nameDevice(Description& copy) noexcept {
 // What a wait of the application acquires, when it succeeded.
 CUresult acquire(CUresult result) noexcept;
 
+// What a copy or fill shows when it returns. One that `waits` is over, and with it what came before
+// it; so is one to pageable memory of the CPU, for which `target` is asked unless it is 0.
+CUresult copied(CUresult result, bool waits, std::uintptr_t target) noexcept;
+
 // Makes `submit`, a CUresult() that submits to `stream`, coherent. `waits`: it returns when the
 // work is done.
 template <typename Submit>

@@ -154,7 +154,9 @@ struct Copy {
   static CUresult run(Real real, To to, From from, std::size_t bytes, Rest... rest) {
     const End target(to, bytes);
     const End source(from, bytes);
-    if (!target.isShared && !source.isShared) return direct(real, to, from, bytes, rest...);
+    if (!target.isShared && !source.isShared) {
+      return copied(direct(real, to, from, bytes, rest...), !kTakesStream<Rest...>, target.cpu);
+    }
     const bool asHost =
         (target.isShared && std::is_pointer_v<To>) || (source.isShared && std::is_pointer_v<From>);
     return submit<Zero>(
@@ -174,8 +176,10 @@ struct Copy {
                       CUcontext fromContext, std::size_t bytes, Rest... rest) {
     const End target(to, bytes);
     const End source(from, bytes);
-    if (!target.isShared && !source.isShared)
-      return direct(real, to, toContext, from, fromContext, bytes, rest...);
+    if (!target.isShared && !source.isShared) {
+      return copied(direct(real, to, toContext, from, fromContext, bytes, rest...),
+                    !kTakesStream<Rest...>, 0);
+    }
     return submit<Zero>(
         target, source, bytes,
         [&] { return real(target.device, toContext, source.device, fromContext, bytes, rest...); },
@@ -207,8 +211,9 @@ struct Copy {
     Ranges ranges;
     ranges.reads(source.cpu, bytes);
     ranges.writes({target.cpu, bytes, false});
-    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>, work);
+    return copied(coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
+                             !kTakesStream<Rest...>, work),
+                  false, target.isShared ? 0 : target.cpu);
   }
 
   template <ZeroStream Zero, typename... Rest>
@@ -245,8 +250,11 @@ struct Set {
   template <ZeroStream Zero, typename Submit, typename... Rest>
   static CUresult fill(CUdeviceptr to, const Extent& extent, Submit&& submit, Rest... rest) {
     if (!shared(extent.first, extent.bytes)) {
-      const Reentry inside;
-      return submit(to);
+      const CUresult filled = [&] {
+        const Reentry inside;
+        return submit(to);
+      }();
+      return copied(filled, !kTakesStream<Rest...>, 0);
     }
     Ranges ranges;
     ranges.writes(extent);
@@ -262,13 +270,17 @@ struct BlockCopy {
     if (description == nullptr) return direct(real, description, rest...);
     Description copy = *description;
     const NamedCopy named = nameDevice(copy);
-    if (!named.shared()) return direct(real, description, rest...);
+    const std::uintptr_t target = named.toShared ? 0 : named.to.first;
+    if (!named.shared()) {
+      return copied(direct(real, description, rest...), !kTakesStream<Rest...>, target);
+    }
     Ranges ranges;
     ranges.reads(named.from);
     ranges.writes(named.to);
-    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>,
-                      [&] { return real(static_cast<const Description*>(&copy), rest...); });
+    return copied(
+        coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), !kTakesStream<Rest...>,
+                   [&] { return real(static_cast<const Description*>(&copy), rest...); }),
+        false, target);
   }
 };
 

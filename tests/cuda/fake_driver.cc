@@ -777,7 +777,9 @@ CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint
                       FAKE_ENTRY(cuMemHostRegister) FAKE_ENTRY(cuGetProcAddress)
                           FAKE_ENTRY(cuEventSynchronize) FAKE_ENTRY(cuStreamCreate)
                               FAKE_ENTRY(cuMemAlloc) FAKE_ENTRY(cuModuleLoadDataEx)
-                                  FAKE_ENTRY(cuModuleGetFunction)};
+                                  FAKE_ENTRY(cuModuleGetFunction) FAKE_ENTRY(cuEventCreate)
+                                      FAKE_ENTRY(cuEventDestroy) FAKE_ENTRY(cuEventRecord)
+                                          FAKE_ENTRY(cuEventQuery) FAKE_ENTRY(cuEventElapsedTime)};
 #undef FAKE_ENTRY
   const auto entry = entries.find(name);
   *function = entry == entries.end() ? moreEntries(name, version) : entry->second;
