@@ -188,6 +188,20 @@ TEST_P(Unverified, BulkOperationsIntoItAreOrderedBehindTheKernel) {
   }
 }
 
+TEST_P(Unverified, AFillIsQueuedBehindTheKernelWithoutWaiting) {
+  ManagerUnderTest machine(GetParam());
+  std::byte* const table = makeTable(machine);
+  machine.sync();
+  expectPattern(table, kBytes);
+  machine.call(bumpingKernel(machine.fake()), {table + 5});
+  const std::size_t pending = machine.fake().pending();
+  machine.manager().fill(table + 6, 0x77, 1, &std::memset);
+  EXPECT_EQ(machine.fake().pending(), pending + 1);
+  EXPECT_EQ(table[6], std::byte{0x77});
+  table[6] = pattern(6);
+  expectPattern(table, kBytes, {5});
+}
+
 TEST_P(Unverified, ACopyFromItWaitsForNobodyOrIsMadeBehindTheKernel) {
   ManagerUnderTest machine(GetParam());
   Manager& manager = machine.manager();
