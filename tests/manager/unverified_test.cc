@@ -473,12 +473,15 @@ TEST(UnverifiedBlocks, AreClosedWhereJoiningBlocksShowsAKernelsResult) {
         ++*fake.argument<std::uint8_t>(args, 1);
       });
   machine.call(both, {table, result + kPage});
-  // Without its bytes, so that nothing is fetched.
-  os::failNext(os::Call::kProtect, 1, ENOMEM);
-  ASSERT_TRUE(machine.manager().hold(result, kPage, HoldFor::kOverwrite).ok());
-  os::failNext(os::Call::kProtect, 0, 0);
-  result[0] = std::byte{1};
-  machine.manager().unhold(result, kPage);
+  // Two blocks are opened without their bytes, so that nothing is fetched; then they are joined
+  // with the one between them.
+  for (std::byte* const at : {result, result + 2 * kPage}) {
+    os::failNext(os::Call::kProtect, at == result ? 0 : 1, ENOMEM);
+    ASSERT_TRUE(machine.manager().hold(at, kPage, HoldFor::kOverwrite).ok());
+    os::failNext(os::Call::kProtect, 0, 0);
+    std::memset(at, 1, kPage);
+    machine.manager().unhold(at, kPage);
+  }
   machine.verify();
   EXPECT_EQ(result[kPage], std::byte{1});
   EXPECT_EQ(static_cast<std::uint8_t>(table[0]), plus(0, 1));
