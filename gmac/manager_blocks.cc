@@ -110,6 +110,7 @@ void Manager::setState(Object& object, Block& block, State next) {
   if (block.state == next) {
     return;
   }
+  setUnverified(object, block, false);
   if (block.state == State::kDirty) {
     protocol_->leftDirty(block);
   }
@@ -119,6 +120,7 @@ void Manager::setState(Object& object, Block& block, State next) {
     block.described = false;
   }
   if (next != State::kInvalid) {
+    object.settled = false;
     const BlockIndex index = object.indexOf(block);
     if (object.open.empty()) {
       open_.push_back(object);
@@ -215,8 +217,10 @@ Status Manager::copyChanged(Object& object, BlockRange range, accel::Ticket afte
 }
 
 // Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as
-// `next`. What is known not to have changed there is not copied.
+// `next`. What is known not to have changed there is not copied. To the CPU this is news of the
+// kernels that have finished, so it must not go on reading what else they may have written.
 Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
+  GMAC_TRY(closeUnverified());
   // Usually a kernel has run since the blocks were flushed; not if its launch failed.
   accel::Ticket after;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
@@ -347,6 +351,10 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   Block& block = object[index];
   if (block.busy) {
     waitForChange(lock);
+    return Step::kRetry;
+  }
+  if (write && block.unverified) {
+    GMAC_TRY(closeUnverified(object, {index, index + 1}));
     return Step::kRetry;
   }
   if (deviceWorkElsewhere() && block.state == State::kInvalid) {

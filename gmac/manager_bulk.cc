@@ -246,8 +246,9 @@ bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   const auto untouched = [](Object& object, BlockIndex i) {
     return object[i].state == State::kReadOnly && !object.pagesReady(i);
   };
+  const bool onAcceleratorAlone = block.state == State::kInvalid || block.unverified;
   if (part.from == nullptr) {
-    return block.state == State::kInvalid || (whole && untouched(target, index));
+    return onAcceleratorAlone || (whole && untouched(target, index));
   }
   if (part.source == nullptr || bulk.stepBytes < kLeastStepBytes) {
     return false;
@@ -255,13 +256,13 @@ bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   bool onBoth = true;
   const BlockRange read = part.sourceBlocks();
   for (BlockIndex i = read.begin; i < read.end; i = i + 1) {
-    const State state = (*part.source)[i].state;
-    if (state == State::kDirty) {
+    const Block& from = (*part.source)[i];
+    if (from.state == State::kDirty) {
       return false;
     }
-    onBoth = onBoth && state == State::kReadOnly;
+    onBoth = onBoth && from.state == State::kReadOnly && !from.unverified;
   }
-  return block.state == State::kInvalid || whole || (block.state == State::kReadOnly && !onBoth);
+  return onAcceleratorAlone || whole || (block.state == State::kReadOnly && !onBoth);
 }
 
 // Whether another thread is submitting device work of the application's own.
@@ -339,6 +340,9 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
       continue;
     }
     Block& block = object[i];
+    if (block.unverified) {
+      return closeUnverifiedFirst(lock, object, range);
+    }
     const bool invalid = block.state == State::kInvalid;
     if (block.busy || (invalid && !part.covers(i))) {
       // Opening it may have evicted blocks that were looked at before.

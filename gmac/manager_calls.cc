@@ -187,7 +187,9 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
         again = true;
         break;
       }
-      const Status released = releaseToKernel(object, event);
+      // Who names the object says what the kernel does to it; advice has no say then.
+      const bool named = uses || !object.bindings.empty();
+      const Status released = releaseToKernel(object, event, named);
       if (!released.ok()) {
         object.strict = true;
         if (!outOfMappings(released)) {
@@ -318,8 +320,9 @@ Status Manager::sync() {
   const Walk walk(*this);
   Lock lock(*this);
   const Status status = waitForPending(lock);
+  const Status closed = acquireUnverified(lock);
   const Status fetched = fetchAfterSync(lock);
-  return status.ok() ? fetched : status;
+  return !status.ok() ? status : !closed.ok() ? closed : fetched;
 }
 
 // The acquire of a protocol that fetches at a sync (batch-update).

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Comparing instead of copying, for objects that kernels seldom write (managed memory's read-mostly
-// hint). No kernel can be trusted not to write such an object, so a call takes its blocks from the
-// CPU as ever. But the accelerator digests them before the kernel begins; and when the CPU wants
-// them back it digests them again. What has not changed need not be copied: the CPU's pages still
+// hint). A call does not take such an object from the CPU, which goes on reading what it had while
+// the kernel runs. But no kernel can be trusted not to write it: the accelerator digests its blocks
+// before the kernel begins, an acquire closes them, and when the CPU wants them back the
+// accelerator digests them again. What has not changed need not be copied: the CPU's pages still
 // hold it.
 //
 // A block is described while the object's Comparison has the digest of what the CPU's pages of the
 // block hold, whatever the block's state. It stops being that when the CPU may write it (Dirty) and
 // when it is fetched. All that can go wrong leaves a block that is not described, or that is copied
 // although it has not changed.
+//
+// From a call to the next acquire the described blocks are unverified: open for reading, and for
+// nothing else. Whoever wants more than to read closes them first and goes the way of Invalid
+// blocks, which waits for the kernels and compares. Whatever shows the CPU what a kernel has
+// written is an acquire, every fetch included: no thread sees a kernel's result and then reads from
+// before that kernel. Closing too early is always right. They are never busy and never held, so
+// closing waits for nobody.
 #include <algorithm>
 
 #include "gmac/accel/digest/digest.h"
@@ -80,6 +88,10 @@ void Manager::setReadMostly(const void* address, bool readMostly) {
     object->comparison->wanted = readMostly;
     object->comparison->surprises = 0;
   }
+  if (!readMostly) {
+    // What cannot be closed now is closed by the next acquire.
+    (void)closeUnverified(*object, object->all());
+  }
 }
 
 Result<Comparison> Manager::makeComparison(const Object& object) {
@@ -116,16 +128,22 @@ Result<Comparison> Manager::makeComparison(const Object& object) {
 
 // ---- The release
 
-// What the CPU has had is described on the way: behind the flushes and in front of the kernel.
-Status Manager::releaseToKernel(Object& object, Event event) {
+// What the CPU has had is described on the way: behind the flushes and in front of the kernel. What
+// is described stays open, where the protocol has a state for that.
+Status Manager::releaseToKernel(Object& object, Event event, bool closes) {
   const BlockRange open = object.open;
   if (event != Event::kCall || !object.compares() || open.empty()) {
     return releaseBlocks(object, object.all(), event);
   }
+  closes = closes || protocol_->on(State::kDirty, Event::kCallRead).next != State::kReadOnly;
+  if (!closes && object.settled) {
+    return {};
+  }
   for (BlockIndex i = open.begin; i < open.end; i = i + 1) {
     object[i].toDescribe = object[i].state != State::kInvalid && !object[i].described;
   }
-  const Status released = releaseBlocks(object, object.all(), event);
+  const Status released =
+      releaseBlocks(object, object.all(), closes ? Event::kCall : Event::kCallRead);
   Status described = released;
   for (BlockIndex i = open.begin; i < open.end;) {
     BlockIndex end = i;
@@ -142,7 +160,42 @@ Status Manager::releaseToKernel(Object& object, Event event) {
     log(LogLevel::kInfo, "blocks of the object at {} will be fetched without comparing: {}",
         fmt::ptr(object.address()), lastErrorText());
   }
-  return released;
+  return closes || !released.ok() ? released : leaveUnverified(object, open);
+}
+
+// Of the blocks that a call has not closed, those that are described stay open, unverified.
+Status Manager::leaveUnverified(Object& object, BlockRange range) {
+  const auto closes = [&](BlockIndex i) {
+    return object[i].state != State::kInvalid && !object[i].described;
+  };
+  for (BlockIndex i = range.begin; i < range.end;) {
+    if (!closes(i)) {
+      setUnverified(object, object[i], object[i].state != State::kInvalid);
+      i = i + 1;
+      continue;
+    }
+    BlockIndex end = i + 1;
+    while (end < range.end && closes(end)) {
+      end = end + 1;
+    }
+    GMAC_TRY(releaseBlocks(object, {i, end}, Event::kCall));
+    i = end;
+  }
+  object.settled = true;
+  return {};
+}
+
+void Manager::setUnverified(Object& object, Block& block, bool unverified) {
+  if (block.unverified == unverified) {
+    return;
+  }
+  block.unverified = unverified;
+  if (unverified && object.unverified++ == 0) {
+    unverified_.push_back(object);
+  } else if (!unverified && --object.unverified == 0) {
+    unverified_.erase(unverified_.iterator_to(object));
+  }
+  anyUnverified_ = !unverified_.empty();
 }
 
 Status Manager::describe(Object& object, BlockRange range) {
@@ -167,6 +220,75 @@ Status Manager::describe(Object& object, BlockRange range) {
 }
 
 // ---- The acquire
+
+// Closes the unverified blocks of a range, which stay described.
+Status Manager::closeUnverified(Object& object, BlockRange range) {
+  for (BlockIndex i = range.begin; object.unverified > 0 && i < range.end;) {
+    if (!object[i].unverified) {
+      i = i + 1;
+      continue;
+    }
+    BlockIndex end = i + 1;
+    while (end < range.end && object[end].unverified) {
+      end = end + 1;
+    }
+    Status closed = protect(object, {i, end}, os::Access::kNone);
+    if (!closed.ok()) {
+      object.strict = true;
+      if (outOfMappings(closed) && object.holds == 0) {
+        // Closing the whole object never splits a mapping.
+        closed = protect(object, object.all(), os::Access::kNone);
+      }
+      GMAC_TRY(closed);
+    }
+    // They were not among what has been compared so far.
+    object.comparison->madeAt = 0;
+    for (; i < end; i = i + 1) {
+      setState(object, object[i], State::kInvalid);
+    }
+  }
+  // (A fetch under way is found by calls among the open objects.)
+  if (object.settled && object.unverified == 0 && object.busy == 0) {
+    setOpen(object, {});
+  }
+  return {};
+}
+
+Status Manager::closeUnverified() {
+  while (!unverified_.empty()) {
+    Object& object = unverified_.front();
+    GMAC_TRY(closeUnverified(object, object.all()));
+  }
+  return {};
+}
+
+// For whoever wants more of a range than to read it: the range is as after an acquire when it is
+// looked at again.
+Result<Manager::Step> Manager::closeUnverifiedFirst(Lock& lock, Object& object, BlockRange range) {
+  if (const Status closed = closeUnverified(object, range); !closed.ok()) {
+    return retryIfOutOfMappings(lock, closed);
+  }
+  return Step::kRetry;
+}
+
+Status Manager::acquireReadMostly() {
+  if (forked_ || !anyUnverified_) {
+    return {};
+  }
+  const Walk walk(*this);
+  Lock lock(*this);
+  return acquireUnverified(lock);
+}
+
+Status Manager::acquireUnverified(Lock& lock) {
+  for (;;) {
+    const Status closed = closeUnverified();
+    if (closed.ok() || !outOfMappings(closed)) {
+      return closed;
+    }
+    GMAC_TRY(coarsen(lock));
+  }
+}
 
 // Whether no kernel runs that the digest might have to wait for; copies would not.
 bool Manager::acceleratorIsIdle() noexcept {

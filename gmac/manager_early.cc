@@ -135,7 +135,13 @@ Status Manager::startFetch(const void* address, std::size_t bytes) {
     const std::byte* const first = std::max<const std::byte*>(position, object->address());
     const std::byte* const last = std::min<const std::byte*>(end, object->end());
     position = object->end();
-    if (object->closing || firstInvalid(*object, first, last) == last) {
+    if (object->closing) {
+      continue;
+    }
+    // What is unverified is asked for, too: it is compared before the acquire. What cannot be
+    // closed now is left to that.
+    (void)closeUnverified(*object, object->covering(first, static_cast<std::size_t>(last - first)));
+    if (firstInvalid(*object, first, last) == last) {
       continue;
     }
     if (earlyCount_ == early_.size()) {

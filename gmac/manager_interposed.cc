@@ -57,7 +57,9 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
     position = std::max<const std::byte*>(position, object->address());
     const BlockIndex index = object->indexOf(position);
     Block& block = (*object)[index];
-    const bool open = !block.busy && !object->strict &&
+    // A system call may take as long as it likes, and an acquire of another thread must be able to
+    // close what is unverified: so it is verified before it is held, also for reading.
+    const bool open = !block.busy && !object->strict && !block.unverified &&
                       (block.state == State::kDirty || (!write && block.state == State::kReadOnly));
     const bool ready =
         object->chunks[object->chunkOf(object->offsetOf(index))] == Object::Chunk::kReady;
@@ -66,8 +68,9 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
           wholeBlocks(*object, position, std::min<const std::byte*>(end, object->end()));
       const bool overwrites = purpose == coherence::HoldFor::kOverwrite && index >= whole.begin &&
                               index < whole.end && block.state == State::kInvalid;
-      auto step = overwrites ? openForOverwriting(lock, *object, index)
-                             : openBlock(lock, *object, index, write);
+      auto step = block.unverified ? closeUnverifiedFirst(lock, *object, {index, index + 1})
+                  : overwrites     ? openForOverwriting(lock, *object, index)
+                                   : openBlock(lock, *object, index, write);
       if (!step.ok()) {
         const Status failed = step.status();
         lock.release();
@@ -168,7 +171,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         const bool writes = range.write && (begin != nullptr || !object.onlyRead);
         onlyReads |= !writes;
         const Event event = writes ? Event::kCall : Event::kCallRead;
-        const Status released = begin == nullptr ? releaseToKernel(object, event)
+        const Status released = begin == nullptr ? releaseToKernel(object, event, range.closes)
                                                  : releaseBlocks(object, blocks, event);
         if (!released.ok()) {
           object.strict = true;
@@ -246,11 +249,13 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
 }
 
 Status Manager::afterDeviceWait() {
-  if (forked_ || !protocol_->fetchesAtSync()) {
+  if (forked_ || (!protocol_->fetchesAtSync() && !anyUnverified_)) {
     return {};
   }
+  const Walk walk(*this);
   Lock lock(*this);
-  if (!accelerator_.done({lastCall_})) {
+  GMAC_TRY(acquireUnverified(lock));
+  if (!protocol_->fetchesAtSync() || !accelerator_.done({lastCall_})) {
     return {};
   }
   for (std::size_t i = 0; i < streamCount_; ++i) {

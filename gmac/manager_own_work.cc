@@ -23,7 +23,14 @@ std::size_t Manager::currentPrefix(const void* address, std::size_t bytes,
   }
   const auto most = std::min(bytes, static_cast<std::size_t>(object->end() - begin));
   const BlockRange range = object->covering(begin, most);
-  const State state = (*object)[range.begin].state;
+  const auto currentOf = [&](BlockIndex i) {
+    const Block& block = (*object)[i];
+    if (block.state == State::kInvalid || block.unverified) {
+      return Current::kAccelerator;
+    }
+    return block.state == State::kDirty ? Current::kCpu : Current::kBoth;
+  };
+  *current = currentOf(range.begin);
   BlockIndex end = range.begin;
   // Outside `open` all are Invalid: an object that the CPU has not touched takes one step.
   if (object->open.empty() || range.begin >= object->open.end) {
@@ -32,13 +39,10 @@ std::size_t Manager::currentPrefix(const void* address, std::size_t bytes,
     if (range.begin < object->open.begin) {
       end = std::min(object->open.begin, range.end);
     }
-    while (end < range.end && (*object)[end].state == state) {
+    while (end < range.end && currentOf(end) == *current) {
       end = end + 1;
     }
   }
-  *current = state == State::kInvalid ? Current::kAccelerator
-             : state == State::kDirty ? Current::kCpu
-                                      : Current::kBoth;
   const std::byte* const stop = object->address() + object->offsetOf(end);
   return std::min(most, static_cast<std::size_t>(stop - begin));
 }

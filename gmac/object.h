@@ -166,6 +166,9 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   // ---- what its program said that kernels seldom write ----
   std::optional<Comparison> comparison;
   bool compares() const { return comparison.has_value() && comparison->wanted; }
+  std::size_t unverified = 0;                           // blocks
+  boost::intrusive::list_member_hook<> unverifiedHook;  // linked while there are any
+  bool settled = false;  // no other block is open: another call finds nothing to do
 
   // ---- read-ahead ----
   BlockIndex expected{};       // the block that a sequential reader faults on next

@@ -21,7 +21,7 @@ extern "C" CUresult cuGetProcAddress(const char*, void**, int, cuuint64_t);
   X(cuLaunchKernel, cuLaunchKernel, _ptsz, 0, INT_MAX, KernelLaunch)                       \
   X(cuLaunchKernelEx, cuLaunchKernelEx, _ptsz, 0, INT_MAX, KernelLaunch)                   \
   X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, _ptsz, 0, INT_MAX, KernelLaunch) \
-  X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, Launch)                               \
+  X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, GraphLaunch)                          \
   X(cuStreamSynchronize, cuStreamSynchronize, _ptsz, 0, INT_MAX, Wait)                     \
   X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Wait)                                 \
   X(cuMemcpy, cuMemcpy, _ptds, 0, INT_MAX, Copy)                                           \
@@ -75,17 +75,27 @@ GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 #pragma GCC diagnostic pop
 
-// Kernels may use every object. A graph does as the kernels in it do.
+// Kernels may use every object.
 struct Launch {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     return launch<Zero>(streamAmong(args...), [&] { return real(args...); });
   }
   template <ZeroStream Zero, typename Submit>
-  static CUresult launch(CUstream stream, Submit&& submit) {
+  static CUresult launch(CUstream stream, Submit&& submit, bool closes = false) {
     Ranges ranges;
-    ranges.everything();
+    ranges.everything(closes);
     return coherently(nativeStream(Zero, stream), ranges.all(), false, submit);
+  }
+};
+
+// A graph does as the kernels in it do. It may hold functions of the CPU as well, behind some of
+// them.
+struct GraphLaunch {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    return Launch::launch<Zero>(
+        streamAmong(args...), [&] { return real(args...); }, /*closes=*/true);
   }
 };
 
@@ -144,7 +154,9 @@ struct Copy {
   static CUresult run(Real real, To to, From from, std::size_t bytes, Rest... rest) {
     const End target(to, bytes);
     const End source(from, bytes);
-    if (!target.isShared && !source.isShared) return direct(real, to, from, bytes, rest...);
+    if (!target.isShared && !source.isShared) {
+      return copied(direct(real, to, from, bytes, rest...), !kTakesStream<Rest...>, target.cpu);
+    }
     const bool asHost =
         (target.isShared && std::is_pointer_v<To>) || (source.isShared && std::is_pointer_v<From>);
     return submit<Zero>(
@@ -164,8 +176,10 @@ struct Copy {
                       CUcontext fromContext, std::size_t bytes, Rest... rest) {
     const End target(to, bytes);
     const End source(from, bytes);
-    if (!target.isShared && !source.isShared)
-      return direct(real, to, toContext, from, fromContext, bytes, rest...);
+    if (!target.isShared && !source.isShared) {
+      return copied(direct(real, to, toContext, from, fromContext, bytes, rest...),
+                    !kTakesStream<Rest...>, 0);
+    }
     return submit<Zero>(
         target, source, bytes,
         [&] { return real(target.device, toContext, source.device, fromContext, bytes, rest...); },
@@ -197,8 +211,9 @@ struct Copy {
     Ranges ranges;
     ranges.reads(source.cpu, bytes);
     ranges.writes({target.cpu, bytes, false});
-    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>, work);
+    return copied(coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
+                             !kTakesStream<Rest...>, work),
+                  false, target.isShared ? 0 : target.cpu);
   }
 
   template <ZeroStream Zero, typename... Rest>
@@ -235,8 +250,11 @@ struct Set {
   template <ZeroStream Zero, typename Submit, typename... Rest>
   static CUresult fill(CUdeviceptr to, const Extent& extent, Submit&& submit, Rest... rest) {
     if (!shared(extent.first, extent.bytes)) {
-      const Reentry inside;
-      return submit(to);
+      const CUresult filled = [&] {
+        const Reentry inside;
+        return submit(to);
+      }();
+      return copied(filled, !kTakesStream<Rest...>, 0);
     }
     Ranges ranges;
     ranges.writes(extent);
@@ -252,13 +270,17 @@ struct BlockCopy {
     if (description == nullptr) return direct(real, description, rest...);
     Description copy = *description;
     const NamedCopy named = nameDevice(copy);
-    if (!named.shared()) return direct(real, description, rest...);
+    const std::uintptr_t target = named.toShared ? 0 : named.to.first;
+    if (!named.shared()) {
+      return copied(direct(real, description, rest...), !kTakesStream<Rest...>, target);
+    }
     Ranges ranges;
     ranges.reads(named.from);
     ranges.writes(named.to);
-    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>,
-                      [&] { return real(static_cast<const Description*>(&copy), rest...); });
+    return copied(
+        coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), !kTakesStream<Rest...>,
+                   [&] { return real(static_cast<const Description*>(&copy), rest...); }),
+        false, target);
   }
 };
 

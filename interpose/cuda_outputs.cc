@@ -35,8 +35,8 @@ extern "C" CUresult cuEventElapsedTime(float*, CUevent, CUevent);
   X(cuStreamCreate, cuStreamCreate, 0, INT_MAX, Output)                             \
   X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 0, INT_MAX, Output)     \
   X(cuEventCreate, cuEventCreate, 0, INT_MAX, Output)                               \
-  X(cuEventElapsedTime, cuEventElapsedTime, 0, 12080, Output)                       \
-  X(cuEventElapsedTime, cuEventElapsedTime_v2, 12080, INT_MAX, Output)
+  X(cuEventElapsedTime, cuEventElapsedTime, 0, 12080, ElapsedTime)                  \
+  X(cuEventElapsedTime, cuEventElapsedTime_v2, 12080, INT_MAX, ElapsedTime)
 
 namespace gmac::interpose {
 namespace {
@@ -76,6 +76,14 @@ struct Output {
     }
     std::optional<coherence::CpuHold> hold;
   };
+};
+
+// An answer says that both events have come.
+struct ElapsedTime {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    return acquire(Output::run<Zero>(real, args...));
+  }
 };
 
 }  // namespace

@@ -257,7 +257,11 @@ int adsmPackDone(adsmPackEvent_t event) {
     return 1;
   }
   auto accelerator = gmac::coherence::accelerator();
-  return !accelerator.ok() || (*accelerator)->done(event->ticket) ? 1 : 0;
+  if (!accelerator.ok()) {
+    return 1;
+  }
+  // Not over where the bytes must not be seen yet; the wait tells why.
+  return (*accelerator)->done(event->ticket) && gmac::coherence::acquireReadMostly().ok() ? 1 : 0;
 }
 
 adsmError_t adsmPackWait(adsmPackEvent_t event) {
@@ -270,7 +274,8 @@ adsmError_t adsmPackWait(adsmPackEvent_t event) {
       return {};
     }
     auto accelerator = gmac::coherence::accelerator();
-    return accelerator.ok() ? (*accelerator)->wait(owned->ticket) : accelerator.status();
+    GMAC_TRY(accelerator.ok() ? (*accelerator)->wait(owned->ticket) : accelerator.status());
+    return gmac::coherence::acquireReadMostly();
   });
 }
 

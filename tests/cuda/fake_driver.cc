@@ -657,6 +657,19 @@ CUresult cuEventQuery(CUevent event) {
   if (device().broken != CUDA_SUCCESS) return device().broken;
   return event->stream->done >= event->position ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  FAKE_CALL();
+  FAKE_HANDLE(start);
+  FAKE_HANDLE(end);
+  for (const CUevent event : {start, end}) {
+    if (event->stream != nullptr && event->stream->done < event->position) {
+      step(*event->stream);
+      return CUDA_ERROR_NOT_READY;
+    }
+  }
+  *milliseconds = 1;
+  return CUDA_SUCCESS;
+}
 CUresult cuEventSynchronize(CUevent event) {
   FAKE_CALL();
   FAKE_HANDLE(event);
@@ -764,7 +777,9 @@ CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint
                       FAKE_ENTRY(cuMemHostRegister) FAKE_ENTRY(cuGetProcAddress)
                           FAKE_ENTRY(cuEventSynchronize) FAKE_ENTRY(cuStreamCreate)
                               FAKE_ENTRY(cuMemAlloc) FAKE_ENTRY(cuModuleLoadDataEx)
-                                  FAKE_ENTRY(cuModuleGetFunction)};
+                                  FAKE_ENTRY(cuModuleGetFunction) FAKE_ENTRY(cuEventCreate)
+                                      FAKE_ENTRY(cuEventDestroy) FAKE_ENTRY(cuEventRecord)
+                                          FAKE_ENTRY(cuEventQuery) FAKE_ENTRY(cuEventElapsedTime)};
 #undef FAKE_ENTRY
   const auto entry = entries.find(name);
   *function = entry == entries.end() ? moreEntries(name, version) : entry->second;

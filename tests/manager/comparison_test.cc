@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/digest_kernel.h"
 #include "tests/support/manager_fixture.h"
+#include "tests/support/read_mostly.h"
 
 namespace gmac::testing {
 namespace {
@@ -22,70 +22,7 @@ using accel::NativeStream;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr std::size_t kBlock = 64 * kKiB;
-constexpr std::size_t kBlocks = 24;
-constexpr std::size_t kBytes = kBlocks * kBlock;
-
-std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 7 + (i >> 9) + 1); }
-
-// Writes nothing.
-adsmKernel_t readingKernel(FakeAccelerator& fake) {
-  return fake.kernel("read", 1, [](const LaunchShape&, void**) {});
-}
-
-// Adds one to the byte that it is given.
-adsmKernel_t bumpingKernel(FakeAccelerator& fake) {
-  return fake.kernel("bump", 1, [&fake](const LaunchShape&, void** args) {
-    ++*fake.argument<std::uint8_t>(args, 0);
-  });
-}
-
-void advise(ManagerUnderTest& machine, const void* object, bool readMostly = true) {
-  machine.manager().setReadMostly(object, readMostly);
-  machine.verify();
-}
-
-// A table that the CPU has filled and a kernel that only reads has been called with.
-std::byte* makeTable(ManagerUnderTest& machine, std::size_t bytes = kBytes) {
-  std::byte* const table = machine.allocate(bytes);
-  advise(machine, table);
-  for (std::size_t i = 0; i < bytes; ++i) {
-    table[i] = pattern(i);
-  }
-  machine.call(readingKernel(machine.fake()), {table});
-  machine.fake().clearLog();
-  return table;
-}
-
-// How many bytes differ from the pattern, and that they are as `bumped` says.
-void expectPattern(const std::byte* table, std::size_t bytes,
-                   const std::vector<std::size_t>& bumped = {}) {
-  std::size_t wrong = 0;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    auto expected = static_cast<std::uint8_t>(pattern(i));
-    for (const std::size_t at : bumped) {
-      expected = static_cast<std::uint8_t>(expected + (at == i ? 1 : 0));
-    }
-    wrong += table[i] != static_cast<std::byte>(expected) ? 1 : 0;
-  }
-  EXPECT_EQ(wrong, 0u);
-}
-
-// Copies of an object's data to the CPU; the answers of comparisons lie elsewhere.
-std::vector<Op> fetches(ManagerUnderTest& machine, const std::byte* object,
-                        std::size_t bytes = kBytes) {
-  std::vector<Op> copies = machine.fake().log({Op::Kind::kCopyOut});
-  const auto begin = reinterpret_cast<std::uintptr_t>(object);
-  std::erase_if(copies,
-                [&](const Op& op) { return op.device < begin || op.device >= begin + bytes; });
-  return copies;
-}
-std::size_t digests(ManagerUnderTest& machine) {
-  std::vector<Op> launches = machine.fake().log({Op::Kind::kLaunch});
-  std::erase_if(launches, [](const Op& op) { return op.kernel != kDigestKernel; });
-  return launches.size();
-}
+using namespace read_mostly;
 
 // ---- Under every protocol, on every mirror, with work that runs at any time
 
@@ -145,6 +82,7 @@ TEST_P(Comparison, WhatTheCpuWritesBetweenCallsReachesTheKernelAndIsCompared) {
     table[kBlock] = static_cast<std::byte>(++expected);
     machine.call(bump, {table + kBlock});
     ++expected;
+    machine.sync();
     EXPECT_EQ(static_cast<std::uint8_t>(table[kBlock]), expected);
     table[kBlock] = static_cast<std::byte>(++expected);
     machine.call(readingKernel(machine.fake()), {table});
@@ -187,13 +125,6 @@ INSTANTIATE_TEST_SUITE_P(Setups, Comparison, ::testing::ValuesIn(everySetup()),
                          [](const auto& info) { return nameOf(info.param); });
 
 // ---- How it is done
-
-MachineSetup rolling() {
-  MachineSetup setup;
-  setup.blockBytes = kBlock;
-  setup.rollingSize = 100;
-  return setup;
-}
 
 TEST(Comparisons, CallsWithoutAccessesBetweenThemCostNothing) {
   ManagerUnderTest machine(rolling());
@@ -326,27 +257,6 @@ TEST(Comparisons, AHintThatIsWrongAgainAndAgainIsDropped) {
 
 // ---- Streams of the application's own
 
-class Streams {
- public:
-  explicit Streams(ManagerUnderTest& machine) : machine_(machine) {}
-  void launch(NativeStream stream, std::byte* bumped) {
-    const coherence::DeviceRange everything{nullptr, 0, true};
-    ASSERT_TRUE(machine_.manager().beginDeviceWork(stream, {&everything, 1}).ok())
-        << lastErrorText();
-    if (bumped != nullptr) {
-      machine_.fake().submit(stream, [fake = &machine_.fake(), bumped] {
-        auto* const at = reinterpret_cast<std::uint8_t*>(fake->at(bumped));
-        ++*at;
-      });
-    }
-    ASSERT_TRUE(machine_.manager().endDeviceWork(stream, true).ok()) << lastErrorText();
-    machine_.verify();
-  }
-
- private:
-  ManagerUnderTest& machine_;
-};
-
 TEST(Comparisons, WorkOnStreamsComesAfterTheDigestsAndBeforeTheComparison) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     MachineSetup setup = rolling();
@@ -362,10 +272,12 @@ TEST(Comparisons, WorkOnStreamsComesAfterTheDigestsAndBeforeTheComparison) {
     }
     streams.launch(NativeStream{1}, table + 7);
     streams.launch(NativeStream{2}, table + 5 * kBlock);
+    streams.acquire();
     expectPattern(table, kBytes, {7, 5 * kBlock});
     machine.fake().clearLog();
     streams.launch(NativeStream{2}, nullptr);
     streams.launch(NativeStream{1}, nullptr);
+    streams.acquire();
     expectPattern(table, kBytes, {7, 5 * kBlock});
     EXPECT_THAT(fetches(machine, table), IsEmpty());
   }
@@ -384,6 +296,7 @@ TEST(Comparisons, AKernelThatNeedNotBeWaitedForIsNotWaitedFor) {
   machine.fake().submit(NativeStream{2}, [&ran] { ran = true; });
   ASSERT_TRUE(machine.manager().endDeviceWork(NativeStream{2}, true).ok());
   machine.fake().clearLog();
+  streams.acquire();
   expectPattern(table, kBytes, {3});
   EXPECT_FALSE(ran) << "stream 2 does not use the table";
   EXPECT_EQ(digests(machine), 0u) << "a digest might wait for the kernel; a copy does not";
@@ -436,10 +349,13 @@ TEST(Comparisons, AnyStepMayFailAndNothingIsMissed) {
       machine.fake().failNext(kind, n, adsmErrorSystem);
       // The block that is read first is the one whose comparison fails.
       streams.launch(NativeStream{1}, table);
+      streams.acquire();
       expectPattern(table, kBytes, {0});
       streams.launch(NativeStream{1}, table);
+      streams.acquire();
       expectPattern(table, kBytes, {0, 0});
       streams.launch(NativeStream{1}, table + 3 * kBlock);
+      streams.acquire();
       expectPattern(table, kBytes, {0, 0, 3 * kBlock});
       machine.fake().failNext(kind, 0, adsmSuccess);
     }
@@ -505,6 +421,7 @@ TEST(Comparisons, CoarserBlocksAreCompared) {
     EXPECT_THAT(fetches(machine, table), IsEmpty());
   }
   machine.call(bumpingKernel(machine.fake()), {table + kBytes - 1});
+  machine.sync();
   expectPattern(table, kBytes, {kBytes - 1});
 }
 
@@ -518,6 +435,7 @@ TEST(Comparisons, ThreadsThatReadTheSameTableAllSeeWhatAKernelWrote) {
   for (std::size_t round = 0; round < 20; ++round) {
     bumped.push_back(round * kBlock + round);
     machine.call(bump, {table + bumped.back()});
+    machine.sync();
     std::vector<std::thread> readers;
     for (std::size_t reader = 0; reader < 4; ++reader) {
       readers.emplace_back([&, reader] {
