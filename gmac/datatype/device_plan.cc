@@ -106,7 +106,7 @@ DevicePlan::DevicePlan(const Layout& layout, const PlanTuning& tuning)
 }
 
 void DevicePlan::analyseList() {
-  const std::vector<Block>& blocks = layout_.blocks();
+  const auto blocks = layout_.blocks();
   const auto pieces = static_cast<std::int64_t>(blocks.size());
   lowest_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t highest = std::numeric_limits<std::int64_t>::min();
@@ -374,7 +374,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
       break;
     }
     case Shape::kShortList: {
-      const auto& blocks = layout_.blocks();
+      const auto blocks = layout_.blocks();
       ShortListParams params;
       params.part = part;
       params.list = lowestLevel;
@@ -385,7 +385,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
       const int elementShift = std::countr_zero(element);
       const int scaleShift = std::countr_zero(scale_);
       for (std::size_t i = 0; i < blocks.size(); ++i) {
-        params.table[i] = {narrow(layout_.starts()[i] >> elementShift),
+        params.table[i] = {narrow(layout_.startOf(i) >> elementShift),
                            narrow((blocks[i].offset - lowest_) >> scaleShift)};
       }
       params.table[blocks.size()] = {narrow(layout_.listBytes() >> elementShift), 0};

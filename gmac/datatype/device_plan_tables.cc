@@ -15,16 +15,21 @@ std::int64_t ceilDivide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b
 
 // Entries of the first array of a marked list: marks and numbers in turn.
 void DevicePlan::writeMarks(std::uint64_t from, std::uint64_t to, std::uint32_t* out) const {
-  const auto& starts = layout_.starts();
-  const auto end = starts.begin() + static_cast<std::ptrdiff_t>(layout_.blocks().size());
   const std::int64_t bytes = std::int64_t{scale_} * kMarkedWords;
-  auto piece = std::lower_bound(starts.begin(), end, static_cast<std::int64_t>(from / 2) * bytes);
+  const std::size_t end = layout_.blocks().size();
+  // The first piece that begins with the first mark's bytes or behind.
+  const std::int64_t at = static_cast<std::int64_t>(from / 2) * bytes;
+  std::size_t piece = end;
+  if (at < layout_.listBytes()) {
+    piece = layout_.blockAt(at);
+    piece += layout_.startOf(piece) < at ? 1 : 0;
+  }
   for (std::uint64_t entry = from; entry < to;) {
     const std::int64_t first = static_cast<std::int64_t>(entry / 2) * bytes;
-    const auto before = static_cast<std::uint32_t>(piece - starts.begin());
+    const auto before = static_cast<std::uint32_t>(piece);
     std::uint32_t marks = 0;
-    for (; piece != end && *piece < first + bytes; ++piece)
-      marks |= 1U << ((*piece - first) / scale_);
+    for (; piece != end && layout_.startOf(piece) < first + bytes; ++piece)
+      marks |= 1U << ((layout_.startOf(piece) - first) / scale_);
     if (entry % 2 == 0) {
       out[entry++ - from] = marks;
       if (entry == to) break;
@@ -39,17 +44,13 @@ void DevicePlan::writeUnits(std::uint64_t from, std::uint64_t to, void* out) con
     writeMarks(from, to, entries);
     return;
   }
-  const auto& starts = layout_.starts();
   const std::uint64_t last = layout_.blocks().size() - 1;
   if (from >= to) return;
   const auto at = [&](std::uint64_t unit) { return static_cast<std::int64_t>(unit) * unitBytes_; };
   // The last piece that begins at or before the unit's first byte.
-  std::uint64_t piece = static_cast<std::uint64_t>(
-      std::upper_bound(starts.begin(), starts.begin() + static_cast<std::ptrdiff_t>(last) + 1,
-                       at(from)) -
-      starts.begin() - 1);
+  std::uint64_t piece = at(from) < layout_.listBytes() ? layout_.blockAt(at(from)) : last;
   for (std::uint64_t unit = from; unit < to; ++unit) {
-    while (piece < last && starts[piece + 1] <= at(unit)) ++piece;
+    while (piece < last && layout_.startOf(piece + 1) <= at(unit)) ++piece;
     entries[unit - from] = static_cast<std::uint32_t>(piece);
   }
 }
@@ -61,8 +62,8 @@ void DevicePlan::writePieces(std::uint64_t from, std::uint64_t to, void* out) co
     for (std::uint64_t i = from; i < to; ++i) {
       const bool end = i == blocks.size();
       auto offset = end ? Entry{0} : static_cast<Entry>((blocks[i].offset - lowest_) >> shift);
-      if (shape_ == Shape::kMarkedList) offset -= static_cast<Entry>(layout_.starts()[i] >> shift);
-      if (inUnits()) *entries++ = static_cast<Entry>(layout_.starts()[i] >> shift);
+      if (shape_ == Shape::kMarkedList) offset -= static_cast<Entry>(layout_.startOf(i) >> shift);
+      if (inUnits()) *entries++ = static_cast<Entry>(layout_.startOf(i) >> shift);
       *entries++ = offset;
     }
   };
@@ -77,8 +78,8 @@ std::int64_t DevicePlan::bytesWithin(std::uint64_t pieces) const {
   if (pieces >= table_.pieces) return layout_.listBytes();
   if (shape_ == Shape::kEvenList) return static_cast<std::int64_t>(pieces) * pieceBytes_;
   if (pieces == 0) return 0;
-  if (shape_ == Shape::kMarkedList) return layout_.starts()[pieces];
-  return layout_.starts()[pieces - 1] / unitBytes_ * unitBytes_;
+  if (shape_ == Shape::kMarkedList) return layout_.startOf(pieces);
+  return layout_.startOf(pieces - 1) / unitBytes_ * unitBytes_;
 }
 
 std::uint64_t DevicePlan::unitsWithin(std::int64_t bytes) const {
