@@ -4,14 +4,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "gmac/datatype/device_numbers.h"
 #include "gmac/datatype/device_plan.h"
 
 namespace gmac::datatype {
-namespace {
-
-std::int64_t ceilDivide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 // Entries of the first array of a marked list: marks and numbers in turn.
 void DevicePlan::writeMarks(std::uint64_t from, std::uint64_t to, std::uint32_t* out) const {
