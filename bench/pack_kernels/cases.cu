@@ -203,6 +203,13 @@ std::vector<Case> makeCases(const std::string& filter) {
   for (const std::int64_t packed : {1LL << 20, 8LL << 20, 64LL << 20}) {
     add([&] { return vectorCase("vector 8 B @ 512 B,", 8, 512, packed); });
   }
+  for (const std::int64_t piece : {16, 32, 64, 128}) {
+    for (const std::int64_t packed : {8LL << 20, 64LL << 20}) {
+      add([&] {
+        return vectorCase("vector " + std::to_string(piece) + " B @ 512 B,", piece, 512, packed);
+      });
+    }
+  }
   for (const std::int64_t piece : {16, 32, 64, 128, 256}) {
     for (const std::int64_t packed : {8LL << 10, 1LL << 20, 8LL << 20, 64LL << 20}) {
       add([&] {

@@ -32,7 +32,7 @@ DevicePlan::DevicePlan(const Layout& layout, const PlanTuning& tuning)
   }
   const Block& block = layout.blocks().front();
   lowest_ = block.offset;
-  pieceBytes_ = leastPiece_ = block.bytes;
+  pieceBytes_ = meanPiece_ = block.bytes;
   alignment_ |= asBits(block.bytes);
   constexpr Shape kByDims[] = {Shape::kLine, Shape::kRows1, Shape::kRows2, Shape::kRows3};
   shape_ = layout.dims().size() < 4 ? kByDims[layout.dims().size()] : Shape::kAnyRows;
@@ -44,13 +44,12 @@ void DevicePlan::analyseList() {
   const auto pieces = static_cast<std::int64_t>(blocks.size());
   lowest_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t highest = std::numeric_limits<std::int64_t>::min();
-  leastPiece_ = std::numeric_limits<std::int64_t>::max();
+  meanPiece_ = layout_.listBytes() / pieces;
   pieceBytes_ = blocks.front().bytes;
   std::uint64_t bits = 0;
   for (const Block& block : blocks) {
     lowest_ = std::min(lowest_, block.offset);
     highest = std::max(highest, block.offset);
-    leastPiece_ = std::min(leastPiece_, block.bytes);
     if (block.bytes != pieceBytes_) pieceBytes_ = 0;
     apart_ |= asBits(block.offset) - asBits(blocks.front().offset);
     bits |= asBits(block.bytes) | (asBits(block.offset) - asBits(blocks.front().offset));

@@ -59,7 +59,7 @@ struct PlanTuning {
   std::uint32_t oneEach = kMaxDividend;
   std::uint32_t oneEachOfShortList = 132 * 2048;
   std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that no cache keeps,
-  std::int64_t onceLeast = 128;                    // in pieces of whole lines
+  std::int64_t onceLeast = 128;                    // in pieces of whole lines in the mean
   std::uint32_t unitBytes = 0;  // of a long list, a multiple of 16; 0: by its pieces
   // Mean bytes of a long list's pieces up to which their beginnings are marked; 0: never. Pieces
   // much longer are better moved in wider words than their own.
@@ -149,7 +149,7 @@ class DevicePlan {
   std::uint64_t apart_ = 0;      // the same without their bytes
   std::int64_t lowest_ = 0;      // the least offset of the pieces
   std::int64_t pieceBytes_ = 0;  // of all pieces; 0: they differ
-  std::int64_t leastPiece_ = 0;  // bytes of the shortest
+  std::int64_t meanPiece_ = 0;   // bytes of a piece, in the mean
   std::uint32_t scale_ = 1;      // bytes that an entry of a list's table stands for
   std::int64_t unitBytes_ = 0;
   bool wide_ = false;  // entries of tables are 8 bytes, else 4

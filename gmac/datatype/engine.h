@@ -8,37 +8,16 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 
-#include "gmac/adsm_datatype.h"
 #include "gmac/datatype/costs.h"
 #include "gmac/datatype/device.h"
+#include "gmac/datatype/operation.h"
 #include "gmac/datatype/prepared.h"
 #include "gmac/datatype/staging.h"
 #include "gmac/datatype/tables.h"
 #include "gmac/status.h"
 
 namespace gmac::datatype {
-
-// One operation, with its arguments checked.
-struct Operation {
-  Direction direction = Direction::kPack;
-  PreparedPtr prepared;
-  std::byte* strided = nullptr;  // the layout's origin
-  std::byte* packed = nullptr;   // where the part begins
-  std::int64_t offset = 0;       // of the part in packed order
-  std::int64_t bytes = 0;        // more than 0
-  adsmMethod_t method = adsmMethodAny;
-  std::uint32_t blocks = 0;  // 0: no limit
-  std::optional<accel::NativeStream> stream;
-  bool wait = true;  // until CPU memory has its bytes
-};
-
-// What an operation has left under way: nothing, when `ticket` is complete.
-struct Outcome {
-  adsmPackReport_t report{};
-  accel::Ticket ticket;
-};
 
 // Role: the engine of a process: the device of the runtime's accelerator, and what is kept for it.
 // Thread-safe; made by the first operation that may need a device, anew behind the end of its

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One pack or unpack: what it is asked to do, and what it has done.
+#ifndef GMAC_DATATYPE_OPERATION_H_
+#define GMAC_DATATYPE_OPERATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/adsm_datatype.h"
+#include "gmac/datatype/prepared.h"
+
+namespace gmac::datatype {
+
+// One operation, with its arguments checked.
+struct Operation {
+  Direction direction = Direction::kPack;
+  PreparedPtr prepared;
+  std::byte* strided = nullptr;  // the layout's origin
+  std::byte* packed = nullptr;   // where the part begins
+  std::int64_t offset = 0;       // of the part in packed order
+  std::int64_t bytes = 0;        // more than 0
+  adsmMethod_t method = adsmMethodAny;
+  std::uint32_t blocks = 0;  // 0: no limit
+  std::optional<accel::NativeStream> stream;
+  bool wait = true;  // until CPU memory has its bytes
+
+  bool packs() const { return direction == Direction::kPack; }
+  const Layout& layout() const { return prepared->layout(); }
+  // Where a byte of packed order lies on the packed side.
+  std::byte* packedAt(std::int64_t at) const { return packed + (at - offset); }
+};
+
+// What an operation has left under way: nothing, when `ticket` is complete.
+struct Outcome {
+  adsmPackReport_t report{};
+  accel::Ticket ticket;
+};
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_OPERATION_H_

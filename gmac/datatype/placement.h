@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the two sides of an operation are, and so which part of it is whose.
+#ifndef GMAC_DATATYPE_PLACEMENT_H_
+#define GMAC_DATATYPE_PLACEMENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gmac/datatype/device.h"
+#include "gmac/datatype/division.h"
+#include "gmac/datatype/operation.h"
+#include "gmac/status.h"
+
+namespace gmac::datatype {
+
+// Role: a look at both sides when an operation begins. What it says of shared objects may be out of
+// date a moment later: that costs time, never bytes, as the release sees to those. Immutable; for
+// the stack of one operation, which outlives it.
+class Placement {
+ public:
+  enum class Packed : std::uint8_t { kDevice, kPinned, kPageable };
+
+  Placement(Device& device, const Operation& operation);
+  Placement(const Placement&) = delete;
+  Placement& operator=(const Placement&) = delete;
+
+  bool stridedShared() const { return stridedShared_; }
+  bool packedShared() const { return packedShared_; }
+  // Where the packed side is used.
+  Packed packedAt() const { return packedAt_; }
+  bool packedOnDevice() const { return packedAt_ == Packed::kDevice; }
+  // The operation in parts, by where the bytes of the strided side are current.
+  std::span<const Portion> portions() const {
+    return divided_.empty() ? std::span(&whole_, 1) : std::span(divided_);
+  }
+  // Whether the device does a part.
+  bool onDevice(const Portion& portion) const;
+
+  // As the device knows them: the layout's origin, and a byte of packed order.
+  std::uint64_t deviceStrided() const;
+  std::uint64_t devicePacked(std::int64_t offset) const;
+
+  // adsmErrorNotSupported for a forced method that cannot be had here.
+  Status checkMethod() const;
+
+ private:
+  bool packedOfObjectOnDevice() const;
+
+  Device& device_;
+  const Operation& op_;
+  bool stridedShared_ = false;
+  bool stridedOnDevice_ = false;  // and not shared
+  bool packedShared_ = false;
+  Packed packedAt_ = Packed::kPageable;
+  std::ptrdiff_t stridedDistance_ = 0;  // from an address of the CPU's to the device's
+  std::ptrdiff_t packedDistance_ = 0;
+  Portion whole_;
+  std::vector<Portion> divided_;  // empty: `whole_` alone
+};
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_PLACEMENT_H_

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/datatype/submissions.h"
+
+#include "gmac/datatype/touched.h"
+
+namespace gmac::datatype {
+namespace {
+
+using accel::Ticket;
+
+// What is nearer than this in memory is released together; the least block that large objects have.
+constexpr std::int64_t kGap = std::int64_t{64} << 10;
+
+// Role: the commands of a part, as a function. For the stack.
+template <typename Function>
+class Commands final : public DeviceWork {
+ public:
+  explicit Commands(Function function) : function_(std::move(function)) {}
+  Status run(DeviceQueue& queue) override { return function_(queue); }
+
+ private:
+  Function function_;
+};
+
+}  // namespace
+
+Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
+  Ranges ranges = packedRange(portion.offset, portion.bytes);
+  addStrided(portion.offset, portion.bytes, ranges);
+  const std::uint64_t packed = placement_.devicePacked(portion.offset);
+  if (method == adsmMethodKernel) {
+    return launchUsing(portion.offset, portion.bytes, packed, std::move(ranges)).status();
+  }
+  auto ticket = submit(ranges, [&](DeviceQueue& queue) {
+    return method == adsmMethodCopy2d ? copy2d(queue, packed) : copyPieces(queue, portion, packed);
+  });
+  if (ticket.ok()) {
+    outcome_.ticket = *ticket;
+  }
+  return ticket.status();
+}
+
+Result<Ticket> Submissions::launch(std::int64_t offset, std::int64_t bytes, std::uint64_t packed) {
+  Ranges ranges;
+  addStrided(offset, bytes, ranges);
+  return launchUsing(offset, bytes, packed, std::move(ranges));
+}
+
+Result<Ticket> Submissions::launchUsing(std::int64_t offset, std::int64_t bytes,
+                                        std::uint64_t packed, Ranges ranges) {
+  const DevicePlan& plan = op_.prepared->plan();
+  DeviceJob job;
+  job.direction = op_.direction;
+  job.strided = placement_.deviceStrided();
+  job.packed = packed;
+  job.offset = offset;
+  job.bytes = bytes;
+  job.maxBlocks = op_.blocks;
+  const bool needsTable = plan.table().bytes != 0;
+  if (needsTable) {
+    auto table = tables_.pin(plan, op_.stream);
+    if (!table.ok()) {
+      return table.status();
+    }
+    job.table = *table;
+  }
+  auto ticket = submit(ranges, [&](DeviceQueue& queue) {
+    return plan.launches(job, [&](const DeviceLaunch& launch) {
+      ++outcome_.report.launches;
+      return queue.launch(launch);
+    });
+  });
+  if (needsTable) {
+    tables_.unpin(plan, ticket.ok() ? *ticket : Ticket{});
+  }
+  if (ticket.ok()) {
+    outcome_.ticket = *ticket;
+  }
+  return ticket;
+}
+
+Status Submissions::copySlot(StagingSlot& slot, std::int64_t offset, std::int64_t bytes) {
+  auto ticket = submit(packedRange(offset, bytes), [&](DeviceQueue& queue) {
+    ++outcome_.report.launches;
+    const auto length = static_cast<std::size_t>(bytes);
+    const std::uint64_t packed = placement_.devicePacked(offset);
+    return op_.packs() ? queue.copyIn(packed, slot.pinned(), length)
+                       : queue.copyOut(slot.pinned(), packed, length);
+  });
+  return ticket.ok() ? noteUse(slot, *ticket) : ticket.status();
+}
+
+Status Submissions::copy2d(DeviceQueue& queue, std::uint64_t packed) {
+  const Layout& layout = op_.layout();
+  const std::vector<Dim>& dims = layout.dims();
+  StridedCopy copy;
+  copy.strided = placement_.deviceStrided() + static_cast<std::uint64_t>(layout.blocks()[0].offset);
+  copy.packed = packed;
+  copy.rowBytes = layout.blocks()[0].bytes;
+  if (!dims.empty()) {
+    copy.rows = dims.back().count;
+    copy.pitch = dims.back().stride;
+  } else {
+    copy.pitch = copy.rowBytes;
+  }
+  copy.slicePitch = copy.rows * copy.pitch;
+  if (dims.size() == 2) {
+    copy.slices = dims[0].count;
+    copy.slicePitch = dims[0].stride;
+  }
+  copy.direction = op_.direction;
+  copy.packedOnCpu = !placement_.packedOnDevice();
+  ++outcome_.report.launches;
+  return queue.copyStrided(copy);
+}
+
+Status Submissions::copyPieces(DeviceQueue& queue, const Portion& portion, std::uint64_t packed) {
+  Status status;
+  op_.layout().forEach(
+      portion.offset, portion.bytes, [&](std::int64_t at, std::int64_t in, std::int64_t bytes) {
+        if (!status.ok()) {
+          return;
+        }
+        ++outcome_.report.launches;
+        const std::uint64_t strided = placement_.deviceStrided() + static_cast<std::uint64_t>(at);
+        const std::uint64_t there = packed + static_cast<std::uint64_t>(in - portion.offset);
+        const auto length = static_cast<std::size_t>(bytes);
+        if (placement_.packedOnDevice()) {
+          status = op_.packs() ? queue.copyWithin(there, strided, length)
+                               : queue.copyWithin(strided, there, length);
+        } else if (op_.packs()) {
+          status = queue.copyOut(reinterpret_cast<void*>(there), strided, length);
+        } else {
+          status = queue.copyIn(strided, reinterpret_cast<void*>(there), length);
+        }
+      });
+  return status;
+}
+
+Status Submissions::noteUse(StagingSlot& slot, Ticket ticket) {
+  if (op_.stream) {
+    auto mark = device_.accelerator().mark(*op_.stream);
+    if (!mark.ok()) {
+      return mark.status();
+    }
+    ticket = *mark;
+  }
+  slot.usedUntil(ticket);
+  outcome_.ticket = ticket;
+  return {};
+}
+
+std::vector<Bounds> Submissions::touchedBy(std::int64_t offset, std::int64_t bytes) const {
+  const Layout& layout = op_.layout();
+  return offset == 0 && bytes == layout.bytes() ? op_.prepared->allTouched(kGap)
+                                                : touched(layout, offset, bytes, kGap);
+}
+
+void Submissions::addStrided(std::int64_t offset, std::int64_t bytes, Ranges& ranges) const {
+  if (!placement_.stridedShared()) {
+    return;
+  }
+  for (const Bounds& range : touchedBy(offset, bytes)) {
+    ranges.push_back({op_.strided + range.first, static_cast<std::size_t>(range.last - range.first),
+                      !op_.packs()});
+  }
+}
+
+Submissions::Ranges Submissions::packedRange(std::int64_t offset, std::int64_t bytes) const {
+  Ranges ranges;
+  if (placement_.packedShared() && placement_.packedOnDevice()) {
+    ranges.push_back({op_.packedAt(offset), static_cast<std::size_t>(bytes), op_.packs()});
+  }
+  return ranges;
+}
+
+template <typename Function>
+Result<Ticket> Submissions::submit(const Ranges& ranges, Function function) {
+  Commands work(std::move(function));
+  if (ranges.empty()) {
+    return device_.submit(op_.stream, work);
+  }
+  if (op_.stream) {
+    GMAC_TRY(coherence::beginDeviceWork(*op_.stream, ranges.data(), ranges.size()));
+    auto ticket = device_.submit(op_.stream, work);
+    const Status ended = coherence::endDeviceWork(*op_.stream, ticket.ok());
+    return ticket.ok() && !ended.ok() ? Result<Ticket>(ended) : ticket;
+  }
+  GMAC_TRY(coherence::beginOwnWork(ranges.data(), ranges.size()));
+  auto ticket = device_.submit(op_.stream, work);
+  const Status ended =
+      coherence::endOwnWork(ranges.data(), ranges.size(), ticket.ok() ? *ticket : Ticket{});
+  return ticket.ok() && !ended.ok() ? Result<Ticket>(ended) : ticket;
+}
+
+}  // namespace gmac::datatype
