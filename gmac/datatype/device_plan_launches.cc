@@ -184,7 +184,8 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   part.end = narrow(span.begin + span.elements) - (part.tail != 0 ? 1 : 0);
   const Bounds bounds = layout_.bounds();
   const std::int64_t away = (repeats - 1) * job.repeat.stride;
-  part.once = job.bytes >= tuning_.onceFrom && meanPiece_ >= tuning_.onceLeast ? 1 : 0;
+  const std::int64_t whole = std::max(job.bytes, job.operationBytes);
+  part.once = whole >= tuning_.onceFrom && meanPiece_ >= tuning_.onceLeast ? 1 : 0;
   part.first = job.strided + asBits(bounds.first + std::min<std::int64_t>(away, 0));
   part.last = job.strided + asBits(bounds.last + std::max<std::int64_t>(away, 0));
 
