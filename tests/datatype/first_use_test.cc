@@ -64,7 +64,7 @@ const std::vector<Case>& cases() {
       {"marked, repeated", Shape::kMarkedList, layoutOf({{3, 900001}}, irregular(30000, 4, 5))},
       {"bytes", Shape::kLongList, layoutOf({}, irregular(30000, 1, 5))},
       {"bytes, repeated", Shape::kLongList, layoutOf({{3, -200000}}, irregular(20000, 1, 5))},
-      {"long pieces", Shape::kLongList, layoutOf({}, irregular(8000, 8, 160))},
+      {"long pieces", Shape::kLongList, layoutOf({}, irregular(16000, 8, 160))},
       {"one long piece", Shape::kLongList, [] {
          std::vector<Block> blocks = irregular(30000, 3, 5);
          blocks[4000].bytes += 3'000'000;
