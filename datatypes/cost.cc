@@ -22,6 +22,7 @@ constexpr const char* kCopy2d = "copy2d";
 constexpr const char* kCopy = "copy";
 constexpr const char* kEmpty = "empty";
 constexpr const char* kTwoBlocks = "engine, 2 blocks";
+constexpr const char* kKernelOfTwoBlocks = "engine, kernel, 2 blocks";
 
 std::string forced(adsmMethod_t method) {
   return fmt::format("engine, {}", adsmMethodName(method));
@@ -91,7 +92,11 @@ Row measureOnGpu(Session& session, const CostCase& one) {
         bench.engine(forced(method), {.method = method});
       }
     }
-    if (one.twoBlocks) bench.engine(kTwoBlocks, {.blocks = 2});
+    if (one.twoBlocks) {
+      bench.engine(kTwoBlocks, {.blocks = 2});
+      bench.engine(kKernelOfTwoBlocks, {.method = adsmMethodKernel, .blocks = 2});
+      row.beside = {kTwoBlocks, kKernelOfTwoBlocks};
+    }
     bench.hand(kHand);
     if (pinned) bench.handStaged(kHandStaged);
     bench.copies(kCopy2d);

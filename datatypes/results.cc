@@ -73,6 +73,13 @@ std::string toTable(const std::vector<Row>& rows) {
                            ratioTo(row, usOf(row, "hand")), ratioTo(row, row.boundUs), target,
                            reached, row.error.empty() ? word : "FAILED");
     }
+    for (const std::string& way : row.beside) {
+      const std::optional<double> copy = usOf(row, "copy");
+      const std::optional<double> us = usOf(row, way);
+      if (!us) continue;
+      table += fmt::format(kLine, "  " + way, "", "", "", number(*us), "", "", "", "", "",
+                           copy ? number(100 * *copy / *us) + " % of a copy" : "", "", "");
+    }
   }
   for (const Row& row : rows) {
     if (!row.error.empty()) {

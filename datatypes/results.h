@@ -32,8 +32,9 @@ struct Row {
   std::map<std::string, double> us;  // by way: "engine", "hand", "copy2d", "copy", "empty", ...
   std::optional<double> boundUs;
   std::vector<Verdict> verdicts;
-  std::string error;       // "": all outputs were right
-  nlohmann::json details;  // what else is known: the engine's report, its canonical form
+  std::vector<std::string> beside;  // ways that the table shows below the line
+  std::string error;                // "": all outputs were right
+  nlohmann::json details;           // what else is known: the engine's report, its canonical form
 };
 
 // One diagram of a figure: y over x for each series; a point that was not measured is missing.

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Randomised programs of CPU accesses, kernels, allocations, frees, lists, bindings, hints, packs,
-// unpacks and syncs, against a copy of every object in plain memory, under every protocol and
-// several block sizes, on every accelerator that is here.
+// Randomised programs of CPU accesses, input and output, large copies and fills, kernels,
+// allocations, frees, lists, bindings, hints, packs, unpacks and syncs, against a copy of every
+// object in plain memory, under every protocol and several block sizes, on every accelerator that
+// is here.
 //
 // GMAC_TEST_STEPS sets the length of each program (10,000), GMAC_TEST_SEED its seed (by the clock);
 // both are printed.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -97,8 +100,10 @@ class Program {
   Program(std::uint64_t seed, std::uint64_t steps) : random_(seed), steps_(steps) {
     kernels_ = {makeKernel("transformBytes", &transformBytes, randomProgramTransformBytes()),
                 makeKernel("addBytes", &addBytes, randomProgramAddBytes())};
+    EXPECT_GE(file_, 0);
   }
   ~Program() {
+    EXPECT_EQ(::close(file_), 0);
     for (const adsmKernel_t kernel : kernels_) {
       EXPECT_EQ(adsmKernelDestroy(kernel), adsmSuccess) << adsmLastErrorString();
     }
@@ -136,11 +141,15 @@ class Program {
       allocate();
     } else if (kind < 10) {
       free(upTo(objects_.size() - 1));
-    } else if (kind < 38) {
+    } else if (kind < 36) {
       const auto [object, offset, bytes] = somewhere();
       compare(*object, offset, bytes);
-    } else if (kind < 62) {
+    } else if (kind < 54) {
       write();
+    } else if (kind < 58) {
+      readOrWriteFile();
+    } else if (kind < 62) {
+      copyOrFill();
     } else if (kind < 70) {
       packOrUnpack();
     } else if (kind < 80) {
@@ -219,6 +228,46 @@ class Program {
     for (std::size_t i = offset; i < offset + bytes; ++i) {
       object->data[i] = object->oracle[i] = static_cast<std::uint8_t>(key + i * 5);
     }
+  }
+
+  // Through the file, with one system call of the program's.
+  void readOrWriteFile() {
+    const auto [object, offset, bytes] = somewhere();
+    std::vector<std::uint8_t> plain(bytes);
+    const auto length = static_cast<ssize_t>(bytes);
+    if (upTo(1) == 0) {
+      for (std::uint8_t& byte : plain) {
+        byte = static_cast<std::uint8_t>(random_());
+      }
+      check(::pwrite(file_, plain.data(), bytes, 0) == length, "pwrite of plain memory");
+      check(::pread(file_, object->data + offset, bytes, 0) == length, "pread");
+      std::copy(plain.begin(), plain.end(),
+                object->oracle.begin() + static_cast<std::ptrdiff_t>(offset));
+    } else {
+      check(::pwrite(file_, object->data + offset, bytes, 0) == length, "pwrite");
+      check(::pread(file_, plain.data(), bytes, 0) == length, "pread into plain memory");
+      if (!std::equal(plain.begin(), plain.end(),
+                      object->oracle.begin() + static_cast<std::ptrdiff_t>(offset))) {
+        ADD_FAILURE() << "step " << step_ << ": " << bytes << " bytes at " << offset
+                      << " of an object of " << object->oracle.size()
+                      << " bytes were written otherwise";
+      }
+    }
+  }
+
+  // Within one object the ranges may overlap.
+  void copyOrFill() {
+    const auto [to, toOffset, bytes] = somewhere();
+    if (upTo(2) == 0) {
+      const int value = static_cast<int>(upTo(255));
+      std::memset(to->data + toOffset, value, bytes);
+      std::memset(to->oracle.data() + toOffset, value, bytes);
+      return;
+    }
+    const auto [from, fromOffset, fromBytes] = somewhere();
+    const std::size_t length = std::min(bytes, fromBytes);
+    std::memmove(to->data + toOffset, from->data + fromOffset, length);
+    std::memmove(to->oracle.data() + toOffset, from->oracle.data() + fromOffset, length);
   }
 
   bool allowed(const Shared& object, std::size_t kernel, unsigned access, bool listed) const {
@@ -360,6 +409,7 @@ class Program {
   std::mt19937_64 random_;
   std::uint64_t steps_;
   std::uint64_t step_ = 0;
+  const int file_ = ::memfd_create("random_program", MFD_CLOEXEC);
   std::array<adsmKernel_t, 2> kernels_{};
   std::vector<std::unique_ptr<Shared>> objects_;
   std::size_t bytes_ = 0;

@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Row someRow() {
   Row row;
@@ -67,6 +68,16 @@ TEST(Table, HasTimesRatiosAndEveryTarget) {
   EXPECT_THAT(table, ContainsRegex("vector 8 B @ 512 B +1 MiB +device +kernel +10.0 +8.00 +36.0 "
                                    "+2.50 +1.25 +4.00 +<= 1.05 of hand +1.25 +MISSED"));
   EXPECT_THAT(table, ContainsRegex("\n +>= 20 % of bound +25.0 % +met"));
+}
+
+TEST(Table, ShowsWaysBesideALine) {
+  Row row = someRow();
+  row.us["copy"] = 9;
+  row.us["engine, 2 blocks"] = 12;
+  row.beside = {"engine, 2 blocks", "not measured"};
+  const std::string table = toTable({row});
+  EXPECT_THAT(table, ContainsRegex("\n  engine, 2 blocks +12.0 +75.0 % of a copy"));
+  EXPECT_THAT(table, Not(HasSubstr("not measured")));
 }
 
 TEST(Table, NamesWhatFailed) {
