@@ -265,12 +265,21 @@ TEST(Types, AreTheSameWheneverTheirOldTypesAreCommitted) {
   for (const bool before : {false, true}) {
     Owned pair;
     Owned apart;
+    Owned spaced;
+    ASSERT_EQ(adsmTypeResized(ADSM_TYPE_8, 0, 12, &spaced), adsmSuccess);
     ASSERT_EQ(adsmTypeContiguous(2, ADSM_TYPE_4, &pair), adsmSuccess);
     ASSERT_EQ(adsmTypeVector(2, 1, 2, ADSM_TYPE_4, &apart), adsmSuccess);
     if (before) {
       ASSERT_EQ(adsmTypeCommit(pair), adsmSuccess);
       ASSERT_EQ(adsmTypeCommit(apart), adsmSuccess);
+      ASSERT_EQ(adsmTypeCommit(spaced), adsmSuccess);
     }
+    Owned ofSpaced;
+    ASSERT_EQ(adsmTypeIndexed(5, lengths, places, spaced, &ofSpaced), adsmSuccess);
+    ASSERT_EQ(adsmTypeCommit(ofSpaced), adsmSuccess);
+    const std::vector<Pair> one = {{0, 8},   {600, 8}, {612, 8}, {624, 8},
+                                   {360, 8}, {84, 8},  {96, 8}};
+    EXPECT_EQ(blocksOf(ofSpaced, 3), one) << before;
     Owned ofPairs;
     Owned ofApart;
     Owned ofBoth;
@@ -388,6 +397,12 @@ TEST(Types, RefuseWrongArgumentsByName) {
   refused(adsmTypeHindexedBlock(2, 1, far, ADSM_TYPE_4, &type),
           "adsmTypeHindexedBlock: the type's bytes or bounds do not fit into 63 bits: entry 1 has "
           "length 1, displacementBytes 9223372036854775799, old's extent is 4");
+  Owned farOff;
+  ASSERT_EQ(adsmTypeResized(ADSM_TYPE_4, kMost - 90, 4, &farOff), adsmSuccess);
+  const int64_t near[] = {0, 100};
+  refused(adsmTypeHindexedBlock(2, 1, near, farOff, &type),
+          "adsmTypeHindexedBlock: the type's bytes or bounds do not fit into 63 bits: entry 1 has "
+          "length 1, displacementBytes 100, old's extent is 4");
   const int64_t huge[] = {kMost / 8, kMost / 8, 3};
   const int64_t part[] = {1, 1, 1};
   const int64_t zero[] = {0, 0, 0};
