@@ -90,6 +90,9 @@ struct Plane {
 // Places that are further apart are asked for ahead: the processor foresees fewer of them.
 inline constexpr std::int64_t kFarStride = 64;
 inline constexpr std::int64_t kAhead = 16;
+// Long pieces take their time, and with strides of powers of two they share few places of a cache.
+inline constexpr std::int64_t kLongPiece = 512;
+inline constexpr std::int64_t kLongAhead = 2;
 // Few places to a page: what costs is finding them.
 inline constexpr std::int64_t kPagesApart = 1024;
 
@@ -136,7 +139,8 @@ inline void copyRow(typename Sides<kDirection>::Packed packed,
   }
   for (; column < columns; ++column) {
     if constexpr (kFar) {
-      __builtin_prefetch(place + kAhead * stride, kDirection == Direction::kPack ? 0 : 1);
+      const std::int64_t ahead = kBytes == 0 && bytes >= kLongPiece ? kLongAhead : kAhead;
+      __builtin_prefetch(place + ahead * stride, kDirection == Direction::kPack ? 0 : 1);
     }
     copyPiece<kDirection, kBytes>(packed, place, bytes, copy);
     packed += bytes;
@@ -196,6 +200,9 @@ __attribute__((target("avx512f"))) void copyLines(typename Sides<kDirection>::Pa
 }
 #endif
 
+// Blocks of a list that are asked for ahead: the processor cannot foresee where they lie.
+inline constexpr std::int64_t kListAhead = 8;
+
 // Blocks of a list, all of kBytes bytes; 0: each its own.
 template <Direction kDirection, std::size_t kBytes>
 void copyList(typename Sides<kDirection>::Packed packed, typename Sides<kDirection>::Plain plain,
@@ -203,6 +210,13 @@ void copyList(typename Sides<kDirection>::Packed packed, typename Sides<kDirecti
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t bytes = kBytes != 0 ? static_cast<std::int64_t>(kBytes) : blocks[i].bytes;
     auto place = plain + blocks[i].offset;
+    if (i + kListAhead < count) {
+      constexpr int kFor = kDirection == Direction::kPack ? 0 : 1;
+      __builtin_prefetch(plain + blocks[i + kListAhead].offset, kFor);
+      if (kBytes == 0 || kBytes > 64) {
+        __builtin_prefetch(plain + blocks[i + kListAhead].offset + 64, kFor);
+      }
+    }
     copyPiece<kDirection, kBytes>(packed, place, bytes, copy);
     packed += bytes;
   }

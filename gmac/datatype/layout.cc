@@ -342,6 +342,9 @@ Bounds Layout::part(std::size_t level, int64_t from, int64_t to) const {
 Bounds Layout::boundsOf(int64_t offset, int64_t bytes) const {
   const int64_t from = std::max<int64_t>(offset, 0);
   const int64_t to = bytes > bytes_ - from ? bytes_ : from + bytes;
+  if (from == 0 && to == bytes_) {
+    return bounds_;
+  }
   return from < to ? part(0, from, to) : Bounds{};
 }
 

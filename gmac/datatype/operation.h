@@ -14,14 +14,15 @@
 
 namespace gmac::datatype {
 
-// One operation, with its arguments checked.
+// One operation, with its arguments checked. A view: whoever runs it keeps `prepared`.
 struct Operation {
   Direction direction = Direction::kPack;
-  PreparedPtr prepared;
+  const Prepared* prepared = nullptr;
   std::byte* strided = nullptr;  // the layout's origin
   std::byte* packed = nullptr;   // where the part begins
   std::int64_t offset = 0;       // of the part in packed order
   std::int64_t bytes = 0;        // more than 0
+  Bounds bounds;                 // of the part, from `strided`
   adsmMethod_t method = adsmMethodAny;
   std::uint32_t blocks = 0;  // 0: no limit
   std::optional<accel::NativeStream> stream;

@@ -26,6 +26,7 @@ namespace {
 
 using gmac::fail;
 using gmac::guarded;
+using gmac::Result;
 using gmac::Status;
 using namespace gmac::datatype;
 
@@ -52,6 +53,49 @@ PreparedCache& cpuCache() {
   static auto* const cache = new PreparedCache;  // also for exit handlers
   return *cache;
 }
+
+// Role: what a thread has packed last, which it finds again without a lock: a handle never stands
+// for another type, so it is right while no type has been freed. One for each thread.
+class Latest {
+ public:
+  // What `type` stands for; errors as of committed().
+  Status find(const char* function, adsmType_t type, std::int64_t count) {
+    const std::uint64_t freed = freedTypes();
+    if (prepared_ != nullptr && type == type_ && count == count_ && freed == freed_) [[likely]] {
+      return {};
+    }
+    auto found = committed(type, function);
+    if (!found.ok()) {
+      return found.status();
+    }
+    form_ = std::move(*found);
+    prepared_ = nullptr;
+    type_ = type;
+    count_ = count;
+    freed_ = freed;
+    return {};
+  }
+  // Of what find() has found; stays until the next find(). adsmErrorInvalidValue as of the cache.
+  Result<const Prepared*> prepared(PreparedCache& cache) {
+    if (prepared_ == nullptr || cache_ != &cache) [[unlikely]] {
+      auto made = cache.get(form_, count_);
+      if (!made.ok()) {
+        return made.status();
+      }
+      prepared_ = std::move(*made);
+      cache_ = &cache;
+    }
+    return prepared_.get();
+  }
+
+ private:
+  adsmType_t type_ = nullptr;
+  std::int64_t count_ = 0;
+  std::uint64_t freed_ = 0;
+  CommittedPtr form_;
+  const PreparedCache* cache_ = nullptr;
+  PreparedPtr prepared_;
+};
 
 Status checkOptions(const char* function, const adsmPackOptions_t& options) {
   if (options.size != sizeof options) {
@@ -98,9 +142,8 @@ Status takePart(const char* function, const adsmPackOptions_t* options, std::int
 }
 
 bool overlap(const Operation& operation) {
-  const Bounds bounds = operation.prepared->layout().boundsOf(operation.offset, operation.bytes);
-  const std::byte* const first = operation.strided + bounds.first;
-  const std::byte* const last = operation.strided + bounds.last;
+  const std::byte* const first = operation.strided + operation.bounds.first;
+  const std::byte* const last = operation.strided + operation.bounds.last;
   return operation.packed < last && first < operation.packed + operation.bytes;
 }
 
@@ -110,10 +153,8 @@ adsmError_t run(const char* function, Direction direction, void* target, const v
     if (count < 0) {
       return fail(adsmErrorInvalidValue, "{}: count is {}; 0 or more is allowed", function, count);
     }
-    auto known = committed(type, function);
-    if (!known.ok()) {
-      return known.status();
-    }
+    thread_local Latest latest;
+    GMAC_TRY(latest.find(function, type, count));
     if (options != nullptr) {
       GMAC_TRY(checkOptions(function, *options));
     }
@@ -126,14 +167,14 @@ adsmError_t run(const char* function, Direction direction, void* target, const v
       }
       engine = *made;
     }
-    auto prepared = (alone ? cpuCache() : engine->prepared()).get(*known, count);
+    auto prepared = latest.prepared(alone ? cpuCache() : engine->prepared());
     if (!prepared.ok()) {
       return prepared.status();
     }
     Operation operation;
     operation.direction = direction;
-    operation.prepared = std::move(*prepared);
-    GMAC_TRY(takePart(function, options, operation.prepared->layout().bytes(), &operation));
+    operation.prepared = *prepared;
+    GMAC_TRY(takePart(function, options, operation.layout().bytes(), &operation));
     Outcome outcome;
     if (operation.bytes > 0) {
       if (target == nullptr || source == nullptr) {
@@ -143,6 +184,7 @@ adsmError_t run(const char* function, Direction direction, void* target, const v
       const bool pack = direction == Direction::kPack;
       operation.strided = static_cast<std::byte*>(pack ? const_cast<void*>(source) : target);
       operation.packed = static_cast<std::byte*>(pack ? target : const_cast<void*>(source));
+      operation.bounds = operation.layout().boundsOf(operation.offset, operation.bytes);
       if (overlap(operation)) {
         return fail(adsmErrorInvalidValue, "{}: target {} and source {} overlap", function, target,
                     source);

@@ -26,14 +26,12 @@ Placement::Placement(Device& device, const Operation& operation)
     : device_(device),
       op_(operation),
       whole_{operation.offset, operation.bytes, Current::kNotShared} {
-  const Layout& layout = op_.layout();
-  const Bounds bounds = layout.boundsOf(op_.offset, op_.bytes);
-  const std::byte* const first = op_.strided + bounds.first;
-  stridedShared_ = isShared(first, static_cast<std::size_t>(bounds.last - bounds.first));
+  const std::byte* const first = op_.strided + op_.bounds.first;
+  stridedShared_ = isShared(first, static_cast<std::size_t>(op_.bounds.last - op_.bounds.first));
   packedShared_ = isShared(op_.packed, static_cast<std::size_t>(op_.bytes));
   if (stridedShared_) {
     stridedDistance_ = coherence::deviceDistance(first);
-    divided_ = divide(layout, op_.strided, op_.offset, op_.bytes, kLeastPortion);
+    divided_ = divide(op_.layout(), op_.strided, op_.offset, op_.bytes, kLeastPortion);
   } else {
     stridedOnDevice_ = device_.memoryOf(first) == Memory::kDevice;
   }

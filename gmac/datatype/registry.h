@@ -25,6 +25,8 @@ Result<TypePtr> findType(adsmType_t handle, const char* function, const char* ar
 Result<CommittedPtr> committed(adsmType_t handle, const char* function = "adsmPack");
 bool isCommitted(adsmType_t handle);
 Status commitType(adsmType_t handle, const char* function);
+// How many types have been freed: while it stays the same, what was found is there.
+std::uint64_t freedTypes() noexcept;
 // Also for primitives an error.
 Status freeType(adsmType_t handle, const char* function);
 // The canonical form as text; it stays until the type is freed.

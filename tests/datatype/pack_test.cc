@@ -10,7 +10,9 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -424,6 +426,44 @@ TEST_F(Pack, SaysWhatIsWrong) {
   options_.bytes = 100;
   refused(adsmErrorNotSupported, "whole strided layouts");
   EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+}
+
+// What a thread has packed last it finds more quickly; that is all it may notice of it.
+TEST_F(Pack, TakesTheTypeAndTheCountThatItIsGiven) {
+  std::vector<std::uint8_t> source(64);
+  std::iota(source.begin(), source.end(), std::uint8_t{1});
+  const auto packed = [&](adsmType_t type, std::int64_t count) {
+    std::vector<std::uint8_t> target(16);
+    EXPECT_EQ(adsmPack(target.data(), source.data(), count, type), adsmSuccess)
+        << adsmLastErrorString();
+    return target;
+  };
+  const auto first = [](std::initializer_list<std::uint8_t> bytes) {
+    std::vector<std::uint8_t> wanted(bytes);
+    wanted.resize(16);
+    return wanted;
+  };
+  adsmType_t seconds = nullptr;
+  adsmType_t thirds = nullptr;
+  ASSERT_EQ(adsmTypeVector(2, 1, 2, ADSM_TYPE_1, &seconds), adsmSuccess);
+  ASSERT_EQ(adsmTypeVector(2, 1, 3, ADSM_TYPE_1, &thirds), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(seconds), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(thirds), adsmSuccess);
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(packed(seconds, 1), first({1, 3}));
+    EXPECT_EQ(packed(seconds, 1), first({1, 3}));
+    EXPECT_EQ(packed(seconds, 2), first({1, 3, 4, 6}));
+    EXPECT_EQ(packed(thirds, 2), first({1, 4, 5, 8}));
+    EXPECT_EQ(packed(thirds, 1), first({1, 4}));
+  }
+  EXPECT_EQ(adsmTypeFree(seconds), adsmSuccess);
+  EXPECT_EQ(packed(thirds, 1), first({1, 4}));
+  EXPECT_EQ(adsmTypeFree(thirds), adsmSuccess);
+  std::vector<std::uint8_t> target(16);
+  for (const adsmType_t freed : {thirds, seconds, thirds}) {
+    EXPECT_EQ(adsmPack(target.data(), source.data(), 1, freed), adsmErrorInvalidValue);
+    EXPECT_THAT(adsmLastErrorString(), HasSubstr("is freed"));
+  }
 }
 
 class PackUnder : public ::testing::TestWithParam<const char*> {};
