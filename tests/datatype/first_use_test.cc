@@ -94,7 +94,8 @@ std::vector<std::byte> pattern(int64_t bytes, std::uint64_t seed) {
 class Sides {
  public:
   Sides(const PreparedPtr& prepared, Direction direction, int64_t offset, int64_t bytes)
-      : strided_(pattern(prepared->layout().bounds().last - prepared->layout().bounds().first, 1)),
+      : prepared_(prepared),
+        strided_(pattern(prepared->layout().bounds().last - prepared->layout().bounds().first, 1)),
         packed_(pattern(bytes, 2)),
         wantStrided_(strided_),
         wantPacked_(packed_) {
@@ -107,11 +108,12 @@ class Sides {
       std::memcpy(packs ? here : there, packs ? there : here, static_cast<std::size_t>(length));
     });
     operation_.direction = direction;
-    operation_.prepared = prepared;
+    operation_.prepared = prepared_.get();
     operation_.strided = strided_.data() - first;
     operation_.packed = packed_.data();
     operation_.offset = offset;
     operation_.bytes = bytes;
+    operation_.bounds = layout.boundsOf(offset, bytes);
     operation_.method = adsmMethodKernel;
   }
   Sides(const PreparedPtr& prepared, Direction direction)
@@ -121,6 +123,7 @@ class Sides {
   bool right() const { return strided_ == wantStrided_ && packed_ == wantPacked_; }
 
  private:
+  const PreparedPtr prepared_;
   std::vector<std::byte> strided_;
   std::vector<std::byte> packed_;
   std::vector<std::byte> wantStrided_;
