@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <span>
 #include <vector>
 
 #include "gmac/datatype/cpu_copies.h"
@@ -150,15 +151,13 @@ class Walk {
 
   // Entries of the list from `block` on, while they are wanted whole.
   void runBlocks(std::size_t block) {
-    const auto& starts = layout_.starts();
+    const int64_t start = layout_.startOf(block);
     std::size_t end = blocks_.size();
-    if (left_ < starts[end] - starts[block]) {
-      end = static_cast<std::size_t>(
-          std::upper_bound(starts.begin(), starts.end(), starts[block] + left_) - starts.begin() -
-          1);
+    if (left_ < layout_.listBytes() - start) {
+      end = layout_.blockAt(start + left_);
     }
     copies_.list(packed_, place_, blocks_.data() + block, static_cast<int64_t>(end - block), copy_);
-    const int64_t copied = starts[end] - starts[block];
+    const int64_t copied = layout_.startOf(end) - start;
     packed_ += copied;
     left_ -= copied;
     if (left_ > 0 && end < blocks_.size()) {
@@ -168,11 +167,9 @@ class Walk {
 
   void runList() {
     const auto& dims = layout_.dims();
-    const auto& starts = layout_.starts();
     if (within_ > 0) {
-      const auto block = static_cast<std::size_t>(
-          std::upper_bound(starts.begin(), starts.end(), within_) - starts.begin() - 1);
-      const int64_t cut = within_ - starts[block];
+      const std::size_t block = layout_.blockAt(within_);
+      const int64_t cut = within_ - layout_.startOf(block);
       move(place_ + blocks_[block].offset + cut, std::min(blocks_[block].bytes - cut, left_));
       if (left_ > 0 && block + 1 < blocks_.size()) {
         runBlocks(block + 1);
@@ -203,7 +200,7 @@ class Walk {
   }
 
   const Layout& layout_;
-  const std::vector<Block>& blocks_;
+  const std::span<const Block> blocks_;
   Packed packed_;
   Plain place_;     // the base of the repetition that is next
   int64_t within_;  // packed bytes of it that are not wanted

@@ -6,16 +6,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <vector>
 
+#include "gmac/accel/range_allocator.h"
 #include "gmac/datatype/device.h"
 #include "gmac/status.h"
 
 namespace gmac::datatype {
 
-// Role: pieces of slabs, first fit. Slabs stay until the arena goes. Not thread-safe; owned by
-// Tables, under its lock.
+// Role: pieces of slabs, first fit. Slabs stay until the arena goes or is trimmed. Not thread-safe;
+// owned by Tables, under its lock. Not for the fault handler.
 class DeviceArena {
  public:
   explicit DeviceArena(Device& device) : device_(device) {}
@@ -34,11 +34,11 @@ class DeviceArena {
   struct Slab {
     std::uint64_t address;
     std::size_t bytes;
+    accel::RangeAllocator pieces;
   };
 
   Device& device_;
   std::vector<Slab> slabs_;
-  std::map<std::uint64_t, std::size_t> free_;  // address -> bytes; neighbours of a slab are joined
 };
 
 }  // namespace gmac::datatype

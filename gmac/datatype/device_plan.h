@@ -43,6 +43,7 @@ struct DeviceJob {
   std::uint64_t packed = 0;   // where the part begins on the packed side
   std::int64_t offset = 0;    // of the part, in packed order
   std::int64_t bytes = 0;
+  std::int64_t operationBytes = 0;  // that it is a part of; less than its own: it is the whole
   // The layout is that many times there, as an outermost dimension: for lists, whose tables serve
   // any number; other layouts are better repeated before.
   Dim repeat{1, 0};

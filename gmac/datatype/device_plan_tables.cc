@@ -3,28 +3,34 @@
 // What the tables of long lists hold.
 #include <algorithm>
 #include <bit>
+#include <limits>
 
+#include "gmac/datatype/device_numbers.h"
 #include "gmac/datatype/device_plan.h"
 
 namespace gmac::datatype {
-namespace {
-
-std::int64_t ceilDivide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 // Entries of the first array of a marked list: marks and numbers in turn.
 void DevicePlan::writeMarks(std::uint64_t from, std::uint64_t to, std::uint32_t* out) const {
-  const auto& starts = layout_.starts();
-  const auto end = starts.begin() + static_cast<std::ptrdiff_t>(layout_.blocks().size());
+  const auto blocks = layout_.blocks();
+  const int shift = std::countr_zero(scale_);
   const std::int64_t bytes = std::int64_t{scale_} * kMarkedWords;
-  auto piece = std::lower_bound(starts.begin(), end, static_cast<std::int64_t>(from / 2) * bytes);
-  for (std::uint64_t entry = from; entry < to;) {
-    const std::int64_t first = static_cast<std::int64_t>(entry / 2) * bytes;
-    const auto before = static_cast<std::uint32_t>(piece - starts.begin());
+  // The first piece that begins with the first mark's bytes or behind, and where.
+  std::int64_t first = static_cast<std::int64_t>(from / 2) * bytes;
+  std::size_t piece = blocks.size();
+  std::int64_t start = layout_.listBytes();
+  if (first < start) {
+    piece = layout_.blockAt(first);
+    piece += layout_.startOf(piece) < first ? 1 : 0;
+    start = layout_.startOf(piece);
+  }
+  for (std::uint64_t entry = from; entry < to; first += bytes) {
+    const auto before = static_cast<std::uint32_t>(piece);
     std::uint32_t marks = 0;
-    for (; piece != end && *piece < first + bytes; ++piece)
-      marks |= 1U << ((*piece - first) / scale_);
+    for (; start < first + bytes && piece < blocks.size(); ++piece) {
+      marks |= 1U << ((start - first) >> shift);
+      start += blocks[piece].bytes;
+    }
     if (entry % 2 == 0) {
       out[entry++ - from] = marks;
       if (entry == to) break;
@@ -39,31 +45,55 @@ void DevicePlan::writeUnits(std::uint64_t from, std::uint64_t to, void* out) con
     writeMarks(from, to, entries);
     return;
   }
-  const auto& starts = layout_.starts();
   const std::uint64_t last = layout_.blocks().size() - 1;
   if (from >= to) return;
-  const auto at = [&](std::uint64_t unit) { return static_cast<std::int64_t>(unit) * unitBytes_; };
-  // The last piece that begins at or before the unit's first byte.
-  std::uint64_t piece = static_cast<std::uint64_t>(
-      std::upper_bound(starts.begin(), starts.begin() + static_cast<std::ptrdiff_t>(last) + 1,
-                       at(from)) -
-      starts.begin() - 1);
-  for (std::uint64_t unit = from; unit < to; ++unit) {
-    while (piece < last && starts[piece + 1] <= at(unit)) ++piece;
+  // The last piece that begins at or before the unit's first byte, and where the next one does.
+  const std::int64_t unitBytes = unitBytes_;
+  std::int64_t at = static_cast<std::int64_t>(from) * unitBytes;
+  std::uint64_t piece = at < layout_.listBytes() ? layout_.blockAt(at) : last;
+  const auto behind = [&] {
+    return piece < last ? layout_.startOf(piece + 1) : std::numeric_limits<std::int64_t>::max();
+  };
+  std::int64_t next = behind();
+  for (std::uint64_t unit = from; unit < to; ++unit, at += unitBytes) {
+    while (next <= at) {
+      ++piece;
+      next = behind();
+    }
     entries[unit - from] = static_cast<std::uint32_t>(piece);
   }
 }
 
 void DevicePlan::writePieces(std::uint64_t from, std::uint64_t to, void* out) const {
-  const auto& blocks = layout_.blocks();
+  // Long tables are written while a device waits for them: what is asked is asked once.
+  const auto blocks = layout_.blocks();
+  const std::uint64_t end = std::min<std::uint64_t>(to, blocks.size());
+  const std::int64_t lowest = lowest_;
   const int shift = std::countr_zero(scale_);
   const auto write = [&]<typename Entry>(Entry* entries) {
-    for (std::uint64_t i = from; i < to; ++i) {
-      const bool end = i == blocks.size();
-      auto offset = end ? Entry{0} : static_cast<Entry>((blocks[i].offset - lowest_) >> shift);
-      if (shape_ == Shape::kMarkedList) offset -= static_cast<Entry>(layout_.starts()[i] >> shift);
-      if (inUnits()) *entries++ = static_cast<Entry>(layout_.starts()[i] >> shift);
-      *entries++ = offset;
+    const auto place = [&](std::uint64_t i) {
+      return static_cast<Entry>((blocks[i].offset - lowest) >> shift);
+    };
+    if (shape_ == Shape::kEvenList) {
+      for (std::uint64_t i = from; i < end; ++i) *entries++ = place(i);
+      return;
+    }
+    std::int64_t start = layout_.startOf(from);
+    if (shape_ == Shape::kMarkedList) {
+      for (std::uint64_t i = from; i < end; ++i) {
+        *entries++ = static_cast<Entry>(place(i) - static_cast<Entry>(start >> shift));
+        start += blocks[i].bytes;
+      }
+      return;
+    }
+    for (std::uint64_t i = from; i < end; ++i) {
+      *entries++ = static_cast<Entry>(start >> shift);
+      *entries++ = place(i);
+      start += blocks[i].bytes;
+    }
+    if (end < to) {
+      *entries++ = static_cast<Entry>(start >> shift);
+      *entries++ = 0;
     }
   };
   if (wide_) {
@@ -77,8 +107,8 @@ std::int64_t DevicePlan::bytesWithin(std::uint64_t pieces) const {
   if (pieces >= table_.pieces) return layout_.listBytes();
   if (shape_ == Shape::kEvenList) return static_cast<std::int64_t>(pieces) * pieceBytes_;
   if (pieces == 0) return 0;
-  if (shape_ == Shape::kMarkedList) return layout_.starts()[pieces];
-  return layout_.starts()[pieces - 1] / unitBytes_ * unitBytes_;
+  if (shape_ == Shape::kMarkedList) return layout_.startOf(pieces);
+  return layout_.startOf(pieces - 1) / unitBytes_ * unitBytes_;
 }
 
 std::uint64_t DevicePlan::unitsWithin(std::int64_t bytes) const {

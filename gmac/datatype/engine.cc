@@ -164,7 +164,7 @@ Engine::Engine(std::unique_ptr<Device> device, std::size_t tableBytes)
     : context_(coherence::contextsEnded()),
       device_(std::move(device)),
       staging_(*device_),
-      tables_(*device_, staging_, tableBytes) {}
+      tables_(*device_, tableBytes) {}
 
 const Costs& Engine::costs() {
   std::call_once(costed_, [&] { costs_ = costsOf(*device_, staging_); });

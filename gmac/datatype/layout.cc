@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "gmac/datatype/period.h"
@@ -21,36 +22,8 @@ Status doesNotFit() {
   return fail(adsmErrorInvalidValue, "the layout's bytes or bounds do not fit into 63 bits");
 }
 
-// Drops what is empty and joins neighbours, in place. False when a block or the span of all leaves
-// 63 bits.
-bool compact(std::vector<Block>& blocks) {
-  std::size_t used = 0;
-  int64_t first = 0;
-  int64_t last = 0;
-  for (const Block& block : blocks) {
-    if (block.bytes == 0) {
-      continue;
-    }
-    int64_t end = 0;
-    if (__builtin_add_overflow(block.offset, block.bytes, &end)) {
-      return false;
-    }
-    first = used == 0 ? block.offset : std::min(first, block.offset);
-    last = used == 0 ? end : std::max(last, end);
-    if (used > 0 && blocks[used - 1].offset + blocks[used - 1].bytes == block.offset) {
-      // Within [first, last), which is looked at below.
-      blocks[used - 1].bytes += block.bytes;
-    } else {
-      blocks[used++] = block;
-    }
-  }
-  blocks.resize(used);
-  int64_t span = 0;
-  return !__builtin_sub_overflow(last, first, &span);
-}
-
 // The smallest number of blocks after which the sequence repeats, whole blocks each time.
-std::size_t wholePeriod(const std::vector<Block>& blocks) {
+std::size_t wholePeriod(std::span<const Block> blocks) {
   const std::size_t count = blocks.size();
   return smallestPeriod(count, [&](std::size_t period, std::size_t known) {
     const int64_t stride = blocks[period].offset - blocks[0].offset;
@@ -68,7 +41,7 @@ std::size_t wholePeriod(const std::vector<Block>& blocks) {
 // The same where the last block of a repetition has been joined with the first of the next: how
 // many blocks begin in each repetition, its joined first one aside. count - 1 when there is no such
 // repetition.
-std::size_t joinedPeriod(const std::vector<Block>& blocks) {
+std::size_t joinedPeriod(std::span<const Block> blocks) {
   const std::size_t last = blocks.size() - 1;
   return smallestPeriod(last, [&](std::size_t period, std::size_t known) {
     // The part of block `period` that belongs to the first repetition is as long as the last block.
@@ -88,32 +61,31 @@ std::size_t joinedPeriod(const std::vector<Block>& blocks) {
   });
 }
 
-// Cuts a compact list down to its smallest period, again and again; gives the dims that are around
-// what is left, outermost first.
-std::vector<Dim> foldList(std::vector<Block>& blocks) {
-  std::vector<Dim> dims;
-  while (blocks.size() > 1) {
-    const std::size_t count = blocks.size();
-    if (const std::size_t period = wholePeriod(blocks); period < count) {
-      dims.push_back(
-          {static_cast<int64_t>(count / period), blocks[period].offset - blocks[0].offset});
-      blocks.resize(period);
-      continue;
-    }
-    const std::size_t period = count > 2 ? joinedPeriod(blocks) : 1;
-    if (count == 2 || period == count - 1) {
-      break;
-    }
-    const int64_t tail = blocks[count - 1].bytes;
-    dims.push_back({static_cast<int64_t>((count - 1) / period),
-                    blocks[period].offset + tail - blocks[0].offset});
-    blocks[period].bytes = tail;
-    blocks.resize(period + 1);
+// A sequence that repeats: its first `blocks` blocks, the last of them `lastBytes` long, in `dim`.
+struct Repetition {
+  Dim dim;
+  std::size_t blocks;
+  int64_t lastBytes;
+};
+
+// By the smallest period; `blocks` has two or more.
+std::optional<Repetition> repetitionOf(std::span<const Block> blocks) {
+  const std::size_t count = blocks.size();
+  if (const std::size_t period = wholePeriod(blocks); period < count) {
+    return Repetition{
+        {static_cast<int64_t>(count / period), blocks[period].offset - blocks[0].offset},
+        period,
+        blocks[period - 1].bytes};
   }
-  if (blocks.capacity() > 2 * blocks.size()) {
-    blocks.shrink_to_fit();
+  const std::size_t period = count > 2 ? joinedPeriod(blocks) : 1;
+  if (period == count - 1) {
+    return std::nullopt;
   }
-  return dims;
+  const int64_t tail = blocks[count - 1].bytes;
+  return Repetition{
+      {static_cast<int64_t>((count - 1) / period), blocks[period].offset + tail - blocks[0].offset},
+      period + 1,
+      tail};
 }
 
 Bounds shifted(Bounds bounds, int64_t by) { return {bounds.first + by, bounds.last + by}; }
@@ -128,17 +100,56 @@ Bounds swept(Bounds one, int64_t stride, int64_t from, int64_t to) {
 }  // namespace
 
 bool operator==(const Layout& a, const Layout& b) {
-  return a.dims_ == b.dims_ &&
-         std::equal(a.blocks_.begin(), a.blocks_.end(), b.blocks_.begin(), b.blocks_.end(),
-                    [](const Block& x, const Block& y) { return x == y; });
+  if (a.dims_ != b.dims_ || a.list_ == nullptr || b.list_ == nullptr) {
+    return a.dims_ == b.dims_ && a.list_ == b.list_ && a.one_ == b.one_;
+  }
+  const auto same = [](const Block& x, const Block& y) { return x == y; };
+  return a.list_ == b.list_ || (a.list_->bytes == b.list_->bytes &&
+                                std::equal(a.list_->blocks.begin(), a.list_->blocks.end(),
+                                           b.list_->blocks.begin(), b.list_->blocks.end(), same));
+}
+
+// Cuts the list down to its smallest period, again and again. What does not repeat, the rule for
+// long lists, is shared.
+void Layout::fold(BlockListPtr list) {
+  std::span<const Block> blocks = list->blocks;
+  std::vector<Block> shorter;
+  while (blocks.size() > 1) {
+    const auto repetition = repetitionOf(blocks);
+    if (!repetition) {
+      break;
+    }
+    dims_.push_back(repetition->dim);
+    if (shorter.empty()) {
+      shorter.assign(blocks.begin(),
+                     blocks.begin() + static_cast<std::ptrdiff_t>(repetition->blocks));
+    } else {
+      shorter.resize(repetition->blocks);
+    }
+    shorter.back().bytes = repetition->lastBytes;
+    blocks = shorter;
+  }
+  if (blocks.size() == 1) {
+    one_ = blocks[0];
+  } else if (shorter.empty()) {
+    list_ = std::move(list);
+  } else {
+    // Inside of what has been added up before.
+    BlockListBuilder again;
+    again.reserve(blocks.size());
+    for (const Block& block : blocks) {
+      (void)again.add(block);
+    }
+    list_ = again.finish();
+  }
 }
 
 bool Layout::surround(Dim dim) {
   if (dim.count == 1) {
     return true;
   }
-  if (dims_.empty() && blocks_.size() == 1 && dim.stride == blocks_[0].bytes) {
-    return !__builtin_mul_overflow(blocks_[0].bytes, dim.count, &blocks_[0].bytes);
+  if (dims_.empty() && list_ == nullptr && dim.stride == one_.bytes) {
+    return !__builtin_mul_overflow(one_.bytes, dim.count, &one_.bytes);
   }
   if (!dims_.empty()) {
     // A period of the whole that is shorter than `dims_` has to be the one that dims_ begins with.
@@ -152,41 +163,37 @@ bool Layout::surround(Dim dim) {
   return true;
 }
 
-bool Layout::measure() {
-  if (blocks_.empty()) {
-    return true;
-  }
-  levels_.resize(dims_.size() + 1);
-  const std::size_t count = blocks_.size();
-  starts_.resize(count > 1 ? count + 1 : 0);
-  Bounds bounds{blocks_[0].offset, blocks_[0].offset};
+void Layout::sumUp() {
+  const std::vector<Block>& blocks = list_->blocks;
+  auto starts = std::make_shared_for_overwrite<int64_t[]>(blocks.size() + 1);
   int64_t packed = 0;
-  int64_t before = blocks_[0].offset;
-  bool alike = true;
-  bool ascending = true;
-  for (std::size_t i = 0; i < count; ++i) {
-    const Block block = blocks_[i];
-    if (count > 1) {
-      starts_[i] = packed;
+  int64_t* out = starts.get();
+  for (const Block& block : blocks) {
+    *out++ = packed;
+    packed += block.bytes;
+  }
+  *out = packed;
+  starts_ = std::move(starts);
+}
+
+bool Layout::measure() {
+  Level list{one_.bytes, {one_.offset, 0}};
+  if (list_ != nullptr) {
+    blockBytes_ = list_->blockBytes;
+    if (blockBytes_ == 0 && starts_ == nullptr) {
+      sumUp();
     }
-    int64_t end = 0;
-    if (__builtin_add_overflow(packed, block.bytes, &packed) ||
-        __builtin_add_overflow(block.offset, block.bytes, &end)) {
+    list = {list_->bytes, list_->bounds};
+  } else {
+    blockBytes_ = one_.bytes;
+    if (__builtin_add_overflow(one_.offset, one_.bytes, &list.bounds.last)) {
       return false;
     }
-    ascending = ascending && before <= block.offset;
-    before = end;
-    alike = alike && block.bytes == blocks_[0].bytes;
-    bounds = both(bounds, {block.offset, end});
   }
-  if (count > 1) {
-    starts_[count] = packed;
-  }
-  listBytes_ = packed;
-  ascending_ = ascending;
-  blockBytes_ = alike ? blocks_[0].bytes : 0;
-  levels_.back() = {listBytes_, bounds};
-  blockCount_ = static_cast<int64_t>(count);
+  listBytes_ = list.bytes;
+  levels_.resize(dims_.size() + 1);
+  levels_.back() = list;
+  blockCount_ = static_cast<int64_t>(blocks().size());
   for (std::size_t i = dims_.size(); i-- > 0;) {
     const Dim dim = dims_[i];
     int64_t reach = 0;
@@ -207,46 +214,72 @@ bool Layout::measure() {
   return !__builtin_sub_overflow(bounds_.last, bounds_.first, &span);
 }
 
-Result<Layout> Layout::make(const std::vector<Dim>& dims, std::vector<Block> blocks) {
+Result<Layout> Layout::make(const std::vector<Dim>& dims, const std::vector<Block>& blocks) {
   for (const Dim& dim : dims) {
     if (dim.count < 0) {
       return fail(adsmErrorInvalidValue, "a layout's dim has count {}", dim.count);
     }
   }
+  BlockListBuilder builder;
+  builder.reserve(blocks.size());
+  bool fits = true;
   for (const Block& block : blocks) {
     if (block.bytes < 0) {
       return fail(adsmErrorInvalidValue, "a layout's block has {} bytes", block.bytes);
     }
+    fits = fits && builder.add(block);
   }
-  if (!compact(blocks)) {
+  BlockListPtr list = fits ? builder.finish() : nullptr;
+  if (list == nullptr) {
     return doesNotFit();
   }
   Layout inner;
-  if (!blocks.empty()) {
-    inner.dims_ = foldList(blocks);
-    inner.blocks_ = std::move(blocks);
-  }
+  inner.fold(std::move(list));
   return std::move(inner).finished(dims, 0);
+}
+
+Result<Layout> Layout::make(BlockListPtr list) {
+  Layout made;
+  made.fold(std::move(list));
+  return std::move(made).finished({}, 0);
 }
 
 Result<Layout> Layout::arranged(const std::vector<Dim>& dims, int64_t offset) const {
   Layout copy;
   copy.dims_ = dims_;
-  copy.blocks_ = blocks_;
+  copy.one_ = one_;
+  copy.list_ = list_;
+  copy.starts_ = starts_;
   return std::move(copy).finished(dims, offset);
+}
+
+bool Layout::shift(int64_t offset) {
+  if (list_ == nullptr) {
+    return !__builtin_add_overflow(one_.offset, offset, &one_.offset);
+  }
+  BlockList moved;
+  if (__builtin_add_overflow(list_->bounds.first, offset, &moved.bounds.first) ||
+      __builtin_add_overflow(list_->bounds.last, offset, &moved.bounds.last)) {
+    return false;
+  }
+  moved.bytes = list_->bytes;
+  moved.blockBytes = list_->blockBytes;
+  moved.ascending = list_->ascending;
+  moved.blocks.reserve(list_->blocks.size());
+  for (const Block& block : list_->blocks) {
+    moved.blocks.push_back({block.offset + offset, block.bytes});
+  }
+  list_ = std::make_shared<const BlockList>(std::move(moved));
+  return true;
 }
 
 Result<Layout> Layout::finished(const std::vector<Dim>& dims, int64_t offset) && {
   const auto none = [](const Dim& dim) { return dim.count == 0; };
-  if (blocks_.empty() || std::any_of(dims.begin(), dims.end(), none)) {
+  if (blocks().empty() || std::any_of(dims.begin(), dims.end(), none)) {
     return Layout();
   }
-  if (offset != 0) {
-    for (Block& block : blocks_) {
-      if (__builtin_add_overflow(block.offset, offset, &block.offset)) {
-        return doesNotFit();
-      }
-    }
+  if (offset != 0 && !shift(offset)) {
+    return doesNotFit();
   }
   dims_.reserve(dims_.size() + dims.size());
   for (std::size_t i = dims.size(); i-- > 0;) {
@@ -264,21 +297,22 @@ Result<Layout> Layout::repeated(int64_t count, int64_t extent) const {
   return arranged({{count, extent}}, 0);
 }
 
-Bounds Layout::listPart(int64_t from, int64_t to) const {
-  if (blocks_.size() == 1) {
-    return {blocks_[0].offset + from, blocks_[0].offset + to};
+std::size_t Layout::blockAt(int64_t packed) const {
+  if (starts_ == nullptr) {
+    return static_cast<std::size_t>(packed / blockBytes_);
   }
-  const auto blockAt = [this](int64_t packed) {
-    return static_cast<std::size_t>(
-        std::distance(starts_.begin(),
-                      std::upper_bound(starts_.begin(), starts_.end() - 1, packed)) -
-        1);
-  };
+  const int64_t* const starts = starts_.get();
+  return static_cast<std::size_t>(std::upper_bound(starts, starts + list_->blocks.size(), packed) -
+                                  starts - 1);
+}
+
+Bounds Layout::listPart(int64_t from, int64_t to) const {
+  const std::span<const Block> all = blocks();
   const std::size_t first = blockAt(from);
   const std::size_t last = blockAt(to - 1);
-  const Bounds ends{blocks_[first].offset + (from - starts_[first]),
-                    blocks_[last].offset + (to - starts_[last])};
-  return first == last || ascending_ ? ends : levels_.back().bounds;
+  const Bounds ends{all[first].offset + (from - startOf(first)),
+                    all[last].offset + (to - startOf(last))};
+  return first == last || list_->ascending ? ends : levels_.back().bounds;
 }
 
 Bounds Layout::part(std::size_t level, int64_t from, int64_t to) const {
@@ -329,17 +363,13 @@ void Layout::forEach(int64_t offset, int64_t bytes,
     rest -= index[i] * levels_[i + 1].bytes;
     base += index[i] * dims_[i].stride;
   }
-  std::size_t block = 0;
-  if (blocks_.size() > 1) {
-    block = static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end() - 1, rest) -
-                                     starts_.begin()) -
-            1;
-    rest -= starts_[block];
-  }
+  const std::span<const Block> all = blocks();
+  std::size_t block = blockAt(rest);
+  rest -= startOf(block);
   for (int64_t packed = offset; packed < end;) {
-    for (; block < blocks_.size() && packed < end; ++block) {
-      const int64_t length = std::min(blocks_[block].bytes - rest, end - packed);
-      piece(base + blocks_[block].offset + rest, packed, length);
+    for (; block < all.size() && packed < end; ++block) {
+      const int64_t length = std::min(all[block].bytes - rest, end - packed);
+      piece(base + all[block].offset + rest, packed, length);
       packed += length;
       rest = 0;
     }
@@ -375,20 +405,20 @@ std::string sizeText(int64_t bytes) {
 }  // namespace
 
 std::string Layout::describe() const {
-  if (blocks_.empty()) {
+  if (blocks().empty()) {
     return "empty";
   }
   std::string text;
-  if (blocks_.size() > 1) {
-    text = fmt::format("list of {} blocks, {}", blocks_.size(), sizeText(listBytes_));
+  if (list_ != nullptr) {
+    text = fmt::format("list of {} blocks, {}", list_->blocks.size(), sizeText(listBytes_));
   } else {
-    text = fmt::format("{} {} B", dims_.empty() ? "contiguous" : "strided", blocks_[0].bytes);
+    text = fmt::format("{} {} B", dims_.empty() ? "contiguous" : "strided", one_.bytes);
   }
   for (std::size_t i = dims_.size(); i-- > 0;) {
     text += fmt::format(" x {} @ {}", dims_[i].count, dims_[i].stride);
   }
-  if (blocks_.size() == 1 && blocks_[0].offset != 0) {
-    text += fmt::format(", from {}", blocks_[0].offset);
+  if (list_ == nullptr && one_.offset != 0) {
+    text += fmt::format(", from {}", one_.offset);
   }
   return text;
 }

@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "gmac/adsm_datatype.h"
+#include "gmac/datatype/block_list.h"
 #include "gmac/status.h"
 
 namespace gmac::datatype {
@@ -23,19 +25,10 @@ struct Dim {
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
-// A contiguous piece, `offset` bytes from the base.
-using Block = adsmBlock_t;
-
-// Offsets [first, last) from the base.
-struct Bounds {
-  std::int64_t first = 0;
-  std::int64_t last = 0;
-  friend bool operator==(const Bounds&, const Bounds&) = default;
-};
-
 // Role: the bytes of a type in packed order: for every index of `dims` (the last varies fastest),
 // for every entry of `blocks`: `bytes` bytes at the sum of index x stride plus the entry's offset.
-// A value, immutable once made; no locks; not for the fault handler (it allocates).
+// A value, immutable once made; no locks; not for the fault handler (it allocates). Copies share
+// their lists.
 //
 //   empty:      no blocks
 //   contiguous: one block, no dims
@@ -54,19 +47,29 @@ class Layout {
   // Canonicalises. Entries of dims with count 0, and blocks of 0 bytes, are allowed.
   // adsmErrorInvalidValue when bytes or bounds leave 63 bits, or a count or block is negative.
   // O(dims + blocks).
-  static Result<Layout> make(const std::vector<Dim>& dims, std::vector<Block> blocks);
+  static Result<Layout> make(const std::vector<Dim>& dims, const std::vector<Block>& blocks);
+  // Of the list alone, which it shares where that is canonical already.
+  static Result<Layout> make(BlockListPtr list);
 
   const std::vector<Dim>& dims() const { return dims_; }
-  const std::vector<Block>& blocks() const { return blocks_; }
+  // Lives as long as the layout does, and stays where it is.
+  std::span<const Block> blocks() const {
+    return list_ != nullptr ? std::span<const Block>(list_->blocks)
+                            : std::span<const Block>(&one_, one_.bytes > 0 ? 1 : 0);
+  }
   // Packed bytes of everything; of one pass over `blocks`.
   std::int64_t bytes() const { return bytes_; }
   std::int64_t listBytes() const { return listBytes_; }
   // How many entries there are, over all repetitions. Pieces that touch across two repetitions
   // count as two; see pieces.h for them joined.
   std::int64_t blockCount() const { return blockCount_; }
-  // starts()[i]: packed bytes before blocks()[i], and listBytes() behind the last (a prefix sum);
-  // for lists only, else empty.
-  const std::vector<std::int64_t>& starts() const { return starts_; }
+  // Packed bytes before blocks()[block], of one pass; listBytes() for the number behind the last.
+  std::int64_t startOf(std::size_t block) const {
+    return starts_ != nullptr ? starts_[static_cast<std::ptrdiff_t>(block)]
+                              : static_cast<std::int64_t>(block) * blockBytes_;
+  }
+  // The block that has byte `packed` of one pass, 0 <= packed < listBytes(). O(log blocks).
+  std::size_t blockAt(std::int64_t packed) const;
   // Bytes of every entry of `blocks`, where they are all alike; else 0.
   std::int64_t blockBytes() const { return blockBytes_; }
   // The bytes that are named lie in these.
@@ -93,19 +96,25 @@ class Layout {
   friend bool operator==(const Layout& a, const Layout& b);
 
  private:
+  // Takes the blocks over, and the dims around their smallest periods.
+  void fold(BlockListPtr list);
   // Shifts and repeats this canonical form, whose sums are not made yet, and makes them.
   Result<Layout> finished(const std::vector<Dim>& dims, std::int64_t offset) &&;
+  bool shift(std::int64_t offset);
   // Repeats all there is; false when that would not fit.
   bool surround(Dim dim);
-  // Fills in what follows from dims_ and blocks_; false when it leaves 63 bits.
+  void sumUp();
+  // Fills in what follows from dims_ and blocks(); false when it leaves 63 bits.
   bool measure();
   // Bounds of the part [from, to) of one index of the first `level` dims; all of it inside.
   Bounds part(std::size_t level, std::int64_t from, std::int64_t to) const;
   Bounds listPart(std::int64_t from, std::int64_t to) const;
 
   std::vector<Dim> dims_;
-  std::vector<Block> blocks_;
-  std::vector<std::int64_t> starts_;
+  Block one_{0, 0};    // where there is but one; without bytes, where there is none
+  BlockListPtr list_;  // two blocks or more; else nullptr
+  // startOf() of lists whose blocks are not alike; else nullptr.
+  std::shared_ptr<const std::int64_t[]> starts_;
   // For one index of the first i dims: packed bytes and bounds; dims_.size() + 1 entries, the last
   // are the list's.
   struct Level {
@@ -118,7 +127,6 @@ class Layout {
   std::int64_t blockCount_ = 0;
   std::int64_t blockBytes_ = 0;
   Bounds bounds_;
-  bool ascending_ = true;  // the blocks: each ends before the next begins
 };
 
 }  // namespace gmac::datatype

@@ -58,8 +58,7 @@ int64_t startOf(const Layout& layout, const std::vector<Level>& levels, int64_t 
     }
     start += repetition * level.bytes;
   }
-  return layout.blocks().size() > 1 ? start + layout.starts()[static_cast<std::size_t>(piece)]
-                                    : start;
+  return start + layout.startOf(static_cast<std::size_t>(piece));
 }
 
 }  // namespace

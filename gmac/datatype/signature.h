@@ -23,7 +23,7 @@ class Signature {
   Signature then(const Signature& next) const {
     Signature both;
     both.scale_ = times(scale_, next.scale_);
-    both.sum_ = (times(sum_, next.scale_) + next.sum_) % kPrime;
+    both.sum_ = reduced(times(sum_, next.scale_) + next.sum_);
     both.count_ = count_ + next.count_;
     return both;
   }
@@ -44,11 +44,19 @@ class Signature {
   std::uint64_t value() const { return mixed(sum_ ^ mixed(count_)); }
 
  private:
-  static constexpr std::uint64_t kPrime = (std::uint64_t{1} << 61) - 1;
+  static constexpr int kPrimeBits = 61;
+  static constexpr std::uint64_t kPrime = (std::uint64_t{1} << kPrimeBits) - 1;
   static constexpr std::uint64_t kRadix = 0x1d8af5c3b2e96a7bU % kPrime;
 
   static std::uint64_t times(std::uint64_t a, std::uint64_t b) {
-    return static_cast<std::uint64_t>(static_cast<unsigned __int128>(a) * b % kPrime);
+    const auto product = static_cast<unsigned __int128>(a) * b;
+    return reduced(static_cast<std::uint64_t>(product & kPrime) +
+                   static_cast<std::uint64_t>(product >> kPrimeBits));
+  }
+  // Of what is less than twice the prime. (2^61 is 1 modulo the prime, so that a product's upper
+  // bits are added to its lower ones.)
+  static std::uint64_t reduced(std::uint64_t value) {
+    return value >= kPrime ? value - kPrime : value;
   }
   // The finaliser of splitmix64.
   static std::uint64_t mixed(std::uint64_t value) {

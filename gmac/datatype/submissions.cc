@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/datatype/submissions.h"
 
+#include <algorithm>
+
+#include "gmac/datatype/table_filling.h"
 #include "gmac/datatype/touched.h"
 
 namespace gmac::datatype {
@@ -29,7 +32,7 @@ Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
   addStrided(portion.offset, portion.bytes, ranges);
   const std::uint64_t packed = placement_.devicePacked(portion.offset);
   if (method == adsmMethodKernel) {
-    return launchUsing(portion.offset, portion.bytes, packed, std::move(ranges)).status();
+    return launchUsing(portion.offset, portion.bytes, packed, ranges).status();
   }
   auto ticket = submit(ranges, [&](DeviceQueue& queue) {
     return method == adsmMethodCopy2d ? copy2d(queue, packed) : copyPieces(queue, portion, packed);
@@ -43,11 +46,11 @@ Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
 Result<Ticket> Submissions::launch(std::int64_t offset, std::int64_t bytes, std::uint64_t packed) {
   Ranges ranges;
   addStrided(offset, bytes, ranges);
-  return launchUsing(offset, bytes, packed, std::move(ranges));
+  return launchUsing(offset, bytes, packed, ranges);
 }
 
 Result<Ticket> Submissions::launchUsing(std::int64_t offset, std::int64_t bytes,
-                                        std::uint64_t packed, Ranges ranges) {
+                                        std::uint64_t packed, const Ranges& ranges) {
   const DevicePlan& plan = op_.prepared->plan();
   DeviceJob job;
   job.direction = op_.direction;
@@ -62,17 +65,76 @@ Result<Ticket> Submissions::launchUsing(std::int64_t offset, std::int64_t bytes,
     if (!table.ok()) {
       return table.status();
     }
+    if (*table == 0) [[unlikely]] {
+      return launchFilling(job, ranges);
+    }
     job.table = *table;
   }
+  auto ticket = submitLaunches(job, ranges);
+  if (needsTable) {
+    tables_.unpin(plan, ticket.ok() ? *ticket : Ticket{});
+  }
+  return ticket;
+}
+
+Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ranges) {
+  const DevicePlan& plan = op_.prepared->plan();
+  TableFilling filling(tables_, plan);
+  // While this thread waited for another's filling, that may have been of the same table.
+  auto table = tables_.pin(plan, op_.stream);
+  if (!table.ok()) {
+    return table.status();
+  }
+  DeviceJob step = job;
+  if (*table != 0) {
+    step.table = *table;
+    auto ticket = submitLaunches(step, ranges);
+    tables_.unpin(plan, ticket.ok() ? *ticket : Ticket{});
+    return ticket;
+  }
+  GMAC_TRY(filling.begin());
+  step.table = filling.address();
+  step.operationBytes = job.bytes;
+  // The first entries serve the beginning of a pass over the list: of the one that the part begins
+  // in. What is behind that needs all of them.
+  const std::int64_t passBytes = plan.layout().listBytes();
+  const std::int64_t pass = job.offset / passBytes * passBytes;
+  const std::int64_t end = job.offset + job.bytes;
+  Ticket last;
+  while (!filling.complete()) {
+    auto served = filling.step();
+    if (!served.ok()) {
+      return served.status();
+    }
+    const std::int64_t upTo = filling.complete() ? end : std::min(end, pass + *served);
+    if (upTo <= step.offset) {
+      continue;
+    }
+    if (op_.stream) {
+      GMAC_TRY(device_.follow(op_.stream, filling.filled()));
+      filling.usedByStreams();
+    }
+    step.bytes = upTo - step.offset;
+    auto ticket = submitLaunches(step, ranges);
+    if (!ticket.ok()) {
+      return ticket;
+    }
+    last = *ticket;
+    filling.usedBy(last);
+    step.packed += static_cast<std::uint64_t>(step.bytes);
+    step.offset = upTo;
+  }
+  filling.keep();
+  return last;
+}
+
+Result<Ticket> Submissions::submitLaunches(const DeviceJob& job, const Ranges& ranges) {
   auto ticket = submit(ranges, [&](DeviceQueue& queue) {
-    return plan.launches(job, [&](const DeviceLaunch& launch) {
+    return op_.prepared->plan().launches(job, [&](const DeviceLaunch& launch) {
       ++outcome_.report.launches;
       return queue.launch(launch);
     });
   });
-  if (needsTable) {
-    tables_.unpin(plan, ticket.ok() ? *ticket : Ticket{});
-  }
   if (ticket.ok()) {
     outcome_.ticket = *ticket;
   }

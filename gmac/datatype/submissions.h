@@ -57,7 +57,11 @@ class Submissions {
   using Ranges = std::vector<coherence::DeviceRange>;
 
   Result<accel::Ticket> launchUsing(std::int64_t offset, std::int64_t bytes, std::uint64_t packed,
-                                    Ranges ranges);
+                                    const Ranges& ranges);
+  // The first use of a plan's table: each launch as soon as the entries that it needs are on their
+  // way, while the CPU writes the next ones.
+  Result<accel::Ticket> launchFilling(const DeviceJob& job, const Ranges& ranges);
+  Result<accel::Ticket> submitLaunches(const DeviceJob& job, const Ranges& ranges);
   Status copy2d(DeviceQueue& queue, std::uint64_t packed);
   Status copyPieces(DeviceQueue& queue, const Portion& portion, std::uint64_t packed);
   void addStrided(std::int64_t offset, std::int64_t bytes, Ranges& ranges) const;

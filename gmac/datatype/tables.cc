@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/datatype/tables.h"
 
-#include <algorithm>
-
 namespace gmac::datatype {
 
 using accel::Ticket;
@@ -11,18 +9,43 @@ Tables::~Tables() {
   while (!tables_.empty()) {
     drop(tables_.begin());
   }
+  if (buffers_[0].memory != nullptr) {
+    for (const Buffer& buffer : buffers_) {
+      (void)device_.accelerator().wait(buffer.reader);
+    }
+    device_.freePinned(buffers_[0].memory, kBuffers * kBufferBytes);
+  }
+}
+
+std::size_t Tables::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+void Tables::waitForUsers(const Table& table) noexcept {
+  (void)device_.accelerator().wait(table.filled);
+  (void)device_.accelerator().wait(table.lastUse);
+  // Asking each time for a ticket would cost every use what this costs the rare end.
+  if (table.usedByStreams) {
+    (void)device_.waitForStreams();
+  }
+}
+
+void Tables::giveBack(const Table& table) noexcept {
+  arena_.free(table.address, table.bytes);
+  bytes_ -= table.bytes;
 }
 
 void Tables::drop(std::unordered_map<std::uint64_t, Table>::iterator table) {
-  (void)device_.accelerator().wait(table->second.filled);
-  (void)device_.accelerator().wait(table->second.lastUse);
-  // Asking each time for a ticket would cost every use what this costs the rare end.
-  if (table->second.usedByStreams) {
-    (void)device_.waitForStreams();
-  }
-  arena_.free(table->second.address, table->second.bytes);
-  bytes_ -= table->second.bytes;
+  waitForUsers(table->second);
+  giveBack(table->second);
   tables_.erase(table);
+}
+
+void Tables::release(const Table& table) noexcept {
+  waitForUsers(table);
+  const std::lock_guard lock(mutex_);
+  giveBack(table);
 }
 
 void Tables::makeRoom(std::size_t bytes) {
@@ -41,62 +64,52 @@ void Tables::makeRoom(std::size_t bytes) {
   }
 }
 
-// Entries are written piece by piece into pinned memory and copied from there.
-Status Tables::fill(const DevicePlan& plan, Table& table) {
-  const DevicePlan::Table& shape = plan.table();
-  const auto copy = [&](std::uint64_t entries, std::size_t entryBytes, std::uint64_t at,
-                        auto write) -> Status {
-    const std::uint64_t most = Staging::kSlotBytes / entryBytes;
-    for (std::uint64_t from = 0; from < entries; from += most) {
-      const std::uint64_t to = std::min(entries, from + most);
-      auto slot = staging_.take();
-      if (!slot.ok()) {
-        return slot.status();
-      }
-      write(from, to, slot->pinned());
-      auto ticket =
-          device_.accelerator().copyIn(accel::DeviceAddress{table.address + at + from * entryBytes},
-                                       slot->pinned(), (to - from) * entryBytes, {});
-      if (!ticket.ok()) {
-        return ticket.status();
-      }
-      slot->usedUntil(*ticket);
-      table.filled = *ticket;
+Result<Tables::Table> Tables::place(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  makeRoom(bytes);
+  auto address = arena_.allocate(bytes);
+  if (!address.ok()) {
+    makeRoom(limitBytes_);  // gives up everything that is not in use
+    arena_.trim();
+    address = arena_.allocate(bytes);
+    if (!address.ok()) {
+      return address.status();
     }
-    return {};
-  };
-  GMAC_TRY(copy(
-      shape.units, sizeof(std::uint32_t), 0,
-      [&](std::uint64_t from, std::uint64_t to, void* out) { plan.writeUnits(from, to, out); }));
-  return copy(
-      shape.pieces, shape.pieceBytes, shape.piecesAt,
-      [&](std::uint64_t from, std::uint64_t to, void* out) { plan.writePieces(from, to, out); });
+  }
+  bytes_ += bytes;
+  Table table;
+  table.address = *address;
+  table.bytes = bytes;
+  return table;
+}
+
+void Tables::add(const DevicePlan& plan, const Table& table) {
+  const std::lock_guard lock(mutex_);
+  tables_.emplace(plan.identity(), table).first->second.turn = ++turn_;
+}
+
+Result<Tables::Buffer*> Tables::nextBuffer() {
+  if (buffers_[0].memory == nullptr) {
+    auto memory = device_.allocatePinned(kBuffers * kBufferBytes);
+    if (!memory.ok()) {
+      return memory.status();
+    }
+    for (std::size_t i = 0; i < kBuffers; ++i) {
+      buffers_[i].memory = static_cast<std::byte*>(*memory) + i * kBufferBytes;
+    }
+  }
+  Buffer& buffer = buffers_[buffer_];
+  buffer_ = (buffer_ + 1) % kBuffers;
+  GMAC_TRY(device_.accelerator().wait(buffer.reader));
+  return &buffer;
 }
 
 Result<std::uint64_t> Tables::pin(const DevicePlan& plan,
                                   std::optional<accel::NativeStream> stream) {
   const std::lock_guard lock(mutex_);
-  auto found = tables_.find(plan.identity());
-  if (found == tables_.end()) {
-    const std::size_t bytes = plan.table().bytes;
-    makeRoom(bytes);
-    auto address = arena_.allocate(bytes);
-    if (!address.ok()) {
-      makeRoom(limitBytes_);  // gives up everything that is not in use
-      arena_.trim();
-      address = arena_.allocate(bytes);
-      if (!address.ok()) {
-        return address.status();
-      }
-    }
-    found = tables_.emplace(plan.identity(), Table()).first;
-    found->second.address = *address;
-    found->second.bytes = bytes;
-    bytes_ += bytes;
-    if (const Status filled = fill(plan, found->second); !filled.ok()) {
-      drop(found);
-      return filled;
-    }
+  const auto found = tables_.find(plan.identity());
+  if (found == tables_.end()) [[unlikely]] {
+    return std::uint64_t{0};
   }
   Table& table = found->second;
   // The kernel queue is behind all copies in already.

@@ -4,6 +4,7 @@
 #ifndef GMAC_DATATYPE_TABLES_H_
 #define GMAC_DATATYPE_TABLES_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -13,28 +14,31 @@
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/device_arena.h"
 #include "gmac/datatype/device_plan.h"
-#include "gmac/datatype/staging.h"
 #include "gmac/status.h"
 
 namespace gmac::datatype {
 
 // Role: keeps the tables of plans, the longest unused ones going first where they become more than
-// a limit. Thread-safe; owned by the engine.
+// a limit. Thread-safe; owned by the engine. Not for the fault handler.
 class Tables {
  public:
-  Tables(Device& device, Staging& staging, std::size_t limitBytes)
-      : device_(device), staging_(staging), limitBytes_(limitBytes), arena_(device) {}
+  Tables(Device& device, std::size_t limitBytes)
+      : device_(device), limitBytes_(limitBytes), arena_(device) {}
   ~Tables();
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
 
   // The address of a plan's table, which what is submitted to the stream (nothing: the kernel
-  // queue) from now on finds there. It stays until unpin(), which is told the ticket of the last
-  // work that uses it.
+  // queue) from now on finds there; 0: there is none, a TableFilling makes it. An address stays
+  // until unpin(), which is told the ticket of the last work that uses it.
   Result<std::uint64_t> pin(const DevicePlan& plan, std::optional<accel::NativeStream> stream);
   void unpin(const DevicePlan& plan, accel::Ticket lastUse) noexcept;
 
+  // Of all tables, those that are being filled included.
+  std::size_t bytes() const;
+
  private:
+  friend class TableFilling;
   struct Table {
     std::uint64_t address = 0;
     std::size_t bytes = 0;
@@ -44,14 +48,34 @@ class Tables {
     accel::Ticket lastUse;       // on the kernel queue
     bool usedByStreams = false;  // of the application's
   };
-  Status fill(const DevicePlan& plan, Table& table);
+  // Pinned memory of their own for entries on their way: who fills a table may hold slots of the
+  // staging that others wait for, and so must not wait for one.
+  static constexpr std::size_t kBufferBytes = std::size_t{256} << 10;
+  static constexpr std::size_t kBuffers = 4;
+  struct Buffer {
+    std::byte* memory = nullptr;
+    accel::Ticket reader;
+  };
+
+  // Memory for a table that is no plan's yet.
+  Result<Table> place(std::size_t bytes);
+  void add(const DevicePlan& plan, const Table& table);
+  // Waits for what uses the table and gives its memory back.
+  void release(const Table& table) noexcept;
+  // For the holder of filling_: a buffer that nothing reads any more.
+  Result<Buffer*> nextBuffer();
+
   void makeRoom(std::size_t bytes);
   void drop(std::unordered_map<std::uint64_t, Table>::iterator table);
+  void waitForUsers(const Table& table) noexcept;
+  void giveBack(const Table& table) noexcept;
 
   Device& device_;
-  Staging& staging_;
   const std::size_t limitBytes_;
-  std::mutex mutex_;  // guards all below
+  std::mutex filling_;  // held by the filling under way; taken before mutex_; guards the two below
+  std::array<Buffer, kBuffers> buffers_;
+  std::size_t buffer_ = 0;
+  mutable std::mutex mutex_;  // guards all below
   DeviceArena arena_;
   std::unordered_map<std::uint64_t, Table> tables_;  // by the plan's identity
   std::size_t bytes_ = 0;

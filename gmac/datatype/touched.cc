@@ -49,16 +49,10 @@ class Collector {
 
   // Of the part of one pass over the list.
   Ranges listPart(std::int64_t offset, std::int64_t bytes) {
-    const std::vector<Block>& blocks = layout_.blocks();
-    const std::vector<std::int64_t>& starts = layout_.starts();
-    std::size_t i = 0;
-    if (!starts.empty()) {
-      i = static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), offset) -
-                                   starts.begin()) -
-          1;
-    }
+    const auto blocks = layout_.blocks();
+    std::size_t i = layout_.blockAt(offset);
     Ranges ranges;
-    for (std::int64_t at = starts.empty() ? 0 : starts[i]; at < offset + bytes; ++i) {
+    for (std::int64_t at = layout_.startOf(i); at < offset + bytes; ++i) {
       const Block& block = blocks[i];
       const std::int64_t from = std::max<std::int64_t>(0, offset - at);
       const std::int64_t to = std::min(block.bytes, offset + bytes - at);

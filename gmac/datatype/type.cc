@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "gmac/datatype/period.h"
@@ -139,62 +140,170 @@ TypePtr Type::strided(std::vector<Dim> dims, int64_t offset, TypePtr old) {
   return make(Strided{std::move(dims), offset}, {std::move(old)}, size, bounds, signature);
 }
 
-TypePtr Type::listed(std::vector<Member> members, TypePtr old, std::size_t* offending) {
-  std::vector<TypePtr> olds;
-  olds.push_back(std::move(old));
-  return listed(std::move(members), std::move(olds), offending);
+Block Type::block() const {
+  if (std::holds_alternative<Same>(form_) && olds_.empty()) {
+    return {0, size_};
+  }
+  const Committed* const form = committedForm();
+  const bool one =
+      form != nullptr && form->layout.dims().empty() && form->layout.blocks().size() == 1;
+  return one ? form->layout.blocks()[0] : Block{0, 0};
 }
 
-TypePtr Type::listed(std::vector<Member> members, std::vector<TypePtr> olds,
+// Role: the bounds of a list's members, each counted if it has any. For the stack.
+class Type::ListBounds {
+ public:
+  // The next member, which has elements; false when the bounds do not fit any more.
+  bool add(const Member& member, const Type& old) {
+    if (&old != old_) {
+      flush();
+      old_ = &old;
+      extent_ = old.extent();
+      const Bounds& all = old.bounds_.all;
+      const Bounds& data = old.bounds_.data;
+      oldIsNear_ = isNear(all.first) && isNear(all.last) && isNear(data.first) && isNear(data.last);
+    }
+    const Wide reach = static_cast<Wide>(member.count - 1) * extent_;
+    const Wide low = member.displacement + std::min<Wide>(reach, 0);
+    const Wide high = member.displacement + std::max<Wide>(reach, 0);
+    low_ = any_ ? std::min(low_, low) : low;
+    high_ = any_ ? std::max(high_, high) : high;
+    any_ = true;
+    // What is near fits with all that is.
+    far_ = far_ || !oldIsNear_ || !isNear(low) || !isNear(high);
+    if (far_) [[unlikely]] {
+      flush();
+      return data_.fits() && said_.fits() && unsaid_.fits();
+    }
+    return true;
+  }
+
+  TypeBounds bounds() {
+    flush();
+    TypeBounds bounds;
+    bounds.data = data_.bounds();
+    bounds.said = said_.any();
+    bounds.all = said_.any() ? said_.bounds() : unsaid_.bounds();
+    return bounds;
+  }
+
+ private:
+  static bool isNear(Wide value) {
+    constexpr int64_t kNear = int64_t{1} << 60;
+    return value > -kNear && value < kNear;
+  }
+
+  // Counts the members of the old type that was last.
+  void flush() {
+    if (!any_) {
+      return;
+    }
+    any_ = false;
+    const auto swept = [&](const Bounds& one) {
+      return WideBounds{low_ + one.first, high_ + one.last};
+    };
+    if (old_->size_ > 0) {
+      data_.add(swept(old_->bounds_.data));
+    }
+    if (old_->bounds_.said) {
+      said_.add(swept(old_->bounds_.all));
+    } else if (old_->size_ > 0) {
+      unsaid_.add(swept(old_->bounds_.all));
+    }
+  }
+
+  Union data_;
+  Union said_;
+  Union unsaid_;
+  const Type* old_ = nullptr;
+  int64_t extent_ = 0;
+  bool oldIsNear_ = false;
+  // Where the first bytes of the first and the last elements of the old type's members lie.
+  bool any_ = false;
+  Wide low_ = 0;
+  Wide high_ = 0;
+  bool far_ = false;
+};
+
+TypePtr Type::listed(const MemberArrays& members, TypePtr old, std::size_t* offending) {
+  std::vector<TypePtr> olds;
+  olds.push_back(std::move(old));
+  return listed(members, std::move(olds), offending);
+}
+
+TypePtr Type::listed(const MemberArrays& members, std::vector<TypePtr> olds,
                      std::size_t* offending) {
-  int64_t size = 0;
-  Union said;
-  Union unsaid;
-  Union data;
-  Signature signature;
-  int64_t elements = 0;  // of the one old type
   const bool one = olds.size() == 1;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    const Member& member = members[i];
+  int64_t size = 0;
+  int64_t elements = 0;  // of the one old type
+  ListBounds bounds;
+  Signature signature;
+  // Members are one piece each in most lists. As many pieces can be written at once; what else is
+  // made of them takes a second look.
+  bool areBlocks = true;
+  BlockListBuilder blocks;
+  const Type* last = nullptr;
+  Block block{0, 0};      // one element of it
+  bool adjacent = false;  // the next one begins where it ends
+  for (std::size_t i = 0; i < members.size; ++i) {
+    Member member{members.countOf(i), 0};
     if (member.count == 0) {
       continue;
     }
     *offending = i;
     const Type& old = one ? *olds[0] : *olds[i];
     int64_t bytes = 0;
-    if (__builtin_mul_overflow(member.count, old.size_, &bytes) ||
-        __builtin_add_overflow(size, bytes, &size)) {
-      return nullptr;
-    }
-    const auto place = [&](const Bounds& bounds) {
-      return repeated(shifted(wide(bounds), member.displacement), member.count, old.extent());
-    };
-    if (old.size_ > 0) {
-      data.add(place(old.bounds_.data));
-    }
-    if (old.bounds_.said) {
-      said.add(place(old.bounds_.all));
-    } else if (old.size_ > 0) {
-      unsaid.add(place(old.bounds_.all));
-    }
-    if (!data.fits() || !said.fits() || !unsaid.fits()) {
+    if (!members.displacementOf(i, &member.displacement) ||
+        __builtin_mul_overflow(member.count, old.size_, &bytes) ||
+        __builtin_add_overflow(size, bytes, &size) || !bounds.add(member, old)) {
       return nullptr;
     }
     if (!one) {
       signature = signature.then(member.count == 1 ? old.signature_
                                                    : old.signature_.repeated(member.count));
-    } else if (old.size_ > 0) {
-      elements += member.count;
+    }
+    if (bytes == 0) {
+      continue;
+    }
+    elements += member.count;
+    if (&old != last) {
+      last = &old;
+      block = old.block();
+      adjacent = old.extent() == block.bytes;
+    }
+    areBlocks = areBlocks && block.bytes > 0 && (member.count == 1 || adjacent);
+    if (areBlocks) {
+      if (size == bytes) {
+        blocks.reserve(members.size - i);
+      }
+      if (!blocks.add({member.displacement + block.offset, bytes})) {
+        return nullptr;
+      }
     }
   }
   if (one) {
     signature = olds[0]->signature_.repeated(elements);
   }
-  TypeBounds bounds;
-  bounds.data = data.bounds();
-  bounds.said = said.any();
-  bounds.all = said.any() ? said.bounds() : unsaid.bounds();
-  return make(Listed{std::move(members)}, std::move(olds), size, bounds, signature);
+  if (areBlocks) {
+    return make(Blocks{blocks.finish()}, {}, size, bounds.bounds(), signature);
+  }
+  std::vector<Member> kept;
+  kept.reserve(members.size);
+  for (std::size_t i = 0; i < members.size; ++i) {
+    Member member{members.countOf(i), 0};
+    if (member.count == 0 || (one ? *olds[0] : *olds[i]).size_ == 0) {
+      continue;
+    }
+    (void)members.displacementOf(i, &member.displacement);
+    if (!one) {
+      olds[kept.size()] = olds[i];
+    }
+    kept.push_back(member);
+  }
+  if (!one) {
+    olds.resize(kept.size());
+  }
+  return make(Listed{std::move(kept)}, std::move(olds), size, bounds.bounds(), signature);
 }
 
 TypePtr Type::resized(TypePtr old, int64_t lowerBound, int64_t extent) {
@@ -254,6 +363,9 @@ Result<Layout> Type::layout(const char* function) const {
   if (const auto* list = std::get_if<Listed>(&form_)) {
     return listLayout(*list, function);
   }
+  if (const auto* blocks = std::get_if<Blocks>(&form_)) {
+    return Layout::make(blocks->list);
+  }
   return olds_.empty() ? Layout::make({}, {{0, size_}}) : olds_[0]->committedForm()->layout;
 }
 
@@ -279,21 +391,22 @@ Block blockOf(const Piece& piece) {
   return {piece.displacement + one.offset, piece.count * one.bytes};
 }
 
-// Cuts the sequence down to its smallest period, again and again; gives the dims around what is
-// left, outermost first. What is repeated as a whole need not be expanded.
-std::vector<Dim> foldPieces(std::vector<Piece>& pieces) {
+// Cuts the sequence of `count` pieces down to its smallest period, again and again; gives the dims
+// around what is left, outermost first. What is repeated as a whole need not be expanded.
+template <typename PieceAt>
+std::vector<Dim> foldPieces(std::size_t& count, const PieceAt& pieceAt) {
   std::vector<Dim> dims;
   for (;;) {
-    const std::size_t count = pieces.size();
+    const int64_t first = pieceAt(0).displacement;
     const std::size_t period = smallestPeriod(count, [&](std::size_t p, std::size_t known) {
       int64_t stride = 0;
-      if (__builtin_sub_overflow(pieces[p].displacement, pieces[0].displacement, &stride)) {
+      if (__builtin_sub_overflow(pieceAt(p).displacement, first, &stride)) {
         return false;
       }
       const std::size_t end = std::min(count, known + p);
       for (std::size_t i = p; i < end; ++i) {
-        const Piece& a = pieces[i - p];
-        const Piece& b = pieces[i];
+        const Piece a = pieceAt(i - p);
+        const Piece b = pieceAt(i);
         int64_t apart = 0;
         if (__builtin_sub_overflow(b.displacement, a.displacement, &apart) || apart != stride ||
             a.count != b.count || (a.count > 1 && a.extent != b.extent) ||
@@ -306,82 +419,83 @@ std::vector<Dim> foldPieces(std::vector<Piece>& pieces) {
     if (period == count) {
       return dims;
     }
-    dims.push_back({static_cast<int64_t>(count / period),
-                    pieces[period].displacement - pieces[0].displacement});
-    pieces.resize(period);
+    dims.push_back({static_cast<int64_t>(count / period), pieceAt(period).displacement - first});
+    count = period;
   }
 }
+
+// Adds the blocks of all elements of pieces. Bytes and bounds of all have been looked at before.
+class Expansion {
+ public:
+  explicit Expansion(BlockListBuilder& blocks) : blocks_(blocks) {}
+
+  void add(const Piece& piece) {
+    if (isBlock(piece)) {
+      (void)blocks_.add(blockOf(piece));
+      return;
+    }
+    if (last_ != piece.layout) {
+      last_ = piece.layout;
+      flatten(*last_);
+    }
+    for (int64_t i = 0; i < piece.count; ++i) {
+      const int64_t base = piece.displacement + i * piece.extent;
+      for (const Block& block : element_) {
+        (void)blocks_.add({base + block.offset, block.bytes});
+      }
+    }
+  }
+
+ private:
+  void flatten(const Layout& layout) {
+    if (layout.dims().empty()) {
+      element_ = layout.blocks();
+      return;
+    }
+    flat_.clear();
+    flat_.reserve(static_cast<std::size_t>(layout.blockCount()));
+    layout.forEach(0, layout.bytes(), [&](int64_t offset, int64_t, int64_t bytes) {
+      flat_.push_back({offset, bytes});
+    });
+    element_ = flat_;
+  }
+
+  BlockListBuilder& blocks_;
+  const Layout* last_ = nullptr;
+  std::vector<Block> flat_;
+  std::span<const Block> element_;  // of the layout that was last
+};
 
 }  // namespace
 
 Result<Layout> Type::listLayout(const Listed& list, const char* function) const {
-  const std::size_t members = list.members.size();
   const auto pieceAt = [&](std::size_t i) {
     const Committed& form = *oldOf(i).committedForm();
     return Piece{&form.layout, form.extent, list.members[i].count, list.members[i].displacement};
   };
-  const auto has = [&](std::size_t i) { return list.members[i].count > 0 && oldOf(i).size_ > 0; };
-  std::vector<Block> blocks;
-  // Blocks are the rule; a member that is more sends all of them the longer way.
-  blocks.reserve(members);
-  std::size_t simple = 0;
-  for (; simple < members; ++simple) {
-    if (has(simple)) {
-      const Piece piece = pieceAt(simple);
-      if (!isBlock(piece)) {
-        break;
-      }
-      blocks.push_back(blockOf(piece));
-    }
-  }
-  if (simple == members) {
-    return Layout::make({}, std::move(blocks));
-  }
-  blocks.clear();
-  std::vector<Piece> pieces;
-  pieces.reserve(members);
-  for (std::size_t i = 0; i < members; ++i) {
-    if (has(i)) {
-      pieces.push_back(pieceAt(i));
-    }
-  }
-  const std::vector<Dim> dims = foldPieces(pieces);
-  if (pieces.size() == 1) {
-    auto elements = pieces[0].layout->repeated(pieces[0].count, pieces[0].extent);
-    return elements.ok() ? elements->arranged(dims, pieces[0].displacement) : elements;
+  std::size_t pieces = list.members.size();
+  const std::vector<Dim> dims = foldPieces(pieces, pieceAt);
+  if (pieces == 1) {
+    const Piece piece = pieceAt(0);
+    auto elements = piece.layout->repeated(piece.count, piece.extent);
+    return elements.ok() ? elements->arranged(dims, piece.displacement) : elements;
   }
   Wide count = 0;
-  for (const Piece& piece : pieces) {
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const Piece piece = pieceAt(i);
     count += isBlock(piece) ? 1 : static_cast<Wide>(piece.layout->blockCount()) * piece.count;
   }
   if (count > kMostBlocks) {
     return fail(adsmErrorHostMemory, "{}: the layout has {} blocks that do not repeat; {} is most",
                 function, static_cast<double>(count), kMostBlocks);
   }
+  BlockListBuilder blocks;
   blocks.reserve(static_cast<std::size_t>(count));
-  std::vector<Block> element;  // of the layout that was last
-  const Layout* last = nullptr;
-  for (const Piece& piece : pieces) {
-    if (isBlock(piece)) {
-      blocks.push_back(blockOf(piece));
-      continue;
-    }
-    if (last != piece.layout) {
-      last = piece.layout;
-      element.clear();
-      element.reserve(static_cast<std::size_t>(last->blockCount()));
-      last->forEach(0, last->bytes(), [&](int64_t offset, int64_t, int64_t bytes) {
-        element.push_back({offset, bytes});
-      });
-    }
-    for (int64_t i = 0; i < piece.count; ++i) {
-      const int64_t base = piece.displacement + i * piece.extent;
-      for (const Block& block : element) {
-        blocks.push_back({base + block.offset, block.bytes});
-      }
-    }
+  Expansion expansion(blocks);
+  for (std::size_t i = 0; i < pieces; ++i) {
+    expansion.add(pieceAt(i));
   }
-  auto once = Layout::make({}, std::move(blocks));
+  auto once = Layout::make(blocks.finish());
   return once.ok() ? once->arranged(dims, 0) : once;
 }
 

@@ -47,6 +47,22 @@ struct Member {
   std::int64_t displacement;
 };
 
+// Members as constructors are given them: number i is counts[i] elements (counts == nullptr:
+// `each`) at displacements[i] x `unit` bytes. A view; counts are 0 or more.
+struct MemberArrays {
+  std::size_t size;
+  const std::int64_t* counts;
+  std::int64_t each;
+  const std::int64_t* displacements;
+  std::int64_t unit;
+
+  std::int64_t countOf(std::size_t i) const { return counts != nullptr ? counts[i] : each; }
+  // Of a member that has elements; false when the displacement leaves 63 bits.
+  bool displacementOf(std::size_t i, std::int64_t* bytes) const {
+    return !__builtin_mul_overflow(displacements[i], unit, bytes);
+  }
+};
+
 // Role: one node of a type. Immutable but for the committed form, which is made once on demand and
 // kept; thread-safe. Owned by handles and by the types built on it. Not for the fault handler (it
 // allocates).
@@ -59,9 +75,9 @@ class Type : public std::enable_shared_from_this<Type> {
   // An old type for every index of `dims` (the last varies fastest), `offset` bytes from 0.
   static TypePtr strided(std::vector<Dim> dims, std::int64_t offset, TypePtr old);
   // One old type for all members. `offending`: where that does not fit, the member's number.
-  static TypePtr listed(std::vector<Member> members, TypePtr old, std::size_t* offending);
+  static TypePtr listed(const MemberArrays& members, TypePtr old, std::size_t* offending);
   // One old type for each member.
-  static TypePtr listed(std::vector<Member> members, std::vector<TypePtr> olds,
+  static TypePtr listed(const MemberArrays& members, std::vector<TypePtr> olds,
                         std::size_t* offending);
   static TypePtr resized(TypePtr old, std::int64_t lowerBound, std::int64_t extent);
 
@@ -88,11 +104,18 @@ class Type : public std::enable_shared_from_this<Type> {
     std::vector<Dim> dims;
     std::int64_t offset;
   };
+  // Every member has bytes.
   struct Listed {
     std::vector<Member> members;
   };
+  // Members that are one contiguous piece each, as far as was known when they were listed; the old
+  // types are not needed any more.
+  struct Blocks {
+    BlockListPtr list;
+  };
   struct Same {};  // the old type's layout: a primitive's or a resized type's
-  using Form = std::variant<Same, Strided, Listed>;
+  using Form = std::variant<Same, Strided, Listed, Blocks>;
+  class ListBounds;
 
   Type(Form form, std::vector<TypePtr> olds, std::int64_t size, const TypeBounds& bounds,
        const Signature& signature);
@@ -102,6 +125,8 @@ class Type : public std::enable_shared_from_this<Type> {
   const Type& oldOf(std::size_t member) const {
     return olds_.size() == 1 ? *olds_[0] : *olds_[member];
   }
+  // What one element is, if that is known to be one contiguous piece; without bytes if not.
+  Block block() const;
   // What commit() has made, or nullptr. It stays as long as the type.
   const Committed* committedForm() const { return made_.load(std::memory_order_acquire); }
   // Of this node, when the old types' are made.
@@ -109,7 +134,7 @@ class Type : public std::enable_shared_from_this<Type> {
   Result<Layout> listLayout(const Listed& list, const char* function) const;
 
   const Form form_;
-  // One, or one for each member of a list; none of a primitive.
+  // One, or one for each member of a list; none of a primitive or of blocks.
   std::vector<TypePtr> olds_;
   const std::int64_t size_;
   const TypeBounds bounds_;

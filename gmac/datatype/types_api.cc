@@ -19,7 +19,7 @@ using gmac::fail;
 using gmac::guarded;
 using gmac::Status;
 using gmac::datatype::Dim;
-using gmac::datatype::Member;
+using gmac::datatype::MemberArrays;
 using gmac::datatype::Type;
 using gmac::datatype::TypePtr;
 
@@ -82,51 +82,34 @@ adsmError_t makeVector(const char* function, int64_t count, int64_t blockLength,
   });
 }
 
-// What the four constructors from lists of one old type differ in.
-struct ListArguments {
-  int64_t count;
-  const int64_t* blockLengths;  // NULL: all are blockLength
-  int64_t blockLength;
-  const int64_t* displacements;
-  const char* displacementsName;
-  bool inElements;
-};
-
-adsmError_t makeList(const char* function, const ListArguments& list, adsmType_t old,
+// `inElements`: displacements count elements of the old type, else bytes.
+adsmError_t makeList(const char* function, int64_t count, const int64_t* blockLengths,
+                     int64_t blockLength, const int64_t* displacements,
+                     const char* displacementsName, bool inElements, adsmType_t old,
                      adsmType_t* type) {
   return guarded(function, [&]() -> Status {
     GMAC_TRY(notNull(function, "type", type));
-    GMAC_TRY(notNegative(function, "count", list.count));
-    GMAC_TRY(notNull(function, list.displacementsName, list.displacements, list.count));
-    if (list.blockLengths != nullptr) {
-      GMAC_TRY(noneNegative(function, "blockLengths", list.blockLengths, list.count));
+    GMAC_TRY(notNegative(function, "count", count));
+    GMAC_TRY(notNull(function, displacementsName, displacements, count));
+    if (blockLengths != nullptr) {
+      GMAC_TRY(noneNegative(function, "blockLengths", blockLengths, count));
     } else {
-      GMAC_TRY(notNegative(function, "blockLength", list.blockLength));
+      GMAC_TRY(notNegative(function, "blockLength", blockLength));
     }
     auto found = gmac::datatype::findType(old, function, "old");
     if (!found.ok()) {
       return found.status();
     }
     const int64_t extent = (*found)->extent();
-    std::vector<Member> members(static_cast<std::size_t>(list.count));
+    const MemberArrays members{static_cast<std::size_t>(count), blockLengths, blockLength,
+                               displacements, inElements ? extent : 1};
     std::size_t offending = 0;
-    bool wrong = false;
-    for (std::size_t i = 0; i < members.size() && !wrong; ++i) {
-      offending = i;
-      Member& member = members[i];
-      member.count = list.blockLengths != nullptr ? list.blockLengths[i] : list.blockLength;
-      member.displacement = list.displacements[i];
-      wrong = list.inElements && member.count > 0 &&
-              __builtin_mul_overflow(list.displacements[i], extent, &member.displacement);
-    }
-    TypePtr made =
-        wrong ? nullptr : Type::listed(std::move(members), std::move(*found), &offending);
+    TypePtr made = Type::listed(members, std::move(*found), &offending);
     if (made == nullptr) {
       return fail(adsmErrorInvalidValue,
                   "{}: {}: entry {} has length {}, {} {}, old's extent is {}", function, kTooLarge,
-                  offending,
-                  list.blockLengths != nullptr ? list.blockLengths[offending] : list.blockLength,
-                  list.displacementsName, list.displacements[offending], extent);
+                  offending, members.countOf(offending), displacementsName,
+                  displacements[offending], extent);
     }
     *type = gmac::datatype::addType(std::move(made), false);
     return {};
@@ -141,11 +124,10 @@ Status makeStruct(const char* function, int64_t count, const int64_t* blockLengt
   GMAC_TRY(notNull(function, "displacementBytes", displacements, count));
   GMAC_TRY(notNull(function, "types", types, count));
   GMAC_TRY(noneNegative(function, "blockLengths", blockLengths, count));
-  std::vector<Member> members(static_cast<std::size_t>(count));
-  std::vector<TypePtr> olds(members.size());
+  const MemberArrays members{static_cast<std::size_t>(count), blockLengths, 0, displacements, 1};
+  std::vector<TypePtr> olds(members.size);
   bool one = count > 0;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    members[i] = {blockLengths[i], displacements[i]};
+  for (std::size_t i = 0; i < members.size; ++i) {
     if (i > 0 && types[i] == types[i - 1]) {
       olds[i] = olds[i - 1];
       continue;
@@ -159,8 +141,8 @@ Status makeStruct(const char* function, int64_t count, const int64_t* blockLengt
     one = one && i == 0;
   }
   std::size_t offending = 0;
-  TypePtr made = one ? Type::listed(std::move(members), std::move(olds[0]), &offending)
-                     : Type::listed(std::move(members), std::move(olds), &offending);
+  TypePtr made = one ? Type::listed(members, std::move(olds[0]), &offending)
+                     : Type::listed(members, std::move(olds), &offending);
   if (made == nullptr) {
     return fail(adsmErrorInvalidValue, "{}: {}: entry {} has blockLengths {}, displacementBytes {}",
                 function, kTooLarge, offending, blockLengths[offending], displacements[offending]);
@@ -284,7 +266,7 @@ adsmError_t adsmTypeIndexed(int64_t count, const int64_t* blockLengths,
   if (const Status status = notNull(function, "blockLengths", blockLengths, count); !status.ok()) {
     return status.code();
   }
-  return makeList(function, {count, blockLengths, 0, displacements, "displacements", true}, old,
+  return makeList(function, count, blockLengths, 0, displacements, "displacements", true, old,
                   type);
 }
 
@@ -294,22 +276,21 @@ adsmError_t adsmTypeHindexed(int64_t count, const int64_t* blockLengths,
   if (const Status status = notNull(function, "blockLengths", blockLengths, count); !status.ok()) {
     return status.code();
   }
-  return makeList(function, {count, blockLengths, 0, displacementBytes, "displacementBytes", false},
+  return makeList(function, count, blockLengths, 0, displacementBytes, "displacementBytes", false,
                   old, type);
 }
 
 adsmError_t adsmTypeIndexedBlock(int64_t count, int64_t blockLength, const int64_t* displacements,
                                  adsmType_t old, adsmType_t* type) {
-  return makeList("adsmTypeIndexedBlock",
-                  {count, nullptr, blockLength, displacements, "displacements", true}, old, type);
+  return makeList("adsmTypeIndexedBlock", count, nullptr, blockLength, displacements,
+                  "displacements", true, old, type);
 }
 
 adsmError_t adsmTypeHindexedBlock(int64_t count, int64_t blockLength,
                                   const int64_t* displacementBytes, adsmType_t old,
                                   adsmType_t* type) {
-  return makeList("adsmTypeHindexedBlock",
-                  {count, nullptr, blockLength, displacementBytes, "displacementBytes", false}, old,
-                  type);
+  return makeList("adsmTypeHindexedBlock", count, nullptr, blockLength, displacementBytes,
+                  "displacementBytes", false, old, type);
 }
 
 adsmError_t adsmTypeStruct(int64_t count, const int64_t* blockLengths,

@@ -375,7 +375,7 @@ void needsNoMoreOfATableThanItSays(const Layout& layout, const PlanTuning& tunin
   for (const std::uint64_t pieces : {1UL, 2UL, 100UL, 299UL, 300UL, 301UL}) {
     if (pieces > shape.pieces) break;
     const std::int64_t bytes = plan.bytesWithin(pieces);
-    ASSERT_GE(bytes, layout.starts()[pieces - 1] - kSmall.unitBytes);
+    ASSERT_GE(bytes, layout.startOf(pieces - 1) - kSmall.unitBytes);
     if (bytes == 0) continue;
     std::vector<std::uint64_t> table((shape.bytes + 7) / 8, 0xfefefefefefefefeULL);
     auto* const out = reinterpret_cast<std::byte*>(table.data());

@@ -248,6 +248,52 @@ TEST(Layouts, StayStructsWhereRepetitionsTouch) {
   EXPECT_EQ(pieces[0].bytes, 17);
 }
 
+BlockListPtr listOf(const std::vector<Block>& blocks) {
+  BlockListBuilder builder;
+  for (const Block& block : blocks) EXPECT_TRUE(builder.add(block));
+  return builder.finish();
+}
+
+// A long list is not copied: not by a commit, nor by what repeats it.
+TEST(Layouts, ShareListsThatAreCanonical) {
+  const BlockListPtr even = listOf({{0, 8}, {24, 8}, {40, 8}});
+  const BlockListPtr uneven = listOf({{0, 8}, {24, 12}, {0, 9}});
+  for (const BlockListPtr& list : {even, uneven}) {
+    const auto layout = Layout::make(list);
+    ASSERT_TRUE(layout.ok());
+    EXPECT_EQ(layout->blocks().data(), list->blocks.data());
+    EXPECT_EQ(*layout, made({}, list->blocks)) << "made again, and so another list";
+    const auto repeated = layout->repeated(3, 1000);
+    ASSERT_TRUE(repeated.ok());
+    EXPECT_EQ(repeated->blocks().data(), list->blocks.data());
+    EXPECT_EQ(repeated->startOf(2), list->blocks[0].bytes + list->blocks[1].bytes);
+    EXPECT_EQ(repeated->blockAt(8), 1U);
+    // Moved, it is another, and the first stays as it was.
+    const auto moved = layout->arranged({}, 100);
+    ASSERT_TRUE(moved.ok());
+    EXPECT_EQ(moved->blocks()[1].offset, 124);
+    EXPECT_EQ(layout->blocks()[1].offset, 24);
+    EXPECT_EQ(moved->bounds(), (Bounds{100, layout->bounds().last + 100}));
+  }
+}
+
+TEST(BlockLists, KnowTheirBlocks) {
+  const BlockListPtr even = listOf({{0, 8}, {24, 0}, {24, 4}, {28, 4}, {40, 8}});
+  EXPECT_EQ(even->blocks.size(), 3U) << "without what is empty, and neighbours joined";
+  EXPECT_EQ(even->blockBytes, 8);
+  EXPECT_EQ(even->bytes, 24);
+  EXPECT_TRUE(even->ascending);
+  EXPECT_EQ(even->bounds, (Bounds{0, 48}));
+  // Joined at the end, at the beginning and between, a block is unlike the others.
+  EXPECT_EQ(listOf({{0, 8}, {24, 8}, {40, 8}, {48, 1}})->blockBytes, 0);
+  EXPECT_EQ(listOf({{0, 8}, {8, 1}, {24, 8}, {40, 8}})->blockBytes, 0);
+  EXPECT_EQ(listOf({{0, 8}, {24, 8}, {32, 1}, {40, 8}})->blockBytes, 0);
+  EXPECT_FALSE(listOf({{0, 8}, {7, 8}})->ascending);
+  EXPECT_FALSE(listOf({{100, 8}, {0, 8}})->ascending);
+  EXPECT_EQ(listOf({{100, 8}, {0, 8}})->bounds, (Bounds{0, 108}));
+  EXPECT_TRUE(listOf({})->blocks.empty());
+}
+
 TEST(Layouts, AreEmptyWithoutBytes) {
   EXPECT_EQ(made({}, {}), Layout());
   EXPECT_EQ(made({{3, 8}}, {{5, 0}, {9, 0}}), Layout());

@@ -334,6 +334,57 @@ TEST_F(Pack, ThreadsPackAndUnpackAtOnce) {
   EXPECT_THAT(wrong, ::testing::Each(0));
 }
 
+// Its table is filled in steps, and a kernel follows each; the objects are released for all of
+// them.
+TEST_F(Pack, ALongListsFirstUseIsLikeTheOthers) {
+  constexpr std::int64_t kPieces = 200000;
+  std::vector<std::int64_t> places(kPieces);
+  for (std::int64_t i = 0; i < kPieces; ++i) {
+    places[static_cast<std::size_t>(i)] = i * 10 + i * i % 251 % 7;
+  }
+  const auto listed = [&] {
+    adsmType_t type = nullptr;
+    EXPECT_EQ(adsmTypeIndexedBlock(kPieces, 1, places.data(), ADSM_TYPE_8, &type), adsmSuccess);
+    EXPECT_EQ(adsmTypeCommit(type), adsmSuccess);
+    return type;
+  };
+  auto* const packed = static_cast<double*>(adsmAlloc(kPieces * sizeof(double)));
+  ASSERT_NE(packed, nullptr);
+  options_.method = adsmMethodKernel;
+  std::memset(grid_, 0, kGridBytes);
+  writeByKernel(9);
+  const adsmType_t type = listed();
+  for (int turn = 0; turn < 2; ++turn) {
+    ASSERT_EQ(adsmPackWith(packed, grid_, 1, type, &options_), adsmSuccess)
+        << adsmLastErrorString();
+    if (turn == 0) {
+      EXPECT_GT(report_.launches, 2);
+    } else {
+      EXPECT_EQ(report_.launches, 1);
+    }
+    ASSERT_EQ(adsmSync(), adsmSuccess);
+    for (std::int64_t i = 0; i < kPieces; ++i) {
+      ASSERT_TRUE(same(packed[i], elementAt(places[static_cast<std::size_t>(i)], 9))) << i;
+      packed[i] = static_cast<double>(i) + 0.5;
+    }
+  }
+  // And unpacked: by a type that the engine has not met.
+  const adsmType_t other = listed();
+  ASSERT_EQ(adsmUnpackWith(grid_, packed, 1, other, &options_), adsmSuccess)
+      << adsmLastErrorString();
+  EXPECT_GT(report_.launches, 2);
+  ASSERT_EQ(adsmSync(), adsmSuccess);
+  std::int64_t next = 0;
+  for (std::int64_t at = 0; at <= places.back(); ++at) {
+    const bool listedHere = places[static_cast<std::size_t>(next)] == at;
+    const double expected = listedHere ? static_cast<double>(next++) + 0.5 : elementAt(at, 9);
+    ASSERT_TRUE(same(grid_[at], expected)) << at;
+  }
+  EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+  EXPECT_EQ(adsmTypeFree(other), adsmSuccess);
+  EXPECT_EQ(adsmFree(packed), adsmSuccess);
+}
+
 TEST_F(Pack, SaysWhatIsWrong) {
   std::memset(grid_, 0, kGridBytes);
   const adsmType_t type = faceType(kFaces[2]);

@@ -255,6 +255,52 @@ TEST(Types, DescribeTheirCanonicalForm) {
   EXPECT_EQ(description(subarray), "strided 16 B x 3 @ 24 x 2 @ 120, from 148");
 }
 
+// What is known of an old type when a list is made of it changes nothing but the time that takes.
+TEST(Types, AreTheSameWheneverTheirOldTypesAreCommitted) {
+  const int64_t lengths[] = {1, 0, 3, 1, 2};
+  const int64_t places[] = {0, 1000, 50, 30, 7};
+  const std::vector<Pair> whole = {{0, 8}, {400, 24}, {240, 8}, {56, 16}};
+  const std::vector<Pair> gapped = {{0, 4},   {8, 4},   {600, 4}, {608, 8}, {620, 8}, {632, 4},
+                                    {360, 4}, {368, 4}, {84, 4},  {92, 8},  {104, 4}};
+  for (const bool before : {false, true}) {
+    Owned pair;
+    Owned apart;
+    Owned spaced;
+    ASSERT_EQ(adsmTypeResized(ADSM_TYPE_8, 0, 12, &spaced), adsmSuccess);
+    ASSERT_EQ(adsmTypeContiguous(2, ADSM_TYPE_4, &pair), adsmSuccess);
+    ASSERT_EQ(adsmTypeVector(2, 1, 2, ADSM_TYPE_4, &apart), adsmSuccess);
+    if (before) {
+      ASSERT_EQ(adsmTypeCommit(pair), adsmSuccess);
+      ASSERT_EQ(adsmTypeCommit(apart), adsmSuccess);
+      ASSERT_EQ(adsmTypeCommit(spaced), adsmSuccess);
+    }
+    Owned ofSpaced;
+    ASSERT_EQ(adsmTypeIndexed(5, lengths, places, spaced, &ofSpaced), adsmSuccess);
+    ASSERT_EQ(adsmTypeCommit(ofSpaced), adsmSuccess);
+    const std::vector<Pair> one = {{0, 8},   {600, 8}, {612, 8}, {624, 8},
+                                   {360, 8}, {84, 8},  {96, 8}};
+    EXPECT_EQ(blocksOf(ofSpaced, 3), one) << before;
+    Owned ofPairs;
+    Owned ofApart;
+    Owned ofBoth;
+    ASSERT_EQ(adsmTypeIndexed(5, lengths, places, pair, &ofPairs), adsmSuccess);
+    ASSERT_EQ(adsmTypeIndexed(5, lengths, places, apart, &ofApart), adsmSuccess);
+    const int64_t bytes[] = {0, 1000, 600, 360, 84};
+    const adsmType_t olds[] = {pair, pair, apart, apart, pair};
+    ASSERT_EQ(adsmTypeStruct(5, lengths, bytes, olds, &ofBoth), adsmSuccess);
+    for (const adsmType_t type :
+         {static_cast<adsmType_t>(ofPairs), static_cast<adsmType_t>(ofApart),
+          static_cast<adsmType_t>(ofBoth)}) {
+      ASSERT_EQ(adsmTypeCommit(type), adsmSuccess) << adsmLastErrorString();
+    }
+    EXPECT_EQ(blocksOf(ofPairs, 3), whole) << before;
+    EXPECT_EQ(blocksOf(ofApart, 3), gapped) << before;
+    const std::vector<Pair> both = {{0, 8},   {600, 4}, {608, 8}, {620, 8},
+                                    {632, 4}, {360, 4}, {368, 4}, {84, 16}};
+    EXPECT_EQ(blocksOf(ofBoth, 3), both) << before;
+  }
+}
+
 // Nothing of these fits into memory piece by piece.
 TEST(Types, AreNotExpandedWhereTheyRepeat) {
   Owned row;
@@ -351,6 +397,12 @@ TEST(Types, RefuseWrongArgumentsByName) {
   refused(adsmTypeHindexedBlock(2, 1, far, ADSM_TYPE_4, &type),
           "adsmTypeHindexedBlock: the type's bytes or bounds do not fit into 63 bits: entry 1 has "
           "length 1, displacementBytes 9223372036854775799, old's extent is 4");
+  Owned farOff;
+  ASSERT_EQ(adsmTypeResized(ADSM_TYPE_4, kMost - 90, 4, &farOff), adsmSuccess);
+  const int64_t near[] = {0, 100};
+  refused(adsmTypeHindexedBlock(2, 1, near, farOff, &type),
+          "adsmTypeHindexedBlock: the type's bytes or bounds do not fit into 63 bits: entry 1 has "
+          "length 1, displacementBytes 100, old's extent is 4");
   const int64_t huge[] = {kMost / 8, kMost / 8, 3};
   const int64_t part[] = {1, 1, 1};
   const int64_t zero[] = {0, 0, 0};

@@ -35,7 +35,7 @@
 #include "gmac/accel/host/device_process.h"
 #include "gmac/accel/host/messages.h"
 #include "gmac/accel/host/module_table.h"
-#include "gmac/accel/host/range_allocator.h"
+#include "gmac/accel/range_allocator.h"
 
 namespace gmac::accel {
 namespace host {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GMAC_ACCEL_HOST_RANGE_ALLOCATOR_H_
-#define GMAC_ACCEL_HOST_RANGE_ALLOCATOR_H_
+//
+// Who has which part of an address range.
+#ifndef GMAC_ACCEL_RANGE_ALLOCATOR_H_
+#define GMAC_ACCEL_RANGE_ALLOCATOR_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 
-namespace gmac::accel::host {
+namespace gmac::accel {
 
-// Hands out address ranges of a window, first fit, and joins neighbours that come back. It never
-// touches the memory. Owned by the accelerator, which locks around it; not for the fault handler.
+// Role: hands out address ranges of a window, first fit, and joins neighbours that come back. It
+// never touches the memory. Not thread-safe: its owner locks around it. Not for the fault handler.
 class RangeAllocator {
  public:
   RangeAllocator(std::uintptr_t base, std::size_t bytes);
@@ -29,6 +31,6 @@ class RangeAllocator {
   std::map<std::uintptr_t, std::size_t> free_;  // start -> bytes; no two touch
 };
 
-}  // namespace gmac::accel::host
+}  // namespace gmac::accel
 
-#endif  // GMAC_ACCEL_HOST_RANGE_ALLOCATOR_H_
+#endif  // GMAC_ACCEL_RANGE_ALLOCATOR_H_

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gmac/accel/host/range_allocator.h"
+#include "gmac/accel/range_allocator.h"
 
 #include <algorithm>
 #include <iterator>
 
-namespace gmac::accel::host {
+namespace gmac::accel {
 
 RangeAllocator::RangeAllocator(std::uintptr_t base, std::size_t bytes) {
   free_.emplace(base, bytes);
@@ -57,4 +57,4 @@ std::size_t RangeAllocator::largest() const {
   return bytes;
 }
 
-}  // namespace gmac::accel::host
+}  // namespace gmac::accel

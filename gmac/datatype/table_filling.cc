@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/datatype/table_filling.h"
+
+#include <algorithm>
+
+namespace gmac::datatype {
+namespace {
+
+// Of a table. The first step is over while the CPU would still write for long, and pays for a
+// launch; in the largest ones the launches' cost is lost. What is left when the CPU has written the
+// last entry is the last step's kernel, so that they do not grow for ever.
+constexpr std::uint64_t kFirstStep = std::uint64_t{32} << 10;
+constexpr std::uint64_t kLargestStep = std::uint64_t{256} << 10;
+// Smaller tables take one step.
+constexpr std::uint64_t kLeastDivided = 2 * kFirstStep;
+// Launches begin at multiples of it in packed order: lines that no two of them share.
+constexpr std::int64_t kLine = 128;
+
+}  // namespace
+
+TableFilling::TableFilling(Tables& tables, const DevicePlan& plan)
+    : tables_(tables),
+      plan_(plan),
+      alone_(tables.filling_),
+      stepBytes_(plan.table().bytes < kLeastDivided ? kLeastDivided : kFirstStep) {}
+
+TableFilling::~TableFilling() {
+  if (table_.bytes != 0) {
+    tables_.release(table_);
+  }
+}
+
+Status TableFilling::begin() {
+  auto place = tables_.place(plan_.table().bytes);
+  if (!place.ok()) {
+    return place.status();
+  }
+  table_ = *place;
+  return {};
+}
+
+// Entries are written piece by piece into pinned memory and copied from there.
+template <typename Write>
+Status TableFilling::copy(std::uint64_t from, std::uint64_t to, std::size_t entryBytes,
+                          std::uint64_t at, const Write& write) {
+  const std::uint64_t most = Tables::kBufferBytes / entryBytes;
+  while (from < to) {
+    const std::uint64_t end = std::min(to, from + most);
+    auto buffer = tables_.nextBuffer();
+    if (!buffer.ok()) {
+      return buffer.status();
+    }
+    write(from, end, (*buffer)->memory);
+    auto ticket = tables_.device_.accelerator().copyIn(
+        accel::DeviceAddress{table_.address + at + from * entryBytes}, (*buffer)->memory,
+        (end - from) * entryBytes, {});
+    if (!ticket.ok()) {
+      return ticket.status();
+    }
+    (*buffer)->reader = *ticket;
+    table_.filled = *ticket;
+    from = end;
+  }
+  return {};
+}
+
+Result<std::int64_t> TableFilling::step() {
+  const DevicePlan::Table& shape = plan_.table();
+  // As many pieces as make the step's bytes, with the units that usually come with them.
+  const std::uint64_t pieces = std::min(
+      shape.pieces, pieces_ + std::max<std::uint64_t>(shape.pieces * stepBytes_ / shape.bytes, 1));
+  const std::int64_t bytes = plan_.bytesWithin(pieces);
+  const std::uint64_t units =
+      pieces == shape.pieces ? shape.units : std::max(units_, plan_.unitsWithin(bytes));
+  GMAC_TRY(copy(
+      units_, units, sizeof(std::uint32_t), 0,
+      [&](std::uint64_t from, std::uint64_t to, void* out) { plan_.writeUnits(from, to, out); }));
+  GMAC_TRY(copy(
+      pieces_, pieces, shape.pieceBytes, shape.piecesAt,
+      [&](std::uint64_t from, std::uint64_t to, void* out) { plan_.writePieces(from, to, out); }));
+  units_ = units;
+  pieces_ = pieces;
+  stepBytes_ = std::min(2 * stepBytes_, kLargestStep);
+  return complete() ? bytes : bytes / kLine * kLine;
+}
+
+void TableFilling::keep() {
+  tables_.add(plan_, table_);
+  table_ = {};
+}
+
+}  // namespace gmac::datatype
