@@ -6,10 +6,11 @@
 namespace gmac::datatype {
 namespace {
 
-// Of a table. The first step is over while the CPU would still write for long, and pays for a
-// launch; in the largest ones the launches' cost is lost. What is left when the CPU has written the
-// last entry is the last step's kernel, so that they do not grow for ever.
-constexpr std::uint64_t kFirstStep = std::uint64_t{32} << 10;
+// Of a table. The first step is over while the CPU would still write for long, and pays for its
+// copies and its launch; in the largest ones their cost is lost. What is left when the CPU has
+// written the last entry is the last step's kernel, so that they do not grow for ever. (On an H200
+// half of these and twice these were slower; a table of 160 KiB took the same time in one step.)
+constexpr std::uint64_t kFirstStep = std::uint64_t{128} << 10;
 constexpr std::uint64_t kLargestStep = std::uint64_t{256} << 10;
 // Smaller tables take one step.
 constexpr std::uint64_t kLeastDivided = 2 * kFirstStep;

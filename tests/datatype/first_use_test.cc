@@ -59,14 +59,14 @@ const std::vector<Case>& cases() {
       // More than all buffers hold.
       {"even", Shape::kEvenList, layoutOf({}, irregular(300000, 8, 1))},
       {"even, repeated", Shape::kEvenList,
-       layoutOf({{2, 3000000}, {2, 1400000}}, irregular(40000, 8, 1))},
-      {"marked", Shape::kMarkedList, layoutOf({}, irregular(40000, 4, 5))},
-      {"marked, repeated", Shape::kMarkedList, layoutOf({{3, 900001}}, irregular(30000, 4, 5))},
-      {"bytes", Shape::kLongList, layoutOf({}, irregular(30000, 1, 5))},
-      {"bytes, repeated", Shape::kLongList, layoutOf({{3, -200000}}, irregular(20000, 1, 5))},
-      {"long pieces", Shape::kLongList, layoutOf({}, irregular(16000, 8, 160))},
+       layoutOf({{2, 12000000}, {2, 5600000}}, irregular(160000, 8, 1))},
+      {"marked", Shape::kMarkedList, layoutOf({}, irregular(160000, 4, 5))},
+      {"marked, repeated", Shape::kMarkedList, layoutOf({{3, 3600004}}, irregular(120000, 4, 5))},
+      {"bytes", Shape::kLongList, layoutOf({}, irregular(120000, 1, 5))},
+      {"bytes, repeated", Shape::kLongList, layoutOf({{3, -800000}}, irregular(80000, 1, 5))},
+      {"long pieces", Shape::kLongList, layoutOf({}, irregular(64000, 8, 160))},
       {"one long piece", Shape::kLongList, [] {
-         std::vector<Block> blocks = irregular(30000, 3, 5);
+         std::vector<Block> blocks = irregular(120000, 3, 5);
          blocks[4000].bytes += 3'000'000;
          for (std::size_t i = 4001; i < blocks.size(); ++i) blocks[i].offset += 3'000'000;
          return layoutOf({}, blocks);
