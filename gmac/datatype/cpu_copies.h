@@ -91,8 +91,8 @@ struct Plane {
 inline constexpr std::int64_t kFarStride = 64;
 inline constexpr std::int64_t kAhead = 16;
 // Long pieces take their time, and with strides of powers of two they share few places of a cache.
+// Of the next one, so much is asked for as the processor takes to see that a new piece has begun.
 inline constexpr std::int64_t kLongPiece = 512;
-inline constexpr std::int64_t kLongAhead = 2;
 // Few places to a page: what costs is finding them.
 inline constexpr std::int64_t kPagesApart = 1024;
 
@@ -139,8 +139,14 @@ inline void copyRow(typename Sides<kDirection>::Packed packed,
   }
   for (; column < columns; ++column) {
     if constexpr (kFar) {
-      const std::int64_t ahead = kBytes == 0 && bytes >= kLongPiece ? kLongAhead : kAhead;
-      __builtin_prefetch(place + ahead * stride, kDirection == Direction::kPack ? 0 : 1);
+      constexpr int kFor = kDirection == Direction::kPack ? 0 : 1;
+      if (kBytes == 0 && bytes >= kLongPiece) {
+        for (std::int64_t line = 0; line < kLongPiece; line += 64) {
+          __builtin_prefetch(place + stride + line, kFor);
+        }
+      } else {
+        __builtin_prefetch(place + kAhead * stride, kFor);
+      }
     }
     copyPiece<kDirection, kBytes>(packed, place, bytes, copy);
     packed += bytes;

@@ -36,6 +36,10 @@ DevicePlan::DevicePlan(const Layout& layout, const PlanTuning& tuning)
   alignment_ |= asBits(block.bytes);
   constexpr Shape kByDims[] = {Shape::kLine, Shape::kRows1, Shape::kRows2, Shape::kRows3};
   shape_ = layout.dims().size() < 4 ? kByDims[layout.dims().size()] : Shape::kAnyRows;
+  constexpr std::int64_t kLine = 64;  // of memory
+  if (block.bytes >= 2 * static_cast<std::int64_t>(kWidestWord)) {
+    cachedMost_ = tuning_.cachedMost / (ceilDivide(block.bytes, kLine) * kLine) * block.bytes;
+  }
   chooseTile();
 }
 

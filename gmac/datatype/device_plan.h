@@ -55,10 +55,18 @@ struct DeviceJob {
 struct PlanTuning {
   std::uint32_t threads = 256;          // of a thread block
   std::uint32_t limitedThreads = 1024;  // of a thread block, where the blocks are limited
+  // Of a thread block, where rows are short and so many that no cache keeps them (onceFrom): what
+  // is asked for at a time then lies closer together.
+  std::uint32_t shortRowThreads = 512;
+  std::int64_t shortRowMost = 64;  // bytes
   // Up to this many elements each thread has one, beyond kUnroll of them: never, where nothing is
   // shared by a block's threads. On an H200 one element each was the fastest for all strides.
   std::uint32_t oneEach = kMaxDividend;
   std::uint32_t oneEachOfShortList = 132 * 2048;
+  // The same for rows whose lines, so many bytes of them, the device's cache may hold: what is read
+  // from there does not wait for memory to be opened.
+  std::int64_t cachedMost = std::int64_t{24} << 20;
+  std::uint32_t oneEachOfCached = 132 * 2048;
   std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that no cache keeps,
   std::int64_t onceLeast = 128;                    // in pieces of whole lines in the mean
   std::uint32_t unitBytes = 0;  // of a long list, a multiple of 16; 0: by its pieces
@@ -151,6 +159,7 @@ class DevicePlan {
   std::int64_t lowest_ = 0;      // the least offset of the pieces
   std::int64_t pieceBytes_ = 0;  // of all pieces; 0: they differ
   std::int64_t meanPiece_ = 0;   // bytes of a piece, in the mean
+  std::int64_t cachedMost_ = 0;  // packed bytes whose lines a cache may hold, of rows of some words
   std::uint32_t scale_ = 1;      // bytes that an entry of a list's table stands for
   std::int64_t unitBytes_ = 0;
   bool wide_ = false;  // entries of tables are 8 bytes, else 4

@@ -100,6 +100,10 @@ std::uint64_t DevicePlan::setWindows(const DeviceJob& job, std::int64_t pieceByt
 void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable,
                          DeviceLaunch& launch, std::uint8_t* unrolled) const {
   launch.threads = job.maxBlocks == 0 ? tuning_.threads : tuning_.limitedThreads;
+  if (job.maxBlocks == 0 && job.bytes >= tuning_.onceFrom && layout_.blocks().size() == 1 &&
+      pieceBytes_ <= tuning_.shortRowMost) {
+    launch.threads = tuning_.shortRowThreads;
+  }
   if (launch.kernel.shape == Shape::kTile) launch.threads = kTileThreads;
   if (inUnits() || launch.kernel.width == 0) {
     launch.threads = std::min(launch.threads, kMostHeavyThreads);
@@ -109,7 +113,9 @@ void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollab
   if (launch.kernel.shape == Shape::kTile) perBlock = 1;
   if (inUnits()) perBlock = launch.threads / 32;
   const std::uint64_t oneEach =
-      launch.kernel.shape == Shape::kShortList ? tuning_.oneEachOfShortList : tuning_.oneEach;
+      launch.kernel.shape == Shape::kShortList ? tuning_.oneEachOfShortList
+      : job.bytes <= cachedMost_               ? std::min(tuning_.oneEach, tuning_.oneEachOfCached)
+                                               : tuning_.oneEach;
   const bool many = unrollable && (work > oneEach || work > most * perBlock);
   if (many) perBlock *= kUnroll;
   if (unrolled != nullptr) *unrolled = many ? 1 : 0;
