@@ -32,8 +32,8 @@ constexpr PlanTuning kSmall{.threads = 32,
                             .wordLeast = 8,
                             .mostElements = 1 << 30};
 
-Layout layoutOf(const std::vector<Dim>& dims, std::vector<Block> blocks) {
-  Result<Layout> made = Layout::make(dims, std::move(blocks));
+Layout layoutOf(const std::vector<Dim>& dims, const std::vector<Block>& blocks) {
+  Result<Layout> made = Layout::make(dims, blocks);
   EXPECT_TRUE(made.ok()) << lastErrorText();
   return std::move(*made);
 }

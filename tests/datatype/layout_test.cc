@@ -38,8 +38,8 @@ namespace {
 using std::int64_t;
 using Offsets = std::vector<int64_t>;
 
-Layout made(const std::vector<Dim>& dims, std::vector<Block> blocks) {
-  auto layout = Layout::make(dims, std::move(blocks));
+Layout made(const std::vector<Dim>& dims, const std::vector<Block>& blocks) {
+  auto layout = Layout::make(dims, blocks);
   EXPECT_TRUE(layout.ok()) << lastErrorText();
   return layout.ok() ? *layout : Layout();
 }
@@ -305,8 +305,8 @@ TEST(Layouts, AreEmptyWithoutBytes) {
 
 TEST(Layouts, RefuseWhatDoesNotFit) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  const auto refused = [](const std::vector<Dim>& dims, std::vector<Block> blocks) {
-    const auto layout = Layout::make(dims, std::move(blocks));
+  const auto refused = [](const std::vector<Dim>& dims, const std::vector<Block>& blocks) {
+    const auto layout = Layout::make(dims, blocks);
     return !layout.ok() && layout.status().code() == adsmErrorInvalidValue;
   };
   EXPECT_TRUE(refused({}, {{kMost - 3, 4}}));

@@ -28,7 +28,6 @@ using coherence::DeviceRange;
 using coherence::HoldFor;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using namespace read_mostly;
 
 std::uint8_t plus(std::size_t i, int added) {
