@@ -90,6 +90,19 @@ __global__ void rowsOfWords(const std::uint64_t* source, std::uint64_t* target, 
   }
 }
 
+// As an engine for any nesting has it: a word a thread, found by divisions of 64 bits.
+__global__ void rowsByDivision(const std::uint64_t* source, std::uint64_t* target,
+                               std::uint64_t count, std::uint64_t rows, std::uint64_t wordsOfRow,
+                               std::uint64_t stride) {
+  std::uint64_t rest = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (rest >= count) return;
+  const std::uint64_t at = rest;
+  const std::uint64_t element = rest / (rows * wordsOfRow);
+  rest %= rows * wordsOfRow;
+  const std::uint64_t row = rest / wordsOfRow;
+  target[at] = source[element * rows * stride + row * stride + rest % wordsOfRow];
+}
+
 // Only the loads, for what memory itself can do: the lanes of a warp lie 2^laneBit rows apart.
 __global__ void readRows(const std::uint64_t* source, std::uint64_t* unused, unsigned stride,
                          unsigned laneBit) {
@@ -416,6 +429,10 @@ void sweepWords(const SweepTarget& target) {
       }
     }
   };
+  ways.push_back({"ld, divisions of 64 bits, threads 256", [=](cudaStream_t stream) {
+                    rowsByDivision<<<(count + 255) / 256, 256, 0, stream>>>(source, packed, count,
+                                                                            count, 1, stride);
+                  }});
   addResident(std::integral_constant<int, 1>());
   addResident(std::integral_constant<int, 4>());
   const auto addAsync = [&]<int kLoads>(std::integral_constant<int, kLoads>) {
