@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <vector>
 
 #include "gmac/log.h"
 #include "gmac/report_file.h"
@@ -91,6 +92,24 @@ void appendEvent(std::string& json, const Event& event, pid_t process) {
   json += '}';
 }
 
+// In the order in which viewers stack them: what encloses another comes first, also where both
+// begin at once.
+std::vector<const Event*> completeEvents(std::size_t present) {
+  std::vector<const Event*> events;
+  events.reserve(present);
+  for (std::size_t index = 0; index < present; ++index) {
+    const Event& event = buffer.events[index];
+    if (event.complete.load(std::memory_order_acquire)) events.push_back(&event);
+  }
+  const auto length = [](const Event& event) {
+    return event.duration == internal::kInstant ? 0 : event.duration;
+  };
+  std::stable_sort(events.begin(), events.end(), [&](const Event* a, const Event* b) {
+    return a->start != b->start ? a->start < b->start : length(*a) > length(*b);
+  });
+  return events;
+}
+
 }  // namespace
 
 namespace internal {
@@ -131,6 +150,8 @@ Status startTrace(const std::string& path, std::size_t capacity) {
   return Status();
 }
 
+// The events come first, and there is no unit for the display: older versions of Perfetto read no
+// further than a key that they do not know, and take that unit for the one of the times.
 Status writeTrace(const std::string& path) {
   internal::tracing.store(false, std::memory_order_relaxed);
   const std::size_t taken = buffer.taken.load(std::memory_order_acquire);
@@ -139,21 +160,20 @@ Status writeTrace(const std::string& path) {
   ReportFile file;
   GMAC_TRY(file.open(path));
   GMAC_TRY(file.append(fmt::format(
-      "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"droppedEvents\":{}}},\"traceEvents\":[\n"
+      "{{\"traceEvents\":[\n"
       "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":",
-      taken - present, process, process)));
+      process, process)));
   std::string json;
   appendJsonString(json, program_invocation_short_name);
   json += "}}";
-  for (std::size_t index = 0; index < present; ++index) {
-    const Event& event = buffer.events[index];
-    if (!event.complete.load(std::memory_order_acquire)) continue;
-    appendEvent(json, event, process);
+  for (const Event* event : completeEvents(present)) {
+    appendEvent(json, *event, process);
     GMAC_TRY(file.append(json));
     json.clear();
   }
   GMAC_TRY(file.append(json));
-  GMAC_TRY(file.append("\n]}\n"));
+  GMAC_TRY(
+      file.append(fmt::format("\n],\"otherData\":{{\"droppedEvents\":{}}}}}\n", taken - present)));
   return file.commit();
 }
 

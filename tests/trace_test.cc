@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,6 +19,8 @@ namespace gmac {
 namespace {
 
 using nlohmann::json;
+
+std::string textOfLastTrace;
 
 // Each trace is made by a child process of its own, as a trace is started once per process.
 template <typename Body>
@@ -33,7 +36,8 @@ json traceOf(Body body, std::size_t capacity = 1000) {
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   std::ifstream file(path);
-  json trace = json::parse(file, nullptr, false);
+  textOfLastTrace.assign(std::istreambuf_iterator<char>(file), {});
+  json trace = json::parse(textOfLastTrace, nullptr, false);
   ::unlink(path.c_str());
   EXPECT_FALSE(trace.is_discarded());
   return trace;
@@ -55,8 +59,8 @@ TEST(Trace, ASpanHasItsStartDurationAndArguments) {
   });
   const auto events = eventsOf(trace);
   ASSERT_EQ(events.size(), 2u);
-  const json& inner = events[0];
-  const json& outer = events[1];
+  const json& outer = events[0];
+  const json& inner = events[1];
   EXPECT_EQ(inner.at("ph"), "X");
   EXPECT_EQ(inner.at("cat"), "copy");
   EXPECT_EQ(inner.at("name"), "flush");
@@ -67,6 +71,27 @@ TEST(Trace, ASpanHasItsStartDurationAndArguments) {
   EXPECT_GE(end + 0.001, inner.at("ts").get<double>() + inner.at("dur").get<double>());
   EXPECT_EQ(outer.at("pid"), outer.at("tid"));
   EXPECT_EQ(trace.at("otherData").at("droppedEvents"), 0);
+}
+
+// Whatever a viewer makes of it, it has the events, and their times are microseconds.
+TEST(Trace, BeginsWithTheEventsAndNamesNoUnit) {
+  const json trace = traceOf([] { const TraceSpan span("call", "release"); });
+  EXPECT_FALSE(trace.contains("displayTimeUnit"));
+  EXPECT_LT(textOfLastTrace.find("\"traceEvents\""), textOfLastTrace.find("\"otherData\""));
+  EXPECT_EQ(textOfLastTrace.rfind("{\"traceEvents\":[", 0), 0u);
+}
+
+// As viewers stack them, also where the clock has not moved in between.
+TEST(Trace, WhatEnclosesComesFirst) {
+  const auto events = eventsOf(traceOf([] {
+    internal::appendTraceEvent("call", "inner", 500, 10, {}, {});
+    internal::appendTraceEvent("call", "innermost", 505, 0, {}, {});
+    internal::appendTraceEvent("call", "outer", 500, 20, {}, {});
+    internal::appendTraceEvent("call", "first", 400, 50, {}, {});
+  }));
+  std::vector<std::string> names;
+  for (const json& event : events) names.push_back(event.at("name"));
+  EXPECT_EQ(names, (std::vector<std::string>{"first", "outer", "inner", "innermost"}));
 }
 
 TEST(Trace, AnInstantHasNoDuration) {
