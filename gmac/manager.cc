@@ -336,7 +336,7 @@ Status Manager::destroy(Lock& lock, Object& object) {
   if (!object.open.empty()) {
     open_.erase(open_.iterator_to(object));
   }
-  for (std::size_t i = 0; i < object.blockCount; ++i) {
+  for (std::size_t i = 0; object.unverified > 0 && i < object.blockCount; ++i) {
     setUnverified(object, object.blocks[i], false);
   }
   std::erase(bound_, &object);
