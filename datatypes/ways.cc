@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
+#include <random>
 
 #include "bench/median.h"
 
@@ -48,8 +50,12 @@ int runsInATurn(const Way& way) {
 Times::Times(const std::vector<Way>& ways, std::size_t rounds) {
   std::vector<int> runs;
   for (const Way& way : ways) runs.push_back(runsInATurn(way));
+  std::vector<std::size_t> order(ways.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937 random(1);
   for (std::size_t round = 0; round < rounds; ++round) {
-    for (std::size_t i = 0; i < ways.size(); ++i) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t i : order) {
       rounds_[ways[i].name].push_back(turn(ways[i], runs[i]));
     }
   }

@@ -24,8 +24,9 @@ struct Way {
 // Medians of one run of each way, and of the rounds' own ratios and differences. A value.
 class Times {
  public:
-  // `rounds` rounds of all ways in turns, after one of each to warm up. Short ways are run several
-  // times in one turn.
+  // `rounds` rounds of all ways in turns, after one of each to warm up; in another order each
+  // round, so that no way always comes behind the same one and finds what that leaves in caches.
+  // Short ways are run several times in one turn.
   Times(const std::vector<Way>& ways, std::size_t rounds);
 
   bool has(const std::string& way) const { return medians_.count(way) > 0; }

@@ -1,26 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Measures what the ways across the bus cost, and keeps it in a file of the user's.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+// Measures what the ways across the bus cost.
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <utility>
 
 #include "gmac/datatype/costs.h"
+#include "gmac/datatype/measured_values.h"
 #include "gmac/log.h"
 
 namespace gmac::datatype {
 namespace {
 
 constexpr int kRounds = 9;
-constexpr const char* kFirstLine = "gmac pack costs 4";
 
 // Role: one device's stopwatch. For the stack.
 class Meter {
@@ -130,70 +123,6 @@ class Meter {
   StagingSlot slot_;
 };
 
-// One file a device, in the user's cache: "" where there is none.
-std::string pathFor(const Device& device) {
-  std::string directory;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
-    directory = cache;
-  } else if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
-    directory = std::string(home) + "/.cache";
-    (void)::mkdir(directory.c_str(), 0755);
-  } else {
-    return "";
-  }
-  directory += "/gmac";
-  (void)::mkdir(directory.c_str(), 0755);
-  std::string name(device.accelerator().deviceName());
-  for (char& c : name) {
-    c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  }
-  return directory + "/pack_costs_" + name;
-}
-
-bool readCosts(const std::string& path, Costs* costs) {
-  std::ifstream file(path);
-  std::string line;
-  if (!std::getline(file, line) || line != kFirstLine) {
-    return false;
-  }
-  int found = 0;
-  int wanted = 0;
-  std::string name;
-  double value = 0;
-  while (file >> name >> value) {
-#define GMAC_PACK_COST(member, usual)  \
-  if (name == #member && value >= 0) { \
-    costs->member = value;             \
-    ++found;                           \
-  }
-    GMAC_PACK_COSTS(GMAC_PACK_COST)
-#undef GMAC_PACK_COST
-  }
-#define GMAC_PACK_COST(member, usual) ++wanted;
-  GMAC_PACK_COSTS(GMAC_PACK_COST)
-#undef GMAC_PACK_COST
-  return found == wanted;
-}
-
-// Whole or not at all, whoever else writes it.
-void writeCosts(const std::string& path, const Costs& costs) {
-  const std::string draft = path + "." + std::to_string(::getpid());
-  {
-    std::ofstream file(draft);
-    file << kFirstLine << "\n";
-#define GMAC_PACK_COST(member, usual) file << #member << " " << costs.member << "\n";
-    GMAC_PACK_COSTS(GMAC_PACK_COST)
-#undef GMAC_PACK_COST
-    if (!file.flush()) {
-      (void)::unlink(draft.c_str());
-      return;
-    }
-  }
-  if (std::rename(draft.c_str(), path.c_str()) != 0) {
-    (void)::unlink(draft.c_str());
-  }
-}
-
 }  // namespace
 
 Result<Costs> measureCosts(Device& device, Staging& staging) {
@@ -244,8 +173,11 @@ Costs costsOf(Device& device, Staging& staging) {
   if (!device.kernelsReachPinned()) {
     return costs;  // one way only
   }
-  const std::string path = pathFor(device);
-  if (!path.empty() && readCosts(path, &costs)) {
+  const MeasuredFile file(device.accelerator().deviceName(), "pack_costs", "gmac pack costs 4");
+#define GMAC_PACK_COST(member, usual) MeasuredValue{#member, &costs.member},
+  const auto values = std::to_array<MeasuredValue>({GMAC_PACK_COSTS(GMAC_PACK_COST)});
+#undef GMAC_PACK_COST
+  if (file.read(values)) {
     return costs;
   }
   auto measured = measureCosts(device, staging);
@@ -254,10 +186,9 @@ Costs costsOf(Device& device, Staging& staging) {
         device.accelerator().deviceName(), lastErrorText());
     return Costs();
   }
-  if (!path.empty()) {
-    writeCosts(path, *measured);
-  }
-  return *measured;
+  costs = *measured;
+  file.write(values);
+  return costs;
 }
 
 }  // namespace gmac::datatype

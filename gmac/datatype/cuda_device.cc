@@ -41,6 +41,19 @@ class CudaDevice final : public Device {
     return type == CU_MEMORYTYPE_DEVICE ? Memory::kDevice : Memory::kPinned;
   }
   bool kernelsReachPinned() const noexcept override { return true; }
+  Multiprocessors multiprocessors() const noexcept override {
+    const Scope scope(*this);
+    CUdevice device = 0;
+    int count = 0;
+    int kilohertz = 0;
+    const auto& ask = driver_.cuDeviceGetAttribute.function;
+    if (driver_.cuCtxGetDevice.function(&device) != CUDA_SUCCESS ||
+        ask(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) != CUDA_SUCCESS ||
+        ask(&kilohertz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device) != CUDA_SUCCESS) {
+      return {};
+    }
+    return {static_cast<std::uint32_t>(count), kilohertz / 1000.0};
+  }
 
   Result<Ticket> submit(std::optional<NativeStream> stream, DeviceWork& work) override {
     if (stream) {

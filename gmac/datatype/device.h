@@ -23,6 +23,12 @@ enum class Memory : std::uint8_t {
   kDevice,    // the device's own memory (or managed memory)
 };
 
+// What a device computes with.
+struct Multiprocessors {
+  std::uint32_t count = 0;  // 0: it has none to speak of
+  double cyclesPerMicrosecond = 0;
+};
+
 // `rows` rows of `rowBytes`, `pitch` bytes apart, in `slices` slices, `slicePitch` apart.
 struct StridedCopy {
   std::uint64_t strided = 0;
@@ -72,6 +78,7 @@ class Device {
   virtual Memory memoryOf(const void* address) const noexcept = 0;
   // Whether kernels read and write pinned CPU memory.
   virtual bool kernelsReachPinned() const noexcept = 0;
+  virtual Multiprocessors multiprocessors() const noexcept = 0;
 
   // Calls `work` once with a queue: the accelerator's kernel queue, ordered as a launch is, or a
   // stream of the application's. The ticket is over when the work is. An error of `work` is

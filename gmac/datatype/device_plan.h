@@ -13,6 +13,7 @@
 #include "gmac/datatype/layout.h"
 #include "gmac/datatype/pack_kernels.h"
 #include "gmac/datatype/pack_params.h"
+#include "gmac/datatype/row_pace.h"
 
 namespace gmac::datatype {
 
@@ -47,8 +48,9 @@ struct DeviceJob {
   // The layout is that many times there, as an outermost dimension: for lists, whose tables serve
   // any number; other layouts are better repeated before.
   Dim repeat{1, 0};
-  std::uint64_t table = 0;      // address of the plan's table, where it needs one
-  std::uint32_t maxBlocks = 0;  // the most thread blocks that may run; 0: no limit
+  std::uint64_t table = 0;        // address of the plan's table, where it needs one
+  std::uint32_t maxBlocks = 0;    // the most thread blocks that may run; 0: no limit
+  const RowPace* pace = nullptr;  // of the device, where both sides are in its memory
 };
 
 // Sizes that measurement decides; the defaults are its choice.
@@ -69,6 +71,10 @@ struct PlanTuning {
   std::uint32_t oneEachOfCached = 132 * 2048;
   std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that no cache keeps,
   std::int64_t onceLeast = 128;                    // in pieces of whole lines in the mean
+  // Of a block of paced rows of one word, and of two: so many loads are under way. With more,
+  // memory falls behind for good when caches are full of what others have written.
+  std::uint32_t pacedThreads = 448;
+  std::uint32_t pacedThreadsOfTwo = 768;
   std::uint32_t unitBytes = 0;  // of a long list, a multiple of 16; 0: by its pieces
   // Mean bytes of a long list's pieces up to which their beginnings are marked; 0: never. Pieces
   // much longer are better moved in wider words than their own.
@@ -114,6 +120,12 @@ class DevicePlan {
   // The shape that most of a job's bytes would be moved by.
   Shape shape() const { return shape_; }
 
+  // Whether a pack of that many bytes reads rows that had better be asked for at the device's pace.
+  bool opensRows(std::int64_t bytes) const {
+    return shape_ == Shape::kRows1 && RowPace::paces(pieceBytes_, layout_.dims().front().stride) &&
+           bytes / pieceBytes_ * RowPace::kLine > tuning_.cachedMost;
+  }
+
   // Calls `launch(const DeviceLaunch&)`, which returns a Status, for each launch that the job
   // takes: one, but for parts of more than 2^30 elements and more than eight dimensions. The
   // launches may run in any order. Stops at the first that fails.
@@ -146,6 +158,7 @@ class DevicePlan {
   std::int64_t chooseUnit() const;
   void chooseTile();
   std::uint64_t setWindows(const DeviceJob& job, std::int64_t pieceBytes, Part& part) const;
+  bool setPace(const DeviceJob& job, const RowsParams<1>& rows, DeviceLaunch& launch) const;
   void setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable, DeviceLaunch& launch,
                std::uint8_t* unrolled) const;
 

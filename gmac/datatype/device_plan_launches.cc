@@ -124,6 +124,29 @@ void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollab
   launch.blocks = static_cast<std::uint32_t>(std::min(blocks, most));
 }
 
+// Makes the launch of such rows one that keeps the device's pace, if there is one to keep.
+bool DevicePlan::setPace(const DeviceJob& job, const RowsParams<1>& rows,
+                         DeviceLaunch& launch) const {
+  const std::uint32_t width = launch.kernel.width;
+  if (job.pace == nullptr || job.direction != Direction::kPack || job.maxBlocks != 0 || width < 4 ||
+      !opensRows(job.bytes)) {
+    return false;
+  }
+  const std::int64_t wordsOfRow = pieceBytes_ / width;
+  // Of rows of more words, too few would be under way.
+  constexpr std::int64_t kMostWords = 2;
+  const std::uint32_t interval =
+      job.pace->interval(32.0 / static_cast<double>(wordsOfRow), pieceBytes_);
+  if (interval == 0 || wordsOfRow > kMostWords) return false;
+  launch.kernel.shape = Shape::kPacedRows;
+  launch.blocks = job.pace->multiprocessors;
+  launch.threads = wordsOfRow > 1 ? tuning_.pacedThreadsOfTwo : tuning_.pacedThreads;
+  PacedRowsParams params{rows, interval};
+  params.rows.part.unrolled = 0;
+  launch.setParams(params);
+  return true;
+}
+
 std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
                                     DeviceLaunch& launch) const {
   std::int64_t offset = job.offset + done;
@@ -232,7 +255,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
     case Shape::kRows1: {
       RowsParams<1> params{part, lowestLevel, {}};
       setDims(params.dims);
-      launch.setParams(params);
+      if (!setPace(job, params, launch)) launch.setParams(params);
       break;
     }
     case Shape::kRows2: {
@@ -300,6 +323,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
     case Shape::kLongList:
     case Shape::kWideList:
     case Shape::kTile:
+    case Shape::kPacedRows:
       break;
   }
   return last - offset;

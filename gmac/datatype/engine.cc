@@ -10,6 +10,7 @@
 
 #include "gmac/coherence.h"
 #include "gmac/datatype/cpu_engine.h"
+#include "gmac/datatype/pace_measurement.h"
 #include "gmac/datatype/placement.h"
 #include "gmac/datatype/plain_copy.h"
 #include "gmac/datatype/staged_steps.h"
@@ -125,6 +126,9 @@ class Engine::Run {
   Status doOnDevice(const Portion& portion) {
     if (placement_.packedOnDevice()) {
       method_ = op_.method == adsmMethodAny ? adsmMethodKernel : op_.method;
+      if (op_.packs() && op_.prepared->plan().opensRows(portion.bytes)) [[unlikely]] {
+        submissions_.keepPace(engine_.pace());
+      }
       return submissions_.atOnce(portion, method_);
     }
     reachesCpu_ = true;
@@ -169,6 +173,11 @@ Engine::Engine(std::unique_ptr<Device> device, std::size_t tableBytes)
 const Costs& Engine::costs() {
   std::call_once(costed_, [&] { costs_ = costsOf(*device_, staging_); });
   return costs_;
+}
+
+const RowPace& Engine::pace() {
+  std::call_once(paced_, [&] { pace_ = paceOf(*device_); });
+  return pace_;
 }
 
 Result<Outcome> Engine::run(const Operation& operation) { return Run(*this, operation).run(); }

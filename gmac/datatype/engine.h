@@ -13,6 +13,7 @@
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/operation.h"
 #include "gmac/datatype/prepared.h"
+#include "gmac/datatype/row_pace.h"
 #include "gmac/datatype/staging.h"
 #include "gmac/datatype/tables.h"
 #include "gmac/status.h"
@@ -38,12 +39,15 @@ class Engine {
  private:
   class Run;
   const Costs& costs();
+  const RowPace& pace();
 
   const std::uint64_t context_;  // contexts that had ended when it was made
   const std::unique_ptr<Device> device_;
   Staging staging_;
   std::once_flag costed_;
   Costs costs_;  // when the first choice is made
+  std::once_flag paced_;
+  RowPace pace_;  // when the first pack needs one
   Tables tables_;
   PreparedCache prepared_;
 };

@@ -59,6 +59,11 @@ constexpr std::array<Kernel, kPackKernels> makeTable() {
   GMAC_PACK_FLAT_SHAPES(GMAC_PACK_ENTRIES)
 #undef GMAC_PACK_ENTRIES
 #undef GMAC_PACK_ENTRY
+#define GMAC_PACK_PACED_ENTRY(shape, width)                                                 \
+  slot(Shape::k##shape, width, 0) = {"gmacPack" #shape "_" #width, sizeof(PacedRowsParams), \
+                                     runOnHost<shapes::shape, width, true>};
+  GMAC_PACK_PACED_MOVERS(GMAC_PACK_PACED_ENTRY)
+#undef GMAC_PACK_PACED_ENTRY
 #define GMAC_PACK_TILE_ENTRY(shape, width)                                               \
   slot(Shape::k##shape, width, 0) = {"gmacPack" #shape "_" #width, sizeof(TileParams),   \
                                      runTilesOnHost<width, true>};                       \

@@ -41,6 +41,14 @@ __device__ __forceinline__ void runTiles(const TileParams& p) {
 #define GMAC_PACK_KERNELS(shape) GMAC_PACK_FLAT_MOVERS(GMAC_PACK_KERNEL, shape)
 GMAC_PACK_FLAT_SHAPES(GMAC_PACK_KERNELS)
 
+#define GMAC_PACK_PACED_KERNEL(shape, width)                                                       \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape, width)                                        \
+      gmacPack##shape##_##width(const __grid_constant__ gmac::datatype::shapes::shape::Params p) { \
+    gmac::datatype::shapes::shape::run<width, true, gmac::datatype::Tuning<>>(                     \
+        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \
+  }
+GMAC_PACK_PACED_MOVERS(GMAC_PACK_PACED_KERNEL)
+
 #define GMAC_PACK_TILE_KERNEL(shape, width)                                               \
   extern "C" __global__ void __launch_bounds__(gmac::datatype::kTileThreads)              \
       gmacPack##shape##_##width(const __grid_constant__ gmac::datatype::TileParams p) {   \

@@ -26,8 +26,9 @@ enum class Shape : std::uint8_t {
   kWideList,    // the same for lists of more than 2^32 words
   kMarkedList,  // short pieces of whole words, whose beginnings are marked in a table
   kTile,        // neighbours in memory far apart in packed order
+  kPacedRows,   // short pieces in one dimension, packed no faster than memory opens its rows
 };
-inline constexpr int kShapes = 11;
+inline constexpr int kShapes = 12;
 inline constexpr int kWidths = 6;
 
 // The bytes that a thread moves at a time: 1, 2, 4, 8, 16; 0: the word mover, for sides that are
@@ -40,7 +41,8 @@ struct KernelId {
 };
 
 inline constexpr int kPackKernels = kShapes * kWidths * 2;
-// 0 <= number < kPackKernels; a few numbers stand for no kernel: tiles have no word mover.
+// 0 <= number < kPackKernels; some numbers stand for no kernel: tiles have no word mover,
+// paced rows are packed only, and in words of 4 bytes at least.
 int kernelNumber(KernelId id) noexcept;
 bool kernelExists(int number) noexcept;
 
@@ -57,7 +59,7 @@ const void* packKernelImage() noexcept;
 constexpr const char* shapeName(Shape shape) noexcept {
   constexpr const char* kNames[kShapes] = {"line",      "rows1",       "rows2",      "rows3",
                                            "rows",      "even list",   "short list", "long list",
-                                           "wide list", "marked list", "tile"};
+                                           "wide list", "marked list", "tile",       "paced rows"};
   return kNames[static_cast<std::size_t>(shape)];
 }
 

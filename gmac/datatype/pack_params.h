@@ -101,6 +101,12 @@ struct RowsParams {
   Divisor piece;  // elements of a piece
   DimParams dims[N];
 };
+// Short rows in one dimension, which each multiprocessor asks for at times of its own choosing: one
+// group of 32 threads every `interval` cycles (RowPace).
+struct PacedRowsParams {
+  RowsParams<1> rows;
+  std::uint32_t interval;
+};
 struct AnyRowsParams {
   Part part;
   Divisor piece;

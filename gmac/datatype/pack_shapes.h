@@ -16,6 +16,7 @@
 // X(shape, width): all movers of a shape; width 0 is the word mover.
 #define GMAC_PACK_FLAT_MOVERS(X, shape) \
   X(shape, 0) X(shape, 1) X(shape, 2) X(shape, 4) X(shape, 8) X(shape, 16)
+#define GMAC_PACK_PACED_MOVERS(X) X(PacedRows, 4) X(PacedRows, 8) X(PacedRows, 16)
 #define GMAC_PACK_TILE_MOVERS(X) X(Tile, 1) X(Tile, 2) X(Tile, 4) X(Tile, 8) X(Tile, 16)
 
 namespace gmac::datatype::shapes {
@@ -98,6 +99,22 @@ struct WideList : Units {
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
     runUnits<std::uint64_t, W, kPack, T>(p, place);
+  }
+};
+
+struct PacedRows {
+  using Params = PacedRowsParams;
+  template <int W>
+  static constexpr std::uint32_t kThreads = kMostThreads;
+  template <int W, bool kPack, typename T>
+  static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
+    static_assert(kPack);
+    using Locator = RowsLocator<1>;
+#ifdef __CUDA_ARCH__
+    runPaced<Locator, W, T>(Locator{p.rows}, p.rows.part, p.interval, place);
+#else
+    runFlat<Locator, W, kPack, T>(Locator{p.rows}, p.rows.part, place);
+#endif
   }
 };
 

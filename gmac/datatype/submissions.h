@@ -15,6 +15,7 @@
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/operation.h"
 #include "gmac/datatype/placement.h"
+#include "gmac/datatype/row_pace.h"
 #include "gmac/datatype/staging.h"
 #include "gmac/datatype/tables.h"
 #include "gmac/status.h"
@@ -37,6 +38,8 @@ class Submissions {
 
   Device& device() const { return device_; }
 
+  // Kernels between the two sides read rows no faster than that; it outlives the operation.
+  void keepPace(const RowPace& pace) { pace_ = &pace; }
   // A part, in one submission, between the strided side and the packed side.
   Status atOnce(const Portion& portion, adsmMethod_t method);
   // The kernels of a part, whose packed bytes are device memory (or pinned) at `packed`. The ticket
@@ -75,6 +78,7 @@ class Submissions {
   const Operation& op_;
   const Placement& placement_;
   Outcome& outcome_;
+  const RowPace* pace_ = nullptr;
 };
 
 }  // namespace gmac::datatype

@@ -117,6 +117,7 @@ struct Setting {
   unsigned packedSkew = 0;
   std::uint32_t maxBlocks = 0;
   Dim repeat{1, 0};
+  const RowPace* pace = nullptr;
 };
 
 using Used = std::map<std::pair<Shape, int>, int>;
@@ -154,6 +155,7 @@ void check(const DevicePlan& plan, const Range& part, const Setting& setting,
     job.bytes = part.bytes;
     job.maxBlocks = setting.maxBlocks;
     job.repeat = setting.repeat;
+    job.pace = setting.pace;
     job.table = reinterpret_cast<std::uintptr_t>(table.data());
     std::uint64_t moved = 0;
     const Status status = plan.launches(job, [&](const DeviceLaunch& launch) {
@@ -535,6 +537,7 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
   for (int shape = 0; shape < kShapes; ++shape) {
     for (const int width : {0, 1, 2, 4, 8, 16}) {
       if (shape == static_cast<int>(Shape::kTile) && width == 0) continue;
+      if (shape == static_cast<int>(Shape::kPacedRows)) continue;  // of devices that have a pace
       // By the test of its own.
       if (shape == static_cast<int>(Shape::kMarkedList) && (width == 1 || width == 2)) continue;
       if (shape == static_cast<int>(Shape::kLine) && (width == 2 || width == 4)) continue;
@@ -542,6 +545,101 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
           << shapeName(static_cast<Shape>(shape)) << " of width " << width << " was never used";
     }
   }
+}
+
+constexpr RowPace kPace{.multiprocessors = 3, .row = 5, .byte = 0.06};
+
+// What the first launch of a pack of the whole layout is.
+DeviceLaunch firstLaunch(const DevicePlan& plan, const DeviceJob& asked) {
+  DeviceJob job = asked;
+  job.packed = 1 << 20;
+  job.bytes = plan.layout().bytes();
+  DeviceLaunch launch;
+  (void)plan.makeLaunch(job, 0, launch);
+  return launch;
+}
+
+TEST(PacedRows, MoveTheSameBytes) {
+  std::mt19937 random(5);
+  const auto draw = [&](std::int64_t from, std::int64_t to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random);
+  };
+  PlanTuning tuning = kSmall;
+  tuning.cachedMost = 0;
+  tuning.pacedThreads = 32;
+  tuning.pacedThreadsOfTwo = 64;
+  Used used;
+  for (const std::int64_t row : {4, 8, 12, 16, 20, 24, 32}) {
+    const std::int64_t unit = row % 16 == 0 ? 16 : row % 8 == 0 ? 8 : 4;
+    for (const std::int64_t stride : {256L, -272L, 304L, 496L, 512L}) {
+      const Layout layout = layoutOf({{500, stride}}, {{unit, row}});
+      const DevicePlan plan(layout, tuning);
+      for (int i = 0; i < 6; ++i) {
+        Setting setting;
+        setting.pace = &kPace;
+        setting.packedSkew = static_cast<unsigned>(draw(0, 3)) * 16;
+        Range part{0, layout.bytes()};
+        if (i > 0) {
+          part.offset = draw(0, layout.bytes() / 2);
+          part.bytes = draw(64, layout.bytes() - part.offset);
+          setting.packedSkew = static_cast<unsigned>(part.offset % 16);
+        }
+        ASSERT_NO_FATAL_FAILURE(check(plan, part, setting, &used))
+            << row << " bytes every " << stride << ", part " << part.offset << " + " << part.bytes;
+      }
+    }
+  }
+  for (const int width : {4, 8, 16}) {
+    EXPECT_GT((used[{Shape::kPacedRows, width}]), 0) << width;
+  }
+}
+
+TEST(PacedRows, AreAskedForAsFastAsTheirRowsOrBytesAllow) {
+  const auto intervalOf = [](std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
+    const Layout layout = layoutOf({{rows, stride}}, {{0, bytes}});
+    const DevicePlan plan(layout);
+    DeviceJob job;
+    job.pace = &kPace;
+    const DeviceLaunch launch = firstLaunch(plan, job);
+    EXPECT_EQ(launch.kernel.shape, Shape::kPacedRows);
+    EXPECT_EQ(launch.blocks, kPace.multiprocessors);
+    PacedRowsParams params;
+    std::memcpy(&params, launch.params, sizeof params);
+    return params.interval;
+  };
+  constexpr std::int64_t kMany = 1 << 20;
+  EXPECT_EQ(intervalOf(8, 512, kMany), 32 * 5U);
+  EXPECT_EQ(intervalOf(8, -512, kMany), 32 * 5U);
+  EXPECT_EQ(intervalOf(4, 256, kMany), 32 * 5U);
+  EXPECT_EQ(intervalOf(32, 512, kMany), 92U);  // 16 rows of 64 and 32 bytes
+}
+
+TEST(PacedRows, AreLongListsOfShortRowsOnADeviceThatHasAPace) {
+  const auto shapeOf = [](const Layout& layout, const DeviceJob& job) {
+    return firstLaunch(DevicePlan(layout), job).kernel.shape;
+  };
+  const auto rows = [](std::int64_t bytes, std::int64_t stride, std::int64_t count = 1 << 20) {
+    return layoutOf({{count, stride}}, {{0, bytes}});
+  };
+  DeviceJob paced;
+  paced.pace = &kPace;
+  EXPECT_EQ(shapeOf(rows(8, 512), paced), Shape::kPacedRows);
+  EXPECT_EQ(shapeOf(rows(8, 512), {}), Shape::kRows1);
+  EXPECT_EQ(shapeOf(rows(8, 248), paced), Shape::kRows1) << "near";
+  EXPECT_EQ(shapeOf(rows(8, 520), paced), Shape::kRows1) << "too far";
+  EXPECT_EQ(shapeOf(rows(40, 512), paced), Shape::kRows1) << "long";
+  EXPECT_EQ(shapeOf(rows(8, 512, 1 << 18), paced), Shape::kRows1) << "few: a cache holds them";
+  EXPECT_EQ(shapeOf(rows(2, 512), paced), Shape::kRows1) << "narrow words";
+  EXPECT_EQ(shapeOf(rows(24, 512), paced), Shape::kRows1) << "three words";
+  DeviceJob limited = paced;
+  limited.maxBlocks = 2;
+  EXPECT_EQ(shapeOf(rows(8, 512), limited), Shape::kRows1);
+  DeviceJob unpack = paced;
+  unpack.direction = Direction::kUnpack;
+  EXPECT_EQ(shapeOf(rows(8, 512), unpack), Shape::kRows1);
+  const RowPace none{.multiprocessors = 3};
+  paced.pace = &none;
+  EXPECT_EQ(shapeOf(rows(8, 512), paced), Shape::kRows1) << "nothing to gain there";
 }
 
 TEST(Divisor, DividesLikeTheProcessor) {

@@ -113,6 +113,7 @@ class DirectDevice final : public datatype::Device {
   datatype::Memory memoryOf(const void*) const noexcept override {
     return datatype::Memory::kDevice;
   }
+  datatype::Multiprocessors multiprocessors() const noexcept override { return {}; }
   bool kernelsReachPinned() const noexcept override { return true; }
   Result<accel::Ticket> submit(std::optional<accel::NativeStream> stream,
                                datatype::DeviceWork& work) override;

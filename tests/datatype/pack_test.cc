@@ -411,6 +411,45 @@ TEST_F(Pack, ALongListsFirstUseIsLikeTheOthers) {
   EXPECT_EQ(adsmFree(packed), adsmSuccess);
 }
 
+// So many that no cache holds them: where a device has a pace, it packs them at that.
+TEST_F(Pack, ManyShortRowsFarApart) {
+  constexpr std::int64_t kRows = 400'000;
+  constexpr std::int64_t kStride = 272;
+  constexpr auto kBytes = static_cast<std::size_t>(kRows * kStride);
+  constexpr std::size_t kPackedBytes = kRows * 32 + 1;
+  auto* const source = static_cast<std::uint8_t*>(adsmAlloc(kBytes));
+  auto* const packed = static_cast<std::uint8_t*>(adsmAlloc(kPackedBytes));
+  ASSERT_TRUE(source != nullptr && packed != nullptr) << adsmLastErrorString();
+  std::memset(source, 0, kBytes);
+  std::uint64_t bytes = kBytes;
+  std::uint64_t key = 11;
+  void* data = source;
+  void* args[] = {&data, &bytes, &key};
+  ASSERT_EQ(adsmCall(kernel_, {64, 1, 1}, {32, 1, 1}, 0, args), adsmSuccess);
+  for (const std::int64_t row : {4, 8, 16, 20, 24, 32}) {
+    adsmType_t type = nullptr;
+    ASSERT_EQ(adsmTypeVector(kRows, row, kStride, ADSM_TYPE_1, &type), adsmSuccess);
+    ASSERT_EQ(adsmTypeCommit(type), adsmSuccess);
+    for (const std::int64_t left : {0, 5}) {  // at the beginning and at the end
+      std::memset(packed, 0xee, kPackedBytes);
+      options_.offset = left;
+      options_.bytes = kRows * row - 2 * left;
+      ASSERT_EQ(adsmPackWith(packed, source + 16, 1, type, &options_), adsmSuccess)
+          << adsmLastErrorString();
+      for (std::int64_t i = 0; i < options_.bytes; ++i) {
+        const std::int64_t at = 16 + (i + left) / row * kStride + (i + left) % row;
+        ASSERT_EQ(packed[i], static_cast<std::uint8_t>(key + static_cast<std::uint64_t>(at)))
+            << "byte " << i << " of rows of " << row;
+      }
+      EXPECT_EQ(packed[options_.bytes], 0xee);
+    }
+    EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+  }
+  options_.offset = options_.bytes = 0;
+  EXPECT_EQ(adsmFree(packed), adsmSuccess);
+  EXPECT_EQ(adsmFree(source), adsmSuccess);
+}
+
 TEST_F(Pack, SaysWhatIsWrong) {
   std::memset(grid_, 0, kGridBytes);
   const adsmType_t type = faceType(kFaces[2]);

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Finds the pace at which a device's memory opens rows best.
+#ifndef GMAC_DATATYPE_PACE_MEASUREMENT_H_
+#define GMAC_DATATYPE_PACE_MEASUREMENT_H_
+
+#include "gmac/datatype/device.h"
+#include "gmac/datatype/row_pace.h"
+#include "gmac/status.h"
+
+namespace gmac::datatype {
+
+// Some ten milliseconds on a device that has nothing else to do, and 1 GiB of its memory meanwhile.
+Result<RowPace> measurePace(Device& device);
+
+// The pace of a device as an earlier process has measured and stored it; else measured, and stored.
+// What cannot be measured is not known: all zero.
+RowPace paceOf(Device& device);
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_PACE_MEASUREMENT_H_
