@@ -361,7 +361,7 @@ TEST(Tables, CountWhatIsBeingFilledAndForgetWhatFails) {
     EXPECT_EQ(tables.bytes(), plan.table().bytes);
     ASSERT_TRUE(filling.step().ok());
     EXPECT_FALSE(filling.complete());
-    auto address = tables.pin(plan, {});
+    auto address = tables.pin(plan.identity(), {});
     ASSERT_TRUE(address.ok());
     EXPECT_EQ(*address, 0U) << "a table that is not whole is nobody else's";
     accelerator.failNext(Call::kCopyIn, 1);
@@ -382,10 +382,10 @@ TEST(Tables, CountWhatIsBeingFilledAndForgetWhatFails) {
     filling.keep();
   }
   EXPECT_EQ(tables.bytes(), plan.table().bytes);
-  auto address = tables.pin(plan, {});
+  auto address = tables.pin(plan.identity(), {});
   ASSERT_TRUE(address.ok());
   EXPECT_NE(*address, 0U);
-  tables.unpin(plan, {});
+  tables.unpin(plan.identity(), {});
 }
 
 TEST(Tables, HaveNoTableWithoutMemory) {
