@@ -106,15 +106,16 @@ bool overlap(const Operation& operation) {
   return operation.packed < last && first < operation.packed + operation.bytes;
 }
 
-void answer(const adsmPackOptions_t* options, const Outcome& outcome) {
+void answer(const adsmPackOptions_t* options, const adsmPackReport_t& report,
+            gmac::accel::Ticket ticket) {
   if (options == nullptr) {
     return;
   }
   if (options->report != nullptr) {
-    *options->report = outcome.report;
+    *options->report = report;
   }
   if (options->event != nullptr) {
-    *options->event = new adsmPackEvent_s{outcome.ticket};
+    *options->event = new adsmPackEvent_s{ticket};
   }
 }
 
@@ -191,14 +192,26 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
       outcome = *ran;
     }
   }
-  answer(options, outcome);
+  answer(options, outcome.report, outcome.ticket);
   return {};
 }
 
-adsmError_t run(const char* function, Direction direction, void* target, const void* source,
-                std::int64_t count, adsmType_t type, const adsmPackOptions_t* options) {
-  return guarded(function, [&]() -> Status {
-    Request request{direction, target, source, count, type};
+// A function of the API.
+struct Function {
+  const char* name;
+  Direction direction;
+};
+constexpr Function kPack{"adsmPack", Direction::kPack};
+constexpr Function kUnpack{"adsmUnpack", Direction::kUnpack};
+constexpr Function kPackWith{"adsmPackWith", Direction::kPack};
+constexpr Function kUnpackWith{"adsmUnpackWith", Direction::kUnpack};
+
+// (One copy of it, with as many arguments as registers hold.)
+[[gnu::noinline]] adsmError_t run(const Function& function, void* target, const void* source,
+                                  std::int64_t count, adsmType_t type,
+                                  const adsmPackOptions_t* options) {
+  return guarded(function.name, [&]() -> Status {
+    Request request{function.direction, target, source, count, type};
     bool plain = options == nullptr;
     if (options != nullptr && options->size == sizeof *options) {
       request.offset = options->offset;
@@ -210,21 +223,19 @@ adsmError_t run(const char* function, Direction direction, void* target, const v
       plain = options->event == nullptr || options->stream == nullptr;
     }
     Recent& recent = Recent::mine();
-    if (plain) [[likely]] {
-      if (const Repeat* const repeat = recent.find(request); repeat != nullptr) [[likely]] {
-        Outcome outcome;
-        auto done = repeat->again(streamOf(request), &outcome.ticket);
-        if (!done.ok()) [[unlikely]] {
-          return done.status();
-        }
-        if (*done) [[likely]] {
-          outcome.report = repeat->report();
-          answer(options, outcome);
-          return {};
-        }
+    const Repeat* const repeat = plain ? recent.find(request) : nullptr;
+    if (repeat != nullptr) [[likely]] {
+      gmac::accel::Ticket ticket;
+      auto done = repeat->again(streamOf(request), &ticket);
+      if (!done.ok()) [[unlikely]] {
+        return done.status();
+      }
+      if (*done) [[likely]] {
+        answer(options, repeat->report(), ticket);
+        return {};
       }
     }
-    return runAnew(function, request, options, recent);
+    return runAnew(function.name, request, options, recent);
   });
 }
 
@@ -238,21 +249,21 @@ const char* adsmMethodName(adsmMethod_t method) {
 }
 
 adsmError_t adsmPack(void* target, const void* source, int64_t count, adsmType_t type) {
-  return run("adsmPack", Direction::kPack, target, source, count, type, nullptr);
+  return run(kPack, target, source, count, type, nullptr);
 }
 
 adsmError_t adsmUnpack(void* target, const void* source, int64_t count, adsmType_t type) {
-  return run("adsmUnpack", Direction::kUnpack, target, source, count, type, nullptr);
+  return run(kUnpack, target, source, count, type, nullptr);
 }
 
 adsmError_t adsmPackWith(void* target, const void* source, int64_t count, adsmType_t type,
                          const adsmPackOptions_t* options) {
-  return run("adsmPackWith", Direction::kPack, target, source, count, type, options);
+  return run(kPackWith, target, source, count, type, options);
 }
 
 adsmError_t adsmUnpackWith(void* target, const void* source, int64_t count, adsmType_t type,
                            const adsmPackOptions_t* options) {
-  return run("adsmUnpackWith", Direction::kUnpack, target, source, count, type, options);
+  return run(kUnpackWith, target, source, count, type, options);
 }
 
 int adsmPackDone(adsmPackEvent_t event) {
