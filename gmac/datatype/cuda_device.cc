@@ -56,19 +56,28 @@ class CudaDevice final : public Device {
     return accelerator().submit(
         [](void* context, NativeStream native) -> Status {
           const Call& made = *static_cast<Call*>(context);
-          Queue queue(made.device, streamOf(native), made.device.accelerator().nativeContext());
+          Queue queue = made.device.queue(native);
           return made.work.run(queue);
         },
         &call);
   }
 
   Result<Ticket> launch(std::optional<NativeStream> stream, const DeviceLaunch& launch) override {
-    if (!stream) {
-      return Device::launch(stream, launch);
+    if (stream) {
+      const Scope scope(*this);
+      GMAC_TRY(Queue(*this, streamOf(*stream), scope.context()).launch(launch));
+      return Ticket{};
     }
-    const Scope scope(*this);
-    GMAC_TRY(Queue(*this, streamOf(*stream), scope.context()).launch(launch));
-    return Ticket{};
+    struct Call {
+      CudaDevice& device;
+      const DeviceLaunch& launch;
+    } call{*this, launch};
+    return accelerator().submit(
+        [](void* context, NativeStream native) -> Status {
+          const Call& made = *static_cast<Call*>(context);
+          return made.device.queue(native).launch(made.launch);
+        },
+        &call);
   }
 
   Status waitForStreams() override {
@@ -232,6 +241,11 @@ class CudaDevice final : public Device {
     const CUstream stream_;
     const std::uintptr_t context_;  // current in the calling thread
   };
+
+  // For what the accelerator calls.
+  Queue queue(NativeStream stream) noexcept {
+    return Queue(*this, streamOf(stream), accelerator().nativeContext());
+  }
 
   static CUstream streamOf(NativeStream stream) noexcept {
     return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream));

@@ -223,15 +223,17 @@ constexpr Function kUnpackWith{"adsmUnpackWith", Direction::kUnpack};
       plain = options->event == nullptr || options->stream == nullptr;
     }
     Recent& recent = Recent::mine();
-    const Repeat* const repeat = plain ? recent.find(request) : nullptr;
-    if (repeat != nullptr) [[likely]] {
+    Engine* const engine = Engine::current();
+    const KeptLaunch* const kept =
+        plain && engine != nullptr ? recent.find(request, engine) : nullptr;
+    if (kept != nullptr) [[likely]] {
       gmac::accel::Ticket ticket;
-      auto done = repeat->again(streamOf(request), &ticket);
+      auto done = engine->again(*kept, streamOf(request), &ticket);
       if (!done.ok()) [[unlikely]] {
         return done.status();
       }
       if (*done) [[likely]] {
-        answer(options, repeat->report(), ticket);
+        answer(options, kept->report, ticket);
         return {};
       }
     }

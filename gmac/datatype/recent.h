@@ -66,20 +66,15 @@ class Latest {
 // Recent owns it. Not for the fault handler.
 class Repeat {
  public:
-  // Whether that is known, by the engine of now.
-  bool answers(const Request& request) const noexcept {
-    return kept_.kept && request == request_ && freed_ == freedTypes() &&
-           engine_ == Engine::current();
+  // Whether `engine` can do that again.
+  bool answers(const Request& request, const Engine* engine) const noexcept {
+    return kept_.kept && request == request_ && freed_ == freedTypes() && engine == engine_;
   }
-  // For requests that it answers: as Engine::again().
-  Result<bool> again(std::optional<accel::NativeStream> stream, accel::Ticket* ticket) const {
-    return engine_->again(kept_, stream, ticket);
-  }
-  const adsmPackReport_t& report() const noexcept { return kept_.report; }
+  const KeptLaunch& kept() const noexcept { return kept_; }
 
   // From now on of this request, which the engine does next, leaving what it keeps there.
   // `freed`: freedTypes() before its type was looked up.
-  KeptLaunch& replace(const Request& request, std::uint64_t freed, Engine* engine) noexcept {
+  KeptLaunch& replace(const Request& request, std::uint64_t freed, const Engine* engine) noexcept {
     request_ = request;
     freed_ = freed;
     engine_ = engine;
@@ -90,7 +85,7 @@ class Repeat {
  private:
   Request request_;
   std::uint64_t freed_;
-  Engine* engine_;
+  const Engine* engine_;
   KeptLaunch kept_;
 };
 
@@ -106,10 +101,10 @@ class Recent {
   }
 
   Latest& latest() { return latest_; }
-  // What answers the request; nullptr: nothing does.
-  const Repeat* find(const Request& request) const noexcept {
+  // What `engine` can do again for the request; nullptr: nothing.
+  const KeptLaunch* find(const Request& request, const Engine* engine) const noexcept {
     const Repeat* const known = repeats_[numberOf(request)].get();
-    return known != nullptr && known->answers(request) ? known : nullptr;
+    return known != nullptr && known->answers(request, engine) ? &known->kept() : nullptr;
   }
   // Where the answer to a request belongs, in place of another's: of what is asked for in turns,
   // most have places of their own.
