@@ -185,7 +185,7 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
     if (alone) {
       outcome = runOnCpu(operation);
     } else {
-      auto ran = engine->run(operation, recent.placeOf(request).replace(request, freed, engine));
+      auto ran = engine->run(operation, recent.placeOf(request).replace(request, freed));
       if (!ran.ok()) {
         return ran.status();
       }
@@ -224,8 +224,7 @@ constexpr Function kUnpackWith{"adsmUnpackWith", Direction::kUnpack};
     }
     Recent& recent = Recent::mine();
     Engine* const engine = Engine::current();
-    const KeptLaunch* const kept =
-        plain && engine != nullptr ? recent.find(request, engine) : nullptr;
+    const KeptLaunch* const kept = plain && engine != nullptr ? recent.find(request) : nullptr;
     if (kept != nullptr) [[likely]] {
       gmac::accel::Ticket ticket;
       auto done = engine->again(*kept, streamOf(request), &ticket);

@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "gmac/adsm_datatype.h"
-#include "gmac/datatype/engine.h"
 #include "gmac/datatype/operation.h"
 #include "gmac/datatype/prepared.h"
 #include "gmac/datatype/registry.h"
@@ -66,18 +65,17 @@ class Latest {
 // Recent owns it. Not for the fault handler.
 class Repeat {
  public:
-  // Whether `engine` can do that again.
-  bool answers(const Request& request, const Engine* engine) const noexcept {
-    return kept_.kept && request == request_ && freed_ == freedTypes() && engine == engine_;
+  // Whether that is known.
+  bool answers(const Request& request) const noexcept {
+    return kept_.kept && request == request_ && freed_ == freedTypes();
   }
   const KeptLaunch& kept() const noexcept { return kept_; }
 
-  // From now on of this request, which the engine does next, leaving what it keeps there.
+  // From now on of this request, which an engine does next, leaving what it keeps there.
   // `freed`: freedTypes() before its type was looked up.
-  KeptLaunch& replace(const Request& request, std::uint64_t freed, const Engine* engine) noexcept {
+  KeptLaunch& replace(const Request& request, std::uint64_t freed) noexcept {
     request_ = request;
     freed_ = freed;
-    engine_ = engine;
     kept_.kept = false;
     return kept_;
   }
@@ -85,7 +83,6 @@ class Repeat {
  private:
   Request request_;
   std::uint64_t freed_;
-  const Engine* engine_;
   KeptLaunch kept_;
 };
 
@@ -101,10 +98,10 @@ class Recent {
   }
 
   Latest& latest() { return latest_; }
-  // What `engine` can do again for the request; nullptr: nothing.
-  const KeptLaunch* find(const Request& request, const Engine* engine) const noexcept {
+  // What Engine::again() takes for the request; nullptr: nothing is known.
+  const KeptLaunch* find(const Request& request) const noexcept {
     const Repeat* const known = repeats_[numberOf(request)].get();
-    return known != nullptr && known->answers(request, engine) ? &known->kept() : nullptr;
+    return known != nullptr && known->answers(request) ? &known->kept() : nullptr;
   }
   // Where the answer to a request belongs, in place of another's: of what is asked for in turns,
   // most have places of their own.
