@@ -118,9 +118,8 @@ class Recent {
   static std::size_t numberOf(const Request& request) noexcept {
     // The upper bits of a product depend on all bits of its factors (Knuth, volume 3, 6.4).
     const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
-    const std::uint64_t mixed = address(request.target) + 3 * address(request.source) +
-                                5 * address(request.type) +
-                                static_cast<unsigned>(request.direction);
+    const std::uint64_t mixed =
+        address(request.target) + 3 * address(request.source) + 5 * address(request.type);
     return mixed * 0x9e3779b97f4a7c15U >> (64 - kPlaceBits);
   }
   static Recent& make();

@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 const bool kPrepared = fake_cuda::prepare();
 
-// ---- The pack kernels without tables, as this driver runs kernels.
+// ---- The pack kernels, as this driver runs kernels; of those with tables, the even list's.
 
 template <std::size_t kNumber>
 CUresult packKernel(const unsigned* grid, const unsigned* block, unsigned, void** args) {
@@ -49,6 +49,11 @@ CUresult packKernel(const unsigned* grid, const unsigned* block, unsigned, void*
   part.first += strided;
   part.last += strided;
   std::memcpy(params.data(), &part, sizeof part);
+  if (datatype::kernelName(kKernel) == std::string("gmacPackEvenList_8")) {
+    auto* const list = reinterpret_cast<datatype::EvenListParams*>(params.data());
+    if (fake_cuda::backing(list->offsets) == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    list->offsets = reinterpret_cast<std::uint64_t>(fake_cuda::backing(list->offsets));
+  }
   void* moved[] = {params.data()};
   for (unsigned i = 0; i < grid[0]; ++i) {
     const adsmThreadBlock_t place = {{grid[0], 1, 1}, {block[0], 1, 1}, {i, 0, 0}, nullptr, 0};
@@ -279,7 +284,25 @@ TEST_F(PackCalls, ATypeThatIsFreedIsNotUsedAgain) {
 }
 
 TEST_F(PackCalls, WhatWasKeptEndsWithTheContext) {
+  std::vector<std::int64_t> places;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    places.push_back(i * 5 + i * i % 3);
+  }
+  adsmType_t list = nullptr;
+  ASSERT_EQ(adsmTypeIndexedBlock(1000, 1, places.data(), ADSM_TYPE_8, &list), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(list), adsmSuccess);
+  const auto expectPacksList = [&](std::uint64_t seed) {
+    for (const std::uint64_t more : {0, 5}) {
+      fill(seed + more);
+      ASSERT_EQ(adsmPackWith(pointer(target_), pointer(source_), 1, list, &options_), adsmSuccess);
+      wait();
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        ASSERT_EQ(words(target_)[i], static_cast<std::uint64_t>(places[i]) + seed + more) << i;
+      }
+    }
+  };
   expectPacks(10);
+  expectPacksList(10);
   ASSERT_EQ(DRIVER(cuDevicePrimaryCtxReset)(0), CUDA_SUCCESS);
   CUcontext popped = nullptr;
   ASSERT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
@@ -288,6 +311,8 @@ TEST_F(PackCalls, WhatWasKeptEndsWithTheContext) {
   begin();
   options_.stream = stream_;
   expectPacks(20);
+  expectPacksList(20);
+  EXPECT_EQ(adsmTypeFree(list), adsmSuccess);
   // Else nothing of the above has been asked twice.
   EXPECT_EQ(std::pair(source_, target_), std::pair(source, target));
 }
