@@ -28,7 +28,6 @@ namespace {
 
 using gmac::fail;
 using gmac::guarded;
-using gmac::Result;
 using gmac::Status;
 using namespace gmac::datatype;
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -358,6 +359,29 @@ TEST_F(PackCalls, ThreadsKeepTheirOwn) {
   ASSERT_EQ(pack(), adsmSuccess);
   expectRows(target_, 60, 0, kRows);
   expectRows(target_ + 8 * (kRows + 1), 60, 0, kRows);
+}
+
+// What it knew is gone then.
+TEST_F(PackCalls, AThreadThatEndsPacksToo) {
+  fill(70);
+  struct AtItsEnd {
+    std::function<void()> function;
+    ~AtItsEnd() { function(); }
+  };
+  const CUdeviceptr behind = target_ + 8 * (kRows + 1);
+  std::thread other([&] {
+    CUcontext current = nullptr;
+    DRIVER(cuCtxGetCurrent)(&current);  // what this driver keeps for the thread goes last
+    thread_local AtItsEnd end;  // destroyed behind all that the first pack makes
+    end.function = [&] {
+      EXPECT_EQ(pack(behind, source_), adsmSuccess) << adsmLastErrorString();
+      EXPECT_EQ(pack(behind, source_), adsmSuccess) << adsmLastErrorString();
+    };
+    EXPECT_EQ(pack(), adsmSuccess) << adsmLastErrorString();
+  });
+  other.join();
+  expectRows(target_, 70, 0, kRows);
+  expectRows(behind, 70, 0, kRows);
 }
 
 // Work without a stream has an event each; they are used again when their work is over.
