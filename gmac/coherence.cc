@@ -153,11 +153,6 @@ void contextEnds(bool workFinished) {
   if (Runtime* runtime = Runtime::started()) runtime->manager().endContext(workFinished);
 }
 
-std::uint64_t contextsEnded() noexcept {
-  Runtime* runtime = Runtime::started();
-  return runtime == nullptr ? 0 : runtime->manager().contextsEnded();
-}
-
 void hostFunctionQueued() {
   if (Runtime* runtime = Runtime::started()) runtime->manager().hostFunctionQueued();
 }

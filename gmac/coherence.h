@@ -9,6 +9,7 @@
 #ifndef GMAC_COHERENCE_H_
 #define GMAC_COHERENCE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -148,8 +149,11 @@ int primaryDevice() noexcept;
 // waited for the work there; `workFinished`: with success. The next allocation finds the runtime
 // another context.
 void contextEnds(bool workFinished);
-// How often that has happened: what was made in a context is gone with it.
-std::uint64_t contextsEnded() noexcept;
+namespace internal {
+inline constinit std::atomic<std::uint64_t> contextsEnded{0};  // the manager counts
+}  // namespace internal
+// How often that has happened: what was made in a context is gone with it. A load.
+inline std::uint64_t contextsEnded() noexcept { return internal::contextsEnded.load(); }
 
 // A function of the CPU has been queued in a stream, between beginDeviceWork() without ranges and
 // endDeviceWork(submitted = false); and it has run, or never will. Device work waits for it to have

@@ -97,7 +97,6 @@ class Manager final : private os::Pinner, private RegionSource {
   void hostFunctionQueued();
   void hostFunctionEnded();
   void endContext(bool workFinished);
-  std::uint64_t contextsEnded() const noexcept { return contextsEnded_.load(); }
 
   Status startFlush(const void* address, std::size_t bytes);
   Status startFetch(const void* address, std::size_t bytes);
@@ -304,7 +303,6 @@ class Manager final : private os::Pinner, private RegionSource {
   bool deviceNames_ = false;                   // deviceWork_ names objects
   std::uint64_t lastFlush_ = 0;                // ticket of the newest flush
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
-  std::atomic<std::uint64_t> contextsEnded_{0};
   std::atomic<std::size_t> safeObjects_{0};  // whose two addresses differ
   std::optional<std::thread::id>
       deviceWork_;  // the thread between beginDeviceWork and endDeviceWork

@@ -102,7 +102,7 @@ void Manager::endContext(bool workFinished) {
     }
   }
   streamCount_ = 0;
-  ++contextsEnded_;
+  ++coherence::internal::contextsEnded;
   std::unique_ptr<os::Mirror> differences = std::move(differences_);
   lock.release();
   differences.reset();

@@ -57,9 +57,11 @@ const char* lastErrorText() noexcept;
 const char* errorName(adsmError_t code) noexcept;
 
 // Records "text" (fmt syntax, cut at kErrorTextBytes) as the thread's last error and returns its
-// code. Allocates nothing.
+// code. Allocates nothing. Cold, so that what leads to it lies out of the way of what does not
+// fail.
 template <typename... Args>
-Status fail(adsmError_t code, fmt::format_string<Args...> format, Args&&... args) noexcept {
+[[gnu::cold, gnu::noinline]] Status fail(adsmError_t code, fmt::format_string<Args...> format,
+                                         Args&&... args) noexcept {
   char text[kErrorTextBytes];
   const auto end = fmt::format_to_n(text, sizeof text, format, std::forward<Args>(args)...);
   recordError(code, std::string_view(text, end.size < sizeof text ? end.size : sizeof text));

@@ -58,7 +58,7 @@ class CudaDevice final : public Device {
   Result<Ticket> submit(std::optional<NativeStream> stream, DeviceWork& work) override {
     if (stream) {
       const Scope scope(*this);
-      Queue queue(*this, reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(*stream)));
+      Queue queue(*this, streamOf(*stream), scope.context());
       GMAC_TRY(work.run(queue));
       return Ticket{};
     }
@@ -69,8 +69,26 @@ class CudaDevice final : public Device {
     return accelerator().submit(
         [](void* context, NativeStream native) -> Status {
           const Call& made = *static_cast<Call*>(context);
-          Queue queue(made.device, reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(native)));
+          Queue queue = made.device.queue(native);
           return made.work.run(queue);
+        },
+        &call);
+  }
+
+  Result<Ticket> launch(std::optional<NativeStream> stream, const DeviceLaunch& launch) override {
+    if (stream) {
+      const Scope scope(*this);
+      GMAC_TRY(Queue(*this, streamOf(*stream), scope.context()).launch(launch));
+      return Ticket{};
+    }
+    struct Call {
+      CudaDevice& device;
+      const DeviceLaunch& launch;
+    } call{*this, launch};
+    return accelerator().submit(
+        [](void* context, NativeStream native) -> Status {
+          const Call& made = *static_cast<Call*>(context);
+          return made.device.queue(native).launch(made.launch);
         },
         &call);
   }
@@ -114,8 +132,9 @@ class CudaDevice final : public Device {
   // The accelerator's context, for the calling thread; the hooks stay out of what happens in it.
   class Scope {
    public:
-    explicit Scope(const CudaDevice& device) : driver_(device.driver_) {
-      const auto wanted = reinterpret_cast<CUcontext>(device.accelerator().nativeContext());
+    explicit Scope(const CudaDevice& device)
+        : driver_(device.driver_), context_(device.accelerator().nativeContext()) {
+      const auto wanted = reinterpret_cast<CUcontext>(context_);
       CUcontext current = nullptr;
       (void)driver_.cuCtxGetCurrent.function(&current);
       pushed_ = wanted != nullptr && current != wanted &&
@@ -130,9 +149,12 @@ class CudaDevice final : public Device {
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
+    std::uintptr_t context() const noexcept { return context_; }
+
    private:
     const accel::cuda::Reentry inside_;
     const Driver& driver_;
+    const std::uintptr_t context_;
     bool pushed_;
   };
 
@@ -148,16 +170,18 @@ class CudaDevice final : public Device {
 
   class Queue final : public DeviceQueue {
    public:
-    Queue(CudaDevice& device, CUstream stream) : device_(device), stream_(stream) {}
+    Queue(CudaDevice& device, CUstream stream, std::uintptr_t context)
+        : device_(device), stream_(stream), context_(context) {}
 
     Status launch(const DeviceLaunch& launch) override {
-      auto function = device_.function(kernelNumber(launch.kernel));
-      if (!function.ok()) {
-        return function.status();
+      const int number = kernelNumber(launch.kernel);
+      CUfunction function = device_.known(number, context_);
+      if (function == nullptr) [[unlikely]] {
+        GMAC_TRY(device_.find(number, context_, &function));
       }
       void* args[] = {const_cast<std::byte*>(launch.params)};
       const CUresult code = driver().cuLaunchKernel.function(
-          *function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream_, args, nullptr);
+          function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream_, args, nullptr);
       if (code == CUDA_SUCCESS) [[likely]] {
         return {};
       }
@@ -228,17 +252,26 @@ class CudaDevice final : public Device {
 
     CudaDevice& device_;
     const CUstream stream_;
+    const std::uintptr_t context_;  // current in the calling thread
   };
 
-  // In the calling thread's context, which a Scope or the accelerator has made the accelerator's.
-  Result<CUfunction> function(int number) {
-    auto& slot = functions_[static_cast<std::size_t>(number)];
-    const std::uintptr_t context = accelerator().nativeContext();
-    if (context_.load(std::memory_order_acquire) == context) [[likely]] {
-      if (CUfunction known = slot.load(std::memory_order_acquire); known != nullptr) [[likely]] {
-        return known;
-      }
-    }
+  // For what the accelerator calls.
+  Queue queue(NativeStream stream) noexcept {
+    return Queue(*this, streamOf(stream), accelerator().nativeContext());
+  }
+
+  static CUstream streamOf(NativeStream stream) noexcept {
+    return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream));
+  }
+
+  // A kernel in `context`; nullptr: it is to be found first.
+  CUfunction known(int number, std::uintptr_t context) const noexcept {
+    return context_.load(std::memory_order_acquire) == context
+               ? functions_[static_cast<std::size_t>(number)].load(std::memory_order_acquire)
+               : nullptr;
+  }
+  // The same, found: in the calling thread `context` is current.
+  [[gnu::noinline]] Status find(int number, std::uintptr_t context, CUfunction* function) {
     const std::lock_guard lock(mutex_);
     if (module_ == nullptr || context_.load() != context) {
       const void* const image = packKernelImage();
@@ -257,8 +290,9 @@ class CudaDevice final : public Device {
     CUfunction found = nullptr;
     GMAC_TRY(check(adsmErrorNoImplementation, driver_.cuModuleGetFunction, &found, module_,
                    kernelName(number)));
-    slot.store(found, std::memory_order_release);
-    return found;
+    functions_[static_cast<std::size_t>(number)].store(found, std::memory_order_release);
+    *function = found;
+    return {};
   }
 
   const Driver& driver_;

@@ -21,6 +21,16 @@ Result<std::unique_ptr<Device>> Device::make(accel::Accelerator& accelerator) {
   return makeHostDevice(accelerator);
 }
 
+Result<accel::Ticket> Device::launch(std::optional<accel::NativeStream> stream,
+                                     const DeviceLaunch& launch) {
+  struct Work final : DeviceWork {
+    explicit Work(const DeviceLaunch& what) : launch(what) {}
+    Status run(DeviceQueue& queue) override { return queue.launch(launch); }
+    const DeviceLaunch& launch;
+  } work(launch);
+  return submit(stream, work);
+}
+
 Result<std::uint64_t> Device::allocate(std::size_t bytes) {
   auto memory = accelerator_.allocate(os::roundUp(bytes, kGranule), os::kHugePageBytes,
                                       accel::Placement::kAnywhere);

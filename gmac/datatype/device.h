@@ -85,6 +85,9 @@ class Device {
   // returned; what it had submitted before may run.
   virtual Result<accel::Ticket> submit(std::optional<accel::NativeStream> stream,
                                        DeviceWork& work) = 0;
+  // Submits that one launch.
+  virtual Result<accel::Ticket> launch(std::optional<accel::NativeStream> stream,
+                                       const DeviceLaunch& launch);
   // Waits for everything that has been submitted to any stream of the application's. Blocks.
   virtual Status waitForStreams() = 0;
   // What is submitted to the stream (or the kernel queue) from now on runs after the ticket's work.

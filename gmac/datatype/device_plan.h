@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "gmac/datatype/layout.h"
 #include "gmac/datatype/pack_kernels.h"
@@ -128,16 +129,21 @@ class DevicePlan {
 
   // Calls `launch(const DeviceLaunch&)`, which returns a Status, for each launch that the job
   // takes: one, but for parts of more than 2^30 elements and more than eight dimensions. The
-  // launches may run in any order. Stops at the first that fails.
+  // launches may run in any order. Stops at the first that fails. Each is made in `room`, which
+  // holds the last one afterwards.
   template <typename Function>
-  Status launches(const DeviceJob& job, Function&& launch) const {
+  Status launches(const DeviceJob& job, DeviceLaunch& room, Function&& launch) const {
     for (std::int64_t done = 0; done < job.bytes;) {
-      DeviceLaunch next;
-      const std::int64_t bytes = makeLaunch(job, done, next);
-      GMAC_TRY(launch(static_cast<const DeviceLaunch&>(next)));
+      const std::int64_t bytes = makeLaunch(job, done, room);
+      GMAC_TRY(launch(static_cast<const DeviceLaunch&>(room)));
       done += bytes;
     }
     return Status();
+  }
+  template <typename Function>
+  Status launches(const DeviceJob& job, Function&& launch) const {
+    DeviceLaunch room;
+    return launches(job, room, std::forward<Function>(launch));
   }
 
   // Fills in the launch that does the job from `done` bytes on; how many bytes that does.

@@ -33,16 +33,18 @@ CpuOptions cpuOptions() {
 // Role: one operation on its way. For the stack.
 class Engine::Run {
  public:
-  Run(Engine& engine, const Operation& operation)
+  Run(Engine& engine, const Operation& operation, KeptLaunch& kept)
       : engine_(engine),
         device_(*engine.device_),
         op_(operation),
         layout_(operation.layout()),
+        kept_(kept),
         placement_(device_, operation),
-        submissions_(device_, engine.tables_, operation, placement_, outcome_),
+        submissions_(device_, engine.tables_, operation, placement_, outcome_, kept),
         steps_(engine.staging_, operation, placement_, submissions_, outcome_) {}
 
   Result<Outcome> run() {
+    kept_.kept = false;
     GMAC_TRY(placement_.checkMethod());
     for (const Portion& portion : placement_.portions()) {
       GMAC_TRY(placement_.onDevice(portion) ? doOnDevice(portion) : doOnCpu(portion));
@@ -50,6 +52,7 @@ class Engine::Run {
     GMAC_TRY(steps_.finish());
     outcome_.report.bytes = op_.bytes;
     outcome_.report.method = 2 * outcome_.report.bytesOnCpu > op_.bytes ? adsmMethodCpu : method_;
+    keep();
     if (op_.stream && !op_.wait) {
       auto ticket = device_.accelerator().mark(*op_.stream);
       if (!ticket.ok()) {
@@ -67,6 +70,25 @@ class Engine::Run {
   }
 
  private:
+  // What the launch was made for, where it is all that there was to do: nothing was released for
+  // it, and nobody waits for it here.
+  void keep() {
+    const bool waitsHere = reachesCpu_ && !op_.stream;
+    if (outcome_.report.launches != 1 || method_ != adsmMethodKernel || waitsHere ||
+        !placement_.stridedPlain() || placement_.packedShared()) {
+      return;
+    }
+    kept_.kept = true;
+    kept_.usesTable = op_.prepared->plan().table().bytes != 0;
+    kept_.packedMemory = placement_.packedOnDevice() ? Memory::kDevice : Memory::kPinned;
+    kept_.strided = op_.strided + op_.bounds.first;
+    kept_.stridedBytes = static_cast<std::size_t>(op_.bounds.last - op_.bounds.first);
+    kept_.packed = op_.packed;
+    kept_.packedBytes = static_cast<std::size_t>(op_.bytes);
+    kept_.plan = op_.prepared->plan().identity();
+    kept_.report = outcome_.report;
+  }
+
   // ---- The CPU's part
 
   Status doOnCpu(const Portion& portion) {
@@ -156,6 +178,7 @@ class Engine::Run {
   Device& device_;
   const Operation& op_;
   const Layout& layout_;
+  KeptLaunch& kept_;
   bool reachesCpu_ = false;  // a device reads or writes CPU memory for it
   adsmMethod_t method_ = adsmMethodCpu;
   Outcome outcome_;
@@ -180,20 +203,48 @@ const RowPace& Engine::pace() {
   return pace_;
 }
 
-Result<Outcome> Engine::run(const Operation& operation) { return Run(*this, operation).run(); }
+Result<Outcome> Engine::run(const Operation& operation, KeptLaunch& kept) {
+  return Run(*this, operation, kept).run();
+}
+
+Result<bool> Engine::again(const KeptLaunch& kept, std::optional<accel::NativeStream> stream,
+                           accel::Ticket* ticket) {
+  if (coherence::mayBeShared(kept.strided, kept.stridedBytes) ||
+      coherence::mayBeShared(kept.packed, kept.packedBytes) ||
+      device_->memoryOf(kept.strided) != Memory::kDevice ||
+      device_->memoryOf(kept.packed) != kept.packedMemory) [[unlikely]] {
+    return false;
+  }
+  if (kept.usesTable) {
+    auto table = tables_.pin(kept.plan, stream);
+    if (!table.ok()) {
+      return table.status();
+    }
+    if (*table != kept.table) [[unlikely]] {
+      if (*table != 0) {
+        tables_.unpin(kept.plan, {});
+      }
+      return false;
+    }
+  }
+  auto submitted = device_->launch(stream, kept.launch);
+  if (kept.usesTable) {
+    tables_.unpin(kept.plan, submitted.ok() ? *submitted : accel::Ticket{});
+  }
+  if (!submitted.ok()) [[unlikely]] {
+    return submitted.status();
+  }
+  *ticket = *submitted;
+  return true;
+}
 
 Result<Engine*> Engine::get() {
   static std::mutex mutex;
-  static std::atomic<Engine*> engine{nullptr};
-  // One whose context has ended has lost its memory with it, and is left behind.
-  const auto lives = [](const Engine* made) {
-    return made != nullptr && made->context_ == coherence::contextsEnded();
-  };
-  if (Engine* made = engine.load(std::memory_order_acquire); lives(made)) [[likely]] {
+  if (Engine* made = current(); made != nullptr) [[likely]] {
     return made;
   }
   const std::lock_guard lock(mutex);
-  if (Engine* made = engine.load(); lives(made)) {
+  if (Engine* made = current(); made != nullptr) {
     return made;
   }
   auto accelerator = coherence::accelerator();
@@ -205,9 +256,9 @@ Result<Engine*> Engine::get() {
     return device.status();
   }
   // Never destroyed: at process exit the driver may be gone before us.
-  engine.store(new Engine(std::move(*device), coherence::packTableBytes()),
-               std::memory_order_release);
-  return engine.load();
+  made_.store(new Engine(std::move(*device), coherence::packTableBytes()),
+              std::memory_order_release);
+  return made_.load();
 }
 
 Outcome runOnCpu(const Operation& operation) {

@@ -4,11 +4,14 @@
 #ifndef GMAC_DATATYPE_ENGINE_H_
 #define GMAC_DATATYPE_ENGINE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 
+#include "gmac/coherence.h"
 #include "gmac/datatype/costs.h"
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/operation.h"
@@ -32,15 +35,29 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  Result<Outcome> run(const Operation& operation);
+  // The process's engine, if it is made and lives; some loads.
+  static Engine* current() noexcept {
+    Engine* const made = made_.load(std::memory_order_acquire);
+    return made != nullptr && made->lives() ? made : nullptr;
+  }
+
+  // Does an operation; what again() needs to do it once more is left in `kept`.
+  Result<Outcome> run(const Operation& operation, KeptLaunch& kept);
+  // Does the operation that `kept` is of once more, where all that its launch depends upon is as it
+  // was, whatever has been freed and allocated meanwhile; false: it is not, and nothing is done.
+  Result<bool> again(const KeptLaunch& kept, std::optional<accel::NativeStream> stream,
+                     accel::Ticket* ticket);
   PreparedCache& prepared() { return prepared_; }
   Device& device() { return *device_; }
 
  private:
   class Run;
+  // One whose context has ended has lost its memory with it, and is left behind.
+  bool lives() const noexcept { return context_ == coherence::contextsEnded(); }
   const Costs& costs();
   const RowPace& pace();
 
+  static inline constinit std::atomic<Engine*> made_{nullptr};
   const std::uint64_t context_;  // contexts that had ended when it was made
   const std::unique_ptr<Device> device_;
   Staging staging_;

@@ -10,6 +10,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/adsm_datatype.h"
+#include "gmac/datatype/device.h"
 #include "gmac/datatype/prepared.h"
 
 namespace gmac::datatype {
@@ -38,6 +39,23 @@ struct Operation {
 struct Outcome {
   adsmPackReport_t report{};
   accel::Ticket ticket;
+};
+
+// What an operation leaves for the next one that asks for the same: the launch that did all of it,
+// where one did, and what that depends upon. A plain value; nothing of it is read unless `kept`.
+struct KeptLaunch {
+  bool kept = false;
+  bool usesTable = false;
+  Memory packedMemory;  // the strided side's is the device's
+  // What the launch touches of either side, which is no shared object's.
+  const std::byte* strided;
+  std::size_t stridedBytes;
+  const std::byte* packed;
+  std::size_t packedBytes;
+  std::uint64_t plan;   // the identity of the plan,
+  std::uint64_t table;  // and where its table was
+  adsmPackReport_t report;
+  DeviceLaunch launch;
 };
 
 }  // namespace gmac::datatype

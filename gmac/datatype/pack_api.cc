@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "gmac/adsm_datatype.h"
 #include "gmac/coherence.h"
 #include "gmac/datatype/engine.h"
+#include "gmac/datatype/recent.h"
 #include "gmac/datatype/registry.h"
 #include "gmac/guarded.h"
 
@@ -26,7 +28,6 @@ namespace {
 
 using gmac::fail;
 using gmac::guarded;
-using gmac::Result;
 using gmac::Status;
 using namespace gmac::datatype;
 
@@ -53,49 +54,6 @@ PreparedCache& cpuCache() {
   static auto* const cache = new PreparedCache;  // also for exit handlers
   return *cache;
 }
-
-// Role: what a thread has packed last, which it finds again without a lock: a handle never stands
-// for another type, so it is right while no type has been freed. One for each thread.
-class Latest {
- public:
-  // What `type` stands for; errors as of committed().
-  Status find(const char* function, adsmType_t type, std::int64_t count) {
-    const std::uint64_t freed = freedTypes();
-    if (prepared_ != nullptr && type == type_ && count == count_ && freed == freed_) [[likely]] {
-      return {};
-    }
-    auto found = committed(type, function);
-    if (!found.ok()) {
-      return found.status();
-    }
-    form_ = std::move(*found);
-    prepared_ = nullptr;
-    type_ = type;
-    count_ = count;
-    freed_ = freed;
-    return {};
-  }
-  // Of what find() has found; stays until the next find(). adsmErrorInvalidValue as of the cache.
-  Result<const Prepared*> prepared(PreparedCache& cache) {
-    if (prepared_ == nullptr || cache_ != &cache) [[unlikely]] {
-      auto made = cache.get(form_, count_);
-      if (!made.ok()) {
-        return made.status();
-      }
-      prepared_ = std::move(*made);
-      cache_ = &cache;
-    }
-    return prepared_.get();
-  }
-
- private:
-  adsmType_t type_ = nullptr;
-  std::int64_t count_ = 0;
-  std::uint64_t freed_ = 0;
-  CommittedPtr form_;
-  const PreparedCache* cache_ = nullptr;
-  PreparedPtr prepared_;
-};
 
 Status checkOptions(const char* function, const adsmPackOptions_t& options) {
   if (options.size != sizeof options) {
@@ -147,81 +105,137 @@ bool overlap(const Operation& operation) {
   return operation.packed < last && first < operation.packed + operation.bytes;
 }
 
-adsmError_t run(const char* function, Direction direction, void* target, const void* source,
-                std::int64_t count, adsmType_t type, const adsmPackOptions_t* options) {
-  return guarded(function, [&]() -> Status {
-    if (count < 0) {
-      return fail(adsmErrorInvalidValue, "{}: count is {}; 0 or more is allowed", function, count);
+void answer(const adsmPackOptions_t* options, const adsmPackReport_t& report,
+            gmac::accel::Ticket ticket) {
+  if (options == nullptr) {
+    return;
+  }
+  if (options->report != nullptr) {
+    *options->report = report;
+  }
+  if (options->event != nullptr) {
+    *options->event = new adsmPackEvent_s{ticket};
+  }
+}
+
+std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
+  if (request.stream == nullptr) {
+    return std::nullopt;
+  }
+  return gmac::accel::NativeStream{reinterpret_cast<std::uintptr_t>(request.stream)};
+}
+
+// What no thread's memory has the answer to.
+[[gnu::noinline]] Status runAnew(const char* function, const Request& request,
+                                 const adsmPackOptions_t* options, Recent& recent) {
+  if (request.count < 0) {
+    return fail(adsmErrorInvalidValue, "{}: count is {}; 0 or more is allowed", function,
+                request.count);
+  }
+  const std::uint64_t freed = freedTypes();
+  GMAC_TRY(recent.latest().find(function, request.type, request.count));
+  if (options != nullptr) {
+    GMAC_TRY(checkOptions(function, *options));
+  }
+  const bool alone = !devicesInUse();
+  Engine* engine = nullptr;
+  if (!alone) {
+    auto made = Engine::get();
+    if (!made.ok()) {
+      return made.status();
     }
-    thread_local Latest latest;
-    GMAC_TRY(latest.find(function, type, count));
-    if (options != nullptr) {
-      GMAC_TRY(checkOptions(function, *options));
+    engine = *made;
+  }
+  auto prepared = recent.latest().prepared(alone ? cpuCache() : engine->prepared());
+  if (!prepared.ok()) {
+    return prepared.status();
+  }
+  Operation operation;
+  operation.direction = request.direction;
+  operation.prepared = *prepared;
+  GMAC_TRY(takePart(function, options, operation.layout().bytes(), &operation));
+  Outcome outcome;
+  if (operation.bytes > 0) {
+    void* const target = request.target;
+    const void* const source = request.source;
+    if (target == nullptr || source == nullptr) {
+      return fail(adsmErrorInvalidValue, "{}: {} is NULL, and {} bytes are to be moved", function,
+                  target == nullptr ? "target" : "source", operation.bytes);
     }
-    const bool alone = !devicesInUse();
-    Engine* engine = nullptr;
-    if (!alone) {
-      auto made = Engine::get();
-      if (!made.ok()) {
-        return made.status();
+    const bool pack = request.direction == Direction::kPack;
+    operation.strided = static_cast<std::byte*>(pack ? const_cast<void*>(source) : target);
+    operation.packed = static_cast<std::byte*>(pack ? target : const_cast<void*>(source));
+    operation.bounds = operation.layout().boundsOf(operation.offset, operation.bytes);
+    if (overlap(operation)) {
+      return fail(adsmErrorInvalidValue, "{}: target {} and source {} overlap", function, target,
+                  source);
+    }
+    operation.method = request.method;
+    operation.blocks = static_cast<std::uint32_t>(request.blocks);
+    operation.stream = streamOf(request);
+    operation.wait = options == nullptr || options->event == nullptr;
+    if (alone && (operation.stream ||
+                  (operation.method != adsmMethodAny && operation.method != adsmMethodCpu))) {
+      return fail(adsmErrorNotSupported,
+                  "{}: {}: no device is in use, {} and {} are the CPU's memory", function,
+                  operation.stream ? "options.stream" : adsmMethodName(operation.method), target,
+                  source);
+    }
+    if (alone) {
+      outcome = runOnCpu(operation);
+    } else {
+      auto ran = engine->run(operation, recent.placeOf(request).replace(request, freed));
+      if (!ran.ok()) {
+        return ran.status();
       }
-      engine = *made;
+      outcome = *ran;
     }
-    auto prepared = latest.prepared(alone ? cpuCache() : engine->prepared());
-    if (!prepared.ok()) {
-      return prepared.status();
+  }
+  answer(options, outcome.report, outcome.ticket);
+  return {};
+}
+
+// A function of the API.
+struct Function {
+  const char* name;
+  Direction direction;
+};
+constexpr Function kPack{"adsmPack", Direction::kPack};
+constexpr Function kUnpack{"adsmUnpack", Direction::kUnpack};
+constexpr Function kPackWith{"adsmPackWith", Direction::kPack};
+constexpr Function kUnpackWith{"adsmUnpackWith", Direction::kUnpack};
+
+// (One copy of it, with as many arguments as registers hold.)
+[[gnu::noinline]] adsmError_t run(const Function& function, void* target, const void* source,
+                                  std::int64_t count, adsmType_t type,
+                                  const adsmPackOptions_t* options) {
+  return guarded(function.name, [&]() -> Status {
+    Request request{function.direction, target, source, count, type};
+    bool plain = options == nullptr;
+    if (options != nullptr && options->size == sizeof *options) {
+      request.offset = options->offset;
+      request.bytes = options->bytes;
+      request.method = options->method;
+      request.blocks = options->blocks;
+      request.stream = options->stream;
+      // What ends with an event of a stream has that to record.
+      plain = options->event == nullptr || options->stream == nullptr;
     }
-    Operation operation;
-    operation.direction = direction;
-    operation.prepared = *prepared;
-    GMAC_TRY(takePart(function, options, operation.layout().bytes(), &operation));
-    Outcome outcome;
-    if (operation.bytes > 0) {
-      if (target == nullptr || source == nullptr) {
-        return fail(adsmErrorInvalidValue, "{}: {} is NULL, and {} bytes are to be moved", function,
-                    target == nullptr ? "target" : "source", operation.bytes);
+    Recent& recent = Recent::mine();
+    Engine* const engine = Engine::current();
+    const KeptLaunch* const kept = plain && engine != nullptr ? recent.find(request) : nullptr;
+    if (kept != nullptr) [[likely]] {
+      gmac::accel::Ticket ticket;
+      auto done = engine->again(*kept, streamOf(request), &ticket);
+      if (!done.ok()) [[unlikely]] {
+        return done.status();
       }
-      const bool pack = direction == Direction::kPack;
-      operation.strided = static_cast<std::byte*>(pack ? const_cast<void*>(source) : target);
-      operation.packed = static_cast<std::byte*>(pack ? target : const_cast<void*>(source));
-      operation.bounds = operation.layout().boundsOf(operation.offset, operation.bytes);
-      if (overlap(operation)) {
-        return fail(adsmErrorInvalidValue, "{}: target {} and source {} overlap", function, target,
-                    source);
-      }
-      if (options != nullptr) {
-        operation.method = options->method;
-        operation.blocks = static_cast<std::uint32_t>(options->blocks);
-        if (options->stream != nullptr) {
-          operation.stream =
-              gmac::accel::NativeStream{reinterpret_cast<std::uintptr_t>(options->stream)};
-        }
-        operation.wait = options->event == nullptr;
-      }
-      if (alone && (operation.stream ||
-                    (operation.method != adsmMethodAny && operation.method != adsmMethodCpu))) {
-        return fail(adsmErrorNotSupported,
-                    "{}: {}: no device is in use, {} and {} are the CPU's memory", function,
-                    operation.stream ? "options.stream" : adsmMethodName(operation.method), target,
-                    source);
-      }
-      if (alone) {
-        outcome = runOnCpu(operation);
-      } else {
-        auto ran = engine->run(operation);
-        if (!ran.ok()) {
-          return ran.status();
-        }
-        outcome = *ran;
+      if (*done) [[likely]] {
+        answer(options, kept->report, ticket);
+        return {};
       }
     }
-    if (options != nullptr && options->report != nullptr) {
-      *options->report = outcome.report;
-    }
-    if (options != nullptr && options->event != nullptr) {
-      *options->event = new adsmPackEvent_s{outcome.ticket};
-    }
-    return {};
+    return runAnew(function.name, request, options, recent);
   });
 }
 
@@ -235,21 +249,21 @@ const char* adsmMethodName(adsmMethod_t method) {
 }
 
 adsmError_t adsmPack(void* target, const void* source, int64_t count, adsmType_t type) {
-  return run("adsmPack", Direction::kPack, target, source, count, type, nullptr);
+  return run(kPack, target, source, count, type, nullptr);
 }
 
 adsmError_t adsmUnpack(void* target, const void* source, int64_t count, adsmType_t type) {
-  return run("adsmUnpack", Direction::kUnpack, target, source, count, type, nullptr);
+  return run(kUnpack, target, source, count, type, nullptr);
 }
 
 adsmError_t adsmPackWith(void* target, const void* source, int64_t count, adsmType_t type,
                          const adsmPackOptions_t* options) {
-  return run("adsmPackWith", Direction::kPack, target, source, count, type, options);
+  return run(kPackWith, target, source, count, type, options);
 }
 
 adsmError_t adsmUnpackWith(void* target, const void* source, int64_t count, adsmType_t type,
                            const adsmPackOptions_t* options) {
-  return run("adsmUnpackWith", Direction::kUnpack, target, source, count, type, options);
+  return run(kUnpackWith, target, source, count, type, options);
 }
 
 int adsmPackDone(adsmPackEvent_t event) {

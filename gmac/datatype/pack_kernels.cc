@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "gmac/datatype/pack_kernels_fatbin.h"
 #include "gmac/datatype/pack_shapes.h"
@@ -45,8 +44,8 @@ struct Kernel {
 constexpr std::array<Kernel, kPackKernels> makeTable() {
   std::array<Kernel, kPackKernels> table{};
   const auto slot = [&](Shape shape, int width, int direction) -> Kernel& {
-    const int column = width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(width)) + 1;
-    const int number = (static_cast<int>(shape) * kWidths + column) * 2 + direction;
+    const int number =
+        kernelNumber({shape, static_cast<std::uint8_t>(width), static_cast<Direction>(direction)});
     return table[static_cast<std::size_t>(number)];
   };
 #define GMAC_PACK_ENTRY(shape, width)                                                             \
@@ -79,11 +78,6 @@ constexpr std::array<Kernel, kPackKernels> kTable = makeTable();
 const Kernel& kernel(int number) noexcept { return kTable[static_cast<std::size_t>(number)]; }
 
 }  // namespace
-
-int kernelNumber(KernelId id) noexcept {
-  const int column = id.width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(id.width)) + 1;
-  return (static_cast<int>(id.shape) * kWidths + column) * 2 + static_cast<int>(id.direction);
-}
 
 bool kernelExists(int number) noexcept { return kernel(number).name != nullptr; }
 const char* kernelName(int number) noexcept { return kernel(number).name; }

@@ -4,6 +4,7 @@
 #ifndef GMAC_DATATYPE_PACK_KERNELS_H_
 #define GMAC_DATATYPE_PACK_KERNELS_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -41,9 +42,12 @@ struct KernelId {
 };
 
 inline constexpr int kPackKernels = kShapes * kWidths * 2;
-// 0 <= number < kPackKernels; some numbers stand for no kernel: tiles have no word mover,
-// paced rows are packed only, and in words of 4 bytes at least.
-int kernelNumber(KernelId id) noexcept;
+// 0 <= number < kPackKernels; some numbers stand for no kernel: tiles have no word mover, paced
+// rows are packed only, and in words of 4 bytes at least.
+constexpr int kernelNumber(KernelId id) noexcept {
+  const int column = id.width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(id.width)) + 1;
+  return (static_cast<int>(id.shape) * kWidths + column) * 2 + static_cast<int>(id.direction);
+}
 bool kernelExists(int number) noexcept;
 
 // Of kernel `number`: its name in the module, "gmacPackRows1_8"; the bytes of its one parameter;

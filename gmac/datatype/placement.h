@@ -29,6 +29,8 @@ class Placement {
 
   bool stridedShared() const { return stridedShared_; }
   bool packedShared() const { return packedShared_; }
+  // The device's memory, which is no object's.
+  bool stridedPlain() const { return stridedOnDevice_; }
   // Where the packed side is used.
   Packed packedAt() const { return packedAt_; }
   bool packedOnDevice() const { return packedAt_ == Packed::kDevice; }

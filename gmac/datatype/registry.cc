@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <shared_mutex>
@@ -28,7 +27,6 @@ struct Registry {
   std::unordered_map<std::uintptr_t, Entry> entries;
   // Far from the primitives and from NULL, and no address that anything aligned has.
   std::uintptr_t next = 0x10001;
-  std::atomic<std::uint64_t> freed{0};  // changes under the lock; read without it
 
   Registry() {
     for (const int bytes : {1, 2, 4, 8, 16}) {
@@ -150,11 +148,9 @@ Status freeType(adsmType_t handle, const char* function) {
   // What it holds is let go behind the lock.
   freed = std::move(found->second);
   all.entries.erase(found);
-  all.freed.fetch_add(1, std::memory_order_release);
+  internal::freedTypes.fetch_add(1, std::memory_order_release);
   return {};
 }
-
-std::uint64_t freedTypes() noexcept { return registry().freed.load(std::memory_order_acquire); }
 
 Result<const char*> describeType(adsmType_t handle, const char* function) {
   auto form = committed(handle, function);

@@ -4,6 +4,8 @@
 #ifndef GMAC_DATATYPE_REGISTRY_H_
 #define GMAC_DATATYPE_REGISTRY_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "gmac/adsm_datatype.h"
@@ -11,6 +13,10 @@
 #include "gmac/status.h"
 
 namespace gmac::datatype {
+
+namespace internal {
+inline constinit std::atomic<std::uint64_t> freedTypes{0};  // changes under the registry's lock
+}  // namespace internal
 
 // All functions are thread-safe, also around fork. Handles are numbers that are never used twice:
 // what is none, or is freed, is told apart and not followed. Errors name `function`. Not for the
@@ -26,7 +32,9 @@ Result<CommittedPtr> committed(adsmType_t handle, const char* function = "adsmPa
 bool isCommitted(adsmType_t handle);
 Status commitType(adsmType_t handle, const char* function);
 // How many types have been freed: while it stays the same, what was found is there.
-std::uint64_t freedTypes() noexcept;
+inline std::uint64_t freedTypes() noexcept {
+  return internal::freedTypes.load(std::memory_order_acquire);
+}
 // Also for primitives an error.
 Status freeType(adsmType_t handle, const char* function);
 // The canonical form as text; it stays until the type is freed.

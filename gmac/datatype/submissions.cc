@@ -62,7 +62,7 @@ Result<Ticket> Submissions::launchUsing(std::int64_t offset, std::int64_t bytes,
   job.pace = pace_;
   const bool needsTable = plan.table().bytes != 0;
   if (needsTable) {
-    auto table = tables_.pin(plan, op_.stream);
+    auto table = tables_.pin(plan.identity(), op_.stream);
     if (!table.ok()) {
       return table.status();
     }
@@ -73,7 +73,7 @@ Result<Ticket> Submissions::launchUsing(std::int64_t offset, std::int64_t bytes,
   }
   auto ticket = submitLaunches(job, ranges);
   if (needsTable) {
-    tables_.unpin(plan, ticket.ok() ? *ticket : Ticket{});
+    tables_.unpin(plan.identity(), ticket.ok() ? *ticket : Ticket{});
   }
   return ticket;
 }
@@ -82,7 +82,7 @@ Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ra
   const DevicePlan& plan = op_.prepared->plan();
   TableFilling filling(tables_, plan);
   // While this thread waited for another's filling, that may have been of the same table.
-  auto table = tables_.pin(plan, op_.stream);
+  auto table = tables_.pin(plan.identity(), op_.stream);
   if (!table.ok()) {
     return table.status();
   }
@@ -90,7 +90,7 @@ Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ra
   if (*table != 0) {
     step.table = *table;
     auto ticket = submitLaunches(step, ranges);
-    tables_.unpin(plan, ticket.ok() ? *ticket : Ticket{});
+    tables_.unpin(plan.identity(), ticket.ok() ? *ticket : Ticket{});
     return ticket;
   }
   GMAC_TRY(filling.begin());
@@ -131,7 +131,8 @@ Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ra
 
 Result<Ticket> Submissions::submitLaunches(const DeviceJob& job, const Ranges& ranges) {
   auto ticket = submit(ranges, [&](DeviceQueue& queue) {
-    return op_.prepared->plan().launches(job, [&](const DeviceLaunch& launch) {
+    kept_.table = job.table;
+    return op_.prepared->plan().launches(job, kept_.launch, [&](const DeviceLaunch& launch) {
       ++outcome_.report.launches;
       return queue.launch(launch);
     });

@@ -27,12 +27,13 @@ namespace gmac::datatype {
 class Submissions {
  public:
   Submissions(Device& device, Tables& tables, const Operation& operation,
-              const Placement& placement, Outcome& outcome)
+              const Placement& placement, Outcome& outcome, KeptLaunch& kept)
       : device_(device),
         tables_(tables),
         op_(operation),
         placement_(placement),
-        outcome_(outcome) {}
+        outcome_(outcome),
+        kept_(kept) {}
   Submissions(const Submissions&) = delete;
   Submissions& operator=(const Submissions&) = delete;
 
@@ -79,6 +80,7 @@ class Submissions {
   const Placement& placement_;
   Outcome& outcome_;
   const RowPace* pace_ = nullptr;
+  KeptLaunch& kept_;  // where launches are made
 };
 
 }  // namespace gmac::datatype

@@ -104,10 +104,9 @@ Result<Tables::Buffer*> Tables::nextBuffer() {
   return &buffer;
 }
 
-Result<std::uint64_t> Tables::pin(const DevicePlan& plan,
-                                  std::optional<accel::NativeStream> stream) {
+Result<std::uint64_t> Tables::pin(std::uint64_t plan, std::optional<accel::NativeStream> stream) {
   const std::lock_guard lock(mutex_);
-  const auto found = tables_.find(plan.identity());
+  const auto found = tables_.find(plan);
   if (found == tables_.end()) [[unlikely]] {
     return std::uint64_t{0};
   }
@@ -122,9 +121,9 @@ Result<std::uint64_t> Tables::pin(const DevicePlan& plan,
   return table.address;
 }
 
-void Tables::unpin(const DevicePlan& plan, Ticket lastUse) noexcept {
+void Tables::unpin(std::uint64_t plan, Ticket lastUse) noexcept {
   const std::lock_guard lock(mutex_);
-  Table& table = tables_.find(plan.identity())->second;
+  Table& table = tables_.find(plan)->second;
   --table.pins;
   if (lastUse.value != 0) {
     table.lastUse = lastUse;

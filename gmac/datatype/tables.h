@@ -28,11 +28,11 @@ class Tables {
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
 
-  // The address of a plan's table, which what is submitted to the stream (nothing: the kernel
-  // queue) from now on finds there; 0: there is none, a TableFilling makes it. An address stays
-  // until unpin(), which is told the ticket of the last work that uses it.
-  Result<std::uint64_t> pin(const DevicePlan& plan, std::optional<accel::NativeStream> stream);
-  void unpin(const DevicePlan& plan, accel::Ticket lastUse) noexcept;
+  // The address of the table of the plan with that identity, which what is submitted to the stream
+  // (nothing: the kernel queue) from now on finds there; 0: there is none, a TableFilling makes it.
+  // An address stays until unpin(), which is told the ticket of the last work that uses it.
+  Result<std::uint64_t> pin(std::uint64_t plan, std::optional<accel::NativeStream> stream);
+  void unpin(std::uint64_t plan, accel::Ticket lastUse) noexcept;
 
   // Of all tables, those that are being filled included.
   std::size_t bytes() const;

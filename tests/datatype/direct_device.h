@@ -99,7 +99,7 @@ class DirectAccelerator final : public accel::Accelerator {
 };
 
 // Role: runs the pack kernels' host implementations on that accelerator. All memory that it is
-// asked about is the device's.
+// asked about is the device's, but for what it is told.
 class DirectDevice final : public datatype::Device {
  public:
   explicit DirectDevice(DirectAccelerator& accelerator)
@@ -109,9 +109,12 @@ class DirectDevice final : public datatype::Device {
   // The n-th next launch fails; so does the n-th next call for pinned memory.
   void failLaunch(int n) { failLaunch_ = n; }
   void failPinned(int n) { failPinned_ = n; }
+  // What the byte there is from now on.
+  void setMemory(const void* address, datatype::Memory memory) { memory_[address] = memory; }
 
-  datatype::Memory memoryOf(const void*) const noexcept override {
-    return datatype::Memory::kDevice;
+  datatype::Memory memoryOf(const void* address) const noexcept override {
+    const auto found = memory_.find(address);
+    return found == memory_.end() ? datatype::Memory::kDevice : found->second;
   }
   datatype::Multiprocessors multiprocessors() const noexcept override { return {}; }
   bool kernelsReachPinned() const noexcept override { return true; }
@@ -129,6 +132,7 @@ class DirectDevice final : public datatype::Device {
   int failLaunch_ = 0;
   int failPinned_ = 0;
   std::map<void*, std::size_t> pinned_;
+  std::map<const void*, datatype::Memory> memory_;
 };
 
 }  // namespace gmac::testing

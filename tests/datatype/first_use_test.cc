@@ -144,9 +144,14 @@ class FirstUse : public ::testing::Test {
     engine_ = std::make_unique<Engine>(std::move(device), tableBytes);
   }
 
+  Result<Outcome> run(Sides& sides) {
+    KeptLaunch kept;
+    return engine_->run(sides.operation(), kept);
+  }
+
   // The launches of a use that must be right.
   std::int64_t use(Sides& sides) {
-    auto outcome = engine_->run(sides.operation());
+    auto outcome = run(sides);
     EXPECT_TRUE(outcome.ok()) << lastErrorText();
     EXPECT_TRUE(sides.right());
     return outcome.ok() ? outcome->report.launches : 0;
@@ -263,7 +268,7 @@ TEST_F(FirstUse, LeavesNothingBehindWhereItFails) {
       const PreparedPtr prepared = prepare(item.layout);
       Sides failed(prepared, Direction::kPack);
       arm();
-      const bool ok = engine_->run(failed.operation()).ok();
+      const bool ok = run(failed).ok();
       accelerator_.failNext(Call::kCopyIn, 0);
       device_->failLaunch(0);
       if (ok) {
@@ -288,7 +293,7 @@ TEST_F(FirstUse, SaysWhatMemoryIsMissing) {
   const PreparedPtr prepared = prepare(cases().front().layout);
   Sides sides(prepared, Direction::kPack);
   device_->failPinned(1);
-  EXPECT_EQ(engine_->run(sides.operation()).status().code(), adsmErrorHostMemory);
+  EXPECT_EQ(run(sides).status().code(), adsmErrorHostMemory);
   EXPECT_THAT(lastErrorText(), ::testing::HasSubstr("as was asked for"));
   // Another slab is not to be had; where one is, the table comes to lie in it.
   const std::size_t slabs = accelerator_.liveAllocations();
@@ -319,8 +324,7 @@ TEST_F(FirstUse, IsSharedByThreads) {
       std::vector<char> done(kThreads);
       for (int i = 0; i < kThreads; ++i) {
         const auto index = static_cast<std::size_t>(i);
-        threads.emplace_back(
-            [&, index] { done[index] = engine_->run(sides[index]->operation()).ok() ? 1 : 0; });
+        threads.emplace_back([&, index] { done[index] = run(*sides[index]).ok() ? 1 : 0; });
       }
       for (std::thread& thread : threads) thread.join();
       for (std::size_t i = 0; i < kThreads; ++i) {
@@ -361,7 +365,7 @@ TEST(Tables, CountWhatIsBeingFilledAndForgetWhatFails) {
     EXPECT_EQ(tables.bytes(), plan.table().bytes);
     ASSERT_TRUE(filling.step().ok());
     EXPECT_FALSE(filling.complete());
-    auto address = tables.pin(plan, {});
+    auto address = tables.pin(plan.identity(), {});
     ASSERT_TRUE(address.ok());
     EXPECT_EQ(*address, 0U) << "a table that is not whole is nobody else's";
     accelerator.failNext(Call::kCopyIn, 1);
@@ -382,10 +386,10 @@ TEST(Tables, CountWhatIsBeingFilledAndForgetWhatFails) {
     filling.keep();
   }
   EXPECT_EQ(tables.bytes(), plan.table().bytes);
-  auto address = tables.pin(plan, {});
+  auto address = tables.pin(plan.identity(), {});
   ASSERT_TRUE(address.ok());
   EXPECT_NE(*address, 0U);
-  tables.unpin(plan, {});
+  tables.unpin(plan.identity(), {});
 }
 
 TEST(Tables, HaveNoTableWithoutMemory) {

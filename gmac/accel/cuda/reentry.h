@@ -10,19 +10,21 @@
 
 namespace gmac::accel::cuda {
 
+namespace internal {
+// The initial-exec model needs no allocation at first use; constinit, and no call.
+extern __attribute__((tls_model("initial-exec"))) thread_local constinit int insideDepth;
+}  // namespace internal
+
 // Marks the calling thread as inside the runtime while it lives. Nests. Costs one thread-local
-// increment; the fault handler may use it: the initial-exec model needs no allocation at first use.
+// increment; the fault handler may use it.
 class Reentry {
  public:
-  Reentry() noexcept { ++depth(); }
-  ~Reentry() { --depth(); }
+  Reentry() noexcept { ++internal::insideDepth; }
+  ~Reentry() { --internal::insideDepth; }
   Reentry(const Reentry&) = delete;
   Reentry& operator=(const Reentry&) = delete;
 
-  static bool inside() noexcept { return depth() != 0; }
-
- private:
-  static int& depth() noexcept;
+  static bool inside() noexcept { return internal::insideDepth != 0; }
 };
 
 }  // namespace gmac::accel::cuda

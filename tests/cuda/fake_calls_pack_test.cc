@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Packs between device memories on the application's streams and the runtime's: the same again and
+// again, and after everything that makes the same call mean something else. Over the fake driver,
+// which runs the pack kernels' host implementations. Needs no GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmac/adsm.h"
+#include "gmac/adsm_datatype.h"
+#include "gmac/datatype/pack_kernels.h"
+#include "gmac/datatype/pack_params.h"
+#include "tests/cuda/fake_program.h"
+
+namespace gmac {
+namespace {
+
+using ::testing::HasSubstr;
+
+const bool kPrepared = fake_cuda::prepare();
+
+// ---- The pack kernels, as this driver runs kernels; of those with tables, the even list's.
+
+template <std::size_t kNumber>
+CUresult packKernel(const unsigned* grid, const unsigned* block, unsigned, void** args) {
+  constexpr int kKernel = static_cast<int>(kNumber);
+  alignas(16) std::array<std::byte, 4096> params;
+  std::memcpy(params.data(), args[0], datatype::kernelParamBytes(kKernel));
+  datatype::Part part;  // begins them all
+  std::memcpy(&part, params.data(), sizeof part);
+  // Of a part's element 0, which lies before the memory that the part begins in.
+  const auto distance = [](std::uint64_t address) {
+    constexpr std::uint64_t kInside = 4096;
+    return reinterpret_cast<std::uint64_t>(fake_cuda::backing(address + kInside)) - address -
+           kInside;
+  };
+  const std::uint64_t strided = distance(part.strided);
+  part.packed += distance(part.packed);
+  part.strided += strided;
+  part.first += strided;
+  part.last += strided;
+  std::memcpy(params.data(), &part, sizeof part);
+  if (datatype::kernelName(kKernel) == std::string("gmacPackEvenList_8")) {
+    auto* const list = reinterpret_cast<datatype::EvenListParams*>(params.data());
+    if (fake_cuda::backing(list->offsets) == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    list->offsets = reinterpret_cast<std::uint64_t>(fake_cuda::backing(list->offsets));
+  }
+  void* moved[] = {params.data()};
+  for (unsigned i = 0; i < grid[0]; ++i) {
+    const adsmThreadBlock_t place = {{grid[0], 1, 1}, {block[0], 1, 1}, {i, 0, 0}, nullptr, 0};
+    datatype::kernelOnHost(kKernel)(&place, moved);
+  }
+  return CUDA_SUCCESS;
+}
+
+struct Kernels {
+  std::array<std::size_t, datatype::kPackKernels> bytes{};
+  std::vector<fake_cuda::Kernel> kernels;
+
+  template <std::size_t... kNumbers>
+  explicit Kernels(std::index_sequence<kNumbers...>) {
+    (add(kNumbers, packKernel<kNumbers>), ...);
+  }
+  void add(std::size_t number, fake_cuda::KernelFunction function) {
+    const int kernel = static_cast<int>(number);
+    if (datatype::kernelExists(kernel)) {
+      bytes[number] = datatype::kernelParamBytes(kernel);
+      kernels.push_back({datatype::kernelName(kernel), function, 1, &bytes[number]});
+    }
+  }
+};
+
+const fake_cuda::Image& packImage() {
+  static const Kernels kAll{std::make_index_sequence<datatype::kPackKernels>{}};
+  static const fake_cuda::Image kImage = {"fakecud", kAll.kernels.data(), kAll.kernels.size(),
+                                          nullptr, 0};
+  return kImage;
+}
+
+// ----
+
+constexpr std::size_t kBytes = std::size_t{2} << 20;
+constexpr std::int64_t kRows = 100;
+constexpr std::int64_t kStride = 3;  // words of 8 bytes
+
+class PackCalls : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_cuda::standIn(&packImage());
+    begin();
+    ASSERT_EQ(adsmTypeVector(kRows, 1, kStride, ADSM_TYPE_8, &type_), adsmSuccess);
+    ASSERT_EQ(adsmTypeCommit(type_), adsmSuccess);
+    options_.size = sizeof options_;
+    options_.report = &report_;
+    options_.stream = stream_;
+  }
+  void TearDown() override {
+    EXPECT_EQ(DRIVER(cuMemFree)(source_), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuMemFree)(target_), CUDA_SUCCESS);
+    EXPECT_EQ(adsmTypeFree(type_), adsmSuccess);
+    CUcontext popped = nullptr;
+    EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
+    fake_cuda::standIn(nullptr);
+  }
+  void begin() {
+    CUcontext context = nullptr;
+    ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuMemAlloc)(&source_, kBytes), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuMemAlloc)(&target_, kBytes), CUDA_SUCCESS);
+  }
+  static void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+  static std::uint64_t* words(CUdeviceptr address) {
+    return reinterpret_cast<std::uint64_t*>(fake_cuda::backing(address));
+  }
+  // Word i of the source is i + seed, and the target's are all 7.
+  void fill(std::uint64_t seed) const {
+    for (std::uint64_t i = 0; i < kBytes / 8; ++i) {
+      words(source_)[i] = i + seed;
+      words(target_)[i] = 7;
+    }
+  }
+  adsmError_t pack(CUdeviceptr target, CUdeviceptr source, std::int64_t count = 1) {
+    return adsmPackWith(pointer(target), pointer(source), count, type_, &options_);
+  }
+  adsmError_t pack() { return pack(target_, source_); }
+  static void wait() { ASSERT_EQ(DRIVER(cuCtxSynchronize)(), CUDA_SUCCESS); }
+  // The target begins with rows [first, first + rows) of what fill(seed) has made; nothing more.
+  void expectRows(CUdeviceptr target, std::uint64_t seed, std::uint64_t first, std::uint64_t rows) {
+    wait();
+    for (std::uint64_t i = 0; i < rows; ++i) {
+      ASSERT_EQ(words(target)[i], (first + i) * kStride + seed) << i;
+    }
+    ASSERT_EQ(words(target)[rows], 7u);
+  }
+  // Twice, with other bytes: what is kept of the first serves the second.
+  void expectPacks(std::uint64_t seed) {
+    for (const std::uint64_t more : {0, 5}) {
+      fill(seed + more);
+      ASSERT_EQ(pack(), adsmSuccess) << adsmLastErrorString();
+      EXPECT_EQ(report_.method, adsmMethodKernel);
+      EXPECT_EQ(report_.bytes, kRows * 8);
+      EXPECT_EQ(report_.launches, 1);
+      EXPECT_EQ(report_.bytesAcross, 0);
+      expectRows(target_, seed + more, 0, kRows);
+    }
+  }
+
+  CUstream stream_ = nullptr;
+  CUdeviceptr source_ = 0;
+  CUdeviceptr target_ = 0;
+  adsmType_t type_ = nullptr;
+  adsmPackReport_t report_{};
+  adsmPackOptions_t options_{};
+};
+
+TEST_F(PackCalls, TheSameAgainMovesTheBytesOfThen) {
+  expectPacks(10);
+  options_.stream = nullptr;
+  expectPacks(20);
+  options_.method = adsmMethodKernel;
+  expectPacks(30);
+}
+
+TEST_F(PackCalls, AskTheDriverForTwoAddressesAndALaunch) {
+  expectPacks(10);
+  const char* const kAsked[] = {"cuLaunchKernel", "cuPointerGetAttributes", "cuMemcpyHtoDAsync_v2",
+                                "cuEventRecord"};
+  std::vector<std::size_t> before;
+  for (const char* name : kAsked) before.push_back(fake_cuda::calls(name));
+  ASSERT_EQ(pack(), adsmSuccess);
+  std::vector<std::size_t> made;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    made.push_back(fake_cuda::calls(kAsked[i]) - before[i]);
+  }
+  EXPECT_THAT(made, ::testing::ElementsAre(1u, 2u, 0u, 0u));
+}
+
+TEST_F(PackCalls, WhatDiffersInOneThingIsAnotherOperation) {
+  CUdeviceptr other = 0;
+  ASSERT_EQ(DRIVER(cuMemAlloc)(&other, kBytes), CUDA_SUCCESS);
+  adsmType_t longer = nullptr;
+  ASSERT_EQ(adsmTypeVector(kRows + 1, 1, kStride, ADSM_TYPE_8, &longer), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(longer), adsmSuccess);
+  for (std::uint64_t seed = 100; seed < 103; ++seed) {
+    expectPacks(seed);
+    fill(seed);
+    ASSERT_EQ(pack(target_, source_ + 24 * 10), adsmSuccess);
+    expectRows(target_, seed, 10, kRows);
+    fill(seed);
+    words(other)[kRows] = 7;
+    ASSERT_EQ(pack(other, source_), adsmSuccess);
+    expectRows(other, seed, 0, kRows);
+    EXPECT_EQ(words(target_)[0], 7u);
+    fill(seed);
+    options_.offset = 16;
+    ASSERT_EQ(pack(), adsmSuccess);
+    expectRows(target_, seed, 2, kRows - 2);
+    EXPECT_EQ(report_.bytes, (kRows - 2) * 8);
+    fill(seed);
+    options_.bytes = 40;
+    ASSERT_EQ(pack(), adsmSuccess);
+    expectRows(target_, seed, 2, 5);
+    EXPECT_EQ(report_.bytes, 40);
+    options_.offset = options_.bytes = 0;
+    fill(seed);
+    ASSERT_EQ(adsmPackWith(pointer(target_), pointer(source_), 1, longer, &options_), adsmSuccess);
+    expectRows(target_, seed, 0, kRows + 1);
+    fill(seed);
+    ASSERT_EQ(pack(target_, source_, 2), adsmSuccess);
+    wait();
+    EXPECT_EQ(words(target_)[kRows], (kRows - 1) * kStride + 1 + seed);  // the second one's first
+    EXPECT_EQ(words(target_)[2 * kRows], 7u);
+    ASSERT_EQ(pack(target_, source_, 0), adsmSuccess);
+    EXPECT_EQ(report_.bytes, 0);
+    // The other direction, between the same two addresses.
+    fill(seed);
+    ASSERT_EQ(adsmUnpackWith(pointer(target_), pointer(source_), 1, type_, &options_), adsmSuccess);
+    wait();
+    EXPECT_EQ(words(target_)[kStride], seed + 1);
+    EXPECT_EQ(words(target_)[1], 7u);
+  }
+  EXPECT_EQ(adsmTypeFree(longer), adsmSuccess);
+  EXPECT_EQ(DRIVER(cuMemFree)(other), CUDA_SUCCESS);
+}
+
+TEST_F(PackCalls, OptionsThatAreWrongAreRefusedAsEver) {
+  expectPacks(10);
+  const auto refused = [&](adsmError_t code, const char* words) {
+    EXPECT_EQ(pack(), code) << words;
+    EXPECT_THAT(std::string(adsmLastErrorString()), HasSubstr(words));
+  };
+  options_.size = 8;
+  refused(adsmErrorInvalidValue, "options.size is 8");
+  options_.size = sizeof options_;
+  options_.blocks = -1;
+  refused(adsmErrorInvalidValue, "options.blocks is -1");
+  options_.blocks = 0;
+  options_.method = adsmMethodStaged;
+  refused(adsmErrorNotSupported, "is the device's memory");
+  options_.method = adsmMethodCpu;
+  refused(adsmErrorNotSupported, "the CPU does not reach");
+}
+
+TEST_F(PackCalls, MemoryThatIsFreedIsNotUsedAgain) {
+  options_.method = adsmMethodKernel;
+  expectPacks(10);
+  const std::size_t launches = fake_cuda::calls("cuLaunchKernel");
+  ASSERT_EQ(DRIVER(cuMemFree)(target_), CUDA_SUCCESS);
+  EXPECT_EQ(pack(), adsmErrorNotSupported);
+  EXPECT_THAT(std::string(adsmLastErrorString()), HasSubstr("not pinned"));
+  ASSERT_EQ(DRIVER(cuMemFree)(source_), CUDA_SUCCESS);
+  EXPECT_EQ(pack(), adsmErrorNotSupported);
+  EXPECT_THAT(std::string(adsmLastErrorString()), HasSubstr("is the CPU's memory"));
+  EXPECT_EQ(fake_cuda::calls("cuLaunchKernel"), launches);
+  ASSERT_EQ(DRIVER(cuMemAlloc)(&source_, kBytes), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemAlloc)(&target_, kBytes), CUDA_SUCCESS);
+  expectPacks(20);
+}
+
+TEST_F(PackCalls, ATypeThatIsFreedIsNotUsedAgain) {
+  expectPacks(10);
+  adsmType_t other = nullptr;
+  ASSERT_EQ(adsmTypeContiguous(3, ADSM_TYPE_8, &other), adsmSuccess);
+  EXPECT_EQ(adsmTypeFree(other), adsmSuccess);
+  expectPacks(20);
+  adsmType_t again = nullptr;
+  ASSERT_EQ(adsmTypeDuplicate(type_, &again), adsmSuccess);
+  EXPECT_EQ(adsmTypeFree(type_), adsmSuccess);
+  EXPECT_EQ(pack(), adsmErrorInvalidValue);
+  EXPECT_THAT(std::string(adsmLastErrorString()), HasSubstr("is freed"));
+  type_ = again;
+  expectPacks(30);
+}
+
+TEST_F(PackCalls, WhatWasKeptEndsWithTheContext) {
+  std::vector<std::int64_t> places;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    places.push_back(i * 5 + i * i % 3);
+  }
+  adsmType_t list = nullptr;
+  ASSERT_EQ(adsmTypeIndexedBlock(1000, 1, places.data(), ADSM_TYPE_8, &list), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(list), adsmSuccess);
+  const auto expectPacksList = [&](std::uint64_t seed) {
+    for (const std::uint64_t more : {0, 5}) {
+      fill(seed + more);
+      ASSERT_EQ(adsmPackWith(pointer(target_), pointer(source_), 1, list, &options_), adsmSuccess);
+      wait();
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        ASSERT_EQ(words(target_)[i], static_cast<std::uint64_t>(places[i]) + seed + more) << i;
+      }
+    }
+  };
+  expectPacks(10);
+  expectPacksList(10);
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxReset)(0), CUDA_SUCCESS);
+  CUcontext popped = nullptr;
+  ASSERT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
+  const CUdeviceptr source = source_;
+  const CUdeviceptr target = target_;
+  begin();
+  options_.stream = stream_;
+  expectPacks(20);
+  expectPacksList(20);
+  EXPECT_EQ(adsmTypeFree(list), adsmSuccess);
+  // Else nothing of the above has been asked twice.
+  EXPECT_EQ(std::pair(source_, target_), std::pair(source, target));
+}
+
+TEST_F(PackCalls, AnEventIsOfTheOperationThatItIsGivenTo) {
+  for (const bool ofTheApplication : {true, false}) {
+    options_.stream = ofTheApplication ? stream_ : nullptr;
+    expectPacks(10);
+    for (const std::uint64_t seed : {40, 50}) {
+      fill(seed);
+      adsmPackEvent_t event = nullptr;
+      options_.event = &event;
+      ASSERT_EQ(pack(), adsmSuccess);
+      options_.event = nullptr;
+      ASSERT_NE(event, nullptr);
+      EXPECT_EQ(words(target_)[0], 7u);
+      ASSERT_EQ(adsmPackWait(event), adsmSuccess);
+      EXPECT_EQ(words(target_)[0], seed);
+    }
+  }
+}
+
+TEST_F(PackCalls, AFailedLaunchIsTold) {
+  expectPacks(10);
+  for (int turn = 0; turn < 2; ++turn) {
+    fake_cuda::failNext("cuLaunchKernel", CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    EXPECT_EQ(pack(), adsmErrorLaunch);
+    EXPECT_THAT(std::string(adsmLastErrorString()), HasSubstr("cuLaunchKernel(gmacPackRows1_8"));
+    expectPacks(20);
+  }
+}
+
+TEST_F(PackCalls, ThreadsKeepTheirOwn) {
+  expectPacks(10);
+  fill(60);
+  std::thread other([&] {
+    // The driver's context is a thread's own.
+    for (int turn = 0; turn < 3; ++turn) {
+      EXPECT_EQ(pack(target_ + 8 * (kRows + 1), source_), adsmSuccess) << adsmLastErrorString();
+    }
+  });
+  other.join();
+  ASSERT_EQ(pack(), adsmSuccess);
+  expectRows(target_, 60, 0, kRows);
+  expectRows(target_ + 8 * (kRows + 1), 60, 0, kRows);
+}
+
+// What it knew is gone then.
+TEST_F(PackCalls, AThreadThatEndsPacksToo) {
+  fill(70);
+  struct AtItsEnd {
+    std::function<void()> function;
+    ~AtItsEnd() { function(); }
+  };
+  const CUdeviceptr behind = target_ + 8 * (kRows + 1);
+  std::thread other([&] {
+    CUcontext current = nullptr;
+    DRIVER(cuCtxGetCurrent)(&current);  // what this driver keeps for the thread goes last
+    thread_local AtItsEnd end;  // destroyed behind all that the first pack makes
+    end.function = [&] {
+      EXPECT_EQ(pack(behind, source_), adsmSuccess) << adsmLastErrorString();
+      EXPECT_EQ(pack(behind, source_), adsmSuccess) << adsmLastErrorString();
+    };
+    EXPECT_EQ(pack(), adsmSuccess) << adsmLastErrorString();
+  });
+  other.join();
+  expectRows(target_, 70, 0, kRows);
+  expectRows(behind, 70, 0, kRows);
+}
+
+// Work without a stream has an event each; they are used again when their work is over.
+TEST_F(PackCalls, TheDeviceIsSeldomAskedWhetherOldWorkIsOver) {
+  options_.stream = nullptr;
+  expectPacks(10);
+  constexpr std::size_t kMany = 5000;
+  const std::size_t before = fake_cuda::calls("cuEventQuery");
+  for (std::size_t i = 0; i < kMany; ++i) {
+    ASSERT_EQ(pack(), adsmSuccess);
+    wait();
+  }
+  EXPECT_LT(fake_cuda::calls("cuEventQuery") - before, kMany / 100);
+  expectPacks(20);
+}
+
+TEST_F(PackCalls, WorkThatIsNotOverIsWaitedForBeforeItsEventIsUsedAgain) {
+  options_.stream = nullptr;
+  fill(10);
+  // A copy for each row, of which this driver does one at every question: too many for the
+  // questions that are asked about older work.
+  options_.method = adsmMethodCopy;
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(pack(), adsmSuccess);
+  }
+  const CUdeviceptr last = target_ + 4096;
+  adsmPackEvent_t event = nullptr;
+  options_.event = &event;
+  ASSERT_EQ(pack(last, source_), adsmSuccess);
+  options_.event = nullptr;
+  options_.method = adsmMethodAny;
+  for (int i = 0; i < 1030; ++i) {
+    ASSERT_EQ(pack(), adsmSuccess);
+  }
+  EXPECT_EQ(adsmPackDone(event), 1);
+  EXPECT_EQ(words(last)[kRows - 1], (kRows - 1) * kStride + 10);
+  EXPECT_EQ(adsmPackWait(event), adsmSuccess);
+}
+
+}  // namespace
+}  // namespace gmac
