@@ -31,6 +31,16 @@ Result<accel::Ticket> Device::launch(std::optional<accel::NativeStream> stream,
   return submit(stream, work);
 }
 
+Result<accel::Ticket> Device::copyStrided(std::optional<accel::NativeStream> stream,
+                                          const StridedCopy& copy) {
+  struct Work final : DeviceWork {
+    explicit Work(const StridedCopy& what) : copy(what) {}
+    Status run(DeviceQueue& queue) override { return queue.copyStrided(copy); }
+    const StridedCopy& copy;
+  } work(copy);
+  return submit(stream, work);
+}
+
 Result<std::uint64_t> Device::allocate(std::size_t bytes) {
   auto memory = accelerator_.allocate(os::roundUp(bytes, kGranule), os::kHugePageBytes,
                                       accel::Placement::kAnywhere);

@@ -88,6 +88,9 @@ class Device {
   // Submits that one launch.
   virtual Result<accel::Ticket> launch(std::optional<accel::NativeStream> stream,
                                        const DeviceLaunch& launch);
+  // Submits that one copy; errors as of DeviceQueue's.
+  Result<accel::Ticket> copyStrided(std::optional<accel::NativeStream> stream,
+                                    const StridedCopy& copy);
   // Waits for everything that has been submitted to any stream of the application's. Blocks.
   virtual Status waitForStreams() = 0;
   // What is submitted to the stream (or the kernel queue) from now on runs after the ticket's work.

@@ -70,16 +70,18 @@ class Engine::Run {
   }
 
  private:
-  // What the launch was made for, where it is all that there was to do: nothing was released for
-  // it, and nobody waits for it here.
+  // What a launch or strided copy was made for, where it is all that there was to do: nothing was
+  // released for it, and nobody waits for it here.
   void keep() {
     const bool waitsHere = reachesCpu_ && !op_.stream;
-    if (outcome_.report.launches != 1 || method_ != adsmMethodKernel || waitsHere ||
-        !placement_.stridedPlain() || placement_.packedShared()) {
+    if (outcome_.report.launches != 1 ||
+        (method_ != adsmMethodKernel && method_ != adsmMethodCopy2d) || waitsHere ||
+        !placement_.stridedPlain() || placement_.packedShared() ||
+        placement_.packedAt() == Placement::Packed::kPageable) {
       return;
     }
     kept_.kept = true;
-    kept_.usesTable = op_.prepared->plan().table().bytes != 0;
+    kept_.usesTable = method_ == adsmMethodKernel && op_.prepared->plan().table().bytes != 0;
     kept_.packedMemory = placement_.packedOnDevice() ? Memory::kDevice : Memory::kPinned;
     kept_.strided = op_.strided + op_.bounds.first;
     kept_.stridedBytes = static_cast<std::size_t>(op_.bounds.last - op_.bounds.first);
@@ -227,7 +229,8 @@ Result<bool> Engine::again(const KeptLaunch& kept, std::optional<accel::NativeSt
       return false;
     }
   }
-  auto submitted = device_->launch(stream, kept.launch);
+  auto submitted = kept.report.method == adsmMethodCopy2d ? device_->copyStrided(stream, kept.copy)
+                                                          : device_->launch(stream, kept.launch);
   if (kept.usesTable) {
     tables_.unpin(kept.plan, submitted.ok() ? *submitted : accel::Ticket{});
   }

@@ -41,13 +41,14 @@ struct Outcome {
   accel::Ticket ticket;
 };
 
-// What an operation leaves for the next one that asks for the same: the launch that did all of it,
-// where one did, and what that depends upon. A plain value; nothing of it is read unless `kept`.
+// What an operation leaves for the next one that asks for the same: the launch or strided copy that
+// did all of it, where one did, and what that depends upon. A plain value; nothing of it is read
+// unless `kept`.
 struct KeptLaunch {
   bool kept = false;
   bool usesTable = false;
   Memory packedMemory;  // the strided side's is the device's
-  // What the launch touches of either side, which is no shared object's.
+  // What is touched of either side, which is no shared object's.
   const std::byte* strided;
   std::size_t stridedBytes;
   const std::byte* packed;
@@ -55,7 +56,9 @@ struct KeptLaunch {
   std::uint64_t plan;   // the identity of the plan,
   std::uint64_t table;  // and where its table was
   adsmPackReport_t report;
+  // By the method that the report names.
   DeviceLaunch launch;
+  StridedCopy copy;
 };
 
 }  // namespace gmac::datatype

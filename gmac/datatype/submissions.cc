@@ -157,7 +157,8 @@ Status Submissions::copySlot(StagingSlot& slot, std::int64_t offset, std::int64_
 Status Submissions::copy2d(DeviceQueue& queue, std::uint64_t packed) {
   const Layout& layout = op_.layout();
   const std::vector<Dim>& dims = layout.dims();
-  StridedCopy copy;
+  StridedCopy& copy = kept_.copy;
+  copy = {};
   copy.strided = placement_.deviceStrided() + static_cast<std::uint64_t>(layout.blocks()[0].offset);
   copy.packed = packed;
   copy.rowBytes = layout.blocks()[0].bytes;

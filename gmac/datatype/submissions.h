@@ -80,7 +80,7 @@ class Submissions {
   const Placement& placement_;
   Outcome& outcome_;
   const RowPace* pace_ = nullptr;
-  KeptLaunch& kept_;  // where launches are made
+  KeptLaunch& kept_;  // where launches and strided copies are made
 };
 
 }  // namespace gmac::datatype

@@ -173,6 +173,32 @@ TEST_F(PackCalls, TheSameAgainMovesTheBytesOfThen) {
   expectPacks(30);
 }
 
+TEST_F(PackCalls, StridedCopiesAreMadeAgainToo) {
+  options_.method = adsmMethodCopy2d;
+  for (const std::uint64_t seed : {10, 20, 30}) {
+    fill(seed);
+    ASSERT_EQ(pack(), adsmSuccess) << adsmLastErrorString();
+    EXPECT_EQ(report_.method, adsmMethodCopy2d);
+    EXPECT_EQ(report_.launches, 1);
+    expectRows(target_, seed, 0, kRows);
+    words(target_)[1] = seed + 1000;
+    ASSERT_EQ(adsmUnpackWith(pointer(source_), pointer(target_), 1, type_, &options_), adsmSuccess);
+    wait();
+    EXPECT_EQ(words(source_)[kStride], seed + 1000);
+    EXPECT_EQ(words(source_)[1], seed + 1);
+  }
+  const std::size_t asked = fake_cuda::calls("cuPointerGetAttributes");
+  const std::size_t copies = fake_cuda::calls("cuMemcpy3DAsync_v2");
+  ASSERT_EQ(pack(), adsmSuccess);
+  EXPECT_EQ(fake_cuda::calls("cuPointerGetAttributes"), asked + 2);
+  EXPECT_EQ(fake_cuda::calls("cuMemcpy3DAsync_v2"), copies + 1);
+  // From the same place, which is no memory of the device any more.
+  ASSERT_EQ(DRIVER(cuMemFree)(source_), CUDA_SUCCESS);
+  EXPECT_EQ(pack(), adsmErrorNotSupported);
+  EXPECT_EQ(fake_cuda::calls("cuMemcpy3DAsync_v2"), copies + 1);
+  ASSERT_EQ(DRIVER(cuMemAlloc)(&source_, kBytes), CUDA_SUCCESS);
+}
+
 TEST_F(PackCalls, AskTheDriverForTwoAddressesAndALaunch) {
   expectPacks(10);
   const char* const kAsked[] = {"cuLaunchKernel", "cuPointerGetAttributes", "cuMemcpyHtoDAsync_v2",
@@ -372,7 +398,7 @@ TEST_F(PackCalls, AThreadThatEndsPacksToo) {
   std::thread other([&] {
     CUcontext current = nullptr;
     DRIVER(cuCtxGetCurrent)(&current);  // what this driver keeps for the thread goes last
-    thread_local AtItsEnd end;  // destroyed behind all that the first pack makes
+    thread_local AtItsEnd end;          // destroyed behind all that the first pack makes
     end.function = [&] {
       EXPECT_EQ(pack(behind, source_), adsmSuccess) << adsmLastErrorString();
       EXPECT_EQ(pack(behind, source_), adsmSuccess) << adsmLastErrorString();
