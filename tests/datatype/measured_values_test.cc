@@ -21,7 +21,7 @@ class MeasuredFileTest : public testing::Test {
 
   // An empty cache, before the file is named.
   static std::string newCache() {
-    const std::string cache = testing::TempDir() + "measured_values";
+    std::string cache = testing::TempDir() + "measured_values";
     std::filesystem::remove_all(cache);
     std::filesystem::create_directories(cache);
     ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
