@@ -303,7 +303,7 @@ class Manager final : private os::Pinner, private RegionSource {
   bool deviceNames_ = false;                   // deviceWork_ names objects
   std::uint64_t lastFlush_ = 0;                // ticket of the newest flush
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
-  std::atomic<std::size_t> safeObjects_{0};  // whose two addresses differ
+  std::atomic<std::size_t> safeObjects_{0};    // whose two addresses differ
   std::optional<std::thread::id>
       deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
 

@@ -10,8 +10,8 @@
 
 namespace gmac::datatype {
 
-// Some 270 kernels of 60 us, and 1 GiB of the device's memory meanwhile. adsmErrorSystem when others
-// use the device at the same time.
+// Some 270 kernels of 60 us, and 1 GiB of the device's memory meanwhile. adsmErrorSystem when
+// others use the device at the same time.
 Result<RowPace> measurePace(Device& device);
 
 // The pace of a device as an earlier process has measured and stored it; else measured, and stored.
