@@ -111,7 +111,7 @@ class Meter {
   static constexpr std::size_t kMemory = kSpan + kPacked;
   static constexpr double kNothing = 1e-9;
   static constexpr double kSame = 1.01;
-  static constexpr double kSteady = 0.1;
+  static constexpr double kSteady = 0.15;
   static constexpr double kWorthIt = 0.96;
   // A pack that memory cannot quite follow loses less than one that it waits for.
   static constexpr double kAhead = 0.97;
