@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/datatype/recent.h"
 
+#include <pthread.h>
+
 #include <utility>
 
 namespace gmac::datatype {
@@ -34,13 +36,20 @@ Result<const Prepared*> Latest::prepared(PreparedCache& cache) {
 thread_local constinit Recent* Recent::ofThread = nullptr;
 
 Recent& Recent::make() {
-  struct Owner {
-    ~Owner() { delete std::exchange(ofThread, nullptr); }
-  };
+  // Keys' destructors come behind those of the thread's variables, and once more for what they make
+  // anew: whatever packs while the thread ends finds one, and none is left. (The main thread's
+  // stays to the end of the process.)
+  static const pthread_key_t key = [] {
+    pthread_key_t made = 0;
+    const int failed = pthread_key_create(&made, [](void* recent) {
+      ofThread = nullptr;
+      delete static_cast<Recent*>(recent);
+    });
+    return failed == 0 ? made : ~pthread_key_t{0};
+  }();
   ofThread = new Recent;
-  // Constructed once: what destructors of the thread, or exit handlers, pack behind its end gets
-  // one that stays.
-  thread_local const Owner owner;
+  // Without a key a thread's is not given back.
+  (void)pthread_setspecific(key, ofThread);
   return *ofThread;
 }
 
