@@ -259,9 +259,10 @@ Result<Engine*> Engine::get() {
     return device.status();
   }
   // Never destroyed: at process exit the driver may be gone before us.
-  made_.store(new Engine(std::move(*device), coherence::packTableBytes()),
-              std::memory_order_release);
-  return made_.load();
+  auto* const made = new Engine(std::move(*device), coherence::packTableBytes());
+  made->before_ = made_.load();
+  made_.store(made, std::memory_order_release);
+  return made;
 }
 
 Outcome runOnCpu(const Operation& operation) {

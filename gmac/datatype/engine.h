@@ -58,7 +58,8 @@ class Engine {
   const RowPace& pace();
 
   static inline constinit std::atomic<Engine*> made_{nullptr};
-  const std::uint64_t context_;  // contexts that had ended when it was made
+  const Engine* before_ = nullptr;  // the one of the context before: others may still be in it
+  const std::uint64_t context_;     // contexts that had ended when it was made
   const std::unique_ptr<Device> device_;
   Staging staging_;
   std::once_flag costed_;
