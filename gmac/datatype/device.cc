@@ -10,6 +10,17 @@ namespace {
 // What the accelerators give is a multiple of it.
 constexpr std::size_t kGranule = std::size_t{64} << 10;
 
+template <typename Function>
+Result<accel::Ticket> submitOne(Device& device, std::optional<accel::NativeStream> stream,
+                                Function function) {
+  struct Work final : DeviceWork {
+    explicit Work(Function& what) : function(what) {}
+    Status run(DeviceQueue& queue) override { return function(queue); }
+    Function& function;
+  } work(function);
+  return device.submit(stream, work);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Device>> Device::make(accel::Accelerator& accelerator) {
@@ -23,22 +34,12 @@ Result<std::unique_ptr<Device>> Device::make(accel::Accelerator& accelerator) {
 
 Result<accel::Ticket> Device::launch(std::optional<accel::NativeStream> stream,
                                      const DeviceLaunch& launch) {
-  struct Work final : DeviceWork {
-    explicit Work(const DeviceLaunch& what) : launch(what) {}
-    Status run(DeviceQueue& queue) override { return queue.launch(launch); }
-    const DeviceLaunch& launch;
-  } work(launch);
-  return submit(stream, work);
+  return submitOne(*this, stream, [&](DeviceQueue& queue) { return queue.launch(launch); });
 }
 
 Result<accel::Ticket> Device::copyStrided(std::optional<accel::NativeStream> stream,
                                           const StridedCopy& copy) {
-  struct Work final : DeviceWork {
-    explicit Work(const StridedCopy& what) : copy(what) {}
-    Status run(DeviceQueue& queue) override { return queue.copyStrided(copy); }
-    const StridedCopy& copy;
-  } work(copy);
-  return submit(stream, work);
+  return submitOne(*this, stream, [&](DeviceQueue& queue) { return queue.copyStrided(copy); });
 }
 
 Result<std::uint64_t> Device::allocate(std::size_t bytes) {

@@ -72,6 +72,7 @@ struct Device {
   std::map<std::string, CUresult> failNext;
   const Image* standIn = nullptr;  // for images of other kinds
   bool occupyNext = false;
+  std::deque<CUdeviceptr> again;   // where the next allocations lie, when what is there is freed
   CUresult broken = CUDA_SUCCESS;  // what the context died of
   CUctx_st context;
   bool primaryIsActive = false;
@@ -253,6 +254,17 @@ CUdeviceptr number(const void* pointer) { return reinterpret_cast<CUdeviceptr>(p
 CUresult allocate(CUdeviceptr* address, std::size_t bytes) {
   bytes = (bytes + kPage - 1) / kPage * kPage;
   if (bytes == 0 || bytes > kMemory - device().used) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto& again = device().again;
+  if (!again.empty() && device().memory.count(again.front()) == 0) {
+    *address = again.front();
+    again.pop_front();
+    auto* const backing = static_cast<std::byte*>(
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (backing == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    device().memory[*address] = {bytes, backing};
+    device().used += bytes;
+    return CUDA_SUCCESS;
+  }
   auto* const raw = static_cast<std::byte*>(
       mmap(nullptr, bytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   auto* const backing = static_cast<std::byte*>(mmap(
@@ -273,7 +285,14 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes) {
 CUresult release(CUdeviceptr address) {
   const auto found = device().memory.find(address);
   if (found == device().memory.end()) return CUDA_ERROR_INVALID_VALUE;
-  munmap(reinterpret_cast<void*>(address), found->second.bytes);
+  void* const range = reinterpret_cast<void*>(address);
+  const auto& again = device().again;
+  if (std::find(again.begin(), again.end(), address) == again.end()) {
+    munmap(range, found->second.bytes);
+  } else {
+    mmap(range, found->second.bytes, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  }
   munmap(found->second.backing, found->second.bytes);
   device().used -= found->second.bytes;
   device().memory.erase(found);
@@ -373,6 +392,10 @@ __attribute__((visibility("default"))) void fakeCudaStandIn(const Image* image) 
 __attribute__((visibility("default"))) void fakeCudaOccupyNext() {
   const std::lock_guard lock(device().mutex);
   device().occupyNext = true;
+}
+__attribute__((visibility("default"))) void fakeCudaGiveAgain(CUdeviceptr address) {
+  const std::lock_guard lock(device().mutex);
+  device().again.push_back(address);
 }
 __attribute__((visibility("default"))) Living fakeCudaLiving() {
   const std::lock_guard lock(device().mutex);

@@ -55,6 +55,8 @@ using FailNext = void(const char* name, CUresult code);
 using StandIn = void(const Image* image);
 // The CPU uses part of the addresses of the next allocation.
 using OccupyNext = void();
+// An allocation that lives: when it is freed, the next one, of the same size, lies there.
+using GiveAgain = void(CUdeviceptr address);
 // What cuDeviceGetAttribute answers from now on; 1 where nothing was set.
 using SetAttribute = void(CUdevice_attribute attribute, int value);
 // The stream that counts as capturing from now on, or NULL.

@@ -46,6 +46,7 @@ inline void failNext(const char* name, CUresult code) {
 }
 inline void standIn(const Image* image) { control<StandIn>("fakeCudaStandIn")(image); }
 inline void occupyNext() { control<OccupyNext>("fakeCudaOccupyNext")(); }
+inline void giveAgain(CUdeviceptr address) { control<GiveAgain>("fakeCudaGiveAgain")(address); }
 inline void setAttribute(CUdevice_attribute attribute, int value) {
   control<SetAttribute>("fakeCudaSetAttribute")(attribute, value);
 }

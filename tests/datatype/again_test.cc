@@ -15,6 +15,7 @@
 #include "gmac/datatype/engine.h"
 #include "gmac/shared_ranges.h"
 #include "tests/datatype/direct_device.h"
+#include "tests/datatype/irregular.h"
 
 namespace gmac::datatype {
 namespace {
@@ -22,24 +23,13 @@ namespace {
 using std::int64_t;
 using testing::DirectAccelerator;
 using testing::DirectDevice;
+using testing::irregular;
 
 PreparedPtr prepare(const std::vector<Dim>& dims, const std::vector<Block>& blocks) {
   auto layout = Layout::make(dims, blocks);
   EXPECT_TRUE(layout.ok()) << lastErrorText();
   return std::make_shared<const Prepared>(
       std::make_shared<const Committed>(Committed{*layout, 0, 0, layout->bytes()}));
-}
-
-// Pieces at no regular distance, multiples of `unit`; `lengths` different lengths.
-std::vector<Block> irregular(int64_t count, int64_t unit, int64_t lengths) {
-  std::vector<Block> blocks;
-  int64_t at = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t bytes = (1 + i * i % 251 % lengths) * unit;
-    blocks.push_back({at, bytes});
-    at += bytes + (1 + i * i % 509 % 3) * unit;
-  }
-  return blocks;
 }
 
 constexpr std::size_t kTables = std::size_t{1} << 20;

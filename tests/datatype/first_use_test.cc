@@ -18,6 +18,7 @@
 #include "gmac/datatype/table_filling.h"
 #include "gmac/datatype/tables.h"
 #include "tests/datatype/direct_device.h"
+#include "tests/datatype/irregular.h"
 
 namespace gmac::datatype {
 namespace {
@@ -25,6 +26,7 @@ namespace {
 using std::int64_t;
 using testing::DirectAccelerator;
 using testing::DirectDevice;
+using testing::irregular;
 using Call = DirectAccelerator::Call;
 
 constexpr std::size_t kPlenty = std::size_t{64} << 20;
@@ -33,18 +35,6 @@ Layout layoutOf(const std::vector<Dim>& dims, const std::vector<Block>& blocks) 
   auto made = Layout::make(dims, blocks);
   EXPECT_TRUE(made.ok()) << lastErrorText();
   return *made;
-}
-
-// Pieces at no regular distance, multiples of `unit`; `lengths` different lengths.
-std::vector<Block> irregular(int64_t count, int64_t unit, int64_t lengths) {
-  std::vector<Block> blocks;
-  int64_t at = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t bytes = (1 + i * i % 251 % lengths) * unit;
-    blocks.push_back({at, bytes});
-    at += bytes + (1 + i * i % 509 % 3) * unit;
-  }
-  return blocks;
 }
 
 struct Case {
