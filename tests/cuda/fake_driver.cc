@@ -290,8 +290,8 @@ CUresult release(CUdeviceptr address) {
   if (std::find(again.begin(), again.end(), address) == again.end()) {
     munmap(range, found->second.bytes);
   } else {
-    mmap(range, found->second.bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    (void)mmap(range, found->second.bytes, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
   munmap(found->second.backing, found->second.bytes);
   device().used -= found->second.bytes;
