@@ -195,12 +195,14 @@ bool lies(std::uintptr_t address, const stack_t& stack) noexcept {
 // On the alternate stack, which may have room for the program's handler and no more, a fault of
 // ours goes back to the stack that it happened on. The kernel would not know that the alternate
 // stack is still in use, so it is put away until the fault is answered; returning from the signal
-// brings it back.
+// brings it back. It cannot be put away from the stack itself, so there is a moment at which a
+// handler of another signal, with a fault of its own, would begin it anew: no signal comes between.
 bool answerOnItsOwnStack(Fault& fault) noexcept {
   struct Job {
     Fault fault;
+    KernelSet mask;
     bool answered;
-  } job = {fault, false};
+  } job = {fault, setThreadMask(kDeferrable), false};
   const stack_t alternate = fault.context->uc_stack;
   callOnStack(
       [](void* argument) {
@@ -208,10 +210,15 @@ bool answerOnItsOwnStack(Fault& fault) noexcept {
         none.ss_flags = SS_DISABLE;
         (void)syscall(SYS_sigaltstack, &none, nullptr);
         auto* const job = static_cast<Job*>(argument);
+        (void)setThreadMask(job->mask);
         job->answered = answer(job->fault);
+        (void)setThreadMask(kDeferrable);  // nor does a handler run on the alternate stack
       },
       &job, (stackPointer(*fault.context) - kRedZoneBytes) & ~std::uintptr_t{63});
-  if (!job.answered) (void)syscall(SYS_sigaltstack, &alternate, nullptr);
+  if (!job.answered) {
+    (void)syscall(SYS_sigaltstack, &alternate, nullptr);
+    (void)setThreadMask(job.mask);
+  }
   return job.answered;
 }
 

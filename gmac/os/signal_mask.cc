@@ -15,13 +15,6 @@ namespace {
 constexpr int kNotTaken = -2;
 constinit std::atomic<int> taken{kNotTaken};
 
-// Signals 32 and 33 are glibc's own: it must be able to cancel threads and to change their users.
-constexpr KernelSet kOfGlibc = kernelBit(32) | kernelBit(33);
-// A synchronous fault must never be blocked: the kernel would kill the process instead of
-// delivering it.
-constexpr KernelSet kSynchronous =
-    kernelBit(SIGSEGV) | kernelBit(SIGBUS) | kernelBit(SIGILL) | kernelBit(SIGFPE);
-
 void change(sigset_t* set, int signal, bool member) noexcept {
   if (signal > 0) (void)(member ? sigaddset(set, signal) : sigdelset(set, signal));
 }
@@ -77,7 +70,7 @@ KernelSet threadMask() noexcept {
   return mask;
 }
 
-SignalsBlocked::SignalsBlocked() noexcept : before_(setThreadMask(~(kSynchronous | kOfGlibc))) {}
+SignalsBlocked::SignalsBlocked() noexcept : before_(setThreadMask(kDeferrable)) {}
 
 SignalsBlocked::~SignalsBlocked() { (void)setThreadMask(before_); }
 

@@ -32,6 +32,13 @@ constexpr KernelSet kernelBit(int signal) noexcept {
   return signal > 0 ? KernelSet{1} << (signal - 1) : 0;
 }
 
+// Every signal that can wait. A synchronous fault cannot: the kernel would kill the process instead
+// of delivering it. Signals 32 and 33 are glibc's own: it must be able to cancel threads and to
+// change their users.
+inline constexpr KernelSet kDeferrable =
+    ~(kernelBit(SIGSEGV) | kernelBit(SIGBUS) | kernelBit(SIGILL) | kernelBit(SIGFPE) |
+      kernelBit(32) | kernelBit(33));
+
 // Sets the calling thread's mask and returns the one before. No translation; for the fault handler
 // too.
 KernelSet setThreadMask(KernelSet mask) noexcept;
