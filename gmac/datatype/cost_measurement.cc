@@ -23,13 +23,9 @@ class Meter {
   // Microseconds until what `work` submits is over: the least of some rounds.
   template <typename Function>
   Result<double> time(Function work) {
+    Commands commands(std::move(work));
     double least = 1e30;
     for (int round = 0; round < kRounds; ++round) {
-      struct Commands final : DeviceWork {
-        explicit Commands(Function& function) : function(function) {}
-        Status run(DeviceQueue& queue) override { return function(queue); }
-        Function& function;
-      } commands(work);
       const auto begin = std::chrono::steady_clock::now();
       auto ticket = device_.submit(std::nullopt, commands);
       if (!ticket.ok()) {
@@ -89,17 +85,11 @@ class Meter {
     job.packed = slot_.device() + Staging::kSlotBytes / 2;
     job.bytes = bytes;
     accel::Accelerator& accelerator = device_.accelerator();
+    Commands commands([&](DeviceQueue& queue) {
+      return plan.launches(job, [&](const DeviceLaunch& launch) { return queue.launch(launch); });
+    });
     double least = 1e30;
     for (int round = 0; round < kRounds; ++round) {
-      struct Commands final : DeviceWork {
-        Commands(const DevicePlan& plan, const DeviceJob& job) : plan(plan), job(job) {}
-        Status run(DeviceQueue& queue) override {
-          return plan.launches(job,
-                               [&](const DeviceLaunch& launch) { return queue.launch(launch); });
-        }
-        const DevicePlan& plan;
-        const DeviceJob& job;
-      } commands(plan, job);
       const auto begin = std::chrono::steady_clock::now();
       auto packed = device_.submit(std::nullopt, commands);
       if (!packed.ok()) {

@@ -10,17 +10,6 @@ namespace {
 // What the accelerators give is a multiple of it.
 constexpr std::size_t kGranule = std::size_t{64} << 10;
 
-template <typename Function>
-Result<accel::Ticket> submitOne(Device& device, std::optional<accel::NativeStream> stream,
-                                Function function) {
-  struct Work final : DeviceWork {
-    explicit Work(Function& what) : function(what) {}
-    Status run(DeviceQueue& queue) override { return function(queue); }
-    Function& function;
-  } work(function);
-  return device.submit(stream, work);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Device>> Device::make(accel::Accelerator& accelerator) {
@@ -34,12 +23,14 @@ Result<std::unique_ptr<Device>> Device::make(accel::Accelerator& accelerator) {
 
 Result<accel::Ticket> Device::launch(std::optional<accel::NativeStream> stream,
                                      const DeviceLaunch& launch) {
-  return submitOne(*this, stream, [&](DeviceQueue& queue) { return queue.launch(launch); });
+  Commands work([&](DeviceQueue& queue) { return queue.launch(launch); });
+  return submit(stream, work);
 }
 
 Result<accel::Ticket> Device::copyStrided(std::optional<accel::NativeStream> stream,
                                           const StridedCopy& copy) {
-  return submitOne(*this, stream, [&](DeviceQueue& queue) { return queue.copyStrided(copy); });
+  Commands work([&](DeviceQueue& queue) { return queue.copyStrided(copy); });
+  return submit(stream, work);
 }
 
 Result<std::uint64_t> Device::allocate(std::size_t bytes) {

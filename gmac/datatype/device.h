@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/datatype/device_plan.h"
@@ -65,6 +66,18 @@ class DeviceWork {
 
  protected:
   ~DeviceWork() = default;
+};
+
+// Role: a function as work: `function(queue)` submits, and gives a Status. For the stack of one
+// submission; for one thread.
+template <typename Function>
+class Commands final : public DeviceWork {
+ public:
+  explicit Commands(Function function) : function_(std::move(function)) {}
+  Status run(DeviceQueue& queue) override { return function_(queue); }
+
+ private:
+  Function function_;
 };
 
 // Role: one device under one accelerator. Thread-safe; made once per runtime and never destroyed.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/measured_values.h"
@@ -136,11 +137,7 @@ class Meter {
   // Microseconds until what `function` submits is over.
   template <typename Function>
   Result<double> medianOf(int rounds, Function function) {
-    struct Commands final : DeviceWork {
-      explicit Commands(Function& function) : function(function) {}
-      Status run(DeviceQueue& queue) override { return function(queue); }
-      Function& function;
-    } commands(function);
+    Commands commands(std::move(function));
     std::array<double, kRounds> times{};
     for (int round = 0; round < rounds; ++round) {
       const auto begin = std::chrono::steady_clock::now();

@@ -14,17 +14,6 @@ using accel::Ticket;
 // What is nearer than this in memory is released together; the least block that large objects have.
 constexpr std::int64_t kGap = std::int64_t{64} << 10;
 
-// Role: the commands of a part, as a function. For the stack.
-template <typename Function>
-class Commands final : public DeviceWork {
- public:
-  explicit Commands(Function function) : function_(std::move(function)) {}
-  Status run(DeviceQueue& queue) override { return function_(queue); }
-
- private:
-  Function function_;
-};
-
 }  // namespace
 
 Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
