@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,56 +35,83 @@ std::uint8_t plus(std::size_t i, int added) {
   return static_cast<std::uint8_t>(static_cast<int>(pattern(i)) + added);
 }
 
+// A table that may be unverified, and the kernel that writes it.
+class UnverifiedBlocks : public ::testing::Test {
+ protected:
+  explicit UnverifiedBlocks(const MachineSetup& setup = rolling()) { setScene(setup); }
+
+  // The scene anew, on another machine.
+  void setScene(const MachineSetup& setup, std::size_t bytes = kBytes) {
+    machine_.reset();
+    machine_.emplace(setup);
+    table_ = makeTable(*machine_, bytes);
+    bumping_ = bumpingKernel(machine_->fake());
+  }
+  // Calls the kernel that adds one to the table's byte `at`.
+  void bump(std::size_t at) { machine_->call(bumping_, {table_ + at}); }
+  // Calls a kernel that adds one to both bytes.
+  void bumpBoth(std::byte* one, std::byte* other) {
+    FakeAccelerator& fake = machine_->fake();
+    const adsmKernel_t both = fake.kernel("both", 2, [&fake](const LaunchShape&, void** args) {
+      ++*fake.argument<std::uint8_t>(args, 0);
+      ++*fake.argument<std::uint8_t>(args, 1);
+    });
+    machine_->call(both, {one, other});
+  }
+  std::uint8_t byteAt(std::size_t at) const { return static_cast<std::uint8_t>(table_[at]); }
+
+  std::optional<ManagerUnderTest> machine_;
+  std::byte* table_ = nullptr;
+  adsmKernel_t bumping_ = nullptr;
+};
+
 // ---- Under every protocol that lets a block be read only, on every mirror
 
-class Unverified : public ::testing::TestWithParam<MachineSetup> {};
+class Unverified : public UnverifiedBlocks, public ::testing::WithParamInterface<MachineSetup> {
+ protected:
+  Unverified() : UnverifiedBlocks(GetParam()) {}
+};
 
 // The kernel does not run before somebody waits for it: nobody does.
 TEST_P(Unverified, IsReadWithoutAFaultBesideAKernelThatRuns) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
-  machine.sync();
-  expectPattern(table, kBytes);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
-  const std::size_t pending = machine.fake().pending();
+  machine_->sync();
+  expectPattern(table_, kBytes);
+  bump(5);
+  const std::size_t pending = machine_->fake().pending();
   const std::uint64_t faults = stats().readFaults.value();
-  machine.expectNothingHappens([&] { expectPattern(table, kBytes); });
+  machine_->expectNothingHappens([&] { expectPattern(table_, kBytes); });
   EXPECT_EQ(stats().readFaults.value(), faults);
   EXPECT_GT(pending, 0u);
-  EXPECT_EQ(machine.fake().pending(), pending);
-  machine.sync();
-  expectPattern(table, kBytes, {5});
+  EXPECT_EQ(machine_->fake().pending(), pending);
+  machine_->sync();
+  expectPattern(table_, kBytes, {5});
 }
 
 TEST_P(Unverified, IsClosedByTheSyncAndComesBackWithoutACopyWhereNothingChanged) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
-  EXPECT_EQ(accessAt(table), os::Access::kRead);
-  machine.sync();
-  EXPECT_EQ(accessAt(table), os::Access::kNone);
-  EXPECT_EQ(accessAt(table + kBytes - 1), os::Access::kNone);
+  EXPECT_EQ(accessAt(table_), os::Access::kRead);
+  machine_->sync();
+  EXPECT_EQ(accessAt(table_), os::Access::kNone);
+  EXPECT_EQ(accessAt(table_ + kBytes - 1), os::Access::kNone);
   const std::uint64_t unchanged = stats().bytesUnchanged.value();
-  expectPattern(table, kBytes);
-  EXPECT_THAT(fetches(machine, table), IsEmpty());
+  expectPattern(table_, kBytes);
+  EXPECT_THAT(fetches(*machine_, table_), IsEmpty());
   EXPECT_EQ(stats().bytesUnchanged.value() - unchanged, kBytes);
 }
 
 TEST_P(Unverified, CostsNoProtectionChangeAtCallsThatFollow) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
-  const adsmKernel_t read = readingKernel(machine.fake());
-  machine.expectNothingHappens([&] {
+  const adsmKernel_t read = readingKernel(machine_->fake());
+  machine_->expectNothingHappens([&] {
     for (int i = 0; i < 3; ++i) {
-      machine.call(read, {table});
-      EXPECT_EQ(table[kBlock], pattern(kBlock));
+      machine_->call(read, {table_});
+      EXPECT_EQ(table_[kBlock], pattern(kBlock));
     }
   });
-  EXPECT_EQ(digests(machine), 0u);
-  machine.sync();
-  machine.expectNothingHappens([&] {
-    machine.call(read, {table});
-    machine.sync();
-    EXPECT_TRUE(machine.manager().afterDeviceWait().ok());
+  EXPECT_EQ(digests(*machine_), 0u);
+  machine_->sync();
+  machine_->expectNothingHappens([&] {
+    machine_->call(read, {table_});
+    machine_->sync();
+    EXPECT_TRUE(machine_->manager().afterDeviceWait().ok());
   });
 }
 
@@ -91,250 +119,217 @@ TEST_P(Unverified, AWriteOfTheCpuLosesNeitherItselfNorTheKernels) {
   for (const FakeOptions::Run run : {FakeOptions::Run::kDeferred, FakeOptions::Run::kRandom}) {
     MachineSetup setup = GetParam();
     setup.fake.run = run;
-    ManagerUnderTest machine(setup);
-    std::byte* const table = makeTable(machine);
-    const adsmKernel_t bump = bumpingKernel(machine.fake());
-    machine.call(bump, {table + 5});
-    machine.call(bump, {table + 9 * kBlock});
-    table[6] = std::byte{0xA5};                // in a block that has changed
-    table[12 * kBlock + 1] = std::byte{0x5A};  // in one that may not have
-    machine.verify();
-    EXPECT_EQ(static_cast<std::uint8_t>(table[5]), plus(5, 1));
-    machine.call(bump, {table + 6});
-    machine.call(bump, {table + 12 * kBlock + 1});
-    machine.sync();
-    EXPECT_EQ(table[6], std::byte{0xA6});
-    EXPECT_EQ(table[12 * kBlock + 1], std::byte{0x5B});
-    table[6] = pattern(6);
-    table[12 * kBlock + 1] = pattern(12 * kBlock + 1);
-    expectPattern(table, kBytes, {5, 9 * kBlock});
+    setScene(setup);
+    bump(5);
+    bump(9 * kBlock);
+    table_[6] = std::byte{0xA5};                // in a block that has changed
+    table_[12 * kBlock + 1] = std::byte{0x5A};  // in one that may not have
+    machine_->verify();
+    EXPECT_EQ(byteAt(5), plus(5, 1));
+    bump(6);
+    bump(12 * kBlock + 1);
+    machine_->sync();
+    EXPECT_EQ(table_[6], std::byte{0xA6});
+    EXPECT_EQ(table_[12 * kBlock + 1], std::byte{0x5B});
+    table_[6] = pattern(6);
+    table_[12 * kBlock + 1] = pattern(12 * kBlock + 1);
+    expectPattern(table_, kBytes, {5, 9 * kBlock});
   }
 }
 
 TEST_P(Unverified, WhatIsHeldIsWhatTheKernelLeft) {
   for (const HoldFor purpose : {HoldFor::kRead, HoldFor::kWrite}) {
-    ManagerUnderTest machine(GetParam());
-    std::byte* const table = makeTable(machine);
-    machine.call(bumpingKernel(machine.fake()), {table + kBlock});
-    ASSERT_TRUE(machine.manager().hold(table, 2 * kBlock, purpose).ok());
-    machine.verify();
-    EXPECT_EQ(static_cast<std::uint8_t>(table[kBlock]), plus(kBlock, 1));
+    setScene(GetParam());
+    bump(kBlock);
+    ASSERT_TRUE(machine_->manager().hold(table_, 2 * kBlock, purpose).ok());
+    machine_->verify();
+    EXPECT_EQ(byteAt(kBlock), plus(kBlock, 1));
     if (purpose == HoldFor::kWrite) {
-      table[kBlock + 1] = std::byte{7};
+      table_[kBlock + 1] = std::byte{7};
     }
-    machine.manager().unhold(table, 2 * kBlock);
-    machine.sync();
-    EXPECT_EQ(static_cast<std::uint8_t>(table[kBlock]), plus(kBlock, 1));
-    EXPECT_EQ(table[kBlock + 1], purpose == HoldFor::kWrite ? std::byte{7} : pattern(kBlock + 1));
+    machine_->manager().unhold(table_, 2 * kBlock);
+    machine_->sync();
+    EXPECT_EQ(byteAt(kBlock), plus(kBlock, 1));
+    EXPECT_EQ(table_[kBlock + 1], purpose == HoldFor::kWrite ? std::byte{7} : pattern(kBlock + 1));
   }
 }
 
 // As `read` into the object does.
 TEST_P(Unverified, OverwritingPartOfItKeepsWhatTheKernelWroteBesideThat) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
-  const adsmKernel_t bump = bumpingKernel(machine.fake());
   const std::size_t first = kBlock + 100;
   const std::size_t bytes = 3 * kBlock;
-  machine.call(bump, {table + kBlock});
-  machine.call(bump, {table + 2 * kBlock});
-  machine.call(bump, {table + first + bytes});
-  ASSERT_TRUE(machine.manager().hold(table + first, bytes, HoldFor::kOverwrite).ok());
+  bump(kBlock);
+  bump(2 * kBlock);
+  bump(first + bytes);
+  ASSERT_TRUE(machine_->manager().hold(table_ + first, bytes, HoldFor::kOverwrite).ok());
   for (std::size_t i = first; i < first + bytes; ++i) {
-    table[i] = pattern(i);
+    table_[i] = pattern(i);
   }
-  machine.manager().unhold(table + first, bytes);
-  machine.verify();
-  machine.sync();
-  expectPattern(table, kBytes, {kBlock, first + bytes});
-  machine.call(readingKernel(machine.fake()), {table});
-  machine.sync();
-  expectPattern(table, kBytes, {kBlock, first + bytes});
+  machine_->manager().unhold(table_ + first, bytes);
+  machine_->verify();
+  machine_->sync();
+  expectPattern(table_, kBytes, {kBlock, first + bytes});
+  machine_->call(readingKernel(machine_->fake()), {table_});
+  machine_->sync();
+  expectPattern(table_, kBytes, {kBlock, first + bytes});
 }
 
 TEST_P(Unverified, BulkOperationsIntoItAreOrderedBehindTheKernel) {
   for (const bool accelerated : {false, true}) {
-    ManagerUnderTest machine(GetParam());
-    Manager& manager = machine.manager();
-    std::byte* const table = makeTable(machine);
-    std::byte* const other = machine.allocate(kBytes);
+    setScene(GetParam());
+    Manager& manager = machine_->manager();
+    std::byte* const other = machine_->allocate(kBytes);
     std::vector<std::byte> plain(kBytes);
     for (std::size_t i = 0; i < kBytes; ++i) {
       plain[i] = other[i] = pattern(i);
     }
-    const adsmKernel_t bump = bumpingKernel(machine.fake());
-    machine.call(bump, {table + 100});
-    machine.call(bump, {table + 2 * kBlock});
+    bump(100);
+    bump(2 * kBlock);
     // Neither begins nor ends where a block does.
     const std::size_t first = kBlock / 2;
     const std::size_t bytes = 4 * kBlock;
     if (accelerated) {
-      manager.copy(table + first, other + first, bytes, &std::memmove);
-      manager.fill(table + first + bytes, 0x77, 10, &std::memset);
+      manager.copy(table_ + first, other + first, bytes, &std::memmove);
+      manager.fill(table_ + first + bytes, 0x77, 10, &std::memset);
     } else {
-      manager.copy(table + first, plain.data() + first, bytes, &std::memmove);
+      manager.copy(table_ + first, plain.data() + first, bytes, &std::memmove);
       std::memset(plain.data(), 0x77, 10);
-      manager.copy(table + first + bytes, plain.data(), 10, &std::memmove);
+      manager.copy(table_ + first + bytes, plain.data(), 10, &std::memmove);
     }
-    machine.verify();
-    machine.call(bump, {table + first + 3});
-    machine.sync();
+    machine_->verify();
+    bump(first + 3);
+    machine_->sync();
     for (std::size_t i = 0; i < 10; ++i) {
-      EXPECT_EQ(table[first + bytes + i], std::byte{0x77}) << i;
-      table[first + bytes + i] = pattern(first + bytes + i);
+      EXPECT_EQ(table_[first + bytes + i], std::byte{0x77}) << i;
+      table_[first + bytes + i] = pattern(first + bytes + i);
     }
-    expectPattern(table, kBytes, {100, first + 3});
+    expectPattern(table_, kBytes, {100, first + 3});
   }
 }
 
 TEST_P(Unverified, AFillIsQueuedBehindTheKernelWithoutWaiting) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
-  machine.sync();
-  expectPattern(table, kBytes);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
-  const std::size_t pending = machine.fake().pending();
-  machine.manager().fill(table + 6, 0x77, 1, &std::memset);
-  EXPECT_EQ(machine.fake().pending(), pending + 1);
-  EXPECT_EQ(table[6], std::byte{0x77});
-  table[6] = pattern(6);
-  expectPattern(table, kBytes, {5});
+  machine_->sync();
+  expectPattern(table_, kBytes);
+  bump(5);
+  const std::size_t pending = machine_->fake().pending();
+  machine_->manager().fill(table_ + 6, 0x77, 1, &std::memset);
+  EXPECT_EQ(machine_->fake().pending(), pending + 1);
+  EXPECT_EQ(table_[6], std::byte{0x77});
+  table_[6] = pattern(6);
+  expectPattern(table_, kBytes, {5});
 }
 
 TEST_P(Unverified, ACopyFromItWaitsForNobodyOrIsMadeBehindTheKernel) {
-  ManagerUnderTest machine(GetParam());
-  Manager& manager = machine.manager();
-  std::byte* const table = makeTable(machine);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
-  const std::size_t pending = machine.fake().pending();
+  Manager& manager = machine_->manager();
+  bump(5);
+  const std::size_t pending = machine_->fake().pending();
   std::vector<std::byte> plain(kBytes);
-  manager.copy(plain.data(), table, kBytes, &std::memmove);
-  EXPECT_EQ(machine.fake().pending(), pending);
+  manager.copy(plain.data(), table_, kBytes, &std::memmove);
+  EXPECT_EQ(machine_->fake().pending(), pending);
   expectPattern(plain.data(), kBytes);
   // The target is the accelerator's, and stays there.
-  std::byte* const other = machine.allocate(kBytes);
-  machine.call(readingKernel(machine.fake()), {other});
-  manager.copy(other, table, kBytes, &std::memmove);
-  machine.verify();
+  std::byte* const other = machine_->allocate(kBytes);
+  machine_->call(readingKernel(machine_->fake()), {other});
+  manager.copy(other, table_, kBytes, &std::memmove);
+  machine_->verify();
   expectPattern(other, kBytes, {5});
-  EXPECT_EQ(static_cast<std::uint8_t>(table[5]), plus(5, 1)) << "the copy has shown the kernel's";
+  EXPECT_EQ(byteAt(5), plus(5, 1)) << "the copy has shown the kernel's";
 }
 
 TEST_P(Unverified, IsTheAcceleratorsToPackFrom) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
   Current current{};
-  EXPECT_EQ(machine.manager().currentPrefix(table, kBytes, &current), kBytes);
+  EXPECT_EQ(machine_->manager().currentPrefix(table_, kBytes, &current), kBytes);
   EXPECT_EQ(current, Current::kAccelerator);
-  machine.sync();
-  EXPECT_EQ(table[0], pattern(0));
-  (void)machine.manager().currentPrefix(table, kBytes, &current);
+  machine_->sync();
+  EXPECT_EQ(table_[0], pattern(0));
+  (void)machine_->manager().currentPrefix(table_, kBytes, &current);
   EXPECT_EQ(current, Current::kBoth);
 }
 
 TEST_P(Unverified, PartsThatDeviceWorkNamesAreReleasedAsEver) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
+  bump(5);
   for (const bool write : {false, true}) {
-    const DeviceRange range{table, 10, write};
+    const DeviceRange range{table_, 10, write};
     std::uint8_t seen = 0;
-    ASSERT_TRUE(machine.manager().beginDeviceWork(NativeStream{1}, {&range, 1}).ok());
-    machine.fake().submit(NativeStream{1}, [&machine, &seen, table, write] {
-      auto* const at = reinterpret_cast<std::uint8_t*>(machine.fake().at(table + 5));
+    ASSERT_TRUE(machine_->manager().beginDeviceWork(NativeStream{1}, {&range, 1}).ok());
+    machine_->fake().submit(NativeStream{1}, [this, &seen, write] {
+      auto* const at = reinterpret_cast<std::uint8_t*>(machine_->fake().at(table_ + 5));
       seen = *at;
       *at = static_cast<std::uint8_t>(*at + (write ? 1 : 0));
     });
-    ASSERT_TRUE(machine.manager().endDeviceWork(NativeStream{1}, true).ok());
-    machine.verify();
-    machine.fake().runAll();
+    ASSERT_TRUE(machine_->manager().endDeviceWork(NativeStream{1}, true).ok());
+    machine_->verify();
+    machine_->fake().runAll();
     EXPECT_EQ(seen, plus(5, 1));
   }
-  EXPECT_EQ(static_cast<std::uint8_t>(table[5]), plus(5, 2)) << "a write that was named is seen";
-  machine.sync();
-  expectPattern(table, kBytes, {5, 5});
+  EXPECT_EQ(byteAt(5), plus(5, 2)) << "a write that was named is seen";
+  machine_->sync();
+  expectPattern(table_, kBytes, {5, 5});
 }
 
 TEST_P(Unverified, AFetchOfAnotherKernelsResultIsAnAcquire) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
-  std::byte* const result = machine.allocate(kBlock);
-  const adsmKernel_t both =
-      machine.fake().kernel("both", 2, [&fake = machine.fake()](const LaunchShape&, void** args) {
-        ++*fake.argument<std::uint8_t>(args, 0);
-        ++*fake.argument<std::uint8_t>(args, 1);
-      });
-  machine.call(both, {table + 7 * kBlock, result});
+  std::byte* const result = machine_->allocate(kBlock);
+  bumpBoth(table_ + 7 * kBlock, result);
   EXPECT_EQ(result[0], std::byte{1});
-  EXPECT_EQ(static_cast<std::uint8_t>(table[7 * kBlock]), plus(7 * kBlock, 1));
+  EXPECT_EQ(byteAt(7 * kBlock), plus(7 * kBlock, 1));
 }
 
 TEST_P(Unverified, WithdrawnAdviceClosesIt) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
-  advise(machine, table, false);
-  EXPECT_EQ(accessAt(table), os::Access::kNone);
-  expectPattern(table, kBytes, {5});
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
-  EXPECT_EQ(accessAt(table), os::Access::kNone);
-  advise(machine, table);
-  expectPattern(table, kBytes, {5, 5});
+  bump(5);
+  advise(*machine_, table_, false);
+  EXPECT_EQ(accessAt(table_), os::Access::kNone);
+  expectPattern(table_, kBytes, {5});
+  bump(5);
+  EXPECT_EQ(accessAt(table_), os::Access::kNone);
+  advise(*machine_, table_);
+  expectPattern(table_, kBytes, {5, 5});
 }
 
 TEST_P(Unverified, ACallThatNamesTheObjectClosesIt) {
-  ManagerUnderTest machine(GetParam());
-  std::byte* const table = makeTable(machine);
-  const adsmKernel_t bump = bumpingKernel(machine.fake());
-  machine.callUsing(bump, {table + 5}, {{table, adsmReadWrite}});
-  expectPattern(table, kBytes, {5});
-  machine.callUsing(bump, {table + 5}, {{table, adsmRead}});  // it lies
-  ASSERT_TRUE(machine.manager().bind(table, bump, adsmReadWrite).ok());
-  machine.call(bump, {table + 6});
-  EXPECT_EQ(static_cast<std::uint8_t>(table[6]), plus(6, 1));
+  machine_->callUsing(bumping_, {table_ + 5}, {{table_, adsmReadWrite}});
+  expectPattern(table_, kBytes, {5});
+  machine_->callUsing(bumping_, {table_ + 5}, {{table_, adsmRead}});  // it lies
+  ASSERT_TRUE(machine_->manager().bind(table_, bumping_, adsmReadWrite).ok());
+  bump(6);
+  EXPECT_EQ(byteAt(6), plus(6, 1));
 }
 
 TEST_P(Unverified, WorkWithCodeOfTheCpuInsideClosesIt) {
-  ManagerUnderTest machine(GetParam());
-  Streams streams(machine);
-  std::byte* const table = makeTable(machine);
-  streams.launch(NativeStream{1}, table + 5, /*closes=*/true);
-  EXPECT_EQ(accessAt(table), os::Access::kNone);
-  expectPattern(table, kBytes, {5});
+  Streams streams(*machine_);
+  streams.launch(NativeStream{1}, table_ + 5, /*closes=*/true);
+  EXPECT_EQ(accessAt(table_), os::Access::kNone);
+  expectPattern(table_, kBytes, {5});
 }
 
 TEST_P(Unverified, ClosingItTwiceOrNeverIsAllTheSameToTheComparison) {
-  ManagerUnderTest machine(GetParam());
-  Streams streams(machine);
-  std::byte* const table = makeTable(machine);
-  streams.launch(NativeStream{1}, table + 5);
-  streams.launch(NativeStream{2}, table + 3 * kBlock);
+  Streams streams(*machine_);
+  streams.launch(NativeStream{1}, table_ + 5);
+  streams.launch(NativeStream{2}, table_ + 3 * kBlock);
   streams.acquire();  // of one; the other one runs
-  EXPECT_EQ(static_cast<std::uint8_t>(table[5]), plus(5, 1));
-  EXPECT_EQ(static_cast<std::uint8_t>(table[3 * kBlock]), plus(3 * kBlock, 1));
-  streams.launch(NativeStream{1}, table + 5);
+  EXPECT_EQ(byteAt(5), plus(5, 1));
+  EXPECT_EQ(byteAt(3 * kBlock), plus(3 * kBlock, 1));
+  streams.launch(NativeStream{1}, table_ + 5);
   streams.launch(NativeStream{2}, nullptr);
   streams.acquire();
   streams.acquire();
-  expectPattern(table, kBytes, {5, 5, 3 * kBlock});
+  expectPattern(table_, kBytes, {5, 5, 3 * kBlock});
 }
 
 TEST_P(Unverified, IsFreedAndItsContextMayEnd) {
   for (const bool contextEnds : {false, true}) {
-    ManagerUnderTest machine(GetParam());
-    std::byte* const table = makeTable(machine);
-    std::byte* const other = makeTable(machine);
-    machine.call(bumpingKernel(machine.fake()), {other});
-    machine.free(table);
+    setScene(GetParam());
+    std::byte* const other = makeTable(*machine_);
+    machine_->call(bumping_, {other});
+    machine_->free(table_);
     if (contextEnds) {
-      machine.fake().runAll();
-      machine.manager().endContext(true);
+      machine_->fake().runAll();
+      machine_->manager().endContext(true);
     } else {
       expectPattern(other, kBytes);
-      machine.sync();
+      machine_->sync();
       expectPattern(other, kBytes, {0});
     }
-    machine.verify();
+    machine_->verify();
   }
 }
 
@@ -353,161 +348,143 @@ INSTANTIATE_TEST_SUITE_P(Setups, Unverified, ::testing::ValuesIn(setupsWithReadO
 // ---- Details
 
 // Batch-update knows no block that is only read.
-TEST(UnverifiedBlocks, DoNotExistUnderBatchUpdate) {
+TEST_F(UnverifiedBlocks, DoNotExistUnderBatchUpdate) {
   MachineSetup setup = rolling();
   setup.protocol = "batch";
-  ManagerUnderTest machine(setup);
-  std::byte* const table = makeTable(machine);
-  EXPECT_EQ(accessAt(table), os::Access::kNone);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
-  expectPattern(table, kBytes, {5});
+  setScene(setup);
+  EXPECT_EQ(accessAt(table_), os::Access::kNone);
+  bump(5);
+  expectPattern(table_, kBytes, {5});
 }
 
-TEST(UnverifiedBlocks, AWriteClosesNoOtherBlockBeforeTheKernelIsOver) {
-  ManagerUnderTest machine(rolling());
-  std::byte* const table = makeTable(machine);
-  machine.sync();
-  expectPattern(table, kBytes);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
-  table[5 * kBlock] = std::byte{1};
+TEST_F(UnverifiedBlocks, AWriteClosesNoOtherBlockBeforeTheKernelIsOver) {
+  machine_->sync();
+  expectPattern(table_, kBytes);
+  bump(5);
+  table_[5 * kBlock] = std::byte{1};
   // The wait was for the kernel, and what came of that is news: all of the table is compared.
-  EXPECT_EQ(accessAt(table), os::Access::kNone);
-  EXPECT_EQ(accessAt(table + 5 * kBlock), os::Access::kReadWrite);
-  EXPECT_EQ(digests(machine), 2u) << "one comparison, and one description before";
+  EXPECT_EQ(accessAt(table_), os::Access::kNone);
+  EXPECT_EQ(accessAt(table_ + 5 * kBlock), os::Access::kReadWrite);
+  EXPECT_EQ(digests(*machine_), 2u) << "one comparison, and one description before";
 }
 
-TEST(UnverifiedBlocks, AreComparedAheadByAnEarlyFetch) {
-  ManagerUnderTest machine(rolling());
-  Manager& manager = machine.manager();
-  std::byte* const table = makeTable(machine);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
-  ASSERT_TRUE(manager.startFetch(table, kBytes).ok());
+TEST_F(UnverifiedBlocks, AreComparedAheadByAnEarlyFetch) {
+  Manager& manager = machine_->manager();
+  bump(5);
+  ASSERT_TRUE(manager.startFetch(table_, kBytes).ok());
   EXPECT_EQ(manager.fetchNext(), Manager::EarlyStep::kWaits);
-  machine.fake().runAll();
+  machine_->fake().runAll();
   while (manager.fetchNext() != Manager::EarlyStep::kIdle) {
   }
-  machine.verify();
-  EXPECT_THAT(fetches(machine, table), ElementsAre(copyOut(table, kBlock)));
-  machine.sync();
-  machine.expectNothingHappens([&] { expectPattern(table, kBytes, {5}); });
+  machine_->verify();
+  EXPECT_THAT(fetches(*machine_, table_), ElementsAre(copyOut(table_, kBlock)));
+  machine_->sync();
+  machine_->expectNothingHappens([&] { expectPattern(table_, kBytes, {5}); });
 }
 
-TEST(UnverifiedBlocks, ThatCannotBeDescribedAreClosedByTheCall) {
+TEST_F(UnverifiedBlocks, ThatCannotBeDescribedAreClosedByTheCall) {
   for (const Op::Kind kind : {Op::Kind::kFill, Op::Kind::kLaunch}) {
-    ManagerUnderTest machine(rolling());
-    Streams streams(machine);
-    std::byte* const table = makeTable(machine);
-    machine.sync();
-    expectPattern(table, kBytes);
-    table[2 * kBlock] = pattern(2 * kBlock);
-    table[3 * kBlock] = pattern(3 * kBlock);
-    machine.fake().failNext(kind, 1, adsmErrorSystem);
-    streams.launch(NativeStream{1}, table + 3 * kBlock);
-    EXPECT_EQ(accessAt(table + kBlock), os::Access::kRead);
-    EXPECT_EQ(accessAt(table + 2 * kBlock), os::Access::kNone);
-    EXPECT_EQ(accessAt(table + 3 * kBlock), os::Access::kNone);
-    EXPECT_EQ(accessAt(table + 4 * kBlock), os::Access::kRead);
-    EXPECT_EQ(static_cast<std::uint8_t>(table[3 * kBlock]), plus(3 * kBlock, 1));
-    machine.sync();
-    expectPattern(table, kBytes, {3 * kBlock});
+    setScene(rolling());
+    Streams streams(*machine_);
+    machine_->sync();
+    expectPattern(table_, kBytes);
+    table_[2 * kBlock] = pattern(2 * kBlock);
+    table_[3 * kBlock] = pattern(3 * kBlock);
+    machine_->fake().failNext(kind, 1, adsmErrorSystem);
+    streams.launch(NativeStream{1}, table_ + 3 * kBlock);
+    EXPECT_EQ(accessAt(table_ + kBlock), os::Access::kRead);
+    EXPECT_EQ(accessAt(table_ + 2 * kBlock), os::Access::kNone);
+    EXPECT_EQ(accessAt(table_ + 3 * kBlock), os::Access::kNone);
+    EXPECT_EQ(accessAt(table_ + 4 * kBlock), os::Access::kRead);
+    EXPECT_EQ(byteAt(3 * kBlock), plus(3 * kBlock, 1));
+    machine_->sync();
+    expectPattern(table_, kBytes, {3 * kBlock});
   }
 }
 
-TEST(UnverifiedBlocks, AreClosedByTheNextSyncWhereOneCannot) {
-  ManagerUnderTest machine(rolling());
-  std::byte* const table = makeTable(machine);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
+TEST_F(UnverifiedBlocks, AreClosedByTheNextSyncWhereOneCannot) {
+  bump(5);
   os::failNext(os::Call::kProtect, 1, EIO);
-  EXPECT_FALSE(machine.manager().sync().ok());
+  EXPECT_FALSE(machine_->manager().sync().ok());
   os::failNext(os::Call::kProtect, 0, 0);
-  machine.sync();
-  expectPattern(table, kBytes, {5});
+  machine_->sync();
+  expectPattern(table_, kBytes, {5});
 }
 
 // Where the kernel has no mappings left, the whole object is closed; and what it may still have
 // open is opened by the next fault.
-TEST(UnverifiedBlocks, AreClosedWithoutMappings) {
-  ManagerUnderTest machine(rolling());
-  std::byte* const table = makeTable(machine);
-  machine.sync();
+TEST_F(UnverifiedBlocks, AreClosedWithoutMappings) {
+  machine_->sync();
   for (std::size_t block = 0; block < kBlocks; block += 2) {
-    EXPECT_EQ(table[block * kBlock], pattern(block * kBlock));
+    EXPECT_EQ(table_[block * kBlock], pattern(block * kBlock));
   }
-  machine.call(bumpingKernel(machine.fake()), {table + 2 * kBlock});
+  bump(2 * kBlock);
   os::failNext(os::Call::kProtect, 1, ENOMEM);
-  machine.sync();
+  machine_->sync();
   os::failNext(os::Call::kProtect, 0, 0);
-  expectPattern(table, kBytes, {2 * kBlock});
+  expectPattern(table_, kBytes, {2 * kBlock});
 }
 
-TEST(UnverifiedBlocks, AreComparedAlsoWhenTheyHaveBeenJoined) {
+TEST_F(UnverifiedBlocks, AreComparedAlsoWhenTheyHaveBeenJoined) {
   MachineSetup setup = rolling();
   setup.blockBytes = kPage;
-  ManagerUnderTest machine(setup);
-  std::byte* const table = makeTable(machine);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
+  setScene(setup);
+  bump(5);
   // Of these nothing need be fetched.
-  std::byte* const other = machine.allocate(kPage * 64);
+  std::byte* const other = machine_->allocate(kPage * 64);
   const std::uint64_t joined = stats().coarsenings.value();
   os::failNext(os::Call::kProtect, 1, ENOMEM);
   other[0] = std::byte{1};
   os::failNext(os::Call::kProtect, 0, 0);
-  machine.verify();
+  machine_->verify();
   EXPECT_GT(stats().coarsenings.value(), joined);
-  machine.sync();
-  expectPattern(table, kBytes, {5});
+  machine_->sync();
+  expectPattern(table_, kBytes, {5});
 }
 
 // A result that is opened because its blocks are joined is news as much as one that is fetched.
-TEST(UnverifiedBlocks, AreClosedWhereJoiningBlocksShowsAKernelsResult) {
+TEST_F(UnverifiedBlocks, AreClosedWhereJoiningBlocksShowsAKernelsResult) {
   MachineSetup setup = rolling();
   setup.blockBytes = kPage;
-  ManagerUnderTest machine(setup);
-  std::byte* const table = makeTable(machine, kBlock);
+  setScene(setup, kBlock);
   constexpr std::size_t kMany = 64;
-  std::byte* const result = machine.allocate(kMany * kPage);
-  const adsmKernel_t both =
-      machine.fake().kernel("both", 2, [&fake = machine.fake()](const LaunchShape&, void** args) {
-        ++*fake.argument<std::uint8_t>(args, 0);
-        ++*fake.argument<std::uint8_t>(args, 1);
-      });
-  machine.call(both, {table, result + kPage});
+  std::byte* const result = machine_->allocate(kMany * kPage);
+  bumpBoth(table_, result + kPage);
   // Two blocks are opened without their bytes, so that nothing is fetched; then they are joined
   // with the one between them.
   for (std::byte* const at : {result, result + 2 * kPage}) {
     os::failNext(os::Call::kProtect, at == result ? 0 : 1, ENOMEM);
-    ASSERT_TRUE(machine.manager().hold(at, kPage, HoldFor::kOverwrite).ok());
+    ASSERT_TRUE(machine_->manager().hold(at, kPage, HoldFor::kOverwrite).ok());
     os::failNext(os::Call::kProtect, 0, 0);
     std::memset(at, 1, kPage);
-    machine.manager().unhold(at, kPage);
+    machine_->manager().unhold(at, kPage);
   }
-  machine.verify();
+  machine_->verify();
   EXPECT_EQ(result[kPage], std::byte{1});
-  EXPECT_EQ(static_cast<std::uint8_t>(table[0]), plus(0, 1));
+  EXPECT_EQ(byteAt(0), plus(0, 1));
 }
 
 // ---- Threads
 
-TEST(UnverifiedBlocks, AreReadByThreadsWhileOthersCallAndSync) {
+TEST_F(UnverifiedBlocks, AreReadByThreadsWhileOthersCallAndSync) {
   MachineSetup setup = rolling();
   setup.fake.run = FakeOptions::Run::kRandom;
-  ManagerUnderTest machine(setup);
-  std::byte* const table = makeTable(machine);
-  const adsmKernel_t read = readingKernel(machine.fake());
+  setScene(setup);
+  const adsmKernel_t read = readingKernel(machine_->fake());
   std::atomic<bool> over{false};
   std::vector<std::thread> readers;
   for (std::size_t reader = 0; reader < 3; ++reader) {
     readers.emplace_back([&, reader] {
       std::size_t wrong = 0;
       for (std::size_t i = reader; !over; i = (i + 4099) % kBytes) {
-        wrong += table[i] != pattern(i) ? 1 : 0;
+        wrong += table_[i] != pattern(i) ? 1 : 0;
       }
       EXPECT_EQ(wrong, 0u);
     });
   }
   for (int round = 0; round < 100; ++round) {
-    machine.call(read, {table});
-    machine.sync();
+    machine_->call(read, {table_});
+    machine_->sync();
   }
   over = true;
   for (std::thread& reader : readers) {
@@ -516,14 +493,12 @@ TEST(UnverifiedBlocks, AreReadByThreadsWhileOthersCallAndSync) {
 }
 
 // Whoever holds may wait for the thread that acquires, through a pipe for instance.
-TEST(UnverifiedBlocks, ThatAreHeldMakeNoAcquireWait) {
-  ManagerUnderTest machine(rolling());
-  std::byte* const table = makeTable(machine);
-  machine.call(bumpingKernel(machine.fake()), {table + 5});
-  ASSERT_TRUE(machine.manager().hold(table, 10, HoldFor::kRead).ok());
-  machine.sync();
-  EXPECT_EQ(static_cast<std::uint8_t>(table[5]), plus(5, 1));
-  machine.manager().unhold(table, 10);
+TEST_F(UnverifiedBlocks, ThatAreHeldMakeNoAcquireWait) {
+  bump(5);
+  ASSERT_TRUE(machine_->manager().hold(table_, 10, HoldFor::kRead).ok());
+  machine_->sync();
+  EXPECT_EQ(byteAt(5), plus(5, 1));
+  machine_->manager().unhold(table_, 10);
 }
 
 }  // namespace
