@@ -3,11 +3,12 @@
 // Measures what the ways across the bus cost.
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <functional>
 #include <utility>
 
 #include "gmac/datatype/costs.h"
 #include "gmac/datatype/measured_values.h"
+#include "gmac/datatype/rounds.h"
 #include "gmac/log.h"
 
 namespace gmac::datatype {
@@ -24,21 +25,12 @@ class Meter {
   template <typename Function>
   Result<double> time(Function work) {
     Commands commands(std::move(work));
-    double least = 1e30;
-    for (int round = 0; round < kRounds; ++round) {
-      const auto begin = std::chrono::steady_clock::now();
-      auto ticket = device_.submit(std::nullopt, commands);
-      if (!ticket.ok()) {
-        return ticket.status();
-      }
+    return least([&]() -> Status {
+      GMAC_TRY(device_.submit(std::nullopt, commands).status());
       // As a program waits for a stream: kernels that write the CPU's memory end later then than
       // their events say.
-      GMAC_TRY(device_.waitForStreams());
-      const std::chrono::duration<double, std::micro> took =
-          std::chrono::steady_clock::now() - begin;
-      least = std::min(least, took.count());
-    }
-    return least;
+      return device_.waitForStreams();
+    });
   }
 
   // A kernel between `rows` pieces in device memory and pinned memory.
@@ -88,27 +80,23 @@ class Meter {
     Commands commands([&](DeviceQueue& queue) {
       return plan.launches(job, [&](const DeviceLaunch& launch) { return queue.launch(launch); });
     });
-    double least = 1e30;
-    for (int round = 0; round < kRounds; ++round) {
-      const auto begin = std::chrono::steady_clock::now();
+    return least([&]() -> Status {
       auto packed = device_.submit(std::nullopt, commands);
       if (!packed.ok()) {
         return packed.status();
       }
       auto copied = accelerator.copyOut(slot_.pinned(), accel::DeviceAddress{job.packed},
                                         static_cast<std::size_t>(bytes), *packed);
-      if (!copied.ok()) {
-        return copied.status();
-      }
-      GMAC_TRY(accelerator.wait(*copied));
-      const std::chrono::duration<double, std::micro> took =
-          std::chrono::steady_clock::now() - begin;
-      least = std::min(least, took.count());
-    }
-    return least;
+      return copied.ok() ? accelerator.wait(*copied) : copied.status();
+    });
   }
 
  private:
+  static Result<double> least(const std::function<Status()>& round) {
+    auto times = timeRounds(kRounds, round);
+    return times.ok() ? Result<double>(times->least) : times.status();
+  }
+
   Device& device_;
   StagingSlot slot_;
 };

@@ -68,8 +68,8 @@ class DeviceWork {
   ~DeviceWork() = default;
 };
 
-// Role: a function as work: `function(queue)` submits, and gives a Status. For the stack of one
-// submission; for one thread.
+// Role: a function as work: `function(queue)` submits, and gives a Status. For the stack, and as
+// many submissions as one likes, of one thread.
 template <typename Function>
 class Commands final : public DeviceWork {
  public:

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <utility>
 
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/measured_values.h"
+#include "gmac/datatype/rounds.h"
 #include "gmac/log.h"
 
 namespace gmac::datatype {
@@ -138,9 +138,7 @@ class Meter {
   template <typename Function>
   Result<double> medianOf(int rounds, Function function) {
     Commands commands(std::move(function));
-    std::array<double, kRounds> times{};
-    for (int round = 0; round < rounds; ++round) {
-      const auto begin = std::chrono::steady_clock::now();
+    auto times = timeRounds(rounds, [&]() -> Status {
       auto ticket = device_.submit(std::nullopt, commands);
       if (!ticket.ok()) {
         return ticket.status();
@@ -148,14 +146,9 @@ class Meter {
       // For this work alone, whatever streams of the application's are at.
       while (!device_.accelerator().done(*ticket)) {
       }
-      const std::chrono::duration<double, std::micro> took =
-          std::chrono::steady_clock::now() - begin;
-      GMAC_TRY(device_.accelerator().wait(*ticket));
-      times[static_cast<std::size_t>(round)] = took.count();
-    }
-    auto* const median = times.data() + rounds / 2;
-    std::nth_element(times.data(), median, times.data() + rounds);
-    return *median;
+      return device_.accelerator().wait(*ticket);
+    });
+    return times.ok() ? Result<double>(times->median) : times.status();
   }
 
   Device& device_;
