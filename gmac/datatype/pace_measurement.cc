@@ -22,7 +22,8 @@ constexpr std::int64_t kRows = kSpan / RowPace::kMostStride;
 // Role: one device's stopwatch, with memory to pack from and to. For the stack.
 class Meter {
  public:
-  explicit Meter(Device& device) : device_(device), processors_(device.multiprocessors()) {}
+  Meter(Device& device, const Multiprocessors& processors)
+      : device_(device), processors_(processors) {}
   ~Meter() {
     if (memory_ != 0) {
       device_.free(memory_, kMemory);
@@ -158,8 +159,8 @@ class Meter {
 
 }  // namespace
 
-Result<RowPace> measurePace(Device& device) {
-  Meter meter(device);
+Result<RowPace> measurePace(Device& device, const Multiprocessors& processors) {
+  Meter meter(device, processors);
   GMAC_TRY(meter.begin());
   auto byte = meter.byte();
   if (!byte.ok()) {
@@ -172,13 +173,14 @@ Result<RowPace> measurePace(Device& device) {
   RowPace pace;
   pace.row = *row;
   pace.byte = *byte;
-  pace.multiprocessors = device.multiprocessors().count;
+  pace.multiprocessors = processors.count;
   return pace;
 }
 
 RowPace paceOf(Device& device) {
   RowPace pace;
-  if (device.multiprocessors().count == 0) {
+  const Multiprocessors processors = device.multiprocessors();
+  if (processors.count == 0) {
     return pace;
   }
   const MeasuredFile file(device.accelerator().deviceName(), "pack_pace", "gmac pack pace 1");
@@ -186,10 +188,10 @@ RowPace paceOf(Device& device) {
   // Of a row and a byte no device takes so long; 0 for a row: there is nothing to gain.
   constexpr double kMostCycles = 1000;
   if (file.read(values) && pace.row <= kMostCycles && pace.byte > 0 && pace.byte <= kMostCycles) {
-    pace.multiprocessors = device.multiprocessors().count;
+    pace.multiprocessors = processors.count;
     return pace;
   }
-  auto measured = measurePace(device);
+  auto measured = measurePace(device, processors);
   if (!measured.ok()) {
     log(LogLevel::kInfo, "the pace of short rows on {} is not measured: {}",
         device.accelerator().deviceName(), lastErrorText());

@@ -10,9 +10,9 @@
 
 namespace gmac::datatype {
 
-// Some 270 kernels of 60 us, and 1 GiB of the device's memory meanwhile. adsmErrorSystem when
-// others use the device at the same time.
-Result<RowPace> measurePace(Device& device);
+// Some 270 kernels of 60 us, and 1 GiB of the device's memory meanwhile. `processors` are the
+// device's. adsmErrorSystem when others use the device at the same time.
+Result<RowPace> measurePace(Device& device, const Multiprocessors& processors);
 
 // The pace of a device as an earlier process has measured and stored it; else measured, and stored.
 // What cannot be measured is not known: all zero.
