@@ -2,6 +2,8 @@
 //
 // Copies that are asked for before a call or an access needs them: early flushes and early fetches.
 // Both are hints: what cannot be done now is left to the call or the access.
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <system_error>
@@ -275,6 +277,7 @@ Result<Manager::Step> Manager::openForOverwriting(Lock& lock, Object& object, Bl
 // The thread's work. It sleeps while there is nothing to fetch, and in growing steps while what it
 // shall fetch is being written.
 void Manager::fetchEarly() {
+  (void)::pthread_setname_np(::pthread_self(), "gmac fetch");
   std::chrono::microseconds waited{0};
   for (std::uint32_t seen = earlyGeneration_.load(); !stopping_; seen = earlyGeneration_.load()) {
     EarlyStep step = EarlyStep::kIdle;

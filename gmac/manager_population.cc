@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The background thread's work: population ahead of the CPU, and the pages of freed objects.
+#include <pthread.h>
+
 #include <cstddef>
 
 #include "gmac/manager.h"
@@ -124,6 +126,7 @@ bool Manager::disposeNext() {
 // The background thread. Pages that nobody needs any more go when nobody is kept waiting by it, or
 // when there is no such moment.
 void Manager::workBehind() {
+  (void)::pthread_setname_np(::pthread_self(), "gmac populate");
   constexpr unsigned kMostWaits = 20;
   unsigned waits = 0;
   worksBehind = true;

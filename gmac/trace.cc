@@ -2,13 +2,17 @@
 #include "gmac/trace.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <map>
+#include <string_view>
 #include <vector>
 
 #include "gmac/log.h"
@@ -36,6 +40,14 @@ struct Buffer {
 };
 constinit Buffer buffer;
 
+// A thread with events: it may have ended when the file is written, so that its name is kept.
+struct Track {
+  char name[16];                  // as long as the kernel has them
+  std::atomic<std::uint32_t> id;  // the last thing written; 0 before
+};
+constinit std::array<Track, internal::kNamedTracks> tracks{};
+constinit std::atomic<std::size_t> tracksTaken{0};  // counts on past the end
+
 std::uint64_t clockNow() noexcept {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -48,6 +60,18 @@ const std::uint64_t kLoadedAt = clockNow();
 // The initial-exec model keeps the first access of a thread from allocating, which the fault
 // handler may not.
 constinit thread_local std::uint32_t threadId __attribute__((tls_model("initial-exec"))) = 0;
+
+// The calling thread's number. The name comes from the kernel itself: nothing here may allocate.
+std::uint32_t beginTrack() noexcept {
+  const auto id = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+  const std::size_t index = tracksTaken.fetch_add(1, std::memory_order_relaxed);
+  if (index < tracks.size()) {
+    Track& track = tracks[index];
+    (void)::prctl(PR_GET_NAME, track.name);
+    track.id.store(id, std::memory_order_release);
+  }
+  return id;
+}
 
 struct ExitReport {
   std::string path;
@@ -66,6 +90,35 @@ std::atomic<ExitReport*> exitReport{nullptr};
 // Chrome traces count in microseconds; the fraction keeps the nanoseconds.
 std::string microseconds(std::uint64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
+}
+
+// What a viewer shows instead of a number.
+void appendName(std::string& json, const char* what, pid_t process, std::uint32_t track,
+                std::string_view name) {
+  json += fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":)", what, process,
+                      track);
+  appendJsonString(json, name);
+  json += "}}";
+}
+
+// A thread's name is any bytes; those outside ASCII need not be UTF-8, which all of the file is.
+std::string nameOf(const Track& track) {
+  std::string name = track.name;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) > 0x7F; }, '?');
+  return name;
+}
+
+// By their numbers; where the system has given one twice, the later thread's.
+std::map<std::uint32_t, std::string> trackNames(pid_t process) {
+  std::map<std::uint32_t, std::string> names;
+  const std::size_t present = std::min(tracksTaken.load(std::memory_order_acquire), tracks.size());
+  for (std::size_t index = 0; index < present; ++index) {
+    const std::uint32_t id = tracks[index].id.load(std::memory_order_acquire);
+    if (id == 0) continue;
+    names[id] = id == static_cast<std::uint32_t>(process) ? "main thread" : nameOf(tracks[index]);
+  }
+  return names;
 }
 
 void appendEvent(std::string& json, const Event& event, pid_t process) {
@@ -120,7 +173,7 @@ void appendTraceEvent(const char* category, const char* name, std::uint64_t star
                       std::uint64_t duration, TraceArg first, TraceArg second) noexcept {
   const std::size_t index = buffer.taken.fetch_add(1, std::memory_order_relaxed);
   if (index >= buffer.capacity) return;  // dropped; `taken` has counted it
-  if (threadId == 0) threadId = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+  if (threadId == 0) threadId = beginTrack();
   Event& event = buffer.events[index];
   event.category = category;
   event.name = name;
@@ -157,16 +210,18 @@ Status writeTrace(const std::string& path) {
   const std::size_t taken = buffer.taken.load(std::memory_order_acquire);
   const std::size_t present = std::min(taken, buffer.capacity);
   const pid_t process = ::getpid();
+  const std::vector<const Event*> events = completeEvents(present);
   ReportFile file;
   GMAC_TRY(file.open(path));
-  GMAC_TRY(file.append(fmt::format(
-      "{{\"traceEvents\":[\n"
-      "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":",
-      process, process)));
-  std::string json;
-  appendJsonString(json, program_invocation_short_name);
-  json += "}}";
-  for (const Event* event : completeEvents(present)) {
+  std::string json = "{\"traceEvents\":[\n";
+  appendName(json, "process_name", process, static_cast<std::uint32_t>(process),
+             program_invocation_short_name);
+  // Whose events are complete has its track.
+  for (const auto& [track, name] : trackNames(process)) {
+    json += ",\n";
+    appendName(json, "thread_name", process, track, name);
+  }
+  for (const Event* event : events) {
     appendEvent(json, *event, process);
     GMAC_TRY(file.append(json));
     json.clear();

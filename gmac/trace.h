@@ -8,6 +8,9 @@
 // is called once, when the runtime starts.
 //
 // Names, categories and argument names are string literals: only their addresses are kept.
+//
+// Every thread with events is a track, of the name that it has at its first one; the process's
+// first thread is "main thread". Behind kNamedTracks of them tracks are numbers.
 #ifndef GMAC_TRACE_H_
 #define GMAC_TRACE_H_
 
@@ -33,6 +36,7 @@ void appendTraceEvent(const char* category, const char* name, std::uint64_t star
                       std::uint64_t duration, TraceArg first, TraceArg second) noexcept;
 inline constexpr std::uint64_t kInstant =
     ~std::uint64_t{0};  // the duration of an event that has none
+inline constexpr std::size_t kNamedTracks = 4096;
 }  // namespace internal
 
 inline bool tracing() noexcept { return internal::tracing.load(std::memory_order_acquire); }

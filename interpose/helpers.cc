@@ -85,6 +85,7 @@ class HelperThreads {
   }
 
   void serve() {
+    (void)::pthread_setname_np(::pthread_self(), "gmac helper");
     for (;;) {
       const std::uint32_t seen = changes_.load();
       Helpers* helpers = nullptr;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +50,17 @@ std::vector<json> eventsOf(const json& trace) {
     if (event.at("ph") != "M") events.push_back(event);
   }
   return events;
+}
+
+// What viewers show for the numbers of tracks.
+std::map<int, std::string> trackNamesOf(const json& trace) {
+  std::map<int, std::string> names;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "M" && event.at("name") == "thread_name") {
+      EXPECT_TRUE(names.emplace(event.at("tid"), event.at("args").at("name")).second) << event;
+    }
+  }
+  return names;
 }
 
 TEST(Trace, ASpanHasItsStartDurationAndArguments) {
@@ -129,6 +141,51 @@ TEST(Trace, ThreadsKeepTheirOwnNumbersAndLoseNothing) {
   for (const json& event : eventsOf(trace)) ++perThread[event.at("tid").get<int>()];
   ASSERT_EQ(perThread.size(), 4u);
   for (const auto& [thread, count] : perThread) EXPECT_EQ(count, 250) << thread;
+}
+
+TEST(Trace, TracksHaveTheNamesOfTheirThreads) {
+  const json trace = traceOf([] {
+    traceInstant("test", "main");
+    for (const char* const name : {"first \"quoted\"", "second", "not UTF-8 \xC3("}) {
+      std::thread([name] {
+        ASSERT_EQ(::pthread_setname_np(::pthread_self(), name), 0);
+        traceInstant("test", name[0] == 'n' ? "third" : name);
+      }).join();
+    }
+    std::thread([] {}).join();  // has no track
+  });
+  const auto names = trackNamesOf(trace);
+  std::map<std::string, std::string> nameByEvent;
+  for (const json& event : eventsOf(trace)) {
+    const auto found = names.find(event.at("tid"));
+    ASSERT_NE(found, names.end()) << event;
+    nameByEvent[event.at("name")] = found->second;
+  }
+  EXPECT_EQ(nameByEvent,
+            (std::map<std::string, std::string>{{"main", "main thread"},
+                                                {"first \"quoted\"", "first \"quoted\""},
+                                                {"second", "second"},
+                                                {"third", "not UTF-8 ?("}}));
+  EXPECT_EQ(names.size(), 4u);
+  for (const json& event : trace.at("traceEvents")) {
+    EXPECT_EQ(event.at("pid"), trace.at("traceEvents").at(0).at("pid"));
+  }
+}
+
+TEST(Trace, MoreThreadsThanHaveNamesLoseNoEvents) {
+  constexpr std::size_t kThreads = internal::kNamedTracks + 10;
+  const json trace = traceOf(
+      [] {
+        for (std::size_t i = 0; i < kThreads; ++i) {
+          std::thread([] { traceInstant("test", "event"); }).join();
+        }
+        traceInstant("test", "main");
+      },
+      2 * kThreads);
+  EXPECT_EQ(eventsOf(trace).size(), kThreads + 1);
+  const auto names = trackNamesOf(trace);
+  EXPECT_GT(names.size(), 0u);
+  EXPECT_LE(names.size(), internal::kNamedTracks);
 }
 
 TEST(Trace, OffNothingIsKept) {

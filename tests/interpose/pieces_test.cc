@@ -33,6 +33,7 @@
 #include "gmac/os/mappings.h"
 #include "gmac/stats.h"
 #include "tests/support/child.h"
+#include "tests/support/thread_names.h"
 
 namespace gmac::interpose {
 namespace {
@@ -545,6 +546,16 @@ TEST_F(Pieces, AThreadThatIsCancelledInAReadFinishesIt) {
   EXPECT_EQ(::pread(file.descriptor(), object.plain().data(), kObjectBytes, 0),
             static_cast<ssize_t>(kObjectBytes));
   object.expectEqual();
+}
+
+// As debuggers and traces show it.
+TEST_F(Pieces, HelpersHaveAName) {
+  if (std::string(std::getenv("GMAC_IO_THREADS")) == "1") GTEST_SKIP() << "there are none";
+  Object object(14);
+  File file(kFileBytes);
+  ASSERT_EQ(::read(file.descriptor(), object.data(), kObjectBytes),
+            static_cast<ssize_t>(kObjectBytes));
+  EXPECT_TRUE(testing::aThreadIsCalled("gmac helper"));
 }
 
 TEST_F(Pieces, AChildOfForkHasNoHelpersAndNoSharedMemoryAndTheParentBoth) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/support/manager_fixture.h"
+#include "tests/support/thread_names.h"
 
 namespace gmac::testing {
 namespace {
@@ -301,6 +302,22 @@ TEST(DeviceWork, AWriteAfterwardsDoesNotReachWorkThatReads) {
   data[0] = 4;          // waits for that copy
   machine.fake().runAll();
   EXPECT_EQ(seen, 1);
+}
+
+// As debuggers and traces show them.
+TEST(ThreadsOfTheRuntime, HaveNames) {
+  MachineSetup setup;
+  setup.blockBytes = 64 * kKiB;
+  setup.populateAhead = true;
+  setup.fetchInBackground = true;
+  setup.fake.movedPages = true;
+  ManagerUnderTest machine(setup);
+  EXPECT_TRUE(aThreadIsCalled("gmac populate"));
+  std::byte* const object = machine.allocate(kMiB);
+  object[0] = std::byte{1};
+  machine.call(machine.fake().kernel("nothing", 1, [](const LaunchShape&, void**) {}), {object});
+  ASSERT_TRUE(machine.manager().startFetch(object, kMiB).ok()) << lastErrorText();
+  EXPECT_TRUE(aThreadIsCalled("gmac fetch"));
 }
 
 }  // namespace
