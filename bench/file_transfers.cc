@@ -16,30 +16,16 @@
 #include <string>
 #include <vector>
 
-#include "bench/kernels_fatbin.h"
+#include "bench/add_vectors.h"
 #include "bench/measure.h"
 #include "bench/turns.h"
 
 namespace gmac::bench {
 namespace {
 
-constexpr unsigned kThreads = 256;
-
 void require(bool condition, const char* what) {
   if (!condition) {
     throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
-  }
-}
-
-void addOnHost(const adsmThreadBlock_t* block, void** args) {
-  float* const sum = *static_cast<float**>(args[0]);
-  const float* const a = *static_cast<const float**>(args[1]);
-  const float* const b = *static_cast<const float**>(args[2]);
-  const std::size_t count = *static_cast<std::size_t*>(args[3]);
-  const std::size_t first = static_cast<std::size_t>(block->blockIdx.x) * block->blockDim.x;
-  const std::size_t end = std::min(count, first + block->blockDim.x);
-  for (std::size_t i = first; i < end; ++i) {
-    sum[i] = a[i] + b[i];
   }
 }
 
@@ -84,16 +70,8 @@ class Machine {
     data = static_cast<float*>(allocate(bytes()));
     other = static_cast<float*>(allocate(bytes()));
     check(data != nullptr && other != nullptr);
-    const std::size_t sizes[] = {sizeof(float*), sizeof(float*), sizeof(float*),
-                                 sizeof(std::size_t)};
-    adsmKernelDesc_t desc{};
-    desc.name = "addVectors";
-    desc.paramCount = std::size(sizes);
-    desc.paramSizes = sizes;
-    desc.host = &addOnHost;
-    desc.cudaImage = bench_kernels_fatbin;
-    desc.cudaName = desc.cudaImage != nullptr ? "addVectors" : nullptr;
-    check(GMAC_BENCH_FROM(library_, adsmKernelCreate)(&desc, &kernel_) == adsmSuccess);
+    check(GMAC_BENCH_FROM(library_, adsmKernelCreate)(&addVectorsKernel(), &kernel_) ==
+          adsmSuccess);
     std::fill_n(data, count_, 0.0F);
     std::fill_n(other, count_, 0.0F);
   }
@@ -103,8 +81,8 @@ class Machine {
   void doubled(float* to, float* from, std::size_t count) {
     void* args[] = {&to, &from, &from, &count};
     const adsmUse_t uses[] = {{to, adsmReadWrite}, {from, adsmRead}};
-    const adsmDim_t grid{static_cast<unsigned>((count + kThreads - 1) / kThreads), 1, 1};
-    check(call_(kernel_, grid, {kThreads, 1, 1}, 0, args, uses, std::size(uses)) == adsmSuccess);
+    check(call_(kernel_, addVectorsGrid(count), {kAddThreads, 1, 1}, 0, args, uses,
+                std::size(uses)) == adsmSuccess);
   }
   void doubled(float* to, float* from) { doubled(to, from, count_); }
   void sync() { check(sync_() == adsmSuccess); }

@@ -11,42 +11,18 @@
 #include <stdexcept>
 #include <thread>
 
-#include "bench/kernels_fatbin.h"
+#include "bench/add_vectors.h"
 #include "bench/measure.h"
 
 namespace gmac::bench {
 namespace {
 
-constexpr unsigned kThreads = 256;
 constexpr std::chrono::milliseconds kSettle{200};
-
-void addOnHost(const adsmThreadBlock_t* block, void** args) {
-  float* const sum = *static_cast<float**>(args[0]);
-  const float* const a = *static_cast<const float**>(args[1]);
-  const float* const b = *static_cast<const float**>(args[2]);
-  const std::size_t count = *static_cast<std::size_t*>(args[3]);
-  const std::size_t first = static_cast<std::size_t>(block->blockIdx.x) * block->blockDim.x;
-  const std::size_t end = std::min(count, first + block->blockDim.x);
-  for (std::size_t i = first; i < end; ++i) {
-    sum[i] = a[i] + b[i];
-  }
-}
 
 // Role: the kernel's owner, and the vector addition as a program with shared objects writes it.
 class SharedVecadd {
  public:
-  SharedVecadd() {
-    const std::size_t sizes[] = {sizeof(float*), sizeof(float*), sizeof(float*),
-                                 sizeof(std::size_t)};
-    adsmKernelDesc_t desc{};
-    desc.name = "addVectors";
-    desc.paramCount = std::size(sizes);
-    desc.paramSizes = sizes;
-    desc.host = &addOnHost;
-    desc.cudaImage = bench_kernels_fatbin;
-    desc.cudaName = desc.cudaImage != nullptr ? "addVectors" : nullptr;
-    check(adsmKernelCreate(&desc, &kernel_), "adsmKernelCreate");
-  }
+  SharedVecadd() { check(adsmKernelCreate(&addVectorsKernel(), &kernel_), "adsmKernelCreate"); }
   ~SharedVecadd() { (void)adsmKernelDestroy(kernel_); }
   SharedVecadd(const SharedVecadd&) = delete;
   SharedVecadd& operator=(const SharedVecadd&) = delete;
@@ -88,8 +64,7 @@ class SharedVecadd {
  private:
   void add(float* sum, const float* a, const float* b, std::size_t count) const {
     void* args[] = {&sum, &a, &b, &count};
-    const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
-    check(adsmCall(kernel_, {blocks, 1, 1}, {kThreads, 1, 1}, 0, args), "adsmCall");
+    check(adsmCall(kernel_, addVectorsGrid(count), {kAddThreads, 1, 1}, 0, args), "adsmCall");
     check(adsmSync(), "adsmSync");
   }
 

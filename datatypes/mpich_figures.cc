@@ -54,17 +54,15 @@ std::vector<std::int64_t> powersOfTwo(int first, int last, int step) {
   return sizes;
 }
 
+// Nothing is measured yet.
+Panel timesBySize(const PaperType& type, std::vector<std::string> series) {
+  return {type.name, type.title, "packed bytes", "packing time, us", true, true, std::move(series),
+          {},        {}};
+}
+
 void figure4(Session& session, Figure& figure) {
   for (const PaperType& type : paperTypes()) {
-    Panel panel{type.name,
-                type.title,
-                "packed bytes",
-                "packing time, us",
-                true,
-                true,
-                {kCuda, kPack, kHandCoded},
-                {},
-                {}};
+    Panel panel = timesBySize(type, {kCuda, kPack, kHandCoded});
     for (const std::int64_t bytes : powersOfTwo(6, 22, 2)) {
       const Workload workload = type.make(bytes);
       if (panel.points.count(static_cast<double>(workload.bytes)) > 0) continue;
@@ -124,15 +122,7 @@ void figure6(Session& session, Figure& figure) {
   constexpr const char* kInside = "Traverse, R/W";
   constexpr const char* kLaunch = "Launch";
   for (const PaperType& type : paperTypes()) {
-    Panel panel{type.name,
-                type.title,
-                "packed bytes",
-                "packing time, us",
-                true,
-                true,
-                {kWhole, kInside, kLaunch},
-                {},
-                {}};
+    Panel panel = timesBySize(type, {kWhole, kInside, kLaunch});
     for (const std::int64_t bytes : powersOfTwo(6, 22, 2)) {
       const Workload workload = type.make(bytes);
       const auto x = static_cast<double>(workload.bytes);

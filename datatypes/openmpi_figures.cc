@@ -29,7 +29,17 @@ void addRates(Panel& panel, double x, const std::string& prefix, const Workload&
   for (const auto& [name, us] : times.all()) panel.set(x, prefix + name, rate(workload, us));
 }
 
-void bandwidthBySize(Session& session, Panel& panel, Place into) {
+// The packs that both of the paper's figures of bandwidths show.
+Panel bandwidthBySize(Session& session, const char* title, Place into) {
+  Panel panel{"bandwidth",
+              title,
+              "matrix size N",
+              "GB/s of packed bytes",
+              false,
+              false,
+              {"V", "T", "T-stair", "contiguous, V's size", "contiguous, T's size"},
+              {},
+              {}};
   for (const std::int64_t n : matrixSizes()) {
     const auto x = static_cast<double>(n);
     const auto add = [&](const char* name, const Workload& workload) {
@@ -51,20 +61,12 @@ void bandwidthBySize(Session& session, Panel& panel, Place into) {
     }
     add("T-stair", stairTriangle(n, kStair));
   }
+  return panel;
 }
 
 void figure6(Session& session, Figure& figure) {
-  Panel panel{"bandwidth",
-              "GPU memory bandwidth of packing",
-              "matrix size N",
-              "GB/s of packed bytes",
-              false,
-              false,
-              {"V", "T", "T-stair", "contiguous, V's size", "contiguous, T's size"},
-              {},
-              {}};
-  bandwidthBySize(session, panel, Place::kDevice);
-  figure.panels.push_back(std::move(panel));
+  figure.panels.push_back(
+      bandwidthBySize(session, "GPU memory bandwidth of packing", Place::kDevice));
   figure.notes = {
       fmt::format("the stair has steps of {} columns; contiguous is cudaMemcpy", kStair)};
 }
@@ -180,17 +182,8 @@ void figure8(Session& session, Figure& figure) {
 }
 
 void figure9(Session& session, Figure& figure) {
-  Panel panel{"bandwidth",
-              "PCI-E bandwidth of packing into pinned memory",
-              "matrix size N",
-              "GB/s of packed bytes",
-              false,
-              false,
-              {"V", "T", "T-stair", "contiguous, V's size", "contiguous, T's size"},
-              {},
-              {}};
-  bandwidthBySize(session, panel, Place::kPinned);
-  figure.panels.push_back(std::move(panel));
+  figure.panels.push_back(
+      bandwidthBySize(session, "PCI-E bandwidth of packing into pinned memory", Place::kPinned));
   figure.notes = {kPingPong};
 }
 

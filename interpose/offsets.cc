@@ -20,12 +20,22 @@ namespace gmac::interpose {
 namespace {
 
 constinit Real<ssize_t(int, int, off64_t*, size_t)> realSendfile("sendfile64");
-constinit Real<ssize_t(int, off64_t*, int, off64_t*, size_t, unsigned)> realCopyFileRange(
-    "copy_file_range");
-constinit Real<ssize_t(int, off64_t*, int, off64_t*, size_t, unsigned)> realSplice("splice");
+using TwoOffsets = Real<ssize_t(int, off64_t*, int, off64_t*, size_t, unsigned)>;
+constinit TwoOffsets realCopyFileRange("copy_file_range");
+constinit TwoOffsets realSplice("splice");
 
 [[gnu::constructor]] void resolveOffsets() {
   resolveAtLoad(realSendfile, realCopyFileRange, realSplice);
+}
+
+ssize_t withOwnOffsets(TwoOffsets& real, int from, off64_t* fromOffset, int to, off64_t* toOffset,
+                       std::size_t bytes, unsigned flags) {
+  Argument<off64_t> ownFrom(fromOffset);
+  Argument<off64_t> ownTo(toOffset);
+  const ssize_t count = real(from, ownFrom.get(), to, ownTo.get(), bytes, flags);
+  ownFrom.putBack();
+  ownTo.putBack();
+  return count;
 }
 
 }  // namespace
@@ -53,22 +63,12 @@ GMAC_INTERPOSED ssize_t sendfile(int to, int from, off_t* offset, size_t bytes) 
 
 GMAC_INTERPOSED ssize_t copy_file_range(int from, off64_t* fromOffset, int to, off64_t* toOffset,
                                         size_t bytes, unsigned flags) {
-  io::Argument<off64_t> ownFrom(fromOffset);
-  io::Argument<off64_t> ownTo(toOffset);
-  const ssize_t count = io::realCopyFileRange(from, ownFrom.get(), to, ownTo.get(), bytes, flags);
-  ownFrom.putBack();
-  ownTo.putBack();
-  return count;
+  return io::withOwnOffsets(io::realCopyFileRange, from, fromOffset, to, toOffset, bytes, flags);
 }
 
 GMAC_INTERPOSED ssize_t splice(int from, off64_t* fromOffset, int to, off64_t* toOffset,
                                size_t bytes, unsigned flags) {
-  io::Argument<off64_t> ownFrom(fromOffset);
-  io::Argument<off64_t> ownTo(toOffset);
-  const ssize_t count = io::realSplice(from, ownFrom.get(), to, ownTo.get(), bytes, flags);
-  ownFrom.putBack();
-  ownTo.putBack();
-  return count;
+  return io::withOwnOffsets(io::realSplice, from, fromOffset, to, toOffset, bytes, flags);
 }
 
 }  // extern "C"

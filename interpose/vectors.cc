@@ -22,10 +22,12 @@ namespace {
 
 constinit Real<ssize_t(int, const iovec*, int)> realReadv("readv");
 constinit Real<ssize_t(int, const iovec*, int)> realWritev("writev");
-constinit Real<ssize_t(int, const iovec*, int, off64_t)> realPreadv("preadv64");
-constinit Real<ssize_t(int, const iovec*, int, off64_t)> realPwritev("pwritev64");
-constinit Real<ssize_t(int, const iovec*, int, off64_t, int)> realPreadv2("preadv64v2");
-constinit Real<ssize_t(int, const iovec*, int, off64_t, int)> realPwritev2("pwritev64v2");
+using RealAt = Real<ssize_t(int, const iovec*, int, off64_t)>;
+constinit RealAt realPreadv("preadv64");
+constinit RealAt realPwritev("pwritev64");
+using RealWithFlags = Real<ssize_t(int, const iovec*, int, off64_t, int)>;
+constinit RealWithFlags realPreadv2("preadv64v2");
+constinit RealWithFlags realPwritev2("pwritev64v2");
 
 [[gnu::constructor]] void resolveVectors() {
   resolveAtLoad(realReadv, realWritev, realPreadv, realPwritev, realPreadv2, realPwritev2);
@@ -54,6 +56,26 @@ ssize_t transferVector(Direction direction, int descriptor, const iovec* parts, 
                    place.mayBeCut, call});
 }
 
+ssize_t transferAt(Direction direction, RealAt& real, int descriptor, const iovec* parts, int count,
+                   off64_t offset) {
+  return transferVector(direction, descriptor, parts, count, placeAt(offset),
+                        [&](const iovec* run, int runCount, std::size_t done) {
+                          return real(descriptor, run, runCount,
+                                      offset + static_cast<off64_t>(done));
+                        });
+}
+
+ssize_t transferAt(Direction direction, RealWithFlags& real, int descriptor, const iovec* parts,
+                   int count, off64_t offset, int flags) {
+  const Place place = placeAt(offset, flags);
+  return transferVector(direction, descriptor, parts, count, place,
+                        [&](const iovec* run, int runCount, std::size_t done) {
+                          const off64_t at =
+                              place.positioned ? offset + static_cast<off64_t>(done) : offset;
+                          return real(descriptor, run, runCount, at, flags);
+                        });
+}
+
 }  // namespace
 }  // namespace gmac::interpose
 
@@ -79,41 +101,22 @@ GMAC_INTERPOSED ssize_t writev(int descriptor, const iovec* parts, int count) {
 }
 
 GMAC_INTERPOSED ssize_t preadv64(int descriptor, const iovec* parts, int count, off64_t offset) {
-  return io::transferVector(Direction::kRead, descriptor, parts, count, io::placeAt(offset),
-                            [&](const iovec* run, int runCount, std::size_t done) {
-                              return io::realPreadv(descriptor, run, runCount,
-                                                    offset + static_cast<off64_t>(done));
-                            });
+  return io::transferAt(Direction::kRead, io::realPreadv, descriptor, parts, count, offset);
 }
 
 GMAC_INTERPOSED ssize_t pwritev64(int descriptor, const iovec* parts, int count, off64_t offset) {
-  return io::transferVector(Direction::kWrite, descriptor, parts, count, io::placeAt(offset),
-                            [&](const iovec* run, int runCount, std::size_t done) {
-                              return io::realPwritev(descriptor, run, runCount,
-                                                     offset + static_cast<off64_t>(done));
-                            });
+  return io::transferAt(Direction::kWrite, io::realPwritev, descriptor, parts, count, offset);
 }
 
 GMAC_INTERPOSED ssize_t preadv64v2(int descriptor, const iovec* parts, int count, off64_t offset,
                                    int flags) {
-  const io::Place place = io::placeAt(offset, flags);
-  return io::transferVector(Direction::kRead, descriptor, parts, count, place,
-                            [&](const iovec* run, int runCount, std::size_t done) {
-                              const off64_t at =
-                                  place.positioned ? offset + static_cast<off64_t>(done) : offset;
-                              return io::realPreadv2(descriptor, run, runCount, at, flags);
-                            });
+  return io::transferAt(Direction::kRead, io::realPreadv2, descriptor, parts, count, offset, flags);
 }
 
 GMAC_INTERPOSED ssize_t pwritev64v2(int descriptor, const iovec* parts, int count, off64_t offset,
                                     int flags) {
-  const io::Place place = io::placeAt(offset, flags);
-  return io::transferVector(Direction::kWrite, descriptor, parts, count, place,
-                            [&](const iovec* run, int runCount, std::size_t done) {
-                              const off64_t at =
-                                  place.positioned ? offset + static_cast<off64_t>(done) : offset;
-                              return io::realPwritev2(descriptor, run, runCount, at, flags);
-                            });
+  return io::transferAt(Direction::kWrite, io::realPwritev2, descriptor, parts, count, offset,
+                        flags);
 }
 
 // off_t and off64_t are the same on the architectures that the runtime knows.

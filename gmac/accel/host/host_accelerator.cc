@@ -743,45 +743,41 @@ Result<Ticket> HostAccelerator::submit(QueueId id, Command command, const void* 
   return encodeTicket({id, place});
 }
 
+// A copy or a fill.
+Command bulkCommand(CommandKind kind, std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                    Ticket after = {}) {
+  Command command{};
+  command.kind = kind;
+  command.after = after.value;
+  command.to = to;
+  command.from = from;
+  command.bytes = bytes;
+  return command;
+}
+
 Result<Ticket> HostAccelerator::copyIn(DeviceAddress to, const void* from, std::size_t bytes,
                                        Ticket after) {
-  Command command{};
-  command.kind = CommandKind::kCopyIn;
-  command.after = after.value;
-  command.to = static_cast<std::uintptr_t>(to);
-  command.from = reinterpret_cast<std::uintptr_t>(from);
-  command.bytes = bytes;
-  return submit(QueueId::kIn, command);
+  return submit(QueueId::kIn, bulkCommand(CommandKind::kCopyIn, static_cast<std::uintptr_t>(to),
+                                          reinterpret_cast<std::uintptr_t>(from), bytes, after));
 }
 
 Result<Ticket> HostAccelerator::copyOut(void* to, DeviceAddress from, std::size_t bytes,
                                         Ticket after) {
-  Command command{};
-  command.kind = CommandKind::kCopyOut;
-  command.after = after.value;
-  command.to = reinterpret_cast<std::uintptr_t>(to);
-  command.from = static_cast<std::uintptr_t>(from);
-  command.bytes = bytes;
-  return submit(QueueId::kOut, command);
+  return submit(QueueId::kOut,
+                bulkCommand(CommandKind::kCopyOut, reinterpret_cast<std::uintptr_t>(to),
+                            static_cast<std::uintptr_t>(from), bytes, after));
 }
 
 Result<Ticket> HostAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
                                            std::size_t bytes) {
-  Command command{};
-  command.kind = CommandKind::kCopyWithin;
-  command.to = static_cast<std::uintptr_t>(to);
-  command.from = static_cast<std::uintptr_t>(from);
-  command.bytes = bytes;
-  return submit(QueueId::kKernel, command);
+  return submit(QueueId::kKernel,
+                bulkCommand(CommandKind::kCopyWithin, static_cast<std::uintptr_t>(to),
+                            static_cast<std::uintptr_t>(from), bytes));
 }
 
 Result<Ticket> HostAccelerator::fill(DeviceAddress to, std::byte value, std::size_t bytes) {
-  Command command{};
-  command.kind = CommandKind::kFill;
-  command.to = static_cast<std::uintptr_t>(to);
-  command.from = static_cast<std::uintptr_t>(value);
-  command.bytes = bytes;
-  return submit(QueueId::kKernel, command);
+  return submit(QueueId::kKernel, bulkCommand(CommandKind::kFill, static_cast<std::uintptr_t>(to),
+                                              static_cast<std::uintptr_t>(value), bytes));
 }
 
 bool HostAccelerator::done(Ticket ticket) noexcept {
