@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -232,6 +233,53 @@ TEST(Edges, PutsWritesATextAndALine) {
   std::erase(written, 255);  // where a read ended
   EXPECT_EQ(std::string(written.begin(), written.end()), text + "\n");
   ::close(ends[0]);
+}
+
+// ---- Where a call on plain memory would go astray alike ----
+
+// Three bytes of a file by a system call that nothing stands in for.
+std::string textAt(int file, off64_t offset) {
+  char text[4] = {};
+  EXPECT_EQ(::syscall(SYS_pread64, file, text, 3, offset), 3);
+  return text;
+}
+
+TEST(Edges, PositionedVectorsMoveTheBytesThatTheyName) {
+  char* const text = sharedText();
+  const int file = ::open(outputPath().c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  std::memcpy(text, "onetwo", 6);
+  iovec part = {text, 3};
+  EXPECT_EQ(::pwritev(file, &part, 1, 10), 3);
+  part.iov_base = text + 3;
+  EXPECT_EQ(::pwritev2(file, &part, 1, 20, 0), 3);
+  EXPECT_EQ(textAt(file, 10), "one");
+  EXPECT_EQ(textAt(file, 20), "two");
+  EXPECT_EQ(::preadv(file, &part, 1, 10), 3);
+  EXPECT_EQ(std::string(text, 6), "oneone");
+  EXPECT_EQ(::preadv2(file, &part, 1, 20, 0), 3);
+  EXPECT_EQ(std::string(text, 6), "onetwo");
+  ::close(file);
+}
+
+TEST(Edges, BothOffsetsOfATransferAreMoved) {
+  auto* const offsets = reinterpret_cast<off64_t*>(sides().shared().at);
+  const int file = ::open(outputPath().c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::syscall(SYS_pwrite64, file, "onetwo", 6, 10), 6);
+  offsets[0] = 13;
+  offsets[1] = 100;
+  EXPECT_EQ(::copy_file_range(file, &offsets[0], file, &offsets[1], 3, 0), 3);
+  EXPECT_EQ(offsets[0], 16);
+  EXPECT_EQ(offsets[1], 103);
+  EXPECT_EQ(textAt(file, 100), "two");
+  offsets[0] = 10;
+  EXPECT_EQ(::splice(file, &offsets[0], ends[1], nullptr, 3, 0), 3);
+  EXPECT_EQ(offsets[0], 13);
+  EXPECT_EQ(::splice(ends[0], nullptr, file, &offsets[1], 3, 0), 3);
+  EXPECT_EQ(offsets[1], 106);
+  EXPECT_EQ(textAt(file, 103), "one");
+  for (const int descriptor : {file, ends[0], ends[1]}) ::close(descriptor);
 }
 
 }  // namespace
