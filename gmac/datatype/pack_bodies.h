@@ -258,31 +258,36 @@ GMAC_HOST_DEVICE void runFlat(const Locator& locator, const Part& part, Place pl
 // block's warps take groups in that order, so that a warp whose loads are late holds up none but
 // its own. All multiprocessors ask for neighbouring rows at about the same time: that, as much as
 // the rate, is what finds rows of the memory open.
-// A group is taken when the loads of the one before have come: a warp that took it earlier would be
-// late for it, and then ask for too much at a time.
-template <typename Locator, int W, typename T>
+// kAhead: a warp takes its next group while the loads of this one are under way, else when they
+// have come. Ahead is sooner; but when memory is late, so is the warp for the group that it has,
+// and asks for it out of order.
+template <typename Locator, int W, typename T, bool kAhead>
 __device__ __forceinline__ void moveOnTime(const Locator& locator, const PacedRowsParams& p,
                                            Place place, std::uint32_t& taken, long long begin) {
   const Part& part = p.rows.part;
   const std::uint32_t lane = place.thread % kGroup;
   const std::uint32_t groups = (part.end - part.begin + kGroup - 1) / kGroup;
-  for (;;) {
+  const auto take = [&] {
     std::uint32_t turn = 0;
     if (lane == 0) turn = atomicAdd(&taken, 1U);
-    turn = __shfl_sync(~0U, turn, 0);
+    return __shfl_sync(~0U, turn, 0);
+  };
+  for (std::uint32_t turn = take();;) {
     const std::uint32_t group = turn * place.blocks + place.block;
     if (group >= groups) return;
     const std::uint32_t e = part.begin + group * kGroup + lane;
+    const std::uint64_t packed = part.packed + std::uint64_t{e} * W;
     std::uint64_t strided =
         part.strided + static_cast<std::uint64_t>(locator.offset(locator.template prepare<W>(e)));
     asm volatile("" : "+l"(strided));  // worked out here, not behind the wait
     const long long at = begin + static_cast<long long>(turn) * p.interval;
     while (clock64() < at) {
     }
-    if (e < part.end) {
-      const std::uint64_t packed = part.packed + std::uint64_t{e} * W;
-      put<W, true, T>(strided, packed, fetch<W, true, T>(strided, packed));
-    }
+    Word<W> v{};
+    if (e < part.end) v = fetch<W, true, T>(strided, packed);
+    if (kAhead) turn = take();
+    if (e < part.end) put<W, true, T>(strided, packed, v);
+    if (!kAhead) turn = take();
   }
 }
 
@@ -298,11 +303,12 @@ __device__ __forceinline__ void runPaced(const Locator& locator, const PacedRows
   }
   __syncthreads();
   if (p.rows.part.caching == Caching::kSecondLevel) {
-    moveOnTime<Locator, W, PastFirstLevel>(locator, p, place, taken, begin);
+    moveOnTime<Locator, W, PastFirstLevel, true>(locator, p, place, taken, begin);
   } else {
     // With a hint for the loads, that they are used once or not for the first level, the pace is
     // lost: 90 us became 118 to 130 for 64 MiB of 16 B rows on an H200.
-    moveOnTime<Locator, W, Tuning<Hint::kNone, Hint::kOnce>>(locator, p, place, taken, begin);
+    using Written = Tuning<Hint::kNone, Hint::kOnce>;
+    moveOnTime<Locator, W, Written, false>(locator, p, place, taken, begin);
   }
 }
 #endif
