@@ -76,6 +76,10 @@ struct PlanTuning {
   // memory falls behind for good when caches are full of what others have written.
   std::uint32_t pacedThreads = 448;
   std::uint32_t pacedThreadsOfTwo = 768;
+  // Lines of short rows that the second level may hold for the most part, bytes; and the part of
+  // the device's interval that they are asked for at, since some are found there.
+  std::int64_t secondLevelMost = std::int64_t{48} << 20;
+  double secondLevelInterval = 0.88;
   std::uint32_t unitBytes = 0;  // of a long list, a multiple of 16; 0: by its pieces
   // Mean bytes of a long list's pieces up to which their beginnings are marked; 0: never. Pieces
   // much longer are better moved in wider words than their own.
@@ -122,9 +126,9 @@ class DevicePlan {
   Shape shape() const { return shape_; }
 
   // Whether a pack of that many bytes reads rows that had better be asked for at the device's pace.
-  bool opensRows(std::int64_t bytes) const {
-    return shape_ == Shape::kRows1 && RowPace::paces(pieceBytes_, layout_.dims().front().stride) &&
-           bytes / pieceBytes_ * RowPace::kLine > tuning_.cachedMost;
+  bool paces(std::int64_t bytes) const {
+    return opensRows() && std::abs(layout_.dims().front().stride) <= RowPace::kMostStride &&
+           linesOfRows(bytes) > tuning_.cachedMost;
   }
 
   // Calls `launch(const DeviceLaunch&)`, which returns a Status, for each launch that the job
@@ -165,6 +169,16 @@ class DevicePlan {
   void chooseTile();
   std::uint64_t setWindows(const DeviceJob& job, std::int64_t pieceBytes, Part& part) const;
   bool setPace(const DeviceJob& job, const RowsParams<1>& rows, DeviceLaunch& launch) const;
+  // Whether the pieces are rows that are short and so far apart that memory opens one for each.
+  bool opensRows() const {
+    return shape_ == Shape::kRows1 && RowPace::opens(pieceBytes_, layout_.dims().front().stride);
+  }
+  // What memory is read at least for the rows of so many packed bytes.
+  std::int64_t linesOfRows(std::int64_t bytes) const {
+    return bytes / pieceBytes_ * RowPace::kLine;
+  }
+  // How a pack of so many bytes had better use the caches.
+  Caching caching(std::int64_t bytes) const;
   void setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable, DeviceLaunch& launch,
                std::uint8_t* unrolled) const;
 

@@ -97,6 +97,13 @@ std::uint64_t DevicePlan::setWindows(const DeviceJob& job, std::int64_t pieceByt
   return asBits(pieces) * part.windows.divisor;
 }
 
+Caching DevicePlan::caching(std::int64_t bytes) const {
+  if (bytes >= tuning_.onceFrom && meanPiece_ >= tuning_.onceLeast) return Caching::kNowhere;
+  const std::int64_t lines = opensRows() ? linesOfRows(bytes) : 0;
+  return lines > tuning_.cachedMost && lines <= tuning_.secondLevelMost ? Caching::kSecondLevel
+                                                                        : Caching::kUsual;
+}
+
 void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable,
                          DeviceLaunch& launch, std::uint8_t* unrolled) const {
   launch.threads = job.maxBlocks == 0 ? tuning_.threads : tuning_.limitedThreads;
@@ -111,7 +118,7 @@ void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollab
   std::uint64_t most = job.maxBlocks == 0 ? std::uint64_t{kMaxDividend} : job.maxBlocks;
   std::uint64_t perBlock = launch.threads;
   if (launch.kernel.shape == Shape::kTile) perBlock = 1;
-  if (inUnits()) perBlock = launch.threads / 32;
+  if (inUnits()) perBlock = launch.threads / kGroup;
   const std::uint64_t oneEach =
       launch.kernel.shape == Shape::kShortList ? tuning_.oneEachOfShortList
       : job.bytes <= cachedMost_               ? std::min(tuning_.oneEach, tuning_.oneEachOfCached)
@@ -129,14 +136,15 @@ bool DevicePlan::setPace(const DeviceJob& job, const RowsParams<1>& rows,
                          DeviceLaunch& launch) const {
   const std::uint32_t width = launch.kernel.width;
   if (job.pace == nullptr || job.direction != Direction::kPack || job.maxBlocks != 0 || width < 4 ||
-      !opensRows(job.bytes)) {
+      !paces(job.bytes)) {
     return false;
   }
   const std::int64_t wordsOfRow = pieceBytes_ / width;
   // Of rows of more words, too few would be under way.
   constexpr std::int64_t kMostWords = 2;
+  const double part = rows.part.caching == Caching::kSecondLevel ? tuning_.secondLevelInterval : 1;
   const std::uint32_t interval =
-      job.pace->interval(32.0 / static_cast<double>(wordsOfRow), pieceBytes_);
+      job.pace->interval(part * kGroup / static_cast<double>(wordsOfRow), pieceBytes_);
   if (interval == 0 || wordsOfRow > kMostWords) return false;
   launch.kernel.shape = Shape::kPacedRows;
   launch.blocks = job.pace->multiprocessors;
@@ -214,7 +222,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   const Bounds bounds = layout_.bounds();
   const std::int64_t away = (repeats - 1) * job.repeat.stride;
   const std::int64_t whole = std::max(job.bytes, job.operationBytes);
-  part.once = whole >= tuning_.onceFrom && meanPiece_ >= tuning_.onceLeast ? 1 : 0;
+  part.caching = job.direction == Direction::kPack ? caching(whole) : Caching::kUsual;
   part.first = job.strided + asBits(bounds.first + std::min<std::int64_t>(away, 0));
   part.last = job.strided + asBits(bounds.last + std::max<std::int64_t>(away, 0));
 

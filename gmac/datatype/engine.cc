@@ -150,7 +150,7 @@ class Engine::Run {
   Status doOnDevice(const Portion& portion) {
     if (placement_.packedOnDevice()) {
       method_ = op_.method == adsmMethodAny ? adsmMethodKernel : op_.method;
-      if (op_.packs() && op_.prepared->plan().opensRows(portion.bytes)) [[unlikely]] {
+      if (op_.packs() && op_.prepared->plan().paces(portion.bytes)) [[unlikely]] {
         submissions_.keepPace(engine_.pace());
       }
       return submissions_.atOnce(portion, method_);

@@ -10,6 +10,7 @@
 #define GMAC_DATATYPE_PACK_BODIES_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "gmac/datatype/pack_locators.h"
 #include "gmac/datatype/pack_params.h"
@@ -32,6 +33,11 @@ struct Tuning {
   static constexpr Hint kStoreHint = kStore;
   static constexpr int kLoadsInFlight = kLoads;
 };
+
+// Of short rows whose lines the second level may hold: with loads that the first level does not
+// keep, the second finds more of them, whether another pack of the rows was before or a kernel that
+// wrote all that lies between them (docs/datatypes_results.md).
+using PastFirstLevel = Tuning<Hint::kNoFirstLevel>;
 
 // ---- Movers of elements that are aligned on both sides.
 
@@ -94,19 +100,12 @@ GMAC_HOST_DEVICE void moveEnds(const Locator& locator, const Part& part, Place p
 }
 
 template <typename Locator, int W, bool kPack, typename T>
-GMAC_HOST_DEVICE void moveElements(const Locator& locator, const Part& part, Place place) {
-  moveEnds<Locator, W, kPack>(locator, part, place);
+GMAC_HOST_DEVICE void moveWhole(const Locator& locator, const Part& part, Place place) {
   if (part.unrolled == 0) {
     const std::uint32_t step = place.blocks * place.threads;
     for (std::uint32_t e = part.begin + place.block * place.threads + place.thread; e < part.end;
          e += step) {
-      if (W == 16 && kPack && part.once != 0) {
-        using Once = Tuning<Hint::kNoFirstLevel, Hint::kOnce>;
-        moveSome<Locator, W, kPack, Once, 1, true>(locator, part.strided, part.packed, e, 0,
-                                                   part.end);
-      } else {
-        moveSome<Locator, W, kPack, T, 1, true>(locator, part.strided, part.packed, e, 0, part.end);
-      }
+      moveSome<Locator, W, kPack, T, 1, true>(locator, part.strided, part.packed, e, 0, part.end);
     }
     return;
   }
@@ -120,6 +119,19 @@ GMAC_HOST_DEVICE void moveElements(const Locator& locator, const Part& part, Pla
   if (begin < part.end) {
     moveSome<Locator, W, kPack, T, kLoads, false>(locator, part.strided, part.packed,
                                                   begin + place.thread, place.threads, part.end);
+  }
+}
+
+template <typename Locator, int W, bool kPack, typename T>
+GMAC_HOST_DEVICE void moveElements(const Locator& locator, const Part& part, Place place) {
+  moveEnds<Locator, W, kPack>(locator, part, place);
+  constexpr bool kRows1 = std::is_same_v<Locator, RowsLocator<1>>;
+  if (W == 16 && kPack && part.caching == Caching::kNowhere && part.unrolled == 0) {
+    moveWhole<Locator, W, kPack, Tuning<Hint::kNoFirstLevel, Hint::kOnce>>(locator, part, place);
+  } else if (W >= 4 && kPack && kRows1 && part.caching == Caching::kSecondLevel) {
+    moveWhole<Locator, W, kPack, PastFirstLevel>(locator, part, place);
+  } else {
+    moveWhole<Locator, W, kPack, T>(locator, part, place);
   }
 }
 
@@ -246,46 +258,63 @@ GMAC_HOST_DEVICE void runFlat(const Locator& locator, const Part& part, Place pl
 // block's warps take groups in that order, so that a warp whose loads are late holds up none but
 // its own. All multiprocessors ask for neighbouring rows at about the same time: that, as much as
 // the rate, is what finds rows of the memory open.
-template <typename Locator, int W, typename T>
-__device__ __forceinline__ void runPaced(const Locator& locator, const Part& part,
-                                         std::uint32_t interval, Place place) {
-  constexpr std::uint32_t kWarp = 32;
+// kAhead: a warp takes its next group while the loads of this one are under way, else when they
+// have come. Ahead is sooner; but when memory is late, so is the warp for the group that it has,
+// and asks for it out of order.
+template <typename Locator, int W, typename T, bool kAhead>
+__device__ __forceinline__ void moveOnTime(const Locator& locator, const PacedRowsParams& p,
+                                           Place place, std::uint32_t& taken, long long begin) {
+  const Part& part = p.rows.part;
+  const std::uint32_t lane = place.thread % kGroup;
+  const std::uint32_t groups = (part.end - part.begin + kGroup - 1) / kGroup;
+  const auto take = [&] {
+    std::uint32_t turn = 0;
+    if (lane == 0) turn = atomicAdd(&taken, 1U);
+    return __shfl_sync(~0U, turn, 0);
+  };
+  for (std::uint32_t turn = take();;) {
+    const std::uint32_t group = turn * place.blocks + place.block;
+    if (group >= groups) return;
+    const std::uint32_t e = part.begin + group * kGroup + lane;
+    const std::uint64_t packed = part.packed + std::uint64_t{e} * W;
+    std::uint64_t strided =
+        part.strided + static_cast<std::uint64_t>(locator.offset(locator.template prepare<W>(e)));
+    asm volatile("" : "+l"(strided));  // worked out here, not behind the wait
+    const long long at = begin + static_cast<long long>(turn) * p.interval;
+    while (clock64() < at) {
+    }
+    Word<W> v{};
+    if (e < part.end) v = fetch<W, true, T>(strided, packed);
+    if (kAhead) turn = take();
+    if (e < part.end) put<W, true, T>(strided, packed, v);
+    if (!kAhead) turn = take();
+  }
+}
+
+template <typename Locator, int W>
+__device__ __forceinline__ void runPaced(const Locator& locator, const PacedRowsParams& p,
+                                         Place place) {
   __shared__ std::uint32_t taken;
   __shared__ long long begin;
-  moveEnds<Locator, W, true>(locator, part, place);
+  moveEnds<Locator, W, true>(locator, p.rows.part, place);
   if (place.thread == 0) {
     taken = 0;
     begin = clock64();
   }
   __syncthreads();
-  const std::uint32_t lane = place.thread % kWarp;
-  const std::uint32_t groups = (part.end - part.begin + kWarp - 1) / kWarp;
-  for (;;) {
-    std::uint32_t group = 0;
-    if (lane == 0) {
-      const std::uint32_t turn = atomicAdd(&taken, 1U);
-      group = turn * place.blocks + place.block;
-      const long long at = begin + static_cast<long long>(turn) * interval;
-      while (group < groups && clock64() < at) {
-      }
-    }
-    group = __shfl_sync(~0U, group, 0);
-    if (group >= groups) return;
-    const std::uint32_t e = part.begin + group * kWarp + lane;
-    if (e < part.end) {
-      // What is loaded with a hint that it is used once makes the second level give up lines that
-      // wait to be written, and the pace is lost (as far as 178 us and 240 us on an H200).
-      using Written = Tuning<Hint::kNone, Hint::kOnce>;
-      moveSome<Locator, W, true, Written, 1, true>(locator, part.strided, part.packed, e, 0,
-                                                   part.end);
-    }
+  if (p.rows.part.caching == Caching::kSecondLevel) {
+    moveOnTime<Locator, W, PastFirstLevel, true>(locator, p, place, taken, begin);
+  } else {
+    // With a hint for the loads, that they are used once or not for the first level, the pace is
+    // lost: 90 us became 118 to 130 for 64 MiB of 16 B rows on an H200.
+    using Written = Tuning<Hint::kNone, Hint::kOnce>;
+    moveOnTime<Locator, W, Written, false>(locator, p, place, taken, begin);
   }
 }
 #endif
 
 // The elements [begin, end) of a unit, by one group of threads with N loads each under way;
 // element 0 lies at `packed`, and where the locator says from `strided` on.
-inline constexpr std::uint32_t kGroup = 32;
 template <typename Locator, int W, bool kPack, typename T, int N>
 GMAC_HOST_DEVICE void moveUnit(const Locator& locator, std::uint64_t strided, std::uint64_t packed,
                                std::uint32_t begin, std::uint32_t end, std::uint32_t lane) {

@@ -21,6 +21,9 @@
 
 namespace gmac::datatype {
 
+// Threads that work together: a warp.
+inline constexpr std::uint32_t kGroup = 32;
+
 // Dimensions that a launch can carry.
 inline constexpr int kMaxDims = 8;
 // Pieces of a list that can travel in the launch.
@@ -64,6 +67,13 @@ struct Divisor {
   }
 };
 
+// Where what an operation reads had better be kept.
+enum class Caching : std::uint8_t {
+  kUsual,
+  kNowhere,      // what a pack reads and writes is more than caches hold
+  kSecondLevel,  // what a pack reads: short rows, whose lines the second level may hold
+};
+
 // The part to do, in elements, and both sides' addresses of element 0. Elements are whole; the
 // bytes of the part that are not lie in elements begin - 1 and end, and are few: `head` bytes at
 // the end of the one, `tail` bytes at the beginning of the other.
@@ -75,7 +85,7 @@ struct Part {
   std::uint8_t head;
   std::uint8_t tail;
   std::uint8_t unrolled;  // whether threads have more than one element
-  std::uint8_t once;      // whether caches had better not keep what a pack reads and writes
+  Caching caching;
   // The bytes of the strided side that belong to the operation lie in [first, last) and may be read
   // in aligned words only inside of it; the word mover alone looks.
   std::uint64_t first;

@@ -111,7 +111,7 @@ struct PacedRows {
     static_assert(kPack);
     using Locator = RowsLocator<1>;
 #ifdef __CUDA_ARCH__
-    runPaced<Locator, W, T>(Locator{p.rows}, p.rows.part, p.interval, place);
+    runPaced<Locator, W>(Locator{p.rows}, p, place);
 #else
     runFlat<Locator, W, kPack, T>(Locator{p.rows}, p.rows.part, place);
 #endif

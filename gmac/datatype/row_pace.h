@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstdint>
 
 namespace gmac::datatype {
@@ -25,9 +26,9 @@ struct RowPace {
   double row = 0;
   double byte = 0;
 
-  static bool paces(std::int64_t rowBytes, std::int64_t stride) {
-    stride = std::abs(stride);
-    return rowBytes <= kMostRow && stride >= kLeastStride && stride <= kMostStride;
+  // Whether almost every such row is in a row of memory of its own.
+  static bool opens(std::int64_t rowBytes, std::int64_t stride) {
+    return rowBytes <= kMostRow && std::abs(stride) >= kLeastStride;
   }
   // Cycles between two times at which a multiprocessor asks for `rows` of them; 0: as soon as it
   // can.

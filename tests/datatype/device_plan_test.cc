@@ -595,7 +595,7 @@ TEST(PacedRows, MoveTheSameBytes) {
 }
 
 TEST(PacedRows, AreAskedForAsFastAsTheirRowsOrBytesAllow) {
-  const auto intervalOf = [](std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
+  const auto paramsOf = [](std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
     const Layout layout = layoutOf({{rows, stride}}, {{0, bytes}});
     const DevicePlan plan(layout);
     DeviceJob job;
@@ -605,6 +605,11 @@ TEST(PacedRows, AreAskedForAsFastAsTheirRowsOrBytesAllow) {
     EXPECT_EQ(launch.blocks, kPace.multiprocessors);
     PacedRowsParams params;
     std::memcpy(&params, launch.params, sizeof params);
+    return params;
+  };
+  const auto intervalOf = [&](std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
+    const PacedRowsParams params = paramsOf(bytes, stride, rows);
+    EXPECT_EQ(params.rows.part.caching, Caching::kUsual);
     return params.interval;
   };
   constexpr std::int64_t kMany = 1 << 20;
@@ -612,6 +617,38 @@ TEST(PacedRows, AreAskedForAsFastAsTheirRowsOrBytesAllow) {
   EXPECT_EQ(intervalOf(8, -512, kMany), 32 * 5U);
   EXPECT_EQ(intervalOf(4, 256, kMany), 32 * 5U);
   EXPECT_EQ(intervalOf(32, 512, kMany), 92U);  // 16 rows of 64 and 32 bytes
+
+  const PlanTuning tuning;
+  const std::int64_t mostHeld = tuning.secondLevelMost / RowPace::kLine;
+  const PacedRowsParams held = paramsOf(8, 512, mostHeld);
+  EXPECT_EQ(held.rows.part.caching, Caching::kSecondLevel);
+  EXPECT_EQ(held.interval, std::lround(tuning.secondLevelInterval * 32 * 5));
+  EXPECT_EQ(intervalOf(8, 512, mostHeld + 1), 32 * 5U);
+}
+
+TEST(Caching, IsOfTheSecondLevelForShortRowsThatItMayHold) {
+  const auto cachingOf = [](const Layout& layout, const DeviceJob& job) {
+    const DevicePlan plan(layout);
+    const DeviceLaunch launch = firstLaunch(plan, job);
+    EXPECT_EQ(launch.kernel.shape, Shape::kRows1);
+    RowsParams<1> params;
+    std::memcpy(&params, launch.params, sizeof params);
+    return params.part.caching;
+  };
+  const auto rows = [](std::int64_t bytes, std::int64_t stride, std::int64_t count) {
+    return layoutOf({{count, stride}}, {{0, bytes}});
+  };
+  constexpr std::int64_t kSome = 1 << 19;  // 32 MiB of lines
+  EXPECT_EQ(cachingOf(rows(8, 512, kSome), {}), Caching::kSecondLevel);
+  EXPECT_EQ(cachingOf(rows(32, -4096, kSome), {}), Caching::kSecondLevel);
+  EXPECT_EQ(cachingOf(rows(8, 248, kSome), {}), Caching::kUsual) << "near";
+  EXPECT_EQ(cachingOf(rows(40, 512, kSome), {}), Caching::kUsual) << "long";
+  EXPECT_EQ(cachingOf(rows(8, 512, kSome / 2), {}), Caching::kUsual) << "few";
+  EXPECT_EQ(cachingOf(rows(8, 512, 2 * kSome), {}), Caching::kUsual) << "many";
+  EXPECT_EQ(cachingOf(rows(128, 512, 1 << 18), {}), Caching::kNowhere);
+  DeviceJob unpack;
+  unpack.direction = Direction::kUnpack;
+  EXPECT_EQ(cachingOf(rows(8, 512, kSome), unpack), Caching::kUsual);
 }
 
 TEST(PacedRows, AreLongListsOfShortRowsOnADeviceThatHasAPace) {
