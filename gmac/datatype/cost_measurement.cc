@@ -21,6 +21,15 @@ class Meter {
  public:
   Meter(Device& device, StagingSlot slot) : device_(device), slot_(std::move(slot)) {}
 
+  // A device and a bus that had nothing to do are slow for a while.
+  Status warmUp(std::int64_t bytes) {
+    for (int i = 0; i < 4; ++i) {
+      GMAC_TRY(kernel(Direction::kPack, 1, bytes, bytes).status());
+      GMAC_TRY(plain(static_cast<std::size_t>(bytes)).status());
+    }
+    return {};
+  }
+
   // Microseconds until what `work` submits is over: the least of some rounds.
   template <typename Function>
   Result<double> time(Function work) {
@@ -110,11 +119,16 @@ Result<Costs> measureCosts(Device& device, Staging& staging) {
   }
   Meter meter(device, std::move(*slot));
   constexpr std::int64_t kFew = 4096;
-  constexpr auto kMany = static_cast<std::int64_t>(Staging::kSlotBytes / 2);
+  // A rate is of what the second of them takes longer than the first: by then it is steady.
+  constexpr auto kMany = static_cast<std::int64_t>(Staging::kSlotBytes);
+  constexpr std::int64_t kSome = kMany / 4;
   constexpr std::int64_t kRows = 16384;  // of 64 bytes, 128 apart
+  // Strided copies whose rows are so long that only bytes count.
+  constexpr std::int64_t kLongPitch = 64 << 10;
+  constexpr std::int64_t kLongRow = kLongPitch - 512;
   Costs costs;
-  const auto rate = [&](double whole, double alone) {
-    return static_cast<double>(kMany - kFew) / std::max(whole - alone, 0.1);
+  const auto rate = [](std::int64_t bytes, double many, double some) {
+    return static_cast<double>(bytes) / std::max(many - some, 0.1);
   };
 #define GMAC_MEASURE(name, what) \
   auto name##Made = what;        \
@@ -122,26 +136,31 @@ Result<Costs> measureCosts(Device& device, Staging& staging) {
     return name##Made.status();  \
   }                              \
   const double name = *name##Made
+  GMAC_TRY(meter.warmUp(kMany));
   GMAC_MEASURE(launch, meter.kernel(Direction::kPack, kFew / 8, 8, 128));
-  GMAC_MEASURE(write, meter.kernel(Direction::kPack, 1, kMany, kMany));
+  GMAC_MEASURE(writeSome, meter.kernel(Direction::kPack, 1, kSome, kSome));
+  GMAC_MEASURE(writeMany, meter.kernel(Direction::kPack, 1, kMany, kMany));
   GMAC_MEASURE(readFew, meter.kernel(Direction::kUnpack, kFew / 8, 8, 128));
-  GMAC_MEASURE(read, meter.kernel(Direction::kUnpack, 1, kMany, kMany));
+  GMAC_MEASURE(readSome, meter.kernel(Direction::kUnpack, 1, kSome, kSome));
+  GMAC_MEASURE(readMany, meter.kernel(Direction::kUnpack, 1, kMany, kMany));
   GMAC_MEASURE(copy, meter.plain(kFew));
+  GMAC_MEASURE(copySome, meter.plain(static_cast<std::size_t>(kSome)));
   GMAC_MEASURE(copyMany, meter.plain(static_cast<std::size_t>(kMany)));
   GMAC_MEASURE(copy2d, meter.strided(16, 64, 128));
   GMAC_MEASURE(copy2dRows, meter.strided(kRows, 64, 128));
-  GMAC_MEASURE(copy2dMany, meter.strided(kMany / 4096, 4096, 8192));
+  GMAC_MEASURE(copy2dSome, meter.strided(kSome / kLongPitch, kLongRow, kLongPitch));
+  GMAC_MEASURE(copy2dMany, meter.strided(kMany / kLongPitch, kLongRow, kLongPitch));
   GMAC_MEASURE(step, meter.step(kFew));
 #undef GMAC_MEASURE
   costs.launch = launch;
   costs.readLaunch = readFew;
-  costs.zeroCopyRate = rate(write, launch);
-  costs.zeroCopyReadRate = rate(read, readFew);
+  costs.zeroCopyRate = rate(kMany - kSome, writeMany, writeSome);
+  costs.zeroCopyReadRate = rate(kMany - kSome, readMany, readSome);
   costs.copy = copy;
-  costs.copyRate = rate(copyMany, copy);
+  costs.copyRate = rate(kMany - kSome, copyMany, copySome);
   costs.copy2d = copy2d;
   costs.copy2dRow = std::max(0.0, copy2dRows - copy2d) / kRows;
-  costs.copy2dRate = static_cast<double>(kMany) / std::max(copy2dMany - copy2d, 0.1);
+  costs.copy2dRate = rate((kMany - kSome) / kLongPitch * kLongRow, copy2dMany, copy2dSome);
   costs.staged = std::max(0.0, step - launch - copy);
   return costs;
 }
@@ -151,7 +170,7 @@ Costs costsOf(Device& device, Staging& staging) {
   if (!device.kernelsReachPinned()) {
     return costs;  // one way only
   }
-  const MeasuredFile file(device.accelerator().deviceName(), "pack_costs", "gmac pack costs 4");
+  const MeasuredFile file(device.accelerator().deviceName(), "pack_costs", "gmac pack costs 5");
 #define GMAC_PACK_COST(member, usual) MeasuredValue{#member, &costs.member},
   const auto values = std::to_array<MeasuredValue>({GMAC_PACK_COSTS(GMAC_PACK_COST)});
 #undef GMAC_PACK_COST
