@@ -7,6 +7,7 @@
 
 #include "bench/pack_kernels/check.h"
 #include "bench/pack_kernels/gpu.h"
+#include "bench/pack_kernels/paced_sweep.h"
 #include "bench/pack_kernels/sweep.h"
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/pack_shapes.h"
@@ -617,6 +618,10 @@ void sweep(const SweepTarget& target) {
     sweepFlat(target, buildsOf<shapes::EvenList, 16>());
   } else {
     std::printf("  no sweep for this shape\n");
+  }
+  if (kernel.shape == Shape::kRows1 && (kernel.width == 8 || kernel.width == 16) &&
+      target.item.layout.blocks().front().bytes <= 2 * kernel.width) {
+    sweepPaced(target, launch);
   }
   std::fflush(stdout);
 }

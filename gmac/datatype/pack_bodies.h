@@ -262,9 +262,17 @@ GMAC_HOST_DEVICE void runFlat(const Locator& locator, const Part& part, Place pl
 // have come. Ahead is sooner; but when memory is late, so is the warp for the group that it has,
 // and asks for it out of order.
 template <typename Locator, int W, typename T, bool kAhead>
-__device__ __forceinline__ void moveOnTime(const Locator& locator, const PacedRowsParams& p,
-                                           Place place, std::uint32_t& taken, long long begin) {
+__device__ __forceinline__ void runPaced(const Locator& locator, const PacedRowsParams& p,
+                                         Place place) {
   const Part& part = p.rows.part;
+  __shared__ std::uint32_t taken;
+  __shared__ long long begin;
+  moveEnds<Locator, W, true>(locator, part, place);
+  if (place.thread == 0) {
+    taken = 0;
+    begin = clock64();
+  }
+  __syncthreads();
   const std::uint32_t lane = place.thread % kGroup;
   const std::uint32_t groups = (part.end - part.begin + kGroup - 1) / kGroup;
   const auto take = [&] {
@@ -288,27 +296,6 @@ __device__ __forceinline__ void moveOnTime(const Locator& locator, const PacedRo
     if (kAhead) turn = take();
     if (e < part.end) put<W, true, T>(strided, packed, v);
     if (!kAhead) turn = take();
-  }
-}
-
-template <typename Locator, int W>
-__device__ __forceinline__ void runPaced(const Locator& locator, const PacedRowsParams& p,
-                                         Place place) {
-  __shared__ std::uint32_t taken;
-  __shared__ long long begin;
-  moveEnds<Locator, W, true>(locator, p.rows.part, place);
-  if (place.thread == 0) {
-    taken = 0;
-    begin = clock64();
-  }
-  __syncthreads();
-  if (p.rows.part.caching == Caching::kSecondLevel) {
-    moveOnTime<Locator, W, PastFirstLevel, true>(locator, p, place, taken, begin);
-  } else {
-    // With a hint for the loads, that they are used once or not for the first level, the pace is
-    // lost: 90 us became 118 to 130 for 64 MiB of 16 B rows on an H200.
-    using Written = Tuning<Hint::kNone, Hint::kOnce>;
-    moveOnTime<Locator, W, Written, false>(locator, p, place, taken, begin);
   }
 }
 #endif
