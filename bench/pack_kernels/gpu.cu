@@ -66,31 +66,37 @@ std::uint64_t burstsOf(const gmac::datatype::Layout& layout) {
   return static_cast<std::uint64_t>(std::count(touched.begin(), touched.end(), true));
 }
 
-void timeInTurns(std::vector<Way>& ways, cudaStream_t stream, int turns) {
-  cudaEvent_t before;
-  cudaEvent_t after;
-  CHECK_CUDA(cudaEventCreate(&before));
-  CHECK_CUDA(cudaEventCreate(&after));
+void timeInTurns(std::vector<Way>& ways, cudaStream_t stream, int turns,
+                 const std::function<void(const Way&)>& before) {
+  cudaEvent_t began;
+  cudaEvent_t ended;
+  CHECK_CUDA(cudaEventCreate(&began));
+  CHECK_CUDA(cudaEventCreate(&ended));
   std::vector<std::vector<double>> wall(ways.size());
   std::vector<std::vector<double>> gpu(ways.size());
   std::vector<std::size_t> order(ways.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::mt19937 random(1);
+  const auto prepare = [&](const Way& way) {
+    if (before) before(way);
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+  };
   for (int turn = -3; turn < turns; ++turn) {
     // Nobody always follows the same one, whose bytes it would find in the caches.
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t i : order) {
-      CHECK_CUDA(cudaStreamSynchronize(stream));
+      prepare(ways[i]);
       const auto start = std::chrono::steady_clock::now();
       ways[i].run(stream);
       CHECK_CUDA(cudaStreamSynchronize(stream));
       const auto end = std::chrono::steady_clock::now();
-      CHECK_CUDA(cudaEventRecord(before, stream));
+      if (before) prepare(ways[i]);
+      CHECK_CUDA(cudaEventRecord(began, stream));
       ways[i].run(stream);
-      CHECK_CUDA(cudaEventRecord(after, stream));
-      CHECK_CUDA(cudaEventSynchronize(after));
+      CHECK_CUDA(cudaEventRecord(ended, stream));
+      CHECK_CUDA(cudaEventSynchronize(ended));
       float milliseconds = 0;
-      CHECK_CUDA(cudaEventElapsedTime(&milliseconds, before, after));
+      CHECK_CUDA(cudaEventElapsedTime(&milliseconds, began, ended));
       if (turn < 0) continue;
       wall[i].push_back(std::chrono::duration<double, std::micro>(end - start).count());
       gpu[i].push_back(static_cast<double>(milliseconds) * 1000);
@@ -101,8 +107,8 @@ void timeInTurns(std::vector<Way>& ways, cudaStream_t stream, int turns) {
     ways[i].wall = median(wall[i]);
     ways[i].gpu = median(gpu[i]);
   }
-  CHECK_CUDA(cudaEventDestroy(before));
-  CHECK_CUDA(cudaEventDestroy(after));
+  CHECK_CUDA(cudaEventDestroy(began));
+  CHECK_CUDA(cudaEventDestroy(ended));
 }
 
 double deviceCopyRate(cudaStream_t stream) {

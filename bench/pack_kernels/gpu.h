@@ -34,7 +34,9 @@ struct Way {
   double wall = 0;  // host clock around launch and synchronisation
   double gpu = 0;   // between two events around it
 };
-void timeInTurns(std::vector<Way>& ways, cudaStream_t stream, int turns);
+// `before` is done in front of every run that is timed, and is over by then.
+void timeInTurns(std::vector<Way>& ways, cudaStream_t stream, int turns,
+                 const std::function<void(const Way&)>& before = {});
 
 // Bytes read and written in a second by large copies inside of the device.
 double deviceCopyRate(cudaStream_t stream);

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -46,40 +45,6 @@ std::vector<Build> builds() {
           {"past the first level, ahead", of(&pacedAs<W, Hint::kNoFirstLevel, true>)}};
 }
 
-// Microseconds of the ways, each behind `before`, in another order every turn.
-void timeBehind(const std::function<void(const Way&)>& before, std::vector<Way>& ways,
-                cudaStream_t stream, int turns) {
-  cudaEvent_t begin;
-  cudaEvent_t end;
-  CHECK_CUDA(cudaEventCreate(&begin));
-  CHECK_CUDA(cudaEventCreate(&end));
-  std::vector<std::vector<float>> times(ways.size());
-  std::vector<std::size_t> order(ways.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::mt19937 random(1);
-  for (int turn = 0; turn < turns; ++turn) {
-    std::shuffle(order.begin(), order.end(), random);
-    for (const std::size_t i : order) {
-      before(ways[i]);
-      CHECK_CUDA(cudaStreamSynchronize(stream));
-      CHECK_CUDA(cudaEventRecord(begin, stream));
-      ways[i].run(stream);
-      CHECK_CUDA(cudaEventRecord(end, stream));
-      CHECK_CUDA(cudaEventSynchronize(end));
-      float milliseconds = 0;
-      CHECK_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
-      times[i].push_back(milliseconds * 1e3F);
-    }
-  }
-  for (std::size_t i = 0; i < ways.size(); ++i) {
-    auto& of = times[i];
-    std::nth_element(of.begin(), of.begin() + turns / 2, of.end());
-    ways[i].gpu = of[static_cast<std::size_t>(turns / 2)];
-  }
-  CHECK_CUDA(cudaEventDestroy(begin));
-  CHECK_CUDA(cudaEventDestroy(end));
-}
-
 }  // namespace
 
 void sweepPaced(const SweepTarget& target, const DeviceLaunch& launch) {
@@ -112,13 +77,7 @@ void sweepPaced(const SweepTarget& target, const DeviceLaunch& launch) {
       }
     }
   }
-  std::erase_if(ways, [&](const Way& way) {
-    way.run(target.stream);
-    CHECK_CUDA(cudaStreamSynchronize(target.stream));
-    const bool right = target.correct();
-    if (!right) std::printf("    WRONG: %s\n", way.name.c_str());
-    return !right;
-  });
+  keepCorrect(target, ways);
 
   constexpr std::size_t kElsewhere = std::size_t{512} << 20;
   void* elsewhere = nullptr;
@@ -145,15 +104,10 @@ void sweepPaced(const SweepTarget& target, const DeviceLaunch& launch) {
                             {"a kernel that writes something else",
                              [&](const Way&) { writeAll(elsewhere, kElsewhere); }}};
   for (const Before& before : befores) {
-    timeBehind(before.run, ways, target.stream, std::max(target.turns / 6, 5));
-    std::vector<Way> sorted = ways;
-    std::stable_sort(sorted.begin() + 1, sorted.end(),
-                     [](const Way& a, const Way& b) { return a.gpu < b.gpu; });
-    std::printf("  at a pace, behind %s\n", before.name);
-    for (std::size_t i = 0; i < std::min<std::size_t>(11, sorted.size()); ++i) {
-      std::printf("    %8.1f us gpu  %5.1f %% of bound  %s\n", sorted[i].gpu,
-                  100 * target.boundMicroseconds / sorted[i].gpu, sorted[i].name.c_str());
-    }
+    timeInTurns(ways, target.stream, std::max(target.turns / 6, 5), before.run);
+    const std::string stage = std::string("at a pace, behind ") + before.name;
+    report(stage.c_str(), ways, target.boundMicroseconds, 10);
+    report("beside them", {ways[0]}, target.boundMicroseconds, 1);
   }
   CHECK_CUDA(cudaFree(elsewhere));
 }

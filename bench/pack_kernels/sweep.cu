@@ -238,16 +238,6 @@ std::vector<Build> listBuildsOf() {
   return builds;
 }
 
-void report(const char* stage, std::vector<Way> ways, double bound, std::size_t most) {
-  std::stable_sort(ways.begin(), ways.end(),
-                   [](const Way& a, const Way& b) { return a.gpu < b.gpu; });
-  std::printf("  %s\n", stage);
-  for (std::size_t i = 0; i < std::min(most, ways.size()); ++i) {
-    std::printf("    %8.1f us gpu %8.1f us wall  %5.1f %% of bound  %s\n", ways[i].gpu,
-                ways[i].wall, 100 * bound / ways[i].gpu, ways[i].name.c_str());
-  }
-}
-
 // Device memory with a plan's table.
 class Table {
  public:
@@ -311,17 +301,6 @@ unsigned blocksFor(const DeviceLaunch& launch, const Build& build, unsigned thre
   const std::uint64_t elements = launch.bytes / launch.kernel.width;
   const std::uint64_t span = std::uint64_t{threads} * static_cast<unsigned>(build.loads);
   return static_cast<unsigned>((elements + span - 1) / span);
-}
-
-void keepCorrect(const SweepTarget& target, std::vector<Way>& ways) {
-  std::erase_if(ways, [&](const Way& way) {
-    way.run(target.stream);
-    CHECK_CUDA(cudaGetLastError());
-    CHECK_CUDA(cudaStreamSynchronize(target.stream));
-    const bool right = target.correct();
-    if (!right) std::printf("    WRONG: %s\n", way.name.c_str());
-    return !right;
-  });
 }
 
 void sweepFlat(const SweepTarget& target, const std::vector<Build>& builds) {
@@ -593,6 +572,27 @@ void sweepTables(const SweepTarget& target) {
 }
 
 }  // namespace
+
+void report(const char* stage, std::vector<Way> ways, double bound, std::size_t most) {
+  std::stable_sort(ways.begin(), ways.end(),
+                   [](const Way& a, const Way& b) { return a.gpu < b.gpu; });
+  std::printf("  %s\n", stage);
+  for (std::size_t i = 0; i < std::min(most, ways.size()); ++i) {
+    std::printf("    %8.1f us gpu %8.1f us wall  %5.1f %% of bound  %s\n", ways[i].gpu,
+                ways[i].wall, 100 * bound / ways[i].gpu, ways[i].name.c_str());
+  }
+}
+
+void keepCorrect(const SweepTarget& target, std::vector<Way>& ways) {
+  std::erase_if(ways, [&](const Way& way) {
+    way.run(target.stream);
+    CHECK_CUDA(cudaGetLastError());
+    CHECK_CUDA(cudaStreamSynchronize(target.stream));
+    const bool right = target.correct();
+    if (!right) std::printf("    WRONG: %s\n", way.name.c_str());
+    return !right;
+  });
+}
 
 void sweep(const SweepTarget& target) {
   const DevicePlan plan(target.item.layout);

@@ -8,8 +8,10 @@
 
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 #include "bench/pack_kernels/cases.h"
+#include "bench/pack_kernels/gpu.h"
 
 namespace packbench {
 
@@ -24,6 +26,12 @@ struct SweepTarget {
   cudaStream_t stream;
   std::function<bool()> correct;  // whether the target has what it should, which it then loses
 };
+
+// Runs each way once, and drops those that pack wrong bytes with a line about it.
+void keepCorrect(const SweepTarget& target, std::vector<Way>& ways);
+
+// Prints the `most` fastest of the ways, by the device's clock.
+void report(const char* stage, std::vector<Way> ways, double boundMicroseconds, std::size_t most);
 
 // Prints the ten best of each stage. Layouts of rows in one dimension, even lists, and long and
 // marked lists, whose width is 8 or 16.

@@ -138,14 +138,14 @@ INSTANTIATE_TEST_SUITE_P(Stacks, SteppedFault, testing::Values(0, SA_ONSTACK),
 
 TEST_P(SteppedFault, AnAlarmThatFaultsMayComeAtEveryInstruction) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer holds signals back";
+  GTEST_SKIP() << "the thread sanitizer holds signals back; run in every other build";
 #endif
   const pid_t child = fork();
   ASSERT_GE(child, 0) << strerror(errno);
   if (child == 0) faultInRounds(GetParam());
   Tracer tracer(child);
   const int first = tracer.wait();
-  if (tracer.exitedWith(kNotTraced)) GTEST_SKIP() << "this system lets no process be traced";
+  if (tracer.exitedWith(kNotTraced)) GTEST_SKIP() << "ptrace(PTRACE_TRACEME) is not permitted here";
   // The first round finds the functions that are bound when they are first called.
   ASSERT_EQ(first, SIGSEGV) << tracer.ending();
   ASSERT_EQ(tracer.goOn(SIGSEGV), SIGUSR1) << tracer.ending();

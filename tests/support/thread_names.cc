@@ -9,7 +9,6 @@
 #include <thread>
 
 namespace gmac::testing {
-namespace {
 
 bool aThreadIsCalledNow(std::string_view name) {
   std::error_code ignored;  // threads end meanwhile
@@ -21,8 +20,6 @@ bool aThreadIsCalledNow(std::string_view name) {
   }
   return false;
 }
-
-}  // namespace
 
 bool aThreadIsCalled(std::string_view name) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);

@@ -7,7 +7,8 @@
 namespace gmac::testing {
 
 // Whether a thread of this process has the name, as debuggers show it. Threads name themselves, so
-// a thread that has just been started is given some seconds.
+// one that has just been started may not have it yet: aThreadIsCalled gives it some seconds.
+bool aThreadIsCalledNow(std::string_view name);
 bool aThreadIsCalled(std::string_view name);
 
 }  // namespace gmac::testing
