@@ -3,9 +3,9 @@
 
 max_bundle_mib=60
 
-# Libraries that every machine with a C library has, and the ones that travel with the bundle.
-c_library='^(linux-vdso|ld-linux-[a-z0-9-]+|libc|libm|libdl|librt|libpthread|libresolv|libutil)\.so'
-bundled_library='^(libbenchmark|libcudart|libstdc\+\+|libgcc_s)\.so'
+# Libraries that every machine with a C library has (its unwinder is one of them), and the ones that travel with the bundle.
+c_library='^(linux-vdso|ld-linux-[a-z0-9-]+|libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s)\.so'
+bundled_library='^(libbenchmark|libcudart|libstdc\+\+)\.so'
 
 # Copies the shared libraries that a program needs into DIRECTORY/lib; an unexpected one is an error, because it would be
 # missed only on the other machine.

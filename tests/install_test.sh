@@ -27,9 +27,18 @@ exportsOnlyWhatItShould() {
   ! grep -E '^(_Z|__cxa|__gxx|_Unwind|sigsegv_|stackoverflow_|cudart)' <<<"$names"
 }
 
+# The libraries that a file needs.
+needed() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+
+# The C library's unwinder is one of its libraries.
 needsOnlyTheCLibrary() {
-  ! readelf -d "$prefix/lib/libgmac.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
-    grep -vE '^(libc|libm|libdl|librt|libpthread|ld-linux-[a-z0-9-]+)\.so'
+  ! needed "$prefix/lib/libgmac.so" | grep -vE '^(libc|libm|libdl|librt|libpthread|libgcc_s|ld-linux-[a-z0-9-]+)\.so'
+}
+
+# With an unwinder of its own inside, a thread that is cancelled in a call of the library's aborts.
+hasNoUnwinder() {
+  needed "$prefix/lib/libgmac.so" | grep -q '^libgcc_s\.so' || { echo "libgcc_s is not needed"; return 1; }
+  ! nm "$prefix/lib/libgmac.so" | grep -E ' [^Uwv] _Unwind_'
 }
 
 runsOnTheHost() { [[ $(GMAC_ACCEL=host LD_LIBRARY_PATH="$prefix/lib" "$1") == "saxpy: correct" ]]; }
@@ -41,8 +50,7 @@ commandPreloads() {
 }
 
 commandNeedsOnlyTheCLibrary() {
-  ! readelf -d "$prefix/bin/gmac" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
-    grep -vE '^(libc|libm|libdl|librt|libpthread|ld-linux-[a-z0-9-]+)\.so'
+  ! needed "$prefix/bin/gmac" | grep -vE '^(libc|libm|libdl|librt|libpthread|libgcc_s|ld-linux-[a-z0-9-]+)\.so'
 }
 
 buildWithPkgConfig() {
@@ -78,6 +86,7 @@ check "install" scripts/place_files.sh gmac/libgmac.so tools/gmac/gmac "$prefix"
 check "install over an installation" scripts/place_files.sh gmac/libgmac.so tools/gmac/gmac "$prefix"
 check "exports only C functions of its own" exportsOnlyWhatItShould
 check "needs only the C library" needsOnlyTheCLibrary
+check "has no unwinder of its own" hasNoUnwinder
 check "command needs only the C library" commandNeedsOnlyTheCLibrary
 check "command preloads" commandPreloads
 check "adsm.h as C99" headerCompiles c c99 adsm.h
