@@ -111,7 +111,7 @@ const Variable kVariables[] = {
      {.least = 1, .most = 1048576},
      "blocks",
      store<&Config::rollingStep>,
-     "How much each allocation adds to the rolling size while that is adaptive."},
+     "How much each object adds to the least rolling size while that is adaptive."},
     {"GMAC_ROLLING_SIZE",
      Kind::kCount,
      "0",

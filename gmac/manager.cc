@@ -329,10 +329,15 @@ Status Manager::destroy(Lock& lock, Object& object) {
   lock.acquire();
 
   for (std::size_t i = 0; i < object.blockCount; ++i) {
-    if (object.blocks[i].state == State::kDirty) {
-      protocol_->leftDirty(object.blocks[i]);
+    Block& block = object.blocks[i];
+    if (block.evicted || block.state == State::kDirty) {
+      protocol_->dropped(block);
+    }
+    if (block.state == State::kDirty) {
+      protocol_->leftDirty(block);
     }
   }
+  protocol_->freed();
   if (!object.open.empty()) {
     open_.erase(open_.iterator_to(object));
   }

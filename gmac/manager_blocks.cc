@@ -116,6 +116,7 @@ void Manager::setState(Object& object, Block& block, State next) {
   }
   block.state = next;
   if (next == State::kDirty) {
+    stats().evictionsWasted.add(block.evicted ? 1 : 0);
     protocol_->becameDirty(block);
     block.described = false;
   }
@@ -290,6 +291,7 @@ Status Manager::evictExcess() {
       return flushed;
     }
     setState(object, *block, transition.next);
+    protocol_->evicted(*block);
     stats().evictions.add();
   }
   return {};

@@ -460,7 +460,11 @@ Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, con
     done += bytes;
   }
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    setState(target, target[i], protocol_->on(target[i].state, Event::kCall).next);
+    Block& block = target[i];
+    if (block.evicted || block.state == State::kDirty) {
+      part.covers(i) ? protocol_->dropped(block) : protocol_->released(block);
+    }
+    setState(target, block, protocol_->on(block.state, Event::kCall).next);
   }
   if (!target.open.empty() && range.begin <= target.open.begin && range.end >= target.open.end) {
     setOpen(target, {});

@@ -86,7 +86,11 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event) {
       }
     }
     for (; i < end; i = i + 1) {
-      setState(object, object[i], transition.next);
+      Block& block = object[i];
+      if (block.evicted || block.state == State::kDirty) {
+        protocol_->released(block);
+      }
+      setState(object, block, transition.next);
     }
   }
   if (closesAll && range.begin <= object.open.begin && range.end >= object.open.end) {
@@ -201,6 +205,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       }
     }
   }
+  protocol_->called();
   auto launched = [&] {
     const Timed launching(Phase::kCudaLaunch);
     return accelerator_.launch(*kernel->loaded, shape, arguments.pointers());

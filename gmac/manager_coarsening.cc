@@ -108,6 +108,9 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
         Block& block = object[i];
         flushed = std::max(flushed, block.flushed);
         state = std::max(state, block.state);  // Invalid < ReadOnly < Dirty
+        if (block.evicted || block.state == State::kDirty) {
+          protocol_->released(block);  // what is known of its parts says little of the whole
+        }
         if (block.state == State::kDirty) {
           protocol_->leftDirty(block);
         }

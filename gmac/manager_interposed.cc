@@ -197,6 +197,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   if (stream != coherence::kForeignStream) {
     GMAC_TRY(accelerator_.fence(stream));
   }
+  protocol_->called();
   deviceWork_ = std::this_thread::get_id();
   ++works_;
   deviceReads_ =

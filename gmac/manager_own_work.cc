@@ -122,6 +122,7 @@ Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
       again = *step == Step::kRetry;
     }
   }
+  protocol_->called();
   deviceWork_ = std::this_thread::get_id();
   return {};
 }

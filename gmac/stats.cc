@@ -38,6 +38,7 @@ constexpr struct {
     {"fetches", &Stats::fetches},
     {"flushes", &Stats::flushes},
     {"evictions", &Stats::evictions},
+    {"evictionsWasted", &Stats::evictionsWasted},
     {"calls", &Stats::calls},
     {"syncs", &Stats::syncs},
     {"allocations", &Stats::allocations},

@@ -39,12 +39,13 @@ struct Stats {
       bytesUnchanged;  // that were not fetched: a comparison showed the CPU's copy to be current
   Counter readFaults;
   Counter writeFaults;
-  Counter fetches;      // copies accelerator -> CPU, however many blocks each moved
-  Counter flushes;      // copies CPU -> accelerator, evictions included
-  Counter evictions;    // blocks flushed early because the rolling size was exceeded
-  Counter calls;        // kernel launches
-  Counter syncs;        // waits for kernels
-  Counter allocations;  // objects
+  Counter fetches;          // copies accelerator -> CPU, however many blocks each moved
+  Counter flushes;          // copies CPU -> accelerator, evictions included
+  Counter evictions;        // blocks flushed early because the rolling size was exceeded
+  Counter evictionsWasted;  // of them, those written again before a call
+  Counter calls;            // kernel launches
+  Counter syncs;            // waits for kernels
+  Counter allocations;      // objects
   Counter frees;
   Counter coarsenings;     // times that blocks were joined because mappings ran out
   Counter populatedBytes;  // made ready in the background, ahead of the program

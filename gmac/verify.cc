@@ -65,6 +65,9 @@ Status Manager::verify() {
           (block.state == State::kDirty && protocol_->name() == "rolling")) {
         return wrong(object, i, "rolling list and state disagree");
       }
+      if (block.evicted && block.state != State::kReadOnly) {
+        return wrong(object, i, "evicted, but not ReadOnly");
+      }
       const std::size_t offset = object.offsetOf(i);
       const std::size_t chunk = object.chunkOf(offset);
       const bool installed =

@@ -40,6 +40,9 @@ struct Block {
   bool busy =
       false;  // in transit: its lock holder waits for a copy; everybody else waits for the block
   std::uint16_t holds = 0;  // threads that keep it open for system calls
+  // The protocol's own: evicted, and neither written nor released since. ReadOnly then.
+  bool evicted = false;
+  std::uint32_t evictionStamp = 0;
   // The object's Comparison has the digest of what the CPU's pages of the block hold.
   bool described = false;
   bool toDescribe = false;  // while it is being released

@@ -59,18 +59,29 @@ class Protocol {
     return on(State::kInvalid, Event::kSync).move == Move::kFetch;
   }
 
-  // An object was allocated; a block became Dirty; a block stopped being Dirty. Constant time, no
-  // allocation.
+  // What happened. Constant time, no allocation.
+  // An object was allocated; freed.
   virtual void allocated() noexcept {}
+  virtual void freed() noexcept {}
+  // A block became Dirty; stopped being Dirty.
   virtual void becameDirty(Block&) noexcept {}
   virtual void leftDirty(Block&) noexcept {}
+  // A block was evicted: after leftDirty().
+  virtual void evicted(Block&) noexcept {}
+  // A call takes a block that is Dirty or evicted: before leftDirty().
+  virtual void released(Block&) noexcept {}
+  // No call will ever need what the CPU wrote to a block that is Dirty or evicted: its object is
+  // being freed, or the accelerator overwrites it. Before leftDirty().
+  virtual void dropped(Block&) noexcept {}
+  // A call has released what it uses.
+  virtual void called() noexcept {}
   // The block that must be evicted now, oldest first, passing over those in transit or held; NULL
   // while the rolling size is kept. The caller evicts it (on(kDirty, kEvict)) and asks again.
   virtual Block* excess() noexcept { return nullptr; }
 };
 
 struct RollingOptions {
-  std::size_t step = 2;   // blocks by which the rolling size grows at every allocation
+  std::size_t step = 2;   // blocks that every object adds to the least rolling size
   std::size_t fixed = 0;  // blocks; 0: adaptive
 };
 

@@ -168,6 +168,44 @@ TEST(RollingCopies, TheRollingSizeGrowsWithEveryAllocation) {
   EXPECT_THAT(machine.fake().copies(), ElementsAre(copyIn(a, kBlock)));
 }
 
+// The stores of x[i] = ..; y[i] = ..; z[i] = ..; where x, y and z lie in one object.
+TEST(RollingCopies, ArraysInOneObjectThatAreFilledInTurnAreFlushedHardlyMoreThanOnce) {
+  for (const std::size_t arrays : {3, 4, 16}) {
+    ManagerUnderTest machine(rolling(0));
+    std::byte* a = machine.allocate(48 * kBlock);
+    machine.fake().clearLog();
+    const std::uint64_t wasted = stats().evictionsWasted.value();
+    const std::size_t bytes = 48 * kBlock / arrays;
+    for (std::size_t i = 0; i < bytes; i += kBlock / 8) {
+      for (std::size_t array = 0; array < arrays; ++array) {
+        a[array * bytes + i] = std::byte{1};
+      }
+    }
+    machine.call(nothingKernel(machine.fake()), {});
+    std::size_t flushed = 0;
+    for (const Op& op : machine.fake().copies()) {
+      flushed += op.bytes;
+    }
+    EXPECT_LE(flushed, (48 + arrays) * kBlock) << arrays << " arrays";
+    EXPECT_EQ(flushed, (48 + stats().evictionsWasted.value() - wasted) * kBlock);
+  }
+}
+
+TEST(RollingCopies, WhatACallHasTakenIsNotWastedByBeingWrittenAgain) {
+  ManagerUnderTest machine(rolling(0));
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(8 * kBlock);
+  const std::uint64_t wasted = stats().evictionsWasted.value();
+  const std::vector<adsmUse_t> reads = {{a, adsmRead}};
+  for (int round = 0; round < 20; ++round) {
+    for (int block = 0; block < 8; ++block) {
+      a[block * kBlock] = std::byte{1};
+    }
+    machine.callUsing(nothing, {}, reads);  // leaves blocks that were evicted as they are
+  }
+  EXPECT_EQ(stats().evictionsWasted.value(), wasted);
+}
+
 TEST(RollingCopies, AWriteToABlockInFlightWaitsForThatBlockOnly) {
   ManagerUnderTest machine(rolling(1));
   std::byte* a = machine.allocate(10 * kBlock);

@@ -347,6 +347,11 @@ std::vector<MachineSetup> randomSetups() {
   large.readAheadBytes = 16 * kMiB;
   large.fake.movedPages = true;
   setups.push_back(large);
+  // A rolling size that follows what is written.
+  MachineSetup adaptive;
+  adaptive.blockBytes = 16 * kKiB;
+  adaptive.rollingStep = 1;
+  setups.push_back(adaptive);
   return setups;
 }
 
