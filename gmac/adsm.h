@@ -125,7 +125,7 @@ typedef struct adsmConstant {
 typedef struct adsmKernelDesc {
   const char* name;         /* for messages, statistics and traces; required */
   size_t paramCount;        /* number of parameters */
-  const size_t* paramSizes; /* bytes of each; paramCount entries */
+  const size_t* paramSizes; /* bytes of each, together at most 32 KiB; paramCount entries */
   adsmHostKernel_t host;    /* `host` */
   const void*
       cudaImage;        /* `cuda`: a fatbin, a cubin, or NUL-terminated PTX, in memory that stays */
@@ -142,7 +142,8 @@ typedef struct adsmKernel_s* adsmKernel_t;
  * adsmErrorInvalidValue names the field. Loading happens at the first call. */
 ADSM_API adsmError_t adsmKernelCreate(const adsmKernelDesc_t* desc, adsmKernel_t* kernel);
 
-/* Forgets a kernel and its bindings; waits for its calls in flight. */
+/* Forgets a kernel and its bindings; waits for its calls in flight. adsmErrorInvalidValue, here and
+ * wherever a kernel is named, for one that was destroyed and for what is none. */
 ADSM_API adsmError_t adsmKernelDestroy(adsmKernel_t kernel);
 
 /* Sets a constant for all calls made afterwards; calls already made see the old value. `data` may

@@ -167,7 +167,8 @@ ADSM_API adsmError_t adsmUnpackWith(void* target, const void* source, int64_t co
                                     adsmType_t type, const adsmPackOptions_t* options);
 
 /* Whether the operation is over (1 or 0); waits for it. Each event is given back once, by
- * adsmPackWait() only, whose result is the operation's. */
+ * adsmPackWait() only, whose result is the operation's. A second wait, and what is no event, is
+ * adsmErrorInvalidValue (adsmPackDone: 1, and the last error). */
 ADSM_API int adsmPackDone(adsmPackEvent_t event);
 ADSM_API adsmError_t adsmPackWait(adsmPackEvent_t event);
 

@@ -11,9 +11,9 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/adsm.h"
 
-// Role: behind adsmKernel_t. Owned by the application (adsmKernelCreate, adsmKernelDestroy);
-// constant after creation except `loaded`, which the runtime fills at the first call under its own
-// lock. The fault handler never calls it.
+// What an adsmKernel_t of the application stands for: the API has a table of them (adsm.cc), and
+// whoever uses one keeps it alive. Constant after creation except `loaded`, which the runtime fills
+// at the first call under its own lock. The fault handler never calls it.
 struct adsmKernel_s {
   std::string name;
   std::string cudaName;

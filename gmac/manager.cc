@@ -166,17 +166,24 @@ void Manager::afterForkInChild() {
 
 // ---- Objects
 
+namespace {
+
+// Of the API, for messages.
+const char* functionOf(accel::Placement placement) {
+  return placement == accel::Placement::kSameAddress ? "adsmAlloc" : "adsmSafeAlloc";
+}
+
+}  // namespace
+
 Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
   const Timed timed(Phase::kMalloc);
+  const char* const function = functionOf(placement);
   if (forked_) {
-    return fail(adsmErrorForked, "adsmAlloc in a child of fork");
-  }
-  if (size == 0) {
-    return fail(adsmErrorInvalidValue, "adsmAlloc: size is 0; allowed are 1 byte or more");
+    return fail(adsmErrorForked, "{} in a child of fork", function);
   }
   constexpr std::size_t kMost = std::size_t{1} << 46;
-  if (size > kMost) {
-    return fail(adsmErrorInvalidValue, "adsmAlloc: size is {}; allowed are 1 to {} bytes", size,
+  if (size == 0 || size > kMost) {
+    return fail(adsmErrorInvalidValue, "{}: size is {}; allowed are 1 to {} bytes", function, size,
                 kMost);
   }
   Result<void*> address(nullptr);
@@ -248,7 +255,8 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
       }
       return {};
     } catch (const std::bad_alloc&) {
-      return fail(adsmErrorHostMemory, "adsmAlloc: no memory for the blocks of {} bytes", size);
+      return fail(adsmErrorHostMemory, "{}: no memory for the blocks of {} bytes",
+                  functionOf(placement), size);
     }
   }();
   if (!made.ok()) {

@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "gmac/accel/host/host_accelerator.h"
@@ -23,6 +26,7 @@
 namespace gmac {
 namespace {
 
+using namespace std::string_view_literals;
 using AcceleratorResult = Result<std::unique_ptr<accel::Accelerator>>;
 
 std::atomic<Runtime*> theRuntime{nullptr};
@@ -111,6 +115,16 @@ bool owns(const void* address) noexcept {
   return runtime != nullptr && runtime->manager().touchesShared(address, 1);
 }
 
+// One line for a program that does not ask why its allocations fail; once for each reason, since
+// every further call tries to start again. Under the start's lock.
+void sayWhyNotStarted() {
+  static char said[kErrorTextBytes] = "";
+  if (std::strcmp(said, lastErrorText()) != 0) {
+    std::snprintf(said, sizeof said, "%s", lastErrorText());
+    log(LogLevel::kError, "the runtime does not start: {}", static_cast<const char*>(said));
+  }
+}
+
 // When the library is loaded, so that other libraries' and the program's handlers, which may touch
 // shared objects, run outside of ours.
 [[gnu::constructor]] void watchForks() {
@@ -141,6 +155,7 @@ Result<Runtime*> Runtime::get() {
   }
   auto runtime = start();
   if (!runtime.ok()) {
+    sayWhyNotStarted();
     return runtime.status();
   }
   theRuntime.store(runtime->get(), std::memory_order_release);
@@ -150,6 +165,13 @@ Result<Runtime*> Runtime::get() {
 Result<std::unique_ptr<Runtime>> Runtime::start() {
   auto config = readConfig([](const char* name) { return std::getenv(name); });
   if (!config.ok()) {
+    // Who wants no messages gets none of this either.
+    const char* const wanted = std::getenv("GMAC_LOG");
+    if (wanted != nullptr && isAllowedValue("GMAC_LOG", wanted)) {
+      logThreshold = readConfig([&](const char* name) {
+                       return name == "GMAC_LOG"sv ? wanted : nullptr;
+                     })->log;
+    }
     return config.status();
   }
   warnOfUnknownVariables(environ);

@@ -106,9 +106,9 @@ TEST(ApiErrors, KernelDescriptionsAreChecked) {
   EXPECT_ERROR(create(desc), adsmErrorInvalidValue, "constants is NULL");
   adsmConstant_t constant = {nullptr, 4, &hostConstant, nullptr};
   desc.constants = &constant;
-  EXPECT_ERROR(create(desc), adsmErrorInvalidValue, "constants[0] has no name");
+  EXPECT_ERROR(create(desc), adsmErrorInvalidValue, "constants[0].name is NULL");
   constant = {"c", 0, &hostConstant, nullptr};
-  EXPECT_ERROR(create(desc), adsmErrorInvalidValue, "constants[0] has no size");
+  EXPECT_ERROR(create(desc), adsmErrorInvalidValue, "constants[0].size (c) is 0");
   desc = describe("k", &addOne, 1);
   desc.cudaImage = "image";
   EXPECT_ERROR(create(desc), adsmErrorInvalidValue, "cudaImage without cudaName");
@@ -296,6 +296,27 @@ TEST(Configuration, ABadValueIsNamedWithWhatIsAllowed) {
 TEST(Configuration, AMistypedVariableIsSaid) {
   EXPECT_THAT(firstAllocation("GMAC_PROTOKOL", "lazy"),
               AllOf(HasSubstr("allocated"), HasSubstr("did you mean GMAC_PROTOCOL?")));
+}
+
+// Allocates, and asks nothing.
+TEST(Configuration, DISABLED_AllocationsUnasked) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(adsmAlloc(1), nullptr);
+  }
+}
+
+TEST(Configuration, AStartThatFailsIsSaidOnceToAProgramThatDoesNotAsk) {
+  const auto said = [](std::map<std::string, std::string> environment) {
+    return runChild("Configuration.DISABLED_AllocationsUnasked", environment).output;
+  };
+  const std::string line =
+      "gmac: the runtime does not start: GMAC_PROTOCOL=\"eager\" is not allowed; allowed: batch";
+  const std::string output = said({{"GMAC_PROTOCOL", "eager"}});
+  const std::size_t first = output.find(line);
+  EXPECT_NE(first, std::string::npos) << output;
+  EXPECT_EQ(output.find("gmac: ", first + 1), std::string::npos) << output;
+  EXPECT_THAT(said({{"GMAC_PROTOCOL", "eager"}, {"GMAC_LOG", "off"}}),
+              ::testing::Not(HasSubstr("gmac: ")));
 }
 
 TEST(Configuration, AnAcceleratorThatIsNotThereIsNamed) {

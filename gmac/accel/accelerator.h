@@ -64,6 +64,10 @@ struct LaunchShape {
   std::size_t sharedBytes;
 };
 
+// The most that any accelerator takes; one may take less, and says so when it launches.
+inline constexpr std::size_t kMaxArgumentBytes = std::size_t{32} << 10;  // of a launch, together
+inline constexpr std::size_t kMaxConstantBytes = std::size_t{64} << 10;  // of one constant
+
 // A kernel that this accelerator has loaded. Owned by the accelerator that made it.
 class LoadedKernel {
  public:

@@ -11,6 +11,7 @@
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/reentry.h"
 #include "gmac/datatype/devices.h"
+#include "gmac/os/mappings.h"
 
 namespace gmac::datatype {
 namespace {
@@ -91,6 +92,21 @@ class CudaDevice final : public Device {
           return made.device.queue(native).launch(made.launch);
         },
         &call);
+  }
+
+  Status checkStream(NativeStream stream) const override {
+    // The driver follows a stream's address unasked; these two numbers are streams that have none.
+    const auto number = static_cast<std::uintptr_t>(stream);
+    if (number == reinterpret_cast<std::uintptr_t>(CU_STREAM_LEGACY) ||
+        number == reinterpret_cast<std::uintptr_t>(CU_STREAM_PER_THREAD)) {
+      return {};
+    }
+    if (number % alignof(void*) != 0 ||
+        !os::readableNow(reinterpret_cast<const void*>(number), sizeof(void*))) {
+      return fail(adsmErrorInvalidValue,
+                  "options.stream is {:#x}, which is no CUstream: there is no such memory", number);
+    }
+    return {};
   }
 
   Status waitForStreams() override {

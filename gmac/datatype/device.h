@@ -115,6 +115,10 @@ class Device {
   virtual Result<void*> allocatePinned(std::size_t bytes) = 0;
   virtual void freePinned(void* address, std::size_t bytes) noexcept = 0;
 
+  // adsmErrorInvalidValue where the stream is none, adsmErrorNotSupported where the device has
+  // none. Some hundred nanoseconds.
+  virtual Status checkStream(accel::NativeStream) const { return {}; }
+
  protected:
   explicit Device(accel::Accelerator& accelerator) : accelerator_(accelerator) {}
 

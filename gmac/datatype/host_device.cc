@@ -17,7 +17,9 @@ using accel::DeviceAddress;
 using accel::Ticket;
 
 Status noStreams() {
-  return fail(adsmErrorNotSupported, "the host accelerator has no streams of the application's");
+  return fail(adsmErrorNotSupported,
+              "options.stream: the host accelerator has no streams of the application's; NULL is "
+              "the runtime's own");
 }
 
 // Role: see device.h. The kernels are loaded by the first launch of each.
@@ -39,6 +41,7 @@ class HostDevice final : public Device {
     return queue.last();
   }
 
+  Status checkStream(accel::NativeStream) const override { return noStreams(); }
   Status waitForStreams() override { return {}; }
 
   Status follow(std::optional<accel::NativeStream> stream, Ticket ticket) override {

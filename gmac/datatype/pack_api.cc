@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -18,11 +17,7 @@
 #include "gmac/datatype/recent.h"
 #include "gmac/datatype/registry.h"
 #include "gmac/guarded.h"
-
-// What adsmPackWait() takes: the ticket of an operation under way.
-struct adsmPackEvent_s {
-  gmac::accel::Ticket ticket;
-};
+#include "gmac/handles.h"
 
 namespace {
 
@@ -30,6 +25,18 @@ using gmac::fail;
 using gmac::guarded;
 using gmac::Status;
 using namespace gmac::datatype;
+
+// What an adsmPackEvent_t stands for: the ticket of an operation under way.
+gmac::HandleTable<gmac::accel::Ticket>& events() {
+  return gmac::HandleTable<gmac::accel::Ticket>::instance();
+}
+
+Status noEvent(const char* function, adsmPackEvent_t event) {
+  return event == nullptr ? fail(adsmErrorInvalidValue, "{}: event is NULL", function)
+                          : fail(adsmErrorInvalidValue,
+                                 "{}: event is {}, which is no event, or has been waited for",
+                                 function, static_cast<const void*>(event));
+}
 
 constexpr const char* kMethodNames[] = {"any", "kernel", "copy2d", "copy", "staged", "cpu"};
 
@@ -114,7 +121,7 @@ void answer(const adsmPackOptions_t* options, const adsmPackReport_t& report,
     *options->report = report;
   }
   if (options->event != nullptr) {
-    *options->event = new adsmPackEvent_s{ticket};
+    *options->event = static_cast<adsmPackEvent_t>(events().add(ticket));
   }
 }
 
@@ -150,6 +157,10 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
   if (!prepared.ok()) {
     return prepared.status();
   }
+  const auto stream = streamOf(request);
+  if (stream && engine != nullptr) {
+    GMAC_TRY(engine->device().checkStream(*stream));
+  }
   Operation operation;
   operation.direction = request.direction;
   operation.prepared = *prepared;
@@ -172,7 +183,7 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
     }
     operation.method = request.method;
     operation.blocks = static_cast<std::uint32_t>(request.blocks);
-    operation.stream = streamOf(request);
+    operation.stream = stream;
     operation.wait = options == nullptr || options->event == nullptr;
     if (alone && (operation.stream ||
                   (operation.method != adsmMethodAny && operation.method != adsmMethodCpu))) {
@@ -267,7 +278,13 @@ adsmError_t adsmUnpackWith(void* target, const void* source, int64_t count, adsm
 }
 
 int adsmPackDone(adsmPackEvent_t event) {
-  if (event == nullptr || event->ticket.value == 0) {
+  const auto ticket = event != nullptr ? events().find(event) : gmac::accel::Ticket{};
+  if (!ticket) {
+    // Nothing is under way; who asks why finds it.
+    (void)noEvent("adsmPackDone", event);
+    return 1;
+  }
+  if (ticket->value == 0) {
     return 1;
   }
   auto accelerator = gmac::coherence::accelerator();
@@ -275,20 +292,20 @@ int adsmPackDone(adsmPackEvent_t event) {
     return 1;
   }
   // Not over where the bytes must not be seen yet; the wait tells why.
-  return (*accelerator)->done(event->ticket) && gmac::coherence::acquireReadMostly().ok() ? 1 : 0;
+  return (*accelerator)->done(*ticket) && gmac::coherence::acquireReadMostly().ok() ? 1 : 0;
 }
 
 adsmError_t adsmPackWait(adsmPackEvent_t event) {
   return guarded("adsmPackWait", [&]() -> Status {
-    if (event == nullptr) {
-      return fail(adsmErrorInvalidValue, "adsmPackWait: event is NULL");
+    const auto ticket = events().take(event);
+    if (!ticket) {
+      return noEvent("adsmPackWait", event);
     }
-    const std::unique_ptr<adsmPackEvent_s> owned(event);
-    if (owned->ticket.value == 0) {
+    if (ticket->value == 0) {
       return {};
     }
     auto accelerator = gmac::coherence::accelerator();
-    GMAC_TRY(accelerator.ok() ? (*accelerator)->wait(owned->ticket) : accelerator.status());
+    GMAC_TRY(accelerator.ok() ? (*accelerator)->wait(*ticket) : accelerator.status());
     return gmac::coherence::acquireReadMostly();
   });
 }

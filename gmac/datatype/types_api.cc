@@ -41,6 +41,15 @@ Status notNegative(const char* function, const char* argument, int64_t value) {
                            argument, value);
 }
 
+// Of arrays: no more entries than the address space has room for.
+Status checkCount(const char* function, int64_t count) {
+  constexpr int64_t kMost = (int64_t{1} << 47) / static_cast<int64_t>(sizeof(int64_t));
+  GMAC_TRY(notNegative(function, "count", count));
+  return count <= kMost ? Status()
+                        : fail(adsmErrorInvalidValue, "{}: count is {}; 0 to {} are allowed",
+                               function, count, kMost);
+}
+
 Status noneNegative(const char* function, const char* argument, const int64_t* values,
                     int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
@@ -89,7 +98,7 @@ adsmError_t makeList(const char* function, int64_t count, const int64_t* blockLe
                      adsmType_t* type) {
   return guarded(function, [&]() -> Status {
     GMAC_TRY(notNull(function, "type", type));
-    GMAC_TRY(notNegative(function, "count", count));
+    GMAC_TRY(checkCount(function, count));
     GMAC_TRY(notNull(function, displacementsName, displacements, count));
     if (blockLengths != nullptr) {
       GMAC_TRY(noneNegative(function, "blockLengths", blockLengths, count));
@@ -119,7 +128,7 @@ adsmError_t makeList(const char* function, int64_t count, const int64_t* blockLe
 Status makeStruct(const char* function, int64_t count, const int64_t* blockLengths,
                   const int64_t* displacements, const adsmType_t* types, adsmType_t* type) {
   GMAC_TRY(notNull(function, "type", type));
-  GMAC_TRY(notNegative(function, "count", count));
+  GMAC_TRY(checkCount(function, count));
   GMAC_TRY(notNull(function, "blockLengths", blockLengths, count));
   GMAC_TRY(notNull(function, "displacementBytes", displacements, count));
   GMAC_TRY(notNull(function, "types", types, count));
@@ -155,9 +164,12 @@ Status makeSubarray(const char* function, int dimensions, const int64_t* sizes,
                     const int64_t* subsizes, const int64_t* starts, adsmOrder_t order,
                     adsmType_t old, adsmType_t* type) {
   GMAC_TRY(notNull(function, "type", type));
-  if (dimensions < 1) {
-    return fail(adsmErrorInvalidValue, "{}: dimensions is {}; 1 or more is allowed", function,
-                dimensions);
+  // More than any array has that is larger than one element in each; longer lists are not looked
+  // for.
+  constexpr int kMostDimensions = 1024;
+  if (dimensions < 1 || dimensions > kMostDimensions) {
+    return fail(adsmErrorInvalidValue, "{}: dimensions is {}; 1 to {} are allowed", function,
+                dimensions, kMostDimensions);
   }
   GMAC_TRY(notNull(function, "sizes", sizes));
   GMAC_TRY(notNull(function, "subsizes", subsizes));

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/os/mappings.h"
 
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
@@ -44,6 +49,25 @@ Access loosestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin,
     loosest = std::max(loosest, mapping->access);
   }
   return loosest;
+}
+
+bool readableNow(const void* address, std::size_t bytes) noexcept {
+  const int kept = errno;
+  bool readable = true;
+  // Reading one's own memory by the system, which answers where the processor would fault.
+  std::byte scratch[64];
+  const auto* next = static_cast<const std::byte*>(address);
+  while (readable && bytes > 0) {
+    const std::size_t part = std::min(bytes, sizeof scratch);
+    iovec to{scratch, part};
+    iovec from{const_cast<std::byte*>(next), part};
+    const long read = syscall(SYS_process_vm_readv, getpid(), &to, 1UL, &from, 1UL, 0UL);
+    readable = read < 0 ? errno != EFAULT : static_cast<std::size_t>(read) == part;
+    next += part;
+    bytes -= part;
+  }
+  errno = kept;
+  return readable;
 }
 
 }  // namespace gmac::os

@@ -378,7 +378,7 @@ TEST(Types, RefuseWrongArgumentsByName) {
   refused(adsmTypeStruct(3, good, good, types, &type),
           "adsmTypeStruct: types[2] is 0x5, which is no type, or is freed");
   refused(adsmTypeSubarray(0, good, good, good, adsmOrderC, ADSM_TYPE_4, &type),
-          "adsmTypeSubarray: dimensions is 0; 1 or more is allowed");
+          "adsmTypeSubarray: dimensions is 0; 1 to 1024 are allowed");
   refused(adsmTypeSubarray(3, good, good, good, adsmOrderC, ADSM_TYPE_4, &type),
           "adsmTypeSubarray: starts[0] is 1 and subsizes[0] is 1: outside the array, whose "
           "sizes[0] is 1");

@@ -32,8 +32,8 @@ struct HostOptions {
 inline constexpr std::size_t kHostMaxBlocks = std::size_t{1} << 31;
 inline constexpr std::size_t kHostMaxBlockThreads = 1024;
 inline constexpr std::size_t kHostMaxSharedBytes = std::size_t{16} << 20;
-inline constexpr std::size_t kHostMaxArgumentBytes = std::size_t{32} << 10;
-inline constexpr std::size_t kHostMaxConstantBytes = std::size_t{64} << 10;
+inline constexpr std::size_t kHostMaxArgumentBytes = kMaxArgumentBytes;
+inline constexpr std::size_t kHostMaxConstantBytes = kMaxConstantBytes;
 
 // Starts a device process by fork and returns the accelerator that it is. The device process is not
 // a child of the application (wait() does not see it) and ends when the accelerator is destroyed,
