@@ -378,14 +378,21 @@ TEST_F(Run, AProgramOfAnotherMachineIsRefused) {
 
 TEST_F(Run, DamagedProgramsAreRefusedWithoutHarm) {
   const std::string bytes = contents(probePath());
-  for (const std::size_t size :
-       {std::size_t{4}, sizeof(Elf64_Ehdr) - 1, sizeof(Elf64_Ehdr), sizeof(Elf64_Ehdr) + 10}) {
+  Elf64_Ehdr header;
+  ASSERT_GE(bytes.size(), sizeof header);
+  bytes.copy(reinterpret_cast<char*>(&header), sizeof header);
+  const std::size_t tableEnd = header.e_phoff + header.e_phnum * sizeof(Elf64_Phdr);
+  for (const std::size_t size : {std::size_t{4}, sizeof header - 1, sizeof header,
+                                 sizeof header + 10, tableEnd, tableEnd + 64, tableEnd + 4096}) {
     const fs::path program = folder_ / ("cut" + std::to_string(size));
     std::ofstream(program, std::ios::binary) << bytes.substr(0, size);
     fs::permissions(program, fs::perms::owner_all);
     const End end = command({"run", "--", program.string()});
     EXPECT_EQ(end.status, 126) << size;
     EXPECT_EQ(end.signal, 0) << size;
+    EXPECT_THAT(end.errors, AllOf(HasSubstr("is cut short or damaged: it has " +
+                                            std::to_string(size) + " bytes"),
+                                  ::testing::Not(HasSubstr("statically"))));
   }
 }
 

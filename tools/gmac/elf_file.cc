@@ -74,6 +74,34 @@ void ElfFile::forEachSegment(Visit visit) const {
   }
 }
 
+std::string ElfFile::missingPart() const {
+  Elf64_Ehdr header;
+  if (!readAt(0, header)) {
+    return fmt::format("it has {} bytes, and its header {}", size_, sizeof header);
+  }
+  if (!isOfThisMachine()) return {};
+  const std::uint64_t tableBytes = std::uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
+  if (header.e_phnum > 0 && header.e_phentsize != sizeof(Elf64_Phdr)) {
+    return fmt::format("the entries of its table of segments have {} bytes, not {}",
+                       header.e_phentsize, sizeof(Elf64_Phdr));
+  }
+  if (header.e_phoff > size_ || tableBytes > size_ - header.e_phoff) {
+    return fmt::format("it has {} bytes, and its table of segments {} at offset {}", size_,
+                       tableBytes, header.e_phoff);
+  }
+  std::string missing;
+  forEachSegment([&](const Elf64_Phdr& segment) {
+    const bool isRead =
+        segment.p_type == PT_LOAD || segment.p_type == PT_INTERP || segment.p_type == PT_DYNAMIC;
+    if (missing.empty() && isRead &&
+        (segment.p_offset > size_ || segment.p_filesz > size_ - segment.p_offset)) {
+      missing = fmt::format("it has {} bytes, and a segment of {} at offset {}", size_,
+                            segment.p_filesz, segment.p_offset);
+    }
+  });
+  return missing;
+}
+
 bool ElfFile::hasDynamicLinker() const {
   bool found = false;
   forEachSegment([&](const Elf64_Phdr& segment) { found = found || segment.p_type == PT_INTERP; });

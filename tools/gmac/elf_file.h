@@ -25,6 +25,9 @@ class ElfFile {
   bool isElf() const;
   // A program of the machine that this command was built for.
   bool isOfThisMachine() const;
+  // Which part of a program of this machine the file says it has and has not, as half a sentence;
+  // empty for a whole one.
+  std::string missingPart() const;
   // It names a dynamic linker, which is what preloads libraries.
   bool hasDynamicLinker() const;
   // The libraries it names, in its order; empty for a program without a dynamic linker.

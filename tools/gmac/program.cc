@@ -117,6 +117,9 @@ void checkCanPreload(const std::string& path) {
   const std::string what =
       started == path ? path : fmt::format("{} (which runs {})", started, path);
   const ElfFile file(started);
+  if (const std::string missing = file.missingPart(); !missing.empty()) {
+    refuse(Ending::kCannotRun, "{} is cut short or damaged: {}", what, missing);
+  }
   if (!file.isOfThisMachine()) {
     refuse(Ending::kCannotRun,
            "{} is no program of this machine: libgmac.so cannot be loaded into it", what);
