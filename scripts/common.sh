@@ -13,6 +13,29 @@ fail_usage() {
   exit 2
 }
 
+# What a command takes, checked before it does anything: a mistyped option must not become a file's name.
+no_arguments() { # COMMAND ARGUMENTS...
+  [[ $# == 1 ]] || fail_usage "$1 takes no arguments, and got '$2'; see ./gmacw help"
+}
+
+no_empty_argument() { # COMMAND ARGUMENTS...
+  local command=$1 argument
+  shift
+  for argument in "$@"; do
+    [[ -n $argument ]] || fail_usage "$command: an argument is empty; see ./gmacw help"
+  done
+}
+
+one_path() { # COMMAND WHAT ARGUMENTS...
+  local command=$1 what=$2
+  shift 2
+  [[ $# == 1 ]] || fail_usage "$command takes one argument, $what, and got $#; see ./gmacw help"
+  case $1 in
+    '') fail_usage "$command: $what is empty; see ./gmacw help" ;;
+    -*) fail_usage "$command: no option '$1'; for $what of that name write './$1'" ;;
+  esac
+}
+
 # A path as the caller meant it, whatever the current directory is now.
 absolute() {
   case $1 in

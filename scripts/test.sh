@@ -7,7 +7,10 @@ run_tests() {
   while [[ $# -gt 0 ]]; do
     case $1 in
       --config)
-        [[ $# -gt 1 ]] || fail_usage "--config takes one of asan, ubsan, tsan, debug"
+        case ${2-} in
+          asan | ubsan | tsan | debug) ;;
+          *) fail_usage "--config takes one of asan, ubsan, tsan, debug, and got '${2-}'" ;;
+        esac
         arguments+=("--config=$2")
         shift
         ;;
