@@ -25,6 +25,18 @@ constexpr std::size_t kVectorFloats = 64 * kMiB;
 // Enough for the host accelerator's own processor to be exercised on a small machine.
 constexpr std::size_t kHostVectorFloats = 4 * kMiB;
 
+// What differs little from its base may come out below it, but not by more than the clock and the
+// machine's own unrest.
+constexpr Range kRatio{0.5, 1000};
+constexpr Range kOverMicroseconds{-2, 10000};
+constexpr Range kOverNanoseconds{-5, 10000};
+// Of a whole: what one promises to be next to nothing.
+constexpr Range kShare{-0.05, 1};
+// The system counts memory in pages of up to 2 MiB, the device's too.
+constexpr Range kExtraMebibytes{-4, 1e6};
+// A device, or its process, that is awake takes a launch in some microseconds.
+constexpr Range kLaunchMicroseconds{0.05, 200};
+
 // Faults alone: nothing is evicted.
 Environment faultEnvironment(std::size_t blockBytes) {
   return {{"GMAC_ACCEL", "host"},
@@ -47,6 +59,8 @@ class Collector {
     const char* figure;  // its name in what the measurement returns
     std::string unit;
     std::optional<Target> target;
+    Range plausible{};
+    std::vector<Plausible> bases{};  // what it was calculated from
   };
   void measure(const char* measurement, const json& parameters, const Environment& environment,
                const std::vector<Wanted>& rows) {
@@ -58,7 +72,12 @@ class Collector {
     const json result = measureInChild(measurement, parameters, environment);
     for (const Wanted& row : rows) {
       if (wanted(row)) {
-        rows_.push_back({row.name, result.at(row.figure), row.unit, row.target, result});
+        std::vector<Plausible> figures = row.bases;
+        figures.push_back({row.figure, row.plausible});
+        std::string why = whyNotMeasured(result, figures);
+        const json& value = result.contains(row.figure) ? result[row.figure] : json();
+        rows_.push_back({row.name, value.is_number() ? value.get<double>() : 0, row.unit,
+                         row.target, result, std::move(why)});
       }
     }
   }
@@ -90,7 +109,7 @@ void faultRows(Collector& collector) {
                        {"huge", false}},
                       faultEnvironment(size.blockBytes),
                       {{fmt::format("rolling fault / bare fault, {} blocks", size.name), "ratio",
-                        "", atMost(1.5)}});
+                        "", atMost(1.5), kRatio}});
   }
   collector.measure("faultByBlockCount",
                     {{"blockBytes", 4 * kKiB},
@@ -99,7 +118,7 @@ void faultRows(Collector& collector) {
                      {"touched", 128},
                      {"rounds", 301}},
                     faultEnvironment(4 * kKiB),
-                    {{"fault at 1,000,000 blocks / at 1,000", "ratio", "", atMost(1.5)}});
+                    {{"fault at 1,000,000 blocks / at 1,000", "ratio", "", atMost(1.5), kRatio}});
 }
 
 // The same on a GPU, whose objects lie in pinned huge pages that were moved into place: against
@@ -113,16 +132,17 @@ void cudaFaultRows(Collector& collector) {
         "fault", {{"blockBytes", blockBytes}, {"blocks", 64}, {"rounds", 301}, {"huge", true}},
         environment,
         {{fmt::format("rolling fault / bare fault, {} KiB of huge pages, cuda", blockBytes / kKiB),
-          "ratioAnonymous", "", atMost(1.5)}});
+          "ratioAnonymous", "", atMost(1.5), kRatio}});
   }
 }
 
 // What of a fault is statistics and trace, off and on.
 void probeRows(Collector& collector) {
   const json parameters = {{"blockBytes", 64 * kKiB}, {"blocks", 128}, {"rounds", 101}};
-  collector.measure("probes", parameters, faultEnvironment(64 * kKiB),
-                    {{"statistics and trace off, share of a fault", "share", "", atMost(0.01)},
-                     {"fault, statistics and trace off", "fault", "us", std::nullopt}});
+  collector.measure(
+      "probes", parameters, faultEnvironment(64 * kKiB),
+      {{"statistics and trace off, share of a fault", "share", "", atMost(0.01), kShare},
+       {"fault, statistics and trace off", "fault", "us", std::nullopt}});
   const auto folder = std::filesystem::temp_directory_path();
   for (const char* variable : {"GMAC_STATS", "GMAC_TRACE"}) {
     const std::string file = folder / fmt::format("gmac-bench-{}.json", getpid());
@@ -130,7 +150,7 @@ void probeRows(Collector& collector) {
     environment[variable] = file;
     collector.measure(
         "probes", parameters, environment,
-        {{fmt::format("{} on, share of a fault", variable), "share", "", std::nullopt}});
+        {{fmt::format("{} on, share of a fault", variable), "share", "", std::nullopt, kShare}});
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
   }
@@ -140,22 +160,29 @@ void callRows(Collector& collector, const std::string& accelerator) {
   collector.measure(
       "call", {{"objects", 1000}, {"objectBytes", kMiB}, {"rounds", 501}},
       {{"GMAC_ACCEL", accelerator}},
-      {{fmt::format("call over launch, nothing dirty, {}", accelerator), "over", "us", atMost(20)},
-       {fmt::format("accelerator's own launch, {}", accelerator), "launch", "us", std::nullopt},
+      {{fmt::format("call over launch, nothing dirty, {}", accelerator),
+        "over",
+        "us",
+        atMost(20),
+        kOverMicroseconds,
+        {{"launch", kLaunchMicroseconds}, {"call", {}}}},
+       {fmt::format("accelerator's own launch, {}", accelerator), "launch", "us", std::nullopt,
+        kLaunchMicroseconds},
        {fmt::format("call after one read, {}", accelerator), "callAfterRead", "us", std::nullopt}});
 }
 
 void smallRows(Collector& collector, const std::string& accelerator) {
-  collector.measure(
-      "smallObjects", {{"bytes", 256}, {"live", 131072}, {"pairs", 200000}, {"rounds", 7}},
-      {{"GMAC_ACCEL", accelerator}},
-      {{fmt::format("small objects, pairs, {}", accelerator), "operationsPerSecond", "1/s",
-        atLeast(1e6)},
-       {fmt::format("small objects, 131,072 and back, {}", accelerator),
-        "massedOperationsPerSecond", "1/s", atLeast(1e6)},
-       {fmt::format("small objects, CPU side, {}", accelerator), "appExtraMiB", "MiB", atMost(64)},
-       {fmt::format("small objects, accelerator's side, {}", accelerator), "acceleratorExtraMiB",
-        "MiB", atMost(64)}});
+  collector.measure("smallObjects",
+                    {{"bytes", 256}, {"live", 131072}, {"pairs", 200000}, {"rounds", 7}},
+                    {{"GMAC_ACCEL", accelerator}},
+                    {{fmt::format("small objects, pairs, {}", accelerator), "operationsPerSecond",
+                      "1/s", atLeast(1e6)},
+                     {fmt::format("small objects, 131,072 and back, {}", accelerator),
+                      "massedOperationsPerSecond", "1/s", atLeast(1e6)},
+                     {fmt::format("small objects, CPU side, {}", accelerator), "appExtraMiB", "MiB",
+                      atMost(64), kExtraMebibytes},
+                     {fmt::format("small objects, accelerator's side, {}", accelerator),
+                      "acceleratorExtraMiB", "MiB", atMost(64), kExtraMebibytes}});
 }
 
 // A file to the accelerator and a kernel's result to a file. On the host accelerator the copies
@@ -178,16 +205,16 @@ void fileRows(Collector& collector, const std::string& accelerator) {
 // What the library costs the calls of a program that have nothing to do with shared memory.
 void memoryRows(Collector& collector) {
   for (const char* function : {"memcpy", "memmove", "memset"}) {
-    collector.measure(
-        "interposedMemory",
-        {{"function", function}, {"bytes", 64}, {"calls", 20000}, {"rounds", 501}},
-        {{"GMAC_ACCEL", "host"}},
-        {{fmt::format("{} of 64 bytes over libc's", function), "over", "ns", atMost(2)}});
+    collector.measure("interposedMemory",
+                      {{"function", function}, {"bytes", 64}, {"calls", 20000}, {"rounds", 501}},
+                      {{"GMAC_ACCEL", "host"}},
+                      {{fmt::format("{} of 64 bytes over libc's", function), "over", "ns",
+                        atMost(2), kOverNanoseconds}});
     collector.measure(
         "interposedMemory",
         {{"function", function}, {"bytes", 64 * kKiB}, {"calls", 100}, {"rounds", 1001}},
         {{"GMAC_ACCEL", "host"}},
-        {{fmt::format("{} of 64 KiB / libc's", function), "ratio", "", atMost(1.01)}});
+        {{fmt::format("{} of 64 KiB / libc's", function), "ratio", "", atMost(1.01), kRatio}});
   }
 }
 
@@ -208,37 +235,6 @@ void vecaddRows(Collector& collector, bool cuda) {
       "vecadd", vecaddParameters(true, true, 7), {{"GMAC_ACCEL", "cuda"}},
       {{name, "overBestManaged", "", atMost(0.60)},
        {"vector addition / pinned, overlapped by hand", "overPinned", "", std::nullopt}});
-}
-
-std::string valueText(const Row& row) {
-  if (row.value >= 1e6) {
-    return fmt::format("{:.2f} M {}", row.value / 1e6, row.unit);
-  }
-  return fmt::format("{:.3f}{}{}", row.value, row.unit.empty() ? "" : " ", row.unit);
-}
-
-std::string targetText(const Row& row) {
-  if (!row.target) {
-    return "";
-  }
-  return fmt::format("{} {:g}",
-                     row.target->sense == Sense::kAtMost ? "<=" : ">=", row.target->value);
-}
-
-std::string vecaddTable(const json& details) {
-  std::string text = fmt::format("\n{:<18} {:>9} {:>7} {:>7} {:>7} {:>7} {:>7} {:>10}\n", "seconds",
-                                 "allocate", "fill", "add", "sum", "free", "whole", "sparse ms");
-  for (const auto& [way, run] : details.items()) {
-    if (!run.is_object()) {
-      continue;
-    }
-    text +=
-        fmt::format("{:<18} {:>9.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>10.3f}\n", way,
-                    run["allocate"].get<double>(), run["fill"].get<double>(),
-                    run["add"].get<double>(), run["sum"].get<double>(), run["free"].get<double>(),
-                    run["whole"].get<double>(), 1e3 * run["sparse"].get<double>());
-  }
-  return text;
 }
 
 }  // namespace
@@ -266,65 +262,6 @@ std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& 
   }
   vecaddRows(collector, cuda);
   return collector.take();
-}
-
-std::string table(const std::vector<Row>& rows, const std::vector<std::string>& skipped) {
-  std::string text = fmt::format("{:<48} {:>14} {:>10}\n", "cost", "measured", "target");
-  for (const Row& row : rows) {
-    text += fmt::format("{:<48} {:>14} {:>10}{}\n", row.name, valueText(row), targetText(row),
-                        !row.target ? ""
-                        : row.met() ? "  met"
-                                    : "  MISSED");
-  }
-  for (const std::string& line : skipped) {
-    text += fmt::format("not measured: {}\n", line);
-  }
-  for (const Row& row : rows) {
-    if (row.details.contains("gmac")) {
-      text += vecaddTable(row.details);
-      break;
-    }
-  }
-  return text;
-}
-
-json rowsJson(const std::vector<Row>& rows, const std::vector<std::string>& skipped) {
-  json list = json::array();
-  for (const Row& row : rows) {
-    json one = {{"name", row.name},
-                {"value", row.value},
-                {"unit", row.unit},
-                {"met", row.met()},
-                {"details", row.details}};
-    if (row.target) {
-      one[row.target->sense == Sense::kAtMost ? "atMost" : "atLeast"] = row.target->value;
-    }
-    list.push_back(std::move(one));
-  }
-  return {{"rows", std::move(list)}, {"skipped", skipped}};
-}
-
-std::vector<std::string> misses(const std::vector<Row>& rows, const json& baseline) {
-  std::vector<std::string> sentences;
-  for (const Row& row : rows) {
-    if (!row.met()) {
-      sentences.push_back(
-          fmt::format("{}: {}, target {}", row.name, valueText(row), targetText(row)));
-    }
-    if (!row.target || !baseline.contains("rows") || !baseline["rows"].contains(row.name)) {
-      continue;
-    }
-    const json& before = baseline["rows"][row.name];
-    const double value = before.at("value");
-    const double tolerance = before.at("tolerance");
-    const bool worse = row.target->sense == Sense::kAtMost ? row.value > value * tolerance
-                                                           : row.value < value / tolerance;
-    if (worse) {
-      sentences.push_back(fmt::format("{}: {}, worse than the baseline's {:.3f} by more than {:g}",
-                                      row.name, valueText(row), value, tolerance));
-    }
-  }
-  return sentences;
 }
 
 std::string sweep() {

@@ -12,15 +12,17 @@
 
 namespace gmac::bench {
 
-// Calls `turn(i)`, which measures alternative i in seconds, in turns; one turn of each first to
-// warm up. Rounds are short, so that most of them are whole between two interruptions, and medians
-// are theirs.
+// Calls `turn(i)`, which measures alternative i in seconds (or another unit, that of what is asked
+// for), in turns; one turn of each first to warm up. Who begins changes with the round, so that
+// what one leaves for the next to wait for is not always the same one's. Rounds are short, so that
+// most of them are whole between two interruptions, and medians are theirs.
 class Turns {
  public:
   template <typename Turn>
   Turns(std::size_t alternatives, std::size_t rounds, const Turn& turn) : seconds_(alternatives) {
     for (std::size_t round = 0; round <= rounds; ++round) {
-      for (std::size_t i = 0; i < alternatives; ++i) {
+      for (std::size_t next = 0; next < alternatives; ++next) {
+        const std::size_t i = (next + round) % alternatives;
         const double one = turn(i);
         if (round > 0) {
           seconds_[i].push_back(one);
