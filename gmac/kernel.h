@@ -12,8 +12,8 @@
 #include "gmac/adsm.h"
 
 // What an adsmKernel_t of the application stands for: the API has a table of them (adsm.cc), and
-// whoever uses one keeps it alive. Constant after creation except `loaded`, which the runtime fills
-// at the first call under its own lock. The fault handler never calls it.
+// whoever uses one keeps it alive. Constant after creation except `loaded`, which the manager fills
+// at the first call, and `loading`; its lock guards both. The fault handler never calls it.
 struct adsmKernel_s {
   std::string name;
   std::string cudaName;
@@ -22,6 +22,7 @@ struct adsmKernel_s {
   std::vector<adsmConstant_t> constants;
   adsmKernelDesc_t desc;  // points into the members above
   std::unique_ptr<gmac::accel::LoadedKernel> loaded;
+  bool loading = false;  // by a thread that has let go of the lock; all others wait
 };
 
 #endif  // GMAC_KERNEL_H_

@@ -60,6 +60,8 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
   return manager;
 }
 
+bool Manager::lockIsHeldHere() noexcept { return Lock::isHeldHere(); }
+
 void Manager::stopBackground() {
   // A child of fork has no such threads, whatever the handles say.
   if (forked_) {
@@ -85,9 +87,11 @@ void Manager::stopBackground() {
 
 Manager::~Manager() {
   stopBackground();
-  Lock lock(*this);
-  while (!index_.all().empty()) {
-    (void)destroy(lock, *index_.all().begin());
+  {
+    Lock lock(*this);
+    while (!index_.all().empty()) {
+      (void)destroy(lock, *index_.all().begin());
+    }
   }
   retired_.clear_and_dispose([](Object* object) { delete object; });
   differences_.reset();
@@ -331,10 +335,11 @@ Status Manager::destroy(Lock& lock, Object& object) {
   bool waited = false;
   (void)waitForWriters(lock, object, &waited);
   const accel::Ticket read{object.lastRead};
-  lock.release();
-  (void)accelerator_.wait(read);
-  (void)accelerator_.wait(flushed);
-  lock.acquire();
+  {
+    const Free free(lock);
+    (void)await(free, read);
+    (void)await(free, flushed);
+  }
 
   for (std::size_t i = 0; i < object.blockCount; ++i) {
     Block& block = object.blocks[i];
@@ -363,13 +368,13 @@ Status Manager::destroy(Lock& lock, Object& object) {
   forgetAddresses(object);
   safeObjects_ -= object.sameAddress ? 0 : 1;
   changed();
-  lock.releaseForWork();
 
   const std::size_t bytes = object.bytes();
   const accel::DeviceAddress device = object.device;
-  object.mirror->withdraw();
   Status status;
   {
+    const FreeForWork free(lock);
+    object.mirror->withdraw();
     const Timed timed(Phase::kCudaFree);
     status = accelerator_.free(device, bytes);
     if (object.comparison) {
@@ -377,7 +382,6 @@ Status Manager::destroy(Lock& lock, Object& object) {
       status = status.ok() ? freed : status;
     }
   }
-  lock.acquire();
   retire(lock, object);
   return status;
 }

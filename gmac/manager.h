@@ -105,6 +105,9 @@ class Manager final : private os::Pinner, private RegionSource {
   // ends the process.
   bool onFault(void* address, bool write) noexcept;
 
+  // Whether the calling thread holds a manager's lock, under which nothing may wait. For tests.
+  static bool lockIsHeldHere() noexcept;
+
   // Around fork: the child gets the lock free and its objects gone.
   void beforeFork();
   void afterForkInParent();
@@ -137,6 +140,8 @@ class Manager final : private os::Pinner, private RegionSource {
 
  private:
   class Lock;
+  class Free;
+  class FreeForWork;
   class Walk;
   struct Bulk;
   struct Part;
@@ -171,11 +176,11 @@ class Manager final : private os::Pinner, private RegionSource {
   Result<Step> openForReading(Lock& lock, Object& object, BlockRange range);
   Result<Step> openForWriting(Lock& lock, const Part& part);
   Result<Step> doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part);
-  bool isOpen(Object& object, BlockIndex index, bool write);
   bool deviceWorkElsewhere() const;
   Result<Step> retryIfOutOfMappings(Lock& lock, Status failed);
 
-  Result<Step> releaseRange(Lock& lock, const coherence::DeviceRange& range);
+  Result<Step> releaseRange(Lock& lock, const coherence::DeviceRange& range,
+                            accel::Ticket* stillOpen);
 
   // os::Pinner
   Status pin(void* address, std::size_t bytes, int fd, std::int64_t offset) override;
@@ -199,24 +204,29 @@ class Manager final : private os::Pinner, private RegionSource {
   Status waitForWriters(Lock& lock, Object& object, bool* waited);
   Status waitForPending(Lock& lock);
   Status waitFor(Lock& lock, accel::Ticket ticket, bool* waited);
+  // Waits for what the caller's thread may not overwrite yet; nothing of it: kDone.
+  Status waitForArrival(Lock& lock, accel::Ticket ticket);
+  Status endWork(Lock& lock, accel::Ticket reader);
   Status waitForHostFunctions(Lock& lock, bool* waited);
   // Waits for the end of what another thread submits.
   void waitForDeviceWork(Lock& lock);
-  // The accelerator's wait, with the limit that accesses of the CPU have: ends the process behind
-  // it. The lock is free. Fault path.
-  Status await(accel::Ticket ticket);
+  // The accelerator's wait; every wait of the manager's goes through here. Fault path.
+  Status await(const Free& free, accel::Ticket ticket);
+  // The same with the limit that accesses of the CPU have; ends the process where that is exceeded.
+  Status awaitWithinLimit(const Free& free, accel::Ticket ticket);
   // The limit of the calling thread's wait; 0: none.
   std::chrono::seconds waitLimit() const noexcept;
   [[noreturn]] void endBehindLimit() noexcept;
   // Ends the process, with what is wrong, unless verify() holds.
   void walk() noexcept;
   Status makeReady(Lock& lock, Object& object, std::size_t chunk);
+  Status makeReady(Lock& lock, Object& object, BlockRange range);
 
   Result<Step> openBlock(Lock& lock, Object& object, BlockIndex index, bool write);
   Result<Step> makePagesReady(Lock& lock, Object& object, BlockIndex index);
   Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
-  Status copyChanged(Object& object, BlockRange range, accel::Ticket after);
+  Status copyChanged(const Free& free, Object& object, BlockRange range, accel::Ticket after);
   BlockRange fetchable(Object& object, BlockRange range);
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
@@ -232,16 +242,16 @@ class Manager final : private os::Pinner, private RegionSource {
   void workBehind();
   bool hasRetired();
   Object* nextToPopulate(std::size_t* chunk);
-  Status load(adsmKernel_t kernel);
+  Status load(Lock& lock, adsmKernel_t kernel);
   Status checkSmall(const char* function, const void* address);
   void retire(Lock& lock, Object& object);
   void noteUse(Object& object, std::size_t chunk, Object::Use use);
   Status evictExcess();
   Status evictExcessBut(Block& block);
-  Status releaseBlocks(Object& object, BlockRange range, Event event);
+  Status releaseBlocks(Object& object, BlockRange range, Event event, accel::Ticket* stillOpen);
   // The same for a kernel, of which nobody knows whether it writes the blocks. `closes`: the CPU
   // must not go on reading what compares either.
-  Status releaseToKernel(Object& object, Event event, bool closes);
+  Status releaseToKernel(Object& object, Event event, bool closes, accel::Ticket* stillOpen);
 
   // Comparing instead of copying (manager_comparison.cc).
   struct Compared;
@@ -252,7 +262,7 @@ class Manager final : private os::Pinner, private RegionSource {
                               Compared* found);
   bool acceleratorIsIdle() noexcept;
   void setUnverified(Object& object, Block& block, bool unverified);
-  Status leaveUnverified(Object& object, BlockRange range);
+  Status leaveUnverified(Object& object, BlockRange range, accel::Ticket* stillOpen);
   Status closeUnverified(Object& object, BlockRange range);
   Status closeUnverified();
   Result<Step> closeUnverifiedFirst(Lock& lock, Object& object, BlockRange range);
@@ -296,11 +306,15 @@ class Manager final : private os::Pinner, private RegionSource {
   static bool mayWrite(const StreamWork& work, const Object& object) {
     return work.names || object.usedBy(work.stream);
   }
-  std::array<StreamWork, 64> streams_{};
+  static constexpr std::size_t kMaxStreams = 64;
+  std::array<StreamWork, kMaxStreams> streams_{};
   std::size_t streamCount_ = 0;
-  std::size_t nextStream_ = 0;
+  // Where a stream's newest work is to be noted: its entry, a finished one, or a new one; NULL
+  // while there is none.
+  StreamWork* entryFor(accel::NativeStream stream) noexcept;
   bool deviceReads_ = false;                   // deviceWork_ reads such objects
   bool deviceNames_ = false;                   // deviceWork_ names objects
+  accel::Ticket deviceStillOpen_;              // what its thread has to wait for when it ends
   std::uint64_t lastFlush_ = 0;                // ticket of the newest flush
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
   std::atomic<std::size_t> safeObjects_{0};    // whose two addresses differ

@@ -23,9 +23,8 @@ thread_local bool mappingsRefused __attribute__((tls_model("initial-exec"))) = f
 
 void Manager::waitForChange(Lock& lock) {
   const std::uint32_t seen = generation_.load();
-  lock.release();
+  const Free free(lock);
   generation_.wait(seen);
-  lock.acquire();
 }
 
 void Manager::changed() {
@@ -35,7 +34,7 @@ void Manager::changed() {
 
 // Waits for every kernel that may write the object. Kernel errors come out here.
 Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
-  std::array<accel::Ticket, 66> tickets;
+  std::array<accel::Ticket, kMaxStreams + 2> tickets;
   std::size_t count = 0;
   const auto add = [&](accel::Ticket ticket) {
     if (!accelerator_.done(ticket)) {
@@ -55,15 +54,12 @@ Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
   if (count == 0) {
     return {};
   }
-  lock.release();
+  const Free free(lock);
+  const Timed timed(Phase::kGpu);
   Status status;
-  {
-    const Timed timed(Phase::kGpu);
-    for (std::size_t i = 0; i < count && status.ok(); ++i) {
-      status = await(tickets[i]);
-    }
+  for (std::size_t i = 0; i < count && status.ok(); ++i) {
+    status = awaitWithinLimit(free, tickets[i]);
   }
-  lock.acquire();
   return status;
 }
 
@@ -73,34 +69,35 @@ Status Manager::waitFor(Lock& lock, accel::Ticket ticket, bool* waited) {
     return {};
   }
   *waited = true;
-  lock.release();
-  const Status status = [&] {
-    const Timed timed(Phase::kGpu);
-    return await(ticket);
-  }();
-  lock.acquire();
-  return status;
+  const Free free(lock);
+  const Timed timed(Phase::kGpu);
+  return awaitWithinLimit(free, ticket);
+}
+
+Status Manager::waitForArrival(Lock& lock, accel::Ticket ticket) {
+  if (ticket.value == 0) {
+    return {};
+  }
+  const Free free(lock);
+  return await(free, ticket);
 }
 
 // Waits for all calls and all device work made so far.
 Status Manager::waitForPending(Lock& lock) {
-  std::array<accel::Ticket, 66> tickets;
+  std::array<accel::Ticket, kMaxStreams + 2> tickets;
   std::size_t count = 0;
   tickets[count++] = {lastCall_};
   for (std::size_t i = 0; i < streamCount_; ++i) {
     tickets[count++] = streams_[i].ticket;
   }
-  lock.release();
+  const Free free(lock);
+  const Timed timed(Phase::kGpu);
   Status status;
-  {
-    const Timed timed(Phase::kGpu);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (const Status one = accelerator_.wait(tickets[i]); status.ok()) {
-        status = one;
-      }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (const Status one = await(free, tickets[i]); status.ok()) {
+      status = one;
     }
   }
-  lock.acquire();
   return status;
 }
 
@@ -137,12 +134,16 @@ void Manager::setOpen(Object& object, BlockRange range) {
     open_.erase(open_.iterator_to(object));
   }
   object.open = range;
+  // Nothing is open, and what closed it has succeeded.
+  object.strict = object.strict && !range.empty();
 }
 
 Status Manager::protect(Object& object, BlockRange range, os::Access access) {
   const Status status =
       object.mirror->protect(object.offsetOf(range.begin), object.lengthOf(range), access);
   mappingsRefused = status.code() == adsmErrorHostMemory;
+  // Some of the range may have its new protection.
+  object.strict = object.strict || !status.ok();
   return status;
 }
 
@@ -180,9 +181,9 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
   return status;
 }
 
-// Copies the blocks of a range that are not described, and waits for that. The lock is free, and
-// the blocks are busy.
-Status Manager::copyChanged(Object& object, BlockRange range, accel::Ticket after) {
+// Copies the blocks of a range that are not described, and waits for that. The blocks are busy.
+Status Manager::copyChanged(const Free& free, Object& object, BlockRange range,
+                            accel::Ticket after) {
   const Timed timed(Phase::kCopy);
   accel::Ticket ticket;
   for (BlockIndex i = range.begin; i < range.end;) {
@@ -204,7 +205,7 @@ Status Manager::copyChanged(Object& object, BlockRange range, accel::Ticket afte
                                          object.deviceAt(offset), stop - offset, after);
       if (!copied.ok()) {
         // The chunks before it are in flight to pages that the caller may give up.
-        (void)accelerator_.wait(ticket);
+        (void)await(free, ticket);
         return copied.status();
       }
       ticket = *copied;
@@ -214,7 +215,7 @@ Status Manager::copyChanged(Object& object, BlockRange range, accel::Ticket afte
     }
     i = next;
   }
-  return accelerator_.wait(ticket);
+  return await(free, ticket);
 }
 
 // Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as
@@ -236,9 +237,10 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
   }
   object.widenOpen(range);
   compare(lock, object, range);
-  lock.releaseForWork();
-  const Status status = copyChanged(object, range, after);
-  lock.acquire();
+  const Status status = [&] {
+    const FreeForWork free(lock);
+    return copyChanged(free, object, range, after);
+  }();
   const Status opened = status.ok() ? protect(object, range, accessOf(next)) : status;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     object[i].busy = false;
@@ -314,9 +316,10 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   }
   object.chunks[chunk] = Object::Chunk::kPreparing;
   ++object.preparing;
-  lock.releaseForWork();
-  Status status = object.mirror->prepare(chunk);
-  lock.acquire();
+  Status status = [&] {
+    const FreeForWork free(lock);
+    return object.mirror->prepare(chunk);
+  }();
   mappingsRefused = false;
   if (status.ok()) {
     status = object.mirror->install(chunk, BlockAccess(object));
@@ -398,13 +401,11 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   if (ticket.value != 0) {
     block.busy = true;
     ++object.busy;
-    lock.releaseForWork();
-    Status status;
-    {
+    const Status status = [&] {
+      const FreeForWork free(lock);
       const Timed timed(Phase::kCopy);
-      status = await(ticket);
-    }
-    lock.acquire();
+      return awaitWithinLimit(free, ticket);
+    }();
     block.busy = false;
     --object.busy;
     changed();
@@ -476,16 +477,12 @@ bool Manager::onFault(void* address, bool write) noexcept {
     // What was done with the lock let go may have opened the block; the access is the cheapest way
     // to find out, and a state that permits it needs no more work here.
     object = index_.find(address);
-    if (object != nullptr && !object->closing) {
-      const Block& block = (*object)[object->indexOf(address)];
-      const bool ready =
-          object->chunks[object->chunkOf(static_cast<std::size_t>(
-              static_cast<std::byte*>(address) - object->address()))] == Object::Chunk::kReady;
-      if (ready && !block.busy &&
-          (block.state == State::kDirty || (!write && block.state == State::kReadOnly))) {
-        turns_.used();
-        return true;
-      }
+    if (object != nullptr && !object->closing &&
+        object->usable(
+            static_cast<std::size_t>(static_cast<std::byte*>(address) - object->address()), 1,
+            write ? Intent::kWrite : Intent::kRead)) {
+      turns_.used();
+      return true;
     }
   }
 }

@@ -108,7 +108,7 @@ void Manager::doBulk(Bulk bulk) noexcept {
     }
   };
   // The runtime's own copies beside shared objects, and a child of fork, which has none.
-  if (Lock::isHeldHere() || forked_) {
+  if (Lock::worksHere() || forked_) {
     onCpu(bulk.to, bulk.from, bulk.bytes);
     return;
   }
@@ -141,9 +141,10 @@ void Manager::doBulk(Bulk bulk) noexcept {
       continue;
     }
     if (!prepared.ok() || !part.onAccelerator) {
-      lock.release();
-      onCpu(part.to, part.from, part.bytes);
-      lock.acquire();
+      {
+        const Free free(lock);
+        onCpu(part.to, part.from, part.bytes);
+      }
       // An eviction that fails here is tried again at the next fault or call, where its error can
       // be told.
       (void)evictExcess();
@@ -270,14 +271,6 @@ bool Manager::deviceWorkElsewhere() const {
   return deviceWork_ && *deviceWork_ != std::this_thread::get_id();
 }
 
-// Whether the CPU can use a block without a fault.
-bool Manager::isOpen(Object& object, BlockIndex index, bool write) {
-  const Block& block = object[index];
-  return !block.busy && !object.strict &&
-         (block.state == State::kDirty || (!write && block.state == State::kReadOnly)) &&
-         (object.pagesReady(index) || (!write && object.mirror->readableBeforeInstall()));
-}
-
 Result<Manager::Step> Manager::retryIfOutOfMappings(Lock& lock, Status failed) {
   if (!outOfMappings(failed)) {
     return failed;
@@ -289,7 +282,7 @@ Result<Manager::Step> Manager::retryIfOutOfMappings(Lock& lock, Status failed) {
 // Opens blocks for the CPU to read; neighbours come in one copy.
 Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, BlockRange range) {
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    if (isOpen(object, i, false)) {
+    if (object.usable(i, Intent::kRead)) {
       continue;
     }
     Block& block = object[i];
@@ -336,7 +329,7 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
   bool overwrites = false;
   accel::Ticket flushed;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    if (isOpen(object, i, true)) {
+    if (object.usable(i, Intent::kWrite)) {
       continue;
     }
     Block& block = object[i];

@@ -40,8 +40,11 @@ class CallArguments {
 }  // namespace
 
 // Hands a range's blocks to the accelerator: one protection change per run of neighbours, one copy
-// per run of dirty ones. No block of the range is busy or held.
-Status Manager::releaseBlocks(Object& object, BlockRange range, Event event) {
+// per run of dirty ones. No block of the range is busy or held. Blocks that stay writable
+// (batch-update) must have arrived before the caller's thread goes on and writes them: `stillOpen`
+// becomes the ticket that it has to wait for, once it has let go of the lock.
+Status Manager::releaseBlocks(Object& object, BlockRange range, Event event,
+                              accel::Ticket* stillOpen) {
   range = {std::max(range.begin, object.open.begin), std::min(range.end, object.open.end)};
   if (range.empty()) {
     return {};
@@ -71,7 +74,6 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event) {
       i = end;
     }
   }
-  accel::Ticket stillOpen;
   for (BlockIndex i = range.begin; i < range.end;) {
     const Transition transition = protocol_->on(object[i].state, event);
     BlockIndex end = i + 1;
@@ -82,7 +84,7 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event) {
     if (transition.move == Move::kFlush) {
       GMAC_TRY(flush(object, {i, end}, accel::Ticket{object.lastRead}));
       if (transition.next == State::kDirty) {
-        stillOpen.value = object[i].flushed;
+        stillOpen->value = std::max(stillOpen->value, object[i].flushed);
       }
     }
     for (; i < end; i = i + 1) {
@@ -96,9 +98,7 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event) {
   if (closesAll && range.begin <= object.open.begin && range.end >= object.open.end) {
     setOpen(object, {});
   }
-  // Blocks that stay writable must have arrived before the caller goes on and writes them
-  // (batch-update).
-  return stillOpen.value != 0 ? accelerator_.wait(stillOpen) : Status();
+  return {};
 }
 
 // Whether a call of `kernel` that lists nothing uses the object, and how.
@@ -136,7 +136,8 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
   }
   const Walk walk(*this);
   Lock lock(*this);
-  GMAC_TRY(load(kernel));
+  GMAC_TRY(load(lock, kernel));
+  accel::Ticket stillOpen;
   const auto listed = [&](const Object& object, Event* event) {
     unsigned access = 0;
     for (const adsmUse_t& use : *uses) {
@@ -193,7 +194,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       }
       // Who names the object says what the kernel does to it; advice has no say then.
       const bool named = uses || !object.bindings.empty();
-      const Status released = releaseToKernel(object, event, named);
+      const Status released = releaseToKernel(object, event, named, &stillOpen);
       if (!released.ok()) {
         object.strict = true;
         if (!outOfMappings(released)) {
@@ -237,7 +238,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
     }
   }
   lastCall_ = launched->value;
-  return {};
+  return waitForArrival(lock, stillOpen);
 }
 
 Status Manager::bind(const void* address, adsmKernel_t kernel, adsmAccess_t access) {
@@ -276,13 +277,22 @@ Status Manager::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
   return {};
 }
 
-Status Manager::load(adsmKernel_t kernel) {
+// Loads the kernel unless that has been done. A driver may take seconds to compile it, and may wait
+// for the kernels that run.
+Status Manager::load(Lock& lock, adsmKernel_t kernel) {
+  while (kernel->loading) {
+    waitForChange(lock);
+  }
   if (kernel->loaded) {
     return {};
   }
-  // A handler that faulted in the middle of this would need the accelerator, too.
-  const os::SignalsBlocked blocked;
-  auto loaded = accelerator_.load(kernel->desc);
+  kernel->loading = true;
+  auto loaded = [&] {
+    const FreeForWork free(lock);
+    return accelerator_.load(kernel->desc);
+  }();
+  kernel->loading = false;
+  changed();
   if (!loaded.ok()) {
     return loaded.status();
   }
@@ -299,7 +309,8 @@ Status Manager::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant,
   const auto* begin = static_cast<const std::byte*>(data);
   const std::vector<std::byte> copy(begin, begin + bytes);
   Lock lock(*this);
-  GMAC_TRY(load(kernel));
+  GMAC_TRY(load(lock, kernel));
+  const FreeForWork free(lock);
   return accelerator_.setConstant(*kernel->loaded, constant, copy.data(), bytes);
 }
 

@@ -42,6 +42,17 @@ Status Manager::coarsen(Lock& lock) {
   return coarsen(lock, *most, kCoarsenFactor);
 }
 
+// Makes the pages of a range exist. Lets the lock go.
+Status Manager::makeReady(Lock& lock, Object& object, BlockRange range) {
+  const std::size_t last = object.chunkOf(object.offsetOf(range.end) - 1);
+  for (std::size_t chunk = object.chunkOf(object.offsetOf(range.begin)); chunk <= last; ++chunk) {
+    while (object.chunks[chunk] != Object::Chunk::kReady) {
+      GMAC_TRY(makeReady(lock, object, chunk));
+    }
+  }
+  return {};
+}
+
 Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
   const Lock::Quiet quiet(lock);  // the whole object is busy until the end
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
@@ -71,26 +82,24 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
     for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
       current = current || object[i].state != State::kInvalid;
     }
-    for (BlockIndex i = range.begin; current && status.ok() && i < range.end; i = i + 1) {
+    for (BlockIndex i = range.begin; current && status.ok() && i < range.end;) {
       if (object[i].state != State::kInvalid) {
+        i = i + 1;
         continue;
       }
-      const std::size_t offset = object.offsetOf(i);
-      const std::size_t bytes = object.lengthOf({i, i + 1});
-      const std::size_t chunk = object.chunkOf(offset);
-      while (status.ok() && object.chunks[chunk] != Object::Chunk::kReady) {
-        status = makeReady(lock, object, chunk);
+      BlockIndex end = i;
+      accel::Ticket after;
+      for (; end < range.end && object[end].state == State::kInvalid; end = end + 1) {
+        after.value = std::max(after.value, object[end].flushed);
+        object[end].described = false;  // not compared
       }
-      if (!status.ok()) {
-        break;
-      }
-      auto copied =
-          accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset), bytes,
-                               accel::Ticket{object[i].flushed});
-      status = copied.ok() ? accelerator_.wait(*copied) : copied.status();
+      const BlockRange run{i, end};
+      status = makeReady(lock, object, run);
       if (status.ok()) {
-        stats().fetches.add();
-        stats().bytesToHost.add(bytes);
+        const FreeForWork free(lock);
+        status = copyChanged(free, object, run, after);
+      }
+      for (; status.ok() && i < end; i = i + 1) {
         setState(object, object[i], State::kReadOnly);
       }
     }

@@ -72,9 +72,10 @@ void Manager::setReadMostly(const void* address, bool readMostly) {
   }
   if (readMostly && !object->comparison) {
     ++object->busy;  // its blocks stay as many as they are
-    lock.releaseForWork();
-    auto made = makeComparison(*object);
-    lock.acquire();
+    auto made = [&] {
+      const FreeForWork free(lock);
+      return makeComparison(*object);
+    }();
     --object->busy;
     changed();
     if (!made.ok()) {
@@ -130,10 +131,11 @@ Result<Comparison> Manager::makeComparison(const Object& object) {
 
 // What the CPU has had is described on the way: behind the flushes and in front of the kernel. What
 // is described stays open, where the protocol has a state for that.
-Status Manager::releaseToKernel(Object& object, Event event, bool closes) {
+Status Manager::releaseToKernel(Object& object, Event event, bool closes,
+                                accel::Ticket* stillOpen) {
   const BlockRange open = object.open;
   if (event != Event::kCall || !object.compares() || open.empty()) {
-    return releaseBlocks(object, object.all(), event);
+    return releaseBlocks(object, object.all(), event, stillOpen);
   }
   closes = closes || protocol_->on(State::kDirty, Event::kCallRead).next != State::kReadOnly;
   if (!closes && object.settled) {
@@ -143,7 +145,7 @@ Status Manager::releaseToKernel(Object& object, Event event, bool closes) {
     object[i].toDescribe = object[i].state != State::kInvalid && !object[i].described;
   }
   const Status released =
-      releaseBlocks(object, object.all(), closes ? Event::kCall : Event::kCallRead);
+      releaseBlocks(object, object.all(), closes ? Event::kCall : Event::kCallRead, stillOpen);
   Status described = released;
   for (BlockIndex i = open.begin; i < open.end;) {
     BlockIndex end = i;
@@ -160,11 +162,11 @@ Status Manager::releaseToKernel(Object& object, Event event, bool closes) {
     log(LogLevel::kInfo, "blocks of the object at {} will be fetched without comparing: {}",
         fmt::ptr(object.address()), lastErrorText());
   }
-  return closes || !released.ok() ? released : leaveUnverified(object, open);
+  return closes || !released.ok() ? released : leaveUnverified(object, open, stillOpen);
 }
 
 // Of the blocks that a call has not closed, those that are described stay open, unverified.
-Status Manager::leaveUnverified(Object& object, BlockRange range) {
+Status Manager::leaveUnverified(Object& object, BlockRange range, accel::Ticket* stillOpen) {
   const auto closes = [&](BlockIndex i) {
     return object[i].state != State::kInvalid && !object[i].described;
   };
@@ -178,7 +180,7 @@ Status Manager::leaveUnverified(Object& object, BlockRange range) {
     while (end < range.end && closes(end)) {
       end = end + 1;
     }
-    GMAC_TRY(releaseBlocks(object, {i, end}, Event::kCall));
+    GMAC_TRY(releaseBlocks(object, {i, end}, Event::kCall, stillOpen));
     i = end;
   }
   object.settled = true;
@@ -388,16 +390,16 @@ Status Manager::compareOnAccelerator(Lock& lock, Object& object, BlockRange own,
   const auto* const differences = static_cast<const Sums*>(differences_->copyAddress(0));
   for (BlockIndex first = range.begin; first < range.end;) {
     const BlockIndex end = std::min(first + kArrivalBlocks, range.end);
-    lock.releaseForWork();
-    // The wait is for the copy alone: a kernel's error is not this one's to take.
-    auto copied = accelerator_.copyOut(
-        differences_->copyAddress(0),
-        accel::DeviceAddress{static_cast<std::uintptr_t>(differencesOf(comparison)) +
-                             static_cast<std::size_t>(first) * sizeof(Sums)},
-        (end - first) * sizeof(Sums), *queued);
-    const Status arrived = copied.ok() ? accelerator_.wait(*copied) : copied.status();
-    lock.acquire();
-    GMAC_TRY(arrived);
+    GMAC_TRY([&]() -> Status {
+      const FreeForWork free(lock);
+      // The wait is for the copy alone: a kernel's error is not this one's to take.
+      auto copied = accelerator_.copyOut(
+          differences_->copyAddress(0),
+          accel::DeviceAddress{static_cast<std::uintptr_t>(differencesOf(comparison)) +
+                               static_cast<std::size_t>(first) * sizeof(Sums)},
+          (end - first) * sizeof(Sums), *queued);
+      return copied.ok() ? await(free, *copied) : copied.status();
+    }());
     for (BlockIndex i = first; i < end; i = i + 1) {
       if (!wanted(i)) {
         continue;

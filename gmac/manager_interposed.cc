@@ -39,6 +39,7 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
     return {};
   }
   const bool write = purpose != coherence::HoldFor::kRead;
+  const Intent intent = write ? Intent::kWrite : Intent::kRead;
   const auto* const begin = static_cast<const std::byte*>(address);
   const auto* const end = begin + bytes;
   const std::byte* position = begin;
@@ -59,11 +60,7 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
     Block& block = (*object)[index];
     // A system call may take as long as it likes, and an acquire of another thread must be able to
     // close what is unverified: so it is verified before it is held, also for reading.
-    const bool open = !block.busy && !object->strict && !block.unverified &&
-                      (block.state == State::kDirty || (!write && block.state == State::kReadOnly));
-    const bool ready =
-        object->chunks[object->chunkOf(object->offsetOf(index))] == Object::Chunk::kReady;
-    if (!open || (!ready && (write || !object->mirror->readableBeforeInstall()))) {
+    if (block.unverified || !object->usable(index, intent)) {
       const BlockRange whole =
           wholeBlocks(*object, position, std::min<const std::byte*>(end, object->end()));
       const bool overwrites = purpose == coherence::HoldFor::kOverwrite && index >= whole.begin &&
@@ -73,9 +70,8 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
                                    : openBlock(lock, *object, index, write);
       if (!step.ok()) {
         const Status failed = step.status();
-        lock.release();
+        const Free free(lock);
         unhold(begin, static_cast<std::size_t>(position - begin));
-        lock.acquire();
         return failed;
       }
       if (*step == Step::kRetry) {
@@ -126,6 +122,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   const Walk walk(*this);
   Lock lock(*this);
   bool onlyReads = false;
+  accel::Ticket stillOpen;
   for (bool again = true; again;) {
     again = false;
     // Calls were made before; the application's streams know nothing of their queue.
@@ -138,6 +135,14 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
       if (again) {
         continue;
       }
+    }
+    if (stream != coherence::kForeignStream && entryFor(stream) == nullptr) {
+      const auto oldest = std::min_element(
+          streams_.begin(), streams_.end(),
+          [](const StreamWork& a, const StreamWork& b) { return a.ticket.value < b.ticket.value; });
+      GMAC_TRY(waitFor(lock, oldest->ticket, &again));
+      again = true;
+      continue;
     }
     // Asked anew after every wait: another thread may have come first.
     if (deviceWork_) {
@@ -171,8 +176,9 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         const bool writes = range.write && (begin != nullptr || !object.onlyRead);
         onlyReads |= !writes;
         const Event event = writes ? Event::kCall : Event::kCallRead;
-        const Status released = begin == nullptr ? releaseToKernel(object, event, range.closes)
-                                                 : releaseBlocks(object, blocks, event);
+        const Status released = begin == nullptr
+                                    ? releaseToKernel(object, event, range.closes, &stillOpen)
+                                    : releaseBlocks(object, blocks, event, &stillOpen);
         if (!released.ok()) {
           object.strict = true;
           if (!outOfMappings(released)) {
@@ -199,6 +205,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   }
   protocol_->called();
   deviceWork_ = std::this_thread::get_id();
+  deviceStillOpen_ = stillOpen;
   ++works_;
   deviceReads_ =
       onlyReads || std::any_of(ranges.begin(), ranges.end(),
@@ -213,40 +220,38 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
   const Walk walk(*this);
   Lock lock(*this);
   Status status;
+  accel::Ticket reader;
   if (submitted && stream == coherence::kForeignStream) {
     stats().calls.add();
   } else if (submitted) {
     auto ticket = accelerator_.mark(stream);
     if (ticket.ok()) {
       stats().calls.add();
-      auto* const end = streams_.data() + streamCount_;
-      auto* entry = std::find_if(streams_.data(), end,
-                                 [&](const StreamWork& work) { return work.stream == stream; });
-      if (entry == end) {
-        // A finished entry, a new one, or the oldest, waited for.
-        entry = std::find_if(streams_.data(), end, [&](const StreamWork& work) {
-          return accelerator_.done(work.ticket);
-        });
-      }
-      if (entry == end && streamCount_ < streams_.size()) {
-        ++streamCount_;
-      } else if (entry == end) {
-        entry = &streams_[nextStream_++ % streams_.size()];
-        status = accelerator_.wait(entry->ticket);
-      }
+      StreamWork* const entry = entryFor(stream);  // beginDeviceWork() has waited for one
+      streamCount_ = std::max(streamCount_, static_cast<std::size_t>(entry - streams_.data()) + 1);
       const bool pending = entry->stream == stream && !accelerator_.done(entry->ticket);
       *entry = {stream, *ticket, deviceReads_ || (pending && entry->reads),
                 deviceNames_ || (pending && entry->names)};
       if (deviceReads_ && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
-        status = accelerator_.wait(*ticket);  // writes go undetected (batch-update)
+        reader = *ticket;
       }
     } else {
       status = ticket.status();
     }
   }
-  deviceWork_.reset();
-  changed();
-  return status;
+  const Status ended = endWork(lock, reader);
+  return status.ok() ? ended : status;
+}
+
+Manager::StreamWork* Manager::entryFor(accel::NativeStream stream) noexcept {
+  StreamWork* const end = streams_.data() + streamCount_;
+  StreamWork* entry = std::find_if(streams_.data(), end,
+                                   [&](const StreamWork& work) { return work.stream == stream; });
+  if (entry == end) {
+    entry = std::find_if(streams_.data(), end,
+                         [&](const StreamWork& work) { return accelerator_.done(work.ticket); });
+  }
+  return entry != end || streamCount_ < streams_.size() ? entry : nullptr;
 }
 
 Status Manager::afterDeviceWait() {

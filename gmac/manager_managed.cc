@@ -81,30 +81,31 @@ void Manager::endContext(bool workFinished) {
     hostFunctions_ = 0;
   }
   small_.releaseAll();
-  Lock lock(*this);
-  while (!index_.all().empty()) {
-    Object& object = *index_.all().begin();
-    if (object.closing) {
-      waitForChange(lock);  // another thread frees it
-    } else {
-      // What the accelerator has to say about memory that goes anyway is of no use.
-      (void)destroy(lock, object);
+  std::unique_ptr<os::Mirror> differences;
+  {
+    Lock lock(*this);
+    while (!index_.all().empty()) {
+      Object& object = *index_.all().begin();
+      if (object.closing) {
+        waitForChange(lock);  // another thread frees it
+      } else {
+        // What the accelerator has to say about memory that goes anyway is of no use.
+        (void)destroy(lock, object);
+      }
     }
-  }
-  // Pages of freed objects are still pinned.
-  while (retiredBytes_ != 0) {
-    if (retired_.empty()) {
-      waitForChange(lock);
-    } else {
-      lock.release();
-      (void)disposeNext();
-      lock.acquire();
+    // Pages of freed objects are still pinned.
+    while (retiredBytes_ != 0) {
+      if (retired_.empty()) {
+        waitForChange(lock);
+      } else {
+        const Free free(lock);
+        (void)disposeNext();
+      }
     }
+    streamCount_ = 0;
+    ++coherence::internal::contextsEnded;
+    differences = std::move(differences_);
   }
-  streamCount_ = 0;
-  ++coherence::internal::contextsEnded;
-  std::unique_ptr<os::Mirror> differences = std::move(differences_);
-  lock.release();
   differences.reset();
   accelerator_.leaveContext();
 }
@@ -113,15 +114,16 @@ void Manager::endContext(bool workFinished) {
 Status Manager::waitForHostFunctions(Lock& lock, bool* waited) {
   for (accel::Pace pace; hostFunctions_.load() != 0;) {
     *waited = true;
+    const std::array<StreamWork, kMaxStreams> streams = streams_;
+    const std::size_t count = streamCount_;
+    const Free free(lock);
     // Where a kernel has failed they never run.
-    for (std::size_t i = 0; i < streamCount_; ++i) {
-      if (accelerator_.done(streams_[i].ticket)) {
-        GMAC_TRY(accelerator_.wait(streams_[i].ticket));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (accelerator_.done(streams[i].ticket)) {
+        GMAC_TRY(await(free, streams[i].ticket));
       }
     }
-    lock.release();
     pace.step();
-    lock.acquire();
   }
   return {};
 }
@@ -138,17 +140,19 @@ std::chrono::seconds Manager::waitLimit() const noexcept {
   return std::chrono::seconds(AccessScope::current() != nullptr ? options_.waitLimitSeconds : 0);
 }
 
-Status Manager::await(accel::Ticket ticket) {
+Status Manager::await(const Free&, accel::Ticket ticket) { return accelerator_.wait(ticket); }
+
+Status Manager::awaitWithinLimit(const Free& free, accel::Ticket ticket) {
   const std::chrono::seconds limit = waitLimit();
   if (limit.count() == 0) {
-    return accelerator_.wait(ticket);
+    return await(free, ticket);
   }
   for (accel::Pace pace; !accelerator_.done(ticket); pace.step()) {
     if (pace.waited() > limit) {
       endBehindLimit();
     }
   }
-  return accelerator_.wait(ticket);
+  return await(free, ticket);
 }
 
 // Submitting takes as long as a synchronous copy does, which may wait for a kernel.
@@ -159,12 +163,11 @@ void Manager::waitForDeviceWork(Lock& lock) {
     return;
   }
   for (accel::Pace pace; deviceWork_;) {
-    lock.release();
+    const Free free(lock);
     if (pace.waited() > limit) {
       endBehindLimit();
     }
     pace.step();
-    lock.acquire();
   }
 }
 

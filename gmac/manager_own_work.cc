@@ -3,6 +3,7 @@
 // Device work of the runtime's own (datatype engines): where bytes are current, and the release and
 // the tickets of work on the kernel queue.
 #include <algorithm>
+#include <utility>
 
 #include "gmac/manager.h"
 #include "gmac/manager_lock.h"
@@ -60,7 +61,8 @@ std::ptrdiff_t Manager::deviceDistance(const void* address) noexcept {
 }
 
 // Releases what the work will use of the range, object by object.
-Result<Manager::Step> Manager::releaseRange(Lock& lock, const coherence::DeviceRange& range) {
+Result<Manager::Step> Manager::releaseRange(Lock& lock, const coherence::DeviceRange& range,
+                                            accel::Ticket* stillOpen) {
   const auto* position = static_cast<const std::byte*>(range.address);
   const auto* const end = position + range.bytes;
   while (position < end) {
@@ -78,7 +80,7 @@ Result<Manager::Step> Manager::releaseRange(Lock& lock, const coherence::DeviceR
       const BlockRange blocks =
           object->covering(position, static_cast<std::size_t>(stop - position));
       const Status released =
-          releaseBlocks(*object, blocks, range.write ? Event::kCall : Event::kCallRead);
+          releaseBlocks(*object, blocks, range.write ? Event::kCall : Event::kCallRead, stillOpen);
       if (!released.ok()) {
         object->strict = true;
         if (!outOfMappings(released)) {
@@ -100,6 +102,7 @@ Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
   }
   const Walk walk(*this);
   Lock lock(*this);
+  accel::Ticket stillOpen;
   for (bool again = true; again;) {
     again = false;
     // Work on the application's own streams was submitted before; the kernel queue knows nothing of
@@ -115,7 +118,7 @@ Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
       again = true;
     }
     for (std::size_t i = 0; i < ranges.size() && !again; ++i) {
-      auto step = releaseRange(lock, ranges[i]);
+      auto step = releaseRange(lock, ranges[i], &stillOpen);
       if (!step.ok()) {
         return step.status();
       }
@@ -124,6 +127,7 @@ Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
   }
   protocol_->called();
   deviceWork_ = std::this_thread::get_id();
+  deviceStillOpen_ = stillOpen;
   return {};
 }
 
@@ -145,13 +149,20 @@ Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel
       }
     }
   }
-  Status status;
-  if (reads && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
-    status = accelerator_.wait(ticket);  // writes go undetected (batch-update)
-  }
+  const bool undetected =
+      reads && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty;
+  return endWork(lock, undetected ? ticket : kDone);
+}
+
+// Other threads may go on; the caller's waits for what its writes, which go undetected
+// (batch-update), would reach: the copies of what it released, and the work that reads.
+Status Manager::endWork(Lock& lock, accel::Ticket reader) {
+  const accel::Ticket stillOpen = std::exchange(deviceStillOpen_, {});
   deviceWork_.reset();
   changed();
-  return status;
+  const Status arrived = waitForArrival(lock, stillOpen);
+  const Status read = waitForArrival(lock, reader);
+  return arrived.ok() ? read : arrived;
 }
 
 }  // namespace gmac

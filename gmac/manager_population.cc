@@ -102,9 +102,8 @@ void Manager::retire(Lock& lock, Object& object) {
     aheadGeneration_.notify_one();
     return;
   }
-  lock.releaseForWork();
+  const FreeForWork free(lock);
   delete &object;
-  lock.acquire();
 }
 
 bool Manager::disposeNext() {
@@ -114,10 +113,11 @@ bool Manager::disposeNext() {
   }
   Object& object = retired_.front();
   retired_.pop_front();
-  lock.releaseForWork();
   const std::size_t bytes = object.bytes();
-  delete &object;
-  lock.acquire();
+  {
+    const FreeForWork free(lock);
+    delete &object;
+  }
   retiredBytes_ -= bytes;
   changed();
   return true;

@@ -19,4 +19,14 @@ Object::Object(std::unique_ptr<os::Mirror> itsMirror, accel::DeviceAddress itsDe
   }
 }
 
+bool Object::usable(std::size_t offset, std::size_t length, Intent intent) const {
+  const Block& block = blocks[offset / blockBytes];
+  if (block.busy || strict) {
+    return false;
+  }
+  const bool write = intent == Intent::kWrite;
+  const bool allowed = block.state == State::kDirty || (!write && block.state == State::kReadOnly);
+  return allowed && ((!write && mirror->readableBeforeInstall()) || pagesReady(offset, length));
+}
+
 }  // namespace gmac

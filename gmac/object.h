@@ -37,6 +37,9 @@ struct BlockRange {
   bool empty() const { return end <= begin; }
 };
 
+// What the CPU wants to do with bytes.
+enum class Intent : std::uint8_t { kRead, kWrite };
+
 constexpr os::Access accessOf(State state) {
   switch (state) {
     case State::kInvalid:
@@ -131,15 +134,27 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   std::vector<Use> uses;
   std::size_t chunkOf(std::size_t offset) const { return offset / mirror->chunkBytes(); }
 
-  // Whether all pages of a block are there.
-  bool pagesReady(BlockIndex index) const {
-    const std::size_t last = chunkOf(offsetOf(index + 1) - 1);
-    for (std::size_t chunk = chunkOf(offsetOf(index)); chunk <= last; ++chunk) {
+  // Whether all pages of [offset, offset + length), length > 0, or of a block, are there.
+  bool pagesReady(std::size_t offset, std::size_t length) const {
+    const std::size_t last = chunkOf(offset + length - 1);
+    for (std::size_t chunk = chunkOf(offset); chunk <= last; ++chunk) {
       if (chunks[chunk] != Chunk::kReady) {
         return false;
       }
     }
     return true;
+  }
+  bool pagesReady(BlockIndex index) const {
+    return pagesReady(offsetOf(index), lengthOf({index, index + 1}));
+  }
+
+  // Whether the CPU can use [offset, offset + length), length > 0, inside one block without a
+  // fault. Faults, holds, bulk operations and the walker all ask here. A block may have more chunks
+  // than one, and not all of them are populated at once: a byte may be usable where its block is
+  // not.
+  bool usable(std::size_t offset, std::size_t length, Intent intent) const;
+  bool usable(BlockIndex index, Intent intent) const {
+    return usable(offsetOf(index), lengthOf({index, index + 1}), intent);
   }
 
   // ---- who is using it ----

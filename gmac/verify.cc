@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The walker: whether every object's states, lists, open range and page protections agree.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -17,6 +18,28 @@ Status wrong(Object& object, BlockIndex index, const char* what) {
   return fail(adsmErrorSystem, "object {} ({} bytes), block {} ({}): {}",
               fmt::ptr(object.address()), object.bytes(), static_cast<std::size_t>(index),
               stateName(object[index].state), what);
+}
+
+// Whether the pages of a part of a block, which lies in one chunk, are open exactly as far as its
+// state says.
+Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, BlockIndex index,
+                   std::size_t offset, std::size_t bytes) {
+  const bool installed = object.chunks[object.chunkOf(offset)] == Object::Chunk::kReady ||
+                         object.mirror->readableBeforeInstall();
+  const os::Access allowed = installed ? accessOf(object[index].state) : os::Access::kNone;
+  const auto begin = reinterpret_cast<std::uintptr_t>(object.address()) + offset;
+  if (os::loosestAccess(mappings, begin, bytes) > allowed) {
+    return wrong(object, index, "its pages are open further than its state allows");
+  }
+  const os::Access found = os::tightestAccess(mappings, begin, bytes);
+  if (object[index].holds > 0 && found == os::Access::kNone) {
+    return wrong(object, index, "held, and not all of its pages are readable");
+  }
+  if ((object.usable(offset, bytes, Intent::kRead) && found == os::Access::kNone) ||
+      (object.usable(offset, bytes, Intent::kWrite) && found != os::Access::kReadWrite)) {
+    return wrong(object, index, "its pages are closed further than its state says");
+  }
+  return {};
 }
 
 }  // namespace
@@ -68,15 +91,13 @@ Status Manager::verify() {
       if (block.evicted && block.state != State::kReadOnly) {
         return wrong(object, i, "evicted, but not ReadOnly");
       }
-      const std::size_t offset = object.offsetOf(i);
-      const std::size_t chunk = object.chunkOf(offset);
-      const bool installed =
-          object.chunks[chunk] == Object::Chunk::kReady || object.mirror->readableBeforeInstall();
-      const os::Access allowed = installed ? accessOf(block.state) : os::Access::kNone;
-      const auto begin = reinterpret_cast<std::uintptr_t>(object.address()) + offset;
-      const os::Access found = os::loosestAccess(*mappings, begin, object.lengthOf({i, i + 1}));
-      if (found > allowed) {
-        return wrong(object, i, "its pages are open further than its state allows");
+      // Chunk by chunk: where a block has several, each is installed at a time of its own.
+      for (std::size_t offset = object.offsetOf(i); offset < object.offsetOf(i + 1);) {
+        const std::size_t chunkBytes = object.mirror->chunkBytes();
+        const std::size_t end =
+            std::min(object.offsetOf(i + 1), (offset / chunkBytes + 1) * chunkBytes);
+        GMAC_TRY(verifyPages(*mappings, object, i, offset, end - offset));
+        offset = end;
       }
     }
     if (busy > object.busy) {

@@ -14,6 +14,8 @@
 //  - A Ticket stands for one piece of submitted work and everything submitted to its queue before
 //  it. Tickets stay valid
 //    for ever; a default-constructed one is complete.
+//  - wait(), and what is said to block, may take as long as kernels run: no caller holds a lock
+//  then that the fault handler takes.
 //  - "fault path" methods are called from the fault handler: they allocate no memory of ours, and
 //  take only locks that
 //    no thread holds while it touches shared objects.
@@ -118,9 +120,10 @@ class Accelerator {
   virtual bool done(Ticket ticket) noexcept = 0;
   virtual Status wait(Ticket ticket) = 0;
 
-  // Kernels. load: `desc` stays valid as long as the result; adsmErrorNoImplementation names the
-  // kernel and the missing field. launch: asynchronous, after every copyIn submitted before and
-  // after earlier launches; `args` are copied. Fault path for at most 8 arguments of 8 bytes.
+  // Kernels. load: blocks; `desc` stays valid as long as the result; adsmErrorNoImplementation
+  // names the kernel and the missing field. launch: asynchronous, after every copyIn submitted
+  // before and after earlier launches; `args` are copied. Fault path for at most 8 arguments of 8
+  // bytes.
   virtual Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) = 0;
   virtual Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) = 0;
   // Submits work of the caller's own to the kernel queue, in order as launch() does: calls `work`
@@ -132,7 +135,7 @@ class Accelerator {
     (void)context;
     return fail(adsmErrorNotSupported, "the {} accelerator has no streams", name());
   }
-  // Sets a constant for launches submitted afterwards; `data` is copied before return.
+  // Sets a constant for launches submitted afterwards; `data` is copied before return. Blocks.
   virtual Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                              std::size_t bytes) = 0;
 

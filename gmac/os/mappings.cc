@@ -40,15 +40,37 @@ Result<std::vector<Mapping>> readMappings() {
   return mappings;
 }
 
+namespace {
+
+// The first mapping that ends after an address.
+auto endingAfter(const std::vector<Mapping>& mappings, std::uintptr_t address) {
+  return std::upper_bound(mappings.begin(), mappings.end(), address,
+                          [](std::uintptr_t p, const Mapping& m) { return p < m.end; });
+}
+
+}  // namespace
+
 Access loosestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin,
                      std::size_t bytes) {
   Access loosest = Access::kNone;
-  auto mapping = std::upper_bound(mappings.begin(), mappings.end(), begin,
-                                  [](std::uintptr_t p, const Mapping& m) { return p < m.end; });
-  for (; mapping != mappings.end() && mapping->begin < begin + bytes; ++mapping) {
+  for (auto mapping = endingAfter(mappings, begin);
+       mapping != mappings.end() && mapping->begin < begin + bytes; ++mapping) {
     loosest = std::max(loosest, mapping->access);
   }
   return loosest;
+}
+
+Access tightestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin,
+                      std::size_t bytes) {
+  Access tightest = Access::kReadWrite;
+  std::uintptr_t position = begin;
+  for (auto mapping = endingAfter(mappings, begin);
+       mapping != mappings.end() && mapping->begin <= position && position < begin + bytes;
+       ++mapping) {
+    tightest = std::min(tightest, mapping->access);
+    position = mapping->end;
+  }
+  return position < begin + bytes ? Access::kNone : tightest;
 }
 
 bool readableNow(const void* address, std::size_t bytes) noexcept {

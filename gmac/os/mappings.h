@@ -25,6 +25,9 @@ Result<std::vector<Mapping>> readMappings();
 // The loosest protection that any byte of [begin, begin + bytes) has; kNone where nothing is
 // mapped.
 Access loosestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin, std::size_t bytes);
+// The tightest one.
+Access tightestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin,
+                      std::size_t bytes);
 
 // Whether the program can read all of [address, address + bytes) at this moment. For addresses that
 // others gave and that something is about to follow. Yes where the system does not tell (a sandbox

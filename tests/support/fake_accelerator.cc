@@ -186,6 +186,36 @@ void FakeAccelerator::record(Op op) { log_.push_back(std::move(op)); }
 
 void FakeAccelerator::complain(std::string text) { complaints_.push_back(std::move(text)); }
 
+bool FakeAccelerator::mayBlock(const char* call) {
+  if (lockIsHeld_ == nullptr || !lockIsHeld_()) {
+    return true;
+  }
+  complain(fmt::format("{} under a lock that the fault handler takes", call));
+  return false;
+}
+
+void FakeAccelerator::stall(Op::Kind kind) {
+  const std::lock_guard guard(lock_);
+  const Queue first = kind == Op::Kind::kCopyIn    ? kIn
+                      : kind == Op::Kind::kCopyOut ? kOut
+                      : kind == Op::Kind::kLaunch  ? kKernels
+                                                   : kFirstStream;
+  const std::size_t end = first == kFirstStream ? kQueues : first + 1;
+  std::fill(stalledQueues_.begin() + first,
+            stalledQueues_.begin() + static_cast<std::ptrdiff_t>(end), true);
+}
+
+void FakeAccelerator::resume() {
+  const std::lock_guard guard(lock_);
+  stalledQueues_ = {};
+  resumed_.notify_all();
+}
+
+std::size_t FakeAccelerator::stalled() const {
+  const std::lock_guard guard(lock_);
+  return stalledThreads_;
+}
+
 bool FakeAccelerator::fails(Op::Kind kind, const char* what, Status* status) {
   if (failCountdown_ == 0 || failKind_ != kind || --failCountdown_ > 0) {
     return false;
@@ -200,6 +230,7 @@ bool FakeAccelerator::fails(Op::Kind kind, const char* what, Status* status) {
 Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                 Placement placement) {
   const std::lock_guard guard(lock_);
+  mayBlock("allocate");
   if (Status failed; fails(Op::Kind::kAllocate, "allocate", &failed)) {
     return failed;
   }
@@ -243,6 +274,7 @@ Status FakeAccelerator::free(DeviceAddress address, std::size_t bytes) {
   const std::lock_guard guard(lock_);
   const auto device = static_cast<std::uintptr_t>(address);
   record({Op::Kind::kFree, device, bytes, {}});
+  mayBlock("free");
   const auto found = allocations_.find(device);
   if (found == allocations_.end() || found->second.bytes != bytes) {
     complain(fmt::format("free of {:#x}, {} bytes: no allocation", device, bytes));
@@ -274,6 +306,7 @@ Status FakeAccelerator::pin(const HostMemory& memory) {
   const std::lock_guard guard(lock_);
   auto* const begin = static_cast<std::byte*>(memory.address);
   record({Op::Kind::kPin, reinterpret_cast<std::uintptr_t>(begin), memory.bytes, {}});
+  mayBlock("pin");
   if (Status failed; fails(Op::Kind::kPin, "pin", &failed)) {
     return failed;
   }
@@ -315,6 +348,7 @@ Status FakeAccelerator::unpin(const HostMemory& memory) {
   const std::lock_guard guard(lock_);
   const auto* const begin = static_cast<const std::byte*>(memory.address);
   record({Op::Kind::kUnpin, reinterpret_cast<std::uintptr_t>(begin), memory.bytes, {}});
+  mayBlock("unpin");
   const auto found = pins_.find(begin);
   if (found == pins_.end() || found->second.bytes != memory.bytes) {
     complain(fmt::format("unpin of {}, {} bytes: not pinned", fmt::ptr(begin), memory.bytes));
@@ -429,9 +463,20 @@ bool FakeAccelerator::done(Ticket ticket) noexcept {
 }
 
 Status FakeAccelerator::wait(Ticket ticket) {
-  const std::lock_guard guard(lock_);
+  std::unique_lock guard(lock_);
   if (ticket.value == 0) {
     return {};
+  }
+  if (mayBlock("wait")) {
+    const Queue queue = queueOf(ticket);
+    const auto goesOn = [&] {
+      return !stalledQueues_[queue] || sequenceOf(ticket) <= finished_[queue];
+    };
+    if (!goesOn()) {
+      ++stalledThreads_;
+      resumed_.wait(guard, goesOn);
+      --stalledThreads_;
+    }
   }
   record({Op::Kind::kWait, 0, 0, {}});
   if (Status failed; fails(Op::Kind::kWait, "wait", &failed)) {
@@ -560,6 +605,7 @@ Result<Ticket> FakeAccelerator::fill(DeviceAddress to, std::byte value, std::siz
 Result<std::unique_ptr<accel::LoadedKernel>> FakeAccelerator::load(const adsmKernelDesc_t& desc) {
   const std::lock_guard guard(lock_);
   record({Op::Kind::kLoad, 0, 0, desc.name});
+  mayBlock("load");
   if (Status failed; fails(Op::Kind::kLoad, "load", &failed)) {
     return failed;
   }
@@ -608,6 +654,7 @@ Status FakeAccelerator::setConstant(accel::LoadedKernel& kernel, const adsmConst
                                     const void* data, std::size_t bytes) {
   const std::lock_guard guard(lock_);
   record({Op::Kind::kSetConstant, 0, bytes, static_cast<Loaded&>(kernel).name()});
+  mayBlock("setConstant");
   if (Status failed; fails(Op::Kind::kSetConstant, "setConstant", &failed)) {
     return failed;
   }

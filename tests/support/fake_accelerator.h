@@ -6,6 +6,7 @@
 #define GMAC_TESTS_SUPPORT_FAKE_ACCELERATOR_H_
 
 #include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -113,6 +114,15 @@ class FakeAccelerator final : public accel::Accelerator {
   // lock held.
   void onPin(std::function<void()> hook) { pinHook_ = std::move(hook); }
   void onCopyOut(std::function<void()> hook) { copyOutHook_ = std::move(hook); }
+  // Whether the calling thread holds a lock that the fault handler takes: then it must make no call
+  // that waits or blocks.
+  void setLockCheck(bool (*isHeld)() noexcept) { lockIsHeld_ = isHeld; }
+  // From now on, no wait for work of a kind (copies in, copies out, launches; kMark: the streams)
+  // that has not run returns, until resume(). What other work forces still runs.
+  void stall(Op::Kind kind);
+  void resume();
+  // Threads that are in such a wait.
+  std::size_t stalled() const;
   // No same address can be had from now on.
   void refuseSameAddress(bool refuse) { refuseSameAddress_ = refuse; }
 
@@ -192,6 +202,8 @@ class FakeAccelerator final : public accel::Accelerator {
   bool fails(Op::Kind kind, const char* what, Status* status);
   void record(Op op);
   void complain(std::string text);
+  // Whether a call that may take long can be made; complains where it cannot.
+  bool mayBlock(const char* call);
 
   const FakeOptions options_;
   mutable std::recursive_mutex lock_;
@@ -206,6 +218,10 @@ class FakeAccelerator final : public accel::Accelerator {
   std::map<const std::byte*, Pinned> pins_;
   std::size_t used_ = 0;
   bool refuseSameAddress_ = false;
+  bool (*lockIsHeld_)() noexcept = nullptr;
+  std::array<bool, kQueues> stalledQueues_{};
+  std::size_t stalledThreads_ = 0;
+  std::condition_variable_any resumed_;
   std::function<void()> pinHook_;
   std::function<void()> copyOutHook_;
   std::vector<Op> log_;

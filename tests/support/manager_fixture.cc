@@ -82,6 +82,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.fetchInBackground = setup.fetchInBackground;
   options.movedPages = setup.fake.movedPages;
   giveDigestKernel(*fake_);
+  fake_->setLockCheck(&Manager::lockIsHeldHere);
   auto made = Manager::make(*fake_, makeProtocol(setup), options);
   EXPECT_TRUE(made.ok()) << lastErrorText();
   manager_ = std::move(*made);

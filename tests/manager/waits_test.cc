@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// No wait is made under the manager's lock: while one thread waits for what does not end, the
+// others go on. (The fixture's fake complains besides of every wait under the lock.)
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+using accel::NativeStream;
+using coherence::DeviceRange;
+
+class Waits : public ::testing::Test {
+ protected:
+  void start(const std::string& protocol) {
+    MachineSetup setup;
+    setup.protocol = protocol;
+    setup.rollingSize = 1000;
+    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    object_ = machine_->allocate(128 * kPage);
+    other_ = machine_->allocate(64 * kPage);
+    const adsmKernel_t seven = fake().kernel("seven", 1, [this](const LaunchShape&, void** args) {
+      *fake().argument<std::byte>(args, 0) = std::byte{7};
+    });
+    // The other object is the accelerator's, and nothing is under way.
+    machine_->callUsing(seven, {other_}, {{other_, adsmWrite}});
+    fake().runAll();
+  }
+  FakeAccelerator& fake() { return machine_->fake(); }
+  Manager& manager() { return machine_->manager(); }
+
+  // `work` runs into a wait for work of a kind that does not end; then the rest goes on.
+  void whileItWaits(Op::Kind kind, const std::function<void()>& work) {
+    fake().stall(kind);
+    std::atomic<bool> over{false};
+    std::thread thread([&] {
+      work();
+      over = true;
+    });
+    while (fake().stalled() == 0 && !over) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_FALSE(over) << "nothing was waited for";
+    if (!over) {
+      std::byte* const fresh = machine_->allocate(3 * kPage);
+      fresh[kPage] = std::byte{1};  // a fault
+      if (kind == Op::Kind::kCopyIn || kind == Op::Kind::kLaunch) {
+        EXPECT_EQ(other_[0], std::byte{7});  // a fault that fetches
+      }
+    }
+    fake().resume();
+    thread.join();
+    machine_->verify();
+  }
+
+  void workOn(NativeStream stream, bool write) {
+    const DeviceRange range{object_, kPage, write};
+    EXPECT_TRUE(manager().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
+    fake().submit(stream, [] {});
+    EXPECT_TRUE(manager().endDeviceWork(stream, true).ok()) << lastErrorText();
+  }
+
+  std::unique_ptr<ManagerUnderTest> machine_;
+  std::byte* object_ = nullptr;
+  std::byte* other_ = nullptr;
+};
+
+TEST_F(Waits, OfACallForTheCopyOfAnObjectThatStaysWritable) {
+  start("batch");
+  const adsmKernel_t reader = fake().kernel("reader", 0, [](const LaunchShape&, void**) {});
+  whileItWaits(Op::Kind::kCopyIn, [&] { machine_->callUsing(reader, {}, {{object_, adsmRead}}); });
+}
+
+TEST_F(Waits, OfAStreamsWorkForTheCopyOfAnObjectThatStaysWritable) {
+  start("batch");
+  whileItWaits(Op::Kind::kCopyIn, [&] { workOn(NativeStream{1}, false); });
+}
+
+TEST_F(Waits, OfAStreamsWorkThatReadsAnObjectThatStaysWritable) {
+  start("batch");
+  ASSERT_EQ(other_[0], std::byte{7});
+  whileItWaits(Op::Kind::kMark, [&] { workOn(NativeStream{1}, false); });
+}
+
+TEST_F(Waits, OfTheRuntimesWorkThatReadsAnObjectThatStaysWritable) {
+  start("batch");
+  const adsmKernel_t reader = fake().kernel("reader", 0, [](const LaunchShape&, void**) {});
+  auto loaded = fake().load(reader->desc);
+  ASSERT_TRUE(loaded.ok());
+  whileItWaits(Op::Kind::kLaunch, [&] {
+    const DeviceRange range{object_, kPage, false};
+    EXPECT_TRUE(manager().beginOwnWork({&range, 1}).ok()) << lastErrorText();
+    auto ticket = fake().launch(**loaded, {{1, 1, 1}, {1, 1, 1}, 0}, nullptr);
+    EXPECT_TRUE(manager().endOwnWork({&range, 1}, *ticket).ok()) << lastErrorText();
+  });
+}
+
+TEST_F(Waits, ForOneOfMoreStreamsThanAreKept) {
+  start("rolling");
+  for (std::uintptr_t stream = 1; stream <= 64; ++stream) {
+    workOn(NativeStream{stream}, true);
+  }
+  whileItWaits(Op::Kind::kMark, [&] { workOn(NativeStream{65}, true); });
+}
+
+TEST_F(Waits, OfCoarseningForWhatItFetches) {
+  start("rolling");
+  const adsmKernel_t nothing = fake().kernel("nothing", 0, [](const LaunchShape&, void**) {});
+  machine_->callUsing(nothing, {}, {{object_, adsmWrite}});
+  object_[20 * kPage] = std::byte{1};
+  EXPECT_EQ(object_[40 * kPage], std::byte{0});
+  whileItWaits(Op::Kind::kCopyOut, [&] {
+    os::failNext(os::Call::kProtect, 1, ENOMEM);
+    object_[40 * kPage] = std::byte{2};
+  });
+  EXPECT_EQ(object_[20 * kPage], std::byte{1});
+  EXPECT_EQ(object_[40 * kPage], std::byte{2});
+}
+
+}  // namespace
+}  // namespace gmac::testing
