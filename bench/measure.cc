@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/measure.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iostream>
 #include <stdexcept>
+#include <utility>
 
 namespace gmac::bench {
 namespace {
@@ -54,6 +58,74 @@ std::string readAll(int fd) {
   }
 }
 
+// Two connected descriptors, which children get only on purpose. Closed with their owner.
+class Connection {
+ public:
+  Connection() {
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_) != 0) {
+      throw std::runtime_error(fmt::format("socketpair: {}", std::strerror(errno)));
+    }
+  }
+  ~Connection() {
+    closeTheirs();
+    if (ends_[0] >= 0) {
+      close(ends_[0]);
+    }
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  int ours() const { return ends_[0]; }
+  int takeOurs() { return std::exchange(ends_[0], -1); }
+  int theirs() const { return ends_[1]; }
+  void closeTheirs() {
+    if (const int fd = std::exchange(ends_[1], -1); fd >= 0) {
+      close(fd);
+    }
+  }
+
+ private:
+  int ends_[2];
+};
+
+// Starts this program for one measurement, with the other end of `connection` as its standard
+// output, and as its input too where it `serves`.
+pid_t startChild(const std::string& name, const json& parameters, const Environment& environment,
+                 Connection& connection, bool serves) {
+  // The parent's number makes the command line unlike that of every other process (see
+  // deviceProcess()).
+  std::vector<std::string> arguments = {"/proc/self/exe",  "--measure", name,
+                                        parameters.dump(), "--parent",  std::to_string(getpid())};
+  std::vector<std::string> variables = environmentFor(environment);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, connection.theirs(), STDOUT_FILENO);
+  if (serves) {
+    posix_spawn_file_actions_adddup2(&actions, connection.theirs(), STDIN_FILENO);
+  }
+  pid_t child = -1;
+  const int error = posix_spawn(&child, "/proc/self/exe", &actions, nullptr,
+                                pointersTo(arguments).data(), pointersTo(variables).data());
+  posix_spawn_file_actions_destroy(&actions);
+  connection.closeTheirs();
+  if (error != 0) {
+    throw std::runtime_error(fmt::format("posix_spawn: {}", std::strerror(error)));
+  }
+  return child;
+}
+
+// The status that the child has ended with; "" for success.
+std::string howItEnded(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    return "";
+  }
+  return fmt::format("ended with {} {}", WIFEXITED(status) ? "status" : "signal",
+                     WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+}
+
 }  // namespace
 
 Registration::Registration(const char* name, Measure measure) { registry()[name] = measure; }
@@ -68,41 +140,47 @@ json measureHere(const std::string& name, const json& parameters) {
 
 json measureInChild(const std::string& name, const json& parameters,
                     const Environment& environment) {
-  // The parent's number makes the command line unlike that of every other process (see
-  // deviceProcess()).
-  std::vector<std::string> arguments = {"/proc/self/exe",  "--measure", name,
-                                        parameters.dump(), "--parent",  std::to_string(getpid())};
-  std::vector<std::string> variables = environmentFor(environment);
-  int ends[2];
-  if (pipe(ends) != 0) {
-    throw std::runtime_error(fmt::format("pipe: {}", std::strerror(errno)));
-  }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_addclose(&actions, ends[0]);
-  posix_spawn_file_actions_addclose(&actions, ends[1]);
-  pid_t child = -1;
-  const int error = posix_spawn(&child, "/proc/self/exe", &actions, nullptr,
-                                pointersTo(arguments).data(), pointersTo(variables).data());
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  if (error != 0) {
-    close(ends[0]);
-    throw std::runtime_error(fmt::format("posix_spawn: {}", std::strerror(error)));
-  }
-  const std::string text = readAll(ends[0]);
-  close(ends[0]);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw std::runtime_error(
-        fmt::format("measurement {} {} ended with {} {}", name, parameters.dump(),
-                    WIFEXITED(status) ? "status" : "signal",
-                    WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status)));
+  Connection connection;
+  const pid_t child = startChild(name, parameters, environment, connection, /*serves=*/false);
+  const std::string text = readAll(connection.ours());
+  if (const std::string failure = howItEnded(child); !failure.empty()) {
+    throw std::runtime_error(fmt::format("measurement {} {} {}", name, parameters.dump(), failure));
   }
   return json::parse(text);
+}
+
+TurnsInChild::TurnsInChild(const std::string& name, const json& parameters,
+                           const Environment& environment)
+    : what_(fmt::format("{} {}", name, parameters.dump())) {
+  Connection connection;
+  child_ = startChild(name, parameters, environment, connection, /*serves=*/true);
+  answers_ = fdopen(fcntl(connection.ours(), F_DUPFD_CLOEXEC, 0), "r");
+  requests_ = fdopen(connection.takeOurs(), "w");
+}
+
+TurnsInChild::~TurnsInChild() {
+  (void)std::fclose(requests_);
+  (void)std::fclose(answers_);
+  if (child_ >= 0) {
+    (void)howItEnded(child_);
+  }
+}
+
+double TurnsInChild::turn() {
+  double seconds = 0;
+  if (std::fputs("turn\n", requests_) < 0 || std::fflush(requests_) != 0 ||
+      std::fscanf(answers_, "%lf", &seconds) != 1) {
+    throw std::runtime_error(
+        fmt::format("measurement {} {}", what_, howItEnded(std::exchange(child_, -1))));
+  }
+  return seconds;
+}
+
+void serveTurns(const std::function<double()>& round) {
+  for (std::string request; std::getline(std::cin, request);) {
+    std::printf("%.9f\n", round());
+    std::fflush(stdout);
+  }
 }
 
 void check(adsmError_t error, const char* what) {

@@ -6,7 +6,11 @@
 #ifndef GMAC_BENCH_MEASURE_H_
 #define GMAC_BENCH_MEASURE_H_
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <cstdio>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -36,6 +40,29 @@ json measureHere(const std::string& name, const json& parameters);
 // Throws std::runtime_error when the process fails; its own words have gone to standard error then.
 json measureInChild(const std::string& name, const json& parameters,
                     const Environment& environment);
+
+// A registered measurement that runs rounds on demand, in a process as measureInChild() has: for
+// alternatives that need a process each and are measured in turns. Its process starts at once; what
+// is set up before the first round is waited for by the first turn().
+class TurnsInChild {
+ public:
+  TurnsInChild(const std::string& name, const json& parameters, const Environment& environment);
+  ~TurnsInChild();
+  TurnsInChild(const TurnsInChild&) = delete;
+  TurnsInChild& operator=(const TurnsInChild&) = delete;
+  // Seconds of one round. Throws std::runtime_error when the process has failed.
+  double turn();
+
+ private:
+  const std::string what_;
+  pid_t child_ = -1;
+  std::FILE* requests_ = nullptr;
+  std::FILE* answers_ = nullptr;
+};
+
+// The measurement's side: runs `round`, which returns seconds, whenever it is asked to, until the
+// asking process ends it.
+void serveTurns(const std::function<double()>& round);
 
 // Throws std::runtime_error with the runtime's last error when `error` is one.
 void check(adsmError_t error, const char* what);

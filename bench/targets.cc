@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "bench/measure.h"
+#include "bench/patterns.h"
+#include "bench/turns.h"
 #include "bench/vecadd.h"
 
 namespace gmac::bench {
@@ -22,6 +25,9 @@ constexpr std::size_t kMiB = 1024 * kKiB;
 constexpr std::size_t kGiB = 1024 * kMiB;
 // Vectors of 64 Mi floats: what the target is about.
 constexpr std::size_t kVectorFloats = 64 * kMiB;
+// Of each access pattern, beside one that warms up.
+constexpr std::size_t kPatternRounds = 10;
+constexpr Range kPlausibleRound{1e-6, 1e3};  // seconds
 // Enough for the host accelerator's own processor to be exercised on a small machine.
 constexpr std::size_t kHostVectorFloats = 4 * kMiB;
 
@@ -81,6 +87,7 @@ class Collector {
       }
     }
   }
+  void add(Row row) { rows_.push_back(std::move(row)); }
   void skip(const std::string& name, const char* reason) {
     if (wants(name)) {
       skipped_.push_back(fmt::format("{}: {}", name, reason));
@@ -218,6 +225,47 @@ void memoryRows(Collector& collector) {
   }
 }
 
+// Every access pattern, each protocol in a process of its own, in turns; on a GPU beside managed
+// memory.
+void patternRows(Collector& collector, bool cuda) {
+  const std::string accelerator = cuda ? "cuda" : "host";
+  for (const Pattern& pattern : patterns(cuda)) {
+    const std::string name = fmt::format("patterns, {}, {}", accelerator, pattern.name);
+    if (!collector.wants(name)) {
+      continue;
+    }
+    std::fprintf(stderr, "measuring: %s\n", name.c_str());
+    std::vector<std::string> ways = {"rolling", "lazy", "batch"};
+    if (cuda) {
+      ways.emplace_back("managed");
+    }
+    std::vector<std::unique_ptr<TurnsInChild>> children;
+    for (const std::string& way : ways) {
+      json parameters = pattern.parameters;
+      parameters["managed"] = way == "managed";
+      children.push_back(std::make_unique<TurnsInChild>(
+          "pattern", parameters,
+          Environment{{"GMAC_ACCEL", accelerator},
+                      {"GMAC_PROTOCOL", way == "managed" ? "rolling" : way}}));
+    }
+    const Turns turns(ways.size(), kPatternRounds,
+                      [&](std::size_t i) { return children[i]->turn(); });
+    json details;
+    std::vector<Plausible> plausible;
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      details[ways[i]] = turns.seconds(i);
+      plausible.push_back({ways[i], kPlausibleRound});
+    }
+    const std::string failure = whyNotMeasured(details, plausible);
+    collector.add({name + " / better of lazy and batch",
+                   std::max(turns.ratio(0, 1), turns.ratio(0, 2)), "", atMost(1.25), details,
+                   failure});
+    if (cuda) {
+      collector.add({name + " / managed", turns.ratio(0, 3), "", atMost(1.10), details, failure});
+    }
+  }
+}
+
 json vecaddParameters(bool cuda, bool compare, int rounds) {
   return {{"count", cuda ? kVectorFloats : kHostVectorFloats},
           {"sparse", cuda ? 100 : 10},
@@ -260,6 +308,7 @@ std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& 
     smallRows(collector, accelerator);
     fileRows(collector, accelerator);
   }
+  patternRows(collector, cuda);
   vecaddRows(collector, cuda);
   return collector.take();
 }

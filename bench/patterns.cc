@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/patterns.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <random>
+#include <stdexcept>
+
+#include "bench/kernels_fatbin.h"
+#include "bench/measure.h"
+#include "bench/pattern_memory.h"
+#include "gmac/adsm.h"
+
+namespace gmac::bench {
+namespace {
+
+constexpr std::size_t kPage = kTouchedPage;
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kMiB = 1024 * kKiB;
+// What the patterns that say nothing else work on.
+constexpr std::size_t kBytes = 64 * kMiB;
+
+void touchOnHost(const adsmThreadBlock_t* block, void** args) {
+  auto* const data = *static_cast<std::byte**>(args[0]);
+  const std::size_t bytes = *static_cast<std::size_t*>(args[1]);
+  const std::size_t first = static_cast<std::size_t>(block->blockIdx.x) * block->blockDim.x;
+  for (std::size_t page = first; page < first + block->blockDim.x && page * kPage < bytes; ++page) {
+    ++*reinterpret_cast<std::uint32_t*>(data + page * kPage);
+  }
+}
+
+// Shared objects, under the process's protocol.
+class SharedMemory final : public PatternMemory {
+ public:
+  SharedMemory() {
+    static constexpr std::size_t kSizes[] = {sizeof(std::byte*), sizeof(std::size_t)};
+    adsmKernelDesc_t desc{};
+    desc.name = "touchPages";
+    desc.paramCount = std::size(kSizes);
+    desc.paramSizes = kSizes;
+    desc.host = &touchOnHost;
+    desc.cudaImage = bench_kernels_fatbin;
+    desc.cudaName = desc.cudaImage != nullptr ? "touchPages" : nullptr;
+    check(adsmKernelCreate(&desc, &kernel_), "adsmKernelCreate");
+  }
+  ~SharedMemory() override { (void)adsmKernelDestroy(kernel_); }
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  std::byte* allocate(std::size_t bytes) override {
+    return static_cast<std::byte*>(checkedAlloc(bytes));
+  }
+  void release(std::byte* data) override { check(adsmFree(data), "adsmFree"); }
+  void launch(std::byte* data, std::size_t bytes) override {
+    void* args[] = {&data, &bytes};
+    check(adsmCall(kernel_, {touchBlocks(bytes), 1, 1}, {kTouchThreads, 1, 1}, 0, args),
+          "adsmCall");
+  }
+  void sync() override { check(adsmSync(), "adsmSync"); }
+
+ private:
+  adsmKernel_t kernel_ = nullptr;
+};
+
+void store(std::byte* at) { *reinterpret_cast<volatile std::uint64_t*>(at) = 1; }
+void load(const std::byte* at) { (void)*reinterpret_cast<const volatile std::uint64_t*>(at); }
+
+// Objects for a pattern, touched by the CPU and by a kernel before the first round.
+class Data {
+ public:
+  Data(PatternMemory& memory, std::size_t objects, std::size_t bytes)
+      : memory_(memory), bytes_(bytes) {
+    for (std::size_t i = 0; i < objects; ++i) {
+      objects_.push_back(memory.allocate(bytes));
+      for (std::size_t at = 0; at < bytes; at += kPage) {
+        store(objects_.back() + at);
+      }
+    }
+    call();
+  }
+  ~Data() {
+    for (std::byte* object : objects_) {
+      memory_.release(object);
+    }
+  }
+  Data(const Data&) = delete;
+  Data& operator=(const Data&) = delete;
+
+  std::size_t bytes() const { return bytes_; }
+  std::byte* operator[](std::size_t i) const { return objects_[i]; }
+  // Kernels that use all of it, and the wait for them.
+  void call() {
+    for (std::byte* object : objects_) {
+      memory_.launch(object, bytes_);
+    }
+    memory_.sync();
+  }
+
+ private:
+  PatternMemory& memory_;
+  const std::size_t bytes_;
+  std::vector<std::byte*> objects_;
+};
+
+// What a pattern's rounds run: set up once, then once a round.
+using Round = std::function<void()>;
+using MakeRound = Round (*)(PatternMemory& memory, const json& parameters);
+
+// {streams, objects}: arrays filled in turn, a cache line of each at a time, in one object or in
+// one each.
+Round streams(PatternMemory& memory, const json& parameters) {
+  const std::size_t streams = parameters["streams"];
+  const bool several = parameters["objects"];
+  const std::size_t bytes = kBytes / streams / kPage * kPage;
+  auto data = std::make_shared<Data>(memory, several ? streams : 1, several ? bytes : kBytes);
+  return [=] {
+    for (std::size_t at = 0; at < bytes; at += kLine) {
+      for (std::size_t stream = 0; stream < streams; ++stream) {
+        store(several ? (*data)[stream] + at : (*data)[0] + stream * bytes + at);
+      }
+    }
+    data->call();
+  };
+}
+
+// Few streams and many, call by call.
+Round phases(PatternMemory& memory, const json&) {
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=] {
+    for (const std::size_t streams : {1, 64, 1, 64}) {
+      const std::size_t bytes = kBytes / streams;
+      for (std::size_t at = 0; at < bytes; at += kLine) {
+        for (std::size_t stream = 0; stream < streams; ++stream) {
+          store((*data)[0] + stream * bytes + at);
+        }
+      }
+      data->call();
+    }
+  };
+}
+
+// An array filled in order and a counter beside it.
+Round counter(PatternMemory& memory, const json&) {
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=] {
+    for (std::size_t at = 0; at < kBytes; at += kLine) {
+      store((*data)[0] + at);
+      store((*data)[0] + kBytes - kLine);
+    }
+    data->call();
+  };
+}
+
+// Some columns of a matrix, one after the other.
+Round columns(PatternMemory& memory, const json&) {
+  constexpr std::size_t kRow = 16 * kKiB;
+  constexpr std::size_t kColumns = 64;
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=] {
+    for (std::size_t column = 0; column < kColumns; ++column) {
+      for (std::size_t row = 0; row < kBytes; row += kRow) {
+        store((*data)[0] + row + column * sizeof(std::uint64_t));
+      }
+    }
+    data->call();
+  };
+}
+
+// {write}: everywhere.
+Round randomly(PatternMemory& memory, const json& parameters) {
+  constexpr std::size_t kAccesses = 65536;
+  const bool write = parameters["write"];
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  auto random = std::make_shared<std::mt19937_64>(1);
+  return [=] {
+    for (std::size_t access = 0; access < kAccesses; ++access) {
+      std::byte* const at = (*data)[0] + (*random)() % (kBytes / kLine) * kLine;
+      write ? store(at) : load(at);
+    }
+    data->call();
+  };
+}
+
+// {stride, write}: every stride-th byte, in order.
+Round strided(PatternMemory& memory, const json& parameters) {
+  const std::size_t stride = parameters["stride"];
+  const bool write = parameters["write"];
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=] {
+    for (std::size_t at = 0; at < kBytes; at += stride) {
+      write ? store((*data)[0] + at) : load((*data)[0] + at);
+    }
+    data->call();
+  };
+}
+
+// {backward}: everything is read.
+Round readAll(PatternMemory& memory, const json& parameters) {
+  const bool backward = parameters["backward"];
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=] {
+    for (std::size_t at = 0; at < kBytes; at += kLine) {
+      load((*data)[0] + (backward ? kBytes - kLine - at : at));
+    }
+    data->call();
+  };
+}
+
+// Everything is written in order, several times.
+Round again(PatternMemory& memory, const json&) {
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=] {
+    for (int pass = 0; pass < 4; ++pass) {
+      for (std::size_t at = 0; at < kBytes; at += kLine) {
+        store((*data)[0] + at);
+      }
+    }
+    data->call();
+  };
+}
+
+// {bytes, times, read}: a few bytes to a kernel, and back if `read`.
+Round pingPong(PatternMemory& memory, const json& parameters) {
+  const std::size_t times = parameters["times"];
+  const bool read = parameters["read"];
+  auto data = std::make_shared<Data>(memory, 1, parameters["bytes"]);
+  // The kernel has a page to do: what is measured is what it takes to get there.
+  return [=, &memory] {
+    for (std::size_t time = 0; time < times; ++time) {
+      std::byte* const at = (*data)[0] + data->bytes() / 2;
+      store(at);
+      memory.launch(at, kPage);
+      memory.sync();
+      if (read) {
+        load(at);
+      }
+    }
+  };
+}
+
+// {times}: an object that lives for one call.
+Round churn(PatternMemory& memory, const json& parameters) {
+  const std::size_t times = parameters["times"];
+  return [=, &memory] {
+    for (std::size_t time = 0; time < times; ++time) {
+      std::byte* const data = memory.allocate(kMiB);
+      for (std::size_t at = 0; at < kMiB; at += kLine) {
+        store(data + at);
+      }
+      memory.launch(data, kMiB);
+      memory.sync();
+      for (std::size_t at = 0; at < kMiB; at += kLine) {
+        load(data + at);
+      }
+      memory.release(data);
+    }
+  };
+}
+
+const std::map<std::string, MakeRound>& makers() {
+  static const std::map<std::string, MakeRound> kMakers = {
+      {"streams", &streams}, {"phases", &phases},     {"counter", &counter}, {"columns", &columns},
+      {"random", &randomly}, {"strided", &strided},   {"readAll", &readAll}, {"again", &again},
+      {"churn", &churn},     {"pingPong", &pingPong},
+  };
+  return kMakers;
+}
+
+// {pattern, managed, ...}: rounds of one pattern, on demand (see TurnsInChild).
+json pattern(const json& parameters) {
+  const std::unique_ptr<PatternMemory> memory =
+      parameters["managed"] ? makeManagedMemory() : std::make_unique<SharedMemory>();
+  const Round round = makers().at(parameters["pattern"])(*memory, parameters);
+  serveTurns([&] {
+    const Stopwatch watch;
+    round();
+    return watch.seconds();
+  });
+  return {};
+}
+const Registration kPattern("pattern", &pattern);
+
+std::string sizeText(std::size_t bytes) {
+  return bytes < kMiB ? fmt::format("{} KiB", bytes / kKiB) : fmt::format("{} MiB", bytes / kMiB);
+}
+
+}  // namespace
+
+#if !GMAC_HAVE_CUDA
+std::unique_ptr<PatternMemory> makeManagedMemory() {
+  throw std::runtime_error("this build has no CUDA");
+}
+#endif
+
+std::vector<Pattern> patterns(bool cuda) {
+  std::vector<Pattern> all;
+  for (const bool several : {false, true}) {
+    for (const std::size_t count : {1, 2, 3, 4, 8, 16, 32, 64}) {
+      all.push_back({fmt::format("{} write stream{}{}", count, count == 1 ? "" : "s",
+                                 several ? ", an object each" : " in one object"),
+                     {{"pattern", "streams"}, {"streams", count}, {"objects", several}}});
+    }
+  }
+  all.push_back({"1 and 64 write streams, call by call", {{"pattern", "phases"}}});
+  all.push_back({"an array in order and a counter", {{"pattern", "counter"}}});
+  all.push_back({"writes by columns", {{"pattern", "columns"}}});
+  for (const bool write : {true, false}) {
+    const char* const what = write ? "writes" : "reads";
+    all.push_back({fmt::format("random {}", what), {{"pattern", "random"}, {"write", write}}});
+    for (std::size_t stride = 4 * kKiB; stride <= 4 * kMiB; stride *= 2) {
+      all.push_back({fmt::format("{} at a stride of {}", what, sizeText(stride)),
+                     {{"pattern", "strided"}, {"stride", stride}, {"write", write}}});
+    }
+  }
+  all.push_back({"reads forwards", {{"pattern", "readAll"}, {"backward", false}}});
+  all.push_back({"reads backwards", {{"pattern", "readAll"}, {"backward", true}}});
+  all.push_back({"written again before the call", {{"pattern", "again"}}});
+  for (const std::size_t bytes : {8 * kKiB, kBytes}) {
+    all.push_back(
+        {fmt::format("ping-pong of 8 bytes in {}", sizeText(bytes)),
+         {{"pattern", "pingPong"}, {"bytes", bytes}, {"times", cuda ? 200 : 20}, {"read", true}}});
+  }
+  // 1,000 of them, and 100,000 launches (2,000 on the host), in all rounds.
+  all.push_back({"objects of 1 MiB for one call each", {{"pattern", "churn"}, {"times", 100}}});
+  all.push_back({"launches with one small touch each",
+                 {{"pattern", "pingPong"},
+                  {"bytes", 64 * kKiB},
+                  {"times", cuda ? 10000 : 200},
+                  {"read", false}}});
+  return all;
+}
+
+}  // namespace gmac::bench
