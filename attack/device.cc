@@ -3,6 +3,7 @@
 // The device process stopped and killed in every state, kernels that fail, and threads that it
 // cannot have.
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -119,13 +120,15 @@ void stop(const State& state, const Next& next) {
   require(device > 0, "the device process is not found");
   state.enter();
   require(::kill(device, SIGSTOP) == 0, "kill: {}", std::strerror(errno));
-  std::thread waker([device] {
+  // A process, since the next may be this one's end.
+  const pid_t waker = ::fork();
+  if (waker == 0) {
     pause(0.5);
     ::kill(device, SIGCONT);
-  });
+    ::_exit(0);
+  }
   next.run(false);
-  waker.join();
-  std::string why;
+  ::waitpid(waker, nullptr, 0);
   work();
 }
 
@@ -135,7 +138,6 @@ std::vector<Attack> losses() {
     for (const Next& next : kNexts) {
       attacks.push_back({fmt::format("device/killed {}, then {}", state.name, next.name),
                          [&] { kill(state, next); }, 15, Ending::kOrWithMessage});
-      // An exit while it is stopped is an attack on the device process alone.
       attacks.push_back({fmt::format("device/stopped {}, then {}", state.name, next.name),
                          [&] { stop(state, next); }, 20});
     }
