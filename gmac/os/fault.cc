@@ -14,6 +14,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "gmac/os/fault_stack.h"
+
 // sigaction() under the name that no library which is put before libc stands in for.
 extern "C" int __sigaction(int signal, const struct sigaction* action,
                            struct sigaction* before) noexcept;
@@ -138,22 +140,21 @@ bool isWrite(const void* context) noexcept {
   return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWriteBit) != 0;
 }
 
-std::uintptr_t stackPointer(const ucontext_t& context) noexcept {
-  return static_cast<std::uintptr_t>(context.uc_mcontext.gregs[REG_RSP]);
-}
-
 // What the interrupted function may use below its stack pointer.
 constexpr std::uintptr_t kRedZoneBytes = 128;
 
-// Runs function(argument) on the stack that ends at `top`. No exception may come out of it.
-void callOnStack(void (*function)(void*), void* argument, std::uintptr_t top) noexcept {
+// Runs function(argument, left) on the stack that ends at `top`; nothing below `left` is in use on
+// the stack that it leaves. No exception may come out of it.
+void callOnStack(void (*function)(void*, std::uintptr_t), void* argument,
+                 std::uintptr_t top) noexcept {
   asm volatile(
       "movq %%rsp, %%rbx\n\t"
+      "leaq -%c[redZone](%%rsp), %%rsi\n\t"
       "movq %[top], %%rsp\n\t"
       "callq *%[function]\n\t"
       "movq %%rbx, %%rsp"
       : "+D"(argument), [function] "+a"(function), [top] "+c"(top)
-      :
+      : [redZone] "i"(kRedZoneBytes)
       : "rbx", "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4",
         "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
         "xmm15", "cc", "memory");
@@ -187,48 +188,62 @@ bool answer(const Fault& fault) noexcept {
   return answered;
 }
 
-bool lies(std::uintptr_t address, const stack_t& stack) noexcept {
+bool contains(const stack_t& stack, std::uintptr_t address) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
   return (stack.ss_flags & SS_DISABLE) == 0 && address - begin < stack.ss_size;
 }
 
-// On the alternate stack, which may have room for the program's handler and no more, a fault of
-// ours goes back to the stack that it happened on. The kernel would not know that the alternate
-// stack is still in use, so it is put away until the fault is answered; returning from the signal
-// brings it back. It cannot be put away from the stack itself, so there is a moment at which a
-// handler of another signal, with a fault of its own, would begin it anew: no signal comes between.
-bool answerOnItsOwnStack(Fault& fault) noexcept {
+// The part of an alternate stack that is not in use, for handlers of other signals that come while
+// a fault is answered elsewhere; none where it is too small for a handler.
+stack_t restOf(const stack_t& alternate, std::uintptr_t used) noexcept {
+  constexpr std::uintptr_t kLeastBytes = std::uintptr_t{16} << 10;
+  stack_t rest = alternate;
+  rest.ss_size = used - reinterpret_cast<std::uintptr_t>(alternate.ss_sp);
+  if (rest.ss_size < kLeastBytes) {
+    rest = {};
+    rest.ss_flags = SS_DISABLE;
+  }
+  return rest;
+}
+
+// A fault that is delivered on the program's alternate stack is answered on neither of the
+// program's: the alternate one may have room for the program's handler and no more, and the one on
+// which it happened may be a coroutine's of a few KiB. The kernel would not know that the alternate
+// stack is still in use, and begin it anew for the next signal, so until the fault is answered only
+// the rest of it is the alternate stack; returning from the signal brings all of it back. That
+// cannot be set on the stack itself, so there is a moment at which a handler would destroy it: no
+// signal comes between.
+bool answerOnStackOfOurOwn(const Fault& fault) noexcept {
   struct Job {
-    Fault fault;
+    const Fault& fault;
     KernelSet mask;
+    stack_t before;  // the kernel's alternate stack, which is none with SS_AUTODISARM
     bool answered;
-  } job = {fault, setThreadMask(kDeferrable), false};
-  const stack_t alternate = fault.context->uc_stack;
+  } job = {fault, setThreadMask(kDeferrable), {}, false};
+  const FaultStack stack;
   callOnStack(
-      [](void* argument) {
-        stack_t none = {};
-        none.ss_flags = SS_DISABLE;
-        (void)syscall(SYS_sigaltstack, &none, nullptr);
+      [](void* argument, std::uintptr_t left) {
         auto* const job = static_cast<Job*>(argument);
+        const stack_t rest = restOf(job->fault.context->uc_stack, left);
+        (void)syscall(SYS_sigaltstack, &rest, &job->before);
         (void)setThreadMask(job->mask);
         job->answered = answer(job->fault);
-        (void)setThreadMask(kDeferrable);  // nor does a handler run on the alternate stack
+        (void)setThreadMask(kDeferrable);  // nor does a handler run while the stack is left
       },
-      &job, (stackPointer(*fault.context) - kRedZoneBytes) & ~std::uintptr_t{63});
+      &job, stack.top());
   if (!job.answered) {
-    (void)syscall(SYS_sigaltstack, &alternate, nullptr);
+    (void)syscall(SYS_sigaltstack, &job.before, nullptr);
     (void)setThreadMask(job.mask);
   }
   return job.answered;
 }
 
-bool isAnswered(Fault fault) noexcept {
+bool isAnswered(const Fault& fault) noexcept {
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  const stack_t& alternate = fault.context->uc_stack;
   const OwnsFunction owns = ownsFunction.load(std::memory_order_acquire);
-  // A stack overflow has no stack to go back to; it is not ours.
-  if (lies(here, alternate) && !lies(stackPointer(*fault.context), alternate) && owns != nullptr) {
-    return owns(fault.info->si_addr) && answerOnItsOwnStack(fault);
+  // What is not ours stays where the program's handler expects it.
+  if (contains(fault.context->uc_stack, here) && owns != nullptr) {
+    return owns(fault.info->si_addr) && answerOnStackOfOurOwn(fault);
   }
   return answer(fault);
 }

@@ -22,8 +22,8 @@ using FaultFunction = bool (*)(void* address, bool write) noexcept;
 using OwnsFunction = bool (*)(const void* address) noexcept;
 
 // Installs the process's fault function; the action that was there before is the program's from
-// then on. Once per process. With `owns`, faults of ours are answered on the stack that they
-// happened on even where the program's handler has an alternate stack, which may be a small one.
+// then on. Once per process. With `owns`, faults of ours that are delivered on an alternate stack
+// are answered on a stack of the runtime's own (fault_stack.h).
 Status installFaultHandler(FaultFunction function, OwnsFunction owns = nullptr);
 
 // sigaction(SIGSEGV, wanted, before) as the program means it: what it says and is told of its own

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string>
 
 #include "gmac/os/fault.h"
 #include "gmac/os/memory.h"
@@ -50,8 +51,14 @@ void touchOnAlarm(int) {
 // The exit status tells what went wrong.
 enum Wrong { kNotTraced = 10, kNoStack, kNoAction, kNoRuntime, kNotClosed, kLost, kAlarms, kBack };
 
-// Faults once a round, and says SIGUSR1 behind it, for ever.
-[[noreturn]] void faultInRounds(int flags) {
+// The program's own actions' flags.
+struct Flags {
+  int fault;  // for SIGSEGV, which the front has as well
+  int alarm;
+};
+
+// Faults once a round, and says SIGUSR1 after it, for ever.
+[[noreturn]] void faultInRounds(const Flags& flags) {
   if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kNotTraced);
   const rlimit seconds = {20, 30};  // one that returns to a wrong place may go round there
   setrlimit(RLIMIT_CPU, &seconds);
@@ -62,10 +69,10 @@ enum Wrong { kNotTraced = 10, kNoStack, kNoAction, kNoRuntime, kNotClosed, kLost
 
   struct sigaction action = {};
   action.sa_handler = [](int) { _exit(kLost); };
-  action.sa_flags = flags;
+  action.sa_flags = flags.fault;
   if (sigaction(SIGSEGV, &action, nullptr) != 0) _exit(kNoAction);
   action.sa_handler = &touchOnAlarm;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = flags.alarm;
   if (sigaction(SIGALRM, &action, nullptr) != 0) _exit(kNoAction);
 
   auto place = reserve(2 * kPage, kPage);
@@ -79,8 +86,8 @@ enum Wrong { kNotTraced = 10, kNoStack, kNoAction, kNoRuntime, kNotClosed, kLost
     *value = round;
     if (*value != round) _exit(kLost);
     if (alarms != (round > 0 ? 1 : 0)) _exit(kAlarms);
-    // It is left early in the delivery; nothing is handled there from then on.
-    if (onAlternate != 0 && !mayBeOnAlternate) _exit(kBack);
+    // It is left early in the delivery; only what asks for it is handled there from then on.
+    if (onAlternate != 0 && !mayBeOnAlternate && (flags.alarm & SA_ONSTACK) == 0) _exit(kBack);
     if (round > 0) mayBeOnAlternate = onAlternate != 0;
     raise(SIGUSR1);
   }
@@ -128,12 +135,18 @@ class Tracer {
   int status_ = 0;
 };
 
-class SteppedFault : public testing::TestWithParam<int> {};
+class SteppedFault : public testing::TestWithParam<Flags> {};
 
-// `flags` of the program's own action for SIGSEGV, which the front has as well.
-INSTANTIATE_TEST_SUITE_P(Stacks, SteppedFault, testing::Values(0, SA_ONSTACK),
-                         [](const testing::TestParamInfo<int>& info) {
-                           return info.param == 0 ? "OnItsOwnStack" : "OnTheAlternateStack";
+INSTANTIATE_TEST_SUITE_P(Stacks, SteppedFault,
+                         testing::Values(Flags{0, SA_RESTART}, Flags{SA_ONSTACK, SA_RESTART},
+                                         Flags{0, SA_ONSTACK}, Flags{SA_ONSTACK, SA_ONSTACK}),
+                         [](const testing::TestParamInfo<Flags>& info) {
+                           const auto stack = [](int flags) {
+                             return (flags & SA_ONSTACK) != 0 ? "OnTheAlternateStack"
+                                                              : "OnItsOwnStack";
+                           };
+                           return std::string(stack(info.param.fault)) + "_TheAlarm" +
+                                  stack(info.param.alarm);
                          });
 
 TEST_P(SteppedFault, AnAlarmThatFaultsMayComeAtEveryInstruction) {
