@@ -163,6 +163,10 @@ Status StreamAccelerator::ready() {
   if (calls_->health().lost()) return calls_->health().lostStatus();
   if (open_.load(std::memory_order_acquire)) [[likely]]
     return Status();
+  return reopen();
+}
+
+Status StreamAccelerator::reopen() {
   const std::lock_guard lock(openMutex_);
   if (open_.load()) return Status();
   GMAC_TRY(calls_->open());

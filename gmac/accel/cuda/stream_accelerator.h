@@ -78,6 +78,7 @@ class StreamAccelerator final : public Accelerator {
   // Opens what the last context has taken with it; the lost device's text where it is lost. In
   // front of everything that may come first.
   Status ready();
+  [[gnu::cold, gnu::noinline]] Status reopen();
   Queue& queueOf(Ticket ticket) noexcept {
     return *queues_[static_cast<unsigned>(cuda::queueOf(ticket))];
   }

@@ -327,7 +327,8 @@ class Device {
     start(kernel_, true);
   }
 
-  Reply answer(const Request& request, UniqueFd fd) {
+  Reply answer(const ReceivedRequest& received, UniqueFd fd) {
+    const Request& request = received.request;
     switch (request.kind) {
       case RequestKind::kAllocate:
         return {allocate(request), 0};
@@ -338,7 +339,7 @@ class Device {
       case RequestKind::kUnpin:
         return {unpin(request), 0};
       case RequestKind::kResolve:
-        return resolve(request);
+        return resolve(received);
     }
     return {failureOf(adsmErrorSystem, "the device process got a request of an unknown kind {}",
                       static_cast<std::uint32_t>(request.kind)),
@@ -431,9 +432,9 @@ class Device {
     return success();
   }
 
-  static Reply resolve(const Request& request) {
-    const std::string module(request.strings.data(), request.moduleBytes);
-    const std::string path(request.strings.data() + request.moduleBytes, request.pathBytes);
+  static Reply resolve(const ReceivedRequest& received) {
+    const std::string module(received.module());
+    const std::string path(received.path());
     std::optional<std::uintptr_t> base = loadAddressOf(module.c_str());
     if (!base) {
       // Loaded by the application after the device process was forked.
@@ -451,7 +452,7 @@ class Device {
       }
       base = map->l_addr;
     }
-    return {success(), *base + static_cast<std::uintptr_t>(request.offset)};
+    return {success(), *base + static_cast<std::uintptr_t>(received.request.offset)};
   }
 
   const DeviceSetup setup_;
@@ -522,7 +523,7 @@ bool sayHello(int socket) {
 
 [[noreturn]] void serve(const DeviceSetup& setup, Device& device) {
   // Not on the stack: the strings are long.
-  const auto request = std::make_unique<Request>();
+  const auto request = std::make_unique<ReceivedRequest>();
   while (true) {
     std::array<pollfd, 2> watched{{{setup.socket, POLLIN, 0}, {setup.applicationPidfd, POLLIN, 0}}};
     if (poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) {

@@ -261,7 +261,9 @@ class HostAccelerator final : public Accelerator {
   Status failForked() const;
   Status failLost() const;
   Status failLostInWait();
-  Result<Reply> ask(const Request& request, int fd = -1);
+  // The reply's value. The strings are those that the request announces.
+  Result<std::uint64_t> ask(const Request& request, int fd = -1, std::string_view module = {},
+                            std::string_view path = {});
   Status control(const Request& request, int fd = -1);
 
   RangeAllocator& ranges(Placement placement) {
@@ -492,11 +494,12 @@ Status HostAccelerator::usable() {
   return lost() ? failLost() : Status();
 }
 
-Result<Reply> HostAccelerator::ask(const Request& request, int fd) {
+Result<std::uint64_t> HostAccelerator::ask(const Request& request, int fd, std::string_view module,
+                                           std::string_view path) {
   GMAC_TRY(usable());
   std::lock_guard lock(socketMutex_);
-  Reply reply{};
-  if (!sendMessage(socket_.get(), &request, request.usedBytes(), fd)) {
+  Reply reply;  // too large to be written twice, or to be handed on
+  if (!sendRequest(socket_.get(), request, module, path, fd)) {
     const int error = errno;
     if (lost() || error == EPIPE || error == ECONNRESET) {
       lost_.store(true, std::memory_order_release);
@@ -515,9 +518,10 @@ Result<Reply> HostAccelerator::ask(const Request& request, int fd) {
     return failLost();
   }
   if (reply.failure.code != adsmSuccess) {
-    return fail(reply.failure.code, "{}", reply.failure.text.data());
+    recordError(reply.failure.code, reply.failure.text.data());
+    return Status(reply.failure.code);
   }
-  return reply;
+  return reply.value;
 }
 
 Status HostAccelerator::control(const Request& request, int fd) {
@@ -528,15 +532,10 @@ Status HostAccelerator::control(const Request& request, int fd) {
 // ---------------------------------------------------------------------------------------------------
 
 Request requestFor(RequestKind kind, std::uintptr_t address, std::size_t bytes) {
-  Request request;  // the strings stay as they are; they are sent as far as used
+  Request request{};
   request.kind = kind;
-  request.file = 0;
-  request.onlyPinOfFile = false;
   request.address = address;
   request.bytes = bytes;
-  request.offset = 0;
-  request.moduleBytes = 0;
-  request.pathBytes = 0;
   return request;
 }
 
@@ -849,19 +848,19 @@ Result<std::uintptr_t> HostAccelerator::resolve(const void* address, SegmentUse 
   }
   Request request = requestFor(RequestKind::kResolve, 0, 0);
   request.offset = place->offset;
-  request.moduleBytes = static_cast<std::uint32_t>(std::strlen(place->module.data()));
-  std::memcpy(request.strings.data(), place->module.data(), request.moduleBytes);
+  const std::string_view module = place->module.data();
   // The device process may have another working directory by now than the application had when it
   // loaded the library.
-  if (std::array<char, PATH_MAX> path; realpath(place->module.data(), path.data()) != nullptr) {
-    request.pathBytes = static_cast<std::uint32_t>(std::strlen(path.data()));
-    std::memcpy(request.strings.data() + request.moduleBytes, path.data(), request.pathBytes);
+  const std::unique_ptr<char, decltype(&std::free)> found(realpath(module.data(), nullptr),
+                                                          &std::free);
+  const std::string_view path = found != nullptr ? found.get() : "";
+  request.moduleBytes = static_cast<std::uint32_t>(module.size());
+  request.pathBytes = static_cast<std::uint32_t>(path.size());
+  const Result<std::uint64_t> there = ask(request, -1, module, path);
+  if (!there.ok()) {
+    return there.status();
   }
-  const Result<Reply> reply = ask(request);
-  if (!reply.ok()) {
-    return reply.status();
-  }
-  return static_cast<std::uintptr_t>(reply->value);
+  return static_cast<std::uintptr_t>(*there);
 }
 
 Result<std::unique_ptr<LoadedKernel>> HostAccelerator::load(const adsmKernelDesc_t& desc) {

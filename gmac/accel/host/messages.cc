@@ -2,10 +2,12 @@
 #include "gmac/accel/host/messages.h"
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 namespace gmac::accel::host {
 
@@ -16,16 +18,16 @@ void UniqueFd::reset(int fd) {
   fd_ = fd;
 }
 
-std::size_t Request::usedBytes() const {
-  return offsetof(Request, strings) + moduleBytes + pathBytes;
-}
+namespace {
 
-bool sendMessage(int socket, const void* data, std::size_t bytes, int fd) {
-  iovec part = {const_cast<void*>(data), bytes};
+// sendmsg and recvmsg are called by their numbers: interpose/ stands in for their names, with more
+// stack than the fault path has.
+
+bool send(int socket, std::span<iovec> parts, int fd) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
   if (fd >= 0) {
     message.msg_control = control.data();
     message.msg_controllen = control.size();
@@ -37,9 +39,27 @@ bool sendMessage(int socket, const void* data, std::size_t bytes, int fd) {
   }
   ssize_t sent = 0;
   do {
-    sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+    sent = syscall(SYS_sendmsg, socket, &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
+  std::size_t bytes = 0;
+  for (const iovec& part : parts) bytes += part.iov_len;
   return sent == static_cast<ssize_t>(bytes);
+}
+
+iovec partOf(const void* data, std::size_t bytes) { return {const_cast<void*>(data), bytes}; }
+
+}  // namespace
+
+bool sendMessage(int socket, const void* data, std::size_t bytes, int fd) {
+  std::array parts{partOf(data, bytes)};
+  return send(socket, parts, fd);
+}
+
+bool sendRequest(int socket, const Request& request, std::string_view module, std::string_view path,
+                 int fd) {
+  std::array parts{partOf(&request, sizeof request), partOf(module.data(), module.size()),
+                   partOf(path.data(), path.size())};
+  return send(socket, parts, fd);
 }
 
 ssize_t receiveMessage(int socket, void* data, std::size_t bytes, UniqueFd* fd) {
@@ -52,7 +72,7 @@ ssize_t receiveMessage(int socket, void* data, std::size_t bytes, UniqueFd* fd) 
   message.msg_controllen = control.size();
   ssize_t received = 0;
   do {
-    received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    received = syscall(SYS_recvmsg, socket, &message, MSG_CMSG_CLOEXEC);
   } while (received < 0 && errno == EINTR);
   if (received < 0) {
     return received;

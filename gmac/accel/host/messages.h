@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "gmac/accel/host/control_block.h"
 
@@ -53,9 +54,17 @@ struct Request {
   std::uint32_t moduleBytes;  // resolve: length of the module's name as the dynamic linker has it
                               // ("": the program)
   std::uint32_t pathBytes;    // resolve: length of the absolute path to load it from
-  std::array<char, 2 * PATH_MAX> strings;  // name, then path; sent as far as used
+};
 
-  std::size_t usedBytes() const;
+// As it arrives. Not for the stack: requests are made on the fault path, answered on a large one.
+struct ReceivedRequest {
+  Request request;
+  std::array<char, 2 * PATH_MAX> strings;  // name, then path
+
+  std::string_view module() const { return {strings.data(), request.moduleBytes}; }
+  std::string_view path() const {
+    return {strings.data() + request.moduleBytes, request.pathBytes};
+  }
 };
 
 struct Reply {
@@ -65,6 +74,9 @@ struct Reply {
 
 // Sends one message, with a file descriptor unless it is -1. False: errno says why.
 bool sendMessage(int socket, const void* data, std::size_t bytes, int fd);
+// The same with a request's strings after it.
+bool sendRequest(int socket, const Request& request, std::string_view module, std::string_view path,
+                 int fd);
 
 // Receives one message and the file descriptor that came with it, if any. 0: the other side is
 // gone; -1: see errno.
