@@ -26,7 +26,9 @@ constexpr rlim_t kMiB = 1024 * kKiB;
 
 void workWithinLimits() {
   std::string why;
-  for (int i = 0; i < 3; ++i) (void)workOrError(&why);
+  for (int i = 0; i < 3; ++i) {
+    if (!workOrError(&why)) fmt::print("{}\n", why);
+  }
 }
 
 struct Limited {

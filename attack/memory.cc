@@ -155,7 +155,7 @@ const Registration kOwnCalls({
        std::size_t dumped = 0;
        bool isFile = false;
        for (std::string line; std::getline(maps, line);) {
-         if (line.find("-") < line.find(' ') && line.find(':') > line.find('-')) {
+         if (line.find('-') < line.find(' ') && line.find(':') > line.find('-')) {
            isFile = line.find("memfd:") != std::string::npos ||
                     line.find("/dev/shm") != std::string::npos;
          }

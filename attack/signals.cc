@@ -232,11 +232,11 @@ std::vector<Attack> stacks() {
                        ::sigaction(SIGSEGV, &action, nullptr);
                        touchFromCoroutine(4096);
                      }});
-  attacks.push_back({"stacks/threads of 16 KiB", [] {
+  attacks.push_back({"stacks/threads of 24 KiB", [] {
                        prepare();
                        pthread_attr_t attributes;
                        ::pthread_attr_init(&attributes);
-                       require(::pthread_attr_setstacksize(&attributes, 16384) == 0,
+                       require(::pthread_attr_setstacksize(&attributes, 24576) == 0,
                                "pthread_attr_setstacksize");
                        for (int round = 0; round < 24; ++round) {
                          add(worked, kWords, 1);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -188,7 +189,8 @@ void fourProcessesOfCoreutils() {
 // The runtime at work under valgrind, which knows not every system call.
 void valgrind() {
   const std::string program = required("valgrind");
-  const std::string self = "/proc/self/exe";
+  // By its name: what that link names in valgrind is valgrind.
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const End end = runProgram(
       {program, "--error-exitcode=9", "-q", "--undef-value-errors=no", self, "suites/.work"}, 100);
   require(end.exitStatus == 0, "{}", end.text());
