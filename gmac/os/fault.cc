@@ -20,6 +20,10 @@
 extern "C" int __sigaction(int signal, const struct sigaction* action,
                            struct sigaction* before) noexcept;
 
+// Called when a SIGSEGV is passed on, for debuggers to stop at: nothing that is the runtime's comes
+// by. Exported, so that a stripped library has the name.
+extern "C" __attribute__((visibility("default"), noinline)) void gmacPassOn() { asm volatile(""); }
+
 namespace gmac::os {
 namespace {
 
@@ -331,6 +335,7 @@ void onSignal(int signal, siginfo_t* info, void* context) {
     return;
   }
   errno = savedErrno;
+  gmacPassOn();
   passOn(info, fault.context, isFault);
 }
 

@@ -100,6 +100,7 @@ class FileMirror final : public Mirror {
     }
     runtimeView_ = static_cast<std::byte*>(*view);
     GMAC_TRY(keepFromChildren(runtimeView_, bytes_));
+    GMAC_TRY(keepFromDumps(runtimeView_, bytes_));
     auto app = mapFile(address_, bytes_, arena_.fd(), offset_, access);
     if (!app.ok()) {
       return app.status();

@@ -156,6 +156,13 @@ Status keepFromChildren(void* address, std::size_t bytes) {
   return {};
 }
 
+Status keepFromDumps(void* address, std::size_t bytes) {
+  if (injected(Call::kAdvise) || madvise(address, bytes, MADV_DONTDUMP) != 0) {
+    return failed("madvise(MADV_DONTDUMP)", address, bytes);
+  }
+  return {};
+}
+
 Result<int> makeMemoryFile(const char* name) {
   const int fd = injected(Call::kFile) ? -1 : memfd_create(name, MFD_CLOEXEC);
   if (fd < 0) {

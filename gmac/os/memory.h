@@ -45,6 +45,8 @@ Status movePages(void* from, void* to, std::size_t bytes);
 
 // Keeps a range out of the children of fork.
 Status keepFromChildren(void* address, std::size_t bytes);
+// Keeps a range, which shows what another does, out of core dumps.
+Status keepFromDumps(void* address, std::size_t bytes);
 
 Result<int> makeMemoryFile(const char* name);
 Status resizeFile(int fd, std::int64_t bytes);

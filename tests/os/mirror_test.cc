@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -96,6 +98,30 @@ TEST_F(MirrorTest, AFilesTwoViewsShowTheSameBytes) {
   EXPECT_EQ(runtime[5000], std::byte{1});
   static_cast<std::byte*>(mirror->copyAddress(6000))[0] = std::byte{2};
   EXPECT_EQ(mirror->address()[6000], std::byte{2});
+}
+
+// The kernel's flags of the mapping at an address, as /proc/self/smaps has them.
+std::string flagsAt(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      here = reinterpret_cast<std::uintptr_t>(address) >= begin &&
+             reinterpret_cast<std::uintptr_t>(address) < end;
+    } else if (here && line.starts_with("VmFlags:")) {
+      return line.substr(sizeof "VmFlags:" - 1) + " ";
+    }
+  }
+  return {};
+}
+
+TEST_F(MirrorTest, AFileIsInACoreDumpOnceAndAtTheObjectsAddress) {
+  const auto mirror = fileMirror(nullptr, 16 * kPage, Access::kNone);
+  EXPECT_THAT(flagsAt(mirror->copyAddress(0)), HasSubstr(" dd "));
+  EXPECT_THAT(flagsAt(mirror->address()),
+              AllOf(HasSubstr(" sh "), ::testing::Not(HasSubstr(" dd "))));
 }
 
 TEST_F(MirrorTest, AFilesCopyAddressIsReachableWhileTheAppViewIsClosed) {
