@@ -247,6 +247,48 @@ std::vector<Attack> forks() {
 }
 const Registration kForks(forks());
 
+// This process becomes another program; the device process of the one before ends.
+[[noreturn]] void becomeAnother() {
+  ::execl("/proc/self/exe", "subject", "fork/.work", nullptr);
+  endFailed(fmt::format("execl: {}", std::strerror(errno)));
+}
+
+const Registration kExecs({
+    {"fork/.work", &work},
+    {"fork/exec before the start", &becomeAnother},
+    {"fork/exec beside objects",
+     [] {
+       (void)prepared();
+       becomeAnother();
+     }},
+    {"fork/exec during a call",
+     [] {
+       sleepOn(prepared(), 300);
+       becomeAnother();
+     }},
+    {"fork/exec in a handler",
+     [] {
+       std::uint32_t* const words = prepared();
+       ::signal(SIGUSR1, [](int) { becomeAnother(); });
+       add(words, kWords, 1);
+       ::raise(SIGUSR1);
+     }},
+    {"fork/exec in another thread, beside faults",
+     [] {
+       static std::uint32_t* const kWordsOfAll = prepared();
+       std::thread faults([] {
+         for (;;) {
+           for (std::size_t i = 0; i < kWords; i += 16384) ++kWordsOfAll[i];
+           add(kWordsOfAll, kWords, 1);
+         }
+       });
+       std::thread([] {
+         pause(0.1);
+         becomeAnother();
+       }).join();
+     }},
+});
+
 // A child that touches an object ends with a line that says why, however it was made.
 constexpr int kChildWasKilled = 42;
 

@@ -94,6 +94,19 @@ const Registration kStarts({
        require(end.exitStatus == 0, "{}", end.text());
      },
      80},
+    {"library/in a program with the thread sanitizer",
+     [] {
+       const End end = runProgram({besideMe("sanitized_thread")}, 40);
+       require(end.exitStatus == 0, "{}", end.text());
+     },
+     60},
+    {"library/in a program with the address sanitizer",
+     [] {
+       ::setenv("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0", 1);
+       const End end = runProgram({besideMe("sanitized_address")}, 40);
+       require(end.exitStatus == 0, "{}", end.text());
+     },
+     60},
     {"library/first allocation after a type",
      [] {
        adsmType_t type = nullptr;

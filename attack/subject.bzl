@@ -3,14 +3,15 @@
 
 COMPILE = "g++ -std=c++20 -O1 -g1 -Wall -Wextra -Werror -DFMT_HEADER_ONLY -I. -pthread"
 
-def program_as_users_build_it(name, srcs, hdrs, library = None):
+def program_as_users_build_it(name, srcs, hdrs, library = None, flags = ""):
     """A program of C++ files, linked with `library` where one is given.
 
     Args:
       name: the program's.
       srcs: its .cc files, one object each.
       hdrs: what they include.
-      library: a shared library."""
+      library: a shared library.
+      flags: more of the compiler's."""
     objects = []
     for src in srcs:
         object = "%s_%s.o" % (name, src[:-len(".cc")])
@@ -19,14 +20,14 @@ def program_as_users_build_it(name, srcs, hdrs, library = None):
             srcs = [src] + hdrs,
             outs = [object],
             tags = ["manual"],
-            cmd = "%s -c $(location %s) -o $@" % (COMPILE, src),
+            cmd = "%s %s -c $(location %s) -o $@" % (COMPILE, flags, src),
         )
         objects.append(object)
     native.genrule(
         name = name + "_rule",
         srcs = objects + ([library] if library else []),
         outs = [name],
-        cmd = "%s -o $@ $(SRCS) -ldl" % COMPILE,
+        cmd = "%s %s -o $@ $(SRCS) -ldl" % (COMPILE, flags),
         executable = True,
         tags = ["manual"],
     )
