@@ -35,14 +35,18 @@ End without(const std::vector<std::string>& words, int seconds) {
 
 // ---- Python
 
-// Lines of unittest's verbose output that tell a test and its verdict, less its times.
+// Lines of unittest's verbose output that tell a test and its verdict. (A test that prints has its
+// verdict elsewhere.)
 std::set<std::string> verdicts(const std::string& output) {
   std::set<std::string> found;
   std::istringstream lines(output);
   for (std::string line; std::getline(lines, line);) {
     const std::size_t dots = line.rfind(" ... ");
     if (dots == std::string::npos || !line.starts_with("test")) continue;
-    found.insert(line);
+    const std::string verdict = line.substr(dots + 5);
+    for (const char* word : {"ok", "FAIL", "ERROR", "skipped", "expected failure"}) {
+      if (verdict.starts_with(word)) found.insert(line);
+    }
   }
   return found;
 }

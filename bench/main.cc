@@ -25,6 +25,7 @@ namespace {
 
 using gmac::bench::json;
 
+constexpr int kUsageStatus = 2;
 constexpr const char* kBaselinePath = "bench/baseline.json";
 
 struct Options {
@@ -95,6 +96,10 @@ int run(const Options& options) {
   const json baseline = options.gate ? readBaseline(options) : json::object();
   std::vector<std::string> skipped;
   const auto rows = gmac::bench::measureRows(options.only, skipped);
+  if (const std::string why = gmac::bench::whyNoRows(options.only, rows, skipped); !why.empty()) {
+    std::fprintf(stderr, "bench: %s\n", why.c_str());
+    return kUsageStatus;
+  }
   std::cout << gmac::bench::table(rows, skipped) << std::flush;
   if (!options.jsonPath.empty()) {
     std::ofstream file(options.jsonPath);
@@ -127,17 +132,24 @@ int main(int argc, char** argv) {
   app.add_flag("--gate", options.gate,
                "the table alone; exit status 1 when a target is missed or a figure is worse than "
                "the baseline allows");
-  app.add_option("--baseline", options.baselinePath, std::string("default: ") + kBaselinePath);
-  app.add_option("--only", options.only, "the rows whose name contains this");
-  app.add_option("--json", options.jsonPath, "writes the rows to this file too");
+  const CLI::Validator isGiven(
+      [](const std::string& value) { return value.empty() ? "it is empty" : std::string(); }, "");
+  app.add_option("--baseline", options.baselinePath, std::string("default: ") + kBaselinePath)
+      ->check(isGiven);
+  app.add_option("--only", options.only, "the rows whose name contains this")->check(isGiven);
+  app.add_option("--json", options.jsonPath, "writes the rows to this file too")->check(isGiven);
   app.add_flag("--sweep", options.sweep,
                "the vector addition under many block sizes, chunks and read-ahead sizes instead");
   // How the program runs one measurement in a process of its own.
   app.add_option("--measure", options.measurement)->group("");
-  app.add_option("parameters", options.parameters)->group("");
+  const CLI::Option* const parameters = app.add_option("parameters", options.parameters)->group("");
   app.add_option("--parent", options.parent)->group("");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (*parameters && options.measurement.empty()) {
+      std::fprintf(stderr, "bench: what is '%s'? See --help\n", options.parameters.c_str());
+      return kUsageStatus;
+    }
     const bool loops = !options.tableOnly && !options.gate && !options.sweep &&
                        options.measurement.empty() && options.only.empty();
     if (loops) {
@@ -146,7 +158,7 @@ int main(int argc, char** argv) {
       }
     } else if (!app.remaining().empty()) {
       std::fprintf(stderr, "bench: what is %s? See --help\n", app.remaining().front().c_str());
-      return 2;
+      return kUsageStatus;
     }
     return run(options);
   } catch (const std::exception& error) {

@@ -65,6 +65,12 @@ std::string whyNotMeasured(const json& result, const std::vector<Plausible>& fig
   return {};
 }
 
+std::string whyNoRows(const std::string& only, const std::vector<Row>& rows,
+                      const std::vector<std::string>& skipped) {
+  return rows.empty() && skipped.empty() ? fmt::format("no row's name contains '{}'", only)
+                                         : std::string();
+}
+
 std::string table(const std::vector<Row>& rows, const std::vector<std::string>& skipped) {
   std::string text = fmt::format("{:<48} {:>14} {:>10}\n", "cost", "measured", "target");
   for (const Row& row : rows) {

@@ -54,6 +54,11 @@ struct Row {
 // missing, no number, or outside its range. Empty: all are plausible.
 std::string whyNotMeasured(const nlohmann::json& result, const std::vector<Plausible>& figures);
 
+// What is wrong where `only` is part of no row's name, neither measured nor skipped: a gate of
+// nothing would be passed. Empty: nothing is.
+std::string whyNoRows(const std::string& only, const std::vector<Row>& rows,
+                      const std::vector<std::string>& skipped);
+
 // The rows as a table for people.
 std::string table(const std::vector<Row>& rows, const std::vector<std::string>& skipped);
 // The rows as JSON: {"rows": [{"name", "value", "unit", "atMost" or "atLeast", "met", "details",

@@ -71,6 +71,12 @@ TEST(Gate, FailsForWhatIsNotMeasuredWithOrWithoutATarget) {
   }
 }
 
+TEST(Gate, OfNothingIsNotPassed) {
+  EXPECT_EQ(whyNoRows("typo", {}, {}), "no row's name contains 'typo'");
+  EXPECT_EQ(whyNoRows("over", {row(1)}, {}), "");
+  EXPECT_EQ(whyNoRows("cuda", {}, {"over, cuda: no CUDA GPU"}), "");
+}
+
 TEST(Gate, FailsForMissesAndForWhatIsWorseThanBefore) {
   const json baseline = {{"rows", {{"over", {{"value", 2.0}, {"tolerance", 1.5}}}}}};
   EXPECT_THAT(misses({row(2.9)}, baseline), IsEmpty());
