@@ -2,3 +2,4 @@
 //
 // The kernels as a module for the `cuda` accelerator.
 #include "bench/kernels.h"
+#include "bench/touch_kernel.h"

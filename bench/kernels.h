@@ -11,9 +11,4 @@ extern "C" __global__ void addVectors(float* sum, const float* a, const float* b
   if (i < count) sum[i] = a[i] + b[i];
 }
 
-extern "C" __global__ void touchPages(unsigned* data, size_t bytes) {
-  const size_t page = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
-  if (page * 4096 < bytes) ++data[page * (4096 / sizeof(unsigned))];
-}
-
 #endif  // GMAC_BENCH_KERNELS_H_

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "bench/kernels.h"
 #include "bench/pattern_memory.h"
+#include "bench/touch_kernel.h"
 
 namespace gmac::bench {
 namespace {
