@@ -329,9 +329,8 @@ Status Manager::destroy(Lock& lock, Object& object) {
   // Kernels that may use it, and copies that name its pages. An accelerator that is lost has no
   // such work any more; a kernel's error stays for adsmSync to tell.
   accel::Ticket flushed;
-  for (std::size_t i = 0; i < object.blockCount; ++i) {
-    flushed.value = std::max(flushed.value, object.blocks[i].flushed);
-  }
+  object.blocks.forEachMade(
+      [&](const Block& block) { flushed.value = std::max(flushed.value, block.flushed); });
   bool waited = false;
   (void)waitForWriters(lock, object, &waited);
   const accel::Ticket read{object.lastRead};
@@ -341,15 +340,14 @@ Status Manager::destroy(Lock& lock, Object& object) {
     (void)await(free, flushed);
   }
 
-  for (std::size_t i = 0; i < object.blockCount; ++i) {
-    Block& block = object.blocks[i];
+  object.blocks.forEachMade([&](Block& block) {
     if (block.evicted || block.state == State::kDirty) {
       protocol_->dropped(block);
     }
     if (block.state == State::kDirty) {
       protocol_->leftDirty(block);
     }
-  }
+  });
   protocol_->freed();
   if (!object.open.empty()) {
     open_.erase(open_.iterator_to(object));

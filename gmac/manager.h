@@ -200,6 +200,9 @@ class Manager final : private os::Pinner, private RegionSource {
   // Waiting: all of these let the lock go; what was known of objects before must be looked up
   // again.
   void waitForChange(Lock& lock);
+  // For a call that needs blocks which are in transit. Until it has gone on, no others go into
+  // transit: threads that touch one block after the other would keep it waiting for ever.
+  void waitForTransit(Lock& lock);
   void changed();
   Status waitForWriters(Lock& lock, Object& object, bool* waited);
   Status waitForPending(Lock& lock);
@@ -227,7 +230,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
   Status copyChanged(const Free& free, Object& object, BlockRange range, accel::Ticket after);
-  BlockRange fetchable(Object& object, BlockRange range);
+  static bool fetchable(Object& object, BlockIndex index);
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
   Status startFlush(Object& object, BlockRange range, State next);
@@ -285,6 +288,7 @@ class Manager final : private os::Pinner, private RegionSource {
 
   std::mutex lock_;
   std::atomic<std::uint32_t> generation_{0};  // counts changes that others may wait for
+  std::uint32_t callsWaiting_ = 0;            // in waitForTransit()
   ObjectIndex index_;
   OpenList open_;                // objects with a block that is not Invalid
   std::vector<Object*> bound_;   // objects with bindings

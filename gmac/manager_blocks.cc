@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <utility>
 
 #include "gmac/access_scope.h"
 #include "gmac/log.h"
@@ -25,6 +26,20 @@ void Manager::waitForChange(Lock& lock) {
   const std::uint32_t seen = generation_.load();
   const Free free(lock);
   generation_.wait(seen);
+}
+
+// A transit ends by itself, so signals stay blocked: a handler of this thread that faulted would
+// wait for the thread.
+void Manager::waitForTransit(Lock& lock) {
+  ++callsWaiting_;
+  const std::uint32_t seen = generation_.load();
+  {
+    const FreeForWork free(lock);
+    generation_.wait(seen);
+  }
+  if (--callsWaiting_ == 0) {
+    changed();
+  }
 }
 
 void Manager::changed() {
@@ -111,7 +126,8 @@ void Manager::setState(Object& object, Block& block, State next) {
   if (block.state == State::kDirty) {
     protocol_->leftDirty(block);
   }
-  block.state = next;
+  const State before = std::exchange(block.state, next);
+  object.blocks.changed(block, before);
   if (next == State::kDirty) {
     stats().evictionsWasted.add(block.evicted ? 1 : 0);
     protocol_->becameDirty(block);
@@ -253,30 +269,47 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
   return opened;
 }
 
-// How much of `range`, whose first block is Invalid and ready, one fetch can take.
-BlockRange Manager::fetchable(Object& object, BlockRange range) {
-  BlockIndex end = range.begin + 1;
-  while (end < range.end && object[end].state == State::kInvalid && !object[end].busy &&
-         object.pagesReady(end)) {
-    end = end + 1;
-  }
-  return {range.begin, end};
+// Whether a fetch of neighbours can take the block, too.
+bool Manager::fetchable(Object& object, BlockIndex index) {
+  return object[index].state == State::kInvalid && !object[index].busy && object.pagesReady(index);
 }
 
-// The blocks that one read fault fetches: the faulting one, and behind it, while the reader goes on
-// sequentially, twice as much as last time, up to the limit.
+// The blocks that one read fault fetches: the faulting one alone, unless it continues what an
+// earlier fault has fetched, after its end or before its beginning. Then twice as much as that, up
+// to the limit, so that a reader of n blocks in order faults about log2(n) times. Some readers of
+// an object at a time are told apart.
+//
+// The worst case is a reader that stops: it has fetched as much again as it has read, and no more
+// than the limit. A reader that leaves out blocks between those it reads fetches nothing ahead.
 BlockRange Manager::readAhead(Object& object, BlockIndex index) {
-  const bool sequential = index == object.expected && object.aheadBytes > 0;
+  auto& runs = object.readRuns;
+  auto run = std::find_if(runs.begin(), runs.end(), [&](const BlockRange& r) {
+    return !r.empty() && (index == r.end || index + 1 == r.begin);
+  });
+  const bool sequential = run != runs.end();
+  const bool backward = sequential && index + 1 == run->begin;
   // What most likely need not be copied costs next to nothing to open ahead.
   const std::size_t limit =
       object.compares() && object[index].described ? object.bytes() : options_.readAheadBytes;
   const std::size_t wanted =
-      sequential ? std::min(object.aheadBytes * 2, limit) : object.blockBytes;
+      sequential ? std::min(2 * (run->end - run->begin) * object.blockBytes, limit) : 0;
   const std::size_t most = std::max<std::size_t>(1, wanted / object.blockBytes);
-  const BlockIndex end = fetchable(object, {index, std::min(index + most, object.all().end)}).end;
-  object.expected = end;
-  object.aheadBytes = (end - index) * object.blockBytes;
-  return {index, end};
+  BlockRange range{index, index + 1};
+  while (range.end - range.begin < most) {
+    if (backward && range.begin > object.all().begin && fetchable(object, range.begin - 1)) {
+      range.begin = range.begin - 1;
+    } else if (!backward && range.end < object.all().end && fetchable(object, range.end)) {
+      range.end = range.end + 1;
+    } else {
+      break;
+    }
+  }
+  if (!sequential) {
+    run = runs.begin() + object.oldestReadRun;
+    object.oldestReadRun = (object.oldestReadRun + 1) % runs.size();
+  }
+  *run = range;
+  return range;
 }
 
 Status Manager::evictExcess() {
@@ -377,6 +410,10 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     if (waited) {
       return Step::kRetry;
     }
+    if (callsWaiting_ > 0) {
+      waitForChange(lock);
+      return Step::kRetry;
+    }
     const BlockRange range = transition.next == State::kReadOnly ? readAhead(object, index)
                                                                  : BlockRange{index, index + 1};
     GMAC_TRY(fetch(lock, object, range, transition.next));
@@ -399,6 +436,10 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
     }
   }
   if (ticket.value != 0) {
+    if (callsWaiting_ > 0) {
+      waitForChange(lock);
+      return Step::kRetry;
+    }
     block.busy = true;
     ++object.busy;
     const Status status = [&] {

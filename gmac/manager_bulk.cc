@@ -307,7 +307,9 @@ Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, BlockR
     }
     bool waited = false;
     GMAC_TRY(waitForWriters(lock, object, &waited));
-    if (!waited) {
+    if (!waited && callsWaiting_ > 0) {
+      waitForChange(lock);
+    } else if (!waited) {
       const Transition transition = protocol_->on(State::kInvalid, Event::kRead);
       if (const Status fetched = fetch(lock, object, {i, end}, transition.next); !fetched.ok()) {
         return retryIfOutOfMappings(lock, fetched);
@@ -392,7 +394,7 @@ Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, con
     return Step::kRetry;
   }
   if (target.busy > 0) {
-    waitForChange(lock);
+    waitForTransit(lock);
     return Step::kRetry;
   }
   // Copies in that have not arrived: the kernel queue does not wait for them by itself. Nor does it

@@ -49,6 +49,14 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event,
   if (range.empty()) {
     return {};
   }
+  // A call takes as long as blocks are open, not as long as there are blocks: groups that are
+  // closed, or that have never been used, are looked at once. Whether all blocks of a group stay as
+  // they are:
+  const auto stays = [&](BlockIndex i) {
+    return object.groupClosed(i) ||
+           (!object.made(i) &&
+            protocol_->on(object.rest(i), event) == Transition{Move::kNone, object.rest(i)});
+  };
   const auto nextOf = [&](BlockIndex i) { return protocol_->on(object[i].state, event).next; };
   const bool closesAll = protocol_->on(State::kDirty, event).next == State::kInvalid;
   if (closesAll) {
@@ -61,13 +69,17 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event,
     GMAC_TRY(closed);
   } else {
     for (BlockIndex i = range.begin; i < range.end;) {
+      if (stays(i)) {
+        i = object.groupEnd(i);
+        continue;
+      }
       const os::Access access = accessOf(nextOf(i));
       if (access == accessOf(object[i].state)) {
         i = i + 1;
         continue;
       }
       BlockIndex end = i + 1;
-      while (end < range.end && accessOf(nextOf(end)) == access) {
+      while (end < range.end && !stays(end) && accessOf(nextOf(end)) == access) {
         end = end + 1;
       }
       GMAC_TRY(protect(object, {i, end}, access));
@@ -75,9 +87,22 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event,
     }
   }
   for (BlockIndex i = range.begin; i < range.end;) {
+    if (stays(i)) {
+      i = object.groupEnd(i);
+      continue;
+    }
+    if (!object.made(i) && i == object.groupBegin(i) && object.groupEnd(i) <= range.end) {
+      const Transition transition = protocol_->on(object.rest(i), event);
+      if (transition.move == Move::kNone) {
+        object.setRest(i, transition.next);
+        i = object.groupEnd(i);
+        continue;
+      }
+    }
     const Transition transition = protocol_->on(object[i].state, event);
     BlockIndex end = i + 1;
-    while (end < range.end && protocol_->on(object[end].state, event) == transition &&
+    while (end < range.end && object.made(end) &&
+           protocol_->on(object[end].state, event) == transition &&
            object[end].state == object[i].state) {
       end = end + 1;
     }
@@ -188,7 +213,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
         continue;
       }
       if (object.busy > 0 || object.holds > 0) {
-        waitForChange(lock);
+        object.busy > 0 ? waitForTransit(lock) : waitForChange(lock);
         again = true;
         break;
       }

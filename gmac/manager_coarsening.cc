@@ -136,7 +136,8 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
     }
     object.blockBytes *= factor;
     object.blockCount = newCount;
-    object.aheadBytes = 0;
+    object.blocks.shrink(newCount);
+    object.readRuns = {};
     if (!object.open.empty()) {
       object.open = object.all();
     }

@@ -69,12 +69,15 @@ BlockRange Manager::wholeBlocks(const Object& object, const std::byte* first,
 Status Manager::startFlush(Object& object, BlockRange range, State next) {
   range = {std::max(range.begin, object.open.begin), std::min(range.end, object.open.end)};
   const auto flushable = [&](BlockIndex i) {
+    if (!object.made(i)) {
+      return false;
+    }
     const Block& block = object[i];
     return block.state == State::kDirty && !block.busy && block.holds == 0;
   };
   for (BlockIndex i = range.begin; i < range.end;) {
     if (!flushable(i)) {
-      i = i + 1;
+      i = object.groupClosed(i) || !object.made(i) ? object.groupEnd(i) : i + 1;
       continue;
     }
     BlockIndex end = i + 1;
@@ -175,10 +178,11 @@ Status Manager::startFetch(const void* address, std::size_t bytes) {
 const std::byte* Manager::firstInvalid(Object& object, const std::byte* first,
                                        const std::byte* last) {
   const BlockRange range = object.covering(first, static_cast<std::size_t>(last - first));
-  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    if (object[i].state == State::kInvalid) {
+  for (BlockIndex i = range.begin; i < range.end;) {
+    if (object.groupClosed(i) || (object.made(i) && object[i].state == State::kInvalid)) {
       return std::max<const std::byte*>(first, object.address() + object.offsetOf(i));
     }
+    i = object.made(i) ? i + 1 : object.groupEnd(i);
   }
   return last;
 }
@@ -210,7 +214,7 @@ Manager::EarlyStep Manager::fetchNext() {
   const BlockIndex begin = object->indexOf(first);
   // The wait for a kernel is where its error comes out, which is not this thread's to take: it
   // looks, and never waits.
-  if ((*object)[begin].busy || deviceWork_ || !writersDone(*object)) {
+  if ((*object)[begin].busy || deviceWork_ || callsWaiting_ > 0 || !writersDone(*object)) {
     // Others need not wait for the same.
     const EarlyFetch waiting = early_[earlyFirst_];
     (void)drop();
@@ -229,7 +233,10 @@ Manager::EarlyStep Manager::fetchNext() {
   const std::size_t most = std::max<std::size_t>(1, options_.readAheadBytes / object->blockBytes);
   const BlockIndex end =
       object->covering(first, static_cast<std::size_t>(request.last - first)).end;
-  const BlockRange range = fetchable(*object, {begin, std::min(begin + most, end)});
+  BlockRange range{begin, begin + 1};
+  while (range.end < std::min(begin + most, end) && fetchable(*object, range.end)) {
+    range.end = range.end + 1;
+  }
   // A failure is not this thread's to tell either: the blocks stay Invalid, and the access meets
   // it.
   return fetch(lock, *object, range, transition.next).ok() ? EarlyStep::kMoved : drop();

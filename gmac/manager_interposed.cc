@@ -162,7 +162,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
           continue;
         }
         if (object.busy > 0 || object.holds > 0) {
-          waitForChange(lock);
+          object.busy > 0 ? waitForTransit(lock) : waitForChange(lock);
           again = true;
           break;
         }

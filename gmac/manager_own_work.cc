@@ -74,7 +74,7 @@ Result<Manager::Step> Manager::releaseRange(Lock& lock, const coherence::DeviceR
     const std::byte* const stop = std::min<const std::byte*>(end, object->end());
     if (!object->closing && !object->open.empty()) {
       if (object->busy > 0 || object->holds > 0) {
-        waitForChange(lock);
+        object->busy > 0 ? waitForTransit(lock) : waitForChange(lock);
         return Step::kRetry;
       }
       const BlockRange blocks =

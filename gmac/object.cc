@@ -9,15 +9,10 @@ Object::Object(std::unique_ptr<os::Mirror> itsMirror, accel::DeviceAddress itsDe
       device(itsDevice),
       blockBytes(itsBlockBytes),
       blockCount((mirror->bytes() + itsBlockBytes - 1) / itsBlockBytes),
-      blocks(std::make_unique<Block[]>(blockCount)),
+      blocks(this, blockCount, initial),
       open(all()),
       chunks(mirror->chunkCount(), Chunk::kEmpty),
-      uses(mirror->chunkCount(), Use::kNone) {
-  for (std::size_t i = 0; i < blockCount; ++i) {
-    blocks[i].owner = this;
-    blocks[i].state = initial;
-  }
-}
+      uses(mirror->chunkCount(), Use::kNone) {}
 
 bool Object::usable(std::size_t offset, std::size_t length, Intent intent) const {
   const Block& block = blocks[offset / blockBytes];

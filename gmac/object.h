@@ -5,6 +5,7 @@
 #define GMAC_OBJECT_H_
 
 #include <algorithm>
+#include <array>
 #include <boost/intrusive/list.hpp>
 #include <boost/intrusive/set.hpp>
 #include <cstddef>
@@ -15,8 +16,8 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/adsm.h"
+#include "gmac/block_table.h"
 #include "gmac/os/mirror.h"
-#include "gmac/protocols/block.h"
 
 namespace gmac {
 
@@ -25,6 +26,9 @@ enum class BlockIndex : std::size_t {};
 
 constexpr BlockIndex operator+(BlockIndex index, std::size_t count) {
   return BlockIndex{static_cast<std::size_t>(index) + count};
+}
+constexpr BlockIndex operator-(BlockIndex index, std::size_t count) {
+  return BlockIndex{static_cast<std::size_t>(index) - count};
 }
 constexpr std::size_t operator-(BlockIndex end, BlockIndex begin) {
   return static_cast<std::size_t>(end) - static_cast<std::size_t>(begin);
@@ -91,14 +95,16 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   // ---- blocks ----
   std::size_t blockBytes;  // grows when blocks are coarsened
   std::size_t blockCount;
-  std::unique_ptr<Block[]> blocks;
+  BlockTable blocks;
   Block& operator[](BlockIndex index) { return blocks[static_cast<std::size_t>(index)]; }
   BlockIndex indexOf(const void* p) const {
     return BlockIndex{static_cast<std::size_t>(static_cast<const std::byte*>(p) - address()) /
                       blockBytes};
   }
-  BlockIndex indexOf(const Block& block) const {
-    return BlockIndex{static_cast<std::size_t>(&block - blocks.get())};
+  BlockIndex indexOf(const Block& block) const { return BlockIndex{blocks.indexOf(block)}; }
+  // The first block that begins at an offset or after it.
+  BlockIndex indexAt(std::size_t offset) const {
+    return BlockIndex{std::min((offset + blockBytes - 1) / blockBytes, blockCount)};
   }
   BlockRange all() const { return {BlockIndex{0}, BlockIndex{blockCount}}; }
   // The blocks that [p, p + length) overlaps; the range lies inside the object, length > 0.
@@ -113,6 +119,22 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   }
   accel::DeviceAddress deviceAt(std::size_t offset) const {
     return accel::DeviceAddress{static_cast<std::uintptr_t>(device) + offset};
+  }
+
+  // The group of a block, and what there is to know of all its blocks (see BlockTable).
+  BlockIndex groupBegin(BlockIndex index) const {
+    return BlockIndex{blocks.groupBegin(static_cast<std::size_t>(index))};
+  }
+  BlockIndex groupEnd(BlockIndex index) const {
+    return BlockIndex{blocks.groupEnd(static_cast<std::size_t>(index))};
+  }
+  State rest(BlockIndex index) const { return blocks.rest(static_cast<std::size_t>(index)); }
+  void setRest(BlockIndex index, State state) {
+    blocks.setRest(static_cast<std::size_t>(index), state);
+  }
+  bool made(BlockIndex index) const { return blocks.made(static_cast<std::size_t>(index)); }
+  bool groupClosed(BlockIndex index) const {
+    return blocks.closed(static_cast<std::size_t>(index));
   }
 
   // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of
@@ -186,8 +208,8 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   bool settled = false;  // no other block is open: another call finds nothing to do
 
   // ---- read-ahead ----
-  BlockIndex expected{};       // the block that a sequential reader faults on next
-  std::size_t aheadBytes = 0;  // how much its last fetch took
+  std::array<BlockRange, 4> readRuns;  // what the last fetch of each reader in order took
+  std::uint8_t oldestReadRun = 0;
 };
 
 // Answers Mirror::install(): the protections that an object's blocks shall have. For the stack,
@@ -198,9 +220,11 @@ class BlockAccess final : public os::AccessMap {
   os::AccessRun at(std::size_t offset) const override {
     BlockIndex index{offset / object_.blockBytes};
     const os::Access access = accessOf(object_[index].state);
+    // Installing takes a chunk at a time; there may be very many blocks after it.
+    const BlockIndex last = object_.indexAt(offset + object_.mirror->chunkBytes());
     do {
       index = index + 1;
-    } while (index < object_.all().end && accessOf(object_[index].state) == access);
+    } while (index < last && accessOf(object_[index].state) == access);
     return {object_.offsetOf(index) - offset, access};
   }
 

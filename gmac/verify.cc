@@ -42,6 +42,23 @@ Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, Blo
   return {};
 }
 
+// The same for a group of blocks that has never been used, which stays as it is.
+Status verifyRest(const std::vector<os::Mapping>& mappings, Object& object, BlockRange group) {
+  const State state = object.rest(group.begin);
+  const bool inside = group.begin >= object.open.begin && group.end <= object.open.end;
+  const auto begin =
+      reinterpret_cast<std::uintptr_t>(object.address()) + object.offsetOf(group.begin);
+  const bool loose = os::loosestAccess(mappings, begin, object.lengthOf(group)) > accessOf(state);
+  if (loose || (state != State::kInvalid && !inside)) {
+    return fail(
+        adsmErrorSystem, "object {} ({} bytes), unused blocks from {} on ({}): {}",
+        fmt::ptr(object.address()), object.bytes(), static_cast<std::size_t>(group.begin),
+        stateName(state),
+        loose ? "their pages are open further than their state allows" : "outside the open range");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status Manager::verify() {
@@ -67,6 +84,11 @@ Status Manager::verify() {
                   fmt::ptr(object.address()), listed ? "closed, but in" : "open, but not in");
     }
     for (BlockIndex i = object.all().begin; i < object.all().end; i = i + 1) {
+      if (!object.made(i)) {
+        GMAC_TRY(verifyRest(*mappings, object, {i, object.groupEnd(i)}));
+        i = object.groupEnd(i) - 1;
+        continue;
+      }
       const Block& block = object[i];
       busy += block.busy ? 1 : 0;
       held += block.holds;

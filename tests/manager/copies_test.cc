@@ -239,6 +239,61 @@ TEST(RollingCopies, ASequentialReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
   machine.verify();
 }
 
+TEST(RollingCopies, ABackwardReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
+  MachineSetup setup = rolling(100);
+  setup.readAheadBytes = 4 * kBlock;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(14 * kBlock);
+  machine.call(nothing, {});
+  machine.sync();
+  machine.fake().clearLog();
+  for (int block = 13; block >= 0; --block) {
+    EXPECT_EQ(a[(block + 1) * kBlock - 1], std::byte{0});
+  }
+  EXPECT_THAT(machine.fake().copies(),
+              ElementsAre(copyOut(a + 13 * kBlock, kBlock), copyOut(a + 11 * kBlock, 2 * kBlock),
+                          copyOut(a + 7 * kBlock, 4 * kBlock), copyOut(a + 3 * kBlock, 4 * kBlock),
+                          copyOut(a, 3 * kBlock)));
+  machine.verify();
+}
+
+TEST(RollingCopies, SomeReadersOfOneObjectInTurnAreToldApart) {
+  MachineSetup setup = rolling(100);
+  setup.readAheadBytes = 8 * kBlock;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(80 * kBlock);
+  machine.call(nothing, {});
+  machine.sync();
+  machine.fake().clearLog();
+  for (int block = 0; block < 8; ++block) {
+    for (const int reader : {0, 1, 2}) {
+      EXPECT_EQ(a[(16 * reader + block) * kBlock], std::byte{0});
+    }
+    EXPECT_EQ(a[(79 - block) * kBlock], std::byte{0});
+  }
+  EXPECT_EQ(machine.fake().copies().size(), 4u * 4u) << "of 1, 2, 4 and 8 blocks each";
+}
+
+TEST(RollingCopies, AReaderThatLeavesBlocksOutFetchesNothingAhead) {
+  MachineSetup setup = rolling(100);
+  setup.readAheadBytes = 8 * kBlock;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing = nothingKernel(machine.fake());
+  std::byte* a = machine.allocate(16 * kBlock);
+  machine.call(nothing, {});
+  machine.sync();
+  machine.fake().clearLog();
+  for (int block = 14; block >= 0; block -= 2) {
+    EXPECT_EQ(a[block * kBlock], std::byte{0});
+  }
+  EXPECT_EQ(machine.fake().copies().size(), 8u);
+  for (const Op& op : machine.fake().copies()) {
+    EXPECT_EQ(op.bytes, kBlock);
+  }
+}
+
 TEST(RollingCopies, ARandomReaderFetchesNothingAhead) {
   MachineSetup setup = rolling(100);
   setup.readAheadBytes = 8 * kBlock;

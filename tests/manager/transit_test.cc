@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that need blocks which other threads are fetching.
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <fstream>
+#include <future>
+#include <string>
+#include <thread>
+
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+
+// A thread of this process, and whether it sleeps.
+class Sleeper {
+ public:
+  template <typename Body>
+  explicit Sleeper(Body body)
+      : thread_([this, body] {
+          id_ = static_cast<int>(syscall(SYS_gettid));
+          body();
+          done_ = true;
+        }) {}
+  ~Sleeper() { thread_.join(); }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  bool done() const { return done_; }
+  // Returns when the thread sleeps, or has ended.
+  void awaitSleep() const {
+    while (!done_ && stateOf(id_) != 'S') {
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  static char stateOf(int id) {
+    std::ifstream file("/proc/self/task/" + std::to_string(id) + "/stat");
+    std::string line;
+    std::getline(file, line);
+    const std::size_t name = line.rfind(')');
+    return name == std::string::npos ? 'R' : line.at(name + 2);
+  }
+
+  std::atomic<int> id_{0};
+  std::atomic<bool> done_{false};
+  std::thread thread_;  // last: the others are there when it begins
+};
+
+// Threads that touch one block after the other have one in transit at any time: the call would
+// never come to its turn.
+TEST(Transit, WhileACallWaitsForABlockNoOtherGoesIntoTransit) {
+  MachineSetup setup;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t increment =
+      machine.fake().kernel("increment", 1, [&](const LaunchShape&, void** args) {
+        auto* data = machine.fake().argument<std::byte>(args, 0);
+        data[0] = data[kPage] = std::byte{2};
+      });
+  std::byte* a = machine.allocate(2 * kPage);
+  a[0] = a[kPage] = std::byte{1};
+  machine.call(increment, {a});
+  machine.sync();
+  std::promise<void> copy;
+  const std::shared_future<void> mayCopy = copy.get_future().share();
+  std::atomic<int> copies{0};
+  machine.fake().onCopyOut([&] {
+    ++copies;
+    mayCopy.wait();
+  });
+  {
+    Sleeper first([&] { EXPECT_EQ(a[0], std::byte{2}); });
+    while (copies == 0) {
+      std::this_thread::yield();
+    }
+    Sleeper caller([&] { EXPECT_TRUE(machine.tryCall(increment, {a}).ok()); });
+    caller.awaitSleep();
+    Sleeper second([&] { EXPECT_EQ(a[kPage], std::byte{2}); });
+    second.awaitSleep();
+    EXPECT_EQ(copies, 1);
+    EXPECT_FALSE(second.done());
+    copy.set_value();
+  }
+  machine.fake().onCopyOut(nullptr);
+  machine.sync();
+  machine.verify();
+}
+
+// A call waits for what threads hold for system calls too, and those may need more blocks first.
+TEST(Transit, WhileACallWaitsForAHoldOthersGoOn) {
+  MachineSetup setup;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t nothing =
+      machine.fake().kernel("nothing", 0, [](const LaunchShape&, void**) {});
+  std::byte* a = machine.allocate(2 * kPage);
+  machine.call(nothing, {});
+  machine.sync();
+  ASSERT_TRUE(machine.manager().hold(a, 1, false).ok());
+  {
+    Sleeper caller([&] { EXPECT_TRUE(machine.tryCall(nothing, {}).ok()); });
+    caller.awaitSleep();
+    EXPECT_FALSE(caller.done());
+    EXPECT_EQ(a[kPage], std::byte{0});
+    machine.manager().unhold(a, 1);
+  }
+  machine.sync();
+  machine.verify();
+}
+
+}  // namespace
+}  // namespace gmac::testing
