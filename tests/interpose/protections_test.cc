@@ -22,7 +22,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kBytes = std::size_t{3} << 20;  // not a whole number of huge pages
 constexpr int kBoth = PROT_READ | PROT_WRITE;
 
-const bool prepared = [] {
+const bool kPrepared = [] {
   setenv("GMAC_ACCEL", "host", 0);
   setenv("GMAC_HOST_MEMORY", "64M", 0);
   setenv("GMAC_HOST_THREADS", "1", 0);

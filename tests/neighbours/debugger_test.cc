@@ -54,11 +54,8 @@ class Debugger : public ::testing::Test {
     const ProgramEnd end = runProgram(
         {kDebugger, "-nx", "-batch", "-x", script, "--args", "tests/neighbours/subject", scenario},
         {});
-    if (const std::string said = end.output + end.errors;
-        said.find("Could not trace the inferior") == std::string::npos) {
-      return said;
-    }
-    return {};
+    const bool traced = end.errors.find("Could not trace the inferior") == std::string::npos;
+    return traced ? end.output + end.errors : std::string();
   }
 };
 
