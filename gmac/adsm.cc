@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gmac/guarded.h"
+#include "gmac/api_call.h"
 #include "gmac/handles.h"
 #include "gmac/kernel.h"
 #include "gmac/runtime.h"
@@ -19,9 +19,9 @@
 namespace {
 
 using gmac::fail;
-using gmac::guarded;
 using gmac::Runtime;
 using gmac::Status;
+using gmac::api::guarded;
 
 void* allocate(const char* function, size_t size, gmac::accel::Placement placement) noexcept {
   void* address = nullptr;

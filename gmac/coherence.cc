@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "gmac/cancellation.h"
 #include "gmac/config.h"
 #include "gmac/runtime.h"
 
@@ -12,7 +13,8 @@ namespace gmac::coherence {
 
 bool touchesShared(const void* address, std::size_t bytes) noexcept {
   Runtime* runtime = Runtime::started();
-  return runtime != nullptr && runtime->manager().touchesShared(address, bytes);
+  return runtime != nullptr && bytes > 0 && shared_ranges::mayBeShared(address, bytes) &&
+         uncancelled([&]() noexcept { return runtime->manager().touchesShared(address, bytes); });
 }
 
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
@@ -21,7 +23,8 @@ std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) n
     *shared = false;
     return bytes;
   }
-  return runtime->manager().sharedPrefix(address, bytes, shared);
+  return uncancelled(
+      [&]() noexcept { return runtime->manager().sharedPrefix(address, bytes, shared); });
 }
 
 void copy(void* to, const void* from, std::size_t bytes, MoveFunction move) noexcept {

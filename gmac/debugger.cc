@@ -5,13 +5,13 @@
 #include <cstdint>
 
 #include "gmac/adsm.h"
-#include "gmac/guarded.h"
+#include "gmac/api_call.h"
 #include "gmac/runtime.h"
 
 // Waits for all kernels and makes every object current on the CPU, where debuggers and core dumps
 // look. They see what was current there before where it fails.
 extern "C" ADSM_API adsmError_t gmacFetchAll() {
-  return gmac::guarded("gmacFetchAll", []() -> gmac::Status {
+  return gmac::api::guarded("gmacFetchAll", []() -> gmac::Status {
     gmac::Runtime* const runtime = gmac::Runtime::started();
     if (runtime == nullptr) {
       return {};

@@ -18,6 +18,8 @@
 #include "gmac/accel/cuda/cuda_accelerator.h"
 #include "gmac/accel/cuda/cudart_accelerator.h"
 #endif
+#include "gmac/cancellation.h"
+#include "gmac/fork_lock.h"
 #include "gmac/log.h"
 #include "gmac/os/fault.h"
 #include "gmac/stats.h"
@@ -30,6 +32,10 @@ using namespace std::string_view_literals;
 using AcceleratorResult = Result<std::unique_ptr<accel::Accelerator>>;
 
 std::atomic<Runtime*> theRuntime{nullptr};
+
+// Held by the thread that starts the runtime. Not across forks, since the start forks itself; a
+// child whose parent was starting one starts its own.
+constinit ForkLock startLock;
 
 AcceleratorResult makeHost(const Config& config) {
   return accel::makeHostAccelerator({.memoryBytes = config.hostMemoryBytes,
@@ -130,12 +136,17 @@ void sayWhyNotStarted() {
 [[gnu::constructor]] void watchForks() {
   (void)pthread_atfork(
       [] {
-        if (Runtime* r = Runtime::started()) r->manager().beforeFork();
+        uncancelled([] {
+          if (Runtime* r = Runtime::started()) r->manager().beforeFork();
+        });
       },
       [] {
-        if (Runtime* r = Runtime::started()) r->manager().afterForkInParent();
+        uncancelled([] {
+          if (Runtime* r = Runtime::started()) r->manager().afterForkInParent();
+        });
       },
       [] {
+        startLock.afterForkInChild();
         if (Runtime* r = Runtime::started()) r->manager().afterForkInChild();
       });
 }
@@ -148,8 +159,7 @@ Result<Runtime*> Runtime::get() {
   if (Runtime* runtime = started()) [[likely]] {
     return runtime;
   }
-  static std::mutex lock;
-  const std::lock_guard guard(lock);
+  const std::lock_guard guard(startLock);
   if (Runtime* runtime = started()) {
     return runtime;
   }
@@ -196,7 +206,9 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
     // Runs before the exit handlers of a CUDA runtime that was in use before us: none of our
     // threads may be in it then.
     std::atexit([] {
-      if (Runtime* r = started()) r->manager().stopBackground();
+      uncancelled([] {
+        if (Runtime* r = started()) r->manager().stopBackground();
+      });
     });
     installed = true;
   }

@@ -6,6 +6,7 @@
 
 #include <ctime>
 
+#include "gmac/cancellation.h"
 #include "gmac/log.h"
 #include "gmac/report_file.h"
 
@@ -92,7 +93,7 @@ std::atomic<ExitReport*> exitReport{nullptr};
 [[gnu::destructor]] void writeAtExit() {
   const ExitReport* const report = exitReport.load(std::memory_order_acquire);
   if (report == nullptr || report->owner != ::getpid()) return;
-  if (!writeStats(report->path, report->run).ok()) {
+  if (!uncancelled([&] { return writeStats(report->path, report->run); }).ok()) {
     log(LogLevel::kError, "the statistics are lost: {}", lastErrorText());
   }
 }

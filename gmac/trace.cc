@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gmac/cancellation.h"
 #include "gmac/log.h"
 #include "gmac/report_file.h"
 
@@ -82,7 +83,7 @@ std::atomic<ExitReport*> exitReport{nullptr};
 [[gnu::destructor]] void writeAtExit() {
   const ExitReport* const report = exitReport.load(std::memory_order_acquire);
   if (report == nullptr || report->owner != ::getpid()) return;
-  if (!writeTrace(report->path).ok()) {
+  if (!uncancelled([&] { return writeTrace(report->path); }).ok()) {
     log(LogLevel::kError, "the trace is lost: {}", lastErrorText());
   }
 }

@@ -26,6 +26,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/reentry.h"
+#include "gmac/cancellation.h"
 #include "gmac/coherence.h"
 #include "gmac/status.h"
 #include "interpose/cuda_extent.h"
@@ -253,7 +254,8 @@ struct Hook<Call, Body, Zero, CUresult(Args...)> {
         if (!anythingShared()) return real(args...);
       }
     }
-    return Body::template run<Zero>(real, args...);
+    // The driver's own calls may be cancellation points, and are made with books half written.
+    return uncancelled([&] { return Body::template run<Zero>(real, args...); });
   }
 };
 

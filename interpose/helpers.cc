@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "gmac/cancellation.h"
 #include "gmac/os/fault.h"
 
 namespace gmac::interpose {
@@ -68,7 +69,7 @@ class HelperThreads {
   HelperThreads() {
     // A child has none of the threads, and maybe a lock that nobody will open.
     forkHandled_ = ::pthread_atfork(nullptr, nullptr, [] { instance().absent_ = true; }) == 0 &&
-                   std::atexit([] { instance().leave(); }) == 0;
+                   std::atexit([] { uncancelled([] { instance().leave(); }); }) == 0;
   }
 
   // The lock is held, so signals are blocked in the new threads, too.

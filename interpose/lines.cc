@@ -19,6 +19,7 @@
 #include <memory>
 
 #include "gmac/adsm.h"
+#include "gmac/cancellation.h"
 #include "gmac/coherence.h"
 #include "interpose/real.h"
 #include "interpose/stand_in.h"
@@ -60,7 +61,8 @@ ssize_t getdelimShared(char** buffer, std::size_t* room, int delimiter, FILE* st
   const int errnoBefore = errno;
   // As large as the shared buffer is, so that libc lets it grow as it would have let that grow.
   Line line(*room);
-  const ssize_t length = realGetdelim(&line.text, &line.room, delimiter, stream);
+  const ssize_t length =
+      cancellably([&] { return realGetdelim(&line.text, &line.room, delimiter, stream); });
   if (length < 0) return length;
   const std::size_t bytes = static_cast<std::size_t>(length) + 1;
   if (bytes > *room && !replace(buffer, room, line.room)) {
@@ -87,7 +89,8 @@ GMAC_INTERPOSED ssize_t __getdelim(char** buffer, size_t* room, int delimiter, F
       !gmac::coherence::touchesShared(*buffer, 1)) [[likely]] {
     return io::realGetdelim(buffer, room, delimiter, stream);
   }
-  return io::getdelimShared(buffer, room, delimiter, stream);
+  return gmac::cancellationPoint(
+      [&] { return io::getdelimShared(buffer, room, delimiter, stream); });
 }
 
 GMAC_INTERPOSED ssize_t getdelim(char** buffer, size_t* room, int delimiter, FILE* stream) {

@@ -31,6 +31,7 @@
 #include <cstdint>
 #include <cwchar>
 
+#include "gmac/cancellation.h"
 #include "gmac/coherence.h"
 #if GMAC_HAVE_CUDA
 #include "gmac/accel/cuda/reentry.h"
@@ -147,7 +148,9 @@ bool insideDriver() {
     return false;
   }
   const int savedErrno = errno;
-  coherence::copy(to, from, bytes, realMemmove.load(std::memory_order_relaxed));
+  uncancelled([&]() noexcept {
+    coherence::copy(to, from, bytes, realMemmove.load(std::memory_order_relaxed));
+  });
   errno = savedErrno;
   return true;
 }
@@ -157,7 +160,9 @@ bool insideDriver() {
     return false;
   }
   const int savedErrno = errno;
-  coherence::fill(to, value, bytes, realMemset.load(std::memory_order_relaxed));
+  uncancelled([&]() noexcept {
+    coherence::fill(to, value, bytes, realMemset.load(std::memory_order_relaxed));
+  });
   errno = savedErrno;
   return true;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interpose/pieces.h"
 
-#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -169,24 +168,9 @@ Outcome transferAll(const Transfer& transfer, std::size_t bytes) {
   return readAt(transfer, bytes, extentOf(transfer, bytes, transfer.offset).inParallel);
 }
 
-// Role: keeps the calling thread from being cancelled while it lives. A thread that unwound from
-// its part of a transfer would leave the others waiting for it, and the runtime has cancellation
-// points of its own in work that must not be left half done. Nobody waits long for a regular file.
-class Uncancelled {
- public:
-  Uncancelled() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~Uncancelled() { ::pthread_setcancelstate(before_, nullptr); }
-  Uncancelled(const Uncancelled&) = delete;
-  Uncancelled& operator=(const Uncancelled&) = delete;
-
- private:
-  int before_ = PTHREAD_CANCEL_ENABLE;
-};
-
 }  // namespace
 
 ssize_t transferInPieces(const Transfer& transfer) {
-  const Uncancelled uncancelled;
   const std::size_t bytes = std::min(transfer.bytes, kMostPerCall);
   const int errnoBefore = errno;
   const Outcome outcome = transferAll(transfer, bytes);

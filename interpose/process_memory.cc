@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "gmac/cancellation.h"
 #include "gmac/coherence.h"
 #include "interpose/arguments.h"
 #include "interpose/real.h"
@@ -46,21 +47,24 @@ ssize_t transferBetween(Direction direction, Real<ProcessCall>& real, pid_t proc
                         unsigned long remoteCount, unsigned long flags) {
   if (!coherence::anythingShared())
     return real(process, local, localCount, remote, remoteCount, flags);
-  const CallersVector localVector(local, localCount);
-  const CallersVector remoteTable(remote, remoteCount);
-  const bool reads = direction == Direction::kRead;
-  constexpr Vector kNothing = {nullptr, 0};
-  const int errnoBefore = errno;
-  ssize_t count = -1;
-  {
-    const VectorHold localHold(localVector.isOurs() ? localVector.vector() : kNothing, reads);
-    const VectorHold remoteHold(
-        remoteTable.isOurs() && isThisProcess(process) ? remoteTable.vector() : kNothing, !reads);
-    if (!localHold.ok() || !remoteHold.ok()) return -1;
-    count = real(process, localVector.parts(), localCount, remoteTable.parts(), remoteCount, flags);
-  }
-  if (count >= 0) errno = errnoBefore;
-  return count;
+  return uncancelled([&]() -> ssize_t {
+    const CallersVector localVector(local, localCount);
+    const CallersVector remoteTable(remote, remoteCount);
+    const bool reads = direction == Direction::kRead;
+    constexpr Vector kNothing = {nullptr, 0};
+    const int errnoBefore = errno;
+    ssize_t count = -1;
+    {
+      const VectorHold localHold(localVector.isOurs() ? localVector.vector() : kNothing, reads);
+      const VectorHold remoteHold(
+          remoteTable.isOurs() && isThisProcess(process) ? remoteTable.vector() : kNothing, !reads);
+      if (!localHold.ok() || !remoteHold.ok()) return -1;
+      count =
+          real(process, localVector.parts(), localCount, remoteTable.parts(), remoteCount, flags);
+    }
+    if (count >= 0) errno = errnoBefore;
+    return count;
+  });
 }
 
 }  // namespace

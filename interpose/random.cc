@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "gmac/cancellation.h"
 #include "gmac/coherence.h"
 #include "interpose/real.h"
 #include "interpose/stand_in.h"
@@ -49,19 +50,21 @@ GMAC_INTERPOSED ssize_t getrandom(void* buffer, size_t bytes, unsigned flags) {
   if (!io::isOurs(buffer, bytes)) [[likely]]
     return io::realGetrandom(buffer, bytes, flags);
   const iovec whole = {buffer, bytes};
-  return io::transferOnPrivateMemory(
-      io::Direction::kRead, {&whole, 1}, {}, [&](const io::Vector& privately) -> ssize_t {
-        ssize_t done = 0;
-        // One part, unless the buffer leaves its object; then as far as the parts can be written.
-        for (std::size_t i = 0; i < privately.count; ++i) {
-          const iovec& part = privately.parts[i];
-          const ssize_t count = io::realGetrandom(part.iov_base, part.iov_len, flags);
-          if (count < 0) return done > 0 ? done : -1;
-          done += count;
-          if (static_cast<std::size_t>(count) < part.iov_len) break;
-        }
-        return done;
-      });
+  const auto call = [&](const io::Vector& privately) -> ssize_t {
+    ssize_t done = 0;
+    // One part, unless the buffer leaves its object; then as far as the parts can be written.
+    for (std::size_t i = 0; i < privately.count; ++i) {
+      const iovec& part = privately.parts[i];
+      const ssize_t count = io::realGetrandom(part.iov_base, part.iov_len, flags);
+      if (count < 0) return done > 0 ? done : -1;
+      done += count;
+      if (static_cast<std::size_t>(count) < part.iov_len) break;
+    }
+    return done;
+  };
+  return gmac::cancellationPoint([&] {
+    return io::transferOnPrivateMemory(io::Direction::kRead, {&whole, 1}, {}, call);
+  });
 }
 
 GMAC_INTERPOSED int getentropy(void* buffer, size_t bytes) {
@@ -69,7 +72,10 @@ GMAC_INTERPOSED int getentropy(void* buffer, size_t bytes) {
     return io::realGetentropy(buffer, bytes);
   std::array<std::byte, io::kMostEntropy> own;
   const int result = io::realGetentropy(own.data(), bytes);
-  if (result == 0 && !io::copyToShared(buffer, own.data(), bytes)) return -1;
+  if (result == 0 &&
+      !gmac::uncancelled([&] { return io::copyToShared(buffer, own.data(), bytes); })) {
+    return -1;
+  }
   return result;
 }
 

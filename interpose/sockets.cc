@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 
+#include "gmac/cancellation.h"
 #include "gmac/coherence.h"
 #include "gmac/stats.h"
 #include "gmac/trace.h"
@@ -222,13 +223,15 @@ extern "C" {
 GMAC_INTERPOSED ssize_t recv(int socket, void* buffer, size_t bytes, int flags) {
   if (!io::isOurs(buffer, bytes)) [[likely]]
     return io::realRecv(socket, buffer, bytes, flags);
-  return io::recvfromShared(socket, buffer, bytes, flags, nullptr, nullptr);
+  return gmac::cancellationPoint(
+      [&] { return io::recvfromShared(socket, buffer, bytes, flags, nullptr, nullptr); });
 }
 
 GMAC_INTERPOSED ssize_t send(int socket, const void* buffer, size_t bytes, int flags) {
   if (!io::isOurs(buffer, bytes)) [[likely]]
     return io::realSend(socket, buffer, bytes, flags);
-  return io::sendtoShared(socket, buffer, bytes, flags, nullptr, 0);
+  return gmac::cancellationPoint(
+      [&] { return io::sendtoShared(socket, buffer, bytes, flags, nullptr, 0); });
 }
 
 GMAC_INTERPOSED ssize_t recvfrom(int socket, void* buffer, size_t bytes, int flags,
@@ -237,7 +240,8 @@ GMAC_INTERPOSED ssize_t recvfrom(int socket, void* buffer, size_t bytes, int fla
       !io::argumentIsShared(addressBytes, sizeof *addressBytes)) [[likely]] {
     return io::realRecvfrom(socket, buffer, bytes, flags, address, addressBytes);
   }
-  return io::recvfromShared(socket, buffer, bytes, flags, address, addressBytes);
+  return gmac::cancellationPoint(
+      [&] { return io::recvfromShared(socket, buffer, bytes, flags, address, addressBytes); });
 }
 
 GMAC_INTERPOSED ssize_t sendto(int socket, const void* buffer, size_t bytes, int flags,
@@ -246,7 +250,8 @@ GMAC_INTERPOSED ssize_t sendto(int socket, const void* buffer, size_t bytes, int
       [[likely]] {
     return io::realSendto(socket, buffer, bytes, flags, address, addressBytes);
   }
-  return io::sendtoShared(socket, buffer, bytes, flags, address, addressBytes);
+  return gmac::cancellationPoint(
+      [&] { return io::sendtoShared(socket, buffer, bytes, flags, address, addressBytes); });
 }
 
 GMAC_INTERPOSED ssize_t recvmsg(int socket, msghdr* header, int flags) {
@@ -254,11 +259,14 @@ GMAC_INTERPOSED ssize_t recvmsg(int socket, msghdr* header, int flags) {
     return io::realRecvmsg(socket, header, flags);
   io::Message message(Direction::kRead, header, flags);
   if (!message.isOurs()) return io::realRecvmsg(socket, header, flags);
-  io::SocketCall recorded(Direction::kRead, "recvmsg", io::wantedBytes(*message.header()));
-  if (!message.prepare()) return recorded.ended(-1);
-  const ssize_t count = io::realRecvmsg(socket, message.header(), flags);
-  if (count >= 0 && !message.finish(static_cast<std::size_t>(count))) return recorded.ended(-1);
-  return recorded.ended(count);
+  return gmac::cancellationPoint([&]() -> ssize_t {
+    io::SocketCall recorded(Direction::kRead, "recvmsg", io::wantedBytes(*message.header()));
+    if (!message.prepare()) return recorded.ended(-1);
+    const ssize_t count =
+        gmac::cancellably([&] { return io::realRecvmsg(socket, message.header(), flags); });
+    if (count >= 0 && !message.finish(static_cast<std::size_t>(count))) return recorded.ended(-1);
+    return recorded.ended(count);
+  });
 }
 
 GMAC_INTERPOSED ssize_t sendmsg(int socket, const msghdr* header, int flags) {
@@ -266,9 +274,12 @@ GMAC_INTERPOSED ssize_t sendmsg(int socket, const msghdr* header, int flags) {
     return io::realSendmsg(socket, header, flags);
   io::Message message(Direction::kWrite, const_cast<msghdr*>(header), flags);
   if (!message.isOurs()) return io::realSendmsg(socket, header, flags);
-  io::SocketCall recorded(Direction::kWrite, "sendmsg", io::wantedBytes(*message.header()));
-  if (!message.prepare()) return recorded.ended(-1);
-  return recorded.ended(io::realSendmsg(socket, message.header(), flags));
+  return gmac::cancellationPoint([&]() -> ssize_t {
+    io::SocketCall recorded(Direction::kWrite, "sendmsg", io::wantedBytes(*message.header()));
+    if (!message.prepare()) return recorded.ended(-1);
+    return recorded.ended(
+        gmac::cancellably([&] { return io::realSendmsg(socket, message.header(), flags); }));
+  });
 }
 
 GMAC_INTERPOSED int recvmmsg(int socket, mmsghdr* headers, unsigned count, int flags,
@@ -282,15 +293,18 @@ GMAC_INTERPOSED int recvmmsg(int socket, mmsghdr* headers, unsigned count, int f
     limit.putBack();
     return done;
   }
-  io::SocketCall recorded(Direction::kRead, "recvmmsg", count);
-  if (!messages.prepare()) return -1;
-  const int done =
-      io::realRecvmmsg(socket, messages.headers(), messages.count(), flags, limit.get());
-  if (done >= 0) {
-    limit.putBack();
-    if (!messages.finish(static_cast<std::size_t>(done))) return -1;
-  }
-  return static_cast<int>(recorded.ended(done));
+  return gmac::cancellationPoint([&] {
+    io::SocketCall recorded(Direction::kRead, "recvmmsg", count);
+    if (!messages.prepare()) return -1;
+    const int done = gmac::cancellably([&] {
+      return io::realRecvmmsg(socket, messages.headers(), messages.count(), flags, limit.get());
+    });
+    if (done >= 0) {
+      limit.putBack();
+      if (!messages.finish(static_cast<std::size_t>(done))) return -1;
+    }
+    return static_cast<int>(recorded.ended(done));
+  });
 }
 
 GMAC_INTERPOSED int sendmmsg(int socket, mmsghdr* headers, unsigned count, int flags) {
@@ -298,11 +312,14 @@ GMAC_INTERPOSED int sendmmsg(int socket, mmsghdr* headers, unsigned count, int f
     return io::realSendmmsg(socket, headers, count, flags);
   io::Messages messages(Direction::kWrite, headers, count, flags);
   if (!messages.isOurs()) return io::realSendmmsg(socket, headers, count, flags);
-  io::SocketCall recorded(Direction::kWrite, "sendmmsg", count);
-  if (!messages.prepare()) return -1;
-  const int done = io::realSendmmsg(socket, messages.headers(), messages.count(), flags);
-  if (done >= 0 && !messages.finish(static_cast<std::size_t>(done))) return -1;
-  return static_cast<int>(recorded.ended(done));
+  return gmac::cancellationPoint([&] {
+    io::SocketCall recorded(Direction::kWrite, "sendmmsg", count);
+    if (!messages.prepare()) return -1;
+    const int done = gmac::cancellably(
+        [&] { return io::realSendmmsg(socket, messages.headers(), messages.count(), flags); });
+    if (done >= 0 && !messages.finish(static_cast<std::size_t>(done))) return -1;
+    return static_cast<int>(recorded.ended(done));
+  });
 }
 
 // What a compiler makes of the calls above where it knows the buffer's size (_FORTIFY_SOURCE).

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "gmac/cancellation.h"
 #include "gmac/coherence.h"
 #include "gmac/stats.h"
 #include "gmac/trace.h"
@@ -76,13 +77,18 @@ bool streamWaits(FILE* stream) {
   return waits;
 }
 
-std::size_t realTransfer(Direction direction, void* buffer, std::size_t bytes, FILE* stream) {
-  return direction == Direction::kRead ? realFreadUnlocked(buffer, 1, bytes, stream)
-                                       : realFwriteUnlocked(buffer, 1, bytes, stream);
+std::size_t realTransfer(Direction direction, void* buffer, std::size_t bytes, FILE* stream,
+                         bool waits) {
+  const auto call = [&] {
+    return direction == Direction::kRead ? realFreadUnlocked(buffer, 1, bytes, stream)
+                                         : realFwriteUnlocked(buffer, 1, bytes, stream);
+  };
+  return waits ? cancellably(call) : call();
 }
 
 // One piece on the shared memory itself. errno is the real function's.
-std::size_t transferHeld(Direction direction, std::byte* buffer, std::size_t bytes, FILE* stream) {
+std::size_t transferHeld(Direction direction, std::byte* buffer, std::size_t bytes, FILE* stream,
+                         bool waits) {
   const int errnoBefore = errno;
   int errnoAfter = EIO;
   std::size_t count = 0;
@@ -90,7 +96,7 @@ std::size_t transferHeld(Direction direction, std::byte* buffer, std::size_t byt
     const coherence::CpuHold hold(buffer, bytes, direction == Direction::kRead);
     if (hold.status().ok()) {
       errno = errnoBefore;
-      count = realTransfer(direction, buffer, bytes, stream);
+      count = realTransfer(direction, buffer, bytes, stream, waits);
       errnoAfter = errno;
     }
   }
@@ -105,9 +111,9 @@ std::size_t transferBounced(Direction direction, std::byte* buffer, std::size_t 
   if (direction == Direction::kWrite) {
     if (!copyFromShared(bounce, buffer, bytes)) return 0;
     errno = errnoBefore;
-    return realTransfer(direction, bounce, bytes, stream);
+    return realTransfer(direction, bounce, bytes, stream, true);
   }
-  const std::size_t count = realTransfer(direction, bounce, bytes, stream);
+  const std::size_t count = realTransfer(direction, bounce, bytes, stream, true);
   const int errnoAfter = errno;
   if (!copyToShared(buffer, bounce, count)) return 0;
   errno = errnoAfter;
@@ -133,7 +139,7 @@ std::size_t transferStream(Direction direction, const void* buffer, std::size_t 
     const std::size_t count =
         waits && bounce.data() != nullptr
             ? transferBounced(direction, begin + done, piece, stream, bounce.data())
-            : transferHeld(direction, begin + done, piece, stream);
+            : transferHeld(direction, begin + done, piece, stream, waits);
     done += count;
     failed = count < piece;
   }
@@ -165,7 +171,7 @@ std::size_t transferItems(Direction direction, const void* buffer, std::size_t s
                ? realFreadUnlocked(const_cast<void*>(buffer), size, count, stream)
                : realFwriteUnlocked(buffer, size, count, stream);
   }
-  return transferStream(direction, buffer, bytes, stream) / size;
+  return cancellationPoint([&] { return transferStream(direction, buffer, bytes, stream); }) / size;
 }
 
 // The stream is locked (or need not be).

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "gmac/cancellation.h"
 #include "gmac/coherence.h"
 #include "gmac/stats.h"
 #include "gmac/trace.h"
@@ -251,12 +252,17 @@ ssize_t timed(const AnyTransfer& transfer, const char* name, std::size_t bytes) 
 }  // namespace
 
 ssize_t transfer(const Transfer& transfer) {
-  return timed(transfer, transfer.direction == Direction::kRead ? "read" : "write", transfer.bytes);
+  return cancellationPoint([&] {
+    return timed(transfer, transfer.direction == Direction::kRead ? "read" : "write",
+                 transfer.bytes);
+  });
 }
 
 ssize_t transfer(const VectorTransfer& transfer) {
-  return timed(transfer, transfer.direction == Direction::kRead ? "readv" : "writev",
-               transfer.given.bytes());
+  return cancellationPoint([&] {
+    return timed(transfer, transfer.direction == Direction::kRead ? "readv" : "writev",
+                 transfer.given.bytes());
+  });
 }
 
 namespace {
@@ -287,7 +293,7 @@ ssize_t callAsGiven(const Vector& given, bool reads,
                     const FunctionView<ssize_t(const Vector&)>& call) {
   const VectorHold hold(given, reads);
   if (!hold.ok()) return -1;
-  if (!reads) return call(given);
+  if (!reads) return cancellably([&] { return call(given); });
   const Scratch kept(given.bytes(), true);
   if (kept.data() == nullptr) {
     errno = ENOMEM;
@@ -296,7 +302,7 @@ ssize_t callAsGiven(const Vector& given, bool reads,
   visitShared(given, [&](const std::byte* at, std::size_t bytes, std::size_t offset) {
     (void)copyFromShared(kept.data() + offset, at, bytes);
   });
-  const ssize_t count = call(given);
+  const ssize_t count = cancellably([&] { return call(given); });
   if (count < 0) {
     const int error = errno;
     visitShared(given, [&](std::byte* at, std::size_t bytes, std::size_t offset) {
@@ -316,7 +322,7 @@ ssize_t transferOnPrivateMemory(Direction direction, const Vector& given, Privat
   StandIn standIn(given, options.kernelKeeps);
   if (!standIn.ok()) return callAsGiven(given, reads, call);
   if ((!reads || options.prefilled) && !standIn.copyIn()) return -1;
-  const ssize_t count = call(standIn.vector());
+  const ssize_t count = cancellably([&] { return call(standIn.vector()); });
   if (count >= 0) errno = errnoBefore;
   if (!reads || count <= 0) return count;
   return standIn.copyOut(static_cast<std::size_t>(count)) ? count : -1;

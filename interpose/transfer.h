@@ -13,7 +13,9 @@
 //    private memory. Holding shared memory while waiting would make a kernel call of the thread
 //    that is waited for wait, too.
 //
-// All functions are thread-safe. They make cancellation points, so none is noexcept.
+// Calls for regular files end soon, and are made with cancellation off: a thread that unwound from
+// its part of a transfer would leave the helpers waiting for it. All functions are thread-safe.
+// They make cancellation points, so none is noexcept.
 #ifndef GMAC_INTERPOSE_TRANSFER_H_
 #define GMAC_INTERPOSE_TRANSFER_H_
 
@@ -59,12 +61,13 @@ struct VectorTransfer {
   RealVectorCall call;
 };
 
-// Make the call in the way that suits its descriptor.
+// Make the call in the way that suits its descriptor. Cancellation points.
 ssize_t transfer(const Transfer& transfer);
 ssize_t transfer(const VectorTransfer& transfer);
 
 // Makes a call that may wait, whatever its descriptor is, on private memory in place of what is
-// shared. `options` are what is special about the call.
+// shared. `options` are what is special about the call. Inside of cancellationPoint(): the thread
+// may be cancelled while the call waits.
 struct PrivateOptions {
   bool prefilled = false;    // it may count bytes that it leaves as they were
   bool kernelKeeps = false;  // the kernel may go on reading the bytes when it has returned

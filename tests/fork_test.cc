@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -14,8 +15,10 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "gmac/adsm.h"
+#include "gmac/adsm_datatype.h"
 #include "tests/support/child.h"
 
 namespace gmac::testing {
@@ -62,14 +65,34 @@ ForkEnd inFork(const std::function<int()>& body) {
 // The tests below, each on the host accelerator in a process of its own, under every protocol.
 class Fork : public ::testing::TestWithParam<const char*> {
  protected:
-  void expectPasses(const std::string& name) {
-    const ChildEnd end = runChild("ForkChild.DISABLED_" + name, {{"GMAC_ACCEL", "host"},
-                                                                 {"GMAC_HOST_MEMORY", "64M"},
-                                                                 {"GMAC_HOST_THREADS", "2"},
-                                                                 {"GMAC_BLOCK_SIZE", "4K"},
-                                                                 {"GMAC_PROTOCOL", GetParam()}});
+  void expectPasses(const std::string& name, const std::string& suite = "ForkChild") {
+    const ChildEnd end = runChild(suite + ".DISABLED_" + name, {{"GMAC_ACCEL", "host"},
+                                                                {"GMAC_HOST_MEMORY", "64M"},
+                                                                {"GMAC_HOST_THREADS", "2"},
+                                                                {"GMAC_BLOCK_SIZE", "4K"},
+                                                                {"GMAC_PROTOCOL", GetParam()}});
     EXPECT_EQ(end.exitStatus, 0) << "signal " << end.signal << "\n" << end.output;
     EXPECT_THAT(end.output, HasSubstr("[  PASSED  ] 1 test"));
+  }
+};
+
+// Types are made without the runtime, before it and in children of fork.
+class ForkTypesChild : public ::testing::Test {
+ protected:
+  // What hangs is killed.
+  void SetUp() override { alarm(30); }
+
+  // Makes, uses and frees a type.
+  static int useType() {
+    adsmType_t type = nullptr;
+    const char from[6] = {'a', 'b', 'c', 'd', 'e', 'f'};
+    char packed[3] = {};
+    const bool well = adsmTypeVector(3, 1, 2, ADSM_TYPE_1, &type) == adsmSuccess &&
+                      adsmTypeCommit(type) == adsmSuccess &&
+                      adsmPack(packed, from, 1, type) == adsmSuccess &&
+                      std::memcmp(packed, "ace", 3) == 0 && adsmTypeFree(type) == adsmSuccess;
+    if (!well) std::fprintf(stderr, "%s\n", adsmLastErrorString());
+    return well ? 0 : 1;
   }
 };
 
@@ -171,6 +194,54 @@ TEST_F(ForkChild, DISABLED_WaitSeesNone) {
   errno = 0;
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
   EXPECT_EQ(errno, ECHILD);
+}
+
+// The accelerator's process is a child of fork, too.
+TEST_P(Fork, TheRuntimeStartsAfterTypesWereMade) { expectPasses("StartAfter", "ForkTypesChild"); }
+TEST_F(ForkTypesChild, DISABLED_StartAfter) {
+  EXPECT_EQ(useType(), 0);
+  void* const object = adsmAlloc(1 << 20);
+  ASSERT_NE(object, nullptr) << adsmLastErrorString();
+  std::memset(object, 1, 1 << 20);
+  EXPECT_EQ(useType(), 0);
+  EXPECT_EQ(adsmFree(object), adsmSuccess);
+}
+
+TEST_P(Fork, ChildrenMakeTypesAndForkAgain) { expectPasses("TypesInChildren", "ForkTypesChild"); }
+TEST_F(ForkTypesChild, DISABLED_TypesInChildren) {
+  EXPECT_EQ(useType(), 0);
+  const ForkEnd end = inFork([] {
+    alarm(30);
+    const ForkEnd grandchild = inFork([] { return useType(); });
+    return useType() + (grandchild.exited ? grandchild.status : 1);
+  });
+  EXPECT_TRUE(end.exited) << end.status;
+  EXPECT_EQ(end.status, 0) << end.errors;
+}
+
+TEST_P(Fork, ChildrenMakeTypesWhateverOtherThreadsDo) {
+  expectPasses("TypesBesideThreads", "ForkTypesChild");
+}
+TEST_F(ForkTypesChild, DISABLED_TypesBesideThreads) {
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over) {
+      adsmType_t type = nullptr;
+      EXPECT_EQ(adsmTypeVector(3, 1, 2, ADSM_TYPE_1, &type), adsmSuccess);
+      EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+    }
+  });
+  for (int round = 0; round < 100 && !HasFailure(); ++round) {
+    const ForkEnd end = inFork([] {
+      alarm(30);
+      adsmType_t type = nullptr;
+      return adsmTypeVector(3, 1, 2, ADSM_TYPE_1, &type) == adsmSuccess ? 0 : 1;
+    });
+    EXPECT_TRUE(end.exited) << end.status;
+    EXPECT_EQ(end.status, 0) << end.errors;
+  }
+  over = true;
+  other.join();
 }
 
 INSTANTIATE_TEST_SUITE_P(, Fork, ::testing::Values("batch", "lazy", "rolling"),

@@ -12,18 +12,19 @@
 #include <utility>
 
 #include "gmac/adsm_datatype.h"
+#include "gmac/api_call.h"
+#include "gmac/cancellation.h"
 #include "gmac/coherence.h"
 #include "gmac/datatype/engine.h"
 #include "gmac/datatype/recent.h"
 #include "gmac/datatype/registry.h"
-#include "gmac/guarded.h"
 #include "gmac/handles.h"
 
 namespace {
 
 using gmac::fail;
-using gmac::guarded;
 using gmac::Status;
+using gmac::api::guarded;
 using namespace gmac::datatype;
 
 // What an adsmPackEvent_t stands for: the ticket of an operation under way.
@@ -287,12 +288,14 @@ int adsmPackDone(adsmPackEvent_t event) {
   if (ticket->value == 0) {
     return 1;
   }
-  auto accelerator = gmac::coherence::accelerator();
-  if (!accelerator.ok()) {
-    return 1;
-  }
-  // Not over where the bytes must not be seen yet; the wait tells why.
-  return (*accelerator)->done(*ticket) && gmac::coherence::acquireReadMostly().ok() ? 1 : 0;
+  return gmac::uncancelled([&] {
+    auto accelerator = gmac::coherence::accelerator();
+    if (!accelerator.ok()) {
+      return 1;
+    }
+    // Not over where the bytes must not be seen yet; the wait tells why.
+    return (*accelerator)->done(*ticket) && gmac::coherence::acquireReadMostly().ok() ? 1 : 0;
+  });
 }
 
 adsmError_t adsmPackWait(adsmPackEvent_t event) {

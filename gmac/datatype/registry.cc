@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/datatype/registry.h"
 
-#include <pthread.h>
-
 #include <array>
 #include <cstdint>
 #include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
+
+#include "gmac/fork_lock.h"
 
 namespace gmac::datatype {
 namespace {
@@ -20,10 +19,12 @@ struct Entry {
   std::unique_ptr<std::string> text;  // made by the first describeType()
 };
 
+constinit ForkLock registryLock;
+[[gnu::constructor]] void watchForks() { holdAcrossForks<registryLock>(); }
+
 // Role: the table of handles. One for the process, never destroyed: handles may be used by
-// destructors at exit. Everything in it is by its lock.
+// destructors at exit. Everything in it is by registryLock.
 struct Registry {
-  std::shared_mutex lock;
   std::unordered_map<std::uintptr_t, Entry> entries;
   // Far from the primitives and from NULL, and no address that anything aligned has.
   std::uintptr_t next = 0x10001;
@@ -38,13 +39,7 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry& one = *[] {
-    auto* made = new Registry;
-    // A child of fork gets the lock free, whatever the parent's other threads were doing.
-    pthread_atfork([] { registry().lock.lock(); }, [] { registry().lock.unlock(); },
-                   [] { registry().lock.unlock(); });
-    return made;
-  }();
+  static Registry& one = *new Registry;
   return one;
 }
 
@@ -74,7 +69,7 @@ adsmType_t addType(TypePtr type, bool isCommitted) {
     form = *type->commit("adsmTypeDuplicate");
   }
   Registry& all = registry();
-  const std::unique_lock guard(all.lock);
+  const std::lock_guard guard(registryLock);
   const std::uintptr_t number = all.next;
   all.entries.emplace(number, Entry{std::move(type), std::move(form), nullptr});
   all.next += 2;
@@ -83,7 +78,7 @@ adsmType_t addType(TypePtr type, bool isCommitted) {
 
 Result<TypePtr> findType(adsmType_t handle, const char* function, const char* argument) {
   Registry& all = registry();
-  const std::shared_lock guard(all.lock);
+  const std::lock_guard guard(registryLock);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, argument);
@@ -93,7 +88,7 @@ Result<TypePtr> findType(adsmType_t handle, const char* function, const char* ar
 
 Result<CommittedPtr> committed(adsmType_t handle, const char* function) {
   Registry& all = registry();
-  const std::shared_lock guard(all.lock);
+  const std::lock_guard guard(registryLock);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, "type");
@@ -106,7 +101,7 @@ Result<CommittedPtr> committed(adsmType_t handle, const char* function) {
 
 bool isCommitted(adsmType_t handle) {
   Registry& all = registry();
-  const std::shared_lock guard(all.lock);
+  const std::lock_guard guard(registryLock);
   const auto found = all.entries.find(numberOf(handle));
   return found != all.entries.end() && found->second.committed != nullptr;
 }
@@ -122,7 +117,7 @@ Status commitType(adsmType_t handle, const char* function) {
     return form.status();
   }
   Registry& all = registry();
-  const std::unique_lock guard(all.lock);
+  const std::lock_guard guard(registryLock);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, "type");
@@ -140,7 +135,7 @@ Status freeType(adsmType_t handle, const char* function) {
   }
   Entry freed;
   Registry& all = registry();
-  const std::unique_lock guard(all.lock);
+  const std::lock_guard guard(registryLock);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, "type");
@@ -159,7 +154,7 @@ Result<const char*> describeType(adsmType_t handle, const char* function) {
   }
   auto text = std::make_unique<std::string>((*form)->layout.describe());
   Registry& all = registry();
-  const std::unique_lock guard(all.lock);
+  const std::lock_guard guard(registryLock);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, "type");

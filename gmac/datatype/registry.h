@@ -27,7 +27,7 @@ adsmType_t addType(TypePtr type, bool isCommitted);
 // adsmErrorInvalidValue for what is no type; `argument` is named too.
 Result<TypePtr> findType(adsmType_t handle, const char* function, const char* argument = "type");
 // What an engine needs; what it gives outlives the handle. adsmErrorInvalidValue also for a type
-// that is not committed. A look-up under a shared lock.
+// that is not committed. A look-up under the lock.
 Result<CommittedPtr> committed(adsmType_t handle, const char* function = "adsmPack");
 bool isCommitted(adsmType_t handle);
 Status commitType(adsmType_t handle, const char* function);

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "gmac/adsm_datatype.h"
+#include "gmac/api_call.h"
 #include "gmac/datatype/pieces.h"
 #include "gmac/datatype/registry.h"
 #include "gmac/datatype/type.h"
-#include "gmac/guarded.h"
 
 namespace {
 
 using gmac::fail;
-using gmac::guarded;
 using gmac::Status;
+using gmac::api::guarded;
 using gmac::datatype::Dim;
 using gmac::datatype::MemberArrays;
 using gmac::datatype::Type;

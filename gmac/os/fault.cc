@@ -12,7 +12,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
+
+#include "gmac/cancellation.h"
+#include "gmac/fork_lock.h"
 
 #include "gmac/os/fault_stack.h"
 
@@ -62,7 +64,7 @@ SignalAction libsigsegvAction;  // libsigsegv's own entry
 
 // The program's action for SIGSEGV once ours stands before it.
 struct ProgramAction {
-  std::mutex lock;  // under an ActionLock
+  ForkLock lock;  // under an ActionLock
   bool behindOurs = false;
   pid_t process = 0;  // whose it is: a child of vfork has this memory, but actions of its own
   SignalAction action = {};
@@ -90,23 +92,24 @@ class ActionLock {
 KernelSet maskBeforeFork = 0;
 void lockForFork() {
   const KernelSet before = setThreadMask(~KernelSet{0});
-  program.lock.lock();
+  program.lock.beforeFork();
   maskBeforeFork = before;
 }
-void unlockAfterFork() {
+void unlockInParent() {
   const KernelSet before = maskBeforeFork;
-  program.lock.unlock();
+  program.lock.afterForkInParent();
   (void)setThreadMask(before);
 }
 void unlockInChild() {
   program.process = getpid();
-  unlockAfterFork();
+  program.lock.afterForkInChild();
+  (void)setThreadMask(maskBeforeFork);
 }
 
 // When the library is loaded: the handlers of everybody else, which may touch shared objects, then
 // run outside of these.
 [[gnu::constructor]] void watchForks() {
-  (void)pthread_atfork(&lockForFork, &unlockAfterFork, &unlockInChild);
+  (void)pthread_atfork(&lockForFork, &unlockInParent, &unlockInChild);
 }
 
 bool isHandler(const SignalAction& action) noexcept {
@@ -292,8 +295,9 @@ void moveBit(sigset_t& set, int from, int to) noexcept {
 }
 
 // What the kernel would do with a SIGSEGV if we were not there. `isFault`: it is the doing of the
-// interrupted instruction, which is repeated on return; else it was sent.
-void passOn(siginfo_t* info, ucontext_t* context, bool isFault) {
+// interrupted instruction, which is repeated on return; else it was sent. (Not inlined:
+// cancellation is on in onSignal.)
+[[gnu::noinline]] void passOn(siginfo_t* info, ucontext_t* context, bool isFault) {
   // Nothing is blocked by our own action, so this is the mask that the signal met, also in the
   // middle of a sigsuspend() or ppoll(), where the context has another.
   const KernelSet mask = threadMask();
@@ -330,7 +334,7 @@ void onSignal(int signal, siginfo_t* info, void* context) {
   const Fault fault = {info, static_cast<ucontext_t*>(context)};
   // Faults are of the kernel's making: a signal sent by kill() carries no address.
   const bool isFault = signal == SIGSEGV && info->si_code > 0;
-  if (isFault && isAnswered(fault)) {
+  if (isFault && uncancelled([&]() noexcept { return isAnswered(fault); })) {
     errno = savedErrno;
     return;
   }

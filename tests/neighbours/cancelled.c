@@ -14,7 +14,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +31,7 @@
 #include <unistd.h>
 
 #include "gmac/adsm.h"
+#include "gmac/adsm_datatype.h"
 
 #define BYTES ((size_t)1 << 20)
 
@@ -65,6 +68,12 @@ static void addOne(const adsmThreadBlock_t* block, void** args) {
   ++**(unsigned char**)args[0];
 }
 
+/* Longer than any wait of the runtime's goes on without a look at its accelerator. */
+static void addOneLate(const adsmThreadBlock_t* block, void** args) {
+  usleep(150000);
+  addOne(block, args);
+}
+
 static adsmKernel_t kernelOf(adsmHostKernel_t function) {
   static const size_t kSizes[] = {sizeof(void*)};
   adsmKernelDesc_t description;
@@ -84,7 +93,7 @@ static void callKernel(adsmKernel_t kernel) {
   check(API(adsmCall)(kernel, one, one, 0, args) == adsmSuccess, "adsmCall");
 }
 
-static adsmKernel_t quick;
+static adsmKernel_t quick, late;
 
 /* Makes the accelerator's copy of the memory the only current one: the next access faults. */
 static void closeMemory(void) {
@@ -94,6 +103,15 @@ static void closeMemory(void) {
   }
   callKernel(quick);
   check(API(adsmSync)() == adsmSuccess, "adsmSync");
+}
+
+/* The same, and the next access waits. */
+static void closeMemoryLate(void) {
+  if (isPlain) {
+    ++*memory;
+  } else {
+    callKernel(late);
+  }
 }
 
 static void allocateMemory(const char* where) {
@@ -106,6 +124,7 @@ static void allocateMemory(const char* where) {
   memory = object;
   memset(memory, 0, BYTES);
   quick = kernelOf(&addOne);
+  late = kernelOf(&addOneLate);
 }
 
 /* ---- What the calls are made on */
@@ -222,6 +241,43 @@ BLOCKING(
       sink(copy_file_range(file, at, file, NULL, 100, 0));
     })
 
+/* Locks, which lie in the memory. */
+struct Locks {
+  pthread_mutex_t mutex;
+  pthread_cond_t condition;
+  sem_t semaphore;
+};
+
+static struct Locks* locks(void) {
+  struct Locks* const all = (struct Locks*)(memory + 512);
+  pthread_mutex_init(&all->mutex, NULL);
+  pthread_cond_init(&all->condition, NULL);
+  sem_init(&all->semaphore, 0, 0);
+  return all;
+}
+
+static void unlock(void* mutex) { check(pthread_mutex_unlock(mutex) == 0, "pthread_mutex_unlock"); }
+
+static void waitForCondition(const struct timespec* limit) {
+  struct Locks* const all = locks();
+  pthread_mutex_lock(&all->mutex);
+  pthread_cleanup_push(&unlock, &all->mutex);
+  while (1) {
+    if (limit == NULL) {
+      pthread_cond_wait(&all->condition, &all->mutex);
+    } else {
+      pthread_cond_timedwait(&all->condition, &all->mutex, limit);
+    }
+  }
+  pthread_cleanup_pop(1);
+}
+
+static const struct timespec kNever = {(time_t)1 << 40, 0};
+BLOCKING(condWait, waitForCondition(NULL))
+BLOCKING(condTimedwait, waitForCondition(&kNever))
+BLOCKING(semWait, sem_wait(&locks()->semaphore))
+BLOCKING(semTimedwait, sem_timedwait(&locks()->semaphore, &kNever))
+
 /* Signals: nothing of these is shared. */
 static sigset_t none, one;
 BLOCKING(sigsuspend, sigsuspend(&none))
@@ -239,7 +295,7 @@ BLOCKING(epoll_pwait2, struct epoll_event event; int e = epoll_create1(0);
          epoll_pwait2(e, &event, 1, NULL, &none))
 
 static volatile pid_t blockedThread;
-static volatile int cleaned;
+static volatile int cleaned, wentOn;
 
 static void cleanUp(void* argument) {
   (void)argument;
@@ -269,7 +325,8 @@ static int isAsleep(pid_t thread) {
 static void join(pthread_t thread) {
   void* result = NULL;
   check(pthread_join(thread, &result) == 0, "pthread_join");
-  say("%s, cleanup %d", result == PTHREAD_CANCELED ? "cancelled" : "returned", cleaned);
+  say("%s, cleanup %d, went on %d", result == PTHREAD_CANCELED ? "cancelled" : "returned", cleaned,
+      wentOn);
 }
 
 /* Nothing of the thread's is left: kernels run, the memory can be had, streams are free. */
@@ -298,16 +355,149 @@ static int cancelBlocked(void (*call)(void)) {
   return 0;
 }
 
+/* ---- Calls that are no cancellation points, in a thread that is to be cancelled */
+
+/* The API is there where the library is. */
+#define CALL(name, ...)                                                \
+  do {                                                                 \
+    if (!isPlain) check(API(name)(__VA_ARGS__) == adsmSuccess, #name); \
+  } while (0)
+
+static unsigned char privately[BYTES];
+
+/* Each in a thread that has a request pending, while a kernel that runs for long has the memory. */
+BLOCKING(plainRead, sink(memory[BYTES / 2]))
+BLOCKING(plainWrite, memory[BYTES / 2] = 1)
+BLOCKING(memcpyFrom, memcpy(privately, memory, BYTES))
+BLOCKING(memcpyTo, memcpy(memory, privately, BYTES))
+BLOCKING(memmoveWithin, memmove(memory + 4096, memory, BYTES / 2))
+BLOCKING(memsetOf, memset(memory, 1, BYTES))
+BLOCKING(strlenOf, memory[BYTES - 1] = 0; sink((long)strlen((char*)memory)))
+BLOCKING(getentropyInto, check(getentropy(memory, 256) == 0, "getentropy"))
+BLOCKING(arc4randomInto, arc4random_buf(memory, BYTES))
+BLOCKING(processMemory, struct iovec from = {privately, BYTES}, to = {memory, BYTES};
+         check(process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)BYTES,
+               "process_vm_readv"))
+BLOCKING(forks, const pid_t child = fork(); if (child == 0) _exit(0); check(child > 0, "fork"))
+BLOCKING(spawns, char* words[] = {strcpy((char*)memory, "true"), NULL}; pid_t child;
+         check(posix_spawnp(&child, words[0], NULL, NULL, words, environ) == 0, "posix_spawnp"))
+BLOCKING(
+    allocates, if (!isPlain) {
+      void* const one = API(adsmAlloc)(BYTES);
+      check(one != NULL, "adsmAlloc");
+      memset(one, 1, BYTES);
+      void* const other = API(adsmSafeAlloc)(BYTES);
+      check(other != NULL && API(adsmSafe)(other) != NULL, "adsmSafe");
+      CALL(adsmFree, one);
+      CALL(adsmFree, other);
+    })
+BLOCKING(locksAndUnlocks, struct Locks* all = locks(); pthread_mutex_lock(&all->mutex);
+         pthread_mutex_unlock(&all->mutex))
+BLOCKING(syncs, CALL(adsmSync))
+BLOCKING(
+    calls, if (!isPlain) {
+      const adsmDim_t size = {1, 1, 1};
+      void* args[] = {&memory};
+      const adsmUse_t use = {memory, adsmReadWrite};
+      const adsmKernel_t fresh = kernelOf(&addOne);
+      CALL(adsmCall, fresh, size, size, 0, args);
+      CALL(adsmCallUsing, quick, size, size, 0, args, &use, 1);
+      CALL(adsmBind, memory, fresh, adsmReadWrite);
+      CALL(adsmKernelDestroy, fresh);
+    })
+BLOCKING(
+    packs, if (!isPlain) {
+      adsmType_t type;
+      adsmPackEvent_t event;
+      adsmPackOptions_t options = {.size = sizeof options, .event = &event};
+      CALL(adsmTypeVector, 1000, 1, 2, ADSM_TYPE_8, &type);
+      CALL(adsmTypeCommit, type);
+      CALL(adsmPack, privately, memory, 1, type);
+      CALL(adsmUnpackWith, memory, privately, 1, type, &options);
+      sink(API(adsmPackDone)(event));
+      CALL(adsmPackWait, event);
+      CALL(adsmTypeFree, type);
+    })
+BLOCKING(exits, exit(5))
+
+static void* pendingThread(void* call) {
+  pthread_cleanup_push(&cleanUp, NULL);
+  check(pthread_cancel(pthread_self()) == 0, "pthread_cancel");
+  ((void (*)(void))(uintptr_t)call)();
+  wentOn = 1;
+  for (;;) pthread_testcancel();
+  pthread_cleanup_pop(0);
+  return NULL;
+}
+
+static int cancelAfter(void (*call)(void)) {
+  closeMemoryLate();
+  pthread_t thread;
+  check(pthread_create(&thread, NULL, &pendingThread, (void*)(uintptr_t)call) == 0,
+        "pthread_create");
+  join(thread);
+  sayMemory();
+  return 0;
+}
+
+/* ---- Threads that can be cancelled at any instruction */
+
+BLOCKING(
+    anywhereAccesses, FOR_EVER {
+      for (size_t at = 0; at < BYTES; at += 4096) ++*(volatile unsigned char*)(memory + at);
+    })
+BLOCKING(
+    anywhereCopies, FOR_EVER {
+      memcpy(memory, privately, BYTES);
+      memcpy(privately, memory, BYTES);
+    })
+BLOCKING(anywhereSets, FOR_EVER memset(memory, 1, BYTES))
+BLOCKING(anywhereWaits, ++turns; ++*memory; for (;;))
+
+static void* anywhereThread(void* call) {
+  int before;
+  pthread_cleanup_push(&cleanUp, NULL);
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+  ((void (*)(void))(uintptr_t)call)();
+  pthread_cleanup_pop(0);
+  return NULL;
+}
+
+/* Threads come and go while kernels close the memory under them. */
+static int cancelAnywhere(void (*call)(void)) {
+  const int waits = call == &do_anywhereWaits;
+  for (int round = 0; round < 20; ++round) {
+    cleaned = 0;
+    turns = 0;
+    if (waits) closeMemoryLate();
+    pthread_t thread;
+    check(pthread_create(&thread, NULL, &anywhereThread, (void*)(uintptr_t)call) == 0,
+          "pthread_create");
+    while (turns < 1) usleep(100);
+    for (int call = 0; !waits && call < round % 4; ++call) closeMemory();
+    usleep((useconds_t)(round * 37 % 20) * 100);
+    check(pthread_cancel(thread) == 0, "pthread_cancel");
+    join(thread);
+  }
+  sayMemory();
+  return 0;
+}
+
 /* ---- All of them */
 
 struct Scenario {
   const char* name;
   void (*call)(void);
+  int (*run)(void (*call)(void));
 };
 
 static const struct Scenario scenarios[] = {
 #define SCENARIO(name) \
-  { #name, &do_##name }
+  { #name, &do_##name, &cancelBlocked }
+#define AFTER(name) \
+  { #name, &do_##name, &cancelAfter }
+#define ANYWHERE(name) \
+  { #name, &do_##name, &cancelAnywhere }
     /* pipes */
     SCENARIO(read),
     SCENARIO(readv),
@@ -349,6 +539,11 @@ static const struct Scenario scenarios[] = {
     /* others */
     SCENARIO(system),
     SCENARIO(getrandom),
+    /* locks */
+    SCENARIO(condWait),
+    SCENARIO(condTimedwait),
+    SCENARIO(semWait),
+    SCENARIO(semTimedwait),
     /* signals */
     SCENARIO(sigsuspend),
     SCENARIO(sigpause),
@@ -359,6 +554,28 @@ static const struct Scenario scenarios[] = {
     SCENARIO(pselect),
     SCENARIO(epoll_pwait),
     SCENARIO(epoll_pwait2),
+    AFTER(plainRead),
+    AFTER(plainWrite),
+    AFTER(memcpyFrom),
+    AFTER(memcpyTo),
+    AFTER(memmoveWithin),
+    AFTER(memsetOf),
+    AFTER(strlenOf),
+    AFTER(getentropyInto),
+    AFTER(arc4randomInto),
+    AFTER(processMemory),
+    AFTER(forks),
+    AFTER(spawns),
+    AFTER(allocates),
+    AFTER(syncs),
+    AFTER(locksAndUnlocks),
+    AFTER(calls),
+    AFTER(packs),
+    AFTER(exits),
+    ANYWHERE(anywhereAccesses),
+    ANYWHERE(anywhereCopies),
+    ANYWHERE(anywhereSets),
+    ANYWHERE(anywhereWaits),
 };
 
 int main(int argc, char** argv) {
@@ -370,7 +587,7 @@ int main(int argc, char** argv) {
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
     allocateMemory(argv[2]);
-    return cancelBlocked(scenarios[i].call);
+    return scenarios[i].run(scenarios[i].call);
   }
   return argc == 1 ? 0 : 97;
 }
