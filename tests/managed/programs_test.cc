@@ -52,7 +52,9 @@ TEST_P(Programs, GiveTheSameBytesUnderGmac) {
 INSTANTIATE_TEST_SUITE_P(All, Programs,
                          ::testing::Combine(::testing::Values("graph_traversal", "jacobi", "kmeans",
                                                               "image_filter", "sparse_updates",
-                                                              "two_streams", "prefetch_advise"),
+                                                              "two_streams", "prefetch_advise",
+                                                              "allocation_churn", "small_training",
+                                                              "small_reads", "short_records"),
                                             ::testing::Values("static", "shared"),
                                             ::testing::Values("rolling", "lazy", "batch")),
                          [](const auto& of) {
