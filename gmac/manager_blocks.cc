@@ -528,7 +528,16 @@ bool Manager::onFault(void* address, bool write) noexcept {
   }
 }
 
+// What waits for a kernel is told that the kernel has crashed; its own part in that is only where
+// it was noticed.
 void Manager::die(const Object& object, BlockIndex index, const char* operation) noexcept {
+  if (const adsmError_t error = lastErrorCode();
+      error == adsmErrorKernel || error == adsmErrorAcceleratorLost) {
+    log(LogLevel::kError, "{} (noticed by {} that waited for it: object {}, {} bytes, block {})",
+        lastErrorText(), operation, fmt::ptr(object.address()), object.bytes(),
+        static_cast<std::size_t>(index));
+    std::abort();
+  }
   log(LogLevel::kError, "object {} ({} bytes), block {}: {} failed: {}", fmt::ptr(object.address()),
       object.bytes(), static_cast<std::size_t>(index), operation, lastErrorText());
   std::abort();

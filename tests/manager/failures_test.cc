@@ -306,6 +306,7 @@ TEST_F(FaultFailuresDeathTest, APinThatFailsNamesThePin) {
       line(1, "a write fault", "fake driver: injected failure of pin"));
 }
 
+// What went wrong comes first: it is not the access.
 TEST_F(FaultFailuresDeathTest, AnAcceleratorThatIsLostIsNamed) {
   invalidate();
   EXPECT_DEATH(
@@ -313,7 +314,19 @@ TEST_F(FaultFailuresDeathTest, AnAcceleratorThatIsLostIsNamed) {
         machine_.fake().failNext(Op::Kind::kWait, 1, adsmErrorAcceleratorLost);
         object_[2 * kPage] = std::byte{1};
       },
-      line(2, "a write fault", "fake driver: injected failure of wait"));
+      "gmac: fake driver: injected failure of wait \\(noticed by a write fault that waited for it: "
+      "object 0x[0-9a-f]+, 65536 bytes, block 2\\)");
+}
+
+TEST_F(FaultFailuresDeathTest, AKernelThatCrashedIsNamedBeforeTheAccessThatWaitedForIt) {
+  EXPECT_DEATH(
+      {
+        machine_.fake().crashKernel(1);
+        machine_.call(machine_.fake().kernel("crashes", 0, [](const LaunchShape&, void**) {}), {});
+        (void)*static_cast<volatile std::byte*>(object_ + 3 * kPage);
+      },
+      "gmac: fake driver: a kernel crashed \\(noticed by a read fault that waited for it: object "
+      "0x[0-9a-f]+, 65536 bytes, block 3\\)");
 }
 
 }  // namespace
