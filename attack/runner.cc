@@ -175,7 +175,8 @@ void adoptOrphans() {
 
 std::vector<Planned> listAttacks(const Surroundings& surroundings) {
   const std::string command =
-      fmt::format("LD_PRELOAD='{}' '{}' --list", surroundings.library, surroundings.subject);
+      fmt::format("GMAC_TEST_SECONDS={} LD_PRELOAD='{}' '{}' --list", surroundings.seconds,
+                  surroundings.library, surroundings.subject);
   std::FILE* const pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) throw systemError("popen");
   std::string text;
