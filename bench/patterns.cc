@@ -111,6 +111,10 @@ class Data {
 using Round = std::function<void()>;
 using MakeRound = Round (*)(PatternMemory& memory, const json& parameters);
 
+// Streams begin apart from each other: at the same offset of each power of two they would contend
+// for one set of the caches, which says nothing of protocols.
+constexpr std::size_t kStagger = 13 * kLine;
+
 // {streams, objects}: arrays filled in turn, a cache line of each at a time, in one object or in
 // one each.
 Round streams(PatternMemory& memory, const json& parameters) {
@@ -119,9 +123,10 @@ Round streams(PatternMemory& memory, const json& parameters) {
   const std::size_t bytes = kBytes / streams / kPage * kPage;
   auto data = std::make_shared<Data>(memory, several ? streams : 1, several ? bytes : kBytes);
   return [=] {
-    for (std::size_t at = 0; at < bytes; at += kLine) {
+    for (std::size_t at = 0; at < bytes - streams * kStagger; at += kLine) {
       for (std::size_t stream = 0; stream < streams; ++stream) {
-        store(several ? (*data)[stream] + at : (*data)[0] + stream * bytes + at);
+        std::byte* const array = several ? (*data)[stream] : (*data)[0] + stream * bytes;
+        store(array + stream * kStagger + at);
       }
     }
     data->call();
@@ -134,9 +139,9 @@ Round phases(PatternMemory& memory, const json&) {
   return [=] {
     for (const std::size_t streams : {1, 64, 1, 64}) {
       const std::size_t bytes = kBytes / streams;
-      for (std::size_t at = 0; at < bytes; at += kLine) {
+      for (std::size_t at = 0; at < bytes - streams * kStagger; at += kLine) {
         for (std::size_t stream = 0; stream < streams; ++stream) {
-          store((*data)[0] + stream * bytes + at);
+          store((*data)[0] + stream * (bytes + kStagger) + at);
         }
       }
       data->call();
