@@ -11,6 +11,8 @@
 #include <optional>
 #include <span>
 
+#include "gmac/base/memory_limit.h"
+
 namespace gmac {
 namespace {
 
@@ -63,11 +65,7 @@ void store(Config& config, std::uint64_t number, std::string_view text) {
 }
 
 std::uint64_t halfOfMemory() {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  const long pageBytes = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || pageBytes <= 0) return kGiB;
-  const std::uint64_t half =
-      static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(pageBytes) / 2;
+  const std::uint64_t half = usableMemory() / 2;
   return std::clamp(half / (2 * kMiB) * (2 * kMiB), kLeastHostMemory, kMostHostMemory);
 }
 
@@ -155,12 +153,13 @@ const Variable kVariables[] = {
      "Where a trace for Perfetto (Chrome trace JSON) is written when the program ends."},
     {"GMAC_HOST_MEMORY",
      Kind::kBytes,
-     "half of the machine's memory",
+     "half of the memory that the process may have",
      halfOfMemory,
      {.least = kLeastHostMemory, .most = kMostHostMemory},
      "bytes",
      store<&Config::hostMemoryBytes>,
-     "How much memory the `host` accelerator has."},
+     "How much memory the `host` accelerator has. The process may have what the machine has and its "
+     "control groups allow."},
     {"GMAC_HOST_THREADS",
      Kind::kCount,
      "0",

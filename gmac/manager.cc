@@ -42,6 +42,7 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
   }
   std::unique_ptr<Manager> manager(new Manager(accelerator, std::move(protocol), options));
   manager->arena_ = std::move(*arena);
+  GMAC_TRY(manager->forkMark_.make());
   if (options.movedPages) {
     if (!accelerator.copiesReachMovedPages()) {
       return fail(adsmErrorNotSupported, "the {} accelerator cannot copy moved pages",
@@ -64,7 +65,7 @@ bool Manager::lockIsHeldHere() noexcept { return Lock::isHeldHere(); }
 
 void Manager::stopBackground() {
   // A child of fork has no such threads, whatever the handles say.
-  if (forked_) {
+  if (forked()) {
     return;
   }
   stopping_ = true;
@@ -159,14 +160,7 @@ void Manager::beforeFork() {
   forking_ = lock;
 }
 
-void Manager::afterForkInParent() {
-  const std::unique_ptr<Lock> lock(std::exchange(forking_, nullptr));
-}
-
-void Manager::afterForkInChild() {
-  forked_ = true;
-  afterForkInParent();
-}
+void Manager::afterFork() { const std::unique_ptr<Lock> lock(std::exchange(forking_, nullptr)); }
 
 // ---- Objects
 
@@ -182,7 +176,7 @@ const char* functionOf(accel::Placement placement) {
 Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
   const Timed timed(Phase::kMalloc);
   const char* const function = functionOf(placement);
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "{} in a child of fork", function);
   }
   constexpr std::size_t kMost = std::size_t{1} << 46;
@@ -191,6 +185,9 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
                 kMost);
   }
   Result<void*> address(nullptr);
+  // A slot in a region that is there needs nothing of the accelerator, and could not be touched
+  // without it.
+  GMAC_TRY(accelerator_.usable());
   if (size <= SmallHeap::kLargestObject && placement == accel::Placement::kSameAddress) {
     address = small_.allocate(size);
   } else {
@@ -288,7 +285,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
 Status Manager::free(void* address) {
   const Timed timed(Phase::kFree);
   turns_.used();
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "adsmFree({}) in a child of fork", address);
   }
   if (address == nullptr) {
@@ -441,7 +438,7 @@ Status Manager::checkSmall(const char* function, const void* address) {
 }
 
 Result<void*> Manager::deviceAddress(const void* address) {
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "adsmSafe({}) in a child of fork", address);
   }
   GMAC_TRY(checkSmall("adsmSafe", address));

@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/base/fork_mark.h"
 #include "gmac/coherence.h"
 #include "gmac/kernel.h"
 #include "gmac/object.h"
@@ -108,11 +109,11 @@ class Manager final : private os::Pinner, private RegionSource {
   // Whether the calling thread holds a manager's lock, under which nothing may wait. For tests.
   static bool lockIsHeldHere() noexcept;
 
-  // Around fork: the child gets the lock free and its objects gone.
+  // Around fork, the second in both processes: the child gets the lock free. That its objects are
+  // gone is known without them.
   void beforeFork();
-  void afterForkInParent();
-  void afterForkInChild();
-  bool forked() const noexcept { return forked_; }
+  void afterFork();
+  bool forked() const noexcept { return forkMark_.inChild(); }
 
   // Populates and installs one chunk ahead of the CPU; false when there is nothing (more) to do for
   // now.
@@ -278,6 +279,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Status coarsen(Lock& lock, Object& object, std::size_t factor);
   bool outOfMappings(Status status) const;
   bool usesObject(const Object& object, adsmKernel_t kernel, Event* event) const;
+  void tellOfFaultInChild(void* address) noexcept;
   [[noreturn]] void die(const Object& object, BlockIndex index, const char* operation) noexcept;
 
   accel::Accelerator& accelerator_;
@@ -294,8 +296,8 @@ class Manager final : private os::Pinner, private RegionSource {
   std::vector<Object*> bound_;   // objects with bindings
   std::uint64_t everyCall_ = 0;  // ticket of the newest call that may write every unbound object
   std::uint64_t lastCall_ = 0;   // ticket of the newest call
-  bool forked_ = false;
-  Lock* forking_ = nullptr;  // held from beforeFork to afterFork*
+  ForkMark forkMark_;
+  Lock* forking_ = nullptr;  // held from beforeFork to afterFork
 
   // Device work of the application's own, newest per stream; the oldest entry is waited for when
   // all are taken.

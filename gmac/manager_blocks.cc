@@ -475,9 +475,29 @@ Result<Manager::Step> Manager::openBlock(Lock& lock, Object& object, BlockIndex 
 
 // ---- Faults
 
+// The lock may have been held by a thread that this process does not have: _Fork() and clone() run
+// no fork handlers.
+void Manager::tellOfFaultInChild(void* address) noexcept {
+  const std::unique_lock lock(lock_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    log(LogLevel::kError,
+        "a child of fork touched {}, where shared objects are: children have no shared objects",
+        address);
+  } else if (const Object* const object = index_.find(address);
+             object != nullptr && !object->closing) {
+    log(LogLevel::kError,
+        "a child of fork touched shared object {} at {}: children have no shared objects",
+        fmt::ptr(object->address()), address);
+  }
+}
+
 bool Manager::onFault(void* address, bool write) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   if (!shared_ranges::mayBeShared(address, 1)) {
+    return false;
+  }
+  if (forked()) {
+    tellOfFaultInChild(address);
     return false;
   }
   const Timed timed(Phase::kSignal);
@@ -489,12 +509,6 @@ bool Manager::onFault(void* address, bool write) noexcept {
   for (;;) {
     Object* object = index_.find(address);
     if (object == nullptr || object->closing) {
-      return false;
-    }
-    if (forked_) {
-      log(LogLevel::kError,
-          "a child of fork touched shared object {} at {}: children have no shared objects",
-          fmt::ptr(object->address()), address);
       return false;
     }
     if (!counted) {

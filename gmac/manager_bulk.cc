@@ -108,7 +108,7 @@ void Manager::doBulk(Bulk bulk) noexcept {
     }
   };
   // The runtime's own copies beside shared objects, and a child of fork, which has none.
-  if (Lock::worksHere() || forked_) {
+  if (Lock::worksHere() || forked()) {
     onCpu(bulk.to, bulk.from, bulk.bytes);
     return;
   }

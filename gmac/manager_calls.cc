@@ -145,7 +145,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
                      std::optional<std::span<const adsmUse_t>> uses) {
   const Timed timed(Phase::kLaunch);
   const TraceSpan span("call", "call");
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "adsmCall({}) in a child of fork", kernel->name);
   }
   // Arguments and uses may themselves lie in shared objects: they are read before the lock is
@@ -272,7 +272,7 @@ Status Manager::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
                 "adsmBind: access {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
                 static_cast<int>(access));
   }
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "adsmBind({}) in a child of fork", address);
   }
   Lock lock(*this);
@@ -327,7 +327,7 @@ Status Manager::load(Lock& lock, adsmKernel_t kernel) {
 
 Status Manager::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
                             std::size_t bytes) {
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "adsmSetConstant({}) in a child of fork", kernel->name);
   }
   // The data may lie in a shared object, which must not be touched by the driver or under the lock.
@@ -340,7 +340,7 @@ Status Manager::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant,
 }
 
 Status Manager::forget(adsmKernel_t kernel) {
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "adsmKernelDestroy({}) in a child of fork", kernel->name);
   }
   Lock lock(*this);
@@ -354,7 +354,7 @@ Status Manager::forget(adsmKernel_t kernel) {
 Status Manager::sync() {
   const Timed timed(Phase::kSync);
   const TraceSpan span("call", "sync");
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "adsmSync in a child of fork");
   }
   stats().syncs.add();

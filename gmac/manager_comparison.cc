@@ -57,7 +57,7 @@ struct Manager::Compared {
 };
 
 void Manager::setReadMostly(const void* address, bool readMostly) {
-  if (forked_) {
+  if (forked()) {
     return;
   }
   const std::lock_guard advice(advice_);
@@ -274,7 +274,7 @@ Result<Manager::Step> Manager::closeUnverifiedFirst(Lock& lock, Object& object, 
 }
 
 Status Manager::acquireReadMostly() {
-  if (forked_ || !anyUnverified_) {
+  if (forked() || !anyUnverified_) {
     return {};
   }
   const Walk walk(*this);

@@ -30,7 +30,7 @@ constexpr int kSleepShare = 16;
 // leaves a block writable (batch-update) the call would copy it again, and nothing is done.
 Status Manager::startFlush(const void* address, std::size_t bytes) {
   const Transition early = protocol_->on(State::kDirty, Event::kCallRead);
-  if (forked_ || bytes == 0 || early.move != Move::kFlush || early.next == State::kDirty) {
+  if (forked() || bytes == 0 || early.move != Move::kFlush || early.next == State::kDirty) {
     return {};
   }
   const auto* const begin = static_cast<const std::byte*>(address);
@@ -125,7 +125,7 @@ bool Manager::writersDone(const Object& object) noexcept {
 }
 
 Status Manager::startFetch(const void* address, std::size_t bytes) {
-  if (forked_ || bytes == 0) {
+  if (forked() || bytes == 0) {
     return {};
   }
   const auto* const begin = static_cast<const std::byte*>(address);
@@ -191,7 +191,7 @@ const std::byte* Manager::firstInvalid(Object& object, const std::byte* first,
 Manager::EarlyStep Manager::fetchNext() {
   const Walk walk(*this);
   Lock lock(*this);
-  if (earlyCount_ == 0 || forked_) {
+  if (earlyCount_ == 0 || forked()) {
     return EarlyStep::kIdle;
   }
   const EarlyFetch request = early_[earlyFirst_];

@@ -35,7 +35,7 @@ std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* 
 }
 
 Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor purpose) {
-  if (forked_ || bytes == 0) {
+  if (forked() || bytes == 0) {
     return {};
   }
   const bool write = purpose != coherence::HoldFor::kRead;
@@ -86,7 +86,7 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
 }
 
 void Manager::unhold(const void* address, std::size_t bytes) {
-  if (forked_ || bytes == 0) {
+  if (forked() || bytes == 0) {
     return;
   }
   const auto* const begin = static_cast<const std::byte*>(address);
@@ -116,7 +116,7 @@ void Manager::unhold(const void* address, std::size_t bytes) {
 Status Manager::beginDeviceWork(accel::NativeStream stream,
                                 std::span<const coherence::DeviceRange> ranges) {
   const Timed timed(Phase::kLaunch);
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "device work in a child of fork");
   }
   const Walk walk(*this);
@@ -255,7 +255,7 @@ Manager::StreamWork* Manager::entryFor(accel::NativeStream stream) noexcept {
 }
 
 Status Manager::afterDeviceWait() {
-  if (forked_ || (!protocol_->fetchesAtSync() && !anyUnverified_)) {
+  if (forked() || (!protocol_->fetchesAtSync() && !anyUnverified_)) {
     return {};
   }
   const Walk walk(*this);

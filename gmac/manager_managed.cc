@@ -28,7 +28,7 @@ std::uintptr_t Manager::cpuAddress(std::uintptr_t device) noexcept {
 }
 
 Status Manager::setUsers(const void* address, Object::Users users, accel::NativeStream stream) {
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "attaching {} to a stream in a child of fork", address);
   }
   Lock lock(*this);
@@ -72,7 +72,7 @@ void Manager::hostFunctionEnded() { --hostFunctions_; }
 
 // What ends with the application's context, as CUDA's own memory does: every object.
 void Manager::endContext(bool workFinished) {
-  if (forked_) {
+  if (forked()) {
     return;
   }
   accelerator_.contextEnds();

@@ -97,7 +97,7 @@ Result<Manager::Step> Manager::releaseRange(Lock& lock, const coherence::DeviceR
 
 Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
   const Timed timed(Phase::kLaunch);
-  if (forked_) {
+  if (forked()) {
     return fail(adsmErrorForked, "device work in a child of fork");
   }
   const Walk walk(*this);

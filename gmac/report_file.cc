@@ -11,6 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "gmac/base/descriptor.h"
+#include "gmac/os/signal_mask.h"
+
 namespace gmac {
 namespace {
 
@@ -34,7 +37,7 @@ Status ReportFile::open(const std::string& path) {
   struct stat existing;
   if (::stat(path.c_str(), &existing) == 0) {
     if (!S_ISREG(existing.st_mode)) {
-      descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+      descriptor_ = aboveStandard(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
       return descriptor_ < 0 ? failHere("open") : Status();
     }
     // A link stays a link: what it leads to is replaced.
@@ -44,7 +47,8 @@ Status ReportFile::open(const std::string& path) {
     }
   }
   temporaryPath_ = fmt::format("{}.{}.tmp", path_, ::getpid());
-  descriptor_ = ::open(temporaryPath_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  descriptor_ =
+      aboveStandard(::open(temporaryPath_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (descriptor_ < 0) {
     const Status failed = failHere("create");
     temporaryPath_.clear();
@@ -59,6 +63,7 @@ Status ReportFile::append(std::string_view text) {
 }
 
 Status ReportFile::writeOut() {
+  const os::FileSizeSignalKept kept;
   std::size_t done = 0;
   while (done < buffer_.size()) {
     const long written =

@@ -142,12 +142,12 @@ void sayWhyNotStarted() {
       },
       [] {
         uncancelled([] {
-          if (Runtime* r = Runtime::started()) r->manager().afterForkInParent();
+          if (Runtime* r = Runtime::started()) r->manager().afterFork();
         });
       },
       [] {
         startLock.afterForkInChild();
-        if (Runtime* r = Runtime::started()) r->manager().afterForkInChild();
+        if (Runtime* r = Runtime::started()) r->manager().afterFork();
       });
 }
 

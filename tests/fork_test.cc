@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,10 +39,10 @@ struct ForkEnd {
 };
 
 // Forks; what the child says on standard error comes back.
-ForkEnd inFork(const std::function<int()>& body) {
+ForkEnd inFork(const std::function<int()>& body, pid_t (*make)() = &fork) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
+  const pid_t child = make();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
@@ -141,6 +142,31 @@ TEST_F(ForkChild, DISABLED_TouchInChild) {
                                   HasSubstr(fmt::format("{}", fmt::ptr(data_)))));
   }
   EXPECT_EQ(data_[5000], 0);
+  callAndExpect(2);
+}
+
+// Children that the fork handlers do not see.
+TEST_P(Fork, AChildThatTheCLibraryDoesNotKnowIsToldTheSame) { expectPasses("UnknownChild"); }
+TEST_F(ForkChild, DISABLED_UnknownChild) {
+  const auto cloned = [] { return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); };
+  for (pid_t (*make)() : {static_cast<pid_t (*)()>(cloned), static_cast<pid_t (*)()>(&_Fork)}) {
+    const ForkEnd touched = inFork([&] { return *const_cast<volatile int*>(data_); }, make);
+    EXPECT_FALSE(touched.exited);
+    EXPECT_EQ(touched.status, SIGSEGV);
+    EXPECT_THAT(touched.errors, AllOf(HasSubstr("a child of fork touched shared object"),
+                                      HasSubstr(fmt::format("{}", fmt::ptr(data_)))));
+    const ForkEnd called = inFork(
+        [&] {
+          void* args[] = {&data_};
+          const bool forked = adsmCall(kernel_, kOne, kOne, 0, args) == adsmErrorForked &&
+                              adsmAlloc(100) == nullptr && adsmLastError() == adsmErrorForked &&
+                              adsmFree(data_) == adsmErrorForked;
+          return forked ? 0 : 1;
+        },
+        make);
+    EXPECT_TRUE(called.exited);
+    EXPECT_EQ(called.status, 0) << called.errors;
+  }
   callAndExpect(2);
 }
 

@@ -89,6 +89,10 @@ class Accelerator {
   // Constant.
   virtual bool copiesReachMovedPages() const noexcept = 0;
 
+  // Whether the device is there: adsmErrorAcceleratorLost, or adsmErrorForked, if it is known not
+  // to be. Does not block. Fault path.
+  virtual Status usable() { return Status(); }
+
   // Memory. `bytes` is a multiple of the page size. The contents read as zero by everything
   // submitted afterwards. kSameAddress: aligned to `alignment` (a power of two), and the caller may
   // map over [address, address + bytes) of the CPU's address space with MAP_FIXED until free().

@@ -54,11 +54,13 @@ class HostDevice final : public Device {
     if (!offset.ok()) {
       return offset.status();
     }
-    auto memory = os::mapFile(nullptr, bytes, arena_->fd(), *offset, os::Access::kReadWrite);
+    auto memory = arena_->map(nullptr, bytes, *offset, os::Access::kReadWrite);
     Status status = memory.status();
     if (memory.ok()) {
       status = os::keepFromChildren(*memory, bytes);
-      status = status.ok() ? accelerator().pin({*memory, bytes, arena_->fd(), *offset}) : status;
+      auto fd = arena_->use();
+      status = status.ok() ? fd.status() : status;
+      status = status.ok() ? accelerator().pin({*memory, bytes, *fd, *offset}) : status;
     }
     if (!status.ok()) {
       if (memory.ok()) {

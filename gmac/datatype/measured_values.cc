@@ -7,7 +7,12 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "gmac/base/descriptor.h"
+#include "gmac/os/signal_mask.h"
 
 namespace gmac::datatype {
 namespace {
@@ -43,9 +48,13 @@ MeasuredFile::MeasuredFile(std::string_view device, std::string_view kind,
 }
 
 bool MeasuredFile::read(std::span<const MeasuredValue> values) const {
-  std::ifstream file(path_);
+  const std::optional<std::string> text = path_.empty() ? std::nullopt : readWholeFile(path_);
+  if (!text) {
+    return false;
+  }
+  std::istringstream file(*text);
   std::string line;
-  if (path_.empty() || !std::getline(file, line) || line != firstLine_) {
+  if (!std::getline(file, line) || line != firstLine_) {
     return false;
   }
   std::size_t found = 0;
@@ -66,17 +75,16 @@ void MeasuredFile::write(std::span<const MeasuredValue> values) const {
   if (path_.empty()) {
     return;
   }
+  std::ostringstream text;
+  text << firstLine_ << "\n";
+  for (const MeasuredValue& value : values) {
+    text << value.name << " " << *value.value << "\n";
+  }
   const std::string draft = path_ + "." + std::to_string(::getpid());
-  {
-    std::ofstream file(draft);
-    file << firstLine_ << "\n";
-    for (const MeasuredValue& value : values) {
-      file << value.name << " " << *value.value << "\n";
-    }
-    if (!file.flush()) {
-      (void)::unlink(draft.c_str());
-      return;
-    }
+  const os::FileSizeSignalKept kept;
+  if (!writeWholeFile(draft, text.str())) {
+    (void)::unlink(draft.c_str());
+    return;
   }
   if (std::rename(draft.c_str(), path_.c_str()) != 0) {
     (void)::unlink(draft.c_str());

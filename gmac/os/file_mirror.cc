@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <utility>
 
 #include "gmac/os/mirror.h"
@@ -8,14 +6,21 @@
 namespace gmac::os {
 
 Result<std::unique_ptr<FileArena>> FileArena::make() {
-  auto fd = makeMemoryFile("gmac");
+  auto file = makeMemoryFile("gmac");
+  if (!file.ok()) {
+    return file.status();
+  }
+  return std::unique_ptr<FileArena>(new FileArena(std::move(*file)));
+}
+
+Result<void*> FileArena::map(void* address, std::size_t bytes, std::int64_t offset,
+                             Access access) const {
+  auto fd = use();
   if (!fd.ok()) {
     return fd.status();
   }
-  return std::unique_ptr<FileArena>(new FileArena(*fd));
+  return mapFile(address, bytes, *fd, offset, access);
 }
-
-FileArena::~FileArena() { ::close(fd_); }
 
 Result<std::int64_t> FileArena::allocate(std::size_t bytes) {
   const auto wanted = static_cast<std::int64_t>(bytes);
@@ -31,7 +36,11 @@ Result<std::int64_t> FileArena::allocate(std::size_t bytes) {
     }
   }
   const std::int64_t offset = size_;
-  GMAC_TRY(resizeFile(fd_, size_ + wanted));
+  auto fd = use();
+  if (!fd.ok()) {
+    return fd.status();
+  }
+  GMAC_TRY(resizeFile(*fd, size_ + wanted));
   size_ += wanted;
   return offset;
 }
@@ -40,7 +49,8 @@ void FileArena::free(std::int64_t offset, std::size_t bytes) {
   auto length = static_cast<std::int64_t>(bytes);
   // A range whose pages cannot be given back must not be handed out again: it would not read as
   // zero.
-  if (!punchHole(fd_, offset, length).ok()) {
+  auto fd = use();
+  if (!fd.ok() || !punchHole(*fd, offset, length).ok()) {
     return;
   }
   const std::lock_guard guard(lock_);
@@ -94,14 +104,14 @@ class FileMirror final : public Mirror {
   }
 
   Status map(Access access) {
-    auto view = mapFile(nullptr, bytes_, arena_.fd(), offset_, Access::kReadWrite);
+    auto view = arena_.map(nullptr, bytes_, offset_, Access::kReadWrite);
     if (!view.ok()) {
       return view.status();
     }
     runtimeView_ = static_cast<std::byte*>(*view);
     GMAC_TRY(keepFromChildren(runtimeView_, bytes_));
     GMAC_TRY(keepFromDumps(runtimeView_, bytes_));
-    auto app = mapFile(address_, bytes_, arena_.fd(), offset_, access);
+    auto app = arena_.map(address_, bytes_, offset_, access);
     if (!app.ok()) {
       return app.status();
     }
@@ -118,7 +128,11 @@ class FileMirror final : public Mirror {
 
   Status prepare(std::size_t chunk) override {
     const std::size_t begin = chunk * chunkBytes_;
-    GMAC_TRY(pinner_.pin(runtimeView_ + begin, lengthOf(chunk), arena_.fd(),
+    auto fd = arena_.use();
+    if (!fd.ok()) {
+      return fd.status();
+    }
+    GMAC_TRY(pinner_.pin(runtimeView_ + begin, lengthOf(chunk), *fd,
                          offset_ + static_cast<std::int64_t>(begin)));
     pinned_[chunk] = true;
     return {};

@@ -9,13 +9,13 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-#include <memory>
+
+#include "gmac/base/descriptor.h"
 
 namespace gmac::os {
 
 Result<std::vector<Mapping>> readMappings() {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/maps", "re"),
-                                                             &std::fclose);
+  const Stream file = openStream("/proc/self/maps");
   if (!file) {
     return fail(adsmErrorSystem, "/proc/self/maps cannot be opened");
   }

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+
+#include "gmac/os/signal_mask.h"
 
 namespace gmac::os {
 namespace {
@@ -163,16 +166,25 @@ Status keepFromDumps(void* address, std::size_t bytes) {
   return {};
 }
 
-Result<int> makeMemoryFile(const char* name) {
-  const int fd = injected(Call::kFile) ? -1 : memfd_create(name, MFD_CLOEXEC);
-  if (fd < 0) {
+Result<Descriptor> makeMemoryFile(const char* name) {
+  Descriptor file(injected(Call::kFile) ? -1 : memfd_create(name, MFD_CLOEXEC));
+  if (!file) {
     return failed("memfd_create", nullptr, 0);
   }
-  return fd;
+  return file;
 }
 
 Status resizeFile(int fd, std::int64_t bytes) {
+  const FileSizeSignalKept kept;
   if (injected(Call::kFile) || ftruncate(fd, bytes) != 0) {
+    if (errno == EFBIG) {
+      rlimit limit{};
+      (void)getrlimit(RLIMIT_FSIZE, &limit);
+      return fail(adsmErrorHostMemory,
+                  "the memory file cannot grow to {} bytes: the limit of file sizes "
+                  "(RLIMIT_FSIZE, ulimit -f) is {} bytes",
+                  bytes, limit.rlim_cur);
+    }
     return failed("ftruncate of the memory file", nullptr, static_cast<std::size_t>(bytes));
   }
   return {};

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gmac/base/descriptor.h"
 #include "gmac/status.h"
 
 namespace gmac::os {
@@ -48,7 +49,8 @@ Status keepFromChildren(void* address, std::size_t bytes);
 // Keeps a range, which shows what another does, out of core dumps.
 Status keepFromDumps(void* address, std::size_t bytes);
 
-Result<int> makeMemoryFile(const char* name);
+Result<Descriptor> makeMemoryFile(const char* name);
+// adsmErrorHostMemory beyond the limit of file sizes (RLIMIT_FSIZE), and no signal.
 Status resizeFile(int fd, std::int64_t bytes);
 // Gives the file's pages in a range back to the system.
 Status punchHole(int fd, std::int64_t offset, std::int64_t bytes);

@@ -26,8 +26,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "gmac/base/descriptor.h"
 #include "gmac/os/memory.h"
 #include "gmac/status.h"
 
@@ -101,24 +103,31 @@ class Mirror {
   std::size_t chunkBytes_;
 };
 
-// Ranges of one growing memory file, so that any number of objects takes one file descriptor.
-// Thread-safe.
+// Ranges of one growing memory file, so that any number of objects takes one file descriptor. When
+// the program closes that descriptor, which is not its own, what is mapped stays as it is and
+// nothing is done to the file that it opens there: allocate, map and pinnable then fail with
+// adsmErrorSystem, and freed ranges are not used again. Thread-safe.
 class FileArena {
  public:
   static Result<std::unique_ptr<FileArena>> make();
-  ~FileArena();
+  ~FileArena() = default;
   FileArena(const FileArena&) = delete;
   FileArena& operator=(const FileArena&) = delete;
 
-  int fd() const noexcept { return fd_; }
+  // The descriptor's number, for those who only tell ranges apart by it.
+  int fd() const noexcept { return file_.get(); }
+  // The descriptor for whoever maps or sends it, right before that.
+  Result<int> use() const noexcept { return file_.use("the memory file of shared objects"); }
+  // A shared mapping of a range at a fixed address (address != NULL) or anywhere.
+  Result<void*> map(void* address, std::size_t bytes, std::int64_t offset, Access access) const;
   // A range of the file that reads as zero; page-aligned.
   Result<std::int64_t> allocate(std::size_t bytes);
   void free(std::int64_t offset, std::size_t bytes);
 
  private:
-  explicit FileArena(int fd) : fd_(fd) {}
+  explicit FileArena(Descriptor file) : file_(std::move(file)) {}
 
-  int fd_;
+  const Descriptor file_;
   std::mutex lock_;
   std::int64_t size_ = 0;
   std::map<std::int64_t, std::int64_t> free_;  // offset -> bytes; neighbours are joined

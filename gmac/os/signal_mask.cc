@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <ctime>
 
 // glibc's own way of taking a real-time signal away from SIGRTMIN..SIGRTMAX; 0: the highest.
 extern "C" int __libc_allocate_rtsig(int high) noexcept;
@@ -68,6 +70,24 @@ KernelSet threadMask() noexcept {
   KernelSet mask = 0;
   (void)syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &mask, sizeof mask);
   return mask;
+}
+
+FileSizeSignalKept::FileSizeSignalKept() noexcept
+    : before_(setThreadMask(threadMask() | kernelBit(SIGXFSZ))), wasPending_(false) {
+  KernelSet pending = 0;
+  (void)syscall(SYS_rt_sigpending, &pending, sizeof pending);
+  wasPending_ = (pending & kernelBit(SIGXFSZ)) != 0;
+}
+
+FileSizeSignalKept::~FileSizeSignalKept() {
+  const int error = errno;
+  if (!wasPending_) {
+    const KernelSet ours = kernelBit(SIGXFSZ);
+    const timespec now{};
+    (void)syscall(SYS_rt_sigtimedwait, &ours, nullptr, &now, sizeof ours);
+  }
+  (void)setThreadMask(before_);
+  errno = error;
 }
 
 SignalsBlocked::SignalsBlocked() noexcept : before_(setThreadMask(kDeferrable)) {}

@@ -44,6 +44,21 @@ inline constexpr KernelSet kDeferrable =
 KernelSet setThreadMask(KernelSet mask) noexcept;
 KernelSet threadMask() noexcept;
 
+// Keeps SIGXFSZ from the program for a call of the runtime's that may exceed RLIMIT_FSIZE: the call
+// fails with EFBIG, and the signal that the kernel sends to the thread as well is taken away. For
+// the stack.
+class FileSizeSignalKept {
+ public:
+  FileSizeSignalKept() noexcept;
+  ~FileSizeSignalKept();
+  FileSizeSignalKept(const FileSizeSignalKept&) = delete;
+  FileSizeSignalKept& operator=(const FileSizeSignalKept&) = delete;
+
+ private:
+  KernelSet before_;
+  bool wasPending_;  // one that the program's own call has raised while it blocks the signal
+};
+
 // Role: blocks every signal of the calling thread while it lives, so that no handler of the
 // application runs (and touches a shared object) while the thread holds a lock of the runtime. For
 // the stack; the fault handler uses it.

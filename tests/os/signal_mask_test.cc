@@ -2,8 +2,13 @@
 #include "gmac/os/signal_mask.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <random>
 
 namespace gmac::os {
@@ -64,6 +69,39 @@ TEST(SignalMask, OfAThreadIsSetAndToldAsItIs) {
   }
   EXPECT_EQ(threadMask(), kernelBit(SIGUSR1) | kernelBit(standIn()));
   (void)setThreadMask(before);
+}
+
+TEST(FileSizeSignal, OfACallOfOursIsTakenAway) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit limit{4096, before.rlim_max};
+  const int fd = memfd_create("limited", MFD_CLOEXEC);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const KernelSet mask = threadMask();
+  {
+    const FileSizeSignalKept kept;
+    EXPECT_EQ(ftruncate(fd, 8192), -1);
+    EXPECT_EQ(errno, EFBIG);
+  }
+  // Here the signal would have killed the process.
+  EXPECT_EQ(threadMask(), mask);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  close(fd);
+}
+
+TEST(FileSizeSignal, ThatTheProgramHasPendingStays) {
+  const KernelSet mask = setThreadMask(threadMask() | kernelBit(SIGXFSZ));
+  raise(SIGXFSZ);
+  { const FileSizeSignalKept kept; }
+  sigset_t pending;
+  ASSERT_EQ(sigpending(&pending), 0);
+  EXPECT_EQ(sigismember(&pending, SIGXFSZ), 1);
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  sigaddset(&wanted, SIGXFSZ);
+  const timespec now{};
+  EXPECT_EQ(sigtimedwait(&wanted, nullptr, &now), SIGXFSZ);
+  setThreadMask(mask);
 }
 
 }  // namespace

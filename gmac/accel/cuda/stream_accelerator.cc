@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/base/descriptor.h"
+
 namespace gmac::accel::cuda {
 
 namespace {
@@ -28,8 +30,7 @@ Stream streamOf(NativeStream stream) noexcept {
 // range of an allocation with a mapping without access; anything else there belongs to somebody and
 // must not be mapped over.
 bool accessibleOnCpu(std::uintptr_t first, std::uintptr_t last) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(std::fopen("/proc/self/maps", "re"),
-                                                             &std::fclose);
+  const gmac::Stream maps = openStream("/proc/self/maps");
   if (maps == nullptr) return false;
   char line[4096 + 128];
   while (std::fgets(line, sizeof line, maps.get()) != nullptr) {
@@ -212,6 +213,10 @@ Status StreamAccelerator::zero(std::uintptr_t address, std::size_t bytes) {
   GMAC_TRY(calls_->fill(address, 0, bytes, zeroStream_));
   GMAC_TRY(calls_->record(zeroEvent_, zeroStream_));
   return awaitEvent(*calls_, zeroEvent_);
+}
+
+Status StreamAccelerator::usable() {
+  return calls_->health().lost() ? calls_->health().lostStatus() : Status();
 }
 
 Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,

@@ -33,6 +33,7 @@ class StreamAccelerator final : public Accelerator {
   std::string_view deviceName() const noexcept override { return calls_->deviceName(); }
   bool copiesReachMovedPages() const noexcept override { return true; }
 
+  Status usable() override;
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
                                  Placement placement) override;
   Status free(DeviceAddress address, std::size_t bytes) override;

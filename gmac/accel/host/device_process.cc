@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -20,18 +21,20 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <new>
 #include <optional>
-#include <shared_mutex>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "gmac/accel/host/address_table.h"
+#include "gmac/accel/host/file_window.h"
 #include "gmac/accel/host/messages.h"
 #include "gmac/accel/host/module_table.h"
 #include "gmac/accel/host/thread_pool.h"
@@ -50,6 +53,9 @@ namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 constexpr std::size_t kSignalStackBytes = std::size_t{64} << 10;
+// For the first thread, whose stack is none that the sanitizers know.
+#define UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
+
 constexpr auto kForever = std::chrono::hours(24);
 
 template <typename... Args>
@@ -61,64 +67,13 @@ Failure failureOf(adsmError_t code, fmt::format_string<Args...> format, Args&&..
   return failure;
 }
 
+// Not strerror(): its translations have locks, which another thread may have held at the fork.
+const char* errorText(int error) {
+  const char* const text = strerrordesc_np(error);
+  return text != nullptr ? text : "unknown error";
+}
+
 Failure success() { return Failure{adsmSuccess, {}}; }
-
-// Ranges of addresses that commands may name, and where this process has their bytes. Thread-safe:
-// the socket's thread changes it while the queues' threads look up.
-class AddressTable {
- public:
-  // False when the range overlaps one that is there.
-  bool insert(std::uintptr_t address, std::uint64_t bytes, void* here) {
-    std::unique_lock lock(mutex_);
-    const auto next = ranges_.lower_bound(address);
-    if (next != ranges_.end() && next->first - address < bytes) {
-      return false;
-    }
-    if (next != ranges_.begin()) {
-      const auto& [start, range] = *std::prev(next);
-      if (address - start < range.bytes) {
-        return false;
-      }
-    }
-    ranges_.emplace_hint(next, address, Range{bytes, static_cast<std::byte*>(here)});
-    return true;
-  }
-
-  // Where the range's bytes were; nothing when there is no range with exactly this start and size.
-  std::optional<void*> remove(std::uintptr_t address, std::uint64_t bytes) {
-    std::unique_lock lock(mutex_);
-    const auto found = ranges_.find(address);
-    if (found == ranges_.end() || found->second.bytes != bytes) {
-      return std::nullopt;
-    }
-    void* const here = found->second.here;
-    ranges_.erase(found);
-    return here;
-  }
-
-  // The first byte of [address, address + bytes) in this process, if one range holds them all.
-  std::byte* find(std::uintptr_t address, std::uint64_t bytes) const {
-    std::shared_lock lock(mutex_);
-    auto range = ranges_.upper_bound(address);
-    if (range == ranges_.begin()) {
-      return nullptr;
-    }
-    --range;
-    const std::uint64_t offset = address - range->first;
-    if (offset > range->second.bytes || bytes > range->second.bytes - offset) {
-      return nullptr;
-    }
-    return range->second.here + offset;
-  }
-
- private:
-  struct Range {
-    std::uint64_t bytes;
-    std::byte* here;
-  };
-  mutable std::shared_mutex mutex_;
-  std::map<std::uintptr_t, Range> ranges_;
-};
 
 // ---- Crashes
 // --------------------------------------------------------------------------------------------------
@@ -232,7 +187,17 @@ class QueueRunner {
     queue.errorsMade.store(made + 1, std::memory_order_release);
   }
 
-  Failure execute(const Command& command) {
+  // An exception that left this thread would end the process, and all objects with it.
+  Failure execute(const Command& command) noexcept {
+    try {
+      return run(command);
+    } catch (const std::bad_alloc&) {
+      return failureOf(adsmErrorHostMemory,
+                       "the device process has no memory left to run a command");
+    }
+  }
+
+  Failure run(const Command& command) {
     switch (command.kind) {
       case CommandKind::kCopyIn:
         return copy(command, memory_, "accelerator memory", pinned_, "pinned CPU memory");
@@ -290,13 +255,12 @@ class QueueRunner {
       arguments_[i] = packed + offsets[i];
     }
     runningOnKernelQueue.store(&command);
-    const std::optional<std::string> failure =
+    const char* const failure =
         pool_->run({reinterpret_cast<adsmHostKernel_t>(command.function), command.grid,
                     command.block, command.sharedBytes, arguments_.data()});
     runningOnKernelQueue.store(nullptr);
-    if (failure) {
-      return failureOf(adsmErrorKernel, "kernel '{}' failed on the host accelerator: {}",
-                       command.name.data(), *failure);
+    if (failure != nullptr) {
+      return failureOf(adsmErrorKernel, "kernel '{}' {}", command.name.data(), failure);
     }
     return success();
   }
@@ -318,16 +282,33 @@ class Device {
  public:
   explicit Device(const DeviceSetup& setup)
       : setup_(setup),
-        pool_(setup.threads, [] { prepareThread(true); }),
+        pool_(setup.threads),
         in_(setup.control, QueueId::kIn, pinned_, memory_, nullptr),
         out_(setup.control, QueueId::kOut, pinned_, memory_, nullptr),
-        kernel_(setup.control, QueueId::kKernel, pinned_, memory_, &pool_) {
-    start(in_, false);
-    start(out_, false);
-    start(kernel_, true);
+        kernel_(setup.control, QueueId::kKernel, pinned_, memory_, &pool_) {}
+
+  // Starts the threads, once. Apart from the constructor: when one thread cannot be started, those
+  // that were use this object, which must not be destroyed then. Throws std::exception.
+  void start() {
+    startQueue(in_, false, "copies in");
+    startQueue(out_, false, "copies out");
+    startQueue(kernel_, true, "kernels");
+    pool_.start([] { prepareThread(true); });
   }
 
-  Reply answer(const ReceivedRequest& received, UniqueFd fd) {
+  Reply answer(const ReceivedRequest& received, Descriptor fd) noexcept {
+    try {
+      return tryToAnswer(received, std::move(fd));
+    } catch (const std::bad_alloc&) {
+      return {
+          failureOf(adsmErrorHostMemory, "the device process has no memory left for its tables"),
+          0};
+    }
+  }
+
+ private:
+  // Leaves everything as it was when it throws std::bad_alloc.
+  Reply tryToAnswer(const ReceivedRequest& received, Descriptor fd) {
     const Request& request = received.request;
     switch (request.kind) {
       case RequestKind::kAllocate:
@@ -346,27 +327,37 @@ class Device {
             0};
   }
 
- private:
-  static void start(QueueRunner& runner, bool runsKernels) {
-    std::thread([&runner, runsKernels] {
-      prepareThread(runsKernels);
-      runner.run();
-    }).detach();
+  static void startQueue(QueueRunner& runner, bool runsKernels, const char* what) {
+    try {
+      std::thread([&runner, runsKernels] {
+        prepareThread(runsKernels);
+        runner.run();
+      }).detach();
+    } catch (const std::system_error& error) {
+      throw std::runtime_error(fmt::format(
+          "its thread for {} cannot be started: {} (ulimit -v and ulimit -u limit threads)", what,
+          error.what()));
+    }
   }
 
   Failure allocate(const Request& request) {
     void* const address = reinterpret_cast<void*>(request.address);
+    if (!memory_.insert(request.address, request.bytes, address)) {
+      return failureOf(adsmErrorSystem, "the {} bytes at {} are allocated already", request.bytes,
+                       address);
+    }
     if (mmap(address, request.bytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+      const int error = errno;
+      memory_.remove(request.address, request.bytes);
       return failureOf(adsmErrorAcceleratorMemory,
                        "the device process cannot map {} bytes at {}: {}", request.bytes, address,
-                       std::strerror(errno));
+                       errorText(error));
     }
     if (request.bytes >= kHugePageBytes) {
       // Only a matter of speed: without huge pages it works as well.
       madvise(address, request.bytes, MADV_HUGEPAGE);
     }
-    memory_.insert(request.address, request.bytes, address);
     return success();
   }
 
@@ -386,47 +377,47 @@ class Device {
       return success();
     }
     return failureOf(adsmErrorSystem, "the device process cannot give back {} bytes at {}: {}",
-                     request.bytes, address, std::strerror(errno));
+                     request.bytes, address, errorText(errno));
   }
 
-  Failure pin(const Request& request, UniqueFd fd) {
+  Failure pin(const Request& request, Descriptor fd) {
     if (fd) {
-      files_[request.file] = std::move(fd);
+      files_[request.file] = std::make_unique<FileWindow>(std::move(fd), setup_.fileWindowBytes);
     }
     const auto file = files_.find(request.file);
     if (file == files_.end()) {
-      return failureOf(adsmErrorSystem,
-                       "the memory file behind {:#x} did not reach the device process",
+      return failureOf(adsmErrorSystem, "the memory file of {:#x} did not reach the device process",
                        request.address);
     }
-    void* const here = mmap(nullptr, request.bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            file->second.get(), request.offset);
-    Failure failure = success();
-    if (here == MAP_FAILED) {
-      failure = failureOf(
-          adsmErrorHostMemory,
-          "the device process cannot map {} bytes at offset {} of the memory file behind {:#x}: {}",
-          request.bytes, request.offset, request.address, std::strerror(errno));
-    } else if (!pinned_.insert(request.address, request.bytes, here)) {
-      munmap(here, request.bytes);
-      failure = failureOf(adsmErrorInvalidValue,
-                          "{} bytes at {:#x} overlap memory that is pinned already", request.bytes,
-                          request.address);
-    }
-    if (failure.code != adsmSuccess && request.onlyPinOfFile) {
+    const Failure failure = pinIn(*file->second, request);
+    if (failure.code != adsmSuccess && request.onlyPinOfFile != 0) {
       files_.erase(file);
     }
     return failure;
   }
 
+  Failure pinIn(FileWindow& file, const Request& request) {
+    void* const here = file.map(request.offset, request.bytes);
+    if (here == nullptr) {
+      return failureOf(
+          adsmErrorHostMemory,
+          "the device process cannot map {} bytes at offset {} of the memory file of {:#x}: {}",
+          request.bytes, request.offset, request.address, errorText(errno));
+    }
+    if (!pinned_.insert(request.address, request.bytes, here)) {
+      return failureOf(adsmErrorInvalidValue,
+                       "{} bytes at {:#x} overlap memory that is pinned already", request.bytes,
+                       request.address);
+    }
+    return success();
+  }
+
   Failure unpin(const Request& request) {
-    const std::optional<void*> here = pinned_.remove(request.address, request.bytes);
-    if (!here) {
+    if (!pinned_.remove(request.address, request.bytes)) {
       return failureOf(adsmErrorInvalidValue, "no {} bytes of pinned memory start at {:#x}",
                        request.bytes, request.address);
     }
-    munmap(*here, request.bytes);
-    if (request.onlyPinOfFile) {
+    if (request.onlyPinOfFile != 0) {
       files_.erase(request.file);
     }
     return success();
@@ -458,7 +449,7 @@ class Device {
   const DeviceSetup setup_;
   AddressTable pinned_;
   AddressTable memory_;
-  std::map<std::uint32_t, UniqueFd> files_;
+  std::map<std::uint32_t, std::unique_ptr<FileWindow>> files_;
   ThreadPool pool_;
   QueueRunner in_, out_, kernel_;
 };
@@ -485,7 +476,23 @@ void resetSignals() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Closes every file but stderr and the two in `setup`, and puts /dev/null where stdin and stdout
+// Closes the descriptors from `first` to `last`. False: errno.
+bool closeRange(int first, int last) {
+  if (first > last || syscall(SYS_close_range, first, last, 0) == 0) {
+    return true;
+  }
+  if (errno != ENOSYS && errno != EPERM) {
+    return false;
+  }
+  // An older kernel, or valgrind.
+  const long limit = sysconf(_SC_OPEN_MAX);
+  for (int fd = first; fd <= last && fd < limit; ++fd) {
+    (void)syscall(SYS_close, fd);
+  }
+  return true;
+}
+
+// Closes every file but stderr and those in `setup`, and puts /dev/null where stdin and stdout
 // were: a memory file that took number 1 would be written into by a kernel's printf.
 bool closeFiles(const DeviceSetup& setup) {
   const int null = open("/dev/null", O_RDWR);
@@ -495,28 +502,24 @@ bool closeFiles(const DeviceSetup& setup) {
   if (fcntl(STDERR_FILENO, F_GETFD) < 0 && dup2(null, STDERR_FILENO) < 0) {
     return false;
   }
-  const auto closeRange = [](int first, int last) {
-    return first > last || syscall(SYS_close_range, first, last, 0) == 0;
-  };
-  const int low = std::min(setup.socket, setup.applicationPidfd);
-  const int high = std::max(setup.socket, setup.applicationPidfd);
+  const int pidfd = setup.applicationPidfd < 0 ? setup.socket : setup.applicationPidfd;
+  const int low = std::min(setup.socket, pidfd);
+  const int high = std::max(setup.socket, pidfd);
   return closeRange(STDERR_FILENO + 1, low - 1) && closeRange(low + 1, high - 1) &&
          closeRange(high + 1, INT_MAX);
 }
 
-// Tells the application that the device is up, its process id, and a pidfd to watch it by.
+// Tells the application that the device is up, its process id, and, where there are such, a pidfd
+// to watch it by.
 bool sayHello(int socket) {
-  const UniqueFd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-  Reply hello{success(), static_cast<std::uint64_t>(getpid())};
-  if (!self) {
-    hello.failure =
-        failureOf(adsmErrorSystem, "pidfd_open({}): {}", getpid(), std::strerror(errno));
-  }
+  const Descriptor self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  const Reply hello{success(), static_cast<std::uint64_t>(getpid())};
   return sendMessage(socket, &hello, sizeof hello, self.get());
 }
 
 [[noreturn]] void dieOfStart(int socket, std::string_view why) {
-  const Reply reply{failureOf(adsmErrorSystem, "the device process could not start: {}", why), 0};
+  const Reply reply{
+      failureOf(adsmErrorSystem, "the host accelerator's device process cannot start: {}", why), 0};
   sendMessage(socket, &reply, sizeof reply, -1);
   endProcess(1);
 }
@@ -525,17 +528,7 @@ bool sayHello(int socket) {
   // Not on the stack: the strings are long.
   const auto request = std::make_unique<ReceivedRequest>();
   while (true) {
-    std::array<pollfd, 2> watched{{{setup.socket, POLLIN, 0}, {setup.applicationPidfd, POLLIN, 0}}};
-    if (poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) {
-      endProcess(1);
-    }
-    if (watched[1].revents != 0) {
-      endProcess(0);
-    }
-    if (watched[0].revents == 0) {
-      continue;
-    }
-    UniqueFd fd;
+    Descriptor fd;
     if (receiveMessage(setup.socket, request.get(), sizeof *request, &fd) <= 0) {
       endProcess(0);
     }
@@ -545,6 +538,36 @@ bool sayHello(int socket) {
     if (!sendMessage(setup.socket, &reply, sizeof reply, -1)) {
       endProcess(0);
     }
+  }
+}
+
+// The thread of the socket.
+void* serveSocket(void* argument) {
+  const auto& setup = *static_cast<const DeviceSetup*>(argument);
+  prepareThread(false);
+  // The dynamic linker is needed when the application loads a library later. If it cannot be used
+  // here, the application shall hear no hello.
+  (void)loadAddressOf("");
+  try {
+    // Never destroyed: its threads run until the process ends.
+    auto* const device = new Device(setup);
+    device->start();
+    if (!sayHello(setup.socket)) {
+      endProcess(1);
+    }
+    serve(setup, *device);
+  } catch (const std::exception& exception) {
+    dieOfStart(setup.socket, exception.what());
+  }
+}
+
+// Ends the process when the application or the socket's other end is gone, or cannot be watched.
+UNSANITIZED [[noreturn]] void watch(const DeviceSetup& setup) {
+  std::array<pollfd, 2> watched{{{setup.socket, 0, 0}, {setup.applicationPidfd, POLLIN, 0}}};
+  while (poll(watched.data(), watched.size(), -1) < 0 && errno == EINTR) {
+  }
+  while (true) {
+    syscall(SYS_exit_group, 0);
   }
 }
 
@@ -558,25 +581,22 @@ void endProcess(int status) {
   }
 }
 
-void runDeviceProcess(const DeviceSetup& setup) {
+UNSANITIZED void runDeviceProcess(const DeviceSetup& setup) {
   crashControl = setup.control;
   resetSignals();
   setsid();
   prctl(PR_SET_NAME, "gmac-device");
   if (!closeFiles(setup)) {
-    dieOfStart(setup.socket, std::strerror(errno));
+    dieOfStart(setup.socket, errorText(errno));
   }
-  prepareThread(false);
-  try {
-    // Never destroyed: its threads run until the process ends.
-    auto* const device = new Device(setup);
-    if (!sayHello(setup.socket)) {
-      endProcess(1);
-    }
-    serve(setup, *device);
-  } catch (const std::exception& exception) {
-    dieOfStart(setup.socket, exception.what());
+  // This thread watches and does nothing else: the one of the socket may meet a lock that a thread
+  // of the application held at the fork, or a constructor of a library that never returns.
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, serveSocket, const_cast<DeviceSetup*>(&setup));
+  if (error != 0) {
+    dieOfStart(setup.socket, "a thread cannot be started (ulimit -v and ulimit -u limit threads)");
   }
+  watch(setup);
 }
 
 }  // namespace gmac::accel::host

@@ -11,15 +11,18 @@ namespace gmac::accel::host {
 struct DeviceSetup {
   ControlBlock* control;
   int socket;            // the device's end; both file descriptors are above stderr's
-  int applicationPidfd;  // readable when the application is gone
+  int applicationPidfd;  // readable when the application is gone; -1: the socket's hang-up tells
   unsigned threads;      // 1 or more
+  std::size_t fileWindowBytes;  // of address space for a memory file, if it is no longer
 };
 
 // Turns the calling process, a fresh fork of the application with all signals blocked, into the
 // device process: cuts its ties (signals, session, files), starts the queues' threads, says hello
-// on the socket, and serves until the application is gone. It relies on no lock that another thread
-// of the application may have held at the fork, beyond those that fork() itself puts right (malloc,
-// the dynamic linker), and never runs exit handlers or flushes the application's stdio.
+// on the socket, and serves until the application is gone. The calling thread does no more than
+// watch the application and the socket, so that the process ends with them whatever its other
+// threads wait for. It relies on no lock that another thread of the application may have held at
+// the fork, beyond those that fork() (malloc) and freeLoaderLock() put right, and never runs exit
+// handlers or flushes the application's stdio.
 [[noreturn]] void runDeviceProcess(const DeviceSetup& setup);
 
 // Ends the calling process, a fork of the application, and leaves undone all that an application

@@ -10,7 +10,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,11 +20,11 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <new>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,7 +34,11 @@
 #include "gmac/accel/host/device_process.h"
 #include "gmac/accel/host/messages.h"
 #include "gmac/accel/host/module_table.h"
+#include "gmac/accel/host/spawn.h"
 #include "gmac/accel/range_allocator.h"
+#include "gmac/base/descriptor.h"
+#include "gmac/base/fork_mark.h"
+#include "gmac/base/memory_limit.h"
 
 namespace gmac::accel {
 namespace host {
@@ -49,6 +52,8 @@ constexpr std::size_t kDefaultWindow = std::size_t{64} << 30;
 #else
 constexpr std::size_t kDefaultWindow = std::size_t{1} << 40;
 #endif
+// Of address space in the device process.
+constexpr std::size_t kDefaultFileWindow = std::size_t{64} << 30;
 // How often a sleeping wait looks whether the device process is alive.
 constexpr auto kLookAfterDevice = std::chrono::milliseconds(20);
 constexpr int kStartLimitMs = 10'000;
@@ -123,10 +128,6 @@ std::size_t windowLimit() {
   return std::max(limit.rlim_cur / 4 / kHugePageBytes * kHugePageBytes, kSmallestWindow);
 }
 
-std::size_t physicalMemory() {
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * pageBytes();
-}
-
 unsigned usableCores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -137,7 +138,7 @@ unsigned usableCores() {
 }
 
 std::string processorName() {
-  std::ifstream information("/proc/cpuinfo");
+  std::istringstream information(readWholeFile("/proc/cpuinfo").value_or(""));
   for (std::string line; std::getline(information, line);) {
     const std::size_t colon = line.find(": ");
     if (line.starts_with("model name") && colon != std::string::npos) {
@@ -145,25 +146,6 @@ std::string processorName() {
     }
   }
   return "host processor";
-}
-
-// Waits for `pid`, which another thread's wait() may have reaped before.
-void reap(pid_t pid) {
-  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
-}
-
-// The same file under a number above stderr's, which the device process needs for /dev/null.
-UniqueFd aboveStandard(UniqueFd fd) {
-  if (fd && fd.get() <= STDERR_FILENO) {
-    return UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  }
-  return fd;
-}
-
-bool readable(int fd) {
-  pollfd watched{fd, POLLIN, 0};
-  return poll(&watched, 1, 0) > 0;
 }
 
 // A kernel's function and its constants' variables, at their addresses in the device process.
@@ -194,8 +176,8 @@ class HostKernel final : public LoadedKernel {
 class HostAccelerator final : public Accelerator {
  public:
   explicit HostAccelerator(const HostOptions& options)
-      : memoryBytes_(roundUp(options.memoryBytes != 0 ? options.memoryBytes : physicalMemory(),
-                             pageBytes())),
+      : memoryBytes_(
+            roundUp(options.memoryBytes != 0 ? options.memoryBytes : usableMemory(), pageBytes())),
         threads_(options.threads != 0 ? options.threads : usableCores()),
         deviceName_(fmt::format("{}, {} threads", processorName(), threads_)) {}
   ~HostAccelerator() override;
@@ -207,6 +189,7 @@ class HostAccelerator final : public Accelerator {
   std::string_view deviceName() const noexcept override { return deviceName_; }
   bool copiesReachMovedPages() const noexcept override { return false; }
 
+  Status usable() override;
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
                                  Placement placement) override;
   Status free(DeviceAddress address, std::size_t bytes) override;
@@ -249,15 +232,15 @@ class HostAccelerator final : public Accelerator {
   };
 
   Status reserveWindows(std::size_t windowBytes);
-  Status forkDevice(UniqueFd& deviceSocket, const UniqueFd& self);
+  Status forkDevice(int deviceSocket);
   Status receiveHello();
 
-  bool forked() const {
-    return *static_cast<const volatile unsigned char*>(forkMark_.address()) == 0;
-  }
+  bool forked() const { return forkMark_.inChild(); }
   // Looks whether the device process is there; a system call.
   bool lost() noexcept;
-  Status usable();
+  // The same, and whether the program has closed what the device is watched and asked through.
+  bool lostOrClosed() noexcept;
+  bool pidfdOurs() const noexcept;
   Status failForked() const;
   Status failLost() const;
   Status failLostInWait();
@@ -288,11 +271,11 @@ class HostAccelerator final : public Accelerator {
 
   Mapping sameWindow_;
   Mapping anywhereWindow_;
-  Mapping forkMark_;  // a page that holds 1, and 0 in a child of fork
+  ForkMark forkMark_;
   Mapping controlMemory_;
   ControlBlock* control_ = nullptr;
-  UniqueFd socket_;
-  UniqueFd devicePidfd_;
+  Descriptor socket_;
+  Descriptor devicePidfd_;  // empty where the system has none; the socket's hang-up tells then
   pid_t devicePid_ = 0;
   std::atomic<bool> lost_{false};
   std::atomic<bool> crashReported_{false};
@@ -340,57 +323,45 @@ Status HostAccelerator::start(std::size_t windowBytes) {
 
   controlMemory_ = map(roundUp(sizeof(ControlBlock), pageBytes()), PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_NORESERVE);
-  forkMark_ = map(pageBytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE);
-  if (!controlMemory_ || !forkMark_ ||
-      madvise(forkMark_.address(), forkMark_.bytes(), MADV_WIPEONFORK) != 0) {
+  if (!controlMemory_) {
     return fail(adsmErrorHostMemory, "the host accelerator cannot map its control block: {}",
                 std::strerror(errno));
   }
   // Default initialisation: fresh pages are zero already, and writing them all would populate them.
   control_ = new (controlMemory_.address()) ControlBlock;
-  *static_cast<unsigned char*>(forkMark_.address()) = 1;
+  GMAC_TRY(forkMark_.make());
 
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
     return fail(adsmErrorSystem, "socketpair() for the host accelerator: {}", std::strerror(errno));
   }
-  socket_ = UniqueFd(sockets[0]);
-  UniqueFd deviceSocket = aboveStandard(UniqueFd(sockets[1]));
-  // Opened here, where the number cannot yet belong to another process.
-  const UniqueFd self =
-      aboveStandard(UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0))));
-  if (!deviceSocket || !self) {
-    return fail(adsmErrorSystem, "pidfd_open({}) for the host accelerator: {}", getpid(),
+  socket_ = Descriptor(sockets[0]);
+  Descriptor deviceSocket(sockets[1]);
+  if (!socket_ || !deviceSocket) {
+    return fail(adsmErrorSystem, "no descriptors for the host accelerator's socket: {}",
                 std::strerror(errno));
   }
-  GMAC_TRY(forkDevice(deviceSocket, self));
+  GMAC_TRY(forkDevice(deviceSocket.get()));
+  deviceSocket.reset();  // so that the device's end closes with the device
   return receiveHello();
 }
 
-Status HostAccelerator::forkDevice(UniqueFd& deviceSocket, const UniqueFd& self) {
+Status HostAccelerator::forkDevice(int deviceSocket) {
+  // Opened here, where the number cannot yet belong to another process. Without one (an old kernel,
+  // valgrind, a sandbox) the device watches the socket's other end, which children that the
+  // application forks keep open, too.
+  const Descriptor self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  // Each of the windows in the application leaves a part of a limited address space; so does this.
+  const std::size_t fileWindow = std::min(kDefaultFileWindow, windowLimit() / 2);
   // No handler of the application may run in the device process.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t between = fork();
-  if (between == 0) {
-    // Twice, so that the device process is not a child of the application.
-    const pid_t device = fork();
-    if (device == 0) {
-      runDeviceProcess({control_, deviceSocket.get(), self.get(), threads_});
-    }
-    endProcess(device < 0 ? 1 : 0);
-  }
-  const int forkError = errno;
+  const Status spawned =
+      spawnDeviceProcess({control_, deviceSocket, self.get(), threads_, fileWindow});
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  deviceSocket.reset();
-  if (between < 0) {
-    return fail(adsmErrorSystem, "fork() for the host accelerator's device process: {}",
-                std::strerror(forkError));
-  }
-  reap(between);
-  return Status();
+  return spawned;
 }
 
 Status HostAccelerator::receiveHello() {
@@ -400,33 +371,44 @@ Status HostAccelerator::receiveHello() {
     ready = poll(&watched, 1, kStartLimitMs);
   } while (ready < 0 && errno == EINTR);
   Reply hello{};
-  if (ready <= 0 || receiveMessage(socket_.get(), &hello, sizeof hello, &devicePidfd_) !=
-                        static_cast<ssize_t>(sizeof hello)) {
-    return fail(adsmErrorSystem, "the host accelerator's device process did not start");
+  if (ready == 0) {
+    return fail(adsmErrorSystem,
+                "the host accelerator's device process did not report within {} s of its start",
+                kStartLimitMs / 1000);
+  }
+  if (ready < 0 || receiveMessage(socket_.get(), &hello, sizeof hello, &devicePidfd_) !=
+                       static_cast<ssize_t>(sizeof hello)) {
+    const CrashReport& crash = control_->crash;
+    return crash.state.load(std::memory_order_acquire) == 2
+               ? fail(adsmErrorSystem,
+                      "the host accelerator's device process died of SIG{} at address {:#x} while "
+                      "it started",
+                      sigabbrev_np(crash.signal), crash.address)
+               : fail(adsmErrorSystem,
+                      "the host accelerator's device process ended while it started");
   }
   if (hello.failure.code != adsmSuccess) {
     return fail(hello.failure.code, "{}", hello.failure.text.data());
-  }
-  if (!devicePidfd_) {
-    return fail(adsmErrorSystem, "the host accelerator's device process sent no pidfd");
   }
   devicePid_ = static_cast<pid_t>(hello.value);
   return Status();
 }
 
 HostAccelerator::~HostAccelerator() {
-  if (forkMark_ && forked()) {
+  if (forked()) {
     // The device process and the addresses are the parent's.
-    for (Mapping* mapping : {&sameWindow_, &anywhereWindow_, &controlMemory_, &forkMark_}) {
+    for (Mapping* mapping : {&sameWindow_, &anywhereWindow_, &controlMemory_}) {
       mapping->forget();
     }
     return;
   }
-  if (!devicePidfd_) {
+  // Not close(): a child that the application forked may hold the socket too.
+  if (socket_.ours()) {
+    shutdown(socket_.get(), SHUT_RDWR);
+  }
+  if (!devicePidfd_ || !pidfdOurs()) {
     return;
   }
-  // Not close(): a child that the application forked may hold the socket too.
-  shutdown(socket_.get(), SHUT_RDWR);
   pollfd watched{devicePidfd_.get(), POLLIN, 0};
   int ready = 0;
   do {
@@ -444,11 +426,29 @@ bool HostAccelerator::lost() noexcept {
   if (lost_.load(std::memory_order_acquire)) {
     return true;
   }
-  if (control_->crash.state.load(std::memory_order_acquire) != 2 && !readable(devicePidfd_.get())) {
-    return false;
+  if (control_->crash.state.load(std::memory_order_acquire) != 2) {
+    // A hang-up is told without being asked for.
+    pollfd watched =
+        devicePidfd_ ? pollfd{devicePidfd_.get(), POLLIN, 0} : pollfd{socket_.get(), 0, 0};
+    if (poll(&watched, 1, 0) <= 0) {
+      return false;
+    }
   }
   lost_.store(true, std::memory_order_release);
   return true;
+}
+
+bool HostAccelerator::lostOrClosed() noexcept {
+  if (!lost() && (!socket_.ours() || (devicePidfd_ && !pidfdOurs()))) {
+    lost_.store(true, std::memory_order_release);
+  }
+  return lost_.load(std::memory_order_acquire);
+}
+
+// Older kernels have one inode for all pidfds, and for more.
+bool HostAccelerator::pidfdOurs() const noexcept {
+  return devicePidfd_.ours() &&
+         (syscall(SYS_pidfd_send_signal, devicePidfd_.get(), 0, nullptr, 0) == 0 || errno != EBADF);
 }
 
 Status HostAccelerator::failForked() const {
@@ -459,10 +459,12 @@ Status HostAccelerator::failForked() const {
 Status HostAccelerator::failLost() const {
   const CrashReport& crash = control_->crash;
   if (crash.state.load(std::memory_order_acquire) != 2) {
-    return fail(
-        adsmErrorAcceleratorLost,
-        "the host accelerator is gone: its device process {} has ended (its pidfd is readable)",
-        devicePid_);
+    if (!socket_.use("the socket to the device process").ok() ||
+        (devicePidfd_ && !devicePidfd_.use("the pidfd of the device process").ok())) {
+      return fail(adsmErrorAcceleratorLost, "the host accelerator is gone: {}", lastErrorText());
+    }
+    return fail(adsmErrorAcceleratorLost,
+                "the host accelerator is gone: its device process {} has ended", devicePid_);
   }
   if (crash.inKernel) {
     return fail(adsmErrorAcceleratorLost,
@@ -498,6 +500,9 @@ Result<std::uint64_t> HostAccelerator::ask(const Request& request, int fd, std::
                                            std::string_view path) {
   GMAC_TRY(usable());
   std::lock_guard lock(socketMutex_);
+  if (lostOrClosed()) {
+    return failLost();
+  }
   Reply reply;  // too large to be written twice, or to be handed on
   if (!sendRequest(socket_.get(), request, module, path, fd)) {
     const int error = errno;
@@ -508,10 +513,11 @@ Result<std::uint64_t> HostAccelerator::ask(const Request& request, int fd, std::
     return fail(adsmErrorSystem, "sendmsg() to the host accelerator's device process {}: {}",
                 devicePid_, std::strerror(error));
   }
+  // An empty pidfd is -1, which poll() leaves out.
   std::array<pollfd, 2> watched{{{socket_.get(), POLLIN, 0}, {devicePidfd_.get(), POLLIN, 0}}};
   while (poll(watched.data(), watched.size(), -1) < 0 && errno == EINTR) {
   }
-  UniqueFd none;
+  Descriptor none;
   if (watched[0].revents == 0 || receiveMessage(socket_.get(), &reply, sizeof reply, &none) !=
                                      static_cast<ssize_t>(sizeof reply)) {
     lost_.store(true, std::memory_order_release);
@@ -641,7 +647,7 @@ Status HostAccelerator::pin(const HostMemory& memory) {
   Request request = requestFor(RequestKind::kPin, address, memory.bytes);
   request.file = isNew ? nextFile_ : known->second.number;
   request.offset = memory.offset;
-  request.onlyPinOfFile = isNew;
+  request.onlyPinOfFile = isNew ? 1 : 0;
   GMAC_TRY(control(request, isNew ? memory.fd : -1));
   if (isNew) {
     known = files_.emplace(key, PinnedFile{nextFile_++, 0}).first;
@@ -663,7 +669,7 @@ Status HostAccelerator::unpin(const HostMemory& memory) {
   const auto file = files_.find(pin->second.file);
   Request request = requestFor(RequestKind::kUnpin, address, memory.bytes);
   request.file = file->second.number;
-  request.onlyPinOfFile = file->second.pins == 1;
+  request.onlyPinOfFile = file->second.pins == 1 ? 1 : 0;
   GMAC_TRY(control(request));
   if (--file->second.pins == 0) {
     files_.erase(file);
@@ -677,7 +683,7 @@ Status HostAccelerator::unpin(const HostMemory& memory) {
 
 Status HostAccelerator::reach(Queue& queue, std::uint64_t place) {
   while (!queue.completed.await(place, kLookAfterDevice)) {
-    if (lost()) {
+    if (lostOrClosed()) {
       return failLost();
     }
   }
@@ -803,7 +809,7 @@ Status HostAccelerator::wait(Ticket ticket) {
     }
     // True: reached. A loss is noticed here, and reported in the next round.
     if (!queue.completed.await(at.place, kLookAfterDevice)) {
-      lost();
+      lostOrClosed();
     }
   }
   GMAC_TRY(takeError(queue, at.place));

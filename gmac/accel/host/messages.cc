@@ -11,13 +11,6 @@
 
 namespace gmac::accel::host {
 
-void UniqueFd::reset(int fd) {
-  if (fd_ >= 0) {
-    close(fd_);
-  }
-  fd_ = fd;
-}
-
 namespace {
 
 // sendmsg and recvmsg are called by their numbers: interpose/ stands in for their names, with more
@@ -62,7 +55,7 @@ bool sendRequest(int socket, const Request& request, std::string_view module, st
   return send(socket, parts, fd);
 }
 
-ssize_t receiveMessage(int socket, void* data, std::size_t bytes, UniqueFd* fd) {
+ssize_t receiveMessage(int socket, void* data, std::size_t bytes, Descriptor* fd) {
   iovec part = {data, bytes};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
@@ -82,7 +75,7 @@ ssize_t receiveMessage(int socket, void* data, std::size_t bytes, UniqueFd* fd) 
     if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
       int passed = -1;
       std::memcpy(&passed, CMSG_DATA(header), sizeof passed);
-      fd->reset(passed);
+      *fd = Descriptor(passed);
     }
   }
   return received;

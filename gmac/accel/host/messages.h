@@ -12,48 +12,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "gmac/accel/host/control_block.h"
+#include "gmac/base/descriptor.h"
 
 namespace gmac::accel::host {
-
-// Owner of a file descriptor. Not thread-safe.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    reset(other.release());
-    return *this;
-  }
-  ~UniqueFd() { reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-  void reset(int fd = -1);
-
- private:
-  int fd_ = -1;
-};
 
 enum class RequestKind : std::uint32_t { kAllocate, kFree, kPin, kUnpin, kResolve };
 
 struct Request {
   RequestKind kind;
-  std::uint32_t file;         // pin, unpin: the application's number for the memory file
-  bool onlyPinOfFile;         // pin, unpin: no other pin names the file
-  std::uintptr_t address;     // allocate, free, pin, unpin
-  std::uint64_t bytes;        // allocate, free, pin, unpin
-  std::int64_t offset;        // pin: in the file; resolve: from the module's load address
-  std::uint32_t moduleBytes;  // resolve: length of the module's name as the dynamic linker has it
-                              // ("": the program)
-  std::uint32_t pathBytes;    // resolve: length of the absolute path to load it from
+  std::uint32_t file;           // pin, unpin: the application's number for the memory file
+  std::uint64_t onlyPinOfFile;  // pin, unpin: 1 if no other pin names the file, else 0
+  std::uintptr_t address;       // allocate, free, pin, unpin
+  std::uint64_t bytes;          // allocate, free, pin, unpin
+  std::int64_t offset;          // pin: in the file; resolve: from the module's load address
+  std::uint32_t moduleBytes;    // resolve: length of the module's name as the dynamic linker has it
+                                // ("": the program)
+  std::uint32_t pathBytes;      // resolve: length of the absolute path to load it from
 };
 
 // As it arrives. Not for the stack: requests are made on the fault path, answered on a large one.
@@ -67,10 +44,15 @@ struct ReceivedRequest {
   }
 };
 
+// Messages are sent whole, padding included, which memory checkers would find unset.
+static_assert(std::has_unique_object_representations_v<Request>);
+
 struct Reply {
   Failure failure;      // adsmSuccess: none
   std::uint64_t value;  // hello: the device's process id; resolve: an address in the device process
 };
+
+static_assert(std::has_unique_object_representations_v<Reply>);
 
 // Sends one message, with a file descriptor unless it is -1. False: errno says why.
 bool sendMessage(int socket, const void* data, std::size_t bytes, int fd);
@@ -80,7 +62,7 @@ bool sendRequest(int socket, const Request& request, std::string_view module, st
 
 // Receives one message and the file descriptor that came with it, if any. 0: the other side is
 // gone; -1: see errno.
-ssize_t receiveMessage(int socket, void* data, std::size_t bytes, UniqueFd* fd);
+ssize_t receiveMessage(int socket, void* data, std::size_t bytes, Descriptor* fd);
 
 }  // namespace gmac::accel::host
 

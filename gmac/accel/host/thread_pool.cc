@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -30,17 +32,35 @@ void* ThreadPool::Scratch::ofAtLeast(std::size_t bytes) {
   return memory_.get();
 }
 
-ThreadPool::ThreadPool(unsigned threads, const std::function<void()>& prepareThread)
-    : threads_(std::max(threads, 1U)) {
+void ThreadPool::start(void (*prepareThread)()) {
   for (unsigned i = 1; i < threads_; ++i) {
-    std::thread([this, prepareThread] {
-      prepareThread();
-      workerMain();
-    }).detach();
+    try {
+      std::thread([this, prepareThread] {
+        prepareThread();
+        workerMain();
+      }).detach();
+    } catch (const std::system_error& error) {
+      throw std::runtime_error(
+          fmt::format("its thread {} of {} cannot be started: {} (GMAC_HOST_THREADS sets their "
+                      "number; ulimit -v and ulimit -u limit it)",
+                      i + 1, threads_, error.what()));
+    }
   }
 }
 
-std::optional<std::string> ThreadPool::run(const Launch& launch) {
+template <typename... Args>
+void ThreadPool::abandon(fmt::format_string<Args...> format, Args&&... args) noexcept {
+  next_.store(blocks_, std::memory_order_relaxed);
+  std::lock_guard lock(mutex_);
+  if (!failed_) {
+    const auto end =
+        fmt::format_to_n(failure_.data(), failure_.size() - 1, format, std::forward<Args>(args)...);
+    *end.out = '\0';
+    failed_ = true;
+  }
+}
+
+const char* ThreadPool::run(const Launch& launch) noexcept {
   launch_ = launch;
   blocks_ = std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
   batch_ = std::max<std::uint64_t>(blocks_ / (threads_ * kBatchesPerThread), 1);
@@ -50,7 +70,7 @@ std::optional<std::string> ThreadPool::run(const Launch& launch) {
   const auto helpers = static_cast<unsigned>(std::min<std::uint64_t>(batches, threads_) - 1);
   {
     std::lock_guard lock(mutex_);
-    failure_.reset();
+    failed_ = false;
     vacancies_ = helpers;
   }
   if (helpers == 1) {
@@ -65,7 +85,7 @@ std::optional<std::string> ThreadPool::run(const Launch& launch) {
   // Who has not woken up by now would find nothing to do.
   vacancies_ = 0;
   idle_.wait(lock, [this] { return working_ == 0; });
-  return std::exchange(failure_, std::nullopt);
+  return failed_ ? failure_.data() : nullptr;
 }
 
 void ThreadPool::workerMain() {
@@ -87,8 +107,7 @@ void ThreadPool::workerMain() {
 void ThreadPool::takePart(Scratch& scratch) {
   void* const shared = scratch.ofAtLeast(launch_.sharedBytes);
   if (shared == nullptr) {
-    abandon("no memory for its " + std::to_string(launch_.sharedBytes) +
-            " bytes of shared scratch");
+    abandon("has no memory for its {} bytes of shared scratch", launch_.sharedBytes);
     return;
   }
   try {
@@ -100,9 +119,9 @@ void ThreadPool::takePart(Scratch& scratch) {
       runBatch(launch_, first, std::min(first + batch_, blocks_), shared);
     }
   } catch (const std::exception& exception) {
-    abandon(std::string("it threw an exception: ") + exception.what());
+    abandon("threw: {}", exception.what());
   } catch (...) {
-    abandon("it threw an exception");
+    abandon("threw something that is no std::exception");
   }
 }
 
@@ -128,14 +147,6 @@ void ThreadPool::runBatch(const Launch& launch, std::uint64_t first, std::uint64
         ++block.blockIdx.z;
       }
     }
-  }
-}
-
-void ThreadPool::abandon(std::string why) {
-  next_.store(blocks_, std::memory_order_relaxed);
-  std::lock_guard lock(mutex_);
-  if (!failure_) {
-    failure_ = std::move(why);
   }
 }
 

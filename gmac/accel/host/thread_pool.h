@@ -2,15 +2,15 @@
 #ifndef GMAC_ACCEL_HOST_THREAD_POOL_H_
 #define GMAC_ACCEL_HOST_THREAD_POOL_H_
 
+#include <fmt/format.h>
+
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
 
 #include "gmac/adsm.h"
 
@@ -28,15 +28,19 @@ struct Launch {
 // time, which takes part in the work.
 class ThreadPool {
  public:
-  // Starts `threads` - 1 threads, each of which calls `prepareThread` first. Throws
-  // std::system_error if it cannot.
-  ThreadPool(unsigned threads, const std::function<void()>& prepareThread);
+  explicit ThreadPool(unsigned threads) : threads_(threads) {}
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Runs every block of the launch. What went wrong, if something did: an exception, or no memory
-  // for the scratch; the blocks that had not been dealt out by then are skipped.
-  std::optional<std::string> run(const Launch& launch);
+  // Once, before run(): starts the threads but that of run(), each of which calls `prepareThread`
+  // first. Throws std::runtime_error if one cannot be started; those that were use the pool all the
+  // same.
+  void start(void (*prepareThread)());
+
+  // Runs every block of the launch. An error text if something went wrong: an exception, or no
+  // memory for the scratch; the blocks that had not been dealt out by then are skipped. The text
+  // is valid until the next call.
+  const char* run(const Launch& launch) noexcept;
 
  private:
   // The shared scratch of one thread, kept from launch to launch.
@@ -55,7 +59,9 @@ class ThreadPool {
   void workerMain();
   void takePart(Scratch& scratch);
   void runBatch(const Launch& launch, std::uint64_t first, std::uint64_t last, void* shared);
-  void abandon(std::string why);
+  // Keeps the first error's text. Allocates nothing: memory may be what is missing.
+  template <typename... Args>
+  void abandon(fmt::format_string<Args...> format, Args&&... args) noexcept;
 
   const unsigned threads_;
   Scratch ownScratch_;  // of the thread that calls run()
@@ -71,7 +77,8 @@ class ThreadPool {
   std::condition_variable idle_;
   unsigned vacancies_ = 0;  // workers that may still join the launch
   unsigned working_ = 0;    // workers that are in it
-  std::optional<std::string> failure_;
+  bool failed_ = false;
+  std::array<char, 512> failure_{};
 };
 
 }  // namespace gmac::accel::host
