@@ -38,7 +38,7 @@ make_bundle() {
        //tests/... union //bench/... union //parboil/... union //datatypes/... union //managed/... union //tools/...) union //gmac:libgmac.so
      except attr(tags, "no-bundle", //...)'
   # A sanitizer's library does not travel; the tests of such a program say that it is not there.
-  mapfile -t programs < <(printf '%s\n' "${programs[@]}" | grep -v '_asan$')
+  mapfile -t programs < <(printf '%s\n' "${programs[@]}" | grep -v '_[at]san$')
   # docs_test reads the sources, which do not travel.
   find_built tests 'kind(cc_test, //tests/... except //tests:docs_test) except attr(tags, "no-bundle", //...)'
   find_built benchmarks 'kind(cc_binary, //bench/...) except attr(tags, "no-bundle", //...)'

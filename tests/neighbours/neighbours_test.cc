@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Beside other libraries that stand in for libc's functions, and in programs that bring much of
-// their own: the address sanitizer, allocators, Python. What is not installed is named and left
-// out.
+// their own: the address and the thread sanitizer, allocators, Python. What is not installed is
+// named and left out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -34,12 +34,14 @@ std::string installed(const std::string& name) {
 
 // ---- The address sanitizer
 
-// It does not travel to machines without a compiler, and neither does the program that needs it.
-const char* const kSanitizedProgram = "tests/neighbours/subject_asan";
-#define SKIP_WITHOUT_SANITIZED_PROGRAM()                 \
-  if (access(kSanitizedProgram, X_OK) != 0) {            \
-    GTEST_SKIP() << kSanitizedProgram << " is not here"; \
+// Sanitizers do not travel to machines without a compiler, and neither do programs that need them.
+#define SKIP_WITHOUT(program)                    \
+  if (access((program), X_OK) != 0) {            \
+    GTEST_SKIP() << (program) << " is not here"; \
   }
+
+const char* const kSanitizedProgram = "tests/neighbours/subject_asan";
+#define SKIP_WITHOUT_SANITIZED_PROGRAM() SKIP_WITHOUT(kSanitizedProgram)
 
 class AddressSanitizer : public ::testing::TestWithParam<const char*> {
  protected:
@@ -79,6 +81,36 @@ TEST(SanitizedProgram, StillHasItsErrorsFound) {
   const ProgramEnd end = runProgram({kSanitizedProgram, "dies"}, variables);
   EXPECT_THAT(end.errors, HasSubstr("AddressSanitizer: SEGV on unknown address"));
 }
+
+// ---- The thread sanitizer
+
+class ThreadSanitizer : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr const char* kProgram = "tests/neighbours/subject_tsan";
+  void SetUp() override { SKIP_WITHOUT(kProgram); }
+  void expectTheSame(const std::string& libraries) {
+    // As the reference says: faults are answered in a handler.
+    const std::string options = "report_signal_unsafe=0";
+    const std::vector<std::string> words = {kProgram, GetParam()};
+    const ProgramEnd plain = runProgram(words, {{"TSAN_OPTIONS", options}});
+    Variables variables = preloading(libraries);
+    variables["TSAN_OPTIONS"] = options;
+    const ProgramEnd preloaded = runProgram(words, variables);
+    EXPECT_FALSE(plain.output.empty()) << plain.errors;
+    EXPECT_EQ(preloaded.seen(), plain.seen()) << preloaded.errors;
+  }
+};
+
+TEST_P(ThreadSanitizer, LetsTheLibraryComeBeforeIt) { expectTheSame(kLibrary); }
+
+TEST_P(ThreadSanitizer, MayComeFirst) {
+  const std::string sanitizer = installed("libtsan.so.2");
+  if (sanitizer.empty()) GTEST_SKIP() << "libtsan.so.2 is not installed";
+  expectTheSame(sanitizer + " " + kLibrary);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ThreadSanitizer, ::testing::Values("strings", "sorting", "threadEnd"),
+                         [](const auto& info) { return std::string(info.param); });
 
 // ---- Allocators and Python
 

@@ -41,6 +41,9 @@
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
+#else
+// The thread sanitizer's, in a program that was built with it.
+extern "C" [[gnu::weak]] void __tsan_ignore_thread_begin();
 #endif
 
 // sigaction() under the name that no library which is put before libc stands in for: what the
@@ -117,6 +120,13 @@ void onCrash(int signal, siginfo_t* info, void* /*context*/) {
 // lives as long as the process, and so does the stack.
 void prepareThread(bool runsKernels) {
   neverRunsKernels = !runsKernels;
+#if !defined(__SANITIZE_THREAD__)
+  // The program's sanitizer cannot see what orders this process's threads and the application's.
+  // It would take every word of every copy for a race, and look into it.
+  if (__tsan_ignore_thread_begin != nullptr) {
+    __tsan_ignore_thread_begin();
+  }
+#endif
   void* const stack = mmap(nullptr, kSignalStackBytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stack == MAP_FAILED) {

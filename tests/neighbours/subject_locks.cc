@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Locks that lie in the memory, while kernels run that close it.
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/neighbours/subject.h"
+
+namespace {
+
+using subject::allocate;
+using subject::close;
+using subject::say;
+
+constexpr int kThreads = 4;
+constexpr int kRounds = 200;
+
+unsigned char* memory = nullptr;
+
+// Beside the byte that kernels change, in the block that they take.
+template <typename Value>
+Value* place() {
+  return reinterpret_cast<Value*>(memory + 64);
+}
+
+// Runs the body in several threads; meanwhile kernels take the memory.
+void inThreads(const std::function<void(int thread)>& body) {
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      body(thread);
+      --running;
+    });
+  }
+  while (running > 0) {
+    close(memory);
+    ::usleep(100);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+timespec after(clockid_t clock, long milliseconds) {
+  timespec time;
+  ::clock_gettime(clock, &time);
+  time.tv_nsec += milliseconds * 1'000'000;
+  time.tv_sec += time.tv_nsec / 1'000'000'000;
+  time.tv_nsec %= 1'000'000'000;
+  return time;
+}
+
+struct Mutexes {
+  pthread_mutex_t mutex;
+  long count;
+};
+
+void useMutexes(int type) {
+  memory = allocate();
+  auto* const shared = place<Mutexes>();
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_settype(&attributes, type);
+  pthread_mutex_init(&shared->mutex, &attributes);
+  shared->count = 0;
+  inThreads([&](int thread) {
+    for (int round = 0; round < kRounds; ++round) {
+      const timespec late = after(CLOCK_REALTIME, 60'000);
+      const timespec lateToo = after(CLOCK_MONOTONIC, 60'000);
+      const int error = thread == 0 ? pthread_mutex_timedlock(&shared->mutex, &late)
+                        : thread == 1
+                            ? pthread_mutex_clocklock(&shared->mutex, CLOCK_MONOTONIC, &lateToo)
+                            : pthread_mutex_lock(&shared->mutex);
+      if (error != 0) say("lock: %d", error);
+      ++shared->count;
+      if (type == PTHREAD_MUTEX_RECURSIVE) {
+        pthread_mutex_lock(&shared->mutex);
+        pthread_mutex_unlock(&shared->mutex);
+      }
+      ::usleep(20);
+      pthread_mutex_unlock(&shared->mutex);
+    }
+  });
+  say("counted %ld", shared->count);
+  pthread_mutex_lock(&shared->mutex);
+  std::thread([&] {
+    const timespec soon = after(CLOCK_REALTIME, 10);
+    const timespec never = {0, -1};
+    say("locked: %d, %d, %d", pthread_mutex_trylock(&shared->mutex),
+        pthread_mutex_timedlock(&shared->mutex, &soon),
+        pthread_mutex_timedlock(&shared->mutex, &never));
+  }).join();
+  if (type == PTHREAD_MUTEX_ERRORCHECK) say("again: %d", pthread_mutex_lock(&shared->mutex));
+  say("unlock: %d", pthread_mutex_unlock(&shared->mutex));
+  if (type == PTHREAD_MUTEX_ERRORCHECK) say("again: %d", pthread_mutex_unlock(&shared->mutex));
+  say("destroy: %d", pthread_mutex_destroy(&shared->mutex));
+}
+
+SCENARIO(mutexes) {
+  useMutexes(PTHREAD_MUTEX_NORMAL);
+  return 0;
+}
+
+SCENARIO(mutexesThatCheck) {
+  useMutexes(PTHREAD_MUTEX_ERRORCHECK);
+  return 0;
+}
+
+SCENARIO(mutexesThatCount) {
+  useMutexes(PTHREAD_MUTEX_RECURSIVE);
+  return 0;
+}
+
+// A queue of one, whose lock, condition or both are in the memory.
+template <typename Queue>
+long passOn(Queue& queue) {
+  long sum = 0;
+  inThreads([&](int thread) {
+    for (int round = 0; round < kRounds; ++round) {
+      pthread_mutex_lock(queue.mutex);
+      while ((*queue.value != 0) == (thread % 2 == 0)) {
+        const timespec late = after(CLOCK_REALTIME, 60'000);
+        const timespec lateToo = after(CLOCK_MONOTONIC, 60'000);
+        switch (round % 3) {
+          case 0:
+            pthread_cond_wait(queue.condition, queue.mutex);
+            break;
+          case 1:
+            pthread_cond_timedwait(queue.condition, queue.mutex, &late);
+            break;
+          default:
+            pthread_cond_clockwait(queue.condition, queue.mutex, CLOCK_MONOTONIC, &lateToo);
+        }
+      }
+      if (thread % 2 == 1) sum += *queue.value;
+      *queue.value = thread % 2 == 0 ? round : 0;
+      if (*queue.value == 0 && thread % 2 == 0) *queue.value = kRounds;
+      pthread_cond_broadcast(queue.condition);
+      pthread_mutex_unlock(queue.mutex);
+    }
+  });
+  return sum;
+}
+
+SCENARIO(conditions) {
+  memory = allocate();
+  struct Shared {
+    pthread_mutex_t mutex;
+    pthread_cond_t condition;
+    int value;
+  };
+  auto* const shared = place<Shared>();
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+  struct {
+    pthread_mutex_t* mutex;
+    pthread_cond_t* condition;
+    int* value;
+  } queue = {&shared->mutex, &shared->condition, &shared->value};
+  say("both: %ld", passOn(queue));
+  queue.mutex = &mutex;
+  say("condition: %ld", passOn(queue));
+  queue = {&shared->mutex, &condition, &shared->value};
+  say("mutex: %ld", passOn(queue));
+  pthread_mutex_lock(&shared->mutex);
+  const timespec soon = after(CLOCK_REALTIME, 10);
+  int error = 0;
+  while (error == 0) error = pthread_cond_timedwait(&shared->condition, &shared->mutex, &soon);
+  say("nobody signals: %d", error);
+  pthread_mutex_unlock(&shared->mutex);
+  say("destroy: %d", pthread_cond_destroy(&shared->condition));
+  return 0;
+}
+
+SCENARIO(semaphores) {
+  memory = allocate();
+  auto* const semaphore = place<sem_t>();
+  sem_init(semaphore, 0, 2);
+  std::atomic<int> inside{0};
+  std::atomic<int> tooMany{0};
+  inThreads([&](int thread) {
+    for (int round = 0; round < kRounds; ++round) {
+      const timespec late = after(CLOCK_REALTIME, 60'000);
+      const int error = thread % 2 == 0 ? sem_wait(semaphore) : sem_timedwait(semaphore, &late);
+      if (error != 0) say("wait: %d", errno);
+      if (++inside > 2) ++tooMany;
+      ::usleep(20);
+      --inside;
+      sem_post(semaphore);
+    }
+  });
+  say("too many: %d", tooMany.load());
+  sem_wait(semaphore);
+  sem_wait(semaphore);
+  const timespec soon = after(CLOCK_REALTIME, 10);
+  errno = 0;
+  const int result = sem_timedwait(semaphore, &soon);
+  say("empty: %d, %d", result, errno);
+  int value = -1;
+  sem_getvalue(semaphore, &value);
+  say("value: %d, destroy: %d", value, sem_destroy(semaphore));
+  return 0;
+}
+
+SCENARIO(readWriteLocks) {
+  memory = allocate();
+  struct Shared {
+    pthread_rwlock_t lock;
+    long count;
+  };
+  auto* const shared = place<Shared>();
+  pthread_rwlock_init(&shared->lock, nullptr);
+  inThreads([&](int thread) {
+    for (int round = 0; round < kRounds; ++round) {
+      if (thread % 2 == 0) {
+        pthread_rwlock_wrlock(&shared->lock);
+        ++shared->count;
+      } else {
+        pthread_rwlock_rdlock(&shared->lock);
+      }
+      ::usleep(20);
+      pthread_rwlock_unlock(&shared->lock);
+    }
+  });
+  say("counted %ld", shared->count);
+  pthread_rwlock_wrlock(&shared->lock);
+  say("again: %d, %d", pthread_rwlock_rdlock(&shared->lock), pthread_rwlock_wrlock(&shared->lock));
+  std::thread([&] {
+    const timespec soon = after(CLOCK_REALTIME, 10);
+    say("locked: %d, %d", pthread_rwlock_timedrdlock(&shared->lock, &soon),
+        pthread_rwlock_timedwrlock(&shared->lock, &soon));
+  }).join();
+  say("unlock: %d, destroy: %d", pthread_rwlock_unlock(&shared->lock),
+      pthread_rwlock_destroy(&shared->lock));
+  return 0;
+}
+
+SCENARIO(barriers) {
+  memory = allocate();
+  auto* const barrier = place<pthread_barrier_t>();
+  pthread_barrier_init(barrier, nullptr, kThreads);
+  std::atomic<long> arrived{0};
+  std::atomic<int> serial{0};
+  std::atomic<int> early{0};
+  inThreads([&](int) {
+    for (int round = 1; round <= kRounds; ++round) {
+      ++arrived;
+      const int result = pthread_barrier_wait(barrier);
+      if (result == PTHREAD_BARRIER_SERIAL_THREAD) ++serial;
+      if (arrived < long{kThreads} * round) ++early;
+      pthread_barrier_wait(barrier);
+    }
+  });
+  say("serial %d, early %d, destroy %d", serial.load(), early.load(),
+      pthread_barrier_destroy(barrier));
+  return 0;
+}
+
+// ---- A thread that waits while the memory is closed, and then has to wait again: the handler of a
+// signal makes the kernel begin the wait anew.
+
+struct All {
+  pthread_mutex_t mutex;
+  pthread_mutex_t conditions;
+  pthread_cond_t condition;
+  sem_t semaphore;
+  pthread_rwlock_t lock;
+  pthread_barrier_t barrier;
+  std::atomic<int> value;
+  bool signalled;
+};
+
+std::atomic<int> handled{0};
+std::atomic<pid_t> waiter{0};
+
+// Whether a thread sleeps in the kernel.
+bool isAsleep(pid_t thread) {
+  char path[64];
+  char line[256] = "";
+  std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", static_cast<int>(thread));
+  const int status = ::open(path, O_RDONLY);
+  const ssize_t count = ::read(status, line, sizeof line - 1);
+  ::close(status);
+  const char* const name = std::strrchr(line, ')');  // which ends before the state
+  return count > 0 && name != nullptr && name[2] == 'S';
+}
+
+void waitAgain(const char* name, const std::function<void()>& wait,
+               const std::function<void()>& release) {
+  handled = 0;
+  waiter = 0;
+  std::thread thread([&] {
+    waiter = ::gettid();
+    wait();
+  });
+  while (waiter == 0 || !isAsleep(waiter)) ::usleep(1000);
+  close(memory);
+  pthread_kill(thread.native_handle(), SIGUSR1);
+  while (handled == 0 || !isAsleep(waiter)) ::usleep(1000);
+  release();
+  thread.join();
+  say("%s: well", name);
+}
+
+SCENARIO(waitersAreInterrupted) {
+  memory = allocate();
+  struct sigaction action = {};
+  action.sa_handler = [](int) { handled = 1; };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+  auto* const all = place<All>();
+  pthread_mutex_init(&all->mutex, nullptr);
+  pthread_mutex_init(&all->conditions, nullptr);
+  pthread_cond_init(&all->condition, nullptr);
+  sem_init(&all->semaphore, 0, 0);
+  pthread_rwlock_init(&all->lock, nullptr);
+  pthread_barrier_init(&all->barrier, nullptr, 2);
+  pthread_mutex_lock(&all->mutex);
+  waitAgain(
+      "pthread_mutex_lock", [&] { pthread_mutex_lock(&all->mutex); },
+      [&] { pthread_mutex_unlock(&all->mutex); });
+  waitAgain(
+      "pthread_cond_wait",
+      [&] {
+        pthread_mutex_lock(&all->conditions);
+        while (!all->signalled) pthread_cond_wait(&all->condition, &all->conditions);
+        pthread_mutex_unlock(&all->conditions);
+      },
+      [&] {
+        pthread_mutex_lock(&all->conditions);
+        all->signalled = true;
+        pthread_cond_signal(&all->condition);
+        pthread_mutex_unlock(&all->conditions);
+      });
+  waitAgain(
+      "sem_wait", [&] { sem_wait(&all->semaphore); }, [&] { sem_post(&all->semaphore); });
+  pthread_rwlock_wrlock(&all->lock);
+  waitAgain(
+      "pthread_rwlock_rdlock",
+      [&] {
+        pthread_rwlock_rdlock(&all->lock);
+        pthread_rwlock_unlock(&all->lock);
+      },
+      [&] { pthread_rwlock_unlock(&all->lock); });
+  pthread_rwlock_rdlock(&all->lock);
+  waitAgain(
+      "pthread_rwlock_wrlock", [&] { pthread_rwlock_wrlock(&all->lock); },
+      [&] { pthread_rwlock_unlock(&all->lock); });
+  waitAgain(
+      "pthread_barrier_wait", [&] { pthread_barrier_wait(&all->barrier); },
+      [&] { pthread_barrier_wait(&all->barrier); });
+  waitAgain(
+      "std::atomic::wait", [&] { all->value.wait(0); },
+      [&] {
+        all->value = 1;
+        all->value.notify_all();
+      });
+  return 0;
+}
+
+// What the C++ library makes of them.
+SCENARIO(standardLocks) {
+  memory = allocate();
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable_any condition;
+    std::shared_mutex sharedMutex;
+    std::atomic<int> turn{0};
+    long count = 0;
+  };
+  auto* const shared = std::construct_at(place<Shared>());
+  inThreads([&](int thread) {
+    for (int round = 0; round < kRounds / 4; ++round) {
+      for (int turn = shared->turn; turn != round * kThreads + thread; turn = shared->turn) {
+        shared->turn.wait(turn);
+      }
+      {
+        const std::lock_guard guard(shared->mutex);
+        const std::unique_lock writer(shared->sharedMutex);
+        ++shared->count;
+      }
+      ++shared->turn;
+      shared->turn.notify_all();
+      const std::shared_lock reader(shared->sharedMutex);
+    }
+  });
+  say("counted %ld", shared->count);
+  std::destroy_at(shared);
+  return 0;
+}
+
+}  // namespace
