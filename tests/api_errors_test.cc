@@ -306,7 +306,7 @@ TEST(Configuration, DISABLED_AllocationsUnasked) {
 }
 
 TEST(Configuration, AStartThatFailsIsSaidOnceToAProgramThatDoesNotAsk) {
-  const auto said = [](std::map<std::string, std::string> environment) {
+  const auto said = [](const std::map<std::string, std::string>& environment) {
     return runChild("Configuration.DISABLED_AllocationsUnasked", environment).output;
   };
   const std::string line =
