@@ -7,6 +7,7 @@
 
 #include "gmac/cancellation.h"
 #include "gmac/config.h"
+#include "gmac/kept_memory.h"
 #include "gmac/runtime.h"
 
 namespace gmac::coherence {
@@ -93,6 +94,21 @@ Status beginDeviceWork(accel::NativeStream stream, const DeviceRange* ranges, st
 
 Status endDeviceWork(accel::NativeStream stream, bool submitted) {
   return Runtime::started()->manager().endDeviceWork(stream, submitted);
+}
+
+bool giveBackKept() {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && !runtime->manager().forked() && runtime->manager().giveBackKept();
+}
+
+bool isKept(std::uintptr_t device) {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && !runtime->manager().forked() && runtime->manager().isKept(device);
+}
+
+std::size_t keptBytes() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime == nullptr ? 0 : runtime->manager().keptBytes();
 }
 
 Result<accel::Accelerator*> accelerator() {

@@ -47,6 +47,7 @@ struct Config {
   std::size_t packTableBytes{};      // of device memory for tables of datatypes
   std::size_t ioThreads{};           // that read one file at a time, the caller's included
   LogLevel log{};
+  std::size_t keptBytes{};  // of freed objects' memory; 0: none
   bool trustHints{};        // hints of managed-memory programs are promises
   std::size_t waitLimit{};  // seconds; 0: none
 };

@@ -29,9 +29,11 @@ thread_local Status regionReleased __attribute__((tls_model("initial-exec")));
 Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
                  const ManagerOptions& options)
     : accelerator_(accelerator),
+      marks_(dynamic_cast<accel::StreamMarks*>(&accelerator)),
       protocol_(std::move(protocol)),
       options_(options),
-      small_(static_cast<RegionSource&>(*this)) {}
+      small_(static_cast<RegionSource&>(*this)),
+      pool_(options.keptBytes) {}
 
 Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
                                                std::unique_ptr<Protocol> protocol,
@@ -90,8 +92,12 @@ Manager::~Manager() {
   stopBackground();
   {
     Lock lock(*this);
+    keepsFreed_ = false;
     while (!index_.all().empty()) {
       (void)destroy(lock, *index_.all().begin());
+    }
+    while (Object* object = pool_.takeOldest()) {
+      (void)giveBack(lock, *object);
     }
   }
   retired_.clear_and_dispose([](Object* object) { delete object; });
@@ -117,9 +123,12 @@ Status Manager::proveMovedPages() {
     os::Mirror& pages = **mirror;
     GMAC_TRY(pages.prepare(0));
     GMAC_TRY(pages.install(0, Open()));
-    const auto pattern = [](std::size_t i) { return static_cast<std::byte>(i * 7 + (i >> 12)); };
-    for (std::size_t i = 0; i < kBytes; ++i) {
-      pages.address()[i] = pattern(i);
+    // Word by word: this is part of every program's start.
+    auto* const words = reinterpret_cast<std::uint64_t*>(pages.address());
+    constexpr std::size_t kWords = kBytes / sizeof *words;
+    const auto pattern = [](std::size_t i) { return i * 0x9E3779B97F4A7C15U + (i >> 9); };
+    for (std::size_t i = 0; i < kWords; ++i) {
+      words[i] = pattern(i);
     }
     GMAC_TRY(pages.protect(0, kBytes, os::Access::kNone));
     auto in = accelerator_.copyIn(*device, pages.copyAddress(0), kBytes, kDone);
@@ -141,10 +150,10 @@ Status Manager::proveMovedPages() {
       GMAC_TRY(accelerator_.wait(*out));
     }
     GMAC_TRY(pages.protect(0, kBytes, os::Access::kRead));
-    for (std::size_t i = 0; i < kBytes; ++i) {
-      if (pages.address()[i] != pattern(i)) {
+    for (std::size_t i = 0; i < kWords; ++i) {
+      if (words[i] != pattern(i)) {
         return fail(adsmErrorNotSupported,
-                    "copies do not reach moved pages (byte {} of {} differs)", i, kBytes);
+                    "copies do not reach moved pages (word {} of {} differs)", i, kWords);
       }
     }
     return {};
@@ -209,10 +218,23 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
   const os::SignalsBlocked blocked;
   const bool moved = options_.movedPages;
   const std::size_t bytes = os::roundUp(size, moved ? kMovedGranularity : os::pageBytes());
-  auto device = [&] {
+  if (auto kept = takeKept(bytes, placement)) {
+    auto object = reuse(std::move(kept), size, blockBytes, sharedBySmallObjects);
+    if (!object.ok()) {
+      return object.status();
+    }
+    stats().reusedAllocations.add();
+    return addObject(std::move(*object));
+  }
+  const auto allocate = [&] {
     const Timed timed(Phase::kCudaMalloc);
     return accelerator_.allocate(bytes, os::kHugePageBytes, placement);
-  }();
+  };
+  auto device = allocate();
+  // Of either kind: what is kept takes memory, and addresses.
+  if (!device.ok() && device.status().code() != adsmErrorAcceleratorLost && giveBackKept()) {
+    device = allocate();
+  }
   if (!device.ok() && device.status().code() == adsmErrorAddressConflict) {
     // The text is being replaced, so keep its words.
     const std::string words = lastErrorText();
@@ -230,7 +252,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
       sameAddress ? reinterpret_cast<void*>(static_cast<std::uintptr_t>(*device)) : nullptr, bytes,
       options_.chunkBytes, accessOf(protocol_->initial())};
   std::unique_ptr<Object> object;
-  const Status made = [&]() -> Status {
+  const auto make = [&]() -> Status {
     try {
       auto mirror =
           moved ? os::makeMovedMirror(place, *this) : os::makeFileMirror(place, *arena_, *this);
@@ -259,18 +281,55 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
       return fail(adsmErrorHostMemory, "{}: no memory for the blocks of {} bytes",
                   functionOf(placement), size);
     }
-  }();
+  };
+  Status made = make();
+  if (made.code() == adsmErrorHostMemory && giveBackKept()) {
+    object.reset();
+    made = make();
+  }
   if (!made.ok()) {
     object.reset();
     (void)accelerator_.free(*device, bytes);
     return made;
   }
+  return addObject(std::move(object));
+}
+
+// An object in kept memory. Its bytes are zero on the accelerator and of any age on the CPU, so all
+// of it is Invalid.
+Result<std::unique_ptr<Object>> Manager::reuse(std::unique_ptr<Object> kept, std::size_t size,
+                                               std::size_t blockBytes, bool sharedBySmallObjects) {
+  const accel::DeviceAddress device = kept->device;
+  const std::size_t bytes = kept->bytes();
+  try {
+    const bool whole = protocol_->wholeObjects() && !sharedBySmallObjects;
+    auto object = std::make_unique<Object>(std::move(kept->mirror), kept->device,
+                                           whole ? bytes : blockBytes, State::kInvalid);
+    object->open = {};
+    object->chunks = std::move(kept->chunks);
+    object->sharedBySmallObjects = sharedBySmallObjects;
+    object->sameAddress = kept->sameAddress;
+    object->requestedBytes = size;
+    return object;
+  } catch (const std::bad_alloc&) {
+    kept.reset();
+    (void)accelerator_.free(device, bytes);
+    return fail(adsmErrorHostMemory, "adsmAlloc: no memory for the blocks of {} bytes", size);
+  }
+}
+
+// Everybody finds the object from now on.
+Object* Manager::addObject(std::unique_ptr<Object> object) {
   Lock lock(*this);
   Object* result = object.release();
   result->number = ++allocations_;
+  result->born = ++works_;
+  livingBytes_ += result->bytes();
   index_.insert(*result);
-  safeObjects_ += sameAddress ? 0 : 1;
-  open_.push_back(*result);
+  safeObjects_ += result->sameAddress ? 0 : 1;
+  if (!result->open.empty()) {
+    open_.push_back(*result);
+  }
   protocol_->allocated();
   if (result->blocks[0].state == State::kDirty) {
     for (std::size_t i = 0; i < result->blockCount; ++i) {
@@ -278,7 +337,7 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
     }
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(result->address());
-  shared_ranges::add(begin, begin + bytes);
+  shared_ranges::add(begin, begin + result->bytes());
   return result;
 }
 
@@ -360,24 +419,29 @@ Status Manager::destroy(Lock& lock, Object& object) {
     noteUse(object, chunk, Object::Use::kNone);
   }
   index_.erase(object);
+  livingBytes_ -= object.bytes();
   forgetAddresses(object);
   safeObjects_ -= object.sameAddress ? 0 : 1;
+  ++leaving_;
   changed();
 
-  const std::size_t bytes = object.bytes();
-  const accel::DeviceAddress device = object.device;
   Status status;
-  {
+  if (object.comparison) {
     const FreeForWork free(lock);
-    object.mirror->withdraw();
     const Timed timed(Phase::kCudaFree);
-    status = accelerator_.free(device, bytes);
-    if (object.comparison) {
-      const Status freed = accelerator_.free(object.comparison->sums, object.comparison->bytes);
-      status = status.ok() ? freed : status;
-    }
+    status = accelerator_.free(object.comparison->sums, object.comparison->bytes);
+    object.comparison.reset();
   }
-  retire(lock, object);
+  if (!keep(lock, object)) {
+    const Status freed = giveBack(lock, object);
+    status = freed.ok() ? status : freed;
+  }
+  // With less that lives less is kept.
+  while (Object* excess = pool_.takeExcess(livingBytes_)) {
+    (void)giveBack(lock, *excess);
+  }
+  --leaving_;
+  changed();
   return status;
 }
 

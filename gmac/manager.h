@@ -23,10 +23,12 @@
 #include <thread>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/stream_marks.h"
 #include "gmac/base/fork_mark.h"
 #include "gmac/coherence.h"
 #include "gmac/kernel.h"
 #include "gmac/object.h"
+#include "gmac/object_pool.h"
 #include "gmac/os/fault.h"
 #include "gmac/protocols/protocol.h"
 #include "gmac/small_heap.h"
@@ -42,7 +44,8 @@ struct ManagerOptions {
   bool populateAhead = true;                      // by a thread of its own (moved pages)
   bool fetchInBackground = true;                  // what startFetch asks for
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
-  bool trustHints = false;                        // a managed-memory program's hints are promises
+  std::size_t keptBytes = 0;      // memory of freed objects that is kept (object_pool.h)
+  bool trustHints = false;        // a managed-memory program's hints are promises
   unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
 };
 
@@ -127,6 +130,13 @@ class Manager final : private os::Pinner, private RegionSource {
   // Gives the pages of one freed object back; false when there is none.
   bool disposeNext();
 
+  // Gives back what is kept of freed objects; whether there was anything. For whoever cannot get
+  // memory of the accelerator.
+  bool giveBackKept();
+  // Whether the byte that the accelerator knows at `device` is part of it.
+  bool isKept(std::uintptr_t device);
+  std::size_t keptBytes() const noexcept { return pool_.bytes(); }
+
   // Ends the background threads; their work is done by whoever needs it from then on. Before
   // the driver goes at process exit.
   void stopBackground();
@@ -192,8 +202,15 @@ class Manager final : private os::Pinner, private RegionSource {
 
   Result<Object*> makeObject(std::size_t size, std::size_t blockBytes, accel::Placement placement,
                              bool sharedBySmallObjects);
+  Result<std::unique_ptr<Object>> reuse(std::unique_ptr<Object> kept, std::size_t size,
+                                        std::size_t blockBytes, bool sharedBySmallObjects);
+  Object* addObject(std::unique_ptr<Object> object);
   Status destroy(Lock& lock, Object& object);
   Status proveMovedPages();
+  std::unique_ptr<Object> takeKept(std::size_t bytes, accel::Placement placement);
+  bool keep(Lock& lock, Object& object);
+  Status giveBack(Lock& lock, Object& object);
+  bool giveBackKept(Lock& lock);
 
   // Tells shared_ranges of an object that is out of the index.
   void forgetAddresses(const Object& object);
@@ -283,6 +300,7 @@ class Manager final : private os::Pinner, private RegionSource {
   [[noreturn]] void die(const Object& object, BlockIndex index, const char* operation) noexcept;
 
   accel::Accelerator& accelerator_;
+  accel::StreamMarks* const marks_;  // the accelerator's; NULL where it has none
   const std::unique_ptr<Protocol> protocol_;
   const ManagerOptions options_;
   std::unique_ptr<os::FileArena> arena_;
@@ -295,7 +313,8 @@ class Manager final : private os::Pinner, private RegionSource {
   OpenList open_;                // objects with a block that is not Invalid
   std::vector<Object*> bound_;   // objects with bindings
   std::uint64_t everyCall_ = 0;  // ticket of the newest call that may write every unbound object
-  std::uint64_t lastCall_ = 0;   // ticket of the newest call
+  std::uint64_t everyCallWork_ = 0;  // works_ by then
+  std::uint64_t lastCall_ = 0;       // ticket of the newest call
   ForkMark forkMark_;
   Lock* forking_ = nullptr;  // held from beforeFork to afterFork
 
@@ -306,11 +325,23 @@ class Manager final : private os::Pinner, private RegionSource {
     accel::Ticket ticket;
     bool reads =
         false;  // objects whose CPU copy stays current: a write of the CPU must not reach it
-    bool names = false;  // objects itself, whoever else may use them
+    bool names = false;        // objects itself, whoever else may use them
+    std::uint64_t number = 0;  // works_ by then
+    // The submitting thread, where the stream's number means another one in each; else none. And
+    // whether the stream has ended, so that its number may mean another one.
+    std::thread::id thread;
+    bool ended = false;
+    bool sameStream(accel::NativeStream other, std::thread::id otherThread) const {
+      return stream == other && thread == otherThread && !ended;
+    }
   };
   // Whether the work may write the object, for all that its program has promised.
   static bool mayWrite(const StreamWork& work, const Object& object) {
-    return work.names || object.usedBy(work.stream);
+    return work.number >= object.born && (work.names || object.usedBy(work.stream));
+  }
+  // The newest call that lists nothing, where it may write the object.
+  accel::Ticket unlistedCall(const Object& object) const {
+    return {object.bindings.empty() && everyCallWork_ >= object.born ? everyCall_ : 0};
   }
   static constexpr std::size_t kMaxStreams = 64;
   std::array<StreamWork, kMaxStreams> streams_{};
@@ -318,6 +349,8 @@ class Manager final : private os::Pinner, private RegionSource {
   // Where a stream's newest work is to be noted: its entry, a finished one, or a new one; NULL
   // while there is none.
   StreamWork* entryFor(accel::NativeStream stream) noexcept;
+  // The calling thread, where the stream's number means another one in each thread; else none.
+  std::thread::id threadOf(accel::NativeStream stream) const noexcept;
   bool deviceReads_ = false;                   // deviceWork_ reads such objects
   bool deviceNames_ = false;                   // deviceWork_ names objects
   accel::Ticket deviceStillOpen_;              // what its thread has to wait for when it ends
@@ -333,7 +366,8 @@ class Manager final : private os::Pinner, private RegionSource {
   std::unique_ptr<os::Mirror> differences_;      // where they arrive
   bool comparing_ = false;                       // a thread is using differences_
   std::uint64_t lastDescription_ = 0;            // ticket of the newest
-  std::uint64_t works_ = 1;                 // pieces of work that may have written objects, so far
+  // Pieces of work that may have written objects, and allocations, so far.
+  std::uint64_t works_ = 1;
   UnverifiedList unverified_;               // objects with unverified blocks
   std::atomic<bool> anyUnverified_{false};  // whether there are any; for those without the lock
 
@@ -342,7 +376,12 @@ class Manager final : private os::Pinner, private RegionSource {
   std::size_t touchedBytes_ = 0;
   std::size_t aheadBytes_ = 0;
   Object* lastTouched_ = nullptr;
-  OpenList retired_;  // freed objects whose pages are still pinned
+  ObjectPool pool_;
+  bool keepsFreed_ = true;       // false at the end, and while the context ends
+  std::size_t livingBytes_ = 0;  // of objects
+  std::size_t leaving_ = 0;      // objects out of the index whose memory is neither kept nor given
+                                 // back yet
+  OpenList retired_;             // freed objects whose pages are still pinned
   std::size_t retiredBytes_ = 0;
   std::atomic<std::uint32_t> aheadGeneration_{0};
   std::atomic<bool> stopping_{false};

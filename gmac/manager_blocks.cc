@@ -57,9 +57,7 @@ Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
     }
   };
   add({object.lastWrite});
-  if (object.bindings.empty()) {
-    add({everyCall_});
-  }
+  add(unlistedCall(object));
   for (std::size_t i = 0; i < streamCount_; ++i) {
     if (mayWrite(streams_[i], object)) {
       add(streams_[i].ticket);
@@ -349,10 +347,14 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
   }
   object.chunks[chunk] = Object::Chunk::kPreparing;
   ++object.preparing;
-  Status status = [&] {
+  const auto prepare = [&] {
     const FreeForWork free(lock);
     return object.mirror->prepare(chunk);
-  }();
+  };
+  Status status = prepare();
+  if (status.code() == adsmErrorHostMemory && giveBackKept(lock)) {
+    status = prepare();
+  }
   mappingsRefused = false;
   if (status.ok()) {
     status = object.mirror->install(chunk, BlockAccess(object));

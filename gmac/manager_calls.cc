@@ -255,6 +255,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
     }
   } else {
     everyCall_ = launched->value;
+    everyCallWork_ = works_;
     for (Object* object : bound_) {
       Event event{};
       if (usesObject(*object, kernel, &event)) {

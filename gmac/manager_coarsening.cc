@@ -18,6 +18,9 @@ constexpr std::size_t kCoarsenFactor = 16;
 // The kernel's limit of mappings is reached: grows the blocks of the object that has the most of
 // them.
 Status Manager::coarsen(Lock& lock) {
+  if (giveBackKept(lock)) {
+    return {};  // the caller tries again with the mappings that this has freed
+  }
   Object* most = nullptr;
   bool later = false;
   for (Object& object : index_.all()) {

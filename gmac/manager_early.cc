@@ -107,7 +107,7 @@ Status Manager::startFlush(Object& object, BlockRange range, State next) {
 // them.
 Manager::Writers Manager::writersOf(const Object& object) const {
   Writers writers;
-  writers.call = std::max(object.lastWrite, object.bindings.empty() ? everyCall_ : 0);
+  writers.call = std::max(object.lastWrite, unlistedCall(object).value);
   for (std::size_t i = 0; i < streamCount_; ++i) {
     writers.device = std::max(writers.device, streams_[i].ticket.value);
   }
@@ -116,8 +116,7 @@ Manager::Writers Manager::writersOf(const Object& object) const {
 
 // Whether all of them have finished; never blocks.
 bool Manager::writersDone(const Object& object) noexcept {
-  bool done = accelerator_.done({object.lastWrite}) &&
-              (!object.bindings.empty() || accelerator_.done({everyCall_}));
+  bool done = accelerator_.done({object.lastWrite}) && accelerator_.done(unlistedCall(object));
   for (std::size_t i = 0; done && i < streamCount_; ++i) {
     done = !mayWrite(streams_[i], object) || accelerator_.done(streams_[i].ticket);
   }

@@ -224,14 +224,25 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
   if (submitted && stream == coherence::kForeignStream) {
     stats().calls.add();
   } else if (submitted) {
-    auto ticket = accelerator_.mark(stream);
+    StreamWork* const entry = entryFor(stream);  // beginDeviceWork() has waited for one
+    const std::thread::id thread = threadOf(stream);
+    const bool same = static_cast<std::size_t>(entry - streams_.data()) < streamCount_ &&
+                      entry->sameStream(stream, thread);
+    auto ticket = same && marks_ != nullptr ? marks_->markAgain(stream, entry->ticket)
+                                            : accelerator_.mark(stream);
     if (ticket.ok()) {
       stats().calls.add();
-      StreamWork* const entry = entryFor(stream);  // beginDeviceWork() has waited for one
       streamCount_ = std::max(streamCount_, static_cast<std::size_t>(entry - streams_.data()) + 1);
-      const bool pending = entry->stream == stream && !accelerator_.done(entry->ticket);
-      *entry = {stream, *ticket, deviceReads_ || (pending && entry->reads),
-                deviceNames_ || (pending && entry->names)};
+      // Asking takes the driver longer than all the rest: only where the answer matters.
+      const bool pending = same &&
+                           ((entry->reads && !deviceReads_) || (entry->names && !deviceNames_)) &&
+                           !accelerator_.done(entry->ticket);
+      *entry = {stream,
+                *ticket,
+                deviceReads_ || (pending && entry->reads),
+                deviceNames_ || (pending && entry->names),
+                works_,
+                thread};
       if (deviceReads_ && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
         reader = *ticket;
       }
@@ -243,10 +254,17 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
   return status.ok() ? ended : status;
 }
 
+std::thread::id Manager::threadOf(accel::NativeStream stream) const noexcept {
+  return marks_ != nullptr && marks_->perThread(stream) ? std::this_thread::get_id()
+                                                        : std::thread::id();
+}
+
 Manager::StreamWork* Manager::entryFor(accel::NativeStream stream) noexcept {
   StreamWork* const end = streams_.data() + streamCount_;
-  StreamWork* entry = std::find_if(streams_.data(), end,
-                                   [&](const StreamWork& work) { return work.stream == stream; });
+  const std::thread::id thread = threadOf(stream);
+  StreamWork* entry = std::find_if(streams_.data(), end, [&](const StreamWork& work) {
+    return work.sameStream(stream, thread);
+  });
   if (entry == end) {
     entry = std::find_if(streams_.data(), end,
                          [&](const StreamWork& work) { return accelerator_.done(work.ticket); });

@@ -59,6 +59,9 @@ Status Manager::setUsers(const void* address, Object::Users users, accel::Native
 // The stream's handle may come again; its work stays known by its ticket.
 void Manager::streamDestroyed(accel::NativeStream stream) {
   Lock lock(*this);
+  for (std::size_t i = 0; i < streamCount_; ++i) {
+    streams_[i].ended = streams_[i].ended || streams_[i].stream == stream;
+  }
   for (Object& object : index_.all()) {
     if (object.users == Object::Users::kOneStream && object.userStream == stream) {
       object.users = Object::Users::kEverybody;
@@ -84,6 +87,7 @@ void Manager::endContext(bool workFinished) {
   std::unique_ptr<os::Mirror> differences;
   {
     Lock lock(*this);
+    keepsFreed_ = false;
     while (!index_.all().empty()) {
       Object& object = *index_.all().begin();
       if (object.closing) {
@@ -93,15 +97,12 @@ void Manager::endContext(bool workFinished) {
         (void)destroy(lock, object);
       }
     }
-    // Pages of freed objects are still pinned.
-    while (retiredBytes_ != 0) {
-      if (retired_.empty()) {
-        waitForChange(lock);
-      } else {
-        const Free free(lock);
-        (void)disposeNext();
-      }
+    while (leaving_ > 0) {
+      waitForChange(lock);
     }
+    // Memory of freed objects is kept, and pages of others are still pinned.
+    (void)giveBackKept(lock);
+    keepsFreed_ = true;
     streamCount_ = 0;
     ++coherence::internal::contextsEnded;
     differences = std::move(differences_);

@@ -85,11 +85,12 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   std::byte* address() const { return mirror->address(); }
   std::size_t bytes() const { return mirror->bytes(); }
   std::byte* end() const { return address() + bytes(); }
-  const std::unique_ptr<os::Mirror> mirror;
+  std::unique_ptr<os::Mirror> mirror;  // handed on to the next object where the memory is kept
   const accel::DeviceAddress device;
   bool sharedBySmallObjects = false;
   bool sameAddress = true;
   std::uint64_t number = 0;        // counts allocations
+  std::uint64_t born = 0;          // Manager::works_ by then: older work cannot use the object
   std::size_t requestedBytes = 0;  // what the allocation asked for; the rest is rounding
 
   // ---- blocks ----
@@ -206,6 +207,10 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   std::size_t unverified = 0;                           // blocks
   boost::intrusive::list_member_hook<> unverifiedHook;  // linked while there are any
   bool settled = false;  // no other block is open: another call finds nothing to do
+
+  // ---- once it is freed and its memory is kept (object_pool.h) ----
+  accel::Ticket cleared;       // the device's bytes are zero then
+  accel::Ticket clearedAfter;  // the newest call that the clearing had to wait for
 
   // ---- read-ahead ----
   std::array<BlockRange, 4> readRuns;  // what the last fetch of each reader in order took

@@ -93,6 +93,7 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
   options.readAheadBytes = config.readAheadBytes;
   options.populateAhead = config.populateAheadBytes != 0;
   options.trustHints = config.trustHints;
+  options.keptBytes = config.keptBytes;
   // A program that knows that its kernels run on shared objects waits as long as it likes.
   options.waitLimitSeconds = config.managed ? static_cast<unsigned>(config.waitLimit) : 0;
   if (options.populateAhead) {

@@ -44,6 +44,7 @@ constexpr struct {
     {"syncs", &Stats::syncs},
     {"allocations", &Stats::allocations},
     {"frees", &Stats::frees},
+    {"reusedAllocations", &Stats::reusedAllocations},
     {"coarsenings", &Stats::coarsenings},
     {"populatedBytes", &Stats::populatedBytes},
 };

@@ -47,8 +47,9 @@ struct Stats {
   Counter syncs;            // waits for kernels
   Counter allocations;      // objects
   Counter frees;
-  Counter coarsenings;     // times that blocks were joined because mappings ran out
-  Counter populatedBytes;  // made ready in the background, ahead of the program
+  Counter reusedAllocations;  // that got the memory of freed objects
+  Counter coarsenings;        // times that blocks were joined because mappings ran out
+  Counter populatedBytes;     // made ready in the background, ahead of the program
 };
 
 namespace internal {

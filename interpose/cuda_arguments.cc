@@ -4,8 +4,12 @@
 #include "interpose/cuda_arguments.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <unordered_map>
 
 #include "gmac/adsm.h"
 #include "gmac/coherence.h"
@@ -31,6 +35,48 @@ bool isShared(const void* address, std::size_t bytes) {
          coherence::touchesShared(address, bytes);
 }
 
+// The sizes of the parameters of kernels that were launched. Asking the driver takes it as long as
+// the launch itself, because the question that finds the last parameter is an error to it. A handle
+// means the same kernel until something is unloaded. Thread-safe.
+class KnownKernels {
+ public:
+  static constexpr std::size_t kMostParameters = 30;
+  struct Sizes {
+    std::uint32_t count = 0;
+    std::array<std::uint16_t, kMostParameters> bytes{};  // of each
+  };
+  static_assert(kMostBytes <= UINT16_MAX);
+
+  // Never destroyed: kernels are launched as long as the process lives.
+  static KnownKernels& get() {
+    static auto* const known = new KnownKernels;
+    return *known;
+  }
+
+  // Neither of these waits: in a child of fork nobody may be there to let the lock go, and the
+  // driver can be asked instead.
+  bool find(CUfunction function, Sizes* sizes) const {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return false;
+    const auto found = sizes_.find(function);
+    if (found == sizes_.end()) return false;
+    *sizes = found->second;
+    return true;
+  }
+  void add(CUfunction function, const Sizes& sizes) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock) sizes_.insert_or_assign(function, sizes);
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    sizes_.clear();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<CUfunction, Sizes> sizes_;
+};
+
 // The parameters of a kernel.
 class Parameters {
  public:
@@ -39,6 +85,8 @@ class Parameters {
     static const auto ofFunction = realOf<Call_cuFuncGetParamInfo>();
     static const auto ofKernel = realOf<Call_cuKernelGetParamInfo>();
     if (ofFunction == nullptr || ofKernel == nullptr) return;
+    known_ = KnownKernels::get().find(function, &sizes_);
+    if (known_) return;
     const Reentry inside;
     std::size_t offset = 0;
     const CUresult asFunction = ofFunction(function, 0, &offset, &firstBytes_);
@@ -46,6 +94,7 @@ class Parameters {
       ask_ = [](CUfunction one, std::size_t index, std::size_t* at, std::size_t* bytes) {
         return ofFunction(one, index, at, bytes);
       };
+      remember();
       return;
     }
     const CUresult asKernel =
@@ -57,17 +106,13 @@ class Parameters {
     }
     // So a number too large is told: this kernel has no parameter 0.
     none_ = asFunction == CUDA_ERROR_INVALID_VALUE || asKernel == CUDA_ERROR_INVALID_VALUE;
+    if (ask_ != nullptr || none_) remember();
   }
 
   // What the driver reads of argument `index`; 0: there is none, as far as is known.
   std::size_t bytesOf(std::size_t index, void* const* params) const {
-    if (ask_ != nullptr) {
-      if (index == 0) return firstBytes_;
-      const Reentry inside;
-      std::size_t offset = 0;
-      std::size_t bytes = 0;
-      return ask_(function_, index, &offset, &bytes) == CUDA_SUCCESS ? bytes : 0;
-    }
+    if (known_) return index < sizes_.count ? sizes_.bytes[index] : 0;
+    if (ask_ != nullptr) return asked(index);
     if (none_) return 0;
     // Nobody knows where the array ends: what is shared can only be an argument.
     if (index >= kMostBytes || !isShared(params[index], 1)) return 0;
@@ -77,7 +122,31 @@ class Parameters {
   }
 
  private:
+  std::size_t asked(std::size_t index) const {
+    if (ask_ == nullptr || index == 0) return firstBytes_;
+    const Reentry inside;
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+    return ask_(function_, index, &offset, &bytes) == CUDA_SUCCESS ? bytes : 0;
+  }
+  // A kernel of more parameters than there is room for is asked about at every launch.
+  void remember() {
+    for (std::uint32_t index = 0;; ++index) {
+      const std::size_t bytes = none_ ? 0 : asked(index);
+      if (bytes == 0) {
+        sizes_.count = index;
+        break;
+      }
+      if (index == KnownKernels::kMostParameters) return;
+      sizes_.bytes[index] = static_cast<std::uint16_t>(bytes);
+    }
+    KnownKernels::get().add(function_, sizes_);
+    known_ = true;
+  }
+
   const CUfunction function_;
+  bool known_ = false;
+  KnownKernels::Sizes sizes_;
   CUresult (*ask_)(CUfunction, std::size_t, std::size_t*, std::size_t*) = nullptr;
   std::size_t firstBytes_ = 0;
   bool none_ = false;
@@ -86,6 +155,8 @@ class Parameters {
 CUresult failure() { return resultOf(Status(adsmLastError())); }
 
 }  // namespace
+
+void forgetKernels() noexcept { KnownKernels::get().clear(); }
 
 LaunchArguments::LaunchArguments(CUfunction function, void** params, void** extra)
     : params_(params), extra_(extra) {

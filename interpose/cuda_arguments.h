@@ -14,6 +14,9 @@
 
 namespace gmac::interpose {
 
+// Handles of kernels may mean others from now on. Before something is unloaded.
+void forgetKernels() noexcept;
+
 // Role: the arguments of one launch as the driver may read them: the caller's own unless a part of
 // them is shared. The driver says how many parameters a kernel has and how large they are. Where it
 // is too old for that (before CUDA 12.4), only the leading arguments that are shared are looked at,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Contexts and streams that the application ends while the runtime uses them.
+// Contexts, streams and modules that the application ends while the runtime uses them.
 #if GMAC_HAVE_CUDA
 
 #include <cuda.h>
 
 #include "gmac/coherence.h"
+#include "interpose/cuda_arguments.h"
 #include "interpose/cuda_call.h"
 #include "interpose/managed_objects.h"
 
@@ -16,10 +17,13 @@ CUresult cuDevicePrimaryCtxReset(CUdevice);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
 }
 
-#define GMAC_CUDA_PLAIN_CALLS(X)                                                \
-  X(cuStreamDestroy, cuStreamDestroy_v2, 4000, INT_MAX, DestroyStream)          \
-  X(cuCtxDestroy, cuCtxDestroy_v2, 4000, INT_MAX, DestroyContext)               \
-  X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 11000, ResetDevice) \
+#define GMAC_CUDA_PLAIN_CALLS(X)                                                     \
+  X(cuModuleUnload, cuModuleUnload, 0, INT_MAX, Unload)                              \
+  X(cuLibraryUnload, cuLibraryUnload, 12000, INT_MAX, Unload)                        \
+  X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, INT_MAX, Unload) \
+  X(cuStreamDestroy, cuStreamDestroy_v2, 4000, INT_MAX, DestroyStream)               \
+  X(cuCtxDestroy, cuCtxDestroy_v2, 4000, INT_MAX, DestroyContext)                    \
+  X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 11000, ResetDevice)      \
   X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, INT_MAX, ResetDevice)
 
 namespace gmac::interpose {
@@ -56,6 +60,17 @@ void endHome() noexcept {
   coherence::contextEnds(finished);
 }
 
+// Kernels end with what they were loaded from.
+struct Unload {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    forgetKernels();
+    return direct(real, args...);
+  }
+};
+
 struct DestroyStream {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUstream stream) {
@@ -71,6 +86,7 @@ struct DestroyContext {
 
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUcontext context) {
+    forgetKernels();
     if (context != nullptr && context == home() && coherence::primaryDevice() < 0) endHome();
     return direct(real, context);
   }
@@ -82,6 +98,7 @@ struct ResetDevice {
 
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdevice device) {
+    forgetKernels();
     if (device >= 0 && device == coherence::primaryDevice()) endHome();
     return direct(real, device);
   }

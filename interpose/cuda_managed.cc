@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "gmac/adsm.h"
+#include "gmac/kept_memory.h"
 #include "gmac/log.h"
 #include "gmac/small_heap.h"
 #include "interpose/cuda_call.h"
@@ -87,11 +88,18 @@ struct Allocate {
 };
 
 struct Free {
+  // A second time, when no object lives, too.
+  static constexpr bool kEvenUnshared = true;
+
   template <ZeroStream Zero, typename Real, typename... Rest>
   static CUresult run(Real real, CUdeviceptr address, Rest... rest) {
     if (ManagedObjects::get().remove(address))
       return resultOf(Status(adsmFree(reinterpret_cast<void*>(address))));
-    if (!shared(cpuAddressOf(address), 1)) return direct(real, address, rest...);
+    if (!shared(cpuAddressOf(address), 1)) {
+      // To the driver it is still allocated.
+      if (coherence::isKept(address)) return CUDA_ERROR_INVALID_VALUE;
+      return direct(real, address, rest...);
+    }
     if (coherence::managedMode())
       return resultOf(Status(adsmFree(reinterpret_cast<void*>(cpuAddressOf(address)))));
     return refuse(adsmErrorInvalidPointer, "freeing", address, "adsmFree() does that");

@@ -11,25 +11,26 @@
 #include <tuple>
 #include <type_traits>
 
+#include "gmac/kept_memory.h"
 #include "interpose/cuda_call.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
 #undef cuEventElapsedTime
 extern "C" CUresult cuEventElapsedTime(float*, CUevent, CUevent);
 
-#define GMAC_CUDA_STREAM_CALLS(X)                                \
-  X(cuMemAllocAsync, cuMemAllocAsync, _ptsz, 0, INT_MAX, Output) \
-  X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, _ptsz, 0, INT_MAX, Output)
+#define GMAC_CUDA_STREAM_CALLS(X)                                    \
+  X(cuMemAllocAsync, cuMemAllocAsync, _ptsz, 0, INT_MAX, Allocation) \
+  X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, _ptsz, 0, INT_MAX, Allocation)
 
 #define GMAC_CUDA_PLAIN_CALLS(X)                                                    \
-  X(cuMemAlloc, cuMemAlloc_v2, 3020, INT_MAX, Output)                               \
-  X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020, INT_MAX, Output)                     \
+  X(cuMemAlloc, cuMemAlloc_v2, 3020, INT_MAX, Allocation)                           \
+  X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020, INT_MAX, Allocation)                 \
   X(cuMemHostAlloc, cuMemHostAlloc, 0, INT_MAX, Output)                             \
   X(cuMemAllocHost, cuMemAllocHost_v2, 3020, INT_MAX, Output)                       \
   X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, INT_MAX, Output) \
-  X(cuMemGetInfo, cuMemGetInfo_v2, 3020, INT_MAX, Output)                           \
-  X(cuArrayCreate, cuArrayCreate_v2, 3020, INT_MAX, Output)                         \
-  X(cuArray3DCreate, cuArray3DCreate_v2, 3020, INT_MAX, Output)                     \
+  X(cuMemGetInfo, cuMemGetInfo_v2, 3020, INT_MAX, FreeMemory)                       \
+  X(cuArrayCreate, cuArrayCreate_v2, 3020, INT_MAX, Allocation)                     \
+  X(cuArray3DCreate, cuArray3DCreate_v2, 3020, INT_MAX, Allocation)                 \
   X(cuTexObjectCreate, cuTexObjectCreate, 0, INT_MAX, Output)                       \
   X(cuSurfObjectCreate, cuSurfObjectCreate, 0, INT_MAX, Output)                     \
   X(cuStreamCreate, cuStreamCreate, 0, INT_MAX, Output)                             \
@@ -76,6 +77,33 @@ struct Output {
     }
     std::optional<coherence::CpuHold> hold;
   };
+};
+
+// Memory of the device beside shared objects: before there is none, the runtime gives back what it
+// keeps of freed objects. That is kept also when no object lives.
+struct Allocation {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    const CUresult result = Output::run<Zero>(real, args...);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !coherence::giveBackKept()) return result;
+    return Output::run<Zero>(real, args...);
+  }
+};
+
+// So it counts as free.
+struct FreeMemory {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, std::size_t* available, std::size_t* total) {
+    const CUresult result = Output::run<Zero>(real, available, total);
+    if (result == CUDA_SUCCESS && available != nullptr && !inForeignContext()) {
+      *available += coherence::keptBytes();
+    }
+    return result;
+  }
 };
 
 // An answer says that both events have come.

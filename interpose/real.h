@@ -46,9 +46,6 @@ class Real<Return(Args...)> {
     return function(args...);
   }
 
-  // NULL as long as it has not been resolved. For callers that must stay short.
-  Function* known() const noexcept { return function_.load(std::memory_order_relaxed); }
-
   // NULL when no library has the function: an older C library, say.
   Function* resolve() noexcept {
     auto* const function = reinterpret_cast<Function*>(nextDefinition(name_));

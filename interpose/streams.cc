@@ -17,6 +17,7 @@
 #include <stdio_ext.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstddef>
@@ -47,9 +48,25 @@ constinit Real<int(const char*, FILE*)> realFputs("fputs");
 constinit Real<int(const char*, FILE*)> realFputsUnlocked("fputs_unlocked");
 constinit Real<int(const char*)> realPuts("puts");
 
+// The same for the calls that must stay a jump; NULL until the library's constructors have run.
+template <typename Function>
+using Plain = std::atomic<Function*>;
+constinit Plain<size_t(void*, size_t, size_t, FILE*)> plainFread{nullptr};
+constinit Plain<size_t(const void*, size_t, size_t, FILE*)> plainFwrite{nullptr};
+constinit Plain<size_t(void*, size_t, size_t, FILE*)> plainFreadUnlocked{nullptr};
+constinit Plain<size_t(const void*, size_t, size_t, FILE*)> plainFwriteUnlocked{nullptr};
+constinit Plain<int(const char*, FILE*)> plainFputs{nullptr};
+constinit Plain<int(const char*, FILE*)> plainFputsUnlocked{nullptr};
+constinit Plain<int(const char*)> plainPuts{nullptr};
+
 [[gnu::constructor]] void resolveStreams() {
-  resolveAtLoad(realFread, realFwrite, realFreadUnlocked, realFwriteUnlocked, realFputs,
-                realFputsUnlocked, realPuts);
+  plainFread = realFread.resolve();
+  plainFwrite = realFwrite.resolve();
+  plainFreadUnlocked = realFreadUnlocked.resolve();
+  plainFwriteUnlocked = realFwriteUnlocked.resolve();
+  plainFputs = realFputs.resolve();
+  plainFputsUnlocked = realFputsUnlocked.resolve();
+  plainPuts = realPuts.resolve();
 }
 
 // What goes through private memory at a time.
@@ -267,21 +284,21 @@ namespace io = gmac::interpose;
 extern "C" {
 
 GMAC_INTERPOSED size_t fread(void* buffer, size_t size, size_t count, FILE* stream) {
-  auto* const real = io::realFread.known();
+  auto* const real = io::plainFread.load(std::memory_order_relaxed);
   if (real != nullptr && io::surelyPlain(buffer, size, count)) [[likely]]
     return real(buffer, size, count, stream);
   return io::readItems(buffer, size, count, stream);
 }
 
 GMAC_INTERPOSED size_t fread_unlocked(void* buffer, size_t size, size_t count, FILE* stream) {
-  auto* const real = io::realFreadUnlocked.known();
+  auto* const real = io::plainFreadUnlocked.load(std::memory_order_relaxed);
   if (real != nullptr && io::surelyPlain(buffer, size, count)) [[likely]]
     return real(buffer, size, count, stream);
   return io::readItemsUnlocked(buffer, size, count, stream);
 }
 
 GMAC_INTERPOSED size_t fwrite(const void* buffer, size_t size, size_t count, FILE* stream) {
-  auto* const real = io::realFwrite.known();
+  auto* const real = io::plainFwrite.load(std::memory_order_relaxed);
   if (real != nullptr && io::surelyPlain(buffer, size, count)) [[likely]]
     return real(buffer, size, count, stream);
   return io::writeItems(buffer, size, count, stream);
@@ -289,28 +306,28 @@ GMAC_INTERPOSED size_t fwrite(const void* buffer, size_t size, size_t count, FIL
 
 GMAC_INTERPOSED size_t fwrite_unlocked(const void* buffer, size_t size, size_t count,
                                        FILE* stream) {
-  auto* const real = io::realFwriteUnlocked.known();
+  auto* const real = io::plainFwriteUnlocked.load(std::memory_order_relaxed);
   if (real != nullptr && io::surelyPlain(buffer, size, count)) [[likely]]
     return real(buffer, size, count, stream);
   return io::writeItemsUnlocked(buffer, size, count, stream);
 }
 
 GMAC_INTERPOSED int fputs(const char* text, FILE* stream) {
-  auto* const real = io::realFputs.known();
+  auto* const real = io::plainFputs.load(std::memory_order_relaxed);
   if (real != nullptr && io::surelyPlain(text, 1, 1)) [[likely]]
     return real(text, stream);
   return io::putText(text, stream);
 }
 
 GMAC_INTERPOSED int fputs_unlocked(const char* text, FILE* stream) {
-  auto* const real = io::realFputsUnlocked.known();
+  auto* const real = io::plainFputsUnlocked.load(std::memory_order_relaxed);
   if (real != nullptr && io::surelyPlain(text, 1, 1)) [[likely]]
     return real(text, stream);
   return io::putTextUnlocked(text, stream);
 }
 
 GMAC_INTERPOSED int puts(const char* text) {
-  auto* const real = io::realPuts.known();
+  auto* const real = io::plainPuts.load(std::memory_order_relaxed);
   if (real != nullptr && io::surelyPlain(text, 1, 1)) [[likely]]
     return real(text);
   return io::putLine(text);

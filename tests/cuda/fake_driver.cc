@@ -505,6 +505,12 @@ CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
   FAKE_CALL();
   return allocate(address, bytes);
 }
+CUresult cuMemGetInfo(std::size_t* available, std::size_t* total) {
+  FAKE_CALL();
+  *available = kMemory - device().used;
+  *total = kMemory;
+  return CUDA_SUCCESS;
+}
 CUresult cuMemFree(CUdeviceptr address) {
   FAKE_CALL();
   return release(address);
@@ -800,9 +806,11 @@ CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint
                       FAKE_ENTRY(cuMemHostRegister) FAKE_ENTRY(cuGetProcAddress)
                           FAKE_ENTRY(cuEventSynchronize) FAKE_ENTRY(cuStreamCreate)
                               FAKE_ENTRY(cuMemAlloc) FAKE_ENTRY(cuModuleLoadDataEx)
-                                  FAKE_ENTRY(cuModuleGetFunction) FAKE_ENTRY(cuEventCreate)
-                                      FAKE_ENTRY(cuEventDestroy) FAKE_ENTRY(cuEventRecord)
-                                          FAKE_ENTRY(cuEventQuery) FAKE_ENTRY(cuEventElapsedTime)};
+                                  FAKE_ENTRY(cuMemGetInfo) FAKE_ENTRY(cuModuleUnload)
+                                      FAKE_ENTRY(cuModuleGetFunction) FAKE_ENTRY(cuEventCreate)
+                                          FAKE_ENTRY(cuEventDestroy) FAKE_ENTRY(cuEventRecord)
+                                              FAKE_ENTRY(cuEventQuery)
+                                                  FAKE_ENTRY(cuEventElapsedTime)};
 #undef FAKE_ENTRY
   const auto entry = entries.find(name);
   *function = entry == entries.end() ? moreEntries(name, version) : entry->second;

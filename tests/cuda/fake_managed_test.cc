@@ -20,6 +20,7 @@
 
 #include "gmac/adsm.h"
 #include "gmac/coherence.h"
+#include "gmac/kept_memory.h"
 #include "interpose/cuda_hooks.h"
 #include "interpose/managed_objects.h"
 #include "tests/cuda/fake_program.h"
@@ -98,6 +99,12 @@ class ManagedPrograms : public ::testing::Test {
   // As CUDA's runtime does it for cudaDeviceReset().
   static void resetDevice() {
     ASSERT_EQ(driver<CUresult(CUdevice)>("cuDevicePrimaryCtxReset", 7000)(0), CUDA_SUCCESS);
+  }
+  // Handles of kernels may mean others from now on.
+  static void unloadAModule() {
+    CUmodule module = nullptr;
+    ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuModuleUnload)(module), CUDA_SUCCESS);
   }
   void beginAgain() {
     ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context_, 0), CUDA_SUCCESS);
@@ -804,10 +811,98 @@ TEST_F(ManagedProgramsArguments, AreReadBeforeTheDriverIsEntered) {
 }
 
 TEST_F(ManagedProgramsArguments, LeadingOnesAreReadWhereTheDriverDoesNotSayHowManyThereAre) {
+  unloadAModule();  // what it has said before does not count
   fake_cuda::failNext("cuFuncGetParamInfo", CUDA_ERROR_NOT_SUPPORTED);
   fake_cuda::failNext("cuKernelGetParamInfo", CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(launchWith(increment_, arguments_->pointers, nullptr), CUDA_SUCCESS);
   expectMore(1);
+}
+
+TEST_F(ManagedPrograms, TheDriverIsAskedOnceForAKernelsParameters) {
+  launch(stream_, data_);
+  const std::size_t asked = fake_cuda::calls("cuFuncGetParamInfo");
+  EXPECT_GT(asked, 0U);
+  for (int i = 0; i < 10; ++i) launch(stream_, data_);
+  EXPECT_EQ(fake_cuda::calls("cuFuncGetParamInfo"), asked);
+  unloadAModule();
+  launch(stream_, data_);
+  EXPECT_GT(fake_cuda::calls("cuFuncGetParamInfo"), asked);
+  expectMore(12);
+}
+
+TEST_F(ManagedPrograms, LaunchesSeldomAskWhetherOlderOnesAreDone) {
+  constexpr int kLaunches = 5000;
+  std::uint64_t none = 0;
+  void* args[] = {&data_, &none};
+  const std::size_t queries = fake_cuda::calls("cuEventQuery");
+  for (int i = 0; i < kLaunches; ++i) {
+    ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, i % 3 == 0 ? other_ : stream_,
+                                     args, nullptr),
+              CUDA_SUCCESS);
+    if (i % 100 == 0) {
+      ASSERT_EQ(DRIVER(cuCtxSynchronize)(), CUDA_SUCCESS);
+    }
+  }
+  EXPECT_LT(fake_cuda::calls("cuEventQuery") - queries, kLaunches / 50);
+  launch(stream_, data_);
+  expectMore(1);
+}
+
+// One number means another stream in each thread.
+TEST_F(ManagedPrograms, EveryThreadsOwnStreamIsWaitedFor) {
+  std::uint32_t* const others = allocate(kBytes);
+  launch(CU_STREAM_PER_THREAD, data_);
+  std::thread([&] {
+    ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context_), CUDA_SUCCESS);
+    launch(CU_STREAM_PER_THREAD, others);
+  }).join();
+  expectMore(1);
+  EXPECT_EQ(others[5], 1U);
+  EXPECT_EQ(DRIVER(cuMemFree)(number(others)), CUDA_SUCCESS);
+}
+
+// ---- What is kept of freed memory
+
+TEST_F(ManagedPrograms, KeptMemoryIsUsedAgainAndReadsAsZero) {
+  const std::size_t allocations = fake_cuda::calls("cuMemAlloc_v2");
+  const std::size_t pinned = fake_cuda::calls("cuMemHostRegister_v2");
+  launch(stream_, data_);
+  EXPECT_EQ(DRIVER(cuMemFree)(number(data_)), CUDA_SUCCESS);
+  std::uint32_t* const again = allocate(kBytes);
+  EXPECT_EQ(again, data_);
+  EXPECT_EQ(fake_cuda::calls("cuMemAlloc_v2"), allocations);
+  EXPECT_EQ(again[kCount / 2], 0U);
+  launch(stream_, again);
+  EXPECT_EQ(again[kCount / 2], 1U);
+  EXPECT_EQ(fake_cuda::calls("cuMemHostRegister_v2"), pinned);
+}
+
+TEST_F(ManagedPrograms, KeptMemoryIsGivenBackBeforeAnAllocationOfTheProgramsFails) {
+  CUdeviceptr plain = 0;
+  EXPECT_EQ(DRIVER(cuMemFree)(number(data_)), CUDA_SUCCESS);
+  EXPECT_GE(coherence::keptBytes(), kBytes);
+  const std::size_t freed = fake_cuda::calls("cuMemFree_v2");
+  fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(DRIVER(cuMemAlloc)(&plain, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(coherence::keptBytes(), 0U);
+  EXPECT_GT(fake_cuda::calls("cuMemFree_v2"), freed);
+  // With nothing kept it fails as ever.
+  fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
+  CUdeviceptr none = 0;
+  EXPECT_EQ(DRIVER(cuMemAlloc)(&none, kBytes), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(DRIVER(cuMemFree)(plain), CUDA_SUCCESS);
+  data_ = nullptr;
+}
+
+TEST_F(ManagedPrograms, KeptMemoryCountsAsFree) {
+  std::size_t before = 0;
+  std::size_t after = 0;
+  std::size_t total = 0;
+  std::uint32_t* const more = allocate(8 << 20);
+  ASSERT_EQ(DRIVER(cuMemGetInfo)(&before, &total), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemFree)(number(more)), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemGetInfo)(&after, &total), CUDA_SUCCESS);
+  EXPECT_EQ(after - before, std::size_t{8} << 20);
 }
 
 TEST_F(ManagedProgramsArguments, MayBeOneBuffer) {

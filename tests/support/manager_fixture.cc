@@ -80,6 +80,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.chunkBytes = 2 * kMiB;
   options.populateAhead = setup.populateAhead;
   options.fetchInBackground = setup.fetchInBackground;
+  options.keptBytes = setup.keptBytes;
   options.movedPages = setup.fake.movedPages;
   giveDigestKernel(*fake_);
   fake_->setLockCheck(&Manager::lockIsHeldHere);

@@ -33,6 +33,7 @@ struct MachineSetup {
   std::size_t readAheadBytes = 0;
   bool populateAhead = false;
   bool fetchInBackground = false;
+  std::size_t keptBytes = 0;
   FakeOptions fake;
 };
 // "rolling_4K", "lazy_64K_moved", ...

@@ -85,6 +85,35 @@ int Queue::query(std::uint64_t sequence) noexcept {
   return code;
 }
 
+std::uint64_t Queue::chainAfter(std::uint64_t earlier, std::uint64_t sequence) noexcept {
+  Slot& slot = slotOf(earlier);
+  return earlier != 0 && slot.sequence.load(std::memory_order_relaxed) == earlier ? slot.chain
+                                                                                  : sequence;
+}
+
+bool Queue::completeByChain(std::uint64_t sequence) noexcept {
+  // A question takes longer than the launch's own mark: one for many works.
+  constexpr std::uint64_t kFarthest = kSlots / 4;
+  constexpr std::uint64_t kLooks = 16;
+  const std::uint64_t chain = slotOf(sequence).chain;
+  for (std::uint64_t ahead = kFarthest; ahead > kFarthest - kLooks; --ahead) {
+    const std::uint64_t later = sequence + ahead;
+    if (slotOf(later).sequence.load(std::memory_order_relaxed) != later ||
+        slotOf(later).chain != chain) {
+      continue;
+    }
+    if (query(later) != kCudaSuccess) return false;
+    for (std::uint64_t one = sequence; one < later; ++one) {
+      if (slotOf(one).sequence.load(std::memory_order_relaxed) == one &&
+          slotOf(one).chain == chain) {
+        noteComplete(one);
+      }
+    }
+    return true;
+  }
+  return false;
+}
+
 Status Queue::retire(std::uint64_t sequence) {
   Slot& slot = slotOf(sequence);
   const std::uint64_t previous = slot.sequence.load(std::memory_order_relaxed);
@@ -92,7 +121,7 @@ Status Queue::retire(std::uint64_t sequence) {
   // The device is asked seldom: with newer work of an ordered queue, all before it is complete.
   constexpr std::uint64_t kAhead = kSlots / 4;
   if (previous != 0 && !knownComplete(previous) &&
-      !(ordered_ && query(previous + kAhead) == kCudaSuccess)) {
+      !(ordered_ ? query(previous + kAhead) == kCudaSuccess : completeByChain(previous))) {
     GMAC_TRY(awaitEvent(calls_, slot.event));
     noteComplete(previous);
   }

@@ -54,14 +54,16 @@ class Queue {
   Stream stream() const noexcept { return stream_; }
 
   // Runs `work`, a Status() that submits to `stream`, and takes a ticket for it. One thread at a
-  // time.
+  // time. `earlier`, where it is not 0: work that is known to complete before this one does (the
+  // foreign queue's, of the same stream).
   template <typename Work>
-  Result<Ticket> submit(Stream stream, Work&& work) {
+  Result<Ticket> submit(Stream stream, Work&& work, std::uint64_t earlier = 0) {
     const std::lock_guard lock(mutex_);
     const std::uint64_t sequence = newest_.load(std::memory_order_relaxed) + 1;
     GMAC_TRY(retire(sequence));
     GMAC_TRY(work());
     GMAC_TRY(calls_.record(slotOf(sequence).event, stream));
+    slotOf(sequence).chain = chainAfter(earlier, sequence);
     newest_.store(sequence, std::memory_order_release);
     return ticketOf(id_, sequence);
   }
@@ -81,12 +83,19 @@ class Queue {
     Event event = nullptr;
     std::atomic<std::uint64_t> sequence{0};  // the work that the event stands for
     std::atomic<std::uint64_t> complete{0};  // the newest work of this slot known to be complete
+    std::uint64_t chain = 0;                 // works of one chain complete in order; under mutex_
   };
 
   Slot& slotOf(std::uint64_t sequence) noexcept { return slots_[sequence % kSlots]; }
   void noteComplete(std::uint64_t sequence) noexcept;
   // Frees the slot of `sequence` of the work that used it last.
   Status retire(std::uint64_t sequence);
+  // The chain of work that comes after `earlier` in its chain; one of its own where the ring no
+  // longer has that.
+  std::uint64_t chainAfter(std::uint64_t earlier, std::uint64_t sequence) noexcept;
+  // Asks about one work for all older ones of its chain: whether `sequence` was among them and is
+  // complete.
+  bool completeByChain(std::uint64_t sequence) noexcept;
 
   DeviceCalls& calls_;
   const QueueId id_;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/accel/cuda/stream_accelerator.h"
 
+#include <sys/ioctl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,12 +30,43 @@ Stream streamOf(NativeStream stream) noexcept {
   return reinterpret_cast<Stream>(static_cast<std::uintptr_t>(stream));
 }
 
+// The kernel's question for one mapping (linux/fs.h since 6.11): the first one that holds
+// `address` or lies after it and has one of the access rights asked for.
+struct MappingQuery {
+  std::uint64_t size = sizeof(MappingQuery);
+  std::uint64_t flags = 0;
+  std::uint64_t address = 0;
+  std::uint64_t begin = 0, end = 0;  // answers, as all that follows
+  std::uint64_t access = 0, pageBytes = 0, offset = 0, inode = 0;
+  std::uint32_t major = 0, minor = 0, nameBytes = 0, idBytes = 0;
+  std::uint64_t name = 0, id = 0;
+};
+constexpr unsigned long kQueryMapping = _IOWR('f', 17, MappingQuery);
+constexpr std::uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kOrNext = 16;
+
+// The answer to accessibleOnCpu(), where the kernel can be asked for single mappings. Rights that
+// are asked for together must be there together, so each is asked for alone.
+std::optional<bool> accessibleByQuery(std::FILE* maps, std::uintptr_t first, std::uintptr_t last) {
+  for (const std::uint64_t right : {kReadable, kWritable, kExecutable}) {
+    MappingQuery query;
+    query.flags = right | kOrNext;
+    query.address = first;
+    if (::ioctl(::fileno(maps), kQueryMapping, &query) == 0) {
+      if (query.begin < last) return true;
+    } else if (errno != ENOENT) {
+      return std::nullopt;
+    }
+  }
+  return false;
+}
+
 // Whether somebody can access a byte of the CPU's range [first, last). The driver reserves the
 // range of an allocation with a mapping without access; anything else there belongs to somebody and
 // must not be mapped over.
 bool accessibleOnCpu(std::uintptr_t first, std::uintptr_t last) {
   const gmac::Stream maps = openStream("/proc/self/maps");
   if (maps == nullptr) return false;
+  if (const std::optional<bool> answer = accessibleByQuery(maps.get(), first, last)) return *answer;
   char line[4096 + 128];
   while (std::fgets(line, sizeof line, maps.get()) != nullptr) {
     unsigned long begin = 0;
@@ -197,11 +232,6 @@ Status StreamAccelerator::open() {
   Result<Event> event = calls_->createEvent();
   if (!event.ok()) return event.status();
   zeroEvent_ = *event;
-  for (Stage& stage : stages_) {
-    Result<void*> memory = calls_->allocateHost(kStageBytes);
-    if (!memory.ok()) return memory.status();
-    stage.memory = *memory;
-  }
   open_.store(true, std::memory_order_release);
   return Status();
 }
@@ -412,6 +442,12 @@ Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t
     const std::size_t piece = std::min(bytes - at, kStageBytes);
     Stage& stage = stages_[nextStage_];
     nextStage_ = (nextStage_ + 1) % stages_.size();
+    // Made when it is first needed: each takes the driver half a millisecond.
+    if (stage.memory == nullptr) {
+      Result<void*> memory = calls_->allocateHost(kStageBytes);
+      if (!memory.ok()) return memory.status();
+      stage.memory = *memory;
+    }
     GMAC_TRY(wait(stage.reader));
     std::memcpy(stage.memory, static_cast<const std::byte*>(data) + at, piece);
     Result<Ticket> reader = kernel_.submit(kernel_.stream(), [&] {
@@ -436,10 +472,16 @@ Status StreamAccelerator::follow(NativeStream stream, Ticket ticket) {
   return order(streamOf(stream), ticket);
 }
 
-Result<Ticket> StreamAccelerator::mark(NativeStream stream) {
+Result<Ticket> StreamAccelerator::markAgain(NativeStream stream, Ticket earlier) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  return foreign_.submit(streamOf(stream), [] { return Status(); });
+  return foreign_.submit(
+      streamOf(stream), [] { return Status(); }, sequenceOf(earlier));
+}
+
+bool StreamAccelerator::perThread(NativeStream stream) const noexcept {
+  constexpr std::uintptr_t kPerThread = 2;  // CU_STREAM_PER_THREAD
+  return static_cast<std::uintptr_t>(stream) == kPerThread;
 }
 
 }  // namespace gmac::accel::cuda

@@ -16,6 +16,7 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/device_calls.h"
 #include "gmac/accel/cuda/queues.h"
+#include "gmac/accel/stream_marks.h"
 #include "gmac/status.h"
 
 namespace gmac::accel::cuda {
@@ -24,7 +25,7 @@ namespace gmac::accel::cuda {
 // for marks on the application's own streams. Thread-safe; owned by the runtime. The fault handler
 // may call what the interface says: those methods take one queue's lock, which is never held while
 // application memory is touched (arguments and constants are copied before it is taken).
-class StreamAccelerator final : public Accelerator {
+class StreamAccelerator final : public Accelerator, public StreamMarks {
  public:
   static Result<std::unique_ptr<Accelerator>> make(std::unique_ptr<DeviceCalls> calls);
   ~StreamAccelerator() override;
@@ -60,7 +61,9 @@ class StreamAccelerator final : public Accelerator {
   void contextEnds() noexcept override;
   void leaveContext() noexcept override;
   Status fence(NativeStream stream) override;
-  Result<Ticket> mark(NativeStream stream) override;
+  Result<Ticket> mark(NativeStream stream) override { return markAgain(stream, {}); }
+  Result<Ticket> markAgain(NativeStream stream, Ticket earlier) override;
+  bool perThread(NativeStream stream) const noexcept override;
   Status follow(NativeStream stream, Ticket ticket) override;
 
  private:
