@@ -291,6 +291,56 @@ TEST_P(OverFakeDriver, MarksOfForeignStreamsCompleteInTheirOwnOrder) {
   EXPECT_TRUE(accelerator().done(marks[1]));
 }
 
+// A kernel that reads a little in front of its array, or after it, meets memory.
+TEST_P(OverFakeDriver, AnAllocationHasMemoryOnBothSides) {
+  for (const std::size_t bytes : {pageBytes(), std::size_t{2} << 20, std::size_t{6} << 20}) {
+    const auto address =
+        accelerator().allocate(bytes, std::size_t{2} << 20, Placement::kSameAddress);
+    ASSERT_TRUE(address.ok()) << lastErrorText();
+    const auto begin = static_cast<CUdeviceptr>(*address);
+    EXPECT_EQ(begin % (2 << 20), 0U);
+    for (const std::size_t distance : {std::size_t{1}, std::size_t{64} << 10}) {
+      const std::byte* const before = fake_cuda::backing(begin - distance);
+      const std::byte* const after = fake_cuda::backing(begin + bytes + distance - 1);
+      ASSERT_NE(before, nullptr) << bytes;
+      ASSERT_NE(after, nullptr) << bytes;
+      EXPECT_EQ(*before, std::byte{0});
+      EXPECT_EQ(*after, std::byte{0});
+    }
+    EXPECT_TRUE(accelerator().free(*address, bytes).ok()) << lastErrorText();
+  }
+}
+
+TEST_P(OverFakeDriver, TheMemoryBesideAnAllocationIsTheFirstToGoWithout) {
+  constexpr std::size_t kBytes = std::size_t{2} << 20;
+  const auto used = [] {
+    const auto ask =
+        reinterpret_cast<decltype(&::cuMemGetInfo)>(dlsym(fake_cuda::library(), "cuMemGetInfo_v2"));
+    std::size_t available = 0;
+    std::size_t total = 0;
+    EXPECT_EQ(ask(&available, &total), CUDA_SUCCESS);
+    return total - available;
+  };
+  const std::size_t before = used();
+  fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
+  const auto bare = accelerator().allocate(kBytes, kBytes, Placement::kSameAddress);
+  ASSERT_TRUE(bare.ok()) << lastErrorText();
+  EXPECT_EQ(used() - before, kBytes);
+  EXPECT_TRUE(accelerator().free(*bare, kBytes).ok()) << lastErrorText();
+  // Nor has every allocation some, where there are very many.
+  std::vector<DeviceAddress> many;
+  for (int i = 0; i < 80; ++i) {
+    const auto address = accelerator().allocate(kBytes, kBytes, Placement::kSameAddress);
+    ASSERT_TRUE(address.ok()) << lastErrorText();
+    many.push_back(*address);
+  }
+  EXPECT_EQ(used() - before, 64 * 3 * kBytes + 16 * kBytes);
+  for (const DeviceAddress address : many) {
+    EXPECT_TRUE(accelerator().free(address, kBytes).ok()) << lastErrorText();
+  }
+  EXPECT_EQ(used(), before);
+}
+
 TEST_P(OverFakeDriver, AFencedStreamRunsAfterTheCopiesIn) {
   CUstream stream = nullptr;
   const auto create =

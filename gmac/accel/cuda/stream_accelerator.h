@@ -105,12 +105,16 @@ class StreamAccelerator final : public Accelerator, public StreamMarks {
   std::uint64_t kernelWaitedFor_ =
       0;  // newest copyIn that the kernel stream waits for; under the kernel queue's lock
 
-  std::mutex memoryMutex_;  // guards the three below
+  struct Allocation {
+    std::uintptr_t given;  // what CUDA gave
+    bool hasMargin;
+  };
+  std::mutex memoryMutex_;  // guards the four below
   Stream zeroStream_ = nullptr;
   Event zeroEvent_ = nullptr;
-  std::unordered_map<std::uintptr_t, std::uintptr_t>
-      allocations_;        // address handed out -> what CUDA gave
-  std::mutex stageMutex_;  // guards the two below
+  std::unordered_map<std::uintptr_t, Allocation> allocations_;  // by the address handed out
+  std::size_t margins_ = 0;                                     // allocations that have one
+  std::mutex stageMutex_;                                       // guards the two below
   std::array<Stage, 4> stages_;
   std::size_t nextStage_ = 0;
 };
