@@ -33,6 +33,7 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
       protocol_(std::move(protocol)),
       options_(options),
       small_(static_cast<RegionSource&>(*this)),
+      budget_(options.mappingLimit),
       pool_(options.keptBytes) {}
 
 Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
@@ -216,6 +217,9 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
                                     accel::Placement placement, bool sharedBySmallObjects) {
   // A handler that faulted in the middle of this would need the accelerator, too.
   const os::SignalsBlocked blocked;
+  if (const Status left = leaveMappingsForObject(); !left.ok() && !giveBackKept()) {
+    return left;
+  }
   const bool moved = options_.movedPages;
   const std::size_t bytes = os::roundUp(size, moved ? kMovedGranularity : os::pageBytes());
   if (auto kept = takeKept(bytes, placement)) {
@@ -228,7 +232,8 @@ Result<Object*> Manager::makeObject(std::size_t size, std::size_t blockBytes,
   }
   const auto allocate = [&] {
     const Timed timed(Phase::kCudaMalloc);
-    return accelerator_.allocate(bytes, os::kHugePageBytes, placement);
+    // Where neighbours touch, there is no gap that takes a mapping.
+    return accelerator_.allocate(bytes, moved ? os::kHugePageBytes : os::pageBytes(), placement);
   };
   auto device = allocate();
   // Of either kind: what is kept takes memory, and addresses.
@@ -307,6 +312,7 @@ Result<std::unique_ptr<Object>> Manager::reuse(std::unique_ptr<Object> kept, std
                                            whole ? bytes : blockBytes, State::kInvalid);
     object->open = {};
     object->chunks = std::move(kept->chunks);
+    object->pieces = kept->pieces;
     object->sharedBySmallObjects = sharedBySmallObjects;
     object->sameAddress = kept->sameAddress;
     object->requestedBytes = size;
@@ -326,6 +332,7 @@ Object* Manager::addObject(std::unique_ptr<Object> object) {
   result->born = ++works_;
   livingBytes_ += result->bytes();
   index_.insert(*result);
+  pieces_ += result->pieces;
   safeObjects_ += result->sameAddress ? 0 : 1;
   if (!result->open.empty()) {
     open_.push_back(*result);
@@ -411,6 +418,8 @@ Status Manager::destroy(Lock& lock, Object& object) {
   for (std::size_t i = 0; object.unverified > 0 && i < object.blockCount; ++i) {
     setUnverified(object, object.blocks[i], false);
   }
+  noteEdges(object, 0);
+  pieces_ -= object.pieces;
   std::erase(bound_, &object);
   if (lastTouched_ == &object) {
     lastTouched_ = nullptr;

@@ -30,6 +30,7 @@
 #include "gmac/object.h"
 #include "gmac/object_pool.h"
 #include "gmac/os/fault.h"
+#include "gmac/os/mapping_budget.h"
 #include "gmac/protocols/protocol.h"
 #include "gmac/small_heap.h"
 #include "gmac/turns.h"
@@ -46,6 +47,7 @@ struct ManagerOptions {
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
   std::size_t keptBytes = 0;      // memory of freed objects that is kept (object_pool.h)
   bool trustHints = false;        // a managed-memory program's hints are promises
+  std::size_t mappingLimit = 0;   // of the process; 0: the kernel's
   unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
 };
 
@@ -248,6 +250,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
   Status copyChanged(const Free& free, Object& object, BlockRange range, accel::Ticket after);
+  Status queueFetch(Object& object, BlockRange range, accel::Ticket after, accel::Ticket* last);
   static bool fetchable(Object& object, BlockIndex index);
   BlockRange readAhead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
@@ -292,6 +295,15 @@ class Manager final : private os::Pinner, private RegionSource {
   Status protect(Object& object, BlockRange range, os::Access access);
   void setOpen(Object& object, BlockRange range);
   Status fetchAfterSync(Lock& lock);
+  // The kernel's limit of mappings (manager_coarsening.cc). What changes take of them, at most.
+  static constexpr std::size_t kMappingsOfAChange = 2;
+  static constexpr std::size_t kMappingsOfAMovedChunk = 2;  // where it was, and where it is
+  std::size_t mappingsOfAnObject() const { return options_.movedPages ? 3 : 1; }
+  // Those that the objects have, if the kernel joins no two objects.
+  std::size_t mappings() const { return index_.count() * mappingsOfAnObject() + pieces_ + edges_; }
+  void noteEdges(Object& object, std::size_t edges);
+  Result<Step> leaveMappings(Lock& lock, std::size_t more);
+  Status leaveMappingsForObject();
   Status coarsen(Lock& lock);
   Status coarsen(Lock& lock, Object& object, std::size_t factor);
   bool outOfMappings(Status status) const;
@@ -359,6 +371,11 @@ class Manager final : private os::Pinner, private RegionSource {
   std::atomic<std::size_t> safeObjects_{0};    // whose two addresses differ
   std::optional<std::thread::id>
       deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
+
+  os::MappingBudget budget_;
+  std::size_t edges_ = 0;                       // of all objects
+  std::size_t pieces_ = 0;                      // of all objects
+  std::optional<std::size_t> nothingToJoinAt_;  // about so many edges
 
   // Comparing instead of copying.
   std::mutex advice_;                            // one thread at a time gives advice; taken first

@@ -124,8 +124,11 @@ void Manager::setState(Object& object, Block& block, State next) {
   if (block.state == State::kDirty) {
     protocol_->leftDirty(block);
   }
+  const BlockIndex index = object.indexOf(block);
+  const std::size_t edges = object.edgesAt(index);
   const State before = std::exchange(block.state, next);
   object.blocks.changed(block, before);
+  noteEdges(object, object.edges - edges + object.edgesAt(index));
   if (next == State::kDirty) {
     stats().evictionsWasted.add(block.evicted ? 1 : 0);
     protocol_->becameDirty(block);
@@ -133,7 +136,6 @@ void Manager::setState(Object& object, Block& block, State next) {
   }
   if (next != State::kInvalid) {
     object.settled = false;
-    const BlockIndex index = object.indexOf(block);
     if (object.open.empty()) {
       open_.push_back(object);
     }
@@ -212,24 +214,35 @@ Status Manager::copyChanged(const Free& free, Object& object, BlockRange range,
       continue;
     }
     const TraceSpan span("copy", "fetch", {"bytes", end - object.offsetOf(i)});
-    for (std::size_t offset = object.offsetOf(i); offset < end;) {
-      const std::size_t chunkBytes = object.mirror->chunkBytes();
-      const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
-      auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset),
-                                         object.deviceAt(offset), stop - offset, after);
-      if (!copied.ok()) {
-        // The chunks before it are in flight to pages that the caller may give up.
-        (void)await(free, ticket);
-        return copied.status();
-      }
-      ticket = *copied;
-      stats().fetches.add();
-      stats().bytesToHost.add(stop - offset);
-      offset = stop;
+    if (const Status queued = queueFetch(object, {i, next}, after, &ticket); !queued.ok()) {
+      // The copies before it are in flight to pages that the caller may give up.
+      (void)await(free, ticket);
+      return queued;
     }
     i = next;
   }
   return await(free, ticket);
+}
+
+// Queues copies of a block range from the accelerator, one per chunk; `last` becomes the ticket of
+// the last that was queued. The blocks are busy.
+Status Manager::queueFetch(Object& object, BlockRange range, accel::Ticket after,
+                           accel::Ticket* last) {
+  const std::size_t end = object.offsetOf(range.end);
+  for (std::size_t offset = object.offsetOf(range.begin); offset < end;) {
+    const std::size_t chunkBytes = object.mirror->chunkBytes();
+    const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
+    auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
+                                       stop - offset, after);
+    if (!copied.ok()) {
+      return copied.status();
+    }
+    *last = *copied;
+    stats().fetches.add();
+    stats().bytesToHost.add(stop - offset);
+    offset = stop;
+  }
+  return {};
 }
 
 // Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as
@@ -361,6 +374,10 @@ Status Manager::makeReady(Lock& lock, Object& object, std::size_t chunk) {
     mappingsRefused = status.code() == adsmErrorHostMemory;
   }
   object.chunks[chunk] = status.ok() ? Object::Chunk::kReady : Object::Chunk::kEmpty;
+  if (status.ok() && options_.movedPages) {
+    object.pieces += kMappingsOfAMovedChunk;
+    pieces_ += kMappingsOfAMovedChunk;
+  }
   --object.preparing;
   changed();
   return status;
@@ -465,8 +482,13 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   return Step::kDone;
 }
 
-// openBlockOnce, with the kernel's limit of mappings lifted by coarsening where it is met.
+// openBlockOnce, with the kernel's limit of mappings lifted by coarsening before it is met, or
+// where it is.
 Result<Manager::Step> Manager::openBlock(Lock& lock, Object& object, BlockIndex index, bool write) {
+  auto room = leaveMappings(lock, kMappingsOfAChange);
+  if (!room.ok() || *room == Step::kRetry) {
+    return room;
+  }
   auto step = openBlockOnce(lock, object, index, write);
   if (!step.ok() && outOfMappings(step.status())) {
     GMAC_TRY(coarsen(lock));

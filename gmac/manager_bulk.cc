@@ -281,6 +281,10 @@ Result<Manager::Step> Manager::retryIfOutOfMappings(Lock& lock, Status failed) {
 
 // Opens blocks for the CPU to read; neighbours come in one copy.
 Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, BlockRange range) {
+  auto room = leaveMappings(lock, kMappingsOfAChange);
+  if (!room.ok() || *room == Step::kRetry) {
+    return room;
+  }
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     if (object.usable(i, Intent::kRead)) {
       continue;
@@ -325,6 +329,10 @@ Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, BlockR
 // fetched before: until it has done so, their bytes are neither the old ones nor the new ones, as
 // bytes are that one thread reads while another one copies.
 Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
+  auto room = leaveMappings(lock, kMappingsOfAChange);
+  if (!room.ok() || *room == Step::kRetry) {
+    return room;
+  }
   Object& object = *part.target;
   const BlockRange range = part.targetBlocks();
   bool allOpen = true;

@@ -85,6 +85,9 @@ Status Manager::startFlush(Object& object, BlockRange range, State next) {
       end = end + 1;
     }
     const BlockRange run{i, end};
+    if (!budget_.allows(mappings(), kMappingsOfAChange)) {
+      return {};
+    }
     const TraceSpan span("copy", "early flush", {"bytes", object.lengthOf(run)});
     Status status = protect(object, run, accessOf(next));
     if (status.ok()) {
@@ -252,6 +255,10 @@ Result<Manager::Step> Manager::openForOverwriting(Lock& lock, Object& object, Bl
   if (deviceWorkElsewhere()) {
     waitForDeviceWork(lock);
     return Step::kRetry;
+  }
+  auto room = leaveMappings(lock, kMappingsOfAChange);
+  if (!room.ok() || *room == Step::kRetry) {
+    return room;
   }
   auto ready = makePagesReady(lock, object, index);
   if (!ready.ok() || *ready == Step::kRetry) {

@@ -141,6 +141,20 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of
   // open objects.
   BlockRange open;
+  // Neighbouring blocks of one group whose states differ: each of these edges takes a mapping. (What
+  // lies between groups is little beside that.)
+  std::size_t edges = 0;
+  // Those of a block that is made, and of all.
+  std::size_t edgesAt(BlockIndex index) const {
+    const auto i = static_cast<std::size_t>(index);
+    return (i > blocks.groupBegin(i) && blocks[i - 1].state != blocks[i].state ? 1U : 0U) +
+           (i + 1 < blocks.groupEnd(i) && blocks[i].state != blocks[i + 1].state ? 1U : 0U);
+  }
+  std::size_t countEdges() const {
+    std::size_t twice = 0;
+    blocks.forEachMade([&](const Block& block) { twice += edgesAt(indexOf(block)); });
+    return twice / 2;
+  }
   void widenOpen(BlockRange range) {
     if (open.empty()) {
       open = range;
@@ -155,6 +169,7 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   // What is known of the CPU's use of a chunk, for population ahead of it.
   enum class Use : std::uint8_t { kNone, kAhead, kTouched };  // kAhead: populated, not touched yet
   std::vector<Use> uses;
+  std::size_t pieces = 0;  // mappings that installed chunks take besides
   std::size_t chunkOf(std::size_t offset) const { return offset / mirror->chunkBytes(); }
 
   // Whether all pages of [offset, offset + length), length > 0, or of a block, are there.
@@ -272,6 +287,7 @@ class ObjectIndex {
     return after == set_.begin() ? nullptr : &*--after;
   }
   Set& all() { return set_; }
+  std::size_t count() const { return set_.size(); }
 
  private:
   Set set_;

@@ -131,6 +131,10 @@ Status Manager::verify() {
                   fmt::ptr(object.address()), unverified, object.unverified,
                   object.unverifiedHook.is_linked() ? " and listed" : "");
     }
+    if (object.edges != object.countEdges()) {
+      return fail(adsmErrorSystem, "object {}: {} edges between blocks, {} are counted",
+                  fmt::ptr(object.address()), object.countEdges(), object.edges);
+    }
     if (held != object.holds) {
       return fail(adsmErrorSystem, "object {}: {} holds, {} are counted",
                   fmt::ptr(object.address()), held, object.holds);

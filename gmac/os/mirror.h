@@ -103,14 +103,15 @@ class Mirror {
   std::size_t chunkBytes_;
 };
 
-// Ranges of one growing memory file, so that any number of objects takes one file descriptor. When
-// the program closes that descriptor, which is not its own, what is mapped stays as it is and
-// nothing is done to the file that it opens there: allocate, map and pinnable then fail with
+// Ranges of one growing memory file, so that any number of objects takes one file descriptor, and
+// views of it that all of them share, so that the runtime's way to their bytes takes no mapping of
+// each. When the program closes that descriptor, which is not its own, what is mapped stays as it
+// is and nothing is done to the file that it opens there: allocate, map and pinnable then fail with
 // adsmErrorSystem, and freed ranges are not used again. Thread-safe.
 class FileArena {
  public:
   static Result<std::unique_ptr<FileArena>> make();
-  ~FileArena() = default;
+  ~FileArena();
   FileArena(const FileArena&) = delete;
   FileArena& operator=(const FileArena&) = delete;
 
@@ -123,14 +124,33 @@ class FileArena {
   // A range of the file that reads as zero; page-aligned.
   Result<std::int64_t> allocate(std::size_t bytes);
   void free(std::int64_t offset, std::size_t bytes);
+  // Where the bytes of such a range are, readable and writable, until it is freed.
+  std::byte* view(std::int64_t offset);
 
  private:
+  // Consecutive bytes of the file, at consecutive addresses that are reserved as a whole and mapped
+  // as far as the file goes, and a step beyond.
+  struct View {
+    std::int64_t begin;
+    std::int64_t bytes;
+    std::int64_t mapped;
+    std::byte* address;
+  };
+
   explicit FileArena(Descriptor file) : file_(std::move(file)) {}
 
   const Descriptor file_;
   std::mutex lock_;
-  std::int64_t size_ = 0;
-  std::map<std::int64_t, std::int64_t> free_;  // offset -> bytes; neighbours are joined
+  Status addView(std::int64_t least);
+  Status mapUpTo(View& view, std::int64_t end);
+  View& viewOf(std::int64_t offset);
+  bool beginsView(std::int64_t offset) const;
+  void giveBack(std::int64_t offset, std::int64_t bytes);
+
+  std::int64_t size_ = 0;  // of the file: no range ends after it
+  // offset -> bytes; neighbours are joined where one view shows both
+  std::map<std::int64_t, std::int64_t> free_;
+  std::vector<View> views_;  // one after another
 };
 
 struct MirrorPlace {

@@ -127,5 +127,36 @@ TEST_F(Waits, OfCoarseningForWhatItFetches) {
   EXPECT_EQ(object_[40 * kPage], std::byte{2});
 }
 
+// Where the kernel refuses a mapping while the only object with blocks to join is in use, that is
+// waited for.
+TEST(WaitsForBlocksToJoin, EndWhenTheirUserIsDone) {
+  MachineSetup setup;
+  setup.blockBytes = 64 * kKiB;
+  ManagerUnderTest machine(setup);
+  std::byte* const object = machine.allocate(8 * setup.blockBytes);
+  std::byte* const oneBlock = machine.allocate(setup.blockBytes);
+  const adsmKernel_t nothing =
+      machine.fake().kernel("nothing", 0, [](const LaunchShape&, void**) {});
+  machine.callUsing(nothing, {}, {{object, adsmWrite}});
+  machine.sync();
+  machine.fake().stall(Op::Kind::kCopyOut);
+  std::thread user([&] { EXPECT_EQ(object[0], std::byte{0}); });
+  while (machine.fake().stalled() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  std::thread writer([&] { oneBlock[0] = std::byte{1}; });
+  while (os::injectionArmed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // Room to give up too early.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  machine.fake().resume();
+  user.join();
+  writer.join();
+  EXPECT_EQ(oneBlock[0], std::byte{1});
+  machine.verify();
+}
+
 }  // namespace
 }  // namespace gmac::testing

@@ -18,6 +18,7 @@
 
 #include "gmac/os/mappings.h"
 #include "tests/support/manager_fixture.h"
+#include "tests/support/own_mappings.h"
 
 namespace gmac::os {
 namespace {
@@ -154,6 +155,54 @@ TEST_F(MirrorTest, AFileMirrorLeavesAClosedMappingWhereItWasPut) {
   EXPECT_EQ(accessAt(*place), Access::kNone);
   EXPECT_EQ(measureFootprint(), before) << "pages of the file, or mappings, are left";
   ASSERT_TRUE(unmap(*place, 4 * kMiB).ok());
+}
+
+TEST_F(MirrorTest, FileMirrorsTakeAMappingEach) {
+  constexpr std::size_t kMirrors = 100;
+  auto place = reserve(kMirrors * 16 * kPage, kHugePageBytes);
+  ASSERT_TRUE(place.ok());
+  auto first = fileMirror(nullptr, kPage, Access::kRead);  // and the file's view
+  const std::size_t before = gmac::testing::mappingCount();
+  std::vector<std::unique_ptr<Mirror>> mirrors;
+  for (std::size_t i = 0; i < kMirrors; ++i) {
+    auto* const at = static_cast<std::byte*>(*place) + i * 16 * kPage;
+    mirrors.push_back(fileMirror(at, 16 * kPage, i % 2 == 0 ? Access::kRead : Access::kNone));
+  }
+  EXPECT_LE(gmac::testing::mappingCount(), before + kMirrors);
+  mirrors.clear();
+  ASSERT_TRUE(unmap(*place, kMirrors * 16 * kPage).ok());
+}
+
+// Views of the file do not follow each other in memory: a range lies in one of them.
+TEST_F(MirrorTest, RangesBeyondAViewOfTheFileAreWhole) {
+  constexpr std::size_t kGiB = 1024 * kMiB;
+  const auto expectWhole = [&](std::int64_t offset, std::size_t bytes) {
+    std::byte* const view = arena_->view(offset);
+    view[0] = std::byte{1};
+    view[bytes - 1] = std::byte{2};
+    const auto mappings = readMappings();
+    ASSERT_TRUE(mappings.ok());
+    EXPECT_EQ(tightestAccess(*mappings, reinterpret_cast<std::uintptr_t>(view), bytes),
+              Access::kReadWrite);
+  };
+  std::vector<std::pair<std::int64_t, std::size_t>> ranges;
+  for (const std::size_t bytes : {40 * kGiB, 40 * kGiB, 20 * kGiB, 4 * kGiB, 100 * kGiB}) {
+    auto offset = arena_->allocate(bytes);
+    ASSERT_TRUE(offset.ok()) << lastErrorText();
+    for (const auto& [begin, length] : ranges) {
+      EXPECT_TRUE(*offset >= begin + static_cast<std::int64_t>(length) ||
+                  *offset + static_cast<std::int64_t>(bytes) <= begin);
+    }
+    ranges.emplace_back(*offset, bytes);
+    expectWhole(*offset, bytes);
+  }
+  EXPECT_EQ(ranges[2].first, static_cast<std::int64_t>(40 * kGiB)) << "the end of the first view";
+  for (const auto& [begin, length] : ranges) {
+    arena_->free(begin, length);
+  }
+  auto offset = arena_->allocate(90 * kGiB);
+  ASSERT_TRUE(offset.ok()) << lastErrorText();
+  expectWhole(*offset, 90 * kGiB);
 }
 
 TEST_F(MirrorTest, AReusedPartOfTheFileReadsAsZero) {

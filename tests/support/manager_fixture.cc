@@ -81,6 +81,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.populateAhead = setup.populateAhead;
   options.fetchInBackground = setup.fetchInBackground;
   options.keptBytes = setup.keptBytes;
+  options.mappingLimit = setup.mappingLimit;
   options.movedPages = setup.fake.movedPages;
   giveDigestKernel(*fake_);
   fake_->setLockCheck(&Manager::lockIsHeldHere);

@@ -34,6 +34,7 @@ struct MachineSetup {
   bool populateAhead = false;
   bool fetchInBackground = false;
   std::size_t keptBytes = 0;
+  std::size_t mappingLimit = 0;  // 0: the kernel's
   FakeOptions fake;
 };
 // "rolling_4K", "lazy_64K_moved", ...
