@@ -158,7 +158,8 @@ const Variable kVariables[] = {
      {.least = kLeastHostMemory, .most = kMostHostMemory},
      "bytes",
      store<&Config::hostMemoryBytes>,
-     "How much memory the `host` accelerator has. The process may have what the machine has and its "
+     "How much memory the `host` accelerator has. The process may have what the machine has and "
+     "its "
      "control groups allow."},
     {"GMAC_HOST_THREADS",
      Kind::kCount,

@@ -141,8 +141,8 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of
   // open objects.
   BlockRange open;
-  // Neighbouring blocks of one group whose states differ: each of these edges takes a mapping. (What
-  // lies between groups is little beside that.)
+  // Neighbouring blocks of one group whose states differ: each of these edges takes a mapping.
+  // (What lies between groups is little beside that.)
   std::size_t edges = 0;
   // Those of a block that is made, and of all.
   std::size_t edgesAt(BlockIndex index) const {

@@ -15,7 +15,6 @@
 
 #include "gmac/cancellation.h"
 #include "gmac/fork_lock.h"
-
 #include "gmac/os/fault_stack.h"
 
 // sigaction() under the name that no library which is put before libc stands in for.
