@@ -28,8 +28,6 @@ namespace gmac::accel::conformance {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 Result<std::unique_ptr<Accelerator>> makeSmall(unsigned threads = 2) {
   HostOptions options;

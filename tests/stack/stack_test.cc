@@ -88,7 +88,7 @@ TEST_P(StackUse, OfAFaultWithAnAlternateStackIsTheFrame) {
 TEST_P(StackUse, IsEnoughForTheReasonOfAFailure) {
   const ProgramEnd end = run({"dies", std::to_string(frameBytes() + kFaultBytes)});
   EXPECT_EQ(end.signal, SIGABRT);
-  EXPECT_THAT(end.errors, HasSubstr("a read fault failed: "));
+  EXPECT_THAT(end.errors, HasSubstr("noticed by a read fault that waited for it: "));
 }
 
 }  // namespace

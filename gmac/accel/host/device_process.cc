@@ -572,7 +572,7 @@ void* serveSocket(void* argument) {
 }
 
 // Ends the process when the application or the socket's other end is gone, or cannot be watched.
-UNSANITIZED [[noreturn]] void watch(const DeviceSetup& setup) {
+[[noreturn]] UNSANITIZED void watch(const DeviceSetup& setup) {
   std::array<pollfd, 2> watched{{{setup.socket, 0, 0}, {setup.applicationPidfd, POLLIN, 0}}};
   while (poll(watched.data(), watched.size(), -1) < 0 && errno == EINTR) {
   }
