@@ -175,10 +175,13 @@ const Registration kKernels({
     {"device/a kernel crashes",
      [] {
        prepare();
-       const adsmError_t error = runKernel("crasher", [](const adsmThreadBlock_t*, void**) {
-         static volatile std::uintptr_t nowhere = 64;
-         *reinterpret_cast<volatile int*>(nowhere) = 1;
-       });
+       const adsmError_t error = runKernel(
+           "crasher",
+           [](const adsmThreadBlock_t*, void**) {
+             static volatile std::uintptr_t nowhere = 64;
+             *reinterpret_cast<volatile int*>(nowhere) = 1;
+           },
+           words);
        requireLost(error, "the kernel");
        require(std::string(adsmLastErrorString()).find("crasher") != std::string::npos,
                "the text is: {}", adsmLastErrorString());

@@ -174,10 +174,13 @@ void sleepOn(std::uint32_t* p, unsigned milliseconds) {
   check(adsmCallUsing(kernel, kOne, kOne, 0, args, &use, 1), "adsmCallUsing");
 }
 
-adsmError_t runKernel(const char* name, adsmHostKernel_t function) {
+adsmError_t runKernel(const char* name, adsmHostKernel_t function, const void* used) {
   adsmKernel_t kernel = nullptr;
   check(makeKernel(name, function, {}, &kernel), "adsmKernelCreate");
-  const adsmError_t called = adsmCall(kernel, kOne, kOne, 0, nullptr);
+  const adsmUse_t use{used, adsmReadWrite};
+  const adsmError_t called = used != nullptr
+                                 ? adsmCallUsing(kernel, kOne, kOne, 0, nullptr, &use, 1)
+                                 : adsmCall(kernel, kOne, kOne, 0, nullptr);
   return called == adsmSuccess ? adsmSync() : called;
 }
 

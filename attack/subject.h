@@ -61,8 +61,9 @@ void add(std::uint32_t* p, std::size_t words, std::uint32_t by);
 adsmError_t tryAdd(std::uint32_t* p, std::size_t words, std::uint32_t by);
 // A kernel that uses `p` and takes that long; asynchronous.
 void sleepOn(std::uint32_t* p, unsigned milliseconds);
-// A kernel of this function and no parameters that is called and waited for.
-adsmError_t runKernel(const char* name, adsmHostKernel_t kernel);
+// A kernel of this function and no parameters that is called and waited for. It uses the object at
+// `used`; NULL: it may use all.
+adsmError_t runKernel(const char* name, adsmHostKernel_t kernel, const void* used = nullptr);
 void sync();
 
 // Allocates, writes, calls, reads and frees: what any program does. Ends the process where a result
