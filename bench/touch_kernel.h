@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The access patterns' kernel; for .cu files. Apart from the others because a kernel has one host
-// stub in a program, and two files of the benchmark's are compiled for the CUDA runtime.
+// The access patterns' kernel; for .cu files. Apart from the others because a kernel is defined
+// once in a program, and two files of the benchmark's are compiled for the CUDA runtime.
 #ifndef GMAC_BENCH_TOUCH_KERNEL_H_
 #define GMAC_BENCH_TOUCH_KERNEL_H_
 

@@ -14,8 +14,8 @@ namespace gmac::coherence {
 // got none.
 bool giveBackKept();
 
-// Whether the byte that the accelerator knows at `device` is part of it: nobody's, whatever the
-// driver thinks.
+// Whether the byte that the accelerator knows at `device` is part of it. No object of the program
+// has that byte, though the driver takes it for allocated.
 bool isKept(std::uintptr_t device);
 
 // How much of the accelerator's memory it is. A load.
