@@ -8,7 +8,7 @@
 #include <random>
 
 #include "attack/subject.h"
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
 
 namespace attack {
 namespace {

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "attack/subject.h"
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
 
 namespace attack {
 namespace {

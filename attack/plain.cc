@@ -12,7 +12,7 @@
 #include <fstream>
 #include <string>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace {
 

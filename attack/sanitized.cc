@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 int main() {
   constexpr std::size_t kBytes = std::size_t{4} << 20;

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace attack {
 

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::bench {
 

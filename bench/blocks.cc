@@ -12,7 +12,7 @@
 
 #include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
-#include "gmac/stats.h"
+#include "gmac/observe/stats.h"
 
 namespace gmac::bench {
 namespace {

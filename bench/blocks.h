@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstddef>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::bench {
 

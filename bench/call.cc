@@ -6,7 +6,7 @@
 #include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
 #include "bench/turns.h"
-#include "gmac/runtime.h"
+#include "gmac/session/runtime.h"
 
 namespace gmac::bench {
 namespace {

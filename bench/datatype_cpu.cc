@@ -21,7 +21,7 @@
 
 #include "bench/measure.h"
 #include "bench/turns.h"
-#include "gmac/adsm_mpi.h"
+#include "gmac/api/adsm_mpi.h"
 #include "gmac/datatype/cpu_engine.h"
 #include "gmac/datatype/plain_copy.h"
 #include "gmac/datatype/registry.h"

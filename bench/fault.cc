@@ -4,8 +4,8 @@
 #include "bench/blocks.h"
 #include "bench/measure.h"
 #include "bench/turns.h"
-#include "gmac/stats.h"
-#include "gmac/trace.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
 
 namespace gmac::bench {
 namespace {

@@ -6,8 +6,8 @@
 #include "bench/blocks.h"
 #include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
-#include "gmac/stats.h"
-#include "gmac/trace.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
 
 namespace gmac::bench {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "bench/median.h"
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::bench {
 

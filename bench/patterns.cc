@@ -13,7 +13,7 @@
 #include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
 #include "bench/pattern_memory.h"
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::bench {
 namespace {

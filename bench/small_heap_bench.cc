@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "gmac/small_heap.h"
+#include "gmac/coherence/small_heap.h"
 
 namespace gmac {
 namespace {

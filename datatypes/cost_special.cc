@@ -10,7 +10,7 @@
 #include "datatypes/engine.h"
 #include "datatypes/failure.h"
 #include "datatypes/shared_source.h"
-#include "gmac/stats.h"
+#include "gmac/observe/stats.h"
 
 namespace datatypes {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace datatypes {
 

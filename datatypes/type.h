@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
 
 namespace datatypes {
 

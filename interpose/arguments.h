@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 #include "interpose/stand_in.h"
 
 namespace gmac::interpose {

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "gmac/adsm.h"
-#include "gmac/coherence.h"
+#include "gmac/api/adsm.h"
+#include "gmac/coherence/port.h"
 #include "interpose/cuda_call.h"
 
 namespace gmac::interpose {

@@ -9,7 +9,7 @@
 #include <new>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "interpose/cuda_call.h"
 
 // cuda.h shows the newest signatures under these names; the symbols are the older ones.

@@ -5,8 +5,8 @@
 
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/real_dlsym.h"
-#include "gmac/adsm.h"
-#include "gmac/log.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/log.h"
 
 namespace gmac::interpose {
 namespace {

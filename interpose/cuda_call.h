@@ -26,9 +26,9 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/reentry.h"
-#include "gmac/cancellation.h"
-#include "gmac/coherence.h"
-#include "gmac/status.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/port.h"
 #include "interpose/cuda_extent.h"
 #include "interpose/cuda_hooks.h"
 

@@ -5,7 +5,7 @@
 
 #include <cuda.h>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 #include "interpose/cuda_arguments.h"
 #include "interpose/cuda_call.h"
 #include "interpose/managed_objects.h"

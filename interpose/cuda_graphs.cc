@@ -9,7 +9,7 @@
 
 #include <optional>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "interpose/cuda_arguments.h"
 #include "interpose/cuda_call.h"
 

@@ -16,7 +16,7 @@
 #include <system_error>
 #include <thread>
 
-#include "gmac/log.h"
+#include "gmac/base/log.h"
 #include "interpose/cuda_call.h"
 
 #define GMAC_CUDA_STREAM_CALLS(X)                                        \

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 
-#include "gmac/adsm.h"
-#include "gmac/kept_memory.h"
-#include "gmac/log.h"
-#include "gmac/small_heap.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/log.h"
+#include "gmac/coherence/kept_memory.h"
+#include "gmac/coherence/small_heap.h"
 #include "interpose/cuda_call.h"
 #include "interpose/managed_objects.h"
 

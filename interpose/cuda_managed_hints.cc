@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "interpose/cuda_call.h"
 #include "interpose/managed_objects.h"
 

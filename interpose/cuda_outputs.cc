@@ -11,7 +11,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include "gmac/kept_memory.h"
+#include "gmac/coherence/kept_memory.h"
 #include "interpose/cuda_call.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.

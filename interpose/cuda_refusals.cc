@@ -5,7 +5,7 @@
 
 #include <cuda.h>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "interpose/cuda_call.h"
 
 #define GMAC_CUDA_STREAM_CALLS(X) \

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 
 #if !defined(__x86_64__)
 #error "the wrapping syscall is written for x86-64"

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <thread>
 
-#include "gmac/cancellation.h"
+#include "gmac/base/cancellation.h"
 #include "gmac/os/fault.h"
 
 namespace gmac::interpose {

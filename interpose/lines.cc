@@ -18,9 +18,9 @@
 #include <cstddef>
 #include <memory>
 
-#include "gmac/adsm.h"
-#include "gmac/cancellation.h"
-#include "gmac/coherence.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/coherence/port.h"
 #include "interpose/real.h"
 #include "interpose/stand_in.h"
 

@@ -34,9 +34,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gmac/cancellation.h"
-#include "gmac/coherence.h"
-#include "gmac/shared_ranges.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/coherence/port.h"
+#include "gmac/coherence/shared_ranges.h"
 #include "interpose/real.h"
 
 namespace gmac::interpose {

@@ -31,8 +31,8 @@
 #include <cstdint>
 #include <cwchar>
 
-#include "gmac/cancellation.h"
-#include "gmac/coherence.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/coherence/port.h"
 #if GMAC_HAVE_CUDA
 #include "gmac/accel/cuda/reentry.h"
 #endif

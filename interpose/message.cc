@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 
 namespace gmac::interpose {
 namespace {

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "gmac/coherence.h"
-#include "gmac/trace.h"
+#include "gmac/coherence/port.h"
+#include "gmac/observe/trace.h"
 
 namespace gmac::interpose {
 namespace {

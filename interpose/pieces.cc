@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 #include "interpose/helpers.h"
 #include "interpose/parallel_read.h"
 #include "interpose/real.h"

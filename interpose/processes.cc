@@ -29,8 +29,8 @@
 #include <string>
 #include <vector>
 
-#include "gmac/coherence.h"
-#include "gmac/log.h"
+#include "gmac/base/log.h"
+#include "gmac/coherence/port.h"
 #include "gmac/os/signal_mask.h"
 #include "interpose/real.h"
 

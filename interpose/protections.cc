@@ -14,8 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gmac/coherence.h"
-#include "gmac/log.h"
+#include "gmac/base/log.h"
+#include "gmac/coherence/port.h"
 #include "interpose/real.h"
 
 namespace gmac::interpose {

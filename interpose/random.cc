@@ -12,8 +12,8 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "gmac/cancellation.h"
-#include "gmac/coherence.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/coherence/port.h"
 #include "interpose/real.h"
 #include "interpose/stand_in.h"
 #include "interpose/transfer.h"

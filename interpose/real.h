@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "gmac/log.h"
+#include "gmac/base/log.h"
 
 // What defines one of libc's names.
 #define GMAC_INTERPOSED __attribute__((visibility("default")))

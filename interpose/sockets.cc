@@ -18,10 +18,10 @@
 #include <memory>
 #include <optional>
 
-#include "gmac/cancellation.h"
-#include "gmac/coherence.h"
-#include "gmac/stats.h"
-#include "gmac/trace.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
 #include "interpose/arguments.h"
 #include "interpose/message.h"
 #include "interpose/real.h"

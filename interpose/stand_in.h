@@ -11,7 +11,7 @@
 #include <climits>
 #include <cstddef>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 
 namespace gmac::interpose {
 

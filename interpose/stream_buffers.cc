@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 #include "interpose/real.h"
 
 namespace gmac::interpose {

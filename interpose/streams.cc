@@ -24,10 +24,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "gmac/cancellation.h"
-#include "gmac/coherence.h"
-#include "gmac/stats.h"
-#include "gmac/trace.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
 #include "interpose/real.h"
 #include "interpose/transfer.h"
 

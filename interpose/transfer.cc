@@ -11,10 +11,10 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "gmac/cancellation.h"
-#include "gmac/coherence.h"
-#include "gmac/stats.h"
-#include "gmac/trace.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
 #include "interpose/pieces.h"
 
 // libc's headers say that functions only write to their buffers, so that asking whether a buffer is

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "parboil/require.h"
 
 // The CUDA halves of a kernel description: absent from a build without the toolkit.

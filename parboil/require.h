@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "parboil/benchmark.h"
 
 namespace parboil {

@@ -19,7 +19,7 @@
 #include <sstream>
 #include <utility>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "parboil/require.h"
 #include "parboil/start_explicit.h"
 

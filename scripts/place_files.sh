@@ -26,7 +26,7 @@ ln -sf "libgmac.so.$so_version" "$prefix/lib/libgmac.so"
 install -m 755 "$command" "$prefix/bin/gmac.new"
 strip "$prefix/bin/gmac.new"
 mv -f "$prefix/bin/gmac.new" "$prefix/bin/gmac"
-for header in gmac/adsm.h gmac/adsm.hpp gmac/adsm_datatype.h gmac/adsm_mpi.h; do
+for header in gmac/api/adsm.h gmac/api/adsm.hpp gmac/api/adsm_datatype.h gmac/api/adsm_mpi.h; do
   [[ ! -e $header ]] || install -m 644 "$header" "$prefix/include/$header"
 done
 fill gmac.pc.in "$prefix/lib/pkgconfig/gmac.pc"

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "tests/support/child.h"
 
 namespace gmac::testing {

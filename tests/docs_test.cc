@@ -12,7 +12,7 @@
 #include <sstream>
 #include <string>
 
-#include "gmac/config.h"
+#include "gmac/session/config.h"
 
 namespace gmac {
 namespace {
@@ -37,7 +37,8 @@ const std::string& reference() {
 }
 
 const std::string& header() {
-  static const std::string text = contents("gmac/adsm.h") + contents("gmac/adsm_datatype.h");
+  static const std::string text =
+      contents("gmac/api/adsm.h") + contents("gmac/api/adsm_datatype.h");
   return text;
 }
 

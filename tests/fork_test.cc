@@ -18,8 +18,8 @@
 #include <string>
 #include <thread>
 
-#include "gmac/adsm.h"
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm.h"
+#include "gmac/api/adsm_datatype.h"
 #include "tests/support/child.h"
 
 namespace gmac::testing {

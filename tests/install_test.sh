@@ -91,7 +91,7 @@ check "command needs only the C library" commandNeedsOnlyTheCLibrary
 check "command preloads" commandPreloads
 check "adsm.h as C99" headerCompiles c c99 adsm.h
 check "adsm.h as C++11" headerCompiles c++ c++11 adsm.h
-[[ ! -e gmac/adsm.hpp ]] || check "adsm.hpp as C++20" headerCompiles c++ c++20 adsm.hpp
+[[ ! -e gmac/api/adsm.hpp ]] || check "adsm.hpp as C++20" headerCompiles c++ c++20 adsm.hpp
 check "C example through pkg-config" buildWithPkgConfig
 check "C example runs" runsOnTheHost "$TEST_TMPDIR/saxpy"
 mv "$prefix" "$prefix.moved"

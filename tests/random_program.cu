@@ -4,7 +4,7 @@
 // runtime (`cudart`); their host twins are there.
 #include <stdint.h>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 extern "C" __global__ void transformBytes(uint8_t* data, uint64_t count, uint64_t key) {
   const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;

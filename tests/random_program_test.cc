@@ -23,10 +23,10 @@
 #include <string>
 #include <vector>
 
-#include "gmac/adsm.h"
-#include "gmac/adsm_datatype.h"
-#include "gmac/coherence.h"
-#include "gmac/runtime.h"
+#include "gmac/api/adsm.h"
+#include "gmac/api/adsm_datatype.h"
+#include "gmac/coherence/port.h"
+#include "gmac/session/runtime.h"
 #include "tests/datatype/recipe.h"
 #include "tests/random_program_fatbin.h"
 #include "tests/support/child.h"

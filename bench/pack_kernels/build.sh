@@ -10,7 +10,7 @@ objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 for source in bench/pack_kernels/*.cu gmac/datatype/block_list.cc gmac/datatype/device_plan.cc \
     gmac/datatype/device_plan_launches.cc gmac/datatype/device_plan_tables.cc \
-    gmac/datatype/layout.cc gmac/datatype/pieces.cc gmac/status.cc; do
+    gmac/datatype/layout.cc gmac/datatype/pieces.cc gmac/base/status.cc; do
   name=$(basename "$source" | tr . _)
   case $source in
     *.cu)

@@ -30,8 +30,8 @@
 #include <memory>
 #include <string_view>
 
-#include "gmac/adsm.h"
-#include "gmac/status.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/status.h"
 
 namespace gmac::accel {
 

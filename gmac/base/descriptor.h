@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gmac/status.h"
+#include "gmac/base/status.h"
 
 namespace gmac {
 

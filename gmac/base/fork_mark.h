@@ -2,7 +2,7 @@
 #ifndef GMAC_BASE_FORK_MARK_H_
 #define GMAC_BASE_FORK_MARK_H_
 
-#include "gmac/status.h"
+#include "gmac/base/status.h"
 
 namespace gmac {
 

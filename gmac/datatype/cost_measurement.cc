@@ -6,10 +6,10 @@
 #include <functional>
 #include <utility>
 
+#include "gmac/base/log.h"
 #include "gmac/datatype/costs.h"
 #include "gmac/datatype/measured_values.h"
 #include "gmac/datatype/rounds.h"
-#include "gmac/log.h"
 
 namespace gmac::datatype {
 namespace {

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <string>
 
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
+#include "gmac/base/status.h"
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/layout.h"
 #include "gmac/datatype/staging.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/base/status.h"
 #include "gmac/datatype/device_plan.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "gmac/accel/range_allocator.h"
+#include "gmac/base/status.h"
 #include "gmac/datatype/device.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

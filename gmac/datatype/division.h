@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 #include "gmac/datatype/layout.h"
 
 namespace gmac::datatype {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 #include "gmac/datatype/cpu_engine.h"
 #include "gmac/datatype/pace_measurement.h"
 #include "gmac/datatype/placement.h"

@@ -11,7 +11,8 @@
 #include <mutex>
 #include <optional>
 
-#include "gmac/coherence.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/port.h"
 #include "gmac/datatype/costs.h"
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/operation.h"
@@ -19,7 +20,6 @@
 #include "gmac/datatype/row_pace.h"
 #include "gmac/datatype/staging.h"
 #include "gmac/datatype/tables.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

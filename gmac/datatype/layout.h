@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/block_list.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

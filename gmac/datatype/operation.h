@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/prepared.h"
 

@@ -7,10 +7,10 @@
 #include <optional>
 #include <utility>
 
+#include "gmac/base/log.h"
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/measured_values.h"
 #include "gmac/datatype/rounds.h"
-#include "gmac/log.h"
 
 namespace gmac::datatype {
 namespace {

@@ -4,9 +4,9 @@
 #ifndef GMAC_DATATYPE_PACE_MEASUREMENT_H_
 #define GMAC_DATATYPE_PACE_MEASUREMENT_H_
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/row_pace.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

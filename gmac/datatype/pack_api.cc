@@ -11,14 +11,14 @@
 #include <optional>
 #include <utility>
 
-#include "gmac/adsm_datatype.h"
-#include "gmac/api_call.h"
-#include "gmac/cancellation.h"
-#include "gmac/coherence.h"
+#include "gmac/api/adsm_datatype.h"
+#include "gmac/base/api_call.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/base/handles.h"
+#include "gmac/coherence/port.h"
 #include "gmac/datatype/engine.h"
 #include "gmac/datatype/recent.h"
 #include "gmac/datatype/registry.h"
-#include "gmac/handles.h"
 
 namespace {
 

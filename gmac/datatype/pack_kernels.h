@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::datatype {
 

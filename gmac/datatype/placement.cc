@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 #include "gmac/datatype/costs.h"
 
 namespace gmac::datatype {

@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/division.h"
 #include "gmac/datatype/operation.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/layout.h"
 #include "gmac/datatype/type.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <memory>
 
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
+#include "gmac/base/status.h"
 #include "gmac/datatype/operation.h"
 #include "gmac/datatype/prepared.h"
 #include "gmac/datatype/registry.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "gmac/fork_lock.h"
+#include "gmac/base/fork_lock.h"
 
 namespace gmac::datatype {
 namespace {

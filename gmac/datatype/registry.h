@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
+#include "gmac/base/status.h"
 #include "gmac/datatype/type.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

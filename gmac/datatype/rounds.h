@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "gmac/status.h"
+#include "gmac/base/status.h"
 
 namespace gmac::datatype {
 

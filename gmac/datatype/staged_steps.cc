@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "gmac/coherence.h"
+#include "gmac/coherence/port.h"
 #include "gmac/datatype/plain_copy.h"
 
 namespace gmac::datatype {

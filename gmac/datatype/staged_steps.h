@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <list>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/operation.h"
 #include "gmac/datatype/placement.h"
 #include "gmac/datatype/staging.h"
 #include "gmac/datatype/submissions.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/device.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/coherence.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/port.h"
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/operation.h"
 #include "gmac/datatype/placement.h"
 #include "gmac/datatype/row_pace.h"
 #include "gmac/datatype/staging.h"
 #include "gmac/datatype/tables.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

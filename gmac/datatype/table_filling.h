@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <mutex>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/tables.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

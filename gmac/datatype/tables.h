@@ -11,10 +11,10 @@
 #include <optional>
 #include <unordered_map>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/device.h"
 #include "gmac/datatype/device_arena.h"
 #include "gmac/datatype/device_plan.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

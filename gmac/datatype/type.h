@@ -14,9 +14,9 @@
 #include <variant>
 #include <vector>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/layout.h"
 #include "gmac/datatype/signature.h"
-#include "gmac/status.h"
 
 namespace gmac::datatype {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/adsm_datatype.h"
-#include "gmac/api_call.h"
+#include "gmac/api/adsm_datatype.h"
+#include "gmac/base/api_call.h"
 #include "gmac/datatype/pieces.h"
 #include "gmac/datatype/registry.h"
 #include "gmac/datatype/type.h"

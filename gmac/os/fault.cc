@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "gmac/cancellation.h"
-#include "gmac/fork_lock.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/base/fork_lock.h"
 #include "gmac/os/fault_stack.h"
 
 // sigaction() under the name that no library which is put before libc stands in for.

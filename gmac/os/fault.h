@@ -7,8 +7,8 @@
 
 #include <csignal>
 
+#include "gmac/base/status.h"
 #include "gmac/os/signal_mask.h"
-#include "gmac/status.h"
 
 namespace gmac::os {
 

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "gmac/log.h"
+#include "gmac/base/log.h"
 #include "gmac/os/memory.h"
 
 namespace gmac::os {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "gmac/base/status.h"
 #include "gmac/os/memory.h"
-#include "gmac/status.h"
 
 namespace gmac::os {
 

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "gmac/base/descriptor.h"
-#include "gmac/status.h"
+#include "gmac/base/status.h"
 
 namespace gmac::os {
 

@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "gmac/base/descriptor.h"
+#include "gmac/base/status.h"
 #include "gmac/os/memory.h"
-#include "gmac/status.h"
 
 namespace gmac::os {
 

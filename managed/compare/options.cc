@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "gmac/config.h"
+#include "gmac/session/config.h"
 
 namespace managed::compare {
 namespace {

@@ -35,8 +35,8 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/digest/digest.h"
-#include "gmac/adsm.h"
-#include "gmac/status.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/status.h"
 
 namespace gmac::accel::conformance {
 

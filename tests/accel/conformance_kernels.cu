@@ -4,7 +4,7 @@
 // for `cudart` (linked in).
 #include <cstdint>
 
-#include "gmac/adsm.h"  // registers this program's CUDA runtime
+#include "gmac/api/adsm.h"  // registers this program's CUDA runtime
 
 struct Node {
   Node* next;

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "tests/cuda/fake_program.h"
 
 namespace gmac::interpose {

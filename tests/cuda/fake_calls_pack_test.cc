@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/adsm.h"
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm.h"
+#include "gmac/api/adsm_datatype.h"
 #include "gmac/datatype/pack_kernels.h"
 #include "gmac/datatype/pack_params.h"
 #include "tests/cuda/fake_program.h"

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "interpose/cuda_extent.h"
 #include "interpose/cuda_hooks.h"
 #include "tests/cuda/fake_program.h"

@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "gmac/adsm.h"
-#include "gmac/coherence.h"
-#include "gmac/stats.h"
+#include "gmac/api/adsm.h"
+#include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
 #include "tests/cuda/fake_program.h"
 #include "tests/support/child.h"
 #include "tests/support/digest_kernel.h"

@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
-#include "gmac/adsm.h"
-#include "gmac/coherence.h"
-#include "gmac/kept_memory.h"
+#include "gmac/api/adsm.h"
+#include "gmac/coherence/kept_memory.h"
+#include "gmac/coherence/port.h"
 #include "interpose/cuda_hooks.h"
 #include "interpose/managed_objects.h"
 #include "tests/cuda/fake_program.h"

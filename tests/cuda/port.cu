@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "tests/cuda/port.h"
 
 namespace gmac::port {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "gmac/coherence/shared_ranges.h"
 #include "gmac/datatype/engine.h"
-#include "gmac/shared_ranges.h"
 #include "tests/datatype/direct_device.h"
 #include "tests/datatype/irregular.h"
 

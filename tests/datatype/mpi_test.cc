@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/adsm_mpi.h"
+#include "gmac/api/adsm_mpi.h"
 #include "gmac/datatype/cpu_engine.h"
 #include "gmac/datatype/registry.h"
 #include "tests/datatype/recipe.h"

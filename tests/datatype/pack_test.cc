@@ -18,11 +18,11 @@
 #include <thread>
 #include <vector>
 
-#include "gmac/adsm.h"
-#include "gmac/adsm_datatype.h"
-#include "gmac/coherence.h"
-#include "gmac/runtime.h"
-#include "gmac/stats.h"
+#include "gmac/api/adsm.h"
+#include "gmac/api/adsm_datatype.h"
+#include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
+#include "gmac/session/runtime.h"
 #include "tests/random_program_fatbin.h"
 #include "tests/support/child.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
 
 namespace gmac::datatype {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
 #include "tests/datatype/recipe.h"
 
 namespace gmac::datatype {

@@ -11,7 +11,7 @@
 
 #include "docs/examples/halo/after.h"
 #include "docs/examples/halo/messages.h"
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "datatypes/pattern.h"
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm_datatype.h"
 
 namespace datatypes {
 namespace {

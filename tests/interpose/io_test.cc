@@ -32,7 +32,7 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/adsm.hpp"
+#include "gmac/api/adsm.hpp"
 
 // The forms that a compiler makes of calls when it fortifies them.
 extern "C" {

@@ -29,9 +29,9 @@
 #include <thread>
 #include <vector>
 
-#include "gmac/adsm.hpp"
+#include "gmac/api/adsm.hpp"
+#include "gmac/observe/stats.h"
 #include "gmac/os/mappings.h"
-#include "gmac/stats.h"
 #include "tests/support/child.h"
 #include "tests/support/thread_names.h"
 

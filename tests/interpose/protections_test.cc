@@ -12,7 +12,7 @@
 #include <cstring>
 #include <string>
 
-#include "gmac/adsm.hpp"
+#include "gmac/api/adsm.hpp"
 
 namespace {
 

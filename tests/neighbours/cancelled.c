@@ -30,8 +30,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "gmac/adsm.h"
-#include "gmac/adsm_datatype.h"
+#include "gmac/api/adsm.h"
+#include "gmac/api/adsm_datatype.h"
 
 #define BYTES ((size_t)1 << 20)
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 // Doubles args[1] words at args[0].
 extern "C" ADSM_API void doubleWords(const adsmThreadBlock_t*, void** args) {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "tests/neighbours/subject.h"
 
 namespace subject {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace parboil {
 

@@ -26,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #include "tests/support/child.h"
 
 // What no header names, or only for fortified programs.

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::testing {
 

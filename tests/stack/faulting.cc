@@ -18,7 +18,7 @@
 #include <string_view>
 #include <thread>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 #if GMAC_HAVE_CUDA
 #include "tests/cuda/fake_library.h"
 #endif

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <functional>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::testing {
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/kernel.h"
+#include "gmac/coherence/kernel.h"
 
 namespace gmac::testing {
 

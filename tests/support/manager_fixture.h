@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/manager.h"
+#include "gmac/coherence/manager.h"
 #include "tests/support/fake_accelerator.h"
 
 namespace gmac::testing {

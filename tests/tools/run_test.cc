@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/config.h"
+#include "gmac/session/config.h"
 
 namespace gmac::testing {
 namespace {

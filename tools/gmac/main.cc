@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/config.h"
+#include "gmac/session/config.h"
 #include "tools/gmac/failure.h"
 #include "tools/gmac/run.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "gmac/config.h"
+#include "gmac/session/config.h"
 #include "tools/gmac/failure.h"
 #include "tools/gmac/library.h"
 #include "tools/gmac/program.h"

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/status.h"
+#include "gmac/base/status.h"
 
 namespace gmac::accel {
 

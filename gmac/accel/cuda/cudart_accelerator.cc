@@ -12,7 +12,7 @@
 
 #include "gmac/accel/cuda/real_dlsym.h"
 #include "gmac/accel/cuda/stream_accelerator.h"
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::accel {
 

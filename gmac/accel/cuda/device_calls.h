@@ -19,7 +19,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/reentry.h"
-#include "gmac/status.h"
+#include "gmac/base/status.h"
 
 // CUDA's own opaque types, declared so that only the two layers include its headers.
 struct CUstream_st;

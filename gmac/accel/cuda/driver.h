@@ -7,7 +7,7 @@
 #include <cuda.h>
 
 #include "gmac/accel/cuda/device_calls.h"
-#include "gmac/status.h"
+#include "gmac/base/status.h"
 
 // Every driver function that the runtime uses. cuda.h renames some to the version that it declares;
 // the symbol is that one.

@@ -17,7 +17,7 @@
 #include "gmac/accel/cuda/device_calls.h"
 #include "gmac/accel/cuda/queues.h"
 #include "gmac/accel/stream_marks.h"
-#include "gmac/status.h"
+#include "gmac/base/status.h"
 
 namespace gmac::accel::cuda {
 

@@ -10,7 +10,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/digest/mix.h"
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::accel::digest {
 

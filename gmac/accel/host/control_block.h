@@ -17,7 +17,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/host/counter.h"
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::accel::host {
 

@@ -5,7 +5,7 @@
 #define GMAC_ACCEL_HOST_SPAWN_H_
 
 #include "gmac/accel/host/device_process.h"
-#include "gmac/status.h"
+#include "gmac/base/status.h"
 
 namespace gmac::accel::host {
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <mutex>
 
-#include "gmac/adsm.h"
+#include "gmac/api/adsm.h"
 
 namespace gmac::accel::host {
 

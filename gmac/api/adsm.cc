@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The C API: checks arguments and hands over to the runtime.
+#include "gmac/api/adsm.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "gmac/base/api_call.h"
+#include "gmac/base/handles.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/kernel.h"
+#include "gmac/session/runtime.h"
+
+namespace {
+
+using gmac::fail;
+using gmac::Runtime;
+using gmac::Status;
+using gmac::api::guarded;
+
+void* allocate(const char* function, size_t size, gmac::accel::Placement placement) noexcept {
+  void* address = nullptr;
+  (void)guarded(function, [&]() -> Status {
+    auto runtime = Runtime::get();
+    if (!runtime.ok()) {
+      return runtime.status();
+    }
+    auto allocated = (*runtime)->manager().allocate(size, placement);
+    if (!allocated.ok()) {
+      return allocated.status();
+    }
+    address = *allocated;
+    return {};
+  });
+  return address;
+}
+
+using KernelPtr = std::shared_ptr<adsmKernel_s>;
+
+gmac::HandleTable<KernelPtr>& kernels() { return gmac::HandleTable<KernelPtr>::instance(); }
+
+Status noKernel(const char* function, adsmKernel_t handle) {
+  return handle == nullptr
+             ? fail(adsmErrorInvalidValue, "{}: kernel is NULL", function)
+             : fail(adsmErrorInvalidValue, "{}: kernel is {}, which is no kernel, or is destroyed",
+                    function, static_cast<const void*>(handle));
+}
+
+gmac::Result<KernelPtr> findKernel(const char* function, adsmKernel_t handle) {
+  auto found = kernels().find(handle);
+  return found ? gmac::Result<KernelPtr>(*std::move(found)) : noKernel(function, handle);
+}
+
+// More than any accelerator has room for; an array of as many entries is not looked for.
+constexpr std::size_t kMaxConstants = gmac::accel::kMaxConstantBytes;
+constexpr std::size_t kMaxUses = std::size_t{1} << 20;
+
+// An array of a kernel's description.
+Status checkArray(const adsmKernelDesc_t& desc, const char* array, const void* entries,
+                  const char* count, std::size_t length, std::size_t most) {
+  if (length > most) {
+    return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): {} is {}; allowed are 0 to {}",
+                desc.name, count, length, most);
+  }
+  if (length > 0 && entries == nullptr) {
+    return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): {} is NULL, {} is {}", desc.name,
+                array, count, length);
+  }
+  return {};
+}
+
+Status checkParameters(const adsmKernelDesc_t& desc) {
+  constexpr std::size_t kMost = gmac::accel::kMaxArgumentBytes;
+  GMAC_TRY(checkArray(desc, "paramSizes", desc.paramSizes, "paramCount", desc.paramCount, kMost));
+  std::size_t left = kMost;
+  for (std::size_t i = 0; i < desc.paramCount; ++i) {
+    const std::size_t size = desc.paramSizes[i];
+    if (size == 0 || size > left) {
+      return fail(adsmErrorInvalidValue,
+                  "adsmKernelCreate({}): paramSizes[{}] is {}; allowed are 1 to {} bytes, what the "
+                  "parameters before it leave of {}",
+                  desc.name, i, size, left, kMost);
+    }
+    left -= size;
+  }
+  return {};
+}
+
+Status checkConstants(const adsmKernelDesc_t& desc) {
+  constexpr std::size_t kMost = gmac::accel::kMaxConstantBytes;
+  GMAC_TRY(checkArray(desc, "constants", desc.constants, "constantCount", desc.constantCount,
+                      kMaxConstants));
+  std::map<std::string_view, std::size_t> names;
+  for (std::size_t i = 0; i < desc.constantCount; ++i) {
+    const adsmConstant_t& constant = desc.constants[i];
+    if (constant.name == nullptr || *constant.name == '\0') {
+      return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): constants[{}].name is {}",
+                  desc.name, i, constant.name == nullptr ? "NULL" : "empty");
+    }
+    if (constant.size == 0 || constant.size > kMost) {
+      return fail(adsmErrorInvalidValue,
+                  "adsmKernelCreate({}): constants[{}].size ({}) is {}; allowed are 1 to {} bytes",
+                  desc.name, i, constant.name, constant.size, kMost);
+    }
+    if (const auto [first, isNew] = names.emplace(constant.name, i); !isNew) {
+      return fail(adsmErrorInvalidValue,
+                  "adsmKernelCreate({}): constants[{}].name is {}, as constants[{}].name is",
+                  desc.name, i, constant.name, first->second);
+    }
+  }
+  return {};
+}
+
+Status checkDescription(const adsmKernelDesc_t& desc) {
+  if (desc.name == nullptr || *desc.name == '\0') {
+    return fail(adsmErrorInvalidValue, "adsmKernelCreate: desc->name is {}",
+                desc.name == nullptr ? "NULL" : "empty");
+  }
+  GMAC_TRY(checkParameters(desc));
+  GMAC_TRY(checkConstants(desc));
+  if (desc.cudaImage != nullptr && desc.cudaName == nullptr) {
+    return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): cudaImage without cudaName",
+                desc.name);
+  }
+  if (desc.cudaName != nullptr && *desc.cudaName == '\0') {
+    return fail(adsmErrorInvalidValue, "adsmKernelCreate({}): cudaName is empty", desc.name);
+  }
+  return {};
+}
+
+bool positive(adsmDim_t dim) { return dim.x > 0 && dim.y > 0 && dim.z > 0; }
+
+Status call(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t block,
+            size_t sharedBytes, void** args, std::optional<std::span<const adsmUse_t>> uses) {
+  const auto found = findKernel(function, handle);
+  if (!found.ok()) {
+    return found.status();
+  }
+  adsmKernel_s& kernel = **found;
+  if (!positive(grid) || !positive(block)) {
+    return fail(adsmErrorInvalidValue,
+                "{}({}): grid is {} x {} x {}, block is {} x {} x {}; every one must be 1 or more",
+                function, kernel.name, grid.x, grid.y, grid.z, block.x, block.y, block.z);
+  }
+  for (size_t i = 0; i < kernel.paramSizes.size(); ++i) {
+    if (args == nullptr || args[i] == nullptr) {
+      return fail(adsmErrorInvalidValue, "{}({}): args{} is NULL; the kernel has {} parameters",
+                  function, kernel.name, args == nullptr ? "" : fmt::format("[{}]", i),
+                  kernel.paramSizes.size());
+    }
+  }
+  auto runtime = Runtime::get();
+  if (!runtime.ok()) {
+    return runtime.status();
+  }
+  return (*runtime)->manager().call(&kernel, {grid, block, sharedBytes}, args, uses);
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* adsmErrorName(adsmError_t error) { return gmac::errorName(error); }
+adsmError_t adsmLastError(void) { return gmac::lastErrorCode(); }
+const char* adsmLastErrorString(void) { return gmac::lastErrorText(); }
+
+void* adsmAlloc(size_t size) {
+  return allocate("adsmAlloc", size, gmac::accel::Placement::kSameAddress);
+}
+
+void* adsmSafeAlloc(size_t size) {
+  return allocate("adsmSafeAlloc", size, gmac::accel::Placement::kAnywhere);
+}
+
+void* adsmSafe(const void* address) {
+  void* device = nullptr;
+  (void)guarded("adsmSafe", [&]() -> Status {
+    Runtime* runtime = Runtime::started();
+    if (runtime == nullptr) {
+      return fail(adsmErrorInvalidPointer, "adsmSafe({}): nothing is allocated yet", address);
+    }
+    auto found = runtime->manager().deviceAddress(address);
+    if (!found.ok()) {
+      return found.status();
+    }
+    device = *found;
+    return {};
+  });
+  return device;
+}
+
+adsmError_t adsmFree(void* address) {
+  return guarded("adsmFree", [&]() -> Status {
+    if (address == nullptr) {
+      return {};
+    }
+    Runtime* runtime = Runtime::started();
+    if (runtime == nullptr) {
+      return fail(adsmErrorInvalidPointer, "adsmFree({}): nothing is allocated yet", address);
+    }
+    return runtime->manager().free(address);
+  });
+}
+
+adsmError_t adsmKernelCreate(const adsmKernelDesc_t* desc, adsmKernel_t* kernel) {
+  return guarded("adsmKernelCreate", [&]() -> Status {
+    if (desc == nullptr || kernel == nullptr) {
+      return fail(adsmErrorInvalidValue, "adsmKernelCreate: {} is NULL",
+                  desc == nullptr ? "desc" : "kernel");
+    }
+    GMAC_TRY(checkDescription(*desc));
+    auto made = std::make_shared<adsmKernel_s>();
+    made->name = desc->name;
+    made->paramSizes.assign(desc->paramSizes, desc->paramSizes + desc->paramCount);
+    made->constants.assign(desc->constants, desc->constants + desc->constantCount);
+    made->constantNames.reserve(desc->constantCount);
+    for (adsmConstant_t& constant : made->constants) {
+      constant.name = made->constantNames.emplace_back(constant.name).c_str();
+    }
+    made->desc = *desc;
+    made->desc.name = made->name.c_str();
+    made->desc.paramSizes = made->paramSizes.data();
+    made->desc.constants = made->constants.data();
+    if (desc->cudaName != nullptr) {
+      made->cudaName = desc->cudaName;
+      made->desc.cudaName = made->cudaName.c_str();
+    }
+    *kernel = static_cast<adsmKernel_t>(kernels().add(std::move(made)));
+    return {};
+  });
+}
+
+adsmError_t adsmKernelDestroy(adsmKernel_t kernel) {
+  return guarded("adsmKernelDestroy", [&]() -> Status {
+    if (kernel == nullptr) {
+      return {};
+    }
+    const auto taken = kernels().take(kernel);
+    if (!taken) {
+      return noKernel("adsmKernelDestroy", kernel);
+    }
+    Runtime* const runtime = Runtime::started();
+    return runtime != nullptr ? runtime->manager().forget(taken->get()) : Status();
+  });
+}
+
+adsmError_t adsmSetConstant(adsmKernel_t kernel, const char* name, const void* data, size_t size) {
+  return guarded("adsmSetConstant", [&]() -> Status {
+    if (name == nullptr || data == nullptr) {
+      return fail(adsmErrorInvalidValue, "adsmSetConstant: {} is NULL",
+                  name == nullptr ? "name" : "data");
+    }
+    const auto found = findKernel("adsmSetConstant", kernel);
+    if (!found.ok()) {
+      return found.status();
+    }
+    adsmKernel_s& known = **found;
+    for (const adsmConstant_t& constant : known.constants) {
+      if (std::string_view(constant.name) != name) {
+        continue;
+      }
+      if (size == 0 || size > constant.size) {
+        return fail(adsmErrorInvalidValue,
+                    "adsmSetConstant({}, {}): size is {}; allowed are 1 to {} bytes", known.name,
+                    name, size, constant.size);
+      }
+      auto runtime = Runtime::get();
+      if (!runtime.ok()) {
+        return runtime.status();
+      }
+      return (*runtime)->manager().setConstant(&known, constant, data, size);
+    }
+    return fail(adsmErrorInvalidValue, "adsmSetConstant({}): it has no constant named {}",
+                known.name, name);
+  });
+}
+
+adsmError_t adsmCall(adsmKernel_t kernel, adsmDim_t grid, adsmDim_t block, size_t sharedBytes,
+                     void** args) {
+  return guarded("adsmCall", [&] {
+    return call("adsmCall", kernel, grid, block, sharedBytes, args, std::nullopt);
+  });
+}
+
+adsmError_t adsmCallUsing(adsmKernel_t kernel, adsmDim_t grid, adsmDim_t block, size_t sharedBytes,
+                          void** args, const adsmUse_t* uses, size_t count) {
+  return guarded("adsmCallUsing", [&]() -> Status {
+    if (count > kMaxUses) {
+      return fail(adsmErrorInvalidValue, "adsmCallUsing: count is {}; allowed are 0 to {}", count,
+                  kMaxUses);
+    }
+    if (count > 0 && uses == nullptr) {
+      return fail(adsmErrorInvalidValue, "adsmCallUsing: uses is NULL, count is {}", count);
+    }
+    return call("adsmCallUsing", kernel, grid, block, sharedBytes, args,
+                std::span<const adsmUse_t>(uses, count));
+  });
+}
+
+adsmError_t adsmBind(const void* object, adsmKernel_t kernel, adsmAccess_t access) {
+  return guarded("adsmBind", [&]() -> Status {
+    const auto found = findKernel("adsmBind", kernel);
+    if (!found.ok()) {
+      return found.status();
+    }
+    auto runtime = Runtime::get();
+    if (!runtime.ok()) {
+      return runtime.status();
+    }
+    return (*runtime)->manager().bind(object, found->get(), access);
+  });
+}
+
+adsmError_t adsmSync(void) {
+  return guarded("adsmSync", []() -> Status {
+    Runtime* runtime = Runtime::started();
+    return runtime != nullptr ? runtime->manager().sync() : Status();
+  });
+}
+
+#if !GMAC_HAVE_CUDA
+adsmError_t adsmUseCudart(const adsmCudart_t*) {
+  return fail(adsmErrorNotSupported, "adsmUseCudart: this library was built without CUDA").code();
+}
+#endif
+
+}  // extern "C"

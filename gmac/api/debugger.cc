@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What debuggers call, by name: it is in no header.
+#include <cstddef>
+#include <cstdint>
+
+#include "gmac/api/adsm.h"
+#include "gmac/base/api_call.h"
+#include "gmac/session/runtime.h"
+
+// Waits for all kernels and makes every object current on the CPU, where debuggers and core dumps
+// look. They see what was current there before where it fails.
+extern "C" ADSM_API adsmError_t gmacFetchAll() {
+  return gmac::api::guarded("gmacFetchAll", []() -> gmac::Status {
+    gmac::Runtime* const runtime = gmac::Runtime::started();
+    if (runtime == nullptr) {
+      return {};
+    }
+    gmac::Manager& manager = runtime->manager();
+    GMAC_TRY(manager.sync());
+    for (std::uintptr_t position = 0, length = 0; position < UINTPTR_MAX; position += length) {
+      const auto* const address = reinterpret_cast<const void*>(position);
+      bool shared = false;
+      length = manager.sharedPrefix(address, UINTPTR_MAX - position, &shared);
+      if (shared) {
+        GMAC_TRY(manager.hold(address, length, false));
+        manager.unhold(address, length);
+      }
+    }
+    return {};
+  });
+}

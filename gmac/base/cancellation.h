@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// pthread_cancel() and this library's own code.
+//
+// The library calls cancellation points of libc and of drivers while it holds locks and while what
+// it writes down is not whole. So cancellation is off from every way into it to the way out
+// (uncancelled): API functions, the answer to a fault, fork and exit handlers, functions that stand
+// in for libc's and CUDA's. A request that comes meanwhile waits. Functions that stand in for
+// cancellation points are cancellation points (cancellationPoint): when they are entered, before
+// anything is taken, and while the real one waits (cancellably).
+//
+// A thread may also ask to be cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS), and a
+// request that has waited is then served by the call that turns cancellation on again. The frames
+// on the stack at that moment, and any in which the thread can be with cancellation on, must let
+// the unwinder pass: a C++ frame with anything to clean up, or noexcept around a call that may
+// throw, ends the process instead. So what turns it off and on has nothing of that kind, and the
+// work has a frame of its own.
+#ifndef GMAC_BASE_CANCELLATION_H_
+#define GMAC_BASE_CANCELLATION_H_
+
+#include <pthread.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace gmac {
+
+namespace internal {
+
+// libc's functions, as functions that do not throw: a compiler that does not know of unwinding puts
+// nothing into its way. Async-signal-safe.
+extern "C" int gmacSetCancelState(int state, int* before) noexcept
+    __asm__("pthread_setcancelstate");
+extern "C" int gmacSetCancelType(int type, int* before) noexcept __asm__("pthread_setcanceltype");
+
+// Whether the calling thread could be cancelled when it came into the library.
+inline constinit thread_local bool mayBeCancelled __attribute__((tls_model("initial-exec"))) =
+    false;
+
+// Turns cancellation on again if it was on, and serves a request that has waited in a thread that
+// asks for that at any instruction. (By the type: glibc's function for the state serves it as well,
+// but up to 2.36 forgets to say that the thread was cancelled.)
+[[gnu::always_inline]] inline void restoreCancelState(int before) noexcept {
+  if (before != PTHREAD_CANCEL_ENABLE) return;
+  int type = PTHREAD_CANCEL_DEFERRED;
+  (void)gmacSetCancelType(PTHREAD_CANCEL_DEFERRED, &type);
+  (void)gmacSetCancelState(PTHREAD_CANCEL_ENABLE, nullptr);
+  if (type != PTHREAD_CANCEL_DEFERRED) (void)gmacSetCancelType(type, nullptr);
+}
+
+// A frame of its own for the work.
+template <typename Body>
+[[gnu::noinline]] auto work(Body& body) noexcept(noexcept(body())) {
+  return body();
+}
+
+}  // namespace internal
+
+// Returns body(), called with cancellation off. May be nested. For the fault handler too. No
+// exception may come out of `body`.
+template <typename Body>
+auto uncancelled(Body body) noexcept(noexcept(body())) {
+  int before = PTHREAD_CANCEL_ENABLE;
+  (void)internal::gmacSetCancelState(PTHREAD_CANCEL_DISABLE, &before);
+  const bool outer = std::exchange(internal::mayBeCancelled, before == PTHREAD_CANCEL_ENABLE);
+  if constexpr (std::is_void_v<decltype(body())>) {
+    internal::work(body);
+    internal::mayBeCancelled = outer;
+    internal::restoreCancelState(before);
+  } else {
+    const auto result = internal::work(body);
+    internal::mayBeCancelled = outer;
+    internal::restoreCancelState(before);
+    return result;
+  }
+}
+
+// The same, as a cancellation point: a request that is there already is served first.
+template <typename Body>
+auto cancellationPoint(Body body) {
+  pthread_testcancel();
+  return uncancelled(std::move(body));
+}
+
+// Inside of that: returns call(), made with cancellation as the thread has it, but in cancellation
+// points only. For real calls that may wait for anybody. No lock may be held that the frames on the
+// stack do not let go.
+template <typename Call>
+auto cancellably(const Call& call) {
+  const struct Scope {
+    Scope() noexcept {
+      (void)internal::gmacSetCancelType(PTHREAD_CANCEL_DEFERRED, &type);
+      if (internal::mayBeCancelled) {
+        (void)internal::gmacSetCancelState(PTHREAD_CANCEL_ENABLE, nullptr);
+      }
+    }
+    ~Scope() {
+      (void)internal::gmacSetCancelState(PTHREAD_CANCEL_DISABLE, nullptr);
+      (void)internal::gmacSetCancelType(type, nullptr);
+    }
+    int type = PTHREAD_CANCEL_DEFERRED;
+  } scope;
+  return call();
+}
+
+}  // namespace gmac
+
+#endif  // GMAC_BASE_CANCELLATION_H_

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bulk memory operations: memmove and memset where shared objects are involved, without a fault per
+// block.
+//
+// An operation is done part by part, in memmove's order. A part lies in one object (or in none) at
+// each end and is done on one side:
+//
+//  - On the accelerator, where that has the current bytes: the target's blocks are closed, the copy
+//    or fill is queued behind the kernels, and the blocks are Invalid from then on. Nothing waits.
+//  - On the CPU otherwise: the part's blocks are opened ahead, many in one step, and the C
+//    library's own function does the rest without the lock. Opening is all that it is: whatever
+//    closes a block again before it is written (an eviction, a call of another thread), the access
+//    faults and goes on. So nothing is held while memory is touched that may not even exist.
+//
+// Transitions are the protocol's own. A block whose bytes are all overwritten takes that of a write
+// without its fetch, or that of a call without its flush.
+#include <algorithm>
+#include <array>
+
+#include "gmac/coherence/manager.h"
+#include "gmac/coherence/manager_lock.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
+
+namespace gmac {
+namespace {
+
+// What is opened for writing at once: little enough for evictions to begin soon.
+constexpr std::size_t kWriteRunBytes = std::size_t{2} << 20;
+// What is fetched at once.
+constexpr std::size_t kReadRunBytes = std::size_t{8} << 20;
+// An overlapping copy on the accelerator goes in steps as long as the ranges are apart. Shorter
+// steps than these are left to the CPU.
+constexpr std::size_t kLeastStepBytes = std::size_t{64} << 10;
+
+bool intersect(const std::byte* a, std::size_t aBytes, const std::byte* b, std::size_t bBytes) {
+  return a < b + bBytes && b < a + aBytes;
+}
+
+}  // namespace
+
+// Role: what an operation still has to do. For the stack.
+struct Manager::Bulk {
+  std::byte* to;
+  const std::byte* from;  // NULL: a fill
+  std::size_t bytes;
+  int value;              // of a fill
+  bool backward;          // the last bytes go first
+  std::size_t stepBytes;  // the most that one copy on the accelerator may have
+  coherence::MoveFunction move;
+  coherence::SetFunction set;
+
+  const char* name() const { return from == nullptr ? "a bulk fill" : "a bulk copy"; }
+};
+
+// Role: one part of an operation. For the stack; its objects are good while the lock is held.
+struct Manager::Part {
+  std::byte* to;
+  const std::byte* from;  // NULL: a fill
+  std::size_t bytes;
+  Object* target;  // NULL: plain memory
+  Object* source;
+  bool onAccelerator;
+
+  BlockRange targetBlocks() const { return target->covering(to, bytes); }
+  BlockRange sourceBlocks() const { return source->covering(from, bytes); }
+  // Whether the part writes every byte of a target's block that anybody may read.
+  bool covers(BlockIndex index) const {
+    const std::byte* const begin = target->address() + target->offsetOf(index);
+    const std::byte* const end =
+        target->address() + std::min(target->offsetOf(index + 1), target->requestedBytes);
+    return to <= begin && end <= to + bytes;
+  }
+};
+
+void Manager::copy(void* to, const void* from, std::size_t bytes,
+                   coherence::MoveFunction move) noexcept {
+  Bulk bulk{static_cast<std::byte*>(to),
+            static_cast<const std::byte*>(from),
+            bytes,
+            0,
+            false,
+            SIZE_MAX,
+            move,
+            nullptr};
+  if (bulk.to == bulk.from) {
+    return;
+  }
+  if (intersect(bulk.to, bytes, bulk.from, bytes)) {
+    bulk.backward = bulk.to > bulk.from;
+    bulk.stepBytes =
+        static_cast<std::size_t>(bulk.backward ? bulk.to - bulk.from : bulk.from - bulk.to);
+  }
+  doBulk(bulk);
+}
+
+void Manager::fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept {
+  doBulk({static_cast<std::byte*>(to), nullptr, bytes, value, false, SIZE_MAX, nullptr, set});
+}
+
+void Manager::doBulk(Bulk bulk) noexcept {
+  const auto onCpu = [&bulk](std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bulk.from == nullptr) {
+      (void)bulk.set(to, bulk.value, bytes);
+    } else {
+      (void)bulk.move(to, from, bytes);
+    }
+  };
+  // The runtime's own copies beside shared objects, and a child of fork, which has none.
+  if (Lock::worksHere() || forked()) {
+    onCpu(bulk.to, bulk.from, bulk.bytes);
+    return;
+  }
+  const Walk walk(*this);
+  Lock lock(*this);
+  while (bulk.bytes > 0) {
+    Part part;
+    planPart(bulk, &part);
+    const auto prepared = [&]() -> Result<Step> {
+      if (part.onAccelerator) {
+        return doOnAccelerator(lock, bulk, part);
+      }
+      if (part.source != nullptr) {
+        auto step = openForReading(lock, *part.source, part.sourceBlocks());
+        if (!step.ok() || *step == Step::kRetry) {
+          return step;
+        }
+      }
+      return part.target != nullptr ? openForWriting(lock, part) : Step::kDone;
+    }();
+    if (!prepared.ok()) {
+      // What was known of the objects may be gone: freed by another thread meanwhile, they are
+      // nobody's to complain about, and the access itself says what it meets.
+      const void* at = part.target != nullptr ? part.to : part.from;
+      Object* object = index_.find(at);
+      if (object != nullptr) {
+        die(*object, object->indexOf(at), bulk.name());
+      }
+    } else if (*prepared == Step::kRetry) {
+      continue;
+    }
+    if (!prepared.ok() || !part.onAccelerator) {
+      {
+        const Free free(lock);
+        onCpu(part.to, part.from, part.bytes);
+      }
+      // An eviction that fails here is tried again at the next fault or call, where its error can
+      // be told.
+      (void)evictExcess();
+    }
+    bulk.bytes -= part.bytes;
+    if (!bulk.backward) {
+      bulk.to += part.bytes;
+      bulk.from = bulk.from == nullptr ? nullptr : bulk.from + part.bytes;
+    }
+  }
+}
+
+// How many of the next `most` bytes from an edge on (backward: up to it) have one owner: an object,
+// or NULL for plain memory.
+std::size_t Manager::sameOwner(const std::byte* edge, std::size_t most, bool backward,
+                               Object** owner) {
+  Object* object = backward ? index_.lastBeginningBefore(edge) : index_.firstEndingAfter(edge);
+  *owner = nullptr;
+  if (object == nullptr) {
+    return most;
+  }
+  const std::byte* const near = backward ? object->end() : object->address();
+  const bool outside = backward ? near < edge : near > edge;
+  if (!outside && !object->closing) {
+    *owner = object;
+  }
+  const std::byte* const border = outside ? near : backward ? object->address() : object->end();
+  return std::min(most, static_cast<std::size_t>(backward ? edge - border : border - edge));
+}
+
+// The next part: as much as has the same owners, is best done on the same side, and shall be done
+// at once. It ends where a block of the target ends, or else of the source, unless something else
+// ends before.
+void Manager::planPart(const Bulk& bulk, Part* part) {
+  const auto take = [&](std::size_t bytes) {
+    const std::size_t skip = bulk.backward ? bulk.bytes - bytes : 0;
+    part->to = bulk.to + skip;
+    part->from = bulk.from == nullptr ? nullptr : bulk.from + skip;
+    part->bytes = bytes;
+  };
+  const std::size_t edge = bulk.backward ? bulk.bytes : 0;
+  part->source = nullptr;
+  part->onAccelerator = false;
+  std::size_t most = sameOwner(bulk.to + edge, bulk.bytes, bulk.backward, &part->target);
+  if (bulk.from != nullptr) {
+    most = sameOwner(bulk.from + edge, most, bulk.backward, &part->source);
+  }
+  take(most);
+  Object* const object = part->target != nullptr ? part->target : part->source;
+  if (object == nullptr) {
+    return;
+  }
+  // From here on block by block.
+  const std::byte* const position = (object == part->target ? bulk.to : bulk.from) + edge;
+  const auto offset = static_cast<std::size_t>(position - object->address());
+  const auto nextBorder = [&](std::size_t taken) {
+    const std::size_t at = bulk.backward ? offset - taken - 1 : offset + taken;
+    const BlockIndex index{at / object->blockBytes};
+    return std::min(most, bulk.backward ? offset - object->offsetOf(index)
+                                        : object->offsetOf(index + 1) - offset);
+  };
+  std::size_t taken = 0;
+  bool first = true;
+  const std::size_t run = part->target != nullptr ? kWriteRunBytes : kReadRunBytes;
+  while (taken < most) {
+    const std::size_t next = nextBorder(taken);
+    bool onAccelerator = false;
+    if (part->target != nullptr) {
+      // The bytes of this block alone.
+      const std::size_t skip = bulk.backward ? bulk.bytes - next : taken;
+      Part block = *part;
+      block.to = bulk.to + skip;
+      block.from = bulk.from == nullptr ? nullptr : bulk.from + skip;
+      block.bytes = next - taken;
+      onAccelerator = betterOnAccelerator(bulk, block);
+    }
+    if (!first && (onAccelerator != part->onAccelerator || (!onAccelerator && next > run))) {
+      break;
+    }
+    part->onAccelerator = onAccelerator;
+    first = false;
+    taken = next;
+  }
+  take(taken);
+}
+
+// Whether a part that lies in one block of the target is done on the accelerator. It has to have
+// the current bytes, of the source and of what the part leaves of the block; where the CPU has them
+// too, the less work wins.
+bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
+  Object& target = *part.target;
+  const BlockIndex index = target.indexOf(part.to);
+  const Block& block = target[index];
+  const bool whole = part.covers(index);
+  if (block.holds > 0 || (deviceWork_ && !deviceWorkElsewhere())) {
+    return false;
+  }
+  // Pages that the CPU has never touched: making them takes longer than fetching what it may want
+  // to see of them later.
+  const auto untouched = [](Object& object, BlockIndex i) {
+    return object[i].state == State::kReadOnly && !object.pagesReady(i);
+  };
+  const bool onAcceleratorAlone = block.state == State::kInvalid || block.unverified;
+  if (part.from == nullptr) {
+    return onAcceleratorAlone || (whole && untouched(target, index));
+  }
+  if (part.source == nullptr || bulk.stepBytes < kLeastStepBytes) {
+    return false;
+  }
+  bool onBoth = true;
+  const BlockRange read = part.sourceBlocks();
+  for (BlockIndex i = read.begin; i < read.end; i = i + 1) {
+    const Block& from = (*part.source)[i];
+    if (from.state == State::kDirty) {
+      return false;
+    }
+    onBoth = onBoth && from.state == State::kReadOnly && !from.unverified;
+  }
+  return onAcceleratorAlone || whole || (block.state == State::kReadOnly && !onBoth);
+}
+
+// Whether another thread is submitting device work of the application's own.
+bool Manager::deviceWorkElsewhere() const {
+  return deviceWork_ && *deviceWork_ != std::this_thread::get_id();
+}
+
+Result<Manager::Step> Manager::retryIfOutOfMappings(Lock& lock, Status failed) {
+  if (!outOfMappings(failed)) {
+    return failed;
+  }
+  GMAC_TRY(coarsen(lock));
+  return Step::kRetry;
+}
+
+// Opens blocks for the CPU to read; neighbours come in one copy.
+Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, BlockRange range) {
+  auto room = leaveMappings(lock, kMappingsOfAChange);
+  if (!room.ok() || *room == Step::kRetry) {
+    return room;
+  }
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    if (object.usable(i, Intent::kRead)) {
+      continue;
+    }
+    Block& block = object[i];
+    if (block.busy || block.state != State::kInvalid) {
+      auto step = openBlock(lock, object, i, false);
+      if (!step.ok() || *step == Step::kRetry) {
+        return step;
+      }
+      continue;
+    }
+    if (deviceWorkElsewhere()) {
+      waitForDeviceWork(lock);
+      return Step::kRetry;
+    }
+    BlockIndex end = i;
+    while (end < range.end && object[end].state == State::kInvalid && !object[end].busy) {
+      auto ready = makePagesReady(lock, object, end);
+      if (!ready.ok() || *ready == Step::kRetry) {
+        return ready;
+      }
+      end = end + 1;
+    }
+    bool waited = false;
+    GMAC_TRY(waitForWriters(lock, object, &waited));
+    if (!waited && callsWaiting_ > 0) {
+      waitForChange(lock);
+    } else if (!waited) {
+      const Transition transition = protocol_->on(State::kInvalid, Event::kRead);
+      if (const Status fetched = fetch(lock, object, {i, end}, transition.next); !fetched.ok()) {
+        return retryIfOutOfMappings(lock, fetched);
+      }
+    }
+    return Step::kRetry;
+  }
+  return Step::kDone;
+}
+
+// Opens the target's blocks for the CPU to write. (The source's are open by then, so no block that
+// the part also reads is Invalid.) Those that the part overwrites as a whole are not
+// fetched before: until it has done so, their bytes are neither the old ones nor the new ones, as
+// bytes are that one thread reads while another one copies.
+Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
+  auto room = leaveMappings(lock, kMappingsOfAChange);
+  if (!room.ok() || *room == Step::kRetry) {
+    return room;
+  }
+  Object& object = *part.target;
+  const BlockRange range = part.targetBlocks();
+  bool allOpen = true;
+  bool overwrites = false;
+  accel::Ticket flushed;
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    if (object.usable(i, Intent::kWrite)) {
+      continue;
+    }
+    Block& block = object[i];
+    if (block.unverified) {
+      return closeUnverifiedFirst(lock, object, range);
+    }
+    const bool invalid = block.state == State::kInvalid;
+    if (block.busy || (invalid && !part.covers(i))) {
+      // Opening it may have evicted blocks that were looked at before.
+      auto step = openBlock(lock, object, i, true);
+      return step.ok() ? Step::kRetry : step;
+    }
+    if (invalid && deviceWorkElsewhere()) {
+      waitForDeviceWork(lock);
+      return Step::kRetry;
+    }
+    auto ready = makePagesReady(lock, object, i);
+    if (!ready.ok() || *ready == Step::kRetry) {
+      return ready;
+    }
+    allOpen = false;
+    overwrites = overwrites || invalid;
+    flushed.value = std::max(flushed.value, block.flushed);
+  }
+  if (allOpen) {
+    return Step::kDone;
+  }
+  // As for a fault: kernels that may still write the blocks, copies that read the old bytes, and
+  // device work of the application's own that does.
+  bool waited = false;
+  if (overwrites) {
+    GMAC_TRY(waitForWriters(lock, object, &waited));
+  }
+  if (!waited) {
+    GMAC_TRY(waitFor(lock, flushed, &waited));
+  }
+  for (std::size_t i = 0; !waited && i < streamCount_; ++i) {
+    if (streams_[i].reads) {
+      GMAC_TRY(waitFor(lock, streams_[i].ticket, &waited));
+    }
+  }
+  if (waited) {
+    return Step::kRetry;
+  }
+  if (const Status opened = protect(object, range, os::Access::kReadWrite); !opened.ok()) {
+    return retryIfOutOfMappings(lock, opened);
+  }
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    setState(object, object[i], protocol_->on(object[i].state, Event::kWrite).next);
+  }
+  return Step::kDone;
+}
+
+// Queues a part behind the kernels, and gives the target's blocks to the accelerator.
+Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part) {
+  Object& target = *part.target;
+  const BlockRange range = part.targetBlocks();
+  if (deviceWorkElsewhere()) {
+    waitForDeviceWork(lock);
+    return Step::kRetry;
+  }
+  if (target.busy > 0) {
+    waitForTransit(lock);
+    return Step::kRetry;
+  }
+  // Copies in that have not arrived: the kernel queue does not wait for them by itself. Nor does it
+  // for the application's own streams.
+  bool waited = false;
+  accel::Ticket flushed;
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    flushed.value = std::max(flushed.value, target[i].flushed);
+  }
+  if (part.source != nullptr) {
+    const BlockRange read = part.sourceBlocks();
+    for (BlockIndex i = read.begin; i < read.end; i = i + 1) {
+      if ((*part.source)[i].busy) {
+        waitForChange(lock);
+        return Step::kRetry;
+      }
+      flushed.value = std::max(flushed.value, (*part.source)[i].flushed);
+    }
+  }
+  GMAC_TRY(waitFor(lock, flushed, &waited));
+  for (std::size_t i = 0; !waited && i < streamCount_; ++i) {
+    GMAC_TRY(waitFor(lock, streams_[i].ticket, &waited));
+  }
+  if (waited) {
+    return Step::kRetry;
+  }
+  BlockRange open{range.end, range.begin};
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    if (target[i].state != State::kInvalid) {
+      open = {std::min(open.begin, i), i + 1};
+    }
+  }
+  if (!open.empty()) {
+    if (const Status closed = protect(target, open, os::Access::kNone); !closed.ok()) {
+      return retryIfOutOfMappings(lock, closed);
+    }
+  }
+  const TraceSpan span("copy", part.from == nullptr ? "fill" : "copy within",
+                       {"bytes", part.bytes});
+  const auto to = static_cast<std::size_t>(part.to - target.address());
+  accel::Ticket ticket;
+  for (std::size_t done = 0; done < part.bytes;) {
+    const std::size_t bytes = std::min(part.bytes - done, bulk.stepBytes);
+    const std::size_t skip = bulk.backward ? part.bytes - done - bytes : done;
+    auto queued =
+        part.from == nullptr
+            ? accelerator_.fill(target.deviceAt(to), static_cast<std::byte>(bulk.value), bytes)
+            : accelerator_.copyWithin(
+                  target.deviceAt(to + skip),
+                  part.source->deviceAt(
+                      static_cast<std::size_t>(part.from - part.source->address()) + skip),
+                  bytes);
+    if (!queued.ok()) {
+      target.strict = true;
+      return queued.status();
+    }
+    ticket = *queued;
+    done += bytes;
+  }
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    Block& block = target[i];
+    if (block.evicted || block.state == State::kDirty) {
+      part.covers(i) ? protocol_->dropped(block) : protocol_->released(block);
+    }
+    setState(target, block, protocol_->on(block.state, Event::kCall).next);
+  }
+  if (!target.open.empty() && range.begin <= target.open.begin && range.end >= target.open.end) {
+    setOpen(target, {});
+  }
+  // To everybody else this was a call that wrote the one object and read the other.
+  target.lastWrite = ticket.value;
+  if (part.source != nullptr) {
+    part.source->lastRead = ticket.value;
+  }
+  lastCall_ = ticket.value;
+  ++works_;
+  return Step::kDone;
+}
+
+}  // namespace gmac

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device work of the runtime's own (datatype engines): where bytes are current, and the release and
+// the tickets of work on the kernel queue.
+#include <algorithm>
+#include <utility>
+
+#include "gmac/coherence/manager.h"
+#include "gmac/coherence/manager_lock.h"
+#include "gmac/observe/stats.h"
+
+namespace gmac {
+
+std::size_t Manager::currentPrefix(const void* address, std::size_t bytes,
+                                   coherence::Current* current) noexcept {
+  using coherence::Current;
+  const auto* const begin = static_cast<const std::byte*>(address);
+  Lock lock(*this);
+  Object* const object = index_.firstEndingAfter(begin);
+  if (object == nullptr || object->address() > begin) {
+    *current = Current::kNotShared;
+    return object == nullptr ? bytes
+                             : std::min(bytes, static_cast<std::size_t>(object->address() - begin));
+  }
+  const auto most = std::min(bytes, static_cast<std::size_t>(object->end() - begin));
+  const BlockRange range = object->covering(begin, most);
+  const auto currentOf = [&](BlockIndex i) {
+    const Block& block = (*object)[i];
+    if (block.state == State::kInvalid || block.unverified) {
+      return Current::kAccelerator;
+    }
+    return block.state == State::kDirty ? Current::kCpu : Current::kBoth;
+  };
+  *current = currentOf(range.begin);
+  BlockIndex end = range.begin;
+  // Outside `open` all are Invalid: an object that the CPU has not touched takes one step.
+  if (object->open.empty() || range.begin >= object->open.end) {
+    end = range.end;
+  } else {
+    if (range.begin < object->open.begin) {
+      end = std::min(object->open.begin, range.end);
+    }
+    while (end < range.end && currentOf(end) == *current) {
+      end = end + 1;
+    }
+  }
+  const std::byte* const stop = object->address() + object->offsetOf(end);
+  return std::min(most, static_cast<std::size_t>(stop - begin));
+}
+
+std::ptrdiff_t Manager::deviceDistance(const void* address) noexcept {
+  if (safeObjects_.load() == 0) {
+    return 0;
+  }
+  Lock lock(*this);
+  const Object* const object = index_.find(address);
+  return object == nullptr
+             ? 0
+             : static_cast<std::ptrdiff_t>(static_cast<std::uintptr_t>(object->device) -
+                                           reinterpret_cast<std::uintptr_t>(object->address()));
+}
+
+// Releases what the work will use of the range, object by object.
+Result<Manager::Step> Manager::releaseRange(Lock& lock, const coherence::DeviceRange& range,
+                                            accel::Ticket* stillOpen) {
+  const auto* position = static_cast<const std::byte*>(range.address);
+  const auto* const end = position + range.bytes;
+  while (position < end) {
+    Object* const object = index_.firstEndingAfter(position);
+    if (object == nullptr || object->address() >= end) {
+      break;
+    }
+    position = std::max<const std::byte*>(position, object->address());
+    const std::byte* const stop = std::min<const std::byte*>(end, object->end());
+    if (!object->closing && !object->open.empty()) {
+      if (object->busy > 0 || object->holds > 0) {
+        object->busy > 0 ? waitForTransit(lock) : waitForChange(lock);
+        return Step::kRetry;
+      }
+      const BlockRange blocks =
+          object->covering(position, static_cast<std::size_t>(stop - position));
+      const Status released =
+          releaseBlocks(*object, blocks, range.write ? Event::kCall : Event::kCallRead, stillOpen);
+      if (!released.ok()) {
+        object->strict = true;
+        if (!outOfMappings(released)) {
+          return released;
+        }
+        GMAC_TRY(coarsen(lock));
+        return Step::kRetry;
+      }
+    }
+    position = stop;
+  }
+  return Step::kDone;
+}
+
+Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
+  const Timed timed(Phase::kLaunch);
+  if (forked()) {
+    return fail(adsmErrorForked, "device work in a child of fork");
+  }
+  const Walk walk(*this);
+  Lock lock(*this);
+  accel::Ticket stillOpen;
+  for (bool again = true; again;) {
+    again = false;
+    // Work on the application's own streams was submitted before; the kernel queue knows nothing of
+    // it.
+    for (std::size_t i = 0; i < streamCount_ && !again; ++i) {
+      GMAC_TRY(waitFor(lock, streams_[i].ticket, &again));
+    }
+    if (!again) {
+      GMAC_TRY(waitForHostFunctions(lock, &again));
+    }
+    if (!again && deviceWork_) {
+      waitForChange(lock);
+      again = true;
+    }
+    for (std::size_t i = 0; i < ranges.size() && !again; ++i) {
+      auto step = releaseRange(lock, ranges[i], &stillOpen);
+      if (!step.ok()) {
+        return step.status();
+      }
+      again = *step == Step::kRetry;
+    }
+  }
+  protocol_->called();
+  deviceWork_ = std::this_thread::get_id();
+  deviceStillOpen_ = stillOpen;
+  return {};
+}
+
+Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {
+  const Walk walk(*this);
+  Lock lock(*this);
+  bool reads = false;
+  if (ticket.value != 0) {
+    lastCall_ = ticket.value;
+    ++works_;
+    for (const coherence::DeviceRange& range : ranges) {
+      const auto* position = static_cast<const std::byte*>(range.address);
+      const auto* const end = position + range.bytes;
+      for (Object* object = index_.firstEndingAfter(position);
+           object != nullptr && object->address() < end;
+           object = index_.firstEndingAfter(object->end())) {
+        (range.write ? object->lastWrite : object->lastRead) = ticket.value;
+        reads |= !range.write;
+      }
+    }
+  }
+  const bool undetected =
+      reads && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty;
+  return endWork(lock, undetected ? ticket : kDone);
+}
+
+// Other threads may go on; the caller's waits for what its writes, which go undetected
+// (batch-update), would reach: the copies of what it released, and the work that reads.
+Status Manager::endWork(Lock& lock, accel::Ticket reader) {
+  const accel::Ticket stillOpen = std::exchange(deviceStillOpen_, {});
+  deviceWork_.reset();
+  changed();
+  const Status arrived = waitForArrival(lock, stillOpen);
+  const Status read = waitForArrival(lock, reader);
+  return arrived.ok() ? read : arrived;
+}
+
+}  // namespace gmac

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Objects: address ranges with one home accelerator, their blocks, and the index that finds them.
+#ifndef GMAC_COHERENCE_OBJECT_H_
+#define GMAC_COHERENCE_OBJECT_H_
+
+#include <algorithm>
+#include <array>
+#include <boost/intrusive/list.hpp>
+#include <boost/intrusive/set.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/api/adsm.h"
+#include "gmac/coherence/block_table.h"
+#include "gmac/os/mirror.h"
+
+namespace gmac {
+
+// A block's number inside its object.
+enum class BlockIndex : std::size_t {};
+
+constexpr BlockIndex operator+(BlockIndex index, std::size_t count) {
+  return BlockIndex{static_cast<std::size_t>(index) + count};
+}
+constexpr BlockIndex operator-(BlockIndex index, std::size_t count) {
+  return BlockIndex{static_cast<std::size_t>(index) - count};
+}
+constexpr std::size_t operator-(BlockIndex end, BlockIndex begin) {
+  return static_cast<std::size_t>(end) - static_cast<std::size_t>(begin);
+}
+
+// Consecutive blocks [begin, end).
+struct BlockRange {
+  BlockIndex begin{};
+  BlockIndex end{};
+  bool empty() const { return end <= begin; }
+};
+
+// What the CPU wants to do with bytes.
+enum class Intent : std::uint8_t { kRead, kWrite };
+
+constexpr os::Access accessOf(State state) {
+  switch (state) {
+    case State::kInvalid:
+      return os::Access::kNone;
+    case State::kReadOnly:
+      return os::Access::kRead;
+    case State::kDirty:
+      return os::Access::kReadWrite;
+  }
+  __builtin_unreachable();
+}
+
+// A kernel that an object is bound to, and what its calls do to the object.
+struct Binding {
+  adsmKernel_t kernel;
+  adsmAccess_t access;
+};
+
+// What it takes to find out by comparing whether the accelerator has changed blocks of an object.
+struct Comparison {
+  accel::DeviceAddress sums{};  // on the accelerator: a digest per block; behind them, room for as
+                                // many differences
+  std::size_t bytes = 0;        // of both
+  std::size_t blocks = 0;       // as many as the object had first
+  bool wanted = true;
+  unsigned surprises = 0;    // comparisons in a row that have found the most part changed
+  std::uint64_t madeAt = 0;  // when all blocks that are described were compared last
+};
+
+// Role: one coherent address range: a large allocation, or a region that small allocations share.
+// Owned by the manager; every member is guarded by the manager's lock except those that never
+// change after construction (the first group).
+class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive::list_base_hook<> {
+ public:
+  Object(std::unique_ptr<os::Mirror> mirror, accel::DeviceAddress device, std::size_t blockBytes,
+         State initial);
+
+  // ---- constant ----
+  std::byte* address() const { return mirror->address(); }
+  std::size_t bytes() const { return mirror->bytes(); }
+  std::byte* end() const { return address() + bytes(); }
+  std::unique_ptr<os::Mirror> mirror;  // handed on to the next object where the memory is kept
+  const accel::DeviceAddress device;
+  bool sharedBySmallObjects = false;
+  bool sameAddress = true;
+  std::uint64_t number = 0;        // counts allocations
+  std::uint64_t born = 0;          // Manager::works_ by then: older work cannot use the object
+  std::size_t requestedBytes = 0;  // what the allocation asked for; the rest is rounding
+
+  // ---- blocks ----
+  std::size_t blockBytes;  // grows when blocks are coarsened
+  std::size_t blockCount;
+  BlockTable blocks;
+  Block& operator[](BlockIndex index) { return blocks[static_cast<std::size_t>(index)]; }
+  BlockIndex indexOf(const void* p) const {
+    return BlockIndex{static_cast<std::size_t>(static_cast<const std::byte*>(p) - address()) /
+                      blockBytes};
+  }
+  BlockIndex indexOf(const Block& block) const { return BlockIndex{blocks.indexOf(block)}; }
+  // The first block that begins at an offset or after it.
+  BlockIndex indexAt(std::size_t offset) const {
+    return BlockIndex{std::min((offset + blockBytes - 1) / blockBytes, blockCount)};
+  }
+  BlockRange all() const { return {BlockIndex{0}, BlockIndex{blockCount}}; }
+  // The blocks that [p, p + length) overlaps; the range lies inside the object, length > 0.
+  BlockRange covering(const void* p, std::size_t length) const {
+    return {indexOf(p), indexOf(static_cast<const std::byte*>(p) + length - 1) + 1};
+  }
+  std::size_t offsetOf(BlockIndex index) const {
+    return std::min(static_cast<std::size_t>(index) * blockBytes, bytes());
+  }
+  std::size_t lengthOf(BlockRange range) const {
+    return offsetOf(range.end) - offsetOf(range.begin);
+  }
+  accel::DeviceAddress deviceAt(std::size_t offset) const {
+    return accel::DeviceAddress{static_cast<std::uintptr_t>(device) + offset};
+  }
+
+  // The group of a block, and what there is to know of all its blocks (see BlockTable).
+  BlockIndex groupBegin(BlockIndex index) const {
+    return BlockIndex{blocks.groupBegin(static_cast<std::size_t>(index))};
+  }
+  BlockIndex groupEnd(BlockIndex index) const {
+    return BlockIndex{blocks.groupEnd(static_cast<std::size_t>(index))};
+  }
+  State rest(BlockIndex index) const { return blocks.rest(static_cast<std::size_t>(index)); }
+  void setRest(BlockIndex index, State state) {
+    blocks.setRest(static_cast<std::size_t>(index), state);
+  }
+  bool made(BlockIndex index) const { return blocks.made(static_cast<std::size_t>(index)); }
+  bool groupClosed(BlockIndex index) const {
+    return blocks.closed(static_cast<std::size_t>(index));
+  }
+
+  // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of
+  // open objects.
+  BlockRange open;
+  // Neighbouring blocks of one group whose states differ: each of these edges takes a mapping.
+  // (What lies between groups is little beside that.)
+  std::size_t edges = 0;
+  // Those of a block that is made, and of all.
+  std::size_t edgesAt(BlockIndex index) const {
+    const auto i = static_cast<std::size_t>(index);
+    return (i > blocks.groupBegin(i) && blocks[i - 1].state != blocks[i].state ? 1U : 0U) +
+           (i + 1 < blocks.groupEnd(i) && blocks[i].state != blocks[i + 1].state ? 1U : 0U);
+  }
+  std::size_t countEdges() const {
+    std::size_t twice = 0;
+    blocks.forEachMade([&](const Block& block) { twice += edgesAt(indexOf(block)); });
+    return twice / 2;
+  }
+  void widenOpen(BlockRange range) {
+    if (open.empty()) {
+      open = range;
+      return;
+    }
+    open = {std::min(open.begin, range.begin), std::max(open.end, range.end)};
+  }
+
+  // ---- chunks of the mirror ----
+  enum class Chunk : std::uint8_t { kEmpty, kPreparing, kReady };
+  std::vector<Chunk> chunks;
+  // What is known of the CPU's use of a chunk, for population ahead of it.
+  enum class Use : std::uint8_t { kNone, kAhead, kTouched };  // kAhead: populated, not touched yet
+  std::vector<Use> uses;
+  std::size_t pieces = 0;  // mappings that installed chunks take besides
+  std::size_t chunkOf(std::size_t offset) const { return offset / mirror->chunkBytes(); }
+
+  // Whether all pages of [offset, offset + length), length > 0, or of a block, are there.
+  bool pagesReady(std::size_t offset, std::size_t length) const {
+    const std::size_t last = chunkOf(offset + length - 1);
+    for (std::size_t chunk = chunkOf(offset); chunk <= last; ++chunk) {
+      if (chunks[chunk] != Chunk::kReady) {
+        return false;
+      }
+    }
+    return true;
+  }
+  bool pagesReady(BlockIndex index) const {
+    return pagesReady(offsetOf(index), lengthOf({index, index + 1}));
+  }
+
+  // Whether the CPU can use [offset, offset + length), length > 0, inside one block without a
+  // fault. Faults, holds, bulk operations and the walker all ask here. A block may have more chunks
+  // than one, and not all of them are populated at once: a byte may be usable where its block is
+  // not.
+  bool usable(std::size_t offset, std::size_t length, Intent intent) const;
+  bool usable(BlockIndex index, Intent intent) const {
+    return usable(offsetOf(index), lengthOf({index, index + 1}), intent);
+  }
+
+  // ---- who is using it ----
+  std::uint32_t busy = 0;       // blocks in transit
+  std::uint32_t preparing = 0;  // chunks whose pages are being made; their blocks are at rest
+  std::uint32_t holds = 0;      // blocks held open
+  bool strict = false;   // pages may be closed further than their states, after a failure; the next
+                         // fault opens them
+  bool closing = false;  // being freed: no longer found
+  std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
+  std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
+  std::vector<Binding> bindings;
+
+  // ---- what its program promised of kernels on the application's own streams ----
+  enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
+  Users users = Users::kEverybody;
+  accel::NativeStream userStream{};  // of kOneStream
+  bool onlyRead = false;             // kernels do not write it
+  // Whether kernels of a stream may use it. Copies that name it may whatever was promised.
+  bool usedBy(accel::NativeStream stream) const {
+    return users == Users::kEverybody || (users == Users::kOneStream && stream == userStream);
+  }
+
+  // ---- what its program said that kernels seldom write ----
+  std::optional<Comparison> comparison;
+  bool compares() const { return comparison.has_value() && comparison->wanted; }
+  std::size_t unverified = 0;                           // blocks
+  boost::intrusive::list_member_hook<> unverifiedHook;  // linked while there are any
+  bool settled = false;  // no other block is open: another call finds nothing to do
+
+  // ---- once it is freed and its memory is kept (object_pool.h) ----
+  accel::Ticket cleared;       // the device's bytes are zero then
+  accel::Ticket clearedAfter;  // the newest call that the clearing had to wait for
+
+  // ---- read-ahead ----
+  std::array<BlockRange, 4> readRuns;  // what the last fetch of each reader in order took
+  std::uint8_t oldestReadRun = 0;
+};
+
+// Answers Mirror::install(): the protections that an object's blocks shall have. For the stack,
+// under the manager's lock.
+class BlockAccess final : public os::AccessMap {
+ public:
+  explicit BlockAccess(Object& object) : object_(object) {}
+  os::AccessRun at(std::size_t offset) const override {
+    BlockIndex index{offset / object_.blockBytes};
+    const os::Access access = accessOf(object_[index].state);
+    // Installing takes a chunk at a time; there may be very many blocks after it.
+    const BlockIndex last = object_.indexAt(offset + object_.mirror->chunkBytes());
+    do {
+      index = index + 1;
+    } while (index < last && accessOf(object_[index].state) == access);
+    return {object_.offsetOf(index) - offset, access};
+  }
+
+ private:
+  Object& object_;
+};
+
+struct ObjectAddress {
+  using type = std::byte*;
+  type operator()(const Object& object) const { return object.address(); }
+};
+
+// Finds the object that holds an address in O(log n). Guarded by the manager's lock; allocates
+// nothing.
+class ObjectIndex {
+ public:
+  using Set = boost::intrusive::set<Object, boost::intrusive::key_of_value<ObjectAddress>>;
+
+  void insert(Object& object) { set_.insert(object); }
+  void erase(Object& object) { set_.erase(set_.iterator_to(object)); }
+  Object* find(const void* p) {
+    auto after = set_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
+    if (after == set_.begin()) {
+      return nullptr;
+    }
+    Object& object = *--after;
+    return p < object.end() ? &object : nullptr;
+  }
+  // The first object that ends behind p; for walks during which the lock is let go.
+  Object* firstEndingAfter(const void* p) {
+    if (Object* object = find(p)) {
+      return object;
+    }
+    auto after = set_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
+    return after == set_.end() ? nullptr : &*after;
+  }
+  // The last object that begins before p.
+  Object* lastBeginningBefore(const void* p) {
+    auto after = set_.lower_bound(static_cast<std::byte*>(const_cast<void*>(p)));
+    return after == set_.begin() ? nullptr : &*--after;
+  }
+  Set& all() { return set_; }
+  std::size_t count() const { return set_.size(); }
+
+ private:
+  Set set_;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_OBJECT_H_

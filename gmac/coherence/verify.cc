@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The walker: whether every object's states, lists, open range and page protections agree.
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "gmac/base/log.h"
+#include "gmac/coherence/manager.h"
+#include "gmac/os/mappings.h"
+
+namespace gmac {
+namespace {
+
+Status wrong(Object& object, BlockIndex index, const char* what) {
+  return fail(adsmErrorSystem, "object {} ({} bytes), block {} ({}): {}",
+              fmt::ptr(object.address()), object.bytes(), static_cast<std::size_t>(index),
+              stateName(object[index].state), what);
+}
+
+// Whether the pages of a part of a block, which lies in one chunk, are open exactly as far as its
+// state says.
+Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, BlockIndex index,
+                   std::size_t offset, std::size_t bytes) {
+  const bool installed = object.chunks[object.chunkOf(offset)] == Object::Chunk::kReady ||
+                         object.mirror->readableBeforeInstall();
+  const os::Access allowed = installed ? accessOf(object[index].state) : os::Access::kNone;
+  const auto begin = reinterpret_cast<std::uintptr_t>(object.address()) + offset;
+  if (os::loosestAccess(mappings, begin, bytes) > allowed) {
+    return wrong(object, index, "its pages are open further than its state allows");
+  }
+  const os::Access found = os::tightestAccess(mappings, begin, bytes);
+  if (object[index].holds > 0 && found == os::Access::kNone) {
+    return wrong(object, index, "held, and not all of its pages are readable");
+  }
+  if ((object.usable(offset, bytes, Intent::kRead) && found == os::Access::kNone) ||
+      (object.usable(offset, bytes, Intent::kWrite) && found != os::Access::kReadWrite)) {
+    return wrong(object, index, "its pages are closed further than its state says");
+  }
+  return {};
+}
+
+// The same for a group of blocks that has never been used, which stays as it is.
+Status verifyRest(const std::vector<os::Mapping>& mappings, Object& object, BlockRange group) {
+  const State state = object.rest(group.begin);
+  const bool inside = group.begin >= object.open.begin && group.end <= object.open.end;
+  const auto begin =
+      reinterpret_cast<std::uintptr_t>(object.address()) + object.offsetOf(group.begin);
+  const bool loose = os::loosestAccess(mappings, begin, object.lengthOf(group)) > accessOf(state);
+  if (loose || (state != State::kInvalid && !inside)) {
+    return fail(
+        adsmErrorSystem, "object {} ({} bytes), unused blocks from {} on ({}): {}",
+        fmt::ptr(object.address()), object.bytes(), static_cast<std::size_t>(group.begin),
+        stateName(state),
+        loose ? "their pages are open further than their state allows" : "outside the open range");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Manager::verify() {
+  const os::SignalsBlocked blocked;
+  const std::lock_guard guard(lock_);
+  auto mappings = os::readMappings();
+  if (!mappings.ok()) {
+    return mappings.status();
+  }
+  for (Object& object : index_.all()) {
+    if (object.closing) {
+      continue;
+    }
+    std::size_t busy = 0;
+    std::size_t held = 0;
+    std::size_t unverified = 0;
+    bool listed = false;
+    for (const Object& open : open_) {
+      listed = listed || &open == &object;
+    }
+    if (listed == object.open.empty()) {
+      return fail(adsmErrorSystem, "object {}: {} the list of open objects",
+                  fmt::ptr(object.address()), listed ? "closed, but in" : "open, but not in");
+    }
+    for (BlockIndex i = object.all().begin; i < object.all().end; i = i + 1) {
+      if (!object.made(i)) {
+        GMAC_TRY(verifyRest(*mappings, object, {i, object.groupEnd(i)}));
+        i = object.groupEnd(i) - 1;
+        continue;
+      }
+      const Block& block = object[i];
+      busy += block.busy ? 1 : 0;
+      held += block.holds;
+      unverified += block.unverified ? 1 : 0;
+      if (block.owner != &object) {
+        return wrong(object, i, "another object's block");
+      }
+      if (block.state != State::kInvalid && (i < object.open.begin || i >= object.open.end)) {
+        return wrong(object, i, "outside the open range");
+      }
+      if (block.unverified && (block.state != State::kReadOnly || !block.described ||
+                               !object.comparison || block.busy || block.holds > 0)) {
+        return wrong(object, i, "unverified, but not ReadOnly, described and at rest");
+      }
+      if (object.settled && block.state != State::kInvalid && !block.unverified) {
+        return wrong(object, i, "open in an object that the last call has left settled");
+      }
+      if (block.rolling.is_linked() !=
+          (block.state == State::kDirty && protocol_->name() == "rolling")) {
+        return wrong(object, i, "rolling list and state disagree");
+      }
+      if (block.evicted && block.state != State::kReadOnly) {
+        return wrong(object, i, "evicted, but not ReadOnly");
+      }
+      // Chunk by chunk: where a block has several, each is installed at a time of its own.
+      for (std::size_t offset = object.offsetOf(i); offset < object.offsetOf(i + 1);) {
+        const std::size_t chunkBytes = object.mirror->chunkBytes();
+        const std::size_t end =
+            std::min(object.offsetOf(i + 1), (offset / chunkBytes + 1) * chunkBytes);
+        GMAC_TRY(verifyPages(*mappings, object, i, offset, end - offset));
+        offset = end;
+      }
+    }
+    if (busy > object.busy) {
+      return fail(adsmErrorSystem, "object {}: {} blocks are busy, {} are counted",
+                  fmt::ptr(object.address()), busy, object.busy);
+    }
+    if (unverified != object.unverified || object.unverifiedHook.is_linked() != (unverified > 0)) {
+      return fail(adsmErrorSystem, "object {}: {} blocks are unverified, {} are counted{}",
+                  fmt::ptr(object.address()), unverified, object.unverified,
+                  object.unverifiedHook.is_linked() ? " and listed" : "");
+    }
+    if (object.edges != object.countEdges()) {
+      return fail(adsmErrorSystem, "object {}: {} edges between blocks, {} are counted",
+                  fmt::ptr(object.address()), object.countEdges(), object.edges);
+    }
+    if (held != object.holds) {
+      return fail(adsmErrorSystem, "object {}: {} holds, {} are counted",
+                  fmt::ptr(object.address()), held, object.holds);
+    }
+  }
+  return {};
+}
+
+void Manager::walk() noexcept {
+  // A walk takes as long as there are blocks: with very many of them it is taken now and then.
+  constexpr std::size_t kFewBlocks = 2048;
+  constexpr std::uint32_t kSeldom = 4096;
+  static std::atomic<std::uint32_t> transitions{0};
+  const bool due = transitions.fetch_add(1, std::memory_order_relaxed) % kSeldom == 0;
+  std::size_t blocks = 0;
+  if (!due) {
+    const os::SignalsBlocked blocked;
+    const std::lock_guard guard(lock_);
+    for (const Object& object : index_.all()) {
+      blocks += object.blockCount;
+    }
+  }
+  if (blocks > kFewBlocks) {
+    return;
+  }
+  if (!verify().ok()) {
+    log(LogLevel::kError, "the walker: {}", lastErrorText());
+    std::abort();
+  }
+}
+
+}  // namespace gmac

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/observe/stats.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "gmac/base/cancellation.h"
+#include "gmac/base/log.h"
+#include "gmac/observe/report_file.h"
+
+namespace gmac {
+namespace {
+
+std::uint64_t now() noexcept {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+const std::uint64_t kLoadedAt = now();
+
+// In the order of the enumerators.
+constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {
+    "copy",       "malloc",   "free",       "launch", "sync",   "signal",
+    "cudaMalloc", "cudaFree", "cudaLaunch", "gpu",    "ioRead", "ioWrite"};
+
+constexpr struct {
+  std::string_view name;
+  Counter Stats::*counter;
+} kCounters[] = {
+    {"bytesToAccelerator", &Stats::bytesToAccelerator},
+    {"bytesToHost", &Stats::bytesToHost},
+    {"bytesUnchanged", &Stats::bytesUnchanged},
+    {"readFaults", &Stats::readFaults},
+    {"writeFaults", &Stats::writeFaults},
+    {"fetches", &Stats::fetches},
+    {"flushes", &Stats::flushes},
+    {"evictions", &Stats::evictions},
+    {"evictionsWasted", &Stats::evictionsWasted},
+    {"calls", &Stats::calls},
+    {"syncs", &Stats::syncs},
+    {"allocations", &Stats::allocations},
+    {"frees", &Stats::frees},
+    {"reusedAllocations", &Stats::reusedAllocations},
+    {"coarsenings", &Stats::coarsenings},
+    {"populatedBytes", &Stats::populatedBytes},
+};
+static_assert(std::size(kCounters) * sizeof(Counter) == sizeof(Stats),
+              "every counter is in the table");
+
+constinit std::array<Counter, kPhaseCount> allThreads;
+// The first thread's own times, out of which `cpu` is computed.
+constinit std::array<Counter, kPhaseCount> firstThread;
+
+enum class Which : std::uint8_t { kUnknown, kFirst, kOther };
+
+// The initial-exec model keeps the first access of a thread from allocating, which the fault
+// handler may not.
+struct ThreadState {
+  Timed* innermost = nullptr;
+  Which which = Which::kUnknown;
+};
+constinit thread_local ThreadState thread __attribute__((tls_model("initial-exec")));
+
+void count(Phase phase, std::uint64_t nanoseconds) noexcept {
+  if (thread.which == Which::kUnknown) {
+    thread.which = ::syscall(SYS_gettid) == ::getpid() ? Which::kFirst : Which::kOther;
+  }
+  const auto index = static_cast<std::size_t>(phase);
+  allThreads[index].add(nanoseconds);
+  if (thread.which == Which::kFirst) firstThread[index].add(nanoseconds);
+}
+
+// A signal between reading the clock and using it may have moved `since` past `until`.
+std::uint64_t elapsed(std::uint64_t since, std::uint64_t until) noexcept {
+  return until > since ? until - since : 0;
+}
+
+double seconds(std::uint64_t nanoseconds) noexcept {
+  return static_cast<double>(nanoseconds) * 1e-9;
+}
+
+struct ExitReport {
+  std::string path;
+  RunDescription run;
+  pid_t owner;
+};
+std::atomic<ExitReport*> exitReport{nullptr};
+
+// A library destructor runs after all exit handlers, so that what they do is counted too.
+[[gnu::destructor]] void writeAtExit() {
+  const ExitReport* const report = exitReport.load(std::memory_order_acquire);
+  if (report == nullptr || report->owner != ::getpid()) return;
+  if (!uncancelled([&] { return writeStats(report->path, report->run); }).ok()) {
+    log(LogLevel::kError, "the statistics are lost: {}", lastErrorText());
+  }
+}
+
+}  // namespace
+
+std::string_view phaseName(Phase phase) noexcept {
+  return kPhaseNames[static_cast<std::size_t>(phase)];
+}
+
+void Timed::begin(Phase phase) noexcept {
+  phase_ = phase;
+  since_ = now();
+  outer_ = thread.innermost;
+  if (outer_ != nullptr) {
+    count(outer_->phase_, elapsed(outer_->since_, since_));
+    // A signal here may bring another scope, which must not count the same time again.
+    outer_->since_ = since_;
+  }
+  began_ = true;
+  thread.innermost = this;
+}
+
+void Timed::end() noexcept {
+  const std::uint64_t ended = now();
+  count(phase_, elapsed(since_, ended));
+  if (outer_ != nullptr) outer_->since_ = ended;
+  thread.innermost = outer_;
+}
+
+double phaseSeconds(Phase phase) noexcept {
+  return seconds(allThreads[static_cast<std::size_t>(phase)].value());
+}
+
+double cpuSeconds() noexcept {
+  std::uint64_t elsewhere = 0;
+  for (const Counter& phase : firstThread) elsewhere += phase.value();
+  return seconds(elapsed(elsewhere, now() - kLoadedAt));
+}
+
+std::string statsJson(const RunDescription& run) {
+  std::string json = "{\n";
+  const auto addText = [&](std::string_view name, std::string_view value) {
+    json += fmt::format("  \"{}\": ", name);
+    appendJsonString(json, value);
+    json += ",\n";
+  };
+  addText("accelerator", run.accelerator);
+  addText("device", run.device);
+  addText("protocol", run.protocol);
+  json += fmt::format("  \"blockBytes\": {},\n", run.blockBytes);
+  addText("mirror", run.mirror);
+  for (const auto& [name, counter] : kCounters) {
+    json += fmt::format("  \"{}\": {},\n", name, (stats().*counter).value());
+  }
+  json += "  \"time\": {\n";
+  for (std::size_t index = 0; index < kPhaseCount; ++index) {
+    json += fmt::format("    \"{}\": {:.9f},\n", kPhaseNames[index],
+                        phaseSeconds(static_cast<Phase>(index)));
+  }
+  json += fmt::format("    \"cpu\": {:.9f}\n  }}\n}}\n", cpuSeconds());
+  return json;
+}
+
+Status writeStats(const std::string& path, const RunDescription& run) {
+  ReportFile file;
+  GMAC_TRY(file.open(path));
+  GMAC_TRY(file.append(statsJson(run)));
+  return file.commit();
+}
+
+void startStats(const std::string& path, const RunDescription& run) {
+  if (!path.empty()) {
+    // Never freed: it is read when everything else is gone.
+    exitReport.store(new ExitReport{path, run, ::getpid()}, std::memory_order_release);
+  }
+  internal::timing.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace gmac

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the runtime has done in this process: counters, and the time break-down of the paper's
+// Figure 10.
+//
+// Counters always count. Time is taken only after startStats(); before that a Timed costs one
+// predicted branch. Everything here but startStats() and writeStats() may be used in the fault
+// handler: nothing allocates or locks.
+#ifndef GMAC_OBSERVE_STATS_H_
+#define GMAC_OBSERVE_STATS_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "gmac/base/status.h"
+
+namespace gmac {
+
+// A number that only grows. Thread-safe; counts of different threads are not ordered with anything
+// else.
+class Counter {
+ public:
+  void add(std::uint64_t count = 1) noexcept { value_.fetch_add(count, std::memory_order_relaxed); }
+  std::uint64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+// The process's counters, under the names that the statistics file has.
+struct Stats {
+  Counter bytesToAccelerator;  // by copies of object data, either kind of accelerator
+  Counter bytesToHost;
+  Counter
+      bytesUnchanged;  // that were not fetched: a comparison showed the CPU's copy to be current
+  Counter readFaults;
+  Counter writeFaults;
+  Counter fetches;          // copies accelerator -> CPU, however many blocks each moved
+  Counter flushes;          // copies CPU -> accelerator, evictions included
+  Counter evictions;        // blocks flushed early because the rolling size was exceeded
+  Counter evictionsWasted;  // of them, those written again before a call
+  Counter calls;            // kernel launches
+  Counter syncs;            // waits for kernels
+  Counter allocations;      // objects
+  Counter frees;
+  Counter reusedAllocations;  // that got the memory of freed objects
+  Counter coarsenings;        // times that blocks were joined because mappings ran out
+  Counter populatedBytes;     // made ready in the background, ahead of the program
+};
+
+namespace internal {
+inline constinit Stats theStats;
+inline constinit std::atomic<bool> timing{false};
+}  // namespace internal
+
+inline Stats& stats() noexcept { return internal::theStats; }
+
+// What a thread is doing for the program; the names of Figure 10. `cpu`, the rest, is computed.
+enum class Phase : std::uint8_t {
+  kCopy,        // waits for, or does, copies between the two memories
+  kMalloc,      // adsmAlloc, without what the accelerator takes
+  kFree,        // adsmFree, likewise
+  kLaunch,      // adsmCall, without what the accelerator takes
+  kSync,        // adsmSync, without the waiting for the kernel
+  kSignal,      // the fault handler, without the copies that it waits for
+  kCudaMalloc,  // the accelerator's own allocation (of any accelerator, as named in the paper)
+  kCudaFree,
+  kCudaLaunch,
+  kGpu,  // waiting for kernels
+  kIoRead,
+  kIoWrite,
+};
+inline constexpr std::size_t kPhaseCount = 12;
+std::string_view phaseName(Phase phase) noexcept;
+
+// Counts the time of its scope to a phase, less the time of the Timed scopes inside it in the same
+// thread: phases nest and no moment is counted twice in one thread. For the stack only; scopes of
+// one thread end in reverse order, so a fault handler must leave its scope before it hands a fault
+// on to a handler that may jump away.
+class [[nodiscard]] Timed {
+ public:
+  explicit Timed(Phase phase) noexcept {
+    if (internal::timing.load(std::memory_order_relaxed)) [[unlikely]]
+      begin(phase);
+  }
+  ~Timed() {
+    if (began_) [[unlikely]]
+      end();
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  void begin(Phase phase) noexcept;
+  void end() noexcept;
+
+  bool began_ = false;
+  Phase phase_;
+  std::uint64_t since_;  // ns; start of the part of the scope that is not counted yet
+  Timed* outer_;
+};
+
+// The seconds counted so far, all threads added up; scopes that are still open count up to their
+// last inner scope.
+double phaseSeconds(Phase phase) noexcept;
+// Wall time since the library was loaded, less the phases of the process's first thread.
+double cpuSeconds() noexcept;
+
+// What the statistics file says about the run besides counters and times.
+struct RunDescription {
+  std::string accelerator;
+  std::string device;
+  std::string protocol;
+  std::size_t blockBytes = 0;
+  std::string mirror;
+};
+
+// The statistics as JSON.
+std::string statsJson(const RunDescription& run);
+
+// Writes statsJson() to a file, which appears whole or not at all. adsmErrorSystem names the path
+// and the reason.
+Status writeStats(const std::string& path, const RunDescription& run);
+
+// Starts taking time. Unless `path` is empty, the statistics are written there when the process
+// ends (by exit or by returning from main; after the application's own exit handlers; not in
+// children of fork). A failure is then said on standard error. Call once, when the runtime starts.
+void startStats(const std::string& path, const RunDescription& run);
+
+}  // namespace gmac
+
+#endif  // GMAC_OBSERVE_STATS_H_

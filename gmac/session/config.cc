@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/session/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+#include <span>
+
+#include "gmac/base/memory_limit.h"
+
+namespace gmac {
+namespace {
+
+constexpr std::uint64_t kKiB = 1024;
+constexpr std::uint64_t kMiB = 1024 * kKiB;
+constexpr std::uint64_t kGiB = 1024 * kMiB;
+
+// In the order of the enumerators.
+constexpr std::string_view kProtocols[] = {"batch", "lazy", "rolling"};
+constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
+constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
+constexpr std::string_view kSwitch[] = {"0", "1"};
+constexpr std::string_view kLogLevels[] = {"off", "error", "info", "debug"};
+
+constexpr std::uint64_t kLeastHostMemory = 2 * kMiB;
+constexpr std::uint64_t kMostHostMemory = 64 * 1024 * kGiB;
+
+enum class Kind { kChoice, kCount, kBytes, kPath };
+
+// What a value of each kind may be. Only the members of the variable's kind mean anything.
+struct Allowed {
+  std::span<const std::string_view> words{};  // kChoice
+  std::uint64_t least = 0;                    // kCount, kBytes
+  std::uint64_t most = 0;
+  bool powerOfTwo = false;
+  std::string_view zeroMeans{};  // not empty: 0 is allowed too, and means this
+};
+
+struct Variable {
+  std::string_view name;
+  Kind kind;
+  std::string_view
+      defaultText;  // parsed like a value; for the page only where `defaultNumber` is there
+  std::uint64_t (*defaultNumber)();  // NULL unless the default depends on the machine
+  Allowed allowed;
+  std::string_view unit;  // kCount, kBytes
+  void (*store)(Config& config, std::uint64_t number, std::string_view text);
+  std::string_view help;
+};
+
+// The member that a variable sets, as a function that stores a parsed value there.
+template <auto Member>
+void store(Config& config, std::uint64_t number, std::string_view text) {
+  using Value = std::remove_reference_t<decltype(config.*Member)>;
+  if constexpr (std::is_same_v<Value, std::string>) {
+    config.*Member = std::string(text);
+  } else {
+    config.*Member = static_cast<Value>(number);
+  }
+}
+
+std::uint64_t halfOfMemory() {
+  const std::uint64_t half = usableMemory() / 2;
+  return std::clamp(half / (2 * kMiB) * (2 * kMiB), kLeastHostMemory, kMostHostMemory);
+}
+
+// Threads that read a file go through private memory, which takes twice the memory's bandwidth: two
+// win nothing over one that reads into place.
+std::uint64_t usualIoThreads() {
+  constexpr long kMost = 4;
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  return cores < 3 ? 1 : static_cast<std::uint64_t>(std::min(cores, kMost));
+}
+
+const Variable kVariables[] = {
+    {"GMAC_PROTOCOL",
+     Kind::kChoice,
+     "rolling",
+     nullptr,
+     {.words = kProtocols},
+     "",
+     store<&Config::protocol>,
+     "The coherence protocol: what moves between the two copies, and when."},
+    {"GMAC_ACCEL",
+     Kind::kChoice,
+     "auto",
+     nullptr,
+     {.words = kAccelerators},
+     "",
+     store<&Config::accelerator>,
+     "The accelerator; `auto` takes an NVIDIA GPU if there is one, else `host`."},
+    {"GMAC_BLOCK_SIZE",
+     Kind::kBytes,
+     "2M",
+     nullptr,
+     {.least = 4 * kKiB, .most = kGiB, .powerOfTwo = true},
+     "bytes",
+     store<&Config::blockBytes>,
+     "The unit of coherence of the rolling protocol."},
+    {"GMAC_ROLLING_STEP",
+     Kind::kCount,
+     "2",
+     nullptr,
+     {.least = 1, .most = 1048576},
+     "blocks",
+     store<&Config::rollingStep>,
+     "How much each object adds to the least rolling size while that is adaptive."},
+    {"GMAC_ROLLING_SIZE",
+     Kind::kCount,
+     "0",
+     nullptr,
+     {.least = 1, .most = 1ULL << 30, .zeroMeans = "adaptive"},
+     "blocks",
+     store<&Config::rollingSize>,
+     "How many blocks may be dirty at once."},
+    {"GMAC_READ_AHEAD",
+     Kind::kBytes,
+     "8M",
+     nullptr,
+     {.least = 0, .most = kGiB},
+     "bytes",
+     store<&Config::readAheadBytes>,
+     "The most that is fetched ahead of a program that reads in order; 0 fetches nothing ahead."},
+    {"GMAC_MIRROR",
+     Kind::kChoice,
+     "auto",
+     nullptr,
+     {.words = kMirrors},
+     "",
+     store<&Config::mirror>,
+     "The CPU side of objects: a memory file with two views, or pinned pages moved into place; "
+     "`auto` takes `moved` where a self-test shows that it works."},
+    {"GMAC_STATS",
+     Kind::kPath,
+     "",
+     nullptr,
+     {},
+     "",
+     store<&Config::statsPath>,
+     "Where statistics are written as JSON when the program ends."},
+    {"GMAC_TRACE",
+     Kind::kPath,
+     "",
+     nullptr,
+     {},
+     "",
+     store<&Config::tracePath>,
+     "Where a trace for Perfetto (Chrome trace JSON) is written when the program ends."},
+    {"GMAC_HOST_MEMORY",
+     Kind::kBytes,
+     "half of the memory that the process may have",
+     halfOfMemory,
+     {.least = kLeastHostMemory, .most = kMostHostMemory},
+     "bytes",
+     store<&Config::hostMemoryBytes>,
+     "How much memory the `host` accelerator has. The process may have what the machine has and "
+     "its "
+     "control groups allow."},
+    {"GMAC_HOST_THREADS",
+     Kind::kCount,
+     "0",
+     nullptr,
+     {.least = 1, .most = 1024, .zeroMeans = "one per core"},
+     "threads",
+     store<&Config::hostThreads>,
+     "How many threads run the kernels of the `host` accelerator."},
+    {"GMAC_POPULATE_AHEAD",
+     Kind::kBytes,
+     "8M",
+     nullptr,
+     {.least = 2 * kMiB, .most = 256 * kMiB, .powerOfTwo = true, .zeroMeans = "off"},
+     "bytes",
+     store<&Config::populateAheadBytes>,
+     "The chunk in which a background thread makes the pages of new objects ready."},
+    {"GMAC_KEEP_FREED",
+     Kind::kBytes,
+     "256M",
+     nullptr,
+     {.least = kMiB, .most = 64 * kGiB, .zeroMeans = "nothing is kept"},
+     "bytes",
+     store<&Config::keptBytes>,
+     "How much memory of freed objects is kept, on both sides, for the next allocations of about "
+     "their size, besides an eighth of what lives."},
+    {"GMAC_MANAGED",
+     Kind::kChoice,
+     "0",
+     nullptr,
+     {.words = kSwitch},
+     "",
+     store<&Config::managed>,
+     "`1`: CUDA's managed-memory calls give shared objects, so that a program written for managed "
+     "memory runs on this library unmodified."},
+    {"GMAC_IO_THREADS",
+     Kind::kCount,
+     "4, or fewer on a small machine",
+     usualIoThreads,
+     {.least = 1, .most = 64},
+     "threads",
+     store<&Config::ioThreads>,
+     "How many threads read one file into shared memory at a time, the caller's included."},
+    {"GMAC_PACK_TABLES",
+     Kind::kBytes,
+     "256M",
+     nullptr,
+     {.least = 1 << 20, .most = std::size_t{64} << 30},
+     "bytes",
+     store<&Config::packTableBytes>,
+     "How much of the accelerator's memory the tables of long datatypes may take; the longest "
+     "unused "
+     "ones go first."},
+    {"GMAC_LOG",
+     Kind::kChoice,
+     "error",
+     nullptr,
+     {.words = kLogLevels},
+     "",
+     store<&Config::log>,
+     "What is said on standard error: nothing, errors and warnings, or more."},
+    {"GMAC_TRUST_HINTS",
+     Kind::kChoice,
+     "0",
+     nullptr,
+     {.words = kSwitch},
+     "",
+     store<&Config::trustHints>,
+     "`1`: a managed-memory program's hints are promises, and nobody checks: kernels never write "
+     "what is advised as read-mostly, and only a stream's own kernels use what is attached to it."},
+    {"GMAC_WAIT_LIMIT",
+     Kind::kCount,
+     "10",
+     nullptr,
+     {.least = 1, .most = 86400, .zeroMeans = "no limit"},
+     "seconds",
+     store<&Config::waitLimit>,
+     "How long one CPU access of a managed-memory program waits for kernels that still run, before "
+     "the program is ended with a message."},
+};
+
+// "2M" for a whole number of MiB, and so on.
+std::string shortBytes(std::uint64_t bytes) {
+  if (bytes != 0 && bytes % kGiB == 0) return fmt::format("{}G", bytes / kGiB);
+  if (bytes != 0 && bytes % kMiB == 0) return fmt::format("{}M", bytes / kMiB);
+  if (bytes != 0 && bytes % kKiB == 0) return fmt::format("{}K", bytes / kKiB);
+  return fmt::format("{}", bytes);
+}
+
+std::string describeAllowed(const Variable& variable) {
+  const Allowed& allowed = variable.allowed;
+  switch (variable.kind) {
+    case Kind::kChoice:
+      return fmt::format("{}", fmt::join(allowed.words, ", "));
+    case Kind::kPath:
+      return "the path of a file";
+    case Kind::kCount:
+    case Kind::kBytes:
+      break;
+  }
+  const bool bytes = variable.kind == Kind::kBytes;
+  std::string text = fmt::format(
+      "{} from {} to {} {}", allowed.powerOfTwo ? "a power of two" : "a whole number",
+      bytes ? shortBytes(allowed.least) : fmt::format("{}", allowed.least),
+      bytes ? shortBytes(allowed.most) : fmt::format("{}", allowed.most), variable.unit);
+  if (bytes) text += " (K, M and G are understood)";
+  if (!allowed.zeroMeans.empty()) text += fmt::format(", or 0: {}", allowed.zeroMeans);
+  return text;
+}
+
+std::optional<std::uint64_t> parseNumber(std::string_view text, bool suffixes) {
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  // from_chars takes no sign, no space and no locale, and reports overflow.
+  const auto [rest, error] = std::from_chars(text.data(), end, number, 10);
+  if (error != std::errc{}) return std::nullopt;
+  if (rest == end) return number;
+  if (!suffixes || rest + 1 != end) return std::nullopt;
+  std::uint64_t unit = 0;
+  switch (*rest) {
+    case 'K':
+    case 'k':
+      unit = kKiB;
+      break;
+    case 'M':
+    case 'm':
+      unit = kMiB;
+      break;
+    case 'G':
+    case 'g':
+      unit = kGiB;
+      break;
+    default:
+      return std::nullopt;
+  }
+  std::uint64_t bytes = 0;
+  if (__builtin_mul_overflow(number, unit, &bytes)) return std::nullopt;
+  return bytes;
+}
+
+bool isAllowed(const Allowed& allowed, std::uint64_t number) {
+  if (number == 0 && !allowed.zeroMeans.empty()) return true;
+  if (number < allowed.least || number > allowed.most) return false;
+  return !allowed.powerOfTwo || (number & (number - 1)) == 0;
+}
+
+// Parses `text` and stores it; false when it is not allowed.
+bool parseInto(const Variable& variable, std::string_view text, Config& config) {
+  switch (variable.kind) {
+    case Kind::kPath:
+      variable.store(config, 0, text);
+      return true;
+    case Kind::kChoice: {
+      const auto& words = variable.allowed.words;
+      const auto found = std::find(words.begin(), words.end(), text);
+      if (found == words.end()) return false;
+      variable.store(config, static_cast<std::uint64_t>(found - words.begin()), text);
+      return true;
+    }
+    case Kind::kCount:
+    case Kind::kBytes:
+      break;
+  }
+  const auto number = parseNumber(text, variable.kind == Kind::kBytes);
+  if (!number || !isAllowed(variable.allowed, *number)) return false;
+  variable.store(config, *number, text);
+  return true;
+}
+
+void storeDefault(const Variable& variable, Config& config) {
+  if (variable.defaultNumber != nullptr) {
+    variable.store(config, variable.defaultNumber(), {});
+  } else {
+    parseInto(variable, variable.defaultText, config);
+  }
+}
+
+const Variable& variableNamed(std::string_view name) {
+  const auto found = std::find_if(std::begin(kVariables), std::end(kVariables),
+                                  [&](const Variable& variable) { return variable.name == name; });
+  if (found == std::end(kVariables)) {
+    log(LogLevel::kError, "{} is asked about and not in the table of variables", name);
+    std::abort();
+  }
+  return *found;
+}
+
+// Levenshtein distance: how many letters must be inserted, removed or changed.
+std::size_t editDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string_view protocolName(ProtocolKind kind) noexcept {
+  return kProtocols[static_cast<std::size_t>(kind)];
+}
+std::string_view acceleratorName(AcceleratorKind kind) noexcept {
+  return kAccelerators[static_cast<std::size_t>(kind)];
+}
+std::string_view mirrorName(MirrorKind kind) noexcept {
+  return kMirrors[static_cast<std::size_t>(kind)];
+}
+
+Result<Config> readConfig(const ReadVariable& read) {
+  Config config;
+  for (const Variable& variable : kVariables) {
+    const char* const value = read(variable.name.data());
+    if (value == nullptr || *value == '\0') {
+      storeDefault(variable, config);
+    } else if (!parseInto(variable, value, config)) {
+      return fail(adsmErrorConfiguration, "{}=\"{}\" is not allowed; allowed: {}", variable.name,
+                  value, describeAllowed(variable));
+    }
+  }
+  return config;
+}
+
+Config defaultConfig() {
+  Config config;
+  for (const Variable& variable : kVariables) storeDefault(variable, config);
+  return config;
+}
+
+bool isAllowedValue(std::string_view name, std::string_view value) {
+  Config ignored;
+  return !value.empty() && parseInto(variableNamed(name), value, ignored);
+}
+
+std::string allowedValues(std::string_view name) { return describeAllowed(variableNamed(name)); }
+
+std::vector<std::string> unknownVariables(const char* const* environment) {
+  std::vector<std::string> sentences;
+  if (environment == nullptr) return sentences;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry(*environment);
+    if (!entry.starts_with("GMAC_") || entry.starts_with("GMAC_TEST_")) continue;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    const Variable* closest = nullptr;
+    std::size_t closestDistance = 0;
+    for (const Variable& variable : kVariables) {
+      const std::size_t distance = editDistance(name, variable.name);
+      if (closest == nullptr || distance < closestDistance) {
+        closest = &variable;
+        closestDistance = distance;
+      }
+    }
+    if (closestDistance == 0) continue;
+    sentences.push_back(
+        fmt::format("{} is no variable of this library and does nothing; did you mean {}?", name,
+                    closest->name));
+  }
+  return sentences;
+}
+
+void warnOfUnknownVariables(const char* const* environment) {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  for (const std::string& sentence : unknownVariables(environment)) {
+    log(LogLevel::kError, "warning: {}", sentence);
+  }
+}
+
+std::string describeConfig() {
+  std::string page =
+      "| variable | default | allowed | meaning |\n"
+      "|---|---|---|---|\n";
+  for (const Variable& variable : kVariables) {
+    std::string defaultText = "none";
+    if (variable.defaultNumber != nullptr) {
+      defaultText = std::string(variable.defaultText);
+    } else if (!variable.defaultText.empty()) {
+      defaultText = fmt::format("`{}`", variable.defaultText);
+    }
+    page += fmt::format("| `{}` | {} | {} | {} |\n", variable.name, defaultText,
+                        describeAllowed(variable), variable.help);
+  }
+  return page;
+}
+
+}  // namespace gmac

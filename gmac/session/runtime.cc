@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/session/runtime.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "gmac/accel/host/host_accelerator.h"
+#if GMAC_HAVE_CUDA
+#include "gmac/accel/cuda/cuda_accelerator.h"
+#include "gmac/accel/cuda/cudart_accelerator.h"
+#endif
+#include "gmac/base/cancellation.h"
+#include "gmac/base/fork_lock.h"
+#include "gmac/base/log.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
+#include "gmac/os/fault.h"
+
+namespace gmac {
+namespace {
+
+using namespace std::string_view_literals;
+using AcceleratorResult = Result<std::unique_ptr<accel::Accelerator>>;
+
+std::atomic<Runtime*> theRuntime{nullptr};
+
+// Held by the thread that starts the runtime. Not across forks, since the start forks itself; a
+// child whose parent was starting one starts its own.
+constinit ForkLock startLock;
+
+AcceleratorResult makeHost(const Config& config) {
+  return accel::makeHostAccelerator({.memoryBytes = config.hostMemoryBytes,
+                                     .threads = static_cast<unsigned>(config.hostThreads)});
+}
+
+AcceleratorResult makeAccelerator(const Config& config) {
+  switch (config.accelerator) {
+    case AcceleratorKind::kHost:
+      return makeHost(config);
+#if GMAC_HAVE_CUDA
+    case AcceleratorKind::kCuda:
+      return accel::makeCudaAccelerator();
+    case AcceleratorKind::kCudart:
+      return accel::makeCudartAccelerator();
+    case AcceleratorKind::kAuto: {
+      auto cuda = accel::makeCudaAccelerator();
+      if (cuda.ok() || cuda.status().code() != adsmErrorNoAccelerator) {
+        return cuda;
+      }
+      log(LogLevel::kInfo, "no CUDA accelerator ({}); using host", lastErrorText());
+      return makeHost(config);
+    }
+#else
+    case AcceleratorKind::kCuda:
+    case AcceleratorKind::kCudart:
+      return fail(
+          adsmErrorNoAccelerator,
+          "GMAC_ACCEL={}: this library was built without the CUDA toolkit; available is host",
+          acceleratorName(config.accelerator));
+    case AcceleratorKind::kAuto:
+      return makeHost(config);
+#endif
+  }
+  __builtin_unreachable();
+}
+
+std::unique_ptr<Protocol> makeProtocol(const Config& config) {
+  switch (config.protocol) {
+    case ProtocolKind::kBatch:
+      return makeBatchProtocol();
+    case ProtocolKind::kLazy:
+      return makeLazyProtocol();
+    case ProtocolKind::kRolling:
+      return makeRollingProtocol({.step = config.rollingStep, .fixed = config.rollingSize});
+  }
+  __builtin_unreachable();
+}
+
+// Moved pages where they are wanted and proved to work, memory files everywhere else.
+Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
+                                             const Config& config) {
+  ManagerOptions options;
+  options.blockBytes = config.blockBytes;
+  options.readAheadBytes = config.readAheadBytes;
+  options.populateAhead = config.populateAheadBytes != 0;
+  options.trustHints = config.trustHints;
+  options.keptBytes = config.keptBytes;
+  // A program that knows that its kernels run on shared objects waits as long as it likes.
+  options.waitLimitSeconds = config.managed ? static_cast<unsigned>(config.waitLimit) : 0;
+  if (options.populateAhead) {
+    options.chunkBytes = config.populateAheadBytes;
+  }
+  if (config.mirror != MirrorKind::kFile &&
+      (config.mirror == MirrorKind::kMoved || accelerator.copiesReachMovedPages())) {
+    options.movedPages = true;
+    auto manager = Manager::make(accelerator, makeProtocol(config), options);
+    if (manager.ok() || config.mirror == MirrorKind::kMoved) {
+      return manager;
+    }
+    log(LogLevel::kInfo, "memory-file mirrors, because: {}", lastErrorText());
+    options.movedPages = false;
+  }
+  return Manager::make(accelerator, makeProtocol(config), options);
+}
+
+bool onFault(void* address, bool write) noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().onFault(address, write);
+}
+
+bool owns(const void* address) noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().touchesShared(address, 1);
+}
+
+// One line for a program that does not ask why its allocations fail; once for each reason, since
+// every further call tries to start again. Under the start's lock.
+void sayWhyNotStarted() {
+  static char said[kErrorTextBytes] = "";
+  if (std::strcmp(said, lastErrorText()) != 0) {
+    std::snprintf(said, sizeof said, "%s", lastErrorText());
+    log(LogLevel::kError, "the runtime does not start: {}", static_cast<const char*>(said));
+  }
+}
+
+// When the library is loaded, so that other libraries' and the program's handlers, which may touch
+// shared objects, run outside of ours.
+[[gnu::constructor]] void watchForks() {
+  (void)pthread_atfork(
+      [] {
+        uncancelled([] {
+          if (Runtime* r = Runtime::started()) r->manager().beforeFork();
+        });
+      },
+      [] {
+        uncancelled([] {
+          if (Runtime* r = Runtime::started()) r->manager().afterFork();
+        });
+      },
+      [] {
+        startLock.afterForkInChild();
+        if (Runtime* r = Runtime::started()) r->manager().afterFork();
+      });
+}
+
+}  // namespace
+
+Runtime* Runtime::started() noexcept { return theRuntime.load(std::memory_order_acquire); }
+
+Result<Runtime*> Runtime::get() {
+  if (Runtime* runtime = started()) [[likely]] {
+    return runtime;
+  }
+  const std::lock_guard guard(startLock);
+  if (Runtime* runtime = started()) {
+    return runtime;
+  }
+  auto runtime = start();
+  if (!runtime.ok()) {
+    sayWhyNotStarted();
+    return runtime.status();
+  }
+  theRuntime.store(runtime->get(), std::memory_order_release);
+  return runtime->release();
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::start() {
+  auto config = readConfig([](const char* name) { return std::getenv(name); });
+  if (!config.ok()) {
+    // Who wants no messages gets none of this either.
+    const char* const wanted = std::getenv("GMAC_LOG");
+    if (wanted != nullptr && isAllowedValue("GMAC_LOG", wanted)) {
+      logThreshold = readConfig([&](const char* name) {
+                       return name == "GMAC_LOG"sv ? wanted : nullptr;
+                     })->log;
+    }
+    return config.status();
+  }
+  warnOfUnknownVariables(environ);
+  logThreshold = config->log;
+  std::unique_ptr<Runtime> runtime(new Runtime);
+  auto accelerator = makeAccelerator(*config);
+  if (!accelerator.ok()) {
+    return accelerator.status();
+  }
+  runtime->accelerator_ = std::move(*accelerator);
+  auto manager = makeManager(*runtime->accelerator_, *config);
+  if (!manager.ok()) {
+    return manager.status();
+  }
+  runtime->manager_ = std::move(*manager);
+  runtime->ioThreads_ = config->ioThreads;
+  runtime->packTableBytes_ = config->packTableBytes;
+  static bool installed =
+      false;  // once per process, also after a start that failed behind this point
+  if (!installed) {
+    GMAC_TRY(os::installFaultHandler(&onFault, &owns));
+    // Runs before the exit handlers of a CUDA runtime that was in use before us: none of our
+    // threads may be in it then.
+    std::atexit([] {
+      uncancelled([] {
+        if (Runtime* r = started()) r->manager().stopBackground();
+      });
+    });
+    installed = true;
+  }
+  if (!config->statsPath.empty()) {
+    startStats(config->statsPath,
+               {.accelerator = std::string(runtime->accelerator_->name()),
+                .device = std::string(runtime->accelerator_->deviceName()),
+                .protocol = std::string(runtime->manager_->protocol().name()),
+                .blockBytes = runtime->manager_->options().blockBytes,
+                .mirror = runtime->manager_->options().movedPages ? "moved" : "file"});
+  }
+  if (!config->tracePath.empty()) {
+    GMAC_TRY(startTrace(config->tracePath));
+  }
+  return runtime;
+}
+
+}  // namespace gmac

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The running runtime: what the process's configuration made of accelerator, protocol and manager.
+#ifndef GMAC_SESSION_RUNTIME_H_
+#define GMAC_SESSION_RUNTIME_H_
+
+#include <memory>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/manager.h"
+#include "gmac/session/config.h"
+
+namespace gmac {
+
+// Role: the process's one runtime. Made by the first call that needs it and never destroyed: at
+// process exit the driver may be gone before us. Thread-safe.
+class Runtime {
+ public:
+  // The runtime, started if it was not. A failed start changes nothing and is tried again by the
+  // next call.
+  static Result<Runtime*> get();
+  // The runtime if it has started, else NULL. One load; for the interposers and the fault handler.
+  static Runtime* started() noexcept;
+
+  Manager& manager() { return *manager_; }
+  // How many threads may make one transfer between a file and shared memory.
+  std::size_t ioThreads() const { return ioThreads_; }
+  std::size_t packTableBytes() const { return packTableBytes_; }
+
+ private:
+  Runtime() = default;
+  static Result<std::unique_ptr<Runtime>> start();
+
+  std::unique_ptr<accel::Accelerator> accelerator_;
+  std::unique_ptr<Manager> manager_;
+  std::size_t ioThreads_ = 1;
+  std::size_t packTableBytes_ = 0;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_SESSION_RUNTIME_H_

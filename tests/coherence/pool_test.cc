@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory of freed objects, kept for the next allocations: what is used again, what it reads
+// like, and when it is given back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "gmac/observe/stats.h"
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+using accel::Placement;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr std::size_t kBytes = 4 * kMiB;
+
+class Kept : public ::testing::TestWithParam<MachineSetup> {
+ protected:
+  static MachineSetup keeping(MachineSetup setup, std::size_t bytes = 64 * kMiB) {
+    setup.keptBytes = bytes;
+    return setup;
+  }
+  static std::vector<Op> memory(ManagerUnderTest& machine) {
+    return machine.fake().log({Op::Kind::kAllocate, Op::Kind::kFree});
+  }
+  // A kernel that adds one to the first byte of each page, and one that leaves all as it is.
+  static adsmKernel_t addOne(ManagerUnderTest& machine) {
+    return machine.fake().kernel("addOne", 1, [&machine](const LaunchShape&, void** args) {
+      auto* bytes = machine.fake().argument<unsigned char>(args, 0);
+      for (std::size_t i = 0; i < kBytes; i += kPage) ++bytes[i];
+    });
+  }
+  static bool isZero(const std::byte* object, std::size_t bytes = kBytes) {
+    return std::all_of(object, object + bytes, [](std::byte b) { return b == std::byte{0}; });
+  }
+};
+
+TEST_P(Kept, MemoryServesTheNextAllocationOfItsSize) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::byte* const first = machine.allocate(kBytes);
+  first[kPage] = std::byte{1};
+  machine.fake().clearLog();
+  const std::uint64_t reused = stats().reusedAllocations.value();
+  machine.free(first);
+  EXPECT_EQ(machine.manager().keptBytes(), kBytes);
+  std::byte* const second = machine.allocate(kBytes);
+  EXPECT_EQ(second, first);
+  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+  EXPECT_EQ(stats().reusedAllocations.value() - reused, 1u);
+  EXPECT_THAT(memory(machine), IsEmpty());
+  EXPECT_THAT(machine.fake().log({Op::Kind::kPin, Op::Kind::kUnpin}), IsEmpty());
+}
+
+TEST_P(Kept, MemoryReadsAsZeroOnTheCpu) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  std::byte* const first = machine.allocate(kBytes);
+  std::fill_n(first, kBytes, std::byte{7});
+  machine.call(kernel, {first});
+  machine.sync();
+  EXPECT_EQ(first[kPage], std::byte{8});
+  first[3 * kPage] = std::byte{9};  // also what was Dirty last
+  machine.free(first);
+  std::byte* const second = machine.allocate(kBytes);
+  ASSERT_EQ(second, first);
+  EXPECT_TRUE(isZero(second));
+  second[5] = std::byte{1};
+  EXPECT_EQ(second[6], std::byte{0});
+}
+
+TEST_P(Kept, MemoryReadsAsZeroOnTheAcceleratorFirst) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  std::byte* const first = machine.allocate(kBytes);
+  std::fill_n(first, kBytes, std::byte{7});
+  machine.call(kernel, {first});
+  machine.free(first);
+  std::byte* const second = machine.allocate(kBytes);
+  ASSERT_EQ(second, first);
+  machine.call(kernel, {second});
+  machine.sync();
+  EXPECT_EQ(second[0], std::byte{1});
+  EXPECT_EQ(second[1], std::byte{0});
+  EXPECT_EQ(second[kBytes - kPage], std::byte{1});
+}
+
+TEST_P(Kept, MemoryIsClosedAndNobodys) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::byte* const object = machine.allocate(kBytes);
+  object[0] = std::byte{1};
+  machine.free(object);
+  EXPECT_EQ(accessAt(object), os::Access::kNone);
+  EXPECT_FALSE(machine.manager().touchesShared(object, kBytes));
+  EXPECT_FALSE(machine.manager().onFault(object, false));
+  EXPECT_FALSE(machine.manager().free(object).ok());
+}
+
+TEST_P(Kept, TheAddressOfASafeObjectIsNotASharedOnes) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::byte* const safe = machine.allocate(kBytes, Placement::kAnywhere);
+  machine.free(safe);
+  std::byte* const object = machine.allocate(kBytes);
+  EXPECT_EQ(*machine.manager().deviceAddress(object), object);
+  machine.free(object);
+  EXPECT_EQ(machine.allocate(kBytes, Placement::kAnywhere), safe);
+}
+
+TEST_P(Kept, MemoryThatIsAnEighthLargerServesAndMoreDoesNot) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::byte* const object = machine.allocate(kBytes);
+  machine.free(object);
+  std::byte* const half = machine.allocate(kBytes / 2);
+  EXPECT_NE(half, object);
+  std::byte* const near = machine.allocate(kBytes / 9 * 8 + kPage);
+  EXPECT_EQ(near, object);
+  EXPECT_TRUE(isZero(near, kBytes / 9 * 8 + kPage));
+}
+
+TEST_P(Kept, NothingIsKeptWhereNothingShallBe) {
+  ManagerUnderTest machine(keeping(GetParam(), 0));
+  std::byte* const object = machine.allocate(kBytes);
+  machine.free(object);
+  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+  EXPECT_EQ(machine.fake().liveAllocations(), 0u);
+}
+
+TEST_P(Kept, TheOldestIsGivenBackBeyondTheBound) {
+  ManagerUnderTest machine(keeping(GetParam(), 2 * kBytes));
+  std::vector<std::byte*> objects;
+  for (int i = 0; i < 3; ++i) objects.push_back(machine.allocate(kBytes));
+  for (std::byte* object : objects) machine.free(object);
+  EXPECT_EQ(machine.manager().keptBytes(), 2 * kBytes);
+  EXPECT_EQ(machine.fake().liveAllocations(), 2u);
+  EXPECT_EQ(machine.allocate(kBytes), objects[2]);
+  EXPECT_EQ(machine.allocate(kBytes), objects[1]);
+  // What alone is beyond the bound (an eighth of the 8 MiB that live is within it) is not kept.
+  machine.free(machine.allocate(3 * kBytes));
+  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+}
+
+TEST_P(Kept, AnEighthOfWhatLivesMayBeKeptBeside) {
+  ManagerUnderTest machine(keeping(GetParam(), kPage));
+  std::byte* const large = machine.allocate(8 * kBytes);
+  std::byte* const object = machine.allocate(kBytes);
+  machine.free(object);
+  EXPECT_EQ(machine.manager().keptBytes(), kBytes);
+  machine.free(large);
+  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+}
+
+TEST_P(Kept, ManyObjectsAreBoundedByTheirNumber) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::vector<std::byte*> objects;
+  for (std::size_t i = 0; i < ObjectPool::kMaxObjects + 3; ++i) {
+    objects.push_back(machine.allocate(64 * kKiB));
+  }
+  for (std::byte* object : objects) machine.free(object);
+  EXPECT_EQ(machine.fake().liveAllocations(), ObjectPool::kMaxObjects);
+}
+
+TEST_P(Kept, IsGivenBackWhereTheAcceleratorRunsOutOfMemory) {
+  MachineSetup setup = keeping(GetParam());
+  setup.fake.memoryBytes = 16 * kMiB;
+  ManagerUnderTest machine(setup);
+  std::byte* const small = machine.allocate(6 * kMiB);
+  machine.free(small);
+  EXPECT_NE(machine.allocate(12 * kMiB), nullptr);
+  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+  EXPECT_FALSE(machine.manager().allocate(12 * kMiB, Placement::kSameAddress).ok());
+}
+
+TEST_P(Kept, IsGivenBackWherePagesCannotBePinned) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::byte* const object = machine.allocate(kBytes);
+  object[0] = std::byte{1};
+  std::byte* const other = machine.allocate(kBytes);
+  machine.free(object);
+  machine.fake().failNext(Op::Kind::kPin, 1, adsmErrorHostMemory);
+  other[0] = std::byte{2};  // would end the process
+  EXPECT_FALSE(machine.fake().armed());
+  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+}
+
+TEST_P(Kept, IsGivenBackWhenAskedFor) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  machine.free(machine.allocate(kBytes));
+  EXPECT_TRUE(machine.manager().giveBackKept());
+  EXPECT_EQ(machine.fake().liveAllocations(), 0u);
+  EXPECT_FALSE(machine.manager().giveBackKept());
+}
+
+TEST_P(Kept, IsNotKeptWhereTheAcceleratorDoesNotClearIt) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::byte* const object = machine.allocate(kBytes);
+  machine.fake().failNext(Op::Kind::kFill, 1, adsmErrorSystem);
+  EXPECT_TRUE(machine.manager().free(object).ok());
+  EXPECT_EQ(machine.fake().liveAllocations(), 0u);
+}
+
+// A kernel that was launched before an allocation cannot use it.
+TEST_P(Kept, ANewObjectDoesNotWaitForOlderKernels) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  bool ran = false;
+  const adsmKernel_t older =
+      machine.fake().kernel("older", 0, [&ran](const LaunchShape&, void**) { ran = true; });
+  machine.free(machine.allocate(kBytes));
+  machine.call(older, {});
+  std::byte* const object = machine.allocate(kBytes);
+  EXPECT_THAT(machine.fake().log({Op::Kind::kAllocate}), SizeIs(1));
+  object[0] = std::byte{1};
+  EXPECT_EQ(object[1], std::byte{0});
+  EXPECT_FALSE(ran);
+  // One that was launched after it may write it.
+  machine.call(addOne(machine), {object});
+  EXPECT_EQ(object[0], std::byte{2});
+  EXPECT_TRUE(ran);
+}
+
+// An object that is bound to another kernel is freed while this one runs; so its bytes are cleared
+// after that, and an allocation takes other memory instead of waiting.
+TEST_P(Kept, AnAllocationDoesNotWaitForTheKernelsOfOthers) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  bool ran = false;
+  const adsmKernel_t others =
+      machine.fake().kernel("others", 0, [&ran](const LaunchShape&, void**) { ran = true; });
+  const adsmKernel_t own = machine.fake().kernel("own", 0, [](const LaunchShape&, void**) {});
+  std::byte* const bound = machine.allocate(kBytes);
+  ASSERT_TRUE(machine.manager().bind(bound, own, adsmReadWrite).ok());
+  machine.call(others, {});
+  machine.free(bound);
+  EXPECT_EQ(machine.manager().keptBytes(), kBytes);
+  std::byte* const object = machine.allocate(kBytes);
+  EXPECT_NE(object, bound);
+  EXPECT_FALSE(ran);
+  machine.sync();
+  EXPECT_EQ(machine.allocate(kBytes), bound);
+}
+
+std::vector<MachineSetup> keepingSetups() {
+  std::vector<MachineSetup> setups = everySetup();
+  // Where new objects are Dirty (batch) nothing is kept.
+  std::erase_if(setups, [](const MachineSetup& setup) { return setup.protocol == "batch"; });
+  return setups;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Kept, ::testing::ValuesIn(keepingSetups()),
+                         [](const auto& of) { return nameOf(of.param); });
+
+TEST(KeptByBatch, IsNothing) {
+  MachineSetup setup;
+  setup.protocol = "batch";
+  setup.keptBytes = 64 * kMiB;
+  ManagerUnderTest machine(setup);
+  machine.free(machine.allocate(kBytes));
+  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+}
+
+}  // namespace
+}  // namespace gmac::testing

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/session/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace gmac {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Environment = std::map<std::string, std::string>;
+
+Result<Config> readFrom(const Environment& environment) {
+  return readConfig([&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(Config, EmptyEnvironmentGivesTheDefaults) {
+  const auto config = readFrom({});
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->protocol, ProtocolKind::kRolling);
+  EXPECT_EQ(config->accelerator, AcceleratorKind::kAuto);
+  EXPECT_EQ(config->mirror, MirrorKind::kAuto);
+  EXPECT_EQ(config->rollingStep, 2u);
+  EXPECT_EQ(config->rollingSize, 0u);
+  EXPECT_EQ(config->readAheadBytes, std::size_t{8} << 20);
+  EXPECT_EQ(config->populateAheadBytes, std::size_t{8} << 20);
+  EXPECT_EQ(config->hostThreads, 0u);
+  EXPECT_FALSE(config->managed);
+  EXPECT_GE(config->ioThreads, 1u);
+  EXPECT_LE(config->ioThreads, 4u);
+  EXPECT_GE(config->hostMemoryBytes, std::size_t{2} << 20);
+  EXPECT_EQ(config->log, LogLevel::kError);
+  EXPECT_EQ(config->statsPath, "");
+  EXPECT_EQ(config->tracePath, "");
+  EXPECT_EQ(config->blockBytes & (config->blockBytes - 1), 0u);
+  EXPECT_GE(config->blockBytes, 4096u);
+  EXPECT_EQ(defaultConfig().blockBytes, config->blockBytes);
+}
+
+TEST(Config, EmptyValueMeansTheDefault) {
+  const auto config = readFrom({{"GMAC_PROTOCOL", ""}, {"GMAC_READ_AHEAD", ""}});
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->protocol, ProtocolKind::kRolling);
+  EXPECT_EQ(config->readAheadBytes, std::size_t{8} << 20);
+}
+
+TEST(Config, EveryVariableIsRead) {
+  const auto config = readFrom({{"GMAC_PROTOCOL", "lazy"},
+                                {"GMAC_ACCEL", "host"},
+                                {"GMAC_BLOCK_SIZE", "64K"},
+                                {"GMAC_ROLLING_STEP", "7"},
+                                {"GMAC_ROLLING_SIZE", "1073741824"},
+                                {"GMAC_READ_AHEAD", "0"},
+                                {"GMAC_MIRROR", "file"},
+                                {"GMAC_STATS", "s.json"},
+                                {"GMAC_TRACE", "t.json"},
+                                {"GMAC_HOST_MEMORY", "3g"},
+                                {"GMAC_HOST_THREADS", "1024"},
+                                {"GMAC_POPULATE_AHEAD", "0"},
+                                {"GMAC_MANAGED", "1"},
+                                {"GMAC_IO_THREADS", "7"},
+                                {"GMAC_TRUST_HINTS", "1"},
+                                {"GMAC_WAIT_LIMIT", "3600"},
+                                {"GMAC_LOG", "debug"}});
+  ASSERT_TRUE(config.ok()) << lastErrorText();
+  EXPECT_EQ(config->protocol, ProtocolKind::kLazy);
+  EXPECT_EQ(config->accelerator, AcceleratorKind::kHost);
+  EXPECT_EQ(config->blockBytes, 65536u);
+  EXPECT_EQ(config->rollingStep, 7u);
+  EXPECT_EQ(config->rollingSize, std::size_t{1} << 30);
+  EXPECT_EQ(config->readAheadBytes, 0u);
+  EXPECT_EQ(config->mirror, MirrorKind::kFile);
+  EXPECT_EQ(config->statsPath, "s.json");
+  EXPECT_EQ(config->tracePath, "t.json");
+  EXPECT_EQ(config->hostMemoryBytes, std::size_t{3} << 30);
+  EXPECT_EQ(config->hostThreads, 1024u);
+  EXPECT_EQ(config->populateAheadBytes, 0u);
+  EXPECT_TRUE(config->managed);
+  EXPECT_EQ(config->ioThreads, 7u);
+  EXPECT_TRUE(config->trustHints);
+  EXPECT_EQ(config->waitLimit, 3600u);
+  EXPECT_EQ(config->log, LogLevel::kDebug);
+}
+
+TEST(Config, EveryWordNamesItsEnumerator) {
+  for (const auto kind : {ProtocolKind::kBatch, ProtocolKind::kLazy, ProtocolKind::kRolling}) {
+    const auto config = readFrom({{"GMAC_PROTOCOL", std::string(protocolName(kind))}});
+    ASSERT_TRUE(config.ok());
+    EXPECT_EQ(config->protocol, kind);
+  }
+  for (const auto kind : {AcceleratorKind::kAuto, AcceleratorKind::kCuda, AcceleratorKind::kCudart,
+                          AcceleratorKind::kHost}) {
+    const auto config = readFrom({{"GMAC_ACCEL", std::string(acceleratorName(kind))}});
+    ASSERT_TRUE(config.ok());
+    EXPECT_EQ(config->accelerator, kind);
+  }
+  for (const auto kind : {MirrorKind::kAuto, MirrorKind::kFile, MirrorKind::kMoved}) {
+    const auto config = readFrom({{"GMAC_MIRROR", std::string(mirrorName(kind))}});
+    ASSERT_TRUE(config.ok());
+    EXPECT_EQ(config->mirror, kind);
+  }
+}
+
+struct BadValue {
+  const char* variable;
+  const char* value;
+  const char* allowed;  // part of the message
+};
+
+class BadValues : public ::testing::TestWithParam<BadValue> {};
+
+TEST_P(BadValues, AreRefusedByNameWithWhatIsAllowed) {
+  const auto& [variable, value, allowed] = GetParam();
+  const auto config = readFrom({{variable, value}});
+  ASSERT_FALSE(config.ok()) << variable << "=" << value;
+  EXPECT_EQ(config.status().code(), adsmErrorConfiguration);
+  EXPECT_THAT(
+      lastErrorText(),
+      AllOf(HasSubstr(variable), HasSubstr(std::string("\"") + value + "\""), HasSubstr(allowed)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Config, BadValues,
+    ::testing::Values(BadValue{"GMAC_PROTOCOL", "eager", "batch, lazy, rolling"},
+                      BadValue{"GMAC_PROTOCOL", "Rolling", "batch, lazy, rolling"},
+                      BadValue{"GMAC_PROTOCOL", "rolling ", "batch, lazy, rolling"},
+                      BadValue{"GMAC_ACCEL", "gpu", "auto, cuda, cudart, host"},
+                      BadValue{"GMAC_MIRROR", "huge", "auto, file, moved"},
+                      BadValue{"GMAC_LOG", "trace", "off, error, info, debug"},
+                      BadValue{"GMAC_MANAGED", "yes", "0, 1"},
+                      BadValue{"GMAC_TRUST_HINTS", "2", "0, 1"},
+                      BadValue{"GMAC_WAIT_LIMIT", "-1", "or 0: no limit"},
+                      BadValue{"GMAC_BLOCK_SIZE", "2048", "from 4K to 1G"},
+                      BadValue{"GMAC_BLOCK_SIZE", "2G", "from 4K to 1G"},
+                      BadValue{"GMAC_BLOCK_SIZE", "3M", "power of two"},
+                      BadValue{"GMAC_BLOCK_SIZE", "0", "from 4K to 1G"},
+                      BadValue{"GMAC_BLOCK_SIZE", "2MB", "K, M and G"},
+                      BadValue{"GMAC_BLOCK_SIZE", "M", "bytes"},
+                      BadValue{"GMAC_BLOCK_SIZE", "-4096", "bytes"},
+                      BadValue{"GMAC_BLOCK_SIZE", "+4096", "bytes"},
+                      BadValue{"GMAC_BLOCK_SIZE", " 4096", "bytes"},
+                      BadValue{"GMAC_BLOCK_SIZE", "0x1000", "bytes"},
+                      BadValue{"GMAC_ROLLING_STEP", "0", "from 1 to 1048576"},
+                      BadValue{"GMAC_ROLLING_STEP", "1048577", "from 1 to 1048576"},
+                      BadValue{"GMAC_ROLLING_STEP", "2K", "blocks"},
+                      BadValue{"GMAC_ROLLING_STEP", "2.5", "blocks"},
+                      BadValue{"GMAC_ROLLING_SIZE", "1073741825", "or 0: adaptive"},
+                      BadValue{"GMAC_ROLLING_SIZE", "18446744073709551616", "blocks"},
+                      BadValue{"GMAC_READ_AHEAD", "1025M", "from 0 to 1G"},
+                      // 2^34 + 1 GiB is 1 GiB once it has overflowed 64 bits.
+                      BadValue{"GMAC_READ_AHEAD", "17179869185G", "from 0 to 1G"},
+                      BadValue{"GMAC_HOST_MEMORY", "1M", "from 2M"},
+                      BadValue{"GMAC_HOST_THREADS", "1025", "or 0: one per core"},
+                      BadValue{"GMAC_HOST_THREADS", "-1", "threads"},
+                      BadValue{"GMAC_POPULATE_AHEAD", "1M", "or 0: off"},
+                      BadValue{"GMAC_POPULATE_AHEAD", "48M", "power of two"}));
+
+TEST(Config, AValueIsAllowedAsItIsRead) {
+  EXPECT_TRUE(isAllowedValue("GMAC_ACCEL", "host"));
+  EXPECT_FALSE(isAllowedValue("GMAC_ACCEL", "hosts"));
+  EXPECT_TRUE(isAllowedValue("GMAC_BLOCK_SIZE", "64K"));
+  EXPECT_FALSE(isAllowedValue("GMAC_BLOCK_SIZE", "3K"));
+  // Which leaves the default when it is read.
+  EXPECT_FALSE(isAllowedValue("GMAC_STATS", ""));
+  EXPECT_EQ(allowedValues("GMAC_PROTOCOL"), "batch, lazy, rolling");
+}
+
+TEST(Config, UnknownVariablesAreNamedWithTheClosestKnownOne) {
+  const char* const environment[] = {"PATH=/bin",         "GMAC_PROTOCOL=lazy",
+                                     "GMAC_PROTCOL=lazy", "GMAC_BLOCKSIZE=4096",
+                                     "GMAC_TEST_SEED=4",  nullptr};
+  EXPECT_THAT(unknownVariables(environment),
+              ElementsAre(AllOf(HasSubstr("GMAC_PROTCOL "), HasSubstr("GMAC_PROTOCOL?")),
+                          AllOf(HasSubstr("GMAC_BLOCKSIZE "), HasSubstr("GMAC_BLOCK_SIZE?"))));
+}
+
+TEST(Config, KnownVariablesDrawNoWarning) {
+  const char* const environment[] = {"GMAC_STATS=x", "GMAC_LOG=off", "GMACX=1", nullptr};
+  EXPECT_THAT(unknownVariables(environment), IsEmpty());
+  EXPECT_THAT(unknownVariables(nullptr), IsEmpty());
+}
+
+TEST(Config, UnknownVariablesAreSaidOncePerProcess) {
+  const char* const environment[] = {"GMAC_PROTCOL=lazy", nullptr};
+  ::testing::internal::CaptureStderr();
+  warnOfUnknownVariables(environment);
+  warnOfUnknownVariables(environment);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "gmac: warning: GMAC_PROTCOL is no variable of this library and does nothing; did you "
+            "mean GMAC_PROTOCOL?\n");
+}
+
+TEST(Config, ReferencePageHasEveryVariableOnce) {
+  const std::string page = describeConfig();
+  for (const char* name :
+       {"GMAC_PROTOCOL", "GMAC_ACCEL", "GMAC_BLOCK_SIZE", "GMAC_ROLLING_STEP", "GMAC_ROLLING_SIZE",
+        "GMAC_READ_AHEAD", "GMAC_MIRROR", "GMAC_STATS", "GMAC_TRACE", "GMAC_HOST_MEMORY",
+        "GMAC_HOST_THREADS", "GMAC_POPULATE_AHEAD", "GMAC_MANAGED", "GMAC_LOG", "GMAC_TRUST_HINTS",
+        "GMAC_WAIT_LIMIT"}) {
+    const std::string row = std::string("| `") + name + "` |";
+    const auto first = page.find(row);
+    ASSERT_NE(first, std::string::npos) << name;
+    EXPECT_EQ(page.find(row, first + 1), std::string::npos) << name;
+  }
+  EXPECT_THAT(page, HasSubstr("a power of two from 4K to 1G bytes"));
+}
+
+}  // namespace
+}  // namespace gmac
