@@ -48,9 +48,7 @@ struct ToArray {
   static CUresult run(Real real, CUarray array, std::size_t offset, From from, std::size_t bytes,
                       Rest... rest) {
     const std::uintptr_t source = cpuAddressOf(from);
-    if (!shared(source, bytes)) {
-      return copied(direct(real, array, offset, from, bytes, rest...), !kTakesStream<Rest...>, 0);
-    }
+    if (!shared(source, bytes)) return direct(real, array, offset, from, bytes, rest...);
     Ranges ranges;
     ranges.reads(source, bytes);
     return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
@@ -73,10 +71,7 @@ struct FromArray {
   static CUresult run(Real real, To to, CUarray array, std::size_t offset, std::size_t bytes,
                       Rest... rest) {
     const std::uintptr_t target = cpuAddressOf(to);
-    if (!shared(target, bytes)) {
-      return copied(direct(real, to, array, offset, bytes, rest...), !kTakesStream<Rest...>,
-                    target);
-    }
+    if (!shared(target, bytes)) return direct(real, to, array, offset, bytes, rest...);
     Ranges ranges;
     ranges.writes({target, bytes, false});
     return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),

@@ -16,16 +16,6 @@ GMAC_CUDA_HELPER(cuStreamSynchronize, cuStreamSynchronize)
 GMAC_CUDA_HELPER(cuCtxGetCurrent, cuCtxGetCurrent)
 GMAC_CUDA_HELPER(cuCtxGetDevice, cuCtxGetDevice)
 GMAC_CUDA_HELPER(cuDeviceGetAttribute, cuDeviceGetAttribute)
-GMAC_CUDA_HELPER(cuPointerGetAttribute, cuPointerGetAttribute)
-
-// Whether the driver knows nothing of an address: neither its own memory nor pinned.
-bool isPageable(std::uintptr_t address) noexcept {
-  const Reentry inside;
-  const auto getAttribute = realOf<Call_cuPointerGetAttribute>();
-  unsigned type = 0;
-  return getAttribute == nullptr || getAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                 CUdeviceptr{address}) != CUDA_SUCCESS;
-}
 
 }  // namespace
 
@@ -116,12 +106,6 @@ CUresult waitForStream(NativeStream stream) noexcept {
 CUresult acquire(CUresult result) noexcept {
   if (result != CUDA_SUCCESS) return result;
   return resultOf(coherence::afterDeviceWait());
-}
-
-CUresult copied(CUresult result, bool waits, std::uintptr_t target) noexcept {
-  if (result != CUDA_SUCCESS || !coherence::readMostlyOpen()) return result;
-  if (!waits && (target == 0 || !isPageable(target))) return result;
-  return resultOf(coherence::acquireReadMostly());
 }
 
 }  // namespace gmac::interpose

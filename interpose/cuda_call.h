@@ -113,8 +113,7 @@ CUresult waitForStream(NativeStream stream) noexcept;
 // A few ranges that a call uses.
 class Ranges {
  public:
-  // `closes`: the work runs code of the CPU, which must not find what it had before.
-  void everything(bool closes = false) { ranges_[count_++] = {nullptr, 0, true, closes}; }
+  void everything() { ranges_[count_++] = {nullptr, 0, true}; }
   void reads(std::uintptr_t address, std::size_t bytes) { add(address, bytes, false); }
   void reads(const Extent& extent) {
     if (extent.bytes != 0) add(extent.first, extent.bytes, false);
@@ -172,10 +171,6 @@ NamedCopy nameDevice(Description& copy) noexcept {
 
 // What a wait of the application acquires, when it succeeded.
 CUresult acquire(CUresult result) noexcept;
-
-// What a copy or fill shows when it returns. One that `waits` is over, and with it what came before
-// it; so is one to pageable memory of the CPU, for which `target` is asked unless it is 0.
-CUresult copied(CUresult result, bool waits, std::uintptr_t target) noexcept;
 
 // Makes `submit`, a CUresult() that submits to `stream`, coherent. `waits`: it returns when the
 // work is done.

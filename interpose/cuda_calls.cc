@@ -21,7 +21,7 @@ extern "C" CUresult cuGetProcAddress(const char*, void**, int, cuuint64_t);
   X(cuLaunchKernel, cuLaunchKernel, _ptsz, 0, INT_MAX, KernelLaunch)                       \
   X(cuLaunchKernelEx, cuLaunchKernelEx, _ptsz, 0, INT_MAX, KernelLaunch)                   \
   X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, _ptsz, 0, INT_MAX, KernelLaunch) \
-  X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, GraphLaunch)                          \
+  X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, Launch)                               \
   X(cuStreamSynchronize, cuStreamSynchronize, _ptsz, 0, INT_MAX, Wait)                     \
   X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Wait)                                 \
   X(cuMemcpy, cuMemcpy, _ptds, 0, INT_MAX, Copy)                                           \
@@ -75,27 +75,17 @@ GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 #pragma GCC diagnostic pop
 
-// Kernels may use every object.
+// Kernels may use every object, and so may those of a graph.
 struct Launch {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     return launch<Zero>(streamAmong(args...), [&] { return real(args...); });
   }
   template <ZeroStream Zero, typename Submit>
-  static CUresult launch(CUstream stream, Submit&& submit, bool closes = false) {
+  static CUresult launch(CUstream stream, Submit&& submit) {
     Ranges ranges;
-    ranges.everything(closes);
+    ranges.everything();
     return coherently(nativeStream(Zero, stream), ranges.all(), false, submit);
-  }
-};
-
-// A graph does as the kernels in it do. It may hold functions of the CPU as well, behind some of
-// them.
-struct GraphLaunch {
-  template <ZeroStream Zero, typename Real, typename... Args>
-  static CUresult run(Real real, Args... args) {
-    return Launch::launch<Zero>(
-        streamAmong(args...), [&] { return real(args...); }, /*closes=*/true);
   }
 };
 
@@ -154,9 +144,7 @@ struct Copy {
   static CUresult run(Real real, To to, From from, std::size_t bytes, Rest... rest) {
     const End target(to, bytes);
     const End source(from, bytes);
-    if (!target.isShared && !source.isShared) {
-      return copied(direct(real, to, from, bytes, rest...), !kTakesStream<Rest...>, target.cpu);
-    }
+    if (!target.isShared && !source.isShared) return direct(real, to, from, bytes, rest...);
     const bool asHost =
         (target.isShared && std::is_pointer_v<To>) || (source.isShared && std::is_pointer_v<From>);
     return submit<Zero>(
@@ -177,8 +165,7 @@ struct Copy {
     const End target(to, bytes);
     const End source(from, bytes);
     if (!target.isShared && !source.isShared) {
-      return copied(direct(real, to, toContext, from, fromContext, bytes, rest...),
-                    !kTakesStream<Rest...>, 0);
+      return direct(real, to, toContext, from, fromContext, bytes, rest...);
     }
     return submit<Zero>(
         target, source, bytes,
@@ -211,9 +198,8 @@ struct Copy {
     Ranges ranges;
     ranges.reads(source.cpu, bytes);
     ranges.writes({target.cpu, bytes, false});
-    return copied(coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                             !kTakesStream<Rest...>, work),
-                  false, target.isShared ? 0 : target.cpu);
+    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
+                      !kTakesStream<Rest...>, work);
   }
 
   template <ZeroStream Zero, typename... Rest>
@@ -250,11 +236,8 @@ struct Set {
   template <ZeroStream Zero, typename Submit, typename... Rest>
   static CUresult fill(CUdeviceptr to, const Extent& extent, Submit&& submit, Rest... rest) {
     if (!shared(extent.first, extent.bytes)) {
-      const CUresult filled = [&] {
-        const Reentry inside;
-        return submit(to);
-      }();
-      return copied(filled, !kTakesStream<Rest...>, 0);
+      const Reentry inside;
+      return submit(to);
     }
     Ranges ranges;
     ranges.writes(extent);
@@ -270,17 +253,13 @@ struct BlockCopy {
     if (description == nullptr) return direct(real, description, rest...);
     Description copy = *description;
     const NamedCopy named = nameDevice(copy);
-    const std::uintptr_t target = named.toShared ? 0 : named.to.first;
-    if (!named.shared()) {
-      return copied(direct(real, description, rest...), !kTakesStream<Rest...>, target);
-    }
+    if (!named.shared()) return direct(real, description, rest...);
     Ranges ranges;
     ranges.reads(named.from);
     ranges.writes(named.to);
-    return copied(
-        coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), !kTakesStream<Rest...>,
-                   [&] { return real(static_cast<const Description*>(&copy), rest...); }),
-        false, target);
+    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
+                      !kTakesStream<Rest...>,
+                      [&] { return real(static_cast<const Description*>(&copy), rest...); });
   }
 };
 

@@ -10,13 +10,11 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <system_error>
 #include <thread>
 
-#include "gmac/base/log.h"
 #include "interpose/cuda_call.h"
 
 #define GMAC_CUDA_STREAM_CALLS(X)                                        \
@@ -35,16 +33,6 @@ struct Given {
   void* userData = nullptr;
 };
 
-// The function finds what the work in front of it has written.
-template <typename Body>
-void acquireFor(Body& body) {
-  if (!coherence::acquireReadMostly().ok()) {
-    log(LogLevel::kError, "a function of the CPU in a stream cannot run: {}", lastErrorText());
-    std::abort();
-  }
-  body();
-}
-
 template <typename Body>
 void runApart(Body body) {
   try {
@@ -55,11 +43,11 @@ void runApart(Body body) {
       sigaddset(&faults, SIGSEGV);
       sigaddset(&faults, SIGBUS);
       pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
-      acquireFor(body);
+      body();
     }).join();
   } catch (const std::system_error&) {
     // No thread to be had. An access that needs a copy then fails with the driver's words.
-    acquireFor(body);
+    body();
   }
   coherence::hostFunctionEnded();
 }

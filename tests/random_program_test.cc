@@ -25,7 +25,6 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
-#include "gmac/coherence/port.h"
 #include "gmac/session/runtime.h"
 #include "tests/datatype/recipe.h"
 #include "tests/random_program_fatbin.h"
@@ -92,26 +91,6 @@ struct Shared {
   bool safe;                         // its address is another on the accelerator
   std::vector<std::uint8_t> oracle;  // what it must contain
   std::array<unsigned, 2> bound{};   // adsmAccess_t per kernel
-  bool advised = false;
-  // What the CPU may still read where the object is advised read-mostly: its bytes before each call
-  // since the last sync, with what the CPU has written since.
-  std::vector<std::vector<std::uint8_t>> older{};
-  // The CPU, or what it waited for, has written a byte.
-  void wrote(std::size_t at) {
-    for (std::vector<std::uint8_t>& before : older) {
-      before[at] = oracle[at];
-    }
-  }
-  void wrote(std::size_t first, std::size_t bytes) {
-    for (std::size_t at = first; at < first + bytes; ++at) {
-      wrote(at);
-    }
-  }
-  bool mayRead(std::size_t at) const {
-    return data[at] == oracle[at] ||
-           std::any_of(older.begin(), older.end(),
-                       [&](const auto& before) { return data[at] == before[at]; });
-  }
   bool isBound() const { return bound[0] != 0 || bound[1] != 0; }
 };
 
@@ -179,24 +158,12 @@ class Program {
       call(true);
     } else if (kind < 98) {
       sync();
-    } else if (kind < 99) {
-      Shared& object = *somewhere().object;
-      object.advised = upTo(3) != 0;
-      coherence::setReadMostly(object.data, object.advised);
-      if (!object.advised) {
-        object.older.clear();
-      }
-    } else if (upTo(2) == 0) {
+    } else if (upTo(5) == 0) {
       bind();
     }
   }
 
-  void sync() {
-    check(adsmSync() == adsmSuccess, "sync");
-    for (const auto& object : objects_) {
-      object->older.clear();
-    }
-  }
+  void sync() { check(adsmSync() == adsmSuccess, "sync"); }
 
   // From 1 byte to some MiB, as often small as large.
   void allocate() {
@@ -246,7 +213,7 @@ class Program {
       return;
     }
     for (std::size_t i = offset; i < offset + bytes; ++i) {
-      if (!object.mayRead(i)) {
+      if (object.data[i] != object.oracle[i]) {
         ADD_FAILURE() << "step " << step_ << ": byte " << i << " of an object of "
                       << object.oracle.size() << " bytes at " << static_cast<void*>(object.data)
                       << " is " << int{object.data[i]} << ", not " << int{object.oracle[i]};
@@ -260,7 +227,6 @@ class Program {
     const std::uint64_t key = random_();
     for (std::size_t i = offset; i < offset + bytes; ++i) {
       object->data[i] = object->oracle[i] = static_cast<std::uint8_t>(key + i * 5);
-      object->wrote(i);
     }
   }
 
@@ -277,7 +243,6 @@ class Program {
       check(::pread(file_, object->data + offset, bytes, 0) == length, "pread");
       std::copy(plain.begin(), plain.end(),
                 object->oracle.begin() + static_cast<std::ptrdiff_t>(offset));
-      object->wrote(offset, bytes);
     } else {
       check(::pwrite(file_, object->data + offset, bytes, 0) == length, "pwrite");
       check(::pread(file_, plain.data(), bytes, 0) == length, "pread into plain memory");
@@ -297,17 +262,12 @@ class Program {
       const int value = static_cast<int>(upTo(255));
       std::memset(to->data + toOffset, value, bytes);
       std::memset(to->oracle.data() + toOffset, value, bytes);
-      to->wrote(toOffset, bytes);
       return;
     }
     const auto [from, fromOffset, fromBytes] = somewhere();
-    if (!from->older.empty()) {
-      return;  // a small copy may read what the CPU may still read
-    }
     const std::size_t length = std::min(bytes, fromBytes);
     std::memmove(to->data + toOffset, from->data + fromOffset, length);
     std::memmove(to->oracle.data() + toOffset, from->oracle.data() + fromOffset, length);
-    to->wrote(toOffset, length);
   }
 
   bool allowed(const Shared& object, std::size_t kernel, unsigned access, bool listed) const {
@@ -324,15 +284,6 @@ class Program {
     if (!allowed(*to, kernel, adsmReadWrite, listed) ||
         (kernel == 1 && (from == to || !allowed(*from, kernel, adsmRead, listed)))) {
       return;
-    }
-    // A call that lists its objects closes them.
-    for (const auto& object : objects_) {
-      if (!listed && object->advised) {
-        object->older.push_back(object->oracle);
-      }
-    }
-    if (listed) {
-      to->older.clear();
     }
     std::uint64_t key = random_();
     void* toDevice = onDevice(*to, toOffset);
@@ -396,11 +347,9 @@ class Program {
     }
     std::uint8_t* packed = plain.data();
     std::uint8_t* packedOracle = plain.data();
-    std::size_t otherAt = 0;
     Shared& other = *objects_[upTo(objects_.size() - 1)];
     if (&other != &object && other.oracle.size() >= plain.size()) {
       const std::size_t at = upTo(other.oracle.size() - plain.size());
-      otherAt = at;
       packed = other.data + at;
       packedOracle = other.oracle.data() + at;
     }
@@ -426,7 +375,6 @@ class Program {
           base + offsets[static_cast<std::size_t>(first + i)])];
       if (unpack) {
         strided = packedOracle[i];
-        object.wrote(static_cast<std::size_t>(base + offsets[static_cast<std::size_t>(first + i)]));
       } else if (packed == plain.data()) {
         if (plain[static_cast<std::size_t>(i)] != strided) {
           ADD_FAILURE() << "step " << step_ << ": packed byte " << i << " of "
@@ -436,7 +384,6 @@ class Program {
         }
       } else {
         packedOracle[i] = strided;
-        other.wrote(otherAt + static_cast<std::size_t>(i));
       }
     }
   }

@@ -102,7 +102,6 @@ Manager::~Manager() {
     }
   }
   retired_.clear_and_dispose([](Object* object) { delete object; });
-  differences_.reset();
 }
 
 // Whether this kernel and driver copy to and from pages that moved away: shown with real pages
@@ -415,9 +414,6 @@ Status Manager::destroy(Lock& lock, Object& object) {
   if (!object.open.empty()) {
     open_.erase(open_.iterator_to(object));
   }
-  for (std::size_t i = 0; object.unverified > 0 && i < object.blockCount; ++i) {
-    setUnverified(object, object.blocks[i], false);
-  }
   noteEdges(object, 0);
   pieces_ -= object.pieces;
   std::erase(bound_, &object);
@@ -434,17 +430,7 @@ Status Manager::destroy(Lock& lock, Object& object) {
   ++leaving_;
   changed();
 
-  Status status;
-  if (object.comparison) {
-    const FreeForWork free(lock);
-    const Timed timed(Phase::kCudaFree);
-    status = accelerator_.free(object.comparison->sums, object.comparison->bytes);
-    object.comparison.reset();
-  }
-  if (!keep(lock, object)) {
-    const Status freed = giveBack(lock, object);
-    status = freed.ok() ? status : freed;
-  }
+  const Status status = keep(lock, object) ? Status() : giveBack(lock, object);
   // With less that lives less is kept.
   while (Object* excess = pool_.takeExcess(livingBytes_)) {
     (void)giveBack(lock, *excess);

@@ -94,8 +94,6 @@ class Manager final : private os::Pinner, private RegionSource {
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
   Status afterDeviceWait();
-  Status acquireReadMostly();
-  bool readMostlyOpen() const noexcept { return anyUnverified_.load(); }
   std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
   Status setUsers(const void* object, Object::Users users, accel::NativeStream stream);
   void setReadMostly(const void* object, bool readMostly);
@@ -159,9 +157,6 @@ class Manager final : private os::Pinner, private RegionSource {
   struct Bulk;
   struct Part;
   using OpenList = boost::intrusive::list<Object>;
-  using UnverifiedList = boost::intrusive::list<
-      Object, boost::intrusive::member_hook<Object, boost::intrusive::list_member_hook<>,
-                                            &Object::unverifiedHook>>;
   // Steps. kRetry: the lock was let go; look the object up again.
   enum class Step { kDone, kRetry };
 
@@ -249,7 +244,7 @@ class Manager final : private os::Pinner, private RegionSource {
   Result<Step> makePagesReady(Lock& lock, Object& object, BlockIndex index);
   Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
-  Status copyChanged(const Free& free, Object& object, BlockRange range, accel::Ticket after);
+  Status copyOut(const Free& free, Object& object, BlockRange range, accel::Ticket after);
   Status queueFetch(Object& object, BlockRange range, accel::Ticket after, accel::Ticket* last);
   static bool fetchable(Object& object, BlockIndex index);
   BlockRange readAhead(Object& object, BlockIndex index);
@@ -273,24 +268,6 @@ class Manager final : private os::Pinner, private RegionSource {
   Status evictExcess();
   Status evictExcessBut(Block& block);
   Status releaseBlocks(Object& object, BlockRange range, Event event, accel::Ticket* stillOpen);
-  // The same for a kernel, of which nobody knows whether it writes the blocks. `closes`: the CPU
-  // must not go on reading what compares either.
-  Status releaseToKernel(Object& object, Event event, bool closes, accel::Ticket* stillOpen);
-
-  // Comparing instead of copying (manager_comparison.cc).
-  struct Compared;
-  Result<Comparison> makeComparison(const Object& object);
-  Status describe(Object& object, BlockRange range);
-  void compare(Lock& lock, Object& object, BlockRange range);
-  Status compareOnAccelerator(Lock& lock, Object& object, BlockRange own, bool ownOnly,
-                              Compared* found);
-  bool acceleratorIsIdle() noexcept;
-  void setUnverified(Object& object, Block& block, bool unverified);
-  Status leaveUnverified(Object& object, BlockRange range, accel::Ticket* stillOpen);
-  Status closeUnverified(Object& object, BlockRange range);
-  Status closeUnverified();
-  Result<Step> closeUnverifiedFirst(Lock& lock, Object& object, BlockRange range);
-  Status acquireUnverified(Lock& lock);
   void setState(Object& object, Block& block, State next);
   Status protect(Object& object, BlockRange range, os::Access access);
   void setOpen(Object& object, BlockRange range);
@@ -377,16 +354,8 @@ class Manager final : private os::Pinner, private RegionSource {
   std::size_t pieces_ = 0;                      // of all objects
   std::optional<std::size_t> nothingToJoinAt_;  // about so many edges
 
-  // Comparing instead of copying.
-  std::mutex advice_;                            // one thread at a time gives advice; taken first
-  std::unique_ptr<accel::LoadedKernel> digest_;  // both made for the first object that compares
-  std::unique_ptr<os::Mirror> differences_;      // where they arrive
-  bool comparing_ = false;                       // a thread is using differences_
-  std::uint64_t lastDescription_ = 0;            // ticket of the newest
   // Pieces of work that may have written objects, and allocations, so far.
   std::uint64_t works_ = 1;
-  UnverifiedList unverified_;               // objects with unverified blocks
-  std::atomic<bool> anyUnverified_{false};  // whether there are any; for those without the lock
 
   // Population ahead: what waits to be touched is never more than the CPU has touched, so that
   // memory which the CPU leaves alone costs nothing.

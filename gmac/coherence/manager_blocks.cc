@@ -120,7 +120,6 @@ void Manager::setState(Object& object, Block& block, State next) {
   if (block.state == next) {
     return;
   }
-  setUnverified(object, block, false);
   if (block.state == State::kDirty) {
     protocol_->leftDirty(block);
   }
@@ -132,10 +131,8 @@ void Manager::setState(Object& object, Block& block, State next) {
   if (next == State::kDirty) {
     stats().evictionsWasted.add(block.evicted ? 1 : 0);
     protocol_->becameDirty(block);
-    block.described = false;
   }
   if (next != State::kInvalid) {
-    object.settled = false;
     if (object.open.empty()) {
       open_.push_back(object);
     }
@@ -197,31 +194,15 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
   return status;
 }
 
-// Copies the blocks of a range that are not described, and waits for that. The blocks are busy.
-Status Manager::copyChanged(const Free& free, Object& object, BlockRange range,
-                            accel::Ticket after) {
+// Copies a block range from the accelerator, and waits for that. The blocks are busy.
+Status Manager::copyOut(const Free& free, Object& object, BlockRange range, accel::Ticket after) {
   const Timed timed(Phase::kCopy);
+  const TraceSpan span("copy", "fetch", {"bytes", object.lengthOf(range)});
   accel::Ticket ticket;
-  for (BlockIndex i = range.begin; i < range.end;) {
-    BlockIndex next = i + 1;
-    while (next < range.end && object[next].described == object[i].described) {
-      next = next + 1;
-    }
-    const std::size_t end = object.offsetOf(next);
-    if (object[i].described) {
-      stats().bytesUnchanged.add(end - object.offsetOf(i));
-      i = next;
-      continue;
-    }
-    const TraceSpan span("copy", "fetch", {"bytes", end - object.offsetOf(i)});
-    if (const Status queued = queueFetch(object, {i, next}, after, &ticket); !queued.ok()) {
-      // The copies before it are in flight to pages that the caller may give up.
-      (void)await(free, ticket);
-      return queued;
-    }
-    i = next;
-  }
-  return await(free, ticket);
+  const Status queued = queueFetch(object, range, after, &ticket);
+  // Also after a failure: the copies before it are in flight to pages that the caller may give up.
+  const Status copied = await(free, ticket);
+  return queued.ok() ? copied : queued;
 }
 
 // Queues copies of a block range from the accelerator, one per chunk; `last` becomes the ticket of
@@ -246,10 +227,8 @@ Status Manager::queueFetch(Object& object, BlockRange range, accel::Ticket after
 }
 
 // Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as
-// `next`. What is known not to have changed there is not copied. To the CPU this is news of the
-// kernels that have finished, so it must not go on reading what else they may have written.
+// `next`.
 Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
-  GMAC_TRY(closeUnverified());
   // Usually a kernel has run since the blocks were flushed; not if its launch failed.
   accel::Ticket after;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
@@ -263,10 +242,9 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
     open_.push_back(object);
   }
   object.widenOpen(range);
-  compare(lock, object, range);
   const Status status = [&] {
     const FreeForWork free(lock);
-    return copyChanged(free, object, range, after);
+    return copyOut(free, object, range, after);
   }();
   const Status opened = status.ok() ? protect(object, range, accessOf(next)) : status;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
@@ -299,11 +277,9 @@ BlockRange Manager::readAhead(Object& object, BlockIndex index) {
   });
   const bool sequential = run != runs.end();
   const bool backward = sequential && index + 1 == run->begin;
-  // What most likely need not be copied costs next to nothing to open ahead.
-  const std::size_t limit =
-      object.compares() && object[index].described ? object.bytes() : options_.readAheadBytes;
-  const std::size_t wanted =
-      sequential ? std::min(2 * (run->end - run->begin) * object.blockBytes, limit) : 0;
+  const std::size_t wanted = sequential ? std::min(2 * (run->end - run->begin) * object.blockBytes,
+                                                   options_.readAheadBytes)
+                                        : 0;
   const std::size_t most = std::max<std::size_t>(1, wanted / object.blockBytes);
   BlockRange range{index, index + 1};
   while (range.end - range.begin < most) {
@@ -408,10 +384,6 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   Block& block = object[index];
   if (block.busy) {
     waitForChange(lock);
-    return Step::kRetry;
-  }
-  if (write && block.unverified) {
-    GMAC_TRY(closeUnverified(object, {index, index + 1}));
     return Step::kRetry;
   }
   if (deviceWorkElsewhere() && block.state == State::kInvalid) {

@@ -247,7 +247,7 @@ bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   const auto untouched = [](Object& object, BlockIndex i) {
     return object[i].state == State::kReadOnly && !object.pagesReady(i);
   };
-  const bool onAcceleratorAlone = block.state == State::kInvalid || block.unverified;
+  const bool onAcceleratorAlone = block.state == State::kInvalid;
   if (part.from == nullptr) {
     return onAcceleratorAlone || (whole && untouched(target, index));
   }
@@ -261,7 +261,7 @@ bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
     if (from.state == State::kDirty) {
       return false;
     }
-    onBoth = onBoth && from.state == State::kReadOnly && !from.unverified;
+    onBoth = onBoth && from.state == State::kReadOnly;
   }
   return onAcceleratorAlone || whole || (block.state == State::kReadOnly && !onBoth);
 }
@@ -343,9 +343,6 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
       continue;
     }
     Block& block = object[i];
-    if (block.unverified) {
-      return closeUnverifiedFirst(lock, object, range);
-    }
     const bool invalid = block.state == State::kInvalid;
     if (block.busy || (invalid && !part.covers(i))) {
       // Opening it may have evicted blocks that were looked at before.

@@ -217,9 +217,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
         again = true;
         break;
       }
-      // Who names the object says what the kernel does to it; advice has no say then.
-      const bool named = uses || !object.bindings.empty();
-      const Status released = releaseToKernel(object, event, named, &stillOpen);
+      const Status released = releaseBlocks(object, object.all(), event, &stillOpen);
       if (!released.ok()) {
         object.strict = true;
         if (!outOfMappings(released)) {
@@ -362,9 +360,8 @@ Status Manager::sync() {
   const Walk walk(*this);
   Lock lock(*this);
   const Status status = waitForPending(lock);
-  const Status closed = acquireUnverified(lock);
   const Status fetched = fetchAfterSync(lock);
-  return !status.ok() ? status : !closed.ok() ? closed : fetched;
+  return status.ok() ? fetched : status;
 }
 
 // The acquire of a protocol that fetches at a sync (batch-update).

@@ -122,11 +122,7 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
   GMAC_TRY(protect(object, object.all(), os::Access::kNone));
   object.strict = true;
-  object.settled = false;
   for (std::size_t i = 0; i < object.blockCount; ++i) {
-    if (object.blocks[i].unverified) {
-      setState(object, object.blocks[i], State::kInvalid);
-    }
     object.blocks[i].busy = true;
   }
   object.busy += static_cast<std::uint32_t>(object.blockCount);
@@ -212,7 +208,6 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
         }
         block.state = State::kInvalid;
         block.flushed = 0;
-        block.described = false;
       }
       Block& joined = object.blocks[group];
       joined.flushed = flushed;
@@ -230,10 +225,6 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
       object.open = object.all();
     }
     stats().coarsenings.add();
-  }
-  // What was fetched is news of kernels that have finished, as in fetch().
-  if (status.ok()) {
-    status = closeUnverified();
   }
   // Reopen what the (old or new) blocks allow; a block that is left too strict is opened by its
   // next fault.

@@ -145,9 +145,6 @@ Status Manager::startFetch(const void* address, std::size_t bytes) {
     if (object->closing) {
       continue;
     }
-    // What is unverified is asked for, too: it is compared before the acquire. What cannot be
-    // closed now is left to that.
-    (void)closeUnverified(*object, object->covering(first, static_cast<std::size_t>(last - first)));
     if (firstInvalid(*object, first, last) == last) {
       continue;
     }

@@ -58,16 +58,13 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
     position = std::max<const std::byte*>(position, object->address());
     const BlockIndex index = object->indexOf(position);
     Block& block = (*object)[index];
-    // A system call may take as long as it likes, and an acquire of another thread must be able to
-    // close what is unverified: so it is verified before it is held, also for reading.
-    if (block.unverified || !object->usable(index, intent)) {
+    if (!object->usable(index, intent)) {
       const BlockRange whole =
           wholeBlocks(*object, position, std::min<const std::byte*>(end, object->end()));
       const bool overwrites = purpose == coherence::HoldFor::kOverwrite && index >= whole.begin &&
                               index < whole.end && block.state == State::kInvalid;
-      auto step = block.unverified ? closeUnverifiedFirst(lock, *object, {index, index + 1})
-                  : overwrites     ? openForOverwriting(lock, *object, index)
-                                   : openBlock(lock, *object, index, write);
+      auto step = overwrites ? openForOverwriting(lock, *object, index)
+                             : openBlock(lock, *object, index, write);
       if (!step.ok()) {
         const Status failed = step.status();
         const Free free(lock);
@@ -176,9 +173,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         const bool writes = range.write && (begin != nullptr || !object.onlyRead);
         onlyReads |= !writes;
         const Event event = writes ? Event::kCall : Event::kCallRead;
-        const Status released = begin == nullptr
-                                    ? releaseToKernel(object, event, range.closes, &stillOpen)
-                                    : releaseBlocks(object, blocks, event, &stillOpen);
+        const Status released = releaseBlocks(object, blocks, event, &stillOpen);
         if (!released.ok()) {
           object.strict = true;
           if (!outOfMappings(released)) {
@@ -195,9 +190,6 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
     }
     if (!again && stream == coherence::kForeignStream) {
       GMAC_TRY(waitFor(lock, {lastFlush_}, &again));
-      if (!again) {
-        GMAC_TRY(waitFor(lock, {lastDescription_}, &again));
-      }
     }
   }
   if (stream != coherence::kForeignStream) {
@@ -273,13 +265,12 @@ Manager::StreamWork* Manager::entryFor(accel::NativeStream stream) noexcept {
 }
 
 Status Manager::afterDeviceWait() {
-  if (forked() || (!protocol_->fetchesAtSync() && !anyUnverified_)) {
+  if (forked() || !protocol_->fetchesAtSync()) {
     return {};
   }
   const Walk walk(*this);
   Lock lock(*this);
-  GMAC_TRY(acquireUnverified(lock));
-  if (!protocol_->fetchesAtSync() || !accelerator_.done({lastCall_})) {
+  if (!accelerator_.done({lastCall_})) {
     return {};
   }
   for (std::size_t i = 0; i < streamCount_; ++i) {

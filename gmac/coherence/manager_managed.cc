@@ -56,6 +56,17 @@ Status Manager::setUsers(const void* address, Object::Users users, accel::Native
   }
 }
 
+void Manager::setReadMostly(const void* address, bool readMostly) {
+  if (forked() || !options_.trustHints) {
+    return;
+  }
+  Lock lock(*this);
+  Object* const object = index_.find(address);
+  if (object != nullptr && !object->closing && !object->sharedBySmallObjects) {
+    object->onlyRead = readMostly;
+  }
+}
+
 // The stream's handle may come again; its work stays known by its ticket.
 void Manager::streamDestroyed(accel::NativeStream stream) {
   Lock lock(*this);
@@ -84,7 +95,6 @@ void Manager::endContext(bool workFinished) {
     hostFunctions_ = 0;
   }
   small_.releaseAll();
-  std::unique_ptr<os::Mirror> differences;
   {
     Lock lock(*this);
     keepsFreed_ = false;
@@ -105,9 +115,7 @@ void Manager::endContext(bool workFinished) {
     keepsFreed_ = true;
     streamCount_ = 0;
     ++coherence::internal::contextsEnded;
-    differences = std::move(differences_);
   }
-  differences.reset();
   accelerator_.leaveContext();
 }
 

@@ -26,7 +26,7 @@ std::size_t Manager::currentPrefix(const void* address, std::size_t bytes,
   const BlockRange range = object->covering(begin, most);
   const auto currentOf = [&](BlockIndex i) {
     const Block& block = (*object)[i];
-    if (block.state == State::kInvalid || block.unverified) {
+    if (block.state == State::kInvalid) {
       return Current::kAccelerator;
     }
     return block.state == State::kDirty ? Current::kCpu : Current::kBoth;

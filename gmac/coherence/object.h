@@ -62,17 +62,6 @@ struct Binding {
   adsmAccess_t access;
 };
 
-// What it takes to find out by comparing whether the accelerator has changed blocks of an object.
-struct Comparison {
-  accel::DeviceAddress sums{};  // on the accelerator: a digest per block; behind them, room for as
-                                // many differences
-  std::size_t bytes = 0;        // of both
-  std::size_t blocks = 0;       // as many as the object had first
-  bool wanted = true;
-  unsigned surprises = 0;    // comparisons in a row that have found the most part changed
-  std::uint64_t madeAt = 0;  // when all blocks that are described were compared last
-};
-
 // Role: one coherent address range: a large allocation, or a region that small allocations share.
 // Owned by the manager; every member is guarded by the manager's lock except those that never
 // change after construction (the first group).
@@ -215,13 +204,6 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   bool usedBy(accel::NativeStream stream) const {
     return users == Users::kEverybody || (users == Users::kOneStream && stream == userStream);
   }
-
-  // ---- what its program said that kernels seldom write ----
-  std::optional<Comparison> comparison;
-  bool compares() const { return comparison.has_value() && comparison->wanted; }
-  std::size_t unverified = 0;                           // blocks
-  boost::intrusive::list_member_hook<> unverifiedHook;  // linked while there are any
-  bool settled = false;  // no other block is open: another call finds nothing to do
 
   // ---- once it is freed and its memory is kept (object_pool.h) ----
   accel::Ticket cleared;       // the device's bytes are zero then

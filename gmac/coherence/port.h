@@ -100,7 +100,6 @@ struct DeviceRange {
   const void* address;  // a shared address, as a device address (identical); NULL: every object
   std::size_t bytes;    // ignored with NULL
   bool write;           // the work may write it; else it only reads it
-  bool closes = false;  // with NULL: also what advice would leave open; code of the CPU runs inside
 };
 
 // Release: flushes what the work will read or partly overwrite and invalidates what it may write,
@@ -180,25 +179,16 @@ bool reachedByCuda() noexcept;
 // pages.
 enum class Users { kEverybody, kCpu, kOneStream };
 Status setUsers(const void* address, Users users, accel::NativeStream stream);
-// The application says that kernels seldom write the object. Launches leave it open for reading
-// (batch-update closes it as ever); the next acquire closes it, but its CPU copy stays: before a
-// block is fetched, the accelerator finds out whether it has changed since, and only what has is
-// copied. Where hints are promises, acquires leave the object open too, unasked.
-// No effect on objects that share their pages, nor where the accelerator cannot tell. May allocate
-// on the accelerator and wait for it.
+// The application says that kernels seldom write the object. Where hints are promises, they do not
+// write it, and launches leave it open for reading; otherwise this has no effect. Nor has it on
+// objects that share their pages.
 void setReadMostly(const void* address, bool readMostly);
 // The application destroys a stream: what only that stream used is everybody's again.
 void streamDestroyed(accel::NativeStream stream);
 
-// Acquire: the application has waited for device work (a stream, an event, the context). The CPU no
-// longer reads what it had of objects that launches left open. What batch-update fetches at a sync
-// is fetched here, once every pending call has finished.
+// Acquire: the application has waited for device work (a stream, an event, the context). What
+// batch-update fetches at a sync is fetched here, once every pending call has finished.
 Status afterDeviceWait();
-// The part of it that concerns objects that launches left open, for whatever else shows the CPU
-// what device work has written. Costs a load where there is nothing to do.
-Status acquireReadMostly();
-// Whether there may be any such object. A load.
-bool readMostlyOpen() noexcept;
 
 }  // namespace gmac::coherence
 

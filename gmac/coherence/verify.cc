@@ -74,7 +74,6 @@ Status Manager::verify() {
     }
     std::size_t busy = 0;
     std::size_t held = 0;
-    std::size_t unverified = 0;
     bool listed = false;
     for (const Object& open : open_) {
       listed = listed || &open == &object;
@@ -92,19 +91,11 @@ Status Manager::verify() {
       const Block& block = object[i];
       busy += block.busy ? 1 : 0;
       held += block.holds;
-      unverified += block.unverified ? 1 : 0;
       if (block.owner != &object) {
         return wrong(object, i, "another object's block");
       }
       if (block.state != State::kInvalid && (i < object.open.begin || i >= object.open.end)) {
         return wrong(object, i, "outside the open range");
-      }
-      if (block.unverified && (block.state != State::kReadOnly || !block.described ||
-                               !object.comparison || block.busy || block.holds > 0)) {
-        return wrong(object, i, "unverified, but not ReadOnly, described and at rest");
-      }
-      if (object.settled && block.state != State::kInvalid && !block.unverified) {
-        return wrong(object, i, "open in an object that the last call has left settled");
       }
       if (block.rolling.is_linked() !=
           (block.state == State::kDirty && protocol_->name() == "rolling")) {
@@ -125,11 +116,6 @@ Status Manager::verify() {
     if (busy > object.busy) {
       return fail(adsmErrorSystem, "object {}: {} blocks are busy, {} are counted",
                   fmt::ptr(object.address()), busy, object.busy);
-    }
-    if (unverified != object.unverified || object.unverifiedHook.is_linked() != (unverified > 0)) {
-      return fail(adsmErrorSystem, "object {}: {} blocks are unverified, {} are counted{}",
-                  fmt::ptr(object.address()), unverified, object.unverified,
-                  object.unverifiedHook.is_linked() ? " and listed" : "");
     }
     if (object.edges != object.countEdges()) {
       return fail(adsmErrorSystem, "object {}: {} edges between blocks, {} are counted",

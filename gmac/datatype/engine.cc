@@ -63,7 +63,6 @@ class Engine::Run {
     // In the order of a stream of its own the application waits itself.
     if (op_.wait && reachesCpu_ && !op_.stream) {
       GMAC_TRY(device_.accelerator().wait(outcome_.ticket));
-      GMAC_TRY(coherence::acquireReadMostly());
       outcome_.ticket = {};
     }
     return outcome_;

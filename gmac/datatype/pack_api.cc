@@ -293,8 +293,7 @@ int adsmPackDone(adsmPackEvent_t event) {
     if (!accelerator.ok()) {
       return 1;
     }
-    // Not over where the bytes must not be seen yet; the wait tells why.
-    return (*accelerator)->done(*ticket) && gmac::coherence::acquireReadMostly().ok() ? 1 : 0;
+    return (*accelerator)->done(*ticket) ? 1 : 0;
   });
 }
 
@@ -308,8 +307,7 @@ adsmError_t adsmPackWait(adsmPackEvent_t event) {
       return {};
     }
     auto accelerator = gmac::coherence::accelerator();
-    GMAC_TRY(accelerator.ok() ? (*accelerator)->wait(*ticket) : accelerator.status());
-    return gmac::coherence::acquireReadMostly();
+    return accelerator.ok() ? (*accelerator)->wait(*ticket) : accelerator.status();
   });
 }
 

@@ -90,7 +90,6 @@ Status StagedSteps::drain(std::size_t left) {
     Step step = std::move(steps_.front());
     steps_.pop_front();
     GMAC_TRY(submissions_.device().accelerator().wait(step.slot.ticket()));
-    GMAC_TRY(coherence::acquireReadMostly());
     std::byte* const to = op_.packedAt(step.offset);
     std::optional<CpuHold> hold;
     if (placement_.packedShared()) {

@@ -33,7 +33,6 @@ constexpr struct {
 } kCounters[] = {
     {"bytesToAccelerator", &Stats::bytesToAccelerator},
     {"bytesToHost", &Stats::bytesToHost},
-    {"bytesUnchanged", &Stats::bytesUnchanged},
     {"readFaults", &Stats::readFaults},
     {"writeFaults", &Stats::writeFaults},
     {"fetches", &Stats::fetches},

@@ -35,8 +35,6 @@ class Counter {
 struct Stats {
   Counter bytesToAccelerator;  // by copies of object data, either kind of accelerator
   Counter bytesToHost;
-  Counter
-      bytesUnchanged;  // that were not fetched: a comparison showed the CPU's copy to be current
   Counter readFaults;
   Counter writeFaults;
   Counter fetches;          // copies accelerator -> CPU, however many blocks each moved

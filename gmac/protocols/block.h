@@ -43,12 +43,6 @@ struct Block {
   // The protocol's own: evicted, and neither written nor released since. ReadOnly then.
   bool evicted = false;
   std::uint32_t evictionStamp = 0;
-  // The object's Comparison has the digest of what the CPU's pages of the block hold.
-  bool described = false;
-  bool toDescribe = false;  // while it is being released
-  // ReadOnly and described, and a call that may have changed the accelerator's copy has been made
-  // since: the CPU reads what it had, and nothing but reading may take its bytes for current.
-  bool unverified = false;
 };
 
 }  // namespace gmac

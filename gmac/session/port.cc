@@ -148,16 +148,6 @@ Status afterDeviceWait() {
   return runtime != nullptr ? runtime->manager().afterDeviceWait() : Status();
 }
 
-Status acquireReadMostly() {
-  Runtime* runtime = Runtime::started();
-  return runtime != nullptr ? runtime->manager().acquireReadMostly() : Status();
-}
-
-bool readMostlyOpen() noexcept {
-  Runtime* runtime = Runtime::started();
-  return runtime != nullptr && runtime->manager().readMostlyOpen();
-}
-
 std::uintptr_t nativeContext() noexcept {
   Runtime* runtime = Runtime::started();
   return runtime != nullptr ? runtime->manager().accelerator().nativeContext() : 0;

@@ -34,7 +34,6 @@
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/accel/digest/digest.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
 
@@ -702,48 +701,6 @@ TEST_P(Conformance, ArgumentsOfFourKibibytesStayApartWhileTheirLaunchesWait) {
   for (std::uint64_t round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < kWords; ++i) {
       ASSERT_EQ(object.appAs<Wide>()[round].words[i], round + i) << "launch " << round;
-    }
-  }
-}
-
-// The runtime's own kernel, where the backend has it: the same sums as on the CPU.
-TEST_P(Conformance, DigestsAreThoseOfTheCpu) {
-  auto kernel = accelerator().load(digest::kernel());
-  if (!kernel.ok()) {
-    // Its kernel is in no CUDA runtime, and in no module of a build without nvcc.
-    ASSERT_NE(accelerator().name(), "host") << lastErrorText();
-    ASSERT_EQ(kernel.status().code(), adsmErrorNoImplementation) << lastErrorText();
-    GTEST_SKIP() << lastErrorText();
-  }
-  const std::size_t page = pageBytes();
-  Object object(accelerator(), 300 * page);
-  Object sums(accelerator(), 2 * page);
-  ASSERT_TRUE(object.good() && sums.good());
-  auto* const words = object.runtimeAs<std::uint64_t>();
-  Random random;
-  SCOPED_TRACE(random.seedText());
-  std::generate_n(words, object.bytes() / sizeof *words, [&] { return random.below(UINT64_MAX); });
-  bringIn(object);
-  using digest::Launch;
-  const auto submit = [&](std::size_t blockBytes, std::size_t begin, std::size_t end,
-                          Launch::Do what) {
-    Launch launch(object.device(), object.bytes(), blockBytes, begin, end, sums.device(), what);
-    return good(accelerator().launch(**kernel, launch.shape(), launch.args()));
-  };
-  for (const std::size_t blockBytes : {4 * page, 48 * page, 130 * page, 300 * page, 512 * page}) {
-    SCOPED_TRACE(blockBytes);
-    const std::size_t blocks = (object.bytes() + blockBytes - 1) / blockBytes;
-    good(accelerator().fill(sums.device(), std::byte{0}, sums.bytes()));
-    submit(blockBytes, 0, blocks, Launch::Do::kAdd);
-    bringOut(sums, submit(blockBytes, blocks / 2, blocks, Launch::Do::kSubtract));
-    for (std::size_t block = 0; block < blocks; ++block) {
-      digest::Sums expected{};
-      const std::size_t end = std::min((block + 1) * blockBytes, object.bytes()) / sizeof *words;
-      for (std::size_t i = block * blockBytes / sizeof *words; i < end && block < blocks / 2; ++i) {
-        digest::add(expected, words[i], i);
-      }
-      EXPECT_EQ(sums.runtimeAs<digest::Sums>()[block].low, expected.low) << block;
-      EXPECT_EQ(sums.runtimeAs<digest::Sums>()[block].high, expected.high) << block;
     }
   }
 }

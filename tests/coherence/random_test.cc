@@ -35,21 +35,6 @@ struct Oracle {
   std::uint8_t* data;
   std::uint8_t* device;
   std::vector<std::uint8_t> bytes;
-  bool advised = false;
-  // What the CPU may still read where the object is advised read-mostly: its bytes before each call
-  // since the last acquire, with what the CPU has written since.
-  std::vector<std::vector<std::uint8_t>> older{};
-
-  void wrote(std::size_t offset, std::size_t count) {
-    for (std::vector<std::uint8_t>& before : older) {
-      std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(offset), count,
-                  before.begin() + static_cast<std::ptrdiff_t>(offset));
-    }
-  }
-  bool mayRead(std::size_t at, std::uint8_t byte) const {
-    return byte == bytes[at] || std::any_of(older.begin(), older.end(),
-                                            [&](const auto& before) { return byte == before[at]; });
-  }
 };
 
 class RandomSteps {
@@ -71,9 +56,9 @@ class RandomSteps {
       one();
       machine_.verify();
     }
-    sync();
+    machine_.sync();
     for (const auto& object : objects_) {
-      compareExactly(*object, 0, object->bytes.size());
+      compare(*object, 0, object->bytes.size());
     }
   }
 
@@ -97,43 +82,18 @@ class RandomSteps {
       data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
     }
   }
-  void compare(const Oracle& object, std::size_t offset, std::size_t count) {
-    std::vector<std::uint8_t> seen(object.data + offset, object.data + offset + count);
-    compare(object, offset, seen);
+  static void compare(const Oracle& object, std::size_t offset, std::size_t count) {
+    compare(object, offset, count, object.data + offset);
   }
   // What was read of an object, by whatever.
-  void compare(const Oracle& object, std::size_t offset, const std::vector<std::uint8_t>& seen) {
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < seen.size(); ++i) {
-      wrong += object.mayRead(offset + i, seen[i]) ? 0 : 1;
-    }
-    EXPECT_EQ(wrong, 0u) << "of " << seen.size() << " bytes at " << offset << " of an object of "
-                         << object.bytes.size();
-  }
-  void compareExactly(const Oracle& object, std::size_t offset, std::size_t count) {
-    EXPECT_EQ(std::memcmp(object.data + offset, object.bytes.data() + offset, count), 0)
+  static void compare(const Oracle& object, std::size_t offset, std::size_t count,
+                      const std::uint8_t* seen) {
+    EXPECT_EQ(std::memcmp(seen, object.bytes.data() + offset, count), 0)
         << count << " bytes at " << offset << " of an object of " << object.bytes.size();
-  }
-  // A kernel that names nothing is about to write.
-  void called() {
-    for (const auto& object : objects_) {
-      if (object->advised) {
-        object->older.push_back(object->bytes);
-      }
-    }
-  }
-  void acquired() {
-    for (const auto& object : objects_) {
-      object->older.clear();
-    }
-  }
-  void sync() {
-    machine_.sync();
-    acquired();
   }
 
   void one() {
-    const std::uint64_t kind = objects_.empty() ? 0 : upTo(132);
+    const std::uint64_t kind = objects_.empty() ? 0 : upTo(129);
     if (kind < 6) {
       return allocate();
     }
@@ -153,9 +113,7 @@ class RandomSteps {
       for (std::size_t i = 0; i < count; ++i) {
         data[i] = oracle[i] = static_cast<std::uint8_t>(key + i);
       }
-      object->wrote(offset, count);
     } else if (kind < 60) {
-      called();
       machine_.call(add_, {object->device + offset, number(count), number(key)});
       apply(oracle, count, key);
       if (upTo(2) == 0) {
@@ -165,20 +123,18 @@ class RandomSteps {
       machine_.callUsing(add_, {object->device + offset, number(count), number(key)},
                          {{data, adsmReadWrite}});
       apply(oracle, count, key);
-      object->older.clear();
     } else if (kind < 74) {
-      sync();
+      machine_.sync();
     } else if (kind < 82) {
       const auto purpose = static_cast<coherence::HoldFor>(upTo(2));
       ASSERT_TRUE(manager.hold(data, count, purpose).ok()) << lastErrorText();
       machine_.verify();
       if (purpose != coherence::HoldFor::kOverwrite) {
-        compareExactly(*object, offset, count);
+        compare(*object, offset, count);
       }
       if (purpose != coherence::HoldFor::kRead) {
         std::memset(data, static_cast<int>(key), count);
         std::memset(oracle, static_cast<int>(key), count);
-        object->wrote(offset, count);
       }
       manager.unhold(data, count);
     } else if (kind < 90) {
@@ -191,7 +147,6 @@ class RandomSteps {
       machine_.fake().runAll();
       if (upTo(1) == 0) {
         EXPECT_TRUE(manager.afterDeviceWait().ok()) << lastErrorText();
-        acquired();
       }
     } else if (kind < 103) {
       const Status flushed = manager.startFlush(data, count);
@@ -205,12 +160,6 @@ class RandomSteps {
       }
     } else if (kind < 127) {
       bulk(*object, offset, count, static_cast<int>(key));
-    } else if (kind < 130) {
-      object->advised = upTo(3) != 0;
-      manager.setReadMostly(data, object->advised);
-      if (!object->advised) {
-        object->older.clear();
-      }
     } else {
       // A kernel on a stream, which may use everything and writes one byte, or nothing.
       deviceWork(*object, offset, upTo(1), key, true);
@@ -246,9 +195,6 @@ class RandomSteps {
     const Place other = somewhere();
     count = std::min(count, other.object->bytes.size() - other.offset);
     const std::uint64_t kind = upTo(3);
-    if (kind > 2 && !other.object->older.empty()) {
-      sync();  // which of its bytes are copied is nobody's to say
-    }
     const std::uint8_t* const from = other.object->data + other.offset;
     switch (kind) {
       case 0:
@@ -258,7 +204,7 @@ class RandomSteps {
       case 1: {
         std::vector<std::uint8_t> plain(count);
         manager.copy(plain.data(), from, count, &std::memmove);
-        compare(*other.object, other.offset, plain);
+        compare(*other.object, other.offset, count, plain.data());
         return;
       }
       case 2: {
@@ -274,7 +220,6 @@ class RandomSteps {
         std::memmove(oracle, other.object->bytes.data() + other.offset, count);
         break;
     }
-    object.wrote(offset, count);
   }
 
   // As the interposer brackets what a program submits to a stream: work that writes the range, or
@@ -288,9 +233,6 @@ class RandomSteps {
                                        write};
     const Status begun = machine_.manager().beginDeviceWork(stream, {&range, 1});
     ASSERT_TRUE(begun.ok()) << lastErrorText();
-    if (usesEverything) {
-      called();
-    }
     std::uint8_t* const at = machine_.fake().at(object.device + offset);
     if (write) {
       machine_.fake().submit(stream, [at, count, key] { apply(at, count, key); });

@@ -16,7 +16,6 @@
   X(prefetchesBothWays)              \
   X(readsMostlyAndWrites)            \
   X(writesALittleOfWhatIsReadMostly) \
-  X(onlyReadsWhatIsReadMostly)       \
   X(attaches)                        \
   X(copiesInEveryDirection)          \
   X(copiesRowsAndBlocks)             \

@@ -390,22 +390,6 @@ void writesALittleOfWhatIsReadMostly() {
   CHECK(cudaEventDestroy(event));
 }
 
-// A table that kernels read and the CPU reads between them.
-void onlyReadsWhatIsReadMostly() {
-  Managed table;
-  Managed result;
-  if (concurrent()) {
-    CHECK(cudaMemAdvise(table, kBytes, cudaMemAdviseSetReadMostly, onGpu()));
-  } else {
-    std::printf("this device takes no advice\n");
-  }
-  for (int round = 1; round <= 10; ++round) {
-    addTable<<<(kCount + 255) / 256, 256>>>(result, table, kCount);
-    CHECK(cudaDeviceSynchronize());
-    EXPECT_MORE(table, 0);
-  }
-}
-
 void attaches() {
   Stream first;
   Stream second;

@@ -106,25 +106,6 @@ TEST(ManagedProgramThat, KeepsKernelArgumentsInManagedMemoryPasses) {
   EXPECT_EQ(managed.exitStatus, 0) << describe(managed);
 }
 
-// 12 MiB, which the CPU reads after each of ten launches.
-TEST(ManagedProgramThat, OnlyReadsWhatIsReadMostlyFetchesNothing) {
-  constexpr std::uint64_t kTableBytes = 12 << 20;
-  for (const char* protocol : {"rolling", "lazy"}) {
-    const std::filesystem::path file = std::filesystem::temp_directory_path() /
-                                       ("read_mostly_" + std::to_string(getpid()) + ".json");
-    const ProgramEnd managed =
-        run(preloaded("GMAC_PROTOCOL=" + std::string(protocol) + " GMAC_STATS=" + file.string()),
-            "managed_program", "onlyReadsWhatIsReadMostly");
-    if (managed.exitStatus == GMAC_MANAGED_NO_DEVICE) GTEST_SKIP() << managed.output;
-    ASSERT_EQ(managed.exitStatus, 0) << describe(managed);
-    if (managed.output.find("takes no advice") != std::string::npos) GTEST_SKIP() << managed.output;
-    const auto counts = nlohmann::json::parse(std::ifstream(file));
-    std::filesystem::remove(file);
-    EXPECT_EQ(counts.at("bytesToHost").get<std::uint64_t>(), 0U) << protocol;
-    EXPECT_EQ(counts.at("bytesUnchanged").get<std::uint64_t>(), 10 * kTableBytes) << protocol;
-  }
-}
-
 // Promises: what the program says is believed, and it keeps to it.
 TEST(ManagedProgramThat, IsTrustedStillPasses) {
   for (const char* one :

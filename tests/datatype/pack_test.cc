@@ -178,32 +178,6 @@ TEST_F(Pack, AFaceThatAKernelWroteMovesAlone) {
   }
 }
 
-// Who has a kernel's bytes from a pack does not read older ones of an object that is advised
-// read-mostly, which the call has left open.
-TEST_F(Pack, IsAnAcquireOfWhatIsReadMostly) {
-  const adsmType_t type = faceType(kFaces[0]);
-  std::vector<double> packed(kFaceElements);
-  double old = 0;
-  for (const bool later : {false, true}) {
-    std::memset(grid_, later ? 2 : 1, kGridBytes);
-    coherence::setReadMostly(grid_, true);
-    std::memcpy(&old, grid_, sizeof old);
-    writeByKernel(11);
-    adsmPackEvent_t event = nullptr;
-    options_.event = later ? &event : nullptr;
-    ASSERT_EQ(adsmPackWith(packed.data(), grid_, 1, type, &options_), adsmSuccess)
-        << adsmLastErrorString();
-    if (later) {
-      ASSERT_EQ(adsmPackWait(event), adsmSuccess) << adsmLastErrorString();
-    }
-    for (std::size_t i = 0; i < kGridBytes / sizeof(double); i += 509) {
-      ASSERT_FALSE(same(grid_[i], old)) << i << (later ? ", by an event" : "");
-    }
-    coherence::setReadMostly(grid_, false);
-  }
-  EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
-}
-
 TEST_F(Pack, AFaceIsUnpackedIntoTheAcceleratorsCopy) {
   std::vector<double> packed(kFaceElements);
   for (std::size_t i = 0; i < packed.size(); ++i) {

@@ -69,9 +69,9 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
   EXPECT_EQ(written.at("blockBytes"), 2097152);
   EXPECT_EQ(written.at("mirror"), "file");
   EXPECT_EQ(written.at("bytesToAccelerator"), stats().bytesToAccelerator.value());
-  for (const char* name : {"bytesToHost", "bytesUnchanged", "readFaults", "writeFaults", "fetches",
-                           "flushes", "evictions", "evictionsWasted", "calls", "syncs",
-                           "allocations", "frees", "coarsenings", "populatedBytes"}) {
+  for (const char* name : {"bytesToHost", "readFaults", "writeFaults", "fetches", "flushes",
+                           "evictions", "evictionsWasted", "calls", "syncs", "allocations", "frees",
+                           "coarsenings", "populatedBytes"}) {
     EXPECT_TRUE(written.contains(name)) << name;
   }
   for (const char* name : {"copy", "malloc", "free", "launch", "sync", "signal", "cudaMalloc",

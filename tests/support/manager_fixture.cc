@@ -12,7 +12,6 @@
 
 #include "gmac/os/fault.h"
 #include "gmac/os/mappings.h"
-#include "tests/support/digest_kernel.h"
 
 namespace gmac::testing {
 namespace {
@@ -83,7 +82,6 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.keptBytes = setup.keptBytes;
   options.mappingLimit = setup.mappingLimit;
   options.movedPages = setup.fake.movedPages;
-  giveDigestKernel(*fake_);
   fake_->setLockCheck(&Manager::lockIsHeldHere);
   auto made = Manager::make(*fake_, makeProtocol(setup), options);
   EXPECT_TRUE(made.ok()) << lastErrorText();
