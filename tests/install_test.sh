@@ -41,6 +41,13 @@ hasNoUnwinder() {
   ! nm "$prefix/lib/libgmac.so" | grep -E ' [^Uwv] _Unwind_'
 }
 
+# Most of the library is kernels for several architectures.
+isSmall() {
+  local bytes
+  bytes=$(stat -L -c %s "$prefix/lib/libgmac.so")
+  ((bytes <= 8 * 1024 * 1024)) || { echo "libgmac.so has $bytes bytes, more than 8 MiB"; return 1; }
+}
+
 runsOnTheHost() { [[ $(GMAC_ACCEL=host LD_LIBRARY_PATH="$prefix/lib" "$1") == "saxpy: correct" ]]; }
 
 # A program that is not linked with the library finds it there.
@@ -87,6 +94,7 @@ check "install over an installation" scripts/place_files.sh gmac/libgmac.so tool
 check "exports only C functions of its own" exportsOnlyWhatItShould
 check "needs only the C library" needsOnlyTheCLibrary
 check "has no unwinder of its own" hasNoUnwinder
+check "has at most 8 MiB" isSmall
 check "command needs only the C library" commandNeedsOnlyTheCLibrary
 check "command preloads" commandPreloads
 check "adsm.h as C99" headerCompiles c c99 adsm.h
