@@ -225,7 +225,7 @@ std::vector<Group> costGroups() {
        cases("vectors-pinned")},
       group("submatrix", "half the columns' rows of a matrix of doubles"),
       group("triangle", "the lower triangle of a matrix of doubles"),
-      {"first-use", "the first pack of a triangle against later ones", true, &measureFirstUse},
+      {"first-use", "the first pack of a triangle, and of short rows, against later ones", true, &measureFirstUse},
       group("subarray", "a corner of a 4-D array"),
       group("indexed", "lists of equal blocks"),
       group("indexed-pairs", "a list of blocks of 8 and 128 bytes in turn"),

@@ -6,9 +6,11 @@
 #include <cstring>
 #include <memory>
 
+#include "bench/median.h"
 #include "datatypes/cost.h"
 #include "datatypes/engine.h"
 #include "datatypes/failure.h"
+#include "datatypes/first_pack.h"
 #include "datatypes/shared_source.h"
 #include "gmac/observe/stats.h"
 
@@ -67,6 +69,24 @@ void firstUse(Session& session, std::int64_t n) {
     row.verdicts.push_back(
         {"<= 3 times cached", 3, times.ratio("engine", "engine, cached").value(), "", false});
   });
+}
+
+void firstPack(Session& session, Place into) {
+  const Workload workload = firstPackWorkload(into);
+  addRow(session, "first-use", workload.name + ", first use", workload.size,
+         into == Place::kDevice ? "device" : "pinned", [&](Row& row) {
+           std::vector<double> first;
+           std::vector<double> later;
+           for (std::size_t i = 0; i < session.fewRounds(); ++i) {
+             const FirstPack one = firstPackOfNewProcess(into);
+             first.push_back(one.first);
+             later.push_back(one.later);
+           }
+           row.us = {{"engine", gmac::bench::median(first)},
+                     {"engine, cached", gmac::bench::median(later)}};
+           row.verdicts.push_back({"<= 1000 us over cached", 1000,
+                                   row.us["engine"] - row.us["engine, cached"], " us", false});
+         });
 }
 
 void smallPack(Session& session, std::int64_t bytes) {
@@ -200,6 +220,8 @@ void sharedFace(Session& session, SharedSource& grid, Face which, std::int64_t n
 void measureFirstUse(Session& session) {
   firstUse(session, 4096);
   firstUse(session, 8192);
+  firstPack(session, Place::kDevice);
+  firstPack(session, Place::kPinned);
 }
 
 void measureSmallPacks(Session& session) {

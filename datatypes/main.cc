@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "datatypes/first_pack.h"
 #include "datatypes/options.h"
 #include "datatypes/plots.h"
 #include "datatypes/results.h"
@@ -56,6 +57,12 @@ int run(const Options& options) {
   std::string whyNot;
   Session session(findGpu(whyNot), options.rounds);
   Results& results = session.results();
+  if (options.firstPack) {
+    if (!session.hasGpu()) throw Failure("--first-pack needs a GPU: " + whyNot);
+    const FirstPack took = measureFirstPack(session.gpu(), *options.firstPack);
+    fmt::print("{} {}\n", took.first, took.later);
+    return 0;
+  }
   results.device = session.hasGpu() ? session.gpu().name() : "none: " + whyNot;
   results.accelerator = session.hasGpu() ? "cuda" : "host";
   for (const Group* group : options.groups) {

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 
 namespace datatypes {
 namespace {
@@ -54,6 +55,13 @@ Options parseOptions(const std::vector<std::string>& arguments) {
       ->capture_default_str();
   app.add_flag("--gate", options.gate, "exit status 1 when a target that was measured is missed");
   app.add_flag("--list", options.list, "the names that --only takes, and nothing else");
+  const std::map<std::string, Place> places = {{"device", Place::kDevice},
+                                               {"pinned", Place::kPinned}};
+  app.add_option("--first-pack", options.firstPack,
+                 "the microseconds of this process's first pack of short rows into device or "
+                 "pinned memory and of later ones, and nothing else: first-use starts it")
+      ->transform(CLI::CheckedTransformer(places))
+      ->type_name("PLACE");
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {

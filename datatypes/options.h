@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct Options {
   std::filesystem::path json;   // "" writes none
   bool gate = false;
   bool list = false;
+  std::optional<Place> firstPack;  // only that, for `first-use`
 };
 
 // The command line cannot be run as it is: what() says what is wrong and what would be right.

@@ -2,6 +2,7 @@
 //
 // The device behind the `cuda` and `cudart` accelerators.
 #include <cuda.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <atomic>
@@ -11,6 +12,7 @@
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/reentry.h"
 #include "gmac/datatype/devices.h"
+#include "gmac/datatype/pci_link.h"
 #include "gmac/os/mappings.h"
 
 namespace gmac::datatype {
@@ -42,18 +44,31 @@ class CudaDevice final : public Device {
     return type == CU_MEMORYTYPE_DEVICE ? Memory::kDevice : Memory::kPinned;
   }
   bool kernelsReachPinned() const noexcept override { return true; }
-  Multiprocessors multiprocessors() const noexcept override {
+  DeviceTraits traits() const noexcept override {
     const Scope scope(*this);
     CUdevice device = 0;
-    int count = 0;
-    int kilohertz = 0;
-    const auto& ask = driver_.cuDeviceGetAttribute.function;
-    if (driver_.cuCtxGetDevice.function(&device) != CUDA_SUCCESS ||
-        ask(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) != CUDA_SUCCESS ||
-        ask(&kilohertz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device) != CUDA_SUCCESS) {
+    if (driver_.cuCtxGetDevice.function(&device) != CUDA_SUCCESS) {
       return {};
     }
-    return {static_cast<std::uint32_t>(count), kilohertz / 1000.0};
+    const auto attribute = [&](CUdevice_attribute which) {
+      int value = 0;
+      return driver_.cuDeviceGetAttribute.function(&value, which, device) == CUDA_SUCCESS ? value
+                                                                                          : 0;
+    };
+    DeviceTraits traits;
+    traits.multiprocessors =
+        static_cast<std::uint32_t>(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+    traits.cyclesPerMicrosecond = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000.0;
+    // The clock is in kHz, the width in bits, and data moves on both edges of the clock.
+    traits.memoryRate = 2 * (attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1000.0) *
+                        (attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0);
+    std::array<char, 32> address{};
+    (void)fmt::format_to_n(address.data(), address.size() - 1, "{:04x}:{:02x}:{:02x}.0",
+                           attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+                           attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+                           attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+    traits.linkRate = pciLinkRate(kPciDevices, address.data());
+    return traits;
   }
 
   Result<Ticket> submit(std::optional<NativeStream> stream, DeviceWork& work) override {

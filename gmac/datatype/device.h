@@ -24,10 +24,12 @@ enum class Memory : std::uint8_t {
   kDevice,    // the device's own memory (or managed memory)
 };
 
-// What a device computes with.
-struct Multiprocessors {
-  std::uint32_t count = 0;  // 0: it has none to speak of
-  double cyclesPerMicrosecond = 0;
+// Attributes of a device that the cost of packing follows from. 0: not known, or there is none.
+struct DeviceTraits {
+  std::uint32_t multiprocessors = 0;
+  double cyclesPerMicrosecond = 0;  // of a multiprocessor
+  double memoryRate = 0;            // peak bandwidth of its memory, bytes per microsecond
+  double linkRate = 0;              // of its link to the CPU, each way, bytes per microsecond
 };
 
 // `rows` rows of `rowBytes`, `pitch` bytes apart, in `slices` slices, `slicePitch` apart.
@@ -91,7 +93,8 @@ class Device {
   virtual Memory memoryOf(const void* address) const noexcept = 0;
   // Whether kernels read and write pinned CPU memory.
   virtual bool kernelsReachPinned() const noexcept = 0;
-  virtual Multiprocessors multiprocessors() const noexcept = 0;
+  // Asks the driver and the operating system; up to a millisecond.
+  virtual DeviceTraits traits() const noexcept = 0;
 
   // Calls `work` once with a queue: the accelerator's kernel queue, ordered as a launch is, or a
   // stream of the application's. The ticket is over when the work is. An error of `work` is

@@ -11,10 +11,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "gmac/datatype/issue_rate.h"
 #include "gmac/datatype/layout.h"
 #include "gmac/datatype/pack_kernels.h"
 #include "gmac/datatype/pack_params.h"
-#include "gmac/datatype/row_pace.h"
 
 namespace gmac::datatype {
 
@@ -51,7 +51,7 @@ struct DeviceJob {
   Dim repeat{1, 0};
   std::uint64_t table = 0;        // address of the plan's table, where it needs one
   std::uint32_t maxBlocks = 0;    // the most thread blocks that may run; 0: no limit
-  const RowPace* pace = nullptr;  // of the device, where both sides are in its memory
+  const IssueRate* issueRate = nullptr;  // of the device, where both sides are in its memory
 };
 
 // Sizes that measurement decides; the defaults are its choice.
@@ -125,12 +125,6 @@ class DevicePlan {
   // The shape that most of a job's bytes would be moved by.
   Shape shape() const { return shape_; }
 
-  // Whether a pack of that many bytes reads rows that had better be asked for at the device's pace.
-  bool paces(std::int64_t bytes) const {
-    return opensRows() && std::abs(layout_.dims().front().stride) <= RowPace::kMostStride &&
-           linesOfRows(bytes) > tuning_.cachedMost;
-  }
-
   // Calls `launch(const DeviceLaunch&)`, which returns a Status, for each launch that the job
   // takes: one, but for parts of more than 2^30 elements and more than eight dimensions. The
   // launches may run in any order. Stops at the first that fails. Each is made in `room`, which
@@ -168,14 +162,21 @@ class DevicePlan {
   std::int64_t chooseUnit() const;
   void chooseTile();
   std::uint64_t setWindows(const DeviceJob& job, std::int64_t pieceBytes, Part& part) const;
-  bool setPace(const DeviceJob& job, const RowsParams<1>& rows, DeviceLaunch& launch) const;
-  // Whether the pieces are rows that are short and so far apart that memory opens one for each.
+  bool makePaced(const DeviceJob& job, const RowsParams<1>& rows, DeviceLaunch& launch) const;
+  // True if the pieces are short rows that each lie in a DRAM row of their own.
   bool opensRows() const {
-    return shape_ == Shape::kRows1 && RowPace::opens(pieceBytes_, layout_.dims().front().stride);
+    return shape_ == Shape::kRows1 &&
+           IssueRate::opensRows(pieceBytes_, layout_.dims().front().stride);
   }
-  // What memory is read at least for the rows of so many packed bytes.
+  // True if a pack of that many bytes reads more short rows than caches hold, near enough for the
+  // device's issue rate to gain something.
+  bool isPaced(std::int64_t bytes) const {
+    return opensRows() && std::abs(layout_.dims().front().stride) <= IssueRate::kMaxStride &&
+           linesOfRows(bytes) > tuning_.cachedMost;
+  }
+  // The least that is read from memory for the rows of so many packed bytes.
   std::int64_t linesOfRows(std::int64_t bytes) const {
-    return bytes / pieceBytes_ * RowPace::kLine;
+    return bytes / pieceBytes_ * IssueRate::kLine;
   }
   // How a pack of so many bytes had better use the caches.
   Caching caching(std::int64_t bytes) const;

@@ -131,12 +131,12 @@ void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollab
   launch.blocks = static_cast<std::uint32_t>(std::min(blocks, most));
 }
 
-// Makes the launch of such rows one that keeps the device's pace, if there is one to keep.
-bool DevicePlan::setPace(const DeviceJob& job, const RowsParams<1>& rows,
+// Makes the launch one of the paced kernel, if the device has an issue rate and the rows are such.
+bool DevicePlan::makePaced(const DeviceJob& job, const RowsParams<1>& rows,
                          DeviceLaunch& launch) const {
   const std::uint32_t width = launch.kernel.width;
-  if (job.pace == nullptr || job.direction != Direction::kPack || job.maxBlocks != 0 || width < 4 ||
-      !paces(job.bytes)) {
+  if (job.issueRate == nullptr || job.direction != Direction::kPack || job.maxBlocks != 0 ||
+      width < 4 || !isPaced(job.bytes)) {
     return false;
   }
   const std::int64_t wordsOfRow = pieceBytes_ / width;
@@ -144,10 +144,10 @@ bool DevicePlan::setPace(const DeviceJob& job, const RowsParams<1>& rows,
   constexpr std::int64_t kMostWords = 2;
   const double part = rows.part.caching == Caching::kSecondLevel ? tuning_.secondLevelInterval : 1;
   const std::uint32_t interval =
-      job.pace->interval(part * kGroup / static_cast<double>(wordsOfRow), pieceBytes_);
+      job.issueRate->interval(part * kGroup / static_cast<double>(wordsOfRow), pieceBytes_);
   if (interval == 0 || wordsOfRow > kMostWords) return false;
   launch.kernel.shape = Shape::kPacedRows;
-  launch.blocks = job.pace->multiprocessors;
+  launch.blocks = job.issueRate->multiprocessors;
   launch.threads = wordsOfRow > 1 ? tuning_.pacedThreadsOfTwo : tuning_.pacedThreads;
   PacedRowsParams params{rows, interval};
   params.rows.part.unrolled = 0;
@@ -263,7 +263,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
     case Shape::kRows1: {
       RowsParams<1> params{part, lowestLevel, {}};
       setDims(params.dims);
-      if (!setPace(job, params, launch)) launch.setParams(params);
+      if (!makePaced(job, params, launch)) launch.setParams(params);
       break;
     }
     case Shape::kRows2: {

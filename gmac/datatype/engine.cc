@@ -10,11 +10,12 @@
 
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/cpu_engine.h"
-#include "gmac/datatype/pace_measurement.h"
+#include "gmac/datatype/device_constants.h"
 #include "gmac/datatype/placement.h"
 #include "gmac/datatype/plain_copy.h"
 #include "gmac/datatype/staged_steps.h"
 #include "gmac/datatype/submissions.h"
+#include "gmac/log.h"
 
 namespace gmac::datatype {
 namespace {
@@ -149,9 +150,7 @@ class Engine::Run {
   Status doOnDevice(const Portion& portion) {
     if (placement_.packedOnDevice()) {
       method_ = op_.method == adsmMethodAny ? adsmMethodKernel : op_.method;
-      if (op_.packs() && op_.prepared->plan().paces(portion.bytes)) [[unlikely]] {
-        submissions_.keepPace(engine_.pace());
-      }
+      submissions_.setIssueRate(engine_.issueRate_);
       return submissions_.atOnce(portion, method_);
     }
     reachesCpu_ = true;
@@ -159,7 +158,7 @@ class Engine::Run {
     const Placement::Packed packedAt = placement_.packedAt();
     method_ = op_.method;
     if (method_ == adsmMethodAny) {
-      method_ = engine_.costs().choose({.layout = &layout_,
+      method_ = engine_.costs_.choose({.layout = &layout_,
                                         .bytes = portion.bytes,
                                         .whole = portion.bytes == layout_.bytes(),
                                         .pinned = packedAt == Placement::Packed::kPinned,
@@ -192,16 +191,15 @@ Engine::Engine(std::unique_ptr<Device> device, std::size_t tableBytes)
     : context_(coherence::contextsEnded()),
       device_(std::move(device)),
       staging_(*device_),
-      tables_(*device_, tableBytes) {}
-
-const Costs& Engine::costs() {
-  std::call_once(costed_, [&] { costs_ = costsOf(*device_, staging_); });
-  return costs_;
-}
-
-const RowPace& Engine::pace() {
-  std::call_once(paced_, [&] { pace_ = paceOf(*device_); });
-  return pace_;
+      traits_(device_->traits()),
+      costs_(costsOf(traits_)),
+      issueRate_(issueRateOf(device_->accelerator().deviceName(), traits_)),
+      tables_(*device_, tableBytes) {
+  log(LogLevel::kDebug,
+      "packing on {}: {} multiprocessors, memory {:.0f} GB/s, link {:.1f} GB/s; short rows every "
+      "{:.3f} cycles",
+      device_->accelerator().deviceName(), traits_.multiprocessors, traits_.memoryRate / 1000,
+      traits_.linkRate / 1000, issueRate_.cyclesPerRow);
 }
 
 Result<Outcome> Engine::run(const Operation& operation, KeptLaunch& kept) {

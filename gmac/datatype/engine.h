@@ -8,16 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "gmac/base/status.h"
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/costs.h"
 #include "gmac/datatype/device.h"
+#include "gmac/datatype/issue_rate.h"
 #include "gmac/datatype/operation.h"
 #include "gmac/datatype/prepared.h"
-#include "gmac/datatype/row_pace.h"
 #include "gmac/datatype/staging.h"
 #include "gmac/datatype/tables.h"
 
@@ -54,18 +53,15 @@ class Engine {
   class Run;
   // One whose context has ended has lost its memory with it, and is left behind.
   bool lives() const noexcept { return context_ == coherence::contextsEnded(); }
-  const Costs& costs();
-  const RowPace& pace();
 
   static inline constinit std::atomic<Engine*> made_{nullptr};
   const Engine* before_ = nullptr;  // the one of the context before: others may still be in it
   const std::uint64_t context_;     // contexts that had ended when it was made
   const std::unique_ptr<Device> device_;
   Staging staging_;
-  std::once_flag costed_;
-  Costs costs_;  // when the first choice is made
-  std::once_flag paced_;
-  RowPace pace_;  // when the first pack needs one
+  const DeviceTraits traits_;
+  const Costs costs_;
+  const IssueRate issueRate_;
   Tables tables_;
   PreparedCache prepared_;
 };

@@ -30,7 +30,7 @@ class HostDevice final : public Device {
 
   Memory memoryOf(const void*) const noexcept override { return Memory::kPageable; }
   bool kernelsReachPinned() const noexcept override { return false; }
-  Multiprocessors multiprocessors() const noexcept override { return {}; }
+  DeviceTraits traits() const noexcept override { return {}; }
 
   Result<Ticket> submit(std::optional<accel::NativeStream> stream, DeviceWork& work) override {
     if (stream) {

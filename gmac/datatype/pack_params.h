@@ -111,8 +111,8 @@ struct RowsParams {
   Divisor piece;  // elements of a piece
   DimParams dims[N];
 };
-// Short rows in one dimension, which each multiprocessor asks for at times of its own choosing: one
-// group of 32 threads every `interval` cycles (RowPace).
+// Short rows in one dimension, which each multiprocessor requests at a fixed rate: one group of 32
+// threads every `interval` cycles (IssueRate).
 struct PacedRowsParams {
   RowsParams<1> rows;
   std::uint32_t interval;

@@ -48,7 +48,7 @@ Result<Ticket> Submissions::launchUsing(std::int64_t offset, std::int64_t bytes,
   job.offset = offset;
   job.bytes = bytes;
   job.maxBlocks = op_.blocks;
-  job.pace = pace_;
+  job.issueRate = rate_;
   const bool needsTable = plan.table().bytes != 0;
   if (needsTable) {
     auto table = tables_.pin(plan.identity(), op_.stream);

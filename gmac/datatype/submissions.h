@@ -14,9 +14,9 @@
 #include "gmac/base/status.h"
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/device.h"
+#include "gmac/datatype/issue_rate.h"
 #include "gmac/datatype/operation.h"
 #include "gmac/datatype/placement.h"
-#include "gmac/datatype/row_pace.h"
 #include "gmac/datatype/staging.h"
 #include "gmac/datatype/tables.h"
 
@@ -39,8 +39,8 @@ class Submissions {
 
   Device& device() const { return device_; }
 
-  // Kernels between the two sides read rows no faster than that; it outlives the operation.
-  void keepPace(const RowPace& pace) { pace_ = &pace; }
+  // Kernels read short rows at this rate from now on; `rate` outlives the operation.
+  void setIssueRate(const IssueRate& rate) { rate_ = &rate; }
   // A part, in one submission, between the strided side and the packed side.
   Status atOnce(const Portion& portion, adsmMethod_t method);
   // The kernels of a part, whose packed bytes are device memory (or pinned) at `packed`. The ticket
@@ -79,7 +79,7 @@ class Submissions {
   const Operation& op_;
   const Placement& placement_;
   Outcome& outcome_;
-  const RowPace* pace_ = nullptr;
+  const IssueRate* rate_ = nullptr;
   KeptLaunch& kept_;  // where launches and strided copies are made
 };
 

@@ -117,7 +117,7 @@ struct Setting {
   unsigned packedSkew = 0;
   std::uint32_t maxBlocks = 0;
   Dim repeat{1, 0};
-  const RowPace* pace = nullptr;
+  const IssueRate* issueRate = nullptr;
 };
 
 using Used = std::map<std::pair<Shape, int>, int>;
@@ -155,7 +155,7 @@ void check(const DevicePlan& plan, const Range& part, const Setting& setting,
     job.bytes = part.bytes;
     job.maxBlocks = setting.maxBlocks;
     job.repeat = setting.repeat;
-    job.pace = setting.pace;
+    job.issueRate = setting.issueRate;
     job.table = reinterpret_cast<std::uintptr_t>(table.data());
     std::uint64_t moved = 0;
     const Status status = plan.launches(job, [&](const DeviceLaunch& launch) {
@@ -537,7 +537,7 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
   for (int shape = 0; shape < kShapes; ++shape) {
     for (const int width : {0, 1, 2, 4, 8, 16}) {
       if (shape == static_cast<int>(Shape::kTile) && width == 0) continue;
-      if (shape == static_cast<int>(Shape::kPacedRows)) continue;  // of devices that have a pace
+      if (shape == static_cast<int>(Shape::kPacedRows)) continue;  // of devices that have an issue rate
       // By the test of its own.
       if (shape == static_cast<int>(Shape::kMarkedList) && (width == 1 || width == 2)) continue;
       if (shape == static_cast<int>(Shape::kLine) && (width == 2 || width == 4)) continue;
@@ -547,7 +547,7 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
   }
 }
 
-constexpr RowPace kPace{.multiprocessors = 3, .row = 5, .byte = 0.06};
+constexpr IssueRate kRate{.multiprocessors = 3, .cyclesPerRow = 5, .cyclesPerByte = 0.06};
 
 // What the first launch of a pack of the whole layout is.
 DeviceLaunch firstLaunch(const DevicePlan& plan, const DeviceJob& asked) {
@@ -576,7 +576,7 @@ TEST(PacedRows, MoveTheSameBytes) {
       const DevicePlan plan(layout, tuning);
       for (int i = 0; i < 6; ++i) {
         Setting setting;
-        setting.pace = &kPace;
+        setting.issueRate = &kRate;
         setting.packedSkew = static_cast<unsigned>(draw(0, 3)) * 16;
         Range part{0, layout.bytes()};
         if (i > 0) {
@@ -599,10 +599,10 @@ TEST(PacedRows, AreAskedForAsFastAsTheirRowsOrBytesAllow) {
     const Layout layout = layoutOf({{rows, stride}}, {{0, bytes}});
     const DevicePlan plan(layout);
     DeviceJob job;
-    job.pace = &kPace;
+    job.issueRate = &kRate;
     const DeviceLaunch launch = firstLaunch(plan, job);
     EXPECT_EQ(launch.kernel.shape, Shape::kPacedRows);
-    EXPECT_EQ(launch.blocks, kPace.multiprocessors);
+    EXPECT_EQ(launch.blocks, kRate.multiprocessors);
     PacedRowsParams params;
     std::memcpy(&params, launch.params, sizeof params);
     return params;
@@ -619,7 +619,7 @@ TEST(PacedRows, AreAskedForAsFastAsTheirRowsOrBytesAllow) {
   EXPECT_EQ(intervalOf(32, 512, kMany), 92U);  // 16 rows of 64 and 32 bytes
 
   const PlanTuning tuning;
-  const std::int64_t mostHeld = tuning.secondLevelMost / RowPace::kLine;
+  const std::int64_t mostHeld = tuning.secondLevelMost / IssueRate::kLine;
   const PacedRowsParams held = paramsOf(8, 512, mostHeld);
   EXPECT_EQ(held.rows.part.caching, Caching::kSecondLevel);
   EXPECT_EQ(held.interval, std::lround(tuning.secondLevelInterval * 32 * 5));
@@ -651,7 +651,7 @@ TEST(Caching, IsOfTheSecondLevelForShortRowsThatItMayHold) {
   EXPECT_EQ(cachingOf(rows(8, 512, kSome), unpack), Caching::kUsual);
 }
 
-TEST(PacedRows, AreLongListsOfShortRowsOnADeviceThatHasAPace) {
+TEST(PacedRows, AreLongListsOfShortRowsOnADeviceThatHasAnIssueRate) {
   const auto shapeOf = [](const Layout& layout, const DeviceJob& job) {
     return firstLaunch(DevicePlan(layout), job).kernel.shape;
   };
@@ -659,7 +659,7 @@ TEST(PacedRows, AreLongListsOfShortRowsOnADeviceThatHasAPace) {
     return layoutOf({{count, stride}}, {{0, bytes}});
   };
   DeviceJob paced;
-  paced.pace = &kPace;
+  paced.issueRate = &kRate;
   EXPECT_EQ(shapeOf(rows(8, 512), paced), Shape::kPacedRows);
   EXPECT_EQ(shapeOf(rows(8, 512), {}), Shape::kRows1);
   EXPECT_EQ(shapeOf(rows(8, 248), paced), Shape::kRows1) << "near";
@@ -674,8 +674,8 @@ TEST(PacedRows, AreLongListsOfShortRowsOnADeviceThatHasAPace) {
   DeviceJob unpack = paced;
   unpack.direction = Direction::kUnpack;
   EXPECT_EQ(shapeOf(rows(8, 512), unpack), Shape::kRows1);
-  const RowPace none{.multiprocessors = 3};
-  paced.pace = &none;
+  const IssueRate none{.multiprocessors = 3};
+  paced.issueRate = &none;
   EXPECT_EQ(shapeOf(rows(8, 512), paced), Shape::kRows1) << "nothing to gain there";
 }
 

@@ -109,8 +109,8 @@ class DirectDevice final : public datatype::Device {
   // The n-th next launch fails; so does the n-th next call for pinned memory.
   void failLaunch(int n) { failLaunch_ = n; }
   void failPinned(int n) { failPinned_ = n; }
-  // It has none before.
-  void setMultiprocessors(datatype::Multiprocessors processors) { multiprocessors_ = processors; }
+  // For the engines made from now on; all 0 before.
+  void setTraits(const datatype::DeviceTraits& traits) { traits_ = traits; }
   // What the byte there is from now on.
   void setMemory(const void* address, datatype::Memory memory) { memory_[address] = memory; }
 
@@ -118,7 +118,7 @@ class DirectDevice final : public datatype::Device {
     const auto found = memory_.find(address);
     return found == memory_.end() ? datatype::Memory::kDevice : found->second;
   }
-  datatype::Multiprocessors multiprocessors() const noexcept override { return multiprocessors_; }
+  datatype::DeviceTraits traits() const noexcept override { return traits_; }
   bool kernelsReachPinned() const noexcept override { return true; }
   Result<accel::Ticket> submit(std::optional<accel::NativeStream> stream,
                                datatype::DeviceWork& work) override;
@@ -131,7 +131,7 @@ class DirectDevice final : public datatype::Device {
   class Queue;
 
   DirectAccelerator& accelerator_;
-  datatype::Multiprocessors multiprocessors_;
+  datatype::DeviceTraits traits_;
   int failLaunch_ = 0;
   int failPinned_ = 0;
   std::map<void*, std::size_t> pinned_;

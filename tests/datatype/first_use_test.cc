@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -339,6 +341,42 @@ TEST_F(FirstUse, ComesAgainWhereTheLimitHasTakenTheTable) {
       EXPECT_EQ(use(again), 1);
     }
   }
+}
+
+// The device's costs and its issue rate are known: nothing is measured, allocated or stored.
+TEST_F(FirstUse, MeasuresNothingAndWritesNoFile) {
+  const std::string cache = ::testing::TempDir() + "first_use_cache";
+  std::filesystem::remove_all(cache);
+  std::filesystem::create_directories(cache);
+  ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  auto device = std::make_unique<DirectDevice>(accelerator_);
+  device->setTraits({.multiprocessors = 3, .cyclesPerMicrosecond = 1000, .memoryRate = 1e5});
+  device_ = device.get();
+  engine_ = std::make_unique<Engine>(std::move(device), kPlenty);
+  accelerator_.clearCopies();
+
+  const PreparedPtr rows = prepare(layoutOf({{400000, 256}}, {{0, 4}}));
+  Sides paced(rows, Direction::kPack);
+  KeptLaunch kept;
+  auto outcome = engine_->run(paced.operation(), kept);
+  ASSERT_TRUE(outcome.ok()) << lastErrorText();
+  EXPECT_TRUE(paced.right());
+  EXPECT_EQ(kept.launch.kernel.shape, Shape::kPacedRows);
+  EXPECT_EQ(accelerator_.launches(), 1U);
+
+  const PreparedPtr few = prepare(layoutOf({{10000, 256}}, {{0, 4}}));
+  Sides pinned(few, Direction::kPack);
+  pinned.operation().method = adsmMethodAny;
+  device_->setMemory(pinned.operation().packed, Memory::kPinned);
+  device_->failPinned(1);
+  outcome = engine_->run(pinned.operation(), kept);
+  ASSERT_TRUE(outcome.ok()) << lastErrorText();
+  EXPECT_EQ(outcome->report.method, adsmMethodKernel);
+  EXPECT_EQ(accelerator_.launches(), 2U);
+
+  EXPECT_EQ(accelerator_.liveAllocations(), 0U);
+  EXPECT_TRUE(std::filesystem::is_empty(cache));
+  ::unsetenv("XDG_CACHE_HOME");
 }
 
 // ---- The tables alone.

@@ -57,6 +57,10 @@ TEST_F(Program, AnswersWrongWordsWithTheRightOnes) {
                                      HasSubstr("mpich-fig4"), HasSubstr("openmpi-fig14")));
   EXPECT_EQ(run("--repeat 0"), 2);
   EXPECT_THAT(contents("err"), HasSubstr("--repeat"));
+  EXPECT_EQ(run("--first-pack nowhere"), 2);
+  EXPECT_THAT(contents("err"), AllOf(HasSubstr("nowhere"), HasSubstr("pinned")));
+  EXPECT_EQ(run("--first-pack device"), 1);
+  EXPECT_THAT(contents("err"), HasSubstr("needs a GPU: GMAC_ACCEL is host"));
   EXPECT_EQ(run("--repeat many"), 2);
   EXPECT_EQ(run("--colour"), 2);
   EXPECT_THAT(contents("err"), HasSubstr("--help"));

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What packing costs on a device, known without measuring it there.
+#ifndef GMAC_DATATYPE_DEVICE_CONSTANTS_H_
+#define GMAC_DATATYPE_DEVICE_CONSTANTS_H_
+
+#include <string_view>
+
+#include "gmac/datatype/costs.h"
+#include "gmac/datatype/device.h"
+#include "gmac/datatype/issue_rate.h"
+
+namespace gmac::datatype {
+
+// The rate for a device of that name: a constant for devices that were measured, a formula of the
+// traits for others. All zero where the traits do not say enough.
+IssueRate issueRateOf(std::string_view name, const DeviceTraits& traits);
+
+// The costs of a device: those of the measured one, with rates in proportion to the link's.
+Costs costsOf(const DeviceTraits& traits);
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_DEVICE_CONSTANTS_H_
