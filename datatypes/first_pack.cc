@@ -54,8 +54,8 @@ FirstPack measureFirstPack(Gpu& gpu, Place into) {
 }
 
 FirstPack firstPackOfNewProcess(Place into) {
-  const std::string command =
-      fmt::format("/proc/{}/exe --first-pack {}", ::getpid(), into == Place::kDevice ? "device" : "pinned");
+  const std::string command = fmt::format("/proc/{}/exe --first-pack {}", ::getpid(),
+                                          into == Place::kDevice ? "device" : "pinned");
   std::FILE* const output = ::popen(command.c_str(), "r");
   if (output == nullptr) throw Failure(fmt::format("{} cannot be started", command));
   FirstPack result;

@@ -49,8 +49,8 @@ struct DeviceJob {
   // The layout is that many times there, as an outermost dimension: for lists, whose tables serve
   // any number; other layouts are better repeated before.
   Dim repeat{1, 0};
-  std::uint64_t table = 0;        // address of the plan's table, where it needs one
-  std::uint32_t maxBlocks = 0;    // the most thread blocks that may run; 0: no limit
+  std::uint64_t table = 0;               // address of the plan's table, where it needs one
+  std::uint32_t maxBlocks = 0;           // the most thread blocks that may run; 0: no limit
   const IssueRate* issueRate = nullptr;  // of the device, where both sides are in its memory
 };
 

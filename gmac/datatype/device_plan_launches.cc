@@ -113,7 +113,7 @@ void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollab
   }
   if (launch.kernel.shape == Shape::kTile) launch.threads = kTileThreads;
   if (inUnits() || launch.kernel.width == 0) {
-    launch.threads = std::min(launch.threads, kMostHeavyThreads);
+    launch.threads = std::min(launch.threads, kMaxHeavyThreads);
   }
   std::uint64_t most = job.maxBlocks == 0 ? std::uint64_t{kMaxDividend} : job.maxBlocks;
   std::uint64_t perBlock = launch.threads;
@@ -133,7 +133,7 @@ void DevicePlan::setGrid(const DeviceJob& job, std::uint64_t work, bool unrollab
 
 // Makes the launch one of the paced kernel, if the device has an issue rate and the rows are such.
 bool DevicePlan::makePaced(const DeviceJob& job, const RowsParams<1>& rows,
-                         DeviceLaunch& launch) const {
+                           DeviceLaunch& launch) const {
   const std::uint32_t width = launch.kernel.width;
   if (job.issueRate == nullptr || job.direction != Direction::kPack || job.maxBlocks != 0 ||
       width < 4 || !isPaced(job.bytes)) {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/cpu_engine.h"
 #include "gmac/datatype/device_constants.h"
@@ -15,7 +16,6 @@
 #include "gmac/datatype/plain_copy.h"
 #include "gmac/datatype/staged_steps.h"
 #include "gmac/datatype/submissions.h"
-#include "gmac/log.h"
 
 namespace gmac::datatype {
 namespace {
@@ -159,10 +159,10 @@ class Engine::Run {
     method_ = op_.method;
     if (method_ == adsmMethodAny) {
       method_ = engine_.costs_.choose({.layout = &layout_,
-                                        .bytes = portion.bytes,
-                                        .whole = portion.bytes == layout_.bytes(),
-                                        .pinned = packedAt == Placement::Packed::kPinned,
-                                        .direction = op_.direction});
+                                       .bytes = portion.bytes,
+                                       .whole = portion.bytes == layout_.bytes(),
+                                       .pinned = packedAt == Placement::Packed::kPinned,
+                                       .direction = op_.direction});
       if (method_ == adsmMethodCopy2d && !device_.kernelsReachPinned()) {
         method_ = adsmMethodStaged;  // no strided copies there
       }

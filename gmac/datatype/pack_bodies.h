@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pack kernels' work, written once for the device and for the `host` accelerator: functions of
-// a thread's place in its launch. For the CPU's compiler and for nvcc.
+// The bodies of the pack kernels, written once for the device and for the `host` accelerator, as
+// functions of a thread's place in its launch. For the CPU's compiler and for nvcc.
 //
 // A kernel is a locator (where does element e lie on the strided side) and a mover (how are
-// elements copied). Consecutive threads take consecutive elements in packed order, so that the
-// packed side is always touched in whole lines, and the strided side as well as the layout allows.
+// elements copied). Consecutive threads take consecutive elements in packed order, so that accesses
+// to the packed side are always coalesced, and those to the strided side as far as the layout
+// allows.
 #ifndef GMAC_DATATYPE_PACK_BODIES_H_
 #define GMAC_DATATYPE_PACK_BODIES_H_
 
@@ -26,7 +27,7 @@ struct Place {
   std::uint32_t threads;
 };
 
-// How a kernel is built; the defaults are what measurement chose.
+// Choices of a kernel; the defaults were the fastest on an H200.
 template <Hint kLoad = Hint::kNone, Hint kStore = Hint::kNone, int kLoads = kUnroll>
 struct Tuning {
   static constexpr Hint kLoadHint = kLoad;
@@ -34,9 +35,9 @@ struct Tuning {
   static constexpr int kLoadsInFlight = kLoads;
 };
 
-// Of short rows whose lines the second level may hold: with loads that the first level does not
-// keep, the second finds more of them, whether another pack of the rows was before or a kernel that
-// wrote all that lies between them (docs/datatypes_results.md).
+// For short rows whose lines the second level may hold. Loads that bypass the first level hit the
+// second more often, both after another pack of the rows and after a kernel that wrote everything
+// between them (docs/datatypes_results.md).
 using PastFirstLevel = Tuning<Hint::kNoFirstLevel>;
 
 // ---- Movers of elements that are aligned on both sides.
@@ -50,8 +51,8 @@ GMAC_HOST_DEVICE void put(std::uint64_t strided, std::uint64_t packed, Word<W> v
   store<W, T::kStoreHint>(kPack ? packed : strided, v);
 }
 
-// Elements first, first + step, ...: N of them, or, unless kAll, as many as lie before `end`. All
-// loads come before the first store: the time that memory takes to answer is paid once.
+// Copies N elements first, first + step, ...; unless kAll, only those before `end`. All loads are
+// issued before the first store, so that the memory latency is paid once.
 template <typename Locator, int W, bool kPack, typename T, int N, bool kAll>
 GMAC_HOST_DEVICE void moveSome(const Locator& locator, std::uint64_t strided, std::uint64_t packed,
                                std::uint32_t first, std::uint32_t step, std::uint32_t end) {
@@ -80,7 +81,7 @@ GMAC_HOST_DEVICE void moveSome(const Locator& locator, std::uint64_t strided, st
   }
 }
 
-// The bytes of a part that are no whole elements.
+// The bytes of a part at its two ends that are not whole elements.
 template <typename Locator, int W, bool kPack>
 GMAC_HOST_DEVICE void moveEnds(const Locator& locator, const Part& part, Place place) {
   if constexpr (W > 1) {
@@ -135,10 +136,10 @@ GMAC_HOST_DEVICE void moveElements(const Locator& locator, const Part& part, Pla
   }
 }
 
-// ---- The word mover, for sides that are not aligned to each other: elements are bytes; the side
-// that is written in order is written in aligned words, whose bytes come from wherever they lie.
+// ---- The word mover, for sides that are not aligned to each other: elements are bytes. It writes
+// the contiguous side in aligned words and gathers their bytes from any address.
 
-// Packs up to 16 bytes of any number of pieces.
+// Packs up to 16 bytes, which may come from several pieces.
 template <typename Locator, typename T>
 GMAC_HOST_DEVICE void gatherWord(const Locator& locator, const Part& part, std::uint64_t packed,
                                  std::uint32_t e, std::uint32_t bytes) {
@@ -182,8 +183,8 @@ GMAC_HOST_DEVICE void scatterWord(const Locator& locator, const Part& part, std:
   }
 }
 
-// Unpacks windows, in the order of the strided side: neighbouring threads write neighbouring words,
-// and only a piece's ends take narrower stores.
+// Unpacks windows in the order of the strided side: neighbouring threads write neighbouring words,
+// and only the ends of a piece need narrower stores.
 template <typename Locator, typename T>
 GMAC_HOST_DEVICE void scatterWindows(const Locator& locator, const Part& part, std::uint32_t thread,
                                      std::uint32_t threads) {
@@ -223,8 +224,8 @@ GMAC_HOST_DEVICE void moveWords(const Locator& locator, const Part& part, std::u
   const std::uint32_t words = (end - begin + skip + kBytes - 1) / kBytes;
   for (std::uint32_t w = thread; w < words; w += threads) {
     const std::uint32_t from = w == 0 ? begin : begin + w * kBytes - skip;
-    const std::uint32_t behind = begin + (w + 1) * kBytes - skip;
-    const std::uint32_t to = behind < end ? behind : end;
+    const std::uint32_t next = begin + (w + 1) * kBytes - skip;
+    const std::uint32_t to = next < end ? next : end;
     if constexpr (kPack) {
       gatherWord<Locator, T>(locator, part, packed + from, from, to - from);
     } else {
@@ -253,14 +254,14 @@ GMAC_HOST_DEVICE void runFlat(const Locator& locator, const Part& part, Place pl
 }
 
 #ifdef __CUDA_ARCH__
-// Elements in groups of 32, which the multiprocessors take in turns: block b the groups b,
-// b + blocks, ... Each group has its time, `interval` cycles behind the one before it, and the
-// block's warps take groups in that order, so that a warp whose loads are late holds up none but
-// its own. All multiprocessors ask for neighbouring rows at about the same time: that, as much as
-// the rate, is what finds rows of the memory open.
-// kAhead: a warp takes its next group while the loads of this one are under way, else when they
-// have come. Ahead is sooner; but when memory is late, so is the warp for the group that it has,
-// and asks for it out of order.
+// Copies elements in groups of 32: block b takes the groups b, b + blocks, ... Each group has a
+// time to be issued, `interval` cycles after the one before it. The block's warps take groups in
+// that order, so that a warp whose loads are late delays no other. All multiprocessors request
+// neighbouring rows at about the same time; that matters as much as the rate for finding DRAM rows
+// open.
+// kAhead: a warp takes its next group while the loads of this one are in flight, else after they
+// have arrived. Taking it ahead starts it sooner, but a warp that memory delays then issues its
+// next group late and out of order.
 template <typename Locator, int W, typename T, bool kAhead>
 __device__ __forceinline__ void runPaced(const Locator& locator, const PacedRowsParams& p,
                                          Place place) {
@@ -287,7 +288,7 @@ __device__ __forceinline__ void runPaced(const Locator& locator, const PacedRows
     const std::uint64_t packed = part.packed + std::uint64_t{e} * W;
     std::uint64_t strided =
         part.strided + static_cast<std::uint64_t>(locator.offset(locator.template prepare<W>(e)));
-    asm volatile("" : "+l"(strided));  // worked out here, not behind the wait
+    asm volatile("" : "+l"(strided));  // computed here, not after the wait
     const long long at = begin + static_cast<long long>(turn) * p.interval;
     while (clock64() < at) {
     }
@@ -300,8 +301,8 @@ __device__ __forceinline__ void runPaced(const Locator& locator, const PacedRows
 }
 #endif
 
-// The elements [begin, end) of a unit, by one group of threads with N loads each under way;
-// element 0 lies at `packed`, and where the locator says from `strided` on.
+// Copies the elements [begin, end) of a unit with one warp, N loads in flight for each thread.
+// Element 0 lies at `packed`, and on the other side where the locator says, relative to `strided`.
 template <typename Locator, int W, bool kPack, typename T, int N>
 GMAC_HOST_DEVICE void moveUnit(const Locator& locator, std::uint64_t strided, std::uint64_t packed,
                                std::uint32_t begin, std::uint32_t end, std::uint32_t lane) {
@@ -314,8 +315,8 @@ GMAC_HOST_DEVICE void moveUnit(const Locator& locator, std::uint64_t strided, st
   }
 }
 
-// The same where both sides are contiguous: in words of 16 bytes, and the ends in elements, if the
-// two sides are equally misaligned.
+// The same where both sides are contiguous: if the two sides are equally misaligned, in words of 16
+// bytes, with the ends in elements.
 template <int W, bool kPack, typename T>
 GMAC_HOST_DEVICE void moveRun(std::uint64_t strided, std::uint64_t packed, std::uint32_t begin,
                               std::uint32_t end, std::uint32_t lane) {
@@ -366,7 +367,7 @@ GMAC_HOST_DEVICE void runUnits(const LongListParams& p, Place place) {
                                      tableEntry<std::uint32_t>(p.units, unit + 1)};
     const std::uint64_t packed = p.part.packed + unitBegin * kWidth;
     if constexpr (W != 0) {
-      // The ends that are no whole elements, by the first threads of the units that hold them.
+      // The ends that are not whole elements belong to the first threads of the units around them.
       const bool headHere = p.part.head != 0 && p.begin - 1 >= unitBegin && p.begin - 1 < unitEnd;
       const bool tailHere = p.part.tail != 0 && p.end >= unitBegin && p.end < unitEnd;
       if (headHere || tailHere) {
@@ -396,12 +397,12 @@ GMAC_HOST_DEVICE void runUnits(const LongListParams& p, Place place) {
   }
 }
 
-// The tile kernel in two phases, between which all threads of a block meet: into the tile, in the
-// order of the side that is read, and out of it, in the order of the other.
+// The tile kernel has two phases with a barrier between them: it fills the tile in the order of the
+// side that is read, and empties it in the order of the other.
 template <int W>
-using TileRow = Word<W>[kTile + 1];  // the one more keeps columns out of each other's banks
+using TileRow = Word<W>[kTile + 1];  // padded against bank conflicts
 
-// The bytes of an element that is half inside of the part, past the tile.
+// Copies, without the tile, the bytes of an element that is partly inside of the part.
 template <int W, bool kPack>
 GMAC_HOST_DEVICE void moveTileEnds(const TileParams& p, std::int64_t e, std::uint64_t strided,
                                    std::uint64_t packed) {
@@ -446,12 +447,12 @@ GMAC_HOST_DEVICE TilePlace placeOfTile(const TileParams& p, std::uint32_t number
   return {across, along, p.part.strided + static_cast<std::uint64_t>(strided), element};
 }
 
-// kWhole: every element of the tile is there and inside of the part.
+// kWhole: every element of the tile exists and lies inside of the part.
 template <int W, bool kPack, bool kFill, typename T, bool kWhole>
 GMAC_HOST_DEVICE void moveTile(const TileParams& p, TileRow<W>* tile, const TilePlace& place,
                                std::uint32_t thread) {
-  // Lanes run over neighbours in memory while the strided side is touched, over neighbours in
-  // packed order while the packed one is.
+  // Lanes run over neighbours in memory while the strided side is accessed, and over neighbours in
+  // packed order while the packed side is.
   constexpr bool kLanesAcross = kPack == kFill;
   constexpr int kSteps = kTile / (kTileThreads / kTile);
   const std::uint32_t lane = thread % kTile;

@@ -18,7 +18,7 @@ __device__ __forceinline__ void runTiles(const TileParams& p) {
 
 }  // namespace gmac::datatype
 
-// A multiprocessor of some generations has no room for more threads than one block's.
+// Multiprocessors of the other generations hold fewer than 2048 threads.
 #if defined(__CUDA_ARCH__) && \
     (__CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200))
 #define GMAC_PACK_RESIDENT 2

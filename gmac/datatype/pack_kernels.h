@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pack kernels by name: what a plan launches, and what each accelerator runs for it.
+// The pack kernels by number: their names, parameters and implementations.
 #ifndef GMAC_DATATYPE_PACK_KERNELS_H_
 #define GMAC_DATATYPE_PACK_KERNELS_H_
 
@@ -14,7 +14,7 @@ namespace gmac::datatype {
 
 enum class Direction : std::uint8_t { kPack, kUnpack };
 
-// What the strided side looks like to a kernel.
+// The form of the strided side that a kernel is for.
 enum class Shape : std::uint8_t {
   kLine,   // one contiguous piece
   kRows1,  // equal pieces in one, two, three, and more dimensions
@@ -27,13 +27,13 @@ enum class Shape : std::uint8_t {
   kWideList,    // the same for lists of more than 2^32 words
   kMarkedList,  // short pieces of whole words, whose beginnings are marked in a table
   kTile,        // neighbours in memory far apart in packed order
-  kPacedRows,   // short pieces in one dimension, packed no faster than memory opens its rows
+  kPacedRows,   // short pieces in one dimension, loaded at a fixed rate
 };
 inline constexpr int kShapes = 12;
 inline constexpr int kWidths = 6;
 
-// The bytes that a thread moves at a time: 1, 2, 4, 8, 16; 0: the word mover, for sides that are
-// not aligned to each other.
+// `width`: the bytes that a thread moves at a time, 1, 2, 4, 8 or 16; 0: the word mover, for sides
+// that are not aligned to each other.
 struct KernelId {
   Shape shape;
   std::uint8_t width;
@@ -42,21 +42,21 @@ struct KernelId {
 };
 
 inline constexpr int kPackKernels = kShapes * kWidths * 2;
-// 0 <= number < kPackKernels; some numbers stand for no kernel: tiles have no word mover, paced
-// rows are packed only, and in words of 4 bytes at least.
+// 0 <= number < kPackKernels. Some numbers have no kernel: tiles have no word mover, and paced rows
+// are only packed, in words of at least 4 bytes.
 constexpr int kernelNumber(KernelId id) noexcept {
   const int column = id.width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(id.width)) + 1;
   return (static_cast<int>(id.shape) * kWidths + column) * 2 + static_cast<int>(id.direction);
 }
 bool kernelExists(int number) noexcept;
 
-// Of kernel `number`: its name in the module, "gmacPackRows1_8"; the bytes of its one parameter;
-// and its implementation for the `host` accelerator. Constant.
+// Kernel `number`'s name in the module ("gmacPackRows1_8"), the size of its one parameter in bytes,
+// and its implementation for the `host` accelerator. Constant; thread-safe.
 const char* kernelName(int number) noexcept;
 std::size_t kernelParamBytes(int number) noexcept;
 adsmHostKernel_t kernelOnHost(int number) noexcept;
 
-// The module with all of them; NULL where the build had no CUDA toolkit.
+// The module that has all kernels; NULL where the build had no CUDA toolkit.
 const void* packKernelImage() noexcept;
 
 // "line", "rows1", ...

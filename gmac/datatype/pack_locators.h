@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where elements lie on the strided side: a locator for each shape of pack kernels. For the CPU's
-// compiler and for nvcc.
+// The locators of the pack kernels, one for each shape: they compute where elements lie on the
+// strided side. For the CPU's compiler and for nvcc.
 #ifndef GMAC_DATATYPE_PACK_LOCATORS_H_
 #define GMAC_DATATYPE_PACK_LOCATORS_H_
 
@@ -12,10 +12,10 @@
 
 namespace gmac::datatype {
 
-// Of a locator prepare<W>(e) asks for what a table says about element e, offset(that) is the
-// element's offset in bytes and left(that) the elements from it to the end of its piece: in two
-// steps, so that many questions are asked before the first answer is waited for. Those of pieces of
-// one length (kEvenPieces) say which piece an element is of, and how many elements pieces have.
+// prepare<W>(e) loads the table's entries about element e; offset(prepared) is the element's offset
+// in bytes, and left(prepared) the number of elements from it to the end of its piece. With two
+// steps, a thread issues many loads before it needs the first result. Locators of pieces of one
+// length (kEvenPieces) also know the piece of an element and the elements of a piece.
 
 struct LineLocator {
   static constexpr bool kEvenPieces = true;
@@ -58,7 +58,7 @@ struct RowsLocator {
   GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
-// The offset of repetition `index` in the dimensions, the fastest first; the last is not divided.
+// The offset of repetition `index` in the dimensions, the fastest first.
 GMAC_HOST_DEVICE std::int64_t offsetInDims(const DimParams* dims, std::uint32_t dimCount,
                                            std::uint32_t index) {
   if (dimCount == 0) return 0;
@@ -88,7 +88,7 @@ struct AnyRowsLocator {
   GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
-// kRepeated: whether there are dimensions around the list.
+// kRepeated: the list is repeated in dimensions around it.
 template <bool kRepeated>
 struct EvenListLocator {
   static constexpr bool kEvenPieces = true;
@@ -146,14 +146,14 @@ struct ShortListLocator {
   GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
-// kRepeated: whether there are dimensions around the list.
+// kRepeated: the list is repeated in dimensions around it.
 template <bool kRepeated>
 struct MarkedListLocator {
   static constexpr bool kEvenPieces = false;
   const MarkedListParams& p;
   struct Prepared {
     std::int32_t away;   // words
-    std::uint32_t left;  // to the next mark, or to the end of what the marks were asked for
+    std::uint32_t left;  // to the next mark, or to the end of the entry of marks
     std::int64_t at;
   };
   template <int W>
@@ -172,10 +172,9 @@ struct MarkedListLocator {
     const std::uint32_t upTo = (2U << bit) - 1;
     const std::uint32_t piece =
         static_cast<std::uint32_t>(marks >> 32) + populationOf(begins & upTo) - 1;
-    const std::uint32_t behind = begins & ~upTo;
-    // No further than the list goes: the next repetition lies elsewhere.
-    const std::uint32_t next =
-        behind != 0 ? populationOf((behind & (~behind + 1)) - 1) : kMarkedWords;
+    const std::uint32_t later = begins & ~upTo;
+    // Not beyond the end of the list: the next repetition lies elsewhere.
+    const std::uint32_t next = later != 0 ? populationOf((later & (~later + 1)) - 1) : kMarkedWords;
     const std::uint32_t more = ((word - bit + next) << p.wordShift) - inList;
     const std::uint32_t ofList = p.list.divisor - inList;
     return {static_cast<std::int32_t>(tableEntry<std::uint32_t>(p.offsets, piece)),
@@ -194,7 +193,7 @@ struct MarkedListLocator {
   GMAC_HOST_DEVICE std::uint32_t left(const Prepared& prepared) const { return prepared.left; }
 };
 
-// Of the elements of one unit, counted from its beginning.
+// For the elements of one unit, counted from its beginning.
 template <typename Entry>
 struct UnitLocator {
   static constexpr bool kEvenPieces = false;
@@ -203,7 +202,7 @@ struct UnitLocator {
   std::int64_t repetition;   // offset, bytes
   std::uint32_t firstPiece;  // the pieces that the unit has elements of: [firstPiece, lastPiece]
   std::uint32_t lastPiece;
-  // As the table has it: what is made of it would take twice the registers.
+  // As the table has them: decoded, they would take twice the registers.
   struct Prepared {
     std::uint32_t e;
     Entry start;
@@ -221,7 +220,7 @@ struct UnitLocator {
   GMAC_HOST_DEVICE Prepared prepare(std::uint32_t e) const {
     const std::uint64_t inList = begin + e;
     std::uint32_t low = firstPiece;
-    // As many steps in all threads; a step over the end is taken from the last piece.
+    // All threads make the same number of steps; a step beyond the end stops at the last piece.
     for (std::uint32_t step = firstStep(); step != 0; step /= 2) {
       const std::uint32_t there = low + step < lastPiece ? low + step : lastPiece;
       if (elements(start(there)) <= inList) low = there;
@@ -229,7 +228,7 @@ struct UnitLocator {
     return {e, start(low), start(low + 1), tableEntry<Entry>(p.pieces, std::uint64_t{low} * 2 + 1),
             W};
   }
-  // The greatest power of two that is not beyond the number of pieces after the first.
+  // The greatest power of two that does not exceed the number of pieces after the first.
   GMAC_HOST_DEVICE std::uint32_t firstStep() const {
     const std::uint32_t others = lastPiece - firstPiece;
     if (others == 0) return 0;
@@ -251,7 +250,7 @@ struct UnitLocator {
   }
 };
 
-// Of a unit that lies in one piece: a straight copy.
+// For a unit that lies in one piece: a contiguous copy.
 struct OnePieceLocator {
   std::uint32_t end;
   using Prepared = LineLocator::Prepared;

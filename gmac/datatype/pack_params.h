@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What travels with a launch of a pack kernel: plain structures that the CPU fills and the kernels
-// read. For the CPU's compiler and for nvcc.
+// The parameters of the pack kernels: plain structures that the CPU fills in and the kernels read.
+// For the CPU's compiler and for nvcc.
 //
 // An operation copies the part [begin, end) of the packed bytes, counted in elements: words of the
 // kernel's width, or bytes for the word mover. The packed side holds element e at `packed` + e x
-// width; where the strided side holds it is what the forms below differ in.
+// width; the forms below differ in where the strided side holds it.
 #ifndef GMAC_DATATYPE_PACK_PARAMS_H_
 #define GMAC_DATATYPE_PACK_PARAMS_H_
 
@@ -21,31 +21,31 @@
 
 namespace gmac::datatype {
 
-// Threads that work together: a warp.
+// The threads of a warp.
 inline constexpr std::uint32_t kGroup = 32;
 
 // Dimensions that a launch can carry.
 inline constexpr int kMaxDims = 8;
 // Pieces of a list that can travel in the launch.
 inline constexpr int kShortListPieces = 120;
-// A thread of the aligned movers has this many loads under way before its first store.
+// A thread of the aligned movers issues this many loads before its first store.
 inline constexpr int kUnroll = 4;
-// What a thread of the word mover packs or unpacks at a time. Where all pieces are of the same
-// length it unpacks a window: as many aligned bytes of the strided side, or what of them belongs to
-// the piece.
+// A thread of the word mover packs or unpacks so many bytes at a time. Where all pieces have the
+// same length it unpacks a window: so many aligned bytes of the strided side, as far as they belong
+// to the piece.
 inline constexpr std::uint32_t kGatheredBytes = 16;
 inline constexpr std::uint32_t kScatteredBytes = 8;
-// Of a block: of most kernels, and of those that need more registers, which are the word movers and
-// the kernels of lists in units. Two such blocks have room on a multiprocessor of 2048 threads.
-inline constexpr std::uint32_t kMostThreads = 1024;
-inline constexpr std::uint32_t kMostHeavyThreads = 640;
+// The largest thread block of most kernels, and of the heavy ones, which need more registers: the
+// word movers and the kernels of lists in units. A multiprocessor of 2048 threads holds two.
+inline constexpr std::uint32_t kMaxThreads = 1024;
+inline constexpr std::uint32_t kMaxHeavyThreads = 640;
 // Tiles are this many elements high and wide.
 inline constexpr int kTile = 32;
 inline constexpr int kTileThreads = 256;
-// Of indices that kernels divide.
+// The largest index that a kernel divides.
 inline constexpr std::uint32_t kMaxDividend = (1U << 31) - 1;
 
-// x / d for a d that is the same in all threads, x < 2^31, by a multiplication (Granlund and
+// Divides x < 2^31 by a number that all threads share, with one multiplication (Granlund and
 // Montgomery, "Division by Invariant Integers using Multiplication", with one bit less to divide).
 struct Divisor {
   std::uint32_t divisor;
@@ -67,16 +67,16 @@ struct Divisor {
   }
 };
 
-// Where what an operation reads had better be kept.
+// Which caches should keep the bytes that an operation reads.
 enum class Caching : std::uint8_t {
   kUsual,
-  kNowhere,      // what a pack reads and writes is more than caches hold
-  kSecondLevel,  // what a pack reads: short rows, whose lines the second level may hold
+  kNowhere,      // a pack that reads and writes more than caches hold
+  kSecondLevel,  // a pack of short rows, whose lines the second level may hold
 };
 
-// The part to do, in elements, and both sides' addresses of element 0. Elements are whole; the
-// bytes of the part that are not lie in elements begin - 1 and end, and are few: `head` bytes at
-// the end of the one, `tail` bytes at the beginning of the other.
+// The part to copy, in whole elements, and both sides' addresses of element 0. The part may begin
+// and end within an element: it also has the last `head` bytes of element begin - 1 and the first
+// `tail` bytes of element `end`.
 struct Part {
   std::uint64_t strided;
   std::uint64_t packed;
@@ -84,13 +84,13 @@ struct Part {
   std::uint32_t end;
   std::uint8_t head;
   std::uint8_t tail;
-  std::uint8_t unrolled;  // whether threads have more than one element
+  std::uint8_t unrolled;  // 1: threads have more than one element
   Caching caching;
-  // The bytes of the strided side that belong to the operation lie in [first, last) and may be read
-  // in aligned words only inside of it; the word mover alone looks.
+  // The operation's bytes of the strided side lie in [first, last). The word mover reads whole
+  // aligned words only inside of it; the others do not look at it.
   std::uint64_t first;
   std::uint64_t last;
-  Divisor windows;  // of a piece, where all are of the same length; only the word mover's unpack
+  Divisor windows;  // of a piece, where all have the same length; for the word mover's unpack
 };
 
 struct DimParams {
@@ -103,8 +103,7 @@ struct LineParams {
   Part part;
 };
 
-// Pieces of equal length in N dimensions, the fastest first. Nothing is divided by the last one's
-// count.
+// Pieces of equal length in N dimensions, the fastest first. The last one's count is not used.
 template <int N>  // 1 to 3
 struct RowsParams {
   Part part;
@@ -182,7 +181,7 @@ struct LongListParams {
   std::uint64_t end;
   std::uint64_t list;       // elements of the list
   std::uint32_t firstUnit;  // that the launch does, counted through all repetitions
-  std::uint32_t lastUnit;   // behind the last
+  std::uint32_t lastUnit;   // one past the last
   Divisor unitsOfList;
   std::uint32_t unit;        // elements of a unit
   std::uint32_t scale;       // bytes that a table's offset or start stands for
@@ -193,9 +192,9 @@ struct LongListParams {
   DimParams dims[kMaxDims];
 };
 
-// Elements whose neighbours in memory lie far apart in packed order: moved through tiles, so that
-// both sides are touched in order. `across` is the dimension of neighbours in memory, `along` the
-// fastest in packed order.
+// Elements whose neighbours in memory lie far apart in packed order: moved through tiles in shared
+// memory, so that both sides are accessed in order. `across` is the dimension of neighbours in
+// memory, `along` the fastest in packed order.
 struct TileDim {
   std::uint32_t count;
   std::int64_t stride;        // bytes, strided side

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The list of pack kernels: every shape of the strided side with every mover. The device's module
-// and the `host` accelerator's functions are both made from it.
+// and the functions of the `host` accelerator are both generated from it.
 #ifndef GMAC_DATATYPE_PACK_SHAPES_H_
 #define GMAC_DATATYPE_PACK_SHAPES_H_
 
 #include "gmac/datatype/pack_bodies.h"
 
-// X(shape): a type below. Tile is not among them: it works in two phases.
+// X(shape): a type below. Not Tile, which works in two phases.
 #define GMAC_PACK_FLAT_SHAPES(X) \
   X(Line)                        \
   X(Rows1)                       \
@@ -21,14 +21,14 @@
 
 namespace gmac::datatype::shapes {
 
-// The most threads of a block, by the mover.
+// The largest thread block, by mover.
 struct Flat {
   template <int W>
-  static constexpr std::uint32_t kThreads = W == 0 ? kMostHeavyThreads : kMostThreads;
+  static constexpr std::uint32_t kThreads = W == 0 ? kMaxHeavyThreads : kMaxThreads;
 };
 struct Units {
   template <int W>
-  static constexpr std::uint32_t kThreads = kMostHeavyThreads;
+  static constexpr std::uint32_t kThreads = kMaxHeavyThreads;
 };
 
 #define GMAC_PACK_SIMPLE_SHAPE(shape, ParamsType, LocatorType)          \
@@ -63,7 +63,8 @@ struct ShortList : Flat {
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
 #ifdef __CUDA_ARCH__
-    // Lanes that read different parameters wait for each other; in shared memory they do not.
+    // Reads of different kernel parameters by one warp are serialised; those of shared memory are
+    // not.
     __shared__ ShortPiece table[kShortListPieces + 1];
     for (std::uint32_t i = place.thread; i <= p.pieces; i += place.threads) table[i] = p.table[i];
     __syncthreads();
@@ -105,7 +106,7 @@ struct WideList : Units {
 struct PacedRows {
   using Params = PacedRowsParams;
   template <int W>
-  static constexpr std::uint32_t kThreads = kMostThreads;
+  static constexpr std::uint32_t kThreads = kMaxThreads;
   template <int W, bool kPack, typename T>
   static GMAC_HOST_DEVICE void run(const Params& p, Place place) {
     static_assert(kPack);
@@ -114,8 +115,8 @@ struct PacedRows {
     if (p.rows.part.caching == Caching::kSecondLevel) {
       runPaced<Locator, W, PastFirstLevel, true>(Locator{p.rows}, p, place);
     } else {
-      // With a hint for the loads, that they are used once or not for the first level, the pace is
-      // lost: 90 us became 118 to 130 for 64 MiB of 16 B rows on an H200.
+      // Any cache hint on the loads loses what pacing gains: 64 MiB of 16 B rows took 118 to 130 us
+      // instead of 90 on an H200.
       runPaced<Locator, W, Tuning<Hint::kNone, Hint::kOnce>, false>(Locator{p.rows}, p, place);
     }
 #else

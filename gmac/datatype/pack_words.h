@@ -42,13 +42,12 @@ struct WordOf<16> {
 template <int W>
 using Word = typename WordOf<W>::Type;
 
-// What the caches are told: nothing, that the bytes are used once, or (loads) that the first level
-// need not keep them.
+// Cache hints: none, the bytes are used once, or (loads) the first level does not keep them.
 enum class Hint { kNone, kOnce, kNoFirstLevel };
 
 #ifdef __CUDA_ARCH__
-// Of global memory, which pinned memory of the CPU is part of. Volatile: they stay in the order in
-// which they are written, loads in front of stores.
+// Accesses to global memory, which includes pinned CPU memory. They are volatile so that the
+// compiler keeps their order: loads before stores.
 #define GMAC_LOAD_WORD(modifiers, W, letter, type)                                      \
   [](std::uint64_t at) {                                                                \
     type v;                                                                             \
@@ -88,7 +87,7 @@ enum class Hint { kNone, kOnce, kNoFirstLevel };
 #endif
 
 #ifndef __CUDA_ARCH__
-// A GPU stops a kernel that touches a word across its boundary; so does the `host` accelerator.
+// A GPU ends a kernel that accesses a misaligned word; so does the `host` accelerator.
 template <int W>
 void requireAligned(std::uint64_t address) {
   if (address % W != 0) __builtin_trap();
@@ -107,7 +106,7 @@ GMAC_HOST_DEVICE Word<W> load(std::uint64_t address) {
   }
 #else
   requireAligned<W>(address);
-  // A program's bytes have types of their own: they are copied, not looked at as words.
+  // The program's bytes have types of their own: memcpy avoids aliasing them.
   Word<W> v;
   std::memcpy(&v, reinterpret_cast<const void*>(address), sizeof v);
   return v;
@@ -128,7 +127,7 @@ GMAC_HOST_DEVICE void store(std::uint64_t address, Word<W> v) {
 #endif
 }
 
-// Entry `index` of a table that nobody writes while kernels read it.
+// Entry `index` of a table that is not written while kernels read it.
 template <typename Entry>
 GMAC_HOST_DEVICE Entry tableEntry(std::uint64_t table, std::uint64_t index) {
 #ifdef __CUDA_ARCH__
@@ -158,7 +157,7 @@ GMAC_HOST_DEVICE std::uint64_t loadBytes(std::uint64_t address, std::uint32_t by
   return v;
 }
 
-// The same for up to 16 bytes; those behind them are 0.
+// The same for up to 16 bytes; the rest of the result is 0.
 template <Hint kHint>
 GMAC_HOST_DEVICE Word16 loadUpTo16(std::uint64_t address, std::uint32_t bytes, std::uint64_t first,
                                    std::uint64_t last) {
@@ -185,7 +184,7 @@ GMAC_HOST_DEVICE Word16 loadUpTo16(std::uint64_t address, std::uint32_t bytes, s
           bytes > 8 ? loadBytes<kHint>(address + 8, bytes - 8, first, last) : 0};
 }
 
-// Writes the low `bytes` (1 to 8) bytes of `v`, and no other, to an address of any alignment.
+// Writes the low `bytes` (1 to 8) bytes of `v`, and nothing else, to an address of any alignment.
 template <Hint kHint>
 GMAC_HOST_DEVICE void storeBytes(std::uint64_t address, std::uint32_t bytes, std::uint64_t v) {
   if (bytes == 8 && (address & 7) == 0) {

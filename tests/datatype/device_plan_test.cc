@@ -298,7 +298,7 @@ TEST(DevicePlan, TakesBlocksThatTheKernelsRegistersAllow) {
       DeviceLaunch launch;
       plan.makeLaunch(job, 0, launch);
       const bool heavy = launch.kernel.shape == Shape::kLongList || launch.kernel.width == 0;
-      EXPECT_LE(launch.threads, heavy ? kMostHeavyThreads : kMostThreads) << layout.describe();
+      EXPECT_LE(launch.threads, heavy ? kMaxHeavyThreads : kMaxThreads) << layout.describe();
       EXPECT_EQ(launch.threads % 32, 0U);
       EXPECT_GE(launch.threads,
                 launch.kernel.shape == Shape::kTile || maxBlocks == 0 ? 256U : 512U);
@@ -537,7 +537,8 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
   for (int shape = 0; shape < kShapes; ++shape) {
     for (const int width : {0, 1, 2, 4, 8, 16}) {
       if (shape == static_cast<int>(Shape::kTile) && width == 0) continue;
-      if (shape == static_cast<int>(Shape::kPacedRows)) continue;  // of devices that have an issue rate
+      if (shape == static_cast<int>(Shape::kPacedRows))
+        continue;  // of devices that have an issue rate
       // By the test of its own.
       if (shape == static_cast<int>(Shape::kMarkedList) && (width == 1 || width == 2)) continue;
       if (shape == static_cast<int>(Shape::kLine) && (width == 2 || width == 4)) continue;
