@@ -14,7 +14,7 @@ BlockListPtr BlockListBuilder::finish() {
     const std::int64_t first = list.blocks.front().bytes;
     list.blockBytes = unlike == 0 && list.blocks.back().bytes == first ? first : 0;
   }
-  // What joined or was empty leaves room that nobody needs.
+  // Blocks that were joined or empty have left unused capacity.
   if (list.blocks.capacity() > 2 * list.blocks.size()) {
     list.blocks.shrink_to_fit();
   }

@@ -25,9 +25,8 @@ struct Bounds {
   friend bool operator==(const Bounds&, const Bounds&) = default;
 };
 
-// Blocks of a byte or more, in packed order, no two neighbours of which join; and what is known of
-// all of them without another look. An immutable value: long ones cost more to touch than to use,
-// so that types and layouts share one.
+// Blocks of a byte or more in packed order, neighbours joined, with sums over all of them. An
+// immutable value that types and layouts share, because long lists are costly to copy.
 struct BlockList {
   std::vector<Block> blocks;
   std::int64_t bytes = 0;
@@ -37,7 +36,7 @@ struct BlockList {
 };
 using BlockListPtr = std::shared_ptr<const BlockList>;
 
-// Role: makes a list in one pass. For the stack of one thread; not for the fault handler (it
+// Makes a list in one pass. For the stack of one thread; not for the fault handler (it
 // allocates).
 class BlockListBuilder {
  public:

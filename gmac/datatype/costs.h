@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ways across the bus cost on a device, and the choice between them.
+// The costs of the methods that cross the bus of a device, and the choice between them.
 #ifndef GMAC_DATATYPE_COSTS_H_
 #define GMAC_DATATYPE_COSTS_H_
 
@@ -20,16 +20,16 @@ struct Crossing {
   const Layout* layout;
   std::int64_t bytes;  // of the part
   bool whole;          // the part is all of the layout
-  bool pinned;         // kernels reach the CPU's side
+  bool pinned;         // kernels can access the CPU's side
   Direction direction;
 };
 
-// What the first step of the pipeline packs before there is anything to copy, in bytes per
-// microsecond: short pieces far apart, the slowest.
+// The rate at which the first step of the pipeline packs, before there is anything to copy, in
+// bytes per microsecond: of short pieces far apart, the slowest.
 inline constexpr double kFirstStepRate = 200e3;
 
-// What a kernel needs for a piece at least, in microseconds: rows in memory that has to be opened
-// for each (bench/pack_kernels, "reads alone"). The bus is busy meanwhile.
+// The least time of a kernel for a piece, in microseconds: short rows that each open a DRAM row
+// (bench/pack_kernels, "reads alone"). The bus is busy meanwhile.
 inline constexpr double kPieceCost = 2.4e-5;
 
 // The costs of one device, in microseconds; rates are bytes per microsecond. The defaults were

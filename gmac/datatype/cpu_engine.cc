@@ -14,17 +14,17 @@ namespace {
 
 using std::int64_t;
 
-// What one thread takes at a time: long enough that taking it costs nothing, short enough that a
+// The bytes that a thread takes at a time: enough to make taking them cheap, but few enough that a
 // helper that wakes late still finds some. A multiple of every primitive, so that none is cut.
 constexpr int64_t kPartBytes = 256 << 10;
 // Waking a helper takes as long as copying some hundred KiB.
-constexpr int64_t kLeastShared = 1 << 20;
+constexpr int64_t kMinShared = 1 << 20;
 
 constexpr int64_t kLineBytes = 64;
-// Few enough that their lines stay in the first cache, even where all fall into few of its sets.
+// So few that their lines stay in the first-level cache, even if they map to few of its sets.
 constexpr int64_t kTileColumns = 32;
 
-// Role: walks through one part of a layout and copies it. For the stack of one thread.
+// Walks through one part of a layout and copies it. For the stack of one thread.
 template <Direction kDirection>
 class Walk {
  public:
@@ -71,7 +71,7 @@ class Walk {
     left_ -= bytes;
   }
 
-  // `count` repetitions further on in dim `dim`; there are as many left in it.
+  // Advances by `count` repetitions in dim `dim`, which has so many left.
   void advance(std::size_t dim, int64_t count) {
     const auto& dims = layout_.dims();
     place_ += count * dims[dim].stride;
@@ -80,7 +80,7 @@ class Walk {
       place_ -= dims[dim].count * dims[dim].stride;
       index_[dim] = 0;
       if (dim == 0) {
-        // Behind the last: nothing is left.
+        // Past the last one: nothing is left.
         return;
       }
       --dim;
@@ -89,8 +89,8 @@ class Walk {
     }
   }
 
-  // Where rows are closer than a cache line and columns far apart, as in a transpose, a line is
-  // used for all its rows before it is gone.
+  // Where rows are closer than a cache line and columns far apart, as in a transpose, all rows of a
+  // line are copied before it is evicted.
   void copyPlane(Plain place, const Plane& plane) {
     const bool near = std::abs(plane.pitch) < kLineBytes && plane.pitch != 0;
     if (plane.rows == 1 || !near || std::abs(plane.stride) < kLineBytes ||
@@ -149,7 +149,7 @@ class Walk {
     }
   }
 
-  // Entries of the list from `block` on, while they are wanted whole.
+  // Copies entries of the list from `block` on, as long as they are copied whole.
   void runBlocks(std::size_t block) {
     const int64_t start = layout_.startOf(block);
     std::size_t end = blocks_.size();
@@ -202,8 +202,8 @@ class Walk {
   const Layout& layout_;
   const std::span<const Block> blocks_;
   Packed packed_;
-  Plain place_;     // the base of the repetition that is next
-  int64_t within_;  // packed bytes of it that are not wanted
+  Plain place_;     // the base of the next repetition
+  int64_t within_;  // packed bytes of it to skip
   int64_t left_;
   const CopyFunction copy_;
   const Copies<kDirection> copies_;
@@ -217,11 +217,11 @@ void copyPart(const Layout& layout, typename Sides<kDirection>::Packed packed,
   if (bytes <= 0) {
     return;
   }
-  if (options.threads <= 1 || bytes < kLeastShared) {
+  if (options.threads <= 1 || bytes < kMinShared) {
     Walk<kDirection>(layout, packed, base, offset, bytes, options.copy).run();
     return;
   }
-  // Cut at multiples counted from the layout's begin, where no primitive lies across.
+  // Cut at multiples counted from the beginning of the layout, so that no primitive is split.
   const int64_t first = offset / kPartBytes;
   const int64_t last = (offset + bytes - 1) / kPartBytes;
   shareOut(options.threads, static_cast<std::size_t>(last - first + 1), [&](std::size_t part) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packs and unpacks on the CPU, where the bytes are current there.
+// Packs and unpacks on the CPU.
 #ifndef GMAC_DATATYPE_CPU_ENGINE_H_
 #define GMAC_DATATYPE_CPU_ENGINE_H_
 
@@ -13,23 +13,21 @@
 namespace gmac::datatype {
 
 struct CpuOptions {
-  // At most, the caller's included; fewer where the amount does not pay for more.
+  // The most threads, including the caller's; fewer for small amounts.
   std::size_t threads = 1;
-  // What copies long pieces: the C library's own where memcpy is somebody else's by now. Called by
-  // several threads at a time.
+  // Copies long pieces; not memcpy where that is interposed. Called by several threads at a time.
   void* (*copy)(void* to, const void* from, std::size_t bytes) = &std::memcpy;
 };
 
-// Copies the part [offset, offset + bytes) in packed order, which lies in the layout; any part.
-// Thread-safe, and takes no lock that it holds while it copies; on return all is copied. Not for
-// the fault handler: with threads > 1 it may start some, which then stay. Never fails: without
-// threads to be had it copies alone, and so it does while another caller has them.
+// Copies the part [offset, offset + bytes) in packed order, which lies within the layout.
+// Thread-safe; holds no lock while it copies; returns when all is copied. Not for the fault
+// handler: with threads > 1 it may start helper threads, which then stay. Never fails: it copies
+// alone if there are no helpers.
 //
-// pack: from the places that the layout names, `base` being its origin, to where the part begins.
+// pack: from the layout's bytes relative to `base` to `packed`, where the part begins.
 void pack(const Layout& layout, std::byte* packed, const std::byte* base, std::int64_t offset,
           std::int64_t bytes, const CpuOptions& options = {});
-// unpack: from where the part begins to those places. Where pieces overlap, one of the values
-// stays.
+// unpack: the reverse. Where pieces overlap, one of the values stays.
 void unpack(const Layout& layout, std::byte* base, const std::byte* packed, std::int64_t offset,
             std::int64_t bytes, const CpuOptions& options = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device behind the `cuda` and `cudart` accelerators.
+// The device of the `cuda` and `cudart` accelerators.
 #include <cuda.h>
 #include <fmt/format.h>
 
@@ -23,8 +23,8 @@ using accel::Ticket;
 using accel::cuda::Driver;
 using accel::cuda::Entry;
 
-// Role: see device.h. The module is loaded by the first launch in a context; a launch then takes no
-// lock but the accelerator's, and that on its own queue only.
+// See device.h. The first launch in a context loads the module; later launches take no lock but the
+// accelerator's, and that on its own queue only.
 class CudaDevice final : public Device {
  public:
   CudaDevice(accel::Accelerator& accelerator, const Driver& driver)
@@ -32,7 +32,7 @@ class CudaDevice final : public Device {
 
   Memory memoryOf(const void* address) const noexcept override {
     const accel::cuda::Reentry inside;
-    // The plural form takes addresses that it does not know without calling them an error.
+    // The plural form does not fail for addresses that it does not know.
     CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     unsigned type = 0;
     void* data = &type;
@@ -110,7 +110,8 @@ class CudaDevice final : public Device {
   }
 
   Status checkStream(NativeStream stream) const override {
-    // The driver follows a stream's address unasked; these two numbers are streams that have none.
+    // The driver dereferences a stream without a check; these two numbers are streams without
+    // memory.
     const auto number = static_cast<std::uintptr_t>(stream);
     if (number == reinterpret_cast<std::uintptr_t>(CU_STREAM_LEGACY) ||
         number == reinterpret_cast<std::uintptr_t>(CU_STREAM_PER_THREAD)) {
@@ -160,7 +161,7 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // The accelerator's context, for the calling thread; the hooks stay out of what happens in it.
+  // Makes the accelerator's context current in the calling thread; the hooks ignore calls within.
   class Scope {
    public:
     explicit Scope(const CudaDevice& device)
@@ -286,7 +287,7 @@ class CudaDevice final : public Device {
     const std::uintptr_t context_;  // current in the calling thread
   };
 
-  // For what the accelerator calls.
+  // For the callbacks of the accelerator.
   Queue queue(NativeStream stream) noexcept {
     return Queue(*this, streamOf(stream), accelerator().nativeContext());
   }
@@ -295,13 +296,13 @@ class CudaDevice final : public Device {
     return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream));
   }
 
-  // A kernel in `context`; nullptr: it is to be found first.
+  // A kernel in `context`; nullptr: find() it first.
   CUfunction known(int number, std::uintptr_t context) const noexcept {
     return context_.load(std::memory_order_acquire) == context
                ? functions_[static_cast<std::size_t>(number)].load(std::memory_order_acquire)
                : nullptr;
   }
-  // The same, found: in the calling thread `context` is current.
+  // Finds it; `context` is current in the calling thread.
   [[gnu::noinline]] Status find(int number, std::uintptr_t context, CUfunction* function) {
     const std::lock_guard lock(mutex_);
     if (module_ == nullptr || context_.load() != context) {

@@ -7,7 +7,7 @@
 namespace gmac::datatype {
 namespace {
 
-// What the accelerators give is a multiple of it.
+// Accelerators allocate multiples of it.
 constexpr std::size_t kGranule = std::size_t{64} << 10;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The seam between the datatype engine and a device: what memory is, and commands in order. Stands
-// beside accel::Accelerator, which has no kernels of ours and no streams of the application's.
+// The interface of the datatype engine to a device: kinds of memory, and commands in order. It
+// exists beside accel::Accelerator, which knows neither our kernels nor the application's streams.
 #ifndef GMAC_DATATYPE_DEVICE_H_
 #define GMAC_DATATYPE_DEVICE_H_
 
@@ -17,10 +17,10 @@
 
 namespace gmac::datatype {
 
-// What an address that is no shared object's points to.
+// The kind of memory that an address outside of shared objects points to.
 enum class Memory : std::uint8_t {
-  kPageable,  // CPU memory that the device does not reach, or nothing that anybody knows
-  kPinned,    // CPU memory that kernels and copies reach, by the same address
+  kPageable,  // CPU memory that the device cannot access, or unknown memory
+  kPinned,    // CPU memory that kernels and copies access, by the same address
   kDevice,    // the device's own memory (or managed memory)
 };
 
@@ -45,7 +45,7 @@ struct StridedCopy {
   bool packedOnCpu = false;
 };
 
-// Role: commands that run one after another on a device. A view for the duration of one
+// Commands that run one after another on a device. A view for the duration of one
 // Device::submit(); for one thread. Asynchronous; addresses are device addresses or those of pinned
 // memory, and stay valid until the work is over.
 class DeviceQueue {
@@ -61,7 +61,7 @@ class DeviceQueue {
   ~DeviceQueue() = default;
 };
 
-// Calls back into the engine with a queue. Not owned; for the duration of one call.
+// The engine's callback, which gets a queue. Not owned; for the duration of one call.
 class DeviceWork {
  public:
   virtual Status run(DeviceQueue& queue) = 0;
@@ -70,8 +70,8 @@ class DeviceWork {
   ~DeviceWork() = default;
 };
 
-// Role: a function as work: `function(queue)` submits, and gives a Status. For the stack, and as
-// many submissions as one likes, of one thread.
+// A function as work: `function(queue)` submits commands and returns a Status. For the stack of one
+// thread; may be submitted any number of times.
 template <typename Function>
 class Commands final : public DeviceWork {
  public:
@@ -82,23 +82,24 @@ class Commands final : public DeviceWork {
   Function function_;
 };
 
-// Role: one device under one accelerator. Thread-safe; made once per runtime and never destroyed.
+// One device of one accelerator. Thread-safe; made once per runtime and never destroyed.
 class Device {
  public:
   static Result<std::unique_ptr<Device>> make(accel::Accelerator& accelerator);
   virtual ~Device() = default;
 
   accel::Accelerator& accelerator() const { return accelerator_; }
-  // Of memory that is no shared object's. Asks the driver; some hundred nanoseconds.
+  // The kind of memory at an address outside of shared objects. Asks the driver; some hundred
+  // nanoseconds.
   virtual Memory memoryOf(const void* address) const noexcept = 0;
-  // Whether kernels read and write pinned CPU memory.
+  // True if kernels can read and write pinned CPU memory.
   virtual bool kernelsReachPinned() const noexcept = 0;
   // Asks the driver and the operating system; up to a millisecond.
   virtual DeviceTraits traits() const noexcept = 0;
 
   // Calls `work` once with a queue: the accelerator's kernel queue, ordered as a launch is, or a
-  // stream of the application's. The ticket is over when the work is. An error of `work` is
-  // returned; what it had submitted before may run.
+  // stream of the application's. The ticket completes with the work. An error of `work` is
+  // returned; commands that it had submitted before may run.
   virtual Result<accel::Ticket> submit(std::optional<accel::NativeStream> stream,
                                        DeviceWork& work) = 0;
   // Submits that one launch.
@@ -109,17 +110,17 @@ class Device {
                                     const StridedCopy& copy);
   // Waits for everything that has been submitted to any stream of the application's. Blocks.
   virtual Status waitForStreams() = 0;
-  // What is submitted to the stream (or the kernel queue) from now on runs after the ticket's work.
+  // Work that is submitted to the stream (or the kernel queue) from now on runs after the ticket's.
   virtual Status follow(std::optional<accel::NativeStream> stream, accel::Ticket ticket) = 0;
 
-  // Memory of the engine's own, until it is given back; the device's, and pinned on the CPU's side.
+  // Memory for the engine: of the device, and pinned CPU memory.
   Result<std::uint64_t> allocate(std::size_t bytes);
   void free(std::uint64_t address, std::size_t bytes) noexcept;
   virtual Result<void*> allocatePinned(std::size_t bytes) = 0;
   virtual void freePinned(void* address, std::size_t bytes) noexcept = 0;
 
-  // adsmErrorInvalidValue where the stream is none, adsmErrorNotSupported where the device has
-  // none. Some hundred nanoseconds.
+  // adsmErrorInvalidValue if it is not a stream, adsmErrorNotSupported if the device has no
+  // streams. Some hundred nanoseconds.
   virtual Status checkStream(accel::NativeStream) const { return {}; }
 
  protected:

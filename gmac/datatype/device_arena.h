@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Small pieces of a device's memory: asking the driver for each costs more than filling it.
+// Small pieces of device memory, because the driver takes longer to allocate one than to fill it.
 #ifndef GMAC_DATATYPE_DEVICE_ARENA_H_
 #define GMAC_DATATYPE_DEVICE_ARENA_H_
 
@@ -14,7 +14,7 @@
 
 namespace gmac::datatype {
 
-// Role: pieces of slabs, first fit. Slabs stay until the arena goes or is trimmed. Not thread-safe;
+// Pieces of slabs, first fit. Slabs are freed with the arena or by trim(). Not thread-safe;
 // owned by Tables, under its lock. Not for the fault handler.
 class DeviceArena {
  public:
@@ -26,7 +26,7 @@ class DeviceArena {
   // Aligned to 256 bytes. adsmErrorAcceleratorMemory.
   Result<std::uint64_t> allocate(std::size_t bytes);
   void free(std::uint64_t address, std::size_t bytes);
-  // Gives slabs back that have no pieces.
+  // Frees slabs without pieces.
   void trim();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What packing costs on a device, known without measuring it there.
+// The costs of packing on a device, without measuring them there.
 #ifndef GMAC_DATATYPE_DEVICE_CONSTANTS_H_
 #define GMAC_DATATYPE_DEVICE_CONSTANTS_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a layout is to a device: its shape, the words that it is made of, and the table that it
+// Analyses a layout for devices: its shape, the words that it consists of, and the table that it
 // needs.
 #include "gmac/datatype/device_plan.h"
 
@@ -90,15 +90,15 @@ void DevicePlan::analyseList() {
 
 bool DevicePlan::canMark(std::int64_t extent) const {
   const auto pieces = static_cast<std::int64_t>(layout_.blocks().size());
-  // Of shorter words there would be too many marks.
-  constexpr std::uint32_t kLeastWord = 4;
-  return scale_ >= kLeastWord && layout_.listBytes() / pieces <= tuning_.markedMost && !wide_ &&
+  // Shorter words would need too many marks.
+  constexpr std::uint32_t kMinWord = 4;
+  return scale_ >= kMinWord && layout_.listBytes() / pieces <= tuning_.markedMost && !wide_ &&
          layout_.listBytes() <= tuning_.mostElements &&
          extent / scale_ <= std::numeric_limits<std::int32_t>::max();
 }
 
-// What a group of threads has under way at a time, in long pieces and in short ones: groups come in
-// many turns, so that none waits for the last of few long ones.
+// The bytes that a warp has in flight at a time, for long pieces and for short ones. Warps take
+// many units in turn, so that none waits long for the last.
 std::int64_t DevicePlan::chooseUnit() const {
   if (tuning_.unitBytes != 0) return tuning_.unitBytes;
   const auto pieces = static_cast<std::int64_t>(layout_.blocks().size());

@@ -41,59 +41,59 @@ struct DeviceLaunch {
 // One operation on a device, or a part of one.
 struct DeviceJob {
   Direction direction = Direction::kPack;
-  std::uint64_t strided = 0;  // where the layout's offset 0 lies
+  std::uint64_t strided = 0;  // address of the layout's offset 0
   std::uint64_t packed = 0;   // where the part begins on the packed side
   std::int64_t offset = 0;    // of the part, in packed order
   std::int64_t bytes = 0;
-  std::int64_t operationBytes = 0;  // that it is a part of; less than its own: it is the whole
-  // The layout is that many times there, as an outermost dimension: for lists, whose tables serve
-  // any number; other layouts are better repeated before.
+  std::int64_t operationBytes = 0;  // of the operation around a part; 0: it is the whole
+  // Repeats the layout in one more, outermost dimension. For lists, whose tables serve any count;
+  // other layouts are better repeated beforehand.
   Dim repeat{1, 0};
   std::uint64_t table = 0;               // address of the plan's table, where it needs one
   std::uint32_t maxBlocks = 0;           // the most thread blocks that may run; 0: no limit
   const IssueRate* issueRate = nullptr;  // of the device, where both sides are in its memory
 };
 
-// Sizes that measurement decides; the defaults are its choice.
+// Tuning parameters; the defaults were the fastest on an H200.
 struct PlanTuning {
   std::uint32_t threads = 256;          // of a thread block
   std::uint32_t limitedThreads = 1024;  // of a thread block, where the blocks are limited
-  // Of a thread block, where rows are short and so many that no cache keeps them (onceFrom): what
-  // is asked for at a time then lies closer together.
+  // Of a thread block, where rows are short and too many for the caches (onceFrom): the loads in
+  // flight then lie closer together.
   std::uint32_t shortRowThreads = 512;
   std::int64_t shortRowMost = 64;  // bytes
-  // Up to this many elements each thread has one, beyond kUnroll of them: never, where nothing is
-  // shared by a block's threads. On an H200 one element each was the fastest for all strides.
+  // With up to this many elements each thread copies one, with more kUnroll of them. The default
+  // never unrolls unless the threads of a block share data: on an H200 one element for each thread
+  // was the fastest for all strides.
   std::uint32_t oneEach = kMaxDividend;
   std::uint32_t oneEachOfShortList = 132 * 2048;
-  // The same for rows whose lines, so many bytes of them, the device's cache may hold: what is read
-  // from there does not wait for memory to be opened.
+  // The same for rows whose lines, up to so many bytes, the device's cache may hold.
   std::int64_t cachedMost = std::int64_t{24} << 20;
   std::uint32_t oneEachOfCached = 132 * 2048;
-  std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that no cache keeps,
-  std::int64_t onceLeast = 128;                    // in pieces of whole lines in the mean
-  // Of a block of paced rows of one word, and of two: so many loads are under way. With more,
-  // memory falls behind for good when caches are full of what others have written.
+  std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that exceed the caches,
+  std::int64_t onceLeast = 128;                    // in pieces of this many bytes in the mean
+  // Of a block of paced rows of one word, and of two: so many loads are in flight. With more, the
+  // memory never catches up when the caches are full of dirty lines.
   std::uint32_t pacedThreads = 448;
   std::uint32_t pacedThreadsOfTwo = 768;
-  // Lines of short rows that the second level may hold for the most part, bytes; and the part of
-  // the device's interval that they are asked for at, since some are found there.
+  // Up to this many bytes of lines of short rows are mostly held by the second level. They are
+  // requested at this fraction of the device's interval, because some of them hit.
   std::int64_t secondLevelMost = std::int64_t{48} << 20;
   double secondLevelInterval = 0.88;
   std::uint32_t unitBytes = 0;  // of a long list, a multiple of 16; 0: by its pieces
-  // Mean bytes of a long list's pieces up to which their beginnings are marked; 0: never. Pieces
-  // much longer are better moved in wider words than their own.
+  // Long lists whose pieces have up to this many bytes in the mean get marks for the beginnings of
+  // pieces; 0: never. Much longer pieces are better moved in wider words than their own.
   std::int64_t markedMost = 512;
-  std::uint32_t tileLeast = 16;  // neighbours on both sides from which tiles pay
-  std::uint32_t wordLeast = 8;   // bytes of a piece from which the word mover pays
+  std::uint32_t tileLeast = 16;  // with so many neighbours on both sides, tiles are faster
+  std::uint32_t wordLeast = 8;   // from so many bytes in a piece, the word mover is faster
   // Tables have entries of 4 bytes up to this number.
   std::int64_t mostNarrow = 0xffffffff;
-  // Elements of one launch, so that what a kernel divides stays below kMaxDividend.
+  // Elements of one launch, so that the indices that a kernel divides stay below kMaxDividend.
   std::int64_t mostElements = std::int64_t{1} << 30;
 };
 
-// Role: how one layout is packed on devices. Immutable, so thread-safe; owned by the type whose
-// layout it is, which outlives it. Not for the fault handler. Making launches allocates nothing,
+// How one layout is packed on devices. Immutable, so thread-safe; owned by the type whose layout it
+// is, which outlives it. Not for the fault handler. Making launches allocates nothing,
 // divides a few times and knows no device.
 class DevicePlan {
  public:
@@ -102,14 +102,14 @@ class DevicePlan {
   DevicePlan& operator=(const DevicePlan&) = delete;
 
   const Layout& layout() const { return layout_; }
-  // Never the same for two plans of a process: what caches know the plan by.
+  // Unique in the process; the key of caches.
   std::uint64_t identity() const { return identity_; }
 
-  // ---- The table in device memory that long lists need: two arrays, one behind the other.
+  // ---- The table in device memory that long lists need: two arrays, one after the other.
   struct Table {
     std::uint64_t bytes = 0;       // 0: none is needed
     std::uint64_t units = 0;       // entries of the first array: 4 bytes each
-    std::uint64_t piecesAt = 0;    // where the second begins, bytes
+    std::uint64_t piecesAt = 0;    // offset of the second, bytes
     std::uint64_t pieces = 0;      // its entries
     std::uint32_t pieceBytes = 0;  // of each
   };
@@ -122,7 +122,7 @@ class DevicePlan {
   std::int64_t bytesWithin(std::uint64_t pieces) const;
   std::uint64_t unitsWithin(std::int64_t bytes) const;
 
-  // The shape that most of a job's bytes would be moved by.
+  // The shape of the kernel that moves most bytes of a job.
   Shape shape() const { return shape_; }
 
   // Calls `launch(const DeviceLaunch&)`, which returns a Status, for each launch that the job
@@ -178,7 +178,7 @@ class DevicePlan {
   std::int64_t linesOfRows(std::int64_t bytes) const {
     return bytes / pieceBytes_ * IssueRate::kLine;
   }
-  // How a pack of so many bytes had better use the caches.
+  // The fastest use of the caches for a pack of so many bytes.
   Caching caching(std::int64_t bytes) const;
   void setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable, DeviceLaunch& launch,
                std::uint8_t* unrolled) const;

@@ -12,11 +12,11 @@ namespace gmac::datatype {
 // list; `table` is the level that counts a table's entries.
 struct DevicePlan::Levels {
   // Dimensions count to 2 at least, and bytes fit into 63 bits.
-  static constexpr int kMost = 66;
+  static constexpr int kMax = 66;
   int used = 0;
   int table = -1;
-  std::int64_t count[kMost];
-  std::int64_t stride[kMost];
+  std::int64_t count[kMax];
+  std::int64_t stride[kMax];
 
   void add(std::int64_t entries, std::int64_t bytes) {
     count[used] = entries;
@@ -83,11 +83,11 @@ std::uint32_t DevicePlan::widthFor(const DeviceJob& job, std::int64_t offset,
   return words ? 0 : width;
 }
 
-// How many windows an unpack of the part by the word mover looks at.
+// The number of windows of an unpack of the part by the word mover.
 std::uint64_t DevicePlan::setWindows(const DeviceJob& job, std::int64_t pieceBytes,
                                      Part& part) const {
   constexpr std::int64_t kBytes = kScatteredBytes;
-  // Where not all pieces begin at the same distance from a window's beginning, at the worst one.
+  // Pieces may begin at different distances from the beginning of a window: the worst case counts.
   const std::uint64_t apart = apart_ | (job.repeat.count > 1 ? asBits(job.repeat.stride) : 0);
   const bool same = (apart & (kBytes - 1)) == 0;
   const std::int64_t skew =
@@ -140,12 +140,12 @@ bool DevicePlan::makePaced(const DeviceJob& job, const RowsParams<1>& rows,
     return false;
   }
   const std::int64_t wordsOfRow = pieceBytes_ / width;
-  // Of rows of more words, too few would be under way.
-  constexpr std::int64_t kMostWords = 2;
+  // Rows of more words would have too few loads in flight.
+  constexpr std::int64_t kMaxWords = 2;
   const double part = rows.part.caching == Caching::kSecondLevel ? tuning_.secondLevelInterval : 1;
   const std::uint32_t interval =
       job.issueRate->interval(part * kGroup / static_cast<double>(wordsOfRow), pieceBytes_);
-  if (interval == 0 || wordsOfRow > kMostWords) return false;
+  if (interval == 0 || wordsOfRow > kMaxWords) return false;
   launch.kernel.shape = Shape::kPacedRows;
   launch.blocks = job.issueRate->multiprocessors;
   launch.threads = wordsOfRow > 1 ? tuning_.pacedThreadsOfTwo : tuning_.pacedThreads;
@@ -171,7 +171,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   std::uint64_t packed = job.packed - asBits(job.offset);
   const std::int64_t repeats = job.repeat.count;
   if (shape == Shape::kLine && repeats == 1) {
-    // Only the two sides' distance counts: the line may be thought to begin anywhere.
+    // Only the distance of the two sides matters, so the line may begin at any offset.
     strided += asBits(offset);
     packed = job.packed + asBits(done);
     width = widthOf(strided - packed);
@@ -204,10 +204,10 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   if (repeats > 1) levels.add(repeats, job.repeat.stride);
 
   const std::int64_t first = offset / element;
-  const std::int64_t behind = ceilDivide(offset + bytes, element);
-  const Span span(levels, dimsFrom + kMaxDims - 1, tuning_.mostElements, first, behind - first);
+  const std::int64_t end = ceilDivide(offset + bytes, element);
+  const Span span(levels, dimsFrom + kMaxDims - 1, tuning_.mostElements, first, end - first);
   if (shape == Shape::kEvenList && span.level == 0) {
-    // Pieces so long that a launch has a part of one.
+    // Pieces so long that one launch copies a part of one.
     strided += asBits(layout_.blocks()[asBits(span.entry)].offset - lowest_);
     shape = Shape::kLine;
   }
@@ -244,7 +244,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   }
   setGrid(job, work, width != 0, launch, &part.unrolled);
 
-  // The slowest of the levels in the launch is not divided: its count may be anything.
+  // The slowest level of the launch is not divided, so its count may be anything.
   const auto divisor = [&](int level) {
     return Divisor::of(level == span.level ? 1 : narrow(levels.count[level]));
   };
@@ -253,7 +253,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
       out[d] = {divisor(dimsFrom + d), levels.stride[dimsFrom + d]};
     }
   };
-  // That of a single piece or list is divided all the same.
+  // A single piece or list is divided all the same.
   const Divisor lowestLevel =
       span.level == 0 ? Divisor::of(kMaxDividend) : Divisor::of(narrow(levels.count[0]));
   switch (shape) {
@@ -353,13 +353,13 @@ std::int64_t DevicePlan::makeUnits(const DeviceJob& job, std::int64_t offset, st
     return byte / listBytes * unitsOfList + byte % listBytes / unitBytes;
   };
   const std::int64_t first = unitOf(offset);
-  const std::int64_t behind = unitOf(offset + bytes - 1) + 1;
+  const std::int64_t end = unitOf(offset + bytes - 1) + 1;
   const Span span(levels, kMaxDims, std::max(tuning_.mostElements, unitsOfList), first,
-                  behind - first);
+                  end - first);
   const std::int64_t next = first + span.elements;  // unit
   const std::int64_t nextByte = next / unitsOfList * listBytes + next % unitsOfList * unitBytes;
   const std::int64_t last = std::min(offset + bytes, nextByte);
-  // What the launch calls byte 0: the beginning of the repetition that it calls the first.
+  // The launch's byte 0: the beginning of its first repetition.
   const std::int64_t zero = (first - span.begin) / unitsOfList * listBytes;
 
   LongListParams params{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tables of long lists hold.
+// The contents of the tables of long lists.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -15,7 +15,7 @@ void DevicePlan::writeMarks(std::uint64_t from, std::uint64_t to, std::uint32_t*
   const auto blocks = layout_.blocks();
   const int shift = std::countr_zero(scale_);
   const std::int64_t bytes = std::int64_t{scale_} * kMarkedWords;
-  // The first piece that begins with the first mark's bytes or behind, and where.
+  // The first piece that begins at or after the first mark's bytes, and its start.
   std::int64_t first = static_cast<std::int64_t>(from / 2) * bytes;
   std::size_t piece = blocks.size();
   std::int64_t start = layout_.listBytes();
@@ -47,25 +47,25 @@ void DevicePlan::writeUnits(std::uint64_t from, std::uint64_t to, void* out) con
   }
   const std::uint64_t last = layout_.blocks().size() - 1;
   if (from >= to) return;
-  // The last piece that begins at or before the unit's first byte, and where the next one does.
+  // The last piece that begins at or before the unit's first byte, and the start of the next one.
   const std::int64_t unitBytes = unitBytes_;
   std::int64_t at = static_cast<std::int64_t>(from) * unitBytes;
   std::uint64_t piece = at < layout_.listBytes() ? layout_.blockAt(at) : last;
-  const auto behind = [&] {
+  const auto nextStart = [&] {
     return piece < last ? layout_.startOf(piece + 1) : std::numeric_limits<std::int64_t>::max();
   };
-  std::int64_t next = behind();
+  std::int64_t next = nextStart();
   for (std::uint64_t unit = from; unit < to; ++unit, at += unitBytes) {
     while (next <= at) {
       ++piece;
-      next = behind();
+      next = nextStart();
     }
     entries[unit - from] = static_cast<std::uint32_t>(piece);
   }
 }
 
 void DevicePlan::writePieces(std::uint64_t from, std::uint64_t to, void* out) const {
-  // Long tables are written while a device waits for them: what is asked is asked once.
+  // A device waits while long tables are written, so values are read once.
   const auto blocks = layout_.blocks();
   const std::uint64_t end = std::min<std::uint64_t>(to, blocks.size());
   const std::int64_t lowest = lowest_;

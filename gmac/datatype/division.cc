@@ -9,7 +9,7 @@ namespace {
 
 using coherence::Current;
 
-// Where the bytes of a range are current: at one place, or what to do about a mixture.
+// The place where the bytes of a range are current, or how to treat a mixture.
 struct Found {
   Current current;
   bool mixed;
@@ -29,7 +29,7 @@ Found currentOf(const std::byte* first, std::size_t bytes) {
     bytes -= length;
   }
   if (accelerator + cpu + outside > 1) {
-    // Kernels cannot reach what is no object's.
+    // Kernels cannot access CPU memory that is not an object's.
     return {outside ? Current::kCpu : Current::kAccelerator, true};
   }
   return {accelerator ? Current::kAccelerator
@@ -39,7 +39,7 @@ Found currentOf(const std::byte* first, std::size_t bytes) {
           false};
 }
 
-// Role: the recursion over one part. For the stack.
+// The recursion over one part. For the stack.
 class Divider {
  public:
   Divider(const Layout& layout, const std::byte* base, std::int64_t least)
@@ -49,7 +49,7 @@ class Divider {
     const Bounds bounds = layout_.boundsOf(offset, bytes);
     const Found found =
         currentOf(base_ + bounds.first, static_cast<std::size_t>(bounds.last - bounds.first));
-    if (!found.mixed || bytes < 2 * least_ || portions.size() >= kMostPortions) {
+    if (!found.mixed || bytes < 2 * least_ || portions.size() >= kMaxPortions) {
       add({offset, bytes, found.current});
       return;
     }
@@ -61,8 +61,8 @@ class Divider {
   std::vector<Portion> portions;
 
  private:
-  // About the middle of a part; at the start of a row where there is one, so that what is divided
-  // lies close together.
+  // About the middle of a part; the start of a row where there is one, which keeps each half
+  // compact.
   std::int64_t middle(std::int64_t offset, std::int64_t bytes) const {
     const std::int64_t centre = offset + bytes / 2;
     std::int64_t row = layout_.bytes();

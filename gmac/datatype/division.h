@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which parts of an operation are for the CPU and which for the accelerator.
+// Divides an operation between the CPU and the accelerator.
 #ifndef GMAC_DATATYPE_DIVISION_H_
 #define GMAC_DATATYPE_DIVISION_H_
 
@@ -17,14 +17,15 @@ namespace gmac::datatype {
 struct Portion {
   std::int64_t offset;
   std::int64_t bytes;
-  coherence::Current current;  // kBoth: the one and the other will do; kNotShared: no object's
+  coherence::Current current;  // kBoth: either place will do; kNotShared: not an object's memory
 };
 
 // Divides the part [offset, offset + bytes), bytes > 0, of a layout at `base`: ascending, without
 // gaps; each portion's blocks are all current at the place it names. Where blocks of both kinds
-// alternate within less than `least` packed bytes, or more than kMostPortions times, they count as
-// the accelerator's: what the CPU has of them is flushed first. A snapshot; thread-safe.
-inline constexpr std::size_t kMostPortions = 256;
+// alternate within less than `least` packed bytes, or more than kMaxPortions times, they count as
+// the accelerator's, and those that are current on the CPU are flushed first. A snapshot;
+// thread-safe.
+inline constexpr std::size_t kMaxPortions = 256;
 std::vector<Portion> divide(const Layout& layout, const std::byte* base, std::int64_t offset,
                             std::int64_t bytes, std::int64_t least);
 

@@ -31,21 +31,21 @@ CpuOptions cpuOptions() {
 
 }  // namespace
 
-// Role: one operation on its way. For the stack.
+// One operation while it runs. For the stack.
 class Engine::Run {
  public:
-  Run(Engine& engine, const Operation& operation, KeptLaunch& kept)
+  Run(Engine& engine, const Operation& operation, CachedLaunch& cached)
       : engine_(engine),
         device_(*engine.device_),
         op_(operation),
         layout_(operation.layout()),
-        kept_(kept),
+        cached_(cached),
         placement_(device_, operation),
-        submissions_(device_, engine.tables_, operation, placement_, outcome_, kept),
+        submissions_(device_, engine.tables_, operation, placement_, outcome_, cached),
         steps_(engine.staging_, operation, placement_, submissions_, outcome_) {}
 
   Result<Outcome> run() {
-    kept_.kept = false;
+    cached_.valid = false;
     GMAC_TRY(placement_.checkMethod());
     for (const Portion& portion : placement_.portions()) {
       GMAC_TRY(placement_.onDevice(portion) ? doOnDevice(portion) : doOnCpu(portion));
@@ -61,7 +61,7 @@ class Engine::Run {
       }
       outcome_.ticket = *ticket;
     }
-    // In the order of a stream of its own the application waits itself.
+    // On a stream of its own the application waits itself.
     if (op_.wait && reachesCpu_ && !op_.stream) {
       GMAC_TRY(device_.accelerator().wait(outcome_.ticket));
       outcome_.ticket = {};
@@ -70,8 +70,8 @@ class Engine::Run {
   }
 
  private:
-  // What a launch or strided copy was made for, where it is all that there was to do: nothing was
-  // released for it, and nobody waits for it here.
+  // Caches the operation's launch or strided copy if that was all: nothing was released for it, and
+  // the operation does not wait for it.
   void keep() {
     const bool waitsHere = reachesCpu_ && !op_.stream;
     if (outcome_.report.launches != 1 ||
@@ -80,15 +80,15 @@ class Engine::Run {
         placement_.packedAt() == Placement::Packed::kPageable) {
       return;
     }
-    kept_.kept = true;
-    kept_.usesTable = method_ == adsmMethodKernel && op_.prepared->plan().table().bytes != 0;
-    kept_.packedMemory = placement_.packedOnDevice() ? Memory::kDevice : Memory::kPinned;
-    kept_.strided = op_.strided + op_.bounds.first;
-    kept_.stridedBytes = static_cast<std::size_t>(op_.bounds.last - op_.bounds.first);
-    kept_.packed = op_.packed;
-    kept_.packedBytes = static_cast<std::size_t>(op_.bytes);
-    kept_.plan = op_.prepared->plan().identity();
-    kept_.report = outcome_.report;
+    cached_.valid = true;
+    cached_.usesTable = method_ == adsmMethodKernel && op_.prepared->plan().table().bytes != 0;
+    cached_.packedMemory = placement_.packedOnDevice() ? Memory::kDevice : Memory::kPinned;
+    cached_.strided = op_.strided + op_.bounds.first;
+    cached_.stridedBytes = static_cast<std::size_t>(op_.bounds.last - op_.bounds.first);
+    cached_.packed = op_.packed;
+    cached_.packedBytes = static_cast<std::size_t>(op_.bytes);
+    cached_.plan = op_.prepared->plan().identity();
+    cached_.report = outcome_.report;
   }
 
   // ---- The CPU's part
@@ -120,7 +120,7 @@ class Engine::Run {
     return {};
   }
 
-  // Both sides on the CPU; what is shared is held meanwhile.
+  // Both sides are on the CPU; shared ranges are held meanwhile.
   Status copyOnCpu(std::int64_t offset, std::int64_t bytes, std::byte* packed,
                    bool packedIsShared) {
     std::deque<CpuHold> holds;
@@ -178,7 +178,7 @@ class Engine::Run {
   Device& device_;
   const Operation& op_;
   const Layout& layout_;
-  KeptLaunch& kept_;
+  CachedLaunch& cached_;
   bool reachesCpu_ = false;  // a device reads or writes CPU memory for it
   adsmMethod_t method_ = adsmMethodCpu;
   Outcome outcome_;
@@ -202,34 +202,35 @@ Engine::Engine(std::unique_ptr<Device> device, std::size_t tableBytes)
       traits_.linkRate / 1000, issueRate_.cyclesPerRow);
 }
 
-Result<Outcome> Engine::run(const Operation& operation, KeptLaunch& kept) {
-  return Run(*this, operation, kept).run();
+Result<Outcome> Engine::run(const Operation& operation, CachedLaunch& cached) {
+  return Run(*this, operation, cached).run();
 }
 
-Result<bool> Engine::again(const KeptLaunch& kept, std::optional<accel::NativeStream> stream,
-                           accel::Ticket* ticket) {
-  if (coherence::mayBeShared(kept.strided, kept.stridedBytes) ||
-      coherence::mayBeShared(kept.packed, kept.packedBytes) ||
-      device_->memoryOf(kept.strided) != Memory::kDevice ||
-      device_->memoryOf(kept.packed) != kept.packedMemory) [[unlikely]] {
+Result<bool> Engine::relaunch(const CachedLaunch& cached, std::optional<accel::NativeStream> stream,
+                              accel::Ticket* ticket) {
+  if (coherence::mayBeShared(cached.strided, cached.stridedBytes) ||
+      coherence::mayBeShared(cached.packed, cached.packedBytes) ||
+      device_->memoryOf(cached.strided) != Memory::kDevice ||
+      device_->memoryOf(cached.packed) != cached.packedMemory) [[unlikely]] {
     return false;
   }
-  if (kept.usesTable) {
-    auto table = tables_.pin(kept.plan, stream);
+  if (cached.usesTable) {
+    auto table = tables_.pin(cached.plan, stream);
     if (!table.ok()) {
       return table.status();
     }
-    if (*table != kept.table) [[unlikely]] {
+    if (*table != cached.table) [[unlikely]] {
       if (*table != 0) {
-        tables_.unpin(kept.plan, {});
+        tables_.unpin(cached.plan, {});
       }
       return false;
     }
   }
-  auto submitted = kept.report.method == adsmMethodCopy2d ? device_->copyStrided(stream, kept.copy)
-                                                          : device_->launch(stream, kept.launch);
-  if (kept.usesTable) {
-    tables_.unpin(kept.plan, submitted.ok() ? *submitted : accel::Ticket{});
+  auto submitted = cached.report.method == adsmMethodCopy2d
+                       ? device_->copyStrided(stream, cached.copy)
+                       : device_->launch(stream, cached.launch);
+  if (cached.usesTable) {
+    tables_.unpin(cached.plan, submitted.ok() ? *submitted : accel::Ticket{});
   }
   if (!submitted.ok()) [[unlikely]] {
     return submitted.status();

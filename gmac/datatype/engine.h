@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packs and unpacks wherever the bytes are current.
+// Packs and unpacks on the device or the CPU, depending on where the bytes are current.
 #ifndef GMAC_DATATYPE_ENGINE_H_
 #define GMAC_DATATYPE_ENGINE_H_
 
@@ -22,10 +22,10 @@
 
 namespace gmac::datatype {
 
-// Role: the engine of a process: the device of the runtime's accelerator, and what is kept for it.
-// Thread-safe; made by the first operation that may need a device, anew behind the end of its
-// context, and never destroyed. Not for the fault handler. An operation takes no lock of its own
-// while it copies.
+// The pack engine of a process: the device of the runtime's accelerator with its staging buffers,
+// tables and layouts. Thread-safe; made by the first operation that may need a device, and again
+// after the end of its context; never destroyed. Not for the fault handler. An operation holds no
+// lock while it copies.
 class Engine {
  public:
   // The process's engine, with the runtime started.
@@ -34,24 +34,24 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // The process's engine, if it is made and lives; some loads.
+  // The process's engine if it exists and its context lives, else nullptr; a few loads.
   static Engine* current() noexcept {
     Engine* const made = made_.load(std::memory_order_acquire);
     return made != nullptr && made->lives() ? made : nullptr;
   }
 
-  // Does an operation; what again() needs to do it once more is left in `kept`.
-  Result<Outcome> run(const Operation& operation, KeptLaunch& kept);
-  // Does the operation that `kept` is of once more, where all that its launch depends upon is as it
-  // was, whatever has been freed and allocated meanwhile; false: it is not, and nothing is done.
-  Result<bool> again(const KeptLaunch& kept, std::optional<accel::NativeStream> stream,
-                     accel::Ticket* ticket);
+  // Does an operation, and fills in `cached` for relaunch() where that can be done.
+  Result<Outcome> run(const Operation& operation, CachedLaunch& cached);
+  // Does the operation of `cached` again if everything that its launch depends on is as it was;
+  // memory may have been freed and allocated meanwhile. False: it is not, and nothing was done.
+  Result<bool> relaunch(const CachedLaunch& cached, std::optional<accel::NativeStream> stream,
+                        accel::Ticket* ticket);
   PreparedCache& prepared() { return prepared_; }
   Device& device() { return *device_; }
 
  private:
   class Run;
-  // One whose context has ended has lost its memory with it, and is left behind.
+  // The memory of an engine whose context has ended is gone; it is abandoned.
   bool lives() const noexcept { return context_ == coherence::contextsEnded(); }
 
   static inline constinit std::atomic<Engine*> made_{nullptr};
@@ -66,7 +66,7 @@ class Engine {
   PreparedCache prepared_;
 };
 
-// Without an engine: both sides in CPU memory that is not shared.
+// Needs no engine: both sides are in CPU memory that is not shared.
 Outcome runOnCpu(const Operation& operation);
 
 }  // namespace gmac::datatype

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device behind an accelerator that runs C functions.
+// The device of an accelerator that runs C functions.
 #include <array>
 #include <map>
 #include <mutex>
@@ -22,7 +22,7 @@ Status noStreams() {
               "the runtime's own");
 }
 
-// Role: see device.h. The kernels are loaded by the first launch of each.
+// See device.h. The first launch of each kernel loads it.
 class HostDevice final : public Device {
  public:
   HostDevice(accel::Accelerator& accelerator, std::unique_ptr<os::FileArena> arena)
@@ -89,14 +89,14 @@ class HostDevice final : public Device {
   }
 
  private:
-  // The accelerator orders each queue of its own; what crosses from one to another is ordered here.
+  // The accelerator orders each of its queues; this orders commands on different queues.
   class Queue final : public DeviceQueue {
    public:
     explicit Queue(HostDevice& device) : device_(device) {}
     Ticket last() const { return last_; }
 
     Status launch(const DeviceLaunch& launch) override {
-      GMAC_TRY(behindCopies());
+      GMAC_TRY(afterCopies());
       auto kernel = device_.kernel(kernelNumber(launch.kernel));
       if (!kernel.ok()) {
         return kernel.status();
@@ -111,14 +111,14 @@ class HostDevice final : public Device {
       return {};
     }
     Status copyOut(void* pinned, std::uint64_t from, std::size_t bytes) override {
-      GMAC_TRY(behindFlushes());
+      GMAC_TRY(afterFlushes());
       GMAC_TRY(note(accelerator().copyOut(pinned, DeviceAddress{from}, bytes, last_)));
       copies_ = true;
       return {};
     }
     Status copyWithin(std::uint64_t to, std::uint64_t from, std::size_t bytes) override {
-      GMAC_TRY(behindFlushes());
-      GMAC_TRY(behindCopies());
+      GMAC_TRY(afterFlushes());
+      GMAC_TRY(afterCopies());
       return note(accelerator().copyWithin(DeviceAddress{to}, DeviceAddress{from}, bytes));
     }
     Status copyStrided(const StridedCopy&) override {
@@ -133,13 +133,13 @@ class HostDevice final : public Device {
       }
       return ticket.status();
     }
-    // What runs on the kernel queue waits by itself for copies in at most.
-    Status behindCopies() {
+    // Work on the kernel queue only waits for copies in by itself.
+    Status afterCopies() {
       return std::exchange(copies_, false) ? accelerator().wait(last_) : Status();
     }
-    // Only launches come behind the copies in of others, such as a release's: what is no launch
-    // comes behind an empty one.
-    Status behindFlushes() {
+    // Only launches wait for the copies in of others, such as a release's: submit an empty launch
+    // as a barrier.
+    Status afterFlushes() {
       if (last_.value != 0) {
         return {};
       }

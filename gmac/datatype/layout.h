@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the bytes of a datatype lie: flattened and canonical. What engines read; they know nothing
-// of how a type was written.
+// The offsets of a datatype's bytes, flattened and canonical. Engines read only this, and do not
+// know how a type was constructed.
 #ifndef GMAC_DATATYPE_LAYOUT_H_
 #define GMAC_DATATYPE_LAYOUT_H_
 
@@ -25,7 +25,7 @@ struct Dim {
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
-// Role: the bytes of a type in packed order: for every index of `dims` (the last varies fastest),
+// The bytes of a type in packed order: for every index of `dims` (the last varies fastest),
 // for every entry of `blocks`: `bytes` bytes at the sum of index x stride plus the entry's offset.
 // A value, immutable once made; no locks; not for the fault handler (it allocates). Copies share
 // their lists.
@@ -36,8 +36,8 @@ struct Dim {
 //   list:       two or more blocks (no two neighbours join), dims.size() >= 0 repetitions around
 //
 // Canonical: two layouts that name the same bytes in the same order are equal. The form follows
-// from the function that gives each packed position its offset, and from nothing else: what is
-// contiguous is one block; what is not, but repeats with a period of p packed bytes (p divides all;
+// only from the function that maps each packed position to its offset. A contiguous type is one
+// block; one that is not contiguous, but repeats with a period of p packed bytes (p divides all;
 // the offsets of one period are the first one's plus a multiple of one stride) becomes a dim around
 // its smallest period, which is then treated likewise. Such a period may end inside a contiguous
 // piece: the last block of one repetition and the first of the next may touch.
@@ -48,34 +48,34 @@ class Layout {
   // adsmErrorInvalidValue when bytes or bounds leave 63 bits, or a count or block is negative.
   // O(dims + blocks).
   static Result<Layout> make(const std::vector<Dim>& dims, const std::vector<Block>& blocks);
-  // Of the list alone, which it shares where that is canonical already.
+  // A layout of the list alone; it shares the list if that is canonical already.
   static Result<Layout> make(BlockListPtr list);
 
   const std::vector<Dim>& dims() const { return dims_; }
-  // Lives as long as the layout does, and stays where it is.
+  // Valid as long as the layout; stable addresses.
   std::span<const Block> blocks() const {
     return list_ != nullptr ? std::span<const Block>(list_->blocks)
                             : std::span<const Block>(&one_, one_.bytes > 0 ? 1 : 0);
   }
-  // Packed bytes of everything; of one pass over `blocks`.
+  // Packed bytes of everything, and of one pass over `blocks`.
   std::int64_t bytes() const { return bytes_; }
   std::int64_t listBytes() const { return listBytes_; }
-  // How many entries there are, over all repetitions. Pieces that touch across two repetitions
+  // The number of entries over all repetitions. Pieces that touch across two repetitions
   // count as two; see pieces.h for them joined.
   std::int64_t blockCount() const { return blockCount_; }
-  // Packed bytes before blocks()[block], of one pass; listBytes() for the number behind the last.
+  // Packed bytes before blocks()[block] in one pass; listBytes() for one past the last block.
   std::int64_t startOf(std::size_t block) const {
     return starts_ != nullptr ? starts_[static_cast<std::ptrdiff_t>(block)]
                               : static_cast<std::int64_t>(block) * blockBytes_;
   }
   // The block that has byte `packed` of one pass, 0 <= packed < listBytes(). O(log blocks).
   std::size_t blockAt(std::int64_t packed) const;
-  // Bytes of every entry of `blocks`, where they are all alike; else 0.
+  // Bytes of every entry of `blocks` if all are equal; else 0.
   std::int64_t blockBytes() const { return blockBytes_; }
-  // The bytes that are named lie in these.
+  // All bytes of the layout lie within.
   Bounds bounds() const { return bounds_; }
-  // Of the part [offset, offset + bytes) in packed order; O(dims + log blocks) and never too small.
-  // Exact but for parts of lists whose blocks do not ascend.
+  // Bounds of the part [offset, offset + bytes) in packed order; O(dims + log blocks), never too
+  // small. Exact but for parts of lists whose blocks do not ascend.
   Bounds boundsOf(std::int64_t offset, std::int64_t bytes) const;
 
   // This layout for every index of `dims` (the last varies fastest), `offset` bytes further on.
@@ -96,24 +96,24 @@ class Layout {
   friend bool operator==(const Layout& a, const Layout& b);
 
  private:
-  // Takes the blocks over, and the dims around their smallest periods.
+  // Takes over the blocks, and adds dims around their smallest periods.
   void fold(BlockListPtr list);
-  // Shifts and repeats this canonical form, whose sums are not made yet, and makes them.
+  // Shifts and repeats this canonical form, which has no sums yet, and computes them.
   Result<Layout> finished(const std::vector<Dim>& dims, std::int64_t offset) &&;
   bool shift(std::int64_t offset);
-  // Repeats all there is; false when that would not fit.
+  // Repeats the whole; false if that leaves 63 bits.
   bool surround(Dim dim);
   void sumUp();
-  // Fills in what follows from dims_ and blocks(); false when it leaves 63 bits.
+  // Computes all that follows from dims_ and blocks(); false if it leaves 63 bits.
   bool measure();
   // Bounds of the part [from, to) of one index of the first `level` dims; all of it inside.
   Bounds part(std::size_t level, std::int64_t from, std::int64_t to) const;
   Bounds listPart(std::int64_t from, std::int64_t to) const;
 
   std::vector<Dim> dims_;
-  Block one_{0, 0};    // where there is but one; without bytes, where there is none
+  Block one_{0, 0};    // the only block; without bytes if there is none
   BlockListPtr list_;  // two blocks or more; else nullptr
-  // startOf() of lists whose blocks are not alike; else nullptr.
+  // startOf() of lists whose blocks differ in length; else nullptr.
   std::shared_ptr<const std::int64_t[]> starts_;
   // For one index of the first i dims: packed bytes and bounds; dims_.size() + 1 entries, the last
   // are the list's.

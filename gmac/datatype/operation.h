@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One pack or unpack: what it is asked to do, and what it has done.
+// One pack or unpack: its arguments and its result.
 #ifndef GMAC_DATATYPE_OPERATION_H_
 #define GMAC_DATATYPE_OPERATION_H_
 
@@ -15,7 +15,7 @@
 
 namespace gmac::datatype {
 
-// One operation, with its arguments checked. A view: whoever runs it keeps `prepared`.
+// One operation, with its arguments checked. A view: the caller keeps `prepared`.
 struct Operation {
   Direction direction = Direction::kPack;
   const Prepared* prepared = nullptr;
@@ -35,20 +35,19 @@ struct Operation {
   std::byte* packedAt(std::int64_t at) const { return packed + (at - offset); }
 };
 
-// What an operation has left under way: nothing, when `ticket` is complete.
+// The result of an operation; it may still be under way until `ticket` is complete.
 struct Outcome {
   adsmPackReport_t report{};
   accel::Ticket ticket;
 };
 
-// What an operation leaves for the next one that asks for the same: the launch or strided copy that
-// did all of it, where one did, and what that depends upon. A plain value; nothing of it is read
-// unless `kept`.
-struct KeptLaunch {
-  bool kept = false;
+// An operation's launch or strided copy, to be submitted again for an equal request, and what it
+// depends on. A plain value; nothing of it is read unless `valid`.
+struct CachedLaunch {
+  bool valid = false;
   bool usesTable = false;
   Memory packedMemory;  // the strided side's is the device's
-  // What is touched of either side, which is no shared object's.
+  // The bytes that are accessed of either side; neither is a shared object's.
   const std::byte* strided;
   std::size_t stridedBytes;
   const std::byte* packed;
@@ -56,7 +55,7 @@ struct KeptLaunch {
   std::uint64_t plan;   // the identity of the plan,
   std::uint64_t table;  // and where its table was
   adsmPackReport_t report;
-  // By the method that the report names.
+  // One of both, by the report's method.
   DeviceLaunch launch;
   StridedCopy copy;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of adsm_datatype.h that pack and unpack: they check arguments and hand over to the
-// engine.
+// The functions of adsm_datatype.h that pack and unpack: they check arguments and call the engine.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -17,7 +16,7 @@
 #include "gmac/base/handles.h"
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/engine.h"
-#include "gmac/datatype/recent.h"
+#include "gmac/datatype/launch_cache.h"
 #include "gmac/datatype/registry.h"
 
 namespace {
@@ -27,7 +26,7 @@ using gmac::Status;
 using gmac::api::guarded;
 using namespace gmac::datatype;
 
-// What an adsmPackEvent_t stands for: the ticket of an operation under way.
+// The ticket of the operation under way that an adsmPackEvent_t stands for.
 gmac::HandleTable<gmac::accel::Ticket>& events() {
   return gmac::HandleTable<gmac::accel::Ticket>::instance();
 }
@@ -41,7 +40,7 @@ Status noEvent(const char* function, adsmPackEvent_t event) {
 
 constexpr const char* kMethodNames[] = {"any", "kernel", "copy2d", "copy", "staged", "cpu"};
 
-// Whether the process may have memory that is not the CPU's alone.
+// True if the process may have memory that a device accesses.
 bool devicesInUse() {
   static std::atomic<bool> seen{false};
   if (seen.load(std::memory_order_relaxed)) {
@@ -81,7 +80,7 @@ Status checkOptions(const char* function, const adsmPackOptions_t& options) {
   return {};
 }
 
-// The part that the options name; 0 bytes: nothing to do.
+// Fills in the part that the options name; 0 bytes: nothing to do.
 Status takePart(const char* function, const adsmPackOptions_t* options, std::int64_t whole,
                 Operation* operation) {
   operation->bytes = whole;
@@ -133,15 +132,15 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
   return gmac::accel::NativeStream{reinterpret_cast<std::uintptr_t>(request.stream)};
 }
 
-// What no thread's memory has the answer to.
-[[gnu::noinline]] Status runAnew(const char* function, const Request& request,
-                                 const adsmPackOptions_t* options, Recent& recent) {
+// Slow path: the thread's launch cache missed.
+[[gnu::noinline]] Status runUncached(const char* function, const Request& request,
+                                     const adsmPackOptions_t* options, LaunchCache& cache) {
   if (request.count < 0) {
     return fail(adsmErrorInvalidValue, "{}: count is {}; 0 or more is allowed", function,
                 request.count);
   }
   const std::uint64_t freed = freedTypes();
-  GMAC_TRY(recent.latest().find(function, request.type, request.count));
+  GMAC_TRY(cache.lastType().find(function, request.type, request.count));
   if (options != nullptr) {
     GMAC_TRY(checkOptions(function, *options));
   }
@@ -154,7 +153,7 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
     }
     engine = *made;
   }
-  auto prepared = recent.latest().prepared(alone ? cpuCache() : engine->prepared());
+  auto prepared = cache.lastType().prepared(alone ? cpuCache() : engine->prepared());
   if (!prepared.ok()) {
     return prepared.status();
   }
@@ -196,7 +195,7 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
     if (alone) {
       outcome = runOnCpu(operation);
     } else {
-      auto ran = engine->run(operation, recent.placeOf(request).replace(request, freed));
+      auto ran = engine->run(operation, cache.slot(request).replace(request, freed));
       if (!ran.ok()) {
         return ran.status();
       }
@@ -217,7 +216,7 @@ constexpr Function kUnpack{"adsmUnpack", Direction::kUnpack};
 constexpr Function kPackWith{"adsmPackWith", Direction::kPack};
 constexpr Function kUnpackWith{"adsmUnpackWith", Direction::kUnpack};
 
-// (One copy of it, with as many arguments as registers hold.)
+// (Not inlined into four functions; its arguments fit into registers.)
 [[gnu::noinline]] adsmError_t run(const Function& function, void* target, const void* source,
                                   std::int64_t count, adsmType_t type,
                                   const adsmPackOptions_t* options) {
@@ -230,24 +229,24 @@ constexpr Function kUnpackWith{"adsmUnpackWith", Direction::kUnpack};
       request.method = options->method;
       request.blocks = options->blocks;
       request.stream = options->stream;
-      // What ends with an event of a stream has that to record.
+      // An operation with an event on a stream must record it each time.
       plain = options->event == nullptr || options->stream == nullptr;
     }
-    Recent& recent = Recent::mine();
+    LaunchCache& cache = LaunchCache::ofThread();
     Engine* const engine = Engine::current();
-    const KeptLaunch* const kept = plain && engine != nullptr ? recent.find(request) : nullptr;
-    if (kept != nullptr) [[likely]] {
+    const CachedLaunch* const cached = plain && engine != nullptr ? cache.find(request) : nullptr;
+    if (cached != nullptr) [[likely]] {
       gmac::accel::Ticket ticket;
-      auto done = engine->again(*kept, streamOf(request), &ticket);
+      auto done = engine->relaunch(*cached, streamOf(request), &ticket);
       if (!done.ok()) [[unlikely]] {
         return done.status();
       }
       if (*done) [[likely]] {
-        answer(options, kept->report, ticket);
+        answer(options, cached->report, ticket);
         return {};
       }
     }
-    return runAnew(function.name, request, options, recent);
+    return runUncached(function.name, request, options, cache);
   });
 }
 
@@ -281,7 +280,7 @@ adsmError_t adsmUnpackWith(void* target, const void* source, int64_t count, adsm
 int adsmPackDone(adsmPackEvent_t event) {
   const auto ticket = event != nullptr ? events().find(event) : gmac::accel::Ticket{};
   if (!ticket) {
-    // Nothing is under way; who asks why finds it.
+    // Not under way; the reason is in adsmLastErrorString().
     (void)noEvent("adsmPackDone", event);
     return 1;
   }

@@ -11,11 +11,11 @@
 
 namespace gmac::datatype {
 
-// How many there are. O(dims).
+// The number of pieces. O(dims).
 std::int64_t pieceCount(const Layout& layout);
 
-// Writes those from number `first` on, at most `room`, and returns how many. O(dims + log blocks +
-// what is written).
+// Writes at most `room` pieces from number `first` on, and returns how many. O(dims + log blocks +
+// pieces written).
 std::int64_t readPieces(const Layout& layout, std::int64_t first, std::int64_t room, Block* pieces);
 
 }  // namespace gmac::datatype

@@ -12,7 +12,7 @@ namespace {
 using coherence::Current;
 
 // Fewer packed bytes are not divided between the CPU and the accelerator.
-constexpr std::int64_t kLeastPortion = std::int64_t{4} << 10;
+constexpr std::int64_t kMinPortion = std::int64_t{4} << 10;
 
 bool isShared(const std::byte* first, std::size_t bytes) {
   return coherence::mayBeShared(first, bytes) && coherence::touchesShared(first, bytes);
@@ -31,7 +31,7 @@ Placement::Placement(Device& device, const Operation& operation)
   packedShared_ = isShared(op_.packed, static_cast<std::size_t>(op_.bytes));
   if (stridedShared_) {
     stridedDistance_ = coherence::deviceDistance(first);
-    divided_ = divide(op_.layout(), op_.strided, op_.offset, op_.bytes, kLeastPortion);
+    divided_ = divide(op_.layout(), op_.strided, op_.offset, op_.bytes, kMinPortion);
   } else {
     stridedOnDevice_ = device_.memoryOf(first) == Memory::kDevice;
   }
@@ -53,7 +53,7 @@ Placement::Placement(Device& device, const Operation& operation)
   }
 }
 
-// A shared packed side is used where the other one is, or where it is current itself.
+// A shared packed side is accessed where the strided side is, or where it is current itself.
 bool Placement::packedOfObjectOnDevice() const {
   if (op_.method != adsmMethodAny) {
     return op_.method != adsmMethodCpu;
@@ -92,10 +92,10 @@ bool Placement::onDevice(const Portion& portion) const {
     case Current::kAccelerator:
       return true;
     case Current::kCpu:
-      // What a device unpacks over them is flushed first, as the next call would do.
+      // Before a device unpacks over them they are flushed, as the next call would do.
       return !op_.packs() && packedOnDevice();
     case Current::kBoth:
-      // Unpacked on the CPU, whole blocks would have to follow the packed bytes to the device.
+      // If the CPU unpacked, whole blocks would have to be copied to the device afterwards.
       return !op_.packs() || packedOnDevice();
     case Current::kNotShared:
       return stridedOnDevice_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the two sides of an operation are, and so which part of it is whose.
+// Where the two sides of an operation are, and which parts of it the CPU and the device do.
 #ifndef GMAC_DATATYPE_PLACEMENT_H_
 #define GMAC_DATATYPE_PLACEMENT_H_
 
@@ -16,9 +16,9 @@
 
 namespace gmac::datatype {
 
-// Role: a look at both sides when an operation begins. What it says of shared objects may be out of
-// date a moment later: that costs time, never bytes, as the release sees to those. Immutable; for
-// the stack of one operation, which outlives it.
+// A snapshot of both sides when an operation begins. Shared objects may change their state a moment
+// later; that costs time, but no bytes, because the release flushes what is current on the CPU.
+// Immutable; for the stack of one operation, which outlives it.
 class Placement {
  public:
   enum class Packed : std::uint8_t { kDevice, kPinned, kPageable };
@@ -29,23 +29,23 @@ class Placement {
 
   bool stridedShared() const { return stridedShared_; }
   bool packedShared() const { return packedShared_; }
-  // The device's memory, which is no object's.
+  // True for device memory that is not an object's.
   bool stridedPlain() const { return stridedOnDevice_; }
-  // Where the packed side is used.
+  // Where the operation accesses the packed side.
   Packed packedAt() const { return packedAt_; }
   bool packedOnDevice() const { return packedAt_ == Packed::kDevice; }
   // The operation in parts, by where the bytes of the strided side are current.
   std::span<const Portion> portions() const {
     return divided_.empty() ? std::span(&whole_, 1) : std::span(divided_);
   }
-  // Whether the device does a part.
+  // True if the device does the part.
   bool onDevice(const Portion& portion) const;
 
-  // As the device knows them: the layout's origin, and a byte of packed order.
+  // The device's addresses of the layout's origin and of a byte in packed order.
   std::uint64_t deviceStrided() const;
   std::uint64_t devicePacked(std::int64_t offset) const;
 
-  // adsmErrorNotSupported for a forced method that cannot be had here.
+  // adsmErrorNotSupported for a forced method that these sides do not allow.
   Status checkMethod() const;
 
  private:

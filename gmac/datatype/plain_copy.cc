@@ -10,7 +10,7 @@ namespace {
 
 #if defined(__x86_64__)
 
-// From here on the processor's own instruction is the quicker one.
+// From so many bytes on, `rep movsb` is faster.
 constexpr std::size_t kLongestVectors = 1024;
 
 void* copyRepeated(void* to, const void* from, std::size_t bytes) {
@@ -19,7 +19,8 @@ void* copyRepeated(void* to, const void* from, std::size_t bytes) {
   return to;
 }
 
-// Four vectors in flight. The barriers keep the compiler from making a call of memcpy of a loop.
+// Four vectors in flight. The barriers keep the compiler from turning the loop into a call of
+// memcpy.
 #define GMAC_COPY_VECTORS(Vector, load, store)                                                    \
   constexpr std::size_t kVector = sizeof(Vector);                                                 \
   if (bytes < kVector || bytes > kLongestVectors) {                                               \
@@ -59,7 +60,7 @@ void* copy128(void* to, const void* from, std::size_t bytes) {
 #undef GMAC_COPY_VECTORS
 
 using Copy = void* (*)(void*, const void*, std::size_t);
-// Right before the constructor below has run, too: others' constructors may copy.
+// Also correct before the constructor below has run: other constructors may copy.
 constinit Copy best = &copy128;
 __attribute__((constructor)) void chooseBest() {
   __builtin_cpu_init();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A copy that is nobody else's: memcpy may be the interposers'.
+// memcpy that bypasses our interposer.
 #ifndef GMAC_DATATYPE_PLAIN_COPY_H_
 #define GMAC_DATATYPE_PLAIN_COPY_H_
 

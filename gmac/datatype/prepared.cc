@@ -37,7 +37,7 @@ Result<PreparedPtr> PreparedCache::get(const CommittedPtr& type, std::int64_t co
   std::list<Entry> dropped;  // destroyed when the lock is free
   const std::lock_guard lock(mutex_);
   entries_.push_front({count, prepared});
-  if (entries_.size() > kMost) {
+  if (entries_.size() > kMax) {
     dropped.splice(dropped.begin(), entries_, std::prev(entries_.end()));
   }
   return prepared;

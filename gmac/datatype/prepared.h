@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is made once for a type and a count of it, and kept.
+// Layout and plan of a type and a count, made once and cached.
 #ifndef GMAC_DATATYPE_PREPARED_H_
 #define GMAC_DATATYPE_PREPARED_H_
 
@@ -19,7 +19,7 @@
 
 namespace gmac::datatype {
 
-// Role: the layout of `count` elements of a type, and what engines derive from it. Thread-safe;
+// The layout of `count` elements of a type, and what engines derive from it. Thread-safe;
 // shared by the cache and by operations under way.
 class Prepared {
  public:
@@ -37,7 +37,7 @@ class Prepared {
   const Committed* type() const { return type_.get(); }
   const Layout& layout() const { return layout_; }
   const DevicePlan& plan() const { return plan_; }
-  // touched() of everything; made once for the gap that is asked for first.
+  // touched() of the whole layout; computed once, for the first caller's gap.
   const std::vector<Bounds>& allTouched(std::int64_t gap) const;
 
  private:
@@ -50,14 +50,14 @@ class Prepared {
 };
 using PreparedPtr = std::shared_ptr<const Prepared>;
 
-// Role: the newest of them. Thread-safe; owned by the engine.
+// A cache of the most recent ones. Thread-safe; owned by the engine.
 class PreparedCache {
  public:
   // adsmErrorInvalidValue when `count` elements leave 63 bits.
   Result<PreparedPtr> get(const CommittedPtr& type, std::int64_t count);
 
  private:
-  static constexpr std::size_t kMost = 64;
+  static constexpr std::size_t kMax = 64;
   struct Entry {
     std::int64_t count;
     PreparedPtr prepared;

@@ -22,16 +22,16 @@ struct Entry {
 constinit ForkLock registryLock;
 [[gnu::constructor]] void watchForks() { holdAcrossForks<registryLock>(); }
 
-// Role: the table of handles. One for the process, never destroyed: handles may be used by
-// destructors at exit. Everything in it is by registryLock.
+// The table of handles. One for the process, never destroyed: handles may be used by
+// destructors at exit. registryLock guards all of it.
 struct Registry {
   std::unordered_map<std::uintptr_t, Entry> entries;
-  // Far from the primitives and from NULL, and no address that anything aligned has.
+  // Far from the primitives and from NULL, and not an address of anything aligned.
   std::uintptr_t next = 0x10001;
 
   Registry() {
     for (const int bytes : {1, 2, 4, 8, 16}) {
-      // One contiguous block: that cannot fail.
+      // One contiguous block cannot fail.
       const TypePtr& type = Type::primitive(bytes);
       entries[static_cast<std::uintptr_t>(bytes)] = {type, *type->commit("adsmPack"), nullptr};
     }
@@ -65,7 +65,7 @@ bool isPrimitive(adsmType_t handle) { return numberOf(handle) <= 16; }
 adsmType_t addType(TypePtr type, bool isCommitted) {
   CommittedPtr form;
   if (isCommitted) {
-    // It is made already.
+    // It is committed already.
     form = *type->commit("adsmTypeDuplicate");
   }
   Registry& all = registry();
@@ -111,7 +111,7 @@ Status commitType(adsmType_t handle, const char* function) {
   if (!type.ok()) {
     return type.status();
   }
-  // Without the lock: that may take a while.
+  // Without the lock, because it may take long.
   auto form = (*type)->commit(function);
   if (!form.ok()) {
     return form.status();
@@ -140,7 +140,7 @@ Status freeType(adsmType_t handle, const char* function) {
   if (found == all.entries.end()) {
     return noType(handle, function, "type");
   }
-  // What it holds is let go behind the lock.
+  // Destroyed after the lock is released.
   freed = std::move(found->second);
   all.entries.erase(found);
   internal::freedTypes.fetch_add(1, std::memory_order_release);

@@ -19,25 +19,25 @@ inline constinit std::atomic<std::uint64_t> freedTypes{0};  // changes under the
 }  // namespace internal
 
 // All functions are thread-safe, also around fork. Handles are numbers that are never used twice:
-// what is none, or is freed, is told apart and not followed. Errors name `function`. Not for the
-// fault handler.
+// invalid and freed ones are recognised and not followed. Errors name `function`. Not for the fault
+// handler.
 
 // A new handle.
 adsmType_t addType(TypePtr type, bool isCommitted);
-// adsmErrorInvalidValue for what is no type; `argument` is named too.
+// adsmErrorInvalidValue if it is not a type; the error names `argument` too.
 Result<TypePtr> findType(adsmType_t handle, const char* function, const char* argument = "type");
-// What an engine needs; what it gives outlives the handle. adsmErrorInvalidValue also for a type
-// that is not committed. A look-up under the lock.
+// The committed form, which outlives the handle. adsmErrorInvalidValue also for a type that is not
+// committed. A look-up under the lock.
 Result<CommittedPtr> committed(adsmType_t handle, const char* function = "adsmPack");
 bool isCommitted(adsmType_t handle);
 Status commitType(adsmType_t handle, const char* function);
-// How many types have been freed: while it stays the same, what was found is there.
+// The number of types that have been freed: while it stays the same, results of look-ups are valid.
 inline std::uint64_t freedTypes() noexcept {
   return internal::freedTypes.load(std::memory_order_acquire);
 }
-// Also for primitives an error.
+// An error for primitives too.
 Status freeType(adsmType_t handle, const char* function);
-// The canonical form as text; it stays until the type is freed.
+// The canonical form as text; valid until the type is freed.
 Result<const char*> describeType(adsmType_t handle, const char* function);
 
 }  // namespace gmac::datatype

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A hash of a sequence of primitive sizes that can be composed: of two sequences one after the
-// other, and of one repeated, without going through their elements.
+// A hash of a sequence of primitive sizes that composes: the hash of two concatenated sequences, or
+// of a repeated one, follows from their hashes.
 #ifndef GMAC_DATATYPE_SIGNATURE_H_
 #define GMAC_DATATYPE_SIGNATURE_H_
 
@@ -9,9 +9,8 @@
 
 namespace gmac::datatype {
 
-// Role: the sequence as the map x -> scale x + sum modulo the prime 2^61 - 1, each primitive being
-// x -> radix x + (what stands for its size). Sequences one after the other are maps one after the
-// other. A value; no locks.
+// The sequence as the map x -> scale x + sum modulo the prime 2^61 - 1. A primitive is x -> radix x
+// + (a hash of its size), and concatenation composes the maps. A value; no locks.
 class Signature {
  public:
   Signature() = default;
@@ -53,8 +52,8 @@ class Signature {
     return reduced(static_cast<std::uint64_t>(product & kPrime) +
                    static_cast<std::uint64_t>(product >> kPrimeBits));
   }
-  // Of what is less than twice the prime. (2^61 is 1 modulo the prime, so that a product's upper
-  // bits are added to its lower ones.)
+  // `value` is less than twice the prime. (2^61 is 1 modulo the prime, so a product's upper bits
+  // are added to its lower ones.)
   static std::uint64_t reduced(std::uint64_t value) {
     return value >= kPrime ? value - kPrime : value;
   }

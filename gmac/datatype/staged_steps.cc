@@ -25,8 +25,8 @@ Status StagedSteps::run(const Portion& portion) {
     GMAC_TRY(op_.packs() ? pack(std::move(*slot), portion.offset + done, bytes)
                          : unpack(std::move(*slot), portion.offset + done, bytes));
   }
-  // The copies come one after the other: behind the last, all are over. (Sooner, the next step's
-  // kernel would wait for this one's copy.)
+  // The copies run in order: when the last is over, all are. (An earlier wait would make the next
+  // step's kernel wait for this one's copy.)
   if (op_.packs() && op_.stream && placement_.packedAt() == Placement::Packed::kPinned) {
     return submissions_.device().follow(op_.stream, outcome_.ticket);
   }

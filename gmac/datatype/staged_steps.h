@@ -17,7 +17,7 @@
 
 namespace gmac::datatype {
 
-// Role: the steps of one operation that are under way. For the stack of one operation, which
+// The pipeline of one operation. For the stack of one operation, which
 // outlives it, and one thread.
 class StagedSteps {
  public:
@@ -32,7 +32,7 @@ class StagedSteps {
   StagedSteps& operator=(const StagedSteps&) = delete;
 
   Status run(const Portion& portion);
-  // Finishes all steps: pageable memory has its bytes.
+  // Finishes all steps; afterwards pageable memory has its bytes.
   Status finish() { return drain(0); }
 
  private:

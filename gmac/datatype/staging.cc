@@ -38,7 +38,7 @@ Result<StagingSlot> Staging::make() {
 Result<StagingSlot> Staging::take() {
   std::unique_lock lock(mutex_);
   for (bool mayMake = true;;) {
-    const bool full = !mayMake || made_ == kMostSlots;
+    const bool full = !mayMake || made_ == kMaxSlots;
     if (!free_.empty() && (full || device_.accelerator().done(free_.front().ticket_))) {
       StagingSlot slot = std::move(free_.front());
       free_.pop_front();
@@ -54,7 +54,7 @@ Result<StagingSlot> Staging::take() {
       if (!slot.ok()) {
         lock.lock();
         --made_;
-        // Those that are there will do, if there are any.
+        // Use the slots that exist, if there are any.
         if (made_ == 0) {
           return slot.status();
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory for bytes on their way between the CPU and a device.
+// Buffers for bytes in transit between the CPU and a device.
 #ifndef GMAC_DATATYPE_STAGING_H_
 #define GMAC_DATATYPE_STAGING_H_
 
@@ -20,8 +20,8 @@ namespace gmac::datatype {
 
 class Staging;
 
-// Role: one slot on loan: kSlotBytes of pinned CPU memory and as much of the device's. Move-only;
-// goes back when it is destroyed, to be used again when the work behind its ticket is over.
+// A slot on loan: kSlotBytes of pinned CPU memory and as much device memory. Move-only; returned
+// when destroyed, and used again once the work of its ticket is over.
 class StagingSlot {
  public:
   StagingSlot() = default;
@@ -34,7 +34,7 @@ class StagingSlot {
 
   std::byte* pinned() const { return pinned_; }
   std::uint64_t device() const { return device_; }
-  // The newest work that uses the slot.
+  // Notes the latest work that uses the slot.
   void usedUntil(accel::Ticket ticket) { ticket_ = ticket; }
   accel::Ticket ticket() const { return ticket_; }
 
@@ -53,21 +53,21 @@ class StagingSlot {
   accel::Ticket ticket_;
 };
 
-// Role: the slots of one device, made on demand, at most kMostSlots. Thread-safe; owned by the
-// engine, never destroyed before it. Who has slots with work under way and asks for more must first
-// give back, or it may wait for itself: an operation has at most kSlotsEach.
+// The slots of one device, made on demand, at most kMaxSlots. Thread-safe; owned by the engine,
+// never destroyed before it. A thread that holds slots must return some before it takes more, or it
+// may wait for itself: an operation has at most kSlotsEach.
 class Staging {
  public:
   static constexpr std::size_t kSlotBytes = std::size_t{4} << 20;
   static constexpr std::size_t kSlotsEach = 3;
-  static constexpr std::size_t kMostSlots = 24;
+  static constexpr std::size_t kMaxSlots = 24;
 
   explicit Staging(Device& device) : device_(device) {}
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // A slot whose earlier work is over. Waits when all are out.
+  // A slot whose earlier work is over. Waits while all are on loan.
   Result<StagingSlot> take();
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 using accel::Ticket;
 
-// What is nearer than this in memory is released together; the least block that large objects have.
+// Ranges closer than this in memory are released together; the smallest block of large objects.
 constexpr std::int64_t kGap = std::int64_t{64} << 10;
 
 }  // namespace
@@ -70,7 +70,7 @@ Result<Ticket> Submissions::launchUsing(std::int64_t offset, std::int64_t bytes,
 Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ranges) {
   const DevicePlan& plan = op_.prepared->plan();
   TableFilling filling(tables_, plan);
-  // While this thread waited for another's filling, that may have been of the same table.
+  // The filling that this thread has waited for may have been of the same table.
   auto table = tables_.pin(plan.identity(), op_.stream);
   if (!table.ok()) {
     return table.status();
@@ -85,8 +85,8 @@ Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ra
   GMAC_TRY(filling.begin());
   step.table = filling.address();
   step.operationBytes = job.bytes;
-  // The first entries serve the beginning of a pass over the list: of the one that the part begins
-  // in. What is behind that needs all of them.
+  // The first entries suffice for the beginning of the pass over the list that the part begins in.
+  // Later passes need the whole table.
   const std::int64_t passBytes = plan.layout().listBytes();
   const std::int64_t pass = job.offset / passBytes * passBytes;
   const std::int64_t end = job.offset + job.bytes;
@@ -120,8 +120,8 @@ Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ra
 
 Result<Ticket> Submissions::submitLaunches(const DeviceJob& job, const Ranges& ranges) {
   auto ticket = submit(ranges, [&](DeviceQueue& queue) {
-    kept_.table = job.table;
-    return op_.prepared->plan().launches(job, kept_.launch, [&](const DeviceLaunch& launch) {
+    cached_.table = job.table;
+    return op_.prepared->plan().launches(job, cached_.launch, [&](const DeviceLaunch& launch) {
       ++outcome_.report.launches;
       return queue.launch(launch);
     });
@@ -146,7 +146,7 @@ Status Submissions::copySlot(StagingSlot& slot, std::int64_t offset, std::int64_
 Status Submissions::copy2d(DeviceQueue& queue, std::uint64_t packed) {
   const Layout& layout = op_.layout();
   const std::vector<Dim>& dims = layout.dims();
-  StridedCopy& copy = kept_.copy;
+  StridedCopy& copy = cached_.copy;
   copy = {};
   copy.strided = placement_.deviceStrided() + static_cast<std::uint64_t>(layout.blocks()[0].offset);
   copy.packed = packed;

@@ -6,15 +6,15 @@
 namespace gmac::datatype {
 namespace {
 
-// Of a table. The first step is over while the CPU would still write for long, and pays for its
-// copies and its launch; in the largest ones their cost is lost. What is left when the CPU has
-// written the last entry is the last step's kernel, so that they do not grow for ever. (On an H200
-// half of these and twice these were slower; a table of 160 KiB took the same time in one step.)
+// Bytes of a step. The first step lets a kernel start early; larger later ones amortise their
+// copies and launches. The last step's kernel runs when the CPU has nothing left to write, so steps
+// do not grow for ever. (On an H200 half and twice of these were slower; a table of 160 KiB took
+// the same time in one step.)
 constexpr std::uint64_t kFirstStep = std::uint64_t{128} << 10;
 constexpr std::uint64_t kLargestStep = std::uint64_t{256} << 10;
 // Smaller tables take one step.
-constexpr std::uint64_t kLeastDivided = 2 * kFirstStep;
-// Launches begin at multiples of it in packed order: lines that no two of them share.
+constexpr std::uint64_t kMinDivided = 2 * kFirstStep;
+// Launches begin at multiples of it in packed order, so that no two of them share a line.
 constexpr std::int64_t kLine = 128;
 
 }  // namespace
@@ -23,7 +23,7 @@ TableFilling::TableFilling(Tables& tables, const DevicePlan& plan)
     : tables_(tables),
       plan_(plan),
       alone_(tables.filling_),
-      stepBytes_(plan.table().bytes < kLeastDivided ? kLeastDivided : kFirstStep) {}
+      stepBytes_(plan.table().bytes < kMinDivided ? kMinDivided : kFirstStep) {}
 
 TableFilling::~TableFilling() {
   if (table_.bytes != 0) {
@@ -67,7 +67,7 @@ Status TableFilling::copy(std::uint64_t from, std::uint64_t to, std::size_t entr
 
 Result<std::int64_t> TableFilling::step() {
   const DevicePlan::Table& shape = plan_.table();
-  // As many pieces as make the step's bytes, with the units that usually come with them.
+  // So many pieces that they and their units have about the step's bytes.
   const std::uint64_t pieces = std::min(
       shape.pieces, pieces_ + std::max<std::uint64_t>(shape.pieces * stepBytes_ / shape.bytes, 1));
   const std::int64_t bytes = plan_.bytesWithin(pieces);

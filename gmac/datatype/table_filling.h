@@ -14,12 +14,11 @@
 
 namespace gmac::datatype {
 
-// Role: fills one plan's table in steps, so that a kernel can move what the first entries serve
-// while the next are written. The table belongs to the filling, which nobody else sees, until
-// keep(); without it, the table is gone with the filling. There is one filling at a time: the
-// constructor waits for the other, behind which the table may be there. For the stack of one
-// thread; it takes no slot of the staging, and holds no lock that a pin() of another table needs.
-// Not for the fault handler.
+// Fills one plan's table in steps, so that a kernel can move the bytes of the first entries while
+// the next ones are written. The table is private to the filling until keep(); without keep() it is
+// freed with the filling. There is one filling at a time: the constructor waits for another one,
+// after which the table may exist. For the stack of one thread; it takes no slot of the staging,
+// and holds no lock that a pin() of another table needs. Not for the fault handler.
 class TableFilling {
  public:
   TableFilling(Tables& tables, const DevicePlan& plan);
@@ -27,25 +26,25 @@ class TableFilling {
   TableFilling(const TableFilling&) = delete;
   TableFilling& operator=(const TableFilling&) = delete;
 
-  // Finds a place for the table. Before anything else, once.
+  // Allocates the table. Call once, before anything else.
   Status begin();
   std::uint64_t address() const { return table_.address; }
 
-  // Begins to copy more entries in; how many packed bytes of one pass over the list, from the first
-  // on, need none but those so far. A launch submitted to the kernel queue from now on is behind
-  // the copies, as one on a stream that follows filled(). The first step is small, later ones are
-  // larger. An error leaves the filling without any use.
+  // Starts to copy more entries in. Returns the packed bytes of one pass over the list, from the
+  // first on, that need no other entries than those so far. A launch that is submitted to the
+  // kernel queue from now on runs after the copies, as does one on a stream that follows filled().
+  // The first step is small, later ones are larger. After an error the filling is of no use.
   Result<std::int64_t> step();
-  // Whether all entries are on their way.
+  // True if the copies of all entries have been started.
   bool complete() const { return pieces_ == plan_.table().pieces; }
   accel::Ticket filled() const { return table_.filled; }
 
-  // A launch has been submitted that uses the entries so far: its ticket, or none, on a stream of
-  // the application's.
+  // Notes a launch that uses the entries so far: its ticket, or that it is on a stream of the
+  // application's.
   void usedBy(accel::Ticket ticket) { table_.lastUse = ticket; }
   void usedByStreams() { table_.usedByStreams = true; }
 
-  // Gives the complete table to those who pin it; nothing of the filling is used any more.
+  // Publishes the complete table for pin(). Nothing else may be called afterwards.
   void keep();
 
  private:

@@ -25,7 +25,7 @@ std::size_t Tables::bytes() const {
 void Tables::waitForUsers(const Table& table) noexcept {
   (void)device_.accelerator().wait(table.filled);
   (void)device_.accelerator().wait(table.lastUse);
-  // Asking each time for a ticket would cost every use what this costs the rare end.
+  // A ticket for each use would make every use as expensive as this rare wait.
   if (table.usedByStreams) {
     (void)device_.waitForStreams();
   }
@@ -58,7 +58,7 @@ void Tables::makeRoom(std::size_t bytes) {
       }
     }
     if (oldest == tables_.end()) {
-      return;  // what is in use may exceed the limit
+      return;  // tables in use may exceed the limit
     }
     drop(oldest);
   }
@@ -69,7 +69,7 @@ Result<Tables::Table> Tables::place(std::size_t bytes) {
   makeRoom(bytes);
   auto address = arena_.allocate(bytes);
   if (!address.ok()) {
-    makeRoom(limitBytes_);  // gives up everything that is not in use
+    makeRoom(limitBytes_);  // evicts everything that is not in use
     arena_.trim();
     address = arena_.allocate(bytes);
     if (!address.ok()) {
@@ -111,7 +111,7 @@ Result<std::uint64_t> Tables::pin(std::uint64_t plan, std::optional<accel::Nativ
     return std::uint64_t{0};
   }
   Table& table = found->second;
-  // The kernel queue is behind all copies in already.
+  // The kernel queue waits for all copies in anyway.
   if (stream && !device_.accelerator().done(table.filled)) {
     GMAC_TRY(device_.follow(stream, table.filled));
   }

@@ -18,8 +18,8 @@
 
 namespace gmac::datatype {
 
-// Role: keeps the tables of plans, the longest unused ones going first where they become more than
-// a limit. Thread-safe; owned by the engine. Not for the fault handler.
+// A cache of the tables of plans with a limit in bytes; the least recently used tables are evicted
+// first. Thread-safe; owned by the engine. Not for the fault handler.
 class Tables {
  public:
   Tables(Device& device, std::size_t limitBytes)
@@ -28,13 +28,13 @@ class Tables {
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
 
-  // The address of the table of the plan with that identity, which what is submitted to the stream
-  // (nothing: the kernel queue) from now on finds there; 0: there is none, a TableFilling makes it.
-  // An address stays until unpin(), which is told the ticket of the last work that uses it.
+  // The address of the plan's table, for work that is submitted to the stream (std::nullopt: the
+  // kernel queue) from now on; 0: there is none yet, and a TableFilling makes it. An address is
+  // valid until unpin(), which takes the ticket of the last work that uses it.
   Result<std::uint64_t> pin(std::uint64_t plan, std::optional<accel::NativeStream> stream);
   void unpin(std::uint64_t plan, accel::Ticket lastUse) noexcept;
 
-  // Of all tables, those that are being filled included.
+  // Bytes of all tables, including those that are being filled.
   std::size_t bytes() const;
 
  private:
@@ -48,8 +48,8 @@ class Tables {
     accel::Ticket lastUse;       // on the kernel queue
     bool usedByStreams = false;  // of the application's
   };
-  // Pinned memory of their own for entries on their way: who fills a table may hold slots of the
-  // staging that others wait for, and so must not wait for one.
+  // Pinned memory for entries in transit. Not slots of the staging: a thread that fills a table may
+  // hold slots that others wait for, and so must not wait for one.
   static constexpr std::size_t kBufferBytes = std::size_t{256} << 10;
   static constexpr std::size_t kBuffers = 4;
   struct Buffer {
@@ -57,12 +57,12 @@ class Tables {
     accel::Ticket reader;
   };
 
-  // Memory for a table that is no plan's yet.
+  // Memory for a table that does not belong to a plan yet.
   Result<Table> place(std::size_t bytes);
   void add(const DevicePlan& plan, const Table& table);
-  // Waits for what uses the table and gives its memory back.
+  // Waits for work that uses the table, and frees its memory.
   void release(const Table& table) noexcept;
-  // For the holder of filling_: a buffer that nothing reads any more.
+  // A buffer that nothing reads any more. The caller holds filling_.
   Result<Buffer*> nextBuffer();
 
   void makeRoom(std::size_t bytes);

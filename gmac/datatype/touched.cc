@@ -12,7 +12,7 @@ namespace {
 
 using Ranges = std::vector<Bounds>;
 
-// Role: collects the ranges for one gap; gives up where they become too many. For the stack.
+// Collects the ranges for one gap; gives up when there are too many. For the stack.
 class Collector {
  public:
   Collector(const Layout& layout, std::int64_t gap) : layout_(layout), gap_(gap) {
@@ -44,10 +44,10 @@ class Collector {
       }
     }
     ranges.resize(std::min(ranges.size(), last + 1));
-    tooMany_ |= ranges.size() > kMostTouched;
+    tooMany_ |= ranges.size() > kMaxTouched;
   }
 
-  // Of the part of one pass over the list.
+  // Adds a part of one pass over the list.
   Ranges listPart(std::int64_t offset, std::int64_t bytes) {
     const auto blocks = layout_.blocks();
     std::size_t i = layout_.blockAt(offset);
@@ -57,7 +57,7 @@ class Collector {
       const std::int64_t from = std::max<std::int64_t>(0, offset - at);
       const std::int64_t to = std::min(block.bytes, offset + bytes - at);
       const Bounds range{block.offset + from, block.offset + to};
-      // Ascending lists, the usual ones, never grow.
+      // The usual lists ascend, and never need this.
       if (!ranges.empty() && range.first >= ranges.back().first &&
           range.first - ranges.back().last < gap_) {
         ranges.back().last = std::max(ranges.back().last, range.last);
@@ -70,7 +70,7 @@ class Collector {
     return ranges;
   }
 
-  // `inner`, for the indices [from, to) of a dim.
+  // Adds `inner` for the indices [from, to) of a dim.
   Ranges repeat(const Ranges& inner, Dim dim, std::int64_t from, std::int64_t to) {
     Ranges ranges;
     if (inner.empty() || from >= to) {
@@ -83,7 +83,7 @@ class Collector {
       return ranges;
     }
     if (static_cast<std::int64_t>(inner.size()) >
-        static_cast<std::int64_t>(4 * kMostTouched) / (to - from)) {
+        static_cast<std::int64_t>(4 * kMaxTouched) / (to - from)) {
       tooMany_ = true;
       return ranges;
     }
@@ -96,7 +96,7 @@ class Collector {
     return ranges;
   }
 
-  // Of a part of what dims[d] and the dims inside make.
+  // Adds a part of what dims[d] and the dims inside of it span.
   Ranges partOf(std::size_t d, std::int64_t offset, std::int64_t bytes) {
     if (tooMany_ || bytes == 0) {
       return {};
@@ -140,8 +140,8 @@ class Collector {
 
 std::vector<Bounds> touched(const Layout& layout, std::int64_t offset, std::int64_t bytes,
                             std::int64_t gap) {
-  constexpr std::int64_t kMostGap = std::int64_t{1} << 60;
-  for (gap = std::max<std::int64_t>(gap, 1); gap < kMostGap; gap *= 4) {
+  constexpr std::int64_t kMaxGap = std::int64_t{1} << 60;
+  for (gap = std::max<std::int64_t>(gap, 1); gap < kMaxGap; gap *= 4) {
     if (auto ranges = Collector(layout, gap).part(offset, bytes)) {
       return *std::move(ranges);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which ranges of memory a part of a layout names, coarsely: what is to be released, held or
+// The ranges of memory that a part of a layout covers, coarsely: those to be released, held or
 // invalidated for it.
 #ifndef GMAC_DATATYPE_TOUCHED_H_
 #define GMAC_DATATYPE_TOUCHED_H_
@@ -13,9 +13,9 @@
 namespace gmac::datatype {
 
 // The ranges, ascending and disjoint, that hold all bytes of the part [offset, offset + bytes) in
-// packed order, bytes > 0; what lies between two of them is at least `gap` bytes and has none.
-// Where these were more than kMostTouched, for a larger gap. Thread-safe.
-inline constexpr std::size_t kMostTouched = 4096;
+// packed order, bytes > 0. Gaps between two ranges have at least `gap` bytes, or more if there
+// would be more than kMaxTouched ranges. Thread-safe.
+inline constexpr std::size_t kMaxTouched = 4096;
 std::vector<Bounds> touched(const Layout& layout, std::int64_t offset, std::int64_t bytes,
                             std::int64_t gap);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What constructors make of old types.
+// The types that constructors make of old types.
 #include "gmac/datatype/type.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ TypePtr Type::make(Form form, std::vector<TypePtr> olds, int64_t size, const Typ
   return TypePtr(new Type(std::move(form), std::move(olds), size, bounds, signature));
 }
 
-// Long chains of types that nobody else holds are let go one by one: each destructor calling the
+// Long chains of types without other owners are freed one by one: each destructor calling the
 // next would need a stack as deep.
 Type::~Type() {
   std::vector<TypePtr> doomed = std::move(olds_);
@@ -149,7 +149,7 @@ Block Type::block() const {
   return one ? form->layout.blocks()[0] : Block{0, 0};
 }
 
-// Role: the bounds of a list's members, each counted if it has any. For the stack.
+// The bounds of a list's members, of those that have any. For the stack.
 class Type::ListBounds {
  public:
   // The next member, which has elements; false when the bounds do not fit any more.
@@ -168,7 +168,7 @@ class Type::ListBounds {
     low_ = any_ ? std::min(low_, low) : low;
     high_ = any_ ? std::max(high_, high) : high;
     any_ = true;
-    // What is near fits with all that is.
+    // A sum of two that are small enough cannot overflow.
     far_ = far_ || !oldIsNear_ || !isNear(low) || !isNear(high);
     if (far_) [[unlikely]] {
       flush();

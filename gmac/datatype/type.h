@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Types as they were written: what a constructor made of its old types, with MPI's bounds.
+// Types as they were constructed, with MPI's bounds.
 #ifndef GMAC_DATATYPE_TYPE_H_
 #define GMAC_DATATYPE_TYPE_H_
 
@@ -23,7 +23,7 @@ namespace gmac::datatype {
 class Type;
 using TypePtr = std::shared_ptr<const Type>;
 
-// What an engine needs of a committed type.
+// The form of a committed type that engines use.
 struct Committed {
   Layout layout;            // of one element
   std::int64_t lowerBound;  // bytes
@@ -32,9 +32,9 @@ struct Committed {
 };
 using CommittedPtr = std::shared_ptr<const Committed>;
 
-// Bounds in bytes with MPI's meaning. Bounds that were said (resized, subarray) are kept by what is
-// built on the type: where one part says its bounds, parts that do not say theirs have no part in
-// the whole's. A type without bytes and without said bounds has none; they count as 0.
+// Bounds in bytes with MPI's meaning. Explicit bounds (resized, subarray) carry over to types built
+// on the type: if one part has explicit bounds, parts without them do not count for the whole's. A
+// type without bytes and without explicit bounds has none; they count as 0.
 struct TypeBounds {
   Bounds all;
   Bounds data;  // the "true" ones
@@ -63,7 +63,7 @@ struct MemberArrays {
   }
 };
 
-// Role: one node of a type. Immutable but for the committed form, which is made once on demand and
+// One node of a type. Immutable but for the committed form, which is made once on demand and
 // kept; thread-safe. Owned by handles and by the types built on it. Not for the fault handler (it
 // allocates).
 //
@@ -93,11 +93,11 @@ class Type : public std::enable_shared_from_this<Type> {
   std::uint64_t signature() const { return signature_.value(); }
 
   // The canonical form, made at the first call. adsmErrorHostMemory when a list of it would have
-  // more than kMostBlocks blocks; `function` is named then.
+  // more than kMaxBlocks blocks; `function` is named then.
   Result<CommittedPtr> commit(const char* function) const;
 
   // A list has this many blocks at most: 8 GiB.
-  static constexpr std::int64_t kMostBlocks = std::int64_t{1} << 28;
+  static constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 28;
 
  private:
   struct Strided {
@@ -108,8 +108,7 @@ class Type : public std::enable_shared_from_this<Type> {
   struct Listed {
     std::vector<Member> members;
   };
-  // Members that are one contiguous piece each, as far as was known when they were listed; the old
-  // types are not needed any more.
+  // Members that are known to be one contiguous piece each; the old types are not needed any more.
   struct Blocks {
     BlockListPtr list;
   };
@@ -125,11 +124,11 @@ class Type : public std::enable_shared_from_this<Type> {
   const Type& oldOf(std::size_t member) const {
     return olds_.size() == 1 ? *olds_[0] : *olds_[member];
   }
-  // What one element is, if that is known to be one contiguous piece; without bytes if not.
+  // One element, if it is known to be one contiguous piece; else without bytes.
   Block block() const;
-  // What commit() has made, or nullptr. It stays as long as the type.
+  // The committed form, or nullptr. Valid as long as the type.
   const Committed* committedForm() const { return made_.load(std::memory_order_acquire); }
-  // Of this node, when the old types' are made.
+  // The layout of this node; those of the old types exist.
   Result<Layout> layout(const char* function) const;
   Result<Layout> listLayout(const Listed& list, const char* function) const;
 

@@ -178,9 +178,9 @@ Result<Layout> Type::listLayout(const Listed& list, const char* function) const 
     const Piece piece = pieceAt(i);
     count += isBlock(piece) ? 1 : static_cast<Wide>(piece.layout->blockCount()) * piece.count;
   }
-  if (count > kMostBlocks) {
+  if (count > kMaxBlocks) {
     return fail(adsmErrorHostMemory, "{}: the layout has {} blocks that do not repeat; {} is most",
-                function, static_cast<double>(count), kMostBlocks);
+                function, static_cast<double>(count), kMaxBlocks);
   }
   BlockListBuilder blocks;
   blocks.reserve(static_cast<std::size_t>(count));

@@ -43,11 +43,11 @@ Status notNegative(const char* function, const char* argument, int64_t value) {
 
 // Of arrays: no more entries than the address space has room for.
 Status checkCount(const char* function, int64_t count) {
-  constexpr int64_t kMost = (int64_t{1} << 47) / static_cast<int64_t>(sizeof(int64_t));
+  constexpr int64_t kMax = (int64_t{1} << 47) / static_cast<int64_t>(sizeof(int64_t));
   GMAC_TRY(notNegative(function, "count", count));
-  return count <= kMost ? Status()
-                        : fail(adsmErrorInvalidValue, "{}: count is {}; 0 to {} are allowed",
-                               function, count, kMost);
+  return count <= kMax ? Status()
+                       : fail(adsmErrorInvalidValue, "{}: count is {}; 0 to {} are allowed",
+                              function, count, kMax);
 }
 
 Status noneNegative(const char* function, const char* argument, const int64_t* values,
@@ -166,10 +166,10 @@ Status makeSubarray(const char* function, int dimensions, const int64_t* sizes,
   GMAC_TRY(notNull(function, "type", type));
   // More than any array has that is larger than one element in each; longer lists are not looked
   // for.
-  constexpr int kMostDimensions = 1024;
-  if (dimensions < 1 || dimensions > kMostDimensions) {
+  constexpr int kMaxDimensions = 1024;
+  if (dimensions < 1 || dimensions > kMaxDimensions) {
     return fail(adsmErrorInvalidValue, "{}: dimensions is {}; 1 to {} are allowed", function,
-                dimensions, kMostDimensions);
+                dimensions, kMaxDimensions);
   }
   GMAC_TRY(notNull(function, "sizes", sizes));
   GMAC_TRY(notNull(function, "subsizes", subsizes));
@@ -221,7 +221,7 @@ Status makeSubarray(const char* function, int dimensions, const int64_t* sizes,
   return {};
 }
 
-// Runs `ask(type)` on the type behind a handle.
+// Runs `ask(type)` on the type of a handle.
 template <typename Ask>
 adsmError_t query(const char* function, adsmType_t handle, const Ask& ask) {
   return guarded(function, [&]() -> Status {

@@ -137,8 +137,8 @@ class FirstUse : public ::testing::Test {
   }
 
   Result<Outcome> run(Sides& sides) {
-    KeptLaunch kept;
-    return engine_->run(sides.operation(), kept);
+    CachedLaunch cached;
+    return engine_->run(sides.operation(), cached);
   }
 
   // The launches of a use that must be right.
@@ -357,11 +357,11 @@ TEST_F(FirstUse, MeasuresNothingAndWritesNoFile) {
 
   const PreparedPtr rows = prepare(layoutOf({{400000, 256}}, {{0, 4}}));
   Sides paced(rows, Direction::kPack);
-  KeptLaunch kept;
-  auto outcome = engine_->run(paced.operation(), kept);
+  CachedLaunch cached;
+  auto outcome = engine_->run(paced.operation(), cached);
   ASSERT_TRUE(outcome.ok()) << lastErrorText();
   EXPECT_TRUE(paced.right());
-  EXPECT_EQ(kept.launch.kernel.shape, Shape::kPacedRows);
+  EXPECT_EQ(cached.launch.kernel.shape, Shape::kPacedRows);
   EXPECT_EQ(accelerator_.launches(), 1U);
 
   const PreparedPtr few = prepare(layoutOf({{10000, 256}}, {{0, 4}}));
@@ -369,7 +369,7 @@ TEST_F(FirstUse, MeasuresNothingAndWritesNoFile) {
   pinned.operation().method = adsmMethodAny;
   device_->setMemory(pinned.operation().packed, Memory::kPinned);
   device_->failPinned(1);
-  outcome = engine_->run(pinned.operation(), kept);
+  outcome = engine_->run(pinned.operation(), cached);
   ASSERT_TRUE(outcome.ok()) << lastErrorText();
   EXPECT_EQ(outcome->report.method, adsmMethodKernel);
   EXPECT_EQ(accelerator_.launches(), 2U);

@@ -304,20 +304,20 @@ TEST(Layouts, AreEmptyWithoutBytes) {
 }
 
 TEST(Layouts, RefuseWhatDoesNotFit) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   const auto refused = [](const std::vector<Dim>& dims, const std::vector<Block>& blocks) {
     const auto layout = Layout::make(dims, blocks);
     return !layout.ok() && layout.status().code() == adsmErrorInvalidValue;
   };
-  EXPECT_TRUE(refused({}, {{kMost - 3, 4}}));
-  EXPECT_TRUE(refused({}, {{-kMost, 4}, {kMost - 4, 4}}));
-  EXPECT_TRUE(refused({{3, kMost / 2}}, {{0, 4}}));
-  EXPECT_TRUE(refused({{kMost, 0}}, {{0, 2}}));
-  EXPECT_TRUE(refused({{kMost, 2}}, {{0, 2}}));
-  EXPECT_TRUE(refused({{kMost, 1}}, {{1, 1}}));
+  EXPECT_TRUE(refused({}, {{kMax - 3, 4}}));
+  EXPECT_TRUE(refused({}, {{-kMax, 4}, {kMax - 4, 4}}));
+  EXPECT_TRUE(refused({{3, kMax / 2}}, {{0, 4}}));
+  EXPECT_TRUE(refused({{kMax, 0}}, {{0, 2}}));
+  EXPECT_TRUE(refused({{kMax, 2}}, {{0, 2}}));
+  EXPECT_TRUE(refused({{kMax, 1}}, {{1, 1}}));
   EXPECT_TRUE(refused({{-1, 1}}, {{1, 1}}));
   EXPECT_TRUE(refused({}, {{1, -1}}));
-  EXPECT_FALSE(refused({{2, kMost - 3}}, {{0, 3}}));
+  EXPECT_FALSE(refused({{2, kMax - 3}}, {{0, 3}}));
 }
 
 TEST(Layouts, DescribeSizesInDecimalUnits) {

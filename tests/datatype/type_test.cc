@@ -23,7 +23,7 @@ using std::int64_t;
 using ::testing::HasSubstr;
 using Pair = std::pair<int64_t, int64_t>;
 
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 // Frees a type when it goes.
 class Owned {
@@ -384,26 +384,26 @@ TEST(Types, RefuseWrongArgumentsByName) {
           "sizes[0] is 1");
   refused(adsmTypeSubarray(1, good, good, good, static_cast<adsmOrder_t>(9), ADSM_TYPE_4, &type),
           "adsmTypeSubarray: order is 9; adsmOrderC and adsmOrderFortran are");
-  refused(adsmTypeResized(ADSM_TYPE_4, kMost, 1, &type),
+  refused(adsmTypeResized(ADSM_TYPE_4, kMax, 1, &type),
           "adsmTypeResized: the type's bytes or bounds do not fit into 63 bits: lowerBound is "
           "9223372036854775807, extent is 1");
-  refused(adsmTypeVector(3, 1, kMost / 2, ADSM_TYPE_4, &type),
+  refused(adsmTypeVector(3, 1, kMax / 2, ADSM_TYPE_4, &type),
           "adsmTypeVector: the type's bytes or bounds do not fit into 63 bits: count is 3, "
           "blockLength is 1, stride is 4611686018427387903, old's extent is 4");
-  refused(adsmTypeContiguous(kMost, ADSM_TYPE_2, &type),
+  refused(adsmTypeContiguous(kMax, ADSM_TYPE_2, &type),
           "adsmTypeContiguous: the type's bytes or bounds do not fit into 63 bits: count is "
           "9223372036854775807, old's extent is 2");
-  const int64_t far[] = {-kMost, kMost - 8};
+  const int64_t far[] = {-kMax, kMax - 8};
   refused(adsmTypeHindexedBlock(2, 1, far, ADSM_TYPE_4, &type),
           "adsmTypeHindexedBlock: the type's bytes or bounds do not fit into 63 bits: entry 1 has "
           "length 1, displacementBytes 9223372036854775799, old's extent is 4");
   Owned farOff;
-  ASSERT_EQ(adsmTypeResized(ADSM_TYPE_4, kMost - 90, 4, &farOff), adsmSuccess);
+  ASSERT_EQ(adsmTypeResized(ADSM_TYPE_4, kMax - 90, 4, &farOff), adsmSuccess);
   const int64_t near[] = {0, 100};
   refused(adsmTypeHindexedBlock(2, 1, near, farOff, &type),
           "adsmTypeHindexedBlock: the type's bytes or bounds do not fit into 63 bits: entry 1 has "
           "length 1, displacementBytes 100, old's extent is 4");
-  const int64_t huge[] = {kMost / 8, kMost / 8, 3};
+  const int64_t huge[] = {kMax / 8, kMax / 8, 3};
   const int64_t part[] = {1, 1, 1};
   const int64_t zero[] = {0, 0, 0};
   refused(adsmTypeSubarray(3, huge, part, zero, adsmOrderC, ADSM_TYPE_4, &type),

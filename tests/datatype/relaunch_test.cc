@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An operation once more, from what the engine has kept of the first time: right for every shape,
-// and not done where something that it depends upon has changed.
+// An operation submitted again from its cached launch: right for every shape, and refused where
+// something that it depends on has changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ PreparedPtr prepare(const std::vector<Dim>& dims, const std::vector<Block>& bloc
 
 constexpr std::size_t kTables = std::size_t{1} << 20;
 
-class Again : public ::testing::Test {
+class Relaunch : public ::testing::Test {
  protected:
   void SetUp() override {
     auto device = std::make_unique<DirectDevice>(accelerator_);
@@ -84,16 +84,16 @@ class Again : public ::testing::Test {
   }
   void run() {
     fill(1);
-    auto outcome = engine_->run(operation_, kept_);
+    auto outcome = engine_->run(operation_, cached_);
     ASSERT_TRUE(outcome.ok()) << lastErrorText();
     expectMoved();
   }
   // Whether it was done; then it was right.
-  bool again() {
+  bool relaunch() {
     fill(2);
     const std::size_t before = accelerator_.launches();
     accel::Ticket ticket;
-    auto done = engine_->again(kept_, operation_.stream, &ticket);
+    auto done = engine_->relaunch(cached_, operation_.stream, &ticket);
     EXPECT_TRUE(done.ok()) << lastErrorText();
     EXPECT_EQ(accelerator_.launches() - before, *done ? 1U : 0U);
     if (*done) {
@@ -111,10 +111,10 @@ class Again : public ::testing::Test {
   std::span<std::byte> strided_;
   std::span<std::byte> packed_;
   Operation operation_;
-  KeptLaunch kept_;
+  CachedLaunch cached_;
 };
 
-TEST_F(Again, IsTheSameOperationForEveryShape) {
+TEST_F(Relaunch, IsTheSameOperationForEveryShape) {
   const struct {
     Shape shape;
     PreparedPtr prepared;
@@ -138,59 +138,59 @@ TEST_F(Again, IsTheSameOperationForEveryShape) {
           operation_.stream = accel::NativeStream{64};
         }
         run();
-        ASSERT_TRUE(kept_.kept);
-        EXPECT_EQ(kept_.report.launches, 1);
-        EXPECT_TRUE(again());
-        EXPECT_TRUE(again());
+        ASSERT_TRUE(cached_.valid);
+        EXPECT_EQ(cached_.report.launches, 1);
+        EXPECT_TRUE(relaunch());
+        EXPECT_TRUE(relaunch());
       }
     }
   }
 }
 
-TEST_F(Again, MemoryOfAnotherKindIsAnotherOperation) {
+TEST_F(Relaunch, MemoryOfAnotherKindIsAnotherOperation) {
   use(prepare({{100, 24}}, {{0, 8}}));
   run();
-  ASSERT_TRUE(kept_.kept);
+  ASSERT_TRUE(cached_.valid);
   for (const std::byte* side : {strided_.data(), packed_.data()}) {
     for (const Memory memory : {Memory::kPageable, Memory::kPinned}) {
       device_->setMemory(side, memory);
-      EXPECT_FALSE(again());
+      EXPECT_FALSE(relaunch());
       device_->setMemory(side, Memory::kDevice);
-      EXPECT_TRUE(again());
+      EXPECT_TRUE(relaunch());
     }
   }
 }
 
-TEST_F(Again, MemoryThatHasBecomeSharedIsAnotherOperation) {
+TEST_F(Relaunch, MemoryThatHasBecomeSharedIsAnotherOperation) {
   use(prepare({{100, 24}}, {{0, 8}}));
   run();
-  ASSERT_TRUE(kept_.kept);
+  ASSERT_TRUE(cached_.valid);
   constexpr std::uintptr_t kGranule = shared_ranges::kGranuleBytes;
   for (const std::byte* side : {strided_.data(), packed_.data()}) {
     const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(side) / kGranule * kGranule;
     shared_ranges::add(begin, begin + kGranule);
-    EXPECT_FALSE(again());
+    EXPECT_FALSE(relaunch());
     shared_ranges::remove(begin, begin + kGranule);
-    EXPECT_TRUE(again());
+    EXPECT_TRUE(relaunch());
   }
 }
 
-TEST_F(Again, IntoPinnedMemoryTheStreamIsWaitedForByItsOwner) {
+TEST_F(Relaunch, IntoPinnedMemoryTheStreamIsWaitedForByItsOwner) {
   use(prepare({{100, 24}}, {{0, 8}}));
   device_->setMemory(packed_.data(), Memory::kPinned);
   operation_.method = adsmMethodKernel;
   run();
-  EXPECT_FALSE(kept_.kept) << "its caller waits for it";
+  EXPECT_FALSE(cached_.valid) << "its caller waits for it";
   operation_.stream = accel::NativeStream{64};
   run();
-  ASSERT_TRUE(kept_.kept);
-  EXPECT_EQ(kept_.report.bytesAcross, operation_.bytes);
-  EXPECT_TRUE(again());
+  ASSERT_TRUE(cached_.valid);
+  EXPECT_EQ(cached_.report.bytesAcross, operation_.bytes);
+  EXPECT_TRUE(relaunch());
   device_->setMemory(packed_.data(), Memory::kDevice);
-  EXPECT_FALSE(again());
+  EXPECT_FALSE(relaunch());
 }
 
-TEST_F(Again, ATableThatHasMadeRoomForOthersIsNotUsed) {
+TEST_F(Relaunch, ATableThatHasMadeRoomForOthersIsNotUsed) {
   const PreparedPtr first = prepare({}, irregular(150000, 8, 1));
   const PreparedPtr second = prepare({}, irregular(150001, 8, 1));
   ASSERT_GT(first->plan().table().bytes + second->plan().table().bytes, kTables);
@@ -198,43 +198,43 @@ TEST_F(Again, ATableThatHasMadeRoomForOthersIsNotUsed) {
     use(first);
     run();
     run();
-    ASSERT_TRUE(kept_.kept);
-    EXPECT_TRUE(again());
-    const KeptLaunch kept = kept_;
+    ASSERT_TRUE(cached_.valid);
+    EXPECT_TRUE(relaunch());
+    const CachedLaunch before = cached_;
     use(second);
     run();
-    kept_ = kept;
+    cached_ = before;
     use(first);
-    EXPECT_FALSE(again());
+    EXPECT_FALSE(relaunch());
   }
 }
 
-TEST_F(Again, AFailureIsToldAndLeavesNothingPinned) {
+TEST_F(Relaunch, AFailureIsToldAndLeavesNothingPinned) {
   for (const PreparedPtr& prepared :
        {prepare({{100, 24}}, {{0, 8}}), prepare({}, irregular(2000, 8, 1))}) {
     use(prepared);
     run();
-    ASSERT_TRUE(kept_.kept);
+    ASSERT_TRUE(cached_.valid);
     device_->failLaunch(1);
     accel::Ticket ticket;
-    auto done = engine_->again(kept_, {}, &ticket);
+    auto done = engine_->relaunch(cached_, {}, &ticket);
     EXPECT_FALSE(done.ok());
     EXPECT_THAT(std::string(lastErrorText()), ::testing::HasSubstr("as was asked for"));
-    EXPECT_TRUE(again());
+    EXPECT_TRUE(relaunch());
   }
 }
 
-TEST_F(Again, WhatIsMoreThanOneLaunchIsNotKept) {
+TEST_F(Relaunch, WhatIsMoreThanOneLaunchIsNotKept) {
   use(prepare({}, irregular(200000, 8, 1)));
   run();
-  EXPECT_FALSE(kept_.kept) << "launched while its table was filled";
+  EXPECT_FALSE(cached_.valid) << "launched while its table was filled";
   run();
-  EXPECT_TRUE(kept_.kept);
-  EXPECT_TRUE(again());
+  EXPECT_TRUE(cached_.valid);
+  EXPECT_TRUE(relaunch());
   operation_.method = adsmMethodCopy2d;
-  auto failed = engine_->run(operation_, kept_);
+  auto failed = engine_->run(operation_, cached_);
   EXPECT_FALSE(failed.ok());
-  EXPECT_FALSE(kept_.kept);
+  EXPECT_FALSE(cached_.valid);
 }
 
 }  // namespace
