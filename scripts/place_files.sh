@@ -27,7 +27,7 @@ install -m 755 "$command" "$prefix/bin/gmac.new"
 strip "$prefix/bin/gmac.new"
 mv -f "$prefix/bin/gmac.new" "$prefix/bin/gmac"
 for header in gmac/api/adsm.h gmac/api/adsm.hpp gmac/api/adsm_datatype.h gmac/api/adsm_mpi.h; do
-  [[ ! -e $header ]] || install -m 644 "$header" "$prefix/include/$header"
+  [[ ! -e $header ]] || install -m 644 "$header" "$prefix/include/gmac/${header##*/}"
 done
 fill gmac.pc.in "$prefix/lib/pkgconfig/gmac.pc"
 fill gmacConfig.cmake.in "$prefix/lib/cmake/gmac/gmacConfig.cmake"

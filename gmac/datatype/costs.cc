@@ -41,9 +41,8 @@ adsmMethod_t Costs::choose(const Crossing& crossing) const {
       fitsCopy2d(*crossing.layout, crossing.whole, &rows)
           ? copy2d + std::max(static_cast<double>(rows) * copy2dRow, bytes / copy2dRate)
           : kNever;
-  const double steps = std::max(1.0, bytes / static_cast<double>(Staging::kSlotBytes));
   const double first = std::min(bytes, static_cast<double>(Staging::kSlotBytes)) / kFirstStepRate;
-  const double through = launch + copy + first + bytes / copyRate + steps * staged;
+  const double through = launch + copy + first + bytes / copyRate;
   if (strided <= kernel && strided <= through) {
     return adsmMethodCopy2d;
   }

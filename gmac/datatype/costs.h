@@ -35,16 +35,15 @@ inline constexpr double kPieceCost = 2.4e-5;
 // The costs of one device, in microseconds; rates are bytes per microsecond. The defaults were
 // measured on an NVIDIA H200 with 16 lanes of PCI Express 5. A value.
 struct Costs {
-  double launch = 9.4;           // a kernel that writes pinned memory, until it has ended
-  double zeroCopyRate = 52.9e3;  // of its bytes
-  double readLaunch = 9.4;       // a kernel that only reads pinned memory
-  double zeroCopyReadRate = 52.9e3;
-  double copy = 6.7;  // a plain copy, until it has ended
+  double launch = 9.0;           // a kernel that writes pinned memory, until it has ended
+  double zeroCopyRate = 52.8e3;  // of its bytes
+  double readLaunch = 9.9;       // a kernel that only reads pinned memory
+  double zeroCopyReadRate = 51.9e3;
+  double copy = 6.5;  // a plain copy, until it has ended
   double copyRate = 55.5e3;
-  double copy2d = 6.8;        // a strided copy, until it has ended
+  double copy2d = 6.4;        // a strided copy, until it has ended
   double copy2dRow = 1.4e-3;  // each of its rows
-  double copy2dRate = 55.5e3;
-  double staged = 2.0;  // a copy after a kernel, beyond the sum of both
+  double copy2dRate = 55.6e3;
 
   // The cheapest of adsmMethodKernel, adsmMethodCopy2d and adsmMethodStaged.
   adsmMethod_t choose(const Crossing& crossing) const;

@@ -11,13 +11,13 @@ namespace {
 // As the driver and Linux describe an H200.
 constexpr DeviceTraits kH200{.multiprocessors = 132,
                              .cyclesPerMicrosecond = 1980,
-                             .memoryRate = 2 * 3201.0 * 6144 / 8,
+                             .memoryRate = 2 * 3201.0 * 6016 / 8,
                              .linkRate = 32e3 / 8 * 128 / 130 * 16};
 
 TEST(IssueRateOf, IsAConstantForADeviceThatWasMeasured) {
   const IssueRate rate = issueRateOf("NVIDIA H200", kH200);
   EXPECT_EQ(rate.multiprocessors, 132U);
-  EXPECT_EQ(rate.cyclesPerRow, 4.64);
+  EXPECT_EQ(rate.cyclesPerRow, 4.65);
   EXPECT_EQ(rate.cyclesPerByte, 0.0614);
   DeviceTraits unknown = kH200;
   unknown.memoryRate = 0;
