@@ -12,7 +12,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
+#include "gmac/base/ample_stack.h"
 #include "gmac/base/cancellation.h"
 #include "gmac/base/fork_lock.h"
 #include "gmac/os/fault_stack.h"
@@ -226,7 +228,7 @@ bool answerOnStackOfOurOwn(const Fault& fault) noexcept {
     stack_t before;  // the kernel's alternate stack, which is none with SS_AUTODISARM
     bool answered;
   } job = {fault, setThreadMask(kDeferrable), {}, false};
-  const FaultStack stack;
+  const FaultStack stack(FaultStack::Need::kMust);
   callOnStack(
       [](void* argument, std::uintptr_t left) {
         auto* const job = static_cast<Job*>(argument);
@@ -244,13 +246,37 @@ bool answerOnStackOfOurOwn(const Fault& fault) noexcept {
   return job.answered;
 }
 
+// Runs a call of a driver's on a stack of our own, with every signal blocked: a handler there would
+// find a stack that nobody knows, a garbage collector's for example.
+void callWithRoom(void (*function)(void*), void* argument) noexcept {
+  struct Job {
+    void (*function)(void*);
+    void* argument;
+  } job = {function, argument};
+  std::optional<SignalsBlocked> blocked;
+  if (!SignalsBlocked::here()) blocked.emplace();
+  const FaultStack stack(FaultStack::Need::kMay);
+  if (!stack) {
+    function(argument);  // there may be room enough here
+    return;
+  }
+  callOnStack(
+      [](void* given, std::uintptr_t /*left*/) {
+        const auto* const job = static_cast<Job*>(given);
+        job->function(job->argument);
+      },
+      &job, stack.top());
+}
+
 bool isAnswered(const Fault& fault) noexcept {
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   const OwnsFunction owns = ownsFunction.load(std::memory_order_acquire);
   // What is not ours stays where the program's handler expects it.
   if (contains(fault.context->uc_stack, here) && owns != nullptr) {
+    const StackIsShort no(nullptr);
     return owns(fault.info->si_addr) && answerOnStackOfOurOwn(fault);
   }
+  const StackIsShort yes(&callWithRoom);
   return answer(fault);
 }
 

@@ -41,26 +41,31 @@ bool leaveIdle(std::byte* begin) noexcept {
 }
 
 // (libc's own mprotect: memory.h says why.)
-std::byte* makeStack() noexcept {
+std::byte* makeStack(FaultStack::Need need) noexcept {
   const std::size_t guard = pageBytes();
   void* const mapped = mmap(nullptr, guard + kFaultStackBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (mapped == MAP_FAILED || syscall(SYS_mprotect, mapped, guard, PROT_NONE) != 0) {
+  const bool made = mapped != MAP_FAILED && syscall(SYS_mprotect, mapped, guard, PROT_NONE) == 0;
+  if (!made && need == FaultStack::Need::kMust) {
     log(LogLevel::kError, "no stack of {} bytes to answer an access to a shared object on: {}",
         kFaultStackBytes, strerrordesc_np(errno));
     std::abort();
+  }
+  if (!made) {
+    if (mapped != MAP_FAILED) (void)munmap(mapped, guard + kFaultStackBytes);
+    return nullptr;
   }
   return static_cast<std::byte*>(mapped) + guard;
 }
 
 }  // namespace
 
-FaultStack::FaultStack() noexcept : begin_(takeIdle()) {
-  if (begin_ == nullptr) begin_ = makeStack();
+FaultStack::FaultStack(Need need) noexcept : begin_(takeIdle()) {
+  if (begin_ == nullptr) begin_ = makeStack(need);
 }
 
 FaultStack::~FaultStack() {
-  if (!leaveIdle(begin_)) {
+  if (begin_ != nullptr && !leaveIdle(begin_)) {
     (void)munmap(begin_ - pageBytes(), pageBytes() + kFaultStackBytes);
   }
 }

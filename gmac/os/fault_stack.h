@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stacks of the runtime's own, for faults that are delivered where there may be no room to answer
-// them: on an alternate signal stack of the program's.
+// Stacks of the runtime's own, where there may be no room to answer a fault: for the whole answer
+// where it is delivered on an alternate signal stack of the program's, else for a driver's part.
 #ifndef GMAC_OS_FAULT_STACK_H_
 #define GMAC_OS_FAULT_STACK_H_
 
@@ -20,12 +20,14 @@ inline constexpr std::size_t kFaultStackBytes = std::size_t{256} << 10;
 // by one system call.
 class FaultStack {
  public:
-  // Ends the process with a line where the system gives no memory.
-  FaultStack() noexcept;
+  enum class Need { kMust, kMay };
+  // Where the system gives no memory: ends the process with a line (kMust), or is none (kMay).
+  explicit FaultStack(Need need) noexcept;
   ~FaultStack();
   FaultStack(const FaultStack&) = delete;
   FaultStack& operator=(const FaultStack&) = delete;
 
+  explicit operator bool() const noexcept { return begin_ != nullptr; }
   // Where the stack ends that grows downwards; a multiple of the page size.
   std::uintptr_t top() const noexcept {
     return reinterpret_cast<std::uintptr_t>(begin_) + kFaultStackBytes;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <ctime>
+#include <utility>
 
 // glibc's own way of taking a real-time signal away from SIGRTMIN..SIGRTMAX; 0: the highest.
 extern "C" int __libc_allocate_rtsig(int high) noexcept;
@@ -90,8 +91,12 @@ FileSizeSignalKept::~FileSizeSignalKept() {
   errno = error;
 }
 
-SignalsBlocked::SignalsBlocked() noexcept : before_(setThreadMask(kDeferrable)) {}
+SignalsBlocked::SignalsBlocked() noexcept
+    : before_(setThreadMask(kDeferrable)), outermost_(!std::exchange(blockedHere, true)) {}
 
-SignalsBlocked::~SignalsBlocked() { (void)setThreadMask(before_); }
+SignalsBlocked::~SignalsBlocked() {
+  if (outermost_) blockedHere = false;
+  (void)setThreadMask(before_);
+}
 
 }  // namespace gmac::os

@@ -69,8 +69,15 @@ class SignalsBlocked {
   SignalsBlocked(const SignalsBlocked&) = delete;
   SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
+  // Whether one lives in the calling thread.
+  static bool here() noexcept { return blockedHere; }
+
  private:
+  static inline constinit thread_local bool blockedHere __attribute__((tls_model("initial-exec"))) =
+      false;
+
   KernelSet before_;
+  bool outermost_;
 };
 
 }  // namespace gmac::os

@@ -100,7 +100,17 @@ thread_local bool readsArguments = false;
 
 }  // namespace
 
+// Takes stack as a real driver does: FAKE_CUDA_STACK bytes.
+[[gnu::noinline]] void useStack() {
+  static const char* const wanted = std::getenv("FAKE_CUDA_STACK");
+  static const std::size_t bytes = wanted == nullptr ? 0 : std::strtoul(wanted, nullptr, 10);
+  if (bytes == 0) return;
+  auto* const used = static_cast<volatile char*>(__builtin_alloca(bytes));
+  for (std::size_t i = 0; i < bytes; i += 1024) used[i] = 1;
+}
+
 Call::Call(const char* name) : lock_(device().mutex) {
+  useStack();
   if (readsArguments) {
     std::fprintf(stderr, "%s during a launch: the driver would wait for itself\n", name);
     std::abort();

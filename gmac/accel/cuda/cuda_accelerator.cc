@@ -53,7 +53,7 @@ class DriverCalls final : public DeviceCalls {
     }
     modules_.clear();
     // Also that of a lost device: it is counted.
-    if (retained_) driver_.cuDevicePrimaryCtxRelease.function(device_);
+    if (retained_) driver_.cuDevicePrimaryCtxRelease(device_);
     retained_ = false;
     context_.store(nullptr);
   }
@@ -69,7 +69,7 @@ class DriverCalls final : public DeviceCalls {
     CUcontext current = nullptr;
     GMAC_TRY(check(driver_.cuCtxGetCurrent, &current));
     CUdevice device = device_;
-    if (current != nullptr && driver_.cuCtxGetDevice.function(&device) != CUDA_SUCCESS) {
+    if (current != nullptr && driver_.cuCtxGetDevice(&device) != CUDA_SUCCESS) {
       current = nullptr;  // one that has ended may still be the thread's
       device = device_;
     }
@@ -99,19 +99,19 @@ class DriverCalls final : public DeviceCalls {
   std::uintptr_t enter() noexcept override {
     // The runtime's calls are no part of what the application captures, and must not spoil it.
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    driver_.cuThreadExchangeStreamCaptureMode.function(&mode);
+    driver_.cuThreadExchangeStreamCaptureMode(&mode);
     const auto token = static_cast<std::uintptr_t>(mode) << 1;
     CUcontext current = nullptr;
-    driver_.cuCtxGetCurrent.function(&current);
+    driver_.cuCtxGetCurrent(&current);
     const CUcontext context = context_.load(std::memory_order_relaxed);
     if (current == context) return token;
-    return driver_.cuCtxPushCurrent.function(context) == CUDA_SUCCESS ? token | kPushed : token;
+    return driver_.cuCtxPushCurrent(context) == CUDA_SUCCESS ? token | kPushed : token;
   }
   void leave(std::uintptr_t token) noexcept override {
     CUcontext popped = nullptr;
-    if ((token & kPushed) != 0) driver_.cuCtxPopCurrent.function(&popped);
+    if ((token & kPushed) != 0) driver_.cuCtxPopCurrent(&popped);
     auto mode = static_cast<CUstreamCaptureMode>(token >> 1);
-    driver_.cuThreadExchangeStreamCaptureMode.function(&mode);
+    driver_.cuThreadExchangeStreamCaptureMode(&mode);
   }
 
   Result<std::uintptr_t> allocate(std::size_t bytes) override {
@@ -168,7 +168,7 @@ class DriverCalls final : public DeviceCalls {
   Status streamWait(Stream stream, Event event) override {
     return check(driver_.cuStreamWaitEvent, stream, event, 0u);
   }
-  int query(Event event) noexcept override { return driver_.cuEventQuery.function(event); }
+  int query(Event event) noexcept override { return driver_.cuEventQuery(event); }
   Status queryFailed(int code, Event event) noexcept override {
     return failAs(adsmErrorSystem, code, driver_.cuEventQuery.name, ArgumentText(event).view());
   }
@@ -179,7 +179,7 @@ class DriverCalls final : public DeviceCalls {
     Result<CUmodule> module = moduleOf(desc);
     if (!module.ok()) return module.status();
     CUfunction function = nullptr;
-    const CUresult result = driver_.cuModuleGetFunction.function(&function, *module, desc.cudaName);
+    const CUresult result = driver_.cuModuleGetFunction(&function, *module, desc.cudaName);
     if (result == CUDA_ERROR_NOT_FOUND) {
       return gmac::fail(adsmErrorNoImplementation, "kernel {}: the image at {} has no function {}",
                         desc.name, desc.cudaImage, desc.cudaName);
@@ -203,7 +203,7 @@ class DriverCalls final : public DeviceCalls {
                        static_cast<int>(sharedBytes)));
       kernel.sharedBytes.store(sharedBytes, std::memory_order_relaxed);
     }
-    const CUresult result = driver_.cuLaunchKernel.function(
+    const CUresult result = driver_.cuLaunchKernel(
         kernel.function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
         shape.block.z, sharedBytes, stream, args, nullptr);
     if (result == CUDA_SUCCESS) return Status();
@@ -217,7 +217,7 @@ class DriverCalls final : public DeviceCalls {
     CUdeviceptr address = 0;
     std::size_t size = 0;
     const CUresult result =
-        driver_.cuModuleGetGlobal.function(&address, &size, kernel.module, constant.name);
+        driver_.cuModuleGetGlobal(&address, &size, kernel.module, constant.name);
     if (result == CUDA_ERROR_NOT_FOUND) {
       return gmac::fail(adsmErrorNoImplementation, "kernel {}: its image has no constant {}",
                         kernel.desc.name, constant.name);
@@ -275,8 +275,7 @@ class DriverCalls final : public DeviceCalls {
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
     CUmodule module = nullptr;
-    const CUresult result =
-        driver_.cuModuleLoadDataEx.function(&module, desc.cudaImage, 2, options, values);
+    const CUresult result = driver_.cuModuleLoadDataEx(&module, desc.cudaImage, 2, options, values);
     if (result != CUDA_SUCCESS) {
       const Status status = kernelFailed(result, driver_.cuModuleLoadDataEx.name, desc);
       if (log[0] == '\0') return status;

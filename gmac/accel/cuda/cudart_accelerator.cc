@@ -106,18 +106,18 @@ class RuntimeCalls final : public DeviceCalls {
   // The token is the device to go back to, and whether the application had an error of its own to
   // see.
   std::uintptr_t enter() noexcept override {
-    const bool clean = cudart_.cudaPeekAtLastError.function() == cudaSuccess;
+    const bool clean = cudart_.cudaPeekAtLastError() == cudaSuccess;
     int current = device_;
-    cudart_.cudaGetDevice.function(&current);
-    if (current != device_) cudart_.cudaSetDevice.function(device_);
+    cudart_.cudaGetDevice(&current);
+    if (current != device_) cudart_.cudaSetDevice(device_);
     return static_cast<std::uintptr_t>(current) << 1 | (clean ? 1 : 0);
   }
   void leave(std::uintptr_t token) noexcept override {
     const int previous = static_cast<int>(token >> 1);
-    if (previous != device_) cudart_.cudaSetDevice.function(previous);
+    if (previous != device_) cudart_.cudaSetDevice(previous);
     // A "not ready" of ours must not look like the application's failure.
-    if ((token & 1) != 0 && cudart_.cudaPeekAtLastError.function() != cudaSuccess)
-      cudart_.cudaGetLastError.function();
+    if ((token & 1) != 0 && cudart_.cudaPeekAtLastError() != cudaSuccess)
+      cudart_.cudaGetLastError();
   }
 
   Result<std::uintptr_t> allocate(std::size_t bytes) override {
@@ -177,7 +177,7 @@ class RuntimeCalls final : public DeviceCalls {
   Status streamWait(Stream stream, Event event) override {
     return check(cudart_.cudaStreamWaitEvent, stream, event, 0u);
   }
-  int query(Event event) noexcept override { return cudart_.cudaEventQuery.function(event); }
+  int query(Event event) noexcept override { return cudart_.cudaEventQuery(event); }
   Status queryFailed(int code, Event event) noexcept override {
     return failAs(adsmErrorSystem, code, cudart_.cudaEventQuery.name, ArgumentText(event).view());
   }
@@ -186,7 +186,7 @@ class RuntimeCalls final : public DeviceCalls {
     if (desc.cudartSymbol == nullptr) return missingImplementation(desc, "cudartSymbol", name());
     Roomy<cudaFuncAttributes> attributes{};
     const cudaError_t error =
-        cudart_.cudaFuncGetAttributes.function(&attributes.structure, desc.cudartSymbol);
+        cudart_.cudaFuncGetAttributes(&attributes.structure, desc.cudartSymbol);
     if (error != cudaSuccess) {
       return failAs(
           adsmErrorNoImplementation, error, cudart_.cudaFuncGetAttributes.name,
@@ -204,7 +204,7 @@ class RuntimeCalls final : public DeviceCalls {
                        cudaFuncAttributeMaxDynamicSharedMemorySize, wanted));
       kernel.sharedBytes.store(shape.sharedBytes, std::memory_order_relaxed);
     }
-    const cudaError_t error = cudart_.cudaLaunchKernel.function(
+    const cudaError_t error = cudart_.cudaLaunchKernel(
         kernel.desc.cudartSymbol, dim3{shape.grid.x, shape.grid.y, shape.grid.z},
         dim3{shape.block.x, shape.block.y, shape.block.z}, args, shape.sharedBytes, stream);
     if (error == cudaSuccess) return Status();
@@ -232,7 +232,7 @@ class RuntimeCalls final : public DeviceCalls {
  private:
   static void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
   const char* words(int code) const noexcept override {
-    return cudart_.cudaGetErrorString.function(static_cast<cudaError_t>(code));
+    return cudart_.cudaGetErrorString(static_cast<cudaError_t>(code));
   }
 
   const RuntimeFunctions& cudart_;

@@ -19,6 +19,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/reentry.h"
+#include "gmac/base/ample_stack.h"
 #include "gmac/base/status.h"
 
 // CUDA's own opaque types, declared so that only the two layers include its headers.
@@ -60,11 +61,19 @@ class DeviceHealth {
   char cause_[256] = {};  // written before state_ becomes kLost
 };
 
-// A function of a CUDA layer with the name that messages give it.
+// A function of a CUDA layer with the name that messages give it. Called like it; in the fault
+// handler on a stack with room, since CUDA takes some 16 KiB.
 template <typename Function>
-struct Entry {
+struct Entry;
+
+template <typename Return, typename... Params>
+struct Entry<Return(Params...)> {
   const char* name = nullptr;
-  Function* function = nullptr;
+  Return (*function)(Params...) = nullptr;
+
+  Return operator()(Params... params) const noexcept {
+    return withAmpleStack([&] { return function(params...); });
+  }
 };
 
 // A text made without allocating; what does not fit is cut off.
@@ -186,7 +195,7 @@ class DeviceCalls {
   // is the code for failures that say nothing about the device's health.
   template <typename Function, typename... Args>
   Status checkAs(adsmError_t otherwise, const Entry<Function>& entry, Args... args) noexcept {
-    const int code = static_cast<int>(entry.function(args...));
+    const int code = static_cast<int>(entry(args...));
     if (code == kCudaSuccess) return Status();
     return failAs(otherwise, code, entry.name, ArgumentText(args...).view());
   }

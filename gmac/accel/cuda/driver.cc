@@ -35,7 +35,7 @@ Status Driver::load() {
   if (missing != nullptr) {
     return gmac::fail(adsmErrorNoAccelerator, "the CUDA driver is too old: it has no {}", missing);
   }
-  if (const CUresult result = cuInit.function(0); result != CUDA_SUCCESS) {
+  if (const CUresult result = cuInit(0); result != CUDA_SUCCESS) {
     return gmac::fail(adsmErrorNoAccelerator, "cuInit(0) failed with {}: {}",
                       static_cast<int>(result), errorText(result));
   }
@@ -55,8 +55,7 @@ Result<const Driver*> Driver::get() {
 
 const char* Driver::errorText(int code) const noexcept {
   const char* text = nullptr;
-  if (cuGetErrorString.function(static_cast<CUresult>(code), &text) != CUDA_SUCCESS ||
-      text == nullptr) {
+  if (cuGetErrorString(static_cast<CUresult>(code), &text) != CUDA_SUCCESS || text == nullptr) {
     return "a code that this driver does not know";
   }
   return text;
