@@ -2,14 +2,18 @@
 //
 // syscall(SYS_futex, ...) on shared memory, which is how the C++ library waits for an atomic: this
 // stands in for libc's function in a program that is linked with the library or preloads it. To
-// wait the kernel reads the word, once, when the wait begins; where a closed block stops it the
-// word is touched, and the call made again. Every other system call is made as it is.
+// wait the kernel reads the word, once, when the wait begins, and to wake it may read or write one;
+// where a closed block stops it the words are touched, and the call made again. Locks that inherit
+// priorities (FUTEX_LOCK_PI) it writes when a wait ends, too, which no touch can come before: those
+// fail with EFAULT, and a line says why. Every other system call is made as it is.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 
+#include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
 
 #if !defined(__x86_64__)
@@ -17,6 +21,44 @@
 #endif
 
 namespace gmac::interpose {
+namespace {
+
+void sayThatItCannotBe(long command, const std::uint32_t* word) noexcept {
+  static constinit std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  log(LogLevel::kError,
+      "futex operation {} on the word at {}, in a shared object, failed: the kernel cannot reach a "
+      "lock that inherits priorities there; keep it in private memory",
+      command, static_cast<const void*>(word));
+}
+
+// Opens the words of an operation that has failed, as the kernel needs them. False: it failed for
+// another reason, or there is no help.
+bool open(long command, std::uint32_t* word, std::uint32_t* word2) noexcept {
+  const bool shared = coherence::touchesShared(word, sizeof *word);
+  const bool usesSecond =
+      command == FUTEX_WAKE_OP || command == FUTEX_REQUEUE || command == FUTEX_CMP_REQUEUE;
+  const bool secondShared = usesSecond && coherence::touchesShared(word2, sizeof *word2);
+  switch (command) {
+    case FUTEX_WAIT:
+    case FUTEX_WAIT_BITSET:
+    case FUTEX_WAKE:
+    case FUTEX_WAKE_BITSET:
+    case FUTEX_WAKE_OP:
+    case FUTEX_REQUEUE:
+    case FUTEX_CMP_REQUEUE:
+      break;
+    default:
+      if (shared) sayThatItCannotBe(command, word);
+      return false;
+  }
+  if (shared) (void)*const_cast<const volatile std::uint32_t*>(word);
+  // A write, of what is there.
+  if (secondShared) asm volatile("lock orl $0, %0" : "+m"(*word2) : : "cc", "memory");
+  return shared || secondShared;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -33,14 +75,11 @@ __attribute__((used, visibility("hidden"))) long gmacFutex(long number, std::uin
   const int errnoBefore = errno;
   for (int attempt = 0;; ++attempt) {
     const long result = gmacSystemCall(number, word, operation, value, limit, word2, value3);
-    const long command = operation & FUTEX_CMD_MASK;
     if (result != -1 || errno != EFAULT || attempt == kAttempts ||
-        (command != FUTEX_WAIT && command != FUTEX_WAIT_BITSET) ||
-        !coherence::touchesShared(word, sizeof *word)) {
+        !open(operation & FUTEX_CMD_MASK, word, reinterpret_cast<std::uint32_t*>(word2))) {
       return result;
     }
     errno = errnoBefore;
-    (void)*const_cast<const volatile std::uint32_t*>(word);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutexes, conditions, semaphores, read-write locks and barriers in shared memory: these stand in
-// for libc's functions in a program that is linked with the library or preloads it.
+// Mutexes, conditions, semaphores, read-write locks, barriers and pthread_once in shared memory:
+// these stand in for libc's functions in a program that is linked with the library or preloads it.
 //
 // libc takes and gives a lock in user mode, where it can fault its way to a closed block, but waits
 // for one in a system call that reads the lock (futex), and ends the process when that fails: the
@@ -15,8 +15,9 @@
 // by the next, when objects come and go beside it: threads are woken for nothing, and wake by
 // themselves. What says more than "near" takes the runtime's lock, which is a mutex.
 //
-// Left to libc are mutexes that are robust or inherit priorities, whose waiters the kernel must
-// know, and pthread_once and the functions of <threads.h>.
+// Mutexes that are robust, inherit priorities or have a ceiling are taken in user mode as well, so
+// the same serves them, but for one thing each: nobody's priority is inherited, and the kernel
+// marks the mutexes of a thread that has ended only where it can read them. A line says so.
 //
 // In builds with the thread sanitizer these are left out: the sanitizer has its own.
 #if !defined(__SANITIZE_THREAD__)
@@ -33,8 +34,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "gmac/base/cancellation.h"
+#include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/shared_ranges.h"
 #include "interpose/real.h"
@@ -75,13 +78,14 @@ constinit Real<int(ReadWriteLock*, clockid_t, const timespec*)> realClockwrlock(
     "pthread_rwlock_clockwrlock");
 constinit Real<int(ReadWriteLock*)> realRwUnlock("pthread_rwlock_unlock");
 constinit Real<int(Barrier*)> realBarrierWait("pthread_barrier_wait");
+constinit Real<int(pthread_once_t*, void (*)())> realOnce("pthread_once");
 
 [[gnu::constructor]] void resolveLocks() {
   resolveAtLoad(realLock, realTrylock, realUnlock, realTimedlock, realClocklock, realWait,
                 realTimedwait, realClockwait, realSignal, realBroadcast, realSemWait,
                 realSemTrywait, realSemTimedwait, realSemClockwait, realSemPost, realRdlock,
                 realWrlock, realTryrdlock, realTrywrlock, realTimedrdlock, realTimedwrlock,
-                realClockrdlock, realClockwrlock, realRwUnlock, realBarrierWait);
+                realClockrdlock, realClockwrlock, realRwUnlock, realBarrierWait, realOnce);
 }
 
 // ---- Where threads wait
@@ -104,12 +108,27 @@ bool isOurs(const Lock* lock) noexcept {
   return shared_ranges::mayBeShared(lock, sizeof *lock);
 }
 
+// Mutexes that the kernel has to do with, by the bits of their kind.
+constexpr int kRobust = 16;
+constexpr int kInheritsPriority = 32;
+constexpr int kHasCeiling = 64;
+bool isPlain(const Mutex* mutex) noexcept {
+  return (mutex->__data.__kind & (kRobust | kInheritsPriority | kHasCeiling)) == 0;
+}
+
 // Of these every thread must say the same.
 bool isOurs(const sem_t* semaphore) noexcept {
   return coherence::touchesShared(semaphore, sizeof *semaphore);
 }
 bool isOurs(const Barrier* barrier) noexcept {
   return coherence::touchesShared(barrier, sizeof *barrier);
+}
+bool isOurs(const pthread_once_t* control) noexcept {
+  return coherence::touchesShared(control, sizeof *control);
+}
+bool isOurs(const Mutex* mutex) noexcept {
+  return shared_ranges::mayBeShared(mutex, sizeof *mutex) &&
+         (isPlain(mutex) || coherence::touchesShared(mutex, sizeof *mutex));
 }
 
 // Counts a waiter for its scope.
@@ -207,13 +226,27 @@ int await(const void* lock, const Deadline& deadline, How how, const Attempt& at
 
 // ---- Mutexes
 
-// Robust ones, and those with a protocol, are the kernel's business.
-bool isPlain(const Mutex* mutex) noexcept {
-  constexpr int kKernelKinds = 16 | 32 | 64;
-  return (mutex->__data.__kind & kKernelKinds) == 0;
+// Says once of each kind what a mutex in shared memory does not have of it.
+void sayWhatIsMissing(const Mutex* mutex) noexcept {
+  static constinit std::atomic<int> said{0};
+  const int kinds = mutex->__data.__kind & (kRobust | kInheritsPriority);
+  const int fresh = kinds & ~said.fetch_or(kinds);
+  if ((fresh & kInheritsPriority) != 0) {
+    log(LogLevel::kError,
+        "the mutex at {} inherits priorities and is in a shared object: it locks, and nobody's "
+        "priority is inherited; keep it in private memory",
+        static_cast<const void*>(mutex));
+  }
+  if ((fresh & kRobust) != 0) {
+    log(LogLevel::kError,
+        "the mutex at {} is robust and is in a shared object: a thread that ends while it has it "
+        "may go unnoticed, and others wait for ever; keep it in private memory",
+        static_cast<const void*>(mutex));
+  }
 }
 
 int lockShared(Mutex* mutex, const Deadline& deadline) noexcept {
+  sayWhatIsMissing(mutex);
   return await(mutex, deadline, How::kLock, [mutex] {
     const int result = realTrylock(mutex);
     constexpr int kTypes = 3;
@@ -229,16 +262,22 @@ int lockShared(Mutex* mutex, const Deadline& deadline) noexcept {
 // Lets the mutex go for its scope, however that ends.
 class Unlocked {
  public:
-  explicit Unlocked(Mutex* mutex) noexcept : mutex_(mutex), error_(pthread_mutex_unlock(mutex)) {}
-  ~Unlocked() {
-    if (error_ == 0) (void)pthread_mutex_lock(mutex_);
+  explicit Unlocked(Mutex* mutex) noexcept : mutex_(mutex), error_(pthread_mutex_unlock(mutex)) {
+    if (error_ != 0) mutex_ = nullptr;
   }
+  ~Unlocked() { (void)lock(); }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
+  // Of letting it go.
   int error() const noexcept { return error_; }
+  // Takes it before the scope ends; what pthread_mutex_lock() says, of a dead owner for example.
+  int lock() noexcept {
+    Mutex* const mutex = std::exchange(mutex_, nullptr);
+    return mutex == nullptr ? 0 : pthread_mutex_lock(mutex);
+  }
 
  private:
-  Mutex* const mutex_;
+  Mutex* mutex_;
   const int error_;
 };
 
@@ -251,9 +290,10 @@ int waitShared(Condition* condition, Mutex* mutex, const Deadline& deadline) {
   {
     const Waiting waiting(place);
     const std::uint32_t seen = place.changes.load();
-    const Unlocked unlocked(mutex);
+    Unlocked unlocked(mutex);
     result =
         unlocked.error() != 0 ? unlocked.error() : sleep(place, seen, deadline, How::kCondition);
+    if (const int locked = unlocked.lock(); locked != 0) result = locked;
   }
   errno = savedErrno;
   return result == EINTR ? 0 : result;
@@ -319,6 +359,43 @@ int waitShared(Barrier* barrier) {
                [&] { return state.load() >> 32 == before >> 32 ? EBUSY : 0; });
 }
 
+// ---- Once
+
+// glibc's words: 0, in progress, done. (A child of fork, which it counts as well, has no objects.)
+constexpr int kInProgress = 1;
+constexpr int kDone = 2;
+
+// Undone by an exception or a cancellation, after which another thread runs the function.
+class Progress {
+ public:
+  explicit Progress(pthread_once_t* control) noexcept : control_(control) {}
+  ~Progress() {
+    std::atomic_ref<int>(*control_).store(after_);
+    changed(control_);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void finish() noexcept { after_ = kDone; }
+
+ private:
+  pthread_once_t* const control_;
+  int after_ = 0;
+};
+
+int onceShared(pthread_once_t* control, void (*function)()) {
+  std::atomic_ref<int> state(*control);
+  for (int seen = state.load(); seen != kDone; seen = state.load()) {
+    if (seen == kInProgress) {
+      (void)await(control, {}, How::kLock, [&] { return state.load() == kInProgress ? EBUSY : 0; });
+    } else if (state.compare_exchange_strong(seen, kInProgress)) {
+      Progress progress(control);
+      function();
+      progress.finish();
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace gmac::interpose
 
@@ -329,27 +406,28 @@ namespace locks = gmac::interpose;
 extern "C" {
 
 GMAC_INTERPOSED int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
-  if (!locks::isOurs(mutex) || !locks::isPlain(mutex)) [[likely]]
+  if (!locks::isOurs(mutex)) [[likely]]
     return locks::realLock(mutex);
   return locks::lockShared(mutex, {});
 }
 
 GMAC_INTERPOSED int pthread_mutex_timedlock(pthread_mutex_t* mutex, const timespec* time) noexcept {
-  if (!locks::isOurs(mutex) || !locks::isPlain(mutex)) [[likely]]
+  if (!locks::isOurs(mutex)) [[likely]]
     return locks::realTimedlock(mutex, time);
   return locks::lockShared(mutex, {CLOCK_REALTIME, time});
 }
 
 GMAC_INTERPOSED int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock,
                                             const timespec* time) noexcept {
-  if (!locks::isOurs(mutex) || !locks::isPlain(mutex)) [[likely]]
+  if (!locks::isOurs(mutex)) [[likely]]
     return locks::realClocklock(mutex, clock, time);
   return locks::lockShared(mutex, {clock, time});
 }
 
 GMAC_INTERPOSED int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept {
   const int result = locks::realUnlock(mutex);
-  if (locks::isOurs(mutex)) [[unlikely]]
+  // Not read any more: whoever has it now may free it.
+  if (gmac::shared_ranges::mayBeShared(mutex, sizeof *mutex)) [[unlikely]]
     locks::changed(mutex);
   return result;
 }
@@ -465,6 +543,12 @@ GMAC_INTERPOSED int pthread_barrier_wait(pthread_barrier_t* barrier) noexcept {
   if (!locks::isOurs(barrier)) [[likely]]
     return locks::realBarrierWait(barrier);
   return locks::waitShared(barrier);
+}
+
+GMAC_INTERPOSED int pthread_once(pthread_once_t* control, void (*function)()) {
+  if (!locks::isOurs(control)) [[likely]]
+    return locks::realOnce(control, function);
+  return locks::onceShared(control, function);
 }
 
 }  // extern "C"

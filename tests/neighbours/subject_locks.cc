@@ -2,9 +2,12 @@
 //
 // Locks that lie in the memory, while kernels run that close it.
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +21,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/neighbours/subject.h"
@@ -123,6 +127,200 @@ SCENARIO(mutexesThatCheck) {
 
 SCENARIO(mutexesThatCount) {
   useMutexes(PTHREAD_MUTEX_RECURSIVE);
+  return 0;
+}
+
+// ---- Mutexes that the kernel has to do with
+
+// Counts in all threads, with such a mutex.
+template <typename Prepare>
+bool countWith(const Prepare& prepare) {
+  memory = allocate();
+  auto* const shared = place<Mutexes>();
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  prepare(&attributes);
+  const int error = pthread_mutex_init(&shared->mutex, &attributes);
+  // Who may not raise priorities has no ceilings.
+  if (error != 0 || pthread_mutex_lock(&shared->mutex) != 0) {
+    say("not here: %d", error);
+    return false;
+  }
+  pthread_mutex_unlock(&shared->mutex);
+  shared->count = 0;
+  inThreads([&](int) {
+    for (int round = 0; round < kRounds; ++round) {
+      if (const int failed = pthread_mutex_lock(&shared->mutex)) say("lock: %d", failed);
+      ++shared->count;
+      ::usleep(20);
+      if (const int failed = pthread_mutex_unlock(&shared->mutex)) say("unlock: %d", failed);
+    }
+  });
+  say("counted %ld", shared->count);
+  return true;
+}
+
+SCENARIO(mutexesThatInheritPriorities) {
+  countWith([](pthread_mutexattr_t* attributes) {
+    pthread_mutexattr_setprotocol(attributes, PTHREAD_PRIO_INHERIT);
+  });
+  return 0;
+}
+
+SCENARIO(mutexesWithACeiling) {
+  countWith([](pthread_mutexattr_t* attributes) {
+    pthread_mutexattr_setprotocol(attributes, PTHREAD_PRIO_PROTECT);
+  });
+  return 0;
+}
+
+SCENARIO(robustMutexes) {
+  const bool here = countWith([](pthread_mutexattr_t* attributes) {
+    pthread_mutexattr_setrobust(attributes, PTHREAD_MUTEX_ROBUST);
+  });
+  if (!here) return 0;
+  // No kernel runs here: the mutex can be read when its owner ends.
+  auto* const shared = place<Mutexes>();
+  std::thread([&] { pthread_mutex_lock(&shared->mutex); }).join();
+  say("its owner is dead: %d", pthread_mutex_lock(&shared->mutex));
+  say("consistent: %d", pthread_mutex_consistent(&shared->mutex));
+  say("unlock: %d", pthread_mutex_unlock(&shared->mutex));
+  // Nor in a wait for a condition, which takes the mutex at its end.
+  pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+  pthread_mutex_lock(&shared->mutex);
+  std::thread owner;
+  const timespec late = after(CLOCK_REALTIME, 60'000);
+  std::atomic<bool> has{false};
+  owner = std::thread([&] {
+    pthread_mutex_lock(&shared->mutex);
+    has = true;
+    pthread_cond_signal(&condition);
+  });
+  int error = 0;
+  while (error == 0 && !has) error = pthread_cond_timedwait(&condition, &shared->mutex, &late);
+  say("its owner died meanwhile: %d", error);
+  owner.join();
+  return 0;
+}
+
+// ---- Once
+
+SCENARIO(onces) {
+  memory = allocate();
+  struct Shared {
+    pthread_once_t once[kRounds];
+    once_flag flag;
+    std::once_flag standard;
+  };
+  auto* const shared = std::construct_at(place<Shared>());
+  static std::atomic<int> runs;
+  static std::atomic<int> early;
+  runs = 0;
+  early = 0;
+  inThreads([&](int) {
+    for (int round = 0; round < kRounds; ++round) {
+      pthread_once(&shared->once[round], [] {
+        ::usleep(500);
+        ++runs;
+      });
+      if (runs <= round) ++early;
+    }
+    call_once(&shared->flag, [] { ++runs; });
+  });
+  say("runs %d, early %d", runs.load(), early.load());
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    try {
+      std::call_once(shared->standard, [&] {
+        ++runs;
+        if (attempt == 0) throw attempt;
+      });
+    } catch (int) {
+      say("thrown");
+    }
+  }
+  say("runs %d", runs.load());
+  return 0;
+}
+
+// ---- <threads.h>
+
+SCENARIO(standardThreads) {
+  memory = allocate();
+  struct Shared {
+    mtx_t mutex;
+    cnd_t condition;
+    long turn;
+    long count;
+  };
+  auto* const shared = place<Shared>();
+  say("init: %d, %d", mtx_init(&shared->mutex, mtx_timed), cnd_init(&shared->condition));
+  inThreads([&](int thread) {
+    for (int round = 0; round < kRounds / 4; ++round) {
+      const timespec late = after(CLOCK_REALTIME, 60'000);
+      const int locked =
+          round % 2 == 0 ? mtx_lock(&shared->mutex) : mtx_timedlock(&shared->mutex, &late);
+      if (locked != thrd_success) say("lock: %d", locked);
+      while (shared->turn != round * kThreads + thread) {
+        const int woken = round % 2 == 0 ? cnd_wait(&shared->condition, &shared->mutex)
+                                         : cnd_timedwait(&shared->condition, &shared->mutex, &late);
+        if (woken != thrd_success) say("wait: %d", woken);
+      }
+      ++shared->turn;
+      ++shared->count;
+      ::usleep(20);
+      cnd_broadcast(&shared->condition);
+      mtx_unlock(&shared->mutex);
+    }
+  });
+  say("counted %ld", shared->count);
+  mtx_lock(&shared->mutex);
+  const timespec soon = after(CLOCK_REALTIME, 10);
+  int result = thrd_success;
+  while (result == thrd_success) {
+    result = cnd_timedwait(&shared->condition, &shared->mutex, &soon);
+  }
+  say("nobody signals: %d", result == thrd_timedout);
+  std::thread([&] {
+    say("locked: %d, %d", mtx_trylock(&shared->mutex) == thrd_busy,
+        mtx_timedlock(&shared->mutex, &soon) == thrd_timedout);
+  }).join();
+  say("unlock: %d, signal: %d", mtx_unlock(&shared->mutex), cnd_signal(&shared->condition));
+  return 0;
+}
+
+// ---- Futexes, by the system call
+
+SCENARIO(futexes) {
+  memory = allocate();
+  auto* const words = place<std::uint32_t>();
+  const auto futex = [&](long operation, long value, long value2, std::uint32_t* word2,
+                         long value3) {
+    close(memory);
+    errno = 0;
+    const long result = syscall(SYS_futex, words, operation, value, value2, word2, value3);
+    return std::make_pair(result, errno);
+  };
+  const auto tell = [](const char* name, const std::pair<long, int>& end) {
+    say("%s: %ld, %d", name, end.first, end.second);
+  };
+  tell("wait", futex(FUTEX_WAIT, 1, 0, nullptr, 0));
+  tell("wake", futex(FUTEX_WAKE, 1, 0, nullptr, 0));
+  tell("requeue", futex(FUTEX_CMP_REQUEUE, 1, 1, words + 1, 0));
+  tell("requeue of another value", futex(FUTEX_CMP_REQUEUE, 1, 1, words + 1, 5));
+  tell("wake and add",
+       futex(FUTEX_WAKE_OP, 1, 1, words + 1, FUTEX_OP(FUTEX_OP_ADD, 3, FUTEX_OP_CMP_EQ, 0)));
+  say("added: %u", words[1]);
+  return 0;
+}
+
+// The kernel's own lock, which it cannot reach: said, and no more.
+SCENARIO(futexesThatInherit) {
+  memory = allocate();
+  close(memory);
+  errno = 0;
+  const long result = syscall(SYS_futex, place<std::uint32_t>(), FUTEX_LOCK_PI, 0, nullptr);
+  // With plain memory it is taken.
+  say("%s", result == 0 || errno == EFAULT ? "well" : std::strerror(errno));
   return 0;
 }
 
