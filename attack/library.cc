@@ -96,8 +96,18 @@ const Registration kStarts({
      80},
     {"library/in a program with the thread sanitizer",
      [] {
+       ::setenv("TSAN_OPTIONS", "die_after_fork=0:report_signal_unsafe=0", 1);
        const End end = runProgram({besideMe("sanitized_thread")}, 40);
        require(end.exitStatus == 0, "{}", end.text());
+     },
+     60},
+    {"library/in a program with the thread sanitizer that is told nothing",
+     [] {
+       ::unsetenv("TSAN_OPTIONS");
+       const End end = runProgram({besideMe("sanitized_thread")}, 40);
+       require(end.exitStatus == 1 &&
+                   end.output.find("TSAN_OPTIONS=die_after_fork=0") != std::string::npos,
+               "{}", end.text());
      },
      60},
     {"library/in a program with the address sanitizer",

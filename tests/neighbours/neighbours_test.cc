@@ -84,10 +84,16 @@ TEST(SanitizedProgram, StillHasItsErrorsFound) {
 
 // ---- The thread sanitizer
 
-class ThreadSanitizer : public ::testing::TestWithParam<const char*> {
+class ThreadSanitizer : public ::testing::Test {
  protected:
   static constexpr const char* kProgram = "tests/neighbours/subject_tsan";
+  static constexpr const char* kProgramWithItInside = "tests/neighbours/subject_tsan_inside";
   void SetUp() override { SKIP_WITHOUT(kProgram); }
+};
+
+class ThreadSanitizerRuns : public ThreadSanitizer,
+                            public ::testing::WithParamInterface<const char*> {
+ protected:
   void expectTheSame(const std::string& libraries) {
     // As the reference says: faults are answered in a handler.
     const std::string options = "report_signal_unsafe=0";
@@ -101,16 +107,57 @@ class ThreadSanitizer : public ::testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(ThreadSanitizer, LetsTheLibraryComeBeforeIt) { expectTheSame(kLibrary); }
+TEST_P(ThreadSanitizerRuns, LetsTheLibraryComeBeforeIt) { expectTheSame(kLibrary); }
 
-TEST_P(ThreadSanitizer, MayComeFirst) {
+TEST_P(ThreadSanitizerRuns, MayComeFirst) {
   const std::string sanitizer = installed("libtsan.so.2");
   if (sanitizer.empty()) GTEST_SKIP() << "libtsan.so.2 is not installed";
   expectTheSame(sanitizer + " " + kLibrary);
 }
 
-INSTANTIATE_TEST_SUITE_P(, ThreadSanitizer, ::testing::Values("strings", "sorting", "threadEnd"),
+INSTANTIATE_TEST_SUITE_P(, ThreadSanitizerRuns,
+                         ::testing::Values("strings", "sorting", "threadEnd"),
                          [](const auto& info) { return std::string(info.param); });
+
+// Nothing is set: the library says what the sanitizer needs to know.
+TEST_F(ThreadSanitizer, IsToldWhatItNeedsWhereTheLibraryComesFirst) {
+  const std::vector<std::string> words = {kProgram, "startsBesideThreads"};
+  const ProgramEnd end = runProgram(words, preloading(kLibrary));
+  EXPECT_EQ(end.seen(), runProgram(words, {}).seen()) << end.errors;
+}
+
+// Elsewhere the program's user has to say it, and is told what: in adsmAlloc's error, after which
+// the program goes on.
+TEST_F(ThreadSanitizer, ElsewhereNeedsAnOptionThatTheErrorNames) {
+  SKIP_WITHOUT(kProgramWithItInside);
+  const std::vector<std::string> words = {kProgramWithItInside, "startsBesideThreads"};
+  Variables variables = preloading(kLibrary);
+  const ProgramEnd untold = runProgram(words, variables);
+  EXPECT_THAT(untold.output, HasSubstr("TSAN_OPTIONS=die_after_fork=0:report_signal_unsafe=0"));
+  EXPECT_THAT(untold.seen(), HasSubstr("exit status 98")) << untold.errors;
+  variables["TSAN_OPTIONS"] = "die_after_fork=0:report_signal_unsafe=0";
+  const ProgramEnd end = runProgram(words, variables);
+  EXPECT_EQ(end.seen(), runProgram(words, {}).seen()) << end.errors;
+}
+
+// ---- Mutexes of which something is missing in shared memory
+
+TEST(Mutexes, SayOnceWhatTheyDoNotHaveInSharedMemory) {
+  const auto errorsOf = [](const char* scenario) {
+    return runProgram({"tests/neighbours/subject", scenario}, preloading(kLibrary)).errors;
+  };
+  const auto countOf = [](const std::string& text, const std::string& part) {
+    int count = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(countOf(errorsOf("mutexesThatInheritPriorities"), "inherits priorities"), 1);
+  EXPECT_EQ(countOf(errorsOf("robustMutexes"), "is robust"), 1);
+  EXPECT_EQ(countOf(errorsOf("futexesThatInherit"), "gmac: futex operation 6 "), 1);
+  EXPECT_EQ(errorsOf("mutexes"), "");
+}
 
 // ---- Allocators and Python
 

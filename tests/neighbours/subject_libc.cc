@@ -9,6 +9,7 @@
 #include <wchar.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -303,6 +304,40 @@ SCENARIO(beforeAndAfterMain) {
   });
   touch("main", 2);
   return 3;
+}
+
+// More than a stream's buffer takes: libc gives it to the kernel.
+SCENARIO(printing) {
+  char* const text = closedText();
+  const std::unique_ptr<FILE, decltype(&std::fclose)> file(std::tmpfile(), &std::fclose);
+  say("fprintf %d", std::fprintf(file.get(), "<%s|%.40s>", text, text));
+  again(text);
+  say("fputs %d", std::fputs(text, file.get()) >= 0);
+  again(text);
+  say("fputs of an end %d", std::fputs(text + kText - 5, file.get()) >= 0);
+  std::rewind(file.get());
+  std::string all(3 * kText, '\0');
+  const std::size_t count = std::fread(all.data(), 1, all.size(), file.get());
+  say("%zu bytes, %lx", count, sumOf(all.data(), count));
+  return 0;
+}
+
+// The runtime starts, and with it the accelerator, while the program has threads already.
+SCENARIO(startsBesideThreads) {
+  std::atomic<bool> stop{false};
+  std::thread beside([&] {
+    while (!stop) ::usleep(1000);
+  });
+  unsigned char* const memory = allocate();
+  memory[0] = 1;
+  close(memory);
+  say("from the accelerator: %d", memory[0]);
+  std::thread([&] { ++memory[0]; }).join();
+  close(memory);
+  say("again: %d", memory[0]);
+  stop = true;
+  beside.join();
+  return 0;
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/accel/host/host_accelerator.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <gnu/libc-version.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -364,6 +367,22 @@ Status HostAccelerator::forkDevice(int deviceSocket) {
   return spawned;
 }
 
+// What may keep the device process from starting threads: the thread sanitizer, which ends a fork
+// of a program that has threads when it starts one.
+std::string whyNoThreads() {
+  Dl_info starter;
+  Dl_info libc;
+  if (dladdr(reinterpret_cast<void*>(&pthread_create), &starter) == 0 ||
+      dladdr(reinterpret_cast<void*>(&gnu_get_libc_version), &libc) == 0 ||
+      starter.dli_fbase == libc.dli_fbase) {
+    return {};
+  }
+  return fmt::format(
+      " ({} stands in for pthread_create: in a program with the thread sanitizer, set "
+      "TSAN_OPTIONS=die_after_fork=0:report_signal_unsafe=0)",
+      starter.dli_fname);
+}
+
 Status HostAccelerator::receiveHello() {
   pollfd watched{socket_.get(), POLLIN, 0};
   int ready = 0;
@@ -385,7 +404,8 @@ Status HostAccelerator::receiveHello() {
                       "it started",
                       sigabbrev_np(crash.signal), crash.address)
                : fail(adsmErrorSystem,
-                      "the host accelerator's device process ended while it started");
+                      "the host accelerator's device process ended while it started{}",
+                      whyNoThreads());
   }
   if (hello.failure.code != adsmSuccess) {
     return fail(hello.failure.code, "{}", hello.failure.text.data());
