@@ -339,6 +339,36 @@ TEST_P(HostAcceleratorTest, ACrashIsReportedOnceWithItsKernelSignalAndAddress) {
   EXPECT_NE(std::string(lastErrorText()).find("poke"), std::string::npos) << lastErrorText();
 }
 
+// As with CUDA, whose allocator has mapped memory around what it gives.
+TEST_P(HostAcceleratorTest, AKernelMayOverrunItsArrayByALittleWhileTheArrayLives) {
+  const auto kernel = load(&kPoke);
+  ASSERT_TRUE(kernel);
+  const std::size_t bytes = std::size_t{64} << 10;
+  const auto poke = [&](std::uintptr_t address) {
+    void* at = reinterpret_cast<void*>(address);
+    void* args[] = {&at};
+    return accelerator().wait(good(accelerator().launch(*kernel, shapeFor(1), args))).code();
+  };
+  for (const std::size_t alignment : {std::size_t{4096}, std::size_t{8} << 20}) {
+    for (const Placement placement : {Placement::kSameAddress, Placement::kAnywhere}) {
+      const DeviceAddress memory = *accelerator().allocate(bytes, alignment, placement);
+      const auto address = static_cast<std::uintptr_t>(memory);
+      EXPECT_EQ(address % alignment, 0U);
+      EXPECT_EQ(poke(address - 8), adsmSuccess) << lastErrorText();
+      EXPECT_EQ(poke(address + bytes), adsmSuccess) << lastErrorText();
+      // What is not the allocation's is no target of a copy.
+      EXPECT_EQ(accelerator()
+                    .wait(good(accelerator().fill(DeviceAddress(address + bytes), std::byte{1}, 8)))
+                    .code(),
+                adsmErrorInvalidValue);
+      EXPECT_TRUE(accelerator().free(memory, bytes).ok());
+    }
+  }
+  const DeviceAddress memory = *accelerator().allocate(bytes, 4096, Placement::kSameAddress);
+  EXPECT_TRUE(accelerator().free(memory, bytes).ok());
+  EXPECT_EQ(poke(static_cast<std::uintptr_t>(memory) - 8), adsmErrorKernel);
+}
+
 TEST_P(HostAcceleratorTest, AnAbortInAKernelIsACrash) {
   const auto kernel = load(&kAbort);
   ASSERT_TRUE(kernel);

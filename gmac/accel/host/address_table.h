@@ -2,6 +2,7 @@
 #ifndef GMAC_ACCEL_HOST_ADDRESS_TABLE_H_
 #define GMAC_ACCEL_HOST_ADDRESS_TABLE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -58,6 +59,27 @@ class AddressTable {
       return nullptr;
     }
     return range->second.here + offset;
+  }
+
+  // Of what is nobody's around [address, address + bytes), the part that is at most `most` bytes
+  // away: from where to where. The range itself is not in the table, or is what is asked about.
+  struct Surroundings {
+    std::uintptr_t begin;
+    std::uintptr_t end;
+  };
+  Surroundings around(std::uintptr_t address, std::uint64_t bytes, std::uintptr_t most) const {
+    std::shared_lock lock(mutex_);
+    Surroundings free{address - most, address + bytes + most};
+    const auto next = ranges_.upper_bound(address);
+    if (next != ranges_.end()) {
+      free.end = std::min(free.end, next->first);
+    }
+    auto before = ranges_.lower_bound(address);
+    if (before != ranges_.begin()) {
+      --before;
+      free.begin = std::max(free.begin, before->first + before->second.bytes);
+    }
+    return free;
   }
 
  private:

@@ -356,7 +356,8 @@ class Device {
       return failureOf(adsmErrorSystem, "the {} bytes at {} are allocated already", request.bytes,
                        address);
     }
-    if (mmap(address, request.bytes, PROT_READ | PROT_WRITE,
+    const auto [begin, end] = memory_.around(request.address, request.bytes, kMarginBytes);
+    if (mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
       const int error = errno;
       memory_.remove(request.address, request.bytes);
@@ -377,17 +378,18 @@ class Device {
                        request.bytes, request.address);
     }
     void* const address = reinterpret_cast<void*>(request.address);
-    if (mmap(address, request.bytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
-      return success();
+    if (madvise(address, request.bytes, MADV_DONTNEED) != 0) {
+      return failureOf(adsmErrorSystem, "the device process cannot give back {} bytes at {}: {}",
+                       request.bytes, address, errorText(errno));
     }
-    // Cutting a mapping in two may exceed the kernel's limit of mappings; giving the pages back
-    // does not cut.
-    if (madvise(address, request.bytes, MADV_DONTNEED) == 0) {
-      return success();
+    // What is now farther than a margin from everything is closed. Cutting a mapping in two may
+    // exceed the kernel's limit of mappings; then it stays open, without pages.
+    const auto [begin, end] = memory_.around(request.address, request.bytes, 2 * kMarginBytes);
+    if (begin + kMarginBytes < end - kMarginBytes) {
+      (void)mmap(reinterpret_cast<void*>(begin + kMarginBytes), end - begin - 2 * kMarginBytes,
+                 PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     }
-    return failureOf(adsmErrorSystem, "the device process cannot give back {} bytes at {}: {}",
-                     request.bytes, address, errorText(errno));
+    return success();
   }
 
   Failure pin(const Request& request, Descriptor fd) {

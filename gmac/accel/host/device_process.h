@@ -8,6 +8,11 @@
 
 namespace gmac::accel::host {
 
+// Before and after each allocation, what is nobody's: a kernel that overruns its array by a little
+// meets memory there instead of nothing, as with CUDA's own allocator. Whole pages, within the
+// address space that allocations come from.
+inline constexpr std::size_t kMarginBytes = std::size_t{64} << 10;
+
 struct DeviceSetup {
   ControlBlock* control;
   int socket;            // the device's end; both file descriptors are above stderr's

@@ -57,6 +57,10 @@ constexpr std::size_t kDefaultWindow = std::size_t{1} << 40;
 #endif
 // Of address space in the device process.
 constexpr std::size_t kDefaultFileWindow = std::size_t{64} << 30;
+// Address space at both ends of a window that no allocation takes, for the margins of those beside
+// it. Whole huge pages, so that allocations stay aligned to them.
+constexpr std::size_t kWindowEdge = kHugePageBytes;
+static_assert(kWindowEdge >= kMarginBytes);
 // How often a sleeping wait looks whether the device process is alive.
 constexpr auto kLookAfterDevice = std::chrono::milliseconds(20);
 constexpr int kStartLimitMs = 10'000;
@@ -110,9 +114,11 @@ Mapping map(std::size_t bytes, int protection, int flags) {
   return address == MAP_FAILED ? Mapping() : Mapping(address, bytes);
 }
 
-// Reserves address space, no more than `wanted` and no less than `least`. Empty: there is none
-// (errno).
+// Reserves address space, no more than `wanted` and no less than `least`, and both edges. Empty:
+// there is none (errno).
 Mapping reserve(std::size_t wanted, std::size_t least) {
+  wanted += 2 * kWindowEdge;
+  least += 2 * kWindowEdge;
   for (std::size_t bytes = wanted;; bytes = roundUp(bytes / 2, kHugePageBytes)) {
     bytes = std::max(bytes, least);
     Mapping mapping = map(bytes, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE);
@@ -316,8 +322,9 @@ Status HostAccelerator::reserveWindows(std::size_t windowBytes) {
                 "the host accelerator cannot reserve {} bytes of address space: {}",
                 kSmallestWindow, std::strerror(errno));
   }
-  sameRanges_.emplace(sameWindow_.number(), sameWindow_.bytes());
-  anywhereRanges_.emplace(anywhereWindow_.number(), anywhereWindow_.bytes());
+  sameRanges_.emplace(sameWindow_.number() + kWindowEdge, sameWindow_.bytes() - 2 * kWindowEdge);
+  anywhereRanges_.emplace(anywhereWindow_.number() + kWindowEdge,
+                          anywhereWindow_.bytes() - 2 * kWindowEdge);
   return Status();
 }
 
