@@ -14,12 +14,9 @@
 // kernel has another signal's bit for it here (os/signal_mask.h).
 //
 // All functions are thread-safe. The exec functions are async-signal-safe.
-#include <pthread.h>
 #include <spawn.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdint>
@@ -50,13 +47,9 @@ constinit Real<Spawn> realPosixSpawnp("posix_spawnp");
 constinit Real<int(const char*)> realSystem("system");
 constinit Real<FILE*(const char*, const char*)> realPopen("popen");
 
-// Set in a child of fork, whose objects are gone.
-std::atomic<bool> forked{false};
-
 [[gnu::constructor]] void prepareProcesses() {
   resolveAtLoad(realExecve, realExecvpe, realFexecve, realExecveat, realPosixSpawn, realPosixSpawnp,
                 realSystem, realPopen);
-  (void)pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
 }
 
 using coherence::anythingShared;
@@ -83,7 +76,7 @@ bool touch(const char* string) noexcept {
     const bool atStart = next == string || reinterpret_cast<std::uintptr_t>(next) % 4096 == 0;
     if (atStart && isShared(const_cast<const char*>(next), 4096)) {
       any = true;
-      if (forked.load(std::memory_order_relaxed)) return any;
+      if (coherence::inChildOfFork()) return any;
     }
     if (*next == '\0') return any;
   }
@@ -95,7 +88,7 @@ bool touch(Strings strings) noexcept {
   for (Strings next = strings;; ++next) {
     if (isShared(next, sizeof *next)) {
       any = true;
-      if (forked.load(std::memory_order_relaxed)) return any;
+      if (coherence::inChildOfFork()) return any;
     }
     if (*next == nullptr) return any;
     any = touch(*next) || any;
@@ -141,7 +134,7 @@ int execWith(const Given& given, Exec exec) {
       return exec();
     }();
     if (!shared || errno != EFAULT || attempt == kAttempts) return result;
-    if (forked.load(std::memory_order_relaxed)) {
+    if (coherence::inChildOfFork()) {
       log(LogLevel::kError,
           "a child of fork was to run a program with strings in a shared object, which the child "
           "does not have: copy them before the fork");

@@ -167,8 +167,8 @@ std::size_t transferStream(Direction direction, const void* buffer, std::size_t 
 
 // Whether bytes of that number go through the stream's own buffer for certain. The stream is
 // locked (or need not be).
+constexpr std::size_t kLeastBuffer = 128;  // a smaller one is written past
 bool fitsStreamBuffer(std::size_t bytes, FILE* stream) {
-  constexpr std::size_t kLeastBuffer = 128;  // a smaller one is written past
   const std::size_t room = ::__fbufsize(stream);
   return room >= kLeastBuffer && bytes < room;
 }
@@ -182,6 +182,15 @@ inline bool surelyPlain(const void* buffer, std::size_t size, std::size_t count)
   return begin >= ranges::highest.load(std::memory_order_relaxed) ||
          (!__builtin_mul_overflow(size, count, &end) && !__builtin_add_overflow(begin, end, &end) &&
           end <= ranges::lowest.load(std::memory_order_relaxed));
+}
+
+// Whether libc moves that many bytes between the caller's memory and the stream's own buffer, which
+// it does in user mode: fitsStreamBuffer() for streams of bytes, in a few instructions.
+inline bool surelyBuffered(std::size_t size, std::size_t count, const FILE* stream) {
+  std::size_t bytes = 0;
+  const auto room = static_cast<std::size_t>(stream->_IO_buf_end - stream->_IO_buf_base);
+  return stream->_mode <= 0 && room >= kLeastBuffer &&
+         !__builtin_mul_overflow(size, count, &bytes) && bytes < room;
 }
 
 // Whether `count` items of `size` bytes at `buffer` may need help. What overflows does not: libc
@@ -253,18 +262,20 @@ namespace {
 }
 
 [[gnu::noinline]] int putText(const char* text, FILE* stream) {
-  if (!textIsShared(text)) return realFputs(text, stream);
+  if (surelyBuffered(1, std::strlen(text), stream) || !textIsShared(text))
+    return realFputs(text, stream);
   const StreamLock lock(stream);
   return writeText(text, std::strlen(text), stream) ? 1 : EOF;
 }
 
 [[gnu::noinline]] int putTextUnlocked(const char* text, FILE* stream) {
-  if (!textIsShared(text)) return realFputsUnlocked(text, stream);
+  if (surelyBuffered(1, std::strlen(text), stream) || !textIsShared(text))
+    return realFputsUnlocked(text, stream);
   return writeText(text, std::strlen(text), stream) ? 1 : EOF;
 }
 
 [[gnu::noinline]] int putLine(const char* text) {
-  if (!textIsShared(text)) return realPuts(text);
+  if (surelyBuffered(1, std::strlen(text), stdout) || !textIsShared(text)) return realPuts(text);
   const StreamLock lock(stdout);
   const std::size_t bytes = std::strlen(text);
   if (!writeText(text, bytes, stdout) || ::putc_unlocked('\n', stdout) == EOF) return EOF;
@@ -285,21 +296,24 @@ extern "C" {
 
 GMAC_INTERPOSED size_t fread(void* buffer, size_t size, size_t count, FILE* stream) {
   auto* const real = io::plainFread.load(std::memory_order_relaxed);
-  if (real != nullptr && io::surelyPlain(buffer, size, count)) [[likely]]
+  if (real != nullptr &&
+      (io::surelyPlain(buffer, size, count) || io::surelyBuffered(size, count, stream))) [[likely]]
     return real(buffer, size, count, stream);
   return io::readItems(buffer, size, count, stream);
 }
 
 GMAC_INTERPOSED size_t fread_unlocked(void* buffer, size_t size, size_t count, FILE* stream) {
   auto* const real = io::plainFreadUnlocked.load(std::memory_order_relaxed);
-  if (real != nullptr && io::surelyPlain(buffer, size, count)) [[likely]]
+  if (real != nullptr &&
+      (io::surelyPlain(buffer, size, count) || io::surelyBuffered(size, count, stream))) [[likely]]
     return real(buffer, size, count, stream);
   return io::readItemsUnlocked(buffer, size, count, stream);
 }
 
 GMAC_INTERPOSED size_t fwrite(const void* buffer, size_t size, size_t count, FILE* stream) {
   auto* const real = io::plainFwrite.load(std::memory_order_relaxed);
-  if (real != nullptr && io::surelyPlain(buffer, size, count)) [[likely]]
+  if (real != nullptr &&
+      (io::surelyPlain(buffer, size, count) || io::surelyBuffered(size, count, stream))) [[likely]]
     return real(buffer, size, count, stream);
   return io::writeItems(buffer, size, count, stream);
 }
@@ -307,7 +321,8 @@ GMAC_INTERPOSED size_t fwrite(const void* buffer, size_t size, size_t count, FIL
 GMAC_INTERPOSED size_t fwrite_unlocked(const void* buffer, size_t size, size_t count,
                                        FILE* stream) {
   auto* const real = io::plainFwriteUnlocked.load(std::memory_order_relaxed);
-  if (real != nullptr && io::surelyPlain(buffer, size, count)) [[likely]]
+  if (real != nullptr &&
+      (io::surelyPlain(buffer, size, count) || io::surelyBuffered(size, count, stream))) [[likely]]
     return real(buffer, size, count, stream);
   return io::writeItemsUnlocked(buffer, size, count, stream);
 }

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/base/fork_lock.h"
+
 namespace gmac {
 
 // The process's handles of one kind and what they stand for. Never destroyed: handles may be used
@@ -26,9 +28,9 @@ class HandleTable {
   static HandleTable& instance() {
     static HandleTable& one = *[] {
       auto* const made = new HandleTable;
-      // A child of fork gets the lock free, whatever the parent's other threads were doing.
-      (void)pthread_atfork([] { instance().lock_.lock(); }, [] { instance().lock_.unlock(); },
-                           [] { instance().lock_.unlock(); });
+      (void)pthread_atfork([] { instance().lock_.beforeFork(); },
+                           [] { instance().lock_.afterForkInParent(); },
+                           [] { instance().lock_.afterForkInChild(); });
       return made;
     }();
     return one;
@@ -108,7 +110,7 @@ class HandleTable {
     return slot.live && number == numberOf(place, slot.generation) ? &slot : nullptr;
   }
 
-  std::mutex lock_;  // guards what follows
+  ForkLock lock_;  // guards what follows
   std::vector<Slot> slots_;
   std::size_t firstFree_ = kNone;
 };

@@ -26,6 +26,10 @@ bool touchesShared(const void* address, std::size_t bytes) noexcept;
 // Whether anything is shared now. Lock-free.
 inline bool anythingShared() noexcept { return shared_ranges::any(); }
 
+// Whether the calling process is a child (of fork, _Fork or clone) of the one whose objects these
+// are: it does not have them. For children of vfork and signal handlers too.
+bool inChildOfFork() noexcept;
+
 // Length of the prefix of [address, address + bytes) that is all shared (in one object) or all not
 // shared; `shared` says which. At least 1 for bytes > 0.
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;

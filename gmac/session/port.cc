@@ -18,6 +18,11 @@ bool touchesShared(const void* address, std::size_t bytes) noexcept {
          uncancelled([&]() noexcept { return runtime->manager().touchesShared(address, bytes); });
 }
 
+bool inChildOfFork() noexcept {
+  Runtime* runtime = Runtime::started();
+  return runtime != nullptr && runtime->manager().forked();
+}
+
 std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
   Runtime* runtime = Runtime::started();
   if (runtime == nullptr) {
