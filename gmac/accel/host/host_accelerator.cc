@@ -290,6 +290,7 @@ class HostAccelerator final : public Accelerator {
   std::atomic<bool> crashReported_{false};
 
   std::mutex socketMutex_;  // held from a request to its reply
+  Reply reply_;             // guarded by it; too large for the stack of a fault
 
   std::mutex memoryMutex_;  // guards what follows
   std::optional<RangeAllocator> sameRanges_;
@@ -530,7 +531,6 @@ Result<std::uint64_t> HostAccelerator::ask(const Request& request, int fd, std::
   if (lostOrClosed()) {
     return failLost();
   }
-  Reply reply;  // too large to be written twice, or to be handed on
   if (!sendRequest(socket_.get(), request, module, path, fd)) {
     const int error = errno;
     if (lost() || error == EPIPE || error == ECONNRESET) {
@@ -545,16 +545,16 @@ Result<std::uint64_t> HostAccelerator::ask(const Request& request, int fd, std::
   while (poll(watched.data(), watched.size(), -1) < 0 && errno == EINTR) {
   }
   Descriptor none;
-  if (watched[0].revents == 0 || receiveMessage(socket_.get(), &reply, sizeof reply, &none) !=
-                                     static_cast<ssize_t>(sizeof reply)) {
+  if (watched[0].revents == 0 || receiveMessage(socket_.get(), &reply_, sizeof reply_, &none) !=
+                                     static_cast<ssize_t>(sizeof reply_)) {
     lost_.store(true, std::memory_order_release);
     return failLost();
   }
-  if (reply.failure.code != adsmSuccess) {
-    recordError(reply.failure.code, reply.failure.text.data());
-    return Status(reply.failure.code);
+  if (reply_.failure.code != adsmSuccess) {
+    recordError(reply_.failure.code, reply_.failure.text.data());
+    return Status(reply_.failure.code);
   }
-  return reply.value;
+  return reply_.value;
 }
 
 Status HostAccelerator::control(const Request& request, int fd) {
