@@ -327,6 +327,11 @@ Result<std::unique_ptr<Object>> Manager::reuse(std::unique_ptr<Object> kept, std
 Object* Manager::addObject(std::unique_ptr<Object> object) {
   Lock lock(*this);
   Object* result = object.release();
+  if (options_.windowBytes != 0) {
+    result->windowBytes =
+        std::max(options_.windowBytes, options_.movedPages ? kMovedGranularity : 0);
+    result->windows = WindowPolicy(&firstWindows_);
+  }
   result->number = ++allocations_;
   result->born = ++works_;
   livingBytes_ += result->bytes();
@@ -403,10 +408,10 @@ Status Manager::destroy(Lock& lock, Object& object) {
   }
 
   object.blocks.forEachMade([&](Block& block) {
-    if (block.evicted || block.state == State::kDirty) {
+    if (block.evicted || isDirty(block.state)) {
       protocol_->dropped(block);
     }
-    if (block.state == State::kDirty) {
+    if (isDirty(block.state)) {
       protocol_->leftDirty(block);
     }
   });

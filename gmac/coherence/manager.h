@@ -41,6 +41,8 @@ struct ManagerOptions {
   std::size_t blockBytes = std::size_t{2} << 20;  // a power of two, at least a page
   std::size_t readAheadBytes = std::size_t{8}
                                << 20;  // the most that one read fault fetches; 0: one block
+  std::size_t windowBytes = std::size_t{64}
+                            << 10;  // of a block that is open in part, whole pages; 0: none is
   std::size_t chunkBytes = std::size_t{8} << 20;  // pages are populated and pinned in such pieces
   bool populateAhead = true;                      // by a thread of its own (moved pages)
   bool fetchInBackground = true;                  // what startFetch asks for
@@ -181,7 +183,7 @@ class Manager final : private os::Pinner, private RegionSource {
   std::size_t sameOwner(const std::byte* edge, std::size_t most, bool backward, Object** owner);
   void planPart(const Bulk& bulk, Part* part);
   bool betterOnAccelerator(const Bulk& bulk, const Part& part);
-  Result<Step> openForReading(Lock& lock, Object& object, BlockRange range);
+  Result<Step> openForReading(Lock& lock, Object& object, ByteRange bytes);
   Result<Step> openForWriting(Lock& lock, const Part& part);
   Result<Step> doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part);
   bool deviceWorkElsewhere() const;
@@ -240,16 +242,20 @@ class Manager final : private os::Pinner, private RegionSource {
   Status makeReady(Lock& lock, Object& object, std::size_t chunk);
   Status makeReady(Lock& lock, Object& object, BlockRange range);
 
-  Result<Step> openBlock(Lock& lock, Object& object, BlockIndex index, bool write);
+  // Makes bytes that lie in one block usable.
+  Result<Step> openBlock(Lock& lock, Object& object, ByteRange bytes, bool write);
   Result<Step> makePagesReady(Lock& lock, Object& object, BlockIndex index);
-  Result<Step> openBlockOnce(Lock& lock, Object& object, BlockIndex index, bool write);
+  Result<Step> openBlockOnce(Lock& lock, Object& object, ByteRange bytes, bool write);
+  bool wantsWindow(const Object& object, ByteRange bytes);
+  Event eventOf(const Object& object, ByteRange bytes, bool write);
   Status fetch(Lock& lock, Object& object, BlockRange range, State next);
-  Status copyOut(const Free& free, Object& object, BlockRange range, accel::Ticket after);
-  Status queueFetch(Object& object, BlockRange range, accel::Ticket after, accel::Ticket* last);
+  Status copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after);
+  Status queueFetch(Object& object, ByteRange bytes, accel::Ticket after, accel::Ticket* last);
   static bool fetchable(Object& object, BlockIndex index);
   BlockRange readAhead(Object& object, BlockIndex index);
+  static void noteRead(Object& object, BlockIndex index);
   Status flush(Object& object, BlockRange range, accel::Ticket after);
-  Status startFlush(Object& object, BlockRange range, State next);
+  Status startFlush(Object& object, BlockRange range);
   Result<Step> openForOverwriting(Lock& lock, Object& object, BlockIndex index);
   static BlockRange wholeBlocks(const Object& object, const std::byte* first,
                                 const std::byte* last);
@@ -269,10 +275,19 @@ class Manager final : private os::Pinner, private RegionSource {
   Status evictExcessBut(Block& block);
   Status releaseBlocks(Object& object, BlockRange range, Event event, accel::Ticket* stillOpen);
   void setState(Object& object, Block& block, State next);
-  Status protect(Object& object, BlockRange range, os::Access access);
+  Status protect(Object& object, ByteRange bytes, os::Access access);
+  Status protect(Object& object, BlockRange range, os::Access access) {
+    return protect(object, object.bytesOf(range), access);
+  }
+  // Opens a block as far as a state says.
+  Status protectAs(Object& object, BlockIndex index, State state);
+  Status close(Object& object, BlockRange range);
   void setOpen(Object& object, BlockRange range);
   Status fetchAfterSync(Lock& lock);
-  // The kernel's limit of mappings (manager_coarsening.cc). What changes take of them, at most.
+  // The kernel's limit of mappings (manager_coarsening.cc). An object, or all of them together,
+  // with fewer edges is left alone while the kernel has mappings.
+  static constexpr std::size_t kFewEdges = 64;
+  // What changes take of mappings, at most.
   static constexpr std::size_t kMappingsOfAChange = 2;
   static constexpr std::size_t kMappingsOfAMovedChunk = 2;  // where it was, and where it is
   std::size_t mappingsOfAnObject() const { return options_.movedPages ? 3 : 1; }
@@ -283,6 +298,8 @@ class Manager final : private os::Pinner, private RegionSource {
   Status leaveMappingsForObject();
   Status coarsen(Lock& lock);
   Status coarsen(Lock& lock, Object& object, std::size_t factor);
+  Status closeWindows(Object& object);
+  void closeWindows();
   bool outOfMappings(Status status) const;
   bool usesObject(const Object& object, adsmKernel_t kernel, Event* event) const;
   void tellOfFaultInChild(void* address) noexcept;
@@ -372,6 +389,7 @@ class Manager final : private os::Pinner, private RegionSource {
   std::atomic<std::uint32_t> aheadGeneration_{0};
   std::atomic<bool> stopping_{false};
   std::uint64_t allocations_ = 0;
+  WindowTrials firstWindows_;  // of all objects
   Turns turns_;
   std::uint32_t turnsSeen_ = 0;  // of turns_, when the chunk was begun; the populator's own
   std::thread populator_;

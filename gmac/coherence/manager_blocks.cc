@@ -120,7 +120,7 @@ void Manager::setState(Object& object, Block& block, State next) {
   if (block.state == next) {
     return;
   }
-  if (block.state == State::kDirty) {
+  if (isDirty(block.state) && !isDirty(next)) {
     protocol_->leftDirty(block);
   }
   const BlockIndex index = object.indexOf(block);
@@ -128,9 +128,18 @@ void Manager::setState(Object& object, Block& block, State next) {
   const State before = std::exchange(block.state, next);
   object.blocks.changed(block, before);
   noteEdges(object, object.edges - edges + object.edgesAt(index));
-  if (next == State::kDirty) {
+  if (isDirty(next) && !isDirty(before)) {
     stats().evictionsWasted.add(block.evicted ? 1 : 0);
     protocol_->becameDirty(block);
+  }
+  if (isPart(next) && !isPart(before)) {
+    stats().windows.add();
+    object.windows.opened(index);
+  } else if (isPart(before) && next == State::kInvalid) {
+    object.windows.wasEnough(index);
+  } else if (isPart(before) && !isPart(next)) {
+    stats().windowsOutgrown.add();
+    object.windows.outgrown(index);
   }
   if (next != State::kInvalid) {
     if (object.open.empty()) {
@@ -145,19 +154,53 @@ void Manager::setOpen(Object& object, BlockRange range) {
     open_.push_back(object);
   } else if (!object.open.empty() && range.empty()) {
     open_.erase(open_.iterator_to(object));
+    object.windows.closed();
   }
   object.open = range;
   // Nothing is open, and what closed it has succeeded.
   object.strict = object.strict && !range.empty();
 }
 
-Status Manager::protect(Object& object, BlockRange range, os::Access access) {
-  const Status status =
-      object.mirror->protect(object.offsetOf(range.begin), object.lengthOf(range), access);
+Status Manager::protect(Object& object, ByteRange bytes, os::Access access) {
+  const Status status = object.mirror->protect(bytes.begin, bytes.length(), access);
   mappingsRefused = status.code() == adsmErrorHostMemory;
   // Some of the range may have its new protection.
   object.strict = object.strict || !status.ok();
   return status;
+}
+
+Status Manager::protectAs(Object& object, BlockIndex index, State state) {
+  return protect(object, isPart(state) ? object.windowOf(index) : object.bytesOf(index),
+                 accessOf(state));
+}
+
+// Closes all that is open of a range. Where that is a few windows, closing those alone costs less
+// than going over all pages of the range.
+Status Manager::close(Object& object, BlockRange range) {
+  constexpr std::size_t kFewWindows = 4;
+  std::array<BlockIndex, kFewWindows> found;
+  std::size_t count = 0;
+  bool windowsOnly = true;
+  for (BlockIndex i = range.begin; i < range.end && windowsOnly;) {
+    if (object.groupClosed(i)) {
+      i = object.groupEnd(i);
+      continue;
+    }
+    const State state = object.made(i) ? object[i].state : object.rest(i);
+    if (isPart(state) && count < kFewWindows) {
+      found[count++] = i;
+    } else {
+      windowsOnly = state == State::kInvalid;
+    }
+    i = i + 1;
+  }
+  if (!windowsOnly) {
+    return protect(object, range, os::Access::kNone);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    GMAC_TRY(protect(object, object.windowOf(found[i]), os::Access::kNone));
+  }
+  return {};
 }
 
 // Whether an error is the kernel's limit of mappings, which coarsening lifts; the driver's want of
@@ -166,13 +209,15 @@ bool Manager::outOfMappings(Status status) const {
   return status.code() == adsmErrorHostMemory && mappingsRefused;
 }
 
-// Queues copies of a block range to the accelerator, one per chunk, and notes their tickets in the
-// blocks.
+// Queues copies of dirty blocks to the accelerator, one per chunk, and notes their tickets in the
+// blocks. A block that is dirty in part comes alone: its window is copied.
 Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
-  const std::size_t end = object.offsetOf(range.end);
+  const ByteRange bytes =
+      isPart(object[range.begin].state) ? object.windowOf(range.begin) : object.bytesOf(range);
+  const std::size_t end = bytes.end;
   accel::Ticket ticket;
   Status status;
-  for (std::size_t offset = object.offsetOf(range.begin); offset < end;) {
+  for (std::size_t offset = bytes.begin; offset < end;) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
     const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
     auto copied = accelerator_.copyIn(object.deviceAt(offset), object.mirror->copyAddress(offset),
@@ -194,23 +239,23 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
   return status;
 }
 
-// Copies a block range from the accelerator, and waits for that. The blocks are busy.
-Status Manager::copyOut(const Free& free, Object& object, BlockRange range, accel::Ticket after) {
+// Copies bytes from the accelerator, and waits for that. Their blocks are busy.
+Status Manager::copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after) {
   const Timed timed(Phase::kCopy);
-  const TraceSpan span("copy", "fetch", {"bytes", object.lengthOf(range)});
+  const TraceSpan span("copy", "fetch", {"bytes", bytes.length()});
   accel::Ticket ticket;
-  const Status queued = queueFetch(object, range, after, &ticket);
+  const Status queued = queueFetch(object, bytes, after, &ticket);
   // Also after a failure: the copies before it are in flight to pages that the caller may give up.
   const Status copied = await(free, ticket);
   return queued.ok() ? copied : queued;
 }
 
-// Queues copies of a block range from the accelerator, one per chunk; `last` becomes the ticket of
-// the last that was queued. The blocks are busy.
-Status Manager::queueFetch(Object& object, BlockRange range, accel::Ticket after,
+// Queues copies of bytes from the accelerator, one per chunk; `last` becomes the ticket of the last
+// that was queued. Their blocks are busy.
+Status Manager::queueFetch(Object& object, ByteRange bytes, accel::Ticket after,
                            accel::Ticket* last) {
-  const std::size_t end = object.offsetOf(range.end);
-  for (std::size_t offset = object.offsetOf(range.begin); offset < end;) {
+  const std::size_t end = bytes.end;
+  for (std::size_t offset = bytes.begin; offset < end;) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
     const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
     auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
@@ -226,9 +271,20 @@ Status Manager::queueFetch(Object& object, BlockRange range, accel::Ticket after
   return {};
 }
 
-// Copies Invalid blocks from the accelerator, which must have finished with them, and opens them as
-// `next`.
+// Copies from the accelerator, which must have finished with them, what blocks lack for `next`, and
+// opens them so: Invalid ones as a whole, one Invalid block's window, or all but the window of one
+// that is open in part. That one's window stays open meanwhile, and what the CPU writes there
+// stays.
 Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) {
+  const BlockIndex first = range.begin;
+  const ByteRange window = object.windowOf(first);
+  std::array<ByteRange, 2> missing{object.bytesOf(range), ByteRange{}};
+  if (isPart(next)) {
+    missing[0] = window;
+  } else if (isPart(object[first].state)) {
+    missing = {ByteRange{object.offsetOf(first), window.begin},
+               ByteRange{window.end, object.offsetOf(first + 1)}};
+  }
   // Usually a kernel has run since the blocks were flushed; not if its launch failed.
   accel::Ticket after;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
@@ -242,11 +298,18 @@ Status Manager::fetch(Lock& lock, Object& object, BlockRange range, State next) 
     open_.push_back(object);
   }
   object.widenOpen(range);
-  const Status status = [&] {
+  const Status status = [&]() -> Status {
     const FreeForWork free(lock);
-    return copyOut(free, object, range, after);
+    for (const ByteRange bytes : missing) {
+      if (!bytes.empty()) {
+        GMAC_TRY(copyOut(free, object, bytes, after));
+      }
+    }
+    return {};
   }();
-  const Status opened = status.ok() ? protect(object, range, accessOf(next)) : status;
+  const Status opened = !status.ok()   ? status
+                        : isPart(next) ? protect(object, window, accessOf(next))
+                                       : protect(object, range, accessOf(next));
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     object[i].busy = false;
     if (opened.ok()) {
@@ -299,13 +362,31 @@ BlockRange Manager::readAhead(Object& object, BlockIndex index) {
   return range;
 }
 
+// A reader in order has been served at a block without read-ahead: the next block continues the
+// run.
+void Manager::noteRead(Object& object, BlockIndex index) {
+  auto& runs = object.readRuns;
+  for (BlockRange& run : runs) {
+    if (!run.empty() && index == run.end) {
+      run.end = index + 1;
+      return;
+    }
+    if (!run.empty() && index + 1 == run.begin) {
+      run.begin = index;
+      return;
+    }
+  }
+  runs[object.oldestReadRun] = {index, index + 1};
+  object.oldestReadRun = (object.oldestReadRun + 1) % runs.size();
+}
+
 Status Manager::evictExcess() {
   while (Block* block = protocol_->excess()) {
     Object& object = *block->owner;
     const BlockIndex index = object.indexOf(*block);
     const BlockRange range{index, index + 1};
-    const Transition transition = protocol_->on(State::kDirty, Event::kEvict);
-    GMAC_TRY(protect(object, range, accessOf(transition.next)));
+    const Transition transition = protocol_->on(block->state, Event::kEvict);
+    GMAC_TRY(protectAs(object, index, transition.next));
     // A call that only reads the object may still be running: its copy must not change under it.
     if (const Status flushed = flush(object, range, accel::Ticket{object.lastRead});
         !flushed.ok()) {
@@ -379,14 +460,33 @@ Result<Manager::Step> Manager::makePagesReady(Lock& lock, Object& object, BlockI
   return Step::kDone;
 }
 
-Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIndex index,
+// Whether the CPU gets only a window of an Invalid block, if the protocol opens any. Not where
+// mappings are scarce: a window takes as many as two more than its block.
+bool Manager::wantsWindow(const Object& object, ByteRange bytes) {
+  return object.fitWindow(bytes) &&
+         object.windows.wants(BlockIndex{bytes.begin / object.blockBytes}) &&
+         (edges_ < kFewEdges || budget_.allows(mappings(), kMappingsOfAChange));
+}
+
+Event Manager::eventOf(const Object& object, ByteRange bytes, bool write) {
+  const BlockIndex index{bytes.begin / object.blockBytes};
+  const State state = object.blocks[static_cast<std::size_t>(index)].state;
+  const bool part = isPart(state)              ? object.windowOf(index).contains(bytes)
+                    : state == State::kInvalid ? wantsWindow(object, bytes)
+                                               : false;
+  return part ? (write ? Event::kWritePart : Event::kReadPart)
+              : (write ? Event::kWrite : Event::kRead);
+}
+
+Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, ByteRange bytes,
                                              bool write) {
+  const BlockIndex index{bytes.begin / object.blockBytes};
   Block& block = object[index];
   if (block.busy) {
     waitForChange(lock);
     return Step::kRetry;
   }
-  if (deviceWorkElsewhere() && block.state == State::kInvalid) {
+  if (deviceWorkElsewhere() && !object.currentOf(index).contains(bytes)) {
     waitForDeviceWork(lock);
     return Step::kRetry;
   }
@@ -394,7 +494,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   if (!ready.ok() || *ready == Step::kRetry) {
     return ready;
   }
-  const Transition transition = protocol_->on(block.state, write ? Event::kWrite : Event::kRead);
+  const Transition transition = protocol_->on(block.state, eventOf(object, bytes, write));
   if (transition.move == Move::kFetch) {
     bool waited = false;
     GMAC_TRY(waitForWriters(lock, object, &waited));
@@ -405,10 +505,22 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
       waitForChange(lock);
       return Step::kRetry;
     }
-    const BlockRange range = transition.next == State::kReadOnly ? readAhead(object, index)
-                                                                 : BlockRange{index, index + 1};
+    BlockRange range{index, index + 1};
+    if (isPart(transition.next)) {
+      block.window =
+          static_cast<std::uint32_t>((bytes.begin - object.offsetOf(index)) / object.windowBytes);
+    } else if (isPart(block.state)) {
+      if (!write) {
+        noteRead(object, index);
+      }
+    } else {
+      if (transition.next == State::kReadOnly) {
+        range = readAhead(object, index);
+      }
+      object.windows.openedWhole(range, index);
+    }
     GMAC_TRY(fetch(lock, object, range, transition.next));
-    if (transition.next == State::kDirty) {
+    if (isDirty(transition.next)) {
       GMAC_TRY(evictExcessBut(block));
     }
     return Step::kRetry;
@@ -416,7 +528,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   // A write waits for what reads the old bytes: the copy of its own eviction, and device work of
   // the application's own, which later flushes would not wait for as they do for calls.
   accel::Ticket ticket;
-  if (transition.next == State::kDirty && block.state != State::kDirty) {
+  if (isDirty(transition.next) && !isDirty(block.state)) {
     if (!accelerator_.done({block.flushed})) {
       ticket.value = block.flushed;
     }
@@ -446,7 +558,7 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
   }
   // Also when nothing changes: another thread may have been faster, or a protection may have been
   // left stricter than the state by a failure.
-  GMAC_TRY(protect(object, {index, index + 1}, accessOf(transition.next)));
+  GMAC_TRY(protectAs(object, index, transition.next));
   if (block.state != transition.next) {
     setState(object, block, transition.next);
     GMAC_TRY(evictExcessBut(block));
@@ -456,13 +568,20 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, BlockIn
 
 // openBlockOnce, with the kernel's limit of mappings lifted by coarsening before it is met, or
 // where it is.
-Result<Manager::Step> Manager::openBlock(Lock& lock, Object& object, BlockIndex index, bool write) {
+Result<Manager::Step> Manager::openBlock(Lock& lock, Object& object, ByteRange bytes, bool write) {
   auto room = leaveMappings(lock, kMappingsOfAChange);
   if (!room.ok() || *room == Step::kRetry) {
     return room;
   }
-  auto step = openBlockOnce(lock, object, index, write);
+  auto step = openBlockOnce(lock, object, bytes, write);
   if (!step.ok() && outOfMappings(step.status())) {
+    // The whole block takes fewer than its window.
+    const Event event = eventOf(object, bytes, write);
+    if (object[object.indexOf(object.address() + bytes.begin)].state == State::kInvalid &&
+        (event == Event::kReadPart || event == Event::kWritePart)) {
+      object.windows.refused();
+      return Step::kRetry;
+    }
     GMAC_TRY(coarsen(lock));
     return Step::kRetry;
   }
@@ -499,6 +618,11 @@ bool Manager::onFault(void* address, bool write) noexcept {
   const Timed timed(Phase::kSignal);
   const AccessScope access(address);
   const TraceSpan span("fault", write ? "write fault" : "read fault", {"address", at});
+  const auto byteOf = [&](const Object& object) {
+    const auto offset =
+        static_cast<std::size_t>(static_cast<const std::byte*>(address) - object.address());
+    return ByteRange{offset, offset + 1};
+  };
   const Walk walk(*this);
   Lock lock(*this);
   bool counted = false;
@@ -511,15 +635,14 @@ bool Manager::onFault(void* address, bool write) noexcept {
       counted = true;
       (write ? stats().writeFaults : stats().readFaults).add();
     }
-    const BlockIndex index = object->indexOf(address);
     std::byte* const base = object->address();
-    auto step = openBlock(lock, *object, index, write);
+    auto step = openBlock(lock, *object, byteOf(*object), write);
     if (!step.ok()) {
       object = index_.find(base);
       if (object == nullptr) {
         return false;
       }
-      die(*object, index, write ? "a write fault" : "a read fault");
+      die(*object, object->indexOf(address), write ? "a write fault" : "a read fault");
     }
     if (*step == Step::kDone) {
       turns_.used();
@@ -529,9 +652,7 @@ bool Manager::onFault(void* address, bool write) noexcept {
     // to find out, and a state that permits it needs no more work here.
     object = index_.find(address);
     if (object != nullptr && !object->closing &&
-        object->usable(
-            static_cast<std::size_t>(static_cast<std::byte*>(address) - object->address()), 1,
-            write ? Intent::kWrite : Intent::kRead)) {
+        object->usable(byteOf(*object), write ? Intent::kWrite : Intent::kRead)) {
       turns_.used();
       return true;
     }

@@ -63,6 +63,13 @@ struct Manager::Part {
   Object* source;
   bool onAccelerator;
 
+  // The part's bytes in an object.
+  static ByteRange in(const Object& object, const std::byte* at, std::size_t bytes) {
+    const auto offset = static_cast<std::size_t>(at - object.address());
+    return {offset, offset + bytes};
+  }
+  ByteRange targetBytes() const { return in(*target, to, bytes); }
+  ByteRange sourceBytes() const { return in(*source, from, bytes); }
   BlockRange targetBlocks() const { return target->covering(to, bytes); }
   BlockRange sourceBlocks() const { return source->covering(from, bytes); }
   // Whether the part writes every byte of a target's block that anybody may read.
@@ -122,7 +129,7 @@ void Manager::doBulk(Bulk bulk) noexcept {
         return doOnAccelerator(lock, bulk, part);
       }
       if (part.source != nullptr) {
-        auto step = openForReading(lock, *part.source, part.sourceBlocks());
+        auto step = openForReading(lock, *part.source, part.sourceBytes());
         if (!step.ok() || *step == Step::kRetry) {
           return step;
         }
@@ -247,7 +254,10 @@ bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   const auto untouched = [](Object& object, BlockIndex i) {
     return object[i].state == State::kReadOnly && !object.pagesReady(i);
   };
-  const bool onAcceleratorAlone = block.state == State::kInvalid;
+  // (What the CPU has written to a window must not be left behind.)
+  const bool onAcceleratorAlone =
+      block.state == State::kInvalid ||
+      (block.state == State::kPartReadOnly && !target.windowOf(index).contains(part.targetBytes()));
   if (part.from == nullptr) {
     return onAcceleratorAlone || (whole && untouched(target, index));
   }
@@ -258,12 +268,13 @@ bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   const BlockRange read = part.sourceBlocks();
   for (BlockIndex i = read.begin; i < read.end; i = i + 1) {
     const Block& from = (*part.source)[i];
-    if (from.state == State::kDirty) {
+    if (isDirty(from.state)) {
       return false;
     }
     onBoth = onBoth && from.state == State::kReadOnly;
   }
-  return onAcceleratorAlone || whole || (block.state == State::kReadOnly && !onBoth);
+  return onAcceleratorAlone || whole ||
+         ((block.state == State::kReadOnly || block.state == State::kPartReadOnly) && !onBoth);
 }
 
 // Whether another thread is submitting device work of the application's own.
@@ -279,19 +290,22 @@ Result<Manager::Step> Manager::retryIfOutOfMappings(Lock& lock, Status failed) {
   return Step::kRetry;
 }
 
-// Opens blocks for the CPU to read; neighbours come in one copy.
-Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, BlockRange range) {
+// Opens bytes for the CPU to read; neighbours come in one copy. Of several blocks all of their
+// bytes are opened, of a single one perhaps a window.
+Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, ByteRange bytes) {
+  const BlockRange range{BlockIndex{bytes.begin / object.blockBytes}, object.indexAt(bytes.end)};
   auto room = leaveMappings(lock, kMappingsOfAChange);
   if (!room.ok() || *room == Step::kRetry) {
     return room;
   }
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    if (object.usable(i, Intent::kRead)) {
+    const ByteRange wanted = range.end - range.begin == 1 ? bytes : object.bytesOf(i);
+    if (object.usable(wanted, Intent::kRead)) {
       continue;
     }
     Block& block = object[i];
-    if (block.busy || block.state != State::kInvalid) {
-      auto step = openBlock(lock, object, i, false);
+    if (block.busy || block.state != State::kInvalid || wantsWindow(object, wanted)) {
+      auto step = openBlock(lock, object, wanted, false);
       if (!step.ok() || *step == Step::kRetry) {
         return step;
       }
@@ -335,21 +349,26 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
   }
   Object& object = *part.target;
   const BlockRange range = part.targetBlocks();
+  // A part in a single block may have enough in a window of it.
+  const auto wanted = [&](BlockIndex i) {
+    return range.end - range.begin == 1 ? part.targetBytes() : object.bytesOf(i);
+  };
   bool allOpen = true;
   bool overwrites = false;
   accel::Ticket flushed;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    if (object.usable(i, Intent::kWrite)) {
+    if (object.usable(wanted(i), Intent::kWrite)) {
       continue;
     }
     Block& block = object[i];
-    const bool invalid = block.state == State::kInvalid;
-    if (block.busy || (invalid && !part.covers(i))) {
-      // Opening it may have evicted blocks that were looked at before.
-      auto step = openBlock(lock, object, i, true);
-      return step.ok() ? Step::kRetry : step;
+    const bool lacking = block.state == State::kInvalid || isPart(block.state);
+    if (block.busy || (lacking && !part.covers(i))) {
+      // Opening it may have evicted blocks that were looked at before. (A single one is open then,
+      // though it may not be usable: after a failure elsewhere in the object.)
+      auto step = openBlock(lock, object, wanted(i), true);
+      return step.ok() && range.end - range.begin > 1 ? Step::kRetry : step;
     }
-    if (invalid && deviceWorkElsewhere()) {
+    if (lacking && deviceWorkElsewhere()) {
       waitForDeviceWork(lock);
       return Step::kRetry;
     }
@@ -358,7 +377,7 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
       return ready;
     }
     allOpen = false;
-    overwrites = overwrites || invalid;
+    overwrites = overwrites || lacking;
     flushed.value = std::max(flushed.value, block.flushed);
   }
   if (allOpen) {
@@ -461,7 +480,7 @@ Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, con
   }
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     Block& block = target[i];
-    if (block.evicted || block.state == State::kDirty) {
+    if (block.evicted || isDirty(block.state)) {
       part.covers(i) ? protocol_->dropped(block) : protocol_->released(block);
     }
     setState(target, block, protocol_->on(block.state, Event::kCall).next);

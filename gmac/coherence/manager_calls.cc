@@ -60,7 +60,7 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event,
   const auto nextOf = [&](BlockIndex i) { return protocol_->on(object[i].state, event).next; };
   const bool closesAll = protocol_->on(State::kDirty, event).next == State::kInvalid;
   if (closesAll) {
-    Status closed = protect(object, range, os::Access::kNone);
+    Status closed = close(object, range);
     if (!closed.ok() && outOfMappings(closed) && range.begin <= object.open.begin &&
         range.end >= object.open.end) {
       // Closing the whole object never splits a mapping.
@@ -78,11 +78,17 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event,
         i = i + 1;
         continue;
       }
+      if (isPart(object[i].state)) {
+        GMAC_TRY(protect(object, object.windowOf(i), access));
+        i = i + 1;
+        continue;
+      }
       BlockIndex end = i + 1;
-      while (end < range.end && !stays(end) && accessOf(nextOf(end)) == access) {
+      while (end < range.end && !stays(end) && !isPart(object[end].state) &&
+             accessOf(nextOf(end)) == access) {
         end = end + 1;
       }
-      GMAC_TRY(protect(object, {i, end}, access));
+      GMAC_TRY(protect(object, BlockRange{i, end}, access));
       i = end;
     }
   }
@@ -101,20 +107,20 @@ Status Manager::releaseBlocks(Object& object, BlockRange range, Event event,
     }
     const Transition transition = protocol_->on(object[i].state, event);
     BlockIndex end = i + 1;
-    while (end < range.end && object.made(end) &&
+    while (!isPart(object[i].state) && end < range.end && object.made(end) &&
            protocol_->on(object[end].state, event) == transition &&
            object[end].state == object[i].state) {
       end = end + 1;
     }
     if (transition.move == Move::kFlush) {
       GMAC_TRY(flush(object, {i, end}, accel::Ticket{object.lastRead}));
-      if (transition.next == State::kDirty) {
+      if (isDirty(transition.next)) {
         stillOpen->value = std::max(stillOpen->value, object[i].flushed);
       }
     }
     for (; i < end; i = i + 1) {
       Block& block = object[i];
-      if (block.evicted || block.state == State::kDirty) {
+      if (block.evicted || isDirty(block.state)) {
         protocol_->released(block);
       }
       setState(object, block, transition.next);

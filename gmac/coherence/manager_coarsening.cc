@@ -14,8 +14,6 @@ namespace {
 
 // By how much coarsening grows the blocks of an object.
 constexpr std::size_t kCoarsenFactor = 16;
-// An object with fewer edges is left alone while the kernel has mappings.
-constexpr std::size_t kFewEdges = 64;
 
 }  // namespace
 
@@ -49,6 +47,12 @@ Result<Manager::Step> Manager::leaveMappings(Lock& lock, std::size_t more) {
     return Step::kDone;
   }
   nothingToJoinAt_.reset();
+  // Windows go first: their blocks are opened as a whole then.
+  const std::size_t edges = most->edges;
+  GMAC_TRY(closeWindows(*most));
+  if (most->edges < edges) {
+    return Step::kRetry;
+  }
   GMAC_TRY(coarsen(lock, *most, kCoarsenFactor));
   return Step::kRetry;
 }
@@ -63,6 +67,9 @@ Status Manager::leaveMappingsForObject() {
     if (*room == Step::kDone) {
       break;
     }
+  }
+  if (!budget_.allows(mappings(), mappingsOfAnObject())) {
+    closeWindows();
   }
   if (budget_.allows(mappings(), mappingsOfAnObject())) {
     return {};
@@ -106,6 +113,33 @@ Status Manager::coarsen(Lock& lock) {
   return coarsen(lock, *most, kCoarsenFactor);
 }
 
+// Gives the blocks that are open in part to the accelerator, as a call would: its copy is the only
+// one that is current outside the windows. No block of the object is busy or held.
+Status Manager::closeWindows(Object& object) {
+  accel::Ticket stillOpen;
+  for (BlockIndex i = object.open.begin; i < object.open.end;) {
+    if (object.groupClosed(i) || !object.made(i)) {
+      i = object.groupEnd(i);
+      continue;
+    }
+    if (isPart(object[i].state)) {
+      GMAC_TRY(releaseBlocks(object, {i, i + 1}, Event::kCall, &stillOpen));
+    }
+    i = i + 1;
+  }
+  return {};
+}
+
+// Before an allocation fails for want of the mappings that windows take. What cannot be closed now
+// stays as it is.
+void Manager::closeWindows() {
+  for (Object& object : index_.all()) {
+    if (object.edges > 0 && !object.closing && object.busy == 0 && object.holds == 0) {
+      (void)closeWindows(object);
+    }
+  }
+}
+
 // Makes the pages of a range exist. Lets the lock go.
 Status Manager::makeReady(Lock& lock, Object& object, BlockRange range) {
   const std::size_t last = object.chunkOf(object.offsetOf(range.end) - 1);
@@ -122,6 +156,7 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
   GMAC_TRY(protect(object, object.all(), os::Access::kNone));
   object.strict = true;
+  GMAC_TRY(closeWindows(object));
   for (std::size_t i = 0; i < object.blockCount; ++i) {
     object.blocks[i].busy = true;
   }
@@ -175,7 +210,7 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
         for (BlockIndex i = run.begin; i < run.end; i = i + 1) {
           after.value = std::max(after.value, object[i].flushed);
         }
-        return queueFetch(object, run, after, &last);
+        return queueFetch(object, object.bytesOf(run), after, &last);
       });
       const Status copied = await(free, last);
       return queued.ok() ? copied : queued;
@@ -221,6 +256,7 @@ Status Manager::coarsen(Lock& lock, Object& object, std::size_t factor) {
     object.blocks.shrink(newCount);
     noteEdges(object, object.countEdges());
     object.readRuns = {};
+    object.windows.restart();
     if (!object.open.empty()) {
       object.open = object.all();
     }

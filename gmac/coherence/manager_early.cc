@@ -48,7 +48,7 @@ Status Manager::startFlush(const void* address, std::size_t bytes) {
     if (object->closing || object->open.empty()) {
       continue;
     }
-    GMAC_TRY(startFlush(*object, wholeBlocks(*object, first, last), early.next));
+    GMAC_TRY(startFlush(*object, wholeBlocks(*object, first, last)));
   }
   return {};
 }
@@ -64,32 +64,35 @@ BlockRange Manager::wholeBlocks(const Object& object, const std::byte* first,
   return {BlockIndex{begin}, BlockIndex{end}};
 }
 
-// One protection change and one copy (per chunk) for each run of dirty blocks. Blocks in transit
-// and held ones are passed over, as an eviction does.
-Status Manager::startFlush(Object& object, BlockRange range, State next) {
+// One protection change and one copy (per chunk) for each run of dirty blocks, and for each window.
+// Blocks in transit and held ones are passed over, as an eviction does.
+Status Manager::startFlush(Object& object, BlockRange range) {
   range = {std::max(range.begin, object.open.begin), std::min(range.end, object.open.end)};
   const auto flushable = [&](BlockIndex i) {
     if (!object.made(i)) {
       return false;
     }
     const Block& block = object[i];
-    return block.state == State::kDirty && !block.busy && block.holds == 0;
+    return isDirty(block.state) && !block.busy && block.holds == 0;
   };
   for (BlockIndex i = range.begin; i < range.end;) {
     if (!flushable(i)) {
       i = object.groupClosed(i) || !object.made(i) ? object.groupEnd(i) : i + 1;
       continue;
     }
+    const State state = object[i].state;
+    const State next = protocol_->on(state, Event::kCallRead).next;
     BlockIndex end = i + 1;
-    while (end < range.end && flushable(end)) {
+    while (!isPart(state) && end < range.end && flushable(end) && object[end].state == state) {
       end = end + 1;
     }
     const BlockRange run{i, end};
     if (!budget_.allows(mappings(), kMappingsOfAChange)) {
       return {};
     }
-    const TraceSpan span("copy", "early flush", {"bytes", object.lengthOf(run)});
-    Status status = protect(object, run, accessOf(next));
+    const ByteRange bytes = isPart(state) ? object.windowOf(i) : object.bytesOf(run);
+    const TraceSpan span("copy", "early flush", {"bytes", bytes.length()});
+    Status status = protect(object, bytes, accessOf(next));
     if (status.ok()) {
       // A call that only reads the object may still be running: its copy must not change under it.
       status = flush(object, run, accel::Ticket{object.lastRead});
@@ -173,15 +176,28 @@ Status Manager::startFetch(const void* address, std::size_t bytes) {
   return {};
 }
 
-// The first byte in [first, last) whose block is Invalid; `last` when there is none.
+// The first byte in [first, last) that is not current on the CPU; `last` when there is none.
 const std::byte* Manager::firstInvalid(Object& object, const std::byte* first,
                                        const std::byte* last) {
   const BlockRange range = object.covering(first, static_cast<std::size_t>(last - first));
   for (BlockIndex i = range.begin; i < range.end;) {
-    if (object.groupClosed(i) || (object.made(i) && object[i].state == State::kInvalid)) {
+    if (object.groupClosed(i)) {
       return std::max<const std::byte*>(first, object.address() + object.offsetOf(i));
     }
-    i = object.made(i) ? i + 1 : object.groupEnd(i);
+    if (!object.made(i)) {
+      i = object.groupEnd(i);
+      continue;
+    }
+    const ByteRange block = object.bytesOf(i);
+    const ByteRange wanted{
+        std::max(block.begin, static_cast<std::size_t>(first - object.address())),
+        std::min(block.end, static_cast<std::size_t>(last - object.address()))};
+    const ByteRange current = object.currentOf(i);
+    if (!current.contains(wanted)) {
+      const bool begins = current.begin <= wanted.begin && wanted.begin < current.end;
+      return object.address() + (begins ? current.end : wanted.begin);
+    }
+    i = i + 1;
   }
   return last;
 }
@@ -228,12 +244,14 @@ Manager::EarlyStep Manager::fetchNext() {
   if (*ready == Step::kRetry) {
     return EarlyStep::kMoved;
   }
-  const Transition transition = protocol_->on(State::kInvalid, Event::kRead);
+  const State state = (*object)[begin].state;
+  const Transition transition = protocol_->on(state, Event::kRead);
   const std::size_t most = std::max<std::size_t>(1, options_.readAheadBytes / object->blockBytes);
   const BlockIndex end =
       object->covering(first, static_cast<std::size_t>(request.last - first)).end;
   BlockRange range{begin, begin + 1};
-  while (range.end < std::min(begin + most, end) && fetchable(*object, range.end)) {
+  while (!isPart(state) && range.end < std::min(begin + most, end) &&
+         fetchable(*object, range.end)) {
     range.end = range.end + 1;
   }
   // A failure is not this thread's to tell either: the blocks stay Invalid, and the access meets
@@ -241,8 +259,8 @@ Manager::EarlyStep Manager::fetchNext() {
   return fetch(lock, *object, range, transition.next).ok() ? EarlyStep::kMoved : drop();
 }
 
-// Opens an Invalid block whose bytes the CPU is about to overwrite: the protocol's transition
-// without its fetch.
+// Opens a block that is Invalid, or open in part, whose bytes the CPU is about to overwrite: the
+// protocol's transition without its fetch.
 Result<Manager::Step> Manager::openForOverwriting(Lock& lock, Object& object, BlockIndex index) {
   Block& block = object[index];
   if (block.busy) {
@@ -271,8 +289,8 @@ Result<Manager::Step> Manager::openForOverwriting(Lock& lock, Object& object, Bl
   if (waited) {
     return Step::kRetry;
   }
-  const State next = protocol_->on(State::kInvalid, Event::kWrite).next;
-  if (const Status opened = protect(object, {index, index + 1}, accessOf(next)); !opened.ok()) {
+  const State next = protocol_->on(block.state, Event::kWrite).next;
+  if (const Status opened = protectAs(object, index, next); !opened.ok()) {
     if (!outOfMappings(opened)) {
       return opened;
     }

@@ -58,13 +58,17 @@ Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor 
     position = std::max<const std::byte*>(position, object->address());
     const BlockIndex index = object->indexOf(position);
     Block& block = (*object)[index];
-    if (!object->usable(index, intent)) {
+    const auto offset = static_cast<std::size_t>(position - object->address());
+    const ByteRange held{offset, std::min(offset + static_cast<std::size_t>(end - position),
+                                          object->offsetOf(index + 1))};
+    if (!object->usable(held, intent)) {
       const BlockRange whole =
           wholeBlocks(*object, position, std::min<const std::byte*>(end, object->end()));
       const bool overwrites = purpose == coherence::HoldFor::kOverwrite && index >= whole.begin &&
-                              index < whole.end && block.state == State::kInvalid;
+                              index < whole.end &&
+                              (block.state == State::kInvalid || isPart(block.state));
       auto step = overwrites ? openForOverwriting(lock, *object, index)
-                             : openBlock(lock, *object, index, write);
+                             : openBlock(lock, *object, held, write);
       if (!step.ok()) {
         const Status failed = step.status();
         const Free free(lock);

@@ -23,29 +23,33 @@ std::size_t Manager::currentPrefix(const void* address, std::size_t bytes,
                              : std::min(bytes, static_cast<std::size_t>(object->address() - begin));
   }
   const auto most = std::min(bytes, static_cast<std::size_t>(object->end() - begin));
-  const BlockRange range = object->covering(begin, most);
-  const auto currentOf = [&](BlockIndex i) {
-    const Block& block = (*object)[i];
-    if (block.state == State::kInvalid) {
-      return Current::kAccelerator;
+  const auto first = static_cast<std::size_t>(begin - object->address());
+  // Where the bytes from an offset on are current, and where that may change.
+  const auto currentAt = [&](std::size_t offset, std::size_t* end) {
+    const BlockIndex i{offset / object->blockBytes};
+    const State state = (*object)[i].state;
+    const ByteRange onCpu = object->currentOf(i);
+    if (onCpu.begin <= offset && offset < onCpu.end) {
+      *end = onCpu.end;
+      return isDirty(state) ? Current::kCpu : Current::kBoth;
     }
-    return block.state == State::kDirty ? Current::kCpu : Current::kBoth;
+    *end = offset < onCpu.begin ? onCpu.begin : object->offsetOf(i + 1);
+    return Current::kAccelerator;
   };
-  *current = currentOf(range.begin);
-  BlockIndex end = range.begin;
+  std::size_t stop = 0;
   // Outside `open` all are Invalid: an object that the CPU has not touched takes one step.
-  if (object->open.empty() || range.begin >= object->open.end) {
-    end = range.end;
-  } else {
-    if (range.begin < object->open.begin) {
-      end = std::min(object->open.begin, range.end);
-    }
-    while (end < range.end && currentOf(end) == *current) {
-      end = end + 1;
-    }
+  if (object->open.empty() || object->indexOf(begin) >= object->open.end) {
+    *current = Current::kAccelerator;
+    return most;
   }
-  const std::byte* const stop = object->address() + object->offsetOf(end);
-  return std::min(most, static_cast<std::size_t>(stop - begin));
+  *current = currentAt(first, &stop);
+  if (object->indexOf(begin) < object->open.begin) {
+    stop = object->offsetOf(object->open.begin);
+  }
+  for (std::size_t next = 0; stop < first + most && currentAt(stop, &next) == *current;) {
+    stop = next;
+  }
+  return std::min(most, stop - first);
 }
 
 std::ptrdiff_t Manager::deviceDistance(const void* address) noexcept {

@@ -14,14 +14,15 @@ Object::Object(std::unique_ptr<os::Mirror> itsMirror, accel::DeviceAddress itsDe
       chunks(mirror->chunkCount(), Chunk::kEmpty),
       uses(mirror->chunkCount(), Use::kNone) {}
 
-bool Object::usable(std::size_t offset, std::size_t length, Intent intent) const {
-  const Block& block = blocks[offset / blockBytes];
+bool Object::usable(ByteRange bytes, Intent intent) const {
+  const BlockIndex index{bytes.begin / blockBytes};
+  const Block& block = blocks[static_cast<std::size_t>(index)];
   if (block.busy || strict) {
     return false;
   }
   const bool write = intent == Intent::kWrite;
-  const bool allowed = block.state == State::kDirty || (!write && block.state == State::kReadOnly);
-  return allowed && ((!write && mirror->readableBeforeInstall()) || pagesReady(offset, length));
+  return currentOf(index).contains(bytes) && (!write || isDirty(block.state)) &&
+         ((!write && mirror->readableBeforeInstall()) || pagesReady(bytes.begin, bytes.length()));
 }
 
 }  // namespace gmac

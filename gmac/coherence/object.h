@@ -11,46 +11,30 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/api/adsm.h"
+#include "gmac/coherence/block_index.h"
 #include "gmac/coherence/block_table.h"
+#include "gmac/coherence/window_policy.h"
 #include "gmac/os/mirror.h"
 
 namespace gmac {
 
-// A block's number inside its object.
-enum class BlockIndex : std::size_t {};
-
-constexpr BlockIndex operator+(BlockIndex index, std::size_t count) {
-  return BlockIndex{static_cast<std::size_t>(index) + count};
-}
-constexpr BlockIndex operator-(BlockIndex index, std::size_t count) {
-  return BlockIndex{static_cast<std::size_t>(index) - count};
-}
-constexpr std::size_t operator-(BlockIndex end, BlockIndex begin) {
-  return static_cast<std::size_t>(end) - static_cast<std::size_t>(begin);
-}
-
-// Consecutive blocks [begin, end).
-struct BlockRange {
-  BlockIndex begin{};
-  BlockIndex end{};
-  bool empty() const { return end <= begin; }
-};
-
 // What the CPU wants to do with bytes.
 enum class Intent : std::uint8_t { kRead, kWrite };
 
+// The protection of what is current on the CPU; there is none where nothing is (Object::currentOf).
 constexpr os::Access accessOf(State state) {
   switch (state) {
     case State::kInvalid:
       return os::Access::kNone;
     case State::kReadOnly:
+    case State::kPartReadOnly:
       return os::Access::kRead;
     case State::kDirty:
+    case State::kPartDirty:
       return os::Access::kReadWrite;
   }
   __builtin_unreachable();
@@ -78,9 +62,10 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   const accel::DeviceAddress device;
   bool sharedBySmallObjects = false;
   bool sameAddress = true;
-  std::uint64_t number = 0;        // counts allocations
-  std::uint64_t born = 0;          // Manager::works_ by then: older work cannot use the object
-  std::size_t requestedBytes = 0;  // what the allocation asked for; the rest is rounding
+  std::size_t windowBytes = SIZE_MAX;  // of a block that is open in part; SIZE_MAX: none is
+  std::uint64_t number = 0;            // counts allocations
+  std::uint64_t born = 0;              // Manager::works_ by then: older work cannot use the object
+  std::size_t requestedBytes = 0;      // what the allocation asked for; the rest is rounding
 
   // ---- blocks ----
   std::size_t blockBytes;  // grows when blocks are coarsened
@@ -130,18 +115,17 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of
   // open objects.
   BlockRange open;
-  // Neighbouring blocks of one group whose states differ: each of these edges takes a mapping.
-  // (What lies between groups is little beside that.)
+  // Each edge takes a mapping at most: those between neighbouring blocks of one group whose
+  // borders differ in their protection, and those of windows. (What lies between groups is little
+  // beside that.)
   std::size_t edges = 0;
   // Those of a block that is made, and of all.
-  std::size_t edgesAt(BlockIndex index) const {
-    const auto i = static_cast<std::size_t>(index);
-    return (i > blocks.groupBegin(i) && blocks[i - 1].state != blocks[i].state ? 1U : 0U) +
-           (i + 1 < blocks.groupEnd(i) && blocks[i].state != blocks[i + 1].state ? 1U : 0U);
-  }
+  std::size_t edgesAt(BlockIndex index) const { return bordersAt(index) + windowEdgesAt(index); }
   std::size_t countEdges() const {
     std::size_t twice = 0;
-    blocks.forEachMade([&](const Block& block) { twice += edgesAt(indexOf(block)); });
+    blocks.forEachMade([&](const Block& block) {
+      twice += bordersAt(indexOf(block)) + 2 * windowEdgesAt(indexOf(block));
+    });
     return twice / 2;
   }
   void widenOpen(BlockRange range) {
@@ -175,14 +159,38 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
     return pagesReady(offsetOf(index), lengthOf({index, index + 1}));
   }
 
+  // ---- what is current on the CPU ----
+  WindowPolicy windows;
+  ByteRange bytesOf(BlockIndex index) const { return {offsetOf(index), offsetOf(index + 1)}; }
+  ByteRange bytesOf(BlockRange range) const { return {offsetOf(range.begin), offsetOf(range.end)}; }
+  // The window of a block that is open in part.
+  ByteRange windowOf(BlockIndex index) const {
+    const std::size_t begin =
+        offsetOf(index) + blocks[static_cast<std::size_t>(index)].window * windowBytes;
+    return {begin, std::min(begin + windowBytes, offsetOf(index + 1))};
+  }
+  // Whether bytes that lie in one block lie in one window, which is less than the block.
+  bool fitWindow(ByteRange bytes) const {
+    const BlockIndex index{bytes.begin / blockBytes};
+    const std::size_t block = offsetOf(index);
+    return lengthOf({index, index + 1}) > windowBytes &&
+           (bytes.begin - block) / windowBytes == (bytes.end - 1 - block) / windowBytes;
+  }
+  // What of a block is current on the CPU, and open as accessOf(its state) says.
+  ByteRange currentOf(BlockIndex index) const {
+    const State state = blocks[static_cast<std::size_t>(index)].state;
+    const std::size_t begin = offsetOf(index);
+    return isPart(state)              ? windowOf(index)
+           : state == State::kInvalid ? ByteRange{begin, begin}
+                                      : bytesOf(index);
+  }
+
   // Whether the CPU can use [offset, offset + length), length > 0, inside one block without a
   // fault. Faults, holds, bulk operations and the walker all ask here. A block may have more chunks
   // than one, and not all of them are populated at once: a byte may be usable where its block is
   // not.
-  bool usable(std::size_t offset, std::size_t length, Intent intent) const;
-  bool usable(BlockIndex index, Intent intent) const {
-    return usable(offsetOf(index), lengthOf({index, index + 1}), intent);
-  }
+  bool usable(ByteRange bytes, Intent intent) const;
+  bool usable(BlockIndex index, Intent intent) const { return usable(bytesOf(index), intent); }
 
   // ---- who is using it ----
   std::uint32_t busy = 0;       // blocks in transit
@@ -212,6 +220,22 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   // ---- read-ahead ----
   std::array<BlockRange, 4> readRuns;  // what the last fetch of each reader in order took
   std::uint8_t oldestReadRun = 0;
+
+ private:
+  // A block that is open in part is closed at its borders: where its window begins or ends there,
+  // it is counted among the window's edges.
+  static State borderOf(State state) { return isPart(state) ? State::kInvalid : state; }
+  std::size_t bordersAt(BlockIndex index) const {
+    const auto i = static_cast<std::size_t>(index);
+    const auto differ = [&](std::size_t a, std::size_t b) {
+      return borderOf(blocks[a].state) != borderOf(blocks[b].state) ? 1U : 0U;
+    };
+    return (i > blocks.groupBegin(i) ? differ(i - 1, i) : 0U) +
+           (i + 1 < blocks.groupEnd(i) ? differ(i, i + 1) : 0U);
+  }
+  std::size_t windowEdgesAt(BlockIndex index) const {
+    return isPart(blocks[static_cast<std::size_t>(index)].state) ? 2 : 0;
+  }
 };
 
 // Answers Mirror::install(): the protections that an object's blocks shall have. For the stack,
@@ -222,11 +246,19 @@ class BlockAccess final : public os::AccessMap {
   os::AccessRun at(std::size_t offset) const override {
     BlockIndex index{offset / object_.blockBytes};
     const os::Access access = accessOf(object_[index].state);
+    if (isPart(object_[index].state)) {
+      const ByteRange window = object_.windowOf(index);
+      return offset < window.begin ? os::AccessRun{window.begin - offset, os::Access::kNone}
+             : offset < window.end
+                 ? os::AccessRun{window.end - offset, access}
+                 : os::AccessRun{object_.offsetOf(index + 1) - offset, os::Access::kNone};
+    }
     // Installing takes a chunk at a time; there may be very many blocks after it.
     const BlockIndex last = object_.indexAt(offset + object_.mirror->chunkBytes());
     do {
       index = index + 1;
-    } while (index < last && accessOf(object_[index].state) == access);
+    } while (index < last && !isPart(object_[index].state) &&
+             accessOf(object_[index].state) == access);
     return {object_.offsetOf(index) - offset, access};
   }
 

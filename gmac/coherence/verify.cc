@@ -20,23 +20,27 @@ Status wrong(Object& object, BlockIndex index, const char* what) {
               stateName(object[index].state), what);
 }
 
-// Whether the pages of a part of a block, which lies in one chunk, are open exactly as far as its
-// state says.
+// Whether bytes of a block, which lie in one chunk and are all or none current on the CPU, are open
+// exactly as far as its state says.
 Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, BlockIndex index,
-                   std::size_t offset, std::size_t bytes) {
-  const bool installed = object.chunks[object.chunkOf(offset)] == Object::Chunk::kReady ||
+                   ByteRange bytes) {
+  const bool installed = object.chunks[object.chunkOf(bytes.begin)] == Object::Chunk::kReady ||
                          object.mirror->readableBeforeInstall();
-  const os::Access allowed = installed ? accessOf(object[index].state) : os::Access::kNone;
-  const auto begin = reinterpret_cast<std::uintptr_t>(object.address()) + offset;
-  if (os::loosestAccess(mappings, begin, bytes) > allowed) {
+  const bool current = object.currentOf(index).contains(bytes);
+  const os::Access allowed =
+      installed && current ? accessOf(object[index].state) : os::Access::kNone;
+  const auto begin = reinterpret_cast<std::uintptr_t>(object.address()) + bytes.begin;
+  if (os::loosestAccess(mappings, begin, bytes.length()) > allowed) {
     return wrong(object, index, "its pages are open further than its state allows");
   }
-  const os::Access found = os::tightestAccess(mappings, begin, bytes);
-  if (object[index].holds > 0 && found == os::Access::kNone) {
+  const os::Access found = os::tightestAccess(mappings, begin, bytes.length());
+  // Of a block that is open in part, what is held lies in the window.
+  const bool held = object[index].holds > 0 && (current || !isPart(object[index].state));
+  if (held && found == os::Access::kNone) {
     return wrong(object, index, "held, and not all of its pages are readable");
   }
-  if ((object.usable(offset, bytes, Intent::kRead) && found == os::Access::kNone) ||
-      (object.usable(offset, bytes, Intent::kWrite) && found != os::Access::kReadWrite)) {
+  if ((object.usable(bytes, Intent::kRead) && found == os::Access::kNone) ||
+      (object.usable(bytes, Intent::kWrite) && found != os::Access::kReadWrite)) {
     return wrong(object, index, "its pages are closed further than its state says");
   }
   return {};
@@ -97,20 +101,25 @@ Status Manager::verify() {
       if (block.state != State::kInvalid && (i < object.open.begin || i >= object.open.end)) {
         return wrong(object, i, "outside the open range");
       }
-      if (block.rolling.is_linked() !=
-          (block.state == State::kDirty && protocol_->name() == "rolling")) {
+      if (block.rolling.is_linked() != (isDirty(block.state) && protocol_->name() == "rolling")) {
         return wrong(object, i, "rolling list and state disagree");
       }
-      if (block.evicted && block.state != State::kReadOnly) {
+      if (block.evicted && block.state != State::kReadOnly && block.state != State::kPartReadOnly) {
         return wrong(object, i, "evicted, but not ReadOnly");
       }
-      // Chunk by chunk: where a block has several, each is installed at a time of its own.
-      for (std::size_t offset = object.offsetOf(i); offset < object.offsetOf(i + 1);) {
+      // Chunk by chunk: where a block has several, each is installed at a time of its own. And
+      // what the CPU has apart from what it has not.
+      const ByteRange current = object.currentOf(i);
+      for (ByteRange piece{object.offsetOf(i), 0}; piece.begin < object.offsetOf(i + 1);
+           piece.begin = piece.end) {
         const std::size_t chunkBytes = object.mirror->chunkBytes();
-        const std::size_t end =
-            std::min(object.offsetOf(i + 1), (offset / chunkBytes + 1) * chunkBytes);
-        GMAC_TRY(verifyPages(*mappings, object, i, offset, end - offset));
-        offset = end;
+        piece.end = std::min(object.offsetOf(i + 1), (piece.begin / chunkBytes + 1) * chunkBytes);
+        for (const std::size_t border : {current.begin, current.end}) {
+          if (piece.begin < border) {
+            piece.end = std::min(piece.end, border);
+          }
+        }
+        GMAC_TRY(verifyPages(*mappings, object, i, piece));
       }
     }
     if (busy > object.busy) {

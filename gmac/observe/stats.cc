@@ -44,6 +44,8 @@ constexpr struct {
     {"allocations", &Stats::allocations},
     {"frees", &Stats::frees},
     {"reusedAllocations", &Stats::reusedAllocations},
+    {"windows", &Stats::windows},
+    {"windowsOutgrown", &Stats::windowsOutgrown},
     {"coarsenings", &Stats::coarsenings},
     {"populatedBytes", &Stats::populatedBytes},
 };

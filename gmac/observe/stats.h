@@ -46,6 +46,8 @@ struct Stats {
   Counter allocations;      // objects
   Counter frees;
   Counter reusedAllocations;  // that got the memory of freed objects
+  Counter windows;            // blocks opened in part
+  Counter windowsOutgrown;    // of them, those that were needed as a whole before a call took them
   Counter coarsenings;        // times that blocks were joined because mappings ran out
   Counter populatedBytes;     // made ready in the background, ahead of the program
 };

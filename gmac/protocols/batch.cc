@@ -13,6 +13,8 @@ constexpr Transition batch(State state, Event event) {
       switch (event) {
         case Event::kRead:
         case Event::kWrite:
+        case Event::kReadPart:
+        case Event::kWritePart:
         case Event::kSync:
           return {Move::kFetch, State::kDirty};
         case Event::kCall:
@@ -26,6 +28,8 @@ constexpr Transition batch(State state, Event event) {
       switch (event) {
         case Event::kRead:
         case Event::kWrite:
+        case Event::kReadPart:
+        case Event::kWritePart:
         case Event::kSync:
         case Event::kEvict:
           return {Move::kNone, State::kDirty};
@@ -33,6 +37,22 @@ constexpr Transition batch(State state, Event event) {
           return {Move::kFlush, State::kInvalid};
         case Event::kCallRead:
           return {Move::kFlush, State::kDirty};
+      }
+      break;
+    case State::kPartReadOnly:  // nor these: their windows as what the CPU may have written
+    case State::kPartDirty:
+      switch (event) {
+        case Event::kRead:
+        case Event::kWrite:
+        case Event::kSync:
+          return {Move::kFetch, State::kDirty};
+        case Event::kReadPart:
+        case Event::kWritePart:
+        case Event::kEvict:
+          return {Move::kNone, State::kPartDirty};
+        case Event::kCall:
+        case Event::kCallRead:
+          return {Move::kFlush, State::kInvalid};
       }
       break;
   }

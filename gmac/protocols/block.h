@@ -11,11 +11,22 @@ namespace gmac {
 
 class Object;
 
+// In part: the CPU has one window of the block, an aligned piece of it (Block::window), and of the
+// rest nothing.
 enum class State : std::uint8_t {
-  kInvalid,   // only the accelerator's copy is current
-  kReadOnly,  // both copies are
-  kDirty,     // only the CPU's is
+  kInvalid,       // only the accelerator's copy is current
+  kReadOnly,      // both copies are
+  kDirty,         // only the CPU's is
+  kPartReadOnly,  // the accelerator's is, and inside the window the CPU's too
+  kPartDirty,     // inside the window only the CPU's is, outside only the accelerator's
 };
+
+// Whether the CPU's copy is current inside a window alone.
+constexpr bool isPart(State state) {
+  return state == State::kPartReadOnly || state == State::kPartDirty;
+}
+// Whether the CPU has written bytes that the accelerator lacks.
+constexpr bool isDirty(State state) { return state == State::kDirty || state == State::kPartDirty; }
 
 constexpr const char* stateName(State state) {
   switch (state) {
@@ -25,12 +36,16 @@ constexpr const char* stateName(State state) {
       return "ReadOnly";
     case State::kDirty:
       return "Dirty";
+    case State::kPartReadOnly:
+      return "PartReadOnly";
+    case State::kPartDirty:
+      return "PartDirty";
   }
   return "?";
 }
 
 // Role: one block of an object. Owned by its object; every member is guarded by the manager's lock.
-// Its list hook is in the rolling list while a protocol that evicts holds it Dirty.
+// Its list hook is in the rolling list while a protocol that evicts holds it dirty.
 struct Block {
   boost::intrusive::list_member_hook<> rolling;
   Object* owner = nullptr;
@@ -40,9 +55,11 @@ struct Block {
   bool busy =
       false;  // in transit: its lock holder waits for a copy; everybody else waits for the block
   std::uint16_t holds = 0;  // threads that keep it open for system calls
-  // The protocol's own: evicted, and neither written nor released since. ReadOnly then.
+  // The protocol's own: evicted, and neither written nor released since. ReadOnly then, or
+  // PartReadOnly.
   bool evicted = false;
   std::uint32_t evictionStamp = 0;
+  std::uint32_t window = 0;  // of a block that is open in part: its number, in windows
 };
 
 }  // namespace gmac

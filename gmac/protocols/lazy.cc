@@ -9,9 +9,9 @@
 namespace gmac {
 namespace {
 
-// It never evicts.
+// Its unit is the object, as in the paper: it opens no parts and never evicts.
 constexpr TransitionTable kTable = makeTable([](State state, Event event) {
-  return figure6b(state, event, {Move::kNone, State::kDirty});
+  return figure6b(state, event, Parts::kNever, Evictions::kNever);
 });
 
 // Role: lazy-update; see Protocol for owner and threads.

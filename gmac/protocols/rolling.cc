@@ -42,7 +42,7 @@ namespace gmac {
 namespace {
 
 constexpr TransitionTable kTable = makeTable([](State state, Event event) {
-  return figure6b(state, event, {Move::kFlush, State::kReadOnly});
+  return figure6b(state, event, Parts::kMade, Evictions::kMade);
 });
 
 // How many flushes that lazy-update makes too pay for one wasted flush.

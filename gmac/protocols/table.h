@@ -11,9 +11,11 @@
 
 namespace gmac {
 
-inline constexpr std::array kStates = {State::kInvalid, State::kReadOnly, State::kDirty};
-inline constexpr std::array kEvents = {Event::kRead,     Event::kWrite, Event::kCall,
-                                       Event::kCallRead, Event::kSync,  Event::kEvict};
+inline constexpr std::array kStates = {State::kInvalid, State::kReadOnly, State::kDirty,
+                                       State::kPartReadOnly, State::kPartDirty};
+inline constexpr std::array kEvents = {Event::kRead,      Event::kWrite, Event::kReadPart,
+                                       Event::kWritePart, Event::kCall,  Event::kCallRead,
+                                       Event::kSync,      Event::kEvict};
 
 using TransitionTable = std::array<std::array<Transition, kEvents.size()>, kStates.size()>;
 

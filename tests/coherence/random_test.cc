@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/observe/stats.h"
 #include "tests/support/manager_fixture.h"
 
 namespace gmac::testing {
@@ -269,11 +270,18 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   const std::uint64_t steps = numberFrom("GMAC_TEST_STEPS", 10000) / 10;
   std::printf("GMAC_TEST_SEED=%llu, %llu steps\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(steps));
+  const std::uint64_t windows = stats().windows.value();
+  const std::uint64_t outgrown = stats().windowsOutgrown.value();
   for (const auto run : {FakeOptions::Run::kDeferred, FakeOptions::Run::kRandom}) {
     MachineSetup setup = GetParam();
     setup.fake.run = run;
     setup.fake.seed = seed;
     RandomSteps(setup, seed).run(steps);
+  }
+  // A program of many steps comes to all states.
+  if (GetParam().windowBytes != 0 && steps >= 1000) {
+    EXPECT_GT(stats().windows.value(), windows);
+    EXPECT_GT(stats().windowsOutgrown.value(), outgrown);
   }
 }
 
@@ -298,6 +306,17 @@ std::vector<MachineSetup> randomSetups() {
   adaptive.blockBytes = 16 * kKiB;
   adaptive.rollingStep = 1;
   setups.push_back(adaptive);
+  // Blocks that are open in part, of either mirror.
+  MachineSetup windows;
+  windows.blockBytes = 16 * kKiB;
+  windows.windowBytes = kPage;
+  windows.rollingSize = 3;
+  windows.readAheadBytes = 8 * windows.blockBytes;
+  setups.push_back(windows);
+  windows.blockBytes = 512 * kKiB;
+  windows.windowBytes = 64 * kKiB;
+  windows.fake.movedPages = true;
+  setups.push_back(windows);
   return setups;
 }
 

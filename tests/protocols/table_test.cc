@@ -26,6 +26,8 @@ namespace {
 constexpr State kInvalid = State::kInvalid;
 constexpr State kReadOnly = State::kReadOnly;
 constexpr State kDirty = State::kDirty;
+constexpr State kPartReadOnly = State::kPartReadOnly;
+constexpr State kPartDirty = State::kPartDirty;
 constexpr Move kNothing = Move::kNone;
 constexpr Move kFetch = Move::kFetch;
 constexpr Move kFlush = Move::kFlush;
@@ -78,9 +80,32 @@ TEST(BatchTable, MovesEverythingAtCallsAndSyncs) {
                           {kDirty, Event::kCallRead, {kFlush, kDirty}},
                           {kDirty, Event::kSync, {kNothing, kDirty}},
                           {kDirty, Event::kEvict, {kNothing, kDirty}},
+                          {kInvalid, Event::kReadPart, {kFetch, kDirty}},
+                          {kInvalid, Event::kWritePart, {kFetch, kDirty}},
+                          {kReadOnly, Event::kReadPart, {kNothing, kDirty}},
+                          {kReadOnly, Event::kWritePart, {kNothing, kDirty}},
+                          {kDirty, Event::kReadPart, {kNothing, kDirty}},
+                          {kDirty, Event::kWritePart, {kNothing, kDirty}},
+                          {kPartReadOnly, Event::kRead, {kFetch, kDirty}},
+                          {kPartReadOnly, Event::kWrite, {kFetch, kDirty}},
+                          {kPartReadOnly, Event::kReadPart, {kNothing, kPartDirty}},
+                          {kPartReadOnly, Event::kWritePart, {kNothing, kPartDirty}},
+                          {kPartReadOnly, Event::kCall, {kFlush, kInvalid}},
+                          {kPartReadOnly, Event::kCallRead, {kFlush, kInvalid}},
+                          {kPartReadOnly, Event::kSync, {kFetch, kDirty}},
+                          {kPartReadOnly, Event::kEvict, {kNothing, kPartDirty}},
+                          {kPartDirty, Event::kRead, {kFetch, kDirty}},
+                          {kPartDirty, Event::kWrite, {kFetch, kDirty}},
+                          {kPartDirty, Event::kReadPart, {kNothing, kPartDirty}},
+                          {kPartDirty, Event::kWritePart, {kNothing, kPartDirty}},
+                          {kPartDirty, Event::kCall, {kFlush, kInvalid}},
+                          {kPartDirty, Event::kCallRead, {kFlush, kInvalid}},
+                          {kPartDirty, Event::kSync, {kFetch, kDirty}},
+                          {kPartDirty, Event::kEvict, {kNothing, kPartDirty}},
                       });
 }
 
+// Asked for a part it gives the whole; it never comes to be in the states of parts.
 TEST(LazyTable, DetectsWritesOnReadOnlyAndEveryAccessOnInvalid) {
   const auto lazy = makeLazyProtocol();
   EXPECT_EQ(lazy->name(), "lazy");
@@ -106,10 +131,32 @@ TEST(LazyTable, DetectsWritesOnReadOnlyAndEveryAccessOnInvalid) {
                          {kDirty, Event::kCallRead, {kFlush, kReadOnly}},
                          {kDirty, Event::kSync, {kNothing, kDirty}},
                          {kDirty, Event::kEvict, {kNothing, kDirty}},
+                         {kInvalid, Event::kReadPart, {kFetch, kReadOnly}},
+                         {kInvalid, Event::kWritePart, {kFetch, kDirty}},
+                         {kReadOnly, Event::kReadPart, {kNothing, kReadOnly}},
+                         {kReadOnly, Event::kWritePart, {kNothing, kDirty}},
+                         {kDirty, Event::kReadPart, {kNothing, kDirty}},
+                         {kDirty, Event::kWritePart, {kNothing, kDirty}},
+                         {kPartReadOnly, Event::kRead, {kFetch, kReadOnly}},
+                         {kPartReadOnly, Event::kWrite, {kFetch, kDirty}},
+                         {kPartReadOnly, Event::kReadPart, {kNothing, kPartReadOnly}},
+                         {kPartReadOnly, Event::kWritePart, {kNothing, kPartDirty}},
+                         {kPartReadOnly, Event::kCall, {kNothing, kInvalid}},
+                         {kPartReadOnly, Event::kCallRead, {kNothing, kPartReadOnly}},
+                         {kPartReadOnly, Event::kSync, {kNothing, kPartReadOnly}},
+                         {kPartReadOnly, Event::kEvict, {kNothing, kPartReadOnly}},
+                         {kPartDirty, Event::kRead, {kFetch, kDirty}},
+                         {kPartDirty, Event::kWrite, {kFetch, kDirty}},
+                         {kPartDirty, Event::kReadPart, {kNothing, kPartDirty}},
+                         {kPartDirty, Event::kWritePart, {kNothing, kPartDirty}},
+                         {kPartDirty, Event::kCall, {kFlush, kInvalid}},
+                         {kPartDirty, Event::kCallRead, {kFlush, kPartReadOnly}},
+                         {kPartDirty, Event::kSync, {kNothing, kPartDirty}},
+                         {kPartDirty, Event::kEvict, {kNothing, kPartDirty}},
                      });
 }
 
-TEST(RollingTable, IsLazyPerBlockWithEviction) {
+TEST(RollingTable, IsLazyPerBlockWithEvictionAndParts) {
   const auto rolling = makeRollingProtocol({});
   EXPECT_EQ(rolling->name(), "rolling");
   EXPECT_EQ(rolling->initial(), kReadOnly);
@@ -134,6 +181,28 @@ TEST(RollingTable, IsLazyPerBlockWithEviction) {
                             {kDirty, Event::kCallRead, {kFlush, kReadOnly}},
                             {kDirty, Event::kSync, {kNothing, kDirty}},
                             {kDirty, Event::kEvict, {kFlush, kReadOnly}},
+                            {kInvalid, Event::kReadPart, {kFetch, kPartReadOnly}},
+                            {kInvalid, Event::kWritePart, {kFetch, kPartDirty}},
+                            {kReadOnly, Event::kReadPart, {kNothing, kReadOnly}},
+                            {kReadOnly, Event::kWritePart, {kNothing, kDirty}},
+                            {kDirty, Event::kReadPart, {kNothing, kDirty}},
+                            {kDirty, Event::kWritePart, {kNothing, kDirty}},
+                            {kPartReadOnly, Event::kRead, {kFetch, kReadOnly}},
+                            {kPartReadOnly, Event::kWrite, {kFetch, kDirty}},
+                            {kPartReadOnly, Event::kReadPart, {kNothing, kPartReadOnly}},
+                            {kPartReadOnly, Event::kWritePart, {kNothing, kPartDirty}},
+                            {kPartReadOnly, Event::kCall, {kNothing, kInvalid}},
+                            {kPartReadOnly, Event::kCallRead, {kNothing, kPartReadOnly}},
+                            {kPartReadOnly, Event::kSync, {kNothing, kPartReadOnly}},
+                            {kPartReadOnly, Event::kEvict, {kNothing, kPartReadOnly}},
+                            {kPartDirty, Event::kRead, {kFetch, kDirty}},
+                            {kPartDirty, Event::kWrite, {kFetch, kDirty}},
+                            {kPartDirty, Event::kReadPart, {kNothing, kPartDirty}},
+                            {kPartDirty, Event::kWritePart, {kNothing, kPartDirty}},
+                            {kPartDirty, Event::kCall, {kFlush, kInvalid}},
+                            {kPartDirty, Event::kCallRead, {kFlush, kPartReadOnly}},
+                            {kPartDirty, Event::kSync, {kNothing, kPartDirty}},
+                            {kPartDirty, Event::kEvict, {kFlush, kPartReadOnly}},
                         });
 }
 

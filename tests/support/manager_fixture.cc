@@ -43,7 +43,7 @@ std::unique_ptr<Protocol> makeProtocol(const MachineSetup& setup) {
 
 std::string nameOf(const MachineSetup& setup) {
   return setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
-         (setup.fake.movedPages ? "_moved" : "");
+         (setup.fake.movedPages ? "_moved" : "") + (setup.windowBytes != 0 ? "_windows" : "");
 }
 
 // NOLINTNEXTLINE: GoogleTest's name
@@ -81,6 +81,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.fetchInBackground = setup.fetchInBackground;
   options.keptBytes = setup.keptBytes;
   options.mappingLimit = setup.mappingLimit;
+  options.windowBytes = setup.windowBytes;
   options.movedPages = setup.fake.movedPages;
   fake_->setLockCheck(&Manager::lockIsHeldHere);
   auto made = Manager::make(*fake_, makeProtocol(setup), options);

@@ -35,6 +35,7 @@ struct MachineSetup {
   bool fetchInBackground = false;
   std::size_t keptBytes = 0;
   std::size_t mappingLimit = 0;  // 0: the kernel's
+  std::size_t windowBytes = 0;   // 0: no block is open in part
   FakeOptions fake;
 };
 // "rolling_4K", "lazy_64K_moved", ...
