@@ -21,9 +21,14 @@ check_format() {
   return 1
 }
 
-# Comes after a build: some files include generated headers.
-check_lint() {
-  local files
-  mapfile -t files < <(sources '*.cc')
-  [[ ${#files[@]} == 0 ]] || python3 scripts/lint.py "${files[@]}"
+# Some files include headers that a build generates.
+build_generated_headers() {
+  local headers
+  mapfile -t headers < <(bazel query --noshow_progress --ui_event_filters=-info 'kind(genrule, filter("_header$", //...))')
+  [[ ${#headers[@]} == 0 ]] || run_bazel build "${headers[@]}"
+}
+
+run_lint() { # [--since REVISION] [FILES]
+  build_generated_headers
+  python3 scripts/lint.py "$@"
 }

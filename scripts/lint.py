@@ -1,26 +1,33 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy on .cc files, several at a time, and only on those that changed since they last passed.
+"""lint.py [--since REVISION] [FILE...]: runs clang-tidy on .cc files (all of this tree by default) with the flags of the
+build, several at a time, and only on those that changed since they last passed.
 
-A file has changed when it, a header of this tree that it includes (directly or not), .clang-tidy or clang-tidy itself has.
+A file has changed when it, a header of this tree that it includes (directly or not), its flags, .clang-tidy or clang-tidy
+itself has. --since leaves out the files that are as they were in REVISION, and so are their headers.
+What has passed is noted in GMAC_LINT_CACHE (~/.cache/gmac/lint), a folder that may be kept from machine to machine.
 Prints what is wrong; exit status 1 when something is."""
 
+import argparse
 import concurrent.futures
 import hashlib
+import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
-CACHE = os.path.join(os.path.expanduser("~"), ".cache", "gmac", "lint")
+CACHE = os.environ.get("GMAC_LINT_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "gmac", "lint")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-CUDA_INCLUDE = re.compile(r"^\s*#\s*include\s+<(cuda|cupti)[a-z_0-9]*\.h>", re.MULTILINE)
 
 
 def read(path):
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
+
+
+def run(*words, check=True):
+    return subprocess.run(words, text=True, check=check, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def closure(path, texts):
@@ -33,61 +40,65 @@ def closure(path, texts):
         found.add(current)
         if current not in texts:
             texts[current] = read(current)
-        pending += [name for name in INCLUDE.findall(texts[current]) if os.path.exists(name)]
+        for name in INCLUDE.findall(texts[current]):
+            # A header is named from the root of the tree, or as a neighbour.
+            pending += [at for at in (name, os.path.normpath(os.path.join(os.path.dirname(current), name)))
+                        if os.path.exists(at)]
     return sorted(found)
 
 
-def cuda_home():
-    """The toolkit whose headers the build uses, or None: $CUDA_HOME, nvcc on the PATH, the usual folder."""
-    nvcc = shutil.which("nvcc")
-    for home in (os.environ.get("CUDA_HOME"), nvcc and os.path.dirname(os.path.dirname(os.path.realpath(nvcc))),
-                 "/usr/local/cuda"):
-        if home and os.path.exists(os.path.join(home, "include", "cuda.h")):
-            return home
-    return None
+def changed_since(revision):
+    """The files that differ from a revision of git, those that it does not know included."""
+    names = run("git", "diff", "--name-only", revision).stdout + run("git", "ls-files", "--others", "--exclude-standard").stdout
+    return set(names.split())
 
 
-def flags(home):
-    result = ["-std=c++20", "-I.", "-Ibazel-bin", "-DFMT_HEADER_ONLY=1", '-DGMAC_VERSION="0"', "-DGMAC_HAVE_CUDA={}".format(int(home is not None))]
-    if shutil.which("mpicc"):
-        mpi = subprocess.run(["mpicc", "--showme:compile"], text=True, check=False, stdout=subprocess.PIPE).stdout.split()
-        result += [flag.replace("-I", "-isystem", 1) for flag in mpi if flag.startswith("-I")]
-    if home:
-        result += ["-DPARBOIL_CUDA=1", "-isystem", os.path.join(home, "include")]
-    return result
+def build_flags():
+    """source -> the compiler's arguments, as Bazel has them."""
+    file = "compile_commands.json"
+    subprocess.run([sys.executable, "scripts/compile_commands.py", "--output", file], check=True)
+    root = os.getcwd()
+    with open(file, encoding="utf-8") as commands:
+        return {os.path.relpath(entry["file"], root): entry["arguments"] for entry in json.load(commands)}
 
 
-def lint(path, arguments):
+def lint(path):
     """clang-tidy's findings, "" when there are none."""
-    run = subprocess.run(["clang-tidy", "--quiet", path, "--"] + arguments, text=True, check=False,
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if run.returncode == 0:
+    done = run("clang-tidy", "--quiet", "-p", ".", "--extra-arg=-Wno-unknown-warning-option", path, check=False)
+    if done.returncode == 0:
         return ""
-    lines = [line for line in run.stdout.splitlines() if not re.match(r"^\d+ warnings? (and \d+ errors? )?generated", line)]
+    lines = [line for line in done.stdout.splitlines() if not re.match(r"^\d+ warnings? (and \d+ errors? )?generated", line)]
     return "\n".join(lines) + "\n"
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--since", metavar="REVISION")
+    parser.add_argument("files", nargs="*", metavar="FILE")
+    options = parser.parse_args()
     os.makedirs(CACHE, exist_ok=True)
-    home = cuda_home()
-    arguments = flags(home)
-    version = subprocess.run(["clang-tidy", "--version"], text=True, check=True, stdout=subprocess.PIPE).stdout
-    texts, jobs, left_out = {}, [], 0
-    for path in sys.argv[1:]:
-        files = closure(path, texts)
-        if home is None and any(CUDA_INCLUDE.search(texts[file]) for file in files):
-            left_out += 1
+    flags = build_flags()
+    for file in options.files:
+        if file not in flags:
+            sys.exit("lint: no target compiles {}".format(file))
+    files = options.files or sorted(flags)
+    changed = changed_since(options.since) if options.since else None
+    everything = changed is None or ".clang-tidy" in changed
+    version = run("clang-tidy", "--version").stdout
+    texts, jobs = {}, []
+    for path in files:
+        sources = closure(path, texts)
+        if not everything and not changed.intersection(sources):
             continue
-        key = hashlib.sha256("\0".join([version, read(".clang-tidy"), " ".join(arguments), path] +
-                                       [file + "\0" + texts[file] for file in files]).encode()).hexdigest()
+        key = hashlib.sha256("\0".join([version, read(".clang-tidy"), "\0".join(flags[path]), path] +
+                                       [source + "\0" + texts[source] for source in sources]).encode()).hexdigest()
         stamp = os.path.join(CACHE, key)
         if not os.path.exists(stamp):
             jobs.append((path, stamp))
-    print("gmacw: linting {} of {} files".format(len(jobs), len(sys.argv) - 1) +
-          (", leaving out {} that need CUDA's headers".format(left_out) if left_out else ""), flush=True)
+    print("lint: {} of {} files".format(len(jobs), len(files)), flush=True)
     failed = False
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for (_, stamp), findings in zip(jobs, pool.map(lambda job: lint(job[0], arguments), jobs)):
+        for (_, stamp), findings in zip(jobs, pool.map(lambda job: lint(job[0]), jobs)):
             if findings:
                 failed = True
                 sys.stdout.write(findings)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./gmacw test: format, lint, build, tests, and one last line with what the tests counted. With targets given: only these,
-# without format and lint.
+# ./gmacw test: format, build, tests, and one last line with what the tests counted. With targets given: only these, without
+# the format.
 
 run_tests() {
   local arguments=() targets=()
@@ -30,7 +30,6 @@ run_tests() {
   run_bazel test --keep_going --build_event_json_file="$events" "${arguments[@]}" "${targets[@]}" || bazel_status=$?
   # 3 is Bazel's word for tests that failed, which are counted one by one; anything else is a build that failed.
   [[ $bazel_status == 0 || $bazel_status == 3 ]] || failures+=("build")
-  ! $everything || check_lint || failures+=("lint")
   local status=0
   python3 scripts/count_tests.py "$events" "${failures[@]}" || status=1
   rm -f "$events"
