@@ -5,7 +5,7 @@
 #ifndef GMAC_ATTACK_SUBJECT_H_
 #define GMAC_ATTACK_SUBJECT_H_
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/types.h>
 
 #include <cstddef>

@@ -87,7 +87,6 @@ def system_libraries():
         name = "fmt",
         package = "libfmt-dev",
         headers = ["fmt/format.h"],
-        defines = ["FMT_HEADER_ONLY=1"],
     )
     _system_library(
         name = "nlohmann_json",

@@ -9,7 +9,7 @@
 #ifndef GMAC_BASE_LOG_H_
 #define GMAC_BASE_LOG_H_
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>

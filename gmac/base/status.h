@@ -7,7 +7,7 @@
 #ifndef GMAC_BASE_STATUS_H_
 #define GMAC_BASE_STATUS_H_
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstddef>
 #include <optional>

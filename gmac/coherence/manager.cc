@@ -3,6 +3,8 @@
 // The manager's start and end, and its objects.
 #include "gmac/coherence/manager.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -2,6 +2,8 @@
 //
 // Blocks: their transitions, the copies and protection changes that these take, and the faults that
 // ask for them.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>

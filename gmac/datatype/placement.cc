@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/datatype/placement.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "gmac/coherence/port.h"

@@ -2,6 +2,7 @@
 #include "gmac/os/memory.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/session/config.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #ifndef GMAC_TOOLS_GMAC_FAILURE_H_
 #define GMAC_TOOLS_GMAC_FAILURE_H_
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

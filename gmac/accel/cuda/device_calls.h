@@ -6,7 +6,7 @@
 #ifndef GMAC_ACCEL_CUDA_DEVICE_CALLS_H_
 #define GMAC_ACCEL_CUDA_DEVICE_CALLS_H_
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

@@ -2,7 +2,7 @@
 #ifndef GMAC_ACCEL_HOST_THREAD_POOL_H_
 #define GMAC_ACCEL_HOST_THREAD_POOL_H_
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <atomic>
