@@ -97,7 +97,7 @@ constexpr std::size_t kWords = std::size_t{2} << 20;
 // kernel's own, after the C library's has brought the bytes.
 void writesToPipes(const char* protocol, const char* mirror, const char* block) {
   ::setenv("GMAC_PROTOCOL", protocol, 1);
-  if (*mirror != '\0') ::setenv("GMAC_MIRROR", mirror, 1);
+  if (*mirror != '\0') ::setenv("GMAC_TEST_MIRROR", mirror, 1);
   ::setenv("GMAC_BLOCK_SIZE", block, 1);
   int ends[2];
   require(::pipe(ends) == 0, "pipe");

@@ -138,8 +138,7 @@ int main(int argc, char** argv) {
       ->check(isGiven);
   app.add_option("--only", options.only, "the rows whose name contains this")->check(isGiven);
   app.add_option("--json", options.jsonPath, "writes the rows to this file too")->check(isGiven);
-  app.add_flag("--sweep", options.sweep,
-               "the vector addition under many block sizes, chunks and read-ahead sizes instead");
+  app.add_flag("--sweep", options.sweep, "the vector addition under several block sizes instead");
   // How the program runs one measurement in a process of its own.
   app.add_option("--measure", options.measurement)->group("");
   const CLI::Option* const parameters = app.add_option("parameters", options.parameters)->group("");

@@ -134,7 +134,7 @@ void cudaFaultRows(Collector& collector) {
   for (const std::size_t blockBytes : {64 * kKiB, 2 * kMiB}) {
     Environment environment = faultEnvironment(blockBytes);
     environment["GMAC_ACCEL"] = "cuda";
-    environment["GMAC_MIRROR"] = "moved";
+    environment["GMAC_TEST_MIRROR"] = "moved";
     collector.measure(
         "fault", {{"blockBytes", blockBytes}, {"blocks", 64}, {"rounds", 301}, {"huge", true}},
         environment,
@@ -318,46 +318,26 @@ std::string sweep() {
   std::string text =
       fmt::format("vector addition of {} Mi floats on {}, gmac alone; seconds\n",
                   (cuda ? kVectorFloats : kHostVectorFloats) / kMiB, cuda ? "cuda" : "host");
-  text += fmt::format("{:>6} {:>9} {:>11} {:>8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>10}\n", "block",
-                      "populate", "read-ahead", "allocate", "fill", "add", "sum", "free", "whole",
-                      "sparse ms");
-  struct Setting {
-    std::string block;
-    std::string populate;
-    std::string readAhead;
-  };
+  text += fmt::format("{:>6} {:>8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>10}\n", "block", "allocate",
+                      "fill", "add", "sum", "free", "whole", "sparse ms");
   double best = 0;
-  Setting bestSetting;
-  const auto tryOne = [&](const Setting& setting) {
-    std::fprintf(stderr, "measuring: block %s, populate ahead %s, read ahead %s\n",
-                 setting.block.c_str(), setting.populate.c_str(), setting.readAhead.c_str());
-    const json run = measureInChild("vecadd", vecaddParameters(cuda, false, 3),
-                                    {{"GMAC_ACCEL", cuda ? "cuda" : "host"},
-                                     {"GMAC_BLOCK_SIZE", setting.block},
-                                     {"GMAC_POPULATE_AHEAD", setting.populate},
-                                     {"GMAC_READ_AHEAD", setting.readAhead}})["gmac"];
+  std::string bestBlock;
+  for (const std::string block : {"256K", "512K", "1M", "2M", "4M", "8M"}) {
+    std::fprintf(stderr, "measuring: block %s\n", block.c_str());
+    const json run = measureInChild(
+        "vecadd", vecaddParameters(cuda, false, 3),
+        {{"GMAC_ACCEL", cuda ? "cuda" : "host"}, {"GMAC_BLOCK_SIZE", block}})["gmac"];
     const double whole = run["whole"];
-    if (bestSetting.block.empty() || whole < best) {
+    if (bestBlock.empty() || whole < best) {
       best = whole;
-      bestSetting = setting;
+      bestBlock = block;
     }
-    text += fmt::format(
-        "{:>6} {:>9} {:>11} {:>8.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>10.3f}\n",
-        setting.block, setting.populate, setting.readAhead, run["allocate"].get<double>(),
-        run["fill"].get<double>(), run["add"].get<double>(), run["sum"].get<double>(),
-        run["free"].get<double>(), whole, 1e3 * run["sparse"].get<double>());
-  };
-  for (const char* block : {"256K", "512K", "1M", "2M", "4M"}) {
-    for (const char* populate : {"0", "8M", "16M", "32M", "64M"}) {
-      tryOne({block, populate, "8M"});
-    }
+    text += fmt::format("{:>6} {:>8.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>10.3f}\n",
+                        block, run["allocate"].get<double>(), run["fill"].get<double>(),
+                        run["add"].get<double>(), run["sum"].get<double>(),
+                        run["free"].get<double>(), whole, 1e3 * run["sparse"].get<double>());
   }
-  const Setting found = bestSetting;
-  for (const char* readAhead : {"0", "2M", "16M", "32M"}) {
-    tryOne({found.block, found.populate, readAhead});
-  }
-  text += fmt::format("best: block {}, populate ahead {}, read ahead {}: {:.3f} s\n",
-                      bestSetting.block, bestSetting.populate, bestSetting.readAhead, best);
+  text += fmt::format("best: block {}: {:.3f} s\n", bestBlock, best);
   return text;
 }
 

@@ -15,7 +15,7 @@ namespace gmac::bench {
 // this machine cannot measure are named in `skipped`, with the reason.
 std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& skipped);
 
-// Tries block sizes, chunks and read-ahead for the vector addition and returns a table of them.
+// Tries block sizes for the vector addition and returns a table of them.
 std::string sweep();
 
 }  // namespace gmac::bench

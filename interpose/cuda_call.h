@@ -104,7 +104,7 @@ bool inForeignContext() noexcept;
 bool deviceHas(CUdevice_attribute attribute) noexcept;
 
 // Whether attaching memory to a stream or to the CPU promises that no other kernel uses it: CUDA's
-// own rule for devices that cannot use managed memory while the CPU does, or GMAC_TRUST_HINTS.
+// own rule for devices that cannot use managed memory while the CPU does, or GMAC_MANAGED=trust.
 bool attachmentIsPromise() noexcept;
 
 // Waits for everything that the calling thread's context does on a stream.

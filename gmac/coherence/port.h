@@ -117,8 +117,6 @@ Status endDeviceWork(accel::NativeStream stream, bool submitted);
 
 // The runtime's accelerator; the runtime starts if it had not.
 Result<accel::Accelerator*> accelerator();
-// How many bytes of device memory the tables of datatypes may take (GMAC_PACK_TABLES).
-std::size_t packTableBytes() noexcept;
 
 // Where the bytes of a range are current.
 enum class Current { kNotShared, kAccelerator, kCpu, kBoth };
@@ -172,7 +170,7 @@ std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
 
 // Whether CUDA's managed-memory calls are to give shared objects. Constant.
 bool managedMode() noexcept;
-// Whether the program's hints are promises (GMAC_TRUST_HINTS). After the runtime has started.
+// Whether the program's hints are promises (GMAC_MANAGED=trust). After the runtime has started.
 bool trustsHints() noexcept;
 // Whether the application's CUDA kernels reach shared objects. After the runtime has started.
 bool reachedByCuda() noexcept;

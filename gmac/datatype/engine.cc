@@ -23,6 +23,11 @@ namespace {
 using coherence::CpuHold;
 using coherence::HoldFor;
 
+// How much device memory the tables of long datatypes may take; the longest unused ones go first. A
+// table has 4 to 16 bytes a piece: types of 16 Mi pieces fit, and beside a GPU's memory it is
+// little.
+constexpr std::size_t kTableBytes = std::size_t{256} << 20;
+
 CpuOptions cpuOptions() {
   static const std::size_t threads =
       std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 8);
@@ -257,7 +262,7 @@ Result<Engine*> Engine::get() {
     return device.status();
   }
   // Never destroyed: at process exit the driver may be gone before us.
-  auto* const made = new Engine(std::move(*device), coherence::packTableBytes());
+  auto* const made = new Engine(std::move(*device), kTableBytes);
   made->before_ = made_.load();
   made_.store(made, std::memory_order_release);
   return made;

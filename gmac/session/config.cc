@@ -25,7 +25,7 @@ constexpr std::uint64_t kGiB = 1024 * kMiB;
 constexpr std::string_view kProtocols[] = {"batch", "lazy", "rolling"};
 constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
-constexpr std::string_view kSwitch[] = {"0", "1"};
+constexpr std::string_view kManaged[] = {"0", "1", "trust"};
 constexpr std::string_view kLogLevels[] = {"off", "error", "info", "debug"};
 
 constexpr std::uint64_t kLeastHostMemory = 2 * kMiB;
@@ -63,6 +63,11 @@ void store(Config& config, std::uint64_t number, std::string_view text) {
   } else {
     config.*Member = static_cast<Value>(number);
   }
+}
+
+void storeManaged(Config& config, std::uint64_t number, std::string_view) {
+  config.managed = number > 0;
+  config.trustHints = number > 1;
 }
 
 std::uint64_t halfOfMemory() {
@@ -103,14 +108,6 @@ const Variable kVariables[] = {
      "bytes",
      store<&Config::blockBytes>,
      "The unit of coherence of the rolling protocol."},
-    {"GMAC_ROLLING_STEP",
-     Kind::kCount,
-     "2",
-     nullptr,
-     {.least = 1, .most = 1048576},
-     "blocks",
-     store<&Config::rollingStep>,
-     "How much each object adds to the least rolling size while that is adaptive."},
     {"GMAC_ROLLING_SIZE",
      Kind::kCount,
      "0",
@@ -119,23 +116,6 @@ const Variable kVariables[] = {
      "blocks",
      store<&Config::rollingSize>,
      "How many blocks may be dirty at once."},
-    {"GMAC_READ_AHEAD",
-     Kind::kBytes,
-     "8M",
-     nullptr,
-     {.least = 0, .most = kGiB},
-     "bytes",
-     store<&Config::readAheadBytes>,
-     "The most that is fetched ahead of a program that reads in order; 0 fetches nothing ahead."},
-    {"GMAC_MIRROR",
-     Kind::kChoice,
-     "auto",
-     nullptr,
-     {.words = kMirrors},
-     "",
-     store<&Config::mirror>,
-     "The CPU side of objects: a memory file with two views, or pinned pages moved into place; "
-     "`auto` takes `moved` where a self-test shows that it works."},
     {"GMAC_STATS",
      Kind::kPath,
      "",
@@ -170,14 +150,6 @@ const Variable kVariables[] = {
      "threads",
      store<&Config::hostThreads>,
      "How many threads run the kernels of the `host` accelerator."},
-    {"GMAC_POPULATE_AHEAD",
-     Kind::kBytes,
-     "8M",
-     nullptr,
-     {.least = 2 * kMiB, .most = 256 * kMiB, .powerOfTwo = true, .zeroMeans = "off"},
-     "bytes",
-     store<&Config::populateAheadBytes>,
-     "The chunk in which a background thread makes the pages of new objects ready."},
     {"GMAC_KEEP_FREED",
      Kind::kBytes,
      "256M",
@@ -191,29 +163,13 @@ const Variable kVariables[] = {
      Kind::kChoice,
      "0",
      nullptr,
-     {.words = kSwitch},
+     {.words = kManaged},
      "",
-     store<&Config::managed>,
+     storeManaged,
      "`1`: CUDA's managed-memory calls give shared objects, so that a program written for managed "
-     "memory runs on this library unmodified."},
-    {"GMAC_IO_THREADS",
-     Kind::kCount,
-     "4, or fewer on a small machine",
-     usualIoThreads,
-     {.least = 1, .most = 64},
-     "threads",
-     store<&Config::ioThreads>,
-     "How many threads read one file into shared memory at a time, the caller's included."},
-    {"GMAC_PACK_TABLES",
-     Kind::kBytes,
-     "256M",
-     nullptr,
-     {.least = 1 << 20, .most = std::size_t{64} << 30},
-     "bytes",
-     store<&Config::packTableBytes>,
-     "How much of the accelerator's memory the tables of long datatypes may take; the longest "
-     "unused "
-     "ones go first."},
+     "memory runs on this library unmodified. `trust`: besides, the program's hints are promises, "
+     "and nobody checks: kernels never write what is advised as read-mostly, and only a stream's "
+     "own kernels use what is attached to it."},
     {"GMAC_LOG",
      Kind::kChoice,
      "error",
@@ -222,15 +178,6 @@ const Variable kVariables[] = {
      "",
      store<&Config::log>,
      "What is said on standard error: nothing, errors and warnings, or more."},
-    {"GMAC_TRUST_HINTS",
-     Kind::kChoice,
-     "0",
-     nullptr,
-     {.words = kSwitch},
-     "",
-     store<&Config::trustHints>,
-     "`1`: a managed-memory program's hints are promises, and nobody checks: kernels never write "
-     "what is advised as read-mostly, and only a stream's own kernels use what is attached to it."},
     {"GMAC_WAIT_LIMIT",
      Kind::kCount,
      "10",
@@ -240,7 +187,28 @@ const Variable kVariables[] = {
      store<&Config::waitLimit>,
      "How long one CPU access of a managed-memory program waits for kernels that still run, before "
      "the program is ended with a message."},
+    // For this library's own tests: not on the page, and nobody else is told of them.
+    {"GMAC_TEST_MIRROR",
+     Kind::kChoice,
+     "auto",
+     nullptr,
+     {.words = kMirrors},
+     "",
+     store<&Config::mirror>,
+     "The CPU side of objects: a memory file with two views, or pinned pages moved into place; "
+     "`auto` takes `moved` where a self-test shows that it works."},
+    {"GMAC_TEST_IO_THREADS",
+     Kind::kCount,
+     "4, or fewer on a small machine",
+     usualIoThreads,
+     {.least = 1, .most = 64},
+     "threads",
+     store<&Config::ioThreads>,
+     "How many threads read one file into shared memory at a time, the caller's included."},
 };
+
+constexpr std::string_view kForTests = "GMAC_TEST_";
+bool isForTests(const Variable& variable) { return variable.name.starts_with(kForTests); }
 
 // "2M" for a whole number of MiB, and so on.
 std::string shortBytes(std::uint64_t bytes) {
@@ -408,11 +376,12 @@ std::vector<std::string> unknownVariables(const char* const* environment) {
   if (environment == nullptr) return sentences;
   for (; *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
-    if (!entry.starts_with("GMAC_") || entry.starts_with("GMAC_TEST_")) continue;
+    if (!entry.starts_with("GMAC_") || entry.starts_with(kForTests)) continue;
     const std::string_view name = entry.substr(0, entry.find('='));
     const Variable* closest = nullptr;
     std::size_t closestDistance = 0;
     for (const Variable& variable : kVariables) {
+      if (isForTests(variable)) continue;
       const std::size_t distance = editDistance(name, variable.name);
       if (closest == nullptr || distance < closestDistance) {
         closest = &variable;
@@ -440,6 +409,7 @@ std::string describeConfig() {
       "| variable | default | allowed | meaning |\n"
       "|---|---|---|---|\n";
   for (const Variable& variable : kVariables) {
+    if (isForTests(variable)) continue;
     std::string defaultText = "none";
     if (variable.defaultNumber != nullptr) {
       defaultText = std::string(variable.defaultText);

@@ -33,19 +33,15 @@ std::string_view mirrorName(MirrorKind kind) noexcept;
 struct Config {
   ProtocolKind protocol{};
   AcceleratorKind accelerator{};
-  std::size_t blockBytes{};      // power of two
-  std::size_t rollingStep{};     // blocks added to the rolling size by each allocation
-  std::size_t rollingSize{};     // blocks; 0: adaptive
-  std::size_t readAheadBytes{};  // 0: none
+  std::size_t blockBytes{};   // power of two
+  std::size_t rollingSize{};  // blocks; 0: adaptive
   MirrorKind mirror{};
-  std::string statsPath;             // empty: no statistics file
-  std::string tracePath;             // empty: no trace
-  std::size_t hostMemoryBytes{};     // the host accelerator's memory
-  std::size_t hostThreads{};         // the host accelerator's kernel threads; 0: one per core
-  std::size_t populateAheadBytes{};  // chunk, power of two; 0: none
-  bool managed{};                    // managed-memory calls of CUDA give shared objects
-  std::size_t packTableBytes{};      // of device memory for tables of datatypes
-  std::size_t ioThreads{};           // that read one file at a time, the caller's included
+  std::string statsPath;          // empty: no statistics file
+  std::string tracePath;          // empty: no trace
+  std::size_t hostMemoryBytes{};  // the host accelerator's memory
+  std::size_t hostThreads{};      // the host accelerator's kernel threads; 0: one per core
+  bool managed{};                 // managed-memory calls of CUDA give shared objects
+  std::size_t ioThreads{};        // that read one file at a time, the caller's included
   LogLevel log{};
   std::size_t keptBytes{};  // of freed objects' memory; 0: none
   bool trustHints{};        // hints of managed-memory programs are promises

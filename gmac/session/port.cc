@@ -124,11 +124,6 @@ Result<accel::Accelerator*> accelerator() {
   return &(*runtime)->manager().accelerator();
 }
 
-std::size_t packTableBytes() noexcept {
-  Runtime* runtime = Runtime::started();
-  return runtime == nullptr ? 0 : runtime->packTableBytes();
-}
-
 std::size_t currentPrefix(const void* address, std::size_t bytes, Current* current) noexcept {
   Runtime* runtime = Runtime::started();
   *current = Current::kNotShared;

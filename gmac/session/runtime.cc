@@ -80,7 +80,7 @@ std::unique_ptr<Protocol> makeProtocol(const Config& config) {
     case ProtocolKind::kLazy:
       return makeLazyProtocol();
     case ProtocolKind::kRolling:
-      return makeRollingProtocol({.step = config.rollingStep, .fixed = config.rollingSize});
+      return makeRollingProtocol({.fixed = config.rollingSize});
   }
   __builtin_unreachable();
 }
@@ -90,15 +90,10 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
                                              const Config& config) {
   ManagerOptions options;
   options.blockBytes = config.blockBytes;
-  options.readAheadBytes = config.readAheadBytes;
-  options.populateAhead = config.populateAheadBytes != 0;
   options.trustHints = config.trustHints;
   options.keptBytes = config.keptBytes;
   // A program that knows that its kernels run on shared objects waits as long as it likes.
   options.waitLimitSeconds = config.managed ? static_cast<unsigned>(config.waitLimit) : 0;
-  if (options.populateAhead) {
-    options.chunkBytes = config.populateAheadBytes;
-  }
   if (config.mirror != MirrorKind::kFile &&
       (config.mirror == MirrorKind::kMoved || accelerator.copiesReachMovedPages())) {
     options.movedPages = true;
@@ -199,7 +194,6 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
   }
   runtime->manager_ = std::move(*manager);
   runtime->ioThreads_ = config->ioThreads;
-  runtime->packTableBytes_ = config->packTableBytes;
   static bool installed =
       false;  // once per process, also after a start that failed behind this point
   if (!installed) {

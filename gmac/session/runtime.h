@@ -26,7 +26,6 @@ class Runtime {
   Manager& manager() { return *manager_; }
   // How many threads may make one transfer between a file and shared memory.
   std::size_t ioThreads() const { return ioThreads_; }
-  std::size_t packTableBytes() const { return packTableBytes_; }
 
  private:
   Runtime() = default;
@@ -35,7 +34,6 @@ class Runtime {
   std::unique_ptr<accel::Accelerator> accelerator_;
   std::unique_ptr<Manager> manager_;
   std::size_t ioThreads_ = 1;
-  std::size_t packTableBytes_ = 0;
 };
 
 }  // namespace gmac

@@ -281,9 +281,8 @@ TEST(Configuration, ABadValueIsNamedWithWhatIsAllowed) {
       {"GMAC_BLOCK_SIZE", "5000", "a power of two"},
       {"GMAC_BLOCK_SIZE", "2K", "from 4K"},
       {"GMAC_ROLLING_SIZE", "-1", "or 0: adaptive"},
-      {"GMAC_ROLLING_STEP", "0", "from 1"},
       {"GMAC_HOST_MEMORY", "1M", "from 2M"},
-      {"GMAC_MIRROR", "remote", "auto, file, moved"},
+      {"GMAC_TEST_MIRROR", "remote", "auto, file, moved"},
   };
   for (const auto& [variable, value, allowed] : cases) {
     EXPECT_THAT(firstAllocation(variable, value),

@@ -1015,7 +1015,7 @@ TEST_F(ManagedPrograms, DISABLED_AreTrustedToAttach) {
 
 TEST(ManagedProgramsThat, AreTrusted) {
   const testing::ChildEnd end =
-      testing::runChild("ManagedPrograms.DISABLED_AreTrustedTo*", {{"GMAC_TRUST_HINTS", "1"}});
+      testing::runChild("ManagedPrograms.DISABLED_AreTrustedTo*", {{"GMAC_MANAGED", "trust"}});
   EXPECT_EQ(end.exitStatus, 0) << end.output;
   EXPECT_THAT(end.output, HasSubstr("2 tests"));
 }

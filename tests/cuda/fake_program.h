@@ -23,7 +23,7 @@ inline bool prepare() {
   library();
   setenv("GMAC_ACCEL", "cuda", 0);
   // Pages that were pinned and moved are beyond a driver that copies with the CPU.
-  setenv("GMAC_MIRROR", "file", 0);
+  setenv("GMAC_TEST_MIRROR", "file", 0);
   return true;
 }
 

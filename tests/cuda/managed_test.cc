@@ -88,8 +88,8 @@ TEST_P(ManagedProgram, PassesUnderTheLibrary) {
 
 TEST_P(ManagedProgram, PassesUnderTheLibraryWithSmallBlocksInMemoryFiles) {
   const ProgramEnd managed =
-      run(preloaded("GMAC_MIRROR=file GMAC_BLOCK_SIZE=64K GMAC_ROLLING_SIZE=3"), "managed_program",
-          GetParam());
+      run(preloaded("GMAC_TEST_MIRROR=file GMAC_BLOCK_SIZE=64K GMAC_ROLLING_SIZE=3"),
+          "managed_program", GetParam());
   EXPECT_EQ(managed.exitStatus, 0) << describe(managed);
 }
 
@@ -110,7 +110,7 @@ TEST(ManagedProgramThat, KeepsKernelArgumentsInManagedMemoryPasses) {
 TEST(ManagedProgramThat, IsTrustedStillPasses) {
   for (const char* one :
        {"attaches", "answersForRanges", "prefetchesBothWays", "followsPointers"}) {
-    const ProgramEnd managed = run(preloaded("GMAC_TRUST_HINTS=1"), "managed_program", one);
+    const ProgramEnd managed = run(preloaded("GMAC_MANAGED=trust"), "managed_program", one);
     if (managed.exitStatus == GMAC_MANAGED_NO_DEVICE) GTEST_SKIP() << managed.output;
     EXPECT_EQ(managed.exitStatus, 0) << one << ": " << describe(managed);
   }

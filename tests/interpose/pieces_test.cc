@@ -217,7 +217,7 @@ class Pieces : public ::testing::Test {
   static void SetUpTestSuite() {
     ::setenv("GMAC_ACCEL", "host", 0);
     ::setenv("GMAC_BLOCK_SIZE", "64K", 0);
-    ::setenv("GMAC_IO_THREADS", "4", 0);
+    ::setenv("GMAC_TEST_IO_THREADS", "4", 0);
   }
 };
 
@@ -554,7 +554,7 @@ TEST_F(Pieces, HelpersHaveAName) {
   File file(kFileBytes);
   ASSERT_EQ(::read(file.descriptor(), object.data(), kObjectBytes),
             static_cast<ssize_t>(kObjectBytes));
-  if (std::string(std::getenv("GMAC_IO_THREADS")) == "1") {
+  if (std::string(std::getenv("GMAC_TEST_IO_THREADS")) == "1") {
     EXPECT_FALSE(testing::aThreadIsCalledNow("gmac helper"));
   } else {
     EXPECT_TRUE(testing::aThreadIsCalled("gmac helper"));
@@ -611,16 +611,17 @@ TEST(PiecesInAProcess, EndsWithHelpersAtWork) {
 // A process reads its GMAC_* variables once, so each combination is a process of its own.
 TEST(PiecesInAProcess, AreTheSameUnderEveryProtocolAndWithEveryNumberOfThreads) {
   for (const std::map<std::string, std::string>& environment :
-       std::vector<std::map<std::string, std::string>>{
-           {{"GMAC_PROTOCOL", "batch"}},
-           {{"GMAC_PROTOCOL", "lazy"}},
-           {{"GMAC_IO_THREADS", "13"}, {"GMAC_BLOCK_SIZE", "4K"}, {"GMAC_ROLLING_SIZE", "3"}}}) {
+       std::vector<std::map<std::string, std::string>>{{{"GMAC_PROTOCOL", "batch"}},
+                                                       {{"GMAC_PROTOCOL", "lazy"}},
+                                                       {{"GMAC_TEST_IO_THREADS", "13"},
+                                                        {"GMAC_BLOCK_SIZE", "4K"},
+                                                        {"GMAC_ROLLING_SIZE", "3"}}}) {
     const auto end = testing::runChild("Pieces.*-*DISABLED*", environment);
     EXPECT_EQ(end.exitStatus, 0) << end.output;
   }
   // With one thread nobody reads ahead.
-  const auto end =
-      testing::runChild("Pieces.*-*DISABLED*:*WhateverWasReadBehind", {{"GMAC_IO_THREADS", "1"}});
+  const auto end = testing::runChild("Pieces.*-*DISABLED*:*WhateverWasReadBehind",
+                                     {{"GMAC_TEST_IO_THREADS", "1"}});
   EXPECT_EQ(end.exitStatus, 0) << end.output;
 }
 

@@ -14,6 +14,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 using Environment = std::map<std::string, std::string>;
 
@@ -30,10 +31,7 @@ TEST(Config, EmptyEnvironmentGivesTheDefaults) {
   EXPECT_EQ(config->protocol, ProtocolKind::kRolling);
   EXPECT_EQ(config->accelerator, AcceleratorKind::kAuto);
   EXPECT_EQ(config->mirror, MirrorKind::kAuto);
-  EXPECT_EQ(config->rollingStep, 2u);
   EXPECT_EQ(config->rollingSize, 0u);
-  EXPECT_EQ(config->readAheadBytes, std::size_t{8} << 20);
-  EXPECT_EQ(config->populateAheadBytes, std::size_t{8} << 20);
   EXPECT_EQ(config->hostThreads, 0u);
   EXPECT_FALSE(config->managed);
   EXPECT_GE(config->ioThreads, 1u);
@@ -48,43 +46,36 @@ TEST(Config, EmptyEnvironmentGivesTheDefaults) {
 }
 
 TEST(Config, EmptyValueMeansTheDefault) {
-  const auto config = readFrom({{"GMAC_PROTOCOL", ""}, {"GMAC_READ_AHEAD", ""}});
+  const auto config = readFrom({{"GMAC_PROTOCOL", ""}, {"GMAC_ROLLING_SIZE", ""}});
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config->protocol, ProtocolKind::kRolling);
-  EXPECT_EQ(config->readAheadBytes, std::size_t{8} << 20);
+  EXPECT_EQ(config->rollingSize, 0u);
 }
 
 TEST(Config, EveryVariableIsRead) {
   const auto config = readFrom({{"GMAC_PROTOCOL", "lazy"},
                                 {"GMAC_ACCEL", "host"},
                                 {"GMAC_BLOCK_SIZE", "64K"},
-                                {"GMAC_ROLLING_STEP", "7"},
                                 {"GMAC_ROLLING_SIZE", "1073741824"},
-                                {"GMAC_READ_AHEAD", "0"},
-                                {"GMAC_MIRROR", "file"},
+                                {"GMAC_TEST_MIRROR", "file"},
                                 {"GMAC_STATS", "s.json"},
                                 {"GMAC_TRACE", "t.json"},
                                 {"GMAC_HOST_MEMORY", "3g"},
                                 {"GMAC_HOST_THREADS", "1024"},
-                                {"GMAC_POPULATE_AHEAD", "0"},
-                                {"GMAC_MANAGED", "1"},
-                                {"GMAC_IO_THREADS", "7"},
-                                {"GMAC_TRUST_HINTS", "1"},
+                                {"GMAC_MANAGED", "trust"},
+                                {"GMAC_TEST_IO_THREADS", "7"},
                                 {"GMAC_WAIT_LIMIT", "3600"},
                                 {"GMAC_LOG", "debug"}});
   ASSERT_TRUE(config.ok()) << lastErrorText();
   EXPECT_EQ(config->protocol, ProtocolKind::kLazy);
   EXPECT_EQ(config->accelerator, AcceleratorKind::kHost);
   EXPECT_EQ(config->blockBytes, 65536u);
-  EXPECT_EQ(config->rollingStep, 7u);
   EXPECT_EQ(config->rollingSize, std::size_t{1} << 30);
-  EXPECT_EQ(config->readAheadBytes, 0u);
   EXPECT_EQ(config->mirror, MirrorKind::kFile);
   EXPECT_EQ(config->statsPath, "s.json");
   EXPECT_EQ(config->tracePath, "t.json");
   EXPECT_EQ(config->hostMemoryBytes, std::size_t{3} << 30);
   EXPECT_EQ(config->hostThreads, 1024u);
-  EXPECT_EQ(config->populateAheadBytes, 0u);
   EXPECT_TRUE(config->managed);
   EXPECT_EQ(config->ioThreads, 7u);
   EXPECT_TRUE(config->trustHints);
@@ -105,7 +96,7 @@ TEST(Config, EveryWordNamesItsEnumerator) {
     EXPECT_EQ(config->accelerator, kind);
   }
   for (const auto kind : {MirrorKind::kAuto, MirrorKind::kFile, MirrorKind::kMoved}) {
-    const auto config = readFrom({{"GMAC_MIRROR", std::string(mirrorName(kind))}});
+    const auto config = readFrom({{"GMAC_TEST_MIRROR", std::string(mirrorName(kind))}});
     ASSERT_TRUE(config.ok());
     EXPECT_EQ(config->mirror, kind);
   }
@@ -135,10 +126,9 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_PROTOCOL", "Rolling", "batch, lazy, rolling"},
                       BadValue{"GMAC_PROTOCOL", "rolling ", "batch, lazy, rolling"},
                       BadValue{"GMAC_ACCEL", "gpu", "auto, cuda, cudart, host"},
-                      BadValue{"GMAC_MIRROR", "huge", "auto, file, moved"},
+                      BadValue{"GMAC_TEST_MIRROR", "huge", "auto, file, moved"},
                       BadValue{"GMAC_LOG", "trace", "off, error, info, debug"},
-                      BadValue{"GMAC_MANAGED", "yes", "0, 1"},
-                      BadValue{"GMAC_TRUST_HINTS", "2", "0, 1"},
+                      BadValue{"GMAC_MANAGED", "yes", "0, 1, trust"},
                       BadValue{"GMAC_WAIT_LIMIT", "-1", "or 0: no limit"},
                       BadValue{"GMAC_BLOCK_SIZE", "2048", "from 4K to 1G"},
                       BadValue{"GMAC_BLOCK_SIZE", "2G", "from 4K to 1G"},
@@ -150,20 +140,16 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_BLOCK_SIZE", "+4096", "bytes"},
                       BadValue{"GMAC_BLOCK_SIZE", " 4096", "bytes"},
                       BadValue{"GMAC_BLOCK_SIZE", "0x1000", "bytes"},
-                      BadValue{"GMAC_ROLLING_STEP", "0", "from 1 to 1048576"},
-                      BadValue{"GMAC_ROLLING_STEP", "1048577", "from 1 to 1048576"},
-                      BadValue{"GMAC_ROLLING_STEP", "2K", "blocks"},
-                      BadValue{"GMAC_ROLLING_STEP", "2.5", "blocks"},
+                      BadValue{"GMAC_ROLLING_SIZE", "2K", "blocks"},
+                      BadValue{"GMAC_ROLLING_SIZE", "2.5", "blocks"},
                       BadValue{"GMAC_ROLLING_SIZE", "1073741825", "or 0: adaptive"},
                       BadValue{"GMAC_ROLLING_SIZE", "18446744073709551616", "blocks"},
-                      BadValue{"GMAC_READ_AHEAD", "1025M", "from 0 to 1G"},
+                      BadValue{"GMAC_KEEP_FREED", "65537M", "from 1M to 64G"},
                       // 2^34 + 1 GiB is 1 GiB once it has overflowed 64 bits.
-                      BadValue{"GMAC_READ_AHEAD", "17179869185G", "from 0 to 1G"},
+                      BadValue{"GMAC_KEEP_FREED", "17179869185G", "from 1M to 64G"},
                       BadValue{"GMAC_HOST_MEMORY", "1M", "from 2M"},
                       BadValue{"GMAC_HOST_THREADS", "1025", "or 0: one per core"},
-                      BadValue{"GMAC_HOST_THREADS", "-1", "threads"},
-                      BadValue{"GMAC_POPULATE_AHEAD", "1M", "or 0: off"},
-                      BadValue{"GMAC_POPULATE_AHEAD", "48M", "power of two"}));
+                      BadValue{"GMAC_HOST_THREADS", "-1", "threads"}));
 
 TEST(Config, AValueIsAllowedAsItIsRead) {
   EXPECT_TRUE(isAllowedValue("GMAC_ACCEL", "host"));
@@ -200,19 +186,38 @@ TEST(Config, UnknownVariablesAreSaidOncePerProcess) {
             "mean GMAC_PROTOCOL?\n");
 }
 
+TEST(Config, AManagedProgramsHintsArePromisesWhereTheyAreTrusted) {
+  const auto managed = readFrom({{"GMAC_MANAGED", "1"}});
+  ASSERT_TRUE(managed.ok());
+  EXPECT_TRUE(managed->managed);
+  EXPECT_FALSE(managed->trustHints);
+  const auto trusting = readFrom({{"GMAC_MANAGED", "trust"}});
+  ASSERT_TRUE(trusting.ok());
+  EXPECT_TRUE(trusting->managed);
+  EXPECT_TRUE(trusting->trustHints);
+}
+
 TEST(Config, ReferencePageHasEveryVariableOnce) {
   const std::string page = describeConfig();
-  for (const char* name :
-       {"GMAC_PROTOCOL", "GMAC_ACCEL", "GMAC_BLOCK_SIZE", "GMAC_ROLLING_STEP", "GMAC_ROLLING_SIZE",
-        "GMAC_READ_AHEAD", "GMAC_MIRROR", "GMAC_STATS", "GMAC_TRACE", "GMAC_HOST_MEMORY",
-        "GMAC_HOST_THREADS", "GMAC_POPULATE_AHEAD", "GMAC_MANAGED", "GMAC_LOG", "GMAC_TRUST_HINTS",
-        "GMAC_WAIT_LIMIT"}) {
+  for (const char* name : {"GMAC_PROTOCOL", "GMAC_ACCEL", "GMAC_BLOCK_SIZE", "GMAC_ROLLING_SIZE",
+                           "GMAC_STATS", "GMAC_TRACE", "GMAC_HOST_MEMORY", "GMAC_HOST_THREADS",
+                           "GMAC_KEEP_FREED", "GMAC_MANAGED", "GMAC_LOG", "GMAC_WAIT_LIMIT"}) {
     const std::string row = std::string("| `") + name + "` |";
     const auto first = page.find(row);
     ASSERT_NE(first, std::string::npos) << name;
     EXPECT_EQ(page.find(row, first + 1), std::string::npos) << name;
   }
   EXPECT_THAT(page, HasSubstr("a power of two from 4K to 1G bytes"));
+  EXPECT_THAT(page, Not(HasSubstr("GMAC_TEST_")));
+}
+
+TEST(Config, TestsVariablesAreReadAndDrawNoWarning) {
+  const auto config = readFrom({{"GMAC_TEST_MIRROR", "moved"}, {"GMAC_TEST_IO_THREADS", "3"}});
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->mirror, MirrorKind::kMoved);
+  EXPECT_EQ(config->ioThreads, 3u);
+  const char* const environment[] = {"GMAC_TEST_MIRROR=moved", nullptr};
+  EXPECT_THAT(unknownVariables(environment), IsEmpty());
 }
 
 }  // namespace

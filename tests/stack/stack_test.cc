@@ -50,7 +50,7 @@ class StackUse : public ::testing::TestWithParam<const char*> {
     words.insert(words.end(), arguments.begin(), arguments.end());
     Variables variables = {{"GMAC_ACCEL", accelerator()}, {"GMAC_HOST_MEMORY", "128M"},
                            {"GMAC_HOST_THREADS", "1"},    {"GMAC_BLOCK_SIZE", "64K"},
-                           {"GMAC_MIRROR", "file"},       {"GMAC_ROLLING_SIZE", "4"}};
+                           {"GMAC_TEST_MIRROR", "file"},  {"GMAC_ROLLING_SIZE", "4"}};
     if (accelerator() == "cuda") {
       variables["LD_PRELOAD"] = kDriver;
       variables["FAKE_CUDA_STACK"] = "16384";  // more than all that there is

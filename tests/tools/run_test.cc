@@ -165,6 +165,7 @@ TEST_F(Run, OptionsBecomeVariables) {
   EXPECT_EQ(seen("GMAC_ACCEL", {"--accel", "host"}), "host");
   EXPECT_EQ(seen("GMAC_PROTOCOL", {"--protocol", "lazy"}), "lazy");
   EXPECT_EQ(seen("GMAC_MANAGED", {"--managed"}), "1");
+  EXPECT_EQ(seen("GMAC_MANAGED", {"--managed", "--trust-hints"}), "trust");
   EXPECT_EQ(seen("GMAC_STATS", {"--stats", "/dev/null"}), "/dev/null");
   EXPECT_EQ(seen("GMAC_TRACE", {"--trace", "/dev/null"}), "/dev/null");
 }
@@ -256,6 +257,7 @@ TEST_F(Run, WrongCommandLinesAreAnsweredWithTheRightOptions) {
       {"run", "--stats", "", "--", "true"},
       {"run", "--stats", "--", "true"},
       {"run", "--managed=perhaps", "--", "true"},
+      {"run", "--trust-hints", "--", "true"},
   };
   for (const auto& line : lines) {
     const End end = command(line);

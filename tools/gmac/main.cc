@@ -69,8 +69,12 @@ int main(int argc, char** argv) {
   run->formatter(std::make_shared<RunFormatter>());
   addChoice(*run, "--accel", options.accelerator, "GMAC_ACCEL", "the accelerator");
   addChoice(*run, "--protocol", options.protocol, "GMAC_PROTOCOL", "the coherence protocol");
-  run->add_flag("--managed", options.managed,
-                "CUDA's managed memory is made of shared objects, in an unmodified program");
+  CLI::Option* const managed =
+      run->add_flag("--managed", options.managed,
+                    "CUDA's managed memory is made of shared objects, in an unmodified program");
+  run->add_flag("--trust-hints", options.trustHints,
+                "with --managed: the program's hints are promises, and nobody checks")
+      ->needs(managed);
   addPath(*run, "--stats", options.statsPath, "writes statistics there when the program ends");
   addPath(*run, "--trace", options.tracePath, "writes a trace there when the program ends");
   run->footer(

@@ -33,7 +33,7 @@ std::string absolutePath(const std::string& path) {
 void run(const RunOptions& options, const std::vector<std::string>& words) {
   set("GMAC_ACCEL", options.accelerator);
   set("GMAC_PROTOCOL", options.protocol);
-  set("GMAC_MANAGED", options.managed ? "1" : "");
+  set("GMAC_MANAGED", options.trustHints ? "trust" : options.managed ? "1" : "");
   set("GMAC_STATS", absolutePath(options.statsPath));
   set("GMAC_TRACE", absolutePath(options.tracePath));
   // The other variables too: a program that knows nothing of the library could not say it better.

@@ -14,6 +14,7 @@ struct RunOptions {
   std::string accelerator;
   std::string protocol;
   bool managed = false;
+  bool trustHints = false;  // of a managed program
   std::string statsPath;
   std::string tracePath;
 };
