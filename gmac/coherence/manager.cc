@@ -31,10 +31,10 @@ thread_local Status regionReleased __attribute__((tls_model("initial-exec")));
 Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
                  const ManagerOptions& options)
     : accelerator_(accelerator),
-      marks_(dynamic_cast<accel::StreamMarks*>(&accelerator)),
       protocol_(std::move(protocol)),
       options_(options),
       small_(static_cast<RegionSource&>(*this)),
+      ledger_(accelerator),
       budget_(options.mappingLimit),
       pool_(options.keptBytes) {}
 
@@ -335,7 +335,7 @@ Object* Manager::addObject(std::unique_ptr<Object> object) {
     result->windows = WindowPolicy(&firstWindows_);
   }
   result->number = ++allocations_;
-  result->born = ++works_;
+  ledger_.allocated(*result);
   livingBytes_ += result->bytes();
   index_.insert(*result);
   pieces_ += result->pieces;

@@ -23,9 +23,9 @@
 #include <thread>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/accel/stream_marks.h"
 #include "gmac/base/fork_mark.h"
 #include "gmac/coherence/kernel.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/object_pool.h"
 #include "gmac/coherence/port.h"
@@ -162,17 +162,11 @@ class Manager final : private os::Pinner, private RegionSource {
   // Steps. kRetry: the lock was let go; look the object up again.
   enum class Step { kDone, kRetry };
 
-  // The newest call and the newest device work that may write an object.
-  struct Writers {
-    std::uint64_t call = 0;
-    std::uint64_t device = 0;
-    friend bool operator==(const Writers&, const Writers&) = default;
-  };
   // A part of one object that shall be fetched early, and who may write the object by then.
   struct EarlyFetch {
     const std::byte* first = nullptr;
     const std::byte* last = nullptr;
-    Writers writers;
+    Ledger::Writers writers;
   };
 
   Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
@@ -261,8 +255,6 @@ class Manager final : private os::Pinner, private RegionSource {
                                 const std::byte* last);
   static const std::byte* firstInvalid(Object& object, const std::byte* first,
                                        const std::byte* last);
-  Writers writersOf(const Object& object) const;
-  bool writersDone(const Object& object) noexcept;
   void fetchEarly();
   void workBehind();
   bool hasRetired();
@@ -306,7 +298,6 @@ class Manager final : private os::Pinner, private RegionSource {
   [[noreturn]] void die(const Object& object, BlockIndex index, const char* operation) noexcept;
 
   accel::Accelerator& accelerator_;
-  accel::StreamMarks* const marks_;  // the accelerator's; NULL where it has none
   const std::unique_ptr<Protocol> protocol_;
   const ManagerOptions options_;
   std::unique_ptr<os::FileArena> arena_;
@@ -316,53 +307,16 @@ class Manager final : private os::Pinner, private RegionSource {
   std::atomic<std::uint32_t> generation_{0};  // counts changes that others may wait for
   std::uint32_t callsWaiting_ = 0;            // in waitForTransit()
   ObjectIndex index_;
-  OpenList open_;                // objects with a block that is not Invalid
-  std::vector<Object*> bound_;   // objects with bindings
-  std::uint64_t everyCall_ = 0;  // ticket of the newest call that may write every unbound object
-  std::uint64_t everyCallWork_ = 0;  // works_ by then
-  std::uint64_t lastCall_ = 0;       // ticket of the newest call
+  OpenList open_;               // objects with a block that is not Invalid
+  std::vector<Object*> bound_;  // objects with bindings
+  Ledger ledger_;
   ForkMark forkMark_;
   Lock* forking_ = nullptr;  // held from beforeFork to afterFork
 
-  // Device work of the application's own, newest per stream; the oldest entry is waited for when
-  // all are taken.
-  struct StreamWork {
-    accel::NativeStream stream{};
-    accel::Ticket ticket;
-    bool reads =
-        false;  // objects whose CPU copy stays current: a write of the CPU must not reach it
-    bool names = false;        // objects itself, whoever else may use them
-    std::uint64_t number = 0;  // works_ by then
-    // The submitting thread, where the stream's number means another one in each; else none. And
-    // whether the stream has ended, so that its number may mean another one.
-    std::thread::id thread;
-    bool ended = false;
-    bool sameStream(accel::NativeStream other, std::thread::id otherThread) const {
-      return stream == other && thread == otherThread && !ended;
-    }
-  };
-  // Whether the work may write the object, for all that its program has promised.
-  static bool mayWrite(const StreamWork& work, const Object& object) {
-    return work.number >= object.born && (work.names || object.usedBy(work.stream));
-  }
-  // The newest call that lists nothing, where it may write the object.
-  accel::Ticket unlistedCall(const Object& object) const {
-    return {object.bindings.empty() && everyCallWork_ >= object.born ? everyCall_ : 0};
-  }
-  static constexpr std::size_t kMaxStreams = 64;
-  std::array<StreamWork, kMaxStreams> streams_{};
-  std::size_t streamCount_ = 0;
-  // Where a stream's newest work is to be noted: its entry, a finished one, or a new one; NULL
-  // while there is none.
-  StreamWork* entryFor(accel::NativeStream stream) noexcept;
-  // The calling thread, where the stream's number means another one in each thread; else none.
-  std::thread::id threadOf(accel::NativeStream stream) const noexcept;
-  bool deviceReads_ = false;                   // deviceWork_ reads such objects
-  bool deviceNames_ = false;                   // deviceWork_ names objects
-  accel::Ticket deviceStillOpen_;              // what its thread has to wait for when it ends
-  std::uint64_t lastFlush_ = 0;                // ticket of the newest flush
-  std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
-  std::atomic<std::size_t> safeObjects_{0};    // whose two addresses differ
+  bool deviceReads_ = false;                 // deviceWork_ reads such objects
+  bool deviceNames_ = false;                 // deviceWork_ names objects
+  accel::Ticket deviceStillOpen_;            // what its thread has to wait for when it ends
+  std::atomic<std::size_t> safeObjects_{0};  // whose two addresses differ
   std::optional<std::thread::id>
       deviceWork_;  // the thread between beginDeviceWork and endDeviceWork
 
@@ -370,9 +324,6 @@ class Manager final : private os::Pinner, private RegionSource {
   std::size_t edges_ = 0;                       // of all objects
   std::size_t pieces_ = 0;                      // of all objects
   std::optional<std::size_t> nothingToJoinAt_;  // about so many edges
-
-  // Pieces of work that may have written objects, and allocations, so far.
-  std::uint64_t works_ = 1;
 
   // Population ahead: what waits to be touched is never more than the CPU has touched, so that
   // memory which the CPU leaves alone costs nothing.

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <utility>
 
@@ -51,31 +50,17 @@ void Manager::changed() {
 
 // Waits for every kernel that may write the object. Kernel errors come out here.
 Status Manager::waitForWriters(Lock& lock, Object& object, bool* waited) {
-  std::array<accel::Ticket, kMaxStreams + 2> tickets;
-  std::size_t count = 0;
-  const auto add = [&](accel::Ticket ticket) {
-    if (!accelerator_.done(ticket)) {
-      tickets[count++] = ticket;
-    }
-  };
-  add({object.lastWrite});
-  add(unlistedCall(object));
-  for (std::size_t i = 0; i < streamCount_; ++i) {
-    if (mayWrite(streams_[i], object)) {
-      add(streams_[i].ticket);
-    }
-  }
-  *waited = count > 0;
-  if (count == 0) {
+  const Ledger::Tickets writers = ledger_.writersOf(object);
+  *waited = !writers.empty();
+  if (writers.empty()) {
     return {};
   }
   const Free free(lock);
   const Timed timed(Phase::kGpu);
-  Status status;
-  for (std::size_t i = 0; i < count && status.ok(); ++i) {
-    status = awaitWithinLimit(free, tickets[i]);
+  for (const accel::Ticket ticket : writers) {
+    GMAC_TRY(awaitWithinLimit(free, ticket));
   }
-  return status;
+  return {};
 }
 
 // Waits for one piece of work, unless it has finished.
@@ -99,17 +84,12 @@ Status Manager::waitForArrival(Lock& lock, accel::Ticket ticket) {
 
 // Waits for all calls and all device work made so far.
 Status Manager::waitForPending(Lock& lock) {
-  std::array<accel::Ticket, kMaxStreams + 2> tickets;
-  std::size_t count = 0;
-  tickets[count++] = {lastCall_};
-  for (std::size_t i = 0; i < streamCount_; ++i) {
-    tickets[count++] = streams_[i].ticket;
-  }
+  const Ledger::Tickets pending = ledger_.everything();
   const Free free(lock);
   const Timed timed(Phase::kGpu);
   Status status;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (const Status one = await(free, tickets[i]); status.ok()) {
+  for (const accel::Ticket ticket : pending) {
+    if (const Status one = await(free, ticket); status.ok()) {
       status = one;
     }
   }
@@ -229,7 +209,7 @@ Status Manager::flush(Object& object, BlockRange range, accel::Ticket after) {
       break;
     }
     ticket = *copied;
-    lastFlush_ = std::max(lastFlush_, ticket.value);
+    ledger_.flushed(ticket);
     stats().flushes.add();
     stats().bytesToAccelerator.add(stop - offset);
     offset = stop;
@@ -534,10 +514,8 @@ Result<Manager::Step> Manager::openBlockOnce(Lock& lock, Object& object, ByteRan
     if (!accelerator_.done({block.flushed})) {
       ticket.value = block.flushed;
     }
-    for (std::size_t i = 0; ticket.value == 0 && i < streamCount_; ++i) {
-      if (streams_[i].reads && !accelerator_.done(streams_[i].ticket)) {
-        ticket = streams_[i].ticket;
-      }
+    if (ticket.value == 0) {
+      ticket = ledger_.runningReader();
     }
   }
   if (ticket.value != 0) {

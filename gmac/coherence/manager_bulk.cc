@@ -392,10 +392,8 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
   if (!waited) {
     GMAC_TRY(waitFor(lock, flushed, &waited));
   }
-  for (std::size_t i = 0; !waited && i < streamCount_; ++i) {
-    if (streams_[i].reads) {
-      GMAC_TRY(waitFor(lock, streams_[i].ticket, &waited));
-    }
+  if (!waited) {
+    GMAC_TRY(waitFor(lock, ledger_.runningReader(), &waited));
   }
   if (waited) {
     return Step::kRetry;
@@ -439,8 +437,8 @@ Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, con
     }
   }
   GMAC_TRY(waitFor(lock, flushed, &waited));
-  for (std::size_t i = 0; !waited && i < streamCount_; ++i) {
-    GMAC_TRY(waitFor(lock, streams_[i].ticket, &waited));
+  if (!waited) {
+    GMAC_TRY(waitFor(lock, ledger_.runningStreamWork(), &waited));
   }
   if (waited) {
     return Step::kRetry;
@@ -493,8 +491,7 @@ Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, con
   if (part.source != nullptr) {
     part.source->lastRead = ticket.value;
   }
-  lastCall_ = ticket.value;
-  ++works_;
+  ledger_.called(ticket);
   return Step::kDone;
 }
 

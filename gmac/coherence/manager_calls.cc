@@ -200,9 +200,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
     again = false;
     // Work on the application's own streams was submitted before; the accelerator's queue knows
     // nothing of them.
-    for (std::size_t i = 0; i < streamCount_ && !again; ++i) {
-      GMAC_TRY(waitFor(lock, streams_[i].ticket, &again));
-    }
+    GMAC_TRY(waitFor(lock, ledger_.runningStreamWork(), &again));
     if (again) {
       continue;
     }
@@ -244,7 +242,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
     return launched.status();
   }
   stats().calls.add();
-  ++works_;
+  ledger_.called(*launched);
   const auto note = [&](Object& object, Event event) {
     (event == Event::kCall ? object.lastWrite : object.lastRead) = launched->value;
   };
@@ -258,8 +256,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       }
     }
   } else {
-    everyCall_ = launched->value;
-    everyCallWork_ = works_;
+    ledger_.calledUnlisted(*launched);
     for (Object* object : bound_) {
       Event event{};
       if (usesObject(*object, kernel, &event)) {
@@ -267,7 +264,6 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       }
     }
   }
-  lastCall_ = launched->value;
   return waitForArrival(lock, stillOpen);
 }
 
@@ -293,7 +289,8 @@ Status Manager::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
         address, SmallHeap::kLargestObject);
   }
   // Calls made before counted it among all objects.
-  object->lastWrite = std::max(object->lastWrite, object->bindings.empty() ? everyCall_ : 0);
+  object->lastWrite =
+      std::max(object->lastWrite, object->bindings.empty() ? ledger_.unlistedCall().value : 0);
   for (Binding& binding : object->bindings) {
     if (binding.kernel == kernel) {
       binding.access = static_cast<adsmAccess_t>(binding.access | access);

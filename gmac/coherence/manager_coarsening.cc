@@ -38,7 +38,8 @@ Result<Manager::Step> Manager::leaveMappings(Lock& lock, std::size_t more) {
   Object* most = nullptr;
   for (Object& object : index_.all()) {
     if (!object.closing && object.busy == 0 && object.holds == 0 && object.preparing == 0 &&
-        object.edges >= (most == nullptr ? kFewEdges : most->edges + 1) && writersDone(object)) {
+        object.edges >= (most == nullptr ? kFewEdges : most->edges + 1) &&
+        ledger_.writersDone(object)) {
       most = &object;
     }
   }

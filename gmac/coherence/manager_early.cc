@@ -109,26 +109,6 @@ Status Manager::startFlush(Object& object, BlockRange range) {
   return {};
 }
 
-// What stands for the calls and the device work that may write the object: changes with each of
-// them.
-Manager::Writers Manager::writersOf(const Object& object) const {
-  Writers writers;
-  writers.call = std::max(object.lastWrite, unlistedCall(object).value);
-  for (std::size_t i = 0; i < streamCount_; ++i) {
-    writers.device = std::max(writers.device, streams_[i].ticket.value);
-  }
-  return writers;
-}
-
-// Whether all of them have finished; never blocks.
-bool Manager::writersDone(const Object& object) noexcept {
-  bool done = accelerator_.done({object.lastWrite}) && accelerator_.done(unlistedCall(object));
-  for (std::size_t i = 0; done && i < streamCount_; ++i) {
-    done = !mayWrite(streams_[i], object) || accelerator_.done(streams_[i].ticket);
-  }
-  return done;
-}
-
 Status Manager::startFetch(const void* address, std::size_t bytes) {
   if (forked() || bytes == 0) {
     return {};
@@ -154,7 +134,8 @@ Status Manager::startFetch(const void* address, std::size_t bytes) {
     if (earlyCount_ == early_.size()) {
       break;  // so much is under way that this one is not early any more
     }
-    early_[(earlyFirst_ + earlyCount_) % early_.size()] = {first, last, writersOf(*object)};
+    early_[(earlyFirst_ + earlyCount_) % early_.size()] = {first, last,
+                                                           ledger_.newestWriters(*object)};
     ++earlyCount_;
     added = true;
   }
@@ -218,7 +199,7 @@ Manager::EarlyStep Manager::fetchNext() {
   Object* const object = index_.find(request.first);
   // Freed meanwhile; or a later call may write the object, and its bytes will be asked for anew.
   if (object == nullptr || object->closing || object->end() < request.last ||
-      !(writersOf(*object) == request.writers)) {
+      !(ledger_.newestWriters(*object) == request.writers)) {
     return drop();
   }
   const std::byte* const first = firstInvalid(*object, request.first, request.last);
@@ -229,7 +210,7 @@ Manager::EarlyStep Manager::fetchNext() {
   const BlockIndex begin = object->indexOf(first);
   // The wait for a kernel is where its error comes out, which is not this thread's to take: it
   // looks, and never waits.
-  if ((*object)[begin].busy || deviceWork_ || callsWaiting_ > 0 || !writersDone(*object)) {
+  if ((*object)[begin].busy || deviceWork_ || callsWaiting_ > 0 || !ledger_.writersDone(*object)) {
     // Others need not wait for the same.
     const EarlyFetch waiting = early_[earlyFirst_];
     (void)drop();

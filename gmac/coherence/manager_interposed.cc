@@ -127,7 +127,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   for (bool again = true; again;) {
     again = false;
     // Calls were made before; the application's streams know nothing of their queue.
-    GMAC_TRY(waitFor(lock, {lastCall_}, &again));
+    GMAC_TRY(waitFor(lock, ledger_.lastCall(), &again));
     if (again) {
       continue;
     }
@@ -137,11 +137,8 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
         continue;
       }
     }
-    if (stream != coherence::kForeignStream && entryFor(stream) == nullptr) {
-      const auto oldest = std::min_element(
-          streams_.begin(), streams_.end(),
-          [](const StreamWork& a, const StreamWork& b) { return a.ticket.value < b.ticket.value; });
-      GMAC_TRY(waitFor(lock, oldest->ticket, &again));
+    if (stream != coherence::kForeignStream && !ledger_.hasRoomFor(stream)) {
+      GMAC_TRY(waitFor(lock, ledger_.oldestStreamWork(), &again));
       again = true;
       continue;
     }
@@ -193,7 +190,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
       }
     }
     if (!again && stream == coherence::kForeignStream) {
-      GMAC_TRY(waitFor(lock, {lastFlush_}, &again));
+      GMAC_TRY(waitFor(lock, ledger_.lastFlush(), &again));
     }
   }
   if (stream != coherence::kForeignStream) {
@@ -202,7 +199,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   protocol_->called();
   deviceWork_ = std::this_thread::get_id();
   deviceStillOpen_ = stillOpen;
-  ++works_;
+  ledger_.submitting();
   deviceReads_ =
       onlyReads || std::any_of(ranges.begin(), ranges.end(),
                                [](const coherence::DeviceRange& range) { return !range.write; });
@@ -220,25 +217,9 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
   if (submitted && stream == coherence::kForeignStream) {
     stats().calls.add();
   } else if (submitted) {
-    StreamWork* const entry = entryFor(stream);  // beginDeviceWork() has waited for one
-    const std::thread::id thread = threadOf(stream);
-    const bool same = static_cast<std::size_t>(entry - streams_.data()) < streamCount_ &&
-                      entry->sameStream(stream, thread);
-    auto ticket = same && marks_ != nullptr ? marks_->markAgain(stream, entry->ticket)
-                                            : accelerator_.mark(stream);
+    auto ticket = ledger_.submitted(stream, deviceReads_, deviceNames_);
     if (ticket.ok()) {
       stats().calls.add();
-      streamCount_ = std::max(streamCount_, static_cast<std::size_t>(entry - streams_.data()) + 1);
-      // Asking takes the driver longer than all the rest: only where the answer matters.
-      const bool pending = same &&
-                           ((entry->reads && !deviceReads_) || (entry->names && !deviceNames_)) &&
-                           !accelerator_.done(entry->ticket);
-      *entry = {stream,
-                *ticket,
-                deviceReads_ || (pending && entry->reads),
-                deviceNames_ || (pending && entry->names),
-                works_,
-                thread};
       if (deviceReads_ && protocol_->on(State::kDirty, Event::kCallRead).next == State::kDirty) {
         reader = *ticket;
       }
@@ -250,39 +231,15 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
   return status.ok() ? ended : status;
 }
 
-std::thread::id Manager::threadOf(accel::NativeStream stream) const noexcept {
-  return marks_ != nullptr && marks_->perThread(stream) ? std::this_thread::get_id()
-                                                        : std::thread::id();
-}
-
-Manager::StreamWork* Manager::entryFor(accel::NativeStream stream) noexcept {
-  StreamWork* const end = streams_.data() + streamCount_;
-  const std::thread::id thread = threadOf(stream);
-  StreamWork* entry = std::find_if(streams_.data(), end, [&](const StreamWork& work) {
-    return work.sameStream(stream, thread);
-  });
-  if (entry == end) {
-    entry = std::find_if(streams_.data(), end,
-                         [&](const StreamWork& work) { return accelerator_.done(work.ticket); });
-  }
-  return entry != end || streamCount_ < streams_.size() ? entry : nullptr;
-}
-
 Status Manager::afterDeviceWait() {
   if (forked() || !protocol_->fetchesAtSync()) {
     return {};
   }
   const Walk walk(*this);
   Lock lock(*this);
-  if (!accelerator_.done({lastCall_})) {
-    return {};
-  }
-  for (std::size_t i = 0; i < streamCount_; ++i) {
-    if (!accelerator_.done(streams_[i].ticket)) {
-      return {};
-    }
-  }
-  return fetchAfterSync(lock);
+  const bool pending =
+      !accelerator_.done(ledger_.lastCall()) || ledger_.runningStreamWork().value != 0;
+  return pending ? Status() : fetchAfterSync(lock);
 }
 
 }  // namespace gmac

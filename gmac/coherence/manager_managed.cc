@@ -67,12 +67,9 @@ void Manager::setReadMostly(const void* address, bool readMostly) {
   }
 }
 
-// The stream's handle may come again; its work stays known by its ticket.
 void Manager::streamDestroyed(accel::NativeStream stream) {
   Lock lock(*this);
-  for (std::size_t i = 0; i < streamCount_; ++i) {
-    streams_[i].ended = streams_[i].ended || streams_[i].stream == stream;
-  }
+  ledger_.streamDestroyed(stream);
   for (Object& object : index_.all()) {
     if (object.users == Object::Users::kOneStream && object.userStream == stream) {
       object.users = Object::Users::kEverybody;
@@ -80,9 +77,9 @@ void Manager::streamDestroyed(accel::NativeStream stream) {
   }
 }
 
-void Manager::hostFunctionQueued() { ++hostFunctions_; }
+void Manager::hostFunctionQueued() { ledger_.hostFunctionQueued(); }
 
-void Manager::hostFunctionEnded() { --hostFunctions_; }
+void Manager::hostFunctionEnded() { ledger_.hostFunctionEnded(); }
 
 // What ends with the application's context, as CUDA's own memory does: every object.
 void Manager::endContext(bool workFinished) {
@@ -92,7 +89,7 @@ void Manager::endContext(bool workFinished) {
   accelerator_.contextEnds();
   // Where a kernel has failed they never run.
   if (!workFinished) {
-    hostFunctions_ = 0;
+    ledger_.hostFunctionsDropped();
   }
   small_.releaseAll();
   {
@@ -113,7 +110,7 @@ void Manager::endContext(bool workFinished) {
     // Memory of freed objects is kept, and pages of others are still pinned.
     (void)giveBackKept(lock);
     keepsFreed_ = true;
-    streamCount_ = 0;
+    ledger_.contextEnded();
     ++coherence::internal::contextsEnded;
   }
   accelerator_.leaveContext();
@@ -121,15 +118,14 @@ void Manager::endContext(bool workFinished) {
 
 // They run when their streams reach them, which nobody else learns: so it is asked for.
 Status Manager::waitForHostFunctions(Lock& lock, bool* waited) {
-  for (accel::Pace pace; hostFunctions_.load() != 0;) {
+  for (accel::Pace pace; !ledger_.hostFunctionsRun();) {
     *waited = true;
-    const std::array<StreamWork, kMaxStreams> streams = streams_;
-    const std::size_t count = streamCount_;
+    const Ledger::Tickets tickets = ledger_.streamWork();
     const Free free(lock);
     // Where a kernel has failed they never run.
-    for (std::size_t i = 0; i < count; ++i) {
-      if (accelerator_.done(streams[i].ticket)) {
-        GMAC_TRY(await(free, streams[i].ticket));
+    for (const accel::Ticket ticket : tickets) {
+      if (accelerator_.done(ticket)) {
+        GMAC_TRY(await(free, ticket));
       }
     }
     pace.step();

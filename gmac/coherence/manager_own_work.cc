@@ -111,9 +111,7 @@ Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
     again = false;
     // Work on the application's own streams was submitted before; the kernel queue knows nothing of
     // it.
-    for (std::size_t i = 0; i < streamCount_ && !again; ++i) {
-      GMAC_TRY(waitFor(lock, streams_[i].ticket, &again));
-    }
+    GMAC_TRY(waitFor(lock, ledger_.runningStreamWork(), &again));
     if (!again) {
       GMAC_TRY(waitForHostFunctions(lock, &again));
     }
@@ -140,8 +138,7 @@ Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel
   Lock lock(*this);
   bool reads = false;
   if (ticket.value != 0) {
-    lastCall_ = ticket.value;
-    ++works_;
+    ledger_.called(ticket);
     for (const coherence::DeviceRange& range : ranges) {
       const auto* position = static_cast<const std::byte*>(range.address);
       const auto* const end = position + range.bytes;

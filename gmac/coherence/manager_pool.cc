@@ -30,7 +30,7 @@ bool Manager::keep(Lock& lock, Object& object) {
     return false;
   }
   object.cleared = *cleared;
-  object.clearedAfter = {lastCall_};
+  object.clearedAfter = ledger_.lastCall();
   pool_.put(object);
   return true;
 }

@@ -17,6 +17,7 @@
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/block_table.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/window_policy.h"
 #include "gmac/os/mirror.h"
 
@@ -40,16 +41,12 @@ constexpr os::Access accessOf(State state) {
   __builtin_unreachable();
 }
 
-// A kernel that an object is bound to, and what its calls do to the object.
-struct Binding {
-  adsmKernel_t kernel;
-  adsmAccess_t access;
-};
-
-// Role: one coherent address range: a large allocation, or a region that small allocations share.
+// One coherent address range: a large allocation, or a region that small allocations share.
 // Owned by the manager; every member is guarded by the manager's lock except those that never
 // change after construction (the first group).
-class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive::list_base_hook<> {
+class Object : public DeviceUses,
+               public boost::intrusive::set_base_hook<>,
+               public boost::intrusive::list_base_hook<> {
  public:
   Object(std::unique_ptr<os::Mirror> mirror, accel::DeviceAddress device, std::size_t blockBytes,
          State initial);
@@ -64,7 +61,6 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   bool sameAddress = true;
   std::size_t windowBytes = SIZE_MAX;  // of a block that is open in part; SIZE_MAX: none is
   std::uint64_t number = 0;            // counts allocations
-  std::uint64_t born = 0;              // Manager::works_ by then: older work cannot use the object
   std::size_t requestedBytes = 0;      // what the allocation asked for; the rest is rounding
 
   // ---- blocks ----
@@ -199,19 +195,6 @@ class Object : public boost::intrusive::set_base_hook<>, public boost::intrusive
   bool strict = false;   // pages may be closed further than their states, after a failure; the next
                          // fault opens them
   bool closing = false;  // being freed: no longer found
-  std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
-  std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
-  std::vector<Binding> bindings;
-
-  // ---- what its program promised of kernels on the application's own streams ----
-  enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
-  Users users = Users::kEverybody;
-  accel::NativeStream userStream{};  // of kOneStream
-  bool onlyRead = false;             // kernels do not write it
-  // Whether kernels of a stream may use it. Copies that name it may whatever was promised.
-  bool usedBy(accel::NativeStream stream) const {
-    return users == Users::kEverybody || (users == Users::kOneStream && stream == userStream);
-  }
 
   // ---- once it is freed and its memory is kept (object_pool.h) ----
   accel::Ticket cleared;       // the device's bytes are zero then
@@ -287,7 +270,7 @@ class ObjectIndex {
     Object& object = *--after;
     return p < object.end() ? &object : nullptr;
   }
-  // The first object that ends behind p; for walks during which the lock is let go.
+  // The first object that ends after p; for walks during which the lock is let go.
   Object* firstEndingAfter(const void* p) {
     if (Object* object = find(p)) {
       return object;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/ledger.h"
+
+#include <algorithm>
+
+namespace gmac {
+
+Ledger::Ledger(accel::Accelerator& accelerator)
+    : accelerator_(accelerator), marks_(dynamic_cast<accel::StreamMarks*>(&accelerator)) {}
+
+void Ledger::flushed(accel::Ticket ticket) { lastFlush_ = std::max(lastFlush_, ticket.value); }
+
+Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, bool names) {
+  const std::size_t index = entryFor(stream);
+  const std::thread::id thread = threadOf(stream);
+  StreamWork& entry = streams_[index];
+  const bool same = index < streamCount_ && entry.sameStream(stream, thread);
+  auto ticket = same && marks_ != nullptr ? marks_->markAgain(stream, entry.ticket)
+                                          : accelerator_.mark(stream);
+  if (!ticket.ok()) {
+    return ticket;
+  }
+  streamCount_ = std::max(streamCount_, index + 1);
+  // Asking takes the driver longer than all the rest: only where the answer matters.
+  const bool pending = same && ((entry.reads && !reads) || (entry.names && !names)) &&
+                       !accelerator_.done(entry.ticket);
+  entry = {.stream = stream,
+           .ticket = *ticket,
+           .reads = reads || (pending && entry.reads),
+           .names = names || (pending && entry.names),
+           .number = works_,
+           .thread = thread};
+  return ticket;
+}
+
+void Ledger::streamDestroyed(accel::NativeStream stream) {
+  for (std::size_t i = 0; i < streamCount_; ++i) {
+    streams_[i].ended = streams_[i].ended || streams_[i].stream == stream;
+  }
+}
+
+Ledger::Tickets Ledger::writersOf(const DeviceUses& object) const {
+  Tickets tickets;
+  const auto add = [&](accel::Ticket ticket) {
+    if (!accelerator_.done(ticket)) {
+      tickets.add(ticket);
+    }
+  };
+  add({object.lastWrite});
+  add(unlistedCall(object));
+  for (const StreamWork* work = begin(); work != end(); ++work) {
+    if (mayWrite(*work, object)) {
+      add(work->ticket);
+    }
+  }
+  return tickets;
+}
+
+bool Ledger::writersDone(const DeviceUses& object) const noexcept {
+  return accelerator_.done({object.lastWrite}) && accelerator_.done(unlistedCall(object)) &&
+         std::all_of(begin(), end(), [&](const StreamWork& work) {
+           return !mayWrite(work, object) || accelerator_.done(work.ticket);
+         });
+}
+
+Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
+  Writers writers;
+  writers.call = std::max(object.lastWrite, unlistedCall(object).value);
+  for (const StreamWork* work = begin(); work != end(); ++work) {
+    writers.device = std::max(writers.device, work->ticket.value);
+  }
+  return writers;
+}
+
+Ledger::Tickets Ledger::everything() const {
+  Tickets tickets;
+  tickets.add(lastCall());
+  for (const StreamWork* work = begin(); work != end(); ++work) {
+    tickets.add(work->ticket);
+  }
+  return tickets;
+}
+
+Ledger::Tickets Ledger::streamWork() const {
+  Tickets tickets;
+  for (const StreamWork* work = begin(); work != end(); ++work) {
+    tickets.add(work->ticket);
+  }
+  return tickets;
+}
+
+accel::Ticket Ledger::runningStreamWork() const noexcept {
+  const StreamWork* const running = std::find_if(
+      begin(), end(), [&](const StreamWork& work) { return !accelerator_.done(work.ticket); });
+  return running == end() ? accel::Ticket() : running->ticket;
+}
+
+accel::Ticket Ledger::runningReader() const noexcept {
+  const StreamWork* const running = std::find_if(begin(), end(), [&](const StreamWork& work) {
+    return work.reads && !accelerator_.done(work.ticket);
+  });
+  return running == end() ? accel::Ticket() : running->ticket;
+}
+
+accel::Ticket Ledger::oldestStreamWork() const {
+  const StreamWork* const oldest = std::min_element(
+      begin(), end(),
+      [](const StreamWork& a, const StreamWork& b) { return a.ticket.value < b.ticket.value; });
+  return oldest == end() ? accel::Ticket() : oldest->ticket;
+}
+
+std::thread::id Ledger::threadOf(accel::NativeStream stream) const noexcept {
+  return marks_ != nullptr && marks_->perThread(stream) ? std::this_thread::get_id()
+                                                        : std::thread::id();
+}
+
+std::size_t Ledger::entryFor(accel::NativeStream stream) const noexcept {
+  const std::thread::id thread = threadOf(stream);
+  const StreamWork* entry = std::find_if(
+      begin(), end(), [&](const StreamWork& work) { return work.sameStream(stream, thread); });
+  if (entry == end()) {
+    entry = std::find_if(begin(), end(),
+                         [&](const StreamWork& work) { return accelerator_.done(work.ticket); });
+  }
+  const auto index = static_cast<std::size_t>(entry - begin());
+  return index < streams_.size() ? index : kNone;
+}
+
+}  // namespace gmac

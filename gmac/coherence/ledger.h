@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What must have finished before something else may happen: the calls and the work on the
+// application's own streams that may use objects, the copies of what was flushed, and functions of
+// the CPU in streams.
+//
+// The ledger answers with tickets, and never waits. Its owner's lock guards all of it but the count
+// of host functions. Fault path: nothing is allocated.
+#ifndef GMAC_COHERENCE_LEDGER_H_
+#define GMAC_COHERENCE_LEDGER_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/stream_marks.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/status.h"
+
+namespace gmac {
+
+// A kernel that an object is bound to, and what its calls do to the object.
+struct Binding {
+  adsmKernel_t kernel;
+  adsmAccess_t access;
+};
+
+// What is known of device work that uses one object. Part of the object.
+struct DeviceUses {
+  std::uint64_t born = 0;       // Ledger's count of work by then: older work cannot use the object
+  std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
+  std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
+  std::vector<Binding> bindings;
+
+  // What its program promised of kernels on the application's own streams.
+  enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
+  Users users = Users::kEverybody;
+  accel::NativeStream userStream{};  // of kOneStream
+  bool onlyRead = false;             // kernels do not write it
+  // Whether kernels of a stream may use it. Copies that name it may whatever was promised.
+  bool usedBy(accel::NativeStream stream) const {
+    return users == Users::kEverybody || (users == Users::kOneStream && stream == userStream);
+  }
+};
+
+class Ledger {
+ public:
+  static constexpr std::size_t kMaxStreams = 64;
+
+  // Some tickets; for the stack.
+  class Tickets {
+   public:
+    void add(accel::Ticket ticket) { tickets_[count_++] = ticket; }
+    bool empty() const { return count_ == 0; }
+    const accel::Ticket* begin() const { return tickets_.data(); }
+    const accel::Ticket* end() const { return tickets_.data() + count_; }
+
+   private:
+    std::array<accel::Ticket, kMaxStreams + 2> tickets_;
+    std::size_t count_ = 0;
+  };
+
+  // The newest call and the newest device work that may write an object: equal ones, nothing new.
+  struct Writers {
+    std::uint64_t call = 0;
+    std::uint64_t device = 0;
+    friend bool operator==(const Writers&, const Writers&) = default;
+  };
+
+  explicit Ledger(accel::Accelerator& accelerator);
+
+  // ---- Notes
+
+  void allocated(DeviceUses& object) { object.born = ++works_; }
+  // A call, or other work on the kernel queue.
+  void called(accel::Ticket ticket) {
+    lastCall_ = ticket.value;
+    ++works_;
+  }
+  // A call that lists no objects, after called(): it may write every object that is not bound.
+  void calledUnlisted(accel::Ticket ticket) {
+    everyCall_ = ticket.value;
+    everyCallWork_ = works_;
+  }
+  void flushed(accel::Ticket ticket);
+  // Work on a stream is about to be submitted.
+  void submitting() { ++works_; }
+  // It has been: a ticket for all that the stream holds. `reads`: objects whose CPU copy stays
+  // current, so that a write of the CPU must not reach it. `names`: objects itself, whoever else
+  // may use them. There must be room for the stream.
+  Result<accel::Ticket> submitted(accel::NativeStream stream, bool reads, bool names);
+  // The stream's handle may come again; its work stays known by its ticket.
+  void streamDestroyed(accel::NativeStream stream);
+  // All work of the application's streams has ended with their context.
+  void contextEnded() { streamCount_ = 0; }
+
+  // A function of the CPU has been queued in a stream; has run, or never will. Thread-safe.
+  void hostFunctionQueued() noexcept { ++hostFunctions_; }
+  void hostFunctionEnded() noexcept { --hostFunctions_; }
+  void hostFunctionsDropped() noexcept { hostFunctions_ = 0; }
+  bool hostFunctionsRun() const noexcept { return hostFunctions_.load() == 0; }
+
+  // ---- Questions
+
+  accel::Ticket lastCall() const { return {lastCall_}; }
+  accel::Ticket lastFlush() const { return {lastFlush_}; }
+  // The newest call that lists nothing, where it may write the object.
+  accel::Ticket unlistedCall(const DeviceUses& object) const {
+    return {object.bindings.empty() && everyCallWork_ >= object.born ? everyCall_ : 0};
+  }
+  accel::Ticket unlistedCall() const { return {everyCall_}; }
+  // All that may write the object and has not finished.
+  Tickets writersOf(const DeviceUses& object) const;
+  bool writersDone(const DeviceUses& object) const noexcept;
+  Writers newestWriters(const DeviceUses& object) const;
+  // Every call and all work of streams, whether it has finished or not: waiting for it brings its
+  // errors out.
+  Tickets everything() const;
+  Tickets streamWork() const;
+  // Work of a stream that has not finished, if there is any; such work that reads objects which the
+  // CPU may be about to write.
+  accel::Ticket runningStreamWork() const noexcept;
+  accel::Ticket runningReader() const noexcept;
+  // Whether work on another stream can be noted, and what must finish first where it cannot.
+  bool hasRoomFor(accel::NativeStream stream) const noexcept { return entryFor(stream) != kNone; }
+  accel::Ticket oldestStreamWork() const;
+
+ private:
+  // A stream's work so far.
+  struct StreamWork {
+    accel::NativeStream stream{};
+    accel::Ticket ticket;
+    bool reads = false;
+    bool names = false;
+    std::uint64_t number = 0;  // works_ by then
+    // The submitting thread, where the stream's number means another one in each; else none. And
+    // whether the stream has ended, so that its number may mean another one.
+    std::thread::id thread;
+    bool ended = false;
+    bool sameStream(accel::NativeStream other, std::thread::id otherThread) const {
+      return stream == other && thread == otherThread && !ended;
+    }
+  };
+  static constexpr std::size_t kNone = SIZE_MAX;
+
+  const StreamWork* begin() const { return streams_.data(); }
+  const StreamWork* end() const { return streams_.data() + streamCount_; }
+  // Whether the work may write the object, given the application's promises.
+  static bool mayWrite(const StreamWork& work, const DeviceUses& object) {
+    return work.number >= object.born && (work.names || object.usedBy(work.stream));
+  }
+  std::thread::id threadOf(accel::NativeStream stream) const noexcept;
+  // The place for a stream's newest work: its own, that of finished work, or a new one.
+  std::size_t entryFor(accel::NativeStream stream) const noexcept;
+
+  accel::Accelerator& accelerator_;
+  accel::StreamMarks* const marks_;  // the accelerator's; NULL where it has none
+  std::uint64_t works_ = 1;      // pieces of work that may have written objects, and allocations
+  std::uint64_t lastCall_ = 0;   // ticket of the newest call
+  std::uint64_t everyCall_ = 0;  // of the newest that lists nothing
+  std::uint64_t everyCallWork_ = 0;  // works_ by then
+  std::uint64_t lastFlush_ = 0;      // ticket of the newest flush
+  std::array<StreamWork, kMaxStreams> streams_{};
+  std::size_t streamCount_ = 0;
+  std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_LEDGER_H_
