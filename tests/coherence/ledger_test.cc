@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/support/fake_accelerator.h"
+
+namespace gmac {
+namespace {
+
+using accel::NativeStream;
+using accel::Ticket;
+using testing::FakeAccelerator;
+
+constexpr NativeStream kOne{1};
+constexpr NativeStream kOther{2};
+
+class LedgerTest : public ::testing::Test {
+ protected:
+  // Work on a stream, noted as the manager notes it; it has not run.
+  Ticket submit(NativeStream stream, bool reads = false, bool names = false) {
+    ledger_.submitting();
+    accelerator_.submit(stream, [] {});
+    auto ticket = ledger_.submitted(stream, reads, names);
+    EXPECT_TRUE(ticket.ok()) << lastErrorText();
+    return *ticket;
+  }
+  // A call, likewise.
+  Ticket call() {
+    auto ticket = accelerator_.fill(memory(), std::byte{1}, 4096);
+    EXPECT_TRUE(ticket.ok()) << lastErrorText();
+    ledger_.called(*ticket);
+    return *ticket;
+  }
+  std::vector<std::uint64_t> writers(const DeviceUses& object) const {
+    std::vector<std::uint64_t> values;
+    for (const Ticket ticket : ledger_.writersOf(object)) {
+      values.push_back(ticket.value);
+    }
+    EXPECT_EQ(values.empty(), ledger_.writersDone(object));
+    return values;
+  }
+  accel::DeviceAddress memory() {
+    if (memory_ == accel::DeviceAddress{}) {
+      memory_ = *accelerator_.allocate(4096, 4096, accel::Placement::kAnywhere);
+    }
+    return memory_;
+  }
+  void TearDown() override {
+    accelerator_.runAll();
+    EXPECT_THAT(accelerator_.complaints(), ::testing::IsEmpty());
+  }
+
+  FakeAccelerator accelerator_;
+  Ledger ledger_{accelerator_};
+  DeviceUses object_;
+  accel::DeviceAddress memory_{};
+};
+
+TEST_F(LedgerTest, WorkMayWriteTheObjectsThatWereThereBefore) {
+  ledger_.allocated(object_);
+  const Ticket work = submit(kOne);
+  EXPECT_THAT(writers(object_), ::testing::ElementsAre(work.value));
+  DeviceUses younger;
+  ledger_.allocated(younger);
+  EXPECT_THAT(writers(younger), ::testing::IsEmpty());
+  accelerator_.runAll();
+  EXPECT_THAT(writers(object_), ::testing::IsEmpty());
+}
+
+TEST_F(LedgerTest, ACallThatListsNothingMayWriteWhatIsNotBound) {
+  ledger_.allocated(object_);
+  DeviceUses bound;
+  ledger_.allocated(bound);
+  bound.bindings.push_back({nullptr, adsmWrite});
+  const Ticket launched = call();
+  ledger_.calledUnlisted(launched);
+  EXPECT_THAT(writers(object_), ::testing::ElementsAre(launched.value));
+  EXPECT_THAT(writers(bound), ::testing::IsEmpty());
+  bound.lastWrite = launched.value;
+  EXPECT_THAT(writers(bound), ::testing::ElementsAre(launched.value));
+}
+
+TEST_F(LedgerTest, AnAttachedObjectIsWrittenByItsStreamAndByWorkThatNamesIt) {
+  ledger_.allocated(object_);
+  object_.users = DeviceUses::Users::kOneStream;
+  object_.userStream = kOne;
+  (void)submit(kOther);
+  EXPECT_THAT(writers(object_), ::testing::IsEmpty());
+  const Ticket own = submit(kOne);
+  EXPECT_THAT(writers(object_), ::testing::ElementsAre(own.value));
+  const Ticket naming = submit(kOther, false, true);
+  EXPECT_THAT(writers(object_), ::testing::UnorderedElementsAre(own.value, naming.value));
+}
+
+TEST_F(LedgerTest, AReaderStaysOneWhileItsStreamGoesOnWithOtherWork) {
+  EXPECT_EQ(ledger_.runningReader().value, 0U);
+  (void)submit(kOne, true);
+  const Ticket later = submit(kOne, false);
+  EXPECT_EQ(ledger_.runningReader().value, later.value) << "the first may still be reading";
+  accelerator_.runAll();
+  EXPECT_EQ(ledger_.runningReader().value, 0U);
+  (void)submit(kOne, false);
+  EXPECT_EQ(ledger_.runningReader().value, 0U) << "the reader has finished";
+}
+
+TEST_F(LedgerTest, ADestroyedStreamsNumberIsAnotherStream) {
+  (void)submit(kOne, true);
+  ledger_.streamDestroyed(kOne);
+  (void)submit(kOne, false);
+  std::size_t tickets = 0;
+  for ([[maybe_unused]] const Ticket ticket : ledger_.streamWork()) {
+    ++tickets;
+  }
+  EXPECT_EQ(tickets, 2U) << "the old stream's work is still known";
+  EXPECT_NE(ledger_.runningReader().value, 0U);
+}
+
+TEST_F(LedgerTest, EverythingIsTheCallsAndTheStreams) {
+  const Ticket launched = call();
+  const Ticket work = submit(kOne);
+  std::vector<std::uint64_t> values;
+  for (const Ticket ticket : ledger_.everything()) {
+    values.push_back(ticket.value);
+  }
+  EXPECT_THAT(values, ::testing::UnorderedElementsAre(launched.value, work.value));
+  EXPECT_EQ(ledger_.runningStreamWork().value, work.value);
+  ledger_.contextEnded();
+  EXPECT_EQ(ledger_.runningStreamWork().value, 0U);
+}
+
+TEST_F(LedgerTest, NewWorkChangesTheNewestWriters) {
+  ledger_.allocated(object_);
+  const Ledger::Writers before = ledger_.newestWriters(object_);
+  EXPECT_EQ(ledger_.newestWriters(object_), before);
+  (void)submit(kOne);
+  const Ledger::Writers after = ledger_.newestWriters(object_);
+  EXPECT_NE(after, before);
+  accelerator_.runAll();
+  EXPECT_EQ(ledger_.newestWriters(object_), after) << "finishing is nothing new";
+}
+
+TEST_F(LedgerTest, HostFunctionsAreCounted) {
+  EXPECT_TRUE(ledger_.hostFunctionsRun());
+  ledger_.hostFunctionQueued();
+  ledger_.hostFunctionQueued();
+  ledger_.hostFunctionEnded();
+  EXPECT_FALSE(ledger_.hostFunctionsRun());
+  ledger_.hostFunctionsDropped();
+  EXPECT_TRUE(ledger_.hostFunctionsRun());
+}
+
+}  // namespace
+}  // namespace gmac
