@@ -32,7 +32,7 @@ struct State {
 const State kStates[] = {
     {"idle", [] {}},
     {"in a call", [] { sleepOn(words, 400); }},
-    {"behind many calls",
+    {"after many calls",
      [] {
        for (int i = 0; i < 50; ++i) add(words, kWords, 0);
      }},

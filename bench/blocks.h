@@ -14,7 +14,7 @@ namespace gmac::bench {
 // Writes one byte into each of `count` blocks, in order.
 void writeEach(std::byte* first, std::size_t blockBytes, std::size_t count);
 
-// Role: a run of blocks inside one shared object that can be made ReadOnly again. Needs the rolling
+// A run of blocks inside one shared object that can be made ReadOnly again. Needs the rolling
 // protocol with a rolling size that they do not reach. Not thread-safe.
 class SharedBlocks {
  public:
@@ -44,7 +44,7 @@ class SharedBlocks {
 
 enum class Memory { kFile, kAnonymous, kHugePages };
 
-// Role: blocks of a plain mapping and the least that a fault can cost: a signal, one mprotect, the
+// Blocks of a plain mapping and the least that a fault can cost: a signal, one mprotect, the
 // access again. One at a time per process; not thread-safe.
 class BareBlocks {
  public:

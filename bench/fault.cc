@@ -20,7 +20,7 @@ json bareAndRolling(const json& parameters) {
   BareBlocks file(blockBytes, blocks, Memory::kFile);
   BareBlocks anonymous(blockBytes, blocks,
                        parameters["huge"] ? Memory::kHugePages : Memory::kAnonymous);
-  // Every turn begins behind the same flush of the shared blocks: what a copy leaves behind in
+  // Every turn begins after the same flush of the shared blocks: what a copy leaves behind in
   // caches and page tables slows the faults after it down, bare or not.
   const Turns turns(3, parameters["rounds"], [&](std::size_t i) {
     shared.dirty();

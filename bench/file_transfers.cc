@@ -29,7 +29,7 @@ void require(bool condition, const char* what) {
   }
 }
 
-// Role: the library as a program that preloads it has it, with the C library's functions that it
+// The library as a program that preloads it has it, with the C library's functions that it
 // stands in for. Its runtime is another one than this program's own. Loaded for the life of the
 // process.
 class Library {
@@ -56,7 +56,7 @@ class Library {
 };
 #define GMAC_BENCH_FROM(library, name) (library).function(#name, &(name))
 
-// Role: two objects of the library's runtime and the kernel that works on them.
+// Two objects of the library's runtime and the kernel that works on them.
 class Machine {
  public:
   explicit Machine(std::size_t count)
@@ -108,7 +108,7 @@ class Machine {
   float* other = nullptr;
 };
 
-// Role: private memory, touched.
+// Private memory, touched.
 class Plain {
  public:
   Plain(std::size_t bytes, bool huge) : bytes_(bytes) {

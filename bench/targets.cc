@@ -51,7 +51,7 @@ Environment faultEnvironment(std::size_t blockBytes) {
           {"GMAC_ROLLING_SIZE", "1073741824"}};
 }
 
-// Role: collects the rows of one run, leaving out those not asked for.
+// Collects the rows of one run, leaving out those not asked for.
 class Collector {
  public:
   Collector(const std::string& only, std::vector<std::string>& skipped)

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kSettle{200};
 
-// Role: the kernel's owner, and the vector addition as a program with shared objects writes it.
+// The kernel's owner, and the vector addition as a program with shared objects writes it.
 class SharedVecadd {
  public:
   SharedVecadd() { check(adsmKernelCreate(&addVectorsKernel(), &kernel_), "adsmKernelCreate"); }

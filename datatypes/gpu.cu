@@ -55,7 +55,7 @@ __global__ void occupy(volatile int* running, const volatile int* release) {
 
 enum class Kind { kDevice, kPinned };
 
-// Role: one allocation that grows. Move-free owner.
+// One allocation that grows. Move-free owner.
 class Arena {
  public:
   explicit Arena(Kind kind) : kind_(kind) {}

@@ -17,7 +17,7 @@ namespace datatypes {
 
 enum class Place { kDevice, kPinned };
 
-// Role: one GPU, with memory to pack from and into, and two streams. Not thread-safe; owned by
+// One GPU, with memory to pack from and into, and two streams. Not thread-safe; owned by
 // main(). Everything but what says so is asynchronous, on stream(). Throws Failure with CUDA's
 // words.
 class Gpu {

@@ -15,7 +15,7 @@
 
 namespace datatypes {
 
-// Role: all the ways to pack one workload from device memory into one place, each of them started
+// All the ways to pack one workload from device memory into one place, each of them started
 // on the GPU's stream and awaited there. Ways that cannot be had are left out (the engine's own
 // choice always can). Not thread-safe; lives within one measurement. Throws Failure.
 class PackBench {

@@ -9,7 +9,7 @@
 
 namespace datatypes {
 
-// Role: a shared object that a kernel fills with the pattern, on any accelerator. Not thread-safe;
+// A shared object that a kernel fills with the pattern, on any accelerator. Not thread-safe;
 // owner of object and kernel. Throws Failure.
 class SharedSource {
  public:

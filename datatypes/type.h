@@ -16,7 +16,7 @@ namespace datatypes {
 // Throws Failure with the runtime's last error when `error` is one.
 void require(adsmError_t error, const char* what);
 
-// Role: the owner of one type, or a primitive, which needs none. Move-only; not thread-safe.
+// The owner of one type, or a primitive, which needs none. Move-only; not thread-safe.
 // Constructors throw Failure. None is committed until commit().
 class Type {
  public:

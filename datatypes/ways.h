@@ -25,7 +25,7 @@ struct Way {
 class Times {
  public:
   // `rounds` rounds of all ways in turns, after one of each to warm up; in another order each
-  // round, so that no way always comes behind the same one and finds what that leaves in caches.
+  // round, so that no way always comes after the same one and finds what that leaves in caches.
   // Short ways are run several times in one turn.
   Times(const std::vector<Way>& ways, std::size_t rounds);
 

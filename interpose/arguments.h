@@ -18,7 +18,7 @@ namespace gmac::interpose {
 // answers EFAULT and the library must not die. Shared memory is readable. Keeps errno.
 bool readable(const void* address, std::size_t bytes) noexcept;
 
-// Role: what the kernel is given for one value that a call reads or updates: the program's own
+// What the kernel is given for one value that a call reads or updates: the program's own
 // unless that is shared, then a private copy. For the stack; one thread's.
 template <typename Value>
 class Argument {
@@ -43,7 +43,7 @@ class Argument {
   Value own_{};
 };
 
-// Role: a vector as a program hands it over: its table may be shared, or not be there at all. For
+// A vector as a program hands it over: its table may be shared, or not be there at all. For
 // the stack; one thread's.
 class CallersVector {
  public:

@@ -17,7 +17,7 @@ namespace gmac::interpose {
 // Handles of kernels may mean others from now on. Before something is unloaded.
 void forgetKernels() noexcept;
 
-// Role: the arguments of one launch as the driver may read them: the caller's own unless a part of
+// The arguments of one launch as the driver may read them: the caller's own unless a part of
 // them is shared. The driver says how many parameters a kernel has and how large they are. Where it
 // is too old for that (before CUDA 12.4), only the leading arguments that are shared are looked at,
 // each with as many bytes as a parameter may have. For the stack; one thread's. Not for the fault
@@ -44,7 +44,7 @@ class LaunchArguments {
   std::optional<Scratch> own_;
 };
 
-// Role: a launch's configuration with its attributes, likewise.
+// A launch's configuration with its attributes, likewise.
 class LaunchConfiguration {
  public:
   explicit LaunchConfiguration(const CUlaunchConfig* given);

@@ -7,7 +7,7 @@
 
 namespace gmac::interpose {
 
-// Role: a callable to be called by whoever it is lent to. A view: what it was made from must
+// A callable to be called by whoever it is lent to. A view: what it was made from must
 // outlive it. Allocates nothing, so it may be used where a signal handler may be.
 template <typename Function>
 class FunctionView;

@@ -16,7 +16,7 @@
 
 namespace gmac::interpose {
 
-// Role: the process's helper threads and the offers that they look for. One instance, never
+// The process's helper threads and the offers that they look for. One instance, never
 // destroyed, because threads may outlive the exit handlers; thread-safe. Signals are blocked while
 // its lock is held: a handler of the application may make a transfer, too.
 class HelperThreads {

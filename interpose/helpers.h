@@ -19,7 +19,7 @@ class SharedWork {
   ~SharedWork() = default;
 };
 
-// Role: offers work to helper threads while it lives. They may come late or not at all (no thread
+// Offers work to helper threads while it lives. They may come late or not at all (no thread
 // can be had, the process ends, a child of fork), so whoever offers the work does it too. The end
 // takes the offer back and waits for the helpers that have begun. For the stack of the thread that
 // makes the transfer; thread-safe beside others, and never inside the fault handler.

@@ -31,7 +31,7 @@ constinit Real<ssize_t(char**, size_t*, int, FILE*)> realGetdelim("getdelim");
 
 [[gnu::constructor]] void resolveLines() { resolveAtLoad(realGetdelim); }
 
-// Role: a buffer of malloc's, which libc may replace by a longer one.
+// A buffer of malloc's, which libc may replace by a longer one.
 struct Line {
   char* text;
   std::size_t room;

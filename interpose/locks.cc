@@ -185,7 +185,7 @@ bool isValid(const Deadline& deadline) noexcept {
 
 enum class How { kLock, kCondition, kSemaphore };
 
-// Sleeps until something may have changed since `seen`: 0, EINTR, or ETIMEDOUT behind the deadline.
+// Sleeps until something may have changed since `seen`: 0, EINTR, or ETIMEDOUT after the deadline.
 int sleep(Place& place, std::uint32_t seen, const Deadline& deadline, How how) {
   constexpr timespec kSlice = {0, 10'000'000};
   timespec limit = kSlice;

@@ -31,7 +31,7 @@ struct ManagedObject {
   std::uint64_t id;   // never given twice
 };
 
-// Role: the process's allocations of managed memory. Thread-safe; one instance, never destroyed;
+// The process's allocations of managed memory. Thread-safe; one instance, never destroyed;
 // not for the fault handler. Nothing of an application's memory is touched under its lock.
 class ManagedObjects {
  public:

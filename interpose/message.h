@@ -12,11 +12,11 @@
 
 namespace gmac::interpose {
 
-// Role: a peer's address as a call gives or takes it. The kernel's own never has more bytes than
+// A peer's address as a call gives or takes it. The kernel's own never has more bytes than
 // sockaddr_storage, whatever room the program says there is. For the stack; one thread's.
 class PeerAddress {
  public:
-  // `room` bytes at `given`; nothing is read or written behind them. `copyIn`: the kernel reads it.
+  // `room` bytes at `given`; nothing is read or written after them. `copyIn`: the kernel reads it.
   PeerAddress(void* given, socklen_t room, bool copyIn);
   PeerAddress(const PeerAddress&) = delete;
   PeerAddress& operator=(const PeerAddress&) = delete;
@@ -33,7 +33,7 @@ class PeerAddress {
   sockaddr_storage own_;
 };
 
-// Role: one message of sendmsg, recvmsg and their plural forms, with private memory in place of
+// One message of sendmsg, recvmsg and their plural forms, with private memory in place of
 // everything in it that is shared: the header, the vector's table and bytes, the address, the
 // control data. For the stack, or memory that needs no more; one thread's.
 class Message {

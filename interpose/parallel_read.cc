@@ -13,7 +13,7 @@
 namespace gmac::interpose {
 namespace {
 
-// Role: private memory for one piece, in huge pages where the system has them; pages that were
+// Private memory for one piece, in huge pages where the system has them; pages that were
 // touched before are kept for the next. Owned by one thread's run().
 class PieceMemory {
  public:
@@ -56,7 +56,7 @@ class PieceMemory {
 
 }  // namespace
 
-// Role: the order of the pieces, as the thread that has one of them sees it.
+// The order of the pieces, as the thread that has one of them sees it.
 class ParallelRead::Turn {
  public:
   Turn(ParallelRead& read, std::uint32_t piece) : read_(read), piece_(piece) {}

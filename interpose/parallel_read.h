@@ -13,11 +13,11 @@
 
 namespace gmac::interpose {
 
-// Role: reads [buffer, buffer + bytes), which lies in one shared object, so that it is as if one
+// Reads [buffer, buffer + bytes), which lies in one shared object, so that it is as if one
 // thread had read it from front to back. Each thread takes the next piece that nobody has, reads it
 // into private memory, and waits until every piece before it has been read in full; only then it
 // copies its own to the shared memory and starts the copy to the accelerator. So when a piece comes
-// out short or fails (the file was truncated, the disk is broken), nothing behind it has been
+// out short or fails (the file was truncated, the disk is broken), nothing after it has been
 // touched. Owned by the thread that makes the call, on its stack; run() is thread-safe.
 class ParallelRead final : public SharedWork {
  public:

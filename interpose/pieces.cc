@@ -97,7 +97,7 @@ Outcome inOrder(const Transfer& transfer, std::size_t from, std::size_t bytes) {
 std::size_t parallelPieceBytes() { return std::min(coherence::pieceBytes(), kMostPieceBytes); }
 
 // Of a transfer's bytes, those that the file has now, and, from the front of them, whole pieces
-// that lie in one object: several threads may read these. What is behind the end of the file is
+// that lie in one object: several threads may read these. What lies after the end of the file is
 // left to a call that the kernel answers. A piece that ended where the file ends would not suit
 // direct I/O.
 struct Extent {
@@ -182,7 +182,8 @@ ssize_t transferInPieces(const Transfer& transfer) {
   if (transfer.direction == Direction::kRead && outcome.done >= coherence::pieceBytes()) {
     (void)coherence::startFlush(transfer.buffer, outcome.done);
   }
-  // If it failed behind something, the call succeeds with that; the next one meets the error.
+  // If something came before the failure, the call succeeds with that; the next one meets the
+  // error.
   errno = errnoBefore;
   return static_cast<ssize_t>(outcome.done);
 }

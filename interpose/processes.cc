@@ -60,7 +60,7 @@ bool isShared(const void* address, std::size_t bytes) noexcept {
 
 // ---- Touching
 
-// Role: what one exec call is given. For the stack.
+// What one exec call is given. For the stack.
 struct Given {
   const char* path;
   Strings arguments;
@@ -68,7 +68,7 @@ struct Given {
 };
 
 // Reads what is shared of a string, so that its blocks are open. True when some of it is. It may
-// end behind an object that begins at its end, or begin before one: its bytes decide.
+// end after an object that begins at its end, or begin before one: its bytes decide.
 bool touch(const char* string) noexcept {
   if (string == nullptr) return false;
   bool any = false;
@@ -102,7 +102,7 @@ bool touch(const Given& given) noexcept {
   return path || arguments || environment;
 }
 
-// Role: gives the thread the mask that a new program is to inherit, while it lives. For the stack;
+// Gives the thread the mask that a new program is to inherit, while it lives. For the stack;
 // no shared memory may be touched meanwhile.
 class InheritedMask {
  public:
@@ -164,7 +164,7 @@ int withArguments(const char* first, va_list& list, Use use) {
 
 // ---- Copies
 
-// Role: an array of strings in private memory when any of it was shared, else the array itself.
+// An array of strings in private memory when any of it was shared, else the array itself.
 class PrivateStrings {
  public:
   explicit PrivateStrings(Strings strings) : strings_(strings) {

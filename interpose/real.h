@@ -19,7 +19,7 @@ namespace gmac::interpose {
 // stands in for, and keeps errno. Thread-safe.
 void* nextDefinition(const char* name) noexcept;
 
-// Role: one such function, to be called like it. Thread-safe; a constinit variable that lives as
+// One such function, to be called like it. Thread-safe; a constinit variable that lives as
 // long as the library. Resolved when first called, since constructors of other libraries may do
 // I/O before this library's run; resolving it in a constructor as well (resolveAtLoad) keeps the
 // dynamic linker out of signal handlers. The fault handler may call what is resolved.

@@ -76,7 +76,7 @@ constinit Real<int(int, epoll_event*, int, const timespec*, const sigset_t*)> re
                 realEpollPwait2);
 }
 
-// Role: the kernel's form of a mask that the program gives, which may be NULL. For the stack.
+// The kernel's form of a mask that the program gives, which may be NULL. For the stack.
 class KernelForm {
  public:
   explicit KernelForm(const sigset_t* program) noexcept : null_(program == nullptr) {

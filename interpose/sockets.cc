@@ -52,7 +52,7 @@ constinit Real<int(int, mmsghdr*, unsigned, int)> realSendmmsg("sendmmsg");
                 realRecvmmsg, realSendmmsg);
 }
 
-// Role: what statistics and trace are told of a call, and errno of a successful one: what it was
+// What statistics and trace are told of a call, and errno of a successful one: what it was
 // before, whatever the runtime did meanwhile. For the stack.
 class SocketCall {
  public:
@@ -143,7 +143,7 @@ std::size_t wantedBytes(const msghdr& header) {
   return Vector{header.msg_iov, header.msg_iovlen}.bytes();
 }
 
-// Role: all messages of one sendmmsg or recvmmsg, with private memory in place of what is shared.
+// All messages of one sendmmsg or recvmmsg, with private memory in place of what is shared.
 // For the stack; one thread's.
 class Messages {
  public:

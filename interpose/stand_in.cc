@@ -28,7 +28,7 @@ std::size_t gapTo(const void* like, const void* from, std::size_t alignment) {
 }
 
 // Walks a vector's stretches in order: visit(address, bytes, shared), each all shared or all plain.
-// What lies behind the most that the kernel transfers counts as plain: it is never touched.
+// Bytes beyond the most that the kernel transfers count as plain: they are never touched.
 template <typename Visit>
 void walk(const Vector& given, const Visit& visit) {
   std::size_t left = kMostPerCall;

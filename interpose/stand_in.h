@@ -15,7 +15,7 @@
 
 namespace gmac::interpose {
 
-// Role: private memory for the length of one call. Little comes from the object itself, more is
+// Private memory for the length of one call. Little comes from the object itself, more is
 // mapped: nothing is allocated from the heap, so a signal handler may be here. Pages are taken as
 // they are touched, so a large request that transfers little costs little. For the stack (and given
 // back when the thread is cancelled in the call); one thread's.
@@ -54,7 +54,7 @@ struct Vector {
   bool touchesShared() const;
 };
 
-// Role: a vector with private memory in place of its shared stretches, for one call that may wait.
+// A vector with private memory in place of its shared stretches, for one call that may wait.
 // What is not shared stays as it was given: only the kernel can tell whether it is there. For the
 // stack; one thread's.
 class StandIn {
@@ -99,7 +99,7 @@ class StandIn {
   std::size_t bytes_ = 0;
 };
 
-// Role: holds every shared byte of a vector open on the CPU. For the stack; one thread's, and like
+// Holds every shared byte of a vector open on the CPU. For the stack; one thread's, and like
 // a CpuHold short-lived.
 class VectorHold {
  public:

@@ -72,7 +72,7 @@ constinit Plain<int(const char*)> plainPuts{nullptr};
 // What goes through private memory at a time.
 constexpr std::size_t kBounceBytes = 256 * 1024;
 
-// Role: locks a stream for its scope; a thread that has it locked may lock it again.
+// Locks a stream for its scope; a thread that has it locked may lock it again.
 class StreamLock {
  public:
   explicit StreamLock(FILE* stream) : stream_(stream) { ::flockfile(stream_); }

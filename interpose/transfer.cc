@@ -55,7 +55,7 @@ struct Request {
   std::uintptr_t place;
 };
 
-// A direct read that meets the file's end clears memory behind what it then counts.
+// A direct read that meets the file's end clears memory after the bytes that it then counts.
 bool mayClearMore(const Request& request, const struct stat64& status) {
   if (request.direction == Direction::kWrite) return false;
   const off64_t begin =
@@ -202,7 +202,7 @@ std::uintptr_t placeOf(const Vector& given) {
 }
 
 // What the kernel checks of a whole vector before it transfers a byte, and would find too late in
-// the second of two pieces: parts behind what a program can address, more than it transfers at
+// the second of two pieces: parts beyond what a program can address, more than it transfers at
 // once.
 bool isPlainVector(const Vector& given) {
   std::size_t sum = 0;

@@ -93,7 +93,7 @@ FileKind kindOf(int descriptor);
 // is in two pieces.
 std::size_t nextPiece(const void* address, std::size_t bytes, std::size_t pieceBytes);
 
-// Role: stands in for the lock that the kernel holds on a file position during a call. By
+// Stands in for the lock that the kernel holds on a file position during a call. By
 // descriptor, so that duplicates of one in several threads are not told; a lock is shared by
 // descriptors far apart. For the stack.
 class PositionLock {

@@ -10,7 +10,7 @@
 namespace packbench {
 
 // Prints the ten best of all hints, numbers of threads and intervals (cycles between two groups of
-// 32 words; 0: no pace), behind each of the works that leave caches differently: the same pack, the
+// 32 words; 0: no pace), after each of the works that leave caches differently: the same pack, the
 // hand kernel, a kernel that writes all that lies between the rows, and one that writes something
 // else. `launch` is a pack of rows of one or two words of 8 or 16 bytes.
 void sweepPaced(const SweepTarget& target, const gmac::datatype::DeviceLaunch& launch);

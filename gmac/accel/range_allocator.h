@@ -11,7 +11,7 @@
 
 namespace gmac::accel {
 
-// Role: hands out address ranges of a window, first fit, and joins neighbours that come back. It
+// Hands out address ranges of a window, first fit, and joins neighbours that come back. It
 // never touches the memory. Not thread-safe: its owner locks around it. Not for the fault handler.
 class RangeAllocator {
  public:

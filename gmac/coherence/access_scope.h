@@ -7,7 +7,7 @@
 
 namespace gmac {
 
-// Role: says for a thread, while it lives, which address it accesses. For the stack; nests; the
+// Says for a thread, while it lives, which address it accesses. For the stack; nests; the
 // fault handler uses it.
 class AccessScope {
  public:

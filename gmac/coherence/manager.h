@@ -53,7 +53,7 @@ struct ManagerOptions {
   unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
 };
 
-// Role: the objects of the process and their coherence. One instance per runtime, owned by it;
+// The objects of the process and their coherence. One instance per runtime, owned by it;
 // thread-safe; onFault is the fault handler's entry.
 class Manager final : private os::Pinner, private RegionSource {
  public:

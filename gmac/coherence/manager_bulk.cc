@@ -7,7 +7,7 @@
 // each end and is done on one side:
 //
 //  - On the accelerator, where that has the current bytes: the target's blocks are closed, the copy
-//    or fill is queued behind the kernels, and the blocks are Invalid from then on. Nothing waits.
+//    or fill is queued after the kernels, and the blocks are Invalid from then on. Nothing waits.
 //  - On the CPU otherwise: the part's blocks are opened ahead, many in one step, and the C
 //    library's own function does the rest without the lock. Opening is all that it is: whatever
 //    closes a block again before it is written (an eviction, a call of another thread), the access
@@ -40,7 +40,7 @@ bool intersect(const std::byte* a, std::size_t aBytes, const std::byte* b, std::
 
 }  // namespace
 
-// Role: what an operation still has to do. For the stack.
+// What an operation still has to do. For the stack.
 struct Manager::Bulk {
   std::byte* to;
   const std::byte* from;  // NULL: a fill
@@ -54,7 +54,7 @@ struct Manager::Bulk {
   const char* name() const { return from == nullptr ? "a bulk fill" : "a bulk copy"; }
 };
 
-// Role: one part of an operation. For the stack; its objects are good while the lock is held.
+// One part of an operation. For the stack; its objects are good while the lock is held.
 struct Manager::Part {
   std::byte* to;
   const std::byte* from;  // NULL: a fill
@@ -407,7 +407,7 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
   return Step::kDone;
 }
 
-// Queues a part behind the kernels, and gives the target's blocks to the accelerator.
+// Queues a part after the kernels, and gives the target's blocks to the accelerator.
 Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part) {
   Object& target = *part.target;
   const BlockRange range = part.targetBlocks();

@@ -44,7 +44,7 @@ void Manager::noteUse(Object& object, std::size_t chunk, Object::Use use) {
   }
 }
 
-// What shall be populated next: first what the CPU is in, then what was allocated behind it.
+// The next chunk to populate: of the object that the CPU touched last, then of later ones.
 Object* Manager::nextToPopulate(std::size_t* chunk) {
   const auto emptyChunk = [](Object& object) {
     for (std::size_t chunk = 0; chunk < object.chunks.size(); ++chunk) {

@@ -11,7 +11,7 @@
 
 namespace gmac {
 
-// Role: keeps one background thread out of the way of the application's threads. Registering pages
+// Keeps one background thread out of the way of the application's threads. Registering pages
 // takes locks of the system and of the driver for some hundred microseconds, in which a fault would
 // wait; a thread that has just had its fault answered is busy with the pages that it got. Owned by
 // the manager; thread-safe; the fault handler may call used().
@@ -21,7 +21,7 @@ class Turns {
   void used() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
   std::uint32_t uses() const noexcept { return uses_.load(std::memory_order_relaxed); }
 
-  // Returns right behind the next use, if there have been any since `seen`; at once if not, and
+  // Returns right after the next use, if there have been any since `seen`; at once if not, and
   // after about a millisecond in any case.
   void awaitTurn(std::uint32_t seen) const {
     const std::uint32_t now = uses();

@@ -13,7 +13,7 @@
 namespace gmac::datatype {
 namespace {
 
-// Role: the helpers of a process. Thread-safe; never destroyed, because its threads wait in it.
+// The helpers of a process. Thread-safe; never destroyed, because its threads wait in it.
 class Helpers {
  public:
   void shareOut(std::size_t threads, std::size_t parts,

@@ -10,7 +10,7 @@
 // Names, categories and argument names are string literals: only their addresses are kept.
 //
 // Every thread with events is a track, of the name that it has at its first one; the process's
-// first thread is "main thread". Behind kNamedTracks of them tracks are numbers.
+// first thread is "main thread". After kNamedTracks of them, tracks are numbers.
 #ifndef GMAC_OBSERVE_TRACE_H_
 #define GMAC_OBSERVE_TRACE_H_
 

@@ -72,7 +72,7 @@ struct ProgramAction {
 };
 constinit ProgramAction program;
 
-// Role: holds the lock of the program's action with every signal blocked, SIGSEGV too: the handler
+// Holds the lock of the program's action with every signal blocked, SIGSEGV too: the handler
 // takes it. No memory of the program may be touched meanwhile. For the stack.
 class ActionLock {
  public:
@@ -88,7 +88,7 @@ class ActionLock {
   KernelSet before_;
 };
 
-// Role: ActionLock across a fork, so that a child never finds the lock taken by a thread that it
+// ActionLock across a fork, so that a child never finds the lock taken by a thread that it
 // does not have. The threads that fork take turns, so one place for the mask is enough.
 KernelSet maskBeforeFork = 0;
 void lockForFork() {

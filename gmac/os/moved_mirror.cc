@@ -8,7 +8,7 @@
 namespace gmac::os {
 namespace {
 
-// Role: a mirror of anonymous huge pages that are pinned at a staging address and moved under the
+// A mirror of anonymous huge pages that are pinned at a staging address and moved under the
 // app view chunk by chunk. Owned by its object; see mirror.h for threads.
 class MovedMirror final : public Mirror {
  public:

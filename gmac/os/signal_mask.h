@@ -59,7 +59,7 @@ class FileSizeSignalKept {
   bool wasPending_;  // one that the program's own call has raised while it blocks the signal
 };
 
-// Role: blocks every signal of the calling thread while it lives, so that no handler of the
+// Blocks every signal of the calling thread while it lives, so that no handler of the
 // application runs (and touches a shared object) while the thread holds a lock of the runtime. For
 // the stack; the fault handler uses it.
 class SignalsBlocked {

@@ -61,7 +61,7 @@ constexpr Transition batch(State state, Event event) {
 
 constexpr TransitionTable kTable = makeTable(batch);
 
-// Role: batch-update; see Protocol for owner and threads.
+// Batch-update; see Protocol for owner and threads.
 class BatchProtocol final : public Protocol {
  public:
   std::string_view name() const noexcept override { return "batch"; }

@@ -14,7 +14,7 @@ constexpr TransitionTable kTable = makeTable([](State state, Event event) {
   return figure6b(state, event, Parts::kNever, Evictions::kNever);
 });
 
-// Role: lazy-update; see Protocol for owner and threads.
+// Lazy-update; see Protocol for owner and threads.
 class LazyProtocol final : public Protocol {
  public:
   std::string_view name() const noexcept override { return "lazy"; }

@@ -46,7 +46,7 @@ using RollingList = boost::intrusive::list<
     Block,
     boost::intrusive::member_hook<Block, boost::intrusive::list_member_hook<>, &Block::rolling>>;
 
-// Role: one protocol of the running process. Owned by the manager and guarded by its lock; the
+// One protocol of the running process. Owned by the manager and guarded by its lock; the
 // fault handler calls it.
 class Protocol {
  public:

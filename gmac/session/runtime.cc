@@ -195,7 +195,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
   runtime->manager_ = std::move(*manager);
   runtime->ioThreads_ = config->ioThreads;
   static bool installed =
-      false;  // once per process, also after a start that failed behind this point
+      false;  // once per process, also after a start that failed later than this
   if (!installed) {
     GMAC_TRY(os::installFaultHandler(&onFault, &owns));
     // Runs before the exit handlers of a CUDA runtime that was in use before us: none of our

@@ -13,7 +13,7 @@
 
 namespace gmac {
 
-// Role: the process's one runtime. Made by the first call that needs it and never destroyed: at
+// The process's one runtime. Made by the first call that needs it and never destroyed: at
 // process exit the driver may be gone before us. Thread-safe.
 class Runtime {
  public:

@@ -2,7 +2,7 @@
 #include "parboil/stencil/stencil.h"
 
 // Each block sweeps its tile along z. The plane at hand lies in shared memory with a rim of one
-// cell, the planes before and behind it in registers, so that every cell is loaded once (rims
+// cell, the planes before and after it in registers, so that every cell is loaded once (rims
 // aside).
 extern "C" __global__ void __launch_bounds__(256)
     stencilStep(const float* __restrict__ current, float* __restrict__ next, unsigned nx,

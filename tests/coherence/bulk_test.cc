@@ -61,7 +61,7 @@ enum class States { kDirty, kReadOnly, kInvalid, kMixed };
 constexpr States kAllStates[] = {States::kDirty, States::kReadOnly, States::kInvalid,
                                  States::kMixed};
 
-// Role: a machine whose objects' blocks can be put into states, and their contents checked on both
+// A machine whose objects' blocks can be put into states, and their contents checked on both
 // sides. Not thread-safe.
 class BulkMachine {
  public:
@@ -209,7 +209,7 @@ TEST(BulkCopy, OfAWholeObjectFetchesNothingWhateverItsSize) {
     MachineSetup setup = rolling();
     setup.protocol = protocol;
     BulkMachine machine(setup);
-    const std::size_t bytes = 3 * kBlock + 777;  // the pages behind are nobody's
+    const std::size_t bytes = 3 * kBlock + 777;  // no object has the pages after it
     std::byte* b = machine.allocate(bytes);
     (void)machine.prepare(b, bytes, States::kInvalid);
     const Bytes plain = pattern(bytes, 9);
@@ -515,7 +515,7 @@ TEST_P(BulkEverywhere, FreshObjectsAreAnyOthers) {
 
 TEST_P(BulkEverywhere, OneOperationSpansAnObjectAndThePlainMemoryBehindIt) {
   BulkMachine machine(GetParam());
-  // Objects begin at multiples of 2 MiB, which leaves room behind them.
+  // Objects begin at multiples of 2 MiB, which leaves room after them.
   const std::size_t gap = 64 * kKiB;
   const std::size_t bytes = 2 * kMiB - gap;
   std::byte* object = nullptr;
@@ -526,7 +526,7 @@ TEST_P(BulkEverywhere, OneOperationSpansAnObjectAndThePlainMemoryBehindIt) {
       object = made;
     }
   }
-  ASSERT_NE(object, nullptr) << "no room behind any object";
+  ASSERT_NE(object, nullptr) << "no room after any object";
   for (const States states : kAllStates) {
     for (const std::ptrdiff_t distance : {4096 + 5, -4096 - 5, 128 * 1024, -128 * 1024}) {
       Bytes all = machine.prepare(object, bytes, states);

@@ -400,7 +400,7 @@ TEST_F(PackCalls, AThreadThatEndsPacksToo) {
   std::thread other([&] {
     CUcontext current = nullptr;
     DRIVER(cuCtxGetCurrent)(&current);  // what this driver keeps for the thread goes last
-    thread_local AtItsEnd end;          // destroyed behind all that the first pack makes
+    thread_local AtItsEnd end;          // destroyed after all that the first pack makes
     end.function = [&] {
       EXPECT_EQ(pack(behind, source_), adsmSuccess) << adsmLastErrorString();
       EXPECT_EQ(pack(behind, source_), adsmSuccess) << adsmLastErrorString();

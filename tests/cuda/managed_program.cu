@@ -358,7 +358,7 @@ void writesALittleOfWhatIsReadMostly() {
   int plain = 0;
   CHECK(cudaMemcpy(&plain, other.data, sizeof plain, cudaMemcpyDeviceToHost));
   compare(__LINE__);
-  // A function of the CPU behind the kernel.
+  // A function of the CPU after the kernel.
   write(123456, first);
   struct Seen {
     const int* at;
@@ -682,7 +682,7 @@ void runsHostFunctions() {
   launch(data, stream);
   stream.wait();
   for (int i = 0; i < kCount; ++i) EXPECT_EQUAL(data[i], ((i + 1) * 2 + 1) * 2 + 1);
-  // A synchronous copy behind one, on the stream that everything waits for.
+  // A synchronous copy after one, on the stream that everything waits for.
   CHECK(cudaLaunchHostFunc(nullptr, doubleAll, data.data));
   int seen = 0;
   CHECK(cudaMemcpy(&seen, data + 1, 4, cudaMemcpyDeviceToHost));

@@ -39,7 +39,7 @@ Layout layoutOf(const std::vector<Dim>& dims, const std::vector<Block>& blocks) 
 }
 
 // Memory with exact ends, so that an address sanitizer sees what is read beyond them; its first
-// byte is `skew` bytes behind a multiple of 64.
+// byte is `skew` bytes after a multiple of 64.
 class Memory {
  public:
   Memory(std::int64_t bytes, unsigned skew, unsigned seed)

@@ -148,7 +148,7 @@ Status DirectAccelerator::follow(accel::NativeStream stream, Ticket ticket) {
   return {};
 }
 
-// Role: see datatype::DeviceQueue.
+// See datatype::DeviceQueue.
 class DirectDevice::Queue final : public datatype::DeviceQueue {
  public:
   Queue(DirectDevice& device, std::optional<accel::NativeStream> stream)

@@ -19,9 +19,9 @@
 
 namespace gmac::testing {
 
-// Role: device memory is this process's; a copy in happens when what was submitted behind it, or a
+// Device memory is this process's; a copy in happens when what was submitted after it, or a
 // wait, forces it, and then reads what its source holds by then. Kernels run when they are
-// launched: one that was to be behind a later copy finds old bytes. Thread-safe; owned by the test
+// launched: one that was to run after a later copy finds old bytes. Thread-safe; owned by the test
 // or by DirectDevice.
 class DirectAccelerator final : public accel::Accelerator {
  public:
@@ -42,7 +42,7 @@ class DirectAccelerator final : public accel::Accelerator {
   std::size_t launches() const;
   std::size_t liveAllocations() const;
 
-  // A launch is submitted: on the kernel queue it is behind all copies, on a stream behind those
+  // A launch is submitted: on the kernel queue it runs after all copies, on a stream after those
   // that the stream follows. `run` is called with the accelerator's lock held.
   template <typename Run>
   Result<accel::Ticket> launch(std::optional<accel::NativeStream> stream, const Run& run) {
@@ -98,7 +98,7 @@ class DirectAccelerator final : public accel::Accelerator {
   std::map<Call, int> countdowns_;
 };
 
-// Role: runs the pack kernels' host implementations on that accelerator. All memory that it is
+// Runs the pack kernels' host implementations on that accelerator. All memory that it is
 // asked about is the device's, but for what it is told.
 class DirectDevice final : public datatype::Device {
  public:

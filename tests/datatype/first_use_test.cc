@@ -82,7 +82,7 @@ std::vector<std::byte> pattern(int64_t bytes, std::uint64_t seed) {
   return memory;
 }
 
-// Role: both sides of one operation, and what they shall be afterwards.
+// Both sides of one operation, and what they shall be afterwards.
 class Sides {
  public:
   Sides(const PreparedPtr& prepared, Direction direction, int64_t offset, int64_t bytes)
@@ -174,7 +174,7 @@ TEST_F(FirstUse, LaunchesWhileTheTableIsFilled) {
       accelerator_.clearCopies();
       Sides first(prepared, direction);
       EXPECT_GT(use(first), 2);
-      // Every entry once, the first launch before most of them and the last behind all.
+      // Every entry once, the first launch before most of them and the last after all.
       EXPECT_EQ(bytesCopied(), entryBytes(prepared->plan()));
       std::uint64_t before = 0;
       for (const auto& copy : accelerator_.copies()) {
@@ -427,7 +427,7 @@ TEST(Tables, HaveNoTableWithoutMemory) {
   const PreparedPtr prepared = prepare(cases().front().layout);
   TableFilling filling(tables, prepared->plan());
   accelerator.failNext(Call::kAllocate, 1);
-  // The second attempt, behind a look at what can be given up, succeeds.
+  // The second attempt, after a look at what can be given up, succeeds.
   EXPECT_TRUE(filling.begin().ok());
 }
 

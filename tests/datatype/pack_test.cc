@@ -98,7 +98,7 @@ struct Bus {
   std::uint64_t faults = stats().readFaults.value() + stats().writeFaults.value();
 };
 
-// Role: a grid that a kernel can write, for one test.
+// A grid that a kernel can write, for one test.
 class Pack : public ::testing::Test {
  protected:
   void SetUp() override {

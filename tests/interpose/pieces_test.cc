@@ -83,7 +83,7 @@ adsm::Implementations hostOnly(const char* name, adsmHostKernel_t function) {
 
 const adsm::Grid kOneThread(1, 1);
 
-// Role: a file in memory, of a length, with a pattern in it.
+// A file in memory, of a length, with a pattern in it.
 class File {
  public:
   explicit File(std::size_t bytes, unsigned seed = 99)
@@ -117,7 +117,7 @@ class File {
   int descriptor_;
 };
 
-// Role: a shared object whose blocks are in all states, and what its bytes are.
+// A shared object whose blocks are in all states, and what its bytes are.
 class Object {
  public:
   explicit Object(unsigned seed, std::size_t bytes = kObjectBytes)
@@ -268,12 +268,12 @@ TEST_F(Pieces, TheFileMayEndInsideOrAtTheEndOfEachPiece) {
   }
 }
 
-// The piece that fails does so only when one behind it has been read: that one must leave no trace.
+// The piece that fails does so only when a later one has been read: that one must leave no trace.
 TEST_F(Pieces, AReadThatFailsOrComesOutShortEndsThereWhateverWasReadBehind) {
   Object object(3);
   File file(kFileBytes);
   const std::vector<std::size_t> begins = pieceBegins(kObjectBytes);
-  // The last whole piece has none behind it that is read in parallel.
+  // The last whole piece has none after it that is read in parallel.
   for (std::size_t failing = 0; failing + 2 < begins.size(); ++failing) {
     for (const ssize_t outcome : {-1, 0, 1, 70000}) {
       SCOPED_TRACE("piece " + std::to_string(failing) + " gives " + std::to_string(outcome));
@@ -405,7 +405,7 @@ TEST_F(Pieces, ABufferThatLeavesItsObjectIsReadAsFarAsTheKernelWould) {
   auto shared = adsm::makeUniqueForOverwrite<unsigned char[]>(4 * kPiece);
   File file(kFileBytes);
   EXPECT_EQ(::read(file.descriptor(), shared.get(), 6 * kPiece), static_cast<ssize_t>(4 * kPiece))
-      << "nothing is mapped behind it";
+      << "nothing is mapped after it";
   EXPECT_EQ(file.position(), 4 * kPiece);
   const Bytes wanted = patternOf(4 * kPiece, 99);
   EXPECT_EQ(std::memcmp(shared.get(), wanted.data(), wanted.size()), 0);

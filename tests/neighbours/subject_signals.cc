@@ -549,7 +549,7 @@ SCENARIO(busErrors) {
 stack_t alternate = {};
 
 void makeAlternateStack(std::size_t bytes) {
-  // With pages before and behind it that nobody may touch.
+  // With inaccessible pages before and after it.
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
   auto* const begin = static_cast<unsigned char*>(
       mmap(nullptr, rounded + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

@@ -194,7 +194,7 @@ TEST(FaultDelivery, ARealCrashHappensAtItsOwnAddress) {
   ASSERT_EQ(pipe(pipeEnds), 0);
   const pid_t child = fork();
   if (child == 0) {
-    // A handler behind ours, as a crash reporter installs one, sees where it happened.
+    // A handler after ours, as a crash reporter installs one, sees where it happened.
     struct sigaction action = {};
     action.sa_flags = SA_SIGINFO;
     static int out = pipeEnds[1];

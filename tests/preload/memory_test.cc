@@ -397,7 +397,7 @@ TEST(DISABLED_Preloaded, LongCallsInEveryState) {
   Bytes back(bytes);
   ::memcpy(a, plain.data(), bytes);
   kernel.change(a, bytes, 1, true);
-  ::memmove(b, a, bytes);  // behind the kernel
+  ::memmove(b, a, bytes);  // after the kernel
   ::memset(a, 5, bytes);
   sync();
   ::memcpy(a, b, bytes);

@@ -17,7 +17,7 @@
 namespace gmac::testing {
 namespace {
 
-// Role: the folder of the files. Made with the first use, gone at exit.
+// The folder of the files. Made with the first use, gone at exit.
 class Folder {
  public:
   Folder() {

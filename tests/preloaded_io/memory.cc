@@ -62,7 +62,7 @@ unsigned char* allocate(std::size_t bytes) {
   return static_cast<unsigned char*>(object);
 }
 
-// Two objects with nothing between them and nothing behind.
+// Two objects with nothing between them and nothing after.
 unsigned char* allocateNeighbours() {
   std::vector<unsigned char*> objects;
   for (int tries = 0; tries < 24; ++tries) {

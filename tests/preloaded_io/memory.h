@@ -17,7 +17,7 @@
 namespace gmac::testing {
 
 // What a call is made on: one side's memory. Its first bytes are for what a call is told by address
-// (tables, lengths, offsets); all buffers lie behind them.
+// (tables, lengths, offsets); all buffers lie after them.
 struct Memory {
   static constexpr std::size_t kControlBytes = 64 * 1024;
 
@@ -56,7 +56,7 @@ class TwoSides {
   // Writes by CPU and kernel, and reads, that leave blocks in any state; the same on plain memory.
   void stir(Random& random);
 
-  // Remembers the plain bytes, and takes back what a call has changed of them behind the first
+  // Remembers the plain bytes, and takes back what a call has changed of them after the first
   // `count` bytes of `parts`: the kernel may have begun to write more than it then counts.
   void remember();
   void settle(const std::vector<iovec>& parts, std::size_t count);

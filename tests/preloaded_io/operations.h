@@ -51,7 +51,7 @@ const std::vector<Operation>& socketOperations();
 const std::vector<Operation>& streamOperations();
 const std::vector<Operation>& otherOperations();
 
-// Role: values that a call is told by address: in the memory's first bytes or private. Cleared
+// Values that a call is told by address: in the memory's first bytes or private. Cleared
 // afterwards, since what is in them may differ between the sides. For the stack of one operation.
 class Told {
  public:
@@ -96,7 +96,7 @@ unsigned char inputByte(std::size_t offset);
 // All that a descriptor still has to say.
 std::vector<unsigned char> drain(int descriptor);
 
-// Role: something to read from and what is behind it, made anew for each call. For the stack.
+// Something to read from and what is behind it, made anew for each call. For the stack.
 class Source {
  public:
   explicit Source(Random& random);
@@ -119,7 +119,7 @@ class Source {
   bool direct_ = false;
 };
 
-// Role: something to write to, likewise.
+// Something to write to, likewise.
 class Target {
  public:
   explicit Target(Random& random);

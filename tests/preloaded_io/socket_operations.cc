@@ -37,7 +37,7 @@ sockaddr_un nameOfEnd(char end, socklen_t* bytes) {
   return name;
 }
 
-// Role: two ends that are connected, or (datagrams) know each other by name. For the stack.
+// Two ends that are connected, or (datagrams) know each other by name. For the stack.
 class Pair {
  public:
   explicit Pair(Random& random) : type_(random.oneIn(3) ? SOCK_STREAM : SOCK_DGRAM) {
@@ -193,7 +193,7 @@ Outcome doSendto(Random random, const Memory& memory) {
 
 constexpr std::size_t kControlRoom = 128;
 
-// Role: what a message header names, in private memory or among what a call is told. For the stack.
+// What a message header names, in private memory or among what a call is told. For the stack.
 struct Letter {
   std::vector<iovec> parts;
   msghdr* header = nullptr;

@@ -69,7 +69,7 @@ struct FakeOptions {
   std::size_t memoryBytes = std::size_t{64} << 30;
 };
 
-// Role: an accelerator whose memory is a buffer of this process and whose queues are lists of
+// An accelerator whose memory is a buffer of this process and whose queues are lists of
 // functions. What the seam forbids its caller (a copy to memory that is not pinned, freeing what
 // queued work names, a copy beyond an allocation) is recorded in complaints(), which every test
 // expects to be empty. Thread-safe; owned by the test. The fault handler calls it, as it does every

@@ -44,7 +44,7 @@ void PrintTo(const MachineSetup& setup, std::ostream* out);  // NOLINT: GoogleTe
 // Every protocol with block sizes that it can tell apart, on file mirrors and on moved pages.
 std::vector<MachineSetup> everySetup();
 
-// Role: a manager under test and its fake. The process's fault handler serves the newest one that
+// A manager under test and its fake. The process's fault handler serves the newest one that
 // lives. Not thread-safe itself. Its end checks that nothing is left: memory, pins, broken rules of
 // the seam.
 class ManagerUnderTest {

@@ -86,7 +86,7 @@ class StreamAccelerator final : public Accelerator, public StreamMarks {
   Queue& queueOf(Ticket ticket) noexcept {
     return *queues_[static_cast<unsigned>(cuda::queueOf(ticket))];
   }
-  // Makes `stream` wait for the work behind `ticket`, unless that is known to be complete.
+  // Makes `stream` wait for the ticket's work, unless that is known to be complete.
   Status order(Stream stream, Ticket ticket);
   // Submits to the kernel queue, after every copyIn submitted before.
   template <typename Work>
