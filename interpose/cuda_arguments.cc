@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "gmac/api/adsm.h"
+#include "gmac/base/round_up.h"
 #include "gmac/coherence/port.h"
 #include "interpose/cuda_call.h"
 
@@ -26,9 +27,7 @@ constexpr std::size_t kMostBytes = 32764;
 // What any parameter may be aligned to.
 constexpr std::size_t kAlignment = alignof(std::max_align_t);
 
-constexpr std::size_t roundUp(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+constexpr std::size_t padded(std::size_t bytes) { return roundUp(bytes, kAlignment); }
 
 bool isShared(const void* address, std::size_t bytes) {
   return bytes != 0 && coherence::mayBeShared(address, bytes) &&
@@ -178,10 +177,10 @@ void LaunchArguments::copyParams(CUfunction function) {
     if (bytes == 0) break;
     if (!isShared(params_[count], bytes)) continue;
     any = true;
-    total += roundUp(bytes);
+    total += padded(bytes);
   }
   if (!any && !isShared(params_, count * sizeof(void*))) return;
-  const std::size_t arrayBytes = roundUp(count * sizeof(void*));
+  const std::size_t arrayBytes = padded(count * sizeof(void*));
   own_.emplace(arrayBytes + total);
   if (own_->data() == nullptr) {
     result_ = CUDA_ERROR_OUT_OF_MEMORY;
@@ -194,13 +193,13 @@ void LaunchArguments::copyParams(CUfunction function) {
     array[i] = params_[i];
     const std::size_t bytes = parameters.bytesOf(i, params_);
     // (Another thread may have freed or made an object meanwhile.)
-    if (!isShared(array[i], bytes) || roundUp(bytes) > static_cast<std::size_t>(end - to)) continue;
+    if (!isShared(array[i], bytes) || padded(bytes) > static_cast<std::size_t>(end - to)) continue;
     if (!copyFromShared(to, array[i], bytes)) {
       result_ = failure();
       return;
     }
     array[i] = to;
-    to += roundUp(bytes);
+    to += padded(bytes);
   }
   params_ = array;
 }
@@ -231,7 +230,7 @@ void LaunchArguments::copyExtra() {
     void* entries[kMostEntries];
     std::size_t size;
   };
-  constexpr std::size_t kListBytes = roundUp(sizeof(List));
+  constexpr std::size_t kListBytes = padded(sizeof(List));
   own_.emplace(kListBytes + bytes);
   if (own_->data() == nullptr) {
     result_ = CUDA_ERROR_OUT_OF_MEMORY;

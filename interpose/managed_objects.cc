@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "gmac/base/round_up.h"
+
 namespace gmac::interpose {
 namespace {
 
@@ -18,9 +20,7 @@ std::uintptr_t pageBytes() {
   static const auto bytes = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   return bytes;
 }
-std::uintptr_t roundUpToPage(std::uintptr_t address) {
-  return (address + pageBytes() - 1) / pageBytes() * pageBytes();
-}
+std::uintptr_t roundUpToPage(std::uintptr_t address) { return roundUp(address, pageBytes()); }
 
 }  // namespace
 

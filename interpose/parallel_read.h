@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "interpose/helpers.h"
+#include "gmac/os/helper_threads.h"
 #include "interpose/transfer.h"
 
 namespace gmac::interpose {
@@ -19,7 +19,7 @@ namespace gmac::interpose {
 // copies its own to the shared memory and starts the copy to the accelerator. So when a piece comes
 // out short or fails (the file was truncated, the disk is broken), nothing after it has been
 // touched. Owned by the thread that makes the call, on its stack; run() is thread-safe.
-class ParallelRead final : public SharedWork {
+class ParallelRead final : public os::SharedWork {
  public:
   // `readAt` is called by any thread and in any order. The end of the range is that of a piece.
   ParallelRead(std::byte* buffer, std::size_t bytes, std::size_t pieceBytes,

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "gmac/coherence/port.h"
-#include "interpose/helpers.h"
+#include "gmac/os/helper_threads.h"
 #include "interpose/parallel_read.h"
 #include "interpose/real.h"
 
@@ -127,7 +127,7 @@ Outcome readAt(const Transfer& transfer, std::size_t bytes, std::size_t inParall
   if (inParallel > 0) {
     ParallelRead read(transfer.buffer, inParallel, parallelPieceBytes(), transfer.call);
     {
-      const Helpers helpers(read, std::min(coherence::ioThreads(), read.pieceCount()) - 1);
+      const os::Helpers helpers(read, std::min(coherence::ioThreads(), read.pieceCount()) - 1);
       read.run();
     }
     outcome = {read.done(), read.ended(), read.error()};

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "gmac/base/log.h"
+#include "gmac/base/round_up.h"
 #include "gmac/coherence/port.h"
 #include "interpose/real.h"
 
@@ -48,7 +49,7 @@ int changeProtection(const char* function, void* address, std::size_t bytes, int
   // Ranges that the system refuses are its to judge.
   static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
-  const std::size_t whole = (bytes + page - 1) / page * page;
+  const std::size_t whole = roundUp(bytes, page);
   if (begin % page != 0 || whole == 0 || begin + whole < begin ||
       !coherence::touchesShared(address, whole)) {
     return change(address, bytes);

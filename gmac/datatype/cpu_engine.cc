@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gmac/datatype/cpu_copies.h"
-#include "gmac/datatype/cpu_threads.h"
+#include "gmac/os/helper_threads.h"
 
 namespace gmac::datatype {
 namespace {
@@ -224,7 +224,7 @@ void copyPart(const Layout& layout, typename Sides<kDirection>::Packed packed,
   // Cut at multiples counted from the beginning of the layout, so that no primitive is split.
   const int64_t first = offset / kPartBytes;
   const int64_t last = (offset + bytes - 1) / kPartBytes;
-  shareOut(options.threads, static_cast<std::size_t>(last - first + 1), [&](std::size_t part) {
+  os::shareOut(options.threads, static_cast<std::size_t>(last - first + 1), [&](std::size_t part) {
     const int64_t from = std::max(offset, (first + static_cast<int64_t>(part)) * kPartBytes);
     const int64_t to =
         std::min(offset + bytes, (first + static_cast<int64_t>(part) + 1) * kPartBytes);

@@ -3,14 +3,14 @@
 
 #include <algorithm>
 
+#include "gmac/base/round_up.h"
+
 namespace gmac::datatype {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-constexpr std::size_t rounded(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+constexpr std::size_t rounded(std::size_t bytes) { return roundUp(bytes, kAlignment); }
 
 }  // namespace
 

@@ -5,9 +5,9 @@
 #include <atomic>
 #include <deque>
 #include <mutex>
-#include <thread>
 #include <utility>
 
+#include "gmac/base/cores.h"
 #include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/cpu_engine.h"
@@ -29,9 +29,8 @@ using coherence::HoldFor;
 constexpr std::size_t kTableBytes = std::size_t{256} << 20;
 
 CpuOptions cpuOptions() {
-  static const std::size_t threads =
-      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 8);
-  return {.threads = threads, .copy = &plainCopy};
+  constexpr unsigned kMaxThreads = 8;
+  return {.threads = std::min(usableCores(), kMaxThreads), .copy = &plainCopy};
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "gmac/session/config.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +11,7 @@
 #include <optional>
 #include <span>
 
+#include "gmac/base/cores.h"
 #include "gmac/base/memory_limit.h"
 
 namespace gmac {
@@ -78,9 +78,9 @@ std::uint64_t halfOfMemory() {
 // Threads that read a file go through private memory, which takes twice the memory's bandwidth: two
 // win nothing over one that reads into place.
 std::uint64_t usualIoThreads() {
-  constexpr long kMost = 4;
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  return cores < 3 ? 1 : static_cast<std::uint64_t>(std::min(cores, kMost));
+  constexpr unsigned kMost = 4;
+  const unsigned cores = usableCores();
+  return cores < 3 ? 1 : std::min(cores, kMost);
 }
 
 const Variable kVariables[] = {

@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/datatype/cpu_threads.h"
 #include "gmac/datatype/registry.h"
 #include "tests/datatype/recipe.h"
 
@@ -309,45 +308,6 @@ TEST(CpuEngine, LeavesLongPiecesToTheFunctionGiven) {
   const Subject subject = subjectOf({{10, 6000}}, {{0, 5000}});
   expectPart(random, subject, 0, subject.offsets.size(), options);
   EXPECT_EQ(copied, 2 * 50000);
-}
-
-TEST(Sharing, CallsEveryPartOnce) {
-  for (const std::size_t parts : {0, 1, 2, 3, 100, 1000}) {
-    std::vector<std::atomic<int>> calls(parts);
-    shareOut(4, parts, [&](std::size_t part) { ++calls[part]; });
-    for (std::size_t i = 0; i < parts; ++i) EXPECT_EQ(calls[i], 1) << i << " of " << parts;
-  }
-}
-
-// Two parts that wait for each other need two threads.
-TEST(Sharing, HasHelpers) {
-  std::atomic<int> arrived{0};
-  shareOut(2, 2, [&](std::size_t) {
-    ++arrived;
-    while (arrived < 2) std::this_thread::yield();
-  });
-  EXPECT_EQ(arrived, 2);
-}
-
-TEST(Sharing, HasHelpersInAChildOfForkToo) {
-  const auto meet = [] {
-    std::atomic<int> arrived{0};
-    shareOut(2, 2, [&](std::size_t) {
-      ++arrived;
-      while (arrived < 2) std::this_thread::yield();
-    });
-  };
-  meet();
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(30);
-    meet();
-    _exit(0);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

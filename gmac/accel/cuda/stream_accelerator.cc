@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gmac/base/descriptor.h"
+#include "gmac/base/round_up.h"
 
 namespace gmac::accel::cuda {
 
@@ -26,10 +27,6 @@ constexpr std::size_t kDevicePage = 2 << 20;
 // allocations side by side, it seldom does.
 constexpr std::size_t kMostMargins = 64;
 constexpr std::size_t kLeastMargin = 64 << 10;
-
-constexpr std::size_t roundUp(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 // The application's stream. CUDA's two default streams are small numbers, which the hooks have told
 // apart already.

@@ -6,7 +6,6 @@
 #include <gnu/libc-version.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -39,9 +38,11 @@
 #include "gmac/accel/host/module_table.h"
 #include "gmac/accel/host/spawn.h"
 #include "gmac/accel/range_allocator.h"
+#include "gmac/base/cores.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/fork_mark.h"
 #include "gmac/base/memory_limit.h"
+#include "gmac/base/round_up.h"
 
 namespace gmac::accel {
 namespace host {
@@ -73,10 +74,6 @@ constexpr std::size_t kArenaAlignment = 64;
 std::size_t pageBytes() {
   static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return bytes;
-}
-
-std::size_t roundUp(std::size_t value, std::size_t unit) {
-  return (value + unit - 1) / unit * unit;
 }
 
 // An anonymous mapping that is undone with its owner.
@@ -135,15 +132,6 @@ std::size_t windowLimit() {
     return SIZE_MAX;
   }
   return std::max(limit.rlim_cur / 4 / kHugePageBytes * kHugePageBytes, kSmallestWindow);
-}
-
-unsigned usableCores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
-    return static_cast<unsigned>(std::max(CPU_COUNT(&cores), 1));
-  }
-  return static_cast<unsigned>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
 }
 
 std::string processorName() {

@@ -25,7 +25,9 @@ struct Launch {
 
 // Runs kernels' thread blocks on several threads, dealt out in batches as threads become free. The
 // threads live until the process ends. Owned by the device process; run() is for one thread at a
-// time, which takes part in the work.
+// time, which takes part in the work. Apart from os::Helpers, which serve the application's
+// process: these threads run kernels, which may crash and throw, keep scratch memory, and must all
+// exist.
 class ThreadPool {
  public:
   explicit ThreadPool(unsigned threads) : threads_(threads) {}
