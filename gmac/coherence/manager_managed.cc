@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "gmac/accel/pace.h"
+#include "gmac/accel/backoff.h"
 #include "gmac/base/log.h"
 #include "gmac/coherence/access_scope.h"
 #include "gmac/coherence/manager.h"
@@ -118,7 +118,7 @@ void Manager::endContext(bool workFinished) {
 
 // They run when their streams reach them, which nobody else learns: so it is asked for.
 Status Manager::waitForHostFunctions(Lock& lock, bool* waited) {
-  for (accel::Pace pace; !ledger_.hostFunctionsRun();) {
+  for (accel::Backoff backoff; !ledger_.hostFunctionsRun();) {
     *waited = true;
     const Ledger::Tickets tickets = ledger_.streamWork();
     const Free free(lock);
@@ -128,7 +128,7 @@ Status Manager::waitForHostFunctions(Lock& lock, bool* waited) {
         GMAC_TRY(await(free, ticket));
       }
     }
-    pace.step();
+    backoff.step();
   }
   return {};
 }
@@ -152,8 +152,8 @@ Status Manager::awaitWithinLimit(const Free& free, accel::Ticket ticket) {
   if (limit.count() == 0) {
     return await(free, ticket);
   }
-  for (accel::Pace pace; !accelerator_.done(ticket); pace.step()) {
-    if (pace.waited() > limit) {
+  for (accel::Backoff backoff; !accelerator_.done(ticket); backoff.step()) {
+    if (backoff.waited() > limit) {
       endBehindLimit();
     }
   }
@@ -167,12 +167,12 @@ void Manager::waitForDeviceWork(Lock& lock) {
     waitForChange(lock);
     return;
   }
-  for (accel::Pace pace; deviceWork_;) {
+  for (accel::Backoff backoff; deviceWork_;) {
     const Free free(lock);
-    if (pace.waited() > limit) {
+    if (backoff.waited() > limit) {
       endBehindLimit();
     }
-    pace.step();
+    backoff.step();
   }
 }
 

@@ -18,7 +18,7 @@ void raise(std::atomic<std::uint64_t>& value, std::uint64_t to) noexcept {
 }  // namespace
 
 Status awaitEvent(DeviceCalls& calls, Event event) {
-  for (Pace pace;; pace.step()) {
+  for (Backoff backoff;; backoff.step()) {
     const int code = calls.query(event);
     if (code == kCudaSuccess) return Status();
     if (code != kCudaNotReady) return calls.queryFailed(code, event);

@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "gmac/accel/cuda/device_calls.h"
-#include "gmac/accel/pace.h"
+#include "gmac/accel/backoff.h"
 
 namespace gmac::accel::cuda {
 

@@ -409,7 +409,7 @@ Status StreamAccelerator::wait(Ticket ticket) {
   const std::uint64_t sequence = sequenceOf(ticket);
   if (queue.knownComplete(sequence)) return Status();
   const DeviceScope scope(*calls_);
-  for (Pace pace;; pace.step()) {
+  for (Backoff backoff;; backoff.step()) {
     if (calls_->health().lost()) return calls_->health().lostStatus();
     const int code = queue.query(sequence);
     if (code == kCudaSuccess) return Status();

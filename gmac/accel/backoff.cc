@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gmac/accel/pace.h"
+#include "gmac/accel/backoff.h"
 
 #include <sched.h>
 #include <time.h>
@@ -17,12 +17,12 @@ constexpr nanoseconds kSpin{20'000};
 // A sleep is late by the kernel's timer slack (50 us), which is noise only for waits longer than
 // this.
 constexpr nanoseconds kYield{300'000};
-constexpr nanoseconds kLongestSleep{1'000'000};
+constexpr nanoseconds kMaxSleep{1'000'000};
 constexpr int kSleepShare = 32;
 
 }  // namespace
 
-void Pace::step() noexcept {
+void Backoff::step() noexcept {
   const auto now = std::chrono::steady_clock::now();
   if (!started_) {
     started_ = true;
@@ -34,8 +34,7 @@ void Pace::step() noexcept {
     sched_yield();
     return;
   }
-  const timespec pause{0,
-                       static_cast<long>(std::min(waited_ / kSleepShare, kLongestSleep).count())};
+  const timespec pause{0, static_cast<long>(std::min(waited_ / kSleepShare, kMaxSleep).count())};
   nanosleep(&pause, nullptr);
 }
 
