@@ -356,7 +356,7 @@ Object* Manager::addObject(std::unique_ptr<Object> object) {
 
 Status Manager::free(void* address) {
   const Timed timed(Phase::kFree);
-  turns_.used();
+  idle_.used();
   if (forked()) {
     return fail(adsmErrorForked, "adsmFree({}) in a child of fork", address);
   }

@@ -24,13 +24,13 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/fork_mark.h"
+#include "gmac/coherence/idle_window.h"
 #include "gmac/coherence/kernel.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/object_pool.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/small_heap.h"
-#include "gmac/coherence/turns.h"
 #include "gmac/os/fault.h"
 #include "gmac/os/mapping_budget.h"
 #include "gmac/protocols/protocol.h"
@@ -341,8 +341,8 @@ class Manager final : private os::Pinner, private RegionSource {
   std::atomic<bool> stopping_{false};
   std::uint64_t allocations_ = 0;
   WindowTrials firstWindows_;  // of all objects
-  Turns turns_;
-  std::uint32_t turnsSeen_ = 0;  // of turns_, when the chunk was begun; the populator's own
+  IdleWindow idle_;
+  std::uint32_t usesSeen_ = 0;  // of idle_, when the chunk was begun; the populator's own
   std::thread populator_;
 
   // Early fetches, oldest first, in a ring.

@@ -625,7 +625,7 @@ bool Manager::onFault(void* address, bool write) noexcept {
       die(*object, object->indexOf(address), write ? "a write fault" : "a read fault");
     }
     if (*step == Step::kDone) {
-      turns_.used();
+      idle_.used();
       return true;
     }
     // What was done with the lock let go may have opened the block; the access is the cheapest way
@@ -633,7 +633,7 @@ bool Manager::onFault(void* address, bool write) noexcept {
     object = index_.find(address);
     if (object != nullptr && !object->closing &&
         object->usable(byteOf(*object), write ? Intent::kWrite : Intent::kRead)) {
-      turns_.used();
+      idle_.used();
       return true;
     }
   }

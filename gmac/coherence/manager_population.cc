@@ -20,7 +20,7 @@ thread_local bool worksBehind __attribute__((tls_model("initial-exec"))) = false
 
 Status Manager::pin(void* address, std::size_t bytes, int fd, std::int64_t offset) {
   if (worksBehind) {
-    turns_.awaitTurn(turnsSeen_);
+    idle_.await(usesSeen_);
   }
   return accelerator_.pin({address, bytes, fd, offset});
 }
@@ -79,7 +79,7 @@ bool Manager::populateNext() {
   if (object == nullptr) {
     return false;
   }
-  turnsSeen_ = turns_.uses();
+  usesSeen_ = idle_.uses();
   noteUse(*object, chunk, Object::Use::kAhead);
   const TraceSpan span("memory", "populate", {"chunk", chunk});
   const std::size_t bytes = object->mirror->chunkBytes();
@@ -135,7 +135,7 @@ void Manager::workBehind() {
       more = populateNext();
       if (!more && hasRetired()) {
         more = true;
-        if (turns_.quiet() || ++waits == kMostWaits) {
+        if (idle_.quiet() || ++waits == kMostWaits) {
           waits = 0;
           (void)disposeNext();
         }

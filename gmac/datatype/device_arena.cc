@@ -32,7 +32,7 @@ Result<std::uint64_t> DeviceArena::allocate(std::size_t bytes) {
   if (!address.ok()) {
     return address.status();
   }
-  slabs_.push_back({*address, slabBytes, accel::RangeAllocator(*address, slabBytes)});
+  slabs_.push_back({*address, slabBytes, RangeAllocator(*address, slabBytes)});
   return *slabs_.back().pieces.take(bytes, kAlignment);
 }
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gmac/accel/range_allocator.h"
+#include "gmac/base/range_allocator.h"
 #include "gmac/base/status.h"
 #include "gmac/datatype/device.h"
 
@@ -34,7 +34,7 @@ class DeviceArena {
   struct Slab {
     std::uint64_t address;
     std::size_t bytes;
-    accel::RangeAllocator pieces;
+    RangeAllocator pieces;
   };
 
   Device& device_;

@@ -2,8 +2,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "gmac/base/round_up.h"
 #include "gmac/os/mirror.h"
 
 namespace gmac::os {
@@ -13,10 +15,6 @@ namespace {
 constexpr std::int64_t kViewBytes = std::int64_t{64} << 30;
 // How far it is mapped ahead of need.
 constexpr std::int64_t kMapStep = std::int64_t{64} << 20;
-
-std::int64_t roundUpTo(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 // Of a limited address space (ulimit -v) the program needs the most part.
 std::int64_t viewLimit() {
@@ -57,14 +55,16 @@ FileArena::~FileArena() {
 
 // Address space for `least` bytes more of the file, or for many more.
 Status FileArena::addView(std::int64_t least) {
-  least = roundUpTo(least, static_cast<std::int64_t>(pageBytes()));
+  least = roundUp(least, static_cast<std::int64_t>(pageBytes()));
   const std::int64_t begin = views_.empty() ? 0 : views_.back().begin + views_.back().bytes;
   views_.reserve(views_.size() + 1);
   for (std::int64_t bytes = std::max(viewLimit() / kMapStep * kMapStep, least);;
        bytes = std::max(bytes / 2 / kMapStep * kMapStep, least)) {
     auto place = reserve(static_cast<std::size_t>(bytes), pageBytes());
     if (place.ok()) {
-      views_.push_back({begin, bytes, 0, static_cast<std::byte*>(*place)});
+      views_.push_back(
+          {begin, bytes, 0, static_cast<std::byte*>(*place),
+           RangeAllocator(static_cast<std::uintptr_t>(begin), static_cast<std::size_t>(bytes))});
       return {};
     }
     if (bytes == least) {
@@ -78,7 +78,7 @@ Status FileArena::mapUpTo(View& view, std::int64_t end) {
   if (end <= view.mapped) {
     return {};
   }
-  const std::int64_t bytes = std::min(roundUpTo(end, kMapStep), view.bytes) - view.mapped;
+  const std::int64_t bytes = std::min(roundUp(end, kMapStep), view.bytes) - view.mapped;
   std::byte* const address = view.address + view.mapped;
   auto mapped =
       map(address, static_cast<std::size_t>(bytes), view.begin + view.mapped, Access::kReadWrite);
@@ -102,43 +102,43 @@ std::byte* FileArena::view(std::int64_t offset) {
   return view.address + (offset - view.begin);
 }
 
-bool FileArena::beginsView(std::int64_t offset) const {
-  return std::any_of(views_.begin(), views_.end(),
-                     [&](const View& view) { return view.begin == offset; });
-}
-
-Result<std::int64_t> FileArena::allocate(std::size_t bytes) {
-  const auto wanted = static_cast<std::int64_t>(bytes);
-  const std::lock_guard guard(lock_);
-  for (auto range = free_.begin(); range != free_.end(); ++range) {
-    if (range->second >= wanted) {
-      const auto [offset, length] = *range;
-      // The end of an older view may never have been used.
-      View& view = viewOf(offset);
-      GMAC_TRY(mapUpTo(view, offset + wanted - view.begin));
-      free_.erase(range);
-      if (length > wanted) {
-        free_.emplace(offset + wanted, length - wanted);
-      }
-      return offset;
-    }
+Status FileArena::open(View& view, std::int64_t offset, std::int64_t bytes) {
+  const std::int64_t end = offset + bytes;
+  GMAC_TRY(mapUpTo(view, end - view.begin));
+  if (end <= size_) {
+    return {};
   }
-  std::int64_t offset = size_;
-  if (offset + wanted > views_.back().begin + views_.back().bytes) {
-    GMAC_TRY(addView(wanted));
-    offset = views_.back().begin;
-  }
-  GMAC_TRY(mapUpTo(views_.back(), offset + wanted - views_.back().begin));
   auto fd = use();
   if (!fd.ok()) {
     return fd.status();
   }
-  GMAC_TRY(resizeFile(*fd, offset + wanted));
-  if (offset > size_) {
-    giveBack(size_, offset - size_);  // the end of the view before
+  GMAC_TRY(resizeFile(*fd, end));
+  size_ = end;
+  return {};
+}
+
+Result<std::int64_t> FileArena::allocate(std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  const auto taken = [&](View& view) -> std::optional<Result<std::int64_t>> {
+    const auto place = view.free.take(bytes, 1);
+    if (!place) {
+      return std::nullopt;
+    }
+    const auto offset = static_cast<std::int64_t>(*place);
+    Status status = open(view, offset, static_cast<std::int64_t>(bytes));
+    if (!status.ok()) {
+      view.free.giveBack(*place, bytes);
+      return status;
+    }
+    return offset;
+  };
+  for (View& view : views_) {
+    if (auto offset = taken(view)) {
+      return *offset;
+    }
   }
-  size_ = offset + wanted;
-  return offset;
+  GMAC_TRY(addView(static_cast<std::int64_t>(bytes)));
+  return *taken(views_.back());
 }
 
 void FileArena::free(std::int64_t offset, std::size_t bytes) {
@@ -150,23 +150,7 @@ void FileArena::free(std::int64_t offset, std::size_t bytes) {
     return;
   }
   const std::lock_guard guard(lock_);
-  giveBack(offset, length);
-}
-
-void FileArena::giveBack(std::int64_t offset, std::int64_t length) {
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && next->first == offset + length && !beginsView(next->first)) {
-    length += next->second;
-    next = free_.erase(next);
-  }
-  if (next != free_.begin() && !beginsView(offset)) {
-    auto previous = std::prev(next);
-    if (previous->first + previous->second == offset) {
-      previous->second += length;
-      return;
-    }
-  }
-  free_.emplace(offset, length);
+  viewOf(offset).free.giveBack(static_cast<std::uintptr_t>(offset), bytes);
 }
 
 namespace {

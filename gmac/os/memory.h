@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "gmac/base/descriptor.h"
+#include "gmac/base/round_up.h"
 #include "gmac/base/status.h"
 
 namespace gmac::os {
@@ -21,9 +22,7 @@ inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 std::size_t pageBytes() noexcept;
 
-constexpr std::size_t roundUp(std::size_t value, std::size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
+using gmac::roundUp;
 
 // Address space without access and without memory, aligned to `alignment` (a power of two, at least
 // a page).

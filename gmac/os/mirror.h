@@ -23,13 +23,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "gmac/base/descriptor.h"
+#include "gmac/base/range_allocator.h"
 #include "gmac/base/status.h"
 #include "gmac/os/memory.h"
 
@@ -135,6 +135,7 @@ class FileArena {
     std::int64_t bytes;
     std::int64_t mapped;
     std::byte* address;
+    RangeAllocator free;  // its ranges, by their offsets in the file
   };
 
   explicit FileArena(Descriptor file) : file_(std::move(file)) {}
@@ -144,13 +145,11 @@ class FileArena {
   Status addView(std::int64_t least);
   Status mapUpTo(View& view, std::int64_t end);
   View& viewOf(std::int64_t offset);
-  bool beginsView(std::int64_t offset) const;
-  void giveBack(std::int64_t offset, std::int64_t bytes);
+  // Makes [offset, offset + bytes) of the file and its view usable.
+  Status open(View& view, std::int64_t offset, std::int64_t bytes);
 
-  std::int64_t size_ = 0;  // of the file: no range ends after it
-  // offset -> bytes; neighbours are joined where one view shows both
-  std::map<std::int64_t, std::int64_t> free_;
-  std::vector<View> views_;  // one after another
+  std::int64_t size_ = 0;    // of the file: no range ends after it
+  std::vector<View> views_;  // by their beginnings
 };
 
 struct MirrorPlace {

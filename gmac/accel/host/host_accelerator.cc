@@ -37,11 +37,11 @@
 #include "gmac/accel/host/messages.h"
 #include "gmac/accel/host/module_table.h"
 #include "gmac/accel/host/spawn.h"
-#include "gmac/accel/range_allocator.h"
 #include "gmac/base/cores.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/fork_mark.h"
 #include "gmac/base/memory_limit.h"
+#include "gmac/base/range_allocator.h"
 #include "gmac/base/round_up.h"
 
 namespace gmac::accel {

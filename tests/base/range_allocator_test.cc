@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gmac/accel/range_allocator.h"
+#include "gmac/base/range_allocator.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-namespace gmac::accel {
+namespace gmac {
 namespace {
 
 TEST(RangeAllocator, TakesTheFirstThatFitsAndJoinsWhatComesBack) {
@@ -60,4 +60,4 @@ TEST(RangeAllocator, NeverGivesAByteTwice) {
 }
 
 }  // namespace
-}  // namespace gmac::accel
+}  // namespace gmac

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gmac/accel/range_allocator.h"
+#include "gmac/base/range_allocator.h"
 
 #include <algorithm>
 #include <iterator>
 
-namespace gmac::accel {
+#include "gmac/base/round_up.h"
+
+namespace gmac {
 
 RangeAllocator::RangeAllocator(std::uintptr_t base, std::size_t bytes) {
   free_.emplace(base, bytes);
@@ -14,7 +16,7 @@ std::optional<std::uintptr_t> RangeAllocator::take(std::size_t bytes, std::size_
   for (auto range = free_.begin(); range != free_.end(); ++range) {
     const std::uintptr_t start = range->first;
     const std::size_t length = range->second;
-    const std::uintptr_t address = (start + alignment - 1) & ~(alignment - 1);
+    const std::uintptr_t address = roundUp(start, alignment);
     const std::size_t skipped = address - start;
     if (skipped > length || length - skipped < bytes) {
       continue;
@@ -57,4 +59,4 @@ std::size_t RangeAllocator::largest() const {
   return bytes;
 }
 
-}  // namespace gmac::accel
+}  // namespace gmac

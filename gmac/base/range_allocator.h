@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who has which part of an address range.
-#ifndef GMAC_ACCEL_RANGE_ALLOCATOR_H_
-#define GMAC_ACCEL_RANGE_ALLOCATOR_H_
+// First-fit range allocator.
+#ifndef GMAC_BASE_RANGE_ALLOCATOR_H_
+#define GMAC_BASE_RANGE_ALLOCATOR_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 
-namespace gmac::accel {
+namespace gmac {
 
-// Hands out address ranges of a window, first fit, and joins neighbours that come back. It
-// never touches the memory. Not thread-safe: its owner locks around it. Not for the fault handler.
+// Hands out ranges of a window of addresses or offsets, first fit, and joins neighbours that come
+// back. It never accesses memory. Not thread-safe: its owner locks around it. Not for the fault
+// handler.
 class RangeAllocator {
  public:
   RangeAllocator(std::uintptr_t base, std::size_t bytes);
@@ -21,7 +22,7 @@ class RangeAllocator {
   // is large enough.
   std::optional<std::uintptr_t> take(std::size_t bytes, std::size_t alignment);
 
-  // Takes back exactly what take() handed out. O(log n) in the number of free ranges.
+  // Takes back exactly a range that take() handed out. O(log n) in the number of free ranges.
   void giveBack(std::uintptr_t address, std::size_t bytes);
 
   // The longest free range, bytes.
@@ -31,6 +32,6 @@ class RangeAllocator {
   std::map<std::uintptr_t, std::size_t> free_;  // start -> bytes; no two touch
 };
 
-}  // namespace gmac::accel
+}  // namespace gmac
 
-#endif  // GMAC_ACCEL_RANGE_ALLOCATOR_H_
+#endif  // GMAC_BASE_RANGE_ALLOCATOR_H_
