@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <mutex>
 
-#include "gmac/accel/cuda/device_calls.h"
 #include "gmac/accel/backoff.h"
+#include "gmac/accel/cuda/device_calls.h"
 
 namespace gmac::accel::cuda {
 
