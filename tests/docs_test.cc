@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 
+#include "gmac/protocols/describe.h"
 #include "gmac/session/config.h"
 
 namespace gmac {
@@ -66,6 +67,11 @@ std::set<std::string> all(const std::string& text, const std::string& pattern, s
 TEST(Reference, HasTheTableOfVariablesAsTheCodeHasIt) {
   EXPECT_THAT(reference(), HasSubstr(describeConfig())) << "the table must be:\n"
                                                         << describeConfig();
+}
+
+TEST(Reference, HasTheTablesOfTheProtocolsAsTheCodeHasThem) {
+  EXPECT_THAT(reference(), HasSubstr(describeProtocols())) << "the tables must be:\n"
+                                                           << describeProtocols();
 }
 
 TEST(Reference, HasEveryFunctionOfTheApiAndNoOther) {

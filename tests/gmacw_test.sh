@@ -21,7 +21,7 @@ refuses() { # WORDS ARGUMENTS...
 refuses "no command 'buidl'" buidl
 refuses "usage:" # no command
 refuses "no command '--foo'" --foo
-for command in setup format help --help; do
+for command in setup format compile-commands help --help; do
   refuses "takes no arguments, and got '--foo'" "$command" --foo
 done
 for command in install bundle; do
@@ -31,7 +31,7 @@ for command in install bundle; do
   refuses "no option '-p'" "$command" -p
   refuses "is empty" "$command" ""
 done
-for command in build test; do
+for command in build test lint; do
   refuses "an argument is empty" "$command" ""
 done
 for value in other --keep_going; do

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/protocols/describe.h"
+
+#include <memory>
+
+#include "gmac/protocols/table.h"
+
+namespace gmac {
+namespace {
+
+const char* moveName(Move move) {
+  switch (move) {
+    case Move::kNone:
+      return "";
+    case Move::kFetch:
+      return "fetch, ";
+    case Move::kFlush:
+      return "flush, ";
+  }
+  return "?";
+}
+
+}  // namespace
+
+const char* eventName(Event event) noexcept {
+  switch (event) {
+    case Event::kRead:
+      return "read";
+    case Event::kWrite:
+      return "write";
+    case Event::kReadPart:
+      return "read, a window is enough";
+    case Event::kWritePart:
+      return "write, a window is enough";
+    case Event::kCall:
+      return "call that may write";
+    case Event::kCallRead:
+      return "call that only reads";
+    case Event::kSync:
+      return "sync";
+    case Event::kEvict:
+      return "eviction";
+  }
+  return "?";
+}
+
+std::string describeTable(const Protocol& protocol) {
+  std::string table = "| state |";
+  std::string rule = "|---|";
+  for (const Event event : kEvents) {
+    table.append(" ").append(eventName(event)).append(" |");
+    rule.append("---|");
+  }
+  table.append("\n").append(rule).append("\n");
+  for (const State state : kStates) {
+    table.append("| `").append(stateName(state)).append("` |");
+    for (const Event event : kEvents) {
+      const Transition transition = protocol.on(state, event);
+      if (transition == Transition{Move::kNone, state}) {
+        table.append(" stays |");
+      } else {
+        table.append(" ")
+            .append(moveName(transition.move))
+            .append("`")
+            .append(stateName(transition.next))
+            .append("` |");
+      }
+    }
+    table.append("\n");
+  }
+  return table;
+}
+
+std::string describeProtocols() {
+  std::string text;
+  const std::unique_ptr<Protocol> protocols[] = {makeBatchProtocol(), makeLazyProtocol(),
+                                                 makeRollingProtocol({})};
+  for (const auto& protocol : protocols) {
+    text.append(text.empty() ? "" : "\n").append("`").append(protocol->name()).append("`:\n\n");
+    text.append(describeTable(*protocol));
+  }
+  return text;
+}
+
+}  // namespace gmac

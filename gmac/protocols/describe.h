@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Protocols as people read them.
+#ifndef GMAC_PROTOCOLS_DESCRIBE_H_
+#define GMAC_PROTOCOLS_DESCRIBE_H_
+
+#include <string>
+
+#include "gmac/protocols/protocol.h"
+
+namespace gmac {
+
+const char* eventName(Event event) noexcept;
+
+// The protocol's whole table in Markdown: a row for each state, a column for each event; each cell
+// says what moves and the next state, or that the block stays as it is.
+std::string describeTable(const Protocol& protocol);
+
+// The tables of all protocols, each with its name before it.
+std::string describeProtocols();
+
+}  // namespace gmac
+
+#endif  // GMAC_PROTOCOLS_DESCRIBE_H_
