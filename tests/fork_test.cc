@@ -80,8 +80,8 @@ class Fork : public ::testing::TestWithParam<const char*> {
 // Types are made without the runtime, before it and in children of fork.
 class ForkTypesChild : public ::testing::Test {
  protected:
-  // What hangs is killed.
-  void SetUp() override { alarm(30); }
+  // What hangs is killed; a busy machine may take long.
+  void SetUp() override { alarm(120); }
 
   // Makes, uses and frees a type.
   static int useType() {
@@ -237,7 +237,7 @@ TEST_P(Fork, ChildrenMakeTypesAndForkAgain) { expectPasses("TypesInChildren", "F
 TEST_F(ForkTypesChild, DISABLED_TypesInChildren) {
   EXPECT_EQ(useType(), 0);
   const ForkEnd end = inFork([] {
-    alarm(30);
+    alarm(120);
     const ForkEnd grandchild = inFork([] { return useType(); });
     return useType() + (grandchild.exited ? grandchild.status : 1);
   });
@@ -259,7 +259,7 @@ TEST_F(ForkTypesChild, DISABLED_TypesBesideThreads) {
   });
   for (int round = 0; round < 100 && !HasFailure(); ++round) {
     const ForkEnd end = inFork([] {
-      alarm(30);
+      alarm(120);
       adsmType_t type = nullptr;
       return adsmTypeVector(3, 1, 2, ADSM_TYPE_1, &type) == adsmSuccess ? 0 : 1;
     });
