@@ -2,7 +2,7 @@
 #ifndef GMAC_EXAMPLES_HALO_AFTER_H_
 #define GMAC_EXAMPLES_HALO_AFTER_H_
 
-#include "gmac/adsm_datatype.h"
+#include <gmac/adsm_datatype.h>
 
 #ifdef __cplusplus
 extern "C" {
