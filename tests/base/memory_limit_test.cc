@@ -83,6 +83,8 @@ TEST_F(MemoryLimit, IsFoundWhereAPartOfTheTreeIsMounted) {
       "41 31 0:38 /box ROOT/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n";
   EXPECT_EQ(limit("0::/box/inner\n", mount), 300u);
   EXPECT_EQ(limit("0::/elsewhere\n", mount), 300u);
+  write("unified/tight/memory.max", "200\n");
+  EXPECT_EQ(limit("0::/box/tight\n", mount), 200u) << "the group's own, under the mount";
 }
 
 }  // namespace
