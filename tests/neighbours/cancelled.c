@@ -491,7 +491,7 @@ struct Scenario {
   int (*run)(void (*call)(void));
 };
 
-static const struct Scenario scenarios[] = {
+static const struct Scenario kScenarios[] = {
 #define SCENARIO(name) \
   { #name, &do_##name, &cancelBlocked }
 #define AFTER(name) \
@@ -579,15 +579,15 @@ static const struct Scenario scenarios[] = {
 };
 
 int main(int argc, char** argv) {
-  for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; ++i) {
-    if (argc == 1) puts(scenarios[i].name);
-    if (argc != 3 || strcmp(argv[1], scenarios[i].name) != 0) continue;
+  for (size_t i = 0; i < sizeof kScenarios / sizeof *kScenarios; ++i) {
+    if (argc == 1) puts(kScenarios[i].name);
+    if (argc != 3 || strcmp(argv[1], kScenarios[i].name) != 0) continue;
     alarm(60); /* which ends a program that hangs */
     sigemptyset(&none);
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
     allocateMemory(argv[2]);
-    return scenarios[i].run(scenarios[i].call);
+    return kScenarios[i].run(kScenarios[i].call);
   }
   return argc == 1 ? 0 : 97;
 }
