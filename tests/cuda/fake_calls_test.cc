@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "gmac/api/adsm.h"
-#include "interpose/cuda_extent.h"
-#include "interpose/cuda_hooks.h"
+#include "interpose/cuda/extent.h"
+#include "interpose/cuda/hooks.h"
 #include "tests/cuda/fake_program.h"
 
 namespace gmac::interpose {

@@ -21,8 +21,8 @@
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/kept_memory.h"
 #include "gmac/coherence/port.h"
-#include "interpose/cuda_hooks.h"
-#include "interpose/managed_objects.h"
+#include "interpose/cuda/hooks.h"
+#include "interpose/cuda/managed_objects.h"
 #include "tests/cuda/fake_program.h"
 #include "tests/support/child.h"
 

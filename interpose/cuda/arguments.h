@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernel arguments that lie in shared memory. The driver reads them while it holds locks of its own
+// and the launch has closed their pages already: a fault there would ask the driver for bytes and
+// wait for ever. So it gets private copies, made before either.
+#ifndef GMAC_INTERPOSE_CUDA_ARGUMENTS_H_
+#define GMAC_INTERPOSE_CUDA_ARGUMENTS_H_
+
+#include <cuda.h>
+
+#include <optional>
+
+#include "interpose/base/scratch.h"
+
+namespace gmac::interpose {
+
+// Handles of kernels may mean others from now on. Before something is unloaded.
+void forgetKernels() noexcept;
+
+// The arguments of one launch as the driver may read them: the caller's own unless a part of
+// them is shared. The driver says how many parameters a kernel has and how large they are. Where it
+// is too old for that (before CUDA 12.4), only the leading arguments that are shared are looked at,
+// each with as many bytes as a parameter may have. For the stack; one thread's. Not for the fault
+// handler.
+class LaunchArguments {
+ public:
+  // `function` may be a CUkernel, as it may in a launch.
+  LaunchArguments(CUfunction function, void** params, void** extra);
+  LaunchArguments(const LaunchArguments&) = delete;
+  LaunchArguments& operator=(const LaunchArguments&) = delete;
+
+  // CUDA_SUCCESS, or why the bytes cannot be had.
+  CUresult result() const { return result_; }
+  void** params() const { return params_; }
+  void** extra() const { return extra_; }
+
+ private:
+  void copyParams(CUfunction function);
+  void copyExtra();
+
+  void** params_;
+  void** extra_;
+  CUresult result_ = CUDA_SUCCESS;
+  std::optional<Scratch> own_;
+};
+
+// A launch's configuration with its attributes, likewise.
+class LaunchConfiguration {
+ public:
+  explicit LaunchConfiguration(const CUlaunchConfig* given);
+  LaunchConfiguration(const LaunchConfiguration&) = delete;
+  LaunchConfiguration& operator=(const LaunchConfiguration&) = delete;
+
+  CUresult result() const { return result_; }
+  const CUlaunchConfig* get() const { return given_; }
+
+ private:
+  const CUlaunchConfig* given_;
+  CUresult result_ = CUDA_SUCCESS;
+  CUlaunchConfig config_;
+  std::optional<Scratch> attributes_;
+};
+
+}  // namespace gmac::interpose
+
+#endif  // GMAC_INTERPOSE_CUDA_ARGUMENTS_H_

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies between linear memory, of which a part may be shared, and CUDA arrays, which never are.
+#include <cuda.h>
+
+#include "interpose/cuda/call.h"
+
+#define GMAC_CUDA_STREAM_CALLS(X)                                           \
+  X(cuMemcpyHtoA, cuMemcpyHtoA_v2, _ptds, 3020, INT_MAX, ToArray)           \
+  X(cuMemcpyDtoA, cuMemcpyDtoA_v2, _ptds, 3020, INT_MAX, ToArray)           \
+  X(cuMemcpyHtoAAsync, cuMemcpyHtoAAsync_v2, _ptsz, 3020, INT_MAX, ToArray) \
+  X(cuMemcpyAtoH, cuMemcpyAtoH_v2, _ptds, 3020, INT_MAX, FromArray)         \
+  X(cuMemcpyAtoD, cuMemcpyAtoD_v2, _ptds, 3020, INT_MAX, FromArray)         \
+  X(cuMemcpyAtoHAsync, cuMemcpyAtoHAsync_v2, _ptsz, 3020, INT_MAX, FromArray)
+
+namespace gmac::interpose {
+namespace {
+
+GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
+
+GMAC_CUDA_HELPER(cuMemcpy2D, cuMemcpy2D_v2)
+GMAC_CUDA_HELPER(cuMemcpy2D, cuMemcpy2D_v2_ptds)
+GMAC_CUDA_HELPER(cuMemcpy2DAsync, cuMemcpy2DAsync_v2)
+GMAC_CUDA_HELPER(cuMemcpy2DAsync, cuMemcpy2DAsync_v2_ptsz)
+
+// A row between linear memory of the accelerator and a one-dimensional array, as a copy of rows:
+// there is a function for either side's memory and for streams, which the one-dimensional copies
+// lack.
+template <ZeroStream Zero>
+CUresult copyRow(const CUDA_MEMCPY2D& row) noexcept {
+  using Function =
+      std::conditional_t<Zero == ZeroStream::kLegacy, Call_cuMemcpy2D_v2, Call_cuMemcpy2D_v2_ptds>;
+  const auto copy = realOf<Function>();
+  return copy == nullptr ? CUDA_ERROR_NOT_FOUND : copy(&row);
+}
+template <ZeroStream Zero>
+CUresult copyRow(const CUDA_MEMCPY2D& row, CUstream stream) noexcept {
+  using Function = std::conditional_t<Zero == ZeroStream::kLegacy, Call_cuMemcpy2DAsync_v2,
+                                      Call_cuMemcpy2DAsync_v2_ptsz>;
+  const auto copy = realOf<Function>();
+  return copy == nullptr ? CUDA_ERROR_NOT_FOUND : copy(&row, stream);
+}
+
+struct ToArray {
+  template <ZeroStream Zero, typename Real, typename From, typename... Rest>
+  static CUresult run(Real real, CUarray array, std::size_t offset, From from, std::size_t bytes,
+                      Rest... rest) {
+    const std::uintptr_t source = cpuAddressOf(from);
+    if (!shared(source, bytes)) return direct(real, array, offset, from, bytes, rest...);
+    Ranges ranges;
+    ranges.reads(source, bytes);
+    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
+                      !kTakesStream<Rest...>, [&] {
+                        CUDA_MEMCPY2D row{};
+                        row.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+                        row.srcDevice = onDevice(source);
+                        row.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+                        row.dstArray = array;
+                        row.dstXInBytes = offset;
+                        row.WidthInBytes = bytes;
+                        row.Height = 1;
+                        return copyRow<Zero>(row, rest...);
+                      });
+  }
+};
+
+struct FromArray {
+  template <ZeroStream Zero, typename Real, typename To, typename... Rest>
+  static CUresult run(Real real, To to, CUarray array, std::size_t offset, std::size_t bytes,
+                      Rest... rest) {
+    const std::uintptr_t target = cpuAddressOf(to);
+    if (!shared(target, bytes)) return direct(real, to, array, offset, bytes, rest...);
+    Ranges ranges;
+    ranges.writes({target, bytes, false});
+    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
+                      !kTakesStream<Rest...>, [&] {
+                        CUDA_MEMCPY2D row{};
+                        row.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+                        row.srcArray = array;
+                        row.srcXInBytes = offset;
+                        row.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+                        row.dstDevice = onDevice(target);
+                        row.WidthInBytes = bytes;
+                        row.Height = 1;
+                        return copyRow<Zero>(row, rest...);
+                      });
+  }
+};
+
+}  // namespace
+
+GMAC_CUDA_TABLE(cudaArrayCopies, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_NONE)
+
+}  // namespace gmac::interpose

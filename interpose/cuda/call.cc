@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interpose/cuda/call.h"
+
+#include "gmac/accel/cuda/driver.h"
+#include "gmac/accel/cuda/real_dlsym.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/log.h"
+
+namespace gmac::interpose {
+namespace {
+
+GMAC_CUDA_HELPER(cuStreamIsCapturing, cuStreamIsCapturing)
+GMAC_CUDA_HELPER(cuStreamSynchronize, cuStreamSynchronize)
+GMAC_CUDA_HELPER(cuCtxGetCurrent, cuCtxGetCurrent)
+GMAC_CUDA_HELPER(cuCtxGetDevice, cuCtxGetDevice)
+GMAC_CUDA_HELPER(cuDeviceGetAttribute, cuDeviceGetAttribute)
+
+}  // namespace
+
+CUdeviceptr onDevice(std::uintptr_t address) noexcept {
+  void* const device = adsmSafe(reinterpret_cast<const void*>(address));
+  return device != nullptr ? reinterpret_cast<CUdeviceptr>(device) : address;
+}
+
+CUresult resultOf(Status status) noexcept {
+  switch (status.code()) {
+    case adsmSuccess:
+      return CUDA_SUCCESS;
+    case adsmErrorInvalidValue:
+    case adsmErrorInvalidPointer:
+      return CUDA_ERROR_INVALID_VALUE;
+    case adsmErrorHostMemory:
+    case adsmErrorAcceleratorMemory:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    case adsmErrorKernel:
+      return CUDA_ERROR_LAUNCH_FAILED;
+    case adsmErrorAcceleratorLost:
+      return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    case adsmErrorNotSupported:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_UNKNOWN;
+  }
+}
+
+CUresult refuse(adsmError_t code, const char* call, std::uintptr_t address,
+                const char* instead) noexcept {
+  const Status status =
+      gmac::fail(code, "{} of shared memory at {:#x}: {}", call, address, instead);
+  // A managed-memory program knows nothing of adsmLastErrorString().
+  if (coherence::managedMode()) log(LogLevel::kError, "{}", lastErrorText());
+  return resultOf(status);
+}
+
+void* findReal(std::atomic<void*>& slot, const char* symbol) noexcept {
+  void* real = slot.load(std::memory_order_acquire);
+  if (real != nullptr) return real;
+  void* const library = accel::cuda::driverLibrary();
+  if (library == nullptr) return nullptr;
+  real = accel::cuda::realDlsym()(library, symbol);
+  if (real != nullptr) slot.store(real, std::memory_order_release);
+  return real;
+}
+
+bool capturing(NativeStream stream) noexcept {
+  const auto isCapturing = realOf<Call_cuStreamIsCapturing>();
+  if (isCapturing == nullptr) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result =
+      isCapturing(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)), &status);
+  // The legacy stream cannot be asked while another captures; what is submitted to it then fails in
+  // the driver.
+  return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool inForeignContext() noexcept {
+  const std::uintptr_t home = coherence::nativeContext();
+  if (home == 0) return false;
+  const auto getCurrent = realOf<Call_cuCtxGetCurrent>();
+  CUcontext current = nullptr;
+  return getCurrent != nullptr && getCurrent(&current) == CUDA_SUCCESS && current != nullptr &&
+         reinterpret_cast<std::uintptr_t>(current) != home;
+}
+
+bool deviceHas(CUdevice_attribute attribute) noexcept {
+  const auto getDevice = realOf<Call_cuCtxGetDevice>();
+  const auto getAttribute = realOf<Call_cuDeviceGetAttribute>();
+  CUdevice device = 0;
+  int value = 0;
+  return getDevice != nullptr && getAttribute != nullptr && getDevice(&device) == CUDA_SUCCESS &&
+         getAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+}
+
+bool attachmentIsPromise() noexcept {
+  return coherence::trustsHints() || !deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+}
+
+CUresult waitForStream(NativeStream stream) noexcept {
+  const auto wait = realOf<Call_cuStreamSynchronize>();
+  return wait == nullptr ? CUDA_ERROR_NOT_FOUND
+                         : wait(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)));
+}
+
+CUresult acquire(CUresult result) noexcept {
+  if (result != CUDA_SUCCESS) return result;
+  return resultOf(coherence::afterDeviceWait());
+}
+
+}  // namespace gmac::interpose

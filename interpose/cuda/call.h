@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the files that stand in for CUDA's driver functions share: how a hook is made of a body and
+// a line in a table, and how a body makes a call coherent.
+//
+// A table is a pair of X-macros. Functions that work on a stream, or on stream 0, exist once for
+// the legacy stream 0 and once for the thread's own: X(name, symbol, suffix of the thread's
+// variant, first version, version after the last, body). Functions without such a variant: X(name,
+// symbol, first version, version after the last, body). A body is a struct with
+//   template <ZeroStream Zero, typename Real, typename... Args>
+//   static CUresult run(Real real, Args... args);
+// A call from inside the runtime, and every call while nothing is shared, goes straight to the
+// driver, unless the body says otherwise (kEvenUnshared, kAlways).
+#ifndef GMAC_INTERPOSE_CUDA_CALL_H_
+#define GMAC_INTERPOSE_CUDA_CALL_H_
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/cuda/reentry.h"
+#include "gmac/base/cancellation.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/port.h"
+#include "interpose/cuda/extent.h"
+#include "interpose/cuda/hooks.h"
+
+namespace gmac::interpose {
+
+using accel::NativeStream;
+using accel::cuda::Reentry;
+using coherence::DeviceRange;
+
+// What stream 0 means to the caller.
+enum class ZeroStream { kLegacy, kPerThread };
+
+inline CUstream streamMeant(ZeroStream zero, CUstream stream) noexcept {
+  if (stream != nullptr) return stream;
+  return zero == ZeroStream::kLegacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
+}
+
+inline NativeStream nativeStream(ZeroStream zero, CUstream stream) noexcept {
+  return NativeStream(reinterpret_cast<std::uintptr_t>(streamMeant(zero, stream)));
+}
+
+using coherence::anythingShared;
+
+inline bool shared(std::uintptr_t address, std::size_t bytes) noexcept {
+  return bytes != 0 && coherence::touchesShared(reinterpret_cast<const void*>(address), bytes);
+}
+
+// An address as the caller gave it, as a number; a device address becomes the CPU's address of the
+// same byte, which ranges are named by.
+inline std::uintptr_t cpuAddressOf(CUdeviceptr address) noexcept {
+  return coherence::cpuAddress(address);
+}
+inline std::uintptr_t cpuAddressOf(const void* address) noexcept {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+// The address in the accelerator's memory of the first byte of a range that is shared; the same
+// number but for objects of adsmSafeAlloc().
+CUdeviceptr onDevice(std::uintptr_t address) noexcept;
+
+// What the application's CUDA call returns when the runtime could not make it coherent;
+// adsmLastErrorString() says why.
+CUresult resultOf(Status status) noexcept;
+
+// Records why a call with a shared address is refused and returns what the application gets.
+CUresult refuse(adsmError_t code, const char* call, std::uintptr_t address,
+                const char* instead) noexcept;
+
+// Every driver function that a hook calls, found by the symbol when no request has brought it.
+void* findReal(std::atomic<void*>& slot, const char* symbol) noexcept;
+
+// A driver function that hooks need besides those they stand in for.
+#define GMAC_CUDA_HELPER(function, symbolName)                \
+  struct Call_##symbolName {                                  \
+    using Function = decltype(::function);                    \
+    static constexpr const char* kSymbol = #symbolName;       \
+    static inline constinit std::atomic<void*> real{nullptr}; \
+  };
+
+template <typename Call>
+typename Call::Function* realOf() noexcept {
+  return reinterpret_cast<typename Call::Function*>(findReal(Call::real, Call::kSymbol));
+}
+
+// Work on a capturing stream is recorded, not done: it becomes coherent when its graph is launched.
+bool capturing(NativeStream stream) noexcept;
+
+// Whether the calling thread's context is not the one that the runtime works in. Its streams mean
+// nothing to the runtime.
+bool inForeignContext() noexcept;
+
+// Whether the calling thread's device has an attribute, as the driver says.
+bool deviceHas(CUdevice_attribute attribute) noexcept;
+
+// Whether attaching memory to a stream or to the CPU promises that no other kernel uses it: CUDA's
+// own rule for devices that cannot use managed memory while the CPU does, or GMAC_MANAGED=trust.
+bool attachmentIsPromise() noexcept;
+
+// Waits for everything that the calling thread's context does on a stream.
+CUresult waitForStream(NativeStream stream) noexcept;
+
+// A few ranges that a call uses.
+class Ranges {
+ public:
+  void everything() { ranges_[count_++] = {nullptr, 0, true}; }
+  void reads(std::uintptr_t address, std::size_t bytes) { add(address, bytes, false); }
+  void reads(const Extent& extent) {
+    if (extent.bytes != 0) add(extent.first, extent.bytes, false);
+  }
+  void writes(const Extent& extent) {
+    if (extent.bytes == 0) return;
+    // The bytes between the rows keep the CPU's values, so those must arrive first.
+    if (extent.gaps) add(extent.first, extent.bytes, false);
+    add(extent.first, extent.bytes, true);
+  }
+  std::span<const DeviceRange> all() const { return {ranges_.data(), count_}; }
+
+ private:
+  void add(std::uintptr_t address, std::size_t bytes, bool write) {
+    ranges_[count_++] = {reinterpret_cast<const void*>(address), bytes, write};
+  }
+  std::array<DeviceRange, 3> ranges_;
+  std::size_t count_ = 0;
+};
+
+// The two sides of a copy of rows and layers, as the CPU's addresses.
+struct NamedCopy {
+  bool shared() const { return fromShared || toShared; }
+  Extent from, to;
+  bool fromShared, toShared;
+};
+
+// Finds the shared memory in a copy's description and makes the description name the accelerator's
+// copy of it, however it was named.
+template <typename Description>
+NamedCopy nameDevice(Description& copy) noexcept {
+  // The CPU's extent of one side; and the base address that makes the driver reach it.
+  const auto named = [&copy](const CopySide& side, bool* isShared, CUdeviceptr* base) {
+    Extent extent = extentOf(side, copy);
+    const std::uintptr_t before = extent.first - side.base;
+    if (*side.type != CU_MEMORYTYPE_HOST) extent.first = cpuAddressOf(CUdeviceptr{extent.first});
+    *isShared = gmac::interpose::shared(extent.first, extent.bytes);
+    if (*isShared) *base = onDevice(extent.first) - before;
+    return extent;
+  };
+  NamedCopy result{};
+  CUdeviceptr base = 0;
+  result.from = named(sourceOf(copy), &result.fromShared, &base);
+  if (result.fromShared) {
+    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.srcDevice = base;
+  }
+  result.to = named(destinationOf(copy), &result.toShared, &base);
+  if (result.toShared) {
+    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = base;
+  }
+  return result;
+}
+
+// What a wait of the application acquires, when it succeeded.
+CUresult acquire(CUresult result) noexcept;
+
+// Makes `submit`, a CUresult() that submits to `stream`, coherent. `waits`: it returns when the
+// work is done.
+template <typename Submit>
+CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bool waits,
+                    Submit&& submit) noexcept {
+  if (!waits && capturing(stream)) {
+    const Reentry inside;
+    return submit();
+  }
+  const bool foreign = inForeignContext();
+  const NativeStream known = foreign ? coherence::kForeignStream : stream;
+  if (const Status begun = coherence::beginDeviceWork(known, ranges.data(), ranges.size());
+      !begun.ok()) {
+    return resultOf(begun);
+  }
+  CUresult result = CUDA_SUCCESS;
+  {
+    const Reentry inside;
+    result = submit();
+    // Nothing later can wait for work of another context, so it is over before it counts as made.
+    if (foreign && result == CUDA_SUCCESS) result = waitForStream(stream);
+  }
+  const Status ended = coherence::endDeviceWork(known, result == CUDA_SUCCESS);
+  if (result != CUDA_SUCCESS) return result;
+  if (!ended.ok()) return resultOf(ended);
+  return waits ? acquire(result) : result;
+}
+
+// Calls the driver for the application as it is.
+template <typename Real, typename... Args>
+CUresult direct(Real real, Args... args) noexcept {
+  const Reentry inside;
+  return real(args...);
+}
+
+// The stream among a call's arguments.
+template <typename... Args>
+CUstream streamAmong(Args... args) noexcept {
+  CUstream stream = nullptr;
+  [[maybe_unused]] const auto look = [&stream](auto value) {
+    if constexpr (std::is_same_v<decltype(value), CUstream>) stream = value;
+  };
+  (look(args), ...);
+  return stream;
+}
+
+template <typename... Args>
+inline constexpr bool kTakesStream = (std::is_same_v<Args, CUstream> || ...);
+
+// ---- From a driver function's signature to its hook ----
+
+// The body serves also calls from inside the runtime.
+template <typename Body>
+concept Always = requires {
+  Body::kAlways;
+};
+// The body serves also calls while nothing is shared.
+template <typename Body>
+concept EvenUnshared = requires {
+  Body::kEvenUnshared;
+};
+
+template <typename Call, typename Body, ZeroStream Zero,
+          typename Function = typename Call::Function>
+struct Hook;
+
+template <typename Call, typename Body, ZeroStream Zero, typename... Args>
+struct Hook<Call, Body, Zero, CUresult(Args...)> {
+  static CUresult entry(Args... args) {
+    const auto real = realOf<Call>();
+    if (real == nullptr) return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
+    if constexpr (!Always<Body>) {
+      if (Reentry::inside()) return real(args...);
+      if constexpr (!EvenUnshared<Body>) {
+        if (!anythingShared()) return real(args...);
+      }
+    }
+    // The driver's own calls may be cancellation points, and are made with books half written.
+    return uncancelled([&] { return Body::template run<Zero>(real, args...); });
+  }
+};
+
+}  // namespace gmac::interpose
+
+// ---- The tables' macros ----
+
+// A hooked function: a type per line.
+#define GMAC_CUDA_TYPE(symbolName)                            \
+  struct Call_##symbolName {                                  \
+    using Function = decltype(::symbolName);                  \
+    static constexpr const char* kSymbol = #symbolName;       \
+    static inline constinit std::atomic<void*> real{nullptr}; \
+  };
+#define GMAC_CUDA_STREAM_TYPE(name, symbolName, suffix, since, until, body) \
+  GMAC_CUDA_TYPE(symbolName)                                                \
+  struct Call_##symbolName##suffix {                                        \
+    using Function = decltype(::symbolName);                                \
+    static constexpr const char* kSymbol = #symbolName #suffix;             \
+    static inline constinit std::atomic<void*> real{nullptr};               \
+  };
+#define GMAC_CUDA_PLAIN_TYPE(name, symbolName, since, until, body) GMAC_CUDA_TYPE(symbolName)
+
+// The exported symbol. It jumps to its hook: the hooks' parameter lists come from cuda.h and are
+// written nowhere.
+#if !defined(__x86_64__)
+#error "the CUDA hooks' exported symbols are written for x86-64"
+#endif
+#define GMAC_CUDA_EXPORT(callName, body, zero)                                                \
+  __attribute__((used)) static void* const gmacCudaHook_##callName asm(                       \
+      "gmacCudaHook_" #callName) =                                                            \
+      reinterpret_cast<void*>(&Hook<Call_##callName, body, ZeroStream::zero>::entry);         \
+  extern "C"                                                                                  \
+      __attribute__((visibility("default"))) void gmacCudaExport_##callName() asm(#callName); \
+  asm(".pushsection .text\n.globl " #callName "\n.type " #callName ", @function\n" #callName  \
+      ":\n.cfi_startproc\nendbr64\njmp *gmacCudaHook_" #callName                              \
+      "(%rip)\n.cfi_endproc\n.size " #callName ", .-" #callName "\n.popsection\n");
+#define GMAC_CUDA_STREAM_EXPORT(name, symbolName, suffix, since, until, body) \
+  GMAC_CUDA_EXPORT(symbolName, body, kLegacy)                                 \
+  GMAC_CUDA_EXPORT(symbolName##suffix, body, kPerThread)
+#define GMAC_CUDA_PLAIN_EXPORT(name, symbolName, since, until, body) \
+  GMAC_CUDA_EXPORT(symbolName, body, kLegacy)
+
+#define GMAC_CUDA_ENTRY(name, callName, perThread, since, until, body, zero)                \
+  HookEntry{name,                                                                           \
+            #callName,                                                                      \
+            perThread,                                                                      \
+            since,                                                                          \
+            until,                                                                          \
+            reinterpret_cast<void*>(&Hook<Call_##callName, body, ZeroStream::zero>::entry), \
+            reinterpret_cast<void*>(&gmacCudaExport_##callName),                            \
+            &Call_##callName::real},
+#define GMAC_CUDA_STREAM_ENTRY(name, symbolName, suffix, since, until, body) \
+  GMAC_CUDA_ENTRY(#name, symbolName, false, since, until, body, kLegacy)     \
+  GMAC_CUDA_ENTRY(#name, symbolName##suffix, true, since, until, body, kPerThread)
+#define GMAC_CUDA_PLAIN_ENTRY(name, symbolName, since, until, body) \
+  GMAC_CUDA_ENTRY(#name, symbolName, false, since, until, body, kLegacy)
+
+// A table that has no functions of one kind.
+#define GMAC_CUDA_NONE(X)
+
+// Makes the hooks of a table, exports their symbols, and defines the function `table`, which
+// hooks.cc lists.
+#define GMAC_CUDA_TABLE(table, STREAM_CALLS, PLAIN_CALLS)                        \
+  STREAM_CALLS(GMAC_CUDA_STREAM_EXPORT)                                          \
+  PLAIN_CALLS(GMAC_CUDA_PLAIN_EXPORT)                                            \
+  std::span<const HookEntry> table() noexcept {                                  \
+    static const HookEntry entries[] = {STREAM_CALLS(GMAC_CUDA_STREAM_ENTRY)     \
+                                            PLAIN_CALLS(GMAC_CUDA_PLAIN_ENTRY)}; \
+    return entries;                                                              \
+  }
+
+#endif  // GMAC_INTERPOSE_CUDA_CALL_H_

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CUDA's launches, waits, copies and fills, made coherent. Each hook says which shared bytes the
+// call reads and writes on the accelerator, lets the runtime release them, makes the call, and has
+// the runtime remember what to wait for.
+#include <cuda.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "interpose/cuda/arguments.h"
+#include "interpose/cuda/call.h"
+
+// cuda.h shows the newest signature under this name; the symbol is the older one.
+#undef cuGetProcAddress
+extern "C" CUresult cuGetProcAddress(const char*, void**, int, cuuint64_t);
+
+#define GMAC_CUDA_STREAM_CALLS(X)                                                          \
+  X(cuLaunchKernel, cuLaunchKernel, _ptsz, 0, INT_MAX, KernelLaunch)                       \
+  X(cuLaunchKernelEx, cuLaunchKernelEx, _ptsz, 0, INT_MAX, KernelLaunch)                   \
+  X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, _ptsz, 0, INT_MAX, KernelLaunch) \
+  X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, Launch)                               \
+  X(cuStreamSynchronize, cuStreamSynchronize, _ptsz, 0, INT_MAX, Wait)                     \
+  X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Wait)                                 \
+  X(cuMemcpy, cuMemcpy, _ptds, 0, INT_MAX, Copy)                                           \
+  X(cuMemcpyAsync, cuMemcpyAsync, _ptsz, 0, INT_MAX, Copy)                                 \
+  X(cuMemcpyHtoD, cuMemcpyHtoD_v2, _ptds, 3020, INT_MAX, Copy)                             \
+  X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, _ptsz, 3020, INT_MAX, Copy)                   \
+  X(cuMemcpyDtoH, cuMemcpyDtoH_v2, _ptds, 3020, INT_MAX, Copy)                             \
+  X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, _ptsz, 3020, INT_MAX, Copy)                   \
+  X(cuMemcpyDtoD, cuMemcpyDtoD_v2, _ptds, 3020, INT_MAX, Copy)                             \
+  X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, _ptsz, 3020, INT_MAX, Copy)                   \
+  X(cuMemcpyPeer, cuMemcpyPeer, _ptds, 0, INT_MAX, Copy)                                   \
+  X(cuMemcpyPeerAsync, cuMemcpyPeerAsync, _ptsz, 0, INT_MAX, Copy)                         \
+  X(cuMemcpy2D, cuMemcpy2D_v2, _ptds, 3020, INT_MAX, BlockCopy)                            \
+  X(cuMemcpy2DUnaligned, cuMemcpy2DUnaligned_v2, _ptds, 3020, INT_MAX, BlockCopy)          \
+  X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2, _ptsz, 3020, INT_MAX, BlockCopy)                  \
+  X(cuMemcpy3D, cuMemcpy3D_v2, _ptds, 3020, INT_MAX, BlockCopy)                            \
+  X(cuMemcpy3DAsync, cuMemcpy3DAsync_v2, _ptsz, 3020, INT_MAX, BlockCopy)                  \
+  X(cuMemcpy3DPeer, cuMemcpy3DPeer, _ptds, 0, INT_MAX, BlockCopy)                          \
+  X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, _ptsz, 0, INT_MAX, BlockCopy)                \
+  X(cuMemsetD8, cuMemsetD8_v2, _ptds, 3020, INT_MAX, Set)                                  \
+  X(cuMemsetD16, cuMemsetD16_v2, _ptds, 3020, INT_MAX, Set)                                \
+  X(cuMemsetD32, cuMemsetD32_v2, _ptds, 3020, INT_MAX, Set)                                \
+  X(cuMemsetD8Async, cuMemsetD8Async, _ptsz, 0, INT_MAX, Set)                              \
+  X(cuMemsetD16Async, cuMemsetD16Async, _ptsz, 0, INT_MAX, Set)                            \
+  X(cuMemsetD32Async, cuMemsetD32Async, _ptsz, 0, INT_MAX, Set)                            \
+  X(cuMemsetD2D8, cuMemsetD2D8_v2, _ptds, 3020, INT_MAX, Set)                              \
+  X(cuMemsetD2D16, cuMemsetD2D16_v2, _ptds, 3020, INT_MAX, Set)                            \
+  X(cuMemsetD2D32, cuMemsetD2D32_v2, _ptds, 3020, INT_MAX, Set)                            \
+  X(cuMemsetD2D8Async, cuMemsetD2D8Async, _ptsz, 0, INT_MAX, Set)                          \
+  X(cuMemsetD2D16Async, cuMemsetD2D16Async, _ptsz, 0, INT_MAX, Set)                        \
+  X(cuMemsetD2D32Async, cuMemsetD2D32Async, _ptsz, 0, INT_MAX, Set)
+
+#define GMAC_CUDA_PLAIN_CALLS(X)                                      \
+  X(cuGetProcAddress, cuGetProcAddress, 0, 12000, FindEntry)          \
+  X(cuGetProcAddress, cuGetProcAddress_v2, 12000, INT_MAX, FindEntry) \
+  X(cuCtxSynchronize, cuCtxSynchronize, 0, 13000, Wait)               \
+  X(cuCtxSynchronize, cuCtxSynchronize_v2, 13000, INT_MAX, Wait)      \
+  X(cuEventSynchronize, cuEventSynchronize, 0, INT_MAX, Wait)         \
+  X(cuEventQuery, cuEventQuery, 0, INT_MAX, Wait)                     \
+  X(cuLaunch, cuLaunch, 0, INT_MAX, Launch)                           \
+  X(cuLaunchGrid, cuLaunchGrid, 0, INT_MAX, Launch)                   \
+  X(cuLaunchGridAsync, cuLaunchGridAsync, 0, INT_MAX, Launch)
+
+namespace gmac::interpose {
+namespace {
+
+GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
+// Programs may call what CUDA would rather be without.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
+#pragma GCC diagnostic pop
+
+// Kernels may use every object, and so may those of a graph.
+struct Launch {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    return launch<Zero>(streamAmong(args...), [&] { return real(args...); });
+  }
+  template <ZeroStream Zero, typename Submit>
+  static CUresult launch(CUstream stream, Submit&& submit) {
+    Ranges ranges;
+    ranges.everything();
+    return coherently(nativeStream(Zero, stream), ranges.all(), false, submit);
+  }
+};
+
+// Launches that hand over arguments, which may lie in shared memory themselves.
+struct KernelLaunch {
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUfunction function, unsigned gridX, unsigned gridY,
+                      unsigned gridZ, unsigned blockX, unsigned blockY, unsigned blockZ,
+                      unsigned sharedBytes, CUstream stream, void** params, void** extra) {
+    const LaunchArguments arguments(function, params, extra);
+    if (arguments.result() != CUDA_SUCCESS) return arguments.result();
+    return Launch::launch<Zero>(stream, [&] {
+      return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
+                  arguments.params(), arguments.extra());
+    });
+  }
+
+  // Cooperative ones.
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUfunction function, unsigned gridX, unsigned gridY,
+                      unsigned gridZ, unsigned blockX, unsigned blockY, unsigned blockZ,
+                      unsigned sharedBytes, CUstream stream, void** params) {
+    const LaunchArguments arguments(function, params, nullptr);
+    if (arguments.result() != CUDA_SUCCESS) return arguments.result();
+    return Launch::launch<Zero>(stream, [&] {
+      return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
+                  arguments.params());
+    });
+  }
+
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, const CUlaunchConfig* config, CUfunction function, void** params,
+                      void** extra) {
+    const LaunchArguments arguments(function, params, extra);
+    const LaunchConfiguration configuration(config);
+    if (arguments.result() != CUDA_SUCCESS) return arguments.result();
+    if (configuration.result() != CUDA_SUCCESS) return configuration.result();
+    CUstream const stream = config != nullptr ? configuration.get()->hStream : nullptr;
+    return Launch::launch<Zero>(stream, [&] {
+      return real(configuration.get(), function, arguments.params(), arguments.extra());
+    });
+  }
+};
+
+// The application has waited; a query that succeeds says the same as a wait.
+struct Wait {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    return acquire(direct(real, args...));
+  }
+};
+
+// Copies of one range. A parameter's type says on which side the caller thinks that it lies.
+struct Copy {
+  template <ZeroStream Zero, typename Real, typename To, typename From, typename... Rest>
+  static CUresult run(Real real, To to, From from, std::size_t bytes, Rest... rest) {
+    const End target(to, bytes);
+    const End source(from, bytes);
+    if (!target.isShared && !source.isShared) return direct(real, to, from, bytes, rest...);
+    const bool asHost =
+        (target.isShared && std::is_pointer_v<To>) || (source.isShared && std::is_pointer_v<From>);
+    return submit<Zero>(
+        target, source, bytes,
+        [&] {
+          // As CPU memory a shared range must not be touched now: copy the accelerator's copy of
+          // it.
+          if (asHost) return unified<Zero>(target.device, source.device, bytes, rest...);
+          return real(target.as(to), source.as(from), bytes, rest...);
+        },
+        rest...);
+  }
+
+  // cuMemcpyPeer: both sides are device addresses of their contexts.
+  template <ZeroStream Zero, typename Real, typename... Rest>
+  static CUresult run(Real real, CUdeviceptr to, CUcontext toContext, CUdeviceptr from,
+                      CUcontext fromContext, std::size_t bytes, Rest... rest) {
+    const End target(to, bytes);
+    const End source(from, bytes);
+    if (!target.isShared && !source.isShared) {
+      return direct(real, to, toContext, from, fromContext, bytes, rest...);
+    }
+    return submit<Zero>(
+        target, source, bytes,
+        [&] { return real(target.device, toContext, source.device, fromContext, bytes, rest...); },
+        rest...);
+  }
+
+ private:
+  // One end of a copy.
+  struct End {
+    template <typename Address>
+    End(Address address, std::size_t bytes)
+        : cpu(cpuAddressOf(address)),
+          isShared(shared(cpu, bytes)),
+          device(isShared ? onDevice(cpu) : (CUdeviceptr)address) {}
+    // What the driver's function takes for it.
+    CUdeviceptr as(CUdeviceptr) const { return device; }
+    template <typename Pointer>
+    Pointer* as(Pointer* given) const {
+      return given;
+    }
+    std::uintptr_t cpu;
+    bool isShared;
+    CUdeviceptr device;
+  };
+
+  template <ZeroStream Zero, typename Submit, typename... Rest>
+  static CUresult submit(const End& target, const End& source, std::size_t bytes, Submit&& work,
+                         Rest... rest) {
+    Ranges ranges;
+    ranges.reads(source.cpu, bytes);
+    ranges.writes({target.cpu, bytes, false});
+    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
+                      !kTakesStream<Rest...>, work);
+  }
+
+  template <ZeroStream Zero, typename... Rest>
+  static CUresult unified(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Rest... rest) {
+    using Synchronous =
+        std::conditional_t<Zero == ZeroStream::kLegacy, Call_cuMemcpy, Call_cuMemcpy_ptds>;
+    using Asynchronous = std::conditional_t<Zero == ZeroStream::kLegacy, Call_cuMemcpyAsync,
+                                            Call_cuMemcpyAsync_ptsz>;
+    const auto copy =
+        realOf<std::conditional_t<kTakesStream<Rest...>, Asynchronous, Synchronous>>();
+    return copy == nullptr ? CUDA_ERROR_NOT_FOUND : copy(to, from, bytes, rest...);
+  }
+};
+
+// Fills of one range or of rows.
+struct Set {
+  template <ZeroStream Zero, typename Real, typename Value, typename... Rest>
+  static CUresult run(Real real, CUdeviceptr to, Value value, std::size_t count, Rest... rest) {
+    return fill<Zero>(
+        to, spanOf(cpuAddressOf(to), count * sizeof value, 1, 1, 0, 0),
+        [&](CUdeviceptr first) { return real(first, value, count, rest...); }, rest...);
+  }
+
+  template <ZeroStream Zero, typename Real, typename Value, typename... Rest>
+  static CUresult run(Real real, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
+                      std::size_t height, Rest... rest) {
+    return fill<Zero>(
+        to, spanOf(cpuAddressOf(to), width * sizeof value, height, 1, pitch, 0),
+        [&](CUdeviceptr first) { return real(first, pitch, value, width, height, rest...); },
+        rest...);
+  }
+
+ private:
+  template <ZeroStream Zero, typename Submit, typename... Rest>
+  static CUresult fill(CUdeviceptr to, const Extent& extent, Submit&& submit, Rest... rest) {
+    if (!shared(extent.first, extent.bytes)) {
+      const Reentry inside;
+      return submit(to);
+    }
+    Ranges ranges;
+    ranges.writes(extent);
+    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
+                      !kTakesStream<Rest...>, [&] { return submit(onDevice(extent.first)); });
+  }
+};
+
+// Copies of rows and layers.
+struct BlockCopy {
+  template <ZeroStream Zero, typename Real, typename Description, typename... Rest>
+  static CUresult run(Real real, const Description* description, Rest... rest) {
+    if (description == nullptr) return direct(real, description, rest...);
+    Description copy = *description;
+    const NamedCopy named = nameDevice(copy);
+    if (!named.shared()) return direct(real, description, rest...);
+    Ranges ranges;
+    ranges.reads(named.from);
+    ranges.writes(named.to);
+    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
+                      !kTakesStream<Rest...>,
+                      [&] { return real(static_cast<const Description*>(&copy), rest...); });
+  }
+};
+
+// Hands out hooks for the functions that have one. Always, also from inside the runtime: the
+// application's CUDA runtime may fill its table during a call of ours.
+struct FindEntry {
+  static constexpr bool kAlways = true;
+
+  template <ZeroStream Zero, typename Real, typename... Rest>
+  static CUresult run(Real real, const char* name, void** function, int version, cuuint64_t flags,
+                      Rest... rest) {
+    const CUresult result = real(name, function, version, flags, rest...);
+    if (result != CUDA_SUCCESS || function == nullptr || *function == nullptr) return result;
+    if (const HookEntry* entry = hookOfRequest(name, version, flags); entry != nullptr) {
+      *function = substitute(*entry, *function);
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+GMAC_CUDA_TABLE(cudaCalls, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_PLAIN_CALLS)
+
+}  // namespace gmac::interpose

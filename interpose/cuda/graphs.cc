@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Graph nodes that name memory. What they do happens when the graph is launched, which releases and
+// acquires every object; they must name the accelerator's copy, because then nothing else may be
+// touched.
+#include <cuda.h>
+
+#include <optional>
+
+#include "gmac/api/adsm.h"
+#include "interpose/cuda/arguments.h"
+#include "interpose/cuda/call.h"
+
+// cuda.h shows the newest signature under this name; the symbol is the older one.
+#undef cuGraphAddNode
+#undef cuGraphAddKernelNode
+#undef cuGraphKernelNodeSetParams
+#undef cuGraphExecKernelNodeSetParams
+extern "C" {
+CUresult cuGraphAddNode(CUgraphNode*, CUgraph, const CUgraphNode*, size_t, CUgraphNodeParams*);
+CUresult cuGraphAddKernelNode(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
+                              const CUDA_KERNEL_NODE_PARAMS_v1*);
+CUresult cuGraphAddKernelNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
+                                 const CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphKernelNodeSetParams(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v1*);
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec, CUgraphNode,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1*);
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec, CUgraphNode,
+                                           const CUDA_KERNEL_NODE_PARAMS_v2*);
+}
+
+#define GMAC_CUDA_PLAIN_CALLS(X)                                                              \
+  X(cuGraphAddKernelNode, cuGraphAddKernelNode, 0, 12000, Node)                               \
+  X(cuGraphAddKernelNode, cuGraphAddKernelNode_v2, 12000, INT_MAX, Node)                      \
+  X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams, 0, 12000, Node)                   \
+  X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams_v2, 12000, INT_MAX, Node)          \
+  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams, 0, 12000, Node)           \
+  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, 12000, INT_MAX, Node)  \
+  X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 0, INT_MAX, Node)                             \
+  X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 0, INT_MAX, Node)                 \
+  X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 0, INT_MAX, Node)         \
+  X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 0, INT_MAX, Node)                             \
+  X(cuGraphMemsetNodeSetParams, cuGraphMemsetNodeSetParams, 0, INT_MAX, Node)                 \
+  X(cuGraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams, 0, INT_MAX, Node)         \
+  X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, 0, INT_MAX, Node)                     \
+  X(cuGraphBatchMemOpNodeSetParams, cuGraphBatchMemOpNodeSetParams, 0, INT_MAX, Node)         \
+  X(cuGraphExecBatchMemOpNodeSetParams, cuGraphExecBatchMemOpNodeSetParams, 0, INT_MAX, Node) \
+  X(cuGraphAddNode, cuGraphAddNode, 12020, 12030, Node)                                       \
+  X(cuGraphAddNode, cuGraphAddNode_v2, 12030, INT_MAX, Node)                                  \
+  X(cuGraphNodeSetParams, cuGraphNodeSetParams, 0, INT_MAX, Node)                             \
+  X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 0, INT_MAX, Node)
+
+namespace gmac::interpose {
+namespace {
+
+GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
+
+// What most descriptions need nothing of: a shared address that no node may name, or 0; and why the
+// description cannot be had.
+struct Trouble {
+  std::uintptr_t unusable = 0;
+  CUresult result = CUDA_SUCCESS;
+};
+
+// A node's description as the driver is to see it; the caller's own stays as it is.
+template <typename Argument>
+struct Described : Trouble {
+  explicit Described(Argument given) : argument(given) {}
+  Argument argument;
+};
+
+template <typename Kernel>
+concept NamesKernel = requires(const Kernel& kernel) {
+  kernel.kern;
+};
+
+// A kernel node, whose arguments the driver reads now.
+template <typename Kernel>
+struct DescribedKernel : Trouble {
+  explicit DescribedKernel(const Kernel* given) : argument(given) {
+    if (given == nullptr) return;
+    kernel = *given;
+    argument = &kernel;
+    CUfunction function = kernel.func;
+    if constexpr (NamesKernel<Kernel>) {
+      if (function == nullptr) function = reinterpret_cast<CUfunction>(kernel.kern);
+    }
+    arguments.emplace(function, kernel.kernelParams, kernel.extra);
+    kernel.kernelParams = arguments->params();
+    kernel.extra = arguments->extra();
+    result = arguments->result();
+  }
+  Kernel kernel;
+  std::optional<LaunchArguments> arguments;
+  const Kernel* argument;
+};
+
+template <>
+struct Described<const CUDA_KERNEL_NODE_PARAMS_v1*> : DescribedKernel<CUDA_KERNEL_NODE_PARAMS_v1> {
+  using DescribedKernel::DescribedKernel;
+};
+template <>
+struct Described<const CUDA_KERNEL_NODE_PARAMS_v2*> : DescribedKernel<CUDA_KERNEL_NODE_PARAMS_v2> {
+  using DescribedKernel::DescribedKernel;
+};
+
+void nameDevice(CUDA_MEMSET_NODE_PARAMS& fill) {
+  const std::uintptr_t first = cpuAddressOf(fill.dst);
+  if (shared(first, 1)) fill.dst = onDevice(first);
+}
+
+// A stream's wait for a value that the CPU stores would never end, and a store would be lost among
+// the CPU's: nothing releases and acquires around a single node.
+std::uintptr_t sharedValue(const CUstreamBatchMemOpParams* values, unsigned count) {
+  for (unsigned i = 0; values != nullptr && i < count; ++i) {
+    const CUstreamBatchMemOpType operation = values[i].operation;
+    const bool waits =
+        operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    const bool writes = operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+                        operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    if (!waits && !writes) continue;
+    const CUdeviceptr address = waits ? values[i].waitValue.address : values[i].writeValue.address;
+    if (shared(cpuAddressOf(address), 1)) return address;
+  }
+  return 0;
+}
+
+template <>
+struct Described<const CUDA_MEMCPY3D*> : Trouble {
+  explicit Described(const CUDA_MEMCPY3D* given) : argument(given) {
+    if (given == nullptr) return;
+    copy = *given;
+    if (interpose::nameDevice(copy).shared()) argument = &copy;
+  }
+  CUDA_MEMCPY3D copy;
+  const CUDA_MEMCPY3D* argument;
+};
+
+template <>
+struct Described<const CUDA_MEMSET_NODE_PARAMS*> : Trouble {
+  explicit Described(const CUDA_MEMSET_NODE_PARAMS* given) : argument(given) {
+    if (given == nullptr) return;
+    fill = *given;
+    nameDevice(fill);
+    argument = &fill;
+  }
+  CUDA_MEMSET_NODE_PARAMS fill;
+  const CUDA_MEMSET_NODE_PARAMS* argument;
+};
+
+template <>
+struct Described<const CUDA_BATCH_MEM_OP_NODE_PARAMS*> : Trouble {
+  explicit Described(const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) : argument(given) {
+    if (given != nullptr) unusable = sharedValue(given->paramArray, given->count);
+  }
+  const CUDA_BATCH_MEM_OP_NODE_PARAMS* argument;
+};
+
+// The one that holds any kind of node. The driver writes into some kinds, so only the copy of a
+// kind that it reads alone stands in.
+template <>
+struct Described<CUgraphNodeParams*> : Trouble {
+  explicit Described(CUgraphNodeParams* given) : argument(given) {
+    if (given == nullptr) return;
+    switch (given->type) {
+      case CU_GRAPH_NODE_TYPE_KERNEL:
+        node = *given;
+        kernel.emplace(&node.kernel);
+        node.kernel = kernel->kernel;
+        result = kernel->result;
+        argument = &node;
+        break;
+      case CU_GRAPH_NODE_TYPE_MEMCPY:
+        node = *given;
+        interpose::nameDevice(node.memcpy.copyParams);
+        argument = &node;
+        break;
+      case CU_GRAPH_NODE_TYPE_MEMSET: {
+        node = *given;
+        const std::uintptr_t first = cpuAddressOf(node.memset.dst);
+        if (shared(first, 1)) node.memset.dst = onDevice(first);
+        argument = &node;
+        break;
+      }
+      case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        unusable = sharedValue(given->memOp.paramArray, given->memOp.count);
+        break;
+      default:
+        break;
+    }
+  }
+  CUgraphNodeParams node;
+  CUgraphNodeParams* argument;
+  std::optional<DescribedKernel<CUDA_KERNEL_NODE_PARAMS_v3>> kernel;
+};
+
+struct Node {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    return add(real, Described<Args>(args)...);
+  }
+
+ private:
+  template <typename Real, typename... Arguments>
+  static CUresult add(Real real, const Arguments&... described) {
+    CUresult result = CUDA_SUCCESS;
+    ((result = described.result != CUDA_SUCCESS ? described.result : result), ...);
+    if (result != CUDA_SUCCESS) return result;
+    std::uintptr_t unusable = 0;
+    ((unusable = described.unusable != 0 ? described.unusable : unusable), ...);
+    if (unusable != 0) {
+      return refuse(adsmErrorNotSupported, "a graph's stream memory operation", unusable,
+                    "it would not be seen by the CPU; use a kernel or a copy");
+    }
+    return direct(real, described.argument...);
+  }
+};
+
+}  // namespace
+
+GMAC_CUDA_TABLE(cudaGraphs, GMAC_CUDA_NONE, GMAC_CUDA_PLAIN_CALLS)
+
+}  // namespace gmac::interpose

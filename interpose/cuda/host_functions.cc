@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Functions of the CPU in a stream. They may use shared objects, like any code of the CPU, but at a
+// time that the stream chooses. So the next device work waits until they have run: then what they
+// write is released to it, and they never wait for work that comes after them. And they run in a
+// thread of their own: the driver's thread may not copy, which an access to an object may need.
+#include <cuda.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <memory>
+#include <new>
+#include <system_error>
+#include <thread>
+
+#include "interpose/cuda/call.h"
+
+#define GMAC_CUDA_STREAM_CALLS(X)                                        \
+  X(cuLaunchHostFunc, cuLaunchHostFunc, _ptsz, 0, INT_MAX, HostFunction) \
+  X(cuStreamAddCallback, cuStreamAddCallback, _ptsz, 0, INT_MAX, StreamCallback)
+
+namespace gmac::interpose {
+namespace {
+
+GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
+
+// What the application gave, until it has run.
+struct Given {
+  CUhostFn function = nullptr;
+  CUstreamCallback callback = nullptr;
+  void* userData = nullptr;
+};
+
+template <typename Body>
+void runApart(Body body) {
+  try {
+    std::thread([&] {
+      // Inherited from the driver's thread, which may block what accesses to objects depend on.
+      sigset_t faults;
+      sigemptyset(&faults);
+      sigaddset(&faults, SIGSEGV);
+      sigaddset(&faults, SIGBUS);
+      pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
+      body();
+    }).join();
+  } catch (const std::system_error&) {
+    // No thread to be had. An access that needs a copy then fails with the driver's words.
+    body();
+  }
+  coherence::hostFunctionEnded();
+}
+
+void CUDA_CB runFunction(void* argument) {
+  const std::unique_ptr<Given> given(static_cast<Given*>(argument));
+  runApart([&] { given->function(given->userData); });
+}
+
+void CUDA_CB runCallback(CUstream stream, CUresult status, void* argument) {
+  const std::unique_ptr<Given> given(static_cast<Given*>(argument));
+  runApart([&] { given->callback(stream, status, given->userData); });
+}
+
+// Queues a function with `submit`, a CUresult(Given*).
+template <typename Submit>
+CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
+  auto* const kept = new (std::nothrow) Given(given);
+  if (kept == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const NativeStream known = inForeignContext() ? coherence::kForeignStream : stream;
+  // No ranges: it only takes its turn among the threads that submit.
+  if (const Status begun = coherence::beginDeviceWork(known, nullptr, 0); !begun.ok()) {
+    delete kept;
+    return resultOf(begun);
+  }
+  coherence::hostFunctionQueued();
+  CUresult result = CUDA_SUCCESS;
+  {
+    const Reentry inside;
+    result = submit(kept);
+  }
+  // Not as submitted: an access inside the function must not wait for the function.
+  const Status ended = coherence::endDeviceWork(known, false);
+  if (result != CUDA_SUCCESS) {
+    coherence::hostFunctionEnded();
+    delete kept;
+    return result;
+  }
+  return resultOf(ended);
+}
+
+// In a graph they run when the graph does; an access that must wait for the graph ends the process
+// there.
+struct HostFunction {
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUstream stream, CUhostFn function, void* userData) {
+    if (function == nullptr || capturing(nativeStream(Zero, stream)))
+      return direct(real, stream, function, userData);
+    return queue(nativeStream(Zero, stream), {function, nullptr, userData},
+                 [&](Given* given) { return real(stream, &runFunction, given); });
+  }
+};
+
+struct StreamCallback {
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUstream stream, CUstreamCallback callback, void* userData,
+                      unsigned flags) {
+    if (callback == nullptr || capturing(nativeStream(Zero, stream)))
+      return direct(real, stream, callback, userData, flags);
+    return queue(nativeStream(Zero, stream), {nullptr, callback, userData},
+                 [&](Given* given) { return real(stream, &runCallback, given, flags); });
+  }
+};
+
+}  // namespace
+
+GMAC_CUDA_TABLE(cudaHostFunctions, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_NONE)
+
+}  // namespace gmac::interpose

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Managed memory, allocated and freed: in a program that runs with GMAC_MANAGED=1 it is shared
+// objects.
+#include <cuda.h>
+
+#include <algorithm>
+
+#include "gmac/api/adsm.h"
+#include "gmac/base/log.h"
+#include "gmac/coherence/kept_memory.h"
+#include "gmac/coherence/small_heap.h"
+#include "interpose/cuda/call.h"
+#include "interpose/cuda/managed_objects.h"
+
+#define GMAC_CUDA_STREAM_CALLS(X) X(cuMemFreeAsync, cuMemFreeAsync, _ptsz, 0, INT_MAX, Free)
+
+#define GMAC_CUDA_PLAIN_CALLS(X)                                \
+  X(cuMemAllocManaged, cuMemAllocManaged, 0, INT_MAX, Allocate) \
+  X(cuMemFree, cuMemFree_v2, 3020, INT_MAX, Free)               \
+  X(cuLibraryGetManaged, cuLibraryGetManaged, 0, INT_MAX, Variable)
+
+namespace gmac::interpose {
+namespace {
+
+GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
+GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
+
+GMAC_CUDA_HELPER(cuCtxGetCurrent, cuCtxGetCurrent)
+
+// The program asks its CUDA runtime what went wrong; the reason is for who runs it.
+CUresult refuseAllocation(std::size_t bytes, CUresult result) noexcept {
+  log(LogLevel::kError, "no managed memory of {} bytes: {}", bytes, lastErrorText());
+  return result;
+}
+
+CUresult failedAllocation(std::size_t bytes) noexcept {
+  const adsmError_t error = adsmLastError();
+  // What programs expect and handle themselves.
+  // Of its arguments only a size beyond all memory can be wrong.
+  if (error == adsmErrorAcceleratorMemory || error == adsmErrorHostMemory ||
+      error == adsmErrorInvalidValue) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return refuseAllocation(bytes,
+                          error == adsmErrorSystem ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_NOT_SUPPORTED);
+}
+
+struct Allocate {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUdeviceptr* address, std::size_t bytes, unsigned flags) {
+    if (!coherence::managedMode()) return direct(real, address, bytes, flags);
+    if (address == nullptr || bytes == 0 ||
+        (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto getCurrent = realOf<Call_cuCtxGetCurrent>();
+    CUcontext current = nullptr;
+    if (getCurrent == nullptr) return CUDA_ERROR_NOT_FOUND;
+    if (const CUresult result = getCurrent(&current); result != CUDA_SUCCESS) return result;
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    // What is attached to the CPU keeps pages of its own, so that it can stay there.
+    const std::size_t wanted =
+        flags == CU_MEM_ATTACH_HOST ? std::max(bytes, SmallHeap::kLargestObject + 1) : bytes;
+    void* const object = adsmAlloc(wanted);
+    if (object == nullptr) return failedAllocation(bytes);
+    if (!coherence::reachedByCuda() || inForeignContext()) {
+      const bool elsewhere = coherence::reachedByCuda();
+      (void)adsmFree(object);
+      (void)gmac::fail(
+          adsmErrorNotSupported, "{}",
+          elsewhere ? "the calling thread works in another context (or on another device) than "
+                      "the first managed memory of this program; all of it must live in one"
+                    : "the accelerator is not a CUDA device; leave GMAC_ACCEL unset, or cuda");
+      return refuseAllocation(bytes, CUDA_ERROR_NOT_SUPPORTED);
+    }
+    const auto number = reinterpret_cast<std::uintptr_t>(object);
+    ManagedObjects::get().add(number, bytes);
+    if (flags == CU_MEM_ATTACH_HOST && attachmentIsPromise())
+      (void)coherence::setUsers(object, coherence::Users::kCpu, {});
+    *address = number;
+    return CUDA_SUCCESS;
+  }
+};
+
+struct Free {
+  // A second time, when no object lives, too.
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real, typename... Rest>
+  static CUresult run(Real real, CUdeviceptr address, Rest... rest) {
+    if (ManagedObjects::get().remove(address))
+      return resultOf(Status(adsmFree(reinterpret_cast<void*>(address))));
+    if (!shared(cpuAddressOf(address), 1)) {
+      // To the driver it is still allocated.
+      if (coherence::isKept(address)) return CUDA_ERROR_INVALID_VALUE;
+      return direct(real, address, rest...);
+    }
+    if (coherence::managedMode())
+      return resultOf(Status(adsmFree(reinterpret_cast<void*>(cpuAddressOf(address)))));
+    return refuse(adsmErrorInvalidPointer, "freeing", address, "adsmFree() does that");
+  }
+};
+
+// A __managed__ variable is memory of the program's image, where the driver put it: real managed
+// memory, beside the shared objects. That is as good as the device's own, unless the CPU may not
+// use it while the device works, because then the runtime's own copies are in the way.
+struct Variable {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUdeviceptr* address, std::size_t* bytes, CUlibrary library,
+                      const char* name) {
+    if (!coherence::managedMode() || deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
+      return direct(real, address, bytes, library, name);
+    log(LogLevel::kError,
+        "the program has a __managed__ variable, {}, which cannot be shared on this device: "
+        "allocate it with cudaMallocManaged instead",
+        name != nullptr ? name : "of no name");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+};
+
+}  // namespace
+
+GMAC_CUDA_TABLE(cudaManagedMemory, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_PLAIN_CALLS)
+
+}  // namespace gmac::interpose

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that write their answers to addresses that the application gives. Those may be shared, such
+// as a pointer inside a managed structure: they are held open, because the driver, which may hold
+// its own locks when it writes, must not meet a closed page.
+#include <cuda.h>
+
+#include <optional>
+#include <tuple>
+#include <type_traits>
+
+#include "gmac/coherence/kept_memory.h"
+#include "interpose/cuda/call.h"
+
+// cuda.h shows the newest signature under this name; the symbol is the older one.
+#undef cuEventElapsedTime
+extern "C" CUresult cuEventElapsedTime(float*, CUevent, CUevent);
+
+#define GMAC_CUDA_STREAM_CALLS(X)                                    \
+  X(cuMemAllocAsync, cuMemAllocAsync, _ptsz, 0, INT_MAX, Allocation) \
+  X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, _ptsz, 0, INT_MAX, Allocation)
+
+#define GMAC_CUDA_PLAIN_CALLS(X)                                                    \
+  X(cuMemAlloc, cuMemAlloc_v2, 3020, INT_MAX, Allocation)                           \
+  X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020, INT_MAX, Allocation)                 \
+  X(cuMemHostAlloc, cuMemHostAlloc, 0, INT_MAX, Output)                             \
+  X(cuMemAllocHost, cuMemAllocHost_v2, 3020, INT_MAX, Output)                       \
+  X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, INT_MAX, Output) \
+  X(cuMemGetInfo, cuMemGetInfo_v2, 3020, INT_MAX, FreeMemory)                       \
+  X(cuArrayCreate, cuArrayCreate_v2, 3020, INT_MAX, Allocation)                     \
+  X(cuArray3DCreate, cuArray3DCreate_v2, 3020, INT_MAX, Allocation)                 \
+  X(cuTexObjectCreate, cuTexObjectCreate, 0, INT_MAX, Output)                       \
+  X(cuSurfObjectCreate, cuSurfObjectCreate, 0, INT_MAX, Output)                     \
+  X(cuStreamCreate, cuStreamCreate, 0, INT_MAX, Output)                             \
+  X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 0, INT_MAX, Output)     \
+  X(cuEventCreate, cuEventCreate, 0, INT_MAX, Output)                               \
+  X(cuEventElapsedTime, cuEventElapsedTime, 0, 12080, ElapsedTime)                  \
+  X(cuEventElapsedTime, cuEventElapsedTime_v2, 12080, INT_MAX, ElapsedTime)
+
+namespace gmac::interpose {
+namespace {
+
+GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
+GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
+
+struct Output {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    std::tuple<Held<Args>...> held(args...);
+    Status status;
+    std::apply([&](const auto&... one) { ((status = one.ok(status)), ...); }, held);
+    if (!status.ok()) return resultOf(status);
+    return direct(real, args...);
+  }
+
+ private:
+  // What no answer is written to.
+  template <typename Argument>
+  struct Held {
+    explicit Held(Argument) {}
+    Status ok(Status others) const { return others; }
+  };
+
+  // Where an answer, or a description that is read, lies.
+  template <typename Value>
+  requires requires { sizeof(Value); }
+  struct Held<Value*> {
+    explicit Held(Value* answer) {
+      const auto* const address = static_cast<const void*>(answer);
+      if (answer != nullptr && shared(cpuAddressOf(address), sizeof *answer))
+        hold.emplace(address, sizeof *answer, !std::is_const_v<Value>);
+    }
+    Status ok(Status others) const {
+      return others.ok() && hold.has_value() ? hold->status() : others;
+    }
+    std::optional<coherence::CpuHold> hold;
+  };
+};
+
+// Memory of the device beside shared objects: before there is none, the runtime gives back what it
+// keeps of freed objects. That is kept also when no object lives.
+struct Allocation {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    const CUresult result = Output::run<Zero>(real, args...);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !coherence::giveBackKept()) return result;
+    return Output::run<Zero>(real, args...);
+  }
+};
+
+// So it counts as free.
+struct FreeMemory {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, std::size_t* available, std::size_t* total) {
+    const CUresult result = Output::run<Zero>(real, available, total);
+    if (result == CUDA_SUCCESS && available != nullptr && !inForeignContext()) {
+      *available += coherence::keptBytes();
+    }
+    return result;
+  }
+};
+
+// An answer says that both events have come.
+struct ElapsedTime {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    return acquire(Output::run<Zero>(real, args...));
+  }
+};
+
+}  // namespace
+
+GMAC_CUDA_TABLE(cudaOutputs, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_PLAIN_CALLS)
+
+}  // namespace gmac::interpose

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interpose/libc/parallel_read.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "gmac/coherence/port.h"
+#include "gmac/observe/trace.h"
+#include "interpose/base/scratch.h"
+
+namespace gmac::interpose {
+namespace {
+
+// Private memory for one piece, in huge pages where the system has them; pages that were
+// touched before are kept for the next. Owned by one thread's run().
+class PieceMemory {
+ public:
+  explicit PieceMemory(std::size_t bytes) : bytes_(bytes) {
+    for (std::atomic<void*>& slot : kept_) {
+      data_ = slot.exchange(nullptr);
+      if (data_ != nullptr) return;
+    }
+    // Aligned, so that huge pages fit.
+    void* const memory = ::mmap(nullptr, 2 * bytes_, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return;
+    auto* const begin = static_cast<std::byte*>(memory);
+    const std::size_t before = (bytes_ - reinterpret_cast<std::uintptr_t>(begin) % bytes_) % bytes_;
+    data_ = begin + before;
+    if (before > 0) ::munmap(begin, before);
+    ::munmap(begin + before + bytes_, bytes_ - before);
+    (void)::madvise(data_, bytes_, MADV_HUGEPAGE);
+  }
+  ~PieceMemory() {
+    if (data_ == nullptr) return;
+    for (std::atomic<void*>& slot : kept_) {
+      void* none = nullptr;
+      if (slot.compare_exchange_strong(none, data_)) return;
+    }
+    ::munmap(data_, bytes_);
+  }
+  PieceMemory(const PieceMemory&) = delete;
+  PieceMemory& operator=(const PieceMemory&) = delete;
+  // NULL when there is no memory.
+  void* data() const { return data_; }
+
+ private:
+  // All pieces of a process are of one size, a power of two.
+  static constinit inline std::array<std::atomic<void*>, 4> kept_{};
+
+  std::size_t bytes_;
+  void* data_ = nullptr;
+};
+
+}  // namespace
+
+// The order of the pieces, as the thread that has one of them sees it.
+class ParallelRead::Turn {
+ public:
+  Turn(ParallelRead& read, std::uint32_t piece) : read_(read), piece_(piece) {}
+
+  // Waits until every piece before this one has been read in full; false when one was not, and this
+  // one must leave no trace.
+  bool await() {
+    for (;;) {
+      const std::uint32_t turn = read_.turn_.load(std::memory_order_acquire);
+      if (turn == piece_) return true;
+      if (turn == kNobodys) return false;
+      read_.turn_.wait(turn);
+    }
+  }
+  // It is this one's turn: the next one's.
+  void pass() { leaveTo(piece_ + 1); }
+  // It is this one's turn: nobody's. `ends`: so does the call.
+  void end(std::size_t count, bool ends, int error) {
+    read_.shortDone_ = read_.beginOf(piece_) + count;
+    read_.ended_ = ends;
+    read_.error_ = error;
+    leaveTo(kNobodys);
+  }
+
+ private:
+  void leaveTo(std::uint32_t turn) {
+    read_.turn_.store(turn, std::memory_order_release);
+    read_.turn_.notify_all();
+  }
+
+  ParallelRead& read_;
+  const std::uint32_t piece_;
+};
+
+ParallelRead::ParallelRead(std::byte* buffer, std::size_t bytes, std::size_t pieceBytes,
+                           const RealCall& readAt)
+    : buffer_(buffer),
+      bytes_(bytes),
+      pieceBytes_(pieceBytes),
+      firstBytes_(nextPiece(buffer, bytes, pieceBytes)),
+      pieceCount_(static_cast<std::uint32_t>((bytes - firstBytes_) / pieceBytes + 1)),
+      readAt_(readAt) {}
+
+std::size_t ParallelRead::beginOf(std::uint32_t piece) const {
+  return piece == 0 ? 0 : firstBytes_ + (piece - 1) * pieceBytes_;
+}
+
+std::size_t ParallelRead::done() const {
+  const std::uint32_t turn = turn_.load(std::memory_order_acquire);
+  return turn == kNobodys ? shortDone_ : beginOf(turn);
+}
+
+void ParallelRead::run() {
+  const PieceMemory scratch(pieceBytes_);
+  if (scratch.data() == nullptr) return;
+  for (;;) {
+    const std::uint32_t piece = next_.fetch_add(1, std::memory_order_relaxed);
+    if (piece >= pieceCount_ || !readPiece(piece, scratch.data())) return;
+  }
+}
+
+// False when there is no use in another piece.
+bool ParallelRead::readPiece(std::uint32_t piece, void* scratch) {
+  Turn turn(*this, piece);
+  const std::size_t begin = beginOf(piece);
+  const std::size_t bytes = beginOf(piece + 1) - begin;
+  std::byte* const to = buffer_ + begin;
+  ssize_t count = 0;
+  int error = 0;
+  {
+    const TraceSpan span("io", "read piece", {"bytes", bytes});
+    count = readAt_(scratch, bytes, begin);
+    if (count < 0) error = errno;
+  }
+  if (!turn.await()) return false;
+  const bool whole = count == static_cast<ssize_t>(bytes);
+  if (count <= 0) {
+    turn.end(0, true, error);
+    return false;
+  }
+  {
+    // What is read over is not fetched first.
+    const coherence::CpuHold hold(to, static_cast<std::size_t>(count),
+                                  coherence::HoldFor::kOverwrite);
+    if (!hold.status().ok()) {
+      // Maybe for want of mappings, which cannot be had while others hold the object.
+      turn.end(0, false, 0);
+      return false;
+    }
+    if (whole) {
+      turn.pass();
+    } else {
+      turn.end(static_cast<std::size_t>(count), true, 0);
+    }
+    std::memcpy(to, scratch, static_cast<std::size_t>(count));
+  }
+  // Only a hint: the call that needs the copy makes it if this did not.
+  if (whole) (void)coherence::startFlush(to, bytes);
+  return whole;
+}
+
+}  // namespace gmac::interpose

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// mprotect and pkey_mprotect over shared memory: these stand in for libc's functions in a program
+// that is linked with the library or preloads it. The protection of an object's pages says which
+// blocks are current on the CPU, so a program that changed it would read stale bytes, and what it
+// wrote would be lost. To its program an object is always readable and writable: asking for that is
+// granted, and does nothing; anything else is refused. What involves no shared memory goes to the
+// real function at once. (libc's own calls do not come by.)
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "gmac/base/log.h"
+#include "gmac/base/round_up.h"
+#include "gmac/coherence/port.h"
+#include "interpose/base/real.h"
+
+namespace gmac::interpose {
+namespace {
+
+constinit Real<int(void*, size_t, int)> realMprotect("mprotect");
+constinit Real<int(void*, size_t, int, int)> realPkeyMprotect("pkey_mprotect");
+
+[[gnu::constructor]] void resolveProtections() { resolveAtLoad(realMprotect, realPkeyMprotect); }
+
+constexpr int kObjectProtection = PROT_READ | PROT_WRITE;
+
+int refuse(const char* function, const void* address, std::size_t bytes, int protection) noexcept {
+  static constinit std::atomic<bool> said{false};
+  if (!said.exchange(true)) {
+    log(LogLevel::kError,
+        "{}({}, {}, {:#x}) fails with EACCES: shared objects are there, whose pages can be "
+        "readable "
+        "and writable ({:#x}) only (this is said once)",
+        function, address, bytes, protection, kObjectProtection);
+  }
+  errno = EACCES;
+  return -1;
+}
+
+// `change` is the real function on a range. `plain`: the pages would have no key of their own.
+template <typename Change>
+int changeProtection(const char* function, void* address, std::size_t bytes, int protection,
+                     bool plain, Change change) {
+  // Ranges that the system refuses are its to judge.
+  static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  const std::size_t whole = roundUp(bytes, page);
+  if (begin % page != 0 || whole == 0 || begin + whole < begin ||
+      !coherence::touchesShared(address, whole)) {
+    return change(address, bytes);
+  }
+  if (protection != kObjectProtection || !plain) {
+    return refuse(function, address, bytes, protection);
+  }
+  auto* position = static_cast<std::byte*>(address);
+  for (std::size_t left = whole; left > 0;) {
+    bool shared = false;
+    const std::size_t length = coherence::sharedPrefix(position, left, &shared);
+    if (!shared && change(position, length) != 0) return -1;
+    position += length;
+    left -= length;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace gmac::interpose
+
+// ---- libc's names ----
+
+namespace protections = gmac::interpose;
+
+extern "C" {
+
+GMAC_INTERPOSED int mprotect(void* address, size_t bytes, int protection) noexcept {
+  if (bytes == 0 || !gmac::coherence::mayBeShared(address, bytes)) [[likely]]
+    return protections::realMprotect(address, bytes, protection);
+  return protections::changeProtection("mprotect", address, bytes, protection, true,
+                                       [&](void* part, std::size_t length) {
+                                         return protections::realMprotect(part, length, protection);
+                                       });
+}
+
+GMAC_INTERPOSED int pkey_mprotect(void* address, size_t bytes, int protection, int key) noexcept {
+  if (bytes == 0 || !gmac::coherence::mayBeShared(address, bytes)) [[likely]]
+    return protections::realPkeyMprotect(address, bytes, protection, key);
+  return protections::changeProtection(
+      "pkey_mprotect", address, bytes, protection, key <= 0, [&](void* part, std::size_t length) {
+        return protections::realPkeyMprotect(part, length, protection, key);
+      });
+}
+
+}  // extern "C"
