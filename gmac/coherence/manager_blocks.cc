@@ -157,12 +157,13 @@ Status Manager::protectAs(Object& object, BlockIndex index, State state) {
 }
 
 // Closes all that is open of a range. Where that is a few windows, closing those alone costs less
-// than going over all pages of the range.
+// than going over all pages of the range. After a failure pages may be open of which no state
+// tells.
 Status Manager::close(Object& object, BlockRange range) {
   constexpr std::size_t kFewWindows = 4;
   std::array<BlockIndex, kFewWindows> found;
   std::size_t count = 0;
-  bool windowsOnly = true;
+  bool windowsOnly = !object.strict;
   for (BlockIndex i = range.begin; i < range.end && windowsOnly;) {
     if (object.groupClosed(i)) {
       i = object.groupEnd(i);

@@ -3,6 +3,7 @@
 // Blocks that are open in part: which bytes move, and that none is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <atomic>
@@ -435,6 +436,17 @@ TEST_F(Windows, AreUsedByBulkOperationsAfterAFailureElsewhere) {
   std::byte back{};
   manager().copy(&back, window(2, 1) + 1, 1, &std::memmove);
   EXPECT_EQ(back, byte);
+  machine_->verify();
+}
+
+// The kernel changes a part of a range before it fails in the middle of it.
+TEST_F(Windows, ACallClosesWhatAFailureHasLeftOpen) {
+  os::failNext(os::Call::kProtect, 1, EACCES);
+  EXPECT_FALSE(manager().hold(window(6, 1), 1, HoldFor::kRead).ok());
+  ASSERT_EQ(::mprotect(window(6, 1), kWindow, PROT_READ), 0);
+  bump(window(6, 1));
+  EXPECT_EQ(accessAt(window(6, 1)), os::Access::kNone);
+  EXPECT_EQ(window(6, 1)[0], std::byte(std::to_integer<int>(pattern(6 * kBlock + kWindow)) + 1));
   machine_->verify();
 }
 
