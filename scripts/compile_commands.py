@@ -7,11 +7,13 @@ build."""
 import argparse
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 
 # Options of g++ that clang does not know.
-GCC_ONLY = {"-fno-canonical-system-headers", "-Wno-stringop-overflow", "-Wunused-but-set-parameter"}
+GCC_ONLY = {"-fno-canonical-system-headers", "-Wno-stringop-overflow"}
 # What only writes files.
 OUTPUTS = {"-MD"}
 OUTPUTS_WITH_VALUE = {"-MF", "-o"}
@@ -34,23 +36,41 @@ def without_outputs(arguments):
     return result
 
 
-def commands(flags):
-    """One entry for each source file: that of the target configuration, whichever target compiles it first."""
+def compilation(action):
+    """The compiler's arguments; None for another action. A rule of our own (attack/subject.bzl) has them in a shell's line."""
+    arguments = action["arguments"]
+    if action["mnemonic"] == "Genrule":
+        line = re.search(r"; (g\+\+ .* -c .*)", arguments[-1])
+        return shlex.split(line.group(1)) if line else None
+    return arguments
+
+
+def add_commands(graph, external, found):
+    """Adds to `found` an entry for each source file that `graph` compiles and that is not there yet."""
     root = os.getcwd()
-    # The sources of other repositories (system libraries) are reached through the output base.
-    external = os.path.join(bazel("info", "output_base").strip(), "external") + "/"
-    graph = json.loads(bazel("aquery", "--output=jsonproto", *flags, 'mnemonic("CppCompile", //...)'))
     host = {entry["id"] for entry in graph["configuration"] if "-opt-exec-" in entry["mnemonic"] or entry["mnemonic"] == "host"
             or entry.get("isTool")}
-    found = {}
     for action in graph["actions"]:
-        arguments = action["arguments"]
+        arguments = compilation(action)
+        if arguments is None:
+            continue
         source = arguments[arguments.index("-c") + 1]
         if action["configurationId"] in host or source.startswith(("external/", "bazel-out/")) or source in found:
             continue
         arguments = [argument.replace("external/", external, 1) if argument.startswith(("external/", "-Iexternal/")) else argument
                      for argument in without_outputs(arguments)]
         found[source] = {"directory": root, "file": os.path.join(root, source), "arguments": arguments}
+
+
+def commands(flags):
+    """One entry for each source file: that of the target configuration, whichever target compiles it first."""
+    # The sources of other repositories (system libraries) are reached through the output base.
+    external = os.path.join(bazel("info", "output_base").strip(), "external") + "/"
+    found = {}
+    # The wildcard of all packages leaves out what is built by hand alone.
+    for targets in ("//...", "deps(//attack:attack)"):
+        graph = json.loads(bazel("aquery", "--output=jsonproto", *flags, 'mnemonic("CppCompile|Genrule", {})'.format(targets)))
+        add_commands(graph, external, found)
     return [found[source] for source in sorted(found)]
 
 

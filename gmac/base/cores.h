@@ -14,9 +14,8 @@ namespace gmac {
 unsigned usableCores();
 
 // The part of it that control groups decide: their limit in whole cores, rounded up; 0: none.
-// `membership` has the contents of /proc/self/cgroup, and `mounted` is where the groups are mounted
-// (/sys/fs/cgroup).
-unsigned coresOfGroups(const std::string& membership, const std::string& mounted);
+// `process` is the folder of the process in /proc.
+unsigned coresOfGroups(const std::string& process);
 
 }  // namespace gmac
 

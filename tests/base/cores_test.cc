@@ -22,9 +22,16 @@ class CoresOfGroups : public ::testing::Test {
     fs::remove_all(root_);
     fs::create_directories(root_ / "a/b");
     fs::create_directories(root_ / "cpu/a/b");
+    fs::create_directories(root_ / "proc");
+    put("proc/mountinfo", ("41 31 0:38 / " + root_.string() + " rw - cgroup2 cgroup2 rw\n" +
+                           "33 31 0:30 / " + root_.string() + "/cpu rw - cgroup cgroup rw,cpu\n")
+                              .c_str());
   }
   void put(const char* file, const char* text) const { std::ofstream(root_ / file) << text; }
-  unsigned of(const char* membership) const { return coresOfGroups(membership, root_); }
+  unsigned of(const char* membership) const {
+    put("proc/cgroup", membership);
+    return coresOfGroups((root_ / "proc").string());
+  }
 
   const fs::path root_ = fs::path(::testing::TempDir()) / "cores";
 };
