@@ -66,13 +66,7 @@ _system_library = repository_rule(
 )
 
 def system_libraries():
-    """Declares @sigsegv, @boost, @cli11, @fmt, @nlohmann_json, @gtest, @gmock, @benchmark, @openmpi."""
-    _system_library(
-        name = "sigsegv",
-        package = "libsigsegv-dev",
-        headers = ["sigsegv.h"],
-        archives = ["libsigsegv.a"],
-    )
+    """Declares @boost, @cli11, @fmt, @nlohmann_json, @gtest, @gmock, @benchmark, @openmpi."""
     _system_library(
         name = "boost",
         package = "libboost-dev",

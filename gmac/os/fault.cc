@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <sigsegv.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -45,23 +44,8 @@ int kernelAction(int signal, const SignalAction* action, SignalAction* before) n
 }
 #endif
 
-#define GMAC_HANDLER_LOCAL thread_local __attribute__((tls_model("initial-exec")))
-
-// What libsigsegv does not pass on, and its answer. A signal handler of the application may nest
-// inside ours, so the values are saved and restored around each delivery.
-struct Delivery {
-  void* context = nullptr;
-  bool answered = false;
-};
-GMAC_HANDLER_LOCAL Delivery current;
-
-// Whether the calling thread is the one that installs: what libsigsegv asks of sigaction() then is
-// meant for the kernel.
-GMAC_HANDLER_LOCAL bool installing = false;
-
 std::atomic<FaultFunction> faultFunction{nullptr};
 std::atomic<OwnsFunction> ownsFunction{nullptr};
-SignalAction libsigsegvAction;  // libsigsegv's own entry
 
 // The program's action for SIGSEGV once ours stands before it.
 struct ProgramAction {
@@ -172,28 +156,14 @@ void callOnStack(void (*function)(void*, std::uintptr_t), void* argument,
 #error "gmac needs to know this processor's fault codes and stack pointer"
 #endif
 
-// libsigsegv's view of a fault is always that it was handled: what is not ours is passed on by us,
-// who have what the kernel said about it.
-int deliver(void* address, int) {
-  const FaultFunction function = faultFunction.load(std::memory_order_acquire);
-  const Delivery delivery = current;
-  const bool answered = function != nullptr && function(address, isWrite(delivery.context));
-  current = {delivery.context, answered};
-  return 1;
-}
-
 struct Fault {
   siginfo_t* info;
   ucontext_t* context;
 };
 
 bool answer(const Fault& fault) noexcept {
-  const Delivery saved = current;
-  current = {fault.context, false};
-  libsigsegvAction.sa_sigaction(SIGSEGV, fault.info, fault.context);
-  const bool answered = current.answered;
-  current = saved;
-  return answered;
+  const FaultFunction function = faultFunction.load(std::memory_order_acquire);
+  return function != nullptr && function(fault.info->si_addr, isWrite(fault.context));
 }
 
 bool contains(const stack_t& stack, std::uintptr_t address) noexcept {
@@ -380,13 +350,6 @@ Status installFaultHandler(FaultFunction function, OwnsFunction owns) {
   }
   faultFunction.store(function, std::memory_order_release);
   ownsFunction.store(owns, std::memory_order_release);
-  installing = true;
-  const bool installed = sigsegv_install_handler(&deliver) == 0;
-  installing = false;
-  if (!installed) {
-    return fail(adsmErrorSystem, "sigsegv_install_handler failed");
-  }
-  (void)kernelAction(SIGSEGV, nullptr, &libsigsegvAction);
   if (!installFront()) {
     const Status status = failed("sigaction(SIGSEGV)");
     (void)kernelAction(SIGSEGV, &program.action, nullptr);
@@ -399,9 +362,6 @@ Status installFaultHandler(FaultFunction function, OwnsFunction owns) {
 
 int changeProgramAction(const struct sigaction* wanted, struct sigaction* before,
                         SigactionFunction next) noexcept {
-  if (installing) {
-    return next(SIGSEGV, wanted, before);
-  }
   // Copies, because the program's own may be shared memory.
   const SignalAction fresh = wanted != nullptr ? *wanted : SignalAction{};
   SignalAction old = {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Fault delivery: tells one function about every access to a closed page, with its direction, and
-// everything else about SIGSEGV to the program, as if the kernel did. libsigsegv delivers.
+// everything else about SIGSEGV to the program, as if the kernel did.
 #ifndef GMAC_OS_FAULT_H_
 #define GMAC_OS_FAULT_H_
 
