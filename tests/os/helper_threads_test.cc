@@ -44,9 +44,6 @@ int statusOf(pid_t child) {
 }
 
 TEST(ShareOut, HasHelpersInAChildOfForkToo) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer takes a child's new threads for the parent's";
-#endif
   meet();
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -60,9 +57,6 @@ TEST(ShareOut, HasHelpersInAChildOfForkToo) {
 
 // The parent's helper is at work then, and is not there in the child: the child's call returns.
 TEST(ShareOut, ReturnsInAChildThatWasForkedInTheMiddleOfIt) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer takes a child's new threads for the parent's";
-#endif
   const std::thread::id caller = std::this_thread::get_id();
   std::atomic<bool> helped{false};
   std::atomic<pid_t> child{-1};
