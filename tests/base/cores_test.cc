@@ -32,26 +32,25 @@ class CoresOfGroups : public ::testing::Test {
     put("proc/cgroup", membership);
     return coresOfGroups((root_ / "proc").string());
   }
+  // Once `file` says `text`, the group a/b has as many.
+  void expectOfGroup(const char* file, const char* text, unsigned cores) const {
+    put(file, text);
+    EXPECT_EQ(of("0::/a/b\n"), cores) << file << ": " << text;
+  }
 
   const fs::path root_ = fs::path(::testing::TempDir()) / "cores";
 };
 
 TEST_F(CoresOfGroups, AreTheQuotaRoundedUp) {
-  put("a/b/cpu.max", "400000 100000\n");
-  EXPECT_EQ(of("0::/a/b\n"), 4U);
-  put("a/b/cpu.max", "150000 100000\n");
-  EXPECT_EQ(of("0::/a/b\n"), 2U);
-  put("a/b/cpu.max", "50000 100000\n");
-  EXPECT_EQ(of("0::/a/b\n"), 1U);
+  expectOfGroup("a/b/cpu.max", "400000 100000\n", 4);
+  expectOfGroup("a/b/cpu.max", "150000 100000\n", 2);
+  expectOfGroup("a/b/cpu.max", "50000 100000\n", 1);
 }
 
 TEST_F(CoresOfGroups, AreTheLeastOfAllGroupsAbove) {
-  put("a/b/cpu.max", "max 100000\n");
-  EXPECT_EQ(of("0::/a/b\n"), 0U);
-  put("a/cpu.max", "300000 100000\n");
-  EXPECT_EQ(of("0::/a/b\n"), 3U);
-  put("cpu.max", "200000 100000\n");
-  EXPECT_EQ(of("0::/a/b\n"), 2U);
+  expectOfGroup("a/b/cpu.max", "max 100000\n", 0);
+  expectOfGroup("a/cpu.max", "300000 100000\n", 3);
+  expectOfGroup("cpu.max", "200000 100000\n", 2);
   EXPECT_EQ(of("0::/\n"), 2U) << "in a container the group is the root";
 }
 
@@ -68,8 +67,7 @@ TEST_F(CoresOfGroups, AreNoLimitWhereNothingIsSaid) {
   EXPECT_EQ(of(""), 0U);
   EXPECT_EQ(of("0::/a/b\n"), 0U);
   EXPECT_EQ(of("nonsense\n:\n"), 0U);
-  put("a/b/cpu.max", "nonsense\n");
-  EXPECT_EQ(of("0::/a/b\n"), 0U);
+  expectOfGroup("a/b/cpu.max", "nonsense\n", 0);
 }
 
 // In a process of its own: the answer stays the same for a process.

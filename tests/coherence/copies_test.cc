@@ -42,6 +42,27 @@ adsmKernel_t nothingKernel(FakeAccelerator& fake) {
   return fake.kernel("nothing", 0, [](const LaunchShape&, void**) {});
 }
 
+MachineSetup readingAhead(std::size_t bytes) {
+  MachineSetup setup = rolling(100);
+  setup.readAheadBytes = bytes;
+  return setup;
+}
+
+MachineSetup withMovedPages() {
+  MachineSetup setup = rolling(100);
+  setup.fake.movedPages = true;
+  return setup;
+}
+
+// An object of which only the accelerator has the bytes. The log is empty then.
+std::byte* allocateInvalid(ManagerUnderTest& machine, std::size_t bytes) {
+  std::byte* const object = machine.allocate(bytes);
+  machine.call(nothingKernel(machine.fake()), {});
+  machine.sync();
+  machine.fake().clearLog();
+  return object;
+}
+
 const std::set<Op::Kind> kMoves = {Op::Kind::kCopyIn, Op::Kind::kCopyOut, Op::Kind::kLaunch};
 const Op kLaunch{Op::Kind::kLaunch, 0, 0, "nothing"};
 
@@ -97,11 +118,7 @@ TEST(RollingCopies, ACallClosesAnObjectInOneProtectionChange) {
 
 TEST(RollingCopies, AReadFetchesItsBlockOnly) {
   ManagerUnderTest machine(rolling(100));
-  const adsmKernel_t nothing = nothingKernel(machine.fake());
-  std::byte* a = machine.allocate(10 * kBlock + kPage);
-  machine.call(nothing, {});
-  machine.sync();
-  machine.fake().clearLog();
+  std::byte* a = allocateInvalid(machine, 10 * kBlock + kPage);
   EXPECT_EQ(a[4 * kBlock + 1], std::byte{0});
   EXPECT_EQ(a[10 * kBlock], std::byte{0});  // the last block is shorter
   EXPECT_THAT(machine.fake().copies(),
@@ -111,11 +128,7 @@ TEST(RollingCopies, AReadFetchesItsBlockOnly) {
 
 TEST(RollingCopies, AWriteToAnInvalidBlockIsOneFault) {
   ManagerUnderTest machine(rolling(100));
-  const adsmKernel_t nothing = nothingKernel(machine.fake());
-  std::byte* a = machine.allocate(10 * kBlock);
-  machine.call(nothing, {});
-  machine.sync();
-  machine.fake().clearLog();
+  std::byte* a = allocateInvalid(machine, 10 * kBlock);
   const std::uint64_t reads = stats().readFaults.value();
   const std::uint64_t writes = stats().writeFaults.value();
   a[kBlock] = std::byte{1};
@@ -221,14 +234,8 @@ TEST(RollingCopies, AWriteToABlockInFlightWaitsForThatBlockOnly) {
 }
 
 TEST(RollingCopies, ASequentialReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
-  MachineSetup setup = rolling(100);
-  setup.readAheadBytes = 4 * kBlock;
-  ManagerUnderTest machine(setup);
-  const adsmKernel_t nothing = nothingKernel(machine.fake());
-  std::byte* a = machine.allocate(14 * kBlock);
-  machine.call(nothing, {});
-  machine.sync();
-  machine.fake().clearLog();
+  ManagerUnderTest machine(readingAhead(4 * kBlock));
+  std::byte* a = allocateInvalid(machine, 14 * kBlock);
   for (int block = 0; block < 14; ++block) {
     EXPECT_EQ(a[block * kBlock], std::byte{0});
   }
@@ -240,14 +247,8 @@ TEST(RollingCopies, ASequentialReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
 }
 
 TEST(RollingCopies, ABackwardReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
-  MachineSetup setup = rolling(100);
-  setup.readAheadBytes = 4 * kBlock;
-  ManagerUnderTest machine(setup);
-  const adsmKernel_t nothing = nothingKernel(machine.fake());
-  std::byte* a = machine.allocate(14 * kBlock);
-  machine.call(nothing, {});
-  machine.sync();
-  machine.fake().clearLog();
+  ManagerUnderTest machine(readingAhead(4 * kBlock));
+  std::byte* a = allocateInvalid(machine, 14 * kBlock);
   for (int block = 13; block >= 0; --block) {
     EXPECT_EQ(a[(block + 1) * kBlock - 1], std::byte{0});
   }
@@ -259,14 +260,8 @@ TEST(RollingCopies, ABackwardReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
 }
 
 TEST(RollingCopies, SomeReadersOfOneObjectInTurnAreToldApart) {
-  MachineSetup setup = rolling(100);
-  setup.readAheadBytes = 8 * kBlock;
-  ManagerUnderTest machine(setup);
-  const adsmKernel_t nothing = nothingKernel(machine.fake());
-  std::byte* a = machine.allocate(80 * kBlock);
-  machine.call(nothing, {});
-  machine.sync();
-  machine.fake().clearLog();
+  ManagerUnderTest machine(readingAhead(8 * kBlock));
+  std::byte* a = allocateInvalid(machine, 80 * kBlock);
   for (int block = 0; block < 8; ++block) {
     for (const int reader : {0, 1, 2}) {
       EXPECT_EQ(a[(16 * reader + block) * kBlock], std::byte{0});
@@ -277,14 +272,8 @@ TEST(RollingCopies, SomeReadersOfOneObjectInTurnAreToldApart) {
 }
 
 TEST(RollingCopies, AReaderThatLeavesBlocksOutFetchesNothingAhead) {
-  MachineSetup setup = rolling(100);
-  setup.readAheadBytes = 8 * kBlock;
-  ManagerUnderTest machine(setup);
-  const adsmKernel_t nothing = nothingKernel(machine.fake());
-  std::byte* a = machine.allocate(16 * kBlock);
-  machine.call(nothing, {});
-  machine.sync();
-  machine.fake().clearLog();
+  ManagerUnderTest machine(readingAhead(8 * kBlock));
+  std::byte* a = allocateInvalid(machine, 16 * kBlock);
   for (int block = 14; block >= 0; block -= 2) {
     EXPECT_EQ(a[block * kBlock], std::byte{0});
   }
@@ -295,14 +284,8 @@ TEST(RollingCopies, AReaderThatLeavesBlocksOutFetchesNothingAhead) {
 }
 
 TEST(RollingCopies, ARandomReaderFetchesNothingAhead) {
-  MachineSetup setup = rolling(100);
-  setup.readAheadBytes = 8 * kBlock;
-  ManagerUnderTest machine(setup);
-  const adsmKernel_t nothing = nothingKernel(machine.fake());
-  std::byte* a = machine.allocate(14 * kBlock);
-  machine.call(nothing, {});
-  machine.sync();
-  machine.fake().clearLog();
+  ManagerUnderTest machine(readingAhead(8 * kBlock));
+  std::byte* a = allocateInvalid(machine, 14 * kBlock);
   for (const int block : {9, 3, 12, 0}) {
     EXPECT_EQ(a[block * kBlock], std::byte{0});
   }
@@ -312,13 +295,8 @@ TEST(RollingCopies, ARandomReaderFetchesNothingAhead) {
 }
 
 TEST(RollingCopies, ReadAheadStopsAtABlockThatIsCurrent) {
-  MachineSetup setup = rolling(100);
-  setup.readAheadBytes = 8 * kBlock;
-  ManagerUnderTest machine(setup);
-  const adsmKernel_t nothing = nothingKernel(machine.fake());
-  std::byte* a = machine.allocate(14 * kBlock);
-  machine.call(nothing, {});
-  machine.sync();
+  ManagerUnderTest machine(readingAhead(8 * kBlock));
+  std::byte* a = allocateInvalid(machine, 14 * kBlock);
   a[2 * kBlock] = std::byte{9};
   machine.fake().clearLog();
   for (int block = 0; block < 4; ++block) {
@@ -364,9 +342,7 @@ TEST(BatchCopies, EveryObjectGoesAtTheCallAndComesBackAtTheSync) {
 }
 
 TEST(MovedPages, ChunksArePinnedWhenTheCpuNeedsThem) {
-  MachineSetup setup = rolling(100);
-  setup.fake.movedPages = true;
-  ManagerUnderTest machine(setup);
+  ManagerUnderTest machine(withMovedPages());
   std::byte* a = machine.allocate(6 * kMiB);
   EXPECT_EQ(machine.fake().livePins(), 0u);
   a[5 * kMiB] = std::byte{1};
@@ -377,9 +353,7 @@ TEST(MovedPages, ChunksArePinnedWhenTheCpuNeedsThem) {
 }
 
 TEST(MovedPages, AnInstalledChunkIsOpenOnlyAsFarAsItsBlocks) {
-  MachineSetup setup = rolling(100);
-  setup.fake.movedPages = true;
-  ManagerUnderTest machine(setup);
+  ManagerUnderTest machine(withMovedPages());
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(4 * kMiB);
   a[0] = std::byte{1};
@@ -396,10 +370,9 @@ TEST(MovedPages, AnInstalledChunkIsOpenOnlyAsFarAsItsBlocks) {
 // Blocks larger than the pieces in which pages are pinned: what is fetched ahead must be pinned as
 // a whole.
 TEST(MovedPages, ReadAheadStopsWhereAChunkIsNotReady) {
-  MachineSetup setup = rolling(100);
+  MachineSetup setup = withMovedPages();
   setup.blockBytes = 4 * kMiB;
   setup.readAheadBytes = 16 * kMiB;
-  setup.fake.movedPages = true;
   ManagerUnderTest machine(setup);
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(16 * kMiB);
@@ -416,9 +389,7 @@ TEST(MovedPages, ReadAheadStopsWhereAChunkIsNotReady) {
 }
 
 TEST(MovedPages, PopulationAheadNeverExceedsWhatTheCpuTouched) {
-  MachineSetup setup = rolling(100);
-  setup.fake.movedPages = true;
-  ManagerUnderTest machine(setup);  // without its thread: driven from here
+  ManagerUnderTest machine(withMovedPages());  // without its thread: driven from here
   std::byte* a = machine.allocate(10 * kMiB);
   EXPECT_FALSE(machine.manager().populateNext()) << "nothing touched yet";
   a[0] = std::byte{1};
@@ -435,9 +406,7 @@ TEST(MovedPages, PopulationAheadNeverExceedsWhatTheCpuTouched) {
 }
 
 TEST(MovedPages, PopulationGoesOnWithWhatWasAllocatedNext) {
-  MachineSetup setup = rolling(100);
-  setup.fake.movedPages = true;
-  ManagerUnderTest machine(setup);
+  ManagerUnderTest machine(withMovedPages());
   const std::byte* before = machine.allocate(4 * kMiB);
   std::byte* touched = machine.allocate(4 * kMiB);
   const std::byte* behind = machine.allocate(4 * kMiB);
@@ -455,9 +424,7 @@ TEST(MovedPages, PopulationGoesOnWithWhatWasAllocatedNext) {
 }
 
 TEST(MovedPages, ACallDoesNotWaitForPagesThatAreBeingPopulated) {
-  MachineSetup setup = rolling(100);
-  setup.fake.movedPages = true;
-  ManagerUnderTest machine(setup);
+  ManagerUnderTest machine(withMovedPages());
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(4 * kMiB);
   a[0] = std::byte{1};

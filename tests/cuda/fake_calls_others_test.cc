@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gmac/api/adsm.h"
+#include "tests/cuda/application_test.h"
 #include "tests/cuda/fake_program.h"
 
 namespace gmac::interpose {
@@ -22,48 +23,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-using fake_cuda::kImage;
+using fake_cuda::kBytes;
+using fake_cuda::kCount;
 
 const bool kPrepared = fake_cuda::prepare();
 
-constexpr std::size_t kCount = 100'000;
-constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
-
 CUdeviceptr number(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
 
-class OtherCudaCalls : public ::testing::Test {
+class OtherCudaCalls : public fake_cuda::ApplicationTest {
  protected:
-  void SetUp() override {
-    object_ = static_cast<std::uint32_t*>(adsmAlloc(kBytes));
-    ASSERT_NE(object_, nullptr) << adsmLastErrorString();
-    ASSERT_EQ(DRIVER(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    CUmodule module = nullptr;
-    ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
-    ASSERT_EQ(DRIVER(cuModuleGetFunction)(&increment_, module, "increment"), CUDA_SUCCESS);
-    ASSERT_EQ(DRIVER(cuMemAlloc)(&plain_, kBytes), CUDA_SUCCESS);
-    std::iota(object_, object_ + kCount, 0);
-  }
-  void TearDown() override {
-    EXPECT_EQ(DRIVER(cuMemFree)(plain_), CUDA_SUCCESS);
-    EXPECT_EQ(adsmFree(object_), adsmSuccess) << adsmLastErrorString();
-  }
-  void launch(CUstream stream, void* data) {
-    std::uint64_t count = kCount;
-    void* args[] = {&data, &count};
-    ASSERT_EQ(
-        DRIVER(cuLaunchKernel)(increment_, kCount / 100, 1, 1, 100, 1, 1, 0, stream, args, nullptr),
-        CUDA_SUCCESS)
-        << adsmLastErrorString();
-  }
   // What a refused call has left for its reader.
   static void expectReason(const char* words) {
     EXPECT_THAT(std::string(adsmLastErrorString()), HasSubstr(words));
   }
-
-  std::uint32_t* object_ = nullptr;
-  CUdeviceptr plain_ = 0;  // memory of the device that is no object's
-  CUstream stream_ = nullptr;
-  CUfunction increment_ = nullptr;
 };
 
 TEST_F(OtherCudaCalls, ArraysAreFilledFromObjectsAndReadIntoThem) {

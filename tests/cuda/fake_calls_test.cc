@@ -10,50 +10,26 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "gmac/api/adsm.h"
 #include "interpose/cuda/extent.h"
 #include "interpose/cuda/hooks.h"
+#include "tests/cuda/application_test.h"
 #include "tests/cuda/fake_program.h"
 
 namespace gmac::interpose {
 namespace {
 
-using fake_cuda::kImage;
+using fake_cuda::kBytes;
+using fake_cuda::kCount;
 
 const bool kPrepared = fake_cuda::prepare();
 
-constexpr std::size_t kCount = 100'000;
-constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
-
-class ApplicationsCudaCalls : public testing::Test {
+class ApplicationsCudaCalls : public fake_cuda::ApplicationTest {
  protected:
-  void SetUp() override {
-    object_ = static_cast<std::uint32_t*>(adsmAlloc(kBytes));
-    ASSERT_NE(object_, nullptr) << adsmLastErrorString();
-    ASSERT_EQ(DRIVER(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    CUmodule module = nullptr;
-    ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
-    ASSERT_EQ(DRIVER(cuModuleGetFunction)(&increment_, module, "increment"), CUDA_SUCCESS);
-    ASSERT_EQ(DRIVER(cuMemAlloc)(&plain_, kBytes), CUDA_SUCCESS);
-    std::iota(object_, object_ + kCount, 0);
-  }
-  void TearDown() override {
-    EXPECT_EQ(DRIVER(cuMemFree)(plain_), CUDA_SUCCESS);
-    EXPECT_EQ(adsmFree(object_), adsmSuccess) << adsmLastErrorString();
-  }
-
-  void launch(CUstream stream) {
-    std::uint64_t count = kCount;
-    void* args[] = {&object_, &count};
-    ASSERT_EQ(
-        DRIVER(cuLaunchKernel)(increment_, kCount / 100, 1, 1, 100, 1, 1, 0, stream, args, nullptr),
-        CUDA_SUCCESS)
-        << adsmLastErrorString();
-  }
+  void launch(CUstream stream) { fake_cuda::ApplicationTest::launch(stream, object_); }
   CUdeviceptr onDevice(std::size_t index = 0) const {
     return reinterpret_cast<CUdeviceptr>(object_ + index);
   }
@@ -61,11 +37,6 @@ class ApplicationsCudaCalls : public testing::Test {
   void expectMore(std::uint32_t more) const {
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(object_[i], i + more) << i;
   }
-
-  std::uint32_t* object_ = nullptr;
-  CUdeviceptr plain_ = 0;  // memory of the device that is no object's
-  CUstream stream_ = nullptr;
-  CUfunction increment_ = nullptr;
 };
 
 TEST_F(ApplicationsCudaCalls, AKernelSeesTheCpusWritesAndTheCpuSeesItsResultsRoundAfterRound) {

@@ -13,6 +13,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/temporary_folder.h"
+
 namespace datatypes {
 namespace {
 
@@ -24,16 +26,8 @@ using ::testing::Not;
 
 constexpr const char* kNoGpu = "CUDA_VISIBLE_DEVICES= GMAC_ACCEL=host";
 
-class Program : public ::testing::Test {
+class Program : public gmac::testing::FolderTest {
  protected:
-  void SetUp() override {
-    const char* const parent = std::getenv("TEST_TMPDIR");
-    std::string name = (fs::path(parent != nullptr ? parent : "/tmp") / "program.XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   int run(const std::string& words, const std::string& variables = kNoGpu) {
     const std::string line = variables + " " + fs::absolute("datatypes/datatypes").string() + " " +
                              words + " >" + (folder_ / "out").string() + " 2>" +
@@ -47,8 +41,6 @@ class Program : public ::testing::Test {
     return text.str();
   }
   nlohmann::json json(const fs::path& name) { return nlohmann::json::parse(contents(name)); }
-
-  fs::path folder_;
 };
 
 TEST_F(Program, AnswersWrongWordsWithTheRightOnes) {

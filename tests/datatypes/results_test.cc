@@ -17,6 +17,7 @@
 #include "datatypes/failure.h"
 #include "datatypes/plots.h"
 #include "datatypes/ways.h"
+#include "tests/support/temporary_folder.h"
 
 namespace datatypes {
 namespace {
@@ -148,19 +149,9 @@ TEST(Plots, ScriptsPlotEverySeriesAndQuote) {
   EXPECT_THAT(script, HasSubstr("'a.dat' using 1:3 title 'CUDA'"));
 }
 
-class PlotFolder : public ::testing::Test {
+class PlotFolder : public gmac::testing::FolderTest {
  protected:
-  void SetUp() override {
-    const char* const parent = std::getenv("TEST_TMPDIR");
-    std::string name = (fs::path(parent != nullptr ? parent : "/tmp") / "plots.XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    path_ = std::getenv("PATH");
-  }
-  void TearDown() override {
-    setenv("PATH", path_.c_str(), 1);
-    fs::remove_all(folder_);
-  }
+  ~PlotFolder() override { setenv("PATH", path_.c_str(), 1); }
   // In place of gnuplot: does these words of shell in the folder of the script.
   void gnuplot(const std::string& words) {
     const fs::path program = folder_ / "bin" / "gnuplot";
@@ -170,8 +161,7 @@ class PlotFolder : public ::testing::Test {
     setenv("PATH", ((folder_ / "bin").string() + ":" + path_).c_str(), 1);
   }
 
-  fs::path folder_;
-  std::string path_;
+  const std::string path_ = std::getenv("PATH");
 };
 
 TEST_F(PlotFolder, GetsDataScriptsAndWhatGnuplotDraws) {

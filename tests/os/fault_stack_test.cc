@@ -6,30 +6,28 @@
 #include "gmac/os/fault_stack.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <ucontext.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <vector>
 
 #include "gmac/os/fault.h"
 #include "gmac/os/memory.h"
+#include "tests/support/painted_stack.h"
 
 namespace gmac::os {
 namespace {
+
+using testing::PaintedStack;
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPages = 128;
 // SS_AUTODISARM, which glibc does not name.
 constexpr int kAutoDisarm = static_cast<int>(1U << 31);
-constexpr unsigned char kPaint = 0xA5;
 
 std::byte* ours = nullptr;  // kPages pages, each opened by a fault
 volatile sig_atomic_t faults = 0;
@@ -63,42 +61,6 @@ bool open(void* address, bool) noexcept {
 }
 
 void touch(std::size_t page) { *reinterpret_cast<volatile int*>(ours + page * kPage) = 1; }
-
-// A stack that shows how far down it has been used, with a page below it that nobody may touch.
-class PaintedStack {
- public:
-  explicit PaintedStack(std::size_t bytes) : bytes_(bytes) {
-    const std::size_t rounded = roundUp(bytes, kPage);
-    auto* const mapped = static_cast<unsigned char*>(
-        mmap(nullptr, kPage + rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    (void)mprotect(mapped, kPage, PROT_NONE);
-    begin_ = mapped + kPage;
-    std::memset(begin_, kPaint, bytes_);
-  }
-  stack_t whole() const { return {begin_, 0, bytes_}; }
-  bool contains(const void* address) const {
-    return address >= begin_ && address < begin_ + bytes_;
-  }
-  std::size_t used() const {
-    return static_cast<std::size_t>(
-        begin_ + bytes_ -
-        std::find_if(begin_, begin_ + bytes_, [](unsigned char byte) { return byte != kPaint; }));
-  }
-  // As a coroutine runs.
-  void run(void (*function)()) const {
-    ucontext_t here;
-    ucontext_t there;
-    getcontext(&there);
-    there.uc_stack = whole();
-    there.uc_link = &here;
-    makecontext(&there, function, 0);
-    swapcontext(&here, &there);
-  }
-
- private:
-  unsigned char* begin_;
-  std::size_t bytes_;
-};
 
 // What a signal's frame takes here at most.
 std::size_t frameBytes() { return static_cast<std::size_t>(sysconf(_SC_MINSIGSTKSZ)); }
@@ -136,6 +98,18 @@ void start() {
   ours = static_cast<std::byte*>(*place);
 }
 
+// Two faults in a coroutine, answered on an alternate stack of so many bytes: 0 when all is well.
+int faultTwice(std::size_t alternateBytes, int flags = 0) {
+  useAlternateStack(alternateBytes, flags);
+  start();
+  const PaintedStack coroutine(std::size_t{2} << 10);
+  coroutine.run([] {
+    touch(0);
+    touch(1);
+  });
+  return faults == 2 && alternateStackIsWhole() ? 0 : 1;
+}
+
 #define EXPECT_WELL(body) EXPECT_EXIT(_exit((body)()), ::testing::ExitedWithCode(0), "")
 
 class FaultStackDeathTest : public ::testing::Test {
@@ -163,29 +137,11 @@ TEST_F(FaultStackDeathTest, AFaultNeedsNoRoomOnTheStackOnWhichItHappens) {
 }
 
 TEST_F(FaultStackDeathTest, OfTheAlternateStackItNeedsLittleMoreThanASignalsFrame) {
-  EXPECT_WELL([] {
-    useAlternateStack(frameBytes() + 2048);
-    start();
-    const PaintedStack coroutine(std::size_t{2} << 10);
-    coroutine.run([] {
-      touch(0);
-      touch(1);
-    });
-    return faults == 2 && alternateStackIsWhole() ? 0 : 1;
-  });
+  EXPECT_WELL([] { return faultTwice(frameBytes() + 2048); });
 }
 
 TEST_F(FaultStackDeathTest, ADisarmingAlternateStackIsArmedAgain) {
-  EXPECT_WELL([] {
-    useAlternateStack(std::size_t{32} << 10, kAutoDisarm);
-    start();
-    const PaintedStack coroutine(std::size_t{2} << 10);
-    coroutine.run([] {
-      touch(0);
-      touch(1);
-    });
-    return faults == 2 && alternateStackIsWhole() ? 0 : 1;
-  });
+  EXPECT_WELL([] { return faultTwice(std::size_t{32} << 10, kAutoDisarm); });
 }
 
 volatile sig_atomic_t handled = 0;

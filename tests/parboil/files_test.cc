@@ -8,16 +8,16 @@
 
 #include "parboil/comparison.h"
 #include "parboil/values.h"
-#include "tests/parboil/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace parboil {
 namespace {
 
 constexpr FileFormat kFormat{"test.in", 3};
 
-class Files : public FolderTest {
+class Files : public gmac::testing::FolderTest {
  protected:
-  std::filesystem::path path() const { return dir() / "file"; }
+  std::filesystem::path path() const { return folder_ / "file"; }
   void writeFile() const { writeValues<int>(path(), kFormat, Size::kMedium, {1, 2, 3}); }
 };
 
@@ -50,7 +50,7 @@ TEST_F(Files, ThatWereNotCommittedNeverExisted) {
     OutputFile file(path(), kFormat, Size::kMedium);
     file.write("half", 4);
   }
-  EXPECT_TRUE(std::filesystem::is_empty(dir()));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
 TEST_F(Files, KeepTheOldOneUntilTheNewOneIsComplete) {
@@ -71,7 +71,7 @@ TEST_F(Files, CannotBeReadPastTheirEnd) {
 
 TEST_F(Files, ThatCannotBeWrittenAreNamed) {
   try {
-    OutputFile file(dir() / "missing" / "file", kFormat, Size::kSmall);
+    OutputFile file(folder_ / "missing" / "file", kFormat, Size::kSmall);
     FAIL() << "written into a folder that is not there";
   } catch (const Failure& failure) {
     EXPECT_NE(std::string(failure.what()).find("missing/file"), std::string::npos)
@@ -80,7 +80,7 @@ TEST_F(Files, ThatCannotBeWrittenAreNamed) {
 }
 
 TEST_F(Files, OfReferencesAreComputedAgainWhenTheInputIsNewer) {
-  const Context context{Size::kMedium, dir()};
+  const Context context{Size::kMedium, folder_};
   constexpr FileFormat kReference{"test.ref", 1};
   const auto input = dataPath(context, "test", "in");
   writeValues<int>(input, kFormat, Size::kMedium, {1});

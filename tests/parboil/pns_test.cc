@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/parboil/host_executor.h"
-#include "tests/parboil/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace parboil::pns {
 namespace {
@@ -97,10 +97,10 @@ TEST(Pns, AConflictIsWonByTheLowestThread) {
   EXPECT_TRUE(bothWon[0] && bothWon[1]);
 }
 
-using PnsFiles = FolderTest;
+using PnsFiles = gmac::testing::FolderTest;
 
 TEST_F(PnsFiles, CheckPassesARightFileAndFindsOneWrongBit) {
-  const Context context{Size::kSmall, dir()};
+  const Context context{Size::kSmall, folder_};
   const Parameters size = parameters(context.size);
   generate(context);
   Net net(size);

@@ -8,7 +8,7 @@
 #include "parboil/rpes/boys.h"
 #include "parboil/rpes/rys.h"
 #include "tests/parboil/host_executor.h"
-#include "tests/parboil/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace parboil::rpes {
 namespace {
@@ -169,7 +169,7 @@ TEST(Rpes, TheTwoHundredThousandQuartetsOfABatchAreWholeBlocks) {
   EXPECT_LT(moleculeOf(parameters(Size::kLarge)).pairs.size(), kNoPair);
 }
 
-class RpesFiles : public FolderTest {
+class RpesFiles : public gmac::testing::FolderTest {
  protected:
   void writeOutput(const Context& context, const std::vector<double>& coulomb) {
     OutputFile output(dataPath(context, "rpes", "out"), kOutput, context.size);
@@ -179,7 +179,7 @@ class RpesFiles : public FolderTest {
 };
 
 TEST_F(RpesFiles, CheckPassesARightFileAndFindsOneWrongElement) {
-  const Context context{Size::kSmall, dir()};
+  const Context context{Size::kSmall, folder_};
   generate(context);
   std::vector<double> coulomb = coulombOnHost(readMolecule(context));
   writeOutput(context, coulomb);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/parboil/host_executor.h"
-#include "tests/parboil/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace parboil::sad {
 namespace {
@@ -82,7 +82,7 @@ TEST(Sad, BlackOnWhiteIsTheLargestSadThereIs) {
   EXPECT_EQ(sads[k16x16 * kPositions + kDisplacements], kNoSad);
 }
 
-class SadFiles : public FolderTest {
+class SadFiles : public gmac::testing::FolderTest {
  protected:
   // The output file of a right run, but with `flip` applied to the last SAD of a displacement.
   void writeOutput(const Context& context, std::uint16_t flip) {
@@ -105,7 +105,7 @@ class SadFiles : public FolderTest {
 };
 
 TEST_F(SadFiles, CheckPassesARightFileAndFindsOneWrongBit) {
-  const Context context{Size::kSmall, dir()};
+  const Context context{Size::kSmall, folder_};
   generate(context);
   writeOutput(context, 0);
   const Check right = check(context);
@@ -115,7 +115,7 @@ TEST_F(SadFiles, CheckPassesARightFileAndFindsOneWrongBit) {
 }
 
 TEST_F(SadFiles, CheckFindsAMissingRow) {
-  const Context context{Size::kSmall, dir()};
+  const Context context{Size::kSmall, folder_};
   generate(context);
   OutputFile output(dataPath(context, "sad", "out"), kOutput, context.size);
   const std::vector<std::uint16_t> row(parameters(context.size).rowSads());

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/parboil/host_executor.h"
-#include "tests/parboil/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace parboil::tpacf {
 namespace {
@@ -97,7 +97,7 @@ TEST(Tpacf, TwoBodiesOneDegreeApartFallIntoTheBinOfSixtyMinutes) {
     EXPECT_EQ(histograms[k], k == 8 ? kThreads - 1 : 0u) << k;  // 10^(8 / 5) = 39.8
 }
 
-class TpacfFiles : public FolderTest {
+class TpacfFiles : public gmac::testing::FolderTest {
  protected:
   void writeOutput(const Context& context, const std::vector<unsigned long long>& histograms) {
     OutputFile output(dataPath(context, "tpacf", "out"), kOutput, context.size);
@@ -107,7 +107,7 @@ class TpacfFiles : public FolderTest {
 };
 
 TEST_F(TpacfFiles, CheckPassesARightFileAndFindsOneBinThatIsOff) {
-  const Context context{Size::kSmall, dir()};
+  const Context context{Size::kSmall, folder_};
   const Parameters size = parameters(context.size);
   generate(context);
   std::vector<float> degrees(2 * std::size_t{size.points} * size.sets());

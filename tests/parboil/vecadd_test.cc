@@ -4,14 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/parboil/host_executor.h"
-#include "tests/parboil/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace parboil::vecadd {
 namespace {
 
-class Vecadd : public FolderTest {
+class Vecadd : public gmac::testing::FolderTest {
  protected:
-  Context context() const { return {Size::kSmall, dir()}; }
+  Context context() const { return {Size::kSmall, folder_}; }
 
   // What runGmac() writes, from host kernels on plain memory.
   void writeOutput(double sumError, float sampleError) const {

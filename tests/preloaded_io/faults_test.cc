@@ -60,43 +60,39 @@ struct Way {
   Call call;
 };
 
-const std::vector<Way>& waysToRead() {
-  static const std::vector<Way> all = {
-      {"read", false,
+using Names = std::array<const char*, 4>;
+
+// A function of libc's on one buffer, on one at an offset, on parts and on parts at an offset.
+template <auto One, auto At, auto Parts, auto PartsAt>
+std::vector<Way> waysBy(const Names& names) {
+  const auto offset = [](std::size_t done) { return kStart + static_cast<off_t>(done); };
+  return {
+      {names[0], false,
        [](int file, unsigned char* at, std::size_t bytes, std::size_t) {
-         return ::read(file, at, bytes);
+         return One(file, at, bytes);
        }},
-      {"pread", true,
-       [](int file, unsigned char* at, std::size_t bytes, std::size_t done) {
-         return ::pread(file, at, bytes, kStart + static_cast<off_t>(done));
+      {names[1], true,
+       [offset](int file, unsigned char* at, std::size_t bytes, std::size_t done) {
+         return At(file, at, bytes, offset(done));
        }},
-      {"readv", false,
+      {names[2], false,
        [](int file, unsigned char* at, std::size_t bytes, std::size_t) {
-         return ::readv(file, halves(at, bytes).data(), 2);
+         return Parts(file, halves(at, bytes).data(), 2);
        }},
-      {"preadv", true, [](int file, unsigned char* at, std::size_t bytes, std::size_t done) {
-         return ::preadv(file, halves(at, bytes).data(), 2, kStart + static_cast<off_t>(done));
+      {names[3], true, [offset](int file, unsigned char* at, std::size_t bytes, std::size_t done) {
+         return PartsAt(file, halves(at, bytes).data(), 2, offset(done));
        }}};
+}
+
+const std::vector<Way>& waysToRead() {
+  static const auto all =
+      waysBy<::read, ::pread, ::readv, ::preadv>({"read", "pread", "readv", "preadv"});
   return all;
 }
 
 const std::vector<Way>& waysToWrite() {
-  static const std::vector<Way> all = {
-      {"write", false,
-       [](int file, unsigned char* at, std::size_t bytes, std::size_t) {
-         return ::write(file, at, bytes);
-       }},
-      {"pwrite", true,
-       [](int file, unsigned char* at, std::size_t bytes, std::size_t done) {
-         return ::pwrite(file, at, bytes, kStart + static_cast<off_t>(done));
-       }},
-      {"writev", false,
-       [](int file, unsigned char* at, std::size_t bytes, std::size_t) {
-         return ::writev(file, halves(at, bytes).data(), 2);
-       }},
-      {"pwritev", true, [](int file, unsigned char* at, std::size_t bytes, std::size_t done) {
-         return ::pwritev(file, halves(at, bytes).data(), 2, kStart + static_cast<off_t>(done));
-       }}};
+  static const auto all =
+      waysBy<::write, ::pwrite, ::writev, ::pwritev>({"write", "pwrite", "writev", "pwritev"});
   return all;
 }
 

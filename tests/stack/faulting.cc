@@ -5,70 +5,32 @@
 //   faulting own          says how much of the stack each fault takes
 //   faulting alternate    the same, with a handler on an alternate stack: of both
 //   faulting dies BYTES   an access that cannot be answered, on a stack of BYTES
-#include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 #include <thread>
 
 #include "gmac/api/adsm.h"
+#include "tests/support/painted_stack.h"
 #if GMAC_HAVE_CUDA
 #include "tests/cuda/fake_library.h"
 #endif
 
 namespace {
 
+using gmac::testing::PaintedStack;
+
 constexpr std::size_t kObjectBytes = std::size_t{4} << 20;
 constexpr std::size_t kPage = 4096;
-constexpr unsigned char kPaint = 0xA5;
 
 [[noreturn]] void fail(const char* what) {
   std::fprintf(stderr, "%s: %s\n", what, adsmLastErrorString());
   _exit(1);
 }
-
-// Memory that shows how far down it has been used, with a page below it that nobody may touch.
-class PaintedStack {
- public:
-  explicit PaintedStack(std::size_t bytes) : bytes_(bytes) {
-    const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
-    void* const mapped =
-        mmap(nullptr, kPage + rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED || mprotect(mapped, kPage, PROT_NONE) != 0) fail("a stack");
-    begin_ = static_cast<unsigned char*>(mapped) + kPage;
-    paint();
-  }
-
-  stack_t whole() const { return {begin_, 0, bytes_}; }
-  void paint() { std::memset(begin_, kPaint, bytes_); }
-  std::size_t used() const {
-    return static_cast<std::size_t>(
-        begin_ + bytes_ -
-        std::find_if(begin_, begin_ + bytes_, [](unsigned char byte) { return byte != kPaint; }));
-  }
-
-  // Runs the function on this stack.
-  void run(void (*function)()) {
-    ucontext_t here;
-    ucontext_t there;
-    getcontext(&there);
-    there.uc_stack = whole();
-    there.uc_link = &here;
-    makecontext(&there, function, 0);
-    swapcontext(&here, &there);
-  }
-
- private:
-  unsigned char* begin_;
-  std::size_t bytes_;
-};
 
 volatile unsigned char* object = nullptr;
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "gmac/session/config.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gmac::testing {
 namespace {
@@ -60,16 +61,8 @@ std::string libraryPath() {
       .string();
 }
 
-class Run : public ::testing::Test {
+class Run : public FolderTest {
  protected:
-  void SetUp() override {
-    const char* const parent = std::getenv("TEST_TMPDIR");
-    std::string name = (fs::path(parent != nullptr ? parent : "/tmp") / "run_test.XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   // The command with these words, in folder_, with nothing in the environment but a PATH and
   // `environment`.
   End command(const std::vector<std::string>& words,
@@ -138,8 +131,6 @@ class Run : public ::testing::Test {
     fs::permissions(path, fs::perms::owner_all);
     return path;
   }
-
-  fs::path folder_;
   pid_t child_ = -1;
 };
 

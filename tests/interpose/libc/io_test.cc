@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "gmac/api/adsm.hpp"
+#include "tests/interpose/libc/host_kernels.h"
 
 // The forms that a compiler makes of calls when it fortifies them.
 extern "C" {
@@ -45,49 +46,17 @@ size_t __fread_unlocked_chk(void*, size_t, size_t, size_t, FILE*);
 
 namespace {
 
-using Bytes = std::vector<unsigned char>;
+using gmac::testing::Bytes;
+using gmac::testing::copyOnHost;
+using gmac::testing::fillOnHost;
+using gmac::testing::hostOnly;
+using gmac::testing::kOneThread;
+using gmac::testing::patternAt;
+using gmac::testing::patternOf;
 
 // More than two pieces, and no multiple of anything.
 constexpr std::size_t kObjectBytes = (std::size_t{5} << 19) + 777;
 constexpr std::size_t kFileBytes = kObjectBytes + 100000;
-
-unsigned char patternAt(std::size_t index, unsigned seed) {
-  return static_cast<unsigned char>(index * 131 + (index >> 8) * 7 + seed);
-}
-
-Bytes patternOf(std::size_t bytes, unsigned seed) {
-  Bytes pattern(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) pattern[i] = patternAt(i, seed);
-  return pattern;
-}
-
-// ---- Kernels ----
-
-template <typename T>
-T argument(void** args, int index) {
-  return *static_cast<T*>(args[index]);
-}
-
-void fillOnHost(const adsmThreadBlock_t*, void** args) {
-  auto* const to = argument<unsigned char*>(args, 0);
-  const auto bytes = argument<std::size_t>(args, 1);
-  const auto seed = argument<unsigned>(args, 2);
-  for (std::size_t i = 0; i < bytes; ++i) to[i] = patternAt(i, seed);
-}
-
-void copyOnHost(const adsmThreadBlock_t*, void** args) {
-  std::memcpy(argument<unsigned char*>(args, 0), argument<const unsigned char*>(args, 1),
-              argument<std::size_t>(args, 2));
-}
-
-adsm::Implementations hostOnly(const char* name, adsmHostKernel_t function) {
-  adsm::Implementations of;
-  of.name = name;
-  of.host = function;
-  return of;
-}
-
-const adsm::Grid kOneThread(1, 1);
 
 // ---- Block states ----
 

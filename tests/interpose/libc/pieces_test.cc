@@ -32,56 +32,26 @@
 #include "gmac/api/adsm.hpp"
 #include "gmac/observe/stats.h"
 #include "gmac/os/mappings.h"
+#include "tests/interpose/libc/host_kernels.h"
 #include "tests/support/child.h"
 #include "tests/support/thread_names.h"
 
 namespace gmac::interpose {
 namespace {
 
+using testing::Bytes;
+using testing::copyOnHost;
 using ::testing::ElementsAreArray;
-using Bytes = std::vector<unsigned char>;
+using testing::fillOnHost;
+using testing::hostOnly;
+using testing::kOneThread;
+using testing::patternOf;
 
 // With blocks of 64 KiB pieces have 1 MiB. Objects are aligned to 2 MiB.
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 constexpr std::size_t kBlock = 64 * 1024;
 constexpr std::size_t kObjectBytes = 5 * kPiece + 777;
 constexpr std::size_t kFileBytes = kObjectBytes + 2 * kPiece + 5;
-
-unsigned char patternAt(std::size_t index, unsigned seed) {
-  return static_cast<unsigned char>(index * 131 + (index >> 8) * 7 + (index >> 20) * 29 + seed);
-}
-
-Bytes patternOf(std::size_t bytes, unsigned seed) {
-  Bytes pattern(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) pattern[i] = patternAt(i, seed);
-  return pattern;
-}
-
-template <typename T>
-T argument(void** args, int index) {
-  return *static_cast<T*>(args[index]);
-}
-
-void fillOnHost(const adsmThreadBlock_t*, void** args) {
-  auto* const to = argument<unsigned char*>(args, 0);
-  const auto bytes = argument<std::size_t>(args, 1);
-  const auto seed = argument<unsigned>(args, 2);
-  for (std::size_t i = 0; i < bytes; ++i) to[i] = patternAt(i, seed);
-}
-
-void copyOnHost(const adsmThreadBlock_t*, void** args) {
-  std::memcpy(argument<unsigned char*>(args, 0), argument<const unsigned char*>(args, 1),
-              argument<std::size_t>(args, 2));
-}
-
-adsm::Implementations hostOnly(const char* name, adsmHostKernel_t function) {
-  adsm::Implementations of;
-  of.name = name;
-  of.host = function;
-  return of;
-}
-
-const adsm::Grid kOneThread(1, 1);
 
 // A file in memory, of a length, with a pattern in it.
 class File {
