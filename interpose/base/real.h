@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions that this library stands in for, as the program would have had them.
+// Calls the functions that this library stands in for: libc's, or those of another library between.
 #ifndef GMAC_INTERPOSE_BASE_REAL_H_
 #define GMAC_INTERPOSE_BASE_REAL_H_
 
@@ -9,7 +9,7 @@
 
 #include "gmac/base/log.h"
 
-// What defines one of libc's names.
+// Marks the definition of one of libc's names.
 #define GMAC_INTERPOSED __attribute__((visibility("default")))
 
 namespace gmac::interpose {
@@ -19,10 +19,10 @@ namespace gmac::interpose {
 // stands in for, and keeps errno. Thread-safe.
 void* nextDefinition(const char* name) noexcept;
 
-// One such function, to be called like it. Thread-safe; a constinit variable that lives as
-// long as the library. Resolved when first called, since constructors of other libraries may do
-// I/O before this library's run; resolving it in a constructor as well (resolveAtLoad) keeps the
-// dynamic linker out of signal handlers. The fault handler may call what is resolved.
+// One such function, called like it. Thread-safe; a constinit variable that lives as long as the
+// library. Resolved at the first call, since constructors of other libraries may do I/O before this
+// library's run. Resolving it in a constructor as well (resolveAtLoad) keeps the dynamic linker out
+// of signal handlers. The fault handler may call a function that is resolved.
 template <typename Function>
 class Real;
 
@@ -38,7 +38,7 @@ class Real<Return(Args...)> {
     if (function == nullptr) [[unlikely]] {
       function = resolve();
       if (function == nullptr) {
-        // Whoever called found the name here only: no library that is loaded has the function.
+        // The caller found the name in this library only: no other library that is loaded has it.
         log(LogLevel::kError, "{} was called, and no library defines it", name_);
         std::abort();
       }

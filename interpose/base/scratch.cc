@@ -13,12 +13,12 @@
 namespace gmac::interpose {
 namespace {
 
-// The C library's own: the library's asks where the bytes are current, which held ones answer.
+// libc's memcpy: this library's own asks where the bytes are current, and here they are held.
 constinit Real<void*(void*, const void*, std::size_t)> realMemcpy("memcpy");
 
 [[gnu::constructor]] void resolveMemcpy() { resolveAtLoad(realMemcpy); }
 
-// Copies piece by piece, each with the shared side, one of the two, held open.
+// Copies piece by piece. Holds each piece of the shared side, which is one of the two.
 bool copyHeld(void* to, const void* from, std::size_t bytes, const void* shared,
               coherence::HoldFor purpose) {
   const std::size_t pieceBytes = coherence::pieceBytes();

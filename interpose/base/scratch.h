@@ -9,13 +9,13 @@
 
 namespace gmac::interpose {
 
-// Private memory for the length of one call. Little comes from the object itself, more is
-// mapped: nothing is allocated from the heap, so a signal handler may be here. Pages are taken as
-// they are touched, so a large request that transfers little costs little. For the stack (and given
-// back when the thread is cancelled in the call); one thread's.
+// Private memory for one call. A small request is served from the object itself, a larger one is
+// mapped. Nothing is allocated from the heap, so a signal handler may use it. The kernel makes
+// pages when they are touched, so a large request that transfers little costs little. For the stack
+// of one thread; released also when the thread is cancelled in the call.
 class Scratch {
  public:
-  // `mapped`: never from the object itself, because the kernel may go on using the pages.
+  // `mapped`: always map, because the kernel may use the pages after the call.
   explicit Scratch(std::size_t bytes, bool mapped = false);
   ~Scratch();
   Scratch(const Scratch&) = delete;
@@ -30,13 +30,13 @@ class Scratch {
   std::byte* data_;
 };
 
-// Copies between private and shared memory; false (errno EIO) when the shared bytes cannot be had,
-// else errno stays.
+// Copy between private and shared memory. False (errno EIO) when the shared bytes cannot be opened;
+// otherwise errno is kept.
 bool copyToShared(void* to, const void* from, std::size_t bytes);
 bool copyFromShared(void* to, const void* from, std::size_t bytes);
 
-// The length of the next piece: up to a multiple of the piece size as an address, so that no block
-// is in two pieces.
+// The length of the next piece. Pieces end at multiples of `pieceBytes` in the address space, so
+// that no block is in two of them.
 std::size_t nextPiece(const void* address, std::size_t bytes, std::size_t pieceBytes);
 
 }  // namespace gmac::interpose

@@ -20,9 +20,9 @@ namespace {
 GMAC_CUDA_HELPER(cuFuncGetParamInfo, cuFuncGetParamInfo)
 GMAC_CUDA_HELPER(cuKernelGetParamInfo, cuKernelGetParamInfo)
 
-// The most that all parameters of a kernel have together.
+// The largest size of all parameters of a kernel together.
 constexpr std::size_t kMostBytes = 32764;
-// What any parameter may be aligned to.
+// The largest alignment of a parameter.
 constexpr std::size_t kAlignment = alignof(std::max_align_t);
 
 constexpr std::size_t padded(std::size_t bytes) { return roundUp(bytes, kAlignment); }
@@ -32,9 +32,9 @@ bool isShared(const void* address, std::size_t bytes) {
          coherence::touchesShared(address, bytes);
 }
 
-// The sizes of the parameters of kernels that were launched. Asking the driver takes it as long as
-// the launch itself, because the question that finds the last parameter is an error to it. A handle
-// means the same kernel until something is unloaded. Thread-safe.
+// Caches the parameter sizes of kernels that were launched. Asking the driver takes it as long as
+// the launch itself, because the query past the last parameter is an error to it. A handle means
+// the same kernel until something is unloaded. Thread-safe.
 class KnownKernels {
  public:
   static constexpr std::size_t kMostParameters = 30;
@@ -50,8 +50,8 @@ class KnownKernels {
     return *known;
   }
 
-  // Neither of these waits: in a child of fork nobody may be there to let the lock go, and the
-  // driver can be asked instead.
+  // Neither of these waits for the lock: in a child of fork its owner may not exist. The driver can
+  // be asked instead.
   bool find(CUfunction function, Sizes* sizes) const {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return false;
@@ -78,7 +78,7 @@ class KnownKernels {
 class Parameters {
  public:
   explicit Parameters(CUfunction function) : function_(function) {
-    // A driver without them is asked once.
+    // A driver that lacks these functions is asked once.
     static const auto ofFunction = realOf<Call_cuFuncGetParamInfo>();
     static const auto ofKernel = realOf<Call_cuKernelGetParamInfo>();
     if (ofFunction == nullptr || ofKernel == nullptr) return;
@@ -101,17 +101,17 @@ class Parameters {
         return ofKernel(reinterpret_cast<CUkernel>(one), index, at, bytes);
       };
     }
-    // So a number too large is told: this kernel has no parameter 0.
+    // This tells an index that is too large: the kernel has no parameter 0.
     none_ = asFunction == CUDA_ERROR_INVALID_VALUE || asKernel == CUDA_ERROR_INVALID_VALUE;
     if (ask_ != nullptr || none_) remember();
   }
 
-  // What the driver reads of argument `index`; 0: there is none, as far as is known.
+  // The bytes that the driver reads of argument `index`; 0: none, or unknown.
   std::size_t bytesOf(std::size_t index, void* const* params) const {
     if (known_) return index < sizes_.count ? sizes_.bytes[index] : 0;
     if (ask_ != nullptr) return asked(index);
     if (none_) return 0;
-    // Nobody knows where the array ends: what is shared can only be an argument.
+    // The length of the array is unknown, but an element that is shared must be an argument.
     if (index >= kMostBytes || !isShared(params[index], 1)) return 0;
     bool shared = false;
     const std::size_t bytes = coherence::sharedPrefix(params[index], kMostBytes, &shared);
@@ -126,7 +126,7 @@ class Parameters {
     std::size_t bytes = 0;
     return ask_(function_, index, &offset, &bytes) == CUDA_SUCCESS ? bytes : 0;
   }
-  // A kernel of more parameters than there is room for is asked about at every launch.
+  // The cache has no room for a kernel with more parameters: the driver is asked at every launch.
   void remember() {
     for (std::uint32_t index = 0;; ++index) {
       const std::size_t bytes = none_ ? 0 : asked(index);
@@ -209,7 +209,7 @@ void LaunchArguments::copyExtra() {
   const std::size_t* size = nullptr;
   std::size_t entries = 0;
   for (; extra_[entries] != CU_LAUNCH_PARAM_END; entries += 2) {
-    if (entries + 2 >= kMostEntries + 1) return;  // the driver says what is wrong with it
+    if (entries + 2 >= kMostEntries + 1) return;  // the driver reports the error
     if (extra_[entries] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
       buffer = static_cast<const std::byte*>(extra_[entries + 1]);
     } else if (extra_[entries] == CU_LAUNCH_PARAM_BUFFER_SIZE) {

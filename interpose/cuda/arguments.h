@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernel arguments that lie in shared memory. The driver reads them while it holds locks of its own
-// and the launch has closed their pages already: a fault there would ask the driver for bytes and
-// wait for ever. So it gets private copies, made before either.
+// Kernel arguments that lie in shared memory. The driver reads them while it holds its own locks,
+// after the launch has closed their pages: a fault there would ask the driver for bytes and never
+// return. So it gets private copies, made before that.
 #ifndef GMAC_INTERPOSE_CUDA_ARGUMENTS_H_
 #define GMAC_INTERPOSE_CUDA_ARGUMENTS_H_
 
@@ -14,12 +14,13 @@
 
 namespace gmac::interpose {
 
-// Handles of kernels may mean others from now on. Before something is unloaded.
+// Forgets the kernels' parameters, because their handles may be reused. Call it before something is
+// unloaded.
 void forgetKernels() noexcept;
 
-// The arguments of one launch as the driver may read them: the caller's own unless a part of
-// them is shared. The driver says how many parameters a kernel has and how large they are. Where it
-// is too old for that (before CUDA 12.4), only the leading arguments that are shared are looked at,
+// The arguments of one launch as the driver may read them: the caller's own unless a part of them
+// is shared. The driver tells how many parameters a kernel has and how large they are. An old
+// driver does not (before CUDA 12.4): then only the leading arguments that are shared are copied,
 // each with as many bytes as a parameter may have. For the stack; one thread's. Not for the fault
 // handler.
 class LaunchArguments {
@@ -29,7 +30,7 @@ class LaunchArguments {
   LaunchArguments(const LaunchArguments&) = delete;
   LaunchArguments& operator=(const LaunchArguments&) = delete;
 
-  // CUDA_SUCCESS, or why the bytes cannot be had.
+  // CUDA_SUCCESS, or why the bytes cannot be read.
   CUresult result() const { return result_; }
   void** params() const { return params_; }
   void** extra() const { return extra_; }
@@ -44,7 +45,7 @@ class LaunchArguments {
   std::optional<Scratch> own_;
 };
 
-// A launch's configuration with its attributes, likewise.
+// The same for a launch's configuration and its attributes.
 class LaunchConfiguration {
  public:
   explicit LaunchConfiguration(const CUlaunchConfig* given);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies between linear memory, of which a part may be shared, and CUDA arrays, which never are.
+// Copies between linear memory, which may be shared in part, and CUDA arrays, which never are.
 #include <cuda.h>
 
 #include "interpose/cuda/call.h"
@@ -23,9 +23,8 @@ GMAC_CUDA_HELPER(cuMemcpy2D, cuMemcpy2D_v2_ptds)
 GMAC_CUDA_HELPER(cuMemcpy2DAsync, cuMemcpy2DAsync_v2)
 GMAC_CUDA_HELPER(cuMemcpy2DAsync, cuMemcpy2DAsync_v2_ptsz)
 
-// A row between linear memory of the accelerator and a one-dimensional array, as a copy of rows:
-// there is a function for either side's memory and for streams, which the one-dimensional copies
-// lack.
+// A copy between linear memory and a one-dimensional array, made as a copy of rows: that exists for
+// the memory of either side and for streams, and the one-dimensional copy does not.
 template <ZeroStream Zero>
 CUresult copyRow(const CUDA_MEMCPY2D& row) noexcept {
   using Function =

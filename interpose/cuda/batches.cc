@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Many copies in one call. All of them belong to one piece of device work, whose ranges are those
-// of every copy that names shared memory.
+// Many copies in one call. They are one piece of device work; its ranges are those of every copy
+// that names shared memory.
 #include <cuda.h>
 
 #include <new>
@@ -34,7 +34,7 @@ GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
 // The ranges of a batch, as many as there are.
 class ManyRanges {
  public:
-  // Notes one end of a copy; the address that the driver gets for it.
+  // Records one end of a copy; returns its address for the driver.
   CUdeviceptr end(CUdeviceptr address, const Extent& cpu, bool write) {
     if (!shared(cpu.first, cpu.bytes)) return address;
     const auto* const first = reinterpret_cast<const void*>(cpu.first);
@@ -49,8 +49,8 @@ class ManyRanges {
 };
 
 struct Batch {
-  // The arrays may lie in shared memory themselves, so the driver gets copies of those that name
-  // memory.
+  // The arrays may lie in shared memory themselves, so the driver gets copies of the arrays that
+  // name memory.
   template <ZeroStream Zero, typename Real, typename... Rest>
   static CUresult run(Real real, CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
                       std::size_t count, Rest... rest) {
@@ -90,8 +90,8 @@ struct Batch {
   }
 
  private:
-  // The lengths of rows and layers count elements, whose size is the other side's, an array's; the
-  // element of linear memory on both sides is a byte.
+  // The lengths of rows and layers count elements. Their size is that of the array on the other
+  // side; if both sides are linear memory, an element is a byte.
   static void name(ManyRanges& ranges, const CUDA_MEMCPY3D_BATCH_OP& operation,
                    CUmemcpy3DOperand& operand, bool write) {
     if (operand.type != CU_MEMCPY_OPERAND_TYPE_POINTER) return;

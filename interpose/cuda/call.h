@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the files that stand in for CUDA's driver functions share: how a hook is made of a body and
-// a line in a table, and how a body makes a call coherent.
+// The frame of the CUDA hooks: how a hook is made from a body and a line in a table, and how a body
+// makes a call coherent.
 //
 // A table is a pair of X-macros. Functions that work on a stream, or on stream 0, exist once for
 // the legacy stream 0 and once for the thread's own: X(name, symbol, suffix of the thread's
@@ -38,7 +38,7 @@ using accel::NativeStream;
 using accel::cuda::Reentry;
 using coherence::DeviceRange;
 
-// What stream 0 means to the caller.
+// The meaning of stream 0 for the caller.
 enum class ZeroStream { kLegacy, kPerThread };
 
 inline CUstream streamMeant(ZeroStream zero, CUstream stream) noexcept {
@@ -56,8 +56,8 @@ inline bool shared(std::uintptr_t address, std::size_t bytes) noexcept {
   return bytes != 0 && coherence::touchesShared(reinterpret_cast<const void*>(address), bytes);
 }
 
-// An address as the caller gave it, as a number; a device address becomes the CPU's address of the
-// same byte, which ranges are named by.
+// The caller's address as a number. A device address becomes the CPU's address of the same byte,
+// because ranges use CPU addresses.
 inline std::uintptr_t cpuAddressOf(CUdeviceptr address) noexcept {
   return coherence::cpuAddress(address);
 }
@@ -65,22 +65,22 @@ inline std::uintptr_t cpuAddressOf(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
-// The address in the accelerator's memory of the first byte of a range that is shared; the same
-// number but for objects of adsmSafeAlloc().
+// The address in the accelerator's memory of the first byte of a shared range. It is the same
+// number except for objects of adsmSafeAlloc().
 CUdeviceptr onDevice(std::uintptr_t address) noexcept;
 
-// What the application's CUDA call returns when the runtime could not make it coherent;
+// The result of the application's CUDA call when the runtime could not make it coherent;
 // adsmLastErrorString() says why.
 CUresult resultOf(Status status) noexcept;
 
-// Records why a call with a shared address is refused and returns what the application gets.
+// Records why a call with a shared address is refused; returns the application's result.
 CUresult refuse(adsmError_t code, const char* call, std::uintptr_t address,
                 const char* instead) noexcept;
 
-// Every driver function that a hook calls, found by the symbol when no request has brought it.
+// The driver function that a hook calls; looked up by its symbol when no request has supplied it.
 void* findReal(std::atomic<void*>& slot, const char* symbol) noexcept;
 
-// A driver function that hooks need besides those they stand in for.
+// Declares a driver function that hooks call but do not replace.
 #define GMAC_CUDA_HELPER(function, symbolName)                \
   struct Call_##symbolName {                                  \
     using Function = decltype(::function);                    \
@@ -93,24 +93,24 @@ typename Call::Function* realOf() noexcept {
   return reinterpret_cast<typename Call::Function*>(findReal(Call::real, Call::kSymbol));
 }
 
-// Work on a capturing stream is recorded, not done: it becomes coherent when its graph is launched.
+// Whether the stream is capturing. Its work is only recorded, and becomes coherent when its graph
+// is launched.
 bool capturing(NativeStream stream) noexcept;
 
-// Whether the calling thread's context is not the one that the runtime works in. Its streams mean
-// nothing to the runtime.
+// Whether the calling thread's context is not the runtime's. The runtime does not know its streams.
 bool inForeignContext() noexcept;
 
-// Whether the calling thread's device has an attribute, as the driver says.
+// Whether the calling thread's device has an attribute, according to the driver.
 bool deviceHas(CUdevice_attribute attribute) noexcept;
 
 // Whether attaching memory to a stream or to the CPU promises that no other kernel uses it: CUDA's
 // own rule for devices that cannot use managed memory while the CPU does, or GMAC_MANAGED=trust.
 bool attachmentIsPromise() noexcept;
 
-// Waits for everything that the calling thread's context does on a stream.
+// Waits for all work of the calling thread's context on a stream.
 CUresult waitForStream(NativeStream stream) noexcept;
 
-// A few ranges that a call uses.
+// The ranges that one call uses; at most three.
 class Ranges {
  public:
   void everything() { ranges_[count_++] = {nullptr, 0, true}; }
@@ -120,7 +120,7 @@ class Ranges {
   }
   void writes(const Extent& extent) {
     if (extent.bytes == 0) return;
-    // The bytes between the rows keep the CPU's values, so those must arrive first.
+    // The bytes between the rows keep the CPU's values, so they must be flushed first.
     if (extent.gaps) add(extent.first, extent.bytes, false);
     add(extent.first, extent.bytes, true);
   }
@@ -141,11 +141,11 @@ struct NamedCopy {
   bool fromShared, toShared;
 };
 
-// Finds the shared memory in a copy's description and makes the description name the accelerator's
-// copy of it, however it was named.
+// Finds the shared memory in a copy's description and replaces its addresses by those of the
+// accelerator's copy, whatever form they had.
 template <typename Description>
 NamedCopy nameDevice(Description& copy) noexcept {
-  // The CPU's extent of one side; and the base address that makes the driver reach it.
+  // The CPU's extent of one side; and the base address that the driver needs to reach it.
   const auto named = [&copy](const CopySide& side, bool* isShared, CUdeviceptr* base) {
     Extent extent = extentOf(side, copy);
     const std::uintptr_t before = extent.first - side.base;
@@ -169,7 +169,7 @@ NamedCopy nameDevice(Description& copy) noexcept {
   return result;
 }
 
-// What a wait of the application acquires, when it succeeded.
+// Acquires after a wait of the application, if the wait succeeded.
 CUresult acquire(CUresult result) noexcept;
 
 // Makes `submit`, a CUresult() that submits to `stream`, coherent. `waits`: it returns when the
@@ -191,7 +191,7 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
   {
     const Reentry inside;
     result = submit();
-    // Nothing later can wait for work of another context, so it is over before it counts as made.
+    // No later call can wait for work of another context, so this one waits here.
     if (foreign && result == CUDA_SUCCESS) result = waitForStream(stream);
   }
   const Status ended = coherence::endDeviceWork(known, result == CUDA_SUCCESS);
@@ -200,7 +200,7 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
   return waits ? acquire(result) : result;
 }
 
-// Calls the driver for the application as it is.
+// Calls the driver with the application's own arguments.
 template <typename Real, typename... Args>
 CUresult direct(Real real, Args... args) noexcept {
   const Reentry inside;
@@ -223,12 +223,12 @@ inline constexpr bool kTakesStream = (std::is_same_v<Args, CUstream> || ...);
 
 // ---- From a driver function's signature to its hook ----
 
-// The body serves also calls from inside the runtime.
+// The body is also used for calls from inside the runtime.
 template <typename Body>
 concept Always = requires {
   Body::kAlways;
 };
-// The body serves also calls while nothing is shared.
+// The body is also used while nothing is shared.
 template <typename Body>
 concept EvenUnshared = requires {
   Body::kEvenUnshared;
@@ -249,7 +249,8 @@ struct Hook<Call, Body, Zero, CUresult(Args...)> {
         if (!anythingShared()) return real(args...);
       }
     }
-    // The driver's own calls may be cancellation points, and are made with books half written.
+    // The driver's calls may be cancellation points, and come while the runtime's records are
+    // incomplete.
     return uncancelled([&] { return Body::template run<Zero>(real, args...); });
   }
 };

@@ -67,13 +67,13 @@ namespace gmac::interpose {
 namespace {
 
 GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
-// Programs may call what CUDA would rather be without.
+// Programs may call deprecated functions.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 #pragma GCC diagnostic pop
 
-// Kernels may use every object, and so may those of a graph.
+// Kernels may use every object, and so may a graph's kernels.
 struct Launch {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
@@ -87,7 +87,7 @@ struct Launch {
   }
 };
 
-// Launches that hand over arguments, which may lie in shared memory themselves.
+// Launches with arguments, which may lie in shared memory themselves.
 struct KernelLaunch {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUfunction function, unsigned gridX, unsigned gridY,
@@ -128,7 +128,7 @@ struct KernelLaunch {
   }
 };
 
-// The application has waited; a query that succeeds says the same as a wait.
+// The application has waited. A query that succeeds tells the same as a wait.
 struct Wait {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
@@ -136,7 +136,7 @@ struct Wait {
   }
 };
 
-// Copies of one range. A parameter's type says on which side the caller thinks that it lies.
+// Copies of one range. A parameter's type tells on which side the caller expects it.
 struct Copy {
   template <ZeroStream Zero, typename Real, typename To, typename From, typename... Rest>
   static CUresult run(Real real, To to, From from, std::size_t bytes, Rest... rest) {
@@ -148,8 +148,7 @@ struct Copy {
     return submit<Zero>(
         target, source, bytes,
         [&] {
-          // As CPU memory a shared range must not be touched now: copy the accelerator's copy of
-          // it.
+          // The CPU's copy of a shared range must not be touched now: use the accelerator's copy.
           if (asHost) return unified<Zero>(target.device, source.device, bytes, rest...);
           return real(target.as(to), source.as(from), bytes, rest...);
         },
@@ -179,7 +178,7 @@ struct Copy {
         : cpu(cpuAddressOf(address)),
           isShared(shared(cpu, bytes)),
           device(isShared ? onDevice(cpu) : (CUdeviceptr)address) {}
-    // What the driver's function takes for it.
+    // The form that the driver's function takes.
     CUdeviceptr as(CUdeviceptr) const { return device; }
     template <typename Pointer>
     Pointer* as(Pointer* given) const {
@@ -261,8 +260,8 @@ struct BlockCopy {
   }
 };
 
-// Hands out hooks for the functions that have one. Always, also from inside the runtime: the
-// application's CUDA runtime may fill its table during a call of ours.
+// Returns hooks for the functions that have one. Always, also from inside the runtime: the
+// application's CUDA runtime may fill its table during one of our calls.
 struct FindEntry {
   static constexpr bool kAlways = true;
 

@@ -35,7 +35,7 @@ GMAC_CUDA_HELPER(cuCtxSynchronize, cuCtxSynchronize)
 
 CUcontext home() noexcept { return reinterpret_cast<CUcontext>(coherence::nativeContext()); }
 
-// Waits for all that the objects' context does; false when that failed, or cannot be asked for.
+// Waits for all work of the objects' context. False when that fails or cannot be asked.
 bool finishHome() noexcept {
   const auto push = realOf<Call_cuCtxPushCurrent_v2>();
   const auto pop = realOf<Call_cuCtxPopCurrent_v2>();
@@ -51,14 +51,14 @@ bool finishHome() noexcept {
   return finished;
 }
 
-// Objects end with their context, as all of CUDA's memory does, and the runtime leaves it.
+// Objects end with their context, as all CUDA memory does, and the runtime leaves the context.
 void endHome() noexcept {
   const bool finished = finishHome();
   (void)ManagedObjects::get().removeAll();
   coherence::contextEnds(finished);
 }
 
-// Kernels end with what they were loaded from.
+// Kernels end with the module that they were loaded from.
 struct Unload {
   static constexpr bool kEvenUnshared = true;
 
@@ -78,7 +78,7 @@ struct DestroyStream {
   }
 };
 
-// A primary context is none that can be destroyed.
+// A primary context cannot be destroyed.
 struct DestroyContext {
   static constexpr bool kEvenUnshared = true;
 
@@ -90,7 +90,7 @@ struct DestroyContext {
   }
 };
 
-// A context of the application's own on that device lives on.
+// A context that the application made on that device lives on.
 struct ResetDevice {
   static constexpr bool kEvenUnshared = true;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dlsym, so that a CUDA runtime that looks for the driver's functions finds our hooks: the static
-// runtime asks dlsym for cuGetProcAddress, and that for everything else.
+// Replaces dlsym, so that a CUDA runtime that looks for the driver's functions finds our hooks: the
+// static runtime asks dlsym for cuGetProcAddress, and that for everything else.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -19,12 +19,12 @@ extern "C" {
 
 __attribute__((used, visibility("hidden"))) accel::cuda::Dlsym gmacRealDlsym = nullptr;
 
-// The hook to answer with, or NULL when the C library's dlsym is to answer. Sanitizers ask before
-// they are ready for code that they check.
+// The hook to return, or NULL when the C library's dlsym is to answer. Sanitizers call this before
+// they can run code that they instrument.
 __attribute__((used, visibility("hidden"), no_sanitize("address", "thread", "undefined"))) void*
 gmacDlsymAnswer(void* handle, const char* name) noexcept {
   __atomic_store_n(&gmacRealDlsym, accel::cuda::realDlsym(), __ATOMIC_RELEASE);
-  // RTLD_NEXT counts from the caller, which only a call that comes from there can tell.
+  // RTLD_NEXT is relative to the caller, which only a jump from its own call can preserve.
   if (name == nullptr || std::strncmp(name, "cu", 2) != 0 || handle == RTLD_NEXT) return nullptr;
   const HookEntry* const entry = hookOfSymbol(name);
   if (entry == nullptr) return nullptr;
@@ -34,8 +34,7 @@ gmacDlsymAnswer(void* handle, const char* name) noexcept {
 
 }  // extern "C"
 
-// Everything that is not ours goes on as a jump: the C library looks at the return address to learn
-// who asks.
+// All other look-ups go on as a jump: the C library takes the return address for the caller.
 asm(R"(
   .pushsection .text
   .globl dlsym

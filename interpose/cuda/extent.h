@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which bytes a two- or three-dimensional CUDA copy touches in linear memory. Pure functions of the
-// copy's description.
+// Computes which bytes a two- or three-dimensional CUDA copy touches in linear memory. Pure
+// functions of the copy's description.
 #ifndef GMAC_INTERPOSE_CUDA_EXTENT_H_
 #define GMAC_INTERPOSE_CUDA_EXTENT_H_
 
@@ -76,7 +76,7 @@ Extent extentOf(const CopySide& side, const Copy& copy) {
   if (*side.type == CU_MEMORYTYPE_ARRAY) return {};
   std::size_t depth = 1;
   if constexpr (ThreeDimensional<Copy>) depth = copy.Depth;
-  // A pitch or height of 0 is allowed where there is one row or one layer, and then never
+  // A pitch or height of 0 is allowed where there is one row or one layer; then it is not
   // multiplied.
   const std::size_t layer = side.pitch * side.height;
   return spanOf(side.base + side.z * layer + side.y * side.pitch + side.x, copy.WidthInBytes,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graph nodes that name memory. What they do happens when the graph is launched, which releases and
-// acquires every object; they must name the accelerator's copy, because then nothing else may be
-// touched.
+// Graph nodes that name memory. They run when the graph is launched, which releases and acquires
+// every object. They must name the accelerator's copy, because nothing else may be touched then.
 #include <cuda.h>
 
 #include <optional>
@@ -56,14 +55,14 @@ namespace {
 
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 
-// What most descriptions need nothing of: a shared address that no node may name, or 0; and why the
-// description cannot be had.
+// A description's problems, if any: a shared address that no node may name, or 0; and why the
+// description cannot be read.
 struct Trouble {
   std::uintptr_t unusable = 0;
   CUresult result = CUDA_SUCCESS;
 };
 
-// A node's description as the driver is to see it; the caller's own stays as it is.
+// A node's description as the driver gets it; the caller's own is not changed.
 template <typename Argument>
 struct Described : Trouble {
   explicit Described(Argument given) : argument(given) {}
@@ -75,7 +74,7 @@ concept NamesKernel = requires(const Kernel& kernel) {
   kernel.kern;
 };
 
-// A kernel node, whose arguments the driver reads now.
+// A kernel node. The driver reads its arguments now.
 template <typename Kernel>
 struct DescribedKernel : Trouble {
   explicit DescribedKernel(const Kernel* given) : argument(given) {
@@ -110,8 +109,8 @@ void nameDevice(CUDA_MEMSET_NODE_PARAMS& fill) {
   if (shared(first, 1)) fill.dst = onDevice(first);
 }
 
-// A stream's wait for a value that the CPU stores would never end, and a store would be lost among
-// the CPU's: nothing releases and acquires around a single node.
+// A stream that waits for a value stored by the CPU would wait forever, and a store would be lost
+// among the CPU's: nothing releases and acquires around a single node.
 std::uintptr_t sharedValue(const CUstreamBatchMemOpParams* values, unsigned count) {
   for (unsigned i = 0; values != nullptr && i < count; ++i) {
     const CUstreamBatchMemOpType operation = values[i].operation;
@@ -157,8 +156,8 @@ struct Described<const CUDA_BATCH_MEM_OP_NODE_PARAMS*> : Trouble {
   const CUDA_BATCH_MEM_OP_NODE_PARAMS* argument;
 };
 
-// The one that holds any kind of node. The driver writes into some kinds, so only the copy of a
-// kind that it reads alone stands in.
+// The description that holds any kind of node. The driver writes into some kinds, so only a kind
+// that it just reads is replaced by a copy.
 template <>
 struct Described<CUgraphNodeParams*> : Trouble {
   explicit Described(CUgraphNodeParams* given) : argument(given) {

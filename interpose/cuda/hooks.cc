@@ -33,7 +33,7 @@ const HookEntry* hookOfRequest(const char* name, int version, cuuint64_t flags) 
     for (const HookEntry& entry : table()) {
       if (std::strcmp(entry.name, name) != 0 || version < entry.since || version >= entry.until)
         continue;
-      // Functions without a variant for the thread's stream serve both kinds of callers.
+      // Functions without a variant for the thread's stream serve both kinds of caller.
       if (found == nullptr || entry.perThread == perThread) found = &entry;
     }
   }
@@ -41,7 +41,7 @@ const HookEntry* hookOfRequest(const char* name, int version, cuuint64_t flags) 
 }
 
 void* substitute(const HookEntry& entry, void* real) noexcept {
-  // Our own exports can come back to us when somebody asks for the process's global symbols.
+  // A request for the process's global symbols may return our own exports.
   if (real == entry.exported || real == entry.hook) return real;
   void* none = nullptr;
   entry.real->compare_exchange_strong(none, real, std::memory_order_acq_rel);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The driver functions that the interposer stands in for, by every name that a program may ask for
-// them.
+// The hooked driver functions, by every name that a program may ask for.
 #ifndef GMAC_INTERPOSE_CUDA_HOOKS_H_
 #define GMAC_INTERPOSE_CUDA_HOOKS_H_
 
@@ -17,11 +16,10 @@ struct HookEntry {
   const char* name;    // as cuGetProcAddress knows it: cuMemcpyHtoD
   const char* symbol;  // as the dynamic linker knows it: cuMemcpyHtoD_v2_ptds
   bool perThread;      // the variant whose stream 0 is the thread's own
-  int since, until;    // cuGetProcAddress gives this signature to callers of version [since, until)
+  int since, until;    // cuGetProcAddress returns this signature to versions [since, until)
   void* hook;
-  void* exported;  // the function of that symbol in this library
-  std::atomic<void*>*
-      real;  // what the hook calls; found in the driver's library when nobody has brought it
+  void* exported;            // the function of that symbol in this library
+  std::atomic<void*>* real;  // the function that the hook calls; NULL until it is looked up
 };
 
 // The hooks, a table per subject; each is defined in the file of its name. Constant.
@@ -41,10 +39,10 @@ std::span<const HookEntry> cudaManagedQueries() noexcept;  // what programs ask 
 // The entry with that symbol; NULL for a function that is not hooked.
 const HookEntry* hookOfSymbol(const char* symbol) noexcept;
 
-// The entry that stands for what cuGetProcAddress answers; NULL for a function that is not hooked.
+// The entry for a request to cuGetProcAddress; NULL for a function that is not hooked.
 const HookEntry* hookOfRequest(const char* name, int version, cuuint64_t flags) noexcept;
 
-// The hook to hand out instead of `real`, which is remembered.
+// The hook to return instead of `real`, which is remembered.
 void* substitute(const HookEntry& entry, void* real) noexcept;
 
 }  // namespace gmac::interpose

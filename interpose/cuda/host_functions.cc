@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Functions of the CPU in a stream. They may use shared objects, like any code of the CPU, but at a
-// time that the stream chooses. So the next device work waits until they have run: then what they
-// write is released to it, and they never wait for work that comes after them. And they run in a
-// thread of their own: the driver's thread may not copy, which an access to an object may need.
+// time that the stream chooses. So the next device work waits until they have run: then their
+// writes are released to it, and they never wait for work after them. They run in a thread of their
+// own, because the driver's thread may not copy, and an access to an object may need a copy.
 #include <cuda.h>
 #include <pthread.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ namespace {
 
 GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
 
-// What the application gave, until it has run.
+// The application's function and argument, until it has run.
 struct Given {
   CUhostFn function = nullptr;
   CUstreamCallback callback = nullptr;
@@ -35,7 +35,7 @@ template <typename Body>
 void runApart(Body body) {
   try {
     std::thread([&] {
-      // Inherited from the driver's thread, which may block what accesses to objects depend on.
+      // The mask is inherited from the driver's thread, which may block signals that accesses need.
       sigset_t faults;
       sigemptyset(&faults);
       sigaddset(&faults, SIGSEGV);
@@ -44,7 +44,7 @@ void runApart(Body body) {
       body();
     }).join();
   } catch (const std::system_error&) {
-    // No thread to be had. An access that needs a copy then fails with the driver's words.
+    // No thread could be started. An access that needs a copy then fails with the driver's error.
     body();
   }
   coherence::hostFunctionEnded();
@@ -66,7 +66,7 @@ CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
   auto* const kept = new (std::nothrow) Given(given);
   if (kept == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const NativeStream known = inForeignContext() ? coherence::kForeignStream : stream;
-  // No ranges: it only takes its turn among the threads that submit.
+  // Without ranges: this only waits for its turn among the threads that submit.
   if (const Status begun = coherence::beginDeviceWork(known, nullptr, 0); !begun.ok()) {
     delete kept;
     return resultOf(begun);
@@ -77,7 +77,7 @@ CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
     const Reentry inside;
     result = submit(kept);
   }
-  // Not as submitted: an access inside the function must not wait for the function.
+  // Recorded as not submitted: an access inside the function must not wait for the function.
   const Status ended = coherence::endDeviceWork(known, false);
   if (result != CUDA_SUCCESS) {
     coherence::hostFunctionEnded();
@@ -87,8 +87,8 @@ CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
   return resultOf(ended);
 }
 
-// In a graph they run when the graph does; an access that must wait for the graph ends the process
-// there.
+// In a graph they run when the graph runs; an access that would have to wait for the graph ends the
+// process.
 struct HostFunction {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUstream stream, CUhostFn function, void* userData) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Managed memory, allocated and freed: in a program that runs with GMAC_MANAGED=1 it is shared
-// objects.
+// Allocation and release of managed memory. In a program that runs with GMAC_MANAGED=1, managed
+// memory is shared objects.
 #include <cuda.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 
 GMAC_CUDA_HELPER(cuCtxGetCurrent, cuCtxGetCurrent)
 
-// The program asks its CUDA runtime what went wrong; the reason is for who runs it.
+// The program learns the error from its CUDA runtime; the log tells the user the reason.
 CUresult refuseAllocation(std::size_t bytes, CUresult result) noexcept {
   log(LogLevel::kError, "no managed memory of {} bytes: {}", bytes, lastErrorText());
   return result;
@@ -36,8 +36,8 @@ CUresult refuseAllocation(std::size_t bytes, CUresult result) noexcept {
 
 CUresult failedAllocation(std::size_t bytes) noexcept {
   const adsmError_t error = adsmLastError();
-  // What programs expect and handle themselves.
-  // Of its arguments only a size beyond all memory can be wrong.
+  // Errors that programs expect and handle themselves. The only argument that can be wrong is a
+  // size beyond all memory.
   if (error == adsmErrorAcceleratorMemory || error == adsmErrorHostMemory ||
       error == adsmErrorInvalidValue) {
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -61,7 +61,7 @@ struct Allocate {
     if (getCurrent == nullptr) return CUDA_ERROR_NOT_FOUND;
     if (const CUresult result = getCurrent(&current); result != CUDA_SUCCESS) return result;
     if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    // What is attached to the CPU keeps pages of its own, so that it can stay there.
+    // Memory attached to the CPU gets pages of its own, so that it can stay there.
     const std::size_t wanted =
         flags == CU_MEM_ATTACH_HOST ? std::max(bytes, SmallHeap::kLargestObject + 1) : bytes;
     void* const object = adsmAlloc(wanted);
@@ -86,7 +86,7 @@ struct Allocate {
 };
 
 struct Free {
-  // A second time, when no object lives, too.
+  // A second free of the same address is recognised also when no object lives.
   static constexpr bool kEvenUnshared = true;
 
   template <ZeroStream Zero, typename Real, typename... Rest>
@@ -94,7 +94,7 @@ struct Free {
     if (ManagedObjects::get().remove(address))
       return resultOf(Status(adsmFree(reinterpret_cast<void*>(address))));
     if (!shared(cpuAddressOf(address), 1)) {
-      // To the driver it is still allocated.
+      // The driver still has it allocated.
       if (coherence::isKept(address)) return CUDA_ERROR_INVALID_VALUE;
       return direct(real, address, rest...);
     }
@@ -104,9 +104,9 @@ struct Free {
   }
 };
 
-// A __managed__ variable is memory of the program's image, where the driver put it: real managed
-// memory, beside the shared objects. That is as good as the device's own, unless the CPU may not
-// use it while the device works, because then the runtime's own copies are in the way.
+// A __managed__ variable is memory of the program's image, which the driver has placed: real
+// managed memory beside the shared objects. It works as the device's own memory does, unless the
+// CPU may not use it while the device works: then the runtime's copies are in the way.
 struct Variable {
   static constexpr bool kEvenUnshared = true;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hints for managed memory: prefetching, advice, attachment to streams. A prefetch is an early
-// flush or fetch. Advice is kept for those who ask. What would let a kernel's write go unseen, if
-// the program did not keep to it, takes effect only where it is a promise (coherence/port.h).
+// flush or fetch. Advice is stored for queries. A hint that would hide a kernel's write if the
+// program did not keep to it takes effect only where it is a promise (coherence/port.h).
 #include <cuda.h>
 #include <sched.h>
 
@@ -55,7 +55,7 @@ CUmemLocation locationOf(CUdevice device) noexcept {
                                  : CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, device};
 }
 
-// A location that memory can be at, with the caller's node where it names that; or why not.
+// A location that memory can have, with the caller's node if it names that; or the error.
 CUresult resolve(CUmemLocation* location) noexcept {
   switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -76,8 +76,8 @@ CUresult resolve(CUmemLocation* location) noexcept {
   }
 }
 
-// Whether a range is ours to answer for: it begins in an object of managed memory. The driver
-// answers for everything else.
+// Whether this library answers for a range: it begins in an object of managed memory. The driver
+// answers for all others.
 bool isOurs(CUdeviceptr address) { return ManagedObjects::get().find(address).has_value(); }
 
 CUresult prefetch(NativeStream stream, CUdeviceptr address, std::size_t bytes,
@@ -110,7 +110,7 @@ struct Prefetch {
   }
 };
 
-// Ranges that are not ours go to the driver one by one.
+// Other ranges go to the driver one by one.
 struct PrefetchBatch {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdeviceptr* addresses, std::size_t* sizes, std::size_t count,
@@ -143,7 +143,7 @@ struct PrefetchBatch {
   }
 };
 
-// Bytes that nobody needs may as well stay as they are.
+// Bytes that no one needs may stay as they are.
 struct DiscardBatch {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdeviceptr* addresses, std::size_t* sizes, std::size_t count,
@@ -184,7 +184,7 @@ struct Advise {
                                advice == CU_MEM_ADVISE_SET_ACCESSED_BY ||
                                advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
     if (needsLocation) {
-      // A device that is none is a wrong value in advice, as the driver has it.
+      // A device that does not exist is an invalid value in advice, as the driver has it.
       if (resolve(&location) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
     }
     const int accessor = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
@@ -221,7 +221,7 @@ struct Advise {
   }
 
  private:
-  // For objects that are read-mostly throughout.
+  // Only for objects that are read-mostly throughout.
   static void noteReadMostly(ManagedObjects& objects, CUdeviceptr address, std::size_t bytes) {
     for (const ManagedObject& object : objects.touched(address, bytes)) {
       coherence::setReadMostly(reinterpret_cast<const void*>(object.address),
@@ -247,7 +247,7 @@ struct Attach {
         users = coherence::Users::kCpu;
         break;
       case CU_MEM_ATTACH_SINGLE:
-        // The NULL stream is none of its own.
+        // The NULL stream is not a stream of its own.
         if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
           return CUDA_ERROR_INVALID_VALUE;
         users = coherence::Users::kOneStream;

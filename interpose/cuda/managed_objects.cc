@@ -11,7 +11,7 @@
 namespace gmac::interpose {
 namespace {
 
-// The driver counts its own allocations from one.
+// The driver's ids start at one.
 constexpr std::uint64_t kFirstId = std::uint64_t{1} << 62;
 
 std::uintptr_t pageBytes() {
@@ -70,7 +70,7 @@ bool ManagedObjects::covers(std::uintptr_t address, std::size_t bytes) const {
   for (std::uintptr_t at = address; at < end;) {
     const auto found = holding(at);
     if (found == objects_.end()) return false;
-    // The rest of the last page counts: the driver rounds ranges to pages.
+    // The rest of the last page belongs to it: the driver rounds ranges to pages.
     at = roundUpToPage(found->first + found->second.object.bytes);
   }
   return true;

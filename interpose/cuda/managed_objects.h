@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What CUDA's managed-memory calls are told and asked about memory: the allocations that stand in
-// for managed memory, and the hints given for ranges of them.
+// Records behind CUDA's managed-memory calls: the allocations that stand in for managed memory, and
+// the hints given for ranges of them.
 #ifndef GMAC_INTERPOSE_CUDA_MANAGED_OBJECTS_H_
 #define GMAC_INTERPOSE_CUDA_MANAGED_OBJECTS_H_
 
@@ -40,17 +40,17 @@ class ManagedObjects {
   void add(std::uintptr_t address, std::size_t bytes);
   // Forgets the allocation that starts at `address`; false when none does.
   bool remove(std::uintptr_t address);
-  // Forgets all; what there was.
+  // Forgets all; returns them.
   std::vector<ManagedObject> removeAll();
-  // The allocation that holds a byte.
+  // The allocation that contains an address.
   std::optional<ManagedObject> find(std::uintptr_t address) const;
   // Whether every byte of a range belongs to an allocation. False for 0 bytes.
   bool covers(std::uintptr_t address, std::size_t bytes) const;
   // The allocations that a range touches.
   std::vector<ManagedObject> touched(std::uintptr_t address, std::size_t bytes) const;
 
-  // Changes the hints of a range, which is widened to whole pages inside its allocations, as the
-  // driver does. `change` is called with the hints of each part.
+  // Changes the hints of a range, widened to whole pages inside its allocations as the driver does.
+  // Calls `change` with the hints of each part.
   template <typename Change>
   void change(std::uintptr_t address, std::size_t bytes, Change&& change) {
     const std::lock_guard lock(mutex_);
@@ -66,7 +66,7 @@ class ManagedObjects {
     }
   }
 
-  // The hints that a range has, part by part.
+  // The hints of a range, part by part.
   std::vector<Hints> hints(std::uintptr_t address, std::size_t bytes) const;
 
   // Whether every byte of an allocation is advised read-mostly.
@@ -75,12 +75,12 @@ class ManagedObjects {
  private:
   struct Entry {
     ManagedObject object;
-    std::map<std::uintptr_t, Hints> hints;  // from each address to the next one's or the end
+    std::map<std::uintptr_t, Hints> hints;  // each from its address to the next key or the end
   };
   using Objects = std::map<std::uintptr_t, Entry>;
 
   Objects::const_iterator holding(std::uintptr_t address) const;
-  // The part of a range that lies in the entry's allocation, in whole pages.
+  // The part of a range in the entry's allocation, in whole pages.
   static std::optional<std::pair<std::uintptr_t, std::uintptr_t>> within(const Entry& entry,
                                                                          std::uintptr_t address,
                                                                          std::size_t bytes);

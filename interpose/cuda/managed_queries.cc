@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What programs ask about memory. Managed memory answers as managed memory does; an object of
-// adsmAlloc() is device memory that also has an address on the CPU.
+// Queries about memory. Managed memory answers as CUDA's own does; an object of adsmAlloc() is
+// device memory that also has an address on the CPU.
 #include <cuda.h>
 
 #include <algorithm>
@@ -53,8 +53,8 @@ struct PointerAttribute {
     std::memcpy(data, &value, sizeof value);
   }
 
-  // Puts our answer over the driver's; false where the driver's is right. Of flags only the lowest
-  // byte is written: the driver has written the rest, as wide as its flags are.
+  // Replaces the driver's answer by ours; false where the driver's is right. Only the lowest byte
+  // of a flag is written: the driver has written the rest, as wide as its flags are.
   static bool correct(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
     const std::uintptr_t cpu = cpuAddressOf(address);
     if (!shared(cpu, 1)) return false;
@@ -137,7 +137,7 @@ struct RangeAttribute {
   }
 
  private:
-  // The location that all parts have, or none.
+  // The location that all parts share, or none.
   static CUmemLocation common(std::span<const Hints> parts, CUmemLocation Hints::*location) {
     const CUmemLocation first = parts.front().*location;
     const bool same = std::all_of(parts.begin(), parts.end(), [&](const Hints& part) {
@@ -146,7 +146,7 @@ struct RangeAttribute {
     return same ? first : CUmemLocation{CU_MEM_LOCATION_TYPE_INVALID, 0};
   }
 
-  // As the attributes that are older than location types have it.
+  // In the form of the attributes that are older than location types.
   static int deviceOf(CUmemLocation location) {
     switch (location.type) {
       case CU_MEM_LOCATION_TYPE_INVALID:
@@ -215,7 +215,7 @@ struct RangeAttribute {
   }
 };
 
-// Where the device has no managed memory, it has ours.
+// Where the device has no managed memory, it has the runtime's.
 struct DeviceAttribute {
   static constexpr bool kEvenUnshared = true;
 

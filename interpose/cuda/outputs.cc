@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that write their answers to addresses that the application gives. Those may be shared, such
-// as a pointer inside a managed structure: they are held open, because the driver, which may hold
-// its own locks when it writes, must not meet a closed page.
+// Calls that write results to addresses that the application gives. The addresses may be shared,
+// such as a pointer inside a managed structure. They are held open, because the driver may hold its
+// own locks when it writes and must not fault on a closed page.
 #include <cuda.h>
 
 #include <optional>
@@ -54,14 +54,14 @@ struct Output {
   }
 
  private:
-  // What no answer is written to.
+  // An argument that receives no result.
   template <typename Argument>
   struct Held {
     explicit Held(Argument) {}
     Status ok(Status others) const { return others; }
   };
 
-  // Where an answer, or a description that is read, lies.
+  // The place of a result, or of a description that is read.
   template <typename Value>
   requires requires { sizeof(Value); }
   struct Held<Value*> {
@@ -77,8 +77,9 @@ struct Output {
   };
 };
 
-// Memory of the device beside shared objects: before there is none, the runtime gives back what it
-// keeps of freed objects. That is kept also when no object lives.
+// Allocates device memory beside shared objects. Before it fails for want of memory, the runtime
+// gives back the memory that it keeps of freed objects. Such memory is kept also when no object
+// lives.
 struct Allocation {
   static constexpr bool kEvenUnshared = true;
 
@@ -90,7 +91,7 @@ struct Allocation {
   }
 };
 
-// So it counts as free.
+// The kept memory counts as free.
 struct FreeMemory {
   static constexpr bool kEvenUnshared = true;
 
@@ -104,7 +105,7 @@ struct FreeMemory {
   }
 };
 
-// An answer says that both events have come.
+// A result tells that both events have come.
 struct ElapsedTime {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {

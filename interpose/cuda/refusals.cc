@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What would get at shared memory past the runtime: refused with a reason.
+// Calls that would reach shared memory and bypass the runtime: they are refused with a reason.
 #include <cuda.h>
 
 #include "gmac/api/adsm.h"
@@ -26,7 +26,7 @@ namespace gmac::interpose {
 namespace {
 
 GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
-// Programs may call what CUDA would rather be without.
+// Programs may call deprecated functions.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
@@ -95,7 +95,7 @@ struct Handle {
   }
 };
 
-// The kernels of several devices, while anything is shared: objects have one home.
+// Kernels on several devices are refused while anything is shared: objects live on one device.
 struct ManyDevices {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real, Args...) {

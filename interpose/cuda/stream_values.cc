@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Stores that a stream makes by itself, and its waits for a value. A store is device work like any
-// other; a wait for a value in shared memory is refused: the CPU's store would wait for the stream.
+// other. A wait for a value in shared memory is refused: the CPU's store would wait for the stream.
 #include <cuda.h>
 
 #include "gmac/api/adsm.h"

@@ -14,8 +14,7 @@ namespace gmac::interpose {
 namespace {
 
 constexpr std::uintptr_t kPage = 4096;
-// How many bytes of signal mask the kernel reads at an address to say afterwards that the request
-// makes no sense.
+// The kernel reads so many bytes of a signal mask before it rejects the request as invalid.
 constexpr std::uintptr_t kProbeBytes = 8;
 
 bool probe(std::uintptr_t address) noexcept {
@@ -41,7 +40,7 @@ bool readable(const void* address, std::size_t bytes) noexcept {
 
 namespace {
 
-// Bytes of a table that the kernel would look at; 0 when it would not.
+// The bytes of a table that the kernel would read; 0 if it would read none.
 std::size_t tableBytes(const iovec* parts, std::size_t count) {
   return parts == nullptr || count > IOV_MAX ? 0 : count * sizeof(iovec);
 }
@@ -59,7 +58,7 @@ CallersVector::CallersVector(const iovec* parts, std::size_t count)
   if (bytes == 0 || !coherence::anythingShared()) return;
   if (coherence::touchesShared(parts, bytes)) {
     if (table_.data() == nullptr) return;
-    std::memcpy(table_.data(), parts, bytes);  // in user mode, which faults its way in
+    std::memcpy(table_.data(), parts, bytes);  // in user mode, where closed blocks fault and open
     vector_.parts = reinterpret_cast<const iovec*>(table_.data());
     ours_ = true;
   } else if (!readable(parts, bytes)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The small things besides a buffer that a call is given by address (an offset, a length, a
-// vector's table), which may lie in shared memory as well.
+// Small arguments that a call takes by address (an offset, a length, a vector's table). They may
+// lie in shared memory as well.
 #ifndef GMAC_INTERPOSE_LIBC_ARGUMENTS_H_
 #define GMAC_INTERPOSE_LIBC_ARGUMENTS_H_
 
@@ -14,12 +14,12 @@
 
 namespace gmac::interpose {
 
-// Whether the library may look at these bytes itself: where a program may not, the real function
-// answers EFAULT and the library must not die. Shared memory is readable. Keeps errno.
+// Whether the library may read these bytes itself. Where the program may not read them, the real
+// function returns EFAULT, and the library must not crash. Shared memory is readable. Keeps errno.
 bool readable(const void* address, std::size_t bytes) noexcept;
 
-// What the kernel is given for one value that a call reads or updates: the program's own
-// unless that is shared, then a private copy. For the stack; one thread's.
+// One value that a call reads or updates, as the kernel gets it: the program's own, or a private
+// copy if that is shared. For the stack; one thread's.
 template <typename Value>
 class Argument {
  public:
@@ -32,7 +32,8 @@ class Argument {
 
   bool shared() const { return shared_; }
   Value* get() { return shared_ ? &own_ : given_; }
-  // What the kernel left in the copy; by an ordinary store, which faults its way in.
+  // Stores the copy, which the kernel may have changed, in the shared value. An ordinary store: it
+  // may fault.
   void putBack() {
     if (shared_) *given_ = own_;
   }
@@ -43,18 +44,18 @@ class Argument {
   Value own_{};
 };
 
-// A vector as a program hands it over: its table may be shared, or not be there at all. For
-// the stack; one thread's.
+// A vector as the program passes it: its table may be shared, or unreadable. For the stack; one
+// thread's.
 class CallersVector {
  public:
   CallersVector(const iovec* parts, std::size_t count);
   CallersVector(const CallersVector&) = delete;
   CallersVector& operator=(const CallersVector&) = delete;
 
-  // Whether a part, or the table, is shared, and the kernel would take the table as it is. What it
+  // Whether a part or the table is shared and the kernel would accept the table. A table that it
   // would refuse goes to the real function, which knows the error.
   bool isOurs() const { return ours_; }
-  // The table, where the kernel can read it if it could read it on plain memory.
+  // The table, at an address that the kernel can read if it could read it in plain memory.
   const iovec* parts() const { return vector_.parts; }
   const Vector& vector() const { return vector_; }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // read, write, pread and pwrite on shared memory: these stand in for libc's functions in a program
-// that is linked with the library or preloads it. What involves no shared memory goes to the real
-// function at once.
+// that is linked with the library or preloads it. Calls that involve no shared memory go to the
+// real function at once.
 
 // The fortified inline forms of the functions that are defined here, and their renamed large-file
 // forms, are not wanted.
@@ -16,8 +16,8 @@
 #include "interpose/base/real.h"
 #include "interpose/libc/transfer.h"
 
-// libc's headers say that read only writes to its buffer, so that asking whether the buffer is
-// shared looks like reading what is not initialised.
+// libc's headers declare that read only writes to its buffer, so asking whether the buffer is
+// shared looks like reading uninitialised memory.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 extern "C" [[noreturn]] void __chk_fail();
@@ -114,7 +114,7 @@ GMAC_INTERPOSED ssize_t pwrite(int descriptor, const void* buffer, size_t bytes,
   return pwrite64(descriptor, buffer, bytes, offset);
 }
 
-// What a compiler makes of the calls above where it knows the buffer's size (_FORTIFY_SOURCE).
+// The forms that a compiler calls instead where it knows the buffer's size (_FORTIFY_SOURCE).
 
 GMAC_INTERPOSED ssize_t __read_chk(int descriptor, void* buffer, size_t bytes, size_t room) {
   if (bytes > room) __chk_fail();

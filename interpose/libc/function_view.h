@@ -7,8 +7,8 @@
 
 namespace gmac::interpose {
 
-// A callable to be called by whoever it is lent to. A view: what it was made from must
-// outlive it. Allocates nothing, so it may be used where a signal handler may be.
+// A view of a callable: it must outlive the view. Allocates nothing, so a signal handler may use
+// it.
 template <typename Function>
 class FunctionView;
 

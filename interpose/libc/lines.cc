@@ -3,11 +3,11 @@
 // getline and getdelim into a buffer that is shared: these stand in for libc's functions in a
 // program that is linked with the library or preloads it.
 //
-// libc fills a line's buffer in user mode, which needs no help, but gives it to realloc when the
-// line is longer, which only memory of malloc's survives. So the line is read into memory of
-// malloc's, and the shared buffer gets it. One that is too small is replaced as realloc would: by a
-// larger shared object with the same owner, adsmFree, after which the old one is freed. A buffer
-// that is no object of its own (it starts inside one) cannot be replaced: then the call fails with
+// libc fills a line's buffer in user mode, which works on shared memory, but passes it to realloc
+// when the line is longer, which works on malloc's memory only. So the line is read into memory
+// from malloc and copied to the shared buffer. A buffer that is too small is replaced, as realloc
+// would do it: by a larger shared object, which the program also frees with adsmFree; then the old
+// one is freed. A buffer that starts inside an object cannot be replaced: the call then fails with
 // ENOMEM, as where realloc fails.
 #undef _FORTIFY_SOURCE
 
@@ -31,7 +31,7 @@ constinit Real<ssize_t(char**, size_t*, int, FILE*)> realGetdelim("getdelim");
 
 [[gnu::constructor]] void resolveLines() { resolveAtLoad(realGetdelim); }
 
-// A buffer of malloc's, which libc may replace by a longer one.
+// A buffer from malloc, which libc may replace by a longer one.
 struct Line {
   char* text;
   std::size_t room;
@@ -43,7 +43,7 @@ struct Line {
   Line& operator=(const Line&) = delete;
 };
 
-// Makes `*buffer`, of `*room` bytes, an object of `wanted` bytes.
+// Replaces `*buffer`, of `*room` bytes, by an object of `wanted` bytes.
 bool replace(char** buffer, std::size_t* room, std::size_t wanted) {
   char* const old = *buffer;
   const bool samePlace = adsmSafe(old) == old;
@@ -59,7 +59,7 @@ bool replace(char** buffer, std::size_t* room, std::size_t wanted) {
 
 ssize_t getdelimShared(char** buffer, std::size_t* room, int delimiter, FILE* stream) {
   const int errnoBefore = errno;
-  // As large as the shared buffer is, so that libc lets it grow as it would have let that grow.
+  // As large as the shared buffer, so that libc grows it exactly when it would have grown that one.
   Line line(*room);
   const ssize_t length =
       cancellably([&] { return realGetdelim(&line.text, &line.room, delimiter, stream); });
@@ -84,7 +84,7 @@ namespace io = gmac::interpose;
 extern "C" {
 
 GMAC_INTERPOSED ssize_t __getdelim(char** buffer, size_t* room, int delimiter, FILE* stream) {
-  // Without room, libc takes no notice of the buffer.
+  // libc ignores a buffer of no size.
   if (!gmac::coherence::anythingShared() || buffer == nullptr || room == nullptr || *room == 0 ||
       !gmac::coherence::touchesShared(*buffer, 1)) [[likely]] {
     return io::realGetdelim(buffer, room, delimiter, stream);

@@ -4,20 +4,20 @@
 // in for libc's functions in a program that is linked with the library or preloads it. An operation
 // on shared memory is done where the bytes are current, without a fault per block.
 //
-// These are the most called functions there are, so nearly every call has to be libc's own after
-// one comparison:
+// These are the most called functions there are, so nearly every call must reach libc after one
+// comparison:
 //
-//  - Short calls are libc's, shared memory or not: they fault like any other access, and a fault
-//  more or less is nothing beside what follows it.
-//  - Longer ones are libc's unless an end is near shared memory.
+//  - Short calls go to libc, on shared memory too: they fault like any other access, and what
+//    follows them costs far more than one fault.
+//  - Longer ones go to libc unless one end is near shared memory.
 //
 // They are also called before anything else works: before this library is relocated or its
-// constructors have run, inside the dynamic linker's callbacks, inside malloc, in signal handlers
-// and in the runtime itself. So until libc's functions are known a few instructions do their work,
-// nothing here allocates, and no thread-local variable is read unless an end is near shared memory.
+// constructors have run, in the dynamic linker's callbacks, in malloc, in signal handlers and in
+// the runtime itself. So until libc's functions are known a few instructions do their work, nothing
+// here allocates, and no thread-local variable is read unless one end is near shared memory.
 //
-// All functions are thread-safe. In builds with the address or the thread sanitizer they are left
-// out: the sanitizer has its own, and shared memory faults its way block by block.
+// All functions are thread-safe. Builds with the address or the thread sanitizer leave them out:
+// the sanitizer has its own, and shared memory then faults block by block.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 // The fortified inline forms of the functions that are defined here are not wanted.
@@ -44,7 +44,7 @@ namespace {
 
 #define GMAC_UNLIKELY(condition) __builtin_expect((condition), 0)
 
-// From here on a call is looked at. Below, libc copies in the time that looking takes.
+// Shorter calls go straight to libc, which copies them in the time that the check takes.
 constexpr std::size_t kLeastBulkBytes = std::size_t{32} << 10;
 
 // ---- The real functions ----
@@ -78,8 +78,8 @@ void resolve(std::atomic<Function*>& real, const char* name, const char* version
              std::memory_order_relaxed);
 }
 
-// Versioned look-ups stay clear of the dlsym that the library itself stands in for. Where one finds
-// nothing, the functions below go on doing the work.
+// Versioned look-ups bypass the dlsym that the library itself replaces. Where one finds nothing,
+// the functions below keep doing the work.
 [[gnu::constructor(101)]] void resolveAll() {
   resolve(realMemmove, "memmove", kLibcVersion);
   resolve(realMemset, "memset", kLibcVersion);
@@ -90,7 +90,7 @@ void resolve(std::atomic<Function*>& real, const char* name, const char* version
 
 // ---- Before that ----
 
-// Written so that the compiler cannot make calls of memcpy and memset of them.
+// Written so that the compiler cannot turn them into calls of memcpy and memset.
 #if defined(__x86_64__)
 void* earlyMemmove(void* to, const void* from, std::size_t bytes) {
   void* target = to;
@@ -142,7 +142,7 @@ bool insideDriver() {
 #endif
 }
 
-// Not inlined: what these need of the stack is not for every memcpy to pay.
+// Not inlined, so that not every memcpy pays for the stack that these need.
 [[gnu::noinline, gnu::cold]] bool copyShared(void* to, const void* from, std::size_t bytes) {
   if (insideDriver()) {
     return false;
@@ -167,7 +167,7 @@ bool insideDriver() {
   return true;
 }
 
-// What a copy with that real function does when it is long, or when `real` is not known yet.
+// Copies with `real` when the copy is long or `real` is not known yet.
 template <bool kReturnsEnd>
 [[gnu::noinline]] void* longCopy(void* to, const void* from, std::size_t bytes,
                                  Move* real) noexcept {
@@ -210,7 +210,7 @@ template <bool kReturnsEnd>
   return real(to, value, bytes);
 }
 
-// Wide characters of which every byte is the same are bytes; others are libc's, fault by fault.
+// A wide character whose bytes are all equal is filled bytewise; others go to libc, fault by fault.
 [[gnu::always_inline]] inline wchar_t* wideSet(wchar_t* to, wchar_t value, std::size_t count) {
   WideSet* const real = realWmemset.load(std::memory_order_relaxed);
   const auto bits = static_cast<std::uint32_t>(value);
@@ -227,8 +227,7 @@ template <bool kReturnsEnd>
   return real(to, value, count);
 }
 
-// What the forms of fortified programs check before anything is written: the size of the object
-// that the compiler knows.
+// Fortified programs check first that the bytes fit the object's size, which the compiler knows.
 [[gnu::always_inline]] inline void check(std::size_t needed, std::size_t there) {
   if (GMAC_UNLIKELY(needed > there)) {
     __chk_fail();
@@ -323,7 +322,7 @@ GMAC_LIBC void __explicit_bzero_chk(void* to, std::size_t bytes, std::size_t the
   (void)gmac::interpose::set(to, 0, bytes);
 }
 
-// Of these, `there` counts wide characters.
+// In these, `there` counts wide characters.
 GMAC_LIBC wchar_t* __wmemcpy_chk(wchar_t* to, const wchar_t* from, std::size_t count,
                                  std::size_t there) {
   check(count, there);

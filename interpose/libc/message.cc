@@ -10,7 +10,7 @@
 namespace gmac::interpose {
 namespace {
 
-// More than the kernel takes of control data to send, or ever has to say.
+// More control data than the kernel accepts for sending or ever returns.
 constexpr std::size_t kMostControl = std::size_t{1} << 20;
 
 }  // namespace
@@ -62,7 +62,7 @@ bool Message::prepare() {
       errno = ENOBUFS;
       return false;
     }
-    // For a receiver, too: what the kernel leaves between two entries comes back as it was.
+    // For a receiver too: the padding between two entries comes back unchanged.
     std::memcpy(control_->data(), header_.msg_control, bytes);
     header_.msg_control = control_->data();
     header_.msg_controllen = bytes;
@@ -70,14 +70,15 @@ bool Message::prepare() {
   if (!vector_.isOurs()) return true;
   standIn_.emplace(vector_.vector(), sends && (flags_ & MSG_ZEROCOPY) != 0);
   if (!standIn_->ok()) {
-    // The call itself still comes out right; a kernel call of whoever it waits for would not.
+    // The call itself still gives the right result, but a kernel call of the peer would wait for
+    // it.
     standIn_.reset();
     hold_.emplace(vector_.vector(), !sends);
     return hold_->ok();
   }
   header_.msg_iov = const_cast<iovec*>(standIn_->vector().parts);
   header_.msg_iovlen = standIn_->vector().count;
-  // A stream socket that is asked to throw bytes away counts them and leaves the buffer alone.
+  // A stream socket with MSG_TRUNC counts the bytes that it discards and leaves the buffer alone.
   return (!sends && (flags_ & MSG_TRUNC) == 0) || standIn_->copyIn();
 }
 

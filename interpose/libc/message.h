@@ -12,18 +12,19 @@
 
 namespace gmac::interpose {
 
-// A peer's address as a call gives or takes it. The kernel's own never has more bytes than
-// sockaddr_storage, whatever room the program says there is. For the stack; one thread's.
+// A peer's address that a call reads or writes. The kernel's own form never has more bytes than
+// sockaddr_storage, whatever length the program gives. For the stack; one thread's.
 class PeerAddress {
  public:
-  // `room` bytes at `given`; nothing is read or written after them. `copyIn`: the kernel reads it.
+  // `room` bytes at `given`; no byte after them is read or written. `copyIn`: the kernel reads the
+  // address.
   PeerAddress(void* given, socklen_t room, bool copyIn);
   PeerAddress(const PeerAddress&) = delete;
   PeerAddress& operator=(const PeerAddress&) = delete;
 
   bool shared() const { return shared_; }
   void* get() { return shared_ ? &own_ : given_; }
-  // Of an address of `bytes` bytes, what there is room for; by ordinary stores.
+  // Stores an address of `bytes` bytes, cut to `room`, with ordinary stores.
   void putBack(socklen_t bytes);
 
  private:
@@ -43,15 +44,15 @@ class Message {
   Message(const Message&) = delete;
   Message& operator=(const Message&) = delete;
 
-  // Whether something is shared, and the kernel would take the message as it is. What it would
-  // refuse goes to the real function, which knows the error.
+  // Whether something is shared and the kernel would accept the message. One that it would refuse
+  // goes to the real function, which knows the error.
   bool isOurs() const { return ours_; }
-  // Puts private memory in place; false, with errno, when that cannot be.
+  // Replaces shared memory by private memory. False, with errno, when that fails.
   bool prepare();
-  // What the kernel is to be given, once prepared.
+  // The header for the kernel, once prepared.
   msghdr* header() { return &header_; }
-  // Hands back what the call left, which counted `count` bytes; false, with errno, when the shared
-  // bytes cannot be had. Nothing to do for a call that failed.
+  // Copies back the results of a call that counted `count` bytes. False, with errno, when the
+  // shared bytes cannot be opened. Not needed after a call that failed.
   bool finish(std::size_t count);
 
  private:

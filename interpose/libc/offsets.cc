@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sendfile, copy_file_range and splice move bytes between descriptors, past memory; only the
-// offsets that they read and update may be shared. These stand in for libc's functions in a program
-// that is linked with the library or preloads it.
+// sendfile, copy_file_range and splice move bytes between descriptors and do not touch memory; only
+// the offsets that they read and update may be shared. These stand in for libc's functions in a
+// program that is linked with the library or preloads it.
 
 // The renamed large-file forms of the functions that are defined here are not wanted.
 #undef _FILE_OFFSET_BITS

@@ -14,8 +14,8 @@
 namespace gmac::interpose {
 namespace {
 
-// Private memory for one piece, in huge pages where the system has them; pages that were
-// touched before are kept for the next. Owned by one thread's run().
+// Private memory for one piece, in huge pages where the system has them. Pages that were touched
+// are kept for the next piece. Owned by one thread's run().
 class PieceMemory {
  public:
   explicit PieceMemory(std::size_t bytes) : bytes_(bytes) {
@@ -57,13 +57,13 @@ class PieceMemory {
 
 }  // namespace
 
-// The order of the pieces, as the thread that has one of them sees it.
+// The order of the pieces, as seen by the thread that has one of them.
 class ParallelRead::Turn {
  public:
   Turn(ParallelRead& read, std::uint32_t piece) : read_(read), piece_(piece) {}
 
-  // Waits until every piece before this one has been read in full; false when one was not, and this
-  // one must leave no trace.
+  // Waits until every earlier piece has been read in full. False when one was not; then this piece
+  // must not be stored.
   bool await() {
     for (;;) {
       const std::uint32_t turn = read_.turn_.load(std::memory_order_acquire);
@@ -72,9 +72,9 @@ class ParallelRead::Turn {
       read_.turn_.wait(turn);
     }
   }
-  // It is this one's turn: the next one's.
+  // Passes the turn on to the next piece.
   void pass() { leaveTo(piece_ + 1); }
-  // It is this one's turn: nobody's. `ends`: so does the call.
+  // Ends the turns: no later piece is stored. `ends`: the call ends here too.
   void end(std::size_t count, bool ends, int error) {
     read_.shortDone_ = read_.beginOf(piece_) + count;
     read_.ended_ = ends;
@@ -119,7 +119,7 @@ void ParallelRead::run() {
   }
 }
 
-// False when there is no use in another piece.
+// False when further pieces are of no use.
 bool ParallelRead::readPiece(std::uint32_t piece, void* scratch) {
   Turn turn(*this, piece);
   const std::size_t begin = beginOf(piece);
@@ -139,11 +139,11 @@ bool ParallelRead::readPiece(std::uint32_t piece, void* scratch) {
     return false;
   }
   {
-    // What is read over is not fetched first.
+    // The read overwrites these bytes, so they are not fetched first.
     const coherence::CpuHold hold(to, static_cast<std::size_t>(count),
                                   coherence::HoldFor::kOverwrite);
     if (!hold.status().ok()) {
-      // Maybe for want of mappings, which cannot be had while others hold the object.
+      // Perhaps no mappings are left, and none can be freed while others hold the object.
       turn.end(0, false, 0);
       return false;
     }
@@ -154,7 +154,7 @@ bool ParallelRead::readPiece(std::uint32_t piece, void* scratch) {
     }
     std::memcpy(to, scratch, static_cast<std::size_t>(count));
   }
-  // Only a hint: the call that needs the copy makes it if this did not.
+  // Only a hint: if this fails, the call that needs the copy makes it.
   if (whole) (void)coherence::startFlush(to, bytes);
   return whole;
 }

@@ -13,15 +13,15 @@
 
 namespace gmac::interpose {
 
-// Reads [buffer, buffer + bytes), which lies in one shared object, so that it is as if one
-// thread had read it from front to back. Each thread takes the next piece that nobody has, reads it
-// into private memory, and waits until every piece before it has been read in full; only then it
-// copies its own to the shared memory and starts the copy to the accelerator. So when a piece comes
-// out short or fails (the file was truncated, the disk is broken), nothing after it has been
-// touched. Owned by the thread that makes the call, on its stack; run() is thread-safe.
+// Reads [buffer, buffer + bytes), which lies in one shared object, with the result of one thread
+// that reads it from front to back. Each thread takes the next free piece, reads it into private
+// memory, and waits until every earlier piece has been read in full. Only then it copies its piece
+// to the shared memory and starts the copy to the accelerator. So when a piece is short or fails
+// (the file was truncated, the disk is broken), nothing after it has been touched. Lives on the
+// stack of the thread that makes the call; run() is thread-safe.
 class ParallelRead final : public os::SharedWork {
  public:
-  // `readAt` is called by any thread and in any order. The end of the range is that of a piece.
+  // `readAt` is called by any thread and in any order. The range ends at the end of a piece.
   ParallelRead(std::byte* buffer, std::size_t bytes, std::size_t pieceBytes,
                const RealCall& readAt);
 
@@ -29,10 +29,10 @@ class ParallelRead final : public os::SharedWork {
 
   void run() override;
 
-  // What came of it, once every thread has returned from run().
+  // How many bytes were read, from the front. Valid once every thread has returned from run().
   std::size_t done() const;
-  // Whether the read came to an end before all was read: the call ends there. If not, what is left
-  // could not be read in parallel, and can be read on its own.
+  // Whether the call ends here, before all was read. If not, the rest could not be read in parallel
+  // and can be read by one thread.
   bool ended() const { return ended_; }
   // errno of the piece that failed, 0 when it was only short.
   int error() const { return error_; }

@@ -21,35 +21,35 @@ namespace {
 constinit Real<ssize_t(int, void*, size_t, off64_t)> realPread("pread64");
 [[gnu::constructor]] void resolvePread() { resolveAtLoad(realPread); }
 
-// Fewer pieces are not worth waking other threads for.
+// With fewer pieces, waking other threads costs more than it gains.
 constexpr std::size_t kLeastPieces = 4;
-// Each thread has one piece in private memory.
+// Each thread holds one piece in private memory.
 constexpr std::size_t kMostPieceBytes = std::size_t{8} << 20;
-// A write begins with small pieces, so that its first byte is soon there, and goes on with larger
-// ones: each costs a system call and what it takes to hold it.
+// A write begins with small pieces, so that its first byte is written soon, and goes on with larger
+// ones: each piece costs a system call and a hold.
 constexpr std::size_t kMostWritePieceBytes = std::size_t{8} << 20;
-// How far a write's fetches are ahead of it at most.
+// The most that a write's fetches run ahead of it.
 constexpr std::size_t kFetchAheadBytes = std::size_t{32} << 20;
 
-// How a transfer, or a part of it, came out.
+// The result of a transfer or a part of it.
 struct Outcome {
   std::size_t done = 0;
-  bool ended = false;  // before all was transferred, and the call ends with it
-  int error = 0;       // why, if it failed; 0 when it came out short
+  bool ended = false;  // before all was transferred: the call ends too
+  int error = 0;       // why, if it failed; 0 if it was short
 };
 
-// Begins to fetch what a write will need, so far ahead that its copies are never waited for and not
-// so far that the CPU's caches and the program's other copies suffer for bytes that may not be
-// written after all.
+// Fetches ahead of a write: far enough that the write never waits for a copy, and not so far that
+// bytes that may never be written displace others in the CPU's caches or delay the program's other
+// copies.
 class FetchAhead {
  public:
   FetchAhead(const std::byte* buffer, std::size_t bytes) : buffer_(buffer), bytes_(bytes) {}
-  // The write is about to begin the piece that ends at `end`.
+  // Called before the write begins the piece that ends at `end`.
   void pieceUntil(std::size_t end) {
     started_ = std::max(started_, end);
     if (started_ >= bytes_ || started_ - end > kFetchAheadBytes / 2) return;
     const std::size_t until = std::min(bytes_, end + kFetchAheadBytes);
-    // Only a hint: a piece that is not there when it is held is fetched then.
+    // Only a hint: a piece that was not fetched ahead is fetched when it is held.
     (void)coherence::startFetch(buffer_ + started_, until - started_);
     started_ = until;
   }
@@ -89,7 +89,7 @@ Outcome inOrder(const Transfer& transfer, std::size_t from, std::size_t bytes) {
       break;
     }
     outcome.done += piece;
-    // Only a hint: the call that needs the copy makes it if this did not.
+    // Only a hint: if this fails, the call that needs the copy makes it.
     if (reads && piece == pieceBytes) (void)coherence::startFlush(at, piece);
   }
   return outcome;
@@ -97,13 +97,12 @@ Outcome inOrder(const Transfer& transfer, std::size_t from, std::size_t bytes) {
 
 std::size_t parallelPieceBytes() { return std::min(coherence::pieceBytes(), kMostPieceBytes); }
 
-// Of a transfer's bytes, those that the file has now, and, from the front of them, whole pieces
-// that lie in one object: several threads may read these. What lies after the end of the file is
-// left to a call that the kernel answers. A piece that ended where the file ends would not suit
-// direct I/O.
+// The bytes of a transfer that the file has now, and, from their front, the whole pieces that lie
+// in one object, which several threads may read. The kernel answers for bytes past the end of the
+// file. A piece that ended where the file ends would break direct I/O's alignment.
 struct Extent {
   std::size_t inFile = 0;
-  std::size_t inParallel = 0;  // 0 also when it is too little to be worth it
+  std::size_t inParallel = 0;  // 0 also when it is too little to gain
 };
 Extent extentOf(const Transfer& transfer, std::size_t bytes, off64_t offset) {
   struct stat64 status;
@@ -122,7 +121,8 @@ Extent extentOf(const Transfer& transfer, std::size_t bytes, off64_t offset) {
   return {bytes, worthIt ? end - begin : 0};
 }
 
-// A read with an offset: as much of the front as several threads may read, then the rest in order.
+// A read with an offset. Several threads read as much of the front as they may; this thread reads
+// the rest in order.
 Outcome readAt(const Transfer& transfer, std::size_t bytes, std::size_t inParallel) {
   Outcome outcome;
   if (inParallel > 0) {
@@ -136,9 +136,9 @@ Outcome readAt(const Transfer& transfer, std::size_t bytes, std::size_t inParall
   return outcome.ended ? outcome : inOrder(transfer, outcome.done, bytes);
 }
 
-// A read at the descriptor's own position, of more than one piece. It takes what there is of the
-// file with one move of the position and gives back what it did not read, so that whoever else
-// reads the same open file never gets the same bytes, nor some from the middle of these.
+// A read of more than one piece at the descriptor's own position. It moves the position once past
+// all bytes that the file has, and moves it back over the bytes that it did not read, so that no
+// other reader of the same open file gets these bytes.
 Outcome readAtPosition(const Transfer& transfer, std::size_t bytes) {
   const off64_t position = ::lseek64(transfer.descriptor, 0, SEEK_CUR);
   if (position < 0) return inOrder(transfer, 0, bytes);
@@ -156,7 +156,7 @@ Outcome readAtPosition(const Transfer& transfer, std::size_t bytes) {
   placed.offset = offset;
   placed.call = call;
   const Outcome outcome = readAt(placed, bytes, extent.inParallel);
-  // More than was taken, if the file has grown.
+  // The file has grown: read past the part that was taken.
   const off64_t correction = static_cast<off64_t>(outcome.done) - taken;
   if (correction != 0) (void)::lseek64(transfer.descriptor, correction, SEEK_CUR);
   return outcome;
@@ -179,12 +179,12 @@ ssize_t transferInPieces(const Transfer& transfer) {
     errno = outcome.error;
     return -1;
   }
-  // Blocks larger than a piece, whole only now.
+  // One piece whose blocks are larger than a piece.
   if (transfer.direction == Direction::kRead && outcome.done >= coherence::pieceBytes()) {
     (void)coherence::startFlush(transfer.buffer, outcome.done);
   }
-  // If something came before the failure, the call succeeds with that; the next one meets the
-  // error.
+  // If bytes were transferred before the failure, the call succeeds with their count; the next call
+  // meets the error.
   errno = errnoBefore;
   return static_cast<ssize_t>(outcome.done);
 }

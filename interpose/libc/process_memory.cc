@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// process_vm_readv and process_vm_writev with shared memory at this process's end, and at the other
-// one where that is this process, too: these stand in for libc's functions in a program that is
-// linked with the library or preloads it. They wait for nobody, so shared memory is held open while
-// they run. What involves no shared memory goes to the real function at once.
+// process_vm_readv and process_vm_writev where this process's side, or the other if it is this
+// process too, is shared: these stand in for libc's functions in a program that is linked with the
+// library or preloads it. They never wait, so shared memory is held open while they run. Calls that
+// involve no shared memory go to the real function at once.
 //
-// Shared memory of another process that has this library is that process's: what is closed there
-// ends the transfer as memory that is not there would.
+// Shared memory of another process that has this library belongs to that process: a closed page
+// there ends the transfer as unmapped memory would.
 #include <signal.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -32,7 +32,7 @@ constinit Real<ProcessCall> realWritev("process_vm_writev");
 
 [[gnu::constructor]] void resolveProcessMemory() { resolveAtLoad(realReadv, realWritev); }
 
-// The kernel takes the number of any thread for its process.
+// The kernel accepts any thread's number as its process's.
 bool isThisProcess(pid_t process) {
   if (process == ::getpid()) return true;
   const int savedErrno = errno;
@@ -41,7 +41,7 @@ bool isThisProcess(pid_t process) {
   return thread;
 }
 
-// `local` is written with kRead, and `remote` with kWrite.
+// kRead writes `local`; kWrite writes `remote`.
 ssize_t transferBetween(Direction direction, Real<ProcessCall>& real, pid_t process,
                         const iovec* local, unsigned long localCount, const iovec* remote,
                         unsigned long remoteCount, unsigned long flags) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // getrandom, getentropy and arc4random_buf into shared memory: these stand in for libc's functions
-// in a program that is linked with the library or preloads it. What involves no shared memory goes
-// to the real function at once.
+// in a program that is linked with the library or preloads it. Calls that involve no shared memory
+// go to the real function at once.
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/types.h>
@@ -18,8 +18,8 @@
 #include "interpose/libc/stand_in.h"
 #include "interpose/libc/transfer.h"
 
-// libc's headers say that these functions only write to their buffers, so that asking whether a
-// buffer is shared looks like reading what is not initialised.
+// libc's headers declare that these functions only write to their buffers, so asking whether a
+// buffer is shared looks like reading uninitialised memory.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 namespace gmac::interpose {
@@ -33,7 +33,7 @@ constinit Real<void(void*, size_t)> realArc4randomBuf("arc4random_buf");
   resolveAtLoad(realGetrandom, realGetentropy, realArc4randomBuf);
 }
 
-// The most that getentropy() gives.
+// getentropy() returns at most so many bytes.
 constexpr std::size_t kMostEntropy = 256;
 
 }  // namespace
@@ -45,14 +45,15 @@ namespace io = gmac::interpose;
 
 extern "C" {
 
-// On private memory: until the machine has gathered entropy, the call waits.
+// On private memory: the call waits until the machine has gathered entropy.
 GMAC_INTERPOSED ssize_t getrandom(void* buffer, size_t bytes, unsigned flags) {
   if (!io::isOurs(buffer, bytes)) [[likely]]
     return io::realGetrandom(buffer, bytes, flags);
   const iovec whole = {buffer, bytes};
   const auto call = [&](const io::Vector& privately) -> ssize_t {
     ssize_t done = 0;
-    // One part, unless the buffer leaves its object; then as far as the parts can be written.
+    // One part, or more if the buffer leaves its object; then it counts the bytes of parts that can
+    // be written.
     for (std::size_t i = 0; i < privately.count; ++i) {
       const iovec& part = privately.parts[i];
       const ssize_t count = io::realGetrandom(part.iov_base, part.iov_len, flags);
@@ -79,7 +80,7 @@ GMAC_INTERPOSED int getentropy(void* buffer, size_t bytes) {
   return result;
 }
 
-// By ordinary stores, which fault their way in: the function cannot fail.
+// With ordinary stores, which may fault: this function cannot fail.
 GMAC_INTERPOSED void arc4random_buf(void* buffer, size_t bytes) {
   if (!gmac::coherence::touchesShared(buffer, bytes)) [[likely]] {
     io::realArc4randomBuf(buffer, bytes);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // recv, send and their longer forms on shared memory: these stand in for libc's functions in a
-// program that is linked with the library or preloads it. Whoever waits on a socket may wait for
-// anybody, so all of them go through private memory; one call stays one call. What involves no
-// shared memory goes to the real function at once.
+// program that is linked with the library or preloads it. A wait on a socket may be a wait for any
+// thread, so all of them use private memory; one call stays one call. Calls that involve no shared
+// memory go to the real function at once.
 
 // The fortified inline forms of the functions that are defined here are not wanted.
 #undef _FORTIFY_SOURCE
@@ -28,8 +28,8 @@
 #include "interpose/libc/stand_in.h"
 #include "interpose/libc/transfer.h"
 
-// libc's headers say that these functions only write to their buffers, so that asking whether a
-// buffer is shared looks like reading what is not initialised.
+// libc's headers declare that these functions only write to their buffers, so asking whether a
+// buffer is shared looks like reading uninitialised memory.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 extern "C" [[noreturn]] void __chk_fail();
@@ -52,8 +52,8 @@ constinit Real<int(int, mmsghdr*, unsigned, int)> realSendmmsg("sendmmsg");
                 realRecvmmsg, realSendmmsg);
 }
 
-// What statistics and trace are told of a call, and errno of a successful one: what it was
-// before, whatever the runtime did meanwhile. For the stack.
+// Records a call in statistics and trace, and restores errno after a successful one: it keeps the
+// value from before the runtime's work. For the stack.
 class SocketCall {
  public:
   SocketCall(Direction direction, const char* name, std::size_t bytes)
@@ -80,7 +80,7 @@ ssize_t recvfromShared(int socket, void* buffer, std::size_t bytes, int flags, s
                        socklen_t* addressBytes) {
   SocketCall recorded(Direction::kRead, "recv", bytes);
   Argument<socklen_t> room(addressBytes);
-  // Without a room that can be read, the kernel will not touch the address.
+  // If the length cannot be read, the kernel does not touch the address.
   const bool roomKnown = address != nullptr && addressBytes != nullptr &&
                          (room.shared() || readable(addressBytes, sizeof *addressBytes));
   PeerAddress peer(address, roomKnown ? *room.get() : 0, false);
@@ -138,13 +138,13 @@ bool argumentIsShared(const void* address, std::size_t bytes) {
 
 // ---- Messages ----
 
-// Bytes that a message asks for, for the trace.
+// The bytes that a message asks for, for the trace.
 std::size_t wantedBytes(const msghdr& header) {
   return Vector{header.msg_iov, header.msg_iovlen}.bytes();
 }
 
-// All messages of one sendmmsg or recvmmsg, with private memory in place of what is shared.
-// For the stack; one thread's.
+// All messages of one sendmmsg or recvmmsg, with private memory in place of shared memory. For the
+// stack; one thread's.
 class Messages {
  public:
   Messages(Direction direction, mmsghdr* given, unsigned count, int flags)
@@ -181,7 +181,7 @@ class Messages {
     return true;
   }
 
-  // The call has done the first `done` messages.
+  // Finishes the first `done` messages, which the call has transferred.
   bool finish(std::size_t done) {
     for (std::size_t i = 0; i < done; ++i) {
       if (messages_[i].isOurs()) {
@@ -322,7 +322,7 @@ GMAC_INTERPOSED int sendmmsg(int socket, mmsghdr* headers, unsigned count, int f
   });
 }
 
-// What a compiler makes of the calls above where it knows the buffer's size (_FORTIFY_SOURCE).
+// The forms that a compiler calls instead where it knows the buffer's size (_FORTIFY_SOURCE).
 
 GMAC_INTERPOSED ssize_t __recv_chk(int socket, void* buffer, size_t bytes, size_t room, int flags) {
   if (bytes > room) __chk_fail();

@@ -10,20 +10,20 @@
 namespace gmac::interpose {
 namespace {
 
-// A stand-in begins as far into such a unit as what it stands in for: what a device or a file asks
-// of a buffer's alignment, it finds, or misses, alike. None asks it of fewer bytes.
+// A stand-in has the same address modulo this alignment as the bytes that it replaces, so that a
+// device's or file's demand on alignment holds or fails alike. None has a demand on fewer bytes.
 std::size_t alignmentFor(std::size_t bytes) {
   return bytes >= 4096 ? 4096 : bytes >= 512 ? 512 : 16;
 }
 
-// How far to go from `from` to where `like` is in such a unit.
+// The distance from `from` to the next address that is `like` modulo the alignment.
 std::size_t gapTo(const void* like, const void* from, std::size_t alignment) {
   return (reinterpret_cast<std::uintptr_t>(like) - reinterpret_cast<std::uintptr_t>(from)) %
          alignment;
 }
 
 // Walks a vector's stretches in order: visit(address, bytes, shared), each all shared or all plain.
-// Bytes beyond the most that the kernel transfers count as plain: they are never touched.
+// Bytes beyond kMostPerCall count as plain: they are never touched.
 template <typename Visit>
 void walk(const Vector& given, const Visit& visit) {
   std::size_t left = kMostPerCall;
@@ -88,14 +88,14 @@ StandIn::StandIn(const Vector& given, bool kernelKeeps)
   fill(given, sizes_);
 }
 
-// The memory is what the first walk found. Should the program allocate or free meanwhile, what does
-// not fit goes to the kernel as it was given.
+// The first walk has sized the memory. If the program allocates or frees meanwhile, stretches that
+// do not fit go to the kernel as they were given.
 void StandIn::fill(const Vector& given, const Sizes& sizes) {
   parts_ = reinterpret_cast<iovec*>(scratch_.data());
   stretches_ = reinterpret_cast<Stretch*>(parts_ + sizes.parts);
   std::byte* free = scratch_.data() + tableBytes(sizes);
   const std::byte* const end = free + sizes.dataBytes;
-  const std::byte* previousEnd = nullptr;  // of the stretch before in the program's memory
+  const std::byte* previousEnd = nullptr;  // of the previous stretch in the program's memory
   walk(given, [&](std::byte* at, std::size_t bytes, bool shared) {
     if (shared && stretchCount_ < sizes.stretches) {
       const bool continues = previousEnd == at;

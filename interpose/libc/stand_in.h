@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two ways to give the kernel bytes that are shared: private memory in their place, and the
-// shared memory itself, held open.
+// Two ways to give the kernel shared bytes: private memory in their place, or the shared memory
+// itself, held open.
 #ifndef GMAC_INTERPOSE_LIBC_STAND_IN_H_
 #define GMAC_INTERPOSE_LIBC_STAND_IN_H_
 
@@ -15,7 +15,7 @@
 
 namespace gmac::interpose {
 
-// What the kernel transfers at most in one call: the largest int, in whole pages.
+// The most that the kernel transfers in one call: the largest int, in whole pages.
 inline constexpr std::size_t kMostPerCall = INT_MAX & ~std::size_t{4095};
 
 // A caller's vector.
@@ -23,27 +23,27 @@ struct Vector {
   const iovec* parts;
   std::size_t count;
 
-  // Bytes in all, at most what the kernel transfers in one call.
+  // The number of bytes, at most kMostPerCall.
   std::size_t bytes() const;
   bool touchesShared() const;
 };
 
-// A vector with private memory in place of its shared stretches, for one call that may wait.
-// What is not shared stays as it was given: only the kernel can tell whether it is there. For the
-// stack; one thread's.
+// A vector in which private memory replaces the shared stretches, for one call that may wait. Other
+// parts stay as they were given: only the kernel can tell whether they exist. For the stack; one
+// thread's.
 class StandIn {
  public:
-  // `kernelKeeps`: the kernel may go on reading the bytes when the call has returned.
+  // `kernelKeeps`: the kernel may read the bytes after the call has returned.
   explicit StandIn(const Vector& given, bool kernelKeeps = false);
   StandIn(const StandIn&) = delete;
   StandIn& operator=(const StandIn&) = delete;
 
-  // False when there is no memory, or the kernel would not take a vector of so many parts.
+  // False when there is no memory, or the kernel would refuse a vector of so many parts.
   bool ok() const { return parts_ != nullptr; }
   Vector vector() const { return {parts_, count_}; }
 
-  // All shared bytes to their stand-ins; the first `bytes` bytes of the vector back to where they
-  // belong. False, with errno, when the shared bytes cannot be had.
+  // copyIn() copies all shared bytes to the private memory; copyOut() copies the first `bytes`
+  // bytes of the vector back. False, with errno, when the shared bytes cannot be opened.
   bool copyIn();
   bool copyOut(std::size_t bytes);
 
@@ -81,7 +81,7 @@ class VectorHold {
   ~VectorHold();
   VectorHold(const VectorHold&) = delete;
   VectorHold& operator=(const VectorHold&) = delete;
-  // False, with errno, when the bytes cannot be had.
+  // False, with errno, when the bytes cannot be opened.
   bool ok() const { return ok_; }
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // setvbuf, setbuffer and setbuf with a shared buffer: these stand in for libc's functions in a
-// program that is linked with the library or preloads it. The C library fills and empties a
-// stream's buffer by system calls of its own that nothing can come before; the standard lets it use
-// a buffer of its own instead of the one that it is given, and that is what it is told to do.
+// program that is linked with the library or preloads it. libc fills and empties a stream's buffer
+// with system calls of its own, which cannot be intercepted. The standard allows it to use a buffer
+// of its own instead, so it is told to do that.
 #include <stdio.h>
 
 #include <cstddef>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // fread, fwrite, fputs and puts on shared memory: these stand in for libc's functions in a program
-// that is linked with the library or preloads it. The real functions serve each piece, with the
-// stream locked around all of them; what a stream buffers, and where, stays libc's business. What
-// involves no shared memory goes to the real function at once.
+// that is linked with the library or preloads it. The real functions transfer each piece while the
+// stream is locked around all of them; libc's buffering stays as it is. Calls that involve no
+// shared memory go to the real function at once.
 //
-// libc reaches the caller's memory in user mode, where it can fault its way in, as long as the
-// bytes go through the stream's own buffer; only what that cannot take is handed straight to the
-// kernel, which a closed block stops. Functions that always go through the buffer (fgets, fscanf,
-// fgetws and their like) need no help.
+// libc accesses the caller's memory in user mode, where it may fault, as long as the bytes go
+// through the stream's own buffer. Only bytes that do not fit there go straight to the kernel,
+// which a closed block stops. Functions that always use the buffer (fgets, fscanf, fgetws and their
+// like) need no help.
 
 // The fortified inline forms of the functions that are defined here are not wanted.
 #undef _FORTIFY_SOURCE
@@ -32,8 +32,8 @@
 #include "interpose/base/scratch.h"
 #include "interpose/libc/transfer.h"
 
-// libc's headers say that fread only writes to its buffer, so that asking whether the buffer is
-// shared looks like reading what is not initialised.
+// libc's headers declare that fread only writes to its buffer, so asking whether the buffer is
+// shared looks like reading uninitialised memory.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 extern "C" [[noreturn]] void __chk_fail();
@@ -49,7 +49,8 @@ constinit Real<int(const char*, FILE*)> realFputs("fputs");
 constinit Real<int(const char*, FILE*)> realFputsUnlocked("fputs_unlocked");
 constinit Real<int(const char*)> realPuts("puts");
 
-// The same for the calls that must stay a jump; NULL until the library's constructors have run.
+// libc's functions for the calls that must stay a jump; NULL until the library's constructors have
+// run.
 template <typename Function>
 using Plain = std::atomic<Function*>;
 constinit Plain<size_t(void*, size_t, size_t, FILE*)> plainFread{nullptr};
@@ -70,10 +71,10 @@ constinit Plain<int(const char*)> plainPuts{nullptr};
   plainPuts = realPuts.resolve();
 }
 
-// What goes through private memory at a time.
+// The most that goes through private memory at a time.
 constexpr std::size_t kBounceBytes = 256 * 1024;
 
-// Locks a stream for its scope; a thread that has it locked may lock it again.
+// Locks a stream for its scope. Recursive.
 class StreamLock {
  public:
   explicit StreamLock(FILE* stream) : stream_(stream) { ::flockfile(stream_); }
@@ -85,8 +86,7 @@ class StreamLock {
   FILE* stream_;
 };
 
-// Streams that no descriptor stands behind may run code of the program, which may wait for
-// anything.
+// Streams without a descriptor may run code of the program, which may wait for anything.
 bool streamWaits(FILE* stream) {
   const int savedErrno = errno;
   const int descriptor = ::fileno_unlocked(stream);
@@ -104,7 +104,7 @@ std::size_t realTransfer(Direction direction, void* buffer, std::size_t bytes, F
   return waits ? cancellably(call) : call();
 }
 
-// One piece on the shared memory itself. errno is the real function's.
+// Transfers one piece to or from the shared memory itself. errno is the real function's.
 std::size_t transferHeld(Direction direction, std::byte* buffer, std::size_t bytes, FILE* stream,
                          bool waits) {
   const int errnoBefore = errno;
@@ -122,7 +122,7 @@ std::size_t transferHeld(Direction direction, std::byte* buffer, std::size_t byt
   return count;
 }
 
-// One piece on private memory.
+// Transfers one piece through private memory.
 std::size_t transferBounced(Direction direction, std::byte* buffer, std::size_t bytes, FILE* stream,
                             std::byte* bounce) {
   const int errnoBefore = errno;
@@ -166,16 +166,16 @@ std::size_t transferStream(Direction direction, const void* buffer, std::size_t 
   return done;
 }
 
-// Whether bytes of that number go through the stream's own buffer for certain. The stream is
-// locked (or need not be).
-constexpr std::size_t kLeastBuffer = 128;  // a smaller one is written past
+// Whether so many bytes certainly go through the stream's own buffer. The stream is locked (or need
+// not be).
+constexpr std::size_t kLeastBuffer = 128;  // libc bypasses a smaller one
 bool fitsStreamBuffer(std::size_t bytes, FILE* stream) {
   const std::size_t room = ::__fbufsize(stream);
   return room >= kLeastBuffer && bytes < room;
 }
 
-// Whether a range is none of ours by its place alone: a few instructions and no call, for programs
-// that move a few bytes at a time. Most buffers lie below or above all objects there ever were.
+// Whether an address alone shows that a range is not shared: a few instructions and no call, for
+// programs that move a few bytes at a time. Most buffers lie below or above all objects so far.
 inline bool surelyPlain(const void* buffer, std::size_t size, std::size_t count) {
   namespace ranges = shared_ranges::internal;
   const auto begin = reinterpret_cast<std::uintptr_t>(buffer);
@@ -185,8 +185,8 @@ inline bool surelyPlain(const void* buffer, std::size_t size, std::size_t count)
           end <= ranges::lowest.load(std::memory_order_relaxed));
 }
 
-// Whether libc moves that many bytes between the caller's memory and the stream's own buffer, which
-// it does in user mode: fitsStreamBuffer() for streams of bytes, in a few instructions.
+// Whether libc copies so many bytes between the caller's memory and the stream's own buffer, in
+// user mode: fitsStreamBuffer() in a few instructions, for byte streams.
 inline bool surelyBuffered(std::size_t size, std::size_t count, const FILE* stream) {
   std::size_t bytes = 0;
   const auto room = static_cast<std::size_t>(stream->_IO_buf_end - stream->_IO_buf_base);
@@ -194,22 +194,22 @@ inline bool surelyBuffered(std::size_t size, std::size_t count, const FILE* stre
          !__builtin_mul_overflow(size, count, &bytes) && bytes < room;
 }
 
-// Whether `count` items of `size` bytes at `buffer` may need help. What overflows does not: libc
-// decides what that means. Nor does what goes through the stream's buffer; that is looked at
-// without the stream's lock: only setvbuf replaces a buffer, and nobody may call it beside a
-// transfer.
+// Whether `count` items of `size` bytes at `buffer` may need help. Products that overflow do not:
+// libc decides what they mean. Neither do bytes that go through the stream's buffer. That is
+// checked without the stream's lock: only setvbuf replaces a buffer, and no program may call it
+// during a transfer.
 bool mayNeedHelp(const void* buffer, std::size_t size, std::size_t count, FILE* stream) {
   std::size_t bytes = 0;
   return coherence::anythingShared() && !__builtin_mul_overflow(size, count, &bytes) && bytes > 0 &&
          coherence::mayBeShared(buffer, bytes) && !fitsStreamBuffer(bytes, stream);
 }
 
-// Whether a text, whose length nobody knows yet, is shared.
+// Whether a text of unknown length is shared.
 bool textIsShared(const char* text) {
   return coherence::mayBeShared(text, 1) && coherence::touchesShared(text, 1);
 }
 
-// The stream is locked (or need not be). Answers with a count of items.
+// The stream is locked (or need not be). Returns a count of items.
 std::size_t transferItems(Direction direction, const void* buffer, std::size_t size,
                           std::size_t count, FILE* stream) {
   const std::size_t bytes = size * count;
@@ -229,7 +229,7 @@ bool writeText(const char* text, std::size_t bytes, FILE* stream) {
 }  // namespace
 }  // namespace gmac::interpose
 
-// ---- What is not surely plain ----
+// ---- Calls that may touch shared memory ----
 
 namespace gmac::interpose {
 namespace {
@@ -288,8 +288,8 @@ namespace {
 
 // ---- libc's names ----
 
-// Each is a jump to libc's own function unless there is something to look at. (That is what keeps a
-// program of eight million short reads as fast as it was.)
+// Each jumps to libc's own function unless it may need help. (That keeps a program of eight million
+// short reads as fast as it was.)
 
 namespace io = gmac::interpose;
 
@@ -349,7 +349,7 @@ GMAC_INTERPOSED int puts(const char* text) {
   return io::putLine(text);
 }
 
-// What a compiler makes of the calls above where it knows the buffer's size (_FORTIFY_SOURCE).
+// The forms that a compiler calls instead where it knows the buffer's size (_FORTIFY_SOURCE).
 
 GMAC_INTERPOSED size_t __fread_chk(void* buffer, size_t room, size_t size, size_t count,
                                    FILE* stream) {

@@ -17,8 +17,8 @@
 #include "gmac/observe/trace.h"
 #include "interpose/libc/pieces.h"
 
-// libc's headers say that functions only write to their buffers, so that asking whether a buffer is
-// shared looks like reading what is not initialised.
+// libc's headers declare that functions only write to their buffers, so asking whether a buffer is
+// shared looks like reading uninitialised memory.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 namespace gmac::interpose {
@@ -26,7 +26,7 @@ namespace {
 
 constinit std::array<std::mutex, 64> positionLocks;
 
-// What direct I/O may ask buffers, lengths and offsets to be multiples of.
+// The largest alignment that direct I/O demands of buffers, lengths and offsets.
 constexpr std::uintptr_t kDirectAlignment = 4096;
 
 bool addressable(const void* address, std::size_t bytes) {
@@ -38,14 +38,14 @@ bool addressable(const void* address, std::size_t bytes) {
 // ---- Which way ----
 
 enum class Way {
-  kAsGiven,   // there is no open file: the real function knows what to say
-  kPrivate,   // in one call, on private memory
-  kWhole,     // in one call, on the shared memory itself
-  kInPieces,  // in several
+  kAsGiven,   // no open file: the real function knows the error
+  kPrivate,   // one call, on private memory
+  kWhole,     // one call, on the shared memory itself
+  kInPieces,  // several calls
 };
 
-// What all transfers are, for the choice of a way; `place` has the bits of addresses and lengths
-// that direct I/O cares for.
+// The properties of a transfer that decide the way. `place` has the bits of addresses and lengths
+// that direct I/O checks.
 struct Request {
   Direction direction;
   int descriptor;
@@ -55,7 +55,7 @@ struct Request {
   std::uintptr_t place;
 };
 
-// A direct read that meets the file's end clears memory after the bytes that it then counts.
+// A direct read that meets the end of the file clears memory after the bytes that it counts.
 bool mayClearMore(const Request& request, const struct stat64& status) {
   if (request.direction == Direction::kWrite) return false;
   const off64_t begin =
@@ -64,7 +64,8 @@ bool mayClearMore(const Request& request, const struct stat64& status) {
   return __builtin_add_overflow(begin, request.bytes, &end) || end > status.st_size;
 }
 
-// A piece that starts at the limit would raise SIGXFSZ; a whole call that reaches it is just short.
+// A piece that starts at the limit would raise SIGXFSZ; one whole call that reaches it is only
+// short.
 bool limited() {
   rlimit64 limit;
   return ::getrlimit64(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM64_INFINITY;
@@ -82,7 +83,7 @@ Way wayOf(const Request& request) {
   if (request.offset < 0 || __builtin_add_overflow(request.offset, request.bytes, &end)) {
     return Way::kWhole;
   }
-  // The last piece would fail by itself, the whole call fails as one.
+  // The last piece would fail alone; the whole call fails as one.
   const std::uintptr_t bits =
       request.place | request.bytes | static_cast<std::uintptr_t>(request.offset);
   if (direct && bits % kDirectAlignment != 0) return Way::kWhole;
@@ -94,7 +95,7 @@ Way wayOf(const Request& request) {
 
 // ---- One buffer ----
 
-// In one call, on the shared memory itself.
+// One call, on the shared memory itself.
 ssize_t transferWhole(const Transfer& transfer) {
   const coherence::CpuHold hold(transfer.buffer, std::min(transfer.bytes, kMostPerCall),
                                 transfer.direction == Direction::kRead);
@@ -114,7 +115,7 @@ ssize_t transferPrivately(const Transfer& transfer) {
   });
 }
 
-// With the file position locked if need be.
+// Locks the file position if need be.
 template <typename Pieces>
 ssize_t inPieces(int descriptor, bool positioned, const Pieces& pieces) {
   if (positioned) return pieces();
@@ -151,7 +152,7 @@ ssize_t transferWhole(const VectorTransfer& transfer, const Vector& given, std::
   return transfer.call(given.parts, static_cast<int>(given.count), done);
 }
 
-// One long part by itself.
+// One long part alone.
 ssize_t transferPart(const VectorTransfer& transfer, const iovec& part, std::size_t done) {
   const off64_t offset = transfer.positioned ? transfer.offset + static_cast<off64_t>(done) : 0;
   return transferInPieces({transfer.direction, transfer.descriptor,
@@ -166,7 +167,7 @@ ssize_t transferPart(const VectorTransfer& transfer, const iovec& part, std::siz
                            }});
 }
 
-// Long shared parts in pieces, and what lies between them together.
+// Long shared parts in pieces; the parts between them together.
 ssize_t transferInRuns(const VectorTransfer& transfer) {
   const std::size_t pieceBytes = coherence::pieceBytes();
   const auto isLong = [pieceBytes](const iovec& part) {
@@ -182,7 +183,7 @@ ssize_t transferInRuns(const VectorTransfer& transfer) {
         isLong(*part) ? transferPart(transfer, *part, done) : transferWhole(transfer, run, done);
     if (count < 0) {
       if (done == 0) return -1;
-      errno = errnoBefore;  // the call succeeds with what there is; the next one meets the error
+      errno = errnoBefore;  // the call succeeds with its count; the next one meets the error
       break;
     }
     done += static_cast<std::size_t>(count);
@@ -192,7 +193,7 @@ ssize_t transferInRuns(const VectorTransfer& transfer) {
   return static_cast<ssize_t>(done);
 }
 
-// The bits of all addresses and lengths that direct I/O cares for.
+// The bits of all addresses and lengths that direct I/O checks.
 std::uintptr_t placeOf(const Vector& given) {
   std::uintptr_t place = 0;
   for (std::size_t i = 0; i < given.count; ++i) {
@@ -201,9 +202,9 @@ std::uintptr_t placeOf(const Vector& given) {
   return place;
 }
 
-// What the kernel checks of a whole vector before it transfers a byte, and would find too late in
-// the second of two pieces: parts beyond what a program can address, more than it transfers at
-// once.
+// The kernel checks these of a whole vector before it transfers a byte, and would find them too
+// late in the second of two pieces: parts beyond the address space, and more bytes than it
+// transfers at once.
 bool isPlainVector(const Vector& given) {
   std::size_t sum = 0;
   for (std::size_t i = 0; i < given.count; ++i) {
@@ -241,7 +242,7 @@ template <typename AnyTransfer>
 ssize_t timed(const AnyTransfer& transfer, const char* name, std::size_t bytes) {
   const Timed timed(transfer.direction == Direction::kRead ? Phase::kIoRead : Phase::kIoWrite);
   TraceSpan span("io", name, {"bytes", bytes});
-  // errno of a successful call is what it was, whatever the runtime did meanwhile.
+  // A successful call keeps errno, whatever the runtime did meanwhile.
   const int errnoBefore = errno;
   const ssize_t count = transferAsSuits(transfer);
   if (count >= 0) errno = errnoBefore;
@@ -267,7 +268,7 @@ ssize_t transfer(const VectorTransfer& transfer) {
 
 namespace {
 
-// Calls visit(address, bytes, offset in the vector) for its shared stretches.
+// Calls visit(address, bytes, offset in the vector) for each shared stretch.
 template <typename Visit>
 void visitShared(const Vector& given, const Visit& visit) {
   const std::size_t most = given.bytes();
@@ -286,9 +287,9 @@ void visitShared(const Vector& given, const Visit& visit) {
   }
 }
 
-// For a vector that has no room for private parts (IOV_MAX): the call itself still comes out right;
-// a kernel call of whoever it waits for would not. A direct read may clear memory before it finds
-// that it must fail: that is put back.
+// For a vector without room for private parts (IOV_MAX). The call itself still gives the right
+// result, but a kernel call of the peer would wait for it. A direct read may clear memory before it
+// finds that it must fail: that memory is restored.
 ssize_t callAsGiven(const Vector& given, bool reads,
                     const FunctionView<ssize_t(const Vector&)>& call) {
   const VectorHold hold(given, reads);

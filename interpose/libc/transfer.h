@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How one call that transfers bytes between a descriptor and shared memory is made. A system call
-// cannot fault its way to a closed block as a program does (it would fail with EFAULT), so the
-// bytes are opened first. To the byte, a call means what it means on plain memory: return value,
-// errno, short counts, end of file.
+// Makes one call that transfers bytes between a descriptor and shared memory. A system call cannot
+// fault on a closed block as a program does (it fails with EFAULT), so the bytes are opened first.
+// To the byte, a call gives the result that it gives on plain memory: return value, errno, short
+// counts, end of file.
 //
-//  - Regular files: the transfer is cut into pieces. Calls with a file position of their own (read,
-//    write) hold a lock meanwhile, as the kernel does, so that two threads' transfers on one
-//    descriptor do not mix. Whatever could make the pieces differ from the whole goes in one call:
-//    appending, a limit on file sizes, an offset that overflows, direct I/O that is not aligned.
-//  - Whatever may wait for somebody else (pipes, sockets, terminals): the transfer goes through
-//    private memory. Holding shared memory while waiting would make a kernel call of the thread
-//    that is waited for wait, too.
+//  - Regular files: the transfer is cut into pieces. Calls at the file's own position (read, write)
+//    hold a lock meanwhile, as the kernel does, so that two threads' transfers on one descriptor do
+//    not mix. A call whose pieces could differ from the whole stays one call: appending, a limit on
+//    file sizes, an offset that overflows, direct I/O that is not aligned.
+//  - Descriptors that may wait for somebody else (pipes, sockets, terminals): the transfer goes
+//    through private memory. Shared memory that is held during a wait would make other threads'
+//    kernel calls wait too, perhaps those of the thread that is waited for.
 //
-// Calls for regular files end soon, and are made with cancellation off: a thread that unwound from
-// its part of a transfer would leave the helpers waiting for it. All functions are thread-safe.
-// They make cancellation points, so none is noexcept.
+// Calls on regular files end soon and are made with cancellation off: if a thread unwound from its
+// part of a transfer, its helpers would wait for it forever. All functions are thread-safe. They
+// are cancellation points, so none is noexcept.
 #ifndef GMAC_INTERPOSE_LIBC_TRANSFER_H_
 #define GMAC_INTERPOSE_LIBC_TRANSFER_H_
 
@@ -33,8 +33,8 @@ namespace gmac::interpose {
 
 enum class Direction { kRead, kWrite };  // into shared memory, out of it
 
-// The real function with everything but the bytes bound: on `bytes` bytes at `buffer`, or on a
-// vector, which are `done` bytes after the transfer's start. Answers with a count, or -1 and errno.
+// The real function with all arguments bound but the bytes: `bytes` bytes at `buffer`, or a vector,
+// which are `done` bytes after the transfer's start. Returns a count, or -1 and errno.
 using RealCall = FunctionView<ssize_t(void* buffer, std::size_t bytes, std::size_t done)>;
 using RealVectorCall = FunctionView<ssize_t(const iovec* parts, int count, std::size_t done)>;
 
@@ -61,25 +61,24 @@ struct VectorTransfer {
   RealVectorCall call;
 };
 
-// Make the call in the way that suits its descriptor. Cancellation points.
+// Make the call in the way that its descriptor needs. Cancellation points.
 ssize_t transfer(const Transfer& transfer);
 ssize_t transfer(const VectorTransfer& transfer);
 
-// Makes a call that may wait, whatever its descriptor is, on private memory in place of what is
-// shared. `options` are what is special about the call. Inside of cancellationPoint(): the thread
-// may be cancelled while the call waits.
+// Makes a call that may wait, whatever its descriptor is, with private memory in place of shared
+// memory. Call it inside cancellationPoint(): the thread may be cancelled while the call waits.
 struct PrivateOptions {
-  bool prefilled = false;    // it may count bytes that it leaves as they were
-  bool kernelKeeps = false;  // the kernel may go on reading the bytes when it has returned
+  bool prefilled = false;    // the call may count bytes that it does not write
+  bool kernelKeeps = false;  // the kernel may read the bytes after the call
 };
 ssize_t transferOnPrivateMemory(Direction direction, const Vector& given, PrivateOptions options,
                                 FunctionView<ssize_t(const Vector& privately)> call);
 
-// Whether a call on `bytes` bytes (as the kernel takes them: more than SSIZE_MAX is an error of its
-// own) is ours.
+// Whether a call on `bytes` bytes touches shared memory. False for more than SSIZE_MAX bytes, an
+// error that the kernel reports.
 bool isOurs(const void* buffer, std::size_t bytes);
 
-// ---- What the ways to make a call share ----
+// ---- Shared by all ways to make a call ----
 
 enum class FileKind {
   kBad,      // no open file: the real function knows what to say
@@ -89,9 +88,9 @@ enum class FileKind {
 FileKind kindOf(const struct stat64& status);
 FileKind kindOf(int descriptor);
 
-// Stands in for the lock that the kernel holds on a file position during a call. By
-// descriptor, so that duplicates of one in several threads are not told; a lock is shared by
-// descriptors far apart. For the stack.
+// Stands in for the lock that the kernel holds on a file position during a call. Keyed by
+// descriptor: threads that use duplicates of one descriptor do not exclude each other, and some
+// descriptors share a lock. For the stack.
 class PositionLock {
  public:
   explicit PositionLock(int descriptor);

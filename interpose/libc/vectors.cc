@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // readv, writev and their positioned forms on vectors with shared parts: these stand in for libc's
-// functions in a program that is linked with the library or preloads it. What involves no shared
-// memory goes to the real function at once.
+// functions in a program that is linked with the library or preloads it. Calls that involve no
+// shared memory go to the real function at once.
 
 // The renamed large-file forms of the functions that are defined here are not wanted.
 #undef _FORTIFY_SOURCE
@@ -33,7 +33,7 @@ constinit RealWithFlags realPwritev2("pwritev64v2");
   resolveAtLoad(realReadv, realWritev, realPreadv, realPwritev, realPreadv2, realPwritev2);
 }
 
-// One call; where its bytes lie in the file is the real call's business but for their cutting.
+// One call. Pieces aside, the real call decides where its bytes lie in the file.
 struct Place {
   bool positioned;
   off64_t offset;
@@ -43,7 +43,7 @@ constexpr Place kAtPosition = {false, 0, true};
 
 constexpr Place placeAt(off64_t offset) { return {true, offset, true}; }
 
-// -1 stands for the descriptor's own position; with flags, only the kernel knows what a call means.
+// -1 means the descriptor's own position. With flags, only the kernel knows what a call means.
 constexpr Place placeAt(off64_t offset, int flags) {
   return offset == -1 ? Place{false, 0, flags == 0} : Place{true, offset, flags == 0};
 }

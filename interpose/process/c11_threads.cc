@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The locks of <threads.h>: these stand in for libc's functions in a program that is linked with
-// the library or preloads it. In glibc they are POSIX's under other names, with other names for the
-// results; so they are here, and what those do for shared memory (locks.cc) they do as well.
+// the library or preloads it. In glibc they are POSIX's locks with other names and other result
+// codes. They call ours (locks.cc), and so work in shared memory too.
 //
-// In builds with the thread sanitizer these are left out, as those are.
+// Builds with the thread sanitizer leave these out, as locks.cc.
 #if !defined(__SANITIZE_THREAD__)
 
 #include <pthread.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // syscall(SYS_futex, ...) on shared memory, which is how the C++ library waits for an atomic: this
-// stands in for libc's function in a program that is linked with the library or preloads it. To
-// wait the kernel reads the word, once, when the wait begins, and to wake it may read or write one;
-// where a closed block stops it the words are touched, and the call made again. Locks that inherit
-// priorities (FUTEX_LOCK_PI) it writes when a wait ends, too, which no touch can come before: those
-// fail with EFAULT, and a line says why. Every other system call is made as it is.
+// stands in for libc's function in a program that is linked with the library or preloads it. For a
+// wait the kernel reads the word once, at its start; for a wake it may read or write one. Where a
+// closed block stops it, the words are touched and the call is made again. The kernel also writes
+// locks that inherit priorities (FUTEX_LOCK_PI) at the end of a wait, which no touch can precede:
+// those calls fail with EFAULT, and a log line says why. Every other system call is made as it is.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
@@ -32,8 +32,8 @@ void sayThatItCannotBe(long command, const std::uint32_t* word) noexcept {
       command, static_cast<const void*>(word));
 }
 
-// Opens the words of an operation that has failed, as the kernel needs them. False: it failed for
-// another reason, or there is no help.
+// Opens the words of a failed operation, as the kernel needs them. False: it failed for another
+// reason, or cannot be helped.
 bool open(long command, std::uint32_t* word, std::uint32_t* word2) noexcept {
   const bool shared = coherence::touchesShared(word, sizeof *word);
   const bool usesSecond =
@@ -53,7 +53,7 @@ bool open(long command, std::uint32_t* word, std::uint32_t* word2) noexcept {
       return false;
   }
   if (shared) (void)*const_cast<const volatile std::uint32_t*>(word);
-  // A write, of what is there.
+  // Writes the value that is there.
   if (secondShared) asm volatile("lock orl $0, %0" : "+m"(*word2) : : "cc", "memory");
   return shared || secondShared;
 }
@@ -62,15 +62,15 @@ bool open(long command, std::uint32_t* word, std::uint32_t* word2) noexcept {
 
 extern "C" {
 
-// The system call itself, as libc makes it. A function of its own, and not of the C++ compiler's:
-// a system call may return in another process, on another stack. A thread may be cancelled in it,
-// so none of these frames has anything to clean up.
+// The system call itself, as libc makes it. Written in assembly, because a system call may return
+// in another process, on another stack. A thread may be cancelled in it, so none of these frames
+// has anything to clean up.
 __attribute__((visibility("hidden"))) long gmacSystemCall(long number, ...) noexcept;
 
 __attribute__((used, visibility("hidden"))) long gmacFutex(long number, std::uint32_t* word,
                                                            long operation, long value, long limit,
                                                            long word2, long value3) noexcept {
-  // Another thread may close the block again before the kernel has looked; none does for ever.
+  // Another thread may close the block again before the kernel has read the word, but not forever.
   constexpr int kAttempts = 1000;
   const int errnoBefore = errno;
   for (int attempt = 0;; ++attempt) {

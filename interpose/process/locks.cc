@@ -3,23 +3,24 @@
 // Mutexes, conditions, semaphores, read-write locks, barriers and pthread_once in shared memory:
 // these stand in for libc's functions in a program that is linked with the library or preloads it.
 //
-// libc takes and gives a lock in user mode, where it can fault its way to a closed block, but waits
-// for one in a system call that reads the lock (futex), and ends the process when that fails: the
-// block may have been closed in between by another thread's kernel call. To hold the block open
-// would make that kernel call wait for the lock, and so for ever. So threads wait for a lock in
-// shared memory elsewhere, in words of this library's own that a lock's address leads to, and try
-// again when something there has changed. What is not near shared memory goes to the real function
+// libc acquires and releases a lock in user mode, where it may fault on a closed block. But it
+// waits for one in a system call that reads the lock (futex), and ends the process when that fails:
+// another thread's kernel call may have closed the block in between. If the block were held open,
+// that kernel call would wait for the lock, perhaps forever. So threads wait for a lock in shared
+// memory elsewhere: in words of this library's own, found by a hash of the lock's address. They try
+// again when the word has changed. A lock that is not near shared memory goes to the real function
 // after a comparison.
 //
-// A word serves many locks, and a mutex may be told to be near shared memory by one thread and not
-// by the next, when objects come and go beside it: threads are woken for nothing, and wake by
-// themselves. What says more than "near" takes the runtime's lock, which is a mutex.
+// A word serves many locks, so threads are sometimes woken for nothing. Threads may also disagree
+// on whether a mutex is near shared memory, when objects come and go beside it; so waiters also
+// wake by themselves. A more exact answer than "near" would take the runtime's lock, which is a
+// mutex.
 //
-// Mutexes that are robust, inherit priorities or have a ceiling are taken in user mode as well, so
-// the same serves them, but for one thing each: nobody's priority is inherited, and the kernel
-// marks the mutexes of a thread that has ended only where it can read them. A line says so.
+// Mutexes that are robust, inherit priorities or have a ceiling are acquired in user mode as well
+// and work in the same way, with two exceptions: no thread inherits a priority, and the kernel
+// marks a robust mutex of a thread that has ended only where it can read it. A log line says so.
 //
-// In builds with the thread sanitizer these are left out: the sanitizer has its own.
+// Builds with the thread sanitizer leave these out: the sanitizer has its own.
 #if !defined(__SANITIZE_THREAD__)
 
 #include <linux/futex.h>
@@ -90,7 +91,7 @@ constinit Real<int(pthread_once_t*, void (*)())> realOnce("pthread_once");
 
 // ---- Where threads wait
 
-// All locks whose addresses lead here.
+// The word of all locks whose addresses hash to it.
 struct alignas(64) Place {
   std::atomic<std::uint32_t> changes{0};
   std::atomic<std::uint32_t> waiters{0};
@@ -102,13 +103,13 @@ Place& placeOf(const void* lock) noexcept {
   return places[(bits ^ bits >> 8 ^ bits >> 16) % places.size()];
 }
 
-// Whether a lock may be in shared memory. Yes for one beside it does no harm.
+// Whether a lock may be in shared memory. True for one beside it does no harm.
 template <typename Lock>
 bool isOurs(const Lock* lock) noexcept {
   return shared_ranges::mayBeShared(lock, sizeof *lock);
 }
 
-// Mutexes that the kernel has to do with, by the bits of their kind.
+// Bits of a mutex's kind that involve the kernel.
 constexpr int kRobust = 16;
 constexpr int kInheritsPriority = 32;
 constexpr int kHasCeiling = 64;
@@ -116,7 +117,7 @@ bool isPlain(const Mutex* mutex) noexcept {
   return (mutex->__data.__kind & (kRobust | kInheritsPriority | kHasCeiling)) == 0;
 }
 
-// Of these every thread must say the same.
+// For these, all threads must agree.
 bool isOurs(const sem_t* semaphore) noexcept {
   return coherence::touchesShared(semaphore, sizeof *semaphore);
 }
@@ -143,7 +144,7 @@ class Waiting {
   Place& place_;
 };
 
-// A lock has been let go, or a condition has been signalled.
+// Wakes the waiters after a lock was released or a condition was signalled.
 void changed(const void* lock) noexcept {
   Place& place = placeOf(lock);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -154,7 +155,7 @@ void changed(const void* lock) noexcept {
   errno = savedErrno;
 }
 
-// What a function was given; NULL: for ever.
+// A deadline as a function received it; NULL: none.
 struct Deadline {
   clockid_t clock = CLOCK_REALTIME;
   const timespec* time = nullptr;
@@ -169,8 +170,8 @@ bool isValid(const Deadline& deadline) noexcept {
 }
 
 // The system call, in which the thread is cancelled at once if it `mayBeCancelled`. The frame has
-// nothing to clean up. (That it begins with a call that may unwind tells the compiler that it does:
-// libc's syscall() is declared as one that never does.)
+// nothing to clean up. (It begins with a call that may unwind, which tells the compiler that it
+// may: libc's syscall() is declared as one that never does.)
 [[gnu::noinline]] int waitInKernel(std::atomic<std::uint32_t>* word, std::uint32_t seen,
                                    const timespec* limit, bool mayBeCancelled) {
   int type = PTHREAD_CANCEL_DEFERRED;
@@ -197,14 +198,14 @@ int sleep(Place& place, std::uint32_t seen, const Deadline& deadline, How how) {
     if (left.tv_sec < 0) return ETIMEDOUT;
     if (left.tv_sec == 0 && left.tv_nsec < limit.tv_nsec) limit = left;
   }
-  // A handler's end restarts a wait without a limit where the program wants that.
+  // A wait without a limit is restarted after a signal handler where the program wants that.
   const bool restarts = how == How::kSemaphore && deadline.time == nullptr;
   const int error =
       waitInKernel(&place.changes, seen, restarts ? nullptr : &limit, how != How::kLock);
   return error == EINTR ? EINTR : 0;
 }
 
-// Tries, and waits while the answer is EBUSY.
+// Tries, and waits while the result is EBUSY.
 template <typename Attempt>
 int await(const void* lock, const Deadline& deadline, How how, const Attempt& attempt) {
   int result = attempt();
@@ -226,15 +227,15 @@ int await(const void* lock, const Deadline& deadline, How how, const Attempt& at
 
 // ---- Mutexes
 
-// Says once of each kind what a mutex in shared memory does not have of it.
+// Logs once per kind what a mutex of that kind lacks in shared memory.
 void sayWhatIsMissing(const Mutex* mutex) noexcept {
   static constinit std::atomic<int> said{0};
   const int kinds = mutex->__data.__kind & (kRobust | kInheritsPriority);
   const int fresh = kinds & ~said.fetch_or(kinds);
   if ((fresh & kInheritsPriority) != 0) {
     log(LogLevel::kError,
-        "the mutex at {} inherits priorities and is in a shared object: it locks, and nobody's "
-        "priority is inherited; keep it in private memory",
+        "the mutex at {} inherits priorities and is in a shared object: it locks, and no thread "
+        "inherits a priority; keep it in private memory",
         static_cast<const void*>(mutex));
   }
   if ((fresh & kRobust) != 0) {
@@ -259,7 +260,7 @@ int lockShared(Mutex* mutex, const Deadline& deadline) noexcept {
 
 // ---- Conditions
 
-// Lets the mutex go for its scope, however that ends.
+// Releases the mutex for its scope, however that ends.
 class Unlocked {
  public:
   explicit Unlocked(Mutex* mutex) noexcept : mutex_(mutex), error_(pthread_mutex_unlock(mutex)) {
@@ -268,9 +269,10 @@ class Unlocked {
   ~Unlocked() { (void)lock(); }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
-  // Of letting it go.
+  // The error of the release.
   int error() const noexcept { return error_; }
-  // Takes it before the scope ends; what pthread_mutex_lock() says, of a dead owner for example.
+  // Acquires it before the scope ends. Returns the result of pthread_mutex_lock(), which may report
+  // a dead owner.
   int lock() noexcept {
     Mutex* const mutex = std::exchange(mutex_, nullptr);
     return mutex == nullptr ? 0 : pthread_mutex_lock(mutex);
@@ -281,7 +283,7 @@ class Unlocked {
   const int error_;
 };
 
-// The condition itself is not touched: who signals it and who waits for it meet elsewhere.
+// The condition itself is not touched: those who signal it and those who wait for it use its word.
 int waitShared(Condition* condition, Mutex* mutex, const Deadline& deadline) {
   if (!isValid(deadline)) return EINVAL;
   const int savedErrno = errno;
@@ -299,7 +301,7 @@ int waitShared(Condition* condition, Mutex* mutex, const Deadline& deadline) {
   return result == EINTR ? 0 : result;
 }
 
-// Also where the mutex alone is shared, which libc would wait for inside.
+// True also where only the mutex is shared, because libc would wait for it inside.
 bool isOurs(const Condition* condition, const Mutex* mutex) noexcept {
   return isOurs(condition) || isOurs(mutex);
 }
@@ -336,9 +338,9 @@ int lockShared(Real<int(ReadWriteLock*)>& attempt, ReadWriteLock* lock,
 
 // ---- Barriers
 
-// As glibc has it, of which destruction reads `in` and `out`.
+// glibc's layout: its destruction reads `in` and `out`.
 struct [[gnu::may_alias]] BarrierData {
-  std::uint64_t inAndRound;  // how many have come in this round, and, from bit 32, the round
+  std::uint64_t inAndRound;  // the arrivals in this round and, from bit 32, the round
   std::uint32_t count;
 };
 
@@ -365,7 +367,8 @@ int waitShared(Barrier* barrier) {
 constexpr int kInProgress = 1;
 constexpr int kDone = 2;
 
-// Undone by an exception or a cancellation, after which another thread runs the function.
+// Marks a pthread_once() in progress. An exception or a cancellation undoes the mark; then another
+// thread runs the function.
 class Progress {
  public:
   explicit Progress(pthread_once_t* control) noexcept : control_(control) {}
@@ -426,7 +429,7 @@ GMAC_INTERPOSED int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t cl
 
 GMAC_INTERPOSED int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept {
   const int result = locks::realUnlock(mutex);
-  // Not read any more: whoever has it now may free it.
+  // The mutex is not read any more: its next owner may have freed it.
   if (gmac::shared_ranges::mayBeShared(mutex, sizeof *mutex)) [[unlikely]]
     locks::changed(mutex);
   return result;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Programs that are started with a path, arguments or an environment in shared memory. The kernel
-// reads these strings itself and cannot fault its way to a closed block, so they are opened or
-// copied first. What involves no shared memory goes to the real function at once.
+// reads these strings itself and cannot fault on a closed block, so they are opened or copied
+// first. Calls that involve no shared memory go to the real function at once.
 //
-//  - exec replaces this process, or is called in a child of vfork, which must leave nothing behind
-//    in its parent's memory: the strings are only touched, and touched again when another thread's
+//  - exec replaces this process, or is called in a child of vfork, which must not change its
+//    parent's memory. So the strings are only touched, and touched again when another thread's
 //    kernel call has closed them meanwhile.
-//  - posix_spawn, system and popen come back: they get copies.
-//  - A child of fork has no shared objects; such a string is EFAULT there, and a line says why.
+//  - posix_spawn, system and popen return: they get copies.
+//  - A child of fork has no shared objects; such a string gives EFAULT there, and a log line says
+//    why.
 //
 // A program that is started while SIGSEGV is blocked starts with SIGSEGV blocked, although the
-// kernel has another signal's bit for it here (os/signal_mask.h).
+// kernel's mask has another signal's bit instead here (os/signal_mask.h).
 //
 // All functions are thread-safe. The exec functions are async-signal-safe.
 #include <spawn.h>
@@ -60,15 +61,15 @@ bool isShared(const void* address, std::size_t bytes) noexcept {
 
 // ---- Touching
 
-// What one exec call is given. For the stack.
+// The arguments of one exec call. For the stack.
 struct Given {
   const char* path;
   Strings arguments;
   Strings environment;
 };
 
-// Reads what is shared of a string, so that its blocks are open. True when some of it is. It may
-// end after an object that begins at its end, or begin before one: its bytes decide.
+// Reads the shared part of a string, so that its blocks are open. True when some of it is shared. A
+// string may continue past the end of an object, or begin before one, so the scan stops at its NUL.
 bool touch(const char* string) noexcept {
   if (string == nullptr) return false;
   bool any = false;
@@ -102,8 +103,8 @@ bool touch(const Given& given) noexcept {
   return path || arguments || environment;
 }
 
-// Gives the thread the mask that a new program is to inherit, while it lives. For the stack;
-// no shared memory may be touched meanwhile.
+// Gives the thread the mask that a new program is to inherit, for its scope. No shared memory may
+// be touched meanwhile. For the stack.
 class InheritedMask {
  public:
   InheritedMask() noexcept : before_(os::threadMask()) {
@@ -125,7 +126,7 @@ class InheritedMask {
 
 template <typename Exec>
 int execWith(const Given& given, Exec exec) {
-  // Other threads may close the blocks again before the kernel has read them; none does for ever.
+  // Other threads may close the blocks again before the kernel has read them, but not forever.
   constexpr int kAttempts = 100;
   for (int attempt = 0;; ++attempt) {
     const bool shared = anythingShared() && touch(given);
@@ -164,7 +165,7 @@ int withArguments(const char* first, va_list& list, Use use) {
 
 // ---- Copies
 
-// An array of strings in private memory when any of it was shared, else the array itself.
+// An array of strings: a copy in private memory when any of it is shared, else the array itself.
 class PrivateStrings {
  public:
   explicit PrivateStrings(Strings strings) : strings_(strings) {

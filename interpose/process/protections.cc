@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // mprotect and pkey_mprotect over shared memory: these stand in for libc's functions in a program
-// that is linked with the library or preloads it. The protection of an object's pages says which
-// blocks are current on the CPU, so a program that changed it would read stale bytes, and what it
-// wrote would be lost. To its program an object is always readable and writable: asking for that is
-// granted, and does nothing; anything else is refused. What involves no shared memory goes to the
-// real function at once. (libc's own calls do not come by.)
+// that is linked with the library or preloads it. The protection of an object's pages records which
+// blocks are current on the CPU. A program that changed it would read stale bytes and lose its own
+// writes. To its program an object is always readable and writable: a request for that succeeds and
+// does nothing; any other is refused. Calls that involve no shared memory go to the real function
+// at once. (libc's own calls do not pass here.)
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -33,20 +33,19 @@ int refuse(const char* function, const void* address, std::size_t bytes, int pro
   static constinit std::atomic<bool> said{false};
   if (!said.exchange(true)) {
     log(LogLevel::kError,
-        "{}({}, {}, {:#x}) fails with EACCES: shared objects are there, whose pages can be "
-        "readable "
-        "and writable ({:#x}) only (this is said once)",
+        "{}({}, {}, {:#x}) fails with EACCES: shared objects are there, whose pages can "
+        "be readable and writable ({:#x}) only (this is said once)",
         function, address, bytes, protection, kObjectProtection);
   }
   errno = EACCES;
   return -1;
 }
 
-// `change` is the real function on a range. `plain`: the pages would have no key of their own.
+// `change` is the real function on a range. `plain`: the call asks for no protection key.
 template <typename Change>
 int changeProtection(const char* function, void* address, std::size_t bytes, int protection,
                      bool plain, Change change) {
-  // Ranges that the system refuses are its to judge.
+  // The system judges ranges that it would refuse.
   static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   const std::size_t whole = roundUp(bytes, page);

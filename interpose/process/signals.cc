@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals: these functions stand in for libc's, so that the runtime's faults are answered whatever
-// the program does with SIGSEGV, and the program notices nothing of that.
+// Signals: these functions stand in for libc's, so that the runtime answers its faults whatever the
+// program does with SIGSEGV, and the program does not notice.
 //
-//  - The program's action for SIGSEGV stands behind ours (os/fault.h), also when it is set after
-//  the
-//    runtime has started; what it asks about it is its own.
+//  - The program's action for SIGSEGV runs after ours (os/fault.h), also when it is set after the
+//    runtime has started; a program that asks for its action gets its own.
 //  - SIGSEGV is never blocked in the kernel's masks; a signal that the program cannot use is
 //  blocked
-//    in its place (os/signal_mask.h). So every mask on its way to the kernel is translated, and
-//    every mask that comes from there: also before the runtime has started, since other threads'
-//    masks cannot be changed then.
+//    in its place (os/signal_mask.h). So every mask is translated on its way to the kernel and
+//    back: also before the runtime has started, since other threads' masks cannot be changed then.
 //
-// libc's older functions, which have masks of one integer or set actions by themselves, are written
-// in terms of the newer ones here: their own would not come by.
+// libc's older functions, which have masks of one integer or set actions by themselves, call the
+// newer ones here: libc's versions would bypass them.
 //
 // All functions are thread-safe, and async-signal-safe where POSIX says so.
 #undef _FORTIFY_SOURCE
@@ -33,8 +31,7 @@
 #include "gmac/os/signal_mask.h"
 #include "interpose/base/real.h"
 
-// The headers say which arguments are never NULL; a program that passes NULL is to meet libc's
-// answer.
+// The headers declare arguments that are never NULL; a program that passes NULL gets libc's answer.
 #pragma GCC diagnostic ignored "-Wnonnull-compare"
 
 extern "C" [[noreturn]] void __chk_fail();
@@ -134,7 +131,7 @@ Handler changeHandler(Handler handler, int flags, bool maskItself) {
   return changeAction(SIGSEGV, &wanted, &before) == 0 ? before.sa_handler : SIG_ERR;
 }
 
-// What siginterrupt() said about SIGSEGV, for later signal() calls.
+// The last siginterrupt() for SIGSEGV, for later signal() calls.
 std::atomic<bool> interrupts{false};
 
 bool isStandIn(int signal) noexcept {
@@ -143,7 +140,8 @@ bool isStandIn(int signal) noexcept {
   return true;
 }
 
-// A set of signals to wait for: one that was sent while it was blocked comes as the stand-in.
+// A set of signals to wait for: a SIGSEGV that was sent while it was blocked arrives as the
+// stand-in.
 sigset_t waitedFor(const sigset_t& program) noexcept {
   sigset_t kernel = os::kernelMask(program);
   if (sigismember(&program, SIGSEGV) == 1) (void)sigaddset(&kernel, SIGSEGV);
@@ -289,7 +287,7 @@ GMAC_INTERPOSED int pthread_attr_setsigmask_np(pthread_attr_t* attributes, const
 GMAC_INTERPOSED int pthread_attr_getsigmask_np(const pthread_attr_t* attributes, sigset_t* mask) {
   sigset_t kernel;
   const int result = signals::realGetAttrMask(attributes, &kernel);
-  // The other answer, PTHREAD_ATTR_NO_SIGMASK_NP, fills the set in as well.
+  // With the other result, PTHREAD_ATTR_NO_SIGMASK_NP, the set is filled in as well.
   *mask = gmac::os::programMask(kernel);
   return result;
 }
@@ -319,7 +317,7 @@ GMAC_INTERPOSED int sigrelse(int signal) noexcept {
 
 GMAC_INTERPOSED int sigsuspend(const sigset_t* mask) { return signals::suspendWith(*mask); }
 
-// What sigpause is, the X/Open one with a signal and the BSD one with a mask.
+// sigpause: the X/Open form takes a signal, the BSD form a mask.
 GMAC_INTERPOSED int __sigpause(int signalOrMask, int isSignal) {
   if (isSignal == 0) return signals::suspendWith(signals::fromOldMask(signalOrMask));
   sigset_t mask;
