@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C API: checks arguments and hands over to the runtime.
+// The C API: checks arguments and calls the runtime.
 #include "gmac/api/adsm.h"
 
 #include <map>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What debuggers call, by name: it is in no header.
+// Functions that debuggers call by name: no header declares them.
 #include <cstddef>
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 #include "gmac/session/runtime.h"
 
 // Waits for all kernels and makes every object current on the CPU, where debuggers and core dumps
-// look. They see what was current there before where it fails.
+// look. If it fails, they see the bytes that were current there before.
 extern "C" ADSM_API adsmError_t gmacFetchAll() {
   return gmac::api::guarded("gmacFetchAll", []() -> gmac::Status {
     gmac::Runtime* const runtime = gmac::Runtime::started();

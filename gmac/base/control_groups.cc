@@ -10,7 +10,7 @@
 namespace gmac {
 namespace {
 
-// A mounted tree of groups that have the wanted controller.
+// A mounted tree of groups with the wanted controller.
 struct Hierarchy {
   bool unified;
   std::string root;   // the group that is mounted

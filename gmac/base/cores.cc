@@ -23,7 +23,7 @@ struct FreeSet {
 
 // The number of cores that the thread may run on; 0: not known.
 unsigned coresOfAffinity() {
-  // The kernel refuses sets that are smaller than its own.
+  // The kernel refuses sets smaller than its own.
   constexpr int kMaxCores = 1 << 20;
   for (int cores = CPU_SETSIZE; cores <= kMaxCores; cores *= 2) {
     const std::unique_ptr<cpu_set_t, FreeSet> set(CPU_ALLOC(static_cast<std::size_t>(cores)));

@@ -14,15 +14,15 @@
 namespace gmac {
 namespace {
 
-// Not close(), open() and read(): those are cancellation points, and the library itself stands in
-// for some of them.
+// Not libc's close(), open() and read(): those are cancellation points, and this library replaces
+// some of them.
 void closeNumber(int fd) noexcept { (void)syscall(SYS_close, fd); }
 
 int openNumber(const char* path, int flags) noexcept {
   return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC | O_NOCTTY, 0666));
 }
 
-// Where /proc says that `fd` leads, for messages; "" where it does not.
+// The file of `fd` according to /proc, for messages; "" if unknown.
 std::array<char, 256> nameOf(int fd) noexcept {
   std::array<char, 256> name{};
   std::array<char, 32> link{};
@@ -105,7 +105,7 @@ Descriptor::Descriptor(int fd) noexcept : fd_(aboveStandard(fd)) {
 bool Descriptor::ours() const noexcept {
   struct stat file {};
   if (fd_ < 0 || fstat(fd_, &file) != 0) {
-    // A program that has shut itself into a sandbox may be refused the question.
+    // A program in a sandbox may be refused the call.
     return fd_ >= 0 && errno != EBADF;
   }
   return file.st_dev == device_ && file.st_ino == inode_;

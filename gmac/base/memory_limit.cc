@@ -12,7 +12,7 @@
 namespace gmac {
 namespace {
 
-// A group without a limit has a word ("max") or a number that no machine has.
+// A group without a limit has a word ("max") or a number larger than any machine's memory.
 std::optional<std::size_t> limitIn(const std::string& file) {
   const std::optional<std::string> text = readWholeFile(file);
   std::size_t limit = 0;

@@ -7,23 +7,23 @@
 namespace gmac {
 namespace {
 
-// Plain bytes without a constructor: the fault path may be the first in its thread to record an
-// error, and then nothing may be allocated or registered for the thread's end.
+// Plain bytes without a constructor: the fault path may record the first error of its thread, and
+// must neither allocate nor register a destructor for the thread's end then.
 struct LastError {
   adsmError_t code;
   char text[kErrorTextBytes];
 };
 
-// Initial-exec: the first error of a thread may happen in the fault handler, where nothing may be
-// allocated.
+// Initial-exec: the first error of a thread may happen in the fault handler, which may not
+// allocate.
 __attribute__((tls_model("initial-exec"))) constinit thread_local LastError lastError{adsmSuccess,
                                                                                       {}};
 
 }  // namespace
 
 void recordError(adsmError_t code, std::string_view text) noexcept {
-  // One byte stays for the terminator. The text may be a part of the buffer itself (a caller that
-  // adds to the last error).
+  // Leave one byte for the terminator. The text may be part of the buffer itself (a caller that
+  // extends the last error).
   const std::size_t length = std::min(text.size(), kErrorTextBytes - 1);
   std::memmove(lastError.text, text.data(), length);
   lastError.text[length] = '\0';

@@ -40,7 +40,7 @@ Status ReportFile::open(const std::string& path) {
       descriptor_ = aboveStandard(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
       return descriptor_ < 0 ? failHere("open") : Status();
     }
-    // A link stays a link: what it leads to is replaced.
+    // A link stays a link: its target is replaced.
     if (char* const target = ::realpath(path.c_str(), nullptr); target != nullptr) {
       path_ = target;
       std::free(target);

@@ -53,13 +53,13 @@ static_assert(std::size(kCounters) * sizeof(Counter) == sizeof(Stats),
               "every counter is in the table");
 
 constinit std::array<Counter, kPhaseCount> allThreads;
-// The first thread's own times, out of which `cpu` is computed.
+// The first thread's times, from which `cpu` is computed.
 constinit std::array<Counter, kPhaseCount> firstThread;
 
 enum class Which : std::uint8_t { kUnknown, kFirst, kOther };
 
-// The initial-exec model keeps the first access of a thread from allocating, which the fault
-// handler may not.
+// Initial-exec: the first access of a thread must not allocate, because it may be in the fault
+// handler.
 struct ThreadState {
   Timed* innermost = nullptr;
   Which which = Which::kUnknown;
@@ -75,7 +75,7 @@ void count(Phase phase, std::uint64_t nanoseconds) noexcept {
   if (thread.which == Which::kFirst) firstThread[index].add(nanoseconds);
 }
 
-// A signal between reading the clock and using it may have moved `since` past `until`.
+// A signal between reading the clock and using the time may have moved `since` past `until`.
 std::uint64_t elapsed(std::uint64_t since, std::uint64_t until) noexcept {
   return until > since ? until - since : 0;
 }
@@ -91,7 +91,7 @@ struct ExitReport {
 };
 std::atomic<ExitReport*> exitReport{nullptr};
 
-// A library destructor runs after all exit handlers, so that what they do is counted too.
+// A library destructor runs after all exit handlers, so their work is counted too.
 [[gnu::destructor]] void writeAtExit() {
   const ExitReport* const report = exitReport.load(std::memory_order_acquire);
   if (report == nullptr || report->owner != ::getpid()) return;
@@ -112,7 +112,7 @@ void Timed::begin(Phase phase) noexcept {
   outer_ = thread.innermost;
   if (outer_ != nullptr) {
     count(outer_->phase_, elapsed(outer_->since_, since_));
-    // A signal here may bring another scope, which must not count the same time again.
+    // A signal here may open another scope, which must not count the same time again.
     outer_->since_ = since_;
   }
   began_ = true;
@@ -169,7 +169,7 @@ Status writeStats(const std::string& path, const RunDescription& run) {
 
 void startStats(const std::string& path, const RunDescription& run) {
   if (!path.empty()) {
-    // Never freed: it is read when everything else is gone.
+    // Never freed: it is read when everything else has been destroyed.
     exitReport.store(new ExitReport{path, run, ::getpid()}, std::memory_order_release);
   }
   internal::timing.store(true, std::memory_order_relaxed);

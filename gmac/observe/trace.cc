@@ -37,17 +37,17 @@ struct Event {
 struct Buffer {
   Event* events = nullptr;
   std::size_t capacity = 0;
-  std::atomic<std::size_t> taken{0};  // counts on past the capacity
+  std::atomic<std::size_t> taken{0};  // keeps counting past the capacity
 };
 constinit Buffer buffer;
 
-// A thread with events: it may have ended when the file is written, so that its name is kept.
+// A thread with events. Keeps its name, because it may have ended when the file is written.
 struct Track {
   char name[16];                  // as long as the kernel has them
   std::atomic<std::uint32_t> id;  // the last thing written; 0 before
 };
 constinit std::array<Track, internal::kNamedTracks> tracks{};
-constinit std::atomic<std::size_t> tracksTaken{0};  // counts on past the end
+constinit std::atomic<std::size_t> tracksTaken{0};  // keeps counting past the end
 
 std::uint64_t clockNow() noexcept {
   timespec time;
@@ -58,11 +58,11 @@ std::uint64_t clockNow() noexcept {
 
 const std::uint64_t kLoadedAt = clockNow();
 
-// The initial-exec model keeps the first access of a thread from allocating, which the fault
-// handler may not.
+// Initial-exec: the first access of a thread must not allocate, because it may be in the fault
+// handler.
 constinit thread_local std::uint32_t threadId __attribute__((tls_model("initial-exec"))) = 0;
 
-// The calling thread's number. The name comes from the kernel itself: nothing here may allocate.
+// The calling thread's number. The name comes from the kernel, because nothing here may allocate.
 std::uint32_t beginTrack() noexcept {
   const auto id = static_cast<std::uint32_t>(::syscall(SYS_gettid));
   const std::size_t index = tracksTaken.fetch_add(1, std::memory_order_relaxed);
@@ -88,12 +88,12 @@ std::atomic<ExitReport*> exitReport{nullptr};
   }
 }
 
-// Chrome traces count in microseconds; the fraction keeps the nanoseconds.
+// Chrome traces use microseconds; the fraction keeps the nanoseconds.
 std::string microseconds(std::uint64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-// What a viewer shows instead of a number.
+// The name that a viewer shows instead of a number.
 void appendName(std::string& json, const char* what, pid_t process, std::uint32_t track,
                 std::string_view name) {
   json += fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":)", what, process,
@@ -102,7 +102,7 @@ void appendName(std::string& json, const char* what, pid_t process, std::uint32_
   json += "}}";
 }
 
-// A thread's name is any bytes; those outside ASCII need not be UTF-8, which all of the file is.
+// A thread's name may be any bytes. Those outside ASCII may not be UTF-8, which the file must be.
 std::string nameOf(const Track& track) {
   std::string name = track.name;
   std::replace_if(
@@ -110,7 +110,7 @@ std::string nameOf(const Track& track) {
   return name;
 }
 
-// By their numbers; where the system has given one twice, the later thread's.
+// Keyed by number; where the system has reused one, the later thread's name counts.
 std::map<std::uint32_t, std::string> trackNames(pid_t process) {
   std::map<std::uint32_t, std::string> names;
   const std::size_t present = std::min(tracksTaken.load(std::memory_order_acquire), tracks.size());
@@ -146,8 +146,8 @@ void appendEvent(std::string& json, const Event& event, pid_t process) {
   json += '}';
 }
 
-// In the order in which viewers stack them: what encloses another comes first, also where both
-// begin at once.
+// In the order in which viewers stack events: an enclosing event comes first, also where both begin
+// at once.
 std::vector<const Event*> completeEvents(std::size_t present) {
   std::vector<const Event*> events;
   events.reserve(present);
@@ -195,17 +195,17 @@ Status startTrace(const std::string& path, std::size_t capacity) {
     return fail(adsmErrorHostMemory, "mmap of {} bytes for the trace: {}", capacity * sizeof(Event),
                 std::strerror(errno));
   }
-  // Fresh pages are zero, which is an event that is not complete.
+  // Fresh pages are zero, and a zero event is not complete.
   buffer.events = static_cast<Event*>(memory);
   buffer.capacity = capacity;
-  // Never freed: it is read when everything else is gone.
+  // Never freed: it is read when everything else has been destroyed.
   exitReport.store(new ExitReport{path, ::getpid()}, std::memory_order_release);
   internal::tracing.store(true, std::memory_order_release);
   return Status();
 }
 
-// The events come first, and there is no unit for the display: older versions of Perfetto read no
-// further than a key that they do not know, and take that unit for the one of the times.
+// The events come first, and no display unit is given: older versions of Perfetto stop reading at a
+// key that they do not know, and take the display unit for the unit of the times.
 Status writeTrace(const std::string& path) {
   internal::tracing.store(false, std::memory_order_relaxed);
   const std::size_t taken = buffer.taken.load(std::memory_order_acquire);
@@ -217,7 +217,7 @@ Status writeTrace(const std::string& path) {
   std::string json = "{\"traceEvents\":[\n";
   appendName(json, "process_name", process, static_cast<std::uint32_t>(process),
              program_invocation_short_name);
-  // Whose events are complete has its track.
+  // A thread gets a track if it has a complete event.
   for (const auto& [track, name] : trackNames(process)) {
     json += ",\n";
     appendName(json, "thread_name", process, track, name);

@@ -11,12 +11,12 @@
 namespace gmac::os {
 namespace {
 
-// What a view reserves, where there is as much address space.
+// The address space that a view reserves, where there is as much.
 constexpr std::int64_t kViewBytes = std::int64_t{64} << 30;
-// How far it is mapped ahead of need.
+// A view is mapped so far ahead of need.
 constexpr std::int64_t kMapStep = std::int64_t{64} << 20;
 
-// Of a limited address space (ulimit -v) the program needs the most part.
+// Under a limit (ulimit -v) the program needs most of the address space.
 std::int64_t viewLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
@@ -53,7 +53,8 @@ FileArena::~FileArena() {
   }
 }
 
-// Address space for `least` bytes more of the file, or for many more.
+// Reserves address space for at least `least` further bytes of the file, and for many more where
+// there is room.
 Status FileArena::addView(std::int64_t least) {
   least = roundUp(least, static_cast<std::int64_t>(pageBytes()));
   const std::int64_t begin = views_.empty() ? 0 : views_.back().begin + views_.back().bytes;
@@ -73,7 +74,7 @@ Status FileArena::addView(std::int64_t least) {
   }
 }
 
-// What is mapped grows at its end: to the kernel it stays one mapping.
+// The mapped part grows at its end: to the kernel it stays one mapping.
 Status FileArena::mapUpTo(View& view, std::int64_t end) {
   if (end <= view.mapped) {
     return {};
@@ -143,8 +144,7 @@ Result<std::int64_t> FileArena::allocate(std::size_t bytes) {
 
 void FileArena::free(std::int64_t offset, std::size_t bytes) {
   const auto length = static_cast<std::int64_t>(bytes);
-  // A range whose pages cannot be given back must not be handed out again: it would not read as
-  // zero.
+  // If its pages cannot be freed, a range must not be handed out again: it would not read as zero.
   auto fd = use();
   if (!fd.ok() || !punchHole(*fd, offset, length).ok()) {
     return;
@@ -155,8 +155,8 @@ void FileArena::free(std::int64_t offset, std::size_t bytes) {
 
 namespace {
 
-// A mirror of memory-file pages, which copies reach through a view of the file. Owned by its
-// object; see mirror.h for threads.
+// A mirror of memory-file pages; copies reach them through a view of the file. Owned by its object;
+// see mirror.h for threads.
 class FileMirror final : public Mirror {
  public:
   FileMirror(const MirrorPlace& place, FileArena& arena, Pinner& pinner, std::int64_t offset)
@@ -213,7 +213,7 @@ class FileMirror final : public Mirror {
     return {};
   }
 
-  // The app view has been there from the start, with its protections.
+  // The app view has had its mapping and protections from the start.
   Status install(std::size_t, const AccessMap&) override { return {}; }
 
   Status protect(std::size_t offset, std::size_t length, Access access) override {

@@ -22,7 +22,7 @@ namespace gmac::os {
 // application may make an offer too.
 class HelperThreads {
  public:
-  // The process's; nullptr if there can be none.
+  // The process's helpers; nullptr if there can be none.
   static HelperThreads* ofProcess() {
     static const bool handled = [] {
       current_ = new HelperThreads;
@@ -80,7 +80,8 @@ class HelperThreads {
     std::lock_guard<std::mutex> lock_;
   };
 
-  // In a child of fork. A call that the child has inherited must not wait for the parent's threads.
+  // Runs in a child of fork. A call that the child has inherited must not wait for the parent's
+  // threads.
   static void lose() {
     HelperThreads* const parents = current_.exchange(nullptr);
     if (parents == nullptr) return;
@@ -88,7 +89,7 @@ class HelperThreads {
     parents->ends_.fetch_add(1);
   }
 
-  // At process exit. A helper that is in the middle of its work leaves after it. One whose work was
+  // Runs at process exit. A helper in the middle of its work leaves after it. One that was
   // interrupted by the handler that ends the process never does, so the wait is limited.
   static void leave() {
     HelperThreads* const threads = current_.load();
@@ -114,7 +115,7 @@ class HelperThreads {
         ++count_;
       }
     } catch (const std::system_error&) {
-      // Work goes on with the threads that there are.
+      // Work goes on with the threads that exist.
     }
   }
 

@@ -14,15 +14,15 @@ namespace {
 
 constexpr std::size_t kKernelsDefault = 65530;
 constexpr std::size_t kLeastReserve = 4000;
-// A count is taken again when the runtime has taken so many mappings for each that there were...
+// Counts again when the runtime has taken so many mappings for each that the process had...
 constexpr std::size_t kTakenPerCounted = 8;
-// ... and so many besides.
+// ... plus so many.
 constexpr std::size_t kTakenAtLeast = std::size_t{16} << 10;
-// Changes of less are no reason to count.
+// Smaller changes do not trigger a count.
 constexpr std::size_t kSmallestStep = 256;
 
-// A file of the kernel's, read by plain system calls: no cancellation point, nothing that
-// interpose/ stands in for.
+// A file of the kernel, read with plain system calls: no cancellation point, and no function that
+// interpose/ replaces.
 class KernelFile {
  public:
   explicit KernelFile(const char* path)
@@ -34,7 +34,7 @@ class KernelFile {
   }
   KernelFile(const KernelFile&) = delete;
   KernelFile& operator=(const KernelFile&) = delete;
-  // Bytes read; 0: the end; below 0: it cannot be read.
+  // The number of bytes read; 0: end of file; negative: the file cannot be read.
   long read(char* to, std::size_t bytes) {
     if (fd_ < 0) {
       return -1;
@@ -79,11 +79,11 @@ std::optional<std::size_t> countMappings(char* buffer, std::size_t bytes) noexce
 
 MappingBudget::MappingBudget(std::size_t limit)
     : limit_(limit != 0 ? limit : kernelsLimit()),
-      // Of a limit that is smaller than the reserve shall be, the half.
+      // If the limit is smaller than the reserve: half of it.
       reserve_(std::min(std::max(limit_ / 10, kLeastReserve), limit_ / 2)) {}
 
 std::size_t MappingBudget::estimate(std::size_t own) const noexcept {
-  // Neighbours that the kernel has joined are counted once there and twice here.
+  // Neighbours that the kernel has joined count once there and twice here.
   return own >= ownAtCount_ ? counted_ + (own - ownAtCount_)
                             : std::max(counted_, ownAtCount_ - own) - (ownAtCount_ - own);
 }

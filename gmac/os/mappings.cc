@@ -76,7 +76,7 @@ Access tightestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin
 bool readableNow(const void* address, std::size_t bytes) noexcept {
   const int kept = errno;
   bool readable = true;
-  // Reading one's own memory by the system, which answers where the processor would fault.
+  // A system call that reads the process's own memory fails where an access would fault.
   std::byte scratch[64];
   const auto* next = static_cast<const std::byte*>(address);
   while (readable && bytes > 0) {

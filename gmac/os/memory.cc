@@ -22,7 +22,7 @@ std::atomic<int> injectionCountdown{0};
 std::atomic<Call> injectionCall{Call::kMap};
 std::atomic<int> injectionError{0};
 
-// Whether the test that armed an injection wants this call to fail; sets errno then.
+// Whether an injection armed by a test makes this call fail; then sets errno.
 bool injected(Call call) noexcept {
   if (injectionCountdown.load(std::memory_order_relaxed) == 0) [[likely]] {
     return false;
@@ -119,7 +119,7 @@ Status mapAnonymous(void* address, std::size_t bytes) {
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
     return failed("mmap of anonymous memory", address, bytes);
   }
-  // Kernels without huge pages refuse this advice; ordinary pages are as correct.
+  // Kernels without huge pages refuse this advice; ordinary pages work as well.
   (void)madvise(address, bytes, MADV_HUGEPAGE);
   return {};
 }
@@ -137,7 +137,7 @@ Result<void*> mapFile(void* address, std::size_t bytes, int fd, std::int64_t off
 }
 
 Status protect(void* address, std::size_t bytes, Access access) {
-  // Not by libc's name: interpose/ stands in for that, and looks whether an object is there.
+  // Not libc's function: interpose/ replaces that and checks for objects.
   if (injected(Call::kProtect) || syscall(SYS_mprotect, address, bytes, flagsOf(access)) != 0) {
     return failed("mprotect", address, bytes);
   }

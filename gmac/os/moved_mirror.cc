@@ -62,7 +62,7 @@ class MovedMirror final : public Mirror {
   bool readableBeforeInstall() const noexcept override { return false; }
 
   Status prepare(std::size_t chunk) override {
-    // Prepared already where an install failed; its staging pages may be closed or gone.
+    // Already prepared if an install failed; its staging pages may be closed or unmapped.
     if (chunks_[chunk] != Chunk::kEmpty) {
       return {};
     }
@@ -80,8 +80,8 @@ class MovedMirror final : public Mirror {
   Status install(std::size_t chunk, const AccessMap& map) override {
     const std::size_t begin = chunk * chunkBytes_;
     const std::size_t length = lengthOf(chunk);
-    // Closed while it moves; opened at its place, run by run. One mapping moves, whatever its
-    // blocks' states.
+    // The chunk is closed while it moves and opened at its place, run by run. One mapping moves,
+    // whatever its blocks' states.
     if (chunks_[chunk] != Chunk::kInstalled) {
       GMAC_TRY(os::protect(staging_ + begin, length, Access::kNone));
       GMAC_TRY(movePages(staging_ + begin, address_ + begin, length));
@@ -126,8 +126,8 @@ class MovedMirror final : public Mirror {
   Pinner& pinner_;
   bool keepsAddress_;
   std::byte* staging_ = nullptr;
-  // Of one chunk while others are protected; of what is being prepared, nobody asks more than that
-  // it is not installed.
+  // Atomic: prepare() of one chunk runs beside protect() of others. Of a chunk that is being
+  // prepared they only ask whether it is installed.
   std::vector<std::atomic<Chunk>> chunks_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch-update (Figure 6a): every object to the accelerator at a call, every object back at a sync.
-// Accesses are detected only between the two, so that nothing the kernel writes is overwritten.
+// Batch-update (Figure 6a): every object goes to the accelerator at a call, and comes back at a
+// sync. Accesses are detected only between the two, so that no write of the kernel is overwritten.
 #include "gmac/protocols/table.h"
 
 namespace gmac {
@@ -23,7 +23,8 @@ constexpr Transition batch(State state, Event event) {
           return {Move::kNone, State::kInvalid};
       }
       break;
-    case State::kReadOnly:  // batch knows no such blocks; treated as what the CPU may have written
+    case State::kReadOnly:  // batch makes no such blocks; treated as if the CPU may have written
+                            // them
     case State::kDirty:
       switch (event) {
         case Event::kRead:
@@ -39,7 +40,7 @@ constexpr Transition batch(State state, Event event) {
           return {Move::kFlush, State::kDirty};
       }
       break;
-    case State::kPartReadOnly:  // nor these: their windows as what the CPU may have written
+    case State::kPartReadOnly:  // nor these: treated as if the CPU may have written their windows
     case State::kPartDirty:
       switch (event) {
         case Event::kRead:

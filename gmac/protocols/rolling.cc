@@ -12,12 +12,12 @@
 //  - A flush was wasted if its block is written again after its eviction and before a call releases
 //    it (or if no call ever does). A wasted flush adds kWastePrice to a debt; the first write to a
 //    block since its release, which lazy-update flushes too, takes 1 off. The debt is never below
-//    -kWastePrice: one wasted flush now and then is let pass, as where one block is written
-//    throughout and the rest in order.
-//  - In debt, a wasted flush that the present size would not have avoided doubles the size. (It
-//    took the size at the eviction and the evictions since.)
-//  - Out of debt, a call lowers the size by an eighth of what the paper's is exceeded by, if
-//    anything was written: copies overlap with the CPU's work again.
+//    -kWastePrice: an occasional wasted flush is tolerated, as where one block is written all the
+//    time and the rest in order.
+//  - In debt, a wasted flush that the present size would not have avoided doubles the size.
+//    (Avoiding it would have taken the size at the eviction plus the evictions since.)
+//  - Out of debt, a call lowers the size by an eighth of its excess over the paper's, if anything
+//    was written: copies then overlap the CPU's work again.
 //
 // The bound. Let U be the flushes of lazy-update by blocks, W the wasted ones, and M the most
 // blocks that are dirty or evicted (and not released) at one time. The debt is never less than
@@ -29,10 +29,10 @@
 //
 //   W <= U / kWastePrice + 3 M + log2(M) + 1
 //
-// whatever the program does: 1/16 of what lazy-update moves, and once, while the program is learnt,
-// a few times what it writes between two calls. A write to a block whose eviction is still under
-// way waits for that flush, and for no more than was evicted before it: the same flushes again, and
-// lazy-update waits for all of its own at the call.
+// whatever the program does: 1/16 of the bytes that lazy-update moves and, once, while the
+// program's pattern is learned, a few times the bytes that it writes between two calls. A write to
+// a block whose eviction is still in progress waits for that flush and for those before it: the
+// same flushes again, and lazy-update waits for all of its own at the call.
 #include <algorithm>
 
 #include "gmac/protocols/figure6b.h"
@@ -45,9 +45,9 @@ constexpr TransitionTable kTable = makeTable([](State state, Event event) {
   return figure6b(state, event, Parts::kMade, Evictions::kMade);
 });
 
-// How many flushes that lazy-update makes too pay for one wasted flush.
+// So many flushes that lazy-update makes too pay for one wasted flush.
 constexpr std::int64_t kWastePrice = 16;
-// By which part of the excess over the paper's size a call lowers the rolling size.
+// A call lowers the rolling size by this part of its excess over the paper's.
 constexpr std::size_t kDecay = 8;
 
 // Rolling-update, its first-in first-out list of dirty blocks and its adaptive size; see Protocol
@@ -89,7 +89,7 @@ class RollingProtocol final : public Protocol {
   void leftDirty(Block& block) noexcept override { dirty_.erase(dirty_.iterator_to(block)); }
   void evicted(Block& block) noexcept override {
     block.evicted = true;
-    // The evictions so far, less this, are the size that would have kept the block. Modulo 2^32.
+    // The evictions so far minus this are the size that would have kept the block. Modulo 2^32.
     block.evictionStamp = evictions_++ - static_cast<std::uint32_t>(limit());
   }
   void released(Block& block) noexcept override {
@@ -123,7 +123,7 @@ class RollingProtocol final : public Protocol {
  private:
   std::size_t limit() const { return least_ + extra_; }
 
-  // The block's last eviction was for nothing.
+  // The block's last eviction was wasted.
   void wasted(Block& block) {
     debt_ += kWastePrice;
     const std::size_t enough = evictions_ - block.evictionStamp;
@@ -136,11 +136,11 @@ class RollingProtocol final : public Protocol {
   const std::size_t step_;
   const bool adaptive_;
   std::size_t least_;      // the paper's size, or the fixed one
-  std::size_t extra_ = 0;  // what evidence has added
+  std::size_t extra_ = 0;  // added on evidence
   RollingList dirty_;
   std::uint32_t evictions_ = 0;
   std::int64_t debt_ = 0;
-  bool written_ = false;  // something that a call has released since the last call()
+  bool written_ = false;  // a call has released written bytes since the last call()
 };
 
 }  // namespace

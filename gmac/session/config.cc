@@ -33,13 +33,13 @@ constexpr std::uint64_t kMostHostMemory = 64 * 1024 * kGiB;
 
 enum class Kind { kChoice, kCount, kBytes, kPath };
 
-// What a value of each kind may be. Only the members of the variable's kind mean anything.
+// The values that a variable of each kind allows. Only the members of its kind have a meaning.
 struct Allowed {
   std::span<const std::string_view> words{};  // kChoice
   std::uint64_t least = 0;                    // kCount, kBytes
   std::uint64_t most = 0;
   bool powerOfTwo = false;
-  std::string_view zeroMeans{};  // not empty: 0 is allowed too, and means this
+  std::string_view zeroMeans{};  // not empty: 0 is also allowed and means this
 };
 
 struct Variable {
@@ -75,8 +75,8 @@ std::uint64_t halfOfMemory() {
   return std::clamp(half / (2 * kMiB) * (2 * kMiB), kLeastHostMemory, kMostHostMemory);
 }
 
-// Threads that read a file go through private memory, which takes twice the memory's bandwidth: two
-// win nothing over one that reads into place.
+// Several threads read a file through private memory, which takes twice the memory's bandwidth: two
+// threads gain nothing over one that reads into place.
 std::uint64_t usualIoThreads() {
   constexpr unsigned kMost = 4;
   const unsigned cores = usableCores();
@@ -187,7 +187,7 @@ const Variable kVariables[] = {
      store<&Config::waitLimit>,
      "How long one CPU access of a managed-memory program waits for kernels that still run, before "
      "the program is ended with a message."},
-    // For this library's own tests: not on the page, and nobody else is told of them.
+    // For this library's own tests: neither the page nor the messages list them.
     {"GMAC_TEST_MIRROR",
      Kind::kChoice,
      "auto",
@@ -210,7 +210,7 @@ const Variable kVariables[] = {
 constexpr std::string_view kForTests = "GMAC_TEST_";
 bool isForTests(const Variable& variable) { return variable.name.starts_with(kForTests); }
 
-// "2M" for a whole number of MiB, and so on.
+// Formats a number of bytes: "2M" for a whole number of MiB, and so on.
 std::string shortBytes(std::uint64_t bytes) {
   if (bytes != 0 && bytes % kGiB == 0) return fmt::format("{}G", bytes / kGiB);
   if (bytes != 0 && bytes % kMiB == 0) return fmt::format("{}M", bytes / kMiB);
@@ -316,7 +316,7 @@ const Variable& variableNamed(std::string_view name) {
   return *found;
 }
 
-// Levenshtein distance: how many letters must be inserted, removed or changed.
+// Levenshtein distance: the number of letters that must be inserted, removed or changed.
 std::size_t editDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

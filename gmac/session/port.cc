@@ -176,7 +176,7 @@ std::uintptr_t cpuAddress(std::uintptr_t device) noexcept {
 }
 
 bool managedMode() noexcept {
-  // A bad value of any variable is told when the runtime starts.
+  // A bad value of a variable is reported when the runtime starts.
   static const bool managed = [] {
     const auto config = readConfig([](const char* name) {
       return std::string_view(name) == "GMAC_MANAGED" ? std::getenv(name) : nullptr;

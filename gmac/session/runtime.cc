@@ -34,7 +34,7 @@ using AcceleratorResult = Result<std::unique_ptr<accel::Accelerator>>;
 std::atomic<Runtime*> theRuntime{nullptr};
 
 // Held by the thread that starts the runtime. Not across forks, since the start forks itself; a
-// child whose parent was starting one starts its own.
+// child whose parent was starting a runtime starts its own.
 constinit ForkLock startLock;
 
 AcceleratorResult makeHost(const Config& config) {
@@ -85,14 +85,15 @@ std::unique_ptr<Protocol> makeProtocol(const Config& config) {
   __builtin_unreachable();
 }
 
-// Moved pages where they are wanted and proved to work, memory files everywhere else.
+// Moved pages where they are wanted and the self-test passes, memory files everywhere else.
 Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
                                              const Config& config) {
   ManagerOptions options;
   options.blockBytes = config.blockBytes;
   options.trustHints = config.trustHints;
   options.keptBytes = config.keptBytes;
-  // A program that knows that its kernels run on shared objects waits as long as it likes.
+  // The wait limit is for managed-memory programs. Others know that their kernels use shared
+  // objects, and may wait as long as they like.
   options.waitLimitSeconds = config.managed ? static_cast<unsigned>(config.waitLimit) : 0;
   if (config.mirror != MirrorKind::kFile &&
       (config.mirror == MirrorKind::kMoved || accelerator.copiesReachMovedPages())) {
@@ -117,8 +118,8 @@ bool owns(const void* address) noexcept {
   return runtime != nullptr && runtime->manager().touchesShared(address, 1);
 }
 
-// One line for a program that does not ask why its allocations fail; once for each reason, since
-// every further call tries to start again. Under the start's lock.
+// One log line for a program that does not ask why its allocations fail. Once for each reason,
+// because every further call tries to start again. Under the start's lock.
 void sayWhyNotStarted() {
   static char said[kErrorTextBytes] = "";
   if (std::strcmp(said, lastErrorText()) != 0) {
@@ -127,8 +128,8 @@ void sayWhyNotStarted() {
   }
 }
 
-// When the library is loaded, so that other libraries' and the program's handlers, which may touch
-// shared objects, run outside of ours.
+// Runs when the library is loaded, so that handlers of other libraries and the program, which may
+// touch shared objects, run outside ours.
 [[gnu::constructor]] void watchForks() {
   (void)pthread_atfork(
       [] {
@@ -171,7 +172,7 @@ Result<Runtime*> Runtime::get() {
 Result<std::unique_ptr<Runtime>> Runtime::start() {
   auto config = readConfig([](const char* name) { return std::getenv(name); });
   if (!config.ok()) {
-    // Who wants no messages gets none of this either.
+    // GMAC_LOG counts even if another variable is bad.
     const char* const wanted = std::getenv("GMAC_LOG");
     if (wanted != nullptr && isAllowedValue("GMAC_LOG", wanted)) {
       logThreshold = readConfig([&](const char* name) {
@@ -198,7 +199,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
       false;  // once per process, also after a start that failed later than this
   if (!installed) {
     GMAC_TRY(os::installFaultHandler(&onFault, &owns));
-    // Runs before the exit handlers of a CUDA runtime that was in use before us: none of our
+    // Runs before the exit handlers of a CUDA runtime that was in use before ours: none of our
     // threads may be in it then.
     std::atexit([] {
       uncancelled([] {
