@@ -5,10 +5,52 @@
 
 namespace gmac {
 
+std::optional<adsmAccess_t> DeviceUses::accessBy(adsmKernel_t kernel) const {
+  if (bindings.empty()) {
+    return adsmReadWrite;
+  }
+  for (const Binding& binding : bindings) {
+    if (binding.kernel == kernel) {
+      return binding.access;
+    }
+  }
+  return std::nullopt;
+}
+
 Ledger::Ledger(accel::Accelerator& accelerator)
     : accelerator_(accelerator), marks_(dynamic_cast<accel::StreamMarks*>(&accelerator)) {}
 
 void Ledger::flushed(accel::Ticket ticket) { lastFlush_ = std::max(lastFlush_, ticket.value); }
+
+void Ledger::calledBound(adsmKernel_t kernel, accel::Ticket ticket) {
+  for (DeviceUses* const object : bound_) {
+    if (const auto access = object->accessBy(kernel)) {
+      object->noteUse(ticket, (*access & adsmWrite) != 0);
+    }
+  }
+}
+
+void Ledger::bind(DeviceUses& object, adsmKernel_t kernel, adsmAccess_t access) {
+  // Calls made before counted it among all objects.
+  object.lastWrite = std::max(object.lastWrite, object.bindings.empty() ? everyCall_ : 0);
+  for (Binding& binding : object.bindings) {
+    if (binding.kernel == kernel) {
+      binding.access = static_cast<adsmAccess_t>(binding.access | access);
+      return;
+    }
+  }
+  object.bindings.push_back({kernel, access});
+  if (object.bindings.size() == 1) {
+    bound_.push_back(&object);
+  }
+}
+
+void Ledger::unbind(adsmKernel_t kernel) {
+  for (DeviceUses* const object : bound_) {
+    std::erase_if(object->bindings, [&](const Binding& b) { return b.kernel == kernel; });
+  }
+  std::erase_if(bound_, [](const DeviceUses* object) { return object->bindings.empty(); });
+}
 
 Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, bool names) {
   const std::size_t index = entryFor(stream);

@@ -5,7 +5,7 @@
 // the CPU in streams.
 //
 // The ledger answers with tickets, and never waits. Its owner's lock guards all of it but the count
-// of host functions. Fault path: nothing is allocated.
+// of host functions. Fault path: nothing is allocated but by bind().
 #ifndef GMAC_COHERENCE_LEDGER_H_
 #define GMAC_COHERENCE_LEDGER_H_
 
@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -35,6 +36,10 @@ struct DeviceUses {
   std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
   std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
   std::vector<Binding> bindings;
+  // What a call of the kernel that lists nothing does to the object; empty: it does not use it.
+  std::optional<adsmAccess_t> accessBy(adsmKernel_t kernel) const;
+  // A listed call may write it, or only reads it.
+  void noteUse(accel::Ticket ticket, bool write) { (write ? lastWrite : lastRead) = ticket.value; }
 
   // What its program promised of kernels on the application's own streams.
   enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
@@ -86,6 +91,13 @@ class Ledger {
     everyCall_ = ticket.value;
     everyCallWork_ = works_;
   }
+  // The same for the objects that are bound to its kernel.
+  void calledBound(adsmKernel_t kernel, accel::Ticket ticket);
+  // A kernel's calls use an object, which only kernels use from now on that it is bound to; do no
+  // more; the object is gone.
+  void bind(DeviceUses& object, adsmKernel_t kernel, adsmAccess_t access);
+  void unbind(adsmKernel_t kernel);
+  void forget(DeviceUses& object) { std::erase(bound_, &object); }
   void flushed(accel::Ticket ticket);
   // Work on a stream is about to be submitted.
   void submitting() { ++works_; }
@@ -98,6 +110,11 @@ class Ledger {
   // All work of the application's streams has ended with their context.
   void contextEnded() { streamCount_ = 0; }
 
+  // A thread submits device work, from when objects were released for it until it is noted: other
+  // threads' accesses to what it may use wait. One at a time.
+  void submissionBegins() { submitter_ = std::this_thread::get_id(); }
+  void submissionEnds() { submitter_.reset(); }
+
   // A function of the CPU has been queued in a stream; has run, or never will. Thread-safe.
   void hostFunctionQueued() noexcept { ++hostFunctions_; }
   void hostFunctionEnded() noexcept { --hostFunctions_; }
@@ -106,6 +123,11 @@ class Ledger {
 
   // ---- Questions
 
+  bool submissionUnderWay() const { return submitter_.has_value(); }
+  // By another thread than the caller's.
+  bool submissionElsewhere() const {
+    return submitter_ && *submitter_ != std::this_thread::get_id();
+  }
   accel::Ticket lastCall() const { return {lastCall_}; }
   accel::Ticket lastFlush() const { return {lastFlush_}; }
   // The newest call that lists nothing, where it may write the object.
@@ -166,6 +188,8 @@ class Ledger {
   std::uint64_t lastFlush_ = 0;      // ticket of the newest flush
   std::array<StreamWork, kMaxStreams> streams_{};
   std::size_t streamCount_ = 0;
+  std::vector<DeviceUses*> bound_;  // objects with bindings
+  std::optional<std::thread::id> submitter_;
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
 };
 

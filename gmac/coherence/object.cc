@@ -14,6 +14,29 @@ Object::Object(std::unique_ptr<os::Mirror> itsMirror, accel::DeviceAddress itsDe
       chunks(mirror->chunkCount(), Chunk::kEmpty),
       uses(mirror->chunkCount(), Use::kNone) {}
 
+const std::byte* Object::firstInvalid(const std::byte* first, const std::byte* last) const {
+  const BlockRange range = covering(first, static_cast<std::size_t>(last - first));
+  for (BlockIndex i = range.begin; i < range.end;) {
+    if (groupClosed(i)) {
+      return std::max<const std::byte*>(first, address() + offsetOf(i));
+    }
+    if (!made(i)) {
+      i = groupEnd(i);
+      continue;
+    }
+    const ByteRange block = bytesOf(i);
+    const ByteRange wanted{std::max(block.begin, static_cast<std::size_t>(first - address())),
+                           std::min(block.end, static_cast<std::size_t>(last - address()))};
+    const ByteRange current = currentOf(i);
+    if (!current.contains(wanted)) {
+      const bool begins = current.begin <= wanted.begin && wanted.begin < current.end;
+      return address() + (begins ? current.end : wanted.begin);
+    }
+    i = i + 1;
+  }
+  return last;
+}
+
 bool Object::usable(ByteRange bytes, Intent intent) const {
   const BlockIndex index{bytes.begin / blockBytes};
   const Block& block = blocks[static_cast<std::size_t>(index)];

@@ -18,6 +18,7 @@
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/block_table.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/coherence/read_runs.h"
 #include "gmac/coherence/window_policy.h"
 #include "gmac/os/mirror.h"
 
@@ -42,7 +43,7 @@ constexpr os::Access accessOf(State state) {
 }
 
 // One coherent address range: a large allocation, or a region that small allocations share.
-// Owned by the manager; every member is guarded by the manager's lock except those that never
+// Every member is guarded by the lock except those that never
 // change after construction (the first group).
 class Object : public DeviceUses,
                public boost::intrusive::set_base_hook<>,
@@ -181,6 +182,29 @@ class Object : public DeviceUses,
                                       : bytesOf(index);
   }
 
+  // The blocks all of whose bytes that were asked for at the allocation lie in [first, last).
+  BlockRange wholeBlocks(const std::byte* first, const std::byte* last) const {
+    const auto to = static_cast<std::size_t>(last - address());
+    return {indexAt(static_cast<std::size_t>(first - address())),
+            BlockIndex{to >= requestedBytes ? blockCount : to / blockBytes}};
+  }
+  // The first byte in [first, last), inside the object, that is not current on the CPU; `last` when
+  // there is none.
+  const std::byte* firstInvalid(const std::byte* first, const std::byte* last) const;
+  // Whether a fetch of neighbours can take the block, too.
+  bool fetchable(BlockIndex index) const {
+    const Block& block = blocks[static_cast<std::size_t>(index)];
+    return block.state == State::kInvalid && !block.busy && pagesReady(index);
+  }
+  // The newest flush of blocks.
+  accel::Ticket flushed(BlockRange range) const {
+    accel::Ticket newest;
+    for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+      newest.value = std::max(newest.value, blocks[static_cast<std::size_t>(i)].flushed);
+    }
+    return newest;
+  }
+
   // Whether the CPU can use [offset, offset + length), length > 0, inside one block without a
   // fault. Faults, holds, bulk operations and the walker all ask here. A block may have more chunks
   // than one, and not all of them are populated at once: a byte may be usable where its block is
@@ -201,8 +225,7 @@ class Object : public DeviceUses,
   accel::Ticket clearedAfter;  // the newest call that the clearing had to wait for
 
   // ---- read-ahead ----
-  std::array<BlockRange, 4> readRuns;  // what the last fetch of each reader in order took
-  std::uint8_t oldestReadRun = 0;
+  ReadRuns readRuns;
 
  private:
   // A block that is open in part is closed at its borders: where its window begins or ends there,
@@ -222,7 +245,7 @@ class Object : public DeviceUses,
 };
 
 // Answers Mirror::install(): the protections that an object's blocks shall have. For the stack,
-// under the manager's lock.
+// under the lock of all objects.
 class BlockAccess final : public os::AccessMap {
  public:
   explicit BlockAccess(Object& object) : object_(object) {}
@@ -254,7 +277,7 @@ struct ObjectAddress {
   type operator()(const Object& object) const { return object.address(); }
 };
 
-// Finds the object that holds an address in O(log n). Guarded by the manager's lock; allocates
+// Finds the object that holds an address in O(log n). Guarded by the lock; allocates
 // nothing.
 class ObjectIndex {
  public:
@@ -277,6 +300,23 @@ class ObjectIndex {
     }
     auto after = set_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
     return after == set_.end() ? nullptr : &*after;
+  }
+  // Calls `visit(object, first, last)` for each object that [begin, begin + bytes) overlaps, in
+  // order, with the part of the range in it; ends where that returns false.
+  template <typename Visit>
+  void forEachIn(const void* begin, std::size_t bytes, Visit visit) {
+    const auto* position = static_cast<const std::byte*>(begin);
+    const std::byte* const end = position + bytes;
+    while (Object* const object = position < end ? firstEndingAfter(position) : nullptr) {
+      if (object->address() >= end) {
+        return;
+      }
+      const std::byte* const first = std::max<const std::byte*>(position, object->address());
+      position = std::min<const std::byte*>(end, object->end());
+      if (!visit(*object, first, position)) {
+        return;
+      }
+    }
   }
   // The last object that begins before p.
   Object* lastBeginningBefore(const void* p) {

@@ -85,12 +85,12 @@ Status SmallHeap::addRegion() {
 }
 
 Status SmallHeap::releaseRegion(Region& region) {
-  GMAC_TRY(source_.release(reinterpret_cast<void*>(region.start)));
+  const Status released = source_.release(reinterpret_cast<void*>(region.start));
   for (Slab& slab : region.slabs) {
     if (slab.is_linked()) slab.unlink();
   }
   regions_.erase_and_dispose(regions_.iterator_to(region), [](Region* gone) { delete gone; });
-  return Status();
+  return released;
 }
 
 Result<SmallHeap::Slab*> SmallHeap::slabWithRoom(std::uint8_t sizeClass) {
@@ -153,10 +153,8 @@ Status SmallHeap::free(void* address) {
   Slab& slab = *slot->slab;
   Region& region = *slab.region;
   if (slab.live == 1 && region.emptySlabs + 1 == kSlabsPerRegion && emptyRegions_ > 0) {
-    // The region goes, and the object with it; if it cannot, nothing has happened.
-    GMAC_TRY(releaseRegion(region));
-    --liveObjects_;
-    return Status();
+    --liveObjects_;  // the region goes, and the object with it
+    return releaseRegion(region);
   }
   SlabList& list = withRoom_[slab.sizeClass];
   if (slab.live == kClasses.slots(slab.sizeClass)) list.push_front(slab);
@@ -183,13 +181,16 @@ std::optional<SmallHeap::Object> SmallHeap::find(const void* address) const {
 
 Status SmallHeap::trim() {
   const std::lock_guard lock(mutex_);
+  Status status;
   for (auto next = regions_.begin(); next != regions_.end();) {
     Region& region = *next++;
     if (region.emptySlabs != kSlabsPerRegion) continue;
-    GMAC_TRY(releaseRegion(region));
     --emptyRegions_;
+    if (const Status released = releaseRegion(region); status.ok()) {
+      status = released;
+    }
   }
-  return Status();
+  return status;
 }
 
 void SmallHeap::releaseAll() {

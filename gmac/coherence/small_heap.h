@@ -18,13 +18,14 @@
 
 namespace gmac {
 
-// Where regions come from. Called with the heap's lock held: it must not call the heap back. A call
-// that fails has changed nothing.
+// Where regions come from. Called with the heap's lock held: it must not call the heap back.
 class RegionSource {
  public:
   virtual ~RegionSource() = default;
   // `bytes` bytes aligned to 256 (or more), overlapping nothing handed out and not released.
+  // After an error nothing has changed.
   virtual Result<void*> acquire(std::size_t bytes) = 0;
+  // Takes a region back in any case; an error tells what went wrong with it.
   virtual Status release(void* region) = 0;
 };
 
@@ -64,15 +65,15 @@ class SmallHeap {
   Result<void*> allocate(std::size_t bytes);
 
   // Frees the object that starts at `address`. adsmErrorInvalidPointer says whether the address is
-  // no object's, lies inside one, or was freed before. When the source fails to take a region back,
-  // its error is returned and the object is still allocated.
+  // no object's, lies inside one, or was freed before. An error of the source, which takes a region
+  // back, is returned, too: the object is freed then.
   Status free(void* address);
 
   // The live object that contains `address`, if there is one. The bytes between an object's size
   // and its slot's are no object's.
   std::optional<Object> find(const void* address) const;
 
-  // Releases the region that is kept empty, if any.
+  // Releases the region that is kept empty, if any; the source's error.
   Status trim();
 
   // Releases all regions with what lives in them, whatever the source says.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gmac/base/log.h"
-#include "gmac/coherence/manager.h"
+#include "gmac/coherence/blocks.h"
 #include "gmac/os/mappings.h"
 
 namespace gmac {
@@ -67,9 +67,9 @@ Status verifyRest(const std::vector<os::Mapping>& mappings, Object& object, Bloc
 
 }  // namespace
 
-Status Manager::verify() {
+Status Blocks::verify() {
   const os::SignalsBlocked blocked;
-  const std::lock_guard guard(lock_);
+  const std::lock_guard guard(mutex_);
   auto mappings = os::readMappings();
   if (!mappings.ok()) {
     return mappings.status();
@@ -103,7 +103,7 @@ Status Manager::verify() {
       if (block.state != State::kInvalid && (i < object.open.begin || i >= object.open.end)) {
         return wrong(object, i, "outside the open range");
       }
-      if (block.rolling.is_linked() != (isDirty(block.state) && protocol_->name() == "rolling")) {
+      if (block.rolling.is_linked() != (isDirty(block.state) && protocol_.name() == "rolling")) {
         return wrong(object, i, "rolling list and state disagree");
       }
       if (block.evicted && block.state != State::kReadOnly && block.state != State::kPartReadOnly) {
@@ -140,7 +140,7 @@ Status Manager::verify() {
   return {};
 }
 
-void Manager::walk() noexcept {
+void Blocks::walk() noexcept {
   // A walk takes as long as there are blocks: with very many of them it is taken now and then.
   constexpr std::size_t kFewBlocks = 2048;
   constexpr std::uint32_t kSeldom = 4096;
@@ -149,7 +149,7 @@ void Manager::walk() noexcept {
   std::size_t blocks = 0;
   if (!due) {
     const os::SignalsBlocked blocked;
-    const std::lock_guard guard(lock_);
+    const std::lock_guard guard(mutex_);
     for (const Object& object : index_.all()) {
       blocks += object.blockCount;
     }

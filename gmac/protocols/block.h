@@ -44,7 +44,7 @@ constexpr const char* stateName(State state) {
   return "?";
 }
 
-// One block of an object. Owned by its object; every member is guarded by the manager's lock.
+// One block of an object. Owned by its object; every member is guarded by the lock of all objects.
 // Its list hook is in the rolling list while a protocol that evicts holds it dirty.
 struct Block {
   boost::intrusive::list_member_hook<> rolling;

@@ -46,8 +46,8 @@ using RollingList = boost::intrusive::list<
     Block,
     boost::intrusive::member_hook<Block, boost::intrusive::list_member_hook<>, &Block::rolling>>;
 
-// One protocol of the running process. Owned by the manager and guarded by its lock; the
-// fault handler calls it.
+// One protocol of the running process. Owned by the session's manager and guarded by the lock of
+// all objects; the fault handler calls it.
 class Protocol {
  public:
   virtual ~Protocol() = default;

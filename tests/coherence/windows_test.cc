@@ -450,6 +450,16 @@ TEST_F(Windows, ACallClosesWhatAFailureHasLeftOpen) {
   machine_->verify();
 }
 
+TEST_F(Windows, ABulkFillClosesWhatAFailureHasLeftOpen) {
+  os::failNext(os::Call::kProtect, 1, EACCES);
+  EXPECT_FALSE(manager().hold(window(6, 1), 1, HoldFor::kRead).ok());
+  ASSERT_EQ(::mprotect(window(6, 1), kWindow, PROT_READ), 0);
+  manager().fill(window(6, 0), 7, kBlock, &std::memset);
+  EXPECT_EQ(accessAt(window(6, 1)), os::Access::kNone);
+  EXPECT_EQ(window(6, 1)[0], std::byte{7});
+  machine_->verify();
+}
+
 TEST_F(Windows, WithoutAMappingForOneTheBlockIsOpened) {
   const std::uint64_t coarsenings = stats().coarsenings.value();
   os::failNext(os::Call::kProtect, 1, ENOMEM);
@@ -476,33 +486,55 @@ TEST_F(Windows, BlocksAreJoinedAroundThem) {
                  {0, std::byte{2}}});
 }
 
-// Of a limit of 2,000 mappings half stay free.
-TEST_F(Windows, AreClosedBeforeBlocksAreJoinedForWantOfMappings) {
-  constexpr std::size_t kSmallBlock = 16 * kKiB;
-  constexpr std::size_t kMany = 257;  // what one object may have open
-  MachineSetup setup = windows(1'000'000);
-  setup.blockBytes = kSmallBlock;
-  setup.windowBytes = kPage;
-  setup.mappingLimit = 2000;
-  start(setup, 3 * kMany * kSmallBlock);
-  const auto touchMany = [&] {
-    for (std::size_t i = 0; i < kMany; ++i) {
-      a_[3 * i * kSmallBlock] = static_cast<std::byte>(i);
+// An object that has as many windows open as one may have, where mappings are scarce: of a limit of
+// 2,000 half stay free.
+class ManyWindows : public Windows {
+ protected:
+  static constexpr std::size_t kSmallBlock = 16 * kKiB;
+  static constexpr std::size_t kMany = 257;
+  ManyWindows() {
+    MachineSetup setup = windows(1'000'000);
+    setup.blockBytes = kSmallBlock;
+    setup.windowBytes = kPage;
+    setup.mappingLimit = 2000;
+    start(setup, 3 * kMany * kSmallBlock);
+    for (int round = 0; round < 10; ++round) {
+      machine_->call(read_, {a_});
+      for (std::size_t i = 0; i < kMany; ++i) {
+        a_[3 * i * kSmallBlock] = static_cast<std::byte>(i);
+      }
     }
-  };
-  for (int round = 0; round < 10; ++round) {
-    machine_->call(read_, {a_});
-    touchMany();
+    EXPECT_EQ(accessAt(a_ + 3 * (kMany - 1) * kSmallBlock + kPage), os::Access::kNone);
+    other_ = machine_->allocate(2 * kMany * kSmallBlock);
+    machine_->callUsing(read_, {other_}, {{other_, adsmReadWrite}});
   }
-  EXPECT_EQ(accessAt(a_ + 3 * (kMany - 1) * kSmallBlock + kPage), os::Access::kNone);
-  // Blocks of another object, each between two that are closed.
-  std::byte* const other = machine_->allocate(2 * kMany * kSmallBlock);
-  machine_->callUsing(read_, {other}, {{other, adsmReadWrite}});
+  // Opens blocks of another object, each between two that are closed, until one cannot be.
+  bool openOthers() {
+    for (std::size_t i = 0; i < kMany; ++i) {
+      if (!manager().hold(other_ + 2 * i * kSmallBlock, kSmallBlock, HoldFor::kRead).ok()) {
+        return false;
+      }
+      manager().unhold(other_ + 2 * i * kSmallBlock, kSmallBlock);
+    }
+    return true;
+  }
+
+  std::byte* other_ = nullptr;
+};
+
+TEST_F(ManyWindows, AreOpenedAgainAfterTheirFlushHasFailed) {
+  fake().failNext(Op::Kind::kCopyIn, 1, adsmErrorSystem);
+  ASSERT_FALSE(openOthers());
+  ASSERT_EQ(accessAt(a_), os::Access::kNone);
+  ASSERT_TRUE(manager().hold(a_, 1, HoldFor::kWrite).ok());
+  EXPECT_EQ(accessAt(a_), os::Access::kReadWrite);
+  manager().unhold(a_, 1);
+  machine_->verify();
+}
+
+TEST_F(ManyWindows, AreClosedBeforeBlocksAreJoinedForWantOfMappings) {
   const std::uint64_t coarsenings = stats().coarsenings.value();
-  for (std::size_t i = 0; i < kMany; ++i) {
-    ASSERT_TRUE(manager().hold(other + 2 * i * kSmallBlock, kSmallBlock, HoldFor::kRead).ok());
-    manager().unhold(other + 2 * i * kSmallBlock, kSmallBlock);
-  }
+  ASSERT_TRUE(openOthers()) << lastErrorText();
   EXPECT_EQ(stats().coarsenings.value(), coarsenings);
   EXPECT_EQ(accessAt(a_), os::Access::kNone) << "its windows are closed";
   machine_->verify();

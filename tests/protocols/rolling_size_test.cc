@@ -44,7 +44,7 @@ class Program {
       ++lazyFlushes_;
       mostWritten_ = std::max(mostWritten_, ++written_);
     }
-    ++block.holds;  // as Manager::evictExcessBut()
+    ++block.holds;  // as Blocks::evictExcessBut()
     while (Block* oldest = rolling_->excess()) {
       rolling_->leftDirty(*oldest);
       oldest->state = State::kReadOnly;

@@ -15,11 +15,10 @@
 //
 // Transitions are the protocol's own. A block whose bytes are all overwritten takes that of a write
 // without its fetch, or that of a call without its flush.
-#include <algorithm>
-#include <array>
+#include "gmac/coherence/policies/bulk_memory.h"
 
-#include "gmac/coherence/manager.h"
-#include "gmac/coherence/manager_lock.h"
+#include <algorithm>
+
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
@@ -41,7 +40,7 @@ bool intersect(const std::byte* a, std::size_t aBytes, const std::byte* b, std::
 }  // namespace
 
 // What an operation still has to do. For the stack.
-struct Manager::Bulk {
+struct BulkMemory::Bulk {
   std::byte* to;
   const std::byte* from;  // NULL: a fill
   std::size_t bytes;
@@ -55,7 +54,7 @@ struct Manager::Bulk {
 };
 
 // One part of an operation. For the stack; its objects are good while the lock is held.
-struct Manager::Part {
+struct BulkMemory::Part {
   std::byte* to;
   const std::byte* from;  // NULL: a fill
   std::size_t bytes;
@@ -81,8 +80,8 @@ struct Manager::Part {
   }
 };
 
-void Manager::copy(void* to, const void* from, std::size_t bytes,
-                   coherence::MoveFunction move) noexcept {
+void BulkMemory::copy(void* to, const void* from, std::size_t bytes,
+                      coherence::MoveFunction move) noexcept {
   Bulk bulk{static_cast<std::byte*>(to),
             static_cast<const std::byte*>(from),
             bytes,
@@ -102,11 +101,11 @@ void Manager::copy(void* to, const void* from, std::size_t bytes,
   doBulk(bulk);
 }
 
-void Manager::fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept {
+void BulkMemory::fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept {
   doBulk({static_cast<std::byte*>(to), nullptr, bytes, value, false, SIZE_MAX, nullptr, set});
 }
 
-void Manager::doBulk(Bulk bulk) noexcept {
+void BulkMemory::doBulk(Bulk bulk) noexcept {
   const auto onCpu = [&bulk](std::byte* to, const std::byte* from, std::size_t bytes) {
     if (bulk.from == nullptr) {
       (void)bulk.set(to, bulk.value, bytes);
@@ -114,13 +113,13 @@ void Manager::doBulk(Bulk bulk) noexcept {
       (void)bulk.move(to, from, bytes);
     }
   };
-  // The runtime's own copies beside shared objects, and a child of fork, which has none.
-  if (Lock::worksHere() || forked()) {
+  // The runtime's own copies beside shared objects.
+  if (Lock::worksHere()) {
     onCpu(bulk.to, bulk.from, bulk.bytes);
     return;
   }
-  const Walk walk(*this);
-  Lock lock(*this);
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
   while (bulk.bytes > 0) {
     Part part;
     planPart(bulk, &part);
@@ -142,7 +141,7 @@ void Manager::doBulk(Bulk bulk) noexcept {
       const void* at = part.target != nullptr ? part.to : part.from;
       Object* object = index_.find(at);
       if (object != nullptr) {
-        die(*object, object->indexOf(at), bulk.name());
+        endFailedAccess(*object, object->indexOf(at), bulk.name());
       }
     } else if (*prepared == Step::kRetry) {
       continue;
@@ -154,7 +153,7 @@ void Manager::doBulk(Bulk bulk) noexcept {
       }
       // An eviction that fails here is tried again at the next fault or call, where its error can
       // be told.
-      (void)evictExcess();
+      (void)blocks_.evictExcess(lock);
     }
     bulk.bytes -= part.bytes;
     if (!bulk.backward) {
@@ -166,8 +165,8 @@ void Manager::doBulk(Bulk bulk) noexcept {
 
 // How many of the next `most` bytes from an edge on (backward: up to it) have one owner: an object,
 // or NULL for plain memory.
-std::size_t Manager::sameOwner(const std::byte* edge, std::size_t most, bool backward,
-                               Object** owner) {
+std::size_t BulkMemory::sameOwner(const std::byte* edge, std::size_t most, bool backward,
+                                  Object** owner) {
   Object* object = backward ? index_.lastBeginningBefore(edge) : index_.firstEndingAfter(edge);
   *owner = nullptr;
   if (object == nullptr) {
@@ -185,7 +184,7 @@ std::size_t Manager::sameOwner(const std::byte* edge, std::size_t most, bool bac
 // The next part: as much as has the same owners, is best done on the same side, and shall be done
 // at once. It ends where a block of the target ends, or else of the source, unless something else
 // ends before.
-void Manager::planPart(const Bulk& bulk, Part* part) {
+void BulkMemory::planPart(const Bulk& bulk, Part* part) {
   const auto take = [&](std::size_t bytes) {
     const std::size_t skip = bulk.backward ? bulk.bytes - bytes : 0;
     part->to = bulk.to + skip;
@@ -241,12 +240,12 @@ void Manager::planPart(const Bulk& bulk, Part* part) {
 // Whether a part that lies in one block of the target is done on the accelerator. It has to have
 // the current bytes, of the source and of what the part leaves of the block; where the CPU has them
 // too, the less work wins.
-bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
+bool BulkMemory::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   Object& target = *part.target;
   const BlockIndex index = target.indexOf(part.to);
   const Block& block = target[index];
   const bool whole = part.covers(index);
-  if (block.holds > 0 || (deviceWork_ && !deviceWorkElsewhere())) {
+  if (block.holds > 0 || (ledger_.submissionUnderWay() && !ledger_.submissionElsewhere())) {
     return false;
   }
   // Pages that the CPU has never touched: making them takes longer than fetching what it may want
@@ -277,24 +276,11 @@ bool Manager::betterOnAccelerator(const Bulk& bulk, const Part& part) {
          ((block.state == State::kReadOnly || block.state == State::kPartReadOnly) && !onBoth);
 }
 
-// Whether another thread is submitting device work of the application's own.
-bool Manager::deviceWorkElsewhere() const {
-  return deviceWork_ && *deviceWork_ != std::this_thread::get_id();
-}
-
-Result<Manager::Step> Manager::retryIfOutOfMappings(Lock& lock, Status failed) {
-  if (!outOfMappings(failed)) {
-    return failed;
-  }
-  GMAC_TRY(coarsen(lock));
-  return Step::kRetry;
-}
-
 // Opens bytes for the CPU to read; neighbours come in one copy. Of several blocks all of their
 // bytes are opened, of a single one perhaps a window.
-Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, ByteRange bytes) {
+Result<Step> BulkMemory::openForReading(Lock& lock, Object& object, ByteRange bytes) {
   const BlockRange range{BlockIndex{bytes.begin / object.blockBytes}, object.indexAt(bytes.end)};
-  auto room = leaveMappings(lock, kMappingsOfAChange);
+  auto room = coarsening_.leaveMappings(lock);
   if (!room.ok() || *room == Step::kRetry) {
     return room;
   }
@@ -304,33 +290,33 @@ Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, ByteRa
       continue;
     }
     Block& block = object[i];
-    if (block.busy || block.state != State::kInvalid || wantsWindow(object, wanted)) {
-      auto step = openBlock(lock, object, wanted, false);
+    if (block.busy || block.state != State::kInvalid || blocks_.wantsWindow(object, wanted)) {
+      auto step = access_.open(lock, object, wanted, Intent::kRead);
       if (!step.ok() || *step == Step::kRetry) {
         return step;
       }
       continue;
     }
-    if (deviceWorkElsewhere()) {
-      waitForDeviceWork(lock);
+    if (ledger_.submissionElsewhere()) {
+      waits_.forSubmission(lock);
       return Step::kRetry;
     }
     BlockIndex end = i;
     while (end < range.end && object[end].state == State::kInvalid && !object[end].busy) {
-      auto ready = makePagesReady(lock, object, end);
+      auto ready = residency_.makeReady(lock, object, end);
       if (!ready.ok() || *ready == Step::kRetry) {
         return ready;
       }
       end = end + 1;
     }
     bool waited = false;
-    GMAC_TRY(waitForWriters(lock, object, &waited));
-    if (!waited && callsWaiting_ > 0) {
-      waitForChange(lock);
+    GMAC_TRY(waits_.forWriters(lock, object, &waited));
+    if (!waited && lock.callsWait()) {
+      lock.waitForChange();
     } else if (!waited) {
-      const Transition transition = protocol_->on(State::kInvalid, Event::kRead);
-      if (const Status fetched = fetch(lock, object, {i, end}, transition.next); !fetched.ok()) {
-        return retryIfOutOfMappings(lock, fetched);
+      if (const Status fetched = blocks_.fetch(lock, object, {i, end}, Event::kRead);
+          !fetched.ok()) {
+        return coarsening_.retry(lock, fetched);
       }
     }
     return Step::kRetry;
@@ -342,8 +328,8 @@ Result<Manager::Step> Manager::openForReading(Lock& lock, Object& object, ByteRa
 // the part also reads is Invalid.) Those that the part overwrites as a whole are not
 // fetched before: until it has done so, their bytes are neither the old ones nor the new ones, as
 // bytes are that one thread reads while another one copies.
-Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
-  auto room = leaveMappings(lock, kMappingsOfAChange);
+Result<Step> BulkMemory::openForWriting(Lock& lock, const Part& part) {
+  auto room = coarsening_.leaveMappings(lock);
   if (!room.ok() || *room == Step::kRetry) {
     return room;
   }
@@ -365,14 +351,14 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
     if (block.busy || (lacking && !part.covers(i))) {
       // Opening it may have evicted blocks that were looked at before. (A single one is open then,
       // though it may not be usable: after a failure elsewhere in the object.)
-      auto step = openBlock(lock, object, wanted(i), true);
+      auto step = access_.open(lock, object, wanted(i), Intent::kWrite);
       return step.ok() && range.end - range.begin > 1 ? Step::kRetry : step;
     }
-    if (lacking && deviceWorkElsewhere()) {
-      waitForDeviceWork(lock);
+    if (lacking && ledger_.submissionElsewhere()) {
+      waits_.forSubmission(lock);
       return Step::kRetry;
     }
-    auto ready = makePagesReady(lock, object, i);
+    auto ready = residency_.makeReady(lock, object, i);
     if (!ready.ok() || *ready == Step::kRetry) {
       return ready;
     }
@@ -387,111 +373,91 @@ Result<Manager::Step> Manager::openForWriting(Lock& lock, const Part& part) {
   // device work of the application's own that does.
   bool waited = false;
   if (overwrites) {
-    GMAC_TRY(waitForWriters(lock, object, &waited));
+    GMAC_TRY(waits_.forWriters(lock, object, &waited));
   }
   if (!waited) {
-    GMAC_TRY(waitFor(lock, flushed, &waited));
+    GMAC_TRY(waits_.forWork(lock, flushed, &waited));
   }
   if (!waited) {
-    GMAC_TRY(waitFor(lock, ledger_.runningReader(), &waited));
+    GMAC_TRY(waits_.forWork(lock, ledger_.runningReader(), &waited));
   }
   if (waited) {
     return Step::kRetry;
   }
-  if (const Status opened = protect(object, range, os::Access::kReadWrite); !opened.ok()) {
-    return retryIfOutOfMappings(lock, opened);
-  }
-  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    setState(object, object[i], protocol_->on(object[i].state, Event::kWrite).next);
+  if (const Status opened = blocks_.openUnfetched(lock, object, range); !opened.ok()) {
+    return coarsening_.retry(lock, opened);
   }
   return Step::kDone;
 }
 
 // Queues a part after the kernels, and gives the target's blocks to the accelerator.
-Result<Manager::Step> Manager::doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part) {
+Result<Step> BulkMemory::doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part) {
   Object& target = *part.target;
   const BlockRange range = part.targetBlocks();
-  if (deviceWorkElsewhere()) {
-    waitForDeviceWork(lock);
+  if (ledger_.submissionElsewhere()) {
+    waits_.forSubmission(lock);
     return Step::kRetry;
   }
   if (target.busy > 0) {
-    waitForTransit(lock);
+    lock.waitForTransit();
     return Step::kRetry;
   }
   // Copies in that have not arrived: the kernel queue does not wait for them by itself. Nor does it
   // for the application's own streams.
   bool waited = false;
-  accel::Ticket flushed;
-  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    flushed.value = std::max(flushed.value, target[i].flushed);
-  }
+  accel::Ticket flushed = target.flushed(range);
   if (part.source != nullptr) {
     const BlockRange read = part.sourceBlocks();
     for (BlockIndex i = read.begin; i < read.end; i = i + 1) {
       if ((*part.source)[i].busy) {
-        waitForChange(lock);
+        lock.waitForChange();
         return Step::kRetry;
       }
       flushed.value = std::max(flushed.value, (*part.source)[i].flushed);
     }
   }
-  GMAC_TRY(waitFor(lock, flushed, &waited));
+  GMAC_TRY(waits_.forWork(lock, flushed, &waited));
   if (!waited) {
-    GMAC_TRY(waitFor(lock, ledger_.runningStreamWork(), &waited));
+    GMAC_TRY(waits_.forWork(lock, ledger_.runningStreamWork(), &waited));
   }
   if (waited) {
     return Step::kRetry;
   }
-  BlockRange open{range.end, range.begin};
-  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    if (target[i].state != State::kInvalid) {
-      open = {std::min(open.begin, i), i + 1};
-    }
-  }
-  if (!open.empty()) {
-    if (const Status closed = protect(target, open, os::Access::kNone); !closed.ok()) {
-      return retryIfOutOfMappings(lock, closed);
-    }
-  }
   const TraceSpan span("copy", part.from == nullptr ? "fill" : "copy within",
                        {"bytes", part.bytes});
   const auto to = static_cast<std::size_t>(part.to - target.address());
-  accel::Ticket ticket;
-  for (std::size_t done = 0; done < part.bytes;) {
-    const std::size_t bytes = std::min(part.bytes - done, bulk.stepBytes);
-    const std::size_t skip = bulk.backward ? part.bytes - done - bytes : done;
-    auto queued =
-        part.from == nullptr
-            ? accelerator_.fill(target.deviceAt(to), static_cast<std::byte>(bulk.value), bytes)
-            : accelerator_.copyWithin(
-                  target.deviceAt(to + skip),
-                  part.source->deviceAt(
-                      static_cast<std::size_t>(part.from - part.source->address()) + skip),
-                  bytes);
-    if (!queued.ok()) {
-      target.strict = true;
-      return queued.status();
+  const auto queue = [&]() -> Result<accel::Ticket> {
+    accel::Ticket ticket;
+    for (std::size_t done = 0; done < part.bytes;) {
+      const std::size_t bytes = std::min(part.bytes - done, bulk.stepBytes);
+      const std::size_t skip = bulk.backward ? part.bytes - done - bytes : done;
+      auto queued =
+          part.from == nullptr
+              ? accelerator_.fill(target.deviceAt(to), static_cast<std::byte>(bulk.value), bytes)
+              : accelerator_.copyWithin(
+                    target.deviceAt(to + skip),
+                    part.source->deviceAt(
+                        static_cast<std::size_t>(part.from - part.source->address()) + skip),
+                    bytes);
+      if (!queued.ok()) {
+        return queued;
+      }
+      ticket = *queued;
+      done += bytes;
     }
-    ticket = *queued;
-    done += bytes;
-  }
-  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    Block& block = target[i];
-    if (block.evicted || isDirty(block.state)) {
-      part.covers(i) ? protocol_->dropped(block) : protocol_->released(block);
-    }
-    setState(target, block, protocol_->on(block.state, Event::kCall).next);
-  }
-  if (!target.open.empty() && range.begin <= target.open.begin && range.end >= target.open.end) {
-    setOpen(target, {});
+    return ticket;
+  };
+  auto ticket = blocks_.overwrite(lock, target, range, queue,
+                                  [&](BlockIndex index) { return part.covers(index); });
+  if (!ticket.ok()) {
+    return coarsening_.retry(lock, ticket.status());
   }
   // To everybody else this was a call that wrote the one object and read the other.
-  target.lastWrite = ticket.value;
+  target.noteUse(*ticket, true);
   if (part.source != nullptr) {
-    part.source->lastRead = ticket.value;
+    part.source->noteUse(*ticket, false);
   }
-  ledger_.called(ticket);
+  ledger_.called(*ticket);
   return Step::kDone;
 }
 

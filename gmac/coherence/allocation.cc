@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/allocation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "gmac/coherence/moved_pages.h"
+#include "gmac/coherence/port.h"
+#include "gmac/coherence/shared_ranges.h"
+#include "gmac/observe/stats.h"
+
+namespace gmac {
+namespace {
+
+// Blocks of regions that small objects share: finer than those of large objects, because unrelated
+// objects meet there.
+constexpr std::size_t kSmallBlockBytes = std::size_t{64} << 10;
+
+// Of the API, for messages.
+const char* functionOf(accel::Placement placement) {
+  return placement == accel::Placement::kSameAddress ? "adsmAlloc" : "adsmSafeAlloc";
+}
+
+}  // namespace
+
+Allocation::~Allocation() {
+  Lock lock(mutex_);
+  freed_.keepNothing();
+  while (!index_.all().empty()) {
+    (void)destroy(lock, *index_.all().begin());
+  }
+  (void)freed_.giveBackAll(lock);
+}
+
+Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement) {
+  const Timed timed(Phase::kMalloc);
+  const char* const function = functionOf(placement);
+  constexpr std::size_t kMost = std::size_t{1} << 46;
+  if (size == 0 || size > kMost) {
+    return fail(adsmErrorInvalidValue, "{}: size is {}; allowed are 1 to {} bytes", function, size,
+                kMost);
+  }
+  Result<void*> address(nullptr);
+  // A slot in a region that is there needs nothing of the accelerator, and could not be touched
+  // without it.
+  GMAC_TRY(accelerator_.usable());
+  if (size <= SmallHeap::kLargestObject && placement == accel::Placement::kSameAddress) {
+    address = small_.allocate(size);
+  } else {
+    auto object = makeObject(size, options_.blockBytes, placement, false);
+    if (!object.ok()) {
+      return object.status();
+    }
+    address = static_cast<void*>((*object)->address());
+  }
+  if (address.ok()) {
+    stats().allocations.add();
+  }
+  return address;
+}
+
+Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
+                                       accel::Placement placement, bool sharedBySmallObjects) {
+  // A handler that faulted in the middle of this would need the accelerator, too.
+  const os::SignalsBlocked blocked;
+  const auto leaveMappings = [&] {
+    Lock lock(mutex_);
+    return coarsening_.leaveMappingsForObject(lock);
+  };
+  if (const Status left = leaveMappings(); !left.ok() && !freed_.giveBackAll()) {
+    return left;
+  }
+  const bool moved = options_.movedPages;
+  const std::size_t bytes = os::roundUp(size, moved ? kMovedGranularity : os::pageBytes());
+  if (auto kept = freed_.reuse(bytes, placement)) {
+    auto object = reuse(std::move(kept), size, blockBytes, sharedBySmallObjects);
+    if (!object.ok()) {
+      return object.status();
+    }
+    stats().reusedAllocations.add();
+    return addObject(std::move(*object));
+  }
+  const auto allocate = [&] {
+    const Timed timed(Phase::kCudaMalloc);
+    // Where neighbours touch, there is no gap that takes a mapping.
+    return accelerator_.allocate(bytes, moved ? os::kHugePageBytes : os::pageBytes(), placement);
+  };
+  auto device = allocate();
+  // Of either kind: what is kept takes memory, and addresses.
+  if (!device.ok() && device.status().code() != adsmErrorAcceleratorLost && freed_.giveBackAll()) {
+    device = allocate();
+  }
+  if (!device.ok() && device.status().code() == adsmErrorAddressConflict) {
+    // The text is being replaced, so keep its words.
+    const std::string words = lastErrorText();
+    return fail(
+        adsmErrorAddressConflict,
+        "adsmAlloc: no address is free on both sides for {} bytes ({}); adsmSafeAlloc() gives an "
+        "object whose address is valid on the CPU only",
+        size, words);
+  }
+  if (!device.ok()) {
+    return device.status();
+  }
+  const bool sameAddress = placement == accel::Placement::kSameAddress;
+  const os::MirrorPlace place{
+      sameAddress ? reinterpret_cast<void*>(static_cast<std::uintptr_t>(*device)) : nullptr, bytes,
+      options_.chunkBytes, accessOf(blocks_.protocol().initial())};
+  std::unique_ptr<Object> object;
+  const auto make = [&]() -> Status {
+    try {
+      auto mirror = moved ? os::makeMovedMirror(place, residency_)
+                          : os::makeFileMirror(place, *arena_, residency_);
+      if (!mirror.ok()) {
+        return mirror.status();
+      }
+      object = std::make_unique<Object>(std::move(*mirror), *device,
+                                        blocks_.protocol().wholeObjects() && !sharedBySmallObjects
+                                            ? os::roundUp(bytes, os::pageBytes())
+                                            : blockBytes,
+                                        blocks_.protocol().initial());
+      object->sharedBySmallObjects = sharedBySmallObjects;
+      object->sameAddress = sameAddress;
+      object->requestedBytes = size;
+      // Dirty blocks are flushed without a fault before, so their pages must be there from the
+      // start.
+      if (blocks_.protocol().initial() == State::kDirty) {
+        GMAC_TRY(residency_.populateAll(*object));
+      }
+      return {};
+    } catch (const std::bad_alloc&) {
+      return fail(adsmErrorHostMemory, "{}: no memory for the blocks of {} bytes",
+                  functionOf(placement), size);
+    }
+  };
+  Status made = make();
+  if (made.code() == adsmErrorHostMemory && freed_.giveBackAll()) {
+    object.reset();
+    made = make();
+  }
+  if (!made.ok()) {
+    object.reset();
+    (void)accelerator_.free(*device, bytes);
+    return made;
+  }
+  return addObject(std::move(object));
+}
+
+// An object in kept memory. Its bytes are zero on the accelerator and of any age on the CPU, so all
+// of it is Invalid.
+Result<std::unique_ptr<Object>> Allocation::reuse(std::unique_ptr<Object> kept, std::size_t size,
+                                                  std::size_t blockBytes,
+                                                  bool sharedBySmallObjects) {
+  const accel::DeviceAddress device = kept->device;
+  const std::size_t bytes = kept->bytes();
+  try {
+    const bool whole = blocks_.protocol().wholeObjects() && !sharedBySmallObjects;
+    auto object = std::make_unique<Object>(std::move(kept->mirror), kept->device,
+                                           whole ? bytes : blockBytes, State::kInvalid);
+    object->open = {};
+    object->chunks = std::move(kept->chunks);
+    object->pieces = kept->pieces;
+    object->sharedBySmallObjects = sharedBySmallObjects;
+    object->sameAddress = kept->sameAddress;
+    object->requestedBytes = size;
+    return object;
+  } catch (const std::bad_alloc&) {
+    kept.reset();
+    (void)accelerator_.free(device, bytes);
+    return fail(adsmErrorHostMemory, "adsmAlloc: no memory for the blocks of {} bytes", size);
+  }
+}
+
+// Everybody finds the object from now on.
+Object* Allocation::addObject(std::unique_ptr<Object> object) {
+  const Lock lock(mutex_);
+  Object* result = object.release();
+  result->number = ++allocations_;
+  ledger_.allocated(*result);
+  freed_.born(*result);
+  blocks_.add(*result);
+  safeObjects_ += result->sameAddress ? 0 : 1;
+  const auto begin = reinterpret_cast<std::uintptr_t>(result->address());
+  shared_ranges::add(begin, begin + result->bytes());
+  return result;
+}
+
+Status Allocation::free(void* address) {
+  const Timed timed(Phase::kFree);
+  residency_.served();
+  if (address == nullptr) {
+    return {};
+  }
+  {
+    Lock lock(mutex_);
+    Object* object = index_.find(address);
+    if (object == nullptr || object->closing) {
+      return fail(adsmErrorInvalidPointer,
+                  "adsmFree({}): no shared object is there (never allocated, or freed already)",
+                  address);
+    }
+    if (!object->sharedBySmallObjects) {
+      if (object->address() != address) {
+        return fail(adsmErrorInvalidPointer,
+                    "adsmFree({}): inside the object that starts at {}, not its start", address,
+                    fmt::ptr(object->address()));
+      }
+      GMAC_TRY(destroy(lock, *object));
+      stats().frees.add();
+      return {};
+    }
+  }
+  const Status freed = small_.free(address);
+  // (An error of the accelerator leaves the object freed.)
+  stats().frees.add(freed.code() == adsmErrorInvalidPointer ? 0 : 1);
+  return freed;
+}
+
+// Takes an object out of use and gives its memory back on both sides. Lets the lock go; leaves it
+// held.
+Status Allocation::destroy(Lock& lock, Object& object) {
+  object.closing = true;  // nothing new begins on it, and a second free finds nothing
+  while (object.busy > 0 || object.preparing > 0 || object.holds > 0 ||
+         ledger_.submissionUnderWay()) {
+    lock.waitForChange();
+  }
+  // Kernels that may use it, and copies that name its pages. An accelerator that is lost has no
+  // such work any more; a kernel's error stays for adsmSync to tell.
+  accel::Ticket flushed;
+  object.blocks.forEachMade(
+      [&](const Block& block) { flushed.value = std::max(flushed.value, block.flushed); });
+  bool waited = false;
+  (void)waits_.forWriters(lock, object, &waited);
+  const accel::Ticket read{object.lastRead};
+  {
+    const Free free(lock);
+    (void)waits_.await(free, read);
+    (void)waits_.await(free, flushed);
+  }
+
+  blocks_.remove(object);
+  ledger_.forget(object);
+  residency_.forget(object);
+  freed_.died(object);
+  forgetAddresses(object);
+  safeObjects_ -= object.sameAddress ? 0 : 1;
+  ++leaving_;
+  lock.changed();
+  const Status status = freed_.take(lock, object);
+  --leaving_;
+  lock.changed();
+  return status;
+}
+
+void Allocation::forgetAddresses(const Object& object) {
+  constexpr std::uintptr_t kGranule = shared_ranges::kGranuleBytes;
+  auto begin = reinterpret_cast<std::uintptr_t>(object.address()) / kGranule * kGranule;
+  std::uintptr_t end = os::roundUp(reinterpret_cast<std::uintptr_t>(object.end()), kGranule);
+  // Neighbours may live in the first and in the last granule.
+  const auto lives = [&](std::uintptr_t granule) {
+    const Object* other = index_.firstEndingAfter(reinterpret_cast<const void*>(granule));
+    return other != nullptr &&
+           reinterpret_cast<std::uintptr_t>(other->address()) < granule + kGranule;
+  };
+  if (lives(begin)) {
+    begin += kGranule;
+  }
+  if (begin < end && lives(end - kGranule)) {
+    end -= kGranule;
+  }
+  shared_ranges::remove(begin, end);
+}
+
+Result<void*> Allocation::acquire(std::size_t bytes) {
+  // Moved pages are never copied in less than their granularity, whatever blocks large objects
+  // have.
+  const std::size_t least = options_.movedPages ? kMovedGranularity : os::pageBytes();
+  auto object = makeObject(bytes, std::clamp(options_.blockBytes, least, kSmallBlockBytes),
+                           accel::Placement::kSameAddress, true);
+  if (!object.ok()) {
+    return object.status();
+  }
+  return static_cast<void*>((*object)->address());
+}
+
+Status Allocation::release(void* region) {
+  Lock lock(mutex_);
+  return destroy(lock, *index_.find(region));
+}
+
+// (The heap's lock comes before that of all objects.)
+Status Allocation::checkSmall(const char* function, const void* address) {
+  {
+    Lock lock(mutex_);
+    const Object* object = index_.find(address);
+    if (object == nullptr || !object->sharedBySmallObjects) {
+      return {};
+    }
+  }
+  if (!small_.find(address)) {
+    return fail(adsmErrorInvalidPointer,
+                "{}: {} is in no shared object (never allocated, or freed)", function, address);
+  }
+  return {};
+}
+
+Result<void*> Allocation::deviceAddress(const void* address) {
+  GMAC_TRY(checkSmall("adsmSafe", address));
+  Lock lock(mutex_);
+  Object* object = index_.find(address);
+  if (object == nullptr || object->closing) {
+    return fail(adsmErrorInvalidPointer, "adsmSafe({}): no shared object is there", address);
+  }
+  const auto offset =
+      static_cast<std::size_t>(static_cast<const std::byte*>(address) - object->address());
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(object->deviceAt(offset)));
+}
+
+void Allocation::endContext(bool workFinished) {
+  accelerator_.contextEnds();
+  // Where a kernel has failed they never run.
+  if (!workFinished) {
+    ledger_.hostFunctionsDropped();
+  }
+  small_.releaseAll();
+  {
+    Lock lock(mutex_);
+    freed_.keepNothing();
+    while (!index_.all().empty()) {
+      Object& object = *index_.all().begin();
+      if (object.closing) {
+        lock.waitForChange();  // another thread frees it
+      } else {
+        // What the accelerator has to say about memory that goes anyway is of no use.
+        (void)destroy(lock, object);
+      }
+    }
+    while (leaving_ > 0) {
+      lock.waitForChange();
+    }
+    // Memory of freed objects is kept, and pages of others are still pinned.
+    (void)freed_.giveBackAll(lock);
+    freed_.keepAgain();
+    ledger_.contextEnded();
+    ++coherence::internal::contextsEnded;
+  }
+  accelerator_.leaveContext();
+}
+
+}  // namespace gmac

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Objects come and go: large ones with memory of their own on both sides, small ones in regions
+// that are such objects.
+#ifndef GMAC_COHERENCE_ALLOCATION_H_
+#define GMAC_COHERENCE_ALLOCATION_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/freed_memory.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/coarsening.h"
+#include "gmac/coherence/residency.h"
+#include "gmac/coherence/small_heap.h"
+#include "gmac/coherence/waits.h"
+#include "gmac/os/mirror.h"
+
+namespace gmac {
+
+struct AllocationOptions {
+  std::size_t blockBytes = 0;  // a power of two, at least a page
+  std::size_t chunkBytes = 0;  // pages are populated and pinned in such pieces
+  bool movedPages = false;     // mirrors of moved pages instead of memory files
+};
+
+// Thread-safe. Not for the fault handler, nor in a child of fork.
+class Allocation final : private RegionSource {
+ public:
+  Allocation(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
+             ObjectIndex& index, FreedMemory& freed, Residency& residency, Blocks& blocks,
+             Coarsening& coarsening, std::unique_ptr<os::FileArena> arena,
+             const AllocationOptions& options)
+      : mutex_(mutex),
+        accelerator_(accelerator),
+        ledger_(ledger),
+        waits_(waits),
+        index_(index),
+        freed_(freed),
+        residency_(residency),
+        blocks_(blocks),
+        coarsening_(coarsening),
+        options_(options),
+        arena_(std::move(arena)),
+        small_(static_cast<RegionSource&>(*this)) {}
+  // Frees all objects, and all memory that is kept of freed ones.
+  ~Allocation() override;
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+
+  // See adsm.h.
+  Result<void*> allocate(std::size_t size, accel::Placement placement);
+  Status free(void* address);
+  Result<void*> deviceAddress(const void* address);
+  // An address inside a region of small objects must be in one that lives. `function`: of the API.
+  Status checkSmall(const char* function, const void* address);
+
+  // What ends with the application's context, as CUDA's own memory does: every object.
+  // `workFinished`: the work there, with success.
+  void endContext(bool workFinished);
+
+  // How many objects have two addresses that differ. A load.
+  std::size_t safeObjects() const noexcept { return safeObjects_.load(std::memory_order_relaxed); }
+
+ private:
+  // RegionSource
+  Result<void*> acquire(std::size_t bytes) override;
+  Status release(void* region) override;
+
+  Result<Object*> makeObject(std::size_t size, std::size_t blockBytes, accel::Placement placement,
+                             bool sharedBySmallObjects);
+  Result<std::unique_ptr<Object>> reuse(std::unique_ptr<Object> kept, std::size_t size,
+                                        std::size_t blockBytes, bool sharedBySmallObjects);
+  Object* addObject(std::unique_ptr<Object> object);
+  Status destroy(Lock& lock, Object& object);
+  // Tells shared_ranges of an object that is out of the index.
+  void forgetAddresses(const Object& object);
+
+  ObjectMutex& mutex_;
+  accel::Accelerator& accelerator_;
+  Ledger& ledger_;
+  Waits& waits_;
+  ObjectIndex& index_;
+  FreedMemory& freed_;
+  Residency& residency_;
+  Blocks& blocks_;
+  Coarsening& coarsening_;
+  const AllocationOptions options_;
+  const std::unique_ptr<os::FileArena> arena_;
+  SmallHeap small_;
+  std::uint64_t allocations_ = 0;
+  std::size_t leaving_ = 0;  // objects out of the index whose memory is neither kept nor given back
+                             // yet
+  std::atomic<std::size_t> safeObjects_{0};
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_ALLOCATION_H_

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The core: blocks change their states here and nowhere else, with the copies and the protection
+// changes that this takes.
+#ifndef GMAC_COHERENCE_BLOCKS_H_
+#define GMAC_COHERENCE_BLOCKS_H_
+
+#include <boost/intrusive/list.hpp>
+#include <cstddef>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/mapping_use.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/residency.h"
+#include "gmac/coherence/waits.h"
+#include "gmac/protocols/protocol.h"
+
+namespace gmac {
+
+struct BlockOptions {
+  std::size_t readAheadBytes = 0;  // the most that one read fault fetches; 0: one block
+  std::size_t windowBytes = 0;     // of a block that is open in part, whole pages; 0: none is
+};
+
+// All blocks of all objects, and the protocol that says what becomes of them. Functions that take
+// the lock need it held; those that say so let it go. What fails leaves pages open no further than
+// a later close() reaches. Fault path: nothing is allocated.
+class Blocks {
+ public:
+  using OpenList = boost::intrusive::list<Object>;
+
+  Blocks(ObjectMutex& mutex, accel::Accelerator& accelerator, Protocol& protocol, Ledger& ledger,
+         Waits& waits, ObjectIndex& index, MappingUse& mappings, Residency& residency,
+         const BlockOptions& options)
+      : mutex_(mutex),
+        accelerator_(accelerator),
+        protocol_(protocol),
+        ledger_(ledger),
+        waits_(waits),
+        index_(index),
+        mappings_(mappings),
+        residency_(residency),
+        options_(options) {}
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+
+  // Everybody finds the object from now on; nobody does any more, and what its blocks hold is
+  // dropped. No block is in transit or held.
+  void add(Object& object);
+  void remove(Object& object);
+
+  // ---- The CPU's side
+
+  // Makes bytes that lie in one block usable: one step of it, which may let the lock go. kDone:
+  // they are, though the protection of other blocks may be stricter than their states after a
+  // failure.
+  Result<Step> open(Lock& lock, Object& object, ByteRange bytes, Intent intent);
+  // Gives an Invalid block up for a window of it, where open() would open one: from now on it opens
+  // the whole, which takes fewer mappings. False: it would not.
+  bool refuseWindow(Object& object, ByteRange bytes, Intent intent);
+  // Whether the CPU gets only a window of an Invalid block for those bytes, if the protocol opens
+  // any.
+  bool wantsWindow(const Object& object, ByteRange bytes);
+  // Copies from the accelerator, which must have finished with them, what blocks lack to be read,
+  // or at a sync, and opens them so: Invalid ones, or one that is open in part. Lets the lock go.
+  Status fetch(Lock& lock, Object& object, BlockRange range, Event event);
+  // Opens a block that is Invalid, or open in part, whose bytes the CPU is about to overwrite: the
+  // protocol's transition without its fetch. One step of it, as open().
+  Result<Step> openUnfetched(Lock& lock, Object& object, BlockIndex index);
+  // The same for blocks in any states whose pages are there, once nobody writes them or reads their
+  // old bytes.
+  Status openUnfetched(Lock& lock, Object& object, BlockRange range);
+  // Keeps a block open that is, until the opposite.
+  void hold(Object& object, BlockIndex index) {
+    ++object[index].holds;
+    ++object.holds;
+  }
+  void unhold(Object& object, BlockIndex index) {
+    if (object[index].holds > 0) {
+      --object[index].holds;
+      --object.holds;
+    }
+  }
+  // Flushes and closes what the protocol has too much of dirty blocks.
+  Status evictExcess(Lock& lock);
+
+  // ---- The accelerator's side
+
+  // Hands a range's blocks to the accelerator: one protection change per run of neighbours, one
+  // copy per run of dirty ones. No block of the range is in transit or held. Blocks that stay
+  // writable (batch-update) must have arrived before the caller's thread goes on and writes them:
+  // `stillOpen` becomes the ticket that it has to wait for, once it has let go of the lock.
+  Status close(Lock& lock, Object& object, BlockRange range, Event event, accel::Ticket* stillOpen);
+  // The same for the blocks that are open in part, as a call that writes them would. No block of
+  // the object is in transit or held.
+  Status closeWindows(Lock& lock, Object& object);
+  // Gives blocks to the accelerator whose bytes it overwrites, without a flush: `work()` queues
+  // that. `covers(block)`: every byte of it is overwritten; else what the CPU has of it is not
+  // newer.
+  template <typename Work, typename Covers>
+  Result<accel::Ticket> overwrite(Lock& lock, Object& object, BlockRange range, Work work,
+                                  Covers covers);
+  // Copies dirty blocks to the accelerator ahead of a call that reads them, and leaves them open
+  // for reading; passes over blocks in transit and held ones, as an eviction does.
+  Status writeBack(Lock& lock, Object& object, BlockRange range);
+  // Whether that edge leaves no block writable, so that no call would copy it again.
+  bool writesBackAhead() const;
+  // Makes one block of every `factor`. Blocks of one group of which some are current are fetched.
+  // No block of the object is in transit or held. Lets the lock go.
+  Status join(Lock& lock, Object& object, std::size_t factor);
+
+  // ---- Questions
+
+  OpenList& openObjects() { return open_; }
+  const Protocol& protocol() const { return protocol_; }
+  // A call has released what it uses.
+  void called() { protocol_.called(); }
+  // Whether a call that reads leaves dirty blocks writable: such writes go undetected.
+  bool readsLeaveWritable() const {
+    return protocol_.on(State::kDirty, Event::kCallRead).next == State::kDirty;
+  }
+
+  // Checks every object: states, lists, open ranges, and the protections in the kernel's own table
+  // of mappings. Returns adsmErrorSystem with a text that names the first thing that is wrong.
+  // Takes the lock.
+  Status verify();
+  // Ends the process, with what is wrong, unless verify() holds.
+  void walk() noexcept;
+
+ private:
+  void setState(Object& object, Block& block, State next);
+  void setOpen(Object& object, BlockRange range);
+  Status protect(Lock& lock, Object& object, ByteRange bytes, os::Access access);
+  Status protect(Lock& lock, Object& object, BlockRange range, os::Access access) {
+    return protect(lock, object, object.bytesOf(range), access);
+  }
+  Status protectAs(Lock& lock, Object& object, BlockIndex index, State state);
+  Status closePages(Lock& lock, Object& object, BlockRange range);
+  Status closeForOverwriting(Lock& lock, Object& object, BlockRange range);
+  void overwritten(Object& object, Block& block, bool covered);
+  void closedAll(Object& object, BlockRange range);
+
+  Status flush(Object& object, BlockRange range, accel::Ticket after);
+  Status fetchAs(Lock& lock, Object& object, BlockRange range, State next);
+  Status copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after);
+  Status queueFetch(Object& object, ByteRange bytes, accel::Ticket after, accel::Ticket* last);
+  void transitBegins(Object& object, BlockRange range);
+  void transitEnds(Object& object, BlockRange range);
+  Status evictExcessBut(Lock& lock, Block& block);
+  Event eventOf(const Object& object, ByteRange bytes, Intent intent);
+  BlockRange readAhead(Object& object, BlockIndex index);
+
+  Status fetchForJoin(Lock& lock, Object& object, std::size_t factor);
+  void joinStates(Object& object, std::size_t factor);
+
+  ObjectMutex& mutex_;
+  accel::Accelerator& accelerator_;
+  Protocol& protocol_;
+  Ledger& ledger_;
+  Waits& waits_;
+  ObjectIndex& index_;
+  MappingUse& mappings_;
+  Residency& residency_;
+  const BlockOptions options_;
+  OpenList open_;              // objects with a block that is not Invalid
+  WindowTrials firstWindows_;  // of all objects
+};
+
+template <typename Work, typename Covers>
+Result<accel::Ticket> Blocks::overwrite(Lock& lock, Object& object, BlockRange range, Work work,
+                                        Covers covers) {
+  GMAC_TRY(closeForOverwriting(lock, object, range));
+  Result<accel::Ticket> ticket = work();
+  if (!ticket.ok()) {
+    object.strict = true;
+    (void)lock.mapped({});
+    return ticket;
+  }
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    overwritten(object, object[i], covers(i));
+  }
+  closedAll(object, range);
+  return ticket;
+}
+
+// In debug builds, walks all objects when it ends. Stands before the Lock of a scope, so that
+// the lock is free by then; in other builds it is nothing.
+class Walk {
+ public:
+  explicit Walk([[maybe_unused]] Blocks& blocks)
+#if GMAC_WALK
+      : blocks_(blocks) {
+  }
+  ~Walk() { blocks_.walk(); }
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
+
+ private:
+  Blocks& blocks_;
+#else
+  {
+  }
+#endif
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_BLOCKS_H_

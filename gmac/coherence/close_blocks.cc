@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How blocks are given to the accelerator.
+#include <algorithm>
+#include <array>
+
+#include "gmac/coherence/blocks.h"
+#include "gmac/observe/trace.h"
+
+namespace gmac {
+
+// Closes all that is open of a range. Where that is a few windows, closing those alone costs less
+// than going over all pages of the range. After a failure pages may be open of which no state
+// tells.
+Status Blocks::closePages(Lock& lock, Object& object, BlockRange range) {
+  constexpr std::size_t kFewWindows = 4;
+  std::array<BlockIndex, kFewWindows> found;
+  std::size_t count = 0;
+  bool windowsOnly = !object.strict;
+  for (BlockIndex i = range.begin; i < range.end && windowsOnly;) {
+    if (object.groupClosed(i)) {
+      i = object.groupEnd(i);
+      continue;
+    }
+    const State state = object.made(i) ? object[i].state : object.rest(i);
+    if (isPart(state) && count < kFewWindows) {
+      found[count++] = i;
+    } else {
+      windowsOnly = state == State::kInvalid;
+    }
+    i = i + 1;
+  }
+  if (!windowsOnly) {
+    return protect(lock, object, range, os::Access::kNone);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    GMAC_TRY(protect(lock, object, object.windowOf(found[i]), os::Access::kNone));
+  }
+  return {};
+}
+
+Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
+                     accel::Ticket* stillOpen) {
+  range = {std::max(range.begin, object.open.begin), std::min(range.end, object.open.end)};
+  if (range.empty()) {
+    return {};
+  }
+  // A call takes as long as blocks are open, not as long as there are blocks: groups that are
+  // closed, or that have never been used, are looked at once. Whether all blocks of a group stay as
+  // they are:
+  const auto stays = [&](BlockIndex i) {
+    return object.groupClosed(i) ||
+           (!object.made(i) &&
+            protocol_.on(object.rest(i), event) == Transition{Move::kNone, object.rest(i)});
+  };
+  const auto nextOf = [&](BlockIndex i) { return protocol_.on(object[i].state, event).next; };
+  const bool closesAll = protocol_.on(State::kDirty, event).next == State::kInvalid;
+  if (closesAll) {
+    Status closed = closePages(lock, object, range);
+    if (!closed.ok() && lock.outOfMappings(closed) && range.begin <= object.open.begin &&
+        range.end >= object.open.end) {
+      // Closing the whole object never splits a mapping.
+      closed = protect(lock, object, object.all(), os::Access::kNone);
+    }
+    GMAC_TRY(closed);
+  } else {
+    for (BlockIndex i = range.begin; i < range.end;) {
+      if (stays(i)) {
+        i = object.groupEnd(i);
+        continue;
+      }
+      const os::Access access = accessOf(nextOf(i));
+      if (access == accessOf(object[i].state)) {
+        i = i + 1;
+        continue;
+      }
+      if (isPart(object[i].state)) {
+        GMAC_TRY(protect(lock, object, object.windowOf(i), access));
+        i = i + 1;
+        continue;
+      }
+      BlockIndex end = i + 1;
+      while (end < range.end && !stays(end) && !isPart(object[end].state) &&
+             accessOf(nextOf(end)) == access) {
+        end = end + 1;
+      }
+      GMAC_TRY(protect(lock, object, BlockRange{i, end}, access));
+      i = end;
+    }
+  }
+  for (BlockIndex i = range.begin; i < range.end;) {
+    if (stays(i)) {
+      i = object.groupEnd(i);
+      continue;
+    }
+    if (!object.made(i) && i == object.groupBegin(i) && object.groupEnd(i) <= range.end) {
+      const Transition transition = protocol_.on(object.rest(i), event);
+      if (transition.move == Move::kNone) {
+        object.setRest(i, transition.next);
+        i = object.groupEnd(i);
+        continue;
+      }
+    }
+    const Transition transition = protocol_.on(object[i].state, event);
+    BlockIndex end = i + 1;
+    while (!isPart(object[i].state) && end < range.end && object.made(end) &&
+           protocol_.on(object[end].state, event) == transition &&
+           object[end].state == object[i].state) {
+      end = end + 1;
+    }
+    if (transition.move == Move::kFlush) {
+      if (const Status flushed = flush(object, {i, end}, accel::Ticket{object.lastRead});
+          !flushed.ok()) {
+        object.strict = true;  // still dirty, and closed further than that
+        return flushed;
+      }
+      if (isDirty(transition.next)) {
+        stillOpen->value = std::max(stillOpen->value, object[i].flushed);
+      }
+    }
+    for (; i < end; i = i + 1) {
+      Block& block = object[i];
+      if (block.evicted || isDirty(block.state)) {
+        protocol_.released(block);
+      }
+      setState(object, block, transition.next);
+    }
+  }
+  if (closesAll) {
+    closedAll(object, range);
+  }
+  return {};
+}
+
+// The blocks of a range are Invalid: perhaps that is all that was open.
+void Blocks::closedAll(Object& object, BlockRange range) {
+  if (!object.open.empty() && range.begin <= object.open.begin && range.end >= object.open.end) {
+    setOpen(object, {});
+  }
+}
+
+Status Blocks::closeForOverwriting(Lock& lock, Object& object, BlockRange range) {
+  BlockRange open{range.end, range.begin};
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    if (object[i].state != State::kInvalid || object.strict) {
+      open = {std::min(open.begin, i), i + 1};
+    }
+  }
+  return open.empty() ? Status() : protect(lock, object, open, os::Access::kNone);
+}
+
+void Blocks::overwritten(Object& object, Block& block, bool covered) {
+  if (block.evicted || isDirty(block.state)) {
+    covered ? protocol_.dropped(block) : protocol_.released(block);
+  }
+  setState(object, block, protocol_.on(block.state, Event::kCall).next);
+}
+
+// The accelerator's copy is the only one that is current outside the windows.
+Status Blocks::closeWindows(Lock& lock, Object& object) {
+  accel::Ticket stillOpen;
+  for (BlockIndex i = object.open.begin; i < object.open.end;) {
+    if (object.groupClosed(i) || !object.made(i)) {
+      i = object.groupEnd(i);
+      continue;
+    }
+    if (isPart(object[i].state)) {
+      GMAC_TRY(close(lock, object, {i, i + 1}, Event::kCall, &stillOpen));
+    }
+    i = i + 1;
+  }
+  return {};
+}
+
+bool Blocks::writesBackAhead() const {
+  const Transition ahead = protocol_.on(State::kDirty, Event::kCallRead);
+  return ahead.move == Move::kFlush && ahead.next != State::kDirty;
+}
+
+// One protection change and one copy (per chunk) for each run of dirty blocks, and for each window.
+// It is what a call that only reads would do to the blocks, without the call: the protocol's own
+// edge, so that it leaves no state that the protocol does not know.
+Status Blocks::writeBack(Lock& lock, Object& object, BlockRange range) {
+  range = {std::max(range.begin, object.open.begin), std::min(range.end, object.open.end)};
+  const auto flushable = [&](BlockIndex i) {
+    if (!object.made(i)) {
+      return false;
+    }
+    const Block& block = object[i];
+    return isDirty(block.state) && !block.busy && block.holds == 0;
+  };
+  for (BlockIndex i = range.begin; i < range.end;) {
+    if (!flushable(i)) {
+      i = object.groupClosed(i) || !object.made(i) ? object.groupEnd(i) : i + 1;
+      continue;
+    }
+    const State state = object[i].state;
+    const State next = protocol_.on(state, Event::kCallRead).next;
+    BlockIndex end = i + 1;
+    while (!isPart(state) && end < range.end && flushable(end) && object[end].state == state) {
+      end = end + 1;
+    }
+    const BlockRange run{i, end};
+    if (!mappings_.allows(MappingUse::kOfAChange)) {
+      return {};
+    }
+    const ByteRange bytes = isPart(state) ? object.windowOf(i) : object.bytesOf(run);
+    const TraceSpan span("copy", "early flush", {"bytes", bytes.length()});
+    Status status = protect(lock, object, bytes, accessOf(next));
+    if (status.ok()) {
+      // A call that only reads the object may still be running: its copy must not change under it.
+      status = flush(object, run, accel::Ticket{object.lastRead});
+    }
+    if (!status.ok()) {
+      // Still dirty; some of the run may be closed further than that.
+      object.strict = true;
+      return status;
+    }
+    for (; i < end; i = i + 1) {
+      setState(object, object[i], next);
+    }
+  }
+  return {};
+}
+
+}  // namespace gmac

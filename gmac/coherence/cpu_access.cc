@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/cpu_access.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+
+#include "gmac/base/log.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
+
+namespace gmac {
+
+Result<Step> CpuAccess::open(Lock& lock, Object& object, ByteRange bytes, Intent intent) {
+  auto room = coarsening_.leaveMappings(lock);
+  if (!room.ok() || *room == Step::kRetry) {
+    return room;
+  }
+  auto step = blocks_.open(lock, object, bytes, intent);
+  if (!step.ok() && lock.outOfMappings(step.status())) {
+    // The whole block takes fewer than its window.
+    if (blocks_.refuseWindow(object, bytes, intent)) {
+      return Step::kRetry;
+    }
+    return coarsening_.retry(lock, step.status());
+  }
+  return step;
+}
+
+// ---- Faults
+
+// The lock may have been held by a thread that this process does not have: _Fork() and clone() run
+// no fork handlers.
+void CpuAccess::tellOfFaultInChild(void* address) noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    log(LogLevel::kError,
+        "a child of fork touched {}, where shared objects are: children have no shared objects",
+        address);
+  } else if (const Object* const object = index_.find(address);
+             object != nullptr && !object->closing) {
+    log(LogLevel::kError,
+        "a child of fork touched shared object {} at {}: children have no shared objects",
+        fmt::ptr(object->address()), address);
+  }
+}
+
+bool CpuAccess::onFault(void* address, bool write) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const Timed timed(Phase::kSignal);
+  const TraceSpan span("fault", write ? "write fault" : "read fault", {"address", at});
+  const Intent intent = write ? Intent::kWrite : Intent::kRead;
+  const auto byteOf = [&](const Object& object) {
+    const auto offset =
+        static_cast<std::size_t>(static_cast<const std::byte*>(address) - object.address());
+    return ByteRange{offset, offset + 1};
+  };
+  const Walk walk(blocks_);
+  Lock lock(mutex_, address);
+  bool counted = false;
+  for (;;) {
+    Object* object = index_.find(address);
+    if (object == nullptr || object->closing) {
+      return false;
+    }
+    if (!counted) {
+      counted = true;
+      (write ? stats().writeFaults : stats().readFaults).add();
+    }
+    std::byte* const base = object->address();
+    auto step = open(lock, *object, byteOf(*object), intent);
+    if (!step.ok()) {
+      object = index_.find(base);
+      if (object == nullptr) {
+        return false;
+      }
+      endFailedAccess(*object, object->indexOf(address), write ? "a write fault" : "a read fault");
+    }
+    if (*step == Step::kDone) {
+      residency_.served();
+      return true;
+    }
+    // What was done with the lock let go may have opened the block; the access is the cheapest way
+    // to find out, and a state that permits it needs no more work here.
+    object = index_.find(address);
+    if (object != nullptr && !object->closing && object->usable(byteOf(*object), intent)) {
+      residency_.served();
+      return true;
+    }
+  }
+}
+
+// What waits for a kernel is told that the kernel has crashed; its own part in that is only where
+// it was noticed.
+void endFailedAccess(const Object& object, BlockIndex index, const char* operation) noexcept {
+  if (const adsmError_t error = lastErrorCode();
+      error == adsmErrorKernel || error == adsmErrorAcceleratorLost) {
+    log(LogLevel::kError, "{} (noticed by {} that waited for it: object {}, {} bytes, block {})",
+        lastErrorText(), operation, fmt::ptr(object.address()), object.bytes(),
+        static_cast<std::size_t>(index));
+    std::abort();
+  }
+  log(LogLevel::kError, "object {} ({} bytes), block {}: {} failed: {}", fmt::ptr(object.address()),
+      object.bytes(), static_cast<std::size_t>(index), operation, lastErrorText());
+  std::abort();
+}
+
+// ---- Holds
+
+Status CpuAccess::hold(const void* address, std::size_t bytes, coherence::HoldFor purpose) {
+  if (bytes == 0) {
+    return {};
+  }
+  const Intent intent = purpose != coherence::HoldFor::kRead ? Intent::kWrite : Intent::kRead;
+  const auto* const begin = static_cast<const std::byte*>(address);
+  const auto* const end = begin + bytes;
+  const std::byte* position = begin;
+  const Walk walk(blocks_);
+  Lock lock(mutex_, address);
+  while (position < end) {
+    Object* object = index_.firstEndingAfter(position);
+    if (object == nullptr || object->address() >= end) {
+      return {};
+    }
+    if (object->closing) {
+      position = object->end();
+      continue;
+    }
+    position = std::max<const std::byte*>(position, object->address());
+    const BlockIndex index = object->indexOf(position);
+    const Block& block = (*object)[index];
+    const auto offset = static_cast<std::size_t>(position - object->address());
+    const ByteRange held{offset, std::min(offset + static_cast<std::size_t>(end - position),
+                                          object->offsetOf(index + 1))};
+    if (!object->usable(held, intent)) {
+      const BlockRange whole =
+          object->wholeBlocks(position, std::min<const std::byte*>(end, object->end()));
+      const bool overwrites = purpose == coherence::HoldFor::kOverwrite && index >= whole.begin &&
+                              index < whole.end &&
+                              (block.state == State::kInvalid || isPart(block.state));
+      auto step =
+          overwrites ? openForOverwriting(lock, *object, index) : open(lock, *object, held, intent);
+      if (!step.ok()) {
+        const Status failed = step.status();
+        const Free free(lock);
+        unhold(begin, static_cast<std::size_t>(position - begin));
+        return failed;
+      }
+      if (*step == Step::kRetry) {
+        continue;
+      }
+    }
+    blocks_.hold(*object, index);
+    position = object->address() + object->offsetOf(index + 1);
+  }
+  return {};
+}
+
+Result<Step> CpuAccess::openForOverwriting(Lock& lock, Object& object, BlockIndex index) {
+  auto room = coarsening_.leaveMappings(lock);
+  if (!room.ok() || *room == Step::kRetry) {
+    return room;
+  }
+  auto step = blocks_.openUnfetched(lock, object, index);
+  return step.ok() ? step : coarsening_.retry(lock, step.status());
+}
+
+void CpuAccess::unhold(const void* address, std::size_t bytes) {
+  if (bytes == 0) {
+    return;
+  }
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  index_.forEachIn(address, bytes, [&](Object& object, const auto* first, const auto* last) {
+    const BlockRange held = object.covering(first, static_cast<std::size_t>(last - first));
+    for (BlockIndex i = held.begin; i < held.end; i = i + 1) {
+      blocks_.unhold(object, i);
+    }
+    return true;
+  });
+  // An eviction that fails here is tried again at the next fault or call, where its error can be
+  // told.
+  (void)blocks_.evictExcess(lock);
+  lock.changed();
+}
+
+}  // namespace gmac

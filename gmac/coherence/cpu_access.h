@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Accesses of the CPU: faults, and holds for system calls.
+#ifndef GMAC_COHERENCE_CPU_ACCESS_H_
+#define GMAC_COHERENCE_CPU_ACCESS_H_
+
+#include <cstddef>
+
+#include "gmac/base/status.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/coarsening.h"
+#include "gmac/coherence/port.h"
+#include "gmac/coherence/residency.h"
+
+namespace gmac {
+
+// Thread-safe. Fault path.
+class CpuAccess {
+ public:
+  CpuAccess(ObjectMutex& mutex, ObjectIndex& index, Residency& residency, Blocks& blocks,
+            Coarsening& coarsening)
+      : mutex_(mutex),
+        index_(index),
+        residency_(residency),
+        blocks_(blocks),
+        coarsening_(coarsening) {}
+  CpuAccess(const CpuAccess&) = delete;
+  CpuAccess& operator=(const CpuAccess&) = delete;
+
+  // Makes a faulting access possible; false when the address is no object's. What fails in here
+  // ends the process.
+  bool onFault(void* address, bool write) noexcept;
+  // Says what a child of fork has touched.
+  void tellOfFaultInChild(void* address) noexcept;
+
+  // See CpuHold (port.h).
+  Status hold(const void* address, std::size_t bytes, coherence::HoldFor purpose);
+  void unhold(const void* address, std::size_t bytes);
+
+  // Blocks::open, with the kernel's limit of mappings lifted by coarsening before it is met, or
+  // where it is.
+  Result<Step> open(Lock& lock, Object& object, ByteRange bytes, Intent intent);
+
+ private:
+  Result<Step> openForOverwriting(Lock& lock, Object& object, BlockIndex index);
+
+  ObjectMutex& mutex_;
+  ObjectIndex& index_;
+  Residency& residency_;
+  Blocks& blocks_;
+  Coarsening& coarsening_;
+};
+
+// Ends the process: an access cannot be told of its failure, which is the thread's last error.
+[[noreturn]] void endFailedAccess(const Object& object, BlockIndex index,
+                                  const char* operation) noexcept;
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_CPU_ACCESS_H_

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/freed_memory.h"
+
+#include <utility>
+
+#include "gmac/observe/stats.h"
+
+namespace gmac {
+
+Status FreedMemory::take(Lock& lock, Object& object) {
+  const Status status = keep(lock, object) ? Status() : giveBack(lock, object);
+  // With less that lives less is kept.
+  while (Object* excess = pool_.takeExcess(livingBytes_)) {
+    (void)giveBack(lock, *excess);
+  }
+  return status;
+}
+
+// False: it has to be given back. Lets the lock go.
+bool FreedMemory::keep(Lock& lock, Object& object) {
+  if (!keeps_ || !pool_.admits(object.bytes(), livingBytes_)) {
+    return false;
+  }
+  const auto cleared = [&]() -> Result<accel::Ticket> {
+    const FreeForWork free(lock);
+    GMAC_TRY(object.mirror->protect(0, object.bytes(), os::Access::kNone));
+    // In the order of the kernel queue, so that nobody waits for it here. An accelerator that is
+    // lost says so, and freeing tells.
+    return accelerator_.fill(object.device, std::byte{0}, object.bytes());
+  }();
+  if (!cleared.ok()) {
+    return false;
+  }
+  object.cleared = *cleared;
+  object.clearedAfter = ledger_.lastCall();
+  pool_.put(object);
+  return true;
+}
+
+Status FreedMemory::giveBack(Lock& lock, Object& object) {
+  const Status status = [&] {
+    const FreeForWork free(lock);
+    object.mirror->withdraw();
+    const Timed timed(Phase::kCudaFree);
+    // What clears it may still run.
+    (void)waits_.await(free, object.cleared);
+    return accelerator_.free(object.device, object.bytes());
+  }();
+  retire(lock, object);
+  return status;
+}
+
+std::unique_ptr<Object> FreedMemory::reuse(std::size_t bytes, accel::Placement placement) {
+  std::unique_ptr<Object> kept;
+  {
+    Lock lock(mutex_);
+    // An allocation does not wait for the kernels of others: only for the clearing itself.
+    kept.reset(pool_.take(
+        bytes, placement == accel::Placement::kSameAddress, [this](const Object& object) {
+          return accelerator_.done(object.cleared) || accelerator_.done(object.clearedAfter);
+        }));
+  }
+  if (kept != nullptr && !accelerator_.wait(kept->cleared).ok()) {
+    Lock lock(mutex_);
+    (void)giveBack(lock, *kept.release());
+  }
+  return kept;
+}
+
+bool FreedMemory::giveBackAll(Lock& lock) {
+  bool any = false;
+  while (Object* object = pool_.takeOldest()) {
+    any = true;
+    (void)giveBack(lock, *object);
+  }
+  while (retiredBytes_ != 0) {
+    any = true;
+    if (retired_.empty()) {
+      lock.waitForChange();
+    } else {
+      const Free free(lock);
+      (void)disposeNext();
+    }
+  }
+  return any;
+}
+
+bool FreedMemory::giveBackAll() {
+  Lock lock(mutex_);
+  return giveBackAll(lock);
+}
+
+bool FreedMemory::isKept(std::uintptr_t device) {
+  if (keptBytes() == 0) {
+    return false;
+  }
+  const Lock lock(mutex_);
+  return pool_.holds(device);
+}
+
+// Gives a freed object's pages back: at once where there is no thread for it, or where it has too
+// much to do already.
+void FreedMemory::retire(Lock& lock, Object& object) {
+  constexpr std::size_t kMaxRetiredBytes = std::size_t{2} << 30;
+  if (disposer_ != nullptr && retiredBytes_ + object.bytes() <= kMaxRetiredBytes) {
+    retiredBytes_ += object.bytes();
+    retired_.push_back(object);
+    disposer_->ring();
+    return;
+  }
+  const FreeForWork free(lock);
+  delete &object;
+}
+
+bool FreedMemory::disposeNext() {
+  Lock lock(mutex_);
+  if (retired_.empty()) {
+    return false;
+  }
+  Object& object = retired_.front();
+  retired_.pop_front();
+  const std::size_t bytes = object.bytes();
+  {
+    const FreeForWork free(lock);
+    delete &object;
+  }
+  retiredBytes_ -= bytes;
+  lock.changed();
+  return true;
+}
+
+bool FreedMemory::hasMore() {
+  const Lock lock(mutex_);
+  return !retired_.empty();
+}
+
+}  // namespace gmac

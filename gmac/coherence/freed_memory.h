@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory of freed objects: it is kept for the next allocation of its size, or given back.
+#ifndef GMAC_COHERENCE_FREED_MEMORY_H_
+#define GMAC_COHERENCE_FREED_MEMORY_H_
+
+#include <boost/intrusive/list.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/alarm.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/object_pool.h"
+#include "gmac/coherence/waits.h"
+
+namespace gmac {
+
+// Owns objects that are in no index any more; giveBackAll() comes before its end. Takes the lock
+// itself where it is given none. Giving back lets the lock go. Not on the path of a fault that
+// succeeds; one that lacks memory gives back what is kept.
+class FreedMemory {
+ public:
+  // `keptBytes`: how much is kept besides an eighth of what lives; 0: nothing ever.
+  FreedMemory(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
+              std::size_t keptBytes)
+      : mutex_(mutex),
+        accelerator_(accelerator),
+        ledger_(ledger),
+        waits_(waits),
+        pool_(keptBytes) {}
+  FreedMemory(const FreedMemory&) = delete;
+  FreedMemory& operator=(const FreedMemory&) = delete;
+
+  // An object lives; does no more.
+  void born(const Object& object) { livingBytes_ += object.bytes(); }
+  void died(const Object& object) { livingBytes_ -= object.bytes(); }
+
+  // Keeps the memory of an object that nobody uses and no index holds, or gives it back, and other
+  // memory where too much is kept. The error is the accelerator's that did not take it.
+  Status take(Lock& lock, Object& object);
+  // A kept object's memory for an allocation of `bytes` bytes; empty: there is none. The lock is
+  // free.
+  std::unique_ptr<Object> reuse(std::size_t bytes, accel::Placement placement);
+  // Gives back all that is kept and all that is still pinned of freed objects, because memory has
+  // run out, or the accelerator goes. Whether there was anything.
+  bool giveBackAll(Lock& lock);
+  bool giveBackAll();
+  // From now on nothing is kept, or memory is again.
+  void keepNothing() { keeps_ = false; }
+  void keepAgain() { keeps_ = true; }
+
+  // Whether the byte that the accelerator knows at `device` is kept; how much is. Thread-safe.
+  bool isKept(std::uintptr_t device);
+  std::size_t keptBytes() const noexcept { return pool_.bytes(); }
+
+  // Pages are unpinned by a thread that sleeps on the alarm and calls disposeNext(); NULL: by
+  // whoever frees.
+  void disposeBy(Alarm* thread) { disposer_ = thread; }
+  // Gives the pages of one freed object back; false when there is none.
+  bool disposeNext();
+  bool hasMore();
+
+ private:
+  bool keep(Lock& lock, Object& object);
+  Status giveBack(Lock& lock, Object& object);
+  void retire(Lock& lock, Object& object);
+
+  ObjectMutex& mutex_;
+  accel::Accelerator& accelerator_;
+  Ledger& ledger_;
+  Waits& waits_;
+  ObjectPool pool_;
+  bool keeps_ = true;
+  std::size_t livingBytes_ = 0;
+  boost::intrusive::list<Object> retired_;  // whose pages are still pinned
+  std::size_t retiredBytes_ = 0;            // of those, and of those on their way
+  Alarm* disposer_ = nullptr;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_FREED_MEMORY_H_

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/launches.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "gmac/coherence/small_heap.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
+
+namespace gmac {
+namespace {
+
+Event eventOf(bool writes) { return writes ? Event::kCall : Event::kCallRead; }
+
+// What the uses say of an object; 0: nothing.
+unsigned accessIn(std::span<const adsmUse_t> uses, const Object& object) {
+  unsigned access = 0;
+  for (const adsmUse_t& use : uses) {
+    if (use.object >= object.address() && use.object < object.end()) {
+      access |= use.access;
+    }
+  }
+  return access;
+}
+
+// A call's arguments, copied: each at an offset that suits any type.
+class CallArguments {
+ public:
+  CallArguments(const adsmKernel_s& kernel, void** args) : pointers_(kernel.paramSizes.size()) {
+    std::size_t bytes = 0;
+    for (const std::size_t size : kernel.paramSizes) {
+      bytes += os::roundUp(size, alignof(std::max_align_t));
+    }
+    bytes_.resize(bytes);
+    std::size_t offset = 0;
+    for (std::size_t i = 0; i < pointers_.size(); ++i) {
+      pointers_[i] = bytes_.data() + offset;
+      std::memcpy(pointers_[i], args[i], kernel.paramSizes[i]);
+      offset += os::roundUp(kernel.paramSizes[i], alignof(std::max_align_t));
+    }
+  }
+  void** pointers() { return pointers_.data(); }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::vector<void*> pointers_;
+};
+
+}  // namespace
+
+// ---- The one path
+
+// The release, and who may submit. `ready(&waited)` waits for what the work's queue does not order
+// by itself. `forEachUse(release)` calls `release(object, blocks, event)` for all that the work
+// uses, until that is not kDone; it returns that. Objects are released one by one; whatever made us
+// let the lock go, start over: what was released stays released.
+template <typename Ready, typename ForEachUse>
+Status Launches::releaseUsed(Lock& lock, Ready ready, ForEachUse forEachUse,
+                             accel::Ticket* stillOpen) {
+  for (Step step = Step::kRetry; step == Step::kRetry;) {
+    bool waited = false;
+    GMAC_TRY(ready(&waited));
+    if (waited) {
+      continue;
+    }
+    // Asked anew after every wait: another thread may have come first.
+    if (ledger_.submissionUnderWay()) {
+      lock.waitForChange();
+      continue;
+    }
+    auto released = forEachUse([&](Object& object, BlockRange blocks, Event event) {
+      return release(lock, object, blocks, event, stillOpen);
+    });
+    if (!released.ok()) {
+      return released.status();
+    }
+    step = *released;
+  }
+  blocks_.called();
+  return {};
+}
+
+// Hands blocks to the accelerator once nobody is using the object.
+Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Event event,
+                               accel::Ticket* stillOpen) {
+  if (object.closing || object.open.empty()) {
+    return Step::kDone;
+  }
+  if (object.busy > 0) {
+    lock.waitForTransit();
+    return Step::kRetry;
+  }
+  if (object.holds > 0) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
+  const Status closed = blocks_.close(lock, object, range, event, stillOpen);
+  return closed.ok() ? Step::kDone : coarsening_.retry(lock, closed);
+}
+
+// The calling thread submits next, after it has let go of the lock.
+void Launches::begins(const Submission& submission) {
+  submission_ = submission;
+  ledger_.submissionBegins();
+}
+
+// Other threads may go on; the caller's waits for what its writes, which go undetected
+// (batch-update), would reach: the copies of what it released, and the work that reads.
+Status Launches::ends(Lock& lock, accel::Ticket reader) {
+  const accel::Ticket stillOpen = std::exchange(submission_, {}).stillOpen;
+  ledger_.submissionEnds();
+  lock.changed();
+  const Status arrived = waits_.forArrival(lock, stillOpen);
+  const Status read = waits_.forArrival(lock, reader);
+  return arrived.ok() ? read : arrived;
+}
+
+// ---- Calls
+
+Status Launches::checkUses(adsmKernel_t kernel, std::span<const adsmUse_t> uses) {
+  for (const adsmUse_t& use : uses) {
+    const Object* object = index_.find(use.object);
+    if (object == nullptr || object->closing) {
+      return fail(adsmErrorInvalidPointer, "adsmCallUsing({}): {} is in no shared object",
+                  kernel->name, use.object);
+    }
+    if (use.access < adsmRead || use.access > adsmReadWrite) {
+      return fail(
+          adsmErrorInvalidValue,
+          "adsmCallUsing({}): access {} of {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
+          kernel->name, static_cast<int>(use.access), use.object);
+    }
+  }
+  return {};
+}
+
+Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+                      std::optional<std::span<const adsmUse_t>> uses) {
+  const Timed timed(Phase::kLaunch);
+  const TraceSpan span("call", "call");
+  // Arguments and uses may themselves lie in shared objects: they are read before the lock is
+  // taken.
+  CallArguments arguments(*kernel, args);
+  const std::vector<adsmUse_t> list =
+      uses ? std::vector<adsmUse_t>(uses->begin(), uses->end()) : std::vector<adsmUse_t>();
+  if (uses) {
+    uses = std::span<const adsmUse_t>(list);
+    for (const adsmUse_t& use : *uses) {
+      GMAC_TRY(allocation_.checkSmall("adsmCallUsing", use.object));
+    }
+  }
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  GMAC_TRY(load(lock, kernel));
+  if (uses) {
+    GMAC_TRY(checkUses(kernel, *uses));
+  }
+  // How the call uses an object; 0: not at all.
+  const auto accessTo = [&](const Object& object) -> unsigned {
+    return uses ? accessIn(*uses, object)
+                : static_cast<unsigned>(object.accessBy(kernel).value_or(adsmAccess_t{}));
+  };
+  accel::Ticket stillOpen;
+  GMAC_TRY(releaseUsed(
+      lock,
+      // Work on the application's own streams was submitted before; the accelerator's queue knows
+      // nothing of them.
+      [&](bool* waited) { return waits_.forWork(lock, ledger_.runningStreamWork(), waited); },
+      [&](auto release) -> Result<Step> {
+        Blocks::OpenList& open = blocks_.openObjects();
+        for (auto next = open.begin(); next != open.end();) {
+          Object& object = *next;
+          ++next;
+          const unsigned access = accessTo(object);
+          if (access == 0) {
+            continue;
+          }
+          auto step = release(object, object.all(), eventOf((access & adsmWrite) != 0));
+          if (!step.ok() || *step == Step::kRetry) {
+            return step;
+          }
+        }
+        return Step::kDone;
+      },
+      &stillOpen));
+  auto launched = [&] {
+    const Timed launching(Phase::kCudaLaunch);
+    return accelerator_.launch(*kernel->loaded, shape, arguments.pointers());
+  }();
+  if (!launched.ok()) {
+    return launched.status();
+  }
+  stats().calls.add();
+  ledger_.called(*launched);
+  if (uses) {
+    for (const adsmUse_t& use : *uses) {
+      // Gone where the application freed it in another thread while the call waited.
+      if (Object* object = index_.find(use.object)) {
+        object->noteUse(*launched, (accessIn(*uses, *object) & adsmWrite) != 0);
+      }
+    }
+  } else {
+    ledger_.calledUnlisted(*launched);
+    ledger_.calledBound(kernel, *launched);
+  }
+  return waits_.forArrival(lock, stillOpen);
+}
+
+Status Launches::bind(const void* address, adsmKernel_t kernel, adsmAccess_t access) {
+  if (access < adsmRead || access > adsmReadWrite) {
+    return fail(adsmErrorInvalidValue,
+                "adsmBind: access {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
+                static_cast<int>(access));
+  }
+  Lock lock(mutex_);
+  Object* object = index_.find(address);
+  if (object == nullptr || object->closing) {
+    return fail(adsmErrorInvalidPointer, "adsmBind: {} is in no shared object", address);
+  }
+  if (object->sharedBySmallObjects) {
+    return fail(
+        adsmErrorNotSupported,
+        "adsmBind: {} is an object of at most {} bytes, which shares its pages with others; "
+        "list it per call (adsmCallUsing) instead",
+        address, SmallHeap::kLargestObject);
+  }
+  ledger_.bind(*object, kernel, access);
+  return {};
+}
+
+// Loads the kernel unless that has been done. A driver may take seconds to compile it, and may wait
+// for the kernels that run.
+Status Launches::load(Lock& lock, adsmKernel_t kernel) {
+  while (kernel->loading) {
+    lock.waitForChange();
+  }
+  if (kernel->loaded) {
+    return {};
+  }
+  kernel->loading = true;
+  auto loaded = [&] {
+    const FreeForWork free(lock);
+    return accelerator_.load(kernel->desc);
+  }();
+  kernel->loading = false;
+  lock.changed();
+  if (!loaded.ok()) {
+    return loaded.status();
+  }
+  kernel->loaded = std::move(*loaded);
+  return {};
+}
+
+Status Launches::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
+                             std::size_t bytes) {
+  // The data may lie in a shared object, which must not be touched by the driver or under the lock.
+  const auto* begin = static_cast<const std::byte*>(data);
+  const std::vector<std::byte> copy(begin, begin + bytes);
+  Lock lock(mutex_);
+  GMAC_TRY(load(lock, kernel));
+  const FreeForWork free(lock);
+  return accelerator_.setConstant(*kernel->loaded, constant, copy.data(), bytes);
+}
+
+Status Launches::forget(adsmKernel_t kernel) {
+  Lock lock(mutex_);
+  ledger_.unbind(kernel);
+  return kernel->loaded ? waits_.forEverything(lock) : Status();
+}
+
+// ---- Work on the application's own streams
+
+Status Launches::beginDeviceWork(accel::NativeStream stream,
+                                 std::span<const coherence::DeviceRange> ranges) {
+  const Timed timed(Phase::kLaunch);
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  const bool foreign = stream == coherence::kForeignStream;
+  Submission submission;
+  const auto ready = [&](bool* waited) -> Status {
+    // Calls were made before; the application's streams know nothing of their queue.
+    GMAC_TRY(waits_.forWork(lock, ledger_.lastCall(), waited));
+    if (!*waited && !ranges.empty()) {
+      GMAC_TRY(waits_.forHostFunctions(lock, waited));
+    }
+    if (!*waited && !foreign && !ledger_.hasRoomFor(stream)) {
+      GMAC_TRY(waits_.forWork(lock, ledger_.oldestStreamWork(), waited));
+      *waited = true;
+    }
+    return {};
+  };
+  const auto releaseIn = [&](Object& object, const coherence::DeviceRange& range,
+                             auto release) -> Result<Step> {
+    if (range.address == nullptr) {
+      if (!object.usedBy(stream)) {
+        return Step::kDone;
+      }
+      const bool writes = range.write && !object.onlyRead;
+      submission.reads |= !writes;
+      return release(object, object.all(), eventOf(writes));
+    }
+    const auto* const begin =
+        std::max<const std::byte*>(static_cast<const std::byte*>(range.address), object.address());
+    const auto* const end = std::min<const std::byte*>(
+        static_cast<const std::byte*>(range.address) + range.bytes, object.end());
+    if (end <= begin) {
+      return Step::kDone;
+    }
+    return release(object, object.covering(begin, static_cast<std::size_t>(end - begin)),
+                   eventOf(range.write));
+  };
+  GMAC_TRY(releaseUsed(
+      lock, ready,
+      [&](auto release) -> Result<Step> {
+        Blocks::OpenList& open = blocks_.openObjects();
+        for (auto next = open.begin(); next != open.end();) {
+          Object& object = *next;
+          ++next;
+          for (const coherence::DeviceRange& range : ranges) {
+            auto step = releaseIn(object, range, release);
+            if (!step.ok() || *step == Step::kRetry) {
+              return step;
+            }
+          }
+        }
+        bool waited = false;
+        if (foreign) {
+          GMAC_TRY(waits_.forWork(lock, ledger_.lastFlush(), &waited));
+        }
+        return waited ? Step::kRetry : Step::kDone;
+      },
+      &submission.stillOpen));
+  if (!foreign) {
+    GMAC_TRY(accelerator_.fence(stream));
+  }
+  for (const coherence::DeviceRange& range : ranges) {
+    submission.reads |= !range.write;
+    submission.names |= range.address != nullptr;
+  }
+  ledger_.submitting();
+  begins(submission);
+  return {};
+}
+
+Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  Status status;
+  accel::Ticket reader;
+  if (submitted && stream == coherence::kForeignStream) {
+    stats().calls.add();
+  } else if (submitted) {
+    auto ticket = ledger_.submitted(stream, submission_.reads, submission_.names);
+    if (ticket.ok()) {
+      stats().calls.add();
+      if (submission_.reads && blocks_.readsLeaveWritable()) {
+        reader = *ticket;
+      }
+    } else {
+      status = ticket.status();
+    }
+  }
+  const Status ended = ends(lock, reader);
+  return status.ok() ? ended : status;
+}
+
+// ---- Work of the runtime's own
+
+Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
+  const Timed timed(Phase::kLaunch);
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  Submission submission;
+  GMAC_TRY(releaseUsed(
+      lock,
+      // Work on the application's own streams was submitted before; the kernel queue knows nothing
+      // of it.
+      [&](bool* waited) -> Status {
+        GMAC_TRY(waits_.forWork(lock, ledger_.runningStreamWork(), waited));
+        return *waited ? Status() : waits_.forHostFunctions(lock, waited);
+      },
+      [&](auto release) -> Result<Step> {
+        Result<Step> step = Step::kDone;
+        for (const coherence::DeviceRange& range : ranges) {
+          const auto released = [&](Object& object, const auto* first, const auto* last) {
+            step = release(object, object.covering(first, static_cast<std::size_t>(last - first)),
+                           eventOf(range.write));
+            return step.ok() && *step == Step::kDone;
+          };
+          index_.forEachIn(range.address, range.bytes, released);
+          if (!step.ok() || *step == Step::kRetry) {
+            break;
+          }
+        }
+        return step;
+      },
+      &submission.stillOpen));
+  begins(submission);
+  return {};
+}
+
+Status Launches::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  bool reads = false;
+  if (ticket.value != 0) {
+    ledger_.called(ticket);
+    for (const coherence::DeviceRange& range : ranges) {
+      index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
+        object.noteUse(ticket, range.write);
+        reads |= !range.write;
+        return true;
+      });
+    }
+  }
+  return ends(lock, reads && blocks_.readsLeaveWritable() ? ticket : kDone);
+}
+
+// ---- The acquire
+
+Status Launches::sync() {
+  const Timed timed(Phase::kSync);
+  const TraceSpan span("call", "sync");
+  stats().syncs.add();
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  const Status status = waits_.forEverything(lock);
+  const Status fetched = fetchAfterSync(lock);
+  return status.ok() ? fetched : status;
+}
+
+Status Launches::afterDeviceWait() {
+  if (!blocks_.protocol().fetchesAtSync()) {
+    return {};
+  }
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  const bool pending =
+      !accelerator_.done(ledger_.lastCall()) || ledger_.runningStreamWork().value != 0;
+  return pending ? Status() : fetchAfterSync(lock);
+}
+
+// That of a protocol that fetches at a sync (batch-update).
+Status Launches::fetchAfterSync(Lock& lock) {
+  if (!blocks_.protocol().fetchesAtSync()) {
+    return {};
+  }
+  const std::byte* position = nullptr;
+  while (Object* object = index_.firstEndingAfter(position)) {
+    if (object->closing) {
+      position = object->end();
+      continue;
+    }
+    BlockIndex begin = object->all().begin;
+    while (begin < object->all().end && (*object)[begin].state != State::kInvalid) {
+      begin = begin + 1;
+    }
+    if (begin == object->all().end) {
+      position = object->end();
+      continue;
+    }
+    if (object->busy > 0) {
+      lock.waitForChange();
+      continue;
+    }
+    BlockIndex end = begin;
+    while (end < object->all().end && (*object)[end].state == State::kInvalid) {
+      end = end + 1;
+    }
+    bool waited = false;
+    GMAC_TRY(waits_.forWriters(lock, *object, &waited));
+    if (waited) {
+      continue;
+    }
+    if (const Status fetched = blocks_.fetch(lock, *object, {begin, end}, Event::kSync);
+        !fetched.ok()) {
+      auto again = coarsening_.retry(lock, fetched);
+      if (!again.ok()) {
+        return again.status();
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace gmac

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device work: calls, work on the application's own streams, and work of the runtime's own. All of
+// it is released, submitted and noted in one way (Gelado et al., section 3.3), whoever submits it.
+#ifndef GMAC_COHERENCE_LAUNCHES_H_
+#define GMAC_COHERENCE_LAUNCHES_H_
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/allocation.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/kernel.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/coarsening.h"
+#include "gmac/coherence/port.h"
+#include "gmac/coherence/waits.h"
+
+namespace gmac {
+
+// Thread-safe. Not for the fault handler, nor in a child of fork.
+class Launches {
+ public:
+  Launches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
+           ObjectIndex& index, Blocks& blocks, Coarsening& coarsening, Allocation& allocation)
+      : mutex_(mutex),
+        accelerator_(accelerator),
+        ledger_(ledger),
+        waits_(waits),
+        index_(index),
+        blocks_(blocks),
+        coarsening_(coarsening),
+        allocation_(allocation) {}
+  Launches(const Launches&) = delete;
+  Launches& operator=(const Launches&) = delete;
+
+  // See adsm.h.
+  Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+              std::optional<std::span<const adsmUse_t>> uses);
+  Status bind(const void* address, adsmKernel_t kernel, adsmAccess_t access);
+  // Drops a kernel's bindings and waits for its calls; the kernel may be deleted then.
+  Status forget(adsmKernel_t kernel);
+  Status setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
+                     std::size_t bytes);
+  Status sync();
+
+  // See port.h.
+  Status beginDeviceWork(accel::NativeStream stream,
+                         std::span<const coherence::DeviceRange> ranges);
+  Status endDeviceWork(accel::NativeStream stream, bool submitted);
+  Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
+  Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
+  Status afterDeviceWait();
+
+ private:
+  // What the thread between begin and end has to know at its end.
+  struct Submission {
+    bool reads = false;       // objects whose CPU copy stays current
+    bool names = false;       // objects itself, whoever else may use them
+    accel::Ticket stillOpen;  // copies of what the thread may go on writing
+  };
+
+  template <typename Ready, typename ForEachUse>
+  Status releaseUsed(Lock& lock, Ready ready, ForEachUse forEachUse, accel::Ticket* stillOpen);
+  Result<Step> release(Lock& lock, Object& object, BlockRange range, Event event,
+                       accel::Ticket* stillOpen);
+  void begins(const Submission& submission);
+  Status ends(Lock& lock, accel::Ticket reader);
+  Status load(Lock& lock, adsmKernel_t kernel);
+  Status checkUses(adsmKernel_t kernel, std::span<const adsmUse_t> uses);
+  Status fetchAfterSync(Lock& lock);
+
+  ObjectMutex& mutex_;
+  accel::Accelerator& accelerator_;
+  Ledger& ledger_;
+  Waits& waits_;
+  ObjectIndex& index_;
+  Blocks& blocks_;
+  Coarsening& coarsening_;
+  Allocation& allocation_;
+  Submission submission_;  // of the thread that the ledger knows
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_LAUNCHES_H_

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Questions about addresses: what is shared there, which addresses it has, where its bytes are
+// current.
+#ifndef GMAC_COHERENCE_LOOKUP_H_
+#define GMAC_COHERENCE_LOOKUP_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gmac/coherence/allocation.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/port.h"
+
+namespace gmac {
+
+// See port.h. Thread-safe; changes nothing; allocates nothing.
+class Lookup {
+ public:
+  Lookup(ObjectMutex& mutex, ObjectIndex& index, const Allocation& allocation)
+      : mutex_(mutex), index_(index), allocation_(allocation) {}
+
+  bool touchesShared(const void* address, std::size_t bytes) noexcept;
+  std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
+  std::size_t currentPrefix(const void* address, std::size_t bytes,
+                            coherence::Current* current) noexcept;
+  std::ptrdiff_t deviceDistance(const void* address) noexcept;
+  std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
+
+ private:
+  ObjectMutex& mutex_;
+  ObjectIndex& index_;
+  const Allocation& allocation_;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_LOOKUP_H_

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How blocks are opened for the CPU.
+#include <algorithm>
+#include <array>
+
+#include "gmac/coherence/blocks.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
+
+namespace gmac {
+
+void Blocks::transitBegins(Object& object, BlockRange range) {
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    object[i].busy = true;
+  }
+  object.busy += static_cast<std::uint32_t>(range.end - range.begin);
+}
+
+void Blocks::transitEnds(Object& object, BlockRange range) {
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    object[i].busy = false;
+  }
+  object.busy -= static_cast<std::uint32_t>(range.end - range.begin);
+}
+
+// Copies bytes from the accelerator, and waits for that. Their blocks are busy.
+Status Blocks::copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after) {
+  const Timed timed(Phase::kCopy);
+  const TraceSpan span("copy", "fetch", {"bytes", bytes.length()});
+  accel::Ticket ticket;
+  const Status queued = queueFetch(object, bytes, after, &ticket);
+  // Also after a failure: the copies before it are in flight to pages that the caller may give up.
+  const Status copied = waits_.await(free, ticket);
+  return queued.ok() ? copied : queued;
+}
+
+// Queues copies of bytes from the accelerator, one per chunk; `last` becomes the ticket of the last
+// that was queued. Their blocks are busy.
+Status Blocks::queueFetch(Object& object, ByteRange bytes, accel::Ticket after,
+                          accel::Ticket* last) {
+  const std::size_t end = bytes.end;
+  for (std::size_t offset = bytes.begin; offset < end;) {
+    const std::size_t chunkBytes = object.mirror->chunkBytes();
+    const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
+    auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
+                                       stop - offset, after);
+    if (!copied.ok()) {
+      return copied.status();
+    }
+    *last = *copied;
+    stats().fetches.add();
+    stats().bytesToHost.add(stop - offset);
+    offset = stop;
+  }
+  return {};
+}
+
+// Copies from the accelerator, which must have finished with them, what blocks lack for `next`, and
+// opens them so: Invalid ones as a whole, one Invalid block's window, or all but the window of one
+// that is open in part. That one's window stays open meanwhile, and what the CPU writes there
+// stays.
+Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next) {
+  const BlockIndex first = range.begin;
+  const ByteRange window = object.windowOf(first);
+  std::array<ByteRange, 2> missing{object.bytesOf(range), ByteRange{}};
+  if (isPart(next)) {
+    missing[0] = window;
+  } else if (isPart(object[first].state)) {
+    missing = {ByteRange{object.offsetOf(first), window.begin},
+               ByteRange{window.end, object.offsetOf(first + 1)}};
+  }
+  // Usually a kernel has run since the blocks were flushed; not if its launch failed.
+  const accel::Ticket after = object.flushed(range);
+  transitBegins(object, range);
+  // Calls look for busy objects among the open ones only: a call made during the copy must wait for
+  // it.
+  if (object.open.empty()) {
+    open_.push_back(object);
+  }
+  object.widenOpen(range);
+  const Status status = [&]() -> Status {
+    const FreeForWork free(lock);
+    for (const ByteRange bytes : missing) {
+      if (!bytes.empty()) {
+        GMAC_TRY(copyOut(free, object, bytes, after));
+      }
+    }
+    return {};
+  }();
+  const Status opened = !status.ok()   ? status
+                        : isPart(next) ? protect(lock, object, window, accessOf(next))
+                                       : protect(lock, object, range, accessOf(next));
+  transitEnds(object, range);
+  for (BlockIndex i = range.begin; i < range.end && opened.ok(); i = i + 1) {
+    setState(object, object[i], next);
+  }
+  lock.changed();
+  return opened;
+}
+
+Status Blocks::fetch(Lock& lock, Object& object, BlockRange range, Event event) {
+  return fetchAs(lock, object, range, protocol_.on(object[range.begin].state, event).next);
+}
+
+BlockRange Blocks::readAhead(Object& object, BlockIndex index) {
+  return object.readRuns.extend(index, object.all(), options_.readAheadBytes / object.blockBytes,
+                                [&](BlockIndex neighbour) { return object.fetchable(neighbour); });
+}
+
+// Not where mappings are scarce: a window takes as many as two more than its block.
+bool Blocks::wantsWindow(const Object& object, ByteRange bytes) {
+  return object.fitWindow(bytes) &&
+         object.windows.wants(BlockIndex{bytes.begin / object.blockBytes}) &&
+         mappings_.allowsOrFew(MappingUse::kOfAChange);
+}
+
+Event Blocks::eventOf(const Object& object, ByteRange bytes, Intent intent) {
+  const BlockIndex index{bytes.begin / object.blockBytes};
+  const bool write = intent == Intent::kWrite;
+  const State state = object.blocks[static_cast<std::size_t>(index)].state;
+  const bool part = isPart(state)              ? object.windowOf(index).contains(bytes)
+                    : state == State::kInvalid ? wantsWindow(object, bytes)
+                                               : false;
+  return part ? (write ? Event::kWritePart : Event::kReadPart)
+              : (write ? Event::kWrite : Event::kRead);
+}
+
+bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
+  const Event event = eventOf(object, bytes, intent);
+  if (object[BlockIndex{bytes.begin / object.blockBytes}].state != State::kInvalid ||
+      (event != Event::kReadPart && event != Event::kWritePart)) {
+    return false;
+  }
+  object.windows.refused();
+  return true;
+}
+
+Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent intent) {
+  const BlockIndex index{bytes.begin / object.blockBytes};
+  Block& block = object[index];
+  if (block.busy) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
+  if (ledger_.submissionElsewhere() && !object.currentOf(index).contains(bytes)) {
+    waits_.forSubmission(lock);
+    return Step::kRetry;
+  }
+  auto ready = residency_.makeReady(lock, object, index);
+  if (!ready.ok() || *ready == Step::kRetry) {
+    return ready;
+  }
+  const Transition transition = protocol_.on(block.state, eventOf(object, bytes, intent));
+  if (transition.move == Move::kFetch) {
+    bool waited = false;
+    GMAC_TRY(waits_.forWriters(lock, object, &waited));
+    if (waited) {
+      return Step::kRetry;
+    }
+    if (lock.callsWait()) {
+      lock.waitForChange();
+      return Step::kRetry;
+    }
+    BlockRange range{index, index + 1};
+    if (isPart(transition.next)) {
+      block.window =
+          static_cast<std::uint32_t>((bytes.begin - object.offsetOf(index)) / object.windowBytes);
+    } else if (isPart(block.state)) {
+      if (intent == Intent::kRead) {
+        object.readRuns.note(index);
+      }
+    } else {
+      if (transition.next == State::kReadOnly) {
+        range = readAhead(object, index);
+      }
+      object.windows.openedWhole(range, index);
+    }
+    GMAC_TRY(fetchAs(lock, object, range, transition.next));
+    if (isDirty(transition.next)) {
+      GMAC_TRY(evictExcessBut(lock, block));
+    }
+    return Step::kRetry;
+  }
+  // A write waits for what reads the old bytes: the copy of its own eviction, and device work of
+  // the application's own, which later flushes would not wait for as they do for calls.
+  accel::Ticket ticket;
+  if (isDirty(transition.next) && !isDirty(block.state)) {
+    if (!accelerator_.done({block.flushed})) {
+      ticket.value = block.flushed;
+    }
+    if (ticket.value == 0) {
+      ticket = ledger_.runningReader();
+    }
+  }
+  if (ticket.value != 0) {
+    if (lock.callsWait()) {
+      lock.waitForChange();
+      return Step::kRetry;
+    }
+    transitBegins(object, {index, index + 1});
+    const Status status = [&] {
+      const FreeForWork free(lock);
+      const Timed timed(Phase::kCopy);
+      return waits_.awaitWithinLimit(free, ticket);
+    }();
+    transitEnds(object, {index, index + 1});
+    lock.changed();
+    GMAC_TRY(status);
+    return Step::kRetry;
+  }
+  // Also when nothing changes: another thread may have been faster, or a protection may have been
+  // left stricter than the state by a failure.
+  GMAC_TRY(protectAs(lock, object, index, transition.next));
+  if (block.state != transition.next) {
+    setState(object, block, transition.next);
+    GMAC_TRY(evictExcessBut(lock, block));
+  }
+  return Step::kDone;
+}
+
+Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index) {
+  Block& block = object[index];
+  if (block.busy) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
+  if (ledger_.submissionElsewhere()) {
+    waits_.forSubmission(lock);
+    return Step::kRetry;
+  }
+  auto ready = residency_.makeReady(lock, object, index);
+  if (!ready.ok() || *ready == Step::kRetry) {
+    return ready;
+  }
+  // What would still write the block on the accelerator, or reads the pages or, in device work that
+  // later flushes do not wait for, the old bytes.
+  bool waited = false;
+  GMAC_TRY(waits_.forWriters(lock, object, &waited));
+  if (!waited) {
+    GMAC_TRY(waits_.forWork(lock, accel::Ticket{block.flushed}, &waited));
+  }
+  if (waited) {
+    return Step::kRetry;
+  }
+  GMAC_TRY(openUnfetched(lock, object, {index, index + 1}));
+  GMAC_TRY(evictExcessBut(lock, block));
+  return Step::kDone;
+}
+
+Status Blocks::openUnfetched(Lock& lock, Object& object, BlockRange range) {
+  GMAC_TRY(protect(lock, object, range, os::Access::kReadWrite));
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    setState(object, object[i], protocol_.on(object[i].state, Event::kWrite).next);
+  }
+  return {};
+}
+
+}  // namespace gmac

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/policies/coarsening.h"
+
+#include <utility>
+
+namespace gmac {
+namespace {
+
+// By how much coarsening grows the blocks of an object.
+constexpr std::size_t kCoarsenFactor = 16;
+
+}  // namespace
+
+Result<Step> Coarsening::leaveMappings(Lock& lock, std::size_t more) {
+  constexpr std::size_t kFewEdges = MappingUse::kFewEdges;
+  const std::size_t edges = mappings_.edges();
+  if (mappings_.allowsOrFew(more) || (nothingToJoinAt_ && edges < *nothingToJoinAt_ + kFewEdges &&
+                                      edges + kFewEdges > *nothingToJoinAt_)) {
+    return Step::kDone;
+  }
+  Object* most = nullptr;
+  for (Object& object : index_.all()) {
+    if (!object.closing && object.busy == 0 && object.holds == 0 && object.preparing == 0 &&
+        object.edges >= (most == nullptr ? kFewEdges : most->edges + 1) &&
+        ledger_.writersDone(object)) {
+      most = &object;
+    }
+  }
+  if (most == nullptr) {
+    nothingToJoinAt_ = edges;
+    return Step::kDone;
+  }
+  nothingToJoinAt_.reset();
+  // Windows go first: their blocks are opened as a whole then.
+  const std::size_t before = most->edges;
+  GMAC_TRY(blocks_.closeWindows(lock, *most));
+  if (most->edges < before) {
+    return Step::kRetry;
+  }
+  GMAC_TRY(blocks_.join(lock, *most, kCoarsenFactor));
+  return Step::kRetry;
+}
+
+Status Coarsening::leaveMappingsForObject(Lock& lock) {
+  const std::size_t more = mappings_.ofAnObject();
+  for (;;) {
+    auto room = leaveMappings(lock, more);
+    if (!room.ok()) {
+      return room.status();
+    }
+    if (*room == Step::kDone) {
+      break;
+    }
+  }
+  if (!mappings_.allows(more)) {
+    closeWindows(lock);
+  }
+  if (mappings_.allows(more)) {
+    return {};
+  }
+  const os::MappingBudget& budget = mappings_.budget();
+  return fail(adsmErrorHostMemory,
+              "adsmAlloc: {} objects have about {} of this process's {} memory mappings; {} of the "
+              "{} that vm.max_map_count allows stay free for the program. Larger objects need no "
+              "more mappings than small ones",
+              mappings_.objects(), mappings_.total(), budget.estimate(mappings_.total()),
+              budget.reserve(), budget.limit());
+}
+
+Result<Step> Coarsening::retry(Lock& lock, Status failed) {
+  if (!lock.outOfMappings(failed)) {
+    return failed;
+  }
+  GMAC_TRY(coarsen(lock));
+  return Step::kRetry;
+}
+
+// The kernel's limit of mappings is reached: grows the blocks of the object that has the most of
+// them.
+Status Coarsening::coarsen(Lock& lock) {
+  if (freed_.giveBackAll(lock)) {
+    return {};  // the caller tries again with the mappings that this has freed
+  }
+  Object* most = nullptr;
+  bool later = false;
+  const auto has = [](const Object& object) { return std::pair(object.edges, object.blockCount); };
+  for (Object& object : index_.all()) {
+    if (object.closing || object.holds > 0 || object.blockCount == 1) {
+      continue;
+    }
+    if (object.preparing > 0 || object.busy > 0) {
+      later = true;
+    } else if (most == nullptr || has(object) > has(*most)) {
+      most = &object;
+    }
+  }
+  if (most == nullptr && later) {
+    lock.waitForChange();  // the caller tries again, and comes back here
+    return {};
+  }
+  if (most == nullptr) {
+    return fail(adsmErrorHostMemory,
+                "the kernel's limit of memory mappings is reached (vm.max_map_count) and no object "
+                "has blocks left to join");
+  }
+  return blocks_.join(lock, *most, kCoarsenFactor);
+}
+
+// Before an allocation fails for want of the mappings that windows take. What cannot be closed now
+// stays as it is.
+void Coarsening::closeWindows(Lock& lock) {
+  for (Object& object : index_.all()) {
+    if (object.edges > 0 && !object.closing && object.busy == 0 && object.holds == 0) {
+      (void)blocks_.closeWindows(lock, object);
+    }
+  }
+}
+
+}  // namespace gmac

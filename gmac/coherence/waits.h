@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every wait of the coherence for the accelerator: for the writers of an object, for one piece of
+// work, for everything.
+#ifndef GMAC_COHERENCE_WAITS_H_
+#define GMAC_COHERENCE_WAITS_H_
+
+#include <chrono>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+
+namespace gmac {
+
+// A ticket of nothing: complete.
+inline constexpr accel::Ticket kDone{};
+
+// Asks the ledger what to wait for, lets the lock go, and waits: what was known of objects before
+// must be looked up again wherever `waited` is set. Fault path. Errors are those of the work that
+// was waited for. Where the lock's holder is in the middle of an access of the CPU, waits for
+// kernels have a limit, and the process ends where that is exceeded.
+class Waits {
+ public:
+  // `limitSeconds`: how long one access may wait for running kernels; 0: for ever.
+  Waits(accel::Accelerator& accelerator, Ledger& ledger, unsigned limitSeconds)
+      : accelerator_(accelerator), ledger_(ledger), limit_(limitSeconds) {}
+  Waits(const Waits&) = delete;
+  Waits& operator=(const Waits&) = delete;
+
+  // For every kernel that may write the object; sets `waited` to whether there was any.
+  Status forWriters(Lock& lock, const DeviceUses& object, bool* waited);
+  // For one piece of work; sets `waited` unless it has finished before.
+  Status forWork(Lock& lock, accel::Ticket ticket, bool* waited);
+  // For what the caller's thread may not overwrite yet; nothing of it: kDone. No limit.
+  Status forArrival(Lock& lock, accel::Ticket ticket);
+  // For all calls and all work on streams so far; the first error. No limit.
+  Status forEverything(Lock& lock);
+  // For the functions of the CPU in streams; sets `waited` if there were any.
+  Status forHostFunctions(Lock& lock, bool* waited);
+  // For the end of what another thread submits.
+  void forSubmission(Lock& lock);
+
+  // The accelerator's wait, with and without the limit.
+  Status await(const Free&, accel::Ticket ticket) { return accelerator_.wait(ticket); }
+  Status awaitWithinLimit(const Free& free, accel::Ticket ticket);
+
+ private:
+  // Of the calling thread's wait; 0: none. What the application calls and waits for, such as
+  // freeing, has none.
+  std::chrono::seconds limitOf(const void* access) const {
+    return std::chrono::seconds(access != nullptr ? limit_ : 0);
+  }
+  [[noreturn]] void endAfterLimit(const void* access) noexcept;
+
+  accel::Accelerator& accelerator_;
+  Ledger& ledger_;
+  const unsigned limit_;  // seconds
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_WAITS_H_
