@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs that close what they did not open, start with closed standard streams, or may not make
-// large files. Each test runs on the host accelerator in a process of its own.
+// Programs that close descriptors that they did not open, start with closed standard streams, or
+// may not make large files. Each test runs on the host accelerator in a process of its own.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// docs/reference.md and docs/datatypes_reference.md say what the code says: every variable, every
+// docs/reference.md and docs/datatypes_reference.md agree with the code: every variable, every
 // error, every function.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

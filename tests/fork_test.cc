@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fork: the child has no shared objects and is told so; the parent notices nothing.
+// fork: the child has no shared objects and gets an error; the parent is unaffected.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ class Fork : public ::testing::TestWithParam<const char*> {
 // Types are made without the runtime, before it and in children of fork.
 class ForkTypesChild : public ::testing::Test {
  protected:
-  // What hangs is killed; a busy machine may take long.
+  // A child that hangs is killed; a busy machine may take long.
   void SetUp() override { alarm(120); }
 
   // Makes, uses and frees a type.

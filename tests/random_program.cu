@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels of random_program_test.cc for CUDA, as a module (`cuda`) and in the test's own CUDA
-// runtime (`cudart`); their host twins are there.
+// runtime (`cudart`). Their host twins are in the test.
 #include <stdint.h>
 
 #include "gmac/api/adsm.h"

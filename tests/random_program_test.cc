@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Randomised programs of CPU accesses, input and output, large copies and fills, kernels,
-// allocations, frees, lists, bindings, hints, packs, unpacks and syncs, against a copy of every
-// object in plain memory, under every protocol and several block sizes, on every accelerator that
-// is here.
+// allocations, frees, lists, bindings, hints, packs, unpacks and syncs. They are compared with a
+// copy of every object in plain memory, under every protocol and several block sizes, on every
+// accelerator of the machine.
 //
 // GMAC_TEST_STEPS sets the length of each program (10,000), GMAC_TEST_SEED its seed (by the clock);
 // both are printed.

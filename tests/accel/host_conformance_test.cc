@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The conformance suite on the host accelerator, and what only a device that is a process can
-// promise.
+// The conformance suite on the host accelerator, and the promises that only a device process can
+// make.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every field, count and handle of the C API with values that no correct program gives: each is
-// refused by name, with what is allowed, before anything follows it, and changes nothing.
+// Every field, count and handle of the C API with values that no correct program gives. Each is
+// refused by name, with the allowed values, before it is used, and the call changes nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

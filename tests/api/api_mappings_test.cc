@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many mappings shared objects take of those that the kernel grants a process, on the host
-// accelerator.
+// The number of mappings that shared objects take from those that the kernel grants a process, on
+// the host accelerator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gate: a figure that cannot be true is not measured, however well it meets its target.
+// The gate: an impossible figure counts as not measured, however well it meets its target.
 #include "bench/rows.h"
 
 #include <gmock/gmock.h>

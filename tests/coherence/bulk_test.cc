@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bulk copies and fills: where they are done, which bytes move for them, and that they fault
-// nowhere.
+// Bulk copies and fills: on which side they run, which bytes move for them, and that they never
+// fault.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -115,8 +115,8 @@ class BulkMachine {
     return contents;
   }
 
-  // What the CPU and what kernels see. The kernels' side is looked at first: the CPU's look
-  // fetches.
+  // Checks the bytes that the CPU and kernels see. The kernels' side comes first, because the CPU's
+  // look fetches.
   void expect(std::byte* object, const Bytes& contents) {
     machine_.verify();
     machine_.callUsing(nothing_, {}, {{object, adsmRead}});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CPU and kernels see of each other's writes, under every protocol, block size and kind of
-// mirror, on a fake that runs nothing before it must.
+// The CPU and kernels see each other's writes as promised, under every protocol, block size and
+// kind of mirror, on a fake that runs work only when it must.
 #include <gtest/gtest.h>
 
 #include <algorithm>

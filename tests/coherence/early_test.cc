@@ -46,7 +46,7 @@ const void* number(std::size_t value) { return reinterpret_cast<const void*>(val
 
 std::uint8_t* bytesOf(std::byte* object) { return reinterpret_cast<std::uint8_t*>(object); }
 
-// What the accelerator has of one byte, once its queues have run.
+// The accelerator's value of one byte, once its queues have run.
 std::uint8_t onDevice(ManagerUnderTest& machine, std::byte* at) {
   machine.fake().runAll();
   return *machine.fake().at(bytesOf(at));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bad input and exhausted resources: a clear error, nothing changed, and the manager goes on.
+// Bad input and exhausted resources give a clear error, change nothing, and the manager goes on.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

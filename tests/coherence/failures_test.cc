@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every injected failure: the n-th copy, launch, pin, allocation, mapping or protection change
-// fails, for n = 1, 2, 3 and so on until nothing is left to fail. Whatever fails leaves a clear
-// error, coherent data and no leak; what fails inside the fault handler ends the process with one
-// line.
+// Injected failures: the n-th copy, launch, pin, allocation, mapping or protection change fails,
+// for n = 1, 2, 3 and so on until no call is left to fail. Every failure leaves a clear error,
+// coherent data and no leak; a failure inside the fault handler ends the process with one line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +57,7 @@ class Program {
     return status.ok();
   }
   void sync() { note(machine_.manager().sync()); }
-  // What a system call on shared memory does, which may fail, unlike a fault.
+  // Acts as a system call on shared memory, which may fail, unlike a fault.
   bool fill(unsigned char* object, unsigned char value) {
     const Status held = machine_.manager().hold(object, kBytes, true);
     note(held);
@@ -306,7 +305,7 @@ TEST_F(FaultFailuresDeathTest, APinThatFailsNamesThePin) {
       line(1, "a write fault", "fake driver: injected failure of pin"));
 }
 
-// What went wrong comes first: it is not the access.
+// The message begins with the failure, not with the access.
 TEST_F(FaultFailuresDeathTest, AnAcceleratorThatIsLostIsNamed) {
   invalidate();
   EXPECT_DEATH(

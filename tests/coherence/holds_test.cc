@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a hold promises: every byte of the range is open to system calls, on the page where it lies.
+// A hold keeps its promise: every byte of the range is open to system calls, on the page where it
+// lies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel's limit of mappings: a part of it stays the program's, whatever the objects would
-// take.
+// The kernel's limit of mappings: the program keeps a part of it, however many mappings the objects
+// want.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 // Of a limit of 10,000 mappings 4,000 stay free.
 constexpr std::size_t kLimit = 10'000;
 constexpr std::size_t kMost = 6'000;
-// What the C library and the fake take now and then.
+// The C library and the fake take a few now and then.
 constexpr std::size_t kSlack = 20;
 
 class Mappings : public ::testing::Test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a call costs in an object of very many blocks: as much as is open of it.
+// In an object of very many blocks, the cost of a call depends on its open blocks only.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -80,7 +80,7 @@ class OpenBlocks : public ::testing::Test {
     *address = std::byte{1};
     manager_->unhold(address, 1);
   }
-  // What a call asks of the protocol.
+  // The questions that a call asks the protocol.
   std::size_t call(std::optional<std::span<const adsmUse_t>> uses = std::nullopt) {
     const std::size_t before = questions_;
     EXPECT_TRUE(manager_->call(nothing_, {{1, 1, 1}, {1, 1, 1}, 0}, nullptr, uses).ok())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device work of the runtime's own: where bytes are current, what is released for a range, and who
+// Device work of the runtime itself: where bytes are current, what is released for a range, and who
 // waits for the work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory of freed objects, kept for the next allocations: what is used again, what it reads
-// like, and when it is given back.
+// The memory of freed objects, kept for the next allocations: which is reused, what it reads as,
+// and when it is given back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -140,7 +140,8 @@ TEST_P(Kept, TheOldestIsGivenBackBeyondTheBound) {
   EXPECT_EQ(machine.fake().liveAllocations(), 2u);
   EXPECT_EQ(machine.allocate(kBytes), objects[2]);
   EXPECT_EQ(machine.allocate(kBytes), objects[1]);
-  // What alone is beyond the bound (an eighth of the 8 MiB that live is within it) is not kept.
+  // An object that alone exceeds the bound (an eighth of the 8 MiB that live is within it) is not
+  // kept.
   machine.free(machine.allocate(3 * kBytes));
   EXPECT_EQ(machine.manager().keptBytes(), 0u);
 }

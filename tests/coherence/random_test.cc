@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random programs on the fake, with what the public API cannot reach: held ranges, bulk copies and
-// fills, device work on streams, refused protection changes, moved pages, population ahead, early
-// copies, and queues that run as late, or as oddly, as the seam allows. The walker looks at
-// everything after every step. GMAC_TEST_STEPS and GMAC_TEST_SEED as in random_program_test.cc.
+// Random programs on the fake, with operations that the public API cannot reach: held ranges, bulk
+// copies and fills, device work on streams, refused protection changes, moved pages, population
+// ahead, early copies, and queues that run as late, or as oddly, as the seam allows. The walker
+// checks everything after every step. GMAC_TEST_STEPS and GMAC_TEST_SEED as in
+// random_program_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -86,7 +87,7 @@ class RandomSteps {
   static void compare(const Oracle& object, std::size_t offset, std::size_t count) {
     compare(object, offset, count, object.data + offset);
   }
-  // What was read of an object, by whatever.
+  // The bytes that were read of an object, by any means.
   static void compare(const Oracle& object, std::size_t offset, std::size_t count,
                       const std::uint8_t* seen) {
     EXPECT_EQ(std::memcmp(seen, object.bytes.data() + offset, count), 0)

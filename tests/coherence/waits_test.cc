@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// No wait is made under the manager's lock: while one thread waits for what does not end, the
-// others go on. (The fixture's fake complains besides of every wait under the lock.)
+// No thread waits under the manager's lock: while one waits for work that does not end, the others
+// go on. (The fixture's fake also reports every wait under the lock.)
 #include <gtest/gtest.h>
 
 #include <atomic>

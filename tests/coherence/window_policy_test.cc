@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which accesses get a window, and that a program which needs whole blocks pays for few.
+// Which accesses open a window; and a program that needs whole blocks pays for few.
 #include "gmac/coherence/window_policy.h"
 
 #include <gtest/gtest.h>

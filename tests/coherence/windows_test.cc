@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Blocks that are open in part: which bytes move, and that none is lost.
+// Blocks that are open in part: which bytes move, and that no byte is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -76,7 +76,7 @@ class Windows : public ::testing::Test {
   void bump(const std::byte* at) { machine_->call(bump_, {at}); }
   std::uint64_t opened() const { return stats().windows.value() - windows_; }
   std::uint64_t outgrown() const { return stats().windowsOutgrown.value() - outgrown_; }
-  // What a kernel, and the CPU after it, find.
+  // The values that a kernel, and the CPU after it, find.
   void expectPattern(const std::vector<std::pair<std::size_t, std::byte>>& changed = {}) {
     std::vector<std::byte> expected(kBytes);
     for (std::size_t i = 0; i < kBytes; ++i) {

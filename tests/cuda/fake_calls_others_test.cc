@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The application's rarer CUDA calls on shared objects: arrays, batches, graphs, functions of the
-// CPU in streams, a stream's own stores, addresses of adsmSafe(), and what is refused. Over the
-// fake driver, as fake_calls_test. Needs no GPU.
+// CPU in streams, a stream's own stores, addresses of adsmSafe(), and refused calls. Over the fake
+// driver, as fake_calls_test. Needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ CUdeviceptr number(const void* address) { return reinterpret_cast<CUdeviceptr>(a
 
 class OtherCudaCalls : public fake_cuda::ApplicationTest {
  protected:
-  // What a refused call has left for its reader.
+  // Checks the reason that a refused call has left.
   static void expectReason(const char* words) {
     EXPECT_THAT(std::string(adsmLastErrorString()), HasSubstr(words));
   }

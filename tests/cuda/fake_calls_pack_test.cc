@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packs between device memories on the application's streams and the runtime's: the same again and
-// again, and after everything that makes the same call mean something else. Over the fake driver,
+// Packs between device memories on the application's streams and the runtime's: the same call again
+// and again, and after every event that gives the same call another meaning. Over the fake driver,
 // which runs the pack kernels' host implementations. Needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -389,7 +389,7 @@ TEST_F(PackCalls, ThreadsKeepTheirOwn) {
   expectRows(target_ + 8 * (kRows + 1), 60, 0, kRows);
 }
 
-// What it knew is gone then.
+// The cache is empty then.
 TEST_F(PackCalls, AThreadThatEndsPacksToo) {
   fill(70);
   struct AtItsEnd {

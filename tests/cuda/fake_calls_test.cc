@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The application's own CUDA calls on shared objects: the whole runtime with the interposer linked
-// in, over the fake driver, which does nothing before it must. Functions are looked up as the CUDA
+// in, over the fake driver, which runs work only when it must. Functions are looked up as the CUDA
 // runtime does. Needs no GPU.
 #include <gtest/gtest.h>
 

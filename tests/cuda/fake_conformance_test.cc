@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The conformance suite on the `cuda` accelerator over the fake driver, and how it turns the
-// driver's failures into ours. Needs no GPU.
+// The conformance suite on the `cuda` accelerator over the fake driver, and the translation of the
+// driver's errors into ours. Needs no GPU.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -804,7 +804,7 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, std::size_t index, std::size_t* o
   return parameterOf(functionOf(function), index, offset, bytes);
 }
 
-// What programs ask for by name, in the newest signature.
+// The functions that programs ask for by name, in the newest signature.
 CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint64_t,
                           CUdriverProcAddressQueryResult* found) {
 #define FAKE_ENTRY(entry) {#entry, reinterpret_cast<void*>(&::entry)},

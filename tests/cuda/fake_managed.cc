@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The fake driver's own managed memory and what it answers about memory. Its managed memory is the
+// The fake driver's own managed memory, and its answers about memory. Its managed memory is the
 // CPU's, and its hints do nothing: tests see which calls reach it.
 #include <cstring>
 #include <new>
@@ -101,7 +101,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
                                 CUdeviceptr address) {
   FAKE_CALL();
   for (unsigned i = 0; i < count; ++i) {
-    // What is not known reads as zero.
+    // Unknown attributes read as zero.
     if (cuPointerGetAttribute(data[i], attributes[i], address) != CUDA_SUCCESS)
       std::memset(data[i], 0, sizeof(int));
   }

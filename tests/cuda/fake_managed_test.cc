@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A managed-memory program's calls, in managed mode: the whole runtime with the interposer linked
-// in, over the fake driver, whose own managed memory nobody must ask for. Needs no GPU.
+// in, over the fake driver, whose own managed memory no call must reach. Needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ constexpr CUmemLocation kCpu{CU_MEM_LOCATION_TYPE_HOST, 0};
 constexpr std::size_t kCount = 100'000;
 constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
 
-// What every test does in one process: the runtime reads its variables once.
+// All tests run in one process: the runtime reads its variables once.
 class ManagedPrograms : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -61,7 +61,7 @@ class ManagedPrograms : public ::testing::Test {
     ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context_), CUDA_SUCCESS);
     begin();
   }
-  // What a program makes in a context.
+  // Makes a program's handles in a context.
   void begin() {
     ASSERT_EQ(DRIVER(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     ASSERT_EQ(DRIVER(cuStreamCreate)(&other_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
@@ -208,7 +208,7 @@ TEST_F(ManagedPrograms, FreeingIsForTheStartAndOnce) {
   std::uint32_t* const small = allocate(64);
   EXPECT_EQ(DRIVER(cuMemFreeAsync)(number(small), stream_), CUDA_SUCCESS);
   EXPECT_EQ(fake_cuda::calls("cuMemFreeAsync"), 0U);
-  // What adsmAlloc() gave, too: the program knows no difference.
+  // Also objects of adsmAlloc(): the program knows no difference.
   EXPECT_EQ(free(number(adsmAlloc(100))), CUDA_SUCCESS);
   EXPECT_EQ(DRIVER(cuMemFreeHost)(allocate(64)), CUDA_ERROR_INVALID_VALUE);
 }
@@ -800,7 +800,7 @@ TEST_F(ManagedProgramsArguments, AreReadBeforeTheDriverIsEntered) {
   close();
   EXPECT_EQ(launchWith(fake_cuda::asKernel(increment_), last, nullptr), CUDA_SUCCESS);
   expectMore(3);
-  // What a kernel has just changed.
+  // Bytes that a kernel has just changed.
   void* one[] = {&data, &count};
   arguments_->count = kCount - 1;
   data = reinterpret_cast<std::uint32_t*>(&arguments_->count);

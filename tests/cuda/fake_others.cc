@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The fake driver's arrays, batches, graphs, functions of the CPU, stores of streams, contexts, and
-// what the runtime refuses. And the names by which programs find what is not in fake_driver.cc.
+// the calls that the runtime refuses. Also the names by which programs find functions that
+// fake_driver.cc lacks.
 #include <cstring>
 #include <map>
 #include <memory>

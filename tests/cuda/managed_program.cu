@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program written for managed memory that knows nothing of this library: every call that managed
-// mode stands in for, in cases. managed_program NAME runs one; it ends with status 0, or says what
-// went wrong and ends with 1, or with GMAC_MANAGED_NO_DEVICE. With real managed memory it must pass
-// too: what it expects is what programs may expect.
+// A program written for managed memory, not linked with this library: every call that managed mode
+// replaces, in cases. managed_program NAME runs one; it ends with status 0, or reports the failure
+// and ends with 1, or with GMAC_MANAGED_NO_DEVICE. It must also pass with real managed memory: it
+// expects only what programs may expect.
 #include <cuda_runtime.h>
 #include <unistd.h>
 

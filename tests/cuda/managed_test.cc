@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The managed-memory program on a real GPU, each of its cases in a process of its own: first with
-// real managed memory, which says whether the case asks for what programs may expect, then with the
+// real managed memory, which checks that programs may expect what the case expects, then with the
 // library preloaded, under every protocol. Its CUDA runtime is the static one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ std::string preloaded(const std::string& more) {
          " GMAC_MANAGED=1 GMAC_ACCEL=cuda " + more;
 }
 
-// What went wrong, by all that the program said.
+// The failure, with all output of the program.
 std::string describe(const ProgramEnd& run) {
   return "status " + std::to_string(run.exitStatus) + ", signal " + std::to_string(run.signal) +
          ":\n" + run.output;

@@ -25,7 +25,7 @@ TEST(HaloPage, HasTheProgramsAsTheyAreCompiled) {
   const std::string page = contents("docs/datatypes.md");
   for (const char* name : {"messages.h", "before.cu", "after.h", "after.c"}) {
     std::string text = contents(std::string("docs/examples/halo/") + name);
-    // What follows the comment at the top.
+    // The text after the comment at the top.
     const std::size_t code = text.find(name == std::string("before.cu") ? "#include" : "#");
     ASSERT_NE(code, std::string::npos);
     EXPECT_THAT(page, HasSubstr(text.substr(code))) << name << " has changed";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the program says of its measurements: table, JSON, data and scripts for gnuplot.
+// The program's reports of its measurements: table, JSON, data and scripts for gnuplot.
 #include "datatypes/results.h"
 
 #include <gmock/gmock.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The layouts that are measured: each one's datatype is the same bytes as its walk over pieces, and
-// what CUDA's copies are told is, too. The kernels written by hand are compared where there is a
-// GPU, by the program itself.
+// The layouts that are measured: each one's datatype, its walk over pieces and its arguments to
+// CUDA's copies describe the same bytes. Where there is a GPU, the program itself compares the
+// kernels written by hand.
 #include "datatypes/workload.h"
 
 #include <gmock/gmock.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The comparer, with shell scripts in place of the programs and of `gmac`: what it calls equal,
-// what it measures, and what it says when a run goes wrong.
+// The comparer, with shell scripts in place of the programs and of `gmac`: which results count as
+// equal, what it measures, and what it reports when a run fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The managed-memory programs on a real GPU: the same bytes with real managed memory and under
-// `gmac run --managed`, with every protocol and both kinds of CUDA runtime; and what those are told
-// that cannot be served.
+// `gmac run --managed`, with every protocol and both kinds of CUDA runtime; and the messages for
+// programs that cannot work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

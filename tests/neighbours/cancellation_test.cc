@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thread that is cancelled ends as it would without the library, and leaves nothing behind:
-// whatever call it is in, with the library preloaded and with the runtime started. The scenarios
-// are those of cancelled.c.
+// A thread that is cancelled in any call ends as it does without the library and leaves nothing
+// behind, with the library preloaded and with the runtime started. The scenarios are those of
+// cancelled.c.
 #include <gtest/gtest.h>
 
 #include <sstream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gdb, as docs/guide.md says to use it.
+// gdb, used as docs/guide.md says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ class Debugger : public ::testing::Test {
     if (access(kGuide, R_OK) != 0) GTEST_SKIP() << kGuide << " is not here";
   }
 
-  // What gdb says when it runs a scenario with the guide's commands and these.
+  // The output of gdb when it runs a scenario with the guide's commands and these.
   static std::string debug(const std::string& scenario, const std::string& commands) {
     const std::string script = std::string(std::getenv("TEST_TMPDIR")) + "/commands.gdb";
     std::ofstream(script) << "set startup-with-shell off\n"

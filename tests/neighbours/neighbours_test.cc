@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Beside other libraries that stand in for libc's functions, and in programs that bring much of
-// their own: the address and the thread sanitizer, allocators, Python. What is not installed is
-// named and left out.
+// The library beside others that replace libc's functions, and in programs with large runtimes of
+// their own: the address and the thread sanitizer, allocators, Python. A program that is not
+// installed is named and skipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

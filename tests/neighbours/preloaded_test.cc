@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that is not linked with the library does and says the same with plain memory and,
-// preloaded, with shared memory: its signals, libc's accesses, threads' and the program's own ends,
-// the programs that it starts. The scenarios are those of subject_*.cc.
+// A program that is not linked with the library behaves the same with plain memory and, preloaded,
+// with shared memory: its signals, libc's accesses, the ends of threads and of the program, and the
+// programs that it starts. The scenarios are those of subject_*.cc.
 #include <gtest/gtest.h>
 
 #include <sstream>

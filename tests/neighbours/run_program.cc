@@ -11,7 +11,7 @@
 namespace gmac::testing {
 namespace {
 
-// What a child wrote to a memory file.
+// The text that a child wrote to a memory file.
 std::string readAll(int file) {
   std::string text(static_cast<std::size_t>(lseek(file, 0, SEEK_END)), '\0');
   EXPECT_EQ(pread(file, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a debugger is shown; debugger_test.cc stops here.
+// Data for a debugger; debugger_test.cc stops here.
 #include <sys/mman.h>
 
 #include "tests/neighbours/subject.h"
 
-// What the debugger looks at, by names that need no debugging information.
+// Variables for the debugger, with names that need no debugging information.
 extern "C" {
 unsigned char* debuggedMemory = nullptr;
 [[gnu::noinline]] void stopForDebugger() { asm volatile(""); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accesses that libc makes for the program, and those at the edges of a thread's and the program's
-// life.
+// Accesses that libc makes for the program, and accesses at the start and end of threads and of the
+// program.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <regex.h>
@@ -120,7 +120,7 @@ SCENARIO(regularExpressions) {
   return 0;
 }
 
-// As checksums and compressors go through memory: two running sums, back references, a table.
+// Accesses like those of checksums and compressors: two running sums, back references, a table.
 SCENARIO(compressorLoop) {
   char* const text = closedText();
   unsigned a = 1;

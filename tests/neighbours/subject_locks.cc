@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Locks that lie in the memory, while kernels run that close it.
+// Locks in shared memory, while running kernels close it.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -571,7 +571,7 @@ SCENARIO(waitersAreInterrupted) {
   return 0;
 }
 
-// What the C++ library makes of them.
+// The C++ library's classes on top of them.
 SCENARIO(standardLocks) {
   memory = allocate();
   struct Shared {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs that the program starts, with strings that may be shared memory.
+// Programs that this one starts, with strings that may be in shared memory.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program sees of SIGSEGV: its own handlers, masks and stacks.
+// A program's view of SIGSEGV: its own handlers, masks and stacks.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>

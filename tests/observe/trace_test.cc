@@ -52,7 +52,7 @@ std::vector<json> eventsOf(const json& trace) {
   return events;
 }
 
-// What viewers show for the numbers of tracks.
+// The names that viewers show for the numbers of tracks.
 std::map<int, std::string> trackNamesOf(const json& trace) {
   std::map<int, std::string> names;
   for (const json& event : trace.at("traceEvents")) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Faults that are delivered on an alternate stack: they are answered where there is room, whatever
+// Faults that are delivered on an alternate stack: they are handled where there is room, whatever
 // stacks the program has. A process has one handler for its life, so every test runs in a process
 // of its own.
 #include "gmac/os/fault_stack.h"
@@ -62,7 +62,7 @@ bool open(void* address, bool) noexcept {
 
 void touch(std::size_t page) { *reinterpret_cast<volatile int*>(ours + page * kPage) = 1; }
 
-// What a signal's frame takes here at most.
+// The largest frame of a signal here.
 std::size_t frameBytes() { return static_cast<std::size_t>(sysconf(_SC_MINSIGSTKSZ)); }
 
 PaintedStack* alternate = nullptr;

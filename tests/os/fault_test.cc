@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-// What a child found, told by its exit status; 0 is well.
+// A child's finding, as its exit status; 0 is well.
 struct Ended {
   bool exited;
   int status;  // exit status, or the signal that killed it
@@ -187,7 +187,7 @@ TEST(FaultDelivery, ARealCrashDiesOfItsOwnSignal) {
   EXPECT_EQ(ended.status, SIGSEGV);
 }
 
-// What a debugger sees: the crash happens again at its own address, under the default action.
+// A debugger sees the crash again at its own address, under the default action.
 TEST(FaultDelivery, ARealCrashHappensAtItsOwnAddress) {
   GMAC_SKIP_WHERE_HANDLERS_ARE_WRAPPED();
   int pipeEnds[2];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The helper threads: shared work is done once and by several threads, for several callers at a
-// time, and around fork.
+// time, and across fork.
 #include "gmac/os/helper_threads.h"
 
 #include <gtest/gtest.h>

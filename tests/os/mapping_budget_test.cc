@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many mappings the runtime leaves to the program, and how it learns what the program takes.
+// The number of mappings that the runtime leaves to the program, and how it counts the program's.
 #include "gmac/os/mapping_budget.h"
 
 #include <gtest/gtest.h>

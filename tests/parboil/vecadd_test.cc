@@ -13,7 +13,7 @@ class Vecadd : public gmac::testing::FolderTest {
  protected:
   Context context() const { return {Size::kSmall, folder_}; }
 
-  // What runGmac() writes, from host kernels on plain memory.
+  // The output of runGmac(), from host kernels on plain memory.
   void writeOutput(double sumError, float sampleError) const {
     const std::size_t count = elements(Size::kSmall);
     Seeds seeds;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A kernel that throws, in a program that has a C++ library of its own beside the one in the
-// library.
+// A kernel that throws, in a program whose C++ library is not the one inside libgmac.so.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

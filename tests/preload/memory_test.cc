@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memcpy family on shared memory, in programs that know nothing of it: this one is not linked
-// with the library. Its tests run again in processes that preload it, against the same calls on
-// plain memory: the value returned, errno, and every byte on both sides must be the same. Random
-// programs print their seed; GMAC_TEST_SEED and GMAC_TEST_STEPS as elsewhere.
+// The memcpy family on shared memory, in programs that are not linked with the library, as this
+// one. Its tests run again in processes that preload it, and compare with the same calls on plain
+// memory: the value returned, errno, and every byte on both sides must be equal. Random programs
+// print their seed; GMAC_TEST_SEED and GMAC_TEST_STEPS as elsewhere.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@
 #include "gmac/api/adsm.h"
 #include "tests/support/child.h"
 
-// What no header names, or only for fortified programs.
+// Functions that no header declares, or only for fortified programs.
 extern "C" {
 void* __memcpy_chk(void*, const void*, std::size_t, std::size_t);
 void* __memmove_chk(void*, const void*, std::size_t, std::size_t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that is not linked with the library, loads it, uses it, and closes it again and again.
+// A program that is not linked with the library loads it, uses it and closes it, many times.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>

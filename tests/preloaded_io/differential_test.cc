@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every interposed I/O call on shared memory does what it does on plain memory: the return value,
-// errno, the bytes on both sides, and all else that can be seen, whatever state the blocks are in.
+// Every interposed I/O call does on shared memory what it does on plain memory: the return value,
+// errno, the bytes on both sides, and all other visible effects, whatever state the blocks are in.
 // GMAC_TEST_SEED repeats a run, GMAC_TEST_STEPS sets how often each call is made.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST(Differential, SomeRangesEndInNothing) {
   EXPECT_TRUE(sides().shared().endsInNothing) << "no call has met the end of its memory";
 }
 
-// What the rest would show nothing without: a system call that nothing comes before fails.
+// Without this the rest would prove nothing: a system call that is not intercepted fails.
 TEST(Differential, ABareSystemCallCannotReachClosedBlocks) {
   if (isBatch()) GTEST_SKIP() << "batch never closes blocks";
   const int file = ::open(inputPath().c_str(), O_RDONLY);

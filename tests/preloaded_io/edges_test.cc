@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Single cases that random calls meet seldom or never: tables that are not there, buffers that must
+// Cases that random calls rarely or never produce: tables that do not exist, buffers that must
 // grow, waits.
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the calls' bytes come from and go to.
+// The sources and targets of the calls' bytes.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

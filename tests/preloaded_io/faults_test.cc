@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whatever chunk of a transfer comes out short or fails, the call keeps its word: as many bytes as
-// it counts have moved, no others, the position agrees, and going on from there gives the whole.
-// GMAC_TEST_SEED repeats a run.
+// If any chunk of a transfer is short or fails, exactly the bytes that the call counts have moved,
+// the position agrees, and continuing from there gives the whole. GMAC_TEST_SEED repeats a run.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -121,7 +120,7 @@ class EveryFault : public ::testing::Test {
   unsigned char* plain() { return sides().plain().at + offset_; }
   unsigned char* shared() { return sides().shared().at + offset_; }
 
-  // What a call that counted `count` must have done to plain memory.
+  // Applies to plain memory the effect of a call that counted `count`.
   void expectFilled(off_t from, std::size_t done, ssize_t count) {
     for (ssize_t i = 0; i < count; ++i) {
       const std::size_t at = done + static_cast<std::size_t>(i);

@@ -17,7 +17,8 @@
 namespace gmac::testing {
 namespace {
 
-// What comes is another each time: that something came must do, and nothing where nothing should.
+// The bytes differ each time, so the test checks only that bytes arrived, and none where none
+// should.
 void forgetRandomBytes(Outcome& outcome, const Span& span, std::size_t count) {
   if (count >= 16) {
     outcome.note(std::all_of(span.at, span.at + count,
@@ -126,7 +127,7 @@ Outcome doOffsets(Random random, const Memory& memory) {
   return outcome;
 }
 
-// What comes through a terminal comes a little later.
+// Bytes through a terminal arrive a little later.
 std::vector<unsigned char> readSoon(int descriptor, std::size_t most) {
   std::vector<unsigned char> bytes(most);
   pollfd wanted = {descriptor, POLLIN, 0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// recv, send and their longer forms, over sockets whose addresses are names of our own.
+// recv, send and their longer forms, over sockets with addresses of our own.
 #undef _FORTIFY_SOURCE
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -193,7 +193,7 @@ Outcome doSendto(Random random, const Memory& memory) {
 
 constexpr std::size_t kControlRoom = 128;
 
-// What a message header names, in private memory or among what a call is told. For the stack.
+// The buffers that a message header names, in private memory or in the control area. For the stack.
 struct Letter {
   std::vector<iovec> parts;
   msghdr* header = nullptr;
@@ -299,7 +299,7 @@ msghdr toSend(Random& random, Letter& letter, Told& told, const Memory& memory, 
   return header;
 }
 
-// What arrived, and whether a descriptor came along.
+// The bytes that arrived, and whether a descriptor came with them.
 void noteReceived(Outcome& outcome, const Pair& pair) {
   std::vector<unsigned char> bytes(200000);
   for (int message = 0; message < 64; ++message) {

@@ -223,7 +223,7 @@ Outcome doSetvbuf(Random random, const Memory& memory) {
   outcome.make([&] { return ::fread(text.data(), 1, bytes, stream); });
   outcome.rest.insert(outcome.rest.end(), text.begin(), text.end());
   ::fclose(stream);
-  // What a stream keeps in its buffer is its own business.
+  // The content of a stream's buffer is not compared.
   std::copy(before.begin(), before.end(), buffer.at);
   return outcome;
 }

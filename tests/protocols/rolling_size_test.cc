@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The adaptive rolling size against lazy-update by blocks: how often each flushes, whatever a
-// program writes.
+// The adaptive rolling size, compared with lazy-update by blocks: the number of flushes of each,
+// whatever a program writes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,7 +98,7 @@ class Program {
   std::size_t wasted() const { return flushes_ - lazyFlushes_; }
   // Flushes before a call, since this was asked last.
   std::size_t takeEarly() { return std::exchange(early_, 0); }
-  // What rolling.cc promises of wasted(); after a call that uses everything.
+  // The bound that rolling.cc promises for wasted(); after a call that uses everything.
   std::size_t bound() const {
     return lazyFlushes_ / 16 + 3 * mostWritten_ + std::bit_width(mostWritten_) + 1;
   }

@@ -214,7 +214,7 @@ class RollingList : public ::testing::Test {
   ~RollingList() override { rolling_.reset(); }  // before the blocks that it lists
 
   void start(const RollingOptions& options) { rolling_ = makeRollingProtocol(options); }
-  // What the manager does with an excess block.
+  // Evicts an excess block as the manager does.
   void evict(Block& block) { rolling_->leftDirty(block); }
 
   std::array<Block, 8> blocks_;

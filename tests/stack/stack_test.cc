@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much stack a fault takes: docs/reference.md says it.
+// The stack that a fault takes is what docs/reference.md says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/auxv.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the library stands in LD_PRELOAD, and what a program says that it is linked with.
+// The library's place in LD_PRELOAD, and how a program's linked libraries are found.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST(Preload, TheAddressSanitizerIsBeforeTheLibrary) {
   // Where the user has put it there already.
   EXPECT_EQ(preloadWith(kLibrary, "/usr/lib/libasan.so.8:a.so", {"libasan.so.8"}),
             "/usr/lib/libasan.so.8:/lib/libgmac.so:a.so");
-  // What only sounds like it.
+  // Names that only resemble it.
   EXPECT_EQ(preloadWith(kLibrary, "libasano.so", {"mylibasan.so.8"}),
             "/lib/libgmac.so:libasano.so");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that is not linked with the library: it finds the API only when that is preloaded.
+// A program that is not linked with the library: it finds the API only when the library is
+// preloaded.
 //   probe read FILE   reads the file into a shared object with one read() and prints its bytes' sum
 #include <dlfcn.h>
 #include <fcntl.h>

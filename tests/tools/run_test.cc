@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `gmac run` as a user meets it: what the program gets, how it ends, and what is said when there is
-// nothing to run.
+// `gmac run` from the user's side: the program's environment, its end, and the messages when it
+// cannot be run.
 #include <elf.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -107,7 +107,7 @@ class Run : public FolderTest {
     return end;
   }
 
-  // What the program that is run sees in a variable.
+  // The value of a variable as the started program sees it.
   std::string seen(const std::string& name, std::vector<std::string> options,
                    const std::map<std::string, std::string>& environment = {}) {
     options.insert(options.begin(), "run");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading and writing shared memory against the same calls on plain memory: the return value,
-// errno, every byte of the buffer, the file, and what a kernel sees afterwards must be the same,
-// whatever state the blocks are in.
+// Reads and writes of shared memory, compared with the same calls on plain memory: the return
+// value, errno, every byte of the buffer, the file, and what a kernel sees afterwards must be
+// equal, whatever state the blocks are in.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -158,7 +158,7 @@ class SharedIo : public ::testing::Test {
     return Bytes(seen.get(), seen.get() + bytes);
   }
 
-  // What a call did besides changing its buffer.
+  // The effects of a call besides its buffer's bytes.
   struct Outcome {
     long result = 0;
     int error = 0;

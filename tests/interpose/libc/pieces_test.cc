@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Long transfers between regular files and shared memory, which are made in pieces and by several
-// threads: to the byte they must be what one call on plain memory is, wherever the file ends and
-// whichever piece fails.
+// Long transfers between regular files and shared memory, made in pieces and by several threads. To
+// the byte they must equal one call on plain memory, wherever the file ends and whichever piece
+// fails.
 #include "interpose/libc/pieces.h"
 
 #include <fcntl.h>

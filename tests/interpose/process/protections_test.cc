@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// mprotect over shared memory: what an object is to its program is granted and changes nothing, and
-// what it cannot be is refused.
+// mprotect over shared memory: a request for the protection that an object has succeeds and changes
+// nothing; any other is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
