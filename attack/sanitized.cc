@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -12,10 +13,14 @@
 
 int main() {
   constexpr std::size_t kBytes = std::size_t{4} << 20;
+  constexpr int kThreads = 4;
+  // The runtime starts when all of them are there.
+  std::latch there{kThreads};
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&wrong, i] {
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&wrong, &there, i] {
+      there.arrive_and_wait();
       for (int round = 0; round < 5; ++round) {
         auto* const object = static_cast<unsigned char*>(adsmAlloc(kBytes));
         if (object == nullptr) {

@@ -35,17 +35,24 @@ End without(const std::vector<std::string>& words, int seconds) {
 
 // ---- Python
 
-// Lines of unittest's verbose output that tell a test and its verdict. (A test that prints has its
-// verdict elsewhere.)
+// The tests that unittest's verbose output names, each with its verdict. It follows the name, or
+// the first line of the description, or, where the test prints, it has a line of its own.
 std::set<std::string> verdicts(const std::string& output) {
   std::set<std::string> found;
   std::istringstream lines(output);
+  std::string test;
   for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("test") && line.find(" (") != std::string::npos) {
+      test = line.substr(0, line.find(')'));
+    }
+    if (test.empty()) continue;
     const std::size_t dots = line.rfind(" ... ");
-    if (dots == std::string::npos || !line.starts_with("test")) continue;
-    const std::string verdict = line.substr(dots + 5);
+    const std::string verdict = dots == std::string::npos ? line : line.substr(dots + 5);
     for (const char* word : {"ok", "FAIL", "ERROR", "skipped", "expected failure"}) {
-      if (verdict.starts_with(word)) found.insert(line);
+      if (!verdict.starts_with(word)) continue;
+      found.insert(test + " ... " + verdict);
+      test.clear();
+      break;
     }
   }
   return found;
