@@ -11,7 +11,6 @@
 #include <stdexcept>
 
 #include "bench/kernels_fatbin.h"
-#include "bench/measure.h"
 #include "gmac/observe/stats.h"
 
 namespace gmac::bench {
@@ -60,6 +59,8 @@ void SharedBlocks::close() {
 }
 
 void SharedBlocks::dirty() { writeEach(first_, blockBytes_, count_); }
+
+void SharedBlocks::writeUnchecked() { writeEach(first_, blockBytes_, count_); }
 
 double SharedBlocks::write() {
   const std::uint64_t faultsBefore = stats().writeFaults.value();
@@ -110,7 +111,7 @@ void BareBlocks::close() {
   }
 }
 
-double BareBlocks::write() {
+double BareBlocks::write(std::size_t threads) {
   struct sigaction ours = {};
   struct sigaction before = {};
   ours.sa_sigaction = &BareBlocks::onSignal;
@@ -119,9 +120,10 @@ double BareBlocks::write() {
   if (sigaction(SIGSEGV, &ours, &before) != 0) {
     failed("sigaction");
   }
-  const Stopwatch watch;
-  writeEach(first_, blockBytes_, count_);
-  const double seconds = watch.seconds();
+  const std::size_t each = count_ / threads;
+  const double seconds = secondsInThreads(threads, [&](std::size_t i) {
+    writeEach(first_ + i * each * blockBytes_, blockBytes_, each);
+  });
   (void)sigaction(SIGSEGV, &before, nullptr);
   armed = nullptr;
   return seconds;

@@ -6,10 +6,37 @@
 
 #include <csignal>
 #include <cstddef>
+#include <latch>
+#include <thread>
+#include <vector>
 
+#include "bench/measure.h"
 #include "gmac/api/adsm.h"
 
 namespace gmac::bench {
+
+// Seconds for `work(i)` in threads 0 <= i < threads that begin at once; in the caller's where there
+// is one.
+template <typename Work>
+double secondsInThreads(std::size_t threads, const Work& work) {
+  if (threads == 1) {
+    const Stopwatch watch;
+    work(0);
+    return watch.seconds();
+  }
+  std::latch ready(static_cast<std::ptrdiff_t>(threads) + 1);
+  std::vector<std::jthread> running;
+  for (std::size_t i = 0; i < threads; ++i) {
+    running.emplace_back([&, i] {
+      ready.arrive_and_wait();
+      work(i);
+    });
+  }
+  ready.arrive_and_wait();
+  const Stopwatch watch;
+  running.clear();  // joins
+  return watch.seconds();
+}
 
 // Writes one byte into each of `count` blocks, in order.
 void writeEach(std::byte* first, std::size_t blockBytes, std::size_t count);
@@ -33,6 +60,8 @@ class SharedBlocks {
   // Seconds for one write to each block. Throws std::runtime_error when that was not one fault
   // each, or evicted.
   double write();
+  // The same writes, neither timed nor checked, for threads with an object each.
+  void writeUnchecked();
 
  private:
   std::size_t blockBytes_;
@@ -54,8 +83,9 @@ class BareBlocks {
   BareBlocks& operator=(const BareBlocks&) = delete;
 
   void close();
-  // Seconds for one write to each block. The process's SIGSEGV action is this object's meanwhile.
-  double write();
+  // Seconds for one write to each block, by as many threads at once, each with blocks of its own
+  // (`count` is a multiple of `threads`). The process's SIGSEGV action is this object's meanwhile.
+  double write(std::size_t threads = 1);
 
  private:
   static void onSignal(int signal, siginfo_t* info, void* context);

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What one write fault costs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
 #include "bench/blocks.h"
 #include "bench/measure.h"
 #include "bench/turns.h"
@@ -37,6 +45,42 @@ json bareAndRolling(const json& parameters) {
           {"ratioAnonymous", turns.ratio(0, 2)}};
 }
 const Registration kBareAndRolling("fault", &bareAndRolling);
+
+// {blockBytes, blocks, threads, rounds}: threads at once, each writing to `blocks` blocks of an
+// object of its own, against as many that take a signal and change a protection and do nothing
+// else: how many faults they have in a second, and `ratio` of the two.
+json inThreads(const json& parameters) {
+  const std::size_t blockBytes = parameters["blockBytes"];
+  const std::size_t blocks = parameters["blocks"];
+  const std::size_t threads = std::min(parameters["threads"].get<std::size_t>(),
+                                       std::size_t{std::thread::hardware_concurrency()});
+  std::vector<std::unique_ptr<SharedBlocks>> objects;
+  for (std::size_t i = 0; i < threads; ++i) {
+    objects.push_back(std::make_unique<SharedBlocks>(blockBytes, blocks, blocks));
+  }
+  BareBlocks bare(blockBytes, blocks * threads, Memory::kFile);
+  const Turns turns(2, parameters["rounds"], [&](std::size_t i) {
+    if (i == 1) {
+      bare.close();
+      return bare.write(threads);
+    }
+    for (const auto& object : objects) object->close();
+    const std::uint64_t before = stats().writeFaults.value();
+    const double seconds =
+        secondsInThreads(threads, [&](std::size_t thread) { objects[thread]->writeUnchecked(); });
+    const std::uint64_t faults = stats().writeFaults.value() - before;
+    if (faults != blocks * threads) {
+      throw std::runtime_error(fmt::format("{} writes were {} faults", blocks * threads, faults));
+    }
+    return seconds;
+  });
+  const auto rate = [&](std::size_t i) {
+    return static_cast<double>(blocks * threads) / turns.seconds(i);
+  };
+  return {
+      {"threads", threads}, {"rolling", rate(0)}, {"bare", rate(1)}, {"ratio", turns.ratio(1, 0)}};
+}
+const Registration kInThreads("faultInThreads", &inThreads);
 
 // {blockBytes, few, many, touched, rounds}: faults of an object of `few` blocks against those of
 // one of `many`.

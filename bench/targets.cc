@@ -36,6 +36,8 @@ constexpr std::size_t kHostVectorFloats = 4 * kMiB;
 constexpr Range kRatio{0.5, 1000};
 constexpr Range kOverMicroseconds{-2, 10000};
 constexpr Range kOverNanoseconds{-5, 10000};
+// Of rates: threads that meet in a lock may lose nearly all of theirs.
+constexpr Range kRateRatio{0.001, 10};
 // Of a whole: what one promises to be next to nothing.
 constexpr Range kShare{-0.05, 1};
 // The system counts memory in pages of up to 2 MiB, the device's too.
@@ -118,6 +120,12 @@ void faultRows(Collector& collector) {
                       {{fmt::format("rolling fault / bare fault, {} blocks", size.name), "ratio",
                         "", atMost(1.5), kRatio}});
   }
+  // Rates: the promise is one for 16 cores; fewer take as many threads.
+  collector.measure("faultInThreads",
+                    {{"blockBytes", 4 * kKiB}, {"blocks", 128}, {"threads", 16}, {"rounds", 101}},
+                    faultEnvironment(4 * kKiB),
+                    {{"faults of threads on objects of their own / bare faults of threads, rate",
+                      "ratio", "", atLeast(0.8), kRatio}});
   collector.measure("faultByBlockCount",
                     {{"blockBytes", 4 * kKiB},
                      {"few", 1000},
