@@ -40,8 +40,12 @@ int standIn() noexcept {
   if (signal != kNotTaken) [[likely]] {
     return signal;
   }
-  // Two threads that come here at once take two; both use the one that was stored first.
+  // Two threads that come here at once take two; both use the one that was stored first. A system
+  // may keep the highest for itself (valgrind does), and refuses every action for it.
   int fresh = __libc_allocate_rtsig(0);
+  while (fresh > 0 && syscall(SYS_rt_sigaction, fresh, nullptr, nullptr, sizeof(KernelSet)) != 0) {
+    fresh = __libc_allocate_rtsig(0);
+  }
   if (fresh < 0) fresh = 0;
   return taken.compare_exchange_strong(signal, fresh, std::memory_order_relaxed) ? fresh : signal;
 }

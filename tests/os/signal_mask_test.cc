@@ -2,13 +2,20 @@
 #include "gmac/os/signal_mask.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <ctime>
+#include <iterator>
 #include <random>
 
 namespace gmac::os {
@@ -28,6 +35,38 @@ TEST(SignalMask, TheStandInIsASignalThatTheProgramDoesNotCount) {
   EXPECT_GT(standIn(), SIGRTMAX);
   EXPECT_LT(standIn(), NSIG);
   EXPECT_EQ(standIn(), standIn());
+}
+
+// Run by the next one where the system refuses an action for signal 64.
+TEST(SignalMask, DISABLED_TheStandInIsOneOfWhichTheSystemTakesActions) {
+  struct sigaction action = {};
+  ASSERT_NE(syscall(SYS_rt_sigaction, 64, nullptr, &action, sizeof(KernelSet)), 0);
+  EXPECT_EQ(standIn(), 63);
+  EXPECT_EQ(SIGRTMAX, 62);
+}
+
+TEST(SignalMask, TheStandInIsNoSignalThatTheSystemKeeps) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigaction, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 64, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{std::size(program), program};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(2);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) _exit(3);
+    execl("/proc/self/exe", "signal_mask_test", "--gtest_also_run_disabled_tests",
+          "--gtest_filter=*OneOfWhichTheSystemTakesActions", nullptr);
+    _exit(4);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(SignalMask, ComesBackAsItWent) {
