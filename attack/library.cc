@@ -27,6 +27,15 @@ std::string libraryPath() {
   return preloaded != nullptr ? preloaded : "libgmac.so";
 }
 
+// A program that finds the library as the linker says, and in which nothing is preloaded.
+End runLinked(const std::string& program) {
+  const std::filesystem::path folder = std::filesystem::current_path() / "linked";
+  std::filesystem::create_directories(folder);
+  std::filesystem::create_symlink(libraryPath(), folder / "libgmac.so.0");
+  ::setenv("LD_LIBRARY_PATH", folder.c_str(), 1);
+  return runProgram({program}, 40, {"LD_PRELOAD"});
+}
+
 // The runtime starts, and forks its device process, while other threads are in the C library.
 void startBeside(void (*busy)()) {
   for (int round = 0; round < 25; ++round) {
@@ -94,17 +103,24 @@ const Registration kStarts({
        require(end.exitStatus == 0, "{}", end.text());
      },
      80},
-    {"library/in a program with the thread sanitizer",
+    {"library/preloaded into a program with the thread sanitizer",
      [] {
-       ::setenv("TSAN_OPTIONS", "die_after_fork=0:report_signal_unsafe=0", 1);
+       ::unsetenv("TSAN_OPTIONS");
        const End end = runProgram({besideMe("sanitized_thread")}, 40);
        require(end.exitStatus == 0, "{}", end.text());
      },
      60},
-    {"library/in a program with the thread sanitizer that is told nothing",
+    {"library/linked with a program with the thread sanitizer",
+     [] {
+       ::setenv("TSAN_OPTIONS", "die_after_fork=0:report_signal_unsafe=0", 1);
+       const End end = runLinked(besideMe("sanitized_thread"));
+       require(end.exitStatus == 0, "{}", end.text());
+     },
+     60},
+    {"library/linked with a program with the thread sanitizer that is told nothing",
      [] {
        ::unsetenv("TSAN_OPTIONS");
-       const End end = runProgram({besideMe("sanitized_thread")}, 40);
+       const End end = runLinked(besideMe("sanitized_thread"));
        require(end.exitStatus == 1 &&
                    end.output.find("TSAN_OPTIONS=die_after_fork=0") != std::string::npos,
                "{}", end.text());

@@ -11,6 +11,9 @@
 
 // glibc's own way of taking a real-time signal away from SIGRTMIN..SIGRTMAX; 0: the highest.
 extern "C" int __libc_allocate_rtsig(int high) noexcept;
+// sigaction() under the name that no library which is put before libc stands in for.
+extern "C" int __sigaction(int signal, const struct sigaction* action,
+                           struct sigaction* before) noexcept;
 
 namespace gmac::os {
 namespace {
@@ -20,6 +23,14 @@ constinit std::atomic<int> taken{kNotTaken};
 
 void change(sigset_t* set, int signal, bool member) noexcept {
   if (signal > 0) (void)(member ? sigaddset(set, signal) : sigdelset(set, signal));
+}
+
+// Whether the system takes a handler for a signal that nobody sends yet.
+bool mayBeHandled(int signal) noexcept {
+  struct sigaction before = {};
+  struct sigaction probe = {};
+  probe.sa_handler = [](int) {};
+  return __sigaction(signal, &probe, &before) == 0 && __sigaction(signal, &before, nullptr) == 0;
 }
 
 // Before the program asks for SIGRTMAX.
@@ -41,11 +52,9 @@ int standIn() noexcept {
     return signal;
   }
   // Two threads that come here at once take two; both use the one that was stored first. A system
-  // may keep the highest for itself (valgrind does), and refuses every action for it.
+  // may keep the highest for itself (valgrind does), and refuses a handler for it.
   int fresh = __libc_allocate_rtsig(0);
-  while (fresh > 0 && syscall(SYS_rt_sigaction, fresh, nullptr, nullptr, sizeof(KernelSet)) != 0) {
-    fresh = __libc_allocate_rtsig(0);
-  }
+  while (fresh > 0 && !mayBeHandled(fresh)) fresh = __libc_allocate_rtsig(0);
   if (fresh < 0) fresh = 0;
   return taken.compare_exchange_strong(signal, fresh, std::memory_order_relaxed) ? fresh : signal;
 }

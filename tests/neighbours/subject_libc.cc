@@ -322,13 +322,17 @@ SCENARIO(printing) {
   return 0;
 }
 
-// The runtime starts, and with it the accelerator, while the program has threads already.
+// The runtime starts, and with it the accelerator, in one of several threads that the program has.
 SCENARIO(startsBesideThreads) {
   std::atomic<bool> stop{false};
-  std::thread beside([&] {
-    while (!stop) ::usleep(1000);
-  });
-  unsigned char* const memory = allocate();
+  std::vector<std::thread> beside;
+  for (int i = 0; i < 4; ++i) {
+    beside.emplace_back([&] {
+      while (!stop) ::usleep(1000);
+    });
+  }
+  unsigned char* memory = nullptr;
+  std::thread([&] { memory = allocate(); }).join();
   memory[0] = 1;
   close(memory);
   say("from the accelerator: %d", memory[0]);
@@ -336,7 +340,7 @@ SCENARIO(startsBesideThreads) {
   close(memory);
   say("again: %d", memory[0]);
   stop = true;
-  beside.join();
+  for (std::thread& thread : beside) thread.join();
   return 0;
 }
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -28,12 +27,11 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gmac/accel/host/address_table.h"
+#include "gmac/accel/host/device_thread.h"
 #include "gmac/accel/host/file_window.h"
 #include "gmac/accel/host/messages.h"
 #include "gmac/accel/host/module_table.h"
@@ -338,15 +336,14 @@ class Device {
   }
 
   static void startQueue(QueueRunner& runner, bool runsKernels, const char* what) {
-    try {
-      std::thread([&runner, runsKernels] {
-        prepareThread(runsKernels);
-        runner.run();
-      }).detach();
-    } catch (const std::system_error& error) {
+    const int error = startDeviceThread([&runner, runsKernels] {
+      prepareThread(runsKernels);
+      runner.run();
+    });
+    if (error != 0) {
       throw std::runtime_error(fmt::format(
           "its thread for {} cannot be started: {} (ulimit -v and ulimit -u limit threads)", what,
-          error.what()));
+          errorText(error)));
     }
   }
 
@@ -603,9 +600,7 @@ UNSANITIZED void runDeviceProcess(const DeviceSetup& setup) {
   }
   // This thread watches and does nothing else: the one of the socket may meet a lock that a thread
   // of the application held at the fork, or a constructor of a library that never returns.
-  pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, serveSocket, const_cast<DeviceSetup*>(&setup));
-  if (error != 0) {
+  if (startDeviceThread(&serveSocket, const_cast<DeviceSetup*>(&setup)) != 0) {
     dieOfStart(setup.socket, "a thread cannot be started (ulimit -v and ulimit -u limit threads)");
   }
   watch(setup);

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <stdexcept>
-#include <system_error>
-#include <thread>
 #include <utility>
+
+#include "gmac/accel/host/device_thread.h"
 
 namespace gmac::accel::host {
 namespace {
@@ -34,16 +35,15 @@ void* ThreadPool::Scratch::ofAtLeast(std::size_t bytes) {
 
 void ThreadPool::start(void (*prepareThread)()) {
   for (unsigned i = 1; i < threads_; ++i) {
-    try {
-      std::thread([this, prepareThread] {
-        prepareThread();
-        workerMain();
-      }).detach();
-    } catch (const std::system_error& error) {
+    const int error = startDeviceThread([this, prepareThread] {
+      prepareThread();
+      workerMain();
+    });
+    if (error != 0) {
       throw std::runtime_error(
           fmt::format("its thread {} of {} cannot be started: {} (GMAC_HOST_THREADS sets their "
                       "number; ulimit -v and ulimit -u limit it)",
-                      i + 1, threads_, error.what()));
+                      i + 1, threads_, strerrordesc_np(error)));
     }
   }
 }
