@@ -50,7 +50,7 @@ std::set<std::string> verdicts(const std::string& output) {
     const std::string verdict = dots == std::string::npos ? line : line.substr(dots + 5);
     for (const char* word : {"ok", "FAIL", "ERROR", "skipped", "expected failure"}) {
       if (!verdict.starts_with(word)) continue;
-      found.insert(test + " ... " + verdict);
+      found.insert(fmt::format("{} ... {}", test, verdict));
       test.clear();
       break;
     }
