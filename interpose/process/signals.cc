@@ -6,9 +6,9 @@
 //  - The program's action for SIGSEGV runs after ours (os/fault.h), also when it is set after the
 //    runtime has started; a program that asks for its action gets its own.
 //  - SIGSEGV is never blocked in the kernel's masks; a signal that the program cannot use is
-//  blocked
-//    in its place (os/signal_mask.h). So every mask is translated on its way to the kernel and
-//    back: also before the runtime has started, since other threads' masks cannot be changed then.
+//    blocked in its place (os/signal_mask.h). So every mask is translated on its way to the kernel
+//    and back: also before the runtime has started, since other threads' masks cannot be changed
+//    then.
 //
 // libc's older functions, which have masks of one integer or set actions by themselves, call the
 // newer ones here: libc's versions would bypass them.
