@@ -1,27 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The seam between the runtime and a device with its own memory. A backend (or a fake) can be
-// written from this page.
+// written from this page. Beside it stand commands.h, for work of the runtime's own, and
+// native_streams.h, an optional capability.
 //
 // Preconditions shared by all methods:
-//  - Every method is thread-safe. None is called while an app view that it would touch is closed: a
-//  backend reads and
-//    writes only pinned memory, its own memory, and the arguments.
-//  - Copies run on two queues of their own (in: CPU -> accelerator, out: accelerator -> CPU),
-//  kernels on a third. Work
-//    on one queue runs in the order of submission; between queues only what is said here is
-//    ordered.
+//  - Every method is thread-safe. A backend reads and writes only pinned memory, its own memory and
+//    the arguments; no caller passes one that lies in a closed app view.
+//  - Copies run on two queues (in: CPU -> accelerator, out: accelerator -> CPU), kernels on a
+//    third. Work on one queue runs in the order of submission. Between queues only what is said
+//    here is ordered.
 //  - A Ticket stands for one piece of submitted work and everything submitted to its queue before
-//  it. Tickets stay valid
-//    for ever; a default-constructed one is complete.
-//  - wait(), and what is said to block, may take as long as kernels run: no caller holds a lock
-//  then that the fault handler takes.
-//  - "fault path" methods are called from the fault handler: they allocate no memory of ours, and
-//  take only locks that
-//    no thread holds while it touches shared objects.
+//    it. Tickets stay valid for ever; a default-constructed one is complete.
+//  - wait(), and methods that are said to block, may take as long as kernels run. No caller holds a
+//    lock then that the fault handler takes.
+//  - The fault handler calls the methods that are marked "fault path". They allocate no memory, and
+//    take only locks that no thread holds while it touches shared objects.
 //  - An error is recorded with gmac::fail and carries the driver's own words; the backend stays
-//  usable if the device is.
-//    When the device is gone every method returns adsmErrorAcceleratorLost promptly; none hangs.
+//    usable if the device is. Once the device is gone, every method returns
+//    adsmErrorAcceleratorLost promptly; none hangs.
 #ifndef GMAC_ACCEL_ACCELERATOR_H_
 #define GMAC_ACCEL_ACCELERATOR_H_
 
@@ -35,29 +32,45 @@
 
 namespace gmac::accel {
 
+struct BuiltInKernels;  // commands.h
+class LoadedKernels;    // commands.h
+class Work;             // commands.h
+class NativeStreams;    // native_streams.h
+
 // An address in the accelerator's memory. Equal to the CPU address of the same byte for
 // Placement::kSameAddress.
 enum class DeviceAddress : std::uintptr_t {};
-
-// A queue that the application owns (a CUstream / cudaStream_t), as an opaque number.
-enum class NativeStream : std::uintptr_t {};
 
 struct Ticket {
   std::uint64_t value = 0;  // 0: complete
 };
 
 enum class Placement {
-  kSameAddress,  // the CPU's address range of the same numbers must be free, and is reserved for
-                 // the caller
+  kSameAddress,  // the CPU's range of the same addresses is free, and reserved for the caller
   kAnywhere,
 };
 
-// CPU memory that copies may name. `fd` is the memory file behind it, or -1 for anonymous memory.
+// CPU memory that copies may name. `fd` is its memory file, or -1 for anonymous memory.
 struct HostMemory {
   void* address;
   std::size_t bytes;  // both multiples of the page size
   int fd;
   std::int64_t offset;  // of `address` in that file, bytes
+};
+
+// The kind of memory that an address outside of shared objects points to.
+enum class Memory : std::uint8_t {
+  kPageable,  // CPU memory that the device cannot access, or unknown memory
+  kPinned,    // CPU memory that kernels and copies access, by the same address
+  kDevice,    // the device's own memory (or managed memory)
+};
+
+// Attributes of a device that the cost of its work follows from. 0: not known, or there is none.
+struct DeviceTraits {
+  std::uint32_t multiprocessors = 0;
+  double cyclesPerMicrosecond = 0;  // of a multiprocessor
+  double memoryRate = 0;            // peak bandwidth of its memory, bytes per microsecond
+  double linkRate = 0;              // of its link to the CPU, each way, bytes per microsecond
 };
 
 struct LaunchShape {
@@ -80,28 +93,36 @@ class Accelerator {
  public:
   virtual ~Accelerator() = default;
 
-  // "host", "cuda", "cudart". Constant.
+  // ---- The device. All constant but usable().
+
+  // "host", "cuda", "cudart".
   virtual std::string_view name() const noexcept = 0;
-  // The device's own words for itself, e.g. "NVIDIA H200". Constant.
+  // The device's own words for itself, e.g. "NVIDIA H200".
   virtual std::string_view deviceName() const noexcept = 0;
-  // Whether anonymous pages, pinned by pin() and then moved elsewhere by mremap, stay reachable by
-  // copies that name the old address (the moved-pages mirror), for copies of at least 64 KiB.
-  // Constant.
+  // True if anonymous pages that pin() has pinned stay reachable by their old address after mremap
+  // has moved them (the moved-pages mirror), for copies of at least 64 KiB.
   virtual bool copiesReachMovedPages() const noexcept = 0;
-
-  // Whether the device is there: adsmErrorAcceleratorLost, or adsmErrorForked, if it is known not
-  // to be. Does not block. Fault path.
+  // True if kernels can read and write pinned CPU memory.
+  virtual bool kernelsReachPinned() const noexcept { return false; }
+  // Asks the driver and the operating system; up to a millisecond.
+  virtual DeviceTraits traits() const noexcept { return {}; }
+  // adsmErrorAcceleratorLost or adsmErrorForked if the device is known to be gone. Does not block.
+  // Fault path.
   virtual Status usable() { return Status(); }
+  // The application's own streams and contexts; nullptr where the device has no such thing.
+  NativeStreams* nativeStreams() const noexcept { return nativeStreams_; }
 
-  // Memory. `bytes` is a multiple of the page size. The contents read as zero by everything
-  // submitted afterwards. kSameAddress: aligned to `alignment` (a power of two), and the caller may
-  // map over [address, address + bytes) of the CPU's address space with MAP_FIXED until free().
-  // Blocks. Errors: adsmErrorAcceleratorMemory, adsmErrorAddressConflict (kSameAddress only),
+  // ---- Memory
+
+  // `bytes` is a multiple of the page size. The contents read as zero by everything submitted
+  // afterwards. kSameAddress: aligned to `alignment` (a power of two), and the caller may map over
+  // [address, address + bytes) of the CPU's address space with MAP_FIXED until free(). Blocks.
+  // Errors: adsmErrorAcceleratorMemory, adsmErrorAddressConflict (kSameAddress only),
   // adsmErrorAcceleratorLost.
   virtual Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
                                          Placement placement) = 0;
-  // Gives the memory back. The caller has waited for all work that names it, and has put a private
-  // mapping without access back where it mapped over. `bytes` as allocated. Blocks.
+  // Frees it; `bytes` as allocated. The caller has waited for all work that names it, and has put a
+  // private mapping without access back where it mapped over. Blocks.
   virtual Status free(DeviceAddress address, std::size_t bytes) = 0;
 
   // Makes CPU memory reachable by copies until unpin(), even while it has no access rights. May
@@ -109,68 +130,62 @@ class Accelerator {
   virtual Status pin(const HostMemory& memory) = 0;
   virtual Status unpin(const HostMemory& memory) = 0;
 
-  // Copies. The CPU side lies inside one pinned range. Asynchronous; ordered after `after` (any
-  // queue's ticket) and after earlier copies of the same direction. Fault path.
+  // Pinned CPU memory of the accelerator's own; children of fork do not have it. Blocks.
+  // adsmErrorHostMemory. freePinned: `bytes` as allocated; all work that names it is over.
+  virtual Result<void*> allocatePinned(std::size_t bytes) = 0;
+  virtual void freePinned(void* address, std::size_t bytes) noexcept = 0;
+
+  // The kind of memory at an address outside of shared objects. Asks the driver; some hundred
+  // nanoseconds.
+  virtual Memory memoryOf(const void* address) const noexcept {
+    (void)address;
+    return Memory::kPageable;
+  }
+
+  // ---- Copies
+
+  // The CPU side lies inside one pinned range. Asynchronous; ordered after `after` (any queue's
+  // ticket) and after earlier copies of the same direction. Fault path.
   virtual Result<Ticket> copyIn(DeviceAddress to, const void* from, std::size_t bytes,
                                 Ticket after) = 0;
   virtual Result<Ticket> copyOut(void* to, DeviceAddress from, std::size_t bytes, Ticket after) = 0;
-  // Copies inside the accelerator's memory (ranges do not overlap) and fills; on the kernel queue,
-  // so ordered with calls.
+  // Copies inside the accelerator's memory (the ranges do not overlap) and fills. They run on the
+  // kernel queue, so they are ordered with calls.
   virtual Result<Ticket> copyWithin(DeviceAddress to, DeviceAddress from, std::size_t bytes) = 0;
   virtual Result<Ticket> fill(DeviceAddress to, std::byte value, std::size_t bytes) = 0;
 
-  // Whether the work has finished; never blocks. Waits, yielding the CPU, until it has; an error of
-  // that work (or of a kernel before it on its queue) is returned once. Fault path.
+  // done: true if the work has finished; never blocks. wait: yields the CPU until it has; an error
+  // of that work (or of a kernel before it on its queue) is returned once. Fault path.
   virtual bool done(Ticket ticket) noexcept = 0;
   virtual Status wait(Ticket ticket) = 0;
 
-  // Kernels. load: blocks; `desc` stays valid as long as the result; adsmErrorNoImplementation
-  // names the kernel and the missing field. launch: asynchronous, after every copyIn submitted
-  // before and after earlier launches; `args` are copied. Fault path for at most 8 arguments of 8
-  // bytes.
+  // ---- Kernels
+
+  // Blocks. `desc` stays valid as long as the result. adsmErrorNoImplementation names the kernel
+  // and the missing field.
   virtual Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) = 0;
+  // Asynchronous; after every copyIn submitted before, and after earlier launches. `args` are
+  // copied. Fault path for at most 8 arguments of 8 bytes.
   virtual Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) = 0;
-  // Submits work of the caller's own to the kernel queue, in order as launch() does: calls `work`
-  // once, before it returns, with the queue as the device's own stream. What that fails with is
-  // returned. CUDA only; adsmErrorNotSupported elsewhere.
-  using StreamWork = Status(void* context, NativeStream stream);
-  virtual Result<Ticket> submit(StreamWork* work, void* context) {
-    (void)work;
-    (void)context;
-    return fail(adsmErrorNotSupported, "the {} accelerator has no streams", name());
-  }
   // Sets a constant for launches submitted afterwards; `data` is copied before return. Blocks.
   virtual Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                              std::size_t bytes) = 0;
 
-  // The context that streams belong to (a CUcontext), as an opaque number; 0: not known. Constant
-  // but for leaveContext().
-  virtual std::uintptr_t nativeContext() const noexcept { return 0; }
-  // The device (a CUdevice) in whose primary context everything here lives; -1: in another, or
-  // none.
-  virtual int primaryDevice() const noexcept { return -1; }
+  // ---- Work of the runtime's own (commands.h)
 
-  // The application is about to end the context that everything here lives in (CUDA only), and has
-  // waited for all that is done there. contextEnds: said first; an accelerator that cannot outlive
-  // its context is lost from here on. The caller then frees all memory and unpins everything.
-  // leaveContext: nothing is left; tickets so far are complete, and loaded kernels stay valid. What
-  // needs a context next finds itself one as a fresh accelerator does; a device that was lost with
-  // the old one works again. No other method may be under way.
-  virtual void contextEnds() noexcept {}
-  virtual void leaveContext() noexcept {}
+  // Loads nothing yet: each kernel is loaded by its first launch.
+  virtual std::unique_ptr<LoadedKernels> loadBuiltIn(const BuiltInKernels& kernels) = 0;
+  // Calls `work` once, before it returns, with commands that run on the kernel queue, ordered as a
+  // launch is. The ticket completes with the last of them. Returns the error of `work`; commands
+  // that it had submitted before may run.
+  virtual Result<Ticket> submit(Work& work) = 0;
 
-  // Work that the application submits itself (CUDA only; adsmErrorNotSupported elsewhere). fence:
-  // everything submitted to `stream` from now on runs after the copyIns and the kernel queue's work
-  // submitted so far. mark: a
-  // ticket for all that `stream` holds so far.
-  virtual Status fence(NativeStream stream) = 0;
-  virtual Result<Ticket> mark(NativeStream stream) = 0;
-  // Everything submitted to `stream` from now on runs after the ticket's work.
-  virtual Status follow(NativeStream stream, Ticket ticket) {
-    (void)stream;
-    (void)ticket;
-    return fail(adsmErrorNotSupported, "the {} accelerator has no streams", name());
-  }
+ protected:
+  // `streams` lives as long as the accelerator.
+  explicit Accelerator(NativeStreams* streams = nullptr) : nativeStreams_(streams) {}
+
+ private:
+  NativeStreams* const nativeStreams_;
 };
 
 }  // namespace gmac::accel

@@ -320,7 +320,11 @@ Result<void*> Allocation::deviceAddress(const void* address) {
 }
 
 void Allocation::endContext(bool workFinished) {
-  accelerator_.contextEnds();
+  accel::NativeStreams* const native = accelerator_.nativeStreams();
+  if (native == nullptr) {
+    return;  // it has no contexts
+  }
+  native->contextEnds();
   // Where a kernel has failed they never run.
   if (!workFinished) {
     ledger_.hostFunctionsDropped();
@@ -347,7 +351,7 @@ void Allocation::endContext(bool workFinished) {
     ledger_.contextEnded();
     ++coherence::internal::contextsEnded;
   }
-  accelerator_.leaveContext();
+  native->leaveContext();
 }
 
 }  // namespace gmac

@@ -334,7 +334,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
       },
       &submission.stillOpen));
   if (!foreign) {
-    GMAC_TRY(accelerator_.fence(stream));
+    GMAC_TRY(ledger_.fence(stream));
   }
   for (const coherence::DeviceRange& range : ranges) {
     submission.reads |= !range.write;

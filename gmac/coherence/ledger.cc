@@ -18,7 +18,7 @@ std::optional<adsmAccess_t> DeviceUses::accessBy(adsmKernel_t kernel) const {
 }
 
 Ledger::Ledger(accel::Accelerator& accelerator)
-    : accelerator_(accelerator), marks_(dynamic_cast<accel::StreamMarks*>(&accelerator)) {}
+    : accelerator_(accelerator), native_(accelerator.nativeStreams()) {}
 
 void Ledger::flushed(accel::Ticket ticket) { lastFlush_ = std::max(lastFlush_, ticket.value); }
 
@@ -52,13 +52,20 @@ void Ledger::unbind(adsmKernel_t kernel) {
   std::erase_if(bound_, [](const DeviceUses* object) { return object->bindings.empty(); });
 }
 
+Status Ledger::fence(accel::NativeStream stream) const {
+  if (native_ == nullptr) {
+    return fail(adsmErrorNotSupported, "the {} accelerator has no streams of the application's",
+                accelerator_.name());
+  }
+  return native_->fence(stream);
+}
+
 Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, bool names) {
   const std::size_t index = entryFor(stream);
   const std::thread::id thread = threadOf(stream);
   StreamWork& entry = streams_[index];
   const bool same = index < streamCount_ && entry.sameStream(stream, thread);
-  auto ticket = same && marks_ != nullptr ? marks_->markAgain(stream, entry.ticket)
-                                          : accelerator_.mark(stream);
+  auto ticket = native_->mark(stream, same ? entry.ticket : accel::Ticket{});
   if (!ticket.ok()) {
     return ticket;
   }
@@ -152,8 +159,8 @@ accel::Ticket Ledger::oldestStreamWork() const {
 }
 
 std::thread::id Ledger::threadOf(accel::NativeStream stream) const noexcept {
-  return marks_ != nullptr && marks_->perThread(stream) ? std::this_thread::get_id()
-                                                        : std::thread::id();
+  return native_ != nullptr && native_->perThread(stream) ? std::this_thread::get_id()
+                                                          : std::thread::id();
 }
 
 std::size_t Ledger::entryFor(accel::NativeStream stream) const noexcept {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/accel/stream_marks.h"
+#include "gmac/accel/native_streams.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
 
@@ -99,11 +99,15 @@ class Ledger {
   void unbind(adsmKernel_t kernel);
   void forget(DeviceUses& object) { std::erase(bound_, &object); }
   void flushed(accel::Ticket ticket);
+  // Work that is submitted to the stream from now on runs after the copies in and the calls so far.
+  // adsmErrorNotSupported where the accelerator has no streams of the application's.
+  Status fence(accel::NativeStream stream) const;
   // Work on a stream is about to be submitted.
   void submitting() { ++works_; }
   // It has been: a ticket for all that the stream holds. `reads`: objects whose CPU copy stays
   // current, so that a write of the CPU must not reach it. `names`: objects itself, whoever else
-  // may use them. There must be room for the stream.
+  // may use them. There must be room for the stream,
+  // and it has been fenced.
   Result<accel::Ticket> submitted(accel::NativeStream stream, bool reads, bool names);
   // The stream's handle may come again; its work stays known by its ticket.
   void streamDestroyed(accel::NativeStream stream);
@@ -180,7 +184,7 @@ class Ledger {
   std::size_t entryFor(accel::NativeStream stream) const noexcept;
 
   accel::Accelerator& accelerator_;
-  accel::StreamMarks* const marks_;  // the accelerator's; NULL where it has none
+  accel::NativeStreams* const native_;  // the accelerator's; NULL where it has none
   std::uint64_t works_ = 1;      // pieces of work that may have written objects, and allocations
   std::uint64_t lastCall_ = 0;   // ticket of the newest call
   std::uint64_t everyCall_ = 0;  // of the newest that lists nothing

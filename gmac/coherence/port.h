@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/shared_ranges.h"
 

@@ -8,7 +8,6 @@
 
 #include "gmac/api/adsm_datatype.h"
 #include "gmac/base/status.h"
-#include "gmac/datatype/device.h"
 #include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/layout.h"
 #include "gmac/datatype/staging.h"

@@ -24,7 +24,7 @@ constexpr double kMeasuredLink = 63015;
 
 }  // namespace
 
-IssueRate issueRateOf(std::string_view name, const DeviceTraits& traits) {
+IssueRate issueRateOf(std::string_view name, const accel::DeviceTraits& traits) {
   IssueRate rate;
   rate.multiprocessors = traits.multiprocessors;
   for (const Measured& measured : kMeasured) {
@@ -44,7 +44,7 @@ IssueRate issueRateOf(std::string_view name, const DeviceTraits& traits) {
   return rate;
 }
 
-Costs costsOf(const DeviceTraits& traits) {
+Costs costsOf(const accel::DeviceTraits& traits) {
   Costs costs;
   if (traits.linkRate > 0) {
     const double share = traits.linkRate / kMeasuredLink;

@@ -6,18 +6,18 @@
 
 #include <string_view>
 
+#include "gmac/accel/accelerator.h"
 #include "gmac/datatype/costs.h"
-#include "gmac/datatype/device.h"
 #include "gmac/datatype/issue_rate.h"
 
 namespace gmac::datatype {
 
 // The rate for a device of that name: a constant for devices that were measured, a formula of the
 // traits for others. All zero where the traits do not say enough.
-IssueRate issueRateOf(std::string_view name, const DeviceTraits& traits);
+IssueRate issueRateOf(std::string_view name, const accel::DeviceTraits& traits);
 
 // The costs of a device: those of the measured one, with rates in proportion to the link's.
-Costs costsOf(const DeviceTraits& traits);
+Costs costsOf(const accel::DeviceTraits& traits);
 
 }  // namespace gmac::datatype
 

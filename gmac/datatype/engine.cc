@@ -40,7 +40,7 @@ class Engine::Run {
  public:
   Run(Engine& engine, const Operation& operation, CachedLaunch& cached)
       : engine_(engine),
-        device_(*engine.device_),
+        device_(engine.device_),
         op_(operation),
         layout_(operation.layout()),
         cached_(cached),
@@ -59,7 +59,7 @@ class Engine::Run {
     outcome_.report.method = 2 * outcome_.report.bytesOnCpu > op_.bytes ? adsmMethodCpu : method_;
     keep();
     if (op_.stream && !op_.wait) {
-      auto ticket = device_.accelerator().mark(*op_.stream);
+      auto ticket = device_.mark(*op_.stream);
       if (!ticket.ok()) {
         return ticket.status();
       }
@@ -86,7 +86,8 @@ class Engine::Run {
     }
     cached_.valid = true;
     cached_.usesTable = method_ == adsmMethodKernel && op_.prepared->plan().table().bytes != 0;
-    cached_.packedMemory = placement_.packedOnDevice() ? Memory::kDevice : Memory::kPinned;
+    cached_.packedMemory =
+        placement_.packedOnDevice() ? accel::Memory::kDevice : accel::Memory::kPinned;
     cached_.strided = op_.strided + op_.bounds.first;
     cached_.stridedBytes = static_cast<std::size_t>(op_.bounds.last - op_.bounds.first);
     cached_.packed = op_.packed;
@@ -167,7 +168,7 @@ class Engine::Run {
                                        .whole = portion.bytes == layout_.bytes(),
                                        .pinned = packedAt == Placement::Packed::kPinned,
                                        .direction = op_.direction});
-      if (method_ == adsmMethodCopy2d && !device_.kernelsReachPinned()) {
+      if (method_ == adsmMethodCopy2d && !device_.accelerator().kernelsReachPinned()) {
         method_ = adsmMethodStaged;  // no strided copies there
       }
     }
@@ -191,18 +192,18 @@ class Engine::Run {
   StagedSteps steps_;
 };
 
-Engine::Engine(std::unique_ptr<Device> device, std::size_t tableBytes)
+Engine::Engine(accel::Accelerator& accelerator, std::size_t tableBytes)
     : context_(coherence::contextsEnded()),
-      device_(std::move(device)),
-      staging_(*device_),
-      traits_(device_->traits()),
+      device_(accelerator),
+      staging_(device_),
+      traits_(accelerator.traits()),
       costs_(costsOf(traits_)),
-      issueRate_(issueRateOf(device_->accelerator().deviceName(), traits_)),
-      tables_(*device_, tableBytes) {
+      issueRate_(issueRateOf(accelerator.deviceName(), traits_)),
+      tables_(device_, tableBytes) {
   log(LogLevel::kDebug,
       "packing on {}: {} multiprocessors, memory {:.0f} GB/s, link {:.1f} GB/s; short rows every "
       "{:.3f} cycles",
-      device_->accelerator().deviceName(), traits_.multiprocessors, traits_.memoryRate / 1000,
+      accelerator.deviceName(), traits_.multiprocessors, traits_.memoryRate / 1000,
       traits_.linkRate / 1000, issueRate_.cyclesPerRow);
 }
 
@@ -212,10 +213,11 @@ Result<Outcome> Engine::run(const Operation& operation, CachedLaunch& cached) {
 
 Result<bool> Engine::relaunch(const CachedLaunch& cached, std::optional<accel::NativeStream> stream,
                               accel::Ticket* ticket) {
+  const accel::Accelerator& accelerator = device_.accelerator();
   if (coherence::mayBeShared(cached.strided, cached.stridedBytes) ||
       coherence::mayBeShared(cached.packed, cached.packedBytes) ||
-      device_->memoryOf(cached.strided) != Memory::kDevice ||
-      device_->memoryOf(cached.packed) != cached.packedMemory) [[unlikely]] {
+      accelerator.memoryOf(cached.strided) != accel::Memory::kDevice ||
+      accelerator.memoryOf(cached.packed) != cached.packedMemory) [[unlikely]] {
     return false;
   }
   if (cached.usesTable) {
@@ -230,9 +232,10 @@ Result<bool> Engine::relaunch(const CachedLaunch& cached, std::optional<accel::N
       return false;
     }
   }
-  auto submitted = cached.report.method == adsmMethodCopy2d
-                       ? device_->copyStrided(stream, cached.copy)
-                       : device_->launch(stream, cached.launch);
+  accel::WorkOf copies(
+      [&](accel::Commands& commands) { return commands.copyStrided(cached.copy); });
+  auto submitted = cached.report.method == adsmMethodCopy2d ? device_.submit(stream, copies)
+                                                            : device_.launch(stream, cached.launch);
   if (cached.usesTable) {
     tables_.unpin(cached.plan, submitted.ok() ? *submitted : accel::Ticket{});
   }
@@ -256,12 +259,8 @@ Result<Engine*> Engine::get() {
   if (!accelerator.ok()) {
     return accelerator.status();
   }
-  auto device = Device::make(**accelerator);
-  if (!device.ok()) {
-    return device.status();
-  }
   // Never destroyed: at process exit the driver may be gone before us.
-  auto* const made = new Engine(std::move(*device), kTableBytes);
+  auto* const made = new Engine(**accelerator, kTableBytes);
   made->before_ = made_.load();
   made_.store(made, std::memory_order_release);
   return made;

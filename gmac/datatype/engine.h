@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "gmac/base/status.h"
@@ -30,7 +29,7 @@ class Engine {
  public:
   // The process's engine, with the runtime started.
   static Result<Engine*> get();
-  explicit Engine(std::unique_ptr<Device> device, std::size_t tableBytes);
+  Engine(accel::Accelerator& accelerator, std::size_t tableBytes);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -47,7 +46,7 @@ class Engine {
   Result<bool> relaunch(const CachedLaunch& cached, std::optional<accel::NativeStream> stream,
                         accel::Ticket* ticket);
   PreparedCache& prepared() { return prepared_; }
-  Device& device() { return *device_; }
+  Device& device() { return device_; }
 
  private:
   class Run;
@@ -57,9 +56,9 @@ class Engine {
   static inline constinit std::atomic<Engine*> made_{nullptr};
   const Engine* before_ = nullptr;  // the one of the context before: others may still be in it
   const std::uint64_t context_;     // contexts that had ended when it was made
-  const std::unique_ptr<Device> device_;
+  Device device_;
   Staging staging_;
-  const DeviceTraits traits_;
+  const accel::DeviceTraits traits_;
   const Costs costs_;
   const IssueRate issueRate_;
   Tables tables_;

@@ -9,8 +9,10 @@
 #include <optional>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/commands.h"
+#include "gmac/accel/native_streams.h"
 #include "gmac/api/adsm_datatype.h"
-#include "gmac/datatype/device.h"
+#include "gmac/datatype/device_plan.h"
 #include "gmac/datatype/prepared.h"
 
 namespace gmac::datatype {
@@ -46,7 +48,7 @@ struct Outcome {
 struct CachedLaunch {
   bool valid = false;
   bool usesTable = false;
-  Memory packedMemory;  // the strided side's is the device's
+  accel::Memory packedMemory;  // the strided side's is the device's
   // The bytes that are accessed of either side; neither is a shared object's.
   const std::byte* strided;
   std::size_t stridedBytes;
@@ -57,7 +59,7 @@ struct CachedLaunch {
   adsmPackReport_t report;
   // One of both, by the report's method.
   DeviceLaunch launch;
-  StridedCopy copy;
+  accel::StridedCopy copy;
 };
 
 }  // namespace gmac::datatype

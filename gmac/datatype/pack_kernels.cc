@@ -35,11 +35,7 @@ void runTilesOnHost(const adsmThreadBlock_t* block, void** args) {
   }
 }
 
-struct Kernel {
-  const char* name = nullptr;
-  std::size_t paramBytes = 0;
-  adsmHostKernel_t host = nullptr;
-};
+using Kernel = accel::BuiltInKernel;
 
 constexpr std::array<Kernel, kPackKernels> makeTable() {
   std::array<Kernel, kPackKernels> table{};
@@ -83,6 +79,9 @@ bool kernelExists(int number) noexcept { return kernel(number).name != nullptr; 
 const char* kernelName(int number) noexcept { return kernel(number).name; }
 std::size_t kernelParamBytes(int number) noexcept { return kernel(number).paramBytes; }
 adsmHostKernel_t kernelOnHost(int number) noexcept { return kernel(number).host; }
-const void* packKernelImage() noexcept { return gmac_datatype_pack_kernels_fatbin; }
+const accel::BuiltInKernels& packKernels() noexcept {
+  static const accel::BuiltInKernels kAll{kTable, gmac_datatype_pack_kernels_fatbin};
+  return kAll;
+}
 
 }  // namespace gmac::datatype

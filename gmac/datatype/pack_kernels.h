@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gmac/accel/commands.h"
 #include "gmac/api/adsm.h"
 
 namespace gmac::datatype {
@@ -56,8 +57,8 @@ const char* kernelName(int number) noexcept;
 std::size_t kernelParamBytes(int number) noexcept;
 adsmHostKernel_t kernelOnHost(int number) noexcept;
 
-// The module that has all kernels; NULL where the build had no CUDA toolkit.
-const void* packKernelImage() noexcept;
+// All of them, by those numbers.
+const accel::BuiltInKernels& packKernels() noexcept;
 
 // "line", "rows1", ...
 constexpr const char* shapeName(Shape shape) noexcept {

@@ -35,21 +35,21 @@ Placement::Placement(Device& device, const Operation& operation)
     stridedDistance_ = coherence::deviceDistance(first);
     divided_ = divide(op_.layout(), op_.strided, op_.offset, op_.bytes, kMinPortion);
   } else {
-    stridedOnDevice_ = device_.memoryOf(first) == Memory::kDevice;
+    stridedOnDevice_ = device_.accelerator().memoryOf(first) == accel::Memory::kDevice;
   }
   if (packedShared_) {
     packedDistance_ = coherence::deviceDistance(op_.packed);
     packedAt_ = packedOfObjectOnDevice() ? Packed::kDevice : Packed::kPageable;
     return;
   }
-  switch (device_.memoryOf(op_.packed)) {
-    case Memory::kDevice:
+  switch (device_.accelerator().memoryOf(op_.packed)) {
+    case accel::Memory::kDevice:
       packedAt_ = Packed::kDevice;
       break;
-    case Memory::kPinned:
-      packedAt_ = device_.kernelsReachPinned() ? Packed::kPinned : Packed::kPageable;
+    case accel::Memory::kPinned:
+      packedAt_ = device_.accelerator().kernelsReachPinned() ? Packed::kPinned : Packed::kPageable;
       break;
-    case Memory::kPageable:
+    case accel::Memory::kPageable:
       packedAt_ = Packed::kPageable;
       break;
   }
@@ -146,7 +146,7 @@ Status Placement::checkMethod() const {
                 function, name, layout.describe());
   }
   if ((op_.method == adsmMethodCopy2d || op_.method == adsmMethodCopy) &&
-      packedAt_ == Packed::kPageable && !device_.kernelsReachPinned()) {
+      packedAt_ == Packed::kPageable && !device_.accelerator().kernelsReachPinned()) {
     return fail(adsmErrorNotSupported, "{}: method {}: the {} accelerator does not reach {}",
                 function, name, device_.accelerator().name(), fmt::ptr(op_.packed));
   }

@@ -28,7 +28,7 @@ Status StagedSteps::run(const Portion& portion) {
   // The copies run in order: when the last is over, all are. (An earlier wait would make the next
   // step's kernel wait for this one's copy.)
   if (op_.packs() && op_.stream && placement_.packedAt() == Placement::Packed::kPinned) {
-    return submissions_.device().follow(op_.stream, outcome_.ticket);
+    return submissions_.device().follow(*op_.stream, outcome_.ticket);
   }
   return {};
 }
@@ -76,7 +76,7 @@ Status StagedSteps::unpack(StagingSlot slot, std::int64_t offset, std::int64_t b
   ++outcome_.report.launches;
   slot.usedUntil(*copied);
   if (op_.stream) {
-    GMAC_TRY(device.follow(op_.stream, *copied));
+    GMAC_TRY(device.follow(*op_.stream, *copied));
   }
   auto unpacked = submissions_.launch(offset, bytes, slot.device());
   if (!unpacked.ok()) {

@@ -12,20 +12,20 @@ StagingSlot::~StagingSlot() {
 Staging::~Staging() {
   for (StagingSlot& slot : free_) {
     (void)device_.accelerator().wait(slot.ticket_);
-    device_.freePinned(slot.pinned_, kSlotBytes);
+    device_.accelerator().freePinned(slot.pinned_, kSlotBytes);
     device_.free(slot.device_, kSlotBytes);
     slot.owner_ = nullptr;
   }
 }
 
 Result<StagingSlot> Staging::make() {
-  auto pinned = device_.allocatePinned(kSlotBytes);
+  auto pinned = device_.accelerator().allocatePinned(kSlotBytes);
   if (!pinned.ok()) {
     return pinned.status();
   }
   auto memory = device_.allocate(kSlotBytes);
   if (!memory.ok()) {
-    device_.freePinned(*pinned, kSlotBytes);
+    device_.accelerator().freePinned(*pinned, kSlotBytes);
     return memory.status();
   }
   StagingSlot slot;

@@ -23,8 +23,9 @@ Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
   if (method == adsmMethodKernel) {
     return launchUsing(portion.offset, portion.bytes, packed, ranges).status();
   }
-  auto ticket = submit(ranges, [&](DeviceQueue& queue) {
-    return method == adsmMethodCopy2d ? copy2d(queue, packed) : copyPieces(queue, portion, packed);
+  auto ticket = submit(ranges, [&](accel::Commands& commands) {
+    return method == adsmMethodCopy2d ? copy2d(commands, packed)
+                                      : copyPieces(commands, portion, packed);
   });
   if (ticket.ok()) {
     outcome_.ticket = *ticket;
@@ -101,7 +102,7 @@ Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ra
       continue;
     }
     if (op_.stream) {
-      GMAC_TRY(device_.follow(op_.stream, filling.filled()));
+      GMAC_TRY(device_.follow(*op_.stream, filling.filled()));
       filling.usedByStreams();
     }
     step.bytes = upTo - step.offset;
@@ -119,11 +120,11 @@ Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ra
 }
 
 Result<Ticket> Submissions::submitLaunches(const DeviceJob& job, const Ranges& ranges) {
-  auto ticket = submit(ranges, [&](DeviceQueue& queue) {
+  auto ticket = submit(ranges, [&](accel::Commands& commands) {
     cached_.table = job.table;
     return op_.prepared->plan().launches(job, cached_.launch, [&](const DeviceLaunch& launch) {
       ++outcome_.report.launches;
-      return queue.launch(launch);
+      return device_.launch(commands, launch);
     });
   });
   if (ticket.ok()) {
@@ -133,20 +134,20 @@ Result<Ticket> Submissions::submitLaunches(const DeviceJob& job, const Ranges& r
 }
 
 Status Submissions::copySlot(StagingSlot& slot, std::int64_t offset, std::int64_t bytes) {
-  auto ticket = submit(packedRange(offset, bytes), [&](DeviceQueue& queue) {
+  auto ticket = submit(packedRange(offset, bytes), [&](accel::Commands& commands) {
     ++outcome_.report.launches;
     const auto length = static_cast<std::size_t>(bytes);
     const std::uint64_t packed = placement_.devicePacked(offset);
-    return op_.packs() ? queue.copyIn(packed, slot.pinned(), length)
-                       : queue.copyOut(slot.pinned(), packed, length);
+    return op_.packs() ? commands.copyIn(packed, slot.pinned(), length)
+                       : commands.copyOut(slot.pinned(), packed, length);
   });
   return ticket.ok() ? noteUse(slot, *ticket) : ticket.status();
 }
 
-Status Submissions::copy2d(DeviceQueue& queue, std::uint64_t packed) {
+Status Submissions::copy2d(accel::Commands& commands, std::uint64_t packed) {
   const Layout& layout = op_.layout();
   const std::vector<Dim>& dims = layout.dims();
-  StridedCopy& copy = cached_.copy;
+  accel::StridedCopy& copy = cached_.copy;
   copy = {};
   copy.strided = placement_.deviceStrided() + static_cast<std::uint64_t>(layout.blocks()[0].offset);
   copy.packed = packed;
@@ -162,13 +163,14 @@ Status Submissions::copy2d(DeviceQueue& queue, std::uint64_t packed) {
     copy.slices = dims[0].count;
     copy.slicePitch = dims[0].stride;
   }
-  copy.direction = op_.direction;
+  copy.packs = op_.packs();
   copy.packedOnCpu = !placement_.packedOnDevice();
   ++outcome_.report.launches;
-  return queue.copyStrided(copy);
+  return commands.copyStrided(copy);
 }
 
-Status Submissions::copyPieces(DeviceQueue& queue, const Portion& portion, std::uint64_t packed) {
+Status Submissions::copyPieces(accel::Commands& commands, const Portion& portion,
+                               std::uint64_t packed) {
   Status status;
   op_.layout().forEach(
       portion.offset, portion.bytes, [&](std::int64_t at, std::int64_t in, std::int64_t bytes) {
@@ -180,12 +182,12 @@ Status Submissions::copyPieces(DeviceQueue& queue, const Portion& portion, std::
         const std::uint64_t there = packed + static_cast<std::uint64_t>(in - portion.offset);
         const auto length = static_cast<std::size_t>(bytes);
         if (placement_.packedOnDevice()) {
-          status = op_.packs() ? queue.copyWithin(there, strided, length)
-                               : queue.copyWithin(strided, there, length);
+          status = op_.packs() ? commands.copyWithin(there, strided, length)
+                               : commands.copyWithin(strided, there, length);
         } else if (op_.packs()) {
-          status = queue.copyOut(reinterpret_cast<void*>(there), strided, length);
+          status = commands.copyOut(reinterpret_cast<void*>(there), strided, length);
         } else {
-          status = queue.copyIn(strided, reinterpret_cast<void*>(there), length);
+          status = commands.copyIn(strided, reinterpret_cast<void*>(there), length);
         }
       });
   return status;
@@ -193,7 +195,7 @@ Status Submissions::copyPieces(DeviceQueue& queue, const Portion& portion, std::
 
 Status Submissions::noteUse(StagingSlot& slot, Ticket ticket) {
   if (op_.stream) {
-    auto mark = device_.accelerator().mark(*op_.stream);
+    auto mark = device_.mark(*op_.stream);
     if (!mark.ok()) {
       return mark.status();
     }
@@ -230,7 +232,7 @@ Submissions::Ranges Submissions::packedRange(std::int64_t offset, std::int64_t b
 
 template <typename Function>
 Result<Ticket> Submissions::submit(const Ranges& ranges, Function function) {
-  Commands work(std::move(function));
+  accel::WorkOf work(std::move(function));
   if (ranges.empty()) {
     return device_.submit(op_.stream, work);
   }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/accel/accelerator.h"
+#include "gmac/accel/commands.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/device.h"
@@ -66,12 +66,12 @@ class Submissions {
   // are, while the CPU writes the next ones.
   Result<accel::Ticket> launchFilling(const DeviceJob& job, const Ranges& ranges);
   Result<accel::Ticket> submitLaunches(const DeviceJob& job, const Ranges& ranges);
-  Status copy2d(DeviceQueue& queue, std::uint64_t packed);
-  Status copyPieces(DeviceQueue& queue, const Portion& portion, std::uint64_t packed);
+  Status copy2d(accel::Commands& commands, std::uint64_t packed);
+  Status copyPieces(accel::Commands& commands, const Portion& portion, std::uint64_t packed);
   void addStrided(std::int64_t offset, std::int64_t bytes, Ranges& ranges) const;
   Ranges packedRange(std::int64_t offset, std::int64_t bytes) const;
-  // Calls `function(DeviceQueue&)`, which submits; the ticket is of that. Without ranges nothing is
-  // released.
+  // Calls `function(accel::Commands&)`, which submits; the ticket is of that. Without ranges
+  // nothing is released.
   template <typename Function>
   Result<accel::Ticket> submit(const Ranges& ranges, Function function);
 

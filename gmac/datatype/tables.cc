@@ -13,7 +13,7 @@ Tables::~Tables() {
     for (const Buffer& buffer : buffers_) {
       (void)device_.accelerator().wait(buffer.reader);
     }
-    device_.freePinned(buffers_[0].memory, kBuffers * kBufferBytes);
+    device_.accelerator().freePinned(buffers_[0].memory, kBuffers * kBufferBytes);
   }
 }
 
@@ -90,7 +90,7 @@ void Tables::add(const DevicePlan& plan, const Table& table) {
 
 Result<Tables::Buffer*> Tables::nextBuffer() {
   if (buffers_[0].memory == nullptr) {
-    auto memory = device_.allocatePinned(kBuffers * kBufferBytes);
+    auto memory = device_.accelerator().allocatePinned(kBuffers * kBufferBytes);
     if (!memory.ok()) {
       return memory.status();
     }
@@ -113,7 +113,7 @@ Result<std::uint64_t> Tables::pin(std::uint64_t plan, std::optional<accel::Nativ
   Table& table = found->second;
   // The kernel queue waits for all copies in anyway.
   if (stream && !device_.accelerator().done(table.filled)) {
-    GMAC_TRY(device_.follow(stream, table.filled));
+    GMAC_TRY(device_.follow(*stream, table.filled));
   }
   ++table.pins;
   table.usedByStreams = table.usedByStreams || stream.has_value();

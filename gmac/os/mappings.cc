@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/os/mappings.h"
 
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 
@@ -71,25 +66,6 @@ Access tightestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin
     position = mapping->end;
   }
   return position < begin + bytes ? Access::kNone : tightest;
-}
-
-bool readableNow(const void* address, std::size_t bytes) noexcept {
-  const int kept = errno;
-  bool readable = true;
-  // A system call that reads the process's own memory fails where an access would fault.
-  std::byte scratch[64];
-  const auto* next = static_cast<const std::byte*>(address);
-  while (readable && bytes > 0) {
-    const std::size_t part = std::min(bytes, sizeof scratch);
-    iovec to{scratch, part};
-    iovec from{const_cast<std::byte*>(next), part};
-    const long read = syscall(SYS_process_vm_readv, getpid(), &to, 1UL, &from, 1UL, 0UL);
-    readable = read < 0 ? errno != EFAULT : static_cast<std::size_t>(read) == part;
-    next += part;
-    bytes -= part;
-  }
-  errno = kept;
-  return readable;
 }
 
 }  // namespace gmac::os

@@ -29,11 +29,6 @@ Access loosestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin,
 Access tightestAccess(const std::vector<Mapping>& mappings, std::uintptr_t begin,
                       std::size_t bytes);
 
-// Whether the program can read all of [address, address + bytes) at this moment. For addresses that
-// others gave and that something is about to follow. Yes where the system does not tell (a sandbox
-// that denies the call). A system call; allocates nothing; keeps errno.
-bool readableNow(const void* address, std::size_t bytes) noexcept;
-
 }  // namespace gmac::os
 
 #endif  // GMAC_OS_MAPPINGS_H_

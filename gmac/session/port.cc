@@ -11,6 +11,14 @@
 #include "gmac/session/runtime.h"
 
 namespace gmac::coherence {
+namespace {
+
+// The started runtime's; NULL where it has none.
+accel::NativeStreams* nativeStreams(Runtime* runtime) noexcept {
+  return runtime != nullptr ? runtime->manager().accelerator().nativeStreams() : nullptr;
+}
+
+}  // namespace
 
 bool touchesShared(const void* address, std::size_t bytes) noexcept {
   Runtime* runtime = Runtime::started();
@@ -149,13 +157,13 @@ Status afterDeviceWait() {
 }
 
 std::uintptr_t nativeContext() noexcept {
-  Runtime* runtime = Runtime::started();
-  return runtime != nullptr ? runtime->manager().accelerator().nativeContext() : 0;
+  accel::NativeStreams* const native = nativeStreams(Runtime::started());
+  return native != nullptr ? native->nativeContext() : 0;
 }
 
 int primaryDevice() noexcept {
-  Runtime* runtime = Runtime::started();
-  return runtime != nullptr ? runtime->manager().accelerator().primaryDevice() : -1;
+  accel::NativeStreams* const native = nativeStreams(Runtime::started());
+  return native != nullptr ? native->primaryDevice() : -1;
 }
 
 void contextEnds(bool workFinished) {

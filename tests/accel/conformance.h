@@ -34,6 +34,8 @@
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/commands.h"
+#include "gmac/accel/native_streams.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
 
@@ -189,6 +191,7 @@ class Conformance : public testing::TestWithParam<const Kit*> {
 
   const Kit& kit() const { return *GetParam(); }
   Accelerator& accelerator() { return *accelerator_; }
+  NativeStreams& streams() { return *accelerator_->nativeStreams(); }
   // Ends the accelerator early.
   void destroyAccelerator() { accelerator_.reset(); }
 
@@ -225,7 +228,6 @@ class Conformance : public testing::TestWithParam<const Kit*> {
 };
 
 // ---- Itself
-// ---------------------------------------------------------------------------------------------------
 
 TEST_P(Conformance, HasANameAndADeviceName) {
   EXPECT_FALSE(accelerator().name().empty());
@@ -233,7 +235,6 @@ TEST_P(Conformance, HasANameAndADeviceName) {
 }
 
 // ---- Memory
-// ---------------------------------------------------------------------------------------------------
 
 TEST_P(Conformance, FreshMemoryReadsAsZeroAlsoWhenItWasUsedBefore) {
   const std::size_t bytes = 8 * pageBytes();
@@ -339,7 +340,6 @@ TEST_P(Conformance, AnAbsurdAllocationIsRefused) {
 }
 
 // ---- Copies
-// ---------------------------------------------------------------------------------------------------
 
 TEST_P(Conformance, CopiesOfAnySizeAndOffsetMoveExactlyTheirBytes) {
   Random random;
@@ -432,7 +432,6 @@ TEST_P(Conformance, CopiesWithinAndFillsRunInTheOrderOfTheKernelQueue) {
 }
 
 // ---- Tickets and order
-// ----------------------------------------------------------------------------------------
 
 TEST_P(Conformance, ADefaultTicketIsComplete) {
   EXPECT_TRUE(accelerator().done(Ticket{}));
@@ -581,7 +580,6 @@ TEST_P(Conformance, ManyThreadsMayWaitForOneTicket) {
 }
 
 // ---- Kernels
-// --------------------------------------------------------------------------------------------------
 
 TEST_P(Conformance, AKernelFollowsPointersInsideSharedData) {
   Object object(accelerator(), 16 * pageBytes());
@@ -743,6 +741,106 @@ TEST_P(Conformance, AnImpossibleShapeIsRefusedAndTheNextLaunchRuns) {
   }
   bringOut(object, increment(*kernel, object, 1, 3));
   EXPECT_EQ(*object.appAs<std::uint32_t>(), 3U);
+}
+
+// ---- Work of the runtime's own
+
+// Pinned memory of the accelerator's, as bytes.
+class Pinned {
+ public:
+  Pinned(Accelerator& accelerator, std::size_t bytes) : accelerator_(accelerator), bytes_(bytes) {
+    const Result<void*> memory = accelerator.allocatePinned(bytes);
+    EXPECT_TRUE(memory.ok()) << lastErrorText();
+    bytes_ = memory.ok() ? bytes : 0;
+    begin_ = memory.ok() ? static_cast<std::byte*>(*memory) : nullptr;
+  }
+  ~Pinned() {
+    if (begin_ != nullptr) accelerator_.freePinned(begin_, bytes_);
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  std::byte* begin() const { return begin_; }
+  std::byte* end() const { return begin_ + bytes_; }
+
+ private:
+  Accelerator& accelerator_;
+  std::size_t bytes_;
+  std::byte* begin_ = nullptr;
+};
+
+TEST_P(Conformance, CommandsOfASubmissionRunOneAfterAnother) {
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  const auto memory = accelerator().allocate(2 * kBytes, pageBytes(), Placement::kAnywhere);
+  ASSERT_TRUE(memory.ok()) << lastErrorText();
+  const auto first = static_cast<std::uint64_t>(*memory);
+  const std::uint64_t second = first + kBytes;
+  Pinned from(accelerator(), kBytes);
+  Pinned to(accelerator(), kBytes);
+  ASSERT_TRUE(from.begin() != nullptr && to.begin() != nullptr);
+  const BuiltInKernel kernel{kit().poke->cudaName != nullptr ? kit().poke->cudaName : "poke",
+                             sizeof(std::uint64_t), kit().poke->host};
+  const auto kernels = accelerator().loadBuiltIn({{&kernel, 1}, kit().poke->cudaImage});
+  for (int round = 0; round < 5; ++round) {
+    std::fill(from.begin(), from.end(), static_cast<std::byte>(0x80 + round));
+    std::fill(to.begin(), to.end(), std::byte{0});
+    // Copied in, around, out, in again and out again; then a kernel writes where the last one read.
+    WorkOf work([&](Commands& commands) -> Status {
+      GMAC_TRY(commands.copyIn(first, from.begin(), kBytes));
+      GMAC_TRY(commands.copyWithin(second, first, kBytes));
+      GMAC_TRY(commands.copyOut(to.begin(), second, kBytes));
+      GMAC_TRY(commands.copyIn(first, to.begin(), kBytes));
+      GMAC_TRY(commands.copyOut(to.begin(), first, kBytes));
+      return commands.launch(*kernels, {0, 1, 1, &first});
+    });
+    waitFor(good(accelerator().submit(work)));
+    EXPECT_TRUE(std::equal(from.begin(), from.end(), to.begin())) << round;
+    // A copy out is after the launches so far, and a kernel after the copies in.
+    WorkOf out([&](Commands& commands) { return commands.copyOut(to.begin(), first, kBytes); });
+    waitFor(good(accelerator().submit(out)));
+    EXPECT_FALSE(std::equal(from.begin(), from.begin() + sizeof(std::uint32_t), to.begin()));
+    EXPECT_TRUE(std::equal(from.begin() + sizeof(std::uint32_t), from.end(),
+                           to.begin() + sizeof(std::uint32_t)));
+  }
+  EXPECT_TRUE(accelerator().free(*memory, 2 * kBytes).ok()) << lastErrorText();
+}
+
+TEST_P(Conformance, ASubmissionFollowsTheCopiesInBeforeIt) {
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  const auto memory = accelerator().allocate(2 * kBytes, pageBytes(), Placement::kAnywhere);
+  ASSERT_TRUE(memory.ok()) << lastErrorText();
+  const auto first = static_cast<std::uint64_t>(*memory);
+  Pinned from(accelerator(), kBytes);
+  Pinned to(accelerator(), kBytes);
+  ASSERT_TRUE(from.begin() != nullptr && to.begin() != nullptr);
+  for (int round = 0; round < 10; ++round) {
+    std::fill(from.begin(), from.end(), static_cast<std::byte>(1 + round));
+    std::fill(to.begin(), to.end(), std::byte{0});
+    const bool out = round % 2 == 0;
+    good(accelerator().copyIn(*memory, from.begin(), kBytes, {}));
+    WorkOf work([&](Commands& commands) -> Status {
+      if (out) return commands.copyOut(to.begin(), first, kBytes);
+      GMAC_TRY(commands.copyWithin(first + kBytes, first, kBytes));
+      return commands.copyOut(to.begin(), first + kBytes, kBytes);
+    });
+    waitFor(good(accelerator().submit(work)));
+    EXPECT_TRUE(std::equal(from.begin(), from.end(), to.begin())) << round;
+  }
+  EXPECT_TRUE(accelerator().free(*memory, 2 * kBytes).ok()) << lastErrorText();
+}
+
+TEST_P(Conformance, AnErrorOfWorkIsTheSubmissions) {
+  WorkOf work([](Commands&) { return fail(adsmErrorInvalidValue, "as was asked for"); });
+  EXPECT_EQ(accelerator().submit(work).status().code(), adsmErrorInvalidValue);
+  WorkOf nothing([](Commands&) { return Status(); });
+  waitFor(good(accelerator().submit(nothing)));
+}
+
+TEST_P(Conformance, MemoryIsOfTheKindThatItIs) {
+  int local = 0;
+  EXPECT_EQ(accelerator().memoryOf(&local), Memory::kPageable);
+  Pinned pinned(accelerator(), pageBytes());
+  EXPECT_EQ(accelerator().memoryOf(pinned.begin()),
+            accelerator().kernelsReachPinned() ? Memory::kPinned : Memory::kPageable);
 }
 
 TEST_P(Conformance, ACrashedKernelIsReportedAndNothingHangs) {

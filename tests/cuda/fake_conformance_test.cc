@@ -196,13 +196,13 @@ TEST_P(OverFakeDriver, ACrashIsReportedOnceAndThenTheAcceleratorIsLost) {
             adsmErrorAcceleratorLost);
   EXPECT_EQ(accelerator().launch(*kernel, shapeFor(1), args).status().code(),
             adsmErrorAcceleratorLost);
-  EXPECT_EQ(accelerator().mark(NativeStream{1}).status().code(), adsmErrorAcceleratorLost);
-  EXPECT_EQ(accelerator().fence(NativeStream{1}).code(), adsmErrorAcceleratorLost);
+  EXPECT_EQ(streams().mark(NativeStream{1}, {}).status().code(), adsmErrorAcceleratorLost);
+  EXPECT_EQ(streams().fence(NativeStream{1}).code(), adsmErrorAcceleratorLost);
 }
 
 TEST_P(OverFakeDriver, ADeviceThatFallsOffTheBusIsLostAtOnce) {
   fake_cuda::failNext("cuEventRecord", CUDA_ERROR_ECC_UNCORRECTABLE);
-  EXPECT_EQ(accelerator().mark(NativeStream{1}).status().code(), adsmErrorAcceleratorLost);
+  EXPECT_EQ(streams().mark(NativeStream{1}, {}).status().code(), adsmErrorAcceleratorLost);
   EXPECT_TRUE(errorSays("uncorrectable ECC error")) << lastErrorText();
 }
 
@@ -265,7 +265,7 @@ TEST_P(OverFakeDriver, MoreSharedMemoryThanUsualIsAskedForOnce) {
 }
 
 TEST_P(OverFakeDriver, MarksOfForeignStreamsCompleteInTheirOwnOrder) {
-  CUstream streams[2];
+  CUstream both[2];
   const auto create =
       reinterpret_cast<decltype(&::cuStreamCreate)>(dlsym(fake_cuda::library(), "cuStreamCreate"));
   const auto fill = reinterpret_cast<decltype(&::cuMemsetD8Async)>(
@@ -274,11 +274,11 @@ TEST_P(OverFakeDriver, MarksOfForeignStreamsCompleteInTheirOwnOrder) {
   ASSERT_TRUE(object.good());
   Ticket marks[2];
   for (int i = 0; i < 2; ++i) {
-    ASSERT_EQ(create(&streams[i], 0), CUDA_SUCCESS);
+    ASSERT_EQ(create(&both[i], 0), CUDA_SUCCESS);
     for (int n = 0; n < 5; ++n) {
-      ASSERT_EQ(fill(static_cast<CUdeviceptr>(object.device()), 1, 64, streams[i]), CUDA_SUCCESS);
+      ASSERT_EQ(fill(static_cast<CUdeviceptr>(object.device()), 1, 64, both[i]), CUDA_SUCCESS);
     }
-    marks[i] = good(accelerator().mark(NativeStream(reinterpret_cast<std::uintptr_t>(streams[i]))));
+    marks[i] = good(streams().mark(NativeStream(reinterpret_cast<std::uintptr_t>(both[i])), {}));
   }
   waitFor(marks[1]);
   EXPECT_TRUE(accelerator().done(marks[1]));
@@ -286,7 +286,7 @@ TEST_P(OverFakeDriver, MarksOfForeignStreamsCompleteInTheirOwnOrder) {
   waitFor(marks[0]);
   // Thousands of marks later the old ones are still complete.
   for (std::size_t i = 0; i < 3 * cuda::Queue::kSlots; ++i)
-    good(accelerator().mark(NativeStream{1}));
+    good(streams().mark(NativeStream{1}, {}));
   EXPECT_TRUE(accelerator().done(marks[0]));
   EXPECT_TRUE(accelerator().done(marks[1]));
 }
@@ -353,10 +353,10 @@ TEST_P(OverFakeDriver, AFencedStreamRunsAfterTheCopiesIn) {
   const NativeStream native{reinterpret_cast<std::uintptr_t>(stream)};
   std::memset(object.runtime(), 7, object.bytes());
   good(accelerator().copyIn(object.device(), object.runtime(), object.bytes(), {}));
-  ASSERT_TRUE(accelerator().fence(native).ok());
+  ASSERT_TRUE(streams().fence(native).ok());
   std::byte seen{0};
   ASSERT_EQ(copy(&seen, static_cast<CUdeviceptr>(object.device()), 1, stream), CUDA_SUCCESS);
-  waitFor(good(accelerator().mark(native)));
+  waitFor(good(streams().mark(native, {})));
   EXPECT_EQ(seen, std::byte{7});
 }
 

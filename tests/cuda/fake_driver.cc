@@ -131,6 +131,10 @@ std::byte* backingOf(CUdeviceptr address) {
   return address < start + allocation.bytes ? allocation.backing + (address - start) : nullptr;
 }
 
+bool isPinned(CUdeviceptr address) {
+  return device().given.count(reinterpret_cast<void*>(address)) != 0;
+}
+
 bool allocationOf(CUdeviceptr address, CUdeviceptr* start, std::size_t* bytes) {
   auto& memory = device().memory;
   if (backingOf(address) == nullptr) return false;

@@ -43,6 +43,8 @@ std::byte* bytesAt(CUdeviceptr address);
 
 // The allocation that holds a device address; false when none does.
 bool allocationOf(CUdeviceptr address, CUdeviceptr* start, std::size_t* bytes);
+// True for an address that cuMemHostAlloc has given.
+bool isPinned(CUdeviceptr address);
 
 // Queues a function of the CPU on a stream. It runs in a thread of its own.
 CUresult submitHost(CUstream stream, const std::function<void()>& function);

@@ -70,11 +70,15 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   FAKE_CALL();
   CUdeviceptr start = 0;
   std::size_t bytes = 0;
-  if (data == nullptr || !allocationOf(address, &start, &bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto put = [&](auto value) {
     std::memcpy(data, &value, sizeof value);
     return CUDA_SUCCESS;
   };
+  if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE && isPinned(address)) {
+    return put(CU_MEMORYTYPE_HOST);
+  }
+  if (!allocationOf(address, &start, &bytes)) return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return put(CU_MEMORYTYPE_DEVICE);

@@ -9,17 +9,17 @@ namespace gmac::datatype {
 namespace {
 
 // As the driver and Linux describe an H200.
-constexpr DeviceTraits kH200{.multiprocessors = 132,
-                             .cyclesPerMicrosecond = 1980,
-                             .memoryRate = 2 * 3201.0 * 6016 / 8,
-                             .linkRate = 32e3 / 8 * 128 / 130 * 16};
+constexpr accel::DeviceTraits kH200{.multiprocessors = 132,
+                                    .cyclesPerMicrosecond = 1980,
+                                    .memoryRate = 2 * 3201.0 * 6016 / 8,
+                                    .linkRate = 32e3 / 8 * 128 / 130 * 16};
 
 TEST(IssueRateOf, IsAConstantForADeviceThatWasMeasured) {
   const IssueRate rate = issueRateOf("NVIDIA H200", kH200);
   EXPECT_EQ(rate.multiprocessors, 132U);
   EXPECT_EQ(rate.cyclesPerRow, 4.65);
   EXPECT_EQ(rate.cyclesPerByte, 0.0614);
-  DeviceTraits unknown = kH200;
+  accel::DeviceTraits unknown = kH200;
   unknown.memoryRate = 0;
   EXPECT_EQ(issueRateOf("NVIDIA H200", unknown).interval(32, 8), rate.interval(32, 8));
 }
@@ -34,7 +34,7 @@ TEST(IssueRateOf, IsThatOfTheMeasuredDeviceForAnotherWithItsAttributes) {
 
 TEST(IssueRateOf, FollowsMemoryMultiprocessorsAndClock) {
   const IssueRate usual = issueRateOf("another", kH200);
-  DeviceTraits traits = kH200;
+  accel::DeviceTraits traits = kH200;
   traits.memoryRate *= 2;
   EXPECT_DOUBLE_EQ(issueRateOf("another", traits).cyclesPerRow, usual.cyclesPerRow / 2);
   traits = kH200;
@@ -46,12 +46,13 @@ TEST(IssueRateOf, FollowsMemoryMultiprocessorsAndClock) {
 }
 
 TEST(IssueRateOf, IsNoneWhereAnAttributeIsMissing) {
-  for (auto member : {&DeviceTraits::cyclesPerMicrosecond, &DeviceTraits::memoryRate}) {
-    DeviceTraits traits = kH200;
+  for (auto member :
+       {&accel::DeviceTraits::cyclesPerMicrosecond, &accel::DeviceTraits::memoryRate}) {
+    accel::DeviceTraits traits = kH200;
     traits.*member = 0;
     EXPECT_EQ(issueRateOf("another", traits).interval(32, 8), 0U);
   }
-  DeviceTraits traits = kH200;
+  accel::DeviceTraits traits = kH200;
   traits.multiprocessors = 0;
   EXPECT_EQ(issueRateOf("another", traits).interval(32, 8), 0U);
 }
@@ -60,7 +61,7 @@ TEST(CostsOf, HasRatesInProportionToTheLink) {
   const Costs measured;
   const Costs same = costsOf(kH200);
   EXPECT_NEAR(same.copyRate, measured.copyRate, 0.001 * measured.copyRate);
-  DeviceTraits traits = kH200;
+  accel::DeviceTraits traits = kH200;
   traits.linkRate /= 2;
   const Costs half = costsOf(traits);
   EXPECT_DOUBLE_EQ(half.zeroCopyRate, same.zeroCopyRate / 2);

@@ -19,7 +19,7 @@
 #include "gmac/datatype/engine.h"
 #include "gmac/datatype/table_filling.h"
 #include "gmac/datatype/tables.h"
-#include "tests/datatype/direct_device.h"
+#include "tests/datatype/direct_accelerator.h"
 #include "tests/datatype/irregular.h"
 
 namespace gmac::datatype {
@@ -27,7 +27,6 @@ namespace {
 
 using std::int64_t;
 using testing::DirectAccelerator;
-using testing::DirectDevice;
 using testing::irregular;
 using Call = DirectAccelerator::Call;
 
@@ -131,9 +130,7 @@ class FirstUse : public ::testing::Test {
 
   void start(std::size_t tableBytes) {
     engine_.reset();
-    auto device = std::make_unique<DirectDevice>(accelerator_);
-    device_ = device.get();
-    engine_ = std::make_unique<Engine>(std::move(device), tableBytes);
+    engine_ = std::make_unique<Engine>(accelerator_, tableBytes);
   }
 
   Result<Outcome> run(Sides& sides) {
@@ -156,7 +153,6 @@ class FirstUse : public ::testing::Test {
   }
 
   DirectAccelerator accelerator_;
-  DirectDevice* device_ = nullptr;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -262,7 +258,7 @@ TEST_F(FirstUse, LeavesNothingBehindWhereItFails) {
       arm();
       const bool ok = run(failed).ok();
       accelerator_.failNext(Call::kCopyIn, 0);
-      device_->failLaunch(0);
+      accelerator_.failNext(Call::kLaunch, 0);
       if (ok) {
         return false;
       }
@@ -276,7 +272,7 @@ TEST_F(FirstUse, LeavesNothingBehindWhereItFails) {
     while (failing([&] { accelerator_.failNext(Call::kCopyIn, copies + 1); })) ++copies;
     EXPECT_GE(copies, 3);
     int launches = 0;
-    while (failing([&] { device_->failLaunch(launches + 1); })) ++launches;
+    while (failing([&] { accelerator_.failNext(Call::kLaunch, launches + 1); })) ++launches;
     EXPECT_GE(launches, 3);
   }
 }
@@ -284,7 +280,7 @@ TEST_F(FirstUse, LeavesNothingBehindWhereItFails) {
 TEST_F(FirstUse, SaysWhatMemoryIsMissing) {
   const PreparedPtr prepared = prepare(cases().front().layout);
   Sides sides(prepared, Direction::kPack);
-  device_->failPinned(1);
+  accelerator_.failNext(Call::kPinned, 1);
   EXPECT_EQ(run(sides).status().code(), adsmErrorHostMemory);
   EXPECT_THAT(lastErrorText(), ::testing::HasSubstr("as was asked for"));
   // Another slab is not to be had; where one is, the table comes to lie in it.
@@ -349,10 +345,8 @@ TEST_F(FirstUse, MeasuresNothingAndWritesNoFile) {
   std::filesystem::remove_all(cache);
   std::filesystem::create_directories(cache);
   ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
-  auto device = std::make_unique<DirectDevice>(accelerator_);
-  device->setTraits({.multiprocessors = 3, .cyclesPerMicrosecond = 1000, .memoryRate = 1e5});
-  device_ = device.get();
-  engine_ = std::make_unique<Engine>(std::move(device), kPlenty);
+  accelerator_.setTraits({.multiprocessors = 3, .cyclesPerMicrosecond = 1000, .memoryRate = 1e5});
+  engine_ = std::make_unique<Engine>(accelerator_, kPlenty);
   accelerator_.clearCopies();
 
   const PreparedPtr rows = prepare(layoutOf({{400000, 256}}, {{0, 4}}));
@@ -367,8 +361,8 @@ TEST_F(FirstUse, MeasuresNothingAndWritesNoFile) {
   const PreparedPtr few = prepare(layoutOf({{10000, 256}}, {{0, 4}}));
   Sides pinned(few, Direction::kPack);
   pinned.operation().method = adsmMethodAny;
-  device_->setMemory(pinned.operation().packed, Memory::kPinned);
-  device_->failPinned(1);
+  accelerator_.setMemory(pinned.operation().packed, accel::Memory::kPinned);
+  accelerator_.failNext(Call::kPinned, 1);
   outcome = engine_->run(pinned.operation(), cached);
   ASSERT_TRUE(outcome.ok()) << lastErrorText();
   EXPECT_EQ(outcome->report.method, adsmMethodKernel);
@@ -383,7 +377,7 @@ TEST_F(FirstUse, MeasuresNothingAndWritesNoFile) {
 
 TEST(Tables, CountWhatIsBeingFilledAndForgetWhatFails) {
   DirectAccelerator accelerator;
-  DirectDevice device(accelerator);
+  Device device(accelerator);
   Tables tables(device, kPlenty);
   const PreparedPtr prepared = prepare(cases().front().layout);
   const DevicePlan& plan = prepared->plan();
@@ -422,7 +416,7 @@ TEST(Tables, CountWhatIsBeingFilledAndForgetWhatFails) {
 
 TEST(Tables, HaveNoTableWithoutMemory) {
   DirectAccelerator accelerator;
-  DirectDevice device(accelerator);
+  Device device(accelerator);
   Tables tables(device, kPlenty);
   const PreparedPtr prepared = prepare(cases().front().layout);
   TableFilling filling(tables, prepared->plan());
@@ -433,7 +427,7 @@ TEST(Tables, HaveNoTableWithoutMemory) {
 
 TEST(DeviceArena, GivesPiecesOfSlabsAndSlabsBack) {
   DirectAccelerator accelerator;
-  DirectDevice device(accelerator);
+  Device device(accelerator);
   DeviceArena arena(device);
   constexpr std::size_t kPiece = std::size_t{3} << 20;
   std::vector<std::uint64_t> pieces;

@@ -14,7 +14,7 @@
 
 #include "gmac/coherence/shared_ranges.h"
 #include "gmac/datatype/engine.h"
-#include "tests/datatype/direct_device.h"
+#include "tests/datatype/direct_accelerator.h"
 #include "tests/datatype/irregular.h"
 
 namespace gmac::datatype {
@@ -22,7 +22,6 @@ namespace {
 
 using std::int64_t;
 using testing::DirectAccelerator;
-using testing::DirectDevice;
 using testing::irregular;
 
 PreparedPtr prepare(const std::vector<Dim>& dims, const std::vector<Block>& blocks) {
@@ -36,11 +35,7 @@ constexpr std::size_t kTables = std::size_t{1} << 20;
 
 class Relaunch : public ::testing::Test {
  protected:
-  void SetUp() override {
-    auto device = std::make_unique<DirectDevice>(accelerator_);
-    device_ = device.get();
-    engine_ = std::make_unique<Engine>(std::move(device), kTables);
-  }
+  void SetUp() override { engine_ = std::make_unique<Engine>(accelerator_, kTables); }
 
   // From now on the operation is a pack or unpack of all of it.
   void use(PreparedPtr prepared, Direction direction = Direction::kPack) {
@@ -103,7 +98,6 @@ class Relaunch : public ::testing::Test {
   }
 
   DirectAccelerator accelerator_;
-  DirectDevice* device_ = nullptr;
   std::unique_ptr<Engine> engine_;
   PreparedPtr prepared_;
   // Both sides', far from each other.
@@ -152,10 +146,10 @@ TEST_F(Relaunch, MemoryOfAnotherKindIsAnotherOperation) {
   run();
   ASSERT_TRUE(cached_.valid);
   for (const std::byte* side : {strided_.data(), packed_.data()}) {
-    for (const Memory memory : {Memory::kPageable, Memory::kPinned}) {
-      device_->setMemory(side, memory);
+    for (const accel::Memory memory : {accel::Memory::kPageable, accel::Memory::kPinned}) {
+      accelerator_.setMemory(side, memory);
       EXPECT_FALSE(relaunch());
-      device_->setMemory(side, Memory::kDevice);
+      accelerator_.setMemory(side, accel::Memory::kDevice);
       EXPECT_TRUE(relaunch());
     }
   }
@@ -177,7 +171,7 @@ TEST_F(Relaunch, MemoryThatHasBecomeSharedIsAnotherOperation) {
 
 TEST_F(Relaunch, IntoPinnedMemoryTheStreamIsWaitedForByItsOwner) {
   use(prepare({{100, 24}}, {{0, 8}}));
-  device_->setMemory(packed_.data(), Memory::kPinned);
+  accelerator_.setMemory(packed_.data(), accel::Memory::kPinned);
   operation_.method = adsmMethodKernel;
   run();
   EXPECT_FALSE(cached_.valid) << "its caller waits for it";
@@ -186,7 +180,7 @@ TEST_F(Relaunch, IntoPinnedMemoryTheStreamIsWaitedForByItsOwner) {
   ASSERT_TRUE(cached_.valid);
   EXPECT_EQ(cached_.report.bytesAcross, operation_.bytes);
   EXPECT_TRUE(relaunch());
-  device_->setMemory(packed_.data(), Memory::kDevice);
+  accelerator_.setMemory(packed_.data(), accel::Memory::kDevice);
   EXPECT_FALSE(relaunch());
 }
 
@@ -215,7 +209,7 @@ TEST_F(Relaunch, AFailureIsToldAndLeavesNothingPinned) {
     use(prepared);
     run();
     ASSERT_TRUE(cached_.valid);
-    device_->failLaunch(1);
+    accelerator_.failNext(DirectAccelerator::Call::kLaunch, 1);
     accel::Ticket ticket;
     auto done = engine_->relaunch(cached_, {}, &ticket);
     EXPECT_FALSE(done.ok());

@@ -90,7 +90,7 @@ class FakeAccelerator::Loaded final : public accel::LoadedKernel {
 };
 
 FakeAccelerator::FakeAccelerator(const FakeOptions& options)
-    : options_(options), random_(options.seed) {}
+    : Accelerator(this), options_(options), random_(options.seed) {}
 
 FakeAccelerator::~FakeAccelerator() {
   for (const auto& [address, allocation] : allocations_) {
@@ -115,7 +115,6 @@ adsmKernel_t FakeAccelerator::kernel(const std::string& name, std::size_t paramC
 }
 
 // ---- What tests see
-// -------------------------------------------------------------------------------------------------
 
 std::vector<Op> FakeAccelerator::log() const {
   const std::lock_guard guard(lock_);
@@ -226,7 +225,6 @@ bool FakeAccelerator::fails(Op::Kind kind, const char* what, Status* status) {
 }
 
 // ---- Memory
-// ---------------------------------------------------------------------------------------------------------
 
 Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                 Placement placement) {
@@ -399,7 +397,6 @@ void* FakeAccelerator::translate(std::uintptr_t device, std::size_t bytes) {
 }
 
 // ---- Queues
-// ---------------------------------------------------------------------------------------------------------
 
 FakeAccelerator::Queue FakeAccelerator::queueOf(Ticket ticket) {
   return static_cast<Queue>(ticket.value & ((std::uint64_t{1} << kQueueBits) - 1));
@@ -492,7 +489,6 @@ Status FakeAccelerator::wait(Ticket ticket) {
 }
 
 // ---- Copies
-// ---------------------------------------------------------------------------------------------------------
 
 Result<Ticket> FakeAccelerator::copyIn(DeviceAddress to, const void* from, std::size_t bytes,
                                        Ticket after) {
@@ -601,7 +597,6 @@ Result<Ticket> FakeAccelerator::fill(DeviceAddress to, std::byte value, std::siz
 }
 
 // ---- Kernels
-// --------------------------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<accel::LoadedKernel>> FakeAccelerator::load(const adsmKernelDesc_t& desc) {
   const std::lock_guard guard(lock_);
@@ -673,8 +668,22 @@ Status FakeAccelerator::setConstant(accel::LoadedKernel& kernel, const adsmConst
   return {};
 }
 
+// ---- Engines' work
+
+namespace {
+
+Status notHere() { return fail(adsmErrorNotSupported, "the fake accelerator serves no engine"); }
+
+}  // namespace
+
+Result<void*> FakeAccelerator::allocatePinned(std::size_t) { return notHere(); }
+Result<Ticket> FakeAccelerator::submit(accel::Work&) { return notHere(); }
+Status FakeAccelerator::submit(NativeStream, accel::Work&) { return notHere(); }
+Status FakeAccelerator::launch(NativeStream, accel::LoadedKernels&, const accel::Launch&) {
+  return notHere();
+}
+
 // ---- Streams
-// --------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -695,7 +704,16 @@ Status FakeAccelerator::fence(NativeStream stream) {
   return {};
 }
 
-Result<Ticket> FakeAccelerator::mark(NativeStream stream) {
+Status FakeAccelerator::follow(NativeStream stream, Ticket ticket) {
+  const std::lock_guard guard(lock_);
+  push(static_cast<Queue>(kFirstStream + streamIndex(stream)),
+       {0, ticket, 0, [] { return true; }, 0, nullptr, 0});
+  return {};
+}
+
+Status FakeAccelerator::waitForAll() { return notHere(); }
+
+Result<Ticket> FakeAccelerator::mark(NativeStream stream, Ticket) {
   const std::lock_guard guard(lock_);
   record({Op::Kind::kMark, static_cast<std::uintptr_t>(stream), 0, {}});
   if (Status failed; fails(Op::Kind::kMark, "mark", &failed)) {

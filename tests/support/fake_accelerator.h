@@ -23,6 +23,8 @@
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/commands.h"
+#include "gmac/accel/native_streams.h"
 #include "gmac/coherence/kernel.h"
 
 namespace gmac::testing {
@@ -74,7 +76,7 @@ struct FakeOptions {
 // queued work names, a copy beyond an allocation) is recorded in complaints(), which every test
 // expects to be empty. Thread-safe; owned by the test. The fault handler calls it, as it does every
 // accelerator; it allocates there, which tests can afford because they fault outside malloc.
-class FakeAccelerator final : public accel::Accelerator {
+class FakeAccelerator final : public accel::Accelerator, public accel::NativeStreams {
  public:
   // A kernel's body: called once per launch with the copied arguments.
   using Body = std::function<void(const accel::LaunchShape& shape, void** args)>;
@@ -143,6 +145,13 @@ class FakeAccelerator final : public accel::Accelerator {
   Status free(accel::DeviceAddress address, std::size_t bytes) override;
   Status pin(const accel::HostMemory& memory) override;
   Status unpin(const accel::HostMemory& memory) override;
+  // (What only engines use is not there.)
+  Result<void*> allocatePinned(std::size_t bytes) override;
+  void freePinned(void*, std::size_t) noexcept override {}
+  std::unique_ptr<accel::LoadedKernels> loadBuiltIn(const accel::BuiltInKernels&) override {
+    return nullptr;
+  }
+  Result<accel::Ticket> submit(accel::Work& work) override;
   Result<accel::Ticket> copyIn(accel::DeviceAddress to, const void* from, std::size_t bytes,
                                accel::Ticket after) override;
   Result<accel::Ticket> copyOut(void* to, accel::DeviceAddress from, std::size_t bytes,
@@ -157,8 +166,21 @@ class FakeAccelerator final : public accel::Accelerator {
                                void** args) override;
   Status setConstant(accel::LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override;
+
+  // accel::NativeStreams
+  Status check(accel::NativeStream) const override { return {}; }
+  bool perThread(accel::NativeStream) const noexcept override { return false; }
   Status fence(accel::NativeStream stream) override;
-  Result<accel::Ticket> mark(accel::NativeStream stream) override;
+  Status follow(accel::NativeStream stream, accel::Ticket ticket) override;
+  Result<accel::Ticket> mark(accel::NativeStream stream, accel::Ticket earlier) override;
+  Status waitForAll() override;
+  Status submit(accel::NativeStream stream, accel::Work& work) override;
+  Status launch(accel::NativeStream stream, accel::LoadedKernels& kernels,
+                const accel::Launch& launch) override;
+  std::uintptr_t nativeContext() const noexcept override { return 0; }
+  int primaryDevice() const noexcept override { return -1; }
+  void contextEnds() noexcept override {}
+  void leaveContext() noexcept override {}
 
   // Work of the application's own on a stream, as a CUDA program would submit it: between fence()
   // and mark().

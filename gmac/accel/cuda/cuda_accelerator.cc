@@ -307,7 +307,7 @@ Result<std::unique_ptr<Accelerator>> makeCudaAccelerator() {
   if (!driver.ok()) return driver.status();
   auto calls = std::make_unique<cuda::DriverCalls>(**driver);
   GMAC_TRY(calls->open());
-  return cuda::StreamAccelerator::make(std::move(calls));
+  return cuda::StreamAccelerator::make(std::move(calls), **driver);
 }
 
 }  // namespace gmac::accel

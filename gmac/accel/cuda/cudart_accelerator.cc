@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 
+#include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/real_dlsym.h"
 #include "gmac/accel/cuda/stream_accelerator.h"
 #include "gmac/api/adsm.h"
@@ -267,7 +268,10 @@ Result<std::unique_ptr<Accelerator>> makeCudartAccelerator() {
   }
   auto calls = std::make_unique<cuda::RuntimeCalls>(runtime.functions);
   GMAC_TRY(calls->open());
-  return cuda::StreamAccelerator::make(std::move(calls));
+  // The runtime has loaded it.
+  Result<const cuda::Driver*> driver = cuda::Driver::get();
+  if (!driver.ok()) return driver.status();
+  return cuda::StreamAccelerator::make(std::move(calls), **driver);
 }
 
 }  // namespace gmac::accel

@@ -148,8 +148,10 @@ class DescribedKernel final : public LoadedKernel {
 
 }  // namespace
 
-StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls)
-    : calls_(std::move(calls)),
+StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver)
+    : Accelerator(this),
+      calls_(std::move(calls)),
+      ownWork_(driver, *calls_),
       in_(*calls_, QueueId::kIn, /*ordered=*/true),
       out_(*calls_, QueueId::kOut, /*ordered=*/true),
       kernel_(*calls_, QueueId::kKernel, /*ordered=*/true),
@@ -222,8 +224,9 @@ Status StreamAccelerator::reopen() {
   return Status();
 }
 
-Result<std::unique_ptr<Accelerator>> StreamAccelerator::make(std::unique_ptr<DeviceCalls> calls) {
-  std::unique_ptr<StreamAccelerator> accelerator(new StreamAccelerator(std::move(calls)));
+Result<std::unique_ptr<Accelerator>> StreamAccelerator::make(std::unique_ptr<DeviceCalls> calls,
+                                                             const Driver& driver) {
+  std::unique_ptr<StreamAccelerator> accelerator(new StreamAccelerator(std::move(calls), driver));
   GMAC_TRY(accelerator->open());
   return std::unique_ptr<Accelerator>(std::move(accelerator));
 }
@@ -337,6 +340,15 @@ Status StreamAccelerator::unpin(const HostMemory& memory) {
   return calls_->unregisterHost(memory.address);
 }
 
+Result<void*> StreamAccelerator::allocatePinned(std::size_t bytes) {
+  GMAC_TRY(ready());
+  return ownWork_.allocatePinned(bytes);
+}
+
+void StreamAccelerator::freePinned(void* address, std::size_t) noexcept {
+  if (open_.load() && !calls_->health().lost()) ownWork_.freePinned(address);
+}
+
 Status StreamAccelerator::order(Stream stream, Ticket ticket) {
   if (ticket.value == 0) return Status();
   const Queue& queue = queueOf(ticket);
@@ -365,8 +377,8 @@ Result<Ticket> StreamAccelerator::copyOut(void* to, DeviceAddress from, std::siz
   });
 }
 
-template <typename Work>
-Result<Ticket> StreamAccelerator::submitKernelWork(Work&& work) {
+template <typename Function>
+Result<Ticket> StreamAccelerator::submitKernelWork(Function&& work) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
   return kernel_.submit(kernel_.stream(), [&]() -> Status {
@@ -437,10 +449,8 @@ Result<Ticket> StreamAccelerator::launch(LoadedKernel& kernel, const LaunchShape
       [&] { return calls_->launch(**loaded, shape, copied.get(), kernel_.stream()); });
 }
 
-Result<Ticket> StreamAccelerator::submit(StreamWork* work, void* context) {
-  return submitKernelWork([&] {
-    return work(context, NativeStream(reinterpret_cast<std::uintptr_t>(kernel_.stream())));
-  });
+Result<Ticket> StreamAccelerator::submit(Work& work) {
+  return submitKernelWork([&] { return ownWork_.run(kernel_.stream(), work); });
 }
 
 Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t& constant,
@@ -488,7 +498,7 @@ Status StreamAccelerator::follow(NativeStream stream, Ticket ticket) {
   return order(streamOf(stream), ticket);
 }
 
-Result<Ticket> StreamAccelerator::markAgain(NativeStream stream, Ticket earlier) {
+Result<Ticket> StreamAccelerator::mark(NativeStream stream, Ticket earlier) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
   return foreign_.submit(

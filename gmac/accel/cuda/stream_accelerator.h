@@ -15,8 +15,9 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/device_calls.h"
+#include "gmac/accel/cuda/own_work.h"
 #include "gmac/accel/cuda/queues.h"
-#include "gmac/accel/stream_marks.h"
+#include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 
 namespace gmac::accel::cuda {
@@ -25,14 +26,17 @@ namespace gmac::accel::cuda {
 // for marks on the application's own streams. Thread-safe; owned by the runtime. The fault handler
 // may call what the interface says: those methods take one queue's lock, which is never held while
 // application memory is touched (arguments and constants are copied before it is taken).
-class StreamAccelerator final : public Accelerator, public StreamMarks {
+class StreamAccelerator final : public Accelerator, public NativeStreams {
  public:
-  static Result<std::unique_ptr<Accelerator>> make(std::unique_ptr<DeviceCalls> calls);
+  static Result<std::unique_ptr<Accelerator>> make(std::unique_ptr<DeviceCalls> calls,
+                                                   const Driver& driver);
   ~StreamAccelerator() override;
 
   std::string_view name() const noexcept override { return calls_->name(); }
   std::string_view deviceName() const noexcept override { return calls_->deviceName(); }
   bool copiesReachMovedPages() const noexcept override { return true; }
+  bool kernelsReachPinned() const noexcept override { return true; }
+  DeviceTraits traits() const noexcept override { return ownWork_.traits(); }
 
   Status usable() override;
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
@@ -40,6 +44,11 @@ class StreamAccelerator final : public Accelerator, public StreamMarks {
   Status free(DeviceAddress address, std::size_t bytes) override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
+  Result<void*> allocatePinned(std::size_t bytes) override;
+  void freePinned(void* address, std::size_t bytes) noexcept override;
+  Memory memoryOf(const void* address) const noexcept override {
+    return ownWork_.memoryOf(address);
+  }
 
   Result<Ticket> copyIn(DeviceAddress to, const void* from, std::size_t bytes,
                         Ticket after) override;
@@ -52,19 +61,28 @@ class StreamAccelerator final : public Accelerator, public StreamMarks {
 
   Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override;
   Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override;
-  Result<Ticket> submit(StreamWork* work, void* context) override;
   Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override;
 
+  std::unique_ptr<LoadedKernels> loadBuiltIn(const BuiltInKernels& kernels) override {
+    return ownWork_.load(kernels);
+  }
+  Result<Ticket> submit(Work& work) override;
+
+  Status check(NativeStream stream) const override { return OwnWork::check(stream); }
+  bool perThread(NativeStream stream) const noexcept override;
+  Status fence(NativeStream stream) override;
+  Status follow(NativeStream stream, Ticket ticket) override;
+  Result<Ticket> mark(NativeStream stream, Ticket earlier) override;
+  Status waitForAll() override { return ownWork_.waitForAll(); }
+  Status submit(NativeStream stream, Work& work) override { return ownWork_.runOn(stream, work); }
+  Status launch(NativeStream stream, LoadedKernels& kernels, const Launch& launch) override {
+    return ownWork_.launchOn(stream, kernels, launch);
+  }
   std::uintptr_t nativeContext() const noexcept override { return calls_->nativeContext(); }
   int primaryDevice() const noexcept override { return calls_->primaryDevice(); }
   void contextEnds() noexcept override;
   void leaveContext() noexcept override;
-  Status fence(NativeStream stream) override;
-  Result<Ticket> mark(NativeStream stream) override { return markAgain(stream, {}); }
-  Result<Ticket> markAgain(NativeStream stream, Ticket earlier) override;
-  bool perThread(NativeStream stream) const noexcept override;
-  Status follow(NativeStream stream, Ticket ticket) override;
 
  private:
   // One piece of a constant on its way: the driver reads it some time after setConstant() has
@@ -75,7 +93,7 @@ class StreamAccelerator final : public Accelerator, public StreamMarks {
   };
   static constexpr std::size_t kStageBytes = 64 << 10;  // the most that constant memory holds
 
-  explicit StreamAccelerator(std::unique_ptr<DeviceCalls> calls);
+  StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver);
   // Makes streams, events and pinned memory in the layer's context.
   Status open();
   void close() noexcept;
@@ -89,11 +107,12 @@ class StreamAccelerator final : public Accelerator, public StreamMarks {
   // Makes `stream` wait for the ticket's work, unless that is known to be complete.
   Status order(Stream stream, Ticket ticket);
   // Submits to the kernel queue, after every copyIn submitted before.
-  template <typename Work>
-  Result<Ticket> submitKernelWork(Work&& work);
+  template <typename Function>
+  Result<Ticket> submitKernelWork(Function&& work);
   Status zero(std::uintptr_t address, std::size_t bytes);
 
   const std::unique_ptr<DeviceCalls> calls_;
+  OwnWork ownWork_;
   std::mutex openMutex_;
   std::atomic<bool> open_{false};
   std::atomic<std::uint64_t> contexts_{0};  // left so far
@@ -102,8 +121,8 @@ class StreamAccelerator final : public Accelerator, public StreamMarks {
   Queue kernel_;
   Queue foreign_;
   const std::array<Queue*, 4> queues_;  // by QueueId
-  std::uint64_t kernelWaitedFor_ =
-      0;  // newest copyIn that the kernel stream waits for; under the kernel queue's lock
+  // Newest copyIn that the kernel stream waits for; under the kernel queue's lock.
+  std::uint64_t kernelWaitedFor_ = 0;
 
   struct Allocation {
     std::uintptr_t given;  // what CUDA gave

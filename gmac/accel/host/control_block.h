@@ -56,7 +56,7 @@ struct Command {
   CommandKind kind;
   std::uint32_t argumentCount;  // launch
   std::uint64_t after;          // ticket to wait for; 0: none
-  std::uint64_t copyInsBefore;  // launch: place in the in-queue to wait for
+  std::uint64_t copyInsBefore;  // place in the in-queue to wait for; 0: none
   std::uintptr_t to;            // copies, fill; constant: the variable in the device process
   std::uintptr_t from;          // copies; fill: the byte's value
   std::uint64_t bytes;          // copies, fill, constant

@@ -77,7 +77,6 @@ const char* errorText(int error) {
 Failure success() { return Failure{adsmSuccess, {}}; }
 
 // ---- Crashes
-// --------------------------------------------------------------------------------------------------
 
 // What the signal handler needs. Set before the threads start.
 ControlBlock* crashControl = nullptr;
@@ -137,7 +136,6 @@ void prepareThread(bool runsKernels) {
 }
 
 // ---- Queues
-// ---------------------------------------------------------------------------------------------------
 
 // The application orders what different queues do to the same bytes, by tickets and by waiting,
 // which the thread sanitizer cannot see from inside this process. These tell it that a command
@@ -282,7 +280,6 @@ class QueueRunner {
 };
 
 // ---- The device
-// -----------------------------------------------------------------------------------------------
 
 // Everything that the device process has. Lives until the process ends; the socket's thread calls
 // it.

@@ -32,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/accel/commands.h"
 #include "gmac/accel/host/control_block.h"
 #include "gmac/accel/host/device_process.h"
 #include "gmac/accel/host/messages.h"
@@ -76,7 +77,7 @@ std::size_t pageBytes() {
   return bytes;
 }
 
-// An anonymous mapping that is undone with its owner.
+// A mapping that is undone with its owner.
 class Mapping {
  public:
   Mapping() = default;
@@ -106,8 +107,10 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-Mapping map(std::size_t bytes, int protection, int flags) {
-  void* const address = mmap(nullptr, bytes, protection, flags | MAP_ANONYMOUS, -1, 0);
+// Of a file, or anonymous.
+Mapping map(std::size_t bytes, int protection, int flags, int fd = -1) {
+  void* const address =
+      mmap(nullptr, bytes, protection, flags | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
   return address == MAP_FAILED ? Mapping() : Mapping(address, bytes);
 }
 
@@ -192,6 +195,8 @@ class HostAccelerator final : public Accelerator {
   Status free(DeviceAddress address, std::size_t bytes) override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
+  Result<void*> allocatePinned(std::size_t bytes) override;
+  void freePinned(void* address, std::size_t bytes) noexcept override;
   Result<Ticket> copyIn(DeviceAddress to, const void* from, std::size_t bytes,
                         Ticket after) override;
   Result<Ticket> copyOut(void* to, DeviceAddress from, std::size_t bytes, Ticket after) override;
@@ -200,13 +205,17 @@ class HostAccelerator final : public Accelerator {
   bool done(Ticket ticket) noexcept override;
   Status wait(Ticket ticket) override;
   Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override;
-  Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override;
+  Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override {
+    return launchAfter({}, kernel, shape, args);
+  }
   Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override;
-  Status fence(NativeStream stream) override;
-  Result<Ticket> mark(NativeStream stream) override;
+  std::unique_ptr<LoadedKernels> loadBuiltIn(const BuiltInKernels& kernels) override;
+  Result<Ticket> submit(Work& work) override;
 
  private:
+  class Kernels;
+  class InOrder;
   // What only the holder of a queue's lock changes. No thread touches shared objects while it holds
   // one.
   struct Submission {
@@ -252,13 +261,16 @@ class HostAccelerator final : public Accelerator {
   void giveBackRange(std::uintptr_t address, const Allocation& allocation);
 
   Submission& submission(QueueId id) { return submissions_[static_cast<std::size_t>(id)]; }
+  std::uint64_t newestCopyIn() const { return control_->queue(QueueId::kIn).submitted.value(); }
   Status reach(Queue& queue, std::uint64_t place);
   Status checkTicket(Ticket ticket);
   Status takeError(Queue& queue, std::uint64_t place);
   Result<std::uint64_t> arenaSpace(Submission& submission, Queue& queue, std::size_t bytes);
   // Sends `command`, with `data` in the arena when `dataBytes` is not 0.
-  Result<Ticket> submit(QueueId id, Command command, const void* data = nullptr,
-                        std::size_t dataBytes = 0);
+  Result<Ticket> send(QueueId id, Command command, const void* data = nullptr,
+                      std::size_t dataBytes = 0);
+  Result<Ticket> launchAfter(Ticket after, LoadedKernel& kernel, const LaunchShape& shape,
+                             void** args);
   Result<std::uintptr_t> resolve(const void* address, SegmentUse use, const char* kind,
                                  const char* what);
 
@@ -296,7 +308,6 @@ class HostAccelerator final : public Accelerator {
 };
 
 // ---- Start and end
-// --------------------------------------------------------------------------------------------
 
 Status HostAccelerator::reserveWindows(std::size_t windowBytes) {
   const std::size_t wanted = std::min(
@@ -436,7 +447,6 @@ HostAccelerator::~HostAccelerator() {
 }
 
 // ---- Loss
-// -----------------------------------------------------------------------------------------------------
 
 bool HostAccelerator::lost() noexcept {
   if (lost_.load(std::memory_order_acquire)) {
@@ -550,7 +560,6 @@ Status HostAccelerator::control(const Request& request, int fd) {
 }
 
 // ---- Memory
-// ---------------------------------------------------------------------------------------------------
 
 Request requestFor(RequestKind kind, std::uintptr_t address, std::size_t bytes) {
   Request request{};
@@ -693,8 +702,40 @@ Status HostAccelerator::unpin(const HostMemory& memory) {
   return Status();
 }
 
+Result<void*> HostAccelerator::allocatePinned(std::size_t bytes) {
+  bytes = roundUp(bytes, pageBytes());
+  // Looked at first: a file that exceeds it would also bring a signal.
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+    return fail(adsmErrorHostMemory,
+                "{} bytes of pinned memory are more than the limit of file sizes (RLIMIT_FSIZE, "
+                "ulimit -f), {} bytes",
+                bytes, limit.rlim_cur);
+  }
+  // The device process keeps the file open; here the mapping does.
+  const Descriptor file(memfd_create("gmac pinned", MFD_CLOEXEC));
+  Mapping memory;
+  if (file && ftruncate(file.get(), static_cast<off_t>(bytes)) == 0) {
+    memory = map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
+  }
+  if (!memory || madvise(memory.address(), bytes, MADV_DONTFORK) != 0) {
+    return fail(adsmErrorHostMemory,
+                "the host accelerator cannot map {} bytes of pinned memory: {}", bytes,
+                std::strerror(errno));
+  }
+  GMAC_TRY(pin({memory.address(), bytes, file.get(), 0}));
+  void* const address = memory.address();
+  memory.forget();
+  return address;
+}
+
+void HostAccelerator::freePinned(void* address, std::size_t bytes) noexcept {
+  bytes = roundUp(bytes, pageBytes());
+  (void)unpin({address, bytes, -1, 0});
+  munmap(address, bytes);
+}
+
 // ---- Commands
-// -------------------------------------------------------------------------------------------------
 
 Status HostAccelerator::reach(Queue& queue, std::uint64_t place) {
   while (!queue.completed.await(place, kLookAfterDevice)) {
@@ -738,8 +779,8 @@ Result<std::uint64_t> HostAccelerator::arenaSpace(Submission& submission, Queue&
   }
 }
 
-Result<Ticket> HostAccelerator::submit(QueueId id, Command command, const void* data,
-                                       std::size_t dataBytes) {
+Result<Ticket> HostAccelerator::send(QueueId id, Command command, const void* data,
+                                     std::size_t dataBytes) {
   GMAC_TRY(usable());
   GMAC_TRY(checkTicket(Ticket{command.after}));
   Queue& queue = control_->queue(id);
@@ -777,27 +818,27 @@ Command bulkCommand(CommandKind kind, std::uintptr_t to, std::uintptr_t from, st
 
 Result<Ticket> HostAccelerator::copyIn(DeviceAddress to, const void* from, std::size_t bytes,
                                        Ticket after) {
-  return submit(QueueId::kIn, bulkCommand(CommandKind::kCopyIn, static_cast<std::uintptr_t>(to),
-                                          reinterpret_cast<std::uintptr_t>(from), bytes, after));
+  return send(QueueId::kIn, bulkCommand(CommandKind::kCopyIn, static_cast<std::uintptr_t>(to),
+                                        reinterpret_cast<std::uintptr_t>(from), bytes, after));
 }
 
 Result<Ticket> HostAccelerator::copyOut(void* to, DeviceAddress from, std::size_t bytes,
                                         Ticket after) {
-  return submit(QueueId::kOut,
-                bulkCommand(CommandKind::kCopyOut, reinterpret_cast<std::uintptr_t>(to),
-                            static_cast<std::uintptr_t>(from), bytes, after));
+  return send(QueueId::kOut,
+              bulkCommand(CommandKind::kCopyOut, reinterpret_cast<std::uintptr_t>(to),
+                          static_cast<std::uintptr_t>(from), bytes, after));
 }
 
 Result<Ticket> HostAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
                                            std::size_t bytes) {
-  return submit(QueueId::kKernel,
-                bulkCommand(CommandKind::kCopyWithin, static_cast<std::uintptr_t>(to),
-                            static_cast<std::uintptr_t>(from), bytes));
+  return send(QueueId::kKernel,
+              bulkCommand(CommandKind::kCopyWithin, static_cast<std::uintptr_t>(to),
+                          static_cast<std::uintptr_t>(from), bytes));
 }
 
 Result<Ticket> HostAccelerator::fill(DeviceAddress to, std::byte value, std::size_t bytes) {
-  return submit(QueueId::kKernel, bulkCommand(CommandKind::kFill, static_cast<std::uintptr_t>(to),
-                                              static_cast<std::uintptr_t>(value), bytes));
+  return send(QueueId::kKernel, bulkCommand(CommandKind::kFill, static_cast<std::uintptr_t>(to),
+                                            static_cast<std::uintptr_t>(value), bytes));
 }
 
 bool HostAccelerator::done(Ticket ticket) noexcept {
@@ -857,7 +898,6 @@ Status HostAccelerator::takeError(Queue& queue, std::uint64_t place) {
 }
 
 // ---- Kernels
-// --------------------------------------------------------------------------------------------------
 
 Result<std::uintptr_t> HostAccelerator::resolve(const void* address, SegmentUse use,
                                                 const char* kind, const char* what) {
@@ -942,8 +982,8 @@ Status checkShape(const char* kernel, const LaunchShape& shape) {
   return Status();
 }
 
-Result<Ticket> HostAccelerator::launch(LoadedKernel& kernel, const LaunchShape& shape,
-                                       void** args) {
+Result<Ticket> HostAccelerator::launchAfter(Ticket after, LoadedKernel& kernel,
+                                            const LaunchShape& shape, void** args) {
   const auto& loaded = static_cast<const HostKernel&>(kernel);
   const adsmKernelDesc_t& desc = loaded.desc();
   GMAC_TRY(checkShape(desc.name, shape));
@@ -988,8 +1028,9 @@ Result<Ticket> HostAccelerator::launch(LoadedKernel& kernel, const LaunchShape& 
   command.grid = shape.grid;
   command.block = shape.block;
   copyName(command, desc.name);
-  command.copyInsBefore = control_->queue(QueueId::kIn).submitted.value();
-  return submit(QueueId::kKernel, command, packed, bytes);
+  command.after = after.value;
+  command.copyInsBefore = newestCopyIn();
+  return send(QueueId::kKernel, command, packed, bytes);
 }
 
 Status HostAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t& constant,
@@ -1021,19 +1062,105 @@ Status HostAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t& 
   command.to = variable;
   command.bytes = bytes;
   copyName(command, constant.name);
-  return submit(QueueId::kKernel, command, copy.data(), bytes).status();
+  return send(QueueId::kKernel, command, copy.data(), bytes).status();
 }
 
-Status HostAccelerator::fence(NativeStream stream) {
-  return fail(adsmErrorNotSupported,
-              "the host accelerator has no streams of the application (fence on {:#x})",
-              static_cast<std::uintptr_t>(stream));
+// ---- Work of the runtime's own
+
+// The first launch of each kernel loads it.
+class HostAccelerator::Kernels final : public LoadedKernels {
+ public:
+  Kernels(HostAccelerator& accelerator, const BuiltInKernels& kernels)
+      : accelerator_(accelerator), kernels_(kernels.kernels.size()) {
+    for (std::size_t i = 0; i < kernels_.size(); ++i) {
+      const BuiltInKernel& one = kernels.kernels[i];
+      kernels_[i].desc.name = one.name;
+      kernels_[i].desc.paramCount = 1;
+      kernels_[i].desc.paramSizes = &one.paramBytes;
+      kernels_[i].desc.host = one.host;
+    }
+  }
+
+  Result<LoadedKernel*> find(int number) {
+    const std::lock_guard lock(mutex_);
+    Kernel& kernel = kernels_[static_cast<std::size_t>(number)];
+    if (kernel.loaded == nullptr) {
+      auto loaded = accelerator_.load(kernel.desc);
+      if (!loaded.ok()) {
+        return loaded.status();
+      }
+      kernel.loaded = std::move(*loaded);
+    }
+    return kernel.loaded.get();
+  }
+
+ private:
+  struct Kernel {
+    adsmKernelDesc_t desc{};
+    std::unique_ptr<LoadedKernel> loaded;
+  };
+
+  HostAccelerator& accelerator_;
+  std::mutex mutex_;
+  std::vector<Kernel> kernels_;
+};
+
+// Each command waits for the one before, on whichever queue that was; the first one for the copies
+// in so far, as a launch does.
+class HostAccelerator::InOrder final : public Commands {
+ public:
+  explicit InOrder(HostAccelerator& accelerator) : accelerator_(accelerator) {}
+  Ticket last() const { return last_; }
+
+  Status launch(LoadedKernels& kernels, const Launch& launch) override {
+    auto kernel = static_cast<Kernels&>(kernels).find(launch.kernel);
+    if (!kernel.ok()) {
+      return kernel.status();
+    }
+    void* args[] = {const_cast<void*>(launch.params)};
+    return note(accelerator_.launchAfter(last_, **kernel,
+                                         {{launch.blocks, 1, 1}, {launch.threads, 1, 1}, 0}, args));
+  }
+  Status copyIn(std::uint64_t to, const void* pinned, std::size_t bytes) override {
+    return note(accelerator_.copyIn(DeviceAddress{to}, pinned, bytes, last_));
+  }
+  Status copyOut(void* pinned, std::uint64_t from, std::size_t bytes) override {
+    return bulk(QueueId::kOut, CommandKind::kCopyOut, reinterpret_cast<std::uintptr_t>(pinned),
+                from, bytes);
+  }
+  Status copyWithin(std::uint64_t to, std::uint64_t from, std::size_t bytes) override {
+    return bulk(QueueId::kKernel, CommandKind::kCopyWithin, to, from, bytes);
+  }
+  Status copyStrided(const StridedCopy&) override {
+    return fail(adsmErrorNotSupported, "the host accelerator has no strided copies");
+  }
+
+ private:
+  Status bulk(QueueId queue, CommandKind kind, std::uintptr_t to, std::uintptr_t from,
+              std::size_t bytes) {
+    Command command = bulkCommand(kind, to, from, bytes, last_);
+    command.copyInsBefore = accelerator_.newestCopyIn();
+    return note(accelerator_.send(queue, command));
+  }
+  Status note(const Result<Ticket>& ticket) {
+    if (ticket.ok()) {
+      last_ = *ticket;
+    }
+    return ticket.status();
+  }
+
+  HostAccelerator& accelerator_;
+  Ticket last_;
+};
+
+std::unique_ptr<LoadedKernels> HostAccelerator::loadBuiltIn(const BuiltInKernels& kernels) {
+  return std::make_unique<Kernels>(*this, kernels);
 }
 
-Result<Ticket> HostAccelerator::mark(NativeStream stream) {
-  return fail(adsmErrorNotSupported,
-              "the host accelerator has no streams of the application (mark on {:#x})",
-              static_cast<std::uintptr_t>(stream));
+Result<Ticket> HostAccelerator::submit(Work& work) {
+  InOrder commands(*this);
+  GMAC_TRY(work.run(commands));
+  return commands.last();
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/datatype/direct_device.h"
+#include "tests/datatype/direct_accelerator.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -18,19 +19,28 @@ Status notHere(const char* what) {
   return fail(adsmErrorNotSupported, "the direct accelerator has no {}", what);
 }
 
-// Counts down to the one that fails.
-bool countsDown(int& countdown) { return countdown > 0 && --countdown == 0; }
+struct Loaded final : accel::LoadedKernels {
+  explicit Loaded(const accel::BuiltInKernels& built) : kernels(built) {}
+  const accel::BuiltInKernels kernels;
+};
 
 }  // namespace
 
-DirectAccelerator::~DirectAccelerator() { EXPECT_TRUE(allocations_.empty()) << "memory is kept"; }
+DirectAccelerator::~DirectAccelerator() {
+  EXPECT_TRUE(allocations_.empty()) << "memory is kept";
+  EXPECT_TRUE(pinned_.empty()) << "pinned memory is kept";
+}
 
 void DirectAccelerator::failNext(Call call, int n) {
   const std::lock_guard lock(lock_);
   countdowns_[call] = n;
 }
 
-bool DirectAccelerator::fails(Call call) { return countsDown(countdowns_[call]); }
+// Counts down to the one that fails.
+bool DirectAccelerator::fails(Call call) {
+  int& countdown = countdowns_[call];
+  return countdown > 0 && --countdown == 0;
+}
 
 std::vector<DirectAccelerator::Copy> DirectAccelerator::copies() const {
   const std::lock_guard lock(lock_);
@@ -136,7 +146,7 @@ Status DirectAccelerator::setConstant(accel::LoadedKernel&, const adsmConstant_t
   return notHere("constants");
 }
 
-Result<Ticket> DirectAccelerator::mark(accel::NativeStream) {
+Result<Ticket> DirectAccelerator::mark(accel::NativeStream, Ticket) {
   const std::lock_guard lock(lock_);
   return Ticket{newest_};
 }
@@ -148,62 +158,70 @@ Status DirectAccelerator::follow(accel::NativeStream stream, Ticket ticket) {
   return {};
 }
 
-// See datatype::DeviceQueue.
-class DirectDevice::Queue final : public datatype::DeviceQueue {
+// Launches after the copies up to a number.
+class DirectAccelerator::Queue final : public accel::Commands {
  public:
-  Queue(DirectDevice& device, std::optional<accel::NativeStream> stream)
-      : device_(device), stream_(stream) {}
-  Ticket last() const { return last_; }
+  Queue(DirectAccelerator& accelerator, std::uint64_t after)
+      : accelerator_(accelerator), after_(after) {}
 
-  Status launch(const datatype::DeviceLaunch& launch) override {
-    auto ticket = device_.accelerator_.launch(stream_, [&]() -> Status {
-      if (countsDown(device_.failLaunch_)) {
-        return fail(adsmErrorLaunch, "no launch, as was asked for");
-      }
-      alignas(16) std::byte params[sizeof launch.params];
-      std::memcpy(params, launch.params, launch.paramBytes);
-      void* args[] = {params};
-      const auto kernel = datatype::kernelOnHost(datatype::kernelNumber(launch.kernel));
-      for (std::uint32_t block = 0; block < launch.blocks; ++block) {
-        const adsmThreadBlock_t place = {
-            {launch.blocks, 1, 1}, {launch.threads, 1, 1}, {block, 0, 0}, nullptr, 0};
-        kernel(&place, args);
-      }
-      return {};
-    });
-    if (ticket.ok()) {
-      last_ = *ticket;
+  Status launch(accel::LoadedKernels& loaded, const accel::Launch& launch) override {
+    const std::lock_guard lock(accelerator_.lock_);
+    accelerator_.copyUpTo(after_);
+    ++accelerator_.launches_;
+    if (accelerator_.fails(Call::kLaunch)) {
+      return fail(adsmErrorLaunch, "no launch, as was asked for");
     }
-    return ticket.status();
+    const accel::BuiltInKernel& kernel =
+        static_cast<Loaded&>(loaded).kernels.kernels[static_cast<std::size_t>(launch.kernel)];
+    alignas(16) std::array<std::byte, 4096> params;
+    std::memcpy(params.data(), launch.params, kernel.paramBytes);
+    void* args[] = {params.data()};
+    for (std::uint32_t block = 0; block < launch.blocks; ++block) {
+      const adsmThreadBlock_t place = {
+          {launch.blocks, 1, 1}, {launch.threads, 1, 1}, {block, 0, 0}, nullptr, 0};
+      kernel.host(&place, args);
+    }
+    return {};
   }
   Status copyIn(std::uint64_t, const void*, std::size_t) override { return notHere("copies"); }
   Status copyOut(void*, std::uint64_t, std::size_t) override { return notHere("copies"); }
   Status copyWithin(std::uint64_t, std::uint64_t, std::size_t) override {
     return notHere("copies");
   }
-  Status copyStrided(const datatype::StridedCopy&) override { return notHere("copies"); }
+  Status copyStrided(const accel::StridedCopy&) override { return notHere("copies"); }
 
  private:
-  DirectDevice& device_;
-  const std::optional<accel::NativeStream> stream_;
-  Ticket last_;
+  DirectAccelerator& accelerator_;
+  const std::uint64_t after_;
 };
 
-DirectDevice::~DirectDevice() { EXPECT_TRUE(pinned_.empty()) << "pinned memory is kept"; }
+std::unique_ptr<accel::LoadedKernels> DirectAccelerator::loadBuiltIn(
+    const accel::BuiltInKernels& kernels) {
+  return std::make_unique<Loaded>(kernels);
+}
 
-Result<Ticket> DirectDevice::submit(std::optional<accel::NativeStream> stream,
-                                    datatype::DeviceWork& work) {
-  Queue queue(*this, stream);
+Result<Ticket> DirectAccelerator::submit(accel::Work& work) {
+  const std::lock_guard lock(lock_);
+  Queue queue(*this, newest_);
   GMAC_TRY(work.run(queue));
-  return stream ? Ticket{} : queue.last();
+  return Ticket{newest_};
 }
 
-Status DirectDevice::follow(std::optional<accel::NativeStream> stream, Ticket ticket) {
-  return stream ? accelerator_.follow(*stream, ticket) : Status();
+Status DirectAccelerator::submit(accel::NativeStream stream, accel::Work& work) {
+  const std::lock_guard lock(lock_);
+  Queue queue(*this, followed_[static_cast<std::uintptr_t>(stream)]);
+  return work.run(queue);
 }
 
-Result<void*> DirectDevice::allocatePinned(std::size_t bytes) {
-  if (countsDown(failPinned_)) {
+Status DirectAccelerator::launch(accel::NativeStream stream, accel::LoadedKernels& kernels,
+                                 const accel::Launch& launch) {
+  accel::WorkOf work([&](accel::Commands& commands) { return commands.launch(kernels, launch); });
+  return submit(stream, work);
+}
+
+Result<void*> DirectAccelerator::allocatePinned(std::size_t bytes) {
+  const std::lock_guard lock(lock_);
+  if (fails(Call::kPinned)) {
     return fail(adsmErrorHostMemory, "no pinned memory, as was asked for");
   }
   void* const memory = std::malloc(bytes);
@@ -211,7 +229,8 @@ Result<void*> DirectDevice::allocatePinned(std::size_t bytes) {
   return memory;
 }
 
-void DirectDevice::freePinned(void* address, std::size_t bytes) noexcept {
+void DirectAccelerator::freePinned(void* address, std::size_t bytes) noexcept {
+  const std::lock_guard lock(lock_);
   const auto found = pinned_.find(address);
   EXPECT_TRUE(found != pinned_.end() && found->second == bytes);
   pinned_.erase(found);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gmac/datatype/pci_link.h"
+#include "gmac/accel/cuda/pci_link.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-namespace gmac::datatype {
+namespace gmac::accel::cuda {
 namespace {
 
 namespace fs = std::filesystem;
@@ -62,4 +62,4 @@ TEST_F(PciLinkRate, IsZeroWhereItIsNotSaid) {
 }
 
 }  // namespace
-}  // namespace gmac::datatype
+}  // namespace gmac::accel::cuda

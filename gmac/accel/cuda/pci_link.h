@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How fast the PCI Express link of a device is.
-#ifndef GMAC_DATATYPE_PCI_LINK_H_
-#define GMAC_DATATYPE_PCI_LINK_H_
+#ifndef GMAC_ACCEL_CUDA_PCI_LINK_H_
+#define GMAC_ACCEL_CUDA_PCI_LINK_H_
 
 #include <string>
 
-namespace gmac::datatype {
+namespace gmac::accel::cuda {
 
 // Where Linux describes PCI devices.
 inline constexpr const char* kPciDevices = "/sys/bus/pci/devices";
@@ -15,6 +15,6 @@ inline constexpr const char* kPciDevices = "/sys/bus/pci/devices";
 // the files in `devices` say; 0 where they do not say it. Thread-safe.
 double pciLinkRate(const std::string& devices, const std::string& address);
 
-}  // namespace gmac::datatype
+}  // namespace gmac::accel::cuda
 
-#endif  // GMAC_DATATYPE_PCI_LINK_H_
+#endif  // GMAC_ACCEL_CUDA_PCI_LINK_H_

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gmac/datatype/pci_link.h"
+#include "gmac/accel/cuda/pci_link.h"
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "gmac/base/descriptor.h"
 
-namespace gmac::datatype {
+namespace gmac::accel::cuda {
 namespace {
 
 // The number that a file begins with; 0 where there is none ("Unknown", no such file).
@@ -35,4 +35,4 @@ double pciLinkRate(const std::string& devices, const std::string& address) {
   return gigatransfers * 1000 / 8 * coding * lanes;
 }
 
-}  // namespace gmac::datatype
+}  // namespace gmac::accel::cuda

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/accel/cuda/own_work.h"
+
+#include <cuda.h>
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+#include <vector>
+
+#include "gmac/accel/cuda/driver.h"
+#include "gmac/accel/cuda/pci_link.h"
+#include "gmac/accel/cuda/reentry.h"
+
+namespace gmac::accel::cuda {
+namespace {
+
+Stream streamOf(NativeStream stream) noexcept {
+  return reinterpret_cast<Stream>(static_cast<std::uintptr_t>(stream));
+}
+
+// True if the program can read a pointer there now, or the system does not tell (a sandbox that
+// denies the call). The system reads, and answers where the processor would fault.
+bool pointerReadable(std::uintptr_t address) noexcept {
+  const int kept = errno;
+  void* scratch = nullptr;
+  iovec to{&scratch, sizeof scratch};
+  iovec from{reinterpret_cast<void*>(address), sizeof scratch};
+  const long read = syscall(SYS_process_vm_readv, getpid(), &to, 1UL, &from, 1UL, 0UL);
+  const bool readable = read < 0 ? errno != EFAULT : read == sizeof scratch;
+  errno = kept;
+  return readable;
+}
+
+}  // namespace
+
+// Makes the layer's context current in the calling thread; the hooks ignore calls within. Cheaper
+// than a DeviceScope, because what is called within may be part of what the application captures.
+class OwnWork::Scope {
+ public:
+  explicit Scope(const OwnWork& own) : driver_(own.driver_), context_(own.calls_.nativeContext()) {
+    const auto wanted = reinterpret_cast<CUcontext>(context_);
+    CUcontext current = nullptr;
+    (void)driver_.cuCtxGetCurrent.function(&current);
+    pushed_ = wanted != nullptr && current != wanted &&
+              driver_.cuCtxPushCurrent.function(wanted) == CUDA_SUCCESS;
+  }
+  ~Scope() {
+    CUcontext popped = nullptr;
+    if (pushed_) {
+      (void)driver_.cuCtxPopCurrent.function(&popped);
+    }
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+  std::uintptr_t context() const noexcept { return context_; }
+
+ private:
+  const Reentry inside_;
+  const Driver& driver_;
+  const std::uintptr_t context_;
+  bool pushed_;
+};
+
+template <typename Function, typename... Args>
+Status OwnWork::call(adsmError_t otherwise, const Entry<Function>& entry,
+                     Args... args) const noexcept {
+  const int code = static_cast<int>(entry.function(args...));
+  if (code == CUDA_SUCCESS) [[likely]] {
+    return {};
+  }
+  return calls_.health().fail(code, otherwise, entry.name, ArgumentText(args...).view(),
+                              driver_.errorText(code));
+}
+
+// The first launch in a context loads the module; later launches take no lock.
+class OwnWork::Kernels final : public LoadedKernels {
+ public:
+  Kernels(OwnWork& own, const BuiltInKernels& kernels)
+      : own_(own), kernels_(kernels), functions_(kernels.kernels.size()) {}
+
+  const char* name(int number) const noexcept {
+    return kernels_.kernels[static_cast<std::size_t>(number)].name;
+  }
+  // A kernel in `context`; nullptr: find() it first.
+  CUfunction known(int number, std::uintptr_t context) const noexcept {
+    return context_.load(std::memory_order_acquire) == context
+               ? functions_[static_cast<std::size_t>(number)].load(std::memory_order_acquire)
+               : nullptr;
+  }
+  // `context` is current in the calling thread.
+  [[gnu::noinline]] Status find(int number, std::uintptr_t context, CUfunction* function) {
+    const std::lock_guard lock(mutex_);
+    if (module_ == nullptr || context_.load() != context) {
+      if (kernels_.cudaImage == nullptr) {
+        return fail(adsmErrorNoImplementation, "built without the CUDA toolkit: no kernel {}",
+                    name(number));
+      }
+      CUmodule module = nullptr;
+      GMAC_TRY(own_.call(adsmErrorSystem, own_.driver_.cuModuleLoadDataEx, &module,
+                         kernels_.cudaImage, 0u, static_cast<CUjit_option*>(nullptr),
+                         static_cast<void**>(nullptr)));
+      for (auto& known : functions_) {
+        known.store(nullptr);
+      }
+      module_ = module;
+      context_.store(context, std::memory_order_release);
+    }
+    CUfunction found = nullptr;
+    GMAC_TRY(own_.call(adsmErrorNoImplementation, own_.driver_.cuModuleGetFunction, &found, module_,
+                       name(number)));
+    functions_[static_cast<std::size_t>(number)].store(found, std::memory_order_release);
+    *function = found;
+    return {};
+  }
+
+ private:
+  OwnWork& own_;
+  const BuiltInKernels kernels_;
+  std::mutex mutex_;  // for loading
+  CUmodule module_ = nullptr;
+  std::atomic<std::uintptr_t> context_{0};  // that module_ is loaded in
+  std::vector<std::atomic<CUfunction>> functions_;
+};
+
+// Commands on one stream of `context`, which is current in the calling thread.
+class OwnWork::Queue final : public Commands {
+ public:
+  Queue(OwnWork& own, Stream stream, std::uintptr_t context)
+      : own_(own), stream_(stream), context_(context) {}
+
+  Status launch(LoadedKernels& loaded, const Launch& launch) override {
+    auto& kernels = static_cast<Kernels&>(loaded);
+    CUfunction function = kernels.known(launch.kernel, context_);
+    if (function == nullptr) [[unlikely]] {
+      GMAC_TRY(kernels.find(launch.kernel, context_, &function));
+    }
+    void* args[] = {const_cast<void*>(launch.params)};
+    const CUresult code = driver().cuLaunchKernel.function(
+        function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream_, args, nullptr);
+    if (code == CUDA_SUCCESS) [[likely]] {
+      return {};
+    }
+    return own_.calls_.health().fail(
+        code, adsmErrorLaunch, driver().cuLaunchKernel.name,
+        ShortText("{}, {} x {} threads", kernels.name(launch.kernel), launch.blocks, launch.threads)
+            .view(),
+        driver().errorText(code));
+  }
+  Status copyIn(std::uint64_t to, const void* pinned, std::size_t bytes) override {
+    return own_.call(adsmErrorSystem, driver().cuMemcpyHtoDAsync, CUdeviceptr{to}, pinned, bytes,
+                     stream_);
+  }
+  Status copyOut(void* pinned, std::uint64_t from, std::size_t bytes) override {
+    return own_.call(adsmErrorSystem, driver().cuMemcpyDtoHAsync, pinned, CUdeviceptr{from}, bytes,
+                     stream_);
+  }
+  Status copyWithin(std::uint64_t to, std::uint64_t from, std::size_t bytes) override {
+    return own_.call(adsmErrorSystem, driver().cuMemcpyDtoDAsync, CUdeviceptr{to},
+                     CUdeviceptr{from}, bytes, stream_);
+  }
+  Status copyStrided(const StridedCopy& copy) override {
+    if (copy.pitch < copy.rowBytes || copy.slicePitch % copy.pitch != 0 ||
+        copy.slicePitch < copy.rows * copy.pitch) {
+      return fail(adsmErrorNotSupported,
+                  "strided copies take rows that do not overlap, not {} bytes every {}, {} times "
+                  "every {}",
+                  copy.rowBytes, copy.pitch, copy.rows, copy.slicePitch);
+    }
+    CUDA_MEMCPY3D what{};
+    what.WidthInBytes = static_cast<std::size_t>(copy.rowBytes);
+    what.Height = static_cast<std::size_t>(copy.rows);
+    what.Depth = static_cast<std::size_t>(copy.slices);
+    const auto stridedPitch = static_cast<std::size_t>(copy.pitch);
+    const auto stridedHeight = static_cast<std::size_t>(copy.slicePitch / copy.pitch);
+    const CUmemorytype packedType = copy.packedOnCpu ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    if (copy.packs) {
+      what.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+      what.srcDevice = copy.strided;
+      what.srcPitch = stridedPitch;
+      what.srcHeight = stridedHeight;
+      what.dstMemoryType = packedType;
+      what.dstDevice = copy.packedOnCpu ? 0 : copy.packed;
+      what.dstHost = copy.packedOnCpu ? reinterpret_cast<void*>(copy.packed) : nullptr;
+      what.dstPitch = what.WidthInBytes;
+      what.dstHeight = what.Height;
+    } else {
+      what.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+      what.dstDevice = copy.strided;
+      what.dstPitch = stridedPitch;
+      what.dstHeight = stridedHeight;
+      what.srcMemoryType = packedType;
+      what.srcDevice = copy.packedOnCpu ? 0 : copy.packed;
+      what.srcHost = copy.packedOnCpu ? reinterpret_cast<const void*>(copy.packed) : nullptr;
+      what.srcPitch = what.WidthInBytes;
+      what.srcHeight = what.Height;
+    }
+    const CUresult code = driver().cuMemcpy3DAsync.function(&what, stream_);
+    if (code == CUDA_SUCCESS) {
+      return {};
+    }
+    return own_.calls_.health().fail(
+        code, code == CUDA_ERROR_INVALID_VALUE ? adsmErrorNotSupported : adsmErrorSystem,
+        driver().cuMemcpy3DAsync.name,
+        ShortText("{} x {} x {} bytes, {} and {} bytes apart", copy.rowBytes, copy.rows,
+                  copy.slices, copy.pitch, copy.slicePitch)
+            .view(),
+        driver().errorText(code));
+  }
+
+ private:
+  const Driver& driver() const { return own_.driver_; }
+
+  OwnWork& own_;
+  const Stream stream_;
+  const std::uintptr_t context_;
+};
+
+Memory OwnWork::memoryOf(const void* address) const noexcept {
+  const Reentry inside;
+  // The plural form does not fail for addresses that it does not know.
+  CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+  unsigned type = 0;
+  void* data = &type;
+  if (driver_.cuPointerGetAttributes.function(
+          1, &attribute, &data, reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS ||
+      type == 0) {
+    return Memory::kPageable;
+  }
+  return type == CU_MEMORYTYPE_DEVICE ? Memory::kDevice : Memory::kPinned;
+}
+
+DeviceTraits OwnWork::traits() const noexcept {
+  const Scope scope(*this);
+  CUdevice device = 0;
+  if (driver_.cuCtxGetDevice.function(&device) != CUDA_SUCCESS) {
+    return {};
+  }
+  const auto attribute = [&](CUdevice_attribute which) {
+    int value = 0;
+    return driver_.cuDeviceGetAttribute.function(&value, which, device) == CUDA_SUCCESS ? value : 0;
+  };
+  DeviceTraits traits;
+  traits.multiprocessors =
+      static_cast<std::uint32_t>(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  traits.cyclesPerMicrosecond = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000.0;
+  // The clock is in kHz, the width in bits, and data moves on both edges of the clock.
+  traits.memoryRate = 2 * (attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1000.0) *
+                      (attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0);
+  std::array<char, 32> address{};
+  (void)fmt::format_to_n(address.data(), address.size() - 1, "{:04x}:{:02x}:{:02x}.0",
+                         attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+                         attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+                         attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  traits.linkRate = pciLinkRate(kPciDevices, address.data());
+  return traits;
+}
+
+Result<void*> OwnWork::allocatePinned(std::size_t bytes) {
+  const Scope scope(*this);
+  void* memory = nullptr;
+  GMAC_TRY(call(adsmErrorHostMemory, driver_.cuMemHostAlloc, &memory, bytes,
+                static_cast<unsigned>(CU_MEMHOSTALLOC_PORTABLE)));
+  return memory;
+}
+
+void OwnWork::freePinned(void* address) noexcept {
+  const Scope scope(*this);
+  (void)driver_.cuMemFreeHost.function(address);
+}
+
+Status OwnWork::waitForAll() {
+  const Scope scope(*this);
+  return call(adsmErrorSystem, driver_.cuCtxSynchronize);
+}
+
+Status OwnWork::check(NativeStream stream) {
+  // The driver dereferences a stream without a check; these two numbers are streams without memory.
+  const auto number = static_cast<std::uintptr_t>(stream);
+  if (number == reinterpret_cast<std::uintptr_t>(CU_STREAM_LEGACY) ||
+      number == reinterpret_cast<std::uintptr_t>(CU_STREAM_PER_THREAD)) {
+    return {};
+  }
+  if (number % alignof(void*) != 0 || !pointerReadable(number)) {
+    return fail(adsmErrorInvalidValue, "{:#x} is no CUstream: there is no such memory", number);
+  }
+  return {};
+}
+
+std::unique_ptr<LoadedKernels> OwnWork::load(const BuiltInKernels& kernels) {
+  return std::make_unique<Kernels>(*this, kernels);
+}
+
+Status OwnWork::run(Stream stream, Work& work) {
+  Queue queue(*this, stream, calls_.nativeContext());
+  return work.run(queue);
+}
+
+Status OwnWork::runOn(NativeStream stream, Work& work) {
+  const Scope scope(*this);
+  Queue queue(*this, streamOf(stream), scope.context());
+  return work.run(queue);
+}
+
+Status OwnWork::launchOn(NativeStream stream, LoadedKernels& kernels, const Launch& launch) {
+  const Scope scope(*this);
+  return Queue(*this, streamOf(stream), scope.context()).launch(kernels, launch);
+}
+
+}  // namespace gmac::accel::cuda

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams and contexts that the application makes and uses itself, where a device has them (CUDA).
+#ifndef GMAC_ACCEL_NATIVE_STREAMS_H_
+#define GMAC_ACCEL_NATIVE_STREAMS_H_
+
+#include <cstdint>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/commands.h"
+#include "gmac/base/status.h"
+
+namespace gmac::accel {
+
+// A queue that the application owns (a CUstream / cudaStream_t), as an opaque number.
+enum class NativeStream : std::uintptr_t {};
+
+// A capability of an Accelerator (see Accelerator::nativeStreams()), with the preconditions and
+// errors of one. A stream that is named here belongs to nativeContext(), or there is no such
+// context.
+class NativeStreams {
+ public:
+  virtual ~NativeStreams() = default;
+
+  // ---- Streams
+
+  // adsmErrorInvalidValue if the number is known to be no stream. Some hundred nanoseconds.
+  virtual Status check(NativeStream stream) const = 0;
+  // True if the number means another stream in each thread.
+  virtual bool perThread(NativeStream stream) const noexcept = 0;
+
+  // Everything submitted to `stream` from now on runs after the copyIns and the kernel queue's work
+  // submitted so far.
+  virtual Status fence(NativeStream stream) = 0;
+  // Everything submitted to `stream` from now on runs after the ticket's work.
+  virtual Status follow(NativeStream stream, Ticket ticket) = 0;
+  // A ticket for all that `stream` holds so far. `earlier`: a ticket of a mark that is known to be
+  // of the same stream, or none. It is complete when the new one is, so nobody asks about it again.
+  virtual Result<Ticket> mark(NativeStream stream, Ticket earlier) = 0;
+  // Waits for everything that has been submitted to any stream. Blocks.
+  virtual Status waitForAll() = 0;
+
+  // As Accelerator::submit(), but the commands run on `stream`; mark() gives the ticket.
+  virtual Status submit(NativeStream stream, Work& work) = 0;
+  // As submit() of that one launch, in fewer steps.
+  virtual Status launch(NativeStream stream, LoadedKernels& kernels, const Launch& launch) = 0;
+
+  // ---- Contexts
+
+  // The context that streams belong to (a CUcontext), as an opaque number; 0: not known. Constant
+  // but for leaveContext().
+  virtual std::uintptr_t nativeContext() const noexcept = 0;
+  // The device (a CUdevice) in whose primary context everything lives; -1: in another, or none.
+  virtual int primaryDevice() const noexcept = 0;
+
+  // The application is about to end the context that everything lives in, and has waited for all
+  // work there. contextEnds: called first; an accelerator that cannot outlive its context is lost
+  // from here on. The caller then frees all memory and unpins everything. leaveContext: nothing is
+  // left; tickets so far are complete, and loaded kernels stay valid. The next method that needs a
+  // context finds one as a fresh accelerator does; a device that was lost with the old one works
+  // again. No other method may be under way.
+  virtual void contextEnds() noexcept = 0;
+  virtual void leaveContext() noexcept = 0;
+};
+
+}  // namespace gmac::accel
+
+#endif  // GMAC_ACCEL_NATIVE_STREAMS_H_
