@@ -38,7 +38,9 @@ struct Registry {
   }
 };
 
-Registry& registry() {
+// Made under the lock, which the thread that forks holds: else a child of fork could wait for ever
+// for a thread of its parent that was making it.
+Registry& registry(const std::lock_guard<ForkLock>& /*registryLock*/) {
   static Registry& one = *new Registry;
   return one;
 }
@@ -68,8 +70,8 @@ adsmType_t addType(TypePtr type, bool isCommitted) {
     // It is committed already.
     form = *type->commit("adsmTypeDuplicate");
   }
-  Registry& all = registry();
   const std::lock_guard guard(registryLock);
+  Registry& all = registry(guard);
   const std::uintptr_t number = all.next;
   all.entries.emplace(number, Entry{std::move(type), std::move(form), nullptr});
   all.next += 2;
@@ -77,8 +79,8 @@ adsmType_t addType(TypePtr type, bool isCommitted) {
 }
 
 Result<TypePtr> findType(adsmType_t handle, const char* function, const char* argument) {
-  Registry& all = registry();
   const std::lock_guard guard(registryLock);
+  Registry& all = registry(guard);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, argument);
@@ -87,8 +89,8 @@ Result<TypePtr> findType(adsmType_t handle, const char* function, const char* ar
 }
 
 Result<CommittedPtr> committed(adsmType_t handle, const char* function) {
-  Registry& all = registry();
   const std::lock_guard guard(registryLock);
+  Registry& all = registry(guard);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, "type");
@@ -100,8 +102,8 @@ Result<CommittedPtr> committed(adsmType_t handle, const char* function) {
 }
 
 bool isCommitted(adsmType_t handle) {
-  Registry& all = registry();
   const std::lock_guard guard(registryLock);
+  Registry& all = registry(guard);
   const auto found = all.entries.find(numberOf(handle));
   return found != all.entries.end() && found->second.committed != nullptr;
 }
@@ -116,8 +118,8 @@ Status commitType(adsmType_t handle, const char* function) {
   if (!form.ok()) {
     return form.status();
   }
-  Registry& all = registry();
   const std::lock_guard guard(registryLock);
+  Registry& all = registry(guard);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, "type");
@@ -134,8 +136,8 @@ Status freeType(adsmType_t handle, const char* function) {
                      : type.status();
   }
   Entry freed;
-  Registry& all = registry();
   const std::lock_guard guard(registryLock);
+  Registry& all = registry(guard);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, "type");
@@ -153,8 +155,8 @@ Result<const char*> describeType(adsmType_t handle, const char* function) {
     return form.status();
   }
   auto text = std::make_unique<std::string>((*form)->layout.describe());
-  Registry& all = registry();
   const std::lock_guard guard(registryLock);
+  Registry& all = registry(guard);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
     return noType(handle, function, "type");
