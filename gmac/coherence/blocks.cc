@@ -93,9 +93,25 @@ void Blocks::setOpen(Object& object, BlockRange range) {
 
 Status Blocks::protect(Lock& lock, Object& object, ByteRange bytes, os::Access access) {
   const Status status = lock.mapped(object.mirror->protect(bytes.begin, bytes.length(), access));
-  // Some of the range may have its new protection.
-  object.strict = object.strict || !status.ok();
+  if (!status.ok()) {
+    object.strict = true;
+    if (access != os::Access::kNone) {
+      closeToStates(object, bytes);
+    }
+  }
   return status;
+}
+
+// After a failure some of a range may be open further than its states say: a write there would go
+// undetected. (That it may be closed further is what `strict` tells.)
+void Blocks::closeToStates(Object& object, ByteRange bytes) {
+  const BlockAccess states(object);
+  for (std::size_t offset = bytes.begin; offset < bytes.end;) {
+    const os::AccessRun run = states.at(offset);
+    const std::size_t length = std::min(run.bytes, bytes.end - offset);
+    (void)object.mirror->protect(offset, length, run.access);
+    offset += length;
+  }
 }
 
 // Opens a block as far as a state says.

@@ -137,6 +137,7 @@ class Blocks {
   Status protect(Lock& lock, Object& object, BlockRange range, os::Access access) {
     return protect(lock, object, object.bytesOf(range), access);
   }
+  void closeToStates(Object& object, ByteRange bytes);
   Status protectAs(Lock& lock, Object& object, BlockIndex index, State state);
   Status closePages(Lock& lock, Object& object, BlockRange range);
   Status closeForOverwriting(Lock& lock, Object& object, BlockRange range);

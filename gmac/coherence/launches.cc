@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/coherence/small_heap.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
@@ -154,7 +153,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   }
   const Walk walk(blocks_);
   Lock lock(mutex_);
-  GMAC_TRY(load(lock, kernel));
+  GMAC_TRY(kernels_.load(lock, kernel));
   if (uses) {
     GMAC_TRY(checkUses(kernel, *uses));
   }
@@ -207,68 +206,6 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
     ledger_.calledBound(kernel, *launched);
   }
   return waits_.forArrival(lock, stillOpen);
-}
-
-Status Launches::bind(const void* address, adsmKernel_t kernel, adsmAccess_t access) {
-  if (access < adsmRead || access > adsmReadWrite) {
-    return fail(adsmErrorInvalidValue,
-                "adsmBind: access {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
-                static_cast<int>(access));
-  }
-  Lock lock(mutex_);
-  Object* object = index_.find(address);
-  if (object == nullptr || object->closing) {
-    return fail(adsmErrorInvalidPointer, "adsmBind: {} is in no shared object", address);
-  }
-  if (object->sharedBySmallObjects) {
-    return fail(
-        adsmErrorNotSupported,
-        "adsmBind: {} is an object of at most {} bytes, which shares its pages with others; "
-        "list it per call (adsmCallUsing) instead",
-        address, SmallHeap::kLargestObject);
-  }
-  ledger_.bind(*object, kernel, access);
-  return {};
-}
-
-// Loads the kernel unless that has been done. A driver may take seconds to compile it, and may wait
-// for the kernels that run.
-Status Launches::load(Lock& lock, adsmKernel_t kernel) {
-  while (kernel->loading) {
-    lock.waitForChange();
-  }
-  if (kernel->loaded) {
-    return {};
-  }
-  kernel->loading = true;
-  auto loaded = [&] {
-    const FreeForWork free(lock);
-    return accelerator_.load(kernel->desc);
-  }();
-  kernel->loading = false;
-  lock.changed();
-  if (!loaded.ok()) {
-    return loaded.status();
-  }
-  kernel->loaded = std::move(*loaded);
-  return {};
-}
-
-Status Launches::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
-                             std::size_t bytes) {
-  // The data may lie in a shared object, which must not be touched by the driver or under the lock.
-  const auto* begin = static_cast<const std::byte*>(data);
-  const std::vector<std::byte> copy(begin, begin + bytes);
-  Lock lock(mutex_);
-  GMAC_TRY(load(lock, kernel));
-  const FreeForWork free(lock);
-  return accelerator_.setConstant(*kernel->loaded, constant, copy.data(), bytes);
-}
-
-Status Launches::forget(adsmKernel_t kernel) {
-  Lock lock(mutex_);
-  ledger_.unbind(kernel);
-  return kernel->loaded ? waits_.forEverything(lock) : Status();
 }
 
 // ---- Work on the application's own streams
@@ -417,73 +354,6 @@ Status Launches::endOwnWork(std::span<const coherence::DeviceRange> ranges, acce
     }
   }
   return ends(lock, reads && blocks_.readsLeaveWritable() ? ticket : kDone);
-}
-
-// ---- The acquire
-
-Status Launches::sync() {
-  const Timed timed(Phase::kSync);
-  const TraceSpan span("call", "sync");
-  stats().syncs.add();
-  const Walk walk(blocks_);
-  Lock lock(mutex_);
-  const Status status = waits_.forEverything(lock);
-  const Status fetched = fetchAfterSync(lock);
-  return status.ok() ? fetched : status;
-}
-
-Status Launches::afterDeviceWait() {
-  if (!blocks_.protocol().fetchesAtSync()) {
-    return {};
-  }
-  const Walk walk(blocks_);
-  Lock lock(mutex_);
-  const bool pending =
-      !accelerator_.done(ledger_.lastCall()) || ledger_.runningStreamWork().value != 0;
-  return pending ? Status() : fetchAfterSync(lock);
-}
-
-// That of a protocol that fetches at a sync (batch-update).
-Status Launches::fetchAfterSync(Lock& lock) {
-  if (!blocks_.protocol().fetchesAtSync()) {
-    return {};
-  }
-  const std::byte* position = nullptr;
-  while (Object* object = index_.firstEndingAfter(position)) {
-    if (object->closing) {
-      position = object->end();
-      continue;
-    }
-    BlockIndex begin = object->all().begin;
-    while (begin < object->all().end && (*object)[begin].state != State::kInvalid) {
-      begin = begin + 1;
-    }
-    if (begin == object->all().end) {
-      position = object->end();
-      continue;
-    }
-    if (object->busy > 0) {
-      lock.waitForChange();
-      continue;
-    }
-    BlockIndex end = begin;
-    while (end < object->all().end && (*object)[end].state == State::kInvalid) {
-      end = end + 1;
-    }
-    bool waited = false;
-    GMAC_TRY(waits_.forWriters(lock, *object, &waited));
-    if (waited) {
-      continue;
-    }
-    if (const Status fetched = blocks_.fetch(lock, *object, {begin, end}, Event::kSync);
-        !fetched.ok()) {
-      auto again = coarsening_.retry(lock, fetched);
-      if (!again.ok()) {
-        return again.status();
-      }
-    }
-  }
-  return {};
 }
 
 }  // namespace gmac

@@ -14,7 +14,7 @@
 #include "gmac/base/status.h"
 #include "gmac/coherence/allocation.h"
 #include "gmac/coherence/blocks.h"
-#include "gmac/coherence/kernel.h"
+#include "gmac/coherence/kernels.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
@@ -28,7 +28,8 @@ namespace gmac {
 class Launches {
  public:
   Launches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
-           ObjectIndex& index, Blocks& blocks, Coarsening& coarsening, Allocation& allocation)
+           ObjectIndex& index, Blocks& blocks, Coarsening& coarsening, Allocation& allocation,
+           Kernels& kernels)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
@@ -36,19 +37,14 @@ class Launches {
         index_(index),
         blocks_(blocks),
         coarsening_(coarsening),
-        allocation_(allocation) {}
+        allocation_(allocation),
+        kernels_(kernels) {}
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 
   // See adsm.h.
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
               std::optional<std::span<const adsmUse_t>> uses);
-  Status bind(const void* address, adsmKernel_t kernel, adsmAccess_t access);
-  // Drops a kernel's bindings and waits for its calls; the kernel may be deleted then.
-  Status forget(adsmKernel_t kernel);
-  Status setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
-                     std::size_t bytes);
-  Status sync();
 
   // See port.h.
   Status beginDeviceWork(accel::NativeStream stream,
@@ -56,7 +52,6 @@ class Launches {
   Status endDeviceWork(accel::NativeStream stream, bool submitted);
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
-  Status afterDeviceWait();
 
  private:
   // What the thread between begin and end has to know at its end.
@@ -72,9 +67,7 @@ class Launches {
                        accel::Ticket* stillOpen);
   void begins(const Submission& submission);
   Status ends(Lock& lock, accel::Ticket reader);
-  Status load(Lock& lock, adsmKernel_t kernel);
   Status checkUses(adsmKernel_t kernel, std::span<const adsmUse_t> uses);
-  Status fetchAfterSync(Lock& lock);
 
   ObjectMutex& mutex_;
   accel::Accelerator& accelerator_;
@@ -84,6 +77,7 @@ class Launches {
   Blocks& blocks_;
   Coarsening& coarsening_;
   Allocation& allocation_;
+  Kernels& kernels_;
   Submission submission_;  // of the thread that the ledger knows
 };
 

@@ -37,7 +37,10 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
             access_),
       early_(mutex_, ledger_, index_, residency_, blocks_, options.readAheadBytes,
              options.fetchInBackground),
-      launches_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_, allocation_),
+      kernels_(mutex_, accelerator, ledger_, waits_, index_),
+      launches_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_, allocation_,
+                kernels_),
+      acquire_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_),
       lookup_(mutex_, index_, allocation_),
       promises_(mutex_, ledger_, waits_, index_) {}
 
@@ -120,22 +123,22 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
 
 Status Manager::bind(const void* object, adsmKernel_t kernel, adsmAccess_t access) {
   return forked() ? fail(adsmErrorForked, "adsmBind({}) in a child of fork", object)
-                  : launches_.bind(object, kernel, access);
+                  : kernels_.bind(object, kernel, access);
 }
 
 Status Manager::forget(adsmKernel_t kernel) {
   return forked() ? fail(adsmErrorForked, "adsmKernelDestroy({}) in a child of fork", kernel->name)
-                  : launches_.forget(kernel);
+                  : kernels_.forget(kernel);
 }
 
 Status Manager::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
                             std::size_t bytes) {
   return forked() ? fail(adsmErrorForked, "adsmSetConstant({}) in a child of fork", kernel->name)
-                  : launches_.setConstant(kernel, constant, data, bytes);
+                  : kernels_.setConstant(kernel, constant, data, bytes);
 }
 
 Status Manager::sync() {
-  return forked() ? fail(adsmErrorForked, "adsmSync in a child of fork") : launches_.sync();
+  return forked() ? fail(adsmErrorForked, "adsmSync in a child of fork") : acquire_.sync();
 }
 
 // ---- Accesses of the CPU
@@ -201,7 +204,7 @@ Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel
   return launches_.endOwnWork(ranges, ticket);
 }
 
-Status Manager::afterDeviceWait() { return forked() ? Status() : launches_.afterDeviceWait(); }
+Status Manager::afterDeviceWait() { return forked() ? Status() : acquire_.afterDeviceWait(); }
 
 void Manager::hostFunctionQueued() { ledger_.hostFunctionQueued(); }
 

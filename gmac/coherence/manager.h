@@ -13,11 +13,12 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/fork_mark.h"
+#include "gmac/coherence/acquire.h"
 #include "gmac/coherence/allocation.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/cpu_access.h"
 #include "gmac/coherence/freed_memory.h"
-#include "gmac/coherence/kernel.h"
+#include "gmac/coherence/kernels.h"
 #include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
@@ -164,7 +165,9 @@ class Manager final {
   CpuAccess access_;
   BulkMemory bulk_;
   EarlyCopies early_;
+  Kernels kernels_;
   Launches launches_;
+  Acquire acquire_;
   Lookup lookup_;
   Promises promises_;
   std::unique_ptr<Lock> forking_;  // held from beforeFork to afterFork

@@ -9,7 +9,8 @@
 namespace gmac {
 
 void Residency::start() {
-  const os::SignalsBlocked blocked;  // inherited: the application's handlers never run there
+  // Signals stay blocked in the thread: the application's handlers never run there.
+  const Lock lock(mutex_);
   thread_ = std::thread([this] { backgroundLoop(); });
   freed_.disposeBy(&alarm_);
 }

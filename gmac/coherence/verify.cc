@@ -74,6 +74,7 @@ Status Blocks::verify() {
   if (!mappings.ok()) {
     return mappings.status();
   }
+  const bool evicts = protocol_.on(State::kDirty, Event::kEvict).next != State::kDirty;
   for (Object& object : index_.all()) {
     if (object.closing) {
       continue;
@@ -103,7 +104,7 @@ Status Blocks::verify() {
       if (block.state != State::kInvalid && (i < object.open.begin || i >= object.open.end)) {
         return wrong(object, i, "outside the open range");
       }
-      if (block.rolling.is_linked() != (isDirty(block.state) && protocol_.name() == "rolling")) {
+      if (block.rolling.is_linked() != (isDirty(block.state) && evicts)) {
         return wrong(object, i, "rolling list and state disagree");
       }
       if (block.evicted && block.state != State::kReadOnly && block.state != State::kPartReadOnly) {

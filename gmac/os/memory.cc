@@ -138,10 +138,16 @@ Result<void*> mapFile(void* address, std::size_t bytes, int fd, std::int64_t off
 
 Status protect(void* address, std::size_t bytes, Access access) {
   // Not libc's function: interpose/ replaces that and checks for objects.
-  if (injected(Call::kProtect) || syscall(SYS_mprotect, address, bytes, flagsOf(access)) != 0) {
+  const auto change = [&](std::size_t length) {
+    return syscall(SYS_mprotect, address, length, flagsOf(access)) == 0;
+  };
+  if (injected(Call::kProtectLate)) {
+    const int error = errno;
+    (void)change(pageBytes());
+    errno = error;
     return failed("mprotect", address, bytes);
   }
-  return {};
+  return injected(Call::kProtect) || !change(bytes) ? failed("mprotect", address, bytes) : Status();
 }
 
 Status movePages(void* from, void* to, std::size_t bytes) {

@@ -55,8 +55,9 @@ Status resizeFile(int fd, std::int64_t bytes);
 Status punchHole(int fd, std::int64_t offset, std::int64_t bytes);
 
 // Fault injection, for tests: the n-th next call of a kind (1: the very next) fails with `error`.
-// One injection at a time; n = 0 disarms. Disarmed it costs one relaxed load.
-enum class Call : std::uint8_t { kMap, kProtect, kMove, kAdvise, kFile };
+// One injection at a time; n = 0 disarms. Disarmed it costs one relaxed load. kProtectLate: a
+// change of protection fails after its first page.
+enum class Call : std::uint8_t { kMap, kProtect, kProtectLate, kMove, kAdvise, kFile };
 void failNext(Call call, int n, int error) noexcept;
 // Whether the armed failure has not happened yet.
 bool injectionArmed() noexcept;

@@ -439,7 +439,19 @@ TEST_F(Windows, AreUsedByBulkOperationsAfterAFailureElsewhere) {
   machine_->verify();
 }
 
-// The kernel changes a part of a range before it fails in the middle of it.
+TEST_F(Windows, AnOpeningThatFailsInTheMiddleLeavesNothingOpen) {
+  for (const HoldFor purpose : {HoldFor::kRead, HoldFor::kWrite, HoldFor::kOverwrite}) {
+    const bool whole = purpose == HoldFor::kOverwrite;
+    os::failNext(os::Call::kProtectLate, 1, EACCES);
+    EXPECT_FALSE(manager().hold(window(6, 0), whole ? kBlock : 1, purpose).ok());
+    EXPECT_EQ(accessAt(window(6, 0)), os::Access::kNone);
+    machine_->verify();
+  }
+  window(6, 0)[0] = std::byte{9};
+  expectPattern({{6 * kBlock, std::byte{9}}});
+}
+
+// Where closing again fails, too.
 TEST_F(Windows, ACallClosesWhatAFailureHasLeftOpen) {
   os::failNext(os::Call::kProtect, 1, EACCES);
   EXPECT_FALSE(manager().hold(window(6, 1), 1, HoldFor::kRead).ok());

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/acquire.h"
+
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
+
+namespace gmac {
+
+Status Acquire::sync() {
+  const Timed timed(Phase::kSync);
+  const TraceSpan span("call", "sync");
+  stats().syncs.add();
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  const Status status = waits_.forEverything(lock);
+  const Status fetched = fetchAll(lock);
+  return status.ok() ? fetched : status;
+}
+
+Status Acquire::afterDeviceWait() {
+  if (!blocks_.protocol().fetchesAtSync()) {
+    return {};
+  }
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  const bool pending =
+      !accelerator_.done(ledger_.lastCall()) || ledger_.runningStreamWork().value != 0;
+  return pending ? Status() : fetchAll(lock);
+}
+
+// For a protocol that fetches at a sync (batch-update).
+Status Acquire::fetchAll(Lock& lock) {
+  if (!blocks_.protocol().fetchesAtSync()) {
+    return {};
+  }
+  const std::byte* position = nullptr;
+  while (Object* object = index_.firstEndingAfter(position)) {
+    if (object->closing) {
+      position = object->end();
+      continue;
+    }
+    BlockIndex begin = object->all().begin;
+    while (begin < object->all().end && (*object)[begin].state != State::kInvalid) {
+      begin = begin + 1;
+    }
+    if (begin == object->all().end) {
+      position = object->end();
+      continue;
+    }
+    if (object->busy > 0) {
+      lock.waitForChange();
+      continue;
+    }
+    BlockIndex end = begin;
+    while (end < object->all().end && (*object)[end].state == State::kInvalid) {
+      end = end + 1;
+    }
+    bool waited = false;
+    GMAC_TRY(waits_.forWriters(lock, *object, &waited));
+    if (waited) {
+      continue;
+    }
+    if (const Status fetched = blocks_.fetch(lock, *object, {begin, end}, Event::kSync);
+        !fetched.ok()) {
+      auto again = coarsening_.retry(lock, fetched);
+      if (!again.ok()) {
+        return again.status();
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace gmac

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/kernels.h"
+
+#include <utility>
+#include <vector>
+
+#include "gmac/coherence/small_heap.h"
+
+namespace gmac {
+
+Status Kernels::bind(const void* address, adsmKernel_t kernel, adsmAccess_t access) {
+  if (access < adsmRead || access > adsmReadWrite) {
+    return fail(adsmErrorInvalidValue,
+                "adsmBind: access {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
+                static_cast<int>(access));
+  }
+  Lock lock(mutex_);
+  Object* object = index_.find(address);
+  if (object == nullptr || object->closing) {
+    return fail(adsmErrorInvalidPointer, "adsmBind: {} is in no shared object", address);
+  }
+  if (object->sharedBySmallObjects) {
+    return fail(
+        adsmErrorNotSupported,
+        "adsmBind: {} is an object of at most {} bytes, which shares its pages with others; "
+        "list it per call (adsmCallUsing) instead",
+        address, SmallHeap::kLargestObject);
+  }
+  ledger_.bind(*object, kernel, access);
+  return {};
+}
+
+// A driver may take seconds to compile it, and may wait for the kernels that run.
+Status Kernels::load(Lock& lock, adsmKernel_t kernel) {
+  while (kernel->loading) {
+    lock.waitForChange();
+  }
+  if (kernel->loaded) {
+    return {};
+  }
+  kernel->loading = true;
+  auto loaded = [&] {
+    const FreeForWork free(lock);
+    return accelerator_.load(kernel->desc);
+  }();
+  kernel->loading = false;
+  lock.changed();
+  if (!loaded.ok()) {
+    return loaded.status();
+  }
+  kernel->loaded = std::move(*loaded);
+  return {};
+}
+
+Status Kernels::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
+                            std::size_t bytes) {
+  // The data may lie in a shared object, which must not be touched by the driver or under the lock.
+  const auto* begin = static_cast<const std::byte*>(data);
+  const std::vector<std::byte> copy(begin, begin + bytes);
+  Lock lock(mutex_);
+  GMAC_TRY(load(lock, kernel));
+  const FreeForWork free(lock);
+  return accelerator_.setConstant(*kernel->loaded, constant, copy.data(), bytes);
+}
+
+Status Kernels::forget(adsmKernel_t kernel) {
+  Lock lock(mutex_);
+  ledger_.unbind(kernel);
+  return kernel->loaded ? waits_.forEverything(lock) : Status();
+}
+
+}  // namespace gmac
