@@ -21,6 +21,7 @@
 #include "gmac/accel/native_streams.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
+#include "gmac/coherence/port.h"
 
 namespace gmac {
 
@@ -42,7 +43,7 @@ struct DeviceUses {
   void noteUse(accel::Ticket ticket, bool write) { (write ? lastWrite : lastRead) = ticket.value; }
 
   // What its program promised of kernels on the application's own streams.
-  enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
+  using Users = coherence::Users;
   Users users = Users::kEverybody;
   accel::NativeStream userStream{};  // of kOneStream
   bool onlyRead = false;             // kernels do not write it

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gmac/base/cancellation.h"
 #include "gmac/coherence/moved_pages.h"
 #include "gmac/coherence/shared_ranges.h"
 
@@ -11,7 +12,8 @@ namespace gmac {
 
 Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
                  const ManagerOptions& options, std::unique_ptr<os::FileArena> arena)
-    : accelerator_(accelerator),
+    : Port(accelerator.nativeStreams()),
+      accelerator_(accelerator),
       protocol_(std::move(protocol)),
       options_(options),
       ledger_(accelerator),
@@ -210,7 +212,7 @@ void Manager::hostFunctionQueued() { ledger_.hostFunctionQueued(); }
 
 void Manager::hostFunctionEnded() { ledger_.hostFunctionEnded(); }
 
-Status Manager::setUsers(const void* object, Object::Users users, accel::NativeStream stream) {
+Status Manager::setUsers(const void* object, coherence::Users users, accel::NativeStream stream) {
   return forked() ? fail(adsmErrorForked, "attaching {} to a stream in a child of fork", object)
                   : promises_.setUsers(object, users, stream);
 }
@@ -231,12 +233,13 @@ void Manager::endContext(bool workFinished) {
 
 // ---- Questions
 
+// The interposed functions ask these two before they turn cancellation off.
 bool Manager::touchesShared(const void* address, std::size_t bytes) noexcept {
-  return lookup_.touchesShared(address, bytes);
+  return uncancelled([&]() noexcept { return lookup_.touchesShared(address, bytes); });
 }
 
 std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
-  return lookup_.sharedPrefix(address, bytes, shared);
+  return uncancelled([&]() noexcept { return lookup_.sharedPrefix(address, bytes, shared); });
 }
 
 std::size_t Manager::currentPrefix(const void* address, std::size_t bytes,
@@ -260,8 +263,8 @@ bool Manager::populateNext() { return residency_.populateNext(); }
 
 bool Manager::disposeNext() { return freed_.disposeNext(); }
 
-bool Manager::giveBackKept() { return freed_.giveBackAll(); }
+bool Manager::giveBackKept() { return !forked() && freed_.giveBackAll(); }
 
-bool Manager::isKept(std::uintptr_t device) { return freed_.isKept(device); }
+bool Manager::isKept(std::uintptr_t device) { return !forked() && freed_.isKept(device); }
 
 }  // namespace gmac

@@ -5,6 +5,7 @@
 #ifndef GMAC_COHERENCE_MANAGER_H_
 #define GMAC_COHERENCE_MANAGER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,7 +49,9 @@ struct ManagerOptions {
   bool fetchInBackground = true;                  // what startFetch asks for
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
   std::size_t keptBytes = 0;      // memory of freed objects that is kept (object_pool.h)
+  bool managed = false;           // CUDA's managed-memory calls give shared objects
   bool trustHints = false;        // a managed-memory program's hints are promises
+  std::size_t ioThreads = 1;      // the most for one transfer between a file and objects
   std::size_t mappingLimit = 0;   // of the process; 0: the kernel's
   unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
 };
@@ -56,7 +59,7 @@ struct ManagerOptions {
 // The objects of the process and their coherence. One instance per runtime, owned by it;
 // thread-safe; onFault is the fault handler's entry. All functions do what the class does that they
 // are forwarded to.
-class Manager final {
+class Manager final : public coherence::Port {
  public:
   static Result<std::unique_ptr<Manager>> make(accel::Accelerator& accelerator,
                                                std::unique_ptr<Protocol> protocol,
@@ -79,34 +82,46 @@ class Manager final {
   Status sync();
 
   // See port.h.
-  bool touchesShared(const void* address, std::size_t bytes) noexcept;
-  std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
-  Status hold(const void* address, std::size_t bytes, coherence::HoldFor purpose);
+  bool touchesShared(const void* address, std::size_t bytes) noexcept override;
+  std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept override;
+  bool inChildOfFork() const noexcept override { return forked(); }
+  Status hold(const void* address, std::size_t bytes, coherence::HoldFor purpose) override;
   Status hold(const void* address, std::size_t bytes, bool write) {
     return hold(address, bytes, write ? coherence::HoldFor::kWrite : coherence::HoldFor::kRead);
   }
-  void copy(void* to, const void* from, std::size_t bytes, coherence::MoveFunction move) noexcept;
-  void fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept;
-  void unhold(const void* address, std::size_t bytes);
+  void copy(void* to, const void* from, std::size_t bytes,
+            coherence::MoveFunction move) noexcept override;
+  void fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept override;
+  void unhold(const void* address, std::size_t bytes) override;
+  std::size_t pieceBytes() const noexcept override {
+    return std::max(Port::pieceBytes(), options_.blockBytes);
+  }
+  std::size_t ioThreads() const noexcept override { return forked() ? 1 : options_.ioThreads; }
   Status beginDeviceWork(accel::NativeStream stream,
-                         std::span<const coherence::DeviceRange> ranges);
-  Status endDeviceWork(accel::NativeStream stream, bool submitted);
+                         std::span<const coherence::DeviceRange> ranges) override;
+  Status endDeviceWork(accel::NativeStream stream, bool submitted) override;
   std::size_t currentPrefix(const void* address, std::size_t bytes,
-                            coherence::Current* current) noexcept;
-  std::ptrdiff_t deviceDistance(const void* address) noexcept;
-  Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
-  Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
-  Status afterDeviceWait();
-  std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
-  Status setUsers(const void* object, Object::Users users, accel::NativeStream stream);
-  void setReadMostly(const void* object, bool readMostly);
-  void streamDestroyed(accel::NativeStream stream);
-  void hostFunctionQueued();
-  void hostFunctionEnded();
-  void endContext(bool workFinished);
-
-  Status startFlush(const void* address, std::size_t bytes);
-  Status startFetch(const void* address, std::size_t bytes);
+                            coherence::Current* current) noexcept override;
+  std::ptrdiff_t deviceDistance(const void* address) noexcept override;
+  Status beginOwnWork(std::span<const coherence::DeviceRange> ranges) override;
+  Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) override;
+  Status afterDeviceWait() override;
+  std::uintptr_t cpuAddress(std::uintptr_t device) noexcept override;
+  Status setUsers(const void* object, coherence::Users users, accel::NativeStream stream) override;
+  void setReadMostly(const void* object, bool readMostly) override;
+  void streamDestroyed(accel::NativeStream stream) override;
+  void hostFunctionQueued() override;
+  void hostFunctionEnded() override;
+  void endContext(bool workFinished) override;
+  Result<accel::Accelerator*> ensureAccelerator() override { return &accelerator_; }
+  bool managedMode() const noexcept override { return options_.managed; }
+  bool trustsHints() const noexcept override { return options_.trustHints; }
+  bool reachedByCuda() const noexcept override { return accelerator_.name() != "host"; }
+  Status startFlush(const void* address, std::size_t bytes) override;
+  Status startFetch(const void* address, std::size_t bytes) override;
+  bool giveBackKept() override;
+  bool isKept(std::uintptr_t device) override;
+  std::size_t keptBytes() const noexcept override { return freed_.keptBytes(); }
 
   // See CpuAccess.
   bool onFault(void* address, bool write) noexcept;
@@ -125,11 +140,6 @@ class Manager final {
   using EarlyStep = EarlyCopies::Outcome;
   EarlyStep fetchNext();
   bool disposeNext();
-
-  // See kept_memory.h.
-  bool giveBackKept();
-  bool isKept(std::uintptr_t device);
-  std::size_t keptBytes() const noexcept { return freed_.keptBytes(); }
 
   // Ends the background threads; their work is done by whoever needs it from then on. Before
   // the driver goes at process exit.

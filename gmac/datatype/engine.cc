@@ -255,7 +255,7 @@ Result<Engine*> Engine::get() {
   if (Engine* made = current(); made != nullptr) {
     return made;
   }
-  auto accelerator = coherence::accelerator();
+  auto accelerator = coherence::port().ensureAccelerator();
   if (!accelerator.ok()) {
     return accelerator.status();
   }

@@ -288,7 +288,7 @@ int adsmPackDone(adsmPackEvent_t event) {
     return 1;
   }
   return gmac::uncancelled([&] {
-    auto accelerator = gmac::coherence::accelerator();
+    auto accelerator = gmac::coherence::port().ensureAccelerator();
     if (!accelerator.ok()) {
       return 1;
     }
@@ -305,7 +305,7 @@ adsmError_t adsmPackWait(adsmPackEvent_t event) {
     if (ticket->value == 0) {
       return {};
     }
-    auto accelerator = gmac::coherence::accelerator();
+    auto accelerator = gmac::coherence::port().ensureAccelerator();
     return accelerator.ok() ? (*accelerator)->wait(*ticket) : accelerator.status();
   });
 }

@@ -32,13 +32,13 @@ Placement::Placement(Device& device, const Operation& operation)
   stridedShared_ = isShared(first, static_cast<std::size_t>(op_.bounds.last - op_.bounds.first));
   packedShared_ = isShared(op_.packed, static_cast<std::size_t>(op_.bytes));
   if (stridedShared_) {
-    stridedDistance_ = coherence::deviceDistance(first);
+    stridedDistance_ = coherence::port().deviceDistance(first);
     divided_ = divide(op_.layout(), op_.strided, op_.offset, op_.bytes, kMinPortion);
   } else {
     stridedOnDevice_ = device_.accelerator().memoryOf(first) == accel::Memory::kDevice;
   }
   if (packedShared_) {
-    packedDistance_ = coherence::deviceDistance(op_.packed);
+    packedDistance_ = coherence::port().deviceDistance(op_.packed);
     packedAt_ = packedOfObjectOnDevice() ? Packed::kDevice : Packed::kPageable;
     return;
   }
@@ -74,7 +74,7 @@ bool Placement::packedOfObjectOnDevice() const {
   const std::byte* at = op_.packed;
   for (auto left = static_cast<std::size_t>(op_.bytes); left > 0;) {
     Current current{};
-    const std::size_t length = coherence::currentPrefix(at, left, &current);
+    const std::size_t length = coherence::port().currentPrefix(at, left, &current);
     accelerator |= current == Current::kAccelerator;
     cpu |= current == Current::kCpu || current == Current::kNotShared;
     at += length;

@@ -237,15 +237,14 @@ Result<Ticket> Submissions::submit(const Ranges& ranges, Function function) {
     return device_.submit(op_.stream, work);
   }
   if (op_.stream) {
-    GMAC_TRY(coherence::beginDeviceWork(*op_.stream, ranges.data(), ranges.size()));
+    GMAC_TRY(coherence::port().beginDeviceWork(*op_.stream, ranges));
     auto ticket = device_.submit(op_.stream, work);
-    const Status ended = coherence::endDeviceWork(*op_.stream, ticket.ok());
+    const Status ended = coherence::port().endDeviceWork(*op_.stream, ticket.ok());
     return ticket.ok() && !ended.ok() ? Result<Ticket>(ended) : ticket;
   }
-  GMAC_TRY(coherence::beginOwnWork(ranges.data(), ranges.size()));
+  GMAC_TRY(coherence::port().beginOwnWork(ranges));
   auto ticket = device_.submit(op_.stream, work);
-  const Status ended =
-      coherence::endOwnWork(ranges.data(), ranges.size(), ticket.ok() ? *ticket : Ticket{});
+  const Status ended = coherence::port().endOwnWork(ranges, ticket.ok() ? *ticket : Ticket{});
   return ticket.ok() && !ended.ok() ? Result<Ticket>(ended) : ticket;
 }
 

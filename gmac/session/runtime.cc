@@ -21,6 +21,7 @@
 #include "gmac/base/cancellation.h"
 #include "gmac/base/fork_lock.h"
 #include "gmac/base/log.h"
+#include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/fault.h"
@@ -36,6 +37,34 @@ std::atomic<Runtime*> theRuntime{nullptr};
 // Held by the thread that starts the runtime. Not across forks, since the start forks itself; a
 // child whose parent was starting a runtime starts its own.
 constinit ForkLock startLock;
+
+// A bad value of any variable is told when the runtime starts.
+bool managedMode() noexcept {
+  static const bool managed = [] {
+    const auto config = readConfig(
+        [](const char* name) { return name == "GMAC_MANAGED"sv ? std::getenv(name) : nullptr; });
+    return !config.ok() || config->managed;
+  }();
+  return managed;
+}
+
+// The port until the runtime has started. Nothing is shared, but some calls start it.
+class BeforeStart final : public coherence::Port {
+ public:
+  constexpr BeforeStart() noexcept = default;
+  Result<accel::Accelerator*> ensureAccelerator() override {
+    auto runtime = Runtime::get();
+    if (!runtime.ok()) {
+      return runtime.status();
+    }
+    return &(*runtime)->manager().accelerator();
+  }
+  bool managedMode() const noexcept override { return gmac::managedMode(); }
+};
+constinit BeforeStart beforeStart;
+
+// Before ordinary constructors, which may call the library.
+[[gnu::constructor(101)]] void openPort() { coherence::open(beforeStart); }
 
 AcceleratorResult makeHost(const Config& config) {
   return accel::makeHostAccelerator({.memoryBytes = config.hostMemoryBytes,
@@ -90,7 +119,9 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
                                              const Config& config) {
   ManagerOptions options;
   options.blockBytes = config.blockBytes;
+  options.managed = managedMode();
   options.trustHints = config.trustHints;
+  options.ioThreads = config.ioThreads;
   options.keptBytes = config.keptBytes;
   // The wait limit is for managed-memory programs. Others know that their kernels use shared
   // objects, and may wait as long as they like.
@@ -166,6 +197,7 @@ Result<Runtime*> Runtime::get() {
     return runtime.status();
   }
   theRuntime.store(runtime->get(), std::memory_order_release);
+  coherence::open((*runtime)->manager());
   return runtime->release();
 }
 
@@ -194,7 +226,6 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
     return manager.status();
   }
   runtime->manager_ = std::move(*manager);
-  runtime->ioThreads_ = config->ioThreads;
   static bool installed =
       false;  // once per process, also after a start that failed later than this
   if (!installed) {

@@ -24,8 +24,6 @@ class Runtime {
   static Runtime* started() noexcept;
 
   Manager& manager() { return *manager_; }
-  // How many threads may make one transfer between a file and shared memory.
-  std::size_t ioThreads() const { return ioThreads_; }
 
  private:
   Runtime() = default;
@@ -33,7 +31,6 @@ class Runtime {
 
   std::unique_ptr<accel::Accelerator> accelerator_;
   std::unique_ptr<Manager> manager_;
-  std::size_t ioThreads_ = 1;
 };
 
 }  // namespace gmac

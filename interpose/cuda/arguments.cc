@@ -114,7 +114,7 @@ class Parameters {
     // The length of the array is unknown, but an element that is shared must be an argument.
     if (index >= kMostBytes || !isShared(params[index], 1)) return 0;
     bool shared = false;
-    const std::size_t bytes = coherence::sharedPrefix(params[index], kMostBytes, &shared);
+    const std::size_t bytes = coherence::port().sharedPrefix(params[index], kMostBytes, &shared);
     return shared ? bytes : 0;
   }
 

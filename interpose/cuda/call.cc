@@ -48,7 +48,7 @@ CUresult refuse(adsmError_t code, const char* call, std::uintptr_t address,
   const Status status =
       gmac::fail(code, "{} of shared memory at {:#x}: {}", call, address, instead);
   // A managed-memory program knows nothing of adsmLastErrorString().
-  if (coherence::managedMode()) log(LogLevel::kError, "{}", lastErrorText());
+  if (coherence::port().managedMode()) log(LogLevel::kError, "{}", lastErrorText());
   return resultOf(status);
 }
 
@@ -74,7 +74,7 @@ bool capturing(NativeStream stream) noexcept {
 }
 
 bool inForeignContext() noexcept {
-  const std::uintptr_t home = coherence::nativeContext();
+  const std::uintptr_t home = coherence::port().nativeContext();
   if (home == 0) return false;
   const auto getCurrent = realOf<Call_cuCtxGetCurrent>();
   CUcontext current = nullptr;
@@ -92,7 +92,8 @@ bool deviceHas(CUdevice_attribute attribute) noexcept {
 }
 
 bool attachmentIsPromise() noexcept {
-  return coherence::trustsHints() || !deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+  return coherence::port().trustsHints() ||
+         !deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
 }
 
 CUresult waitForStream(NativeStream stream) noexcept {
@@ -103,7 +104,7 @@ CUresult waitForStream(NativeStream stream) noexcept {
 
 CUresult acquire(CUresult result) noexcept {
   if (result != CUDA_SUCCESS) return result;
-  return resultOf(coherence::afterDeviceWait());
+  return resultOf(coherence::port().afterDeviceWait());
 }
 
 }  // namespace gmac::interpose

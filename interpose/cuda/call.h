@@ -59,7 +59,7 @@ inline bool shared(std::uintptr_t address, std::size_t bytes) noexcept {
 // The caller's address as a number. A device address becomes the CPU's address of the same byte,
 // because ranges use CPU addresses.
 inline std::uintptr_t cpuAddressOf(CUdeviceptr address) noexcept {
-  return coherence::cpuAddress(address);
+  return coherence::port().cpuAddress(address);
 }
 inline std::uintptr_t cpuAddressOf(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
@@ -183,8 +183,7 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
   }
   const bool foreign = inForeignContext();
   const NativeStream known = foreign ? coherence::kForeignStream : stream;
-  if (const Status begun = coherence::beginDeviceWork(known, ranges.data(), ranges.size());
-      !begun.ok()) {
+  if (const Status begun = coherence::port().beginDeviceWork(known, ranges); !begun.ok()) {
     return resultOf(begun);
   }
   CUresult result = CUDA_SUCCESS;
@@ -194,7 +193,7 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
     // No later call can wait for work of another context, so this one waits here.
     if (foreign && result == CUDA_SUCCESS) result = waitForStream(stream);
   }
-  const Status ended = coherence::endDeviceWork(known, result == CUDA_SUCCESS);
+  const Status ended = coherence::port().endDeviceWork(known, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) return result;
   if (!ended.ok()) return resultOf(ended);
   return waits ? acquire(result) : result;

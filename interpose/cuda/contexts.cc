@@ -33,7 +33,7 @@ GMAC_CUDA_HELPER(cuCtxPushCurrent, cuCtxPushCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxPopCurrent, cuCtxPopCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxSynchronize, cuCtxSynchronize)
 
-CUcontext home() noexcept { return reinterpret_cast<CUcontext>(coherence::nativeContext()); }
+CUcontext home() noexcept { return reinterpret_cast<CUcontext>(coherence::port().nativeContext()); }
 
 // Waits for all work of the objects' context. False when that fails or cannot be asked.
 bool finishHome() noexcept {
@@ -55,7 +55,7 @@ bool finishHome() noexcept {
 void endHome() noexcept {
   const bool finished = finishHome();
   (void)ManagedObjects::get().removeAll();
-  coherence::contextEnds(finished);
+  coherence::port().endContext(finished);
 }
 
 // Kernels end with the module that they were loaded from.
@@ -73,7 +73,7 @@ struct DestroyStream {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUstream stream) {
     const CUresult result = direct(real, stream);
-    if (result == CUDA_SUCCESS) coherence::streamDestroyed(nativeStream(Zero, stream));
+    if (result == CUDA_SUCCESS) coherence::port().streamDestroyed(nativeStream(Zero, stream));
     return result;
   }
 };
@@ -85,7 +85,7 @@ struct DestroyContext {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUcontext context) {
     forgetKernels();
-    if (context != nullptr && context == home() && coherence::primaryDevice() < 0) endHome();
+    if (context != nullptr && context == home() && coherence::port().primaryDevice() < 0) endHome();
     return direct(real, context);
   }
 };
@@ -97,7 +97,7 @@ struct ResetDevice {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdevice device) {
     forgetKernels();
-    if (device >= 0 && device == coherence::primaryDevice()) endHome();
+    if (device >= 0 && device == coherence::port().primaryDevice()) endHome();
     return direct(real, device);
   }
 };

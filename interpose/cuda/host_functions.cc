@@ -47,7 +47,7 @@ void runApart(Body body) {
     // No thread could be started. An access that needs a copy then fails with the driver's error.
     body();
   }
-  coherence::hostFunctionEnded();
+  coherence::port().hostFunctionEnded();
 }
 
 void CUDA_CB runFunction(void* argument) {
@@ -67,20 +67,20 @@ CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
   if (kept == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const NativeStream known = inForeignContext() ? coherence::kForeignStream : stream;
   // Without ranges: this only waits for its turn among the threads that submit.
-  if (const Status begun = coherence::beginDeviceWork(known, nullptr, 0); !begun.ok()) {
+  if (const Status begun = coherence::port().beginDeviceWork(known, {}); !begun.ok()) {
     delete kept;
     return resultOf(begun);
   }
-  coherence::hostFunctionQueued();
+  coherence::port().hostFunctionQueued();
   CUresult result = CUDA_SUCCESS;
   {
     const Reentry inside;
     result = submit(kept);
   }
   // Recorded as not submitted: an access inside the function must not wait for the function.
-  const Status ended = coherence::endDeviceWork(known, false);
+  const Status ended = coherence::port().endDeviceWork(known, false);
   if (result != CUDA_SUCCESS) {
-    coherence::hostFunctionEnded();
+    coherence::port().hostFunctionEnded();
     delete kept;
     return result;
   }

@@ -8,7 +8,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/base/log.h"
-#include "gmac/coherence/kept_memory.h"
+#include "gmac/coherence/port.h"
 #include "gmac/coherence/small_heap.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/managed_objects.h"
@@ -51,7 +51,7 @@ struct Allocate {
 
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdeviceptr* address, std::size_t bytes, unsigned flags) {
-    if (!coherence::managedMode()) return direct(real, address, bytes, flags);
+    if (!coherence::port().managedMode()) return direct(real, address, bytes, flags);
     if (address == nullptr || bytes == 0 ||
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
       return CUDA_ERROR_INVALID_VALUE;
@@ -66,8 +66,8 @@ struct Allocate {
         flags == CU_MEM_ATTACH_HOST ? std::max(bytes, SmallHeap::kLargestObject + 1) : bytes;
     void* const object = adsmAlloc(wanted);
     if (object == nullptr) return failedAllocation(bytes);
-    if (!coherence::reachedByCuda() || inForeignContext()) {
-      const bool elsewhere = coherence::reachedByCuda();
+    if (!coherence::port().reachedByCuda() || inForeignContext()) {
+      const bool elsewhere = coherence::port().reachedByCuda();
       (void)adsmFree(object);
       (void)gmac::fail(
           adsmErrorNotSupported, "{}",
@@ -79,7 +79,7 @@ struct Allocate {
     const auto number = reinterpret_cast<std::uintptr_t>(object);
     ManagedObjects::get().add(number, bytes);
     if (flags == CU_MEM_ATTACH_HOST && attachmentIsPromise())
-      (void)coherence::setUsers(object, coherence::Users::kCpu, {});
+      (void)coherence::port().setUsers(object, coherence::Users::kCpu, {});
     *address = number;
     return CUDA_SUCCESS;
   }
@@ -95,10 +95,10 @@ struct Free {
       return resultOf(Status(adsmFree(reinterpret_cast<void*>(address))));
     if (!shared(cpuAddressOf(address), 1)) {
       // The driver still has it allocated.
-      if (coherence::isKept(address)) return CUDA_ERROR_INVALID_VALUE;
+      if (coherence::port().isKept(address)) return CUDA_ERROR_INVALID_VALUE;
       return direct(real, address, rest...);
     }
-    if (coherence::managedMode())
+    if (coherence::port().managedMode())
       return resultOf(Status(adsmFree(reinterpret_cast<void*>(cpuAddressOf(address)))));
     return refuse(adsmErrorInvalidPointer, "freeing", address, "adsmFree() does that");
   }
@@ -113,7 +113,8 @@ struct Variable {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdeviceptr* address, std::size_t* bytes, CUlibrary library,
                       const char* name) {
-    if (!coherence::managedMode() || deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
+    if (!coherence::port().managedMode() ||
+        deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
       return direct(real, address, bytes, library, name);
     log(LogLevel::kError,
         "the program has a __managed__ variable, {}, which cannot be shared on this device: "

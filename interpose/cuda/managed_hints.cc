@@ -89,8 +89,8 @@ CUresult prefetch(NativeStream stream, CUdeviceptr address, std::size_t bytes,
   objects.change(address, bytes, [&](Hints& hints) { hints.prefetched = location; });
   const auto* const first = reinterpret_cast<const void*>(address);
   return resultOf(location.type == CU_MEM_LOCATION_TYPE_DEVICE
-                      ? coherence::startFlush(first, bytes)
-                      : coherence::startFetch(first, bytes));
+                      ? coherence::port().startFlush(first, bytes)
+                      : coherence::port().startFetch(first, bytes));
 }
 
 struct Prefetch {
@@ -224,8 +224,8 @@ struct Advise {
   // Only for objects that are read-mostly throughout.
   static void noteReadMostly(ManagedObjects& objects, CUdeviceptr address, std::size_t bytes) {
     for (const ManagedObject& object : objects.touched(address, bytes)) {
-      coherence::setReadMostly(reinterpret_cast<const void*>(object.address),
-                               objects.readMostly(object));
+      coherence::port().setReadMostly(reinterpret_cast<const void*>(object.address),
+                                      objects.readMostly(object));
     }
   }
 };
@@ -257,8 +257,8 @@ struct Attach {
     }
     if (capturing(nativeStream(Zero, stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (!attachmentIsPromise()) return CUDA_SUCCESS;
-    return resultOf(coherence::setUsers(reinterpret_cast<const void*>(address), users,
-                                        nativeStream(Zero, stream)));
+    return resultOf(coherence::port().setUsers(reinterpret_cast<const void*>(address), users,
+                                               nativeStream(Zero, stream)));
   }
 };
 

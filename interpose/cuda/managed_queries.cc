@@ -223,7 +223,7 @@ struct DeviceAttribute {
   static CUresult run(Real real, int* value, CUdevice_attribute attribute, CUdevice device) {
     const CUresult result = direct(real, value, attribute, device);
     if (result == CUDA_SUCCESS && attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY &&
-        coherence::managedMode()) {
+        coherence::port().managedMode()) {
       *value = 1;
     }
     return result;

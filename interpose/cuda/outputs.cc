@@ -9,7 +9,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include "gmac/coherence/kept_memory.h"
+#include "gmac/coherence/port.h"
 #include "interpose/cuda/call.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
@@ -86,7 +86,7 @@ struct Allocation {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     const CUresult result = Output::run<Zero>(real, args...);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !coherence::giveBackKept()) return result;
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !coherence::port().giveBackKept()) return result;
     return Output::run<Zero>(real, args...);
   }
 };
@@ -99,7 +99,7 @@ struct FreeMemory {
   static CUresult run(Real real, std::size_t* available, std::size_t* total) {
     const CUresult result = Output::run<Zero>(real, available, total);
     if (result == CUDA_SUCCESS && available != nullptr && !inForeignContext()) {
-      *available += coherence::keptBytes();
+      *available += coherence::port().keptBytes();
     }
     return result;
   }

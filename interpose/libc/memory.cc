@@ -149,7 +149,7 @@ bool insideDriver() {
   }
   const int savedErrno = errno;
   uncancelled([&]() noexcept {
-    coherence::copy(to, from, bytes, realMemmove.load(std::memory_order_relaxed));
+    coherence::port().copy(to, from, bytes, realMemmove.load(std::memory_order_relaxed));
   });
   errno = savedErrno;
   return true;
@@ -161,7 +161,7 @@ bool insideDriver() {
   }
   const int savedErrno = errno;
   uncancelled([&]() noexcept {
-    coherence::fill(to, value, bytes, realMemset.load(std::memory_order_relaxed));
+    coherence::port().fill(to, value, bytes, realMemset.load(std::memory_order_relaxed));
   });
   errno = savedErrno;
   return true;

@@ -155,7 +155,7 @@ bool ParallelRead::readPiece(std::uint32_t piece, void* scratch) {
     std::memcpy(to, scratch, static_cast<std::size_t>(count));
   }
   // Only a hint: if this fails, the call that needs the copy makes it.
-  if (whole) (void)coherence::startFlush(to, bytes);
+  if (whole) (void)coherence::port().startFlush(to, bytes);
   return whole;
 }
 

@@ -59,7 +59,7 @@ int changeProtection(const char* function, void* address, std::size_t bytes, int
   auto* position = static_cast<std::byte*>(address);
   for (std::size_t left = whole; left > 0;) {
     bool shared = false;
-    const std::size_t length = coherence::sharedPrefix(position, left, &shared);
+    const std::size_t length = coherence::port().sharedPrefix(position, left, &shared);
     if (!shared && change(position, length) != 0) return -1;
     position += length;
     left -= length;

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "gmac/api/adsm.h"
-#include "gmac/coherence/kept_memory.h"
 #include "gmac/coherence/port.h"
 #include "interpose/cuda/hooks.h"
 #include "interpose/cuda/managed_objects.h"
@@ -880,11 +879,11 @@ TEST_F(ManagedPrograms, KeptMemoryIsUsedAgainAndReadsAsZero) {
 TEST_F(ManagedPrograms, KeptMemoryIsGivenBackBeforeAnAllocationOfTheProgramsFails) {
   CUdeviceptr plain = 0;
   EXPECT_EQ(DRIVER(cuMemFree)(number(data_)), CUDA_SUCCESS);
-  EXPECT_GE(coherence::keptBytes(), kBytes);
+  EXPECT_GE(coherence::port().keptBytes(), kBytes);
   const std::size_t freed = fake_cuda::calls("cuMemFree_v2");
   fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(DRIVER(cuMemAlloc)(&plain, kBytes), CUDA_SUCCESS);
-  EXPECT_EQ(coherence::keptBytes(), 0U);
+  EXPECT_EQ(coherence::port().keptBytes(), 0U);
   EXPECT_GT(fake_cuda::calls("cuMemFree_v2"), freed);
   // With nothing kept it fails as ever.
   fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
@@ -1052,17 +1051,17 @@ TEST(ManagedProgramsOfTheirOwn, DISABLED_DestroyTheirContext) {
   ASSERT_EQ(DRIVER(cuCtxCreate)(&own, nullptr, 0, 0), CUDA_SUCCESS);
   CUdeviceptr address = 0;
   ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
-  EXPECT_EQ(coherence::nativeContext(), reinterpret_cast<std::uintptr_t>(own));
+  EXPECT_EQ(coherence::port().nativeContext(), reinterpret_cast<std::uintptr_t>(own));
   ASSERT_EQ(DRIVER(cuCtxDestroy)(own), CUDA_SUCCESS);
   EXPECT_EQ(fake_cuda::calls("cuCtxDestroy_v2"), 1U);
   EXPECT_EQ(adsmSafe(reinterpret_cast<void*>(address)), nullptr);
-  EXPECT_EQ(coherence::nativeContext(), 0U);
+  EXPECT_EQ(coherence::port().nativeContext(), 0U);
   CUcontext primary = nullptr;
   ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0), CUDA_SUCCESS);
   ASSERT_EQ(DRIVER(cuCtxPushCurrent)(primary), CUDA_SUCCESS);
   ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS)
       << adsmLastErrorString();
-  EXPECT_EQ(coherence::nativeContext(), reinterpret_cast<std::uintptr_t>(primary));
+  EXPECT_EQ(coherence::port().nativeContext(), reinterpret_cast<std::uintptr_t>(primary));
   *reinterpret_cast<int*>(address) = 1;
 }
 

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The port of a process in which nothing is shared.
+#include "gmac/coherence/port.h"
+
+namespace gmac::coherence {
+namespace {
+
+Status notStarted() {
+  return fail(adsmErrorInvalidValue, "device work before the runtime has started");
+}
+
+class NothingShared final : public Port {
+ public:
+  constexpr NothingShared() noexcept = default;
+};
+constinit NothingShared nothingShared;
+
+}  // namespace
+
+constinit std::atomic<Port*> internal::running{&nothingShared};
+
+Port& open(Port& port) noexcept { return *internal::running.exchange(&port); }
+
+CpuHold::CpuHold(const void* address, std::size_t bytes, HoldFor purpose)
+    : port_(port()),
+      address_(address),
+      status_(port_.hold(address, bytes, purpose)),
+      bytes_(status_.ok() ? bytes : 0) {}
+
+CpuHold::~CpuHold() {
+  if (bytes_ > 0) {
+    port_.unhold(address_, bytes_);
+  }
+}
+
+bool Port::touchesShared(const void*, std::size_t) noexcept { return false; }
+std::size_t Port::sharedPrefix(const void*, std::size_t bytes, bool* shared) noexcept {
+  *shared = false;
+  return bytes;
+}
+bool Port::inChildOfFork() const noexcept { return false; }
+
+void Port::copy(void* to, const void* from, std::size_t bytes, MoveFunction move) noexcept {
+  (void)move(to, from, bytes);
+}
+void Port::fill(void* to, int value, std::size_t bytes, SetFunction set) noexcept {
+  (void)set(to, value, bytes);
+}
+
+Status Port::hold(const void*, std::size_t, HoldFor) { return {}; }
+void Port::unhold(const void*, std::size_t) {}
+
+std::size_t Port::pieceBytes() const noexcept { return std::size_t{1} << 20; }
+std::size_t Port::ioThreads() const noexcept { return 1; }
+Status Port::startFlush(const void*, std::size_t) { return {}; }
+Status Port::startFetch(const void*, std::size_t) { return {}; }
+
+Status Port::beginDeviceWork(accel::NativeStream, std::span<const DeviceRange>) {
+  return notStarted();
+}
+Status Port::endDeviceWork(accel::NativeStream, bool) { return notStarted(); }
+Status Port::afterDeviceWait() { return {}; }
+void Port::hostFunctionQueued() {}
+void Port::hostFunctionEnded() {}
+void Port::streamDestroyed(accel::NativeStream) {}
+
+Result<accel::Accelerator*> Port::ensureAccelerator() {
+  return fail(adsmErrorNoAccelerator, "this process has no runtime");
+}
+std::size_t Port::currentPrefix(const void*, std::size_t bytes, Current* current) noexcept {
+  *current = Current::kNotShared;
+  return bytes;
+}
+std::ptrdiff_t Port::deviceDistance(const void*) noexcept { return 0; }
+std::uintptr_t Port::cpuAddress(std::uintptr_t device) noexcept { return device; }
+Status Port::beginOwnWork(std::span<const DeviceRange>) { return notStarted(); }
+Status Port::endOwnWork(std::span<const DeviceRange>, accel::Ticket) { return notStarted(); }
+
+void Port::endContext(bool) {}
+
+bool Port::giveBackKept() { return false; }
+bool Port::isKept(std::uintptr_t) { return false; }
+std::size_t Port::keptBytes() const noexcept { return 0; }
+
+bool Port::managedMode() const noexcept { return false; }
+bool Port::trustsHints() const noexcept { return false; }
+bool Port::reachedByCuda() const noexcept { return false; }
+Status Port::setUsers(const void* address, Users, accel::NativeStream) {
+  return fail(adsmErrorInvalidPointer, "{} is in no shared object", address);
+}
+void Port::setReadMostly(const void*, bool) {}
+
+}  // namespace gmac::coherence
