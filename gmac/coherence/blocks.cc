@@ -91,15 +91,20 @@ void Blocks::setOpen(Object& object, BlockRange range) {
   object.strict = object.strict && !range.empty();
 }
 
-Status Blocks::protect(Lock& lock, Object& object, ByteRange bytes, os::Access access) {
-  const Status status = lock.mapped(object.mirror->protect(bytes.begin, bytes.length(), access));
+Status Blocks::protectionChanged(Lock& lock, Object& object, ByteRange bytes, os::Access access,
+                                 Status status) {
   if (!status.ok()) {
     object.strict = true;
     if (access != os::Access::kNone) {
       closeToStates(object, bytes);
     }
   }
-  return status;
+  return lock.mapped(status);
+}
+
+Status Blocks::protect(Lock& lock, Object& object, ByteRange bytes, os::Access access) {
+  return protectionChanged(lock, object, bytes, access,
+                           object.mirror->protect(bytes.begin, bytes.length(), access));
 }
 
 // After a failure some of a range may be open further than its states say: a write there would go
@@ -116,8 +121,7 @@ void Blocks::closeToStates(Object& object, ByteRange bytes) {
 
 // Opens a block as far as a state says.
 Status Blocks::protectAs(Lock& lock, Object& object, BlockIndex index, State state) {
-  return protect(lock, object, isPart(state) ? object.windowOf(index) : object.bytesOf(index),
-                 accessOf(state));
+  return protect(lock, object, pagesOf(object, index, state), accessOf(state));
 }
 
 // Queues copies of dirty blocks to the accelerator, one per chunk, and notes their tickets in the

@@ -139,6 +139,14 @@ class Blocks {
   }
   void closeToStates(Object& object, ByteRange bytes);
   Status protectAs(Lock& lock, Object& object, BlockIndex index, State state);
+  // The pages of a block that a state opens.
+  static ByteRange pagesOf(const Object& object, BlockIndex index, State state) {
+    return isPart(state) ? object.windowOf(index) : object.bytesOf(index);
+  }
+  // What follows a change of an object's protections, whose outcome is returned.
+  Status protectionChanged(Lock& lock, Object& object, ByteRange bytes, os::Access access,
+                           Status status);
+  Status openPages(Lock& lock, Object& object, BlockIndex index, State next);
   Status closePages(Lock& lock, Object& object, BlockRange range);
   Status closeForOverwriting(Lock& lock, Object& object, BlockRange range);
   void overwritten(Object& object, Block& block, bool covered);

@@ -78,15 +78,13 @@ bool CpuAccess::onFault(void* address, bool write) noexcept {
       }
       endFailedAccess(*object, object->indexOf(address), write ? "a write fault" : "a read fault");
     }
-    if (*step == Step::kDone) {
-      residency_.served();
-      return true;
-    }
-    // What was done with the lock let go may have opened the block; the access is the cheapest way
-    // to find out, and a state that permits it needs no more work here.
+    // With the lock let go the block may have been opened, by this step or by another thread; a
+    // state that permits the access needs no more work here.
     object = index_.find(address);
-    if (object != nullptr && !object->closing && object->usable(byteOf(*object), intent)) {
+    if (*step == Step::kDone ||
+        (object != nullptr && !object->closing && object->usable(byteOf(*object), intent))) {
       residency_.served();
+      lock.leaveSignalsToReturn();
       return true;
     }
   }

@@ -32,8 +32,18 @@ class ObjectMutex {
   ObjectMutex(const ObjectMutex&) = delete;
   ObjectMutex& operator=(const ObjectMutex&) = delete;
 
-  // For whoever looks and neither waits nor runs beside handlers of the application.
-  void lock() { mutex_.lock(); }
+  // For whoever looks and neither waits nor runs beside handlers of the application. Mostly the
+  // lock is held for less than going to sleep and being woken takes.
+  void lock() {
+    constexpr int kTries = 100;
+    for (int i = 0; i < kTries; ++i) {
+      if (mutex_.try_lock()) {
+        return;
+      }
+      __builtin_ia32_pause();
+    }
+    mutex_.lock();
+  }
   bool try_lock() { return mutex_.try_lock(); }  // NOLINT(readability-identifier-naming)
   void unlock() { mutex_.unlock(); }
 
@@ -76,6 +86,10 @@ class Lock {
   bool callsWait() const { return mutex_.callsWaiting_ > 0; }
 
   const void* access() const { return access_; }
+
+  // The thread is in a signal handler that returns next, which unblocks its signals: the end of the
+  // lock need not.
+  void leaveSignalsToReturn() { blocked_->leaveToReturn(); }
 
   // Whether an error is the kernel's limit of mappings, met by a change of mappings that the holder
   // has made last; the driver's want of memory has the same code.

@@ -10,7 +10,13 @@
 
 namespace gmac {
 
+// Calls look for blocks in transit among the open objects only, and a call that is made during the
+// transit must wait for it.
 void Blocks::transitBegins(Object& object, BlockRange range) {
+  if (object.open.empty()) {
+    open_.push_back(object);
+  }
+  object.widenOpen(range);
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     object[i].busy = true;
   }
@@ -73,12 +79,6 @@ Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next)
   // Usually a kernel has run since the blocks were flushed; not if its launch failed.
   const accel::Ticket after = object.flushed(range);
   transitBegins(object, range);
-  // Calls look for busy objects among the open ones only: a call made during the copy must wait for
-  // it.
-  if (object.open.empty()) {
-    open_.push_back(object);
-  }
-  object.widenOpen(range);
   const Status status = [&]() -> Status {
     const FreeForWork free(lock);
     for (const ByteRange bytes : missing) {
@@ -209,14 +209,37 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     GMAC_TRY(status);
     return Step::kRetry;
   }
-  // Also when nothing changes: another thread may have been faster, or a protection may have been
-  // left stricter than the state by a failure.
-  GMAC_TRY(protectAs(lock, object, index, transition.next));
-  if (block.state != transition.next) {
-    setState(object, block, transition.next);
-    GMAC_TRY(evictExcessBut(lock, block));
+  if (block.state == transition.next) {
+    // Another thread has been faster, or a failure has left the protection stricter than the state.
+    GMAC_TRY(protectAs(lock, object, index, transition.next));
+    return Step::kDone;
   }
-  return Step::kDone;
+  if (lock.callsWait()) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
+  GMAC_TRY(openPages(lock, object, index, transition.next));
+  GMAC_TRY(evictExcessBut(lock, block));
+  return Step::kRetry;
+}
+
+// Opens a block that has its bytes. The lock is let go meanwhile: the system call is most of what a
+// fault takes, and threads that fault elsewhere would wait for each other's.
+Status Blocks::openPages(Lock& lock, Object& object, BlockIndex index, State next) {
+  const BlockRange range{index, index + 1};
+  const ByteRange pages = pagesOf(object, index, next);
+  transitBegins(object, range);
+  const Status changed = [&] {
+    const FreeForWork free(lock);
+    return object.mirror->protect(pages.begin, pages.length(), accessOf(next));
+  }();
+  transitEnds(object, range);
+  const Status status = protectionChanged(lock, object, pages, accessOf(next), changed);
+  if (status.ok()) {
+    setState(object, object[index], next);
+  }
+  lock.changed();
+  return status;
 }
 
 Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index) {

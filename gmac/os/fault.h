@@ -12,9 +12,9 @@
 
 namespace gmac::os {
 
-// Called on the faulting thread, inside the signal handler. True: the access can be repeated.
-// False: the fault is not ours, and goes to the program's own handler, or kills the process at its
-// own address.
+// Called on the faulting thread, inside the signal handler. True: the access can be repeated. It
+// may have left signals blocked, which the return from the signal unblocks. False: the fault is not
+// ours, and goes to the program's own handler, or kills the process at its own address.
 using FaultFunction = bool (*)(void* address, bool write) noexcept;
 
 // Whether a fault there would be the runtime's to answer; called in the signal handler, where there

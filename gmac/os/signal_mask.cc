@@ -104,12 +104,14 @@ FileSizeSignalKept::~FileSizeSignalKept() {
   errno = error;
 }
 
-SignalsBlocked::SignalsBlocked() noexcept
-    : before_(setThreadMask(kDeferrable)), outermost_(!std::exchange(blockedHere, true)) {}
+SignalsBlocked::SignalsBlocked() noexcept : outermost_(!std::exchange(blockedHere, true)) {
+  if (outermost_) before_ = setThreadMask(kDeferrable);
+}
 
 SignalsBlocked::~SignalsBlocked() {
-  if (outermost_) blockedHere = false;
-  (void)setThreadMask(before_);
+  if (!outermost_) return;
+  blockedHere = false;
+  if (!leftToReturn_) (void)setThreadMask(before_);
 }
 
 }  // namespace gmac::os

@@ -60,14 +60,18 @@ class FileSizeSignalKept {
 };
 
 // Blocks every signal of the calling thread while it lives, so that no handler of the
-// application runs (and touches a shared object) while the thread holds a lock of the runtime. For
-// the stack; the fault handler uses it.
+// application runs (and touches a shared object) while the thread holds a lock of the runtime.
+// Nests. For the stack; the fault handler uses it.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept;
   ~SignalsBlocked();
   SignalsBlocked(const SignalsBlocked&) = delete;
   SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+  // The thread is in a signal handler that returns at once when this one ends: its return brings
+  // the mask back, and saves a system call.
+  void leaveToReturn() noexcept { leftToReturn_ = true; }
 
   // Whether one lives in the calling thread.
   static bool here() noexcept { return blockedHere; }
@@ -76,8 +80,9 @@ class SignalsBlocked {
   static inline constinit thread_local bool blockedHere __attribute__((tls_model("initial-exec"))) =
       false;
 
-  KernelSet before_;
-  bool outermost_;
+  KernelSet before_ = 0;
+  const bool outermost_;
+  bool leftToReturn_ = false;
 };
 
 }  // namespace gmac::os
