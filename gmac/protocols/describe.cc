@@ -73,11 +73,9 @@ std::string describeTable(const Protocol& protocol) {
 
 std::string describeProtocols() {
   std::string text;
-  const std::unique_ptr<Protocol> protocols[] = {makeBatchProtocol(), makeLazyProtocol(),
-                                                 makeRollingProtocol({})};
-  for (const auto& protocol : protocols) {
-    text.append(text.empty() ? "" : "\n").append("`").append(protocol->name()).append("`:\n\n");
-    text.append(describeTable(*protocol));
+  for (const NamedProtocol& protocol : kProtocols) {
+    text.append(text.empty() ? "" : "\n").append("`").append(protocol.name).append("`:\n\n");
+    text.append(describeTable(*protocol.make({})));
   }
   return text;
 }

@@ -93,6 +93,18 @@ std::unique_ptr<Protocol> makeBatchProtocol();
 std::unique_ptr<Protocol> makeLazyProtocol();
 std::unique_ptr<Protocol> makeRollingProtocol(const RollingOptions& options);
 
+// Every protocol, by the name that users give it (GMAC_PROTOCOL). A new one takes a source file of
+// its own, and two lines here.
+struct NamedProtocol {
+  std::string_view name;
+  std::unique_ptr<Protocol> (*make)(const RollingOptions& options);
+};
+inline constexpr NamedProtocol kProtocols[] = {
+    {"batch", [](const RollingOptions&) { return makeBatchProtocol(); }},
+    {"lazy", [](const RollingOptions&) { return makeLazyProtocol(); }},
+    {"rolling", &makeRollingProtocol},
+};
+
 }  // namespace gmac
 
 #endif  // GMAC_PROTOCOLS_PROTOCOL_H_

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -21,8 +23,13 @@ constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 constexpr std::uint64_t kGiB = 1024 * kMiB;
 
+constexpr auto kProtocolNames = [] {
+  std::array<std::string_view, std::size(kProtocols)> names;
+  std::transform(std::begin(kProtocols), std::end(kProtocols), names.begin(),
+                 [](const NamedProtocol& protocol) { return protocol.name; });
+  return names;
+}();
 // In the order of the enumerators.
-constexpr std::string_view kProtocols[] = {"batch", "lazy", "rolling"};
 constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
 constexpr std::string_view kManaged[] = {"0", "1", "trust"};
@@ -65,6 +72,10 @@ void store(Config& config, std::uint64_t number, std::string_view text) {
   }
 }
 
+void storeProtocol(Config& config, std::uint64_t number, std::string_view) {
+  config.protocol = &kProtocols[number];
+}
+
 void storeManaged(Config& config, std::uint64_t number, std::string_view) {
   config.managed = number > 0;
   config.trustHints = number > 1;
@@ -88,9 +99,9 @@ const Variable kVariables[] = {
      Kind::kChoice,
      "rolling",
      nullptr,
-     {.words = kProtocols},
+     {.words = kProtocolNames},
      "",
-     store<&Config::protocol>,
+     storeProtocol,
      "The coherence protocol: what moves between the two copies, and when."},
     {"GMAC_ACCEL",
      Kind::kChoice,
@@ -334,9 +345,6 @@ std::size_t editDistance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string_view protocolName(ProtocolKind kind) noexcept {
-  return kProtocols[static_cast<std::size_t>(kind)];
-}
 std::string_view acceleratorName(AcceleratorKind kind) noexcept {
   return kAccelerators[static_cast<std::size_t>(kind)];
 }

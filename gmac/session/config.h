@@ -15,15 +15,14 @@
 
 #include "gmac/base/log.h"
 #include "gmac/base/status.h"
+#include "gmac/protocols/protocol.h"
 
 namespace gmac {
 
-enum class ProtocolKind { kBatch, kLazy, kRolling };
 enum class AcceleratorKind { kAuto, kCuda, kCudart, kHost };
 enum class MirrorKind { kAuto, kFile, kMoved };
 
-// The words that the variables use, e.g. "rolling".
-std::string_view protocolName(ProtocolKind kind) noexcept;
+// The words that the variables use, e.g. "host".
 std::string_view acceleratorName(AcceleratorKind kind) noexcept;
 std::string_view mirrorName(MirrorKind kind) noexcept;
 
@@ -31,7 +30,7 @@ std::string_view mirrorName(MirrorKind kind) noexcept;
 // runtime starts. A default-constructed one is empty, not the defaults: those are in the table, see
 // defaultConfig().
 struct Config {
-  ProtocolKind protocol{};
+  const NamedProtocol* protocol{};
   AcceleratorKind accelerator{};
   std::size_t blockBytes{};   // power of two
   std::size_t rollingSize{};  // blocks; 0: adaptive

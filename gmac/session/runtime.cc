@@ -102,18 +102,6 @@ AcceleratorResult makeAccelerator(const Config& config) {
   __builtin_unreachable();
 }
 
-std::unique_ptr<Protocol> makeProtocol(const Config& config) {
-  switch (config.protocol) {
-    case ProtocolKind::kBatch:
-      return makeBatchProtocol();
-    case ProtocolKind::kLazy:
-      return makeLazyProtocol();
-    case ProtocolKind::kRolling:
-      return makeRollingProtocol({.fixed = config.rollingSize});
-  }
-  __builtin_unreachable();
-}
-
 // Moved pages where they are wanted and the self-test passes, memory files everywhere else.
 Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
                                              const Config& config) {
@@ -129,14 +117,15 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
   if (config.mirror != MirrorKind::kFile &&
       (config.mirror == MirrorKind::kMoved || accelerator.copiesReachMovedPages())) {
     options.movedPages = true;
-    auto manager = Manager::make(accelerator, makeProtocol(config), options);
+    auto manager =
+        Manager::make(accelerator, config.protocol->make({.fixed = config.rollingSize}), options);
     if (manager.ok() || config.mirror == MirrorKind::kMoved) {
       return manager;
     }
     log(LogLevel::kInfo, "memory-file mirrors, because: {}", lastErrorText());
     options.movedPages = false;
   }
-  return Manager::make(accelerator, makeProtocol(config), options);
+  return Manager::make(accelerator, config.protocol->make({.fixed = config.rollingSize}), options);
 }
 
 bool onFault(void* address, bool write) noexcept {

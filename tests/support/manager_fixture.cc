@@ -7,6 +7,7 @@
 #include <atomic>
 #include <fstream>
 #include <ostream>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -30,13 +31,12 @@ bool onFault(void* address, bool write) noexcept {
 }
 
 std::unique_ptr<Protocol> makeProtocol(const MachineSetup& setup) {
-  if (setup.protocol == "batch") {
-    return makeBatchProtocol();
+  for (const NamedProtocol& protocol : kProtocols) {
+    if (protocol.name == setup.protocol) {
+      return protocol.make({.step = setup.rollingStep, .fixed = setup.rollingSize});
+    }
   }
-  if (setup.protocol == "lazy") {
-    return makeLazyProtocol();
-  }
-  return makeRollingProtocol({.step = setup.rollingStep, .fixed = setup.rollingSize});
+  throw std::invalid_argument("there is no protocol " + setup.protocol);
 }
 
 }  // namespace
