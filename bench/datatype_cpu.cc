@@ -22,9 +22,9 @@
 #include "bench/measure.h"
 #include "bench/turns.h"
 #include "gmac/api/adsm_mpi.h"
-#include "gmac/datatype/cpu_engine.h"
-#include "gmac/datatype/plain_copy.h"
-#include "gmac/datatype/registry.h"
+#include "gmac/datatype/cpu/cpu_engine.h"
+#include "gmac/datatype/engine/plain_copy.h"
+#include "gmac/datatype/types/registry.h"
 
 namespace gmac::bench {
 namespace {

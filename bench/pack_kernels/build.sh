@@ -8,9 +8,9 @@ output=${1:-pack_kernels}
 architecture=${2:-90}
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
-for source in bench/pack_kernels/*.cu gmac/datatype/block_list.cc gmac/datatype/device_plan.cc \
-    gmac/datatype/device_plan_launches.cc gmac/datatype/device_plan_tables.cc \
-    gmac/datatype/layout.cc gmac/datatype/pieces.cc gmac/base/status.cc; do
+for source in bench/pack_kernels/*.cu gmac/datatype/layout/block_list.cc gmac/datatype/plan/device_plan.cc \
+    gmac/datatype/plan/device_plan_launches.cc gmac/datatype/plan/device_plan_tables.cc \
+    gmac/datatype/layout/layout.cc gmac/datatype/layout/pieces.cc gmac/base/status.cc; do
   name=$(basename "$source" | tr . _)
   case $source in
     *.cu)

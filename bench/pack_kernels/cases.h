@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/datatype/layout.h"
+#include "gmac/datatype/layout/layout.h"
 
 struct CUstream_st;
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/datatype/layout.h"
+#include "gmac/datatype/layout/layout.h"
 
 namespace packbench {
 

@@ -22,8 +22,8 @@
 #include "bench/pack_kernels/check.h"
 #include "bench/pack_kernels/gpu.h"
 #include "bench/pack_kernels/sweep.h"
-#include "gmac/datatype/device_plan.h"
-#include "gmac/datatype/pack_kernels.cu"
+#include "gmac/datatype/kernels/pack_kernels.cu"
+#include "gmac/datatype/plan/device_plan.h"
 
 namespace packbench {
 namespace {

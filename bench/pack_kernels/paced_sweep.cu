@@ -9,7 +9,7 @@
 #include "bench/pack_kernels/check.h"
 #include "bench/pack_kernels/gpu.h"
 #include "bench/pack_kernels/paced_sweep.h"
-#include "gmac/datatype/pack_shapes.h"
+#include "gmac/datatype/kernels/pack_shapes.h"
 
 namespace packbench {
 namespace {

@@ -5,7 +5,7 @@
 #define GMAC_BENCH_PACK_KERNELS_PACED_SWEEP_H_
 
 #include "bench/pack_kernels/sweep.h"
-#include "gmac/datatype/device_plan.h"
+#include "gmac/datatype/plan/device_plan.h"
 
 namespace packbench {
 

@@ -9,8 +9,8 @@
 #include "bench/pack_kernels/gpu.h"
 #include "bench/pack_kernels/paced_sweep.h"
 #include "bench/pack_kernels/sweep.h"
-#include "gmac/datatype/device_plan.h"
-#include "gmac/datatype/pack_shapes.h"
+#include "gmac/datatype/kernels/pack_shapes.h"
+#include "gmac/datatype/plan/device_plan.h"
 
 namespace packbench {
 namespace {

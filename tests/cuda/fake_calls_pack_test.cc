@@ -18,8 +18,8 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
-#include "gmac/datatype/pack_kernels.h"
-#include "gmac/datatype/pack_params.h"
+#include "gmac/datatype/kernels/pack_kernels.h"
+#include "gmac/datatype/kernels/pack_params.h"
 #include "tests/cuda/fake_program.h"
 
 namespace gmac {

@@ -2,7 +2,7 @@
 //
 // The CPU engine against a walk over the type map, byte by byte: every form, width, alignment and
 // part, in both directions, alone and with helpers.
-#include "gmac/datatype/cpu_engine.h"
+#include "gmac/datatype/cpu/cpu_engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/datatype/registry.h"
+#include "gmac/datatype/types/registry.h"
 #include "tests/datatype/recipe.h"
 
 namespace gmac::datatype {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The costs and the issue rate that follow from a device's name and attributes.
-#include "gmac/datatype/device_constants.h"
+#include "gmac/datatype/engine/device_constants.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 //
 // Plans and pack kernels, run by their `host` implementations: every shape, width, alignment and
 // part, both ways, against a walk over the layout's pieces.
-#include "gmac/datatype/device_plan.h"
+#include "gmac/datatype/plan/device_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/datatype/pack_kernels.h"
+#include "gmac/datatype/kernels/pack_kernels.h"
 
 namespace gmac::datatype {
 namespace {

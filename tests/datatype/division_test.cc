@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How an operation is divided, over a port of the test's own: no runtime is linked.
-#include "gmac/datatype/division.h"
+#include "gmac/datatype/engine/division.h"
 
 #include <gtest/gtest.h>
 

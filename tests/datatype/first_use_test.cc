@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/datatype/device_arena.h"
-#include "gmac/datatype/engine.h"
-#include "gmac/datatype/table_filling.h"
-#include "gmac/datatype/tables.h"
+#include "gmac/datatype/engine/device_arena.h"
+#include "gmac/datatype/engine/engine.h"
+#include "gmac/datatype/engine/table_filling.h"
+#include "gmac/datatype/engine/tables.h"
 #include "tests/datatype/direct_accelerator.h"
 #include "tests/datatype/irregular.h"
 

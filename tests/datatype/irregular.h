@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gmac/datatype/layout.h"
+#include "gmac/datatype/layout/layout.h"
 
 namespace gmac::testing {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Layouts: the same bytes in the same order have one form, the smallest, however they were written.
-#include "gmac/datatype/layout.h"
+#include "gmac/datatype/layout/layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/datatype/pieces.h"
-#include "gmac/datatype/registry.h"
+#include "gmac/datatype/layout/pieces.h"
+#include "gmac/datatype/types/registry.h"
 #include "tests/datatype/recipe.h"
 
 namespace gmac::datatype {

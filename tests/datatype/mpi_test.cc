@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "gmac/api/adsm_mpi.h"
-#include "gmac/datatype/cpu_engine.h"
-#include "gmac/datatype/registry.h"
+#include "gmac/datatype/cpu/cpu_engine.h"
+#include "gmac/datatype/types/registry.h"
 #include "tests/datatype/recipe.h"
 
 namespace gmac::datatype {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gmac/datatype/plain_copy.h"
+#include "gmac/datatype/engine/plain_copy.h"
 
 #include <gtest/gtest.h>
 

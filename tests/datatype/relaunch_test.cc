@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gmac/coherence/shared_ranges.h"
-#include "gmac/datatype/engine.h"
+#include "gmac/datatype/engine/engine.h"
 #include "tests/datatype/direct_accelerator.h"
 #include "tests/datatype/irregular.h"
 

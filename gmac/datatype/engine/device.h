@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The accelerator as the datatype engine uses it.
+#ifndef GMAC_DATATYPE_ENGINE_DEVICE_H_
+#define GMAC_DATATYPE_ENGINE_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/commands.h"
+#include "gmac/accel/native_streams.h"
+#include "gmac/base/status.h"
+#include "gmac/datatype/plan/device_plan.h"
+
+namespace gmac::datatype {
+
+// An accelerator with the pack kernels, and one way to submit to its kernel queue and to the
+// application's streams. Thread-safe; part of the engine.
+class Device {
+ public:
+  // std::nullopt: the kernel queue. Else a stream that has passed checkStream().
+  using Stream = std::optional<accel::NativeStream>;
+
+  explicit Device(accel::Accelerator& accelerator)
+      : accelerator_(accelerator),
+        streams_(accelerator.nativeStreams()),
+        kernels_(accelerator.loadBuiltIn(packKernels())) {}
+
+  accel::Accelerator& accelerator() const { return accelerator_; }
+  // adsmErrorInvalidValue if it is no stream, adsmErrorNotSupported if the accelerator has none.
+  Status checkStream(accel::NativeStream stream) const;
+
+  // See Accelerator::submit(). The ticket is empty on a stream of the application's.
+  Result<accel::Ticket> submit(Stream stream, accel::Work& work);
+  // Submits that one launch.
+  Result<accel::Ticket> launch(Stream stream, const DeviceLaunch& launch);
+  // Adds a launch to the commands of a submission.
+  Status launch(accel::Commands& commands, const DeviceLaunch& launch) {
+    return commands.launch(*kernels_, ofPlan(launch));
+  }
+
+  // See NativeStreams.
+  Status follow(accel::NativeStream stream, accel::Ticket ticket) {
+    return streams_->follow(stream, ticket);
+  }
+  Result<accel::Ticket> mark(accel::NativeStream stream) { return streams_->mark(stream, {}); }
+  Status waitForStreams() { return streams_->waitForAll(); }
+
+  // Device memory, in the units that accelerators allocate.
+  Result<std::uint64_t> allocate(std::size_t bytes);
+  void free(std::uint64_t address, std::size_t bytes) noexcept;
+
+ private:
+  static accel::Launch ofPlan(const DeviceLaunch& launch) {
+    return {kernelNumber(launch.kernel), launch.blocks, launch.threads, launch.params};
+  }
+
+  accel::Accelerator& accelerator_;
+  accel::NativeStreams* const streams_;  // NULL: no operation has a stream
+  const std::unique_ptr<accel::LoadedKernels> kernels_;
+};
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_ENGINE_DEVICE_H_

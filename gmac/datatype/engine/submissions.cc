@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/datatype/engine/submissions.h"
+
+#include <algorithm>
+
+#include "gmac/datatype/engine/table_filling.h"
+#include "gmac/datatype/layout/touched.h"
+
+namespace gmac::datatype {
+namespace {
+
+using accel::Ticket;
+
+// Ranges closer than this in memory are released together; the smallest block of large objects.
+constexpr std::int64_t kGap = std::int64_t{64} << 10;
+
+}  // namespace
+
+Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
+  Ranges ranges = packedRange(portion.offset, portion.bytes);
+  addStrided(portion.offset, portion.bytes, ranges);
+  const std::uint64_t packed = placement_.devicePacked(portion.offset);
+  if (method == adsmMethodKernel) {
+    return launchUsing(portion.offset, portion.bytes, packed, ranges).status();
+  }
+  auto ticket = submit(ranges, [&](accel::Commands& commands) {
+    return method == adsmMethodCopy2d ? copy2d(commands, packed)
+                                      : copyPieces(commands, portion, packed);
+  });
+  if (ticket.ok()) {
+    outcome_.ticket = *ticket;
+  }
+  return ticket.status();
+}
+
+Result<Ticket> Submissions::launch(std::int64_t offset, std::int64_t bytes, std::uint64_t packed) {
+  Ranges ranges;
+  addStrided(offset, bytes, ranges);
+  return launchUsing(offset, bytes, packed, ranges);
+}
+
+Result<Ticket> Submissions::launchUsing(std::int64_t offset, std::int64_t bytes,
+                                        std::uint64_t packed, const Ranges& ranges) {
+  const DevicePlan& plan = op_.prepared->plan();
+  DeviceJob job;
+  job.direction = op_.direction;
+  job.strided = placement_.deviceStrided();
+  job.packed = packed;
+  job.offset = offset;
+  job.bytes = bytes;
+  job.maxBlocks = op_.blocks;
+  job.issueRate = rate_;
+  const bool needsTable = plan.table().bytes != 0;
+  if (needsTable) {
+    auto table = tables_.pin(plan.identity(), op_.stream);
+    if (!table.ok()) {
+      return table.status();
+    }
+    if (*table == 0) [[unlikely]] {
+      return launchFilling(job, ranges);
+    }
+    job.table = *table;
+  }
+  auto ticket = submitLaunches(job, ranges);
+  if (needsTable) {
+    tables_.unpin(plan.identity(), ticket.ok() ? *ticket : Ticket{});
+  }
+  return ticket;
+}
+
+Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ranges) {
+  const DevicePlan& plan = op_.prepared->plan();
+  TableFilling filling(tables_, plan);
+  // The filling that this thread has waited for may have been of the same table.
+  auto table = tables_.pin(plan.identity(), op_.stream);
+  if (!table.ok()) {
+    return table.status();
+  }
+  DeviceJob step = job;
+  if (*table != 0) {
+    step.table = *table;
+    auto ticket = submitLaunches(step, ranges);
+    tables_.unpin(plan.identity(), ticket.ok() ? *ticket : Ticket{});
+    return ticket;
+  }
+  GMAC_TRY(filling.begin());
+  step.table = filling.address();
+  step.operationBytes = job.bytes;
+  // The first entries suffice for the beginning of the pass over the list that the part begins in.
+  // Later passes need the whole table.
+  const std::int64_t passBytes = plan.layout().listBytes();
+  const std::int64_t pass = job.offset / passBytes * passBytes;
+  const std::int64_t end = job.offset + job.bytes;
+  Ticket last;
+  while (!filling.complete()) {
+    auto served = filling.step();
+    if (!served.ok()) {
+      return served.status();
+    }
+    const std::int64_t upTo = filling.complete() ? end : std::min(end, pass + *served);
+    if (upTo <= step.offset) {
+      continue;
+    }
+    if (op_.stream) {
+      GMAC_TRY(device_.follow(*op_.stream, filling.filled()));
+      filling.usedByStreams();
+    }
+    step.bytes = upTo - step.offset;
+    auto ticket = submitLaunches(step, ranges);
+    if (!ticket.ok()) {
+      return ticket;
+    }
+    last = *ticket;
+    filling.usedBy(last);
+    step.packed += static_cast<std::uint64_t>(step.bytes);
+    step.offset = upTo;
+  }
+  filling.keep();
+  return last;
+}
+
+Result<Ticket> Submissions::submitLaunches(const DeviceJob& job, const Ranges& ranges) {
+  auto ticket = submit(ranges, [&](accel::Commands& commands) {
+    cached_.table = job.table;
+    return op_.prepared->plan().launches(job, cached_.launch, [&](const DeviceLaunch& launch) {
+      ++outcome_.report.launches;
+      return device_.launch(commands, launch);
+    });
+  });
+  if (ticket.ok()) {
+    outcome_.ticket = *ticket;
+  }
+  return ticket;
+}
+
+Status Submissions::copySlot(StagingSlot& slot, std::int64_t offset, std::int64_t bytes) {
+  auto ticket = submit(packedRange(offset, bytes), [&](accel::Commands& commands) {
+    ++outcome_.report.launches;
+    const auto length = static_cast<std::size_t>(bytes);
+    const std::uint64_t packed = placement_.devicePacked(offset);
+    return op_.packs() ? commands.copyIn(packed, slot.pinned(), length)
+                       : commands.copyOut(slot.pinned(), packed, length);
+  });
+  return ticket.ok() ? noteUse(slot, *ticket) : ticket.status();
+}
+
+Status Submissions::copy2d(accel::Commands& commands, std::uint64_t packed) {
+  const Layout& layout = op_.layout();
+  const std::vector<Dim>& dims = layout.dims();
+  accel::StridedCopy& copy = cached_.copy;
+  copy = {};
+  copy.strided = placement_.deviceStrided() + static_cast<std::uint64_t>(layout.blocks()[0].offset);
+  copy.packed = packed;
+  copy.rowBytes = layout.blocks()[0].bytes;
+  if (!dims.empty()) {
+    copy.rows = dims.back().count;
+    copy.pitch = dims.back().stride;
+  } else {
+    copy.pitch = copy.rowBytes;
+  }
+  copy.slicePitch = copy.rows * copy.pitch;
+  if (dims.size() == 2) {
+    copy.slices = dims[0].count;
+    copy.slicePitch = dims[0].stride;
+  }
+  copy.packs = op_.packs();
+  copy.packedOnCpu = !placement_.packedOnDevice();
+  ++outcome_.report.launches;
+  return commands.copyStrided(copy);
+}
+
+Status Submissions::copyPieces(accel::Commands& commands, const Portion& portion,
+                               std::uint64_t packed) {
+  Status status;
+  op_.layout().forEach(
+      portion.offset, portion.bytes, [&](std::int64_t at, std::int64_t in, std::int64_t bytes) {
+        if (!status.ok()) {
+          return;
+        }
+        ++outcome_.report.launches;
+        const std::uint64_t strided = placement_.deviceStrided() + static_cast<std::uint64_t>(at);
+        const std::uint64_t there = packed + static_cast<std::uint64_t>(in - portion.offset);
+        const auto length = static_cast<std::size_t>(bytes);
+        if (placement_.packedOnDevice()) {
+          status = op_.packs() ? commands.copyWithin(there, strided, length)
+                               : commands.copyWithin(strided, there, length);
+        } else if (op_.packs()) {
+          status = commands.copyOut(reinterpret_cast<void*>(there), strided, length);
+        } else {
+          status = commands.copyIn(strided, reinterpret_cast<void*>(there), length);
+        }
+      });
+  return status;
+}
+
+Status Submissions::noteUse(StagingSlot& slot, Ticket ticket) {
+  if (op_.stream) {
+    auto mark = device_.mark(*op_.stream);
+    if (!mark.ok()) {
+      return mark.status();
+    }
+    ticket = *mark;
+  }
+  slot.usedUntil(ticket);
+  outcome_.ticket = ticket;
+  return {};
+}
+
+std::vector<Bounds> Submissions::touchedBy(std::int64_t offset, std::int64_t bytes) const {
+  const Layout& layout = op_.layout();
+  return offset == 0 && bytes == layout.bytes() ? op_.prepared->allTouched(kGap)
+                                                : touched(layout, offset, bytes, kGap);
+}
+
+void Submissions::addStrided(std::int64_t offset, std::int64_t bytes, Ranges& ranges) const {
+  if (!placement_.stridedShared()) {
+    return;
+  }
+  for (const Bounds& range : touchedBy(offset, bytes)) {
+    ranges.push_back({op_.strided + range.first, static_cast<std::size_t>(range.last - range.first),
+                      !op_.packs()});
+  }
+}
+
+Submissions::Ranges Submissions::packedRange(std::int64_t offset, std::int64_t bytes) const {
+  Ranges ranges;
+  if (placement_.packedShared() && placement_.packedOnDevice()) {
+    ranges.push_back({op_.packedAt(offset), static_cast<std::size_t>(bytes), op_.packs()});
+  }
+  return ranges;
+}
+
+template <typename Function>
+Result<Ticket> Submissions::submit(const Ranges& ranges, Function function) {
+  accel::WorkOf work(std::move(function));
+  if (ranges.empty()) {
+    return device_.submit(op_.stream, work);
+  }
+  if (op_.stream) {
+    GMAC_TRY(coherence::port().beginDeviceWork(*op_.stream, ranges));
+    auto ticket = device_.submit(op_.stream, work);
+    const Status ended = coherence::port().endDeviceWork(*op_.stream, ticket.ok());
+    return ticket.ok() && !ended.ok() ? Result<Ticket>(ended) : ticket;
+  }
+  GMAC_TRY(coherence::port().beginOwnWork(ranges));
+  auto ticket = device_.submit(op_.stream, work);
+  const Status ended = coherence::port().endOwnWork(ranges, ticket.ok() ? *ticket : Ticket{});
+  return ticket.ok() && !ended.ok() ? Result<Ticket>(ended) : ticket;
+}
+
+}  // namespace gmac::datatype

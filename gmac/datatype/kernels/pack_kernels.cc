@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/datatype/kernels/pack_kernels.h"
+
+#include <algorithm>
+#include <array>
+
+#include "gmac/datatype/kernels/pack_kernels_fatbin.h"
+#include "gmac/datatype/kernels/pack_shapes.h"
+
+namespace gmac::datatype {
+namespace {
+
+// One thread block after the other thread: nothing that these kernels do depends on the order.
+template <typename S, int W, bool kPack>
+void runOnHost(const adsmThreadBlock_t* block, void** args) {
+  const auto& params = *static_cast<const typename S::Params*>(args[0]);
+  for (std::uint32_t thread = 0; thread < block->blockDim.x; ++thread) {
+    S::template run<W, kPack, Tuning<>>(
+        params, {block->blockIdx.x, thread, block->gridDim.x, block->blockDim.x});
+  }
+}
+
+template <int W, bool kPack>
+void runTilesOnHost(const adsmThreadBlock_t* block, void** args) {
+  const auto& params = *static_cast<const TileParams*>(args[0]);
+  TileRow<W> tile[kTile];
+  for (std::uint32_t number = block->blockIdx.x; number < params.tiles;
+       number += block->gridDim.x) {
+    for (std::uint32_t thread = 0; thread < kTileThreads; ++thread) {
+      runTilePhase<W, kPack, true, Tuning<>>(params, tile, number, thread);
+    }
+    for (std::uint32_t thread = 0; thread < kTileThreads; ++thread) {
+      runTilePhase<W, kPack, false, Tuning<>>(params, tile, number, thread);
+    }
+  }
+}
+
+using Kernel = accel::BuiltInKernel;
+
+constexpr std::array<Kernel, kPackKernels> makeTable() {
+  std::array<Kernel, kPackKernels> table{};
+  const auto slot = [&](Shape shape, int width, int direction) -> Kernel& {
+    const int number =
+        kernelNumber({shape, static_cast<std::uint8_t>(width), static_cast<Direction>(direction)});
+    return table[static_cast<std::size_t>(number)];
+  };
+#define GMAC_PACK_ENTRY(shape, width)                                                             \
+  slot(Shape::k##shape, width, 0) = {"gmacPack" #shape "_" #width, sizeof(shapes::shape::Params), \
+                                     runOnHost<shapes::shape, width, true>};                      \
+  slot(Shape::k##shape, width, 1) = {"gmacUnpack" #shape "_" #width,                              \
+                                     sizeof(shapes::shape::Params),                               \
+                                     runOnHost<shapes::shape, width, false>};
+#define GMAC_PACK_ENTRIES(shape) GMAC_PACK_FLAT_MOVERS(GMAC_PACK_ENTRY, shape)
+  GMAC_PACK_FLAT_SHAPES(GMAC_PACK_ENTRIES)
+#undef GMAC_PACK_ENTRIES
+#undef GMAC_PACK_ENTRY
+#define GMAC_PACK_PACED_ENTRY(shape, width)                                                 \
+  slot(Shape::k##shape, width, 0) = {"gmacPack" #shape "_" #width, sizeof(PacedRowsParams), \
+                                     runOnHost<shapes::shape, width, true>};
+  GMAC_PACK_PACED_MOVERS(GMAC_PACK_PACED_ENTRY)
+#undef GMAC_PACK_PACED_ENTRY
+#define GMAC_PACK_TILE_ENTRY(shape, width)                                               \
+  slot(Shape::k##shape, width, 0) = {"gmacPack" #shape "_" #width, sizeof(TileParams),   \
+                                     runTilesOnHost<width, true>};                       \
+  slot(Shape::k##shape, width, 1) = {"gmacUnpack" #shape "_" #width, sizeof(TileParams), \
+                                     runTilesOnHost<width, false>};
+  GMAC_PACK_TILE_MOVERS(GMAC_PACK_TILE_ENTRY)
+#undef GMAC_PACK_TILE_ENTRY
+  return table;
+}
+
+constexpr std::array<Kernel, kPackKernels> kTable = makeTable();
+
+const Kernel& kernel(int number) noexcept { return kTable[static_cast<std::size_t>(number)]; }
+
+}  // namespace
+
+bool kernelExists(int number) noexcept { return kernel(number).name != nullptr; }
+const char* kernelName(int number) noexcept { return kernel(number).name; }
+std::size_t kernelParamBytes(int number) noexcept { return kernel(number).paramBytes; }
+adsmHostKernel_t kernelOnHost(int number) noexcept { return kernel(number).host; }
+const accel::BuiltInKernels& packKernels() noexcept {
+  static const accel::BuiltInKernels kAll{kTable, gmac_datatype_kernels_pack_kernels_fatbin};
+  return kAll;
+}
+
+}  // namespace gmac::datatype

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pack kernels as a module: gmacPackSHAPE_WIDTH and gmacUnpackSHAPE_WIDTH.
+#include "gmac/datatype/kernels/pack_shapes.h"
+
+namespace gmac::datatype {
+
+template <int W, bool kPack, typename T>
+__device__ __forceinline__ void runTiles(const TileParams& p) {
+  __shared__ TileRow<W> tile[kTile];
+  for (std::uint32_t number = blockIdx.x; number < p.tiles; number += gridDim.x) {
+    runTilePhase<W, kPack, true, T>(p, tile, number, threadIdx.x);
+    __syncthreads();
+    runTilePhase<W, kPack, false, T>(p, tile, number, threadIdx.x);
+    __syncthreads();
+  }
+}
+
+}  // namespace gmac::datatype
+
+// Multiprocessors of the other generations hold fewer than 2048 threads.
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200))
+#define GMAC_PACK_RESIDENT 2
+#else
+#define GMAC_PACK_RESIDENT 1
+#endif
+#define GMAC_PACK_BOUNDS(shape, width) \
+  __launch_bounds__(gmac::datatype::shapes::shape::kThreads<width>, GMAC_PACK_RESIDENT)
+#define GMAC_PACK_KERNEL(shape, width)                                                             \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape, width)                                        \
+      gmacPack##shape##_##width(const __grid_constant__ gmac::datatype::shapes::shape::Params p) { \
+    gmac::datatype::shapes::shape::run<width, true, gmac::datatype::Tuning<>>(                     \
+        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \
+  }                                                                                                \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape, width) gmacUnpack##shape##_##width(           \
+      const __grid_constant__ gmac::datatype::shapes::shape::Params p) {                           \
+    gmac::datatype::shapes::shape::run<width, false, gmac::datatype::Tuning<>>(                    \
+        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \
+  }
+#define GMAC_PACK_KERNELS(shape) GMAC_PACK_FLAT_MOVERS(GMAC_PACK_KERNEL, shape)
+GMAC_PACK_FLAT_SHAPES(GMAC_PACK_KERNELS)
+
+#define GMAC_PACK_PACED_KERNEL(shape, width)                                                       \
+  extern "C" __global__ void GMAC_PACK_BOUNDS(shape, width)                                        \
+      gmacPack##shape##_##width(const __grid_constant__ gmac::datatype::shapes::shape::Params p) { \
+    gmac::datatype::shapes::shape::run<width, true, gmac::datatype::Tuning<>>(                     \
+        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                                      \
+  }
+GMAC_PACK_PACED_MOVERS(GMAC_PACK_PACED_KERNEL)
+
+#define GMAC_PACK_TILE_KERNEL(shape, width)                                               \
+  extern "C" __global__ void __launch_bounds__(gmac::datatype::kTileThreads)              \
+      gmacPack##shape##_##width(const __grid_constant__ gmac::datatype::TileParams p) {   \
+    gmac::datatype::runTiles<width, true, gmac::datatype::Tuning<>>(p);                   \
+  }                                                                                       \
+  extern "C" __global__ void __launch_bounds__(gmac::datatype::kTileThreads)              \
+      gmacUnpack##shape##_##width(const __grid_constant__ gmac::datatype::TileParams p) { \
+    gmac::datatype::runTiles<width, false, gmac::datatype::Tuning<>>(p);                  \
+  }
+GMAC_PACK_TILE_MOVERS(GMAC_PACK_TILE_KERNEL)
