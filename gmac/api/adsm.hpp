@@ -44,7 +44,7 @@ inline void check(adsmError_t code) {
 
 namespace detail {
 
-// Bytes of `count` elements, 1 or more, as adsmAlloc wants them.
+// The bytes of `count` elements, at least 1, as adsmAlloc requires.
 template <typename T>
 std::size_t bytesOf(std::size_t count) {
   if (count > std::numeric_limits<std::size_t>::max() / sizeof(T))
@@ -58,7 +58,7 @@ inline void* allocate(std::size_t bytes) {
   return address;
 }
 
-// What adsmAlloc promises of every address.
+// The alignment of every address from adsmAlloc.
 constexpr std::size_t kAlignment = 256;
 
 }  // namespace detail
@@ -80,8 +80,7 @@ class Allocator {
   T* allocate(std::size_t count) {
     return static_cast<T*>(detail::allocate(detail::bytesOf<T>(count)));
   }
-  // A container has no way to report a failure here; the runtime keeps it as the thread's last
-  // error.
+  // A container cannot report a failure here; the runtime keeps it as the thread's last error.
   void deallocate(T* address, std::size_t) noexcept { static_cast<void>(adsmFree(address)); }
 
   template <typename U>
@@ -94,8 +93,8 @@ class Allocator {
   }
 };
 
-// Destroys what makeUnique constructed, on the CPU, and frees the object. Elements without a
-// destructor are not touched, so that nothing is fetched for them.
+// Destroys the elements that makeUnique constructed, on the CPU, and frees the object. Elements
+// without a destructor are not touched, so nothing is fetched for them.
 template <typename T>
 class Deleter {
  public:
@@ -117,7 +116,7 @@ class Deleter<T[]> {
     }
     static_cast<void>(adsmFree(const_cast<std::remove_cv_t<T>*>(address)));
   }
-  // How many elements the array has.
+  // The number of elements of the array.
   std::size_t count() const noexcept { return count_; }
 
  private:
@@ -193,7 +192,7 @@ struct Grid {
   std::size_t sharedBytes;
 };
 
-// What a call does to the object that contains an address; see adsmAccess_t. For Kernel::uses.
+// A call's access to the object that contains an address; see adsmAccess_t. For Kernel::uses.
 inline adsmUse_t reads(const volatile void* object) {
   return {const_cast<const void*>(object), adsmRead};
 }
@@ -204,8 +203,8 @@ inline adsmUse_t readsAndWrites(const volatile void* object) {
   return {const_cast<const void*>(object), adsmReadWrite};
 }
 
-// The implementations of a kernel. Leave what does not exist as it is. `constants` must outlive the
-// Kernel.
+// The implementations of a kernel. Leave the members of missing ones unset. `constants` must
+// outlive the Kernel.
 struct Implementations {
   const char* name = nullptr;       // for messages; required
   adsmHostKernel_t host = nullptr;  // `host`
@@ -220,7 +219,7 @@ namespace detail {
 
 template <typename P, typename Arg, typename = void>
 struct FitsWithoutNarrowing : std::false_type {};
-// Braces are the language's own test for narrowing.
+// Braces let the language check for narrowing.
 template <typename P, typename Arg>
 struct FitsWithoutNarrowing<P, Arg, std::void_t<decltype(P{std::declval<Arg>()})>>
     : std::is_convertible<Arg, P> {};
@@ -238,9 +237,9 @@ template <typename Signature>
 class Kernel;
 
 // A kernel whose parameters are P..., e.g. Kernel<void(const float*, float*, int)>: launched as
-//   kernel(adsm::Grid{blocks, threads}, in, out, n);                                           all
-//   objects kernel.uses(adsm::reads(in), adsm::writes(out))(adsm::Grid{blocks, threads}, in, out,
-//   n);  these objects alone
+//   kernel(adsm::Grid{blocks, threads}, in, out, n);  // uses all objects
+//   kernel.uses(adsm::reads(in), adsm::writes(out))(adsm::Grid{blocks, threads}, in, out, n);
+//
 // An argument that does not convert to its parameter, or only by narrowing (a double to an int),
 // does not compile. The launch is asynchronous; adsm::sync() waits. Move-only owner of the
 // adsmKernel_t. The destructor waits for the kernel's calls in flight. Launching from several
@@ -352,7 +351,7 @@ class Kernel<void(P...)> {
   adsmKernel_t kernel_ = nullptr;
 };
 
-// Waits for all calls made before and acquires what they wrote; throws what went wrong in them.
+// Waits for all calls made before and acquires their writes; throws their errors.
 inline void sync() { check(adsmSync()); }
 
 }  // namespace adsm

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of other people's code, a driver's, from where there may be little stack left: the fault
-// handler, which runs on the stack of whatever touched a shared object. Whoever answers faults says
-// how a call gets a stack with room, whoever calls a driver asks for it, and neither knows the
-// other.
+// Calls of foreign code, such as a driver's, that need more stack than may be left: the fault
+// handler runs on the stack of the code that touched a shared object. The code that handles faults
+// decides how such a call gets a larger stack, the code that calls a driver asks for one, and
+// neither knows the other.
 #ifndef GMAC_BASE_AMPLE_STACK_H_
 #define GMAC_BASE_AMPLE_STACK_H_
 
@@ -12,7 +12,7 @@
 
 namespace gmac {
 
-// Runs function(argument) on a stack with room. No handler of the application's runs there.
+// Runs function(argument) on a stack with room. No handler of the application runs there.
 using StackSwitch = void (*)(void (*function)(void*), void* argument) noexcept;
 
 namespace internal {
@@ -21,7 +21,7 @@ inline constinit thread_local StackSwitch stackSwitch __attribute__((tls_model("
 }  // namespace internal
 
 // While it lives, the calling thread's calls by withAmpleStack() go through `change`; NULL: they
-// are made as they are. Nests. For the stack and the fault handler.
+// run on the current stack. Nests. For the stack and the fault handler.
 class StackIsShort {
  public:
   explicit StackIsShort(StackSwitch change) noexcept
@@ -34,8 +34,8 @@ class StackIsShort {
   const StackSwitch before_;
 };
 
-// Returns call(), which must end by itself, soon, and throw nothing. Costs one load where the stack
-// is not short. For the fault handler too.
+// Returns call(), which must end soon and by itself, and throw nothing. Costs one load where the
+// stack is not short. For the fault handler too.
 template <typename Call>
 auto withAmpleStack(const Call& call) noexcept {
   static_assert(!std::is_void_v<decltype(call())>);

@@ -2,19 +2,19 @@
 //
 // pthread_cancel() and this library's own code.
 //
-// The library calls cancellation points of libc and of drivers while it holds locks and while what
-// it writes down is not whole. So cancellation is off from every way into it to the way out
-// (uncancelled): API functions, the answer to a fault, fork and exit handlers, functions that stand
-// in for libc's and CUDA's. A request that comes meanwhile waits. Functions that stand in for
-// cancellation points are cancellation points (cancellationPoint): when they are entered, before
-// anything is taken, and while the real one waits (cancellably).
+// The library calls cancellation points of libc and of drivers while it holds locks and while its
+// records are incomplete. So cancellation is off from every entry into the library to the exit
+// (uncancelled): in API functions, the fault handler, fork and exit handlers, and functions that
+// replace libc's and CUDA's. A request that arrives meanwhile waits. A function that replaces a
+// cancellation point is one itself (cancellationPoint): at its entry, before it acquires anything,
+// and while the real function waits (cancellably).
 //
-// A thread may also ask to be cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS), and a
-// request that has waited is then served by the call that turns cancellation on again. The frames
-// on the stack at that moment, and any in which the thread can be with cancellation on, must let
-// the unwinder pass: a C++ frame with anything to clean up, or noexcept around a call that may
-// throw, ends the process instead. So what turns it off and on has nothing of that kind, and the
-// work has a frame of its own.
+// A thread may also ask to be cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS). Then the
+// call that turns cancellation on again serves a request that has waited. The frames on the stack
+// at that moment, and all frames that run with cancellation on, must let the unwinder pass: a C++
+// frame with anything to clean up, or noexcept around a call that may throw, ends the process
+// instead. So the frames that switch cancellation have nothing of that kind, and the work has a
+// frame of its own.
 #ifndef GMAC_BASE_CANCELLATION_H_
 #define GMAC_BASE_CANCELLATION_H_
 
@@ -27,19 +27,19 @@ namespace gmac {
 
 namespace internal {
 
-// libc's functions, as functions that do not throw: a compiler that does not know of unwinding puts
-// nothing into its way. Async-signal-safe.
+// libc's functions, declared as functions that do not throw: a compiler that does not know of
+// unwinding adds nothing that stops it. Async-signal-safe.
 extern "C" int gmacSetCancelState(int state, int* before) noexcept
     __asm__("pthread_setcancelstate");
 extern "C" int gmacSetCancelType(int type, int* before) noexcept __asm__("pthread_setcanceltype");
 
-// Whether the calling thread could be cancelled when it came into the library.
+// Whether cancellation was on when the thread entered the library.
 inline constinit thread_local bool mayBeCancelled __attribute__((tls_model("initial-exec"))) =
     false;
 
-// Turns cancellation on again if it was on, and serves a request that has waited in a thread that
-// asks for that at any instruction. (By the type: glibc's function for the state serves it as well,
-// but up to 2.36 forgets to say that the thread was cancelled.)
+// Turns cancellation on again if it was on, and serves a request that has waited in a thread with
+// asynchronous cancellation. (It sets the type: glibc's function for the state serves the request
+// as well, but up to 2.36 forgets to record that the thread was cancelled.)
 [[gnu::always_inline]] inline void restoreCancelState(int before) noexcept {
   if (before != PTHREAD_CANCEL_ENABLE) return;
   int type = PTHREAD_CANCEL_DEFERRED;
@@ -75,16 +75,16 @@ auto uncancelled(Body body) noexcept(noexcept(body())) {
   }
 }
 
-// The same, as a cancellation point: a request that is there already is served first.
+// The same, as a cancellation point: a pending request is served first.
 template <typename Body>
 auto cancellationPoint(Body body) {
   pthread_testcancel();
   return uncancelled(std::move(body));
 }
 
-// Inside of that: returns call(), made with cancellation as the thread has it, but in cancellation
-// points only. For real calls that may wait for anybody. No lock may be held that the frames on the
-// stack do not let go.
+// Inside cancellationPoint(): returns call(), made with cancellation as the thread has it, but only
+// at cancellation points. For real calls that may wait. The thread must hold no lock that the
+// frames on the stack do not release.
 template <typename Call>
 auto cancellably(const Call& call) {
   const struct Scope {

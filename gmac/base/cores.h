@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many threads can run at a time.
+// The number of threads that can run at a time.
 #ifndef GMAC_BASE_CORES_H_
 #define GMAC_BASE_CORES_H_
 
@@ -13,8 +13,8 @@ namespace gmac {
 // and answers the same from then on. Thread-safe.
 unsigned usableCores();
 
-// The part of it that control groups decide: their limit in whole cores, rounded up; 0: none.
-// `process` is the folder of the process in /proc.
+// The limit of the control groups in whole cores, rounded up; 0: none. `process` is the folder of
+// the process in /proc.
 unsigned coresOfGroups(const std::string& process);
 
 }  // namespace gmac

@@ -9,12 +9,12 @@
 
 namespace gmac {
 
-// A mutex that a child of fork finds free, whatever the threads of its parent were doing: the
-// thread that forks holds it across the fork, so that what it guards is whole in the child, and the
-// child makes it anew.
+// A mutex that is free in a child of fork, whatever the parent's threads were doing. The thread
+// that forks holds it across the fork, so that the data under it are consistent in the child, and
+// the child initialises it again.
 //
 // A lock that compares owners, such as std::shared_mutex, cannot be held across fork: the thread
-// that would unlock it in the child has another number than the one that locked it.
+// that would unlock it in the child has another id than the one that locked it.
 class ForkLock {
  public:
   constexpr ForkLock() = default;
@@ -40,7 +40,7 @@ class ForkLock {
 };
 
 // Holds a lock of static storage across every fork from now on. For constructors of the library:
-// the handlers of everybody else, which may call the library, then run while the lock is free.
+// other libraries' fork handlers, which may call the library, then run while the lock is free.
 template <ForkLock& Lock>
 void holdAcrossForks() {
   (void)pthread_atfork([] { Lock.beforeFork(); }, [] { Lock.afterForkInParent(); },

@@ -6,10 +6,10 @@
 
 namespace gmac {
 
-// Tells the process that made it from its children, also from those of _Fork() and clone(), which
-// run no fork handlers: a page that the kernel wipes in a child. Children that share the memory
+// Tells the process that made it from its children, also those of _Fork() and clone(), which run no
+// fork handlers: it is a page that the kernel wipes in a child. Children that share the memory
 // (vfork) count as the process itself. inChild() is thread-safe, costs one load, and is for the
-// fault path too. Without make() every process is the one that made it.
+// fault path too. Before make(), every process counts as the one that made it.
 class ForkMark {
  public:
   ForkMark() = default;

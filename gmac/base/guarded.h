@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// No exception leaves the C API.
+// Keeps exceptions inside the C API.
 #ifndef GMAC_BASE_GUARDED_H_
 #define GMAC_BASE_GUARDED_H_
 

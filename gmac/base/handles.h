@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Handles that applications hold: numbers that are never used twice, so that what is no handle, or
-// was given back, is told apart and not followed.
+// Handles that applications hold: numbers that are never used twice, so that an invalid or
+// destroyed handle is recognised and not dereferenced.
 #ifndef GMAC_BASE_HANDLES_H_
 #define GMAC_BASE_HANDLES_H_
 
@@ -19,9 +19,9 @@
 
 namespace gmac {
 
-// The process's handles of one kind and what they stand for. Never destroyed: handles may be used
-// by destructors at exit. Thread-safe, also around fork; no thread waits or touches shared objects
-// while it has the lock. Not for the fault handler.
+// The process's handles of one kind and their objects. Never destroyed: destructors may use handles
+// at exit. Thread-safe, also around fork; no thread waits or touches shared objects while it has
+// the lock. Not for the fault handler.
 template <typename Value>
 class HandleTable {
  public:
@@ -56,14 +56,14 @@ class HandleTable {
     return reinterpret_cast<void*>(numberOf(place, slot.generation));
   }
 
-  // What a handle stands for; nothing: it is none, or was given back.
+  // The object of a handle; nothing for a handle that is invalid or was destroyed.
   std::optional<Value> find(const void* handle) {
     const std::lock_guard guard(lock_);
     const Slot* const slot = slotOf(handle);
     return slot != nullptr ? std::optional<Value>(slot->value) : std::nullopt;
   }
 
-  // The same, and gives the handle back.
+  // The same, and destroys the handle.
   std::optional<Value> take(const void* handle) {
     const std::lock_guard guard(lock_);
     Slot* const slot = slotOf(handle);

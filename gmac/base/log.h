@@ -2,10 +2,10 @@
 //
 // Messages to the person who runs the program: one line on standard error, "gmac: ...".
 //
-// Usable on the fault path and in the child of a fork: a line is formatted into a fixed buffer on
-// the stack, the only one, and written with one system call of its own (not through writev(), which
-// the interposer stands in for). It allocates nothing and takes no lock. Thread-safe; lines of
-// different threads do not mix.
+// For the fault path and the child of a fork too: a line is formatted into a fixed buffer on the
+// stack, the only one, and written with one system call of its own (not writev(), which the
+// interposer replaces). Allocates nothing and takes no lock. Thread-safe; lines of different
+// threads do not mix.
 #ifndef GMAC_BASE_LOG_H_
 #define GMAC_BASE_LOG_H_
 
@@ -26,8 +26,7 @@ namespace gmac {
 
 enum class LogLevel { kOff, kError, kInfo, kDebug };
 
-// What is written: this level and the more important ones. Set from GMAC_LOG when the runtime
-// starts.
+// The least important level that is written. Set from GMAC_LOG when the runtime starts.
 inline std::atomic<LogLevel> logThreshold{LogLevel::kError};
 
 inline bool logs(LogLevel level) noexcept {
@@ -52,7 +51,7 @@ inline constexpr std::size_t kLogLineBytes = 1280;
   while (next != std::end(parts)) {
     const long written = syscall(SYS_writev, STDERR_FILENO, next, std::end(parts) - next);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) break;  // there is nobody left to tell
+    if (written <= 0) break;  // standard error is closed
     auto left = static_cast<std::size_t>(written);
     while (next != std::end(parts) && left >= next->iov_len) left -= (next++)->iov_len;
     if (left > 0) *next = {static_cast<char*>(next->iov_base) + left, next->iov_len - left};

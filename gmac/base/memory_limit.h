@@ -8,12 +8,12 @@
 
 namespace gmac {
 
-// How much memory the control groups of a process allow it: the least of its own group's limit and
-// of those above it, of both versions. Nothing when none limits it. `process` is its folder in
-// /proc.
+// The memory that a process's control groups allow it: the least limit of its own group and of
+// those above it, of both versions. Nothing when none limits it. `process` is its folder in /proc.
 std::optional<std::size_t> cgroupMemoryLimit(const std::string& process = "/proc/self");
 
-// The memory that this process may have: the machine's, or less by its control groups. At least 1.
+// The memory that this process may have: the machine's, or less if its control groups limit it. At
+// least 1.
 std::size_t usableMemory();
 
 }  // namespace gmac

@@ -11,9 +11,8 @@
 
 namespace gmac {
 
-// Hands out ranges of a window of addresses or offsets, first fit, and joins neighbours that come
-// back. It never accesses memory. Not thread-safe: its owner locks around it. Not for the fault
-// handler.
+// Allocates ranges of a window of addresses or offsets, first fit, and joins freed neighbours. It
+// never accesses memory. Not thread-safe: its owner locks around it. Not for the fault handler.
 class RangeAllocator {
  public:
   RangeAllocator(std::uintptr_t base, std::size_t bytes);
@@ -22,7 +21,7 @@ class RangeAllocator {
   // is large enough.
   std::optional<std::uintptr_t> take(std::size_t bytes, std::size_t alignment);
 
-  // Takes back exactly a range that take() handed out. O(log n) in the number of free ranges.
+  // Frees exactly a range that take() returned. O(log n) in the number of free ranges.
   void giveBack(std::uintptr_t address, std::size_t bytes);
 
   // The longest free range, bytes.

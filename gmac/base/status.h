@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How failure travels inside the runtime: a code, and a text kept per thread.
+// Errors inside the runtime: a code, and a text kept per thread.
 //
-// `fail` formats the text into a fixed buffer of the calling thread, so that it can be used where
-// nothing may be allocated (the fault path). A Status that is not looked at does not compile.
+// `fail` formats the text into a fixed buffer of the calling thread, so it can be used where
+// nothing may be allocated (the fault path). Code that ignores a Status does not compile.
 #ifndef GMAC_BASE_STATUS_H_
 #define GMAC_BASE_STATUS_H_
 
@@ -57,8 +57,7 @@ const char* lastErrorText() noexcept;
 const char* errorName(adsmError_t code) noexcept;
 
 // Records "text" (fmt syntax, cut at kErrorTextBytes) as the thread's last error and returns its
-// code. Allocates nothing. Cold, so that what leads to it lies out of the way of what does not
-// fail.
+// code. Allocates nothing. Cold, so that the compiler moves error paths away from the others.
 template <typename... Args>
 [[gnu::cold, gnu::noinline]] Status fail(adsmError_t code, fmt::format_string<Args...> format,
                                          Args&&... args) noexcept {

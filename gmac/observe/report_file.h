@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How statistics and traces get into their files.
+// Writes statistics and traces to their files.
 #ifndef GMAC_OBSERVE_REPORT_FILE_H_
 #define GMAC_OBSERVE_REPORT_FILE_H_
 
@@ -12,10 +12,10 @@
 namespace gmac {
 
 // A file that appears whole or not at all: written beside its place under a temporary name, renamed
-// by commit(). What already exists and is no regular file (a pipe, a terminal) is written directly.
-// Its system calls are its own, not libc's write(), which the interposer stands in for. Not
-// thread-safe; not for the fault path. Owned by whoever writes the report; destroyed without
-// commit() it leaves nothing behind.
+// by commit(). An existing path that is no regular file (a pipe, a terminal) is written directly.
+// Makes its own system calls, because the interposer replaces libc's write(). Not thread-safe; not
+// for the fault path. Owned by the writer of the report; destroyed without commit() it leaves no
+// file.
 class ReportFile {
  public:
   ReportFile() = default;
@@ -38,7 +38,7 @@ class ReportFile {
   std::string buffer_;
 };
 
-// Appends `text` as a JSON string, quotes included. Bytes outside ASCII are passed on as they are.
+// Appends `text` as a JSON string, quotes included. Bytes outside ASCII are copied unchanged.
 void appendJsonString(std::string& json, std::string_view text);
 
 }  // namespace gmac

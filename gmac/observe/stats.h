@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the runtime has done in this process: counters, and the time break-down of the paper's
-// Figure 10.
+// The runtime's counters in this process, and the time break-down of the paper's Figure 10.
 //
 // Counters always count. Time is taken only after startStats(); before that a Timed costs one
 // predicted branch. Everything here but startStats() and writeStats() may be used in the fault
@@ -20,8 +19,8 @@
 
 namespace gmac {
 
-// A number that only grows. Thread-safe; counts of different threads are not ordered with anything
-// else.
+// A number that only grows. Thread-safe; increments by different threads are not ordered with
+// anything else.
 class Counter {
  public:
   void add(std::uint64_t count = 1) noexcept { value_.fetch_add(count, std::memory_order_relaxed); }
@@ -59,7 +58,7 @@ inline constinit std::atomic<bool> timing{false};
 
 inline Stats& stats() noexcept { return internal::theStats; }
 
-// What a thread is doing for the program; the names of Figure 10. `cpu`, the rest, is computed.
+// The phases of a thread's time, by the names of Figure 10. `cpu`, the rest, is computed.
 enum class Phase : std::uint8_t {
   kCopy,        // waits for, or does, copies between the two memories
   kMalloc,      // adsmAlloc, without what the accelerator takes
@@ -77,10 +76,10 @@ enum class Phase : std::uint8_t {
 inline constexpr std::size_t kPhaseCount = 12;
 std::string_view phaseName(Phase phase) noexcept;
 
-// Counts the time of its scope to a phase, less the time of the Timed scopes inside it in the same
-// thread: phases nest and no moment is counted twice in one thread. For the stack only; scopes of
-// one thread end in reverse order, so a fault handler must leave its scope before it hands a fault
-// on to a handler that may jump away.
+// Adds the time of its scope to a phase, minus the time of Timed scopes inside it in the same
+// thread: phases nest, and no moment counts twice in one thread. For the stack only; scopes of one
+// thread end in reverse order, so a fault handler must leave its scope before it passes a fault to
+// a handler that may jump away.
 class [[nodiscard]] Timed {
  public:
   explicit Timed(Phase phase) noexcept {
@@ -104,13 +103,12 @@ class [[nodiscard]] Timed {
   Timed* outer_;
 };
 
-// The seconds counted so far, all threads added up; scopes that are still open count up to their
-// last inner scope.
+// The seconds so far, all threads added up. An open scope counts up to its last inner scope.
 double phaseSeconds(Phase phase) noexcept;
-// Wall time since the library was loaded, less the phases of the process's first thread.
+// Wall time since the library was loaded, minus the phases of the process's first thread.
 double cpuSeconds() noexcept;
 
-// What the statistics file says about the run besides counters and times.
+// The description of the run in the statistics file, besides counters and times.
 struct RunDescription {
   std::string accelerator;
   std::string device;
@@ -126,9 +124,9 @@ std::string statsJson(const RunDescription& run);
 // and the reason.
 Status writeStats(const std::string& path, const RunDescription& run);
 
-// Starts taking time. Unless `path` is empty, the statistics are written there when the process
-// ends (by exit or by returning from main; after the application's own exit handlers; not in
-// children of fork). A failure is then said on standard error. Call once, when the runtime starts.
+// Starts measuring times. Unless `path` is empty, writes the statistics there when the process ends
+// (by exit or by returning from main; after the application's own exit handlers; not in children of
+// fork). A failure is then logged. Call once, when the runtime starts.
 void startStats(const std::string& path, const RunDescription& run);
 
 }  // namespace gmac

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A trace of what the runtime did and when, for Perfetto (Chrome trace JSON).
+// A trace of the runtime's work for Perfetto (Chrome trace JSON).
 //
 // Events go into a buffer mapped by startTrace(): appending allocates nothing and takes no lock, so
 // the fault handler may trace. A full buffer counts what it drops and the file says so. Off, a span
@@ -41,7 +41,7 @@ inline constexpr std::size_t kNamedTracks = 4096;
 
 inline bool tracing() noexcept { return internal::tracing.load(std::memory_order_acquire); }
 
-// Something that happened at one moment.
+// An event at one moment.
 inline void traceInstant(const char* category, const char* name, TraceArg first = {},
                          TraceArg second = {}) noexcept {
   if (tracing()) [[unlikely]] {
@@ -50,7 +50,7 @@ inline void traceInstant(const char* category, const char* name, TraceArg first 
   }
 }
 
-// Something that takes the time of its scope. For the stack of one thread.
+// An event that lasts for its scope. For the stack of one thread.
 class [[nodiscard]] TraceSpan {
  public:
   TraceSpan(const char* category, const char* name, TraceArg first = {},
@@ -72,7 +72,7 @@ class [[nodiscard]] TraceSpan {
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
 
-  // For a number that is known only at the end; replaces the second argument.
+  // Replaces the second argument by a number that is known only at the end.
   void setSecond(TraceArg second) noexcept {
     if (name_ != nullptr) [[unlikely]]
       second_ = second;
@@ -88,12 +88,12 @@ class [[nodiscard]] TraceSpan {
 
 inline constexpr std::size_t kTraceEvents = std::size_t{1} << 20;
 
-// Maps a buffer for `capacity` events (pages are taken as they fill) and starts tracing; the trace
-// is written to `path` when the process ends (not in children of fork), a failure said on standard
-// error. adsmErrorHostMemory.
+// Maps a buffer for `capacity` events (the kernel makes pages as they fill) and starts tracing. The
+// trace is written to `path` when the process ends (not in children of fork); a failure is logged.
+// adsmErrorHostMemory.
 Status startTrace(const std::string& path, std::size_t capacity = kTraceEvents);
 
-// Stops tracing and writes what there is now. The file appears whole or not at all. adsmErrorSystem
+// Stops tracing and writes the events so far. The file appears whole or not at all. adsmErrorSystem
 // names the path.
 Status writeTrace(const std::string& path);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The helper threads of a process: they join work that another thread does and that can be divided.
+// The helper threads of a process: they join divisible work of other threads.
 #ifndef GMAC_OS_HELPER_THREADS_H_
 #define GMAC_OS_HELPER_THREADS_H_
 
@@ -23,9 +23,9 @@ class SharedWork {
 class HelperThreads;
 
 // Offers work to at most `count` helper threads while it lives. They may come late or not at all
-// (no thread can be started, or the process ends), so the thread that offers the work does it too.
-// The destructor withdraws the offer and waits for the helpers that have begun. For the stack of
-// one thread; threads may make offers at the same time. Not for the fault handler.
+// (no thread can be started, or the process ends), so the offering thread does the work too. The
+// destructor withdraws the offer and waits for the helpers that have begun. For the stack of one
+// thread; threads may make offers at the same time. Not for the fault handler.
 //
 // The threads are started when they are first wanted, with all signals blocked, and serve the whole
 // process. They end before the exit handlers that were registered before them. A child of fork

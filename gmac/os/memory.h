@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checked calls for address space: every mmap, mprotect, mremap, madvise and memory file of the
+// Checked calls for address space: every mmap, mprotect, mremap, madvise and memory file of the
 // runtime goes through here. A failure is recorded with the call's name, its arguments and the
-// system's words. All functions are thread-safe and allocate nothing; protect and remap are used on
-// the fault path.
+// system's error text. All functions are thread-safe and allocate nothing; protect and remap are
+// used on the fault path.
 #ifndef GMAC_OS_MEMORY_H_
 #define GMAC_OS_MEMORY_H_
 
@@ -24,10 +24,10 @@ std::size_t pageBytes() noexcept;
 
 using gmac::roundUp;
 
-// Address space without access and without memory, aligned to `alignment` (a power of two, at least
-// a page).
+// Reserves address space without access and without memory, aligned to `alignment` (a power of two,
+// at least a page).
 Result<void*> reserve(std::size_t bytes, std::size_t alignment);
-// Puts such a mapping over [address, address + bytes), whatever is mapped there.
+// Puts such a mapping over [address, address + bytes) and replaces the mappings there.
 Status close(void* address, std::size_t bytes);
 Status unmap(void* address, std::size_t bytes);
 
@@ -45,13 +45,13 @@ Status movePages(void* from, void* to, std::size_t bytes);
 
 // Keeps a range out of the children of fork.
 Status keepFromChildren(void* address, std::size_t bytes);
-// Keeps a range, which shows what another does, out of core dumps.
+// Keeps a range that shows another's pages out of core dumps.
 Status keepFromDumps(void* address, std::size_t bytes);
 
 Result<Descriptor> makeMemoryFile(const char* name);
 // adsmErrorHostMemory beyond the limit of file sizes (RLIMIT_FSIZE), and no signal.
 Status resizeFile(int fd, std::int64_t bytes);
-// Gives the file's pages in a range back to the system.
+// Frees the file's pages in a range.
 Status punchHole(int fd, std::int64_t offset, std::int64_t bytes);
 
 // Fault injection, for tests: the n-th next call of a kind (1: the very next) fails with `error`.

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU side of an object: pages at the object's own address (the app view) that copies reach
-// whatever their protection. Two kinds stand behind one interface:
+// The CPU side of an object: pages at the object's own address (the app view) that copies access
+// whatever their protection is. There are two kinds:
 //
-//  - the memory file: pages of a file, mapped at the object's address and once more where the
-//  runtime and the
-//    accelerator's copies reach them;
+//  - memory file: pages of a file, mapped at the object's address and a second time where the
+//    runtime and the accelerator's copies access them;
 //  - moved pages: anonymous huge pages that are pinned at a staging address and then moved under
-//  the object's address;
-//    copies go on naming the staging address.
+//    the object's address; copies keep using the staging address.
 //
 // Pages come in chunks. A chunk is prepared (populated and pinned; long) and then installed (put
-// under the app view with the protections its bytes have by then; short). Only bytes of installed
-// chunks may be copied or accessed.
+// under the app view with the protections that its bytes have by then; short). Only bytes of
+// installed chunks may be copied or accessed.
 //
 // Shared preconditions: offsets and lengths are multiples of the page size inside the mirror. A
 // mirror keeps no lock: the caller serialises install and protect (which may run beside prepare),
@@ -35,7 +33,7 @@
 
 namespace gmac::os {
 
-// How pages become reachable for copies; implemented by whoever knows the accelerator.
+// Makes pages accessible to copies; implemented by the code that knows the accelerator.
 class Pinner {
  public:
   virtual ~Pinner() = default;
@@ -51,8 +49,7 @@ struct AccessRun {
   Access access;
 };
 
-// Answers which protection the bytes from an offset on shall have. Called by install; must not
-// fail.
+// The protection that the bytes from an offset on must have. Called by install; must not fail.
 class AccessMap {
  public:
   virtual AccessRun at(std::size_t offset) const = 0;
@@ -73,25 +70,25 @@ class Mirror {
   // "file" or "moved".
   virtual const char* kind() const noexcept = 0;
 
-  // What copies name for the byte at `offset`.
+  // The address that copies use for the byte at `offset`.
   virtual void* copyAddress(std::size_t offset) const noexcept = 0;
 
-  // Whether the app view's pages are there before the chunk is installed (they are zero and current
+  // Whether the app view's pages exist before the chunk is installed (they are zero and current
   // then).
   virtual bool readableBeforeInstall() const noexcept = 0;
 
-  // Populates and pins a chunk. Undone by the destructor. Not on the fault path of our own
-  // allocation rules: the driver may allocate.
+  // Populates and pins a chunk. Undone by the destructor. Exempt from the fault path's rule against
+  // allocation: the driver may allocate.
   virtual Status prepare(std::size_t chunk) = 0;
-  // Puts a prepared chunk under the app view with the protections that `map` tells. Never opens a
-  // byte further than `map` does, not even for a moment. Fault path.
+  // Puts a prepared chunk under the app view with the protections of `map`. Never gives a byte more
+  // access than `map` does, not even for a moment. Fault path.
   virtual Status install(std::size_t chunk, const AccessMap& map) = 0;
-  // Changes the protection of the app view; bytes of chunks that are not installed get theirs from
-  // install. Fault path.
+  // Changes the protection of the app view. Bytes of chunks that are not installed get their
+  // protection from install. Fault path.
   virtual Status protect(std::size_t offset, std::size_t length, Access access) = 0;
-  // Takes the app view away, as the destructor would; pages stay pinned. What is left of the
-  // destructor's work (the driver unpins page by page) may then be done later and by any thread.
-  // Nothing but destruction may follow.
+  // Removes the app view, as the destructor would; pages stay pinned. The rest of the destructor's
+  // work (the driver unpins page by page) may then be done later and by any thread. Only
+  // destruction may follow.
   virtual void withdraw() noexcept = 0;
 
  protected:
@@ -103,11 +100,11 @@ class Mirror {
   std::size_t chunkBytes_;
 };
 
-// Ranges of one growing memory file, so that any number of objects takes one file descriptor, and
-// views of it that all of them share, so that the runtime's way to their bytes takes no mapping of
-// each. When the program closes that descriptor, which is not its own, what is mapped stays as it
-// is and nothing is done to the file that it opens there: allocate, map and pinnable then fail with
-// adsmErrorSystem, and freed ranges are not used again. Thread-safe.
+// Ranges of one growing memory file: any number of objects takes one file descriptor. They share
+// views of the file, so the runtime's access to an object takes no mapping of its own. If the
+// program closes the descriptor, existing mappings stay and the program's new file under that
+// number is left alone; allocate, map and pinnable then fail with adsmErrorSystem, and freed ranges
+// are not reused. Thread-safe.
 class FileArena {
  public:
   static Result<std::unique_ptr<FileArena>> make();
@@ -115,21 +112,21 @@ class FileArena {
   FileArena(const FileArena&) = delete;
   FileArena& operator=(const FileArena&) = delete;
 
-  // The descriptor's number, for those who only tell ranges apart by it.
+  // The descriptor's number, only to tell ranges apart.
   int fd() const noexcept { return file_.get(); }
-  // The descriptor for whoever maps or sends it, right before that.
+  // The descriptor, for mapping or sending it at once.
   Result<int> use() const noexcept { return file_.use("the memory file of shared objects"); }
   // A shared mapping of a range at a fixed address (address != NULL) or anywhere.
   Result<void*> map(void* address, std::size_t bytes, std::int64_t offset, Access access) const;
   // A range of the file that reads as zero; page-aligned.
   Result<std::int64_t> allocate(std::size_t bytes);
   void free(std::int64_t offset, std::size_t bytes);
-  // Where the bytes of such a range are, readable and writable, until it is freed.
+  // The address of such a range's bytes, readable and writable until it is freed.
   std::byte* view(std::int64_t offset);
 
  private:
-  // Consecutive bytes of the file, at consecutive addresses that are reserved as a whole and mapped
-  // as far as the file goes, and a step beyond.
+  // Consecutive bytes of the file at consecutive addresses. The addresses are reserved as a whole
+  // and mapped as far as the file goes, plus a step.
   struct View {
     std::int64_t begin;
     std::int64_t bytes;
@@ -159,8 +156,8 @@ struct MirrorPlace {
   Access access;           // the app view's first protection
 };
 
-// Both leave, when destroyed, a mapping without access where the place named an address, and
-// nothing where it did not.
+// When destroyed, both leave a mapping without access if the place named an address, and nothing
+// otherwise.
 Result<std::unique_ptr<Mirror>> makeFileMirror(const MirrorPlace& place, FileArena& arena,
                                                Pinner& pinner);
 Result<std::unique_ptr<Mirror>> makeMovedMirror(const MirrorPlace& place, Pinner& pinner);

@@ -11,8 +11,8 @@ namespace gmac {
 
 class Object;
 
-// In part: the CPU has one window of the block, an aligned piece of it (Block::window), and of the
-// rest nothing.
+// Part: the CPU has one window of the block (Block::window), an aligned piece, and nothing of the
+// rest.
 enum class State : std::uint8_t {
   kInvalid,       // only the accelerator's copy is current
   kReadOnly,      // both copies are

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Protocols as people read them.
+// Prints protocols for people.
 #ifndef GMAC_PROTOCOLS_DESCRIBE_H_
 #define GMAC_PROTOCOLS_DESCRIBE_H_
 

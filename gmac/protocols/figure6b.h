@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The machine of Figure 6b, which lazy-update and rolling-update share but for its dotted line, the
-// eviction, and for blocks that are open in part, which only rolling-update makes.
+// The machine of Figure 6b. Lazy-update and rolling-update share it; only rolling-update has its
+// dotted line, the eviction, and opens blocks in part.
 #ifndef GMAC_PROTOCOLS_FIGURE6B_H_
 #define GMAC_PROTOCOLS_FIGURE6B_H_
 
@@ -9,9 +9,9 @@
 
 namespace gmac {
 
-// What a protocol does with blocks that are open in part.
+// Whether a protocol opens blocks in part.
 enum class Parts : bool { kNever, kMade };
-// What becomes of a dirty block when the rolling size is exceeded.
+// Whether a protocol evicts dirty blocks when the rolling size is exceeded.
 enum class Evictions : bool { kNever, kMade };
 
 constexpr Transition figure6b(State state, Event event, Parts parts, Evictions evictions) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Coherence protocols: total tables (state, event) -> (move, next state), exactly the machines of
-// Figure 6 (Gelado et al., section 4.3), and blocks that are open in part. A protocol decides; the
-// manager moves and protects. The protection of a block follows from its state alone: Invalid none,
-// ReadOnly read, Dirty read and write; PartReadOnly and PartDirty the same inside the window, and
-// none outside.
+// Figure 6 (Gelado et al., section 4.3), extended by blocks that are open in part. A protocol
+// decides; the manager moves and protects. The protection of a block follows from its state alone:
+// Invalid none, ReadOnly read, Dirty read and write; PartReadOnly and PartDirty the same inside the
+// window, and none outside.
 #ifndef GMAC_PROTOCOLS_PROTOCOL_H_
 #define GMAC_PROTOCOLS_PROTOCOL_H_
 
@@ -19,8 +19,8 @@
 namespace gmac {
 
 enum class Event : std::uint8_t {
-  kRead,       // the CPU reads, and shall have the whole block
-  kWrite,      // the CPU writes, and shall have the whole block
+  kRead,       // the CPU reads, and gets the whole block
+  kWrite,      // the CPU writes, and gets the whole block
   kReadPart,   // the CPU reads, and a window is enough: the block's own, where it is open in part
   kWritePart,  // the CPU writes, and a window is enough
   kCall,       // a call is made that may write the block
@@ -63,24 +63,24 @@ class Protocol {
     return on(State::kInvalid, Event::kSync).move == Move::kFetch;
   }
 
-  // What happened. Constant time, no allocation.
+  // Notifications. Constant time, no allocation.
   // An object was allocated; freed.
   virtual void allocated() noexcept {}
   virtual void freed() noexcept {}
-  // A block became dirty, as a whole or in part; stopped being dirty.
+  // A block became dirty, whole or in part; stopped being dirty.
   virtual void becameDirty(Block&) noexcept {}
   virtual void leftDirty(Block&) noexcept {}
   // A block was evicted: after leftDirty().
   virtual void evicted(Block&) noexcept {}
   // A call takes a block that is dirty or evicted: before leftDirty().
   virtual void released(Block&) noexcept {}
-  // No call will ever need what the CPU wrote to a block that is dirty or evicted: its object is
-  // being freed, or the accelerator overwrites it. Before leftDirty().
+  // No call will need the CPU's writes to a dirty or evicted block: its object is being freed, or
+  // the accelerator overwrites it. Before leftDirty().
   virtual void dropped(Block&) noexcept {}
-  // A call has released what it uses.
+  // A call has released the blocks that it uses.
   virtual void called() noexcept {}
-  // The block that must be evicted now, oldest first, passing over those in transit or held; NULL
-  // while the rolling size is kept. The caller evicts it (on(its state, kEvict)) and asks again.
+  // The block to evict now: the oldest that is neither in transit nor held; NULL while the rolling
+  // size is not exceeded. The caller evicts it (on(its state, kEvict)) and asks again.
   virtual Block* excess() noexcept { return nullptr; }
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The GMAC_* environment variables. Each is declared once, in the table of config.cc: its name,
-// default, what is allowed and its help text; parsing, the message for a bad value and the
-// reference page all come from that table.
+// The GMAC_* environment variables. Each is declared once, in the table of config.cc, with its
+// name, default, allowed values and help text. Parsing, the message for a bad value and the
+// reference page all use that table.
 #ifndef GMAC_SESSION_CONFIG_H_
 #define GMAC_SESSION_CONFIG_H_
 
@@ -26,9 +26,8 @@ enum class MirrorKind { kAuto, kFile, kMoved };
 std::string_view acceleratorName(AcceleratorKind kind) noexcept;
 std::string_view mirrorName(MirrorKind kind) noexcept;
 
-// What the user asked for. A plain value without thread-safety of its own; read once when the
-// runtime starts. A default-constructed one is empty, not the defaults: those are in the table, see
-// defaultConfig().
+// The user's settings. A plain value without thread-safety of its own; read once when the runtime
+// starts. A default-constructed one is empty and does not have the defaults: defaultConfig() does.
 struct Config {
   const NamedProtocol* protocol{};
   AcceleratorKind accelerator{};
@@ -50,28 +49,29 @@ struct Config {
 // Answers like getenv: the value of a variable, or NULL when it is not set.
 using ReadVariable = std::function<const char*(const char* name)>;
 
-// Reads all variables. A variable that is not set, or set to nothing, has its default.
-// adsmErrorConfiguration names the variable, the value and what is allowed; the first bad one in
-// the table's order is reported.
+// Reads all variables. A variable that is unset or empty has its default. adsmErrorConfiguration
+// names the variable, the value and the allowed values; the first bad one in the table's order is
+// reported.
 Result<Config> readConfig(const ReadVariable& read);
 
-// The defaults alone, whatever the environment.
+// The defaults, whatever the environment says.
 Config defaultConfig();
 
-// One sentence for each GMAC_* variable in `environment` ("NAME=value" strings, ended by NULL) that
-// is none of ours, naming the closest one that is. Names that start with GMAC_TEST_ belong to the
-// tests and are left alone.
+// One sentence for each unknown GMAC_* variable in `environment` ("NAME=value" strings, ended by
+// NULL), with the closest known name. Names that start with GMAC_TEST_ belong to the tests and are
+// ignored.
 std::vector<std::string> unknownVariables(const char* const* environment);
 
-// For whoever sets a variable on a user's behalf: whether readConfig takes the value (an empty one
-// is none), and the words that its message would say are allowed. `name` must be in the table.
+// For code that sets a variable on a user's behalf: whether readConfig accepts the value (an empty
+// one is not accepted), and the allowed values as its message gives them. `name` must be in the
+// table.
 bool isAllowedValue(std::string_view name, std::string_view value);
 std::string allowedValues(std::string_view name);
 
-// Says those sentences on standard error, once per process, so that a mistyped name is seen.
+// Logs those sentences once per process, so that a mistyped name is seen.
 void warnOfUnknownVariables(const char* const* environment);
 
-// The reference page's part: a Markdown table of all variables.
+// The table of all variables for the reference page, in Markdown.
 std::string describeConfig();
 
 }  // namespace gmac

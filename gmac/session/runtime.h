@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The running runtime: what the process's configuration made of accelerator, protocol and manager.
+// The running runtime: the accelerator, the protocol and the manager, as the process's
+// configuration chose them.
 #ifndef GMAC_SESSION_RUNTIME_H_
 #define GMAC_SESSION_RUNTIME_H_
 
@@ -13,8 +14,8 @@
 
 namespace gmac {
 
-// The process's one runtime. Made by the first call that needs it and never destroyed: at
-// process exit the driver may be gone before us. Thread-safe.
+// The process's one runtime. Made by the first call that needs it and never destroyed: the driver
+// may be gone before it at process exit. Thread-safe.
 class Runtime {
  public:
   // The runtime, started if it was not. A failed start changes nothing and is tried again by the

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The conformance suite: what every accelerator promises (gmac/accel/accelerator.h), as tests.
+// The conformance suite: tests of what every accelerator promises (gmac/accel/accelerator.h).
 //
 // A backend's test file includes this header, fills in a Kit, and instantiates the suite:
 //   INSTANTIATE_TEST_SUITE_P(Host, Conformance, testing::Values(&hostKit()), kitName);
-// The suite assumes nothing of the backend but the seam. It keeps the CPU side of an object in a
-// memory file that is mapped twice: the app view at the accelerator's address, and the runtime
-// view, which is pinned and named in copies.
+// The suite uses nothing but the seam. It keeps the CPU side of an object in a memory file that is
+// mapped twice: the app view at the accelerator's address, and the runtime view, which is pinned
+// and named in copies.
 #ifndef GMAC_TESTS_ACCEL_CONFORMANCE_H_
 #define GMAC_TESTS_ACCEL_CONFORMANCE_H_
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A CUDA driver without a device: what tests see of the fake libcuda.so.1.
+// A CUDA driver without a device: the tests' view of the fake libcuda.so.1.
 //
 // Device memory is ordinary memory at another address ("backing"); its own address is mapped
-// without access, as the real driver leaves it. Nothing submitted runs until somebody asks about
-// it, and then only as much as the question needs: work that was not ordered after what it depends
-// on is caught in the act.
+// without access, as the real driver leaves it. Submitted work runs only when a call asks about it,
+// and then only as much as the question needs: so work that was not ordered after its dependencies
+// is found out.
 #ifndef GMAC_TESTS_CUDA_FAKE_DRIVER_H_
 #define GMAC_TESTS_CUDA_FAKE_DRIVER_H_
 
@@ -33,7 +33,7 @@ struct Global {
   CUdeviceptr* address;  // where the module puts it
 };
 
-// What this driver takes for a module image.
+// The form of a module image for this driver.
 inline constexpr char kImageMagic[8] = "fakecud";
 struct Image {
   char magic[8];
@@ -57,7 +57,7 @@ using StandIn = void(const Image* image);
 using OccupyNext = void();
 // An allocation that lives: when it is freed, the next one, of the same size, lies there.
 using GiveAgain = void(CUdeviceptr address);
-// What cuDeviceGetAttribute answers from now on; 1 where nothing was set.
+// Sets the answer of cuDeviceGetAttribute from now on; it is 1 where nothing was set.
 using SetAttribute = void(CUdevice_attribute attribute, int value);
 // The stream that counts as capturing from now on, or NULL.
 using Capture = void(CUstream stream);

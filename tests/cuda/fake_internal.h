@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the sources of the fake driver share.
+// Shared by the sources of the fake driver.
 #ifndef GMAC_TESTS_CUDA_FAKE_INTERNAL_H_
 #define GMAC_TESTS_CUDA_FAKE_INTERNAL_H_
 

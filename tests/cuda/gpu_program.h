@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA programs of the tests are written with: checks that say what went wrong, and
-// owners.
+// Helpers for the tests' CUDA programs: checks that report what failed, and owners.
 #ifndef GMAC_TESTS_CUDA_GPU_PROGRAM_H_
 #define GMAC_TESTS_CUDA_GPU_PROGRAM_H_
 

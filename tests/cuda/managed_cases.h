@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cases of the managed-memory program, by name: the program runs them, the test asks for them.
+// The cases of the managed-memory program, by name: the program runs them, the test selects them.
 #ifndef GMAC_TESTS_CUDA_MANAGED_CASES_H_
 #define GMAC_TESTS_CUDA_MANAGED_CASES_H_
 
-// What real managed memory does, and managed mode must do.
+// Behaviour of real managed memory that managed mode must have too.
 #define GMAC_MANAGED_CASES(X)        \
   X(allocatesAndFails)               \
   X(frees)                           \

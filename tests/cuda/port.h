@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a CUDA program does with shared objects when it keeps its own launches, waits, copies and
-// fills. Each function is one such program; it returns "" or what went wrong.
+// Uses of shared objects in a CUDA program that keeps its own launches, waits, copies and fills.
+// Each function is one such program; it returns "" or the failure.
 #ifndef GMAC_TESTS_CUDA_PORT_H_
 #define GMAC_TESTS_CUDA_PORT_H_
 

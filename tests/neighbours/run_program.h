@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs another program with variables of its own.
+// Runs another program with a given environment.
 #ifndef GMAC_TESTS_NEIGHBOURS_RUN_PROGRAM_H_
 #define GMAC_TESTS_NEIGHBOURS_RUN_PROGRAM_H_
 
@@ -16,7 +16,7 @@ struct ProgramEnd {
   std::string output;
   std::string errors;
 
-  // All that whoever started it sees of what it does.
+  // All that its parent can see of it.
   std::string seen() const;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that knows nothing of the library it runs under: what it says must be the same with
-// plain memory and, preloaded, with shared memory in whatever state. It is not linked with the
-// library; it asks whoever preloaded it for adsmAlloc.
+// A program that is not linked with the library. Its output must be the same with plain memory and,
+// when the library is preloaded, with shared memory in any state. It looks up adsmAlloc in the
+// preloaded library.
 #ifndef GMAC_TESTS_NEIGHBOURS_SUBJECT_H_
 #define GMAC_TESTS_NEIGHBOURS_SUBJECT_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plain memory and shared memory with the same bytes, for the same call on either.
+// Plain and shared memory with the same bytes, for the same call on either.
 #ifndef GMAC_TESTS_PRELOADED_IO_MEMORY_H_
 #define GMAC_TESTS_PRELOADED_IO_MEMORY_H_
 

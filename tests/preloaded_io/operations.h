@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls with everything about them drawn at random, each made on whatever memory it is given: the
-// same draws on plain and on shared memory must come out the same.
+// Calls with random arguments, each made on the memory that it is given: the same draws on plain
+// and on shared memory must give the same result.
 #ifndef GMAC_TESTS_PRELOADED_IO_OPERATIONS_H_
 #define GMAC_TESTS_PRELOADED_IO_OPERATIONS_H_
 
@@ -19,7 +19,7 @@
 
 namespace gmac::testing {
 
-// What a call did besides changing its buffers.
+// The effects of a call besides its buffers' bytes.
 struct Outcome {
   long result = 0;
   int error = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What makes a test program a program that knows nothing of the library: it is linked with none of
-// it, starts itself again with the library preloaded, once per protocol, and runs its tests there.
+// Makes a test a program that is not linked with the library: it starts itself again with the
+// library preloaded, once per protocol, and runs its tests there.
 #ifndef GMAC_TESTS_PRELOADED_IO_PROGRAM_H_
 #define GMAC_TESTS_PRELOADED_IO_PROGRAM_H_
 

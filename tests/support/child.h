@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a test of this program in a process of its own, with an environment of its own: the runtime
-// reads its variables once per process.
+// Runs a test of this program in a new process with its own environment: the runtime reads its
+// variables once per process.
 #ifndef GMAC_TESTS_SUPPORT_CHILD_H_
 #define GMAC_TESTS_SUPPORT_CHILD_H_
 

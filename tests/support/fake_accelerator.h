@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A recording fake of the accelerator, in this process, so that the manager can be tested without a
-// device.
+// A fake accelerator in this process that records its operations, so that the manager can be tested
+// without a device.
 #ifndef GMAC_TESTS_SUPPORT_FAKE_ACCELERATOR_H_
 #define GMAC_TESTS_SUPPORT_FAKE_ACCELERATOR_H_
 

@@ -24,7 +24,7 @@ inline constexpr std::size_t kKiB = 1024;
 inline constexpr std::size_t kMiB = 1024 * kKiB;
 inline constexpr std::size_t kGiB = 1024 * kMiB;
 
-// What one test runs on.
+// The configuration of one test.
 struct MachineSetup {
   std::string protocol = "rolling";
   std::size_t blockBytes = kPage;
@@ -91,7 +91,7 @@ class ManagerUnderTest {
   std::unique_ptr<Manager> manager_;
 };
 
-// What must not grow: mappings of this process, and bytes that memory files hold.
+// Quantities that must not grow: mappings of this process, and bytes in memory files.
 struct Footprint {
   std::size_t mappings = 0;
   std::size_t fileBytes = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mappings that a program has besides those of its shared objects.
+// Mappings of a program besides those of its shared objects.
 #ifndef GMAC_TESTS_SUPPORT_OWN_MAPPINGS_H_
 #define GMAC_TESTS_SUPPORT_OWN_MAPPINGS_H_
 
@@ -8,7 +8,7 @@
 
 namespace gmac::testing {
 
-// What the process has, in the kernel's table.
+// The process's mappings, in the kernel's table.
 std::size_t mappingCount();
 
 // So many more of them, while it lives: an even number.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes that say where they belong, and kernels of the host that write and copy them.
+// A pattern of bytes that depend on their index, and kernels of the host that write and copy it.
 #ifndef GMAC_TESTS_INTERPOSE_LIBC_HOST_KERNELS_H_
 #define GMAC_TESTS_INTERPOSE_LIBC_HOST_KERNELS_H_
 
