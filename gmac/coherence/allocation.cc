@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "gmac/base/round_up.h"
 #include "gmac/coherence/moved_pages.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/shared_ranges.h"
@@ -74,7 +75,7 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
     return left;
   }
   const bool moved = options_.movedPages;
-  const std::size_t bytes = os::roundUp(size, moved ? kMovedGranularity : os::pageBytes());
+  const std::size_t bytes = roundUp(size, moved ? kMovedGranularity : os::pageBytes());
   if (auto kept = freed_.reuse(bytes, placement)) {
     auto object = reuse(std::move(kept), size, blockBytes, sharedBySmallObjects);
     if (!object.ok()) {
@@ -119,7 +120,7 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
       }
       object = std::make_unique<Object>(std::move(*mirror), *device,
                                         blocks_.protocol().wholeObjects() && !sharedBySmallObjects
-                                            ? os::roundUp(bytes, os::pageBytes())
+                                            ? roundUp(bytes, os::pageBytes())
                                             : blockBytes,
                                         blocks_.protocol().initial());
       object->sharedBySmallObjects = sharedBySmallObjects;
@@ -258,7 +259,7 @@ Status Allocation::destroy(Lock& lock, Object& object) {
 void Allocation::forgetAddresses(const Object& object) {
   constexpr std::uintptr_t kGranule = shared_ranges::kGranuleBytes;
   auto begin = reinterpret_cast<std::uintptr_t>(object.address()) / kGranule * kGranule;
-  std::uintptr_t end = os::roundUp(reinterpret_cast<std::uintptr_t>(object.end()), kGranule);
+  std::uintptr_t end = roundUp(reinterpret_cast<std::uintptr_t>(object.end()), kGranule);
   // Neighbours may live in the first and in the last granule.
   const auto lives = [&](std::uintptr_t granule) {
     const Object* other = index_.firstEndingAfter(reinterpret_cast<const void*>(granule));

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/base/round_up.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
@@ -31,14 +32,14 @@ class CallArguments {
   CallArguments(const adsmKernel_s& kernel, void** args) : pointers_(kernel.paramSizes.size()) {
     std::size_t bytes = 0;
     for (const std::size_t size : kernel.paramSizes) {
-      bytes += os::roundUp(size, alignof(std::max_align_t));
+      bytes += roundUp(size, alignof(std::max_align_t));
     }
     bytes_.resize(bytes);
     std::size_t offset = 0;
     for (std::size_t i = 0; i < pointers_.size(); ++i) {
       pointers_[i] = bytes_.data() + offset;
       std::memcpy(pointers_[i], args[i], kernel.paramSizes[i]);
-      offset += os::roundUp(kernel.paramSizes[i], alignof(std::max_align_t));
+      offset += roundUp(kernel.paramSizes[i], alignof(std::max_align_t));
     }
   }
   void** pointers() { return pointers_.data(); }

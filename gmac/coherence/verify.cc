@@ -36,8 +36,10 @@ Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, Blo
     return wrong(object, index, "its pages are open further than its state allows");
   }
   const os::Access found = os::tightestAccess(mappings, begin, bytes.length());
-  // Of a block that is open in part, what is held lies in the window.
-  const bool held = object[index].holds > 0 && (current || !isPart(object[index].state));
+  // What is held of a block that is open in part lies in its window, and what is held of one that
+  // has several chunks lies in those that are there.
+  const bool held =
+      object[index].holds > 0 && installed && (current || !isPart(object[index].state));
   if (held && found == os::Access::kNone) {
     return wrong(object, index, "held, and not all of its pages are readable");
   }

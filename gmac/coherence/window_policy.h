@@ -14,8 +14,7 @@
 //    as a whole before the next trial, where n counts the trials that were outgrown less those that
 //    were enough, and is never negative.
 //  - Objects of which nothing is known yet take turns in that: n and the pause are one for the
-//  first
-//    trials of all, so that a program of many short-lived objects does not pay for each.
+//    first trials of all, so that a program of many short-lived objects does not pay for each.
 //  - An access next to a block that was opened as a whole since the object was last closed
 //    continues a run in order, and gets the block. So does one next to a window that was outgrown.
 //

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "gmac/base/round_up.h"
 #include "gmac/os/signal_mask.h"
 
 namespace gmac::os {

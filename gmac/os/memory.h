@@ -11,7 +11,6 @@
 #include <cstdint>
 
 #include "gmac/base/descriptor.h"
-#include "gmac/base/round_up.h"
 #include "gmac/base/status.h"
 
 namespace gmac::os {
@@ -21,8 +20,6 @@ enum class Access : std::uint8_t { kNone, kRead, kReadWrite };
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 std::size_t pageBytes() noexcept;
-
-using gmac::roundUp;
 
 // Reserves address space without access and without memory, aligned to `alignment` (a power of two,
 // at least a page).
