@@ -245,26 +245,35 @@ TEST_F(ForkTypesChild, DISABLED_TypesInChildren) {
   EXPECT_EQ(end.status, 0) << end.errors;
 }
 
-TEST_P(Fork, ChildrenMakeTypesWhateverOtherThreadsDo) {
-  // A process makes its table of types once, and the first fork may come in the middle of that.
+TEST_P(Fork, ChildrenMakeTypesAndKernelsWhateverOtherThreadsDo) {
+  // A process makes its tables of types and kernels once, and the first fork may come in the middle
+  // of that.
   for (int process = 0; process < 10 && !HasFailure(); ++process) {
     expectPasses("TypesBesideThreads", "ForkTypesChild");
   }
 }
 TEST_F(ForkTypesChild, DISABLED_TypesBesideThreads) {
+  const auto makeBoth = [] {
+    adsmType_t type = nullptr;
+    adsmKernel_t kernel = nullptr;
+    adsmKernelDesc_t desc{};
+    desc.name = "nothing";
+    desc.host = [](const adsmThreadBlock_t*, void**) {};
+    return adsmKernelCreate(&desc, &kernel) == adsmSuccess &&
+           adsmKernelDestroy(kernel) == adsmSuccess &&
+           adsmTypeVector(3, 1, 2, ADSM_TYPE_1, &type) == adsmSuccess &&
+           adsmTypeFree(type) == adsmSuccess;
+  };
   std::atomic<bool> over{false};
   std::thread other([&] {
     while (!over) {
-      adsmType_t type = nullptr;
-      EXPECT_EQ(adsmTypeVector(3, 1, 2, ADSM_TYPE_1, &type), adsmSuccess);
-      EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+      EXPECT_TRUE(makeBoth());
     }
   });
   for (int round = 0; round < 100 && !HasFailure(); ++round) {
-    const ForkEnd end = inFork([] {
+    const ForkEnd end = inFork([&] {
       alarm(120);
-      adsmType_t type = nullptr;
-      return adsmTypeVector(3, 1, 2, ADSM_TYPE_1, &type) == adsmSuccess ? 0 : 1;
+      return makeBoth() ? 0 : 1;
     });
     EXPECT_TRUE(end.exited) << end.status;
     EXPECT_EQ(end.status, 0) << end.errors;

@@ -44,6 +44,9 @@ using KernelPtr = std::shared_ptr<adsmKernel_s>;
 
 gmac::HandleTable<KernelPtr>& kernels() { return gmac::HandleTable<KernelPtr>::instance(); }
 
+// When the library is loaded: a child of a fork in the middle of that would wait for ever.
+[[gnu::constructor]] void makeKernels() { (void)kernels(); }
+
 Status noKernel(const char* function, adsmKernel_t handle) {
   return handle == nullptr
              ? fail(adsmErrorInvalidValue, "{}: kernel is NULL", function)

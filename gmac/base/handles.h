@@ -25,6 +25,8 @@ namespace gmac {
 template <typename Value>
 class HandleTable {
  public:
+  // To be called when the library is loaded: neither a fork nor a signal handler that uses handles
+  // may come into the making.
   static HandleTable& instance() {
     static HandleTable& one = *[] {
       auto* const made = new HandleTable;

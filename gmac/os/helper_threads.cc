@@ -22,7 +22,8 @@ namespace gmac::os {
 // application may make an offer too.
 class HelperThreads {
  public:
-  // The process's helpers; nullptr if there can be none.
+  // The process's helpers; nullptr if there can be none. Called when the library is loaded, so that
+  // neither a fork nor a signal handler that makes an offer comes into the making.
   static HelperThreads* ofProcess() {
     static const bool handled = [] {
       current_ = new HelperThreads;
@@ -161,6 +162,12 @@ class HelperThreads {
   std::atomic<std::uint32_t> changes_{0};  // offers made
   std::atomic<std::uint32_t> ends_{0};     // helpers that are done with an offer
 };
+
+namespace {
+
+[[gnu::constructor]] void makeHelpers() { (void)HelperThreads::ofProcess(); }
+
+}  // namespace
 
 Helpers::Helpers(SharedWork& work, std::size_t count) : work_(work), wanted_(count) {
   if (wanted_ == 0) return;

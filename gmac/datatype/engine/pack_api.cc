@@ -31,6 +31,9 @@ gmac::HandleTable<gmac::accel::Ticket>& events() {
   return gmac::HandleTable<gmac::accel::Ticket>::instance();
 }
 
+// When the library is loaded: a child of a fork in the middle of that would wait for ever.
+[[gnu::constructor]] void makeEvents() { (void)events(); }
+
 Status noEvent(const char* function, adsmPackEvent_t event) {
   return event == nullptr ? fail(adsmErrorInvalidValue, "{}: event is NULL", function)
                           : fail(adsmErrorInvalidValue,
