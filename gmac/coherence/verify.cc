@@ -29,8 +29,10 @@ Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, Blo
   const bool installed = object.chunks[object.chunkOf(bytes.begin)] == Object::Chunk::kReady ||
                          object.mirror->readableBeforeInstall();
   const bool current = object.currentOf(index).contains(bytes);
-  const os::Access allowed =
-      installed && current ? accessOf(object[index].state) : os::Access::kNone;
+  // A block in transit that is current may be open already as its next state says.
+  const os::Access allowed = !installed || !current ? os::Access::kNone
+                             : object[index].busy   ? os::Access::kReadWrite
+                                                    : accessOf(object[index].state);
   const auto begin = reinterpret_cast<std::uintptr_t>(object.address()) + bytes.begin;
   if (os::loosestAccess(mappings, begin, bytes.length()) > allowed) {
     return wrong(object, index, "its pages are open further than its state allows");
