@@ -38,13 +38,12 @@ inline constinit thread_local bool mayBeCancelled __attribute__((tls_model("init
     false;
 
 // Turns cancellation on again if it was on, and serves a request that has waited in a thread with
-// asynchronous cancellation. (It sets the type: glibc's function for the state serves the request
-// as well, but up to 2.36 forgets to record that the thread was cancelled.)
-[[gnu::always_inline]] inline void restoreCancelState(int before) noexcept {
-  if (before != PTHREAD_CANCEL_ENABLE) return;
-  int type = PTHREAD_CANCEL_DEFERRED;
-  (void)gmacSetCancelType(PTHREAD_CANCEL_DEFERRED, &type);
-  (void)gmacSetCancelState(PTHREAD_CANCEL_ENABLE, nullptr);
+// asynchronous cancellation. (The type comes last and serves it: glibc's function for the state
+// does as well, but up to 2.36 forgets to record that the thread was cancelled.)
+[[gnu::always_inline]] inline void restoreCancelState(int before, int type) noexcept {
+  if (before == PTHREAD_CANCEL_ENABLE) {
+    (void)gmacSetCancelState(PTHREAD_CANCEL_ENABLE, nullptr);
+  }
   if (type != PTHREAD_CANCEL_DEFERRED) (void)gmacSetCancelType(type, nullptr);
 }
 
@@ -62,15 +61,19 @@ template <typename Body>
 auto uncancelled(Body body) noexcept(noexcept(body())) {
   int before = PTHREAD_CANCEL_ENABLE;
   (void)internal::gmacSetCancelState(PTHREAD_CANCEL_DISABLE, &before);
+  // glibc's handler for a request asks for the type alone (2.36): one that was sent while
+  // cancellation was still on would be served in here.
+  int type = PTHREAD_CANCEL_DEFERRED;
+  (void)internal::gmacSetCancelType(PTHREAD_CANCEL_DEFERRED, &type);
   const bool outer = std::exchange(internal::mayBeCancelled, before == PTHREAD_CANCEL_ENABLE);
   if constexpr (std::is_void_v<decltype(body())>) {
     internal::work(body);
     internal::mayBeCancelled = outer;
-    internal::restoreCancelState(before);
+    internal::restoreCancelState(before, type);
   } else {
     const auto result = internal::work(body);
     internal::mayBeCancelled = outer;
-    internal::restoreCancelState(before);
+    internal::restoreCancelState(before, type);
     return result;
   }
 }
