@@ -54,9 +54,9 @@ class Blocks {
 
   // ---- The CPU's side
 
-  // Makes bytes that lie in one block usable: one step of it, which may let the lock go. kDone:
-  // they are, though the protection of other blocks may be stricter than their states after a
-  // failure.
+  // Makes bytes that lie in one block usable: one step of it, which may let the lock go. kDone and
+  // kOpened: they are, though the protection of other blocks may be stricter than their states
+  // after a failure.
   Result<Step> open(Lock& lock, Object& object, ByteRange bytes, Intent intent);
   // Gives an Invalid block up for a window of it, where open() would open one: from now on it opens
   // the whole, which takes fewer mappings. False: it would not.

@@ -59,35 +59,31 @@ bool CpuAccess::onFault(void* address, bool write) noexcept {
   };
   const Walk walk(blocks_);
   Lock lock(mutex_, address);
-  bool counted = false;
-  for (;;) {
+  Step step = Step::kRetry;
+  for (bool first = true; step == Step::kRetry; first = false) {
     Object* object = index_.find(address);
     if (object == nullptr || object->closing) {
       return false;
     }
-    if (!counted) {
-      counted = true;
+    if (first) {
       (write ? stats().writeFaults : stats().readFaults).add();
+    } else if (object->usable(byteOf(*object), intent)) {
+      break;  // opened by another thread while this one waited
     }
     std::byte* const base = object->address();
-    auto step = open(lock, *object, byteOf(*object), intent);
-    if (!step.ok()) {
+    auto opened = open(lock, *object, byteOf(*object), intent);
+    if (!opened.ok()) {
       object = index_.find(base);
       if (object == nullptr) {
         return false;
       }
       endFailedAccess(*object, object->indexOf(address), write ? "a write fault" : "a read fault");
     }
-    // With the lock let go the block may have been opened, by this step or by another thread; a
-    // state that permits the access needs no more work here.
-    object = index_.find(address);
-    if (*step == Step::kDone ||
-        (object != nullptr && !object->closing && object->usable(byteOf(*object), intent))) {
-      residency_.served();
-      lock.leaveSignalsToReturn();
-      return true;
-    }
+    step = *opened;
   }
+  residency_.served();
+  lock.leaveSignalsToReturn();
+  return true;
 }
 
 // What waits for a kernel is told that the kernel has crashed; its own part in that is only where

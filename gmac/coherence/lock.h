@@ -22,8 +22,9 @@
 namespace gmac {
 
 // How a step ended that several may be needed of. kRetry: the lock was let go; look the object up
-// again.
-enum class Step : std::uint8_t { kDone, kRetry };
+// again. kOpened: done as kDone is, but the lock was let go meanwhile. The object could not go,
+// since a block of it was in transit; whatever else was known must be looked up again.
+enum class Step : std::uint8_t { kDone, kRetry, kOpened };
 
 // The lock itself; Lock takes it. Fault path.
 class ObjectMutex {

@@ -180,7 +180,7 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     if (isDirty(transition.next)) {
       GMAC_TRY(evictExcessBut(lock, block));
     }
-    return Step::kRetry;
+    return Step::kOpened;
   }
   // A write waits for what reads the old bytes: the copy of its own eviction, and device work of
   // the application's own, which later flushes would not wait for as they do for calls.
@@ -220,7 +220,7 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
   }
   GMAC_TRY(openPages(lock, object, index, transition.next));
   GMAC_TRY(evictExcessBut(lock, block));
-  return Step::kRetry;
+  return Step::kOpened;
 }
 
 // Opens a block that has its bytes. The lock is let go meanwhile: the system call is most of what a

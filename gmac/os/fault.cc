@@ -45,7 +45,7 @@ int kernelAction(int signal, const SignalAction* action, SignalAction* before) n
 #endif
 
 std::atomic<FaultFunction> faultFunction{nullptr};
-std::atomic<OwnsFunction> ownsFunction{nullptr};
+std::atomic<MayOwnFunction> mayOwnFunction{nullptr};
 
 // The program's action for SIGSEGV once ours stands before it.
 struct ProgramAction {
@@ -101,25 +101,35 @@ bool isHandler(const SignalAction& action) noexcept {
   return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
 }
 
+KernelSet bitsOf(const sigset_t& set) noexcept {
+  KernelSet bits = 0;
+  std::memcpy(&bits, &set, sizeof bits);  // the rest of a sigset_t is not the kernel's
+  return bits;
+}
+
 void onSignal(int signal, siginfo_t* info, void* context);
 
 // Our action, in front of the program's.
-SignalAction frontOf(const SignalAction& behind) noexcept {
+SignalAction frontOf(const SignalAction& behind, KernelSet mask) noexcept {
   SignalAction front = {};
   front.sa_sigaction = &onSignal;
-  // No mask and SA_NODEFER: while a fault waits for a kernel, signals go on being handled, and
-  // their handlers may fault. SA_ONSTACK as the program has it, so that a handler for stack
-  // overflows goes on seeing them; SA_RESTART as it has it, for signals that were sent.
+  // SA_NODEFER: while a fault waits for a kernel, signals go on being handled, and their handlers
+  // may fault. SA_ONSTACK as the program has it, so that a handler for stack overflows goes on
+  // seeing them; SA_RESTART as it has it, for signals that were sent.
   front.sa_flags = SA_SIGINFO | SA_NODEFER | (behind.sa_flags & SA_ONSTACK) |
                    (isHandler(behind) ? behind.sa_flags & SA_RESTART : SA_RESTART);
   sigemptyset(&front.sa_mask);
+  std::memcpy(&front.sa_mask, &mask, sizeof mask);
   return front;
 }
 
+// A fault is answered with signals blocked, and the kernel blocks them without a call of ours. (The
+// stand-in is never a fault.)
 bool installFront() noexcept {
-  const SignalAction front = frontOf(program.action);
+  const SignalAction front = frontOf(program.action, kDeferrable);
+  const SignalAction frontOfStandIn = frontOf(program.action, 0);
   return kernelAction(SIGSEGV, &front, nullptr) == 0 &&
-         (standIn() == 0 || kernelAction(standIn(), &front, nullptr) == 0);
+         (standIn() == 0 || kernelAction(standIn(), &frontOfStandIn, nullptr) == 0);
 }
 
 // ---- Faults
@@ -161,6 +171,8 @@ struct Fault {
   ucontext_t* context;
 };
 
+using Delivery = SignalsBlocked::ByDelivery;
+
 bool answer(const Fault& fault) noexcept {
   const FaultFunction function = faultFunction.load(std::memory_order_acquire);
   return function != nullptr && function(fault.info->si_addr, isWrite(fault.context));
@@ -189,30 +201,26 @@ stack_t restOf(const stack_t& alternate, std::uintptr_t used) noexcept {
 // which it happened may be a coroutine's of a few KiB. The kernel would not know that the alternate
 // stack is still in use, and begin it anew for the next signal, so until the fault is answered only
 // the rest of it is the alternate stack; returning from the signal brings all of it back. That
-// cannot be set on the stack itself, so there is a moment at which a handler would destroy it: no
-// signal comes between.
-bool answerOnStackOfOurOwn(const Fault& fault) noexcept {
+// cannot be set on the stack itself, so there is a moment at which a handler would destroy it: the
+// signals are blocked then.
+bool answerOnStackOfOurOwn(const Fault& fault, Delivery& delivery) noexcept {
   struct Job {
     const Fault& fault;
-    KernelSet mask;
+    Delivery& delivery;
     stack_t before;  // the kernel's alternate stack, which is none with SS_AUTODISARM
     bool answered;
-  } job = {fault, setThreadMask(kDeferrable), {}, false};
+  } job = {fault, delivery, {}, false};
   const FaultStack stack(FaultStack::Need::kMust);
   callOnStack(
       [](void* argument, std::uintptr_t left) {
         auto* const job = static_cast<Job*>(argument);
         const stack_t rest = restOf(job->fault.context->uc_stack, left);
         (void)syscall(SYS_sigaltstack, &rest, &job->before);
-        (void)setThreadMask(job->mask);
         job->answered = answer(job->fault);
-        (void)setThreadMask(kDeferrable);  // nor does a handler run while the stack is left
+        job->delivery.again();  // nor does a handler run while the stack is left
       },
       &job, stack.top());
-  if (!job.answered) {
-    (void)syscall(SYS_sigaltstack, &job.before, nullptr);
-    (void)setThreadMask(job.mask);
-  }
+  if (!job.answered) (void)syscall(SYS_sigaltstack, &job.before, nullptr);
   return job.answered;
 }
 
@@ -239,12 +247,13 @@ void callWithRoom(void (*function)(void*), void* argument) noexcept {
 }
 
 bool isAnswered(const Fault& fault) noexcept {
+  Delivery delivery(bitsOf(fault.context->uc_sigmask));
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  const OwnsFunction owns = ownsFunction.load(std::memory_order_acquire);
+  const MayOwnFunction mayOwn = mayOwnFunction.load(std::memory_order_acquire);
   // What is not ours stays where the program's handler expects it.
-  if (contains(fault.context->uc_stack, here) && owns != nullptr) {
+  if (contains(fault.context->uc_stack, here) && mayOwn != nullptr) {
     const StackIsShort no(nullptr);
-    return owns(fault.info->si_addr) && answerOnStackOfOurOwn(fault);
+    return mayOwn(fault.info->si_addr) && answerOnStackOfOurOwn(fault, delivery);
   }
   const StackIsShort yes(&callWithRoom);
   return answer(fault);
@@ -274,12 +283,6 @@ void restoreDefault() noexcept {
   (void)kernelAction(SIGSEGV, &defaultAction, nullptr);
 }
 
-KernelSet bitsOf(const sigset_t& set) noexcept {
-  KernelSet bits = 0;
-  std::memcpy(&bits, &set, sizeof bits);  // the rest of a sigset_t is not the kernel's
-  return bits;
-}
-
 // In the mask that a handler returns to, between the kernel's form and the program's.
 void moveBit(sigset_t& set, int from, int to) noexcept {
   KernelSet bits = bitsOf(set);
@@ -292,10 +295,11 @@ void moveBit(sigset_t& set, int from, int to) noexcept {
 // What the kernel would do with a SIGSEGV if we were not there. `isFault`: it is the doing of the
 // interrupted instruction, which is repeated on return; else it was sent. (Not inlined:
 // cancellation is on in onSignal.)
-[[gnu::noinline]] void passOn(siginfo_t* info, ucontext_t* context, bool isFault) {
-  // Nothing is blocked by our own action, so this is the mask that the signal met, also in the
-  // middle of a sigsuspend() or ppoll(), where the context has another.
-  const KernelSet mask = threadMask();
+[[gnu::noinline]] void passOn(int signal, siginfo_t* info, ucontext_t* context, bool isFault) {
+  // The mask that the signal met. Our action for the stand-in blocks nothing, so that it is found
+  // also in the middle of a sigsuspend() or ppoll(), where the context has another; no fault
+  // happens there, and a SIGSEGV that is sent meanwhile becomes the stand-in.
+  const KernelSet mask = signal == SIGSEGV ? bitsOf(context->uc_sigmask) : threadMask();
   const bool blocked = (mask & kernelBit(standIn())) != 0;
   SignalAction action;
   {
@@ -335,12 +339,12 @@ void onSignal(int signal, siginfo_t* info, void* context) {
   }
   errno = savedErrno;
   gmacPassOn();
-  passOn(info, fault.context, isFault);
+  passOn(signal, info, fault.context, isFault);
 }
 
 }  // namespace
 
-Status installFaultHandler(FaultFunction function, OwnsFunction owns) {
+Status installFaultHandler(FaultFunction function, MayOwnFunction mayOwn) {
   const auto failed = [](const char* call) {
     return fail(adsmErrorSystem, "{}: {}", call, strerrordesc_np(errno));
   };
@@ -349,7 +353,7 @@ Status installFaultHandler(FaultFunction function, OwnsFunction owns) {
     return failed("sigaction(SIGSEGV)");
   }
   faultFunction.store(function, std::memory_order_release);
-  ownsFunction.store(owns, std::memory_order_release);
+  mayOwnFunction.store(mayOwn, std::memory_order_release);
   if (!installFront()) {
     const Status status = failed("sigaction(SIGSEGV)");
     (void)kernelAction(SIGSEGV, &program.action, nullptr);

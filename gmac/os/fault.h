@@ -12,19 +12,20 @@
 
 namespace gmac::os {
 
-// Called on the faulting thread, inside the signal handler. True: the access can be repeated. It
-// may have left signals blocked, which the return from the signal unblocks. False: the fault is not
-// ours, and goes to the program's own handler, or kills the process at its own address.
+// Called on the faulting thread, inside the signal handler, with all signals blocked as under
+// SignalsBlocked. True: the access can be repeated. False: the fault is not ours, and goes to the
+// program's own handler, or kills the process at its own address. The return from the signal brings
+// the mask back.
 using FaultFunction = bool (*)(void* address, bool write) noexcept;
 
-// Whether a fault there would be the runtime's to answer; called in the signal handler, where there
-// may be little stack.
-using OwnsFunction = bool (*)(const void* address) noexcept;
+// Whether a fault there may be the runtime's to answer: a quick look, before one that is certain.
+// Called in the signal handler, where there may be little stack.
+using MayOwnFunction = bool (*)(const void* address) noexcept;
 
 // Installs the process's fault function; the action that was there before is the program's from
-// then on. Once per process. With `owns`, faults of ours that are delivered on an alternate stack
-// are answered on a stack of the runtime's own (fault_stack.h).
-Status installFaultHandler(FaultFunction function, OwnsFunction owns = nullptr);
+// then on. Once per process. With `mayOwn`, faults that may be ours and are delivered on an
+// alternate stack are answered on a stack of the runtime's own (fault_stack.h).
+Status installFaultHandler(FaultFunction function, MayOwnFunction mayOwn = nullptr);
 
 // sigaction(SIGSEGV, wanted, before) as the program means it: what it says and is told of its own
 // action, whether or not a handler of ours stands before it. The masks are the kernel's

@@ -104,14 +104,29 @@ FileSizeSignalKept::~FileSizeSignalKept() {
   errno = error;
 }
 
-SignalsBlocked::SignalsBlocked() noexcept : outermost_(!std::exchange(blockedHere, true)) {
-  if (outermost_) before_ = setThreadMask(kDeferrable);
+SignalsBlocked::SignalsBlocked() noexcept : outermost_(!std::exchange(thread.blocked, true)) {
+  if (outermost_) before_ = thread.byDelivery ? thread.interrupted : setThreadMask(kDeferrable);
 }
 
 SignalsBlocked::~SignalsBlocked() {
   if (!outermost_) return;
-  blockedHere = false;
+  thread.blocked = false;
+  thread.byDelivery = leftToReturn_;
+  thread.interrupted = before_;
   if (!leftToReturn_) (void)setThreadMask(before_);
+}
+
+SignalsBlocked::ByDelivery::ByDelivery(KernelSet interrupted) noexcept
+    : outerByDelivery_(std::exchange(thread.byDelivery, true)),
+      outerInterrupted_(std::exchange(thread.interrupted, interrupted)) {}
+
+SignalsBlocked::ByDelivery::~ByDelivery() {
+  thread.byDelivery = outerByDelivery_;
+  thread.interrupted = outerInterrupted_;
+}
+
+void SignalsBlocked::ByDelivery::again() noexcept {
+  if (!std::exchange(thread.byDelivery, true)) thread.interrupted = setThreadMask(kDeferrable);
 }
 
 }  // namespace gmac::os

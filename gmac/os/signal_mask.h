@@ -74,11 +74,36 @@ class SignalsBlocked {
   void leaveToReturn() noexcept { leftToReturn_ = true; }
 
   // Whether one lives in the calling thread.
-  static bool here() noexcept { return blockedHere; }
+  static bool here() noexcept { return thread.blocked; }
+
+  // For a signal handler whose action has kDeferrable as its mask: the kernel has blocked the
+  // signals, and returning from the handler brings back `interrupted`, so that the outermost
+  // SignalsBlocked of the handler needs no system call. One that ends without leaveToReturn()
+  // lets the signals in. For the stack; nothing of it is left where a handler of the application,
+  // let in so, leaves both handlers by a long jump.
+  class ByDelivery {
+   public:
+    explicit ByDelivery(KernelSet interrupted) noexcept;
+    ~ByDelivery();
+    ByDelivery(const ByDelivery&) = delete;
+    ByDelivery& operator=(const ByDelivery&) = delete;
+
+    // Blocks the signals again if they were let in.
+    void again() noexcept;
+
+   private:
+    const bool outerByDelivery_;
+    const KernelSet outerInterrupted_;
+  };
 
  private:
-  static inline constinit thread_local bool blockedHere __attribute__((tls_model("initial-exec"))) =
-      false;
+  struct Thread {
+    bool blocked;           // a SignalsBlocked lives
+    bool byDelivery;        // the kernel's delivery of a signal has blocked them
+    KernelSet interrupted;  // if so, the mask before
+  };
+  static inline constinit thread_local Thread thread
+      __attribute__((tls_model("initial-exec"))) = {};
 
   KernelSet before_ = 0;
   const bool outermost_;

@@ -22,6 +22,7 @@
 #include "gmac/base/fork_lock.h"
 #include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
+#include "gmac/coherence/shared_ranges.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/fault.h"
@@ -133,10 +134,7 @@ bool onFault(void* address, bool write) noexcept {
   return runtime != nullptr && runtime->manager().onFault(address, write);
 }
 
-bool owns(const void* address) noexcept {
-  Runtime* runtime = Runtime::started();
-  return runtime != nullptr && runtime->manager().touchesShared(address, 1);
-}
+bool mayOwn(const void* address) noexcept { return shared_ranges::mayBeShared(address, 1); }
 
 // One log line for a program that does not ask why its allocations fail. Once for each reason,
 // because every further call tries to start again. Under the start's lock.
@@ -218,7 +216,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
   static bool installed =
       false;  // once per process, also after a start that failed later than this
   if (!installed) {
-    GMAC_TRY(os::installFaultHandler(&onFault, &owns));
+    GMAC_TRY(os::installFaultHandler(&onFault, &mayOwn));
     // Runs before the exit handlers of a CUDA runtime that was in use before ours: none of our
     // threads may be in it then.
     std::atexit([] {

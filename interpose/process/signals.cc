@@ -187,9 +187,25 @@ int changeOne(int how, int signal) {
   return changeMask(realSigprocmask, how, &one, nullptr);
 }
 
+// A wait with a mask of its own, which may be NULL. A SIGSEGV that is sent meanwhile and that the
+// thread's own mask blocks has ended the wait and is pending as the stand-in (os/fault.cc),
+// whatever the wait's mask says; where that lets it in, a second wait meets it at once.
+template <typename Wait>
+int waitWith(const sigset_t* program, const Wait& wait) {
+  const KernelForm kernel(program);
+  const int result = wait(kernel.get());
+  const int standIn = os::standIn();
+  sigset_t pending;
+  if (result != -1 || errno != EINTR || program == nullptr || standIn <= 0 ||
+      sigismember(kernel.get(), standIn) == 1 || realSigpending(&pending) != 0 ||
+      sigismember(&pending, standIn) != 1) {
+    return result;
+  }
+  return wait(kernel.get());
+}
+
 int suspendWith(const sigset_t& program) {
-  const sigset_t kernel = os::kernelMask(program);
-  return realSigsuspend(&kernel);
+  return waitWith(&program, [](const sigset_t* kernel) { return realSigsuspend(kernel); });
 }
 
 }  // namespace
@@ -364,8 +380,9 @@ GMAC_INTERPOSED int signalfd(int descriptor, const sigset_t* set, int flags) noe
 
 GMAC_INTERPOSED int ppoll(pollfd* descriptors, nfds_t count, const timespec* timeout,
                           const sigset_t* mask) {
-  const signals::KernelForm kernel(mask);
-  return signals::realPpoll(descriptors, count, timeout, kernel.get());
+  return signals::waitWith(mask, [&](const sigset_t* kernel) {
+    return signals::realPpoll(descriptors, count, timeout, kernel);
+  });
 }
 
 GMAC_INTERPOSED int __ppoll_chk(pollfd* descriptors, nfds_t count, const timespec* timeout,
@@ -376,20 +393,23 @@ GMAC_INTERPOSED int __ppoll_chk(pollfd* descriptors, nfds_t count, const timespe
 
 GMAC_INTERPOSED int pselect(int count, fd_set* reads, fd_set* writes, fd_set* exceptions,
                             const timespec* timeout, const sigset_t* mask) {
-  const signals::KernelForm kernel(mask);
-  return signals::realPselect(count, reads, writes, exceptions, timeout, kernel.get());
+  return signals::waitWith(mask, [&](const sigset_t* kernel) {
+    return signals::realPselect(count, reads, writes, exceptions, timeout, kernel);
+  });
 }
 
 GMAC_INTERPOSED int epoll_pwait(int descriptor, epoll_event* events, int count, int timeout,
                                 const sigset_t* mask) {
-  const signals::KernelForm kernel(mask);
-  return signals::realEpollPwait(descriptor, events, count, timeout, kernel.get());
+  return signals::waitWith(mask, [&](const sigset_t* kernel) {
+    return signals::realEpollPwait(descriptor, events, count, timeout, kernel);
+  });
 }
 
 GMAC_INTERPOSED int epoll_pwait2(int descriptor, epoll_event* events, int count,
                                  const timespec* timeout, const sigset_t* mask) {
-  const signals::KernelForm kernel(mask);
-  return signals::realEpollPwait2(descriptor, events, count, timeout, kernel.get());
+  return signals::waitWith(mask, [&](const sigset_t* kernel) {
+    return signals::realEpollPwait2(descriptor, events, count, timeout, kernel);
+  });
 }
 
 }  // extern "C"

@@ -13,12 +13,15 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csetjmp>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
+#include <thread>
 
 #include "tests/neighbours/subject.h"
 
@@ -451,6 +454,53 @@ SCENARIO(sentWhileWaiting) {
   const timespec now = {};
   say("ppoll: %d", ppoll(nullptr, 0, &now, &all));
   say("ppoll without a mask: %d", ppoll(nullptr, 0, &now, nullptr));
+  return 0;
+}
+
+// Whether a thread of this process sleeps in the kernel.
+bool isAsleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name = line.rfind(')');
+  return name != std::string::npos && line.at(name + 2) == 'S';
+}
+
+// From another thread, once this one sleeps in the wait.
+SCENARIO(sentDuringWaits) {
+  prepareForeign();
+  memory = allocate();
+  install(&openingHandler, SA_RESTART, none());
+  const sigset_t all = everything();
+  const sigset_t nothing = none();
+  const timespec soon = {2, 0};
+  const int epoll = epoll_create1(0);
+  epoll_event event = {};
+  const auto round = [&](const char* name, auto wait) {
+    const pthread_t waiting = pthread_self();
+    const pid_t id = gettid();
+    std::atomic<bool> waits{false};
+    std::thread sender([&] {
+      while (!waits || !isAsleep(id)) std::this_thread::yield();
+      pthread_kill(waiting, SIGSEGV);
+    });
+    errno = 0;
+    waits = true;
+    const int result = wait();
+    const int error = errno;
+    sender.join();
+    say("%s: %d %d", name, result, error);
+    sayMask(name);
+    touchMemory();
+  };
+  for (const sigset_t* own : {&all, &nothing}) {
+    sigprocmask(SIG_SETMASK, own, nullptr);
+    round("sigsuspend", [&] { return sigsuspend(&nothing); });
+    round("ppoll", [&] { return ppoll(nullptr, 0, &soon, &nothing); });
+    round("pselect", [&] { return pselect(0, nullptr, nullptr, nullptr, &soon, &nothing); });
+    round("epoll_pwait", [&] { return epoll_pwait(epoll, &event, 1, 2000, &nothing); });
+    round("epoll_pwait2", [&] { return epoll_pwait2(epoll, &event, 1, &soon, &nothing); });
+  }
   return 0;
 }
 

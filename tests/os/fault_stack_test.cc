@@ -50,6 +50,7 @@ bool open(void* address, bool) noexcept {
   useStack();
   if (raises > 0) {
     raises = raises - 1;
+    { const SignalsBlocked ends; }  // lets them in, as a wait for a kernel does
     (void)raise(SIGUSR1);
   }
   if (together > 0) {

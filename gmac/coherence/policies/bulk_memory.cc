@@ -129,7 +129,7 @@ void BulkMemory::doBulk(Bulk bulk) noexcept {
       }
       if (part.source != nullptr) {
         auto step = openForReading(lock, *part.source, part.sourceBytes());
-        if (!step.ok() || *step == Step::kRetry) {
+        if (!step.ok() || *step != Step::kDone) {
           return step;
         }
       }
@@ -143,7 +143,7 @@ void BulkMemory::doBulk(Bulk bulk) noexcept {
       if (object != nullptr) {
         endFailedAccess(*object, object->indexOf(at), bulk.name());
       }
-    } else if (*prepared == Step::kRetry) {
+    } else if (*prepared != Step::kDone) {
       continue;
     }
     if (!prepared.ok() || !part.onAccelerator) {
@@ -292,7 +292,7 @@ Result<Step> BulkMemory::openForReading(Lock& lock, Object& object, ByteRange by
     Block& block = object[i];
     if (block.busy || block.state != State::kInvalid || blocks_.wantsWindow(object, wanted)) {
       auto step = access_.open(lock, object, wanted, Intent::kRead);
-      if (!step.ok() || *step == Step::kRetry) {
+      if (!step.ok() || *step != Step::kDone) {
         return step;
       }
       continue;
