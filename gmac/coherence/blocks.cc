@@ -3,10 +3,15 @@
 // States, protections, copies to the accelerator, and evictions.
 #include "gmac/coherence/blocks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
+#include "gmac/base/log.h"
 #include "gmac/observe/stats.h"
+#include "gmac/protocols/describe.h"
 
 namespace gmac {
 
@@ -121,66 +126,113 @@ void Blocks::closeToStates(Object& object, ByteRange bytes) {
 
 // Opens a block as far as a state says.
 Status Blocks::protectAs(Lock& lock, Object& object, BlockIndex index, State state) {
-  return protect(lock, object, pagesOf(object, index, state), accessOf(state));
+  return protect(lock, object, pagesOf(object, {index, index + 1}, state), accessOf(state));
 }
 
-// Queues copies of dirty blocks to the accelerator, one per chunk, and notes their tickets in the
-// blocks. A block that is dirty in part comes alone: its window is copied.
-Status Blocks::flush(Object& object, BlockRange range, accel::Ticket after) {
-  const ByteRange bytes =
-      isPart(object[range.begin].state) ? object.windowOf(range.begin) : object.bytesOf(range);
-  const std::size_t end = bytes.end;
-  accel::Ticket ticket;
-  Status status;
-  for (std::size_t offset = bytes.begin; offset < end;) {
+// Calls look for blocks in transit among the open objects only, and a call that is made during the
+// transit must wait for it.
+void Blocks::step(Object& object, BlockRange range, TransitStep step) {
+  if (object.open.empty()) {
+    open_.push_back(object);
+  }
+  object.widenOpen(range);
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    Block& block = object[i];
+    const Transit next = after(block.transit, block.holds > 0, step);
+    if (next == Transit::kNever) {
+      log(LogLevel::kError, "object {}, block {}: {} cannot follow {}", fmt::ptr(object.address()),
+          static_cast<std::size_t>(i), stepName(step), transitName(block.transit));
+      std::abort();
+    }
+    const Transit before = std::exchange(block.transit, next);
+    object.busy += before == Transit::kSettled ? 1 : 0;
+    object.busy -= next == Transit::kSettled ? 1 : 0;
+    flushing_ += next == Transit::kFlushing ? 1 : 0;
+    flushing_ -= before == Transit::kFlushing ? 1 : 0;
+  }
+}
+
+// Queues copies to the accelerator, one per chunk; `newest` becomes the ticket of the last that was
+// queued. The lock may be let go.
+Status Blocks::queueFlush(const Object& object, ByteRange bytes, accel::Ticket after,
+                          accel::Ticket* newest) {
+  for (std::size_t offset = bytes.begin; offset < bytes.end;) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
-    const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
+    const std::size_t stop = std::min(bytes.end, (offset / chunkBytes + 1) * chunkBytes);
     auto copied = accelerator_.copyIn(object.deviceAt(offset), object.mirror->copyAddress(offset),
                                       stop - offset, after);
     if (!copied.ok()) {
-      status = copied.status();
-      break;
+      return copied.status();
     }
-    ticket = *copied;
-    ledger_.flushed(ticket);
+    *newest = *copied;
     stats().flushes.add();
     stats().bytesToAccelerator.add(stop - offset);
     offset = stop;
   }
-  // Also after a failure: chunks before it are in flight.
+  return {};
+}
+
+// Copies of blocks to the accelerator were queued; perhaps more would have been, but for a failure.
+void Blocks::flushed(Object& object, BlockRange range, accel::Ticket newest) {
+  ledger_.flushed(newest);
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    object[i].flushed = std::max(object[i].flushed, ticket.value);
+    object[i].flushed = std::max(object[i].flushed, newest.value);
+  }
+}
+
+// Queues copies of closed dirty blocks to the accelerator. A block that is dirty in part comes
+// alone: its window is copied. A call that only reads the object may still be running: its copy
+// must not change under it.
+Status Blocks::flush(Object& object, BlockRange range) {
+  accel::Ticket newest;
+  const Status status = queueFlush(object, pagesOf(object, range, object[range.begin].state),
+                                   accel::Ticket{object.lastRead}, &newest);
+  flushed(object, range, newest);
+  if (!status.ok()) {
+    object.strict = true;  // still dirty, and closed further than that
   }
   return status;
 }
 
-Status Blocks::evictExcess(Lock& lock) {
-  while (Block* block = protocol_.excess()) {
-    Object& object = *block->owner;
-    const BlockIndex index = object.indexOf(*block);
-    const BlockRange range{index, index + 1};
-    const Transition transition = protocol_.on(block->state, Event::kEvict);
-    GMAC_TRY(protectAs(lock, object, index, transition.next));
-    // A call that only reads the object may still be running: its copy must not change under it.
-    if (const Status flushed = flush(object, range, accel::Ticket{object.lastRead});
-        !flushed.ok()) {
-      object.strict = true;
-      return flushed;
-    }
-    setState(object, *block, transition.next);
-    protocol_.evicted(*block);
-    stats().evictions.add();
+// Flushes dirty blocks of one state, and leaves them open as the next one says, for reading. The
+// lock is let go over the system call and the driver's, as in openPages().
+Status Blocks::flushPages(Lock& lock, Object& object, BlockRange range, State next) {
+  const ByteRange bytes = pagesOf(object, range, object[range.begin].state);
+  const accel::Ticket after{object.lastRead};  // as in flush()
+  accel::Ticket newest;
+  Status queued;
+  step(object, range, TransitStep::kFlush);
+  const Status changed = [&]() -> Status {
+    const FreeForWork free(lock);
+    GMAC_TRY(object.mirror->protect(bytes.begin, bytes.length(), accessOf(next)));
+    queued = queueFlush(object, bytes, after, &newest);
+    return {};
+  }();
+  step(object, range, TransitStep::kEnd);
+  flushed(object, range, newest);
+  lock.changed();
+  GMAC_TRY(protectionChanged(lock, object, bytes, accessOf(next), changed));
+  if (!queued.ok()) {
+    object.strict = true;  // still dirty, and closed further than that
+    return queued;
+  }
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    setState(object, object[i], next);
   }
   return {};
 }
 
-// The block that was just opened must not go: whoever faulted would fault again for ever, and a
-// hold would be closed.
-Status Blocks::evictExcessBut(Lock& lock, Block& block) {
-  ++block.holds;
-  const Status status = evictExcess(lock);
-  --block.holds;
-  return status;
+// A call that waits for blocks in transit will take all dirty ones.
+Status Blocks::evictExcess(Lock& lock) {
+  while (Block* const block = lock.callsWait() ? nullptr : protocol_.evictionCandidate(flushing_)) {
+    Object& object = *block->owner;
+    const BlockIndex index = object.indexOf(*block);
+    GMAC_TRY(flushPages(lock, object, {index, index + 1},
+                        protocol_.on(block->state, Event::kEvict).next));
+    protocol_.evicted(*block);
+    stats().evictions.add();
+  }
+  return {};
 }
 
 }  // namespace gmac

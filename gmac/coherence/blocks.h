@@ -70,8 +70,8 @@ class Blocks {
   // Opens a block that is Invalid, or open in part, whose bytes the CPU is about to overwrite: the
   // protocol's transition without its fetch. One step of it, as open().
   Result<Step> openUnfetched(Lock& lock, Object& object, BlockIndex index);
-  // The same for blocks in any states whose pages are there, once nobody writes them or reads their
-  // old bytes.
+  // The same for settled blocks in any states whose pages are there, once nobody writes them or
+  // reads their old bytes; keeps the lock.
   Status openUnfetched(Lock& lock, Object& object, BlockRange range);
   // Keeps a block open that is, until the opposite.
   void hold(Object& object, BlockIndex index) {
@@ -84,7 +84,7 @@ class Blocks {
       --object.holds;
     }
   }
-  // Flushes and closes what the protocol has too much of dirty blocks.
+  // Flushes and closes what the protocol has too much of dirty blocks. Lets the lock go.
   Status evictExcess(Lock& lock);
 
   // ---- The accelerator's side
@@ -104,7 +104,8 @@ class Blocks {
   Result<accel::Ticket> overwrite(Lock& lock, Object& object, BlockRange range, Work work,
                                   Covers covers);
   // Copies dirty blocks to the accelerator ahead of a call that reads them, and leaves them open
-  // for reading; passes over blocks in transit and held ones, as an eviction does.
+  // for reading; passes over blocks in transit and held ones, as an eviction does. Lets the lock
+  // go.
   Status writeBack(Lock& lock, Object& object, BlockRange range);
   // Whether that edge leaves no block writable, so that no call would copy it again.
   bool writesBackAhead() const;
@@ -139,26 +140,28 @@ class Blocks {
   }
   void closeToStates(Object& object, ByteRange bytes);
   Status protectAs(Lock& lock, Object& object, BlockIndex index, State state);
-  // The pages of a block that a state opens.
-  static ByteRange pagesOf(const Object& object, BlockIndex index, State state) {
-    return isPart(state) ? object.windowOf(index) : object.bytesOf(index);
+  // The pages of blocks that a state opens; a block that it opens in part comes alone.
+  static ByteRange pagesOf(const Object& object, BlockRange range, State state) {
+    return isPart(state) ? object.windowOf(range.begin) : object.bytesOf(range);
   }
   // What follows a change of an object's protections, whose outcome is returned.
   Status protectionChanged(Lock& lock, Object& object, ByteRange bytes, os::Access access,
                            Status status);
-  Status openPages(Lock& lock, Object& object, BlockIndex index, State next);
+  Status openPages(Lock& lock, Object& object, BlockRange range, State next);
+  Status flushPages(Lock& lock, Object& object, BlockRange range, State next);
   Status closePages(Lock& lock, Object& object, BlockRange range);
   Status closeForOverwriting(Lock& lock, Object& object, BlockRange range);
   void overwritten(Object& object, Block& block, bool covered);
   void closedAll(Object& object, BlockRange range);
 
-  Status flush(Object& object, BlockRange range, accel::Ticket after);
+  Status flush(Object& object, BlockRange range);
+  Status queueFlush(const Object& object, ByteRange bytes, accel::Ticket after,
+                    accel::Ticket* newest);
+  void flushed(Object& object, BlockRange range, accel::Ticket newest);
   Status fetchAs(Lock& lock, Object& object, BlockRange range, State next);
   Status copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after);
   Status queueFetch(Object& object, ByteRange bytes, accel::Ticket after, accel::Ticket* last);
-  void transitBegins(Object& object, BlockRange range);
-  void transitEnds(Object& object, BlockRange range);
-  Status evictExcessBut(Lock& lock, Block& block);
+  void step(Object& object, BlockRange range, TransitStep step);
   Event eventOf(const Object& object, ByteRange bytes, Intent intent);
   BlockRange readAhead(Object& object, BlockIndex index);
 
@@ -174,7 +177,8 @@ class Blocks {
   MappingUse& mappings_;
   Residency& residency_;
   const BlockOptions options_;
-  OpenList open_;              // objects with a block that is not Invalid
+  OpenList open_;              // objects with a block that is not Invalid, or in transit
+  std::size_t flushing_ = 0;   // blocks in that transit
   WindowTrials firstWindows_;  // of all objects
 };
 

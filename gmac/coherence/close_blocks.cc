@@ -109,11 +109,7 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
       end = end + 1;
     }
     if (transition.move == Move::kFlush) {
-      if (const Status flushed = flush(object, {i, end}, accel::Ticket{object.lastRead});
-          !flushed.ok()) {
-        object.strict = true;  // still dirty, and closed further than that
-        return flushed;
-      }
+      GMAC_TRY(flush(object, {i, end}));
       if (isDirty(transition.next)) {
         stillOpen->value = std::max(stillOpen->value, object[i].flushed);
       }
@@ -183,42 +179,26 @@ bool Blocks::writesBackAhead() const {
 Status Blocks::writeBack(Lock& lock, Object& object, BlockRange range) {
   range = {std::max(range.begin, object.open.begin), std::min(range.end, object.open.end)};
   const auto flushable = [&](BlockIndex i) {
-    if (!object.made(i)) {
-      return false;
-    }
-    const Block& block = object[i];
-    return isDirty(block.state) && !block.busy && block.holds == 0;
+    return object.made(i) && isDirty(object[i].state) && object[i].idle();
   };
-  for (BlockIndex i = range.begin; i < range.end;) {
+  // (A call that waits for blocks in transit will take all dirty ones.)
+  for (BlockIndex i = range.begin; i < range.end && !object.closing && !lock.callsWait();) {
     if (!flushable(i)) {
       i = object.groupClosed(i) || !object.made(i) ? object.groupEnd(i) : i + 1;
       continue;
     }
     const State state = object[i].state;
-    const State next = protocol_.on(state, Event::kCallRead).next;
     BlockIndex end = i + 1;
     while (!isPart(state) && end < range.end && flushable(end) && object[end].state == state) {
       end = end + 1;
     }
-    const BlockRange run{i, end};
     if (!mappings_.allows(MappingUse::kOfAChange)) {
       return {};
     }
-    const ByteRange bytes = isPart(state) ? object.windowOf(i) : object.bytesOf(run);
-    const TraceSpan span("copy", "early flush", {"bytes", bytes.length()});
-    Status status = protect(lock, object, bytes, accessOf(next));
-    if (status.ok()) {
-      // A call that only reads the object may still be running: its copy must not change under it.
-      status = flush(object, run, accel::Ticket{object.lastRead});
-    }
-    if (!status.ok()) {
-      // Still dirty; some of the run may be closed further than that.
-      object.strict = true;
-      return status;
-    }
-    for (; i < end; i = i + 1) {
-      setState(object, object[i], next);
-    }
+    const TraceSpan span("copy", "early flush",
+                         {"bytes", pagesOf(object, {i, end}, state).length()});
+    GMAC_TRY(flushPages(lock, object, {i, end}, protocol_.on(state, Event::kCallRead).next));
+    i = end;
   }
   return {};
 }

@@ -9,15 +9,15 @@
 namespace gmac {
 
 Status Blocks::join(Lock& lock, Object& object, std::size_t factor) {
-  const Lock::Quiet quiet(lock);  // the whole object is busy until the end
+  const Lock::Quiet quiet(lock);  // the whole object is in transit until the end
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
   GMAC_TRY(protect(lock, object, object.all(), os::Access::kNone));
   object.strict = true;
   GMAC_TRY(closeWindows(lock, object));
   const BlockRange parts = object.all();
-  transitBegins(object, parts);
+  step(object, parts, TransitStep::kFetch);
   Status status = fetchForJoin(lock, object, factor);
-  transitEnds(object, parts);
+  step(object, parts, TransitStep::kEnd);
   if (status.ok()) {
     joinStates(object, factor);
     stats().coarsenings.add();
@@ -44,7 +44,7 @@ Status Blocks::join(Lock& lock, Object& object, std::size_t factor) {
   return status;
 }
 
-// A group whose CPU copy is current in part is made current as a whole. All blocks are busy.
+// A group whose CPU copy is current in part is made current as a whole. All blocks are in transit.
 Status Blocks::fetchForJoin(Lock& lock, Object& object, std::size_t factor) {
   const auto missing = [&](const auto& visit) -> Status {
     for (BlockIndex i = object.all().begin; i < object.all().end;) {

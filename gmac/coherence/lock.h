@@ -3,7 +3,7 @@
 // The lock of all objects, and waiting for what other threads do under it.
 //
 // One lock guards all states. It is never held while the CPU waits for a copy, a kernel or a
-// populating chunk: whoever must wait marks what it waits for as busy, lets go, and tells
+// populating chunk: whoever must wait marks blocks as being in transit, lets go, and tells
 // everybody when it is done. So there is no order of locks to get wrong, and a fault on one block
 // never waits for a copy of another. All signals are blocked while a thread holds the lock, so that
 // a handler of the application cannot fault inside it.
@@ -175,7 +175,7 @@ class Free {
   Lock& lock_;
 };
 
-// The same for work that ends by itself, on what is marked as busy or inside the accelerator: a
+// The same for work that ends by itself, on blocks in transit or inside the accelerator: a
 // handler of the application that ran in the middle of it, on this thread, and faulted would wait
 // for it for ever. So the signals stay blocked.
 class FreeForWork : public Free {

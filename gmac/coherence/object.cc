@@ -40,7 +40,7 @@ const std::byte* Object::firstInvalid(const std::byte* first, const std::byte* l
 bool Object::usable(ByteRange bytes, Intent intent) const {
   const BlockIndex index{bytes.begin / blockBytes};
   const Block& block = blocks[static_cast<std::size_t>(index)];
-  if (block.busy || strict) {
+  if (!block.settled() || strict) {
     return false;
   }
   const bool write = intent == Intent::kWrite;

@@ -194,7 +194,7 @@ class Object : public DeviceUses,
   // Whether a fetch of neighbours can take the block, too.
   bool fetchable(BlockIndex index) const {
     const Block& block = blocks[static_cast<std::size_t>(index)];
-    return block.state == State::kInvalid && !block.busy && pagesReady(index);
+    return block.state == State::kInvalid && block.settled() && pagesReady(index);
   }
   // The newest flush of blocks.
   accel::Ticket flushed(BlockRange range) const {

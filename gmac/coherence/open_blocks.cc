@@ -10,27 +10,7 @@
 
 namespace gmac {
 
-// Calls look for blocks in transit among the open objects only, and a call that is made during the
-// transit must wait for it.
-void Blocks::transitBegins(Object& object, BlockRange range) {
-  if (object.open.empty()) {
-    open_.push_back(object);
-  }
-  object.widenOpen(range);
-  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    object[i].busy = true;
-  }
-  object.busy += static_cast<std::uint32_t>(range.end - range.begin);
-}
-
-void Blocks::transitEnds(Object& object, BlockRange range) {
-  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    object[i].busy = false;
-  }
-  object.busy -= static_cast<std::uint32_t>(range.end - range.begin);
-}
-
-// Copies bytes from the accelerator, and waits for that. Their blocks are busy.
+// Copies bytes from the accelerator, and waits for that. Their blocks are in transit.
 Status Blocks::copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after) {
   const Timed timed(Phase::kCopy);
   const TraceSpan span("copy", "fetch", {"bytes", bytes.length()});
@@ -42,7 +22,7 @@ Status Blocks::copyOut(const Free& free, Object& object, ByteRange bytes, accel:
 }
 
 // Queues copies of bytes from the accelerator, one per chunk; `last` becomes the ticket of the last
-// that was queued. Their blocks are busy.
+// that was queued. Their blocks are in transit.
 Status Blocks::queueFetch(Object& object, ByteRange bytes, accel::Ticket after,
                           accel::Ticket* last) {
   const std::size_t end = bytes.end;
@@ -78,7 +58,7 @@ Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next)
   }
   // Usually a kernel has run since the blocks were flushed; not if its launch failed.
   const accel::Ticket after = object.flushed(range);
-  transitBegins(object, range);
+  step(object, range, TransitStep::kFetch);
   const Status status = [&]() -> Status {
     const FreeForWork free(lock);
     for (const ByteRange bytes : missing) {
@@ -88,15 +68,12 @@ Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next)
     }
     return {};
   }();
-  const Status opened = !status.ok()   ? status
-                        : isPart(next) ? protect(lock, object, window, accessOf(next))
-                                       : protect(lock, object, range, accessOf(next));
-  transitEnds(object, range);
-  for (BlockIndex i = range.begin; i < range.end && opened.ok(); i = i + 1) {
-    setState(object, object[i], next);
+  if (status.ok()) {
+    return openPages(lock, object, range, next);
   }
+  step(object, range, TransitStep::kEnd);
   lock.changed();
-  return opened;
+  return status;
 }
 
 Status Blocks::fetch(Lock& lock, Object& object, BlockRange range, Event event) {
@@ -139,7 +116,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
 Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent intent) {
   const BlockIndex index{bytes.begin / object.blockBytes};
   Block& block = object[index];
-  if (block.busy) {
+  if (!block.settled()) {
     lock.waitForChange();
     return Step::kRetry;
   }
@@ -177,9 +154,6 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
       object.windows.openedWhole(range, index);
     }
     GMAC_TRY(fetchAs(lock, object, range, transition.next));
-    if (isDirty(transition.next)) {
-      GMAC_TRY(evictExcessBut(lock, block));
-    }
     return Step::kOpened;
   }
   // A write waits for what reads the old bytes: the copy of its own eviction, and device work of
@@ -198,13 +172,13 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
       lock.waitForChange();
       return Step::kRetry;
     }
-    transitBegins(object, {index, index + 1});
+    step(object, {index, index + 1}, TransitStep::kAwait);
     const Status status = [&] {
       const FreeForWork free(lock);
       const Timed timed(Phase::kCopy);
       return waits_.awaitWithinLimit(free, ticket);
     }();
-    transitEnds(object, {index, index + 1});
+    step(object, {index, index + 1}, TransitStep::kEnd);
     lock.changed();
     GMAC_TRY(status);
     return Step::kRetry;
@@ -218,33 +192,38 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     lock.waitForChange();
     return Step::kRetry;
   }
-  GMAC_TRY(openPages(lock, object, index, transition.next));
-  GMAC_TRY(evictExcessBut(lock, block));
+  GMAC_TRY(openPages(lock, object, {index, index + 1}, transition.next));
   return Step::kOpened;
 }
 
-// Opens a block that has its bytes. The lock is let go meanwhile: the system call is most of what a
-// fault takes, and threads that fault elsewhere would wait for each other's.
-Status Blocks::openPages(Lock& lock, Object& object, BlockIndex index, State next) {
-  const BlockRange range{index, index + 1};
-  const ByteRange pages = pagesOf(object, index, next);
-  transitBegins(object, range);
+// Opens blocks that have their bytes. The lock is let go meanwhile: the system call is most of what
+// a fault takes, and threads that fault elsewhere would wait for each other's. Evicts what becomes
+// too much; these blocks stay, since they are in transit until then: whoever faulted would fault
+// again for ever.
+Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State next) {
+  const ByteRange pages = pagesOf(object, range, next);
+  step(object, range, TransitStep::kOpen);
   const Status changed = [&] {
     const FreeForWork free(lock);
     return object.mirror->protect(pages.begin, pages.length(), accessOf(next));
   }();
-  transitEnds(object, range);
-  const Status status = protectionChanged(lock, object, pages, accessOf(next), changed);
+  Status status = protectionChanged(lock, object, pages, accessOf(next), changed);
   if (status.ok()) {
-    setState(object, object[index], next);
+    for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+      setState(object, object[i], next);
+    }
+    if (isDirty(next)) {
+      status = evictExcess(lock);
+    }
   }
+  step(object, range, TransitStep::kEnd);
   lock.changed();
   return status;
 }
 
 Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index) {
   Block& block = object[index];
-  if (block.busy) {
+  if (!block.settled()) {
     lock.waitForChange();
     return Step::kRetry;
   }
@@ -266,9 +245,13 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
   if (waited) {
     return Step::kRetry;
   }
-  GMAC_TRY(openUnfetched(lock, object, {index, index + 1}));
-  GMAC_TRY(evictExcessBut(lock, block));
-  return Step::kDone;
+  if (lock.callsWait()) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
+  GMAC_TRY(
+      openPages(lock, object, {index, index + 1}, protocol_.on(block.state, Event::kWrite).next));
+  return Step::kOpened;
 }
 
 Status Blocks::openUnfetched(Lock& lock, Object& object, BlockRange range) {

@@ -29,10 +29,11 @@ Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, Blo
   const bool installed = object.chunks[object.chunkOf(bytes.begin)] == Object::Chunk::kReady ||
                          object.mirror->readableBeforeInstall();
   const bool current = object.currentOf(index).contains(bytes);
-  // A block in transit that is current may be open already as its next state says.
-  const os::Access allowed = !installed || !current ? os::Access::kNone
-                             : object[index].busy   ? os::Access::kReadWrite
-                                                    : accessOf(object[index].state);
+  // Its next state is not known here.
+  const bool opening = object[index].transit == Transit::kOpening;
+  const os::Access allowed = !installed || (!current && !opening) ? os::Access::kNone
+                             : opening                            ? os::Access::kReadWrite
+                                                                  : accessOf(object[index].state);
   const auto begin = reinterpret_cast<std::uintptr_t>(object.address()) + bytes.begin;
   if (os::loosestAccess(mappings, begin, bytes.length()) > allowed) {
     return wrong(object, index, "its pages are open further than its state allows");
@@ -100,7 +101,7 @@ Status Blocks::verify() {
         continue;
       }
       const Block& block = object[i];
-      busy += block.busy ? 1 : 0;
+      busy += block.settled() ? 0 : 1;
       held += block.holds;
       if (block.owner != &object) {
         return wrong(object, i, "another object's block");
@@ -110,6 +111,13 @@ Status Blocks::verify() {
       }
       if (block.rolling.is_linked() != (isDirty(block.state) && evicts)) {
         return wrong(object, i, "rolling list and state disagree");
+      }
+      if (block.transit == Transit::kFlushing && !isDirty(block.state)) {
+        return wrong(object, i, "being flushed, but not dirty");
+      }
+      if (block.transit == Transit::kFetching && !isPart(block.state) && !object.strict &&
+          block.state != State::kInvalid) {
+        return wrong(object, i, "being fetched, but current");
       }
       if (block.evicted && block.state != State::kReadOnly && block.state != State::kPartReadOnly) {
         return wrong(object, i, "evicted, but not ReadOnly");
@@ -129,8 +137,8 @@ Status Blocks::verify() {
         GMAC_TRY(verifyPages(*mappings, object, i, piece));
       }
     }
-    if (busy > object.busy) {
-      return fail(adsmErrorSystem, "object {}: {} blocks are busy, {} are counted",
+    if (busy != object.busy) {
+      return fail(adsmErrorSystem, "object {}: {} blocks are in transit, {} are counted",
                   fmt::ptr(object.address()), busy, object.busy);
     }
     if (object.edges != object.countEdges()) {

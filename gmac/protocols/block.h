@@ -7,6 +7,8 @@
 #include <boost/intrusive/list_hook.hpp>
 #include <cstdint>
 
+#include "gmac/protocols/transit.h"
+
 namespace gmac {
 
 class Object;
@@ -52,14 +54,17 @@ struct Block {
   std::uint64_t flushed =
       0;  // ticket of the newest flush: the accelerator reads the CPU's pages until it is done
   State state = State::kReadOnly;
-  bool busy =
-      false;  // in transit: its lock holder waits for a copy; everybody else waits for the block
+  Transit transit = Transit::kSettled;
   std::uint16_t holds = 0;  // threads that keep it open for system calls
   // The protocol's own: evicted, and neither written nor released since. ReadOnly then, or
   // PartReadOnly.
   bool evicted = false;
   std::uint32_t evictionStamp = 0;
   std::uint32_t window = 0;  // of a block that is open in part: its number, in windows
+
+  bool settled() const { return transit == Transit::kSettled; }
+  // Whether it may be closed.
+  bool idle() const { return settled() && holds == 0; }
 };
 
 }  // namespace gmac

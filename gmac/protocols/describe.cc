@@ -44,6 +44,40 @@ const char* eventName(Event event) noexcept {
   return "?";
 }
 
+const char* transitName(Transit transit) noexcept {
+  switch (transit) {
+    case Transit::kSettled:
+      return "settled";
+    case Transit::kFetching:
+      return "fetching";
+    case Transit::kOpening:
+      return "opening";
+    case Transit::kFlushing:
+      return "flushing";
+    case Transit::kAwaiting:
+      return "awaiting";
+    case Transit::kNever:
+      return "never";
+  }
+  return "?";
+}
+
+const char* stepName(TransitStep step) noexcept {
+  switch (step) {
+    case TransitStep::kFetch:
+      return "fetch";
+    case TransitStep::kOpen:
+      return "open";
+    case TransitStep::kFlush:
+      return "flush";
+    case TransitStep::kAwait:
+      return "await readers";
+    case TransitStep::kEnd:
+      return "end";
+  }
+  return "?";
+}
+
 std::string describeTable(const Protocol& protocol) {
   std::string table = "| state |";
   std::string rule = "|---|";
@@ -78,6 +112,31 @@ std::string describeProtocols() {
     text.append(describeTable(*protocol.make({})));
   }
   return text;
+}
+
+std::string describeTransits() {
+  std::string table = "| transit |";
+  std::string rule = "|---|";
+  for (const TransitStep step : kTransitSteps) {
+    table.append(" ").append(stepName(step)).append(" |");
+    rule.append("---|");
+  }
+  table.append("\n").append(rule).append("\n");
+  for (const Transit transit : kTransits) {
+    std::string before;
+    for (const bool held : {false, true}) {
+      std::string cells;
+      for (const TransitStep step : kTransitSteps) {
+        cells.append(" ").append(transitName(after(transit, held, step))).append(" |");
+      }
+      if (cells != before) {
+        table.append("| ").append(transitName(transit)).append(held ? ", held |" : " |");
+        table.append(cells).append("\n");
+      }
+      before = cells;
+    }
+  }
+  return table;
 }
 
 }  // namespace gmac

@@ -11,6 +11,8 @@
 namespace gmac {
 
 const char* eventName(Event event) noexcept;
+const char* transitName(Transit transit) noexcept;
+const char* stepName(TransitStep step) noexcept;
 
 // The protocol's whole table in Markdown: a row for each state, a column for each event; each cell
 // says what moves and the next state, or that the block stays as it is.
@@ -18,6 +20,9 @@ std::string describeTable(const Protocol& protocol);
 
 // The tables of all protocols, each with its name before it.
 std::string describeProtocols();
+
+// The table of transits: a row for each, a column for each step, with the transit after it.
+std::string describeTransits();
 
 }  // namespace gmac
 

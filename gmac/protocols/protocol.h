@@ -80,8 +80,12 @@ class Protocol {
   // A call has released the blocks that it uses.
   virtual void called() noexcept {}
   // The block to evict now: the oldest that is neither in transit nor held; NULL while the rolling
-  // size is not exceeded. The caller evicts it (on(its state, kEvict)) and asks again.
-  virtual Block* excess() noexcept { return nullptr; }
+  // size is not exceeded by more dirty blocks than are being flushed already. The caller evicts it
+  // (on(its state, kEvict)) and asks again.
+  virtual Block* evictionCandidate(std::size_t flushing) noexcept {
+    (void)flushing;
+    return nullptr;
+  }
 };
 
 struct RollingOptions {

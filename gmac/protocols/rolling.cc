@@ -34,6 +34,7 @@
 // a block whose eviction is still in progress waits for that flush and for those before it: the
 // same flushes again, and lazy-update waits for all of its own at the call.
 #include <algorithm>
+#include <functional>
 
 #include "gmac/protocols/figure6b.h"
 #include "gmac/protocols/table.h"
@@ -108,16 +109,12 @@ class RollingProtocol final : public Protocol {
     }
     written_ = false;
   }
-  Block* excess() noexcept override {
-    if (dirty_.size() <= limit()) {
+  Block* evictionCandidate(std::size_t flushing) noexcept override {
+    if (dirty_.size() <= limit() + flushing) {
       return nullptr;
     }
-    for (Block& block : dirty_) {
-      if (!block.busy && block.holds == 0) {
-        return &block;
-      }
-    }
-    return nullptr;
+    const auto oldest = std::find_if(dirty_.begin(), dirty_.end(), std::mem_fn(&Block::idle));
+    return oldest == dirty_.end() ? nullptr : &*oldest;
   }
 
  private:

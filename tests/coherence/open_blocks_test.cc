@@ -37,7 +37,9 @@ class Counted final : public Protocol {
   void released(Block& block) noexcept override { protocol_->released(block); }
   void dropped(Block& block) noexcept override { protocol_->dropped(block); }
   void called() noexcept override { protocol_->called(); }
-  Block* excess() noexcept override { return protocol_->excess(); }
+  Block* evictionCandidate(std::size_t flushing) noexcept override {
+    return protocol_->evictionCandidate(flushing);
+  }
 
  private:
   const std::unique_ptr<Protocol> protocol_;

@@ -50,6 +50,12 @@ class RandomSteps {
         data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
       }
     });
+    // The walker meets blocks in transit, too.
+    const auto look = [this] {
+      if (!Manager::lockIsHeldHere() && ++copies_ % 4 == 0) machine_.verify();
+    };
+    machine_.fake().onCopyIn(look);
+    machine_.fake().onCopyOut(look);
   }
 
   void run(std::uint64_t steps) {
@@ -256,6 +262,7 @@ class RandomSteps {
   std::mt19937_64 random_;
   adsmKernel_t add_;
   std::vector<std::unique_ptr<Oracle>> objects_;
+  std::uint32_t copies_ = 0;
   // An object of many blocks has come since a protection change was last refused. The kernel
   // refuses none that keeps a mapping whole, so there must be blocks left to join.
   bool manyBlocks_ = false;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -92,6 +93,132 @@ TEST(Transit, WhileACallWaitsForABlockNoOtherGoesIntoTransit) {
   machine.fake().onCopyOut(nullptr);
   machine.sync();
   machine.verify();
+}
+
+// ---- Flushes, whose submission holds no lock
+
+// Rolling, and `dirty` blocks of an object that the last flush has left so.
+class Flushes : public ::testing::Test {
+ protected:
+  static MachineSetup rolling(std::size_t size) {
+    MachineSetup setup;
+    setup.rollingSize = size;
+    return setup;
+  }
+  // Runs `meanwhile` during the first copy that `action` makes to the accelerator.
+  template <typename Action, typename Meanwhile>
+  static void during(ManagerUnderTest& machine, Action action, Meanwhile meanwhile) {
+    std::atomic<int> copies{0};
+    machine.fake().onCopyIn([&] {
+      if (copies++ == 0 && !Manager::lockIsHeldHere()) meanwhile();
+    });
+    action();
+    machine.fake().onCopyIn(nullptr);
+    EXPECT_GT(copies, 0);
+  }
+};
+
+TEST_F(Flushes, WhileABlockIsEvictedOtherThreadsFault) {
+  ManagerUnderTest machine(rolling(1));
+  std::byte* a = machine.allocate(2 * kPage);
+  std::byte* b = machine.allocate(kPage);
+  a[0] = std::byte{1};
+  bool written = false;
+  during(
+      machine, [&] { a[kPage] = std::byte{2}; },
+      [&] {
+        std::thread([&] { b[0] = std::byte{3}; }).join();
+        written = true;
+        EXPECT_TRUE(machine.manager().verify().ok()) << lastErrorText();
+      });
+  EXPECT_TRUE(written) << "the lock was held";
+  EXPECT_EQ(b[0], std::byte{3});
+  machine.verify();
+}
+
+TEST_F(Flushes, ABlockThatIsBeingEvictedCountsAsEvicted) {
+  ManagerUnderTest machine(rolling(3));
+  std::byte* a = machine.allocate(8 * kPage);
+  for (std::size_t i = 0; i < 3; ++i) a[i * kPage] = std::byte{1};
+  machine.fake().clearLog();
+  during(
+      machine, [&] { a[3 * kPage] = std::byte{1}; },
+      [&] { std::thread([&] { a[4 * kPage] = std::byte{1}; }).join(); });
+  EXPECT_EQ(machine.fake().copies().size(), 2u) << "three of five blocks stay dirty";
+  machine.verify();
+}
+
+TEST_F(Flushes, ABlockThatIsBeingEvictedIsWrittenAfterwards) {
+  ManagerUnderTest machine(rolling(1));
+  std::byte* a = machine.allocate(2 * kPage);
+  a[0] = std::byte{1};
+  std::unique_ptr<Sleeper> writer;
+  during(
+      machine, [&] { a[kPage] = std::byte{2}; },
+      [&] {
+        writer = std::make_unique<Sleeper>([&] { a[0] = std::byte{3}; });
+        writer->awaitSleep();
+        EXPECT_FALSE(writer->done());
+      });
+  writer.reset();
+  EXPECT_EQ(a[0], std::byte{3});
+  machine.verify();
+}
+
+TEST_F(Flushes, ACallWaitsForAnEviction) {
+  ManagerUnderTest machine(rolling(1));
+  std::byte seen{};
+  const adsmKernel_t look = machine.fake().kernel("look", 1, [&](const LaunchShape&, void** args) {
+    seen = machine.fake().argument<std::byte>(args, 0)[0];
+  });
+  std::byte* a = machine.allocate(2 * kPage);
+  a[0] = std::byte{1};
+  std::unique_ptr<Sleeper> caller;
+  during(
+      machine, [&] { a[kPage] = std::byte{2}; },
+      [&] {
+        caller = std::make_unique<Sleeper>([&] { EXPECT_TRUE(machine.tryCall(look, {a}).ok()); });
+        caller->awaitSleep();
+        EXPECT_FALSE(caller->done());
+      });
+  caller.reset();
+  machine.sync();
+  EXPECT_EQ(seen, std::byte{1});
+  machine.verify();
+}
+
+TEST_F(Flushes, WhileBlocksAreFlushedEarlyOtherThreadsFault) {
+  ManagerUnderTest machine(MachineSetup{});
+  std::byte* a = machine.allocate(2 * kPage);
+  std::byte* b = machine.allocate(kPage);
+  a[0] = a[kPage] = std::byte{1};
+  bool written = false;
+  during(
+      machine, [&] { EXPECT_TRUE(machine.manager().startFlush(a, 2 * kPage).ok()); },
+      [&] {
+        std::thread([&] { b[0] = std::byte{3}; }).join();
+        written = true;
+      });
+  EXPECT_TRUE(written) << "the lock was held";
+  machine.verify();
+}
+
+// What could not be flushed is dirty, and the next call flushes it.
+TEST_F(Flushes, AFailedFlushLeavesTheBlockDirty) {
+  ManagerUnderTest machine(MachineSetup{});
+  std::byte* a = machine.allocate(kPage);
+  a[0] = std::byte{1};
+  machine.fake().failNext(Op::Kind::kCopyIn, 1, adsmErrorSystem);
+  EXPECT_FALSE(machine.manager().startFlush(a, kPage).ok());
+  machine.verify();
+  std::byte seen{};
+  machine.call(machine.fake().kernel("look", 1,
+                                     [&](const LaunchShape&, void** args) {
+                                       seen = machine.fake().argument<std::byte>(args, 0)[0];
+                                     }),
+               {a});
+  machine.sync();
+  EXPECT_EQ(seen, std::byte{1});
 }
 
 // A call waits for what threads hold for system calls too, and those may need more blocks first.

@@ -44,8 +44,8 @@ class Program {
       ++lazyFlushes_;
       mostWritten_ = std::max(mostWritten_, ++written_);
     }
-    ++block.holds;  // as Blocks::evictExcessBut()
-    while (Block* oldest = rolling_->excess()) {
+    ++block.holds;  // as a block that is being opened, it stays
+    while (Block* oldest = rolling_->evictionCandidate(0)) {
       rolling_->leftDirty(*oldest);
       oldest->state = State::kReadOnly;
       rolling_->evicted(*oldest);

@@ -214,7 +214,7 @@ class RollingList : public ::testing::Test {
   ~RollingList() override { rolling_.reset(); }  // before the blocks that it lists
 
   void start(const RollingOptions& options) { rolling_ = makeRollingProtocol(options); }
-  // Evicts an excess block as the manager does.
+  // Evicts a block as the core does.
   void evict(Block& block) { rolling_->leftDirty(block); }
 
   std::array<Block, 8> blocks_;
@@ -226,11 +226,11 @@ TEST_F(RollingList, TheOldestDirtyBlockGoesFirst) {
   for (const int i : {3, 1, 4}) {
     rolling_->becameDirty(blocks_[i]);
   }
-  EXPECT_EQ(rolling_->excess(), &blocks_[3]);
+  EXPECT_EQ(rolling_->evictionCandidate(0), &blocks_[3]);
   evict(blocks_[3]);
-  EXPECT_EQ(rolling_->excess(), nullptr);
+  EXPECT_EQ(rolling_->evictionCandidate(0), nullptr);
   rolling_->becameDirty(blocks_[0]);
-  EXPECT_EQ(rolling_->excess(), &blocks_[1]);
+  EXPECT_EQ(rolling_->evictionCandidate(0), &blocks_[1]);
 }
 
 TEST_F(RollingList, AFixedSizeDoesNotGrow) {
@@ -238,9 +238,9 @@ TEST_F(RollingList, AFixedSizeDoesNotGrow) {
   rolling_->allocated();
   rolling_->allocated();
   rolling_->becameDirty(blocks_[0]);
-  EXPECT_EQ(rolling_->excess(), nullptr);
+  EXPECT_EQ(rolling_->evictionCandidate(0), nullptr);
   rolling_->becameDirty(blocks_[1]);
-  EXPECT_EQ(rolling_->excess(), &blocks_[0]);
+  EXPECT_EQ(rolling_->evictionCandidate(0), &blocks_[0]);
 }
 
 TEST_F(RollingList, AnAdaptiveSizeGrowsByTheStepAtEveryAllocation) {
@@ -248,12 +248,12 @@ TEST_F(RollingList, AnAdaptiveSizeGrowsByTheStepAtEveryAllocation) {
   rolling_->allocated();
   for (int i = 0; i < 3; ++i) {
     rolling_->becameDirty(blocks_[i]);
-    EXPECT_EQ(rolling_->excess(), nullptr) << i;
+    EXPECT_EQ(rolling_->evictionCandidate(0), nullptr) << i;
   }
   rolling_->becameDirty(blocks_[3]);
-  EXPECT_EQ(rolling_->excess(), &blocks_[0]);
+  EXPECT_EQ(rolling_->evictionCandidate(0), &blocks_[0]);
   rolling_->allocated();
-  EXPECT_EQ(rolling_->excess(), nullptr);
+  EXPECT_EQ(rolling_->evictionCandidate(0), nullptr);
 }
 
 TEST_F(RollingList, BlocksInTransitAndHeldBlocksArePassedOver) {
@@ -261,14 +261,14 @@ TEST_F(RollingList, BlocksInTransitAndHeldBlocksArePassedOver) {
   for (int i = 0; i < 4; ++i) {
     rolling_->becameDirty(blocks_[i]);
   }
-  blocks_[0].busy = true;
+  blocks_[0].transit = Transit::kFetching;
   blocks_[1].holds = 1;
-  EXPECT_EQ(rolling_->excess(), &blocks_[2]);
+  EXPECT_EQ(rolling_->evictionCandidate(0), &blocks_[2]);
   blocks_[2].holds = 2;
-  blocks_[3].busy = true;
-  EXPECT_EQ(rolling_->excess(), nullptr);
+  blocks_[3].transit = Transit::kFetching;
+  EXPECT_EQ(rolling_->evictionCandidate(0), nullptr);
   blocks_[1].holds = 0;
-  EXPECT_EQ(rolling_->excess(), &blocks_[1]);
+  EXPECT_EQ(rolling_->evictionCandidate(0), &blocks_[1]);
 }
 
 TEST_F(RollingList, ABlockThatIsCleanedIsForgotten) {
@@ -276,7 +276,7 @@ TEST_F(RollingList, ABlockThatIsCleanedIsForgotten) {
   rolling_->becameDirty(blocks_[0]);
   rolling_->becameDirty(blocks_[1]);
   rolling_->leftDirty(blocks_[0]);
-  EXPECT_EQ(rolling_->excess(), nullptr);
+  EXPECT_EQ(rolling_->evictionCandidate(0), nullptr);
   EXPECT_FALSE(blocks_[0].rolling.is_linked());
   EXPECT_TRUE(blocks_[1].rolling.is_linked());
 }
@@ -287,7 +287,7 @@ TEST(OtherProtocols, NeverEvict) {
     for (Block& block : blocks) {
       protocol->becameDirty(block);
     }
-    EXPECT_EQ(protocol->excess(), nullptr) << protocol->name();
+    EXPECT_EQ(protocol->evictionCandidate(0), nullptr) << protocol->name();
   }
 }
 

@@ -492,6 +492,9 @@ Status FakeAccelerator::wait(Ticket ticket) {
 
 Result<Ticket> FakeAccelerator::copyIn(DeviceAddress to, const void* from, std::size_t bytes,
                                        Ticket after) {
+  if (copyInHook_) {
+    copyInHook_();
+  }
   const std::lock_guard guard(lock_);
   const auto device = static_cast<std::uintptr_t>(to);
   record({Op::Kind::kCopyIn, device, bytes, {}});

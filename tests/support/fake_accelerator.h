@@ -112,9 +112,10 @@ class FakeAccelerator final : public accel::Accelerator, public accel::NativeStr
   // The n-th next kernel that runs fails while it runs: the wait for it returns adsmErrorKernel,
   // once.
   void crashKernel(int n);
-  // Called at the start of every pin, and of every copyOut, by the thread that asks for it, with no
-  // lock held.
+  // Called at the start of every pin, copyIn and copyOut, by the thread that asks for it, with none
+  // of the fake's locks held.
   void onPin(std::function<void()> hook) { pinHook_ = std::move(hook); }
+  void onCopyIn(std::function<void()> hook) { copyInHook_ = std::move(hook); }
   void onCopyOut(std::function<void()> hook) { copyOutHook_ = std::move(hook); }
   // Whether the calling thread holds a lock that the fault handler takes: then it must make no call
   // that waits or blocks.
@@ -245,6 +246,7 @@ class FakeAccelerator final : public accel::Accelerator, public accel::NativeStr
   std::size_t stalledThreads_ = 0;
   std::condition_variable_any resumed_;
   std::function<void()> pinHook_;
+  std::function<void()> copyInHook_;
   std::function<void()> copyOutHook_;
   std::vector<Op> log_;
   std::vector<std::string> complaints_;

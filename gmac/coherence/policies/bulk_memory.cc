@@ -290,7 +290,7 @@ Result<Step> BulkMemory::openForReading(Lock& lock, Object& object, ByteRange by
       continue;
     }
     Block& block = object[i];
-    if (block.busy || block.state != State::kInvalid || blocks_.wantsWindow(object, wanted)) {
+    if (!block.settled() || block.state != State::kInvalid || blocks_.wantsWindow(object, wanted)) {
       auto step = access_.open(lock, object, wanted, Intent::kRead);
       if (!step.ok() || *step != Step::kDone) {
         return step;
@@ -302,7 +302,7 @@ Result<Step> BulkMemory::openForReading(Lock& lock, Object& object, ByteRange by
       return Step::kRetry;
     }
     BlockIndex end = i;
-    while (end < range.end && object[end].state == State::kInvalid && !object[end].busy) {
+    while (end < range.end && object[end].state == State::kInvalid && object[end].settled()) {
       auto ready = residency_.makeReady(lock, object, end);
       if (!ready.ok() || *ready == Step::kRetry) {
         return ready;
@@ -348,7 +348,7 @@ Result<Step> BulkMemory::openForWriting(Lock& lock, const Part& part) {
     }
     Block& block = object[i];
     const bool lacking = block.state == State::kInvalid || isPart(block.state);
-    if (block.busy || (lacking && !part.covers(i))) {
+    if (!block.settled() || (lacking && !part.covers(i))) {
       // Opening it may have evicted blocks that were looked at before. (A single one is open then,
       // though it may not be usable: after a failure elsewhere in the object.)
       auto step = access_.open(lock, object, wanted(i), Intent::kWrite);
@@ -409,7 +409,7 @@ Result<Step> BulkMemory::doOnAccelerator(Lock& lock, const Bulk& bulk, const Par
   if (part.source != nullptr) {
     const BlockRange read = part.sourceBlocks();
     for (BlockIndex i = read.begin; i < read.end; i = i + 1) {
-      if ((*part.source)[i].busy) {
+      if (!(*part.source)[i].settled()) {
         lock.waitForChange();
         return Step::kRetry;
       }

@@ -110,7 +110,7 @@ EarlyCopies::Outcome EarlyCopies::fetchNext() {
   const BlockIndex begin = object->indexOf(first);
   // The wait for a kernel is where its error comes out, which is not this thread's to take: it
   // looks, and never waits.
-  if ((*object)[begin].busy || ledger_.submissionUnderWay() || lock.callsWait() ||
+  if (!(*object)[begin].settled() || ledger_.submissionUnderWay() || lock.callsWait() ||
       !ledger_.writersDone(*object)) {
     // Others need not wait for the same.
     const Fetch waiting = ring_[first_];
