@@ -74,6 +74,11 @@ TEST(Reference, HasTheTablesOfTheProtocolsAsTheCodeHasThem) {
                                                            << describeProtocols();
 }
 
+TEST(Reference, HasTheTableOfTransitsAsTheCodeHasIt) {
+  EXPECT_THAT(reference(), HasSubstr(describeTransits())) << "the table must be:\n"
+                                                          << describeTransits();
+}
+
 TEST(Reference, HasEveryFunctionOfTheApiAndNoOther) {
   const auto declared = all(header(), "\nADSM_API ([^;]*;)", 1);
   ASSERT_THAT(declared, testing::Contains("void*adsmAlloc(size_t size);"));

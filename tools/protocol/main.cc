@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  std::cout << gmac::describeProtocols();
+  std::cout << gmac::describeProtocols() << "\nIn transit, with all protocols:\n\n"
+            << gmac::describeTransits();
   return 0;
 }
