@@ -182,7 +182,7 @@ class Port {
 
   // Whether CUDA's managed-memory calls are to give shared objects. Constant.
   virtual bool managedMode() const noexcept;
-  // Whether the program's hints are promises (GMAC_TRUST_HINTS). After the runtime has started.
+  // Whether the program's hints are promises (GMAC_MANAGED=trust). After the runtime has started.
   virtual bool trustsHints() const noexcept;
   // Whether the application's CUDA kernels reach shared objects. After the runtime has started.
   virtual bool reachedByCuda() const noexcept;
