@@ -47,7 +47,7 @@ Status Acquire::fetchAll(Lock& lock) {
       position = object->end();
       continue;
     }
-    if (object->busy > 0) {
+    if (object->inTransit()) {
       lock.waitForChange();
       continue;
     }

@@ -224,14 +224,14 @@ Status Allocation::free(void* address) {
 // held.
 Status Allocation::destroy(Lock& lock, Object& object) {
   object.closing = true;  // nothing new begins on it, and a second free finds nothing
-  while (object.busy > 0 || object.preparing > 0 || object.holds > 0 ||
+  while (object.inTransit() || object.preparing > 0 || object.held() ||
          ledger_.submissionUnderWay()) {
     lock.waitForChange();
   }
   // Kernels that may use it, and copies that name its pages. An accelerator that is lost has no
   // such work any more; a kernel's error stays for adsmSync to tell.
   accel::Ticket flushed;
-  object.blocks.forEachMade(
+  object.forEachMadeBlock(
       [&](const Block& block) { flushed.value = std::max(flushed.value, block.flushed); });
   bool waited = false;
   (void)waits_.forWriters(lock, object, &waited);

@@ -38,18 +38,12 @@ class BlockTable {
     }
   }
   ~BlockTable() {
-    forEachMade([](Block& block) { std::destroy_at(&block); });
+    forEachWritable([](Block& block) { std::destroy_at(&block); });
   }
   BlockTable(const BlockTable&) = delete;
   BlockTable& operator=(const BlockTable&) = delete;
 
-  Block& operator[](std::size_t index) const {
-    const std::size_t group = index / kGroup;
-    if (!groups_[group].made) [[unlikely]] {
-      make(group);
-    }
-    return memory_[index];
-  }
+  const Block& operator[](std::size_t index) const { return writable(index); }
   std::size_t indexOf(const Block& block) const {
     return static_cast<std::size_t>(&block - memory_.get());
   }
@@ -62,13 +56,26 @@ class BlockTable {
   bool made(std::size_t index) const { return groups_[index / kGroup].made; }
   // The state of a group that is not made.
   State rest(std::size_t index) const { return groups_[index / kGroup].rest; }
-  void setRest(std::size_t index, State state) { groups_[index / kGroup].rest = state; }
   // Whether all blocks of a group are Invalid.
   bool closed(std::size_t index) const {
     const Group& group = groups_[index / kGroup];
     return group.made ? group.open == 0 : group.rest == State::kInvalid;
   }
 
+  template <typename Function>
+  void forEachMade(Function function) const {
+    forEachWritable([&](const Block& block) { function(block); });
+  }
+
+  // For the core, which alone writes blocks: their object hands the table to nobody else.
+  Block& writable(std::size_t index) const {
+    const std::size_t group = index / kGroup;
+    if (!groups_[group].made) [[unlikely]] {
+      make(group);
+    }
+    return memory_[index];
+  }
+  void setRest(std::size_t index, State state) { groups_[index / kGroup].rest = state; }
   // A made block's state has changed.
   void changed(const Block& block, State before) {
     std::uint32_t& open = groups_[indexOf(block) / kGroup].open;
@@ -88,7 +95,7 @@ class BlockTable {
   }
 
   template <typename Function>
-  void forEachMade(Function function) const {
+  void forEachWritable(Function function) const {
     for (std::size_t group = 0; group < groups_.size(); ++group) {
       if (groups_[group].made) {
         for (std::size_t i = group * kGroup; i < groupEnd(group * kGroup); ++i) {

@@ -26,15 +26,15 @@ void Blocks::add(Object& object) {
     open_.push_back(object);
   }
   protocol_.allocated();
-  if (object.blocks[0].state == State::kDirty) {
+  if (object.blocks_[0].state == State::kDirty) {
     for (std::size_t i = 0; i < object.blockCount; ++i) {
-      protocol_.becameDirty(object.blocks[i]);
+      protocol_.becameDirty(object.blocks_.writable(i));
     }
   }
 }
 
 void Blocks::remove(Object& object) {
-  object.blocks.forEachMade([&](Block& block) {
+  object.blocks_.forEachWritable([&](Block& block) {
     if (block.evicted || isDirty(block.state)) {
       protocol_.dropped(block);
     }
@@ -51,17 +51,17 @@ void Blocks::remove(Object& object) {
   index_.erase(object);
 }
 
-void Blocks::setState(Object& object, Block& block, State next) {
+void Blocks::setState(Object& object, BlockIndex index, State next) {
+  Block& block = object.writable(index);
   if (block.state == next) {
     return;
   }
   if (isDirty(block.state) && !isDirty(next)) {
     protocol_.leftDirty(block);
   }
-  const BlockIndex index = object.indexOf(block);
   const std::size_t edges = object.edgesAt(index);
   const State before = std::exchange(block.state, next);
-  object.blocks.changed(block, before);
+  object.blocks_.changed(block, before);
   mappings_.noteEdges(object, object.edges - edges + object.edgesAt(index));
   if (isDirty(next) && !isDirty(before)) {
     stats().evictionsWasted.add(block.evicted ? 1 : 0);
@@ -93,13 +93,13 @@ void Blocks::setOpen(Object& object, BlockRange range) {
   }
   object.open = range;
   // Nothing is open, and what closed it has succeeded.
-  object.strict = object.strict && !range.empty();
+  object.protectionStale_ = object.protectionStale_ && !range.empty();
 }
 
 Status Blocks::protectionChanged(Lock& lock, Object& object, ByteRange bytes, os::Access access,
                                  Status status) {
   if (!status.ok()) {
-    object.strict = true;
+    object.protectionStale_ = true;
     if (access != os::Access::kNone) {
       closeToStates(object, bytes);
     }
@@ -113,7 +113,7 @@ Status Blocks::protect(Lock& lock, Object& object, ByteRange bytes, os::Access a
 }
 
 // After a failure some of a range may be open further than its states say: a write there would go
-// undetected. (That it may be closed further is what `strict` tells.)
+// undetected. (That it may be closed further is what `protectionStale_` tells.)
 void Blocks::closeToStates(Object& object, ByteRange bytes) {
   const BlockAccess states(object);
   for (std::size_t offset = bytes.begin; offset < bytes.end;) {
@@ -137,7 +137,7 @@ void Blocks::step(Object& object, BlockRange range, TransitStep step) {
   }
   object.widenOpen(range);
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    Block& block = object[i];
+    Block& block = object.writable(i);
     const Transit next = after(block.transit, block.holds > 0, step);
     if (next == Transit::kNever) {
       log(LogLevel::kError, "object {}, block {}: {} cannot follow {}", fmt::ptr(object.address()),
@@ -145,8 +145,8 @@ void Blocks::step(Object& object, BlockRange range, TransitStep step) {
       std::abort();
     }
     const Transit before = std::exchange(block.transit, next);
-    object.busy += before == Transit::kSettled ? 1 : 0;
-    object.busy -= next == Transit::kSettled ? 1 : 0;
+    object.inTransit_ += before == Transit::kSettled ? 1 : 0;
+    object.inTransit_ -= next == Transit::kSettled ? 1 : 0;
     flushing_ += next == Transit::kFlushing ? 1 : 0;
     flushing_ -= before == Transit::kFlushing ? 1 : 0;
   }
@@ -176,7 +176,8 @@ Status Blocks::queueFlush(const Object& object, ByteRange bytes, accel::Ticket a
 void Blocks::flushed(Object& object, BlockRange range, accel::Ticket newest) {
   ledger_.flushed(newest);
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    object[i].flushed = std::max(object[i].flushed, newest.value);
+    Block& block = object.writable(i);
+    block.flushed = std::max(block.flushed, newest.value);
   }
 }
 
@@ -189,7 +190,7 @@ Status Blocks::flush(Object& object, BlockRange range) {
                                    accel::Ticket{object.lastRead}, &newest);
   flushed(object, range, newest);
   if (!status.ok()) {
-    object.strict = true;  // still dirty, and closed further than that
+    object.protectionStale_ = true;  // still dirty, and closed further than that
   }
   return status;
 }
@@ -213,11 +214,11 @@ Status Blocks::flushPages(Lock& lock, Object& object, BlockRange range, State ne
   lock.changed();
   GMAC_TRY(protectionChanged(lock, object, bytes, accessOf(next), changed));
   if (!queued.ok()) {
-    object.strict = true;  // still dirty, and closed further than that
+    object.protectionStale_ = true;  // still dirty, and closed further than that
     return queued;
   }
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    setState(object, object[i], next);
+    setState(object, i, next);
   }
   return {};
 }

@@ -75,13 +75,13 @@ class Blocks {
   Status openUnfetched(Lock& lock, Object& object, BlockRange range);
   // Keeps a block open that is, until the opposite.
   void hold(Object& object, BlockIndex index) {
-    ++object[index].holds;
-    ++object.holds;
+    ++object.writable(index).holds;
+    ++object.holds_;
   }
   void unhold(Object& object, BlockIndex index) {
     if (object[index].holds > 0) {
-      --object[index].holds;
-      --object.holds;
+      --object.writable(index).holds;
+      --object.holds_;
     }
   }
   // Flushes and closes what the protocol has too much of dirty blocks. Lets the lock go.
@@ -132,7 +132,7 @@ class Blocks {
   void walk() noexcept;
 
  private:
-  void setState(Object& object, Block& block, State next);
+  void setState(Object& object, BlockIndex index, State next);
   void setOpen(Object& object, BlockRange range);
   Status protect(Lock& lock, Object& object, ByteRange bytes, os::Access access);
   Status protect(Lock& lock, Object& object, BlockRange range, os::Access access) {
@@ -151,7 +151,7 @@ class Blocks {
   Status flushPages(Lock& lock, Object& object, BlockRange range, State next);
   Status closePages(Lock& lock, Object& object, BlockRange range);
   Status closeForOverwriting(Lock& lock, Object& object, BlockRange range);
-  void overwritten(Object& object, Block& block, bool covered);
+  void overwritten(Object& object, BlockIndex index, bool covered);
   void closedAll(Object& object, BlockRange range);
 
   Status flush(Object& object, BlockRange range);
@@ -188,12 +188,12 @@ Result<accel::Ticket> Blocks::overwrite(Lock& lock, Object& object, BlockRange r
   GMAC_TRY(closeForOverwriting(lock, object, range));
   Result<accel::Ticket> ticket = work();
   if (!ticket.ok()) {
-    object.strict = true;
+    object.protectionStale_ = true;
     (void)lock.mapped({});
     return ticket;
   }
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    overwritten(object, object[i], covers(i));
+    overwritten(object, i, covers(i));
   }
   closedAll(object, range);
   return ticket;

@@ -16,7 +16,7 @@ Status Blocks::closePages(Lock& lock, Object& object, BlockRange range) {
   constexpr std::size_t kFewWindows = 4;
   std::array<BlockIndex, kFewWindows> found;
   std::size_t count = 0;
-  bool windowsOnly = !object.strict;
+  bool windowsOnly = !object.protectionStale_;
   for (BlockIndex i = range.begin; i < range.end && windowsOnly;) {
     if (object.groupClosed(i)) {
       i = object.groupEnd(i);
@@ -96,7 +96,7 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
     if (!object.made(i) && i == object.groupBegin(i) && object.groupEnd(i) <= range.end) {
       const Transition transition = protocol_.on(object.rest(i), event);
       if (transition.move == Move::kNone) {
-        object.setRest(i, transition.next);
+        object.blocks_.setRest(static_cast<std::size_t>(i), transition.next);
         i = object.groupEnd(i);
         continue;
       }
@@ -115,11 +115,10 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
       }
     }
     for (; i < end; i = i + 1) {
-      Block& block = object[i];
-      if (block.evicted || isDirty(block.state)) {
-        protocol_.released(block);
+      if (object[i].evicted || isDirty(object[i].state)) {
+        protocol_.released(object.writable(i));
       }
-      setState(object, block, transition.next);
+      setState(object, i, transition.next);
     }
   }
   if (closesAll) {
@@ -138,18 +137,19 @@ void Blocks::closedAll(Object& object, BlockRange range) {
 Status Blocks::closeForOverwriting(Lock& lock, Object& object, BlockRange range) {
   BlockRange open{range.end, range.begin};
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    if (object[i].state != State::kInvalid || object.strict) {
+    if (object[i].state != State::kInvalid || object.protectionStale_) {
       open = {std::min(open.begin, i), i + 1};
     }
   }
   return open.empty() ? Status() : protect(lock, object, open, os::Access::kNone);
 }
 
-void Blocks::overwritten(Object& object, Block& block, bool covered) {
+void Blocks::overwritten(Object& object, BlockIndex index, bool covered) {
+  Block& block = object.writable(index);
   if (block.evicted || isDirty(block.state)) {
     covered ? protocol_.dropped(block) : protocol_.released(block);
   }
-  setState(object, block, protocol_.on(block.state, Event::kCall).next);
+  setState(object, index, protocol_.on(block.state, Event::kCall).next);
 }
 
 // The accelerator's copy is the only one that is current outside the windows.

@@ -12,7 +12,7 @@ Status Blocks::join(Lock& lock, Object& object, std::size_t factor) {
   const Lock::Quiet quiet(lock);  // the whole object is in transit until the end
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
   GMAC_TRY(protect(lock, object, object.all(), os::Access::kNone));
-  object.strict = true;
+  object.protectionStale_ = true;
   GMAC_TRY(closeWindows(lock, object));
   const BlockRange parts = object.all();
   step(object, parts, TransitStep::kFetch);
@@ -24,7 +24,7 @@ Status Blocks::join(Lock& lock, Object& object, std::size_t factor) {
   }
   // Reopen what the (old or new) blocks allow; a block that is left too strict is opened by its
   // next fault.
-  object.strict = !status.ok();
+  object.protectionStale_ = !status.ok();
   for (BlockIndex i = object.all().begin; i < object.all().end;) {
     const os::Access access = accessOf(object[i].state);
     BlockIndex end = i + 1;
@@ -92,7 +92,7 @@ Status Blocks::fetchForJoin(Lock& lock, Object& object, std::size_t factor) {
   }());
   return missing([&](BlockRange run) -> Status {
     for (BlockIndex i = run.begin; i < run.end; i = i + 1) {
-      setState(object, object[i], State::kReadOnly);
+      setState(object, i, State::kReadOnly);
     }
     return {};
   });
@@ -106,7 +106,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
     State state = State::kInvalid;
     std::uint64_t flushed = 0;
     for (BlockIndex i{group * factor}; i < end; i = i + 1) {
-      Block& block = object[i];
+      Block& block = object.writable(i);
       flushed = std::max(flushed, block.flushed);
       state = std::max(state, block.state);  // Invalid < ReadOnly < Dirty
       if (block.evicted || block.state == State::kDirty) {
@@ -118,7 +118,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
       block.state = State::kInvalid;
       block.flushed = 0;
     }
-    Block& joined = object.blocks[group];
+    Block& joined = object.blocks_.writable(group);
     joined.flushed = flushed;
     joined.state = state;
     if (state == State::kDirty) {
@@ -127,7 +127,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
   }
   object.blockBytes *= factor;
   object.blockCount = newCount;
-  object.blocks.shrink(newCount);
+  object.blocks_.shrink(newCount);
   mappings_.noteEdges(object, object.countEdges());
   object.readRuns = {};
   object.windows.restart();

@@ -89,11 +89,11 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
   if (object.closing || object.open.empty()) {
     return Step::kDone;
   }
-  if (object.busy > 0) {
+  if (object.inTransit()) {
     lock.waitForTransit();
     return Step::kRetry;
   }
-  if (object.holds > 0) {
+  if (object.held()) {
     lock.waitForChange();
     return Step::kRetry;
   }

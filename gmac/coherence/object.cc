@@ -9,10 +9,10 @@ Object::Object(std::unique_ptr<os::Mirror> itsMirror, accel::DeviceAddress itsDe
       device(itsDevice),
       blockBytes(itsBlockBytes),
       blockCount((mirror->bytes() + itsBlockBytes - 1) / itsBlockBytes),
-      blocks(this, blockCount, initial),
       open(all()),
       chunks(mirror->chunkCount(), Chunk::kEmpty),
-      uses(mirror->chunkCount(), Use::kNone) {}
+      uses(mirror->chunkCount(), Use::kNone),
+      blocks_(this, blockCount, initial) {}
 
 const std::byte* Object::firstInvalid(const std::byte* first, const std::byte* last) const {
   const BlockRange range = covering(first, static_cast<std::size_t>(last - first));
@@ -39,8 +39,8 @@ const std::byte* Object::firstInvalid(const std::byte* first, const std::byte* l
 
 bool Object::usable(ByteRange bytes, Intent intent) const {
   const BlockIndex index{bytes.begin / blockBytes};
-  const Block& block = blocks[static_cast<std::size_t>(index)];
-  if (!block.settled() || strict) {
+  const Block& block = (*this)[index];
+  if (!block.settled() || protectionStale_) {
     return false;
   }
   const bool write = intent == Intent::kWrite;

@@ -67,13 +67,18 @@ class Object : public DeviceUses,
   // ---- blocks ----
   std::size_t blockBytes;  // grows when blocks are coarsened
   std::size_t blockCount;
-  BlockTable blocks;
-  Block& operator[](BlockIndex index) { return blocks[static_cast<std::size_t>(index)]; }
+  const Block& operator[](BlockIndex index) const {
+    return blocks_[static_cast<std::size_t>(index)];
+  }
+  template <typename Function>
+  void forEachMadeBlock(Function function) const {
+    blocks_.forEachMade(function);
+  }
   BlockIndex indexOf(const void* p) const {
     return BlockIndex{static_cast<std::size_t>(static_cast<const std::byte*>(p) - address()) /
                       blockBytes};
   }
-  BlockIndex indexOf(const Block& block) const { return BlockIndex{blocks.indexOf(block)}; }
+  BlockIndex indexOf(const Block& block) const { return BlockIndex{blocks_.indexOf(block)}; }
   // The first block that begins at an offset or after it.
   BlockIndex indexAt(std::size_t offset) const {
     return BlockIndex{std::min((offset + blockBytes - 1) / blockBytes, blockCount)};
@@ -95,18 +100,15 @@ class Object : public DeviceUses,
 
   // The group of a block, and what there is to know of all its blocks (see BlockTable).
   BlockIndex groupBegin(BlockIndex index) const {
-    return BlockIndex{blocks.groupBegin(static_cast<std::size_t>(index))};
+    return BlockIndex{blocks_.groupBegin(static_cast<std::size_t>(index))};
   }
   BlockIndex groupEnd(BlockIndex index) const {
-    return BlockIndex{blocks.groupEnd(static_cast<std::size_t>(index))};
+    return BlockIndex{blocks_.groupEnd(static_cast<std::size_t>(index))};
   }
-  State rest(BlockIndex index) const { return blocks.rest(static_cast<std::size_t>(index)); }
-  void setRest(BlockIndex index, State state) {
-    blocks.setRest(static_cast<std::size_t>(index), state);
-  }
-  bool made(BlockIndex index) const { return blocks.made(static_cast<std::size_t>(index)); }
+  State rest(BlockIndex index) const { return blocks_.rest(static_cast<std::size_t>(index)); }
+  bool made(BlockIndex index) const { return blocks_.made(static_cast<std::size_t>(index)); }
   bool groupClosed(BlockIndex index) const {
-    return blocks.closed(static_cast<std::size_t>(index));
+    return blocks_.closed(static_cast<std::size_t>(index));
   }
 
   // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of
@@ -120,7 +122,7 @@ class Object : public DeviceUses,
   std::size_t edgesAt(BlockIndex index) const { return bordersAt(index) + windowEdgesAt(index); }
   std::size_t countEdges() const {
     std::size_t twice = 0;
-    blocks.forEachMade([&](const Block& block) {
+    blocks_.forEachMade([&](const Block& block) {
       twice += bordersAt(indexOf(block)) + 2 * windowEdgesAt(indexOf(block));
     });
     return twice / 2;
@@ -162,8 +164,7 @@ class Object : public DeviceUses,
   ByteRange bytesOf(BlockRange range) const { return {offsetOf(range.begin), offsetOf(range.end)}; }
   // The window of a block that is open in part.
   ByteRange windowOf(BlockIndex index) const {
-    const std::size_t begin =
-        offsetOf(index) + blocks[static_cast<std::size_t>(index)].window * windowBytes;
+    const std::size_t begin = offsetOf(index) + (*this)[index].window * windowBytes;
     return {begin, std::min(begin + windowBytes, offsetOf(index + 1))};
   }
   // Whether bytes that lie in one block lie in one window, which is less than the block.
@@ -175,7 +176,7 @@ class Object : public DeviceUses,
   }
   // What of a block is current on the CPU, and open as accessOf(its state) says.
   ByteRange currentOf(BlockIndex index) const {
-    const State state = blocks[static_cast<std::size_t>(index)].state;
+    const State state = (*this)[index].state;
     const std::size_t begin = offsetOf(index);
     return isPart(state)              ? windowOf(index)
            : state == State::kInvalid ? ByteRange{begin, begin}
@@ -193,14 +194,14 @@ class Object : public DeviceUses,
   const std::byte* firstInvalid(const std::byte* first, const std::byte* last) const;
   // Whether a fetch of neighbours can take the block, too.
   bool fetchable(BlockIndex index) const {
-    const Block& block = blocks[static_cast<std::size_t>(index)];
+    const Block& block = (*this)[index];
     return block.state == State::kInvalid && block.settled() && pagesReady(index);
   }
   // The newest flush of blocks.
   accel::Ticket flushed(BlockRange range) const {
     accel::Ticket newest;
     for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-      newest.value = std::max(newest.value, blocks[static_cast<std::size_t>(i)].flushed);
+      newest.value = std::max(newest.value, (*this)[i].flushed);
     }
     return newest;
   }
@@ -213,12 +214,10 @@ class Object : public DeviceUses,
   bool usable(BlockIndex index, Intent intent) const { return usable(bytesOf(index), intent); }
 
   // ---- who is using it ----
-  std::uint32_t busy = 0;       // blocks in transit
+  bool inTransit() const { return inTransit_ > 0; }  // a block of it
+  bool held() const { return holds_ > 0; }           // a block of it
   std::uint32_t preparing = 0;  // chunks whose pages are being made; their blocks are at rest
-  std::uint32_t holds = 0;      // blocks held open
-  bool strict = false;   // pages may be closed further than their states, after a failure; the next
-                         // fault opens them
-  bool closing = false;  // being freed: no longer found
+  bool closing = false;         // being freed: no longer found
 
   // ---- once it is freed and its memory is kept (object_pool.h) ----
   accel::Ticket cleared;       // the device's bytes are zero then
@@ -228,20 +227,28 @@ class Object : public DeviceUses,
   ReadRuns readRuns;
 
  private:
+  friend class Blocks;
+
+  Block& writable(BlockIndex index) { return blocks_.writable(static_cast<std::size_t>(index)); }
+
   // A block that is open in part is closed at its borders: where its window begins or ends there,
   // it is counted among the window's edges.
   static State borderOf(State state) { return isPart(state) ? State::kInvalid : state; }
   std::size_t bordersAt(BlockIndex index) const {
     const auto i = static_cast<std::size_t>(index);
     const auto differ = [&](std::size_t a, std::size_t b) {
-      return borderOf(blocks[a].state) != borderOf(blocks[b].state) ? 1U : 0U;
+      return borderOf(blocks_[a].state) != borderOf(blocks_[b].state) ? 1U : 0U;
     };
-    return (i > blocks.groupBegin(i) ? differ(i - 1, i) : 0U) +
-           (i + 1 < blocks.groupEnd(i) ? differ(i, i + 1) : 0U);
+    return (i > blocks_.groupBegin(i) ? differ(i - 1, i) : 0U) +
+           (i + 1 < blocks_.groupEnd(i) ? differ(i, i + 1) : 0U);
   }
-  std::size_t windowEdgesAt(BlockIndex index) const {
-    return isPart(blocks[static_cast<std::size_t>(index)].state) ? 2 : 0;
-  }
+  std::size_t windowEdgesAt(BlockIndex index) const { return isPart((*this)[index].state) ? 2 : 0; }
+
+  BlockTable blocks_;
+  std::uint32_t inTransit_ = 0;   // blocks
+  std::uint32_t holds_ = 0;       // of blocks
+  bool protectionStale_ = false;  // pages may be closed further than their states, after a failure;
+                                  // the next fault opens them
 };
 
 // Answers Mirror::install(): the protections that an object's blocks shall have. For the stack,

@@ -95,7 +95,7 @@ bool Blocks::wantsWindow(const Object& object, ByteRange bytes) {
 Event Blocks::eventOf(const Object& object, ByteRange bytes, Intent intent) {
   const BlockIndex index{bytes.begin / object.blockBytes};
   const bool write = intent == Intent::kWrite;
-  const State state = object.blocks[static_cast<std::size_t>(index)].state;
+  const State state = object[index].state;
   const bool part = isPart(state)              ? object.windowOf(index).contains(bytes)
                     : state == State::kInvalid ? wantsWindow(object, bytes)
                                                : false;
@@ -115,7 +115,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
 
 Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent intent) {
   const BlockIndex index{bytes.begin / object.blockBytes};
-  Block& block = object[index];
+  const Block& block = object[index];
   if (!block.settled()) {
     lock.waitForChange();
     return Step::kRetry;
@@ -141,7 +141,7 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     }
     BlockRange range{index, index + 1};
     if (isPart(transition.next)) {
-      block.window =
+      object.writable(index).window =
           static_cast<std::uint32_t>((bytes.begin - object.offsetOf(index)) / object.windowBytes);
     } else if (isPart(block.state)) {
       if (intent == Intent::kRead) {
@@ -210,7 +210,7 @@ Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State nex
   Status status = protectionChanged(lock, object, pages, accessOf(next), changed);
   if (status.ok()) {
     for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-      setState(object, object[i], next);
+      setState(object, i, next);
     }
     if (isDirty(next)) {
       status = evictExcess(lock);
@@ -222,7 +222,7 @@ Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State nex
 }
 
 Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index) {
-  Block& block = object[index];
+  const Block& block = object[index];
   if (!block.settled()) {
     lock.waitForChange();
     return Step::kRetry;
@@ -257,7 +257,7 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
 Status Blocks::openUnfetched(Lock& lock, Object& object, BlockRange range) {
   GMAC_TRY(protect(lock, object, range, os::Access::kReadWrite));
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    setState(object, object[i], protocol_.on(object[i].state, Event::kWrite).next);
+    setState(object, i, protocol_.on(object[i].state, Event::kWrite).next);
   }
   return {};
 }

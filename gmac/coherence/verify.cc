@@ -115,7 +115,7 @@ Status Blocks::verify() {
       if (block.transit == Transit::kFlushing && !isDirty(block.state)) {
         return wrong(object, i, "being flushed, but not dirty");
       }
-      if (block.transit == Transit::kFetching && !isPart(block.state) && !object.strict &&
+      if (block.transit == Transit::kFetching && !isPart(block.state) && !object.protectionStale_ &&
           block.state != State::kInvalid) {
         return wrong(object, i, "being fetched, but current");
       }
@@ -137,17 +137,17 @@ Status Blocks::verify() {
         GMAC_TRY(verifyPages(*mappings, object, i, piece));
       }
     }
-    if (busy != object.busy) {
+    if (busy != object.inTransit_) {
       return fail(adsmErrorSystem, "object {}: {} blocks are in transit, {} are counted",
-                  fmt::ptr(object.address()), busy, object.busy);
+                  fmt::ptr(object.address()), busy, object.inTransit_);
     }
     if (object.edges != object.countEdges()) {
       return fail(adsmErrorSystem, "object {}: {} edges between blocks, {} are counted",
                   fmt::ptr(object.address()), object.countEdges(), object.edges);
     }
-    if (held != object.holds) {
+    if (held != object.holds_) {
       return fail(adsmErrorSystem, "object {}: {} holds, {} are counted",
-                  fmt::ptr(object.address()), held, object.holds);
+                  fmt::ptr(object.address()), held, object.holds_);
     }
   }
   return {};

@@ -143,7 +143,7 @@ TEST(BlockTable, MakesTheBlocksOfAGroupWhenOneIsAskedFor) {
 
 TEST(BlockTable, KnowsWhetherABlockOfAGroupIsOpen) {
   BlockTable table(nullptr, 2 * BlockTable::kGroup, State::kInvalid);
-  Block& block = table[BlockTable::kGroup + 3];
+  Block& block = table.writable(BlockTable::kGroup + 3);
   EXPECT_TRUE(table.closed(BlockTable::kGroup));
   block.state = State::kDirty;
   table.changed(block, State::kInvalid);

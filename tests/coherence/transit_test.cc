@@ -95,6 +95,13 @@ TEST(Transit, WhileACallWaitsForABlockNoOtherGoesIntoTransit) {
   machine.verify();
 }
 
+// Nobody but the core writes a block, or finds one to write.
+template <typename T>
+concept Writable = requires(T& object, BlockIndex index) {
+  object[index].state = State::kDirty;
+};
+static_assert(!Writable<Object>);
+
 // ---- Flushes, whose submission holds no lock
 
 // Rolling, and `dirty` blocks of an object that the last flush has left so.

@@ -289,7 +289,7 @@ Result<Step> BulkMemory::openForReading(Lock& lock, Object& object, ByteRange by
     if (object.usable(wanted, Intent::kRead)) {
       continue;
     }
-    Block& block = object[i];
+    const Block& block = object[i];
     if (!block.settled() || block.state != State::kInvalid || blocks_.wantsWindow(object, wanted)) {
       auto step = access_.open(lock, object, wanted, Intent::kRead);
       if (!step.ok() || *step != Step::kDone) {
@@ -346,7 +346,7 @@ Result<Step> BulkMemory::openForWriting(Lock& lock, const Part& part) {
     if (object.usable(wanted(i), Intent::kWrite)) {
       continue;
     }
-    Block& block = object[i];
+    const Block& block = object[i];
     const bool lacking = block.state == State::kInvalid || isPart(block.state);
     if (!block.settled() || (lacking && !part.covers(i))) {
       // Opening it may have evicted blocks that were looked at before. (A single one is open then,
@@ -398,7 +398,7 @@ Result<Step> BulkMemory::doOnAccelerator(Lock& lock, const Bulk& bulk, const Par
     waits_.forSubmission(lock);
     return Step::kRetry;
   }
-  if (target.busy > 0) {
+  if (target.inTransit()) {
     lock.waitForTransit();
     return Step::kRetry;
   }

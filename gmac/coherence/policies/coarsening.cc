@@ -20,7 +20,7 @@ Result<Step> Coarsening::leaveMappings(Lock& lock, std::size_t more) {
   }
   Object* most = nullptr;
   for (Object& object : index_.all()) {
-    if (!object.closing && object.busy == 0 && object.holds == 0 && object.preparing == 0 &&
+    if (!object.closing && !object.inTransit() && !object.held() && object.preparing == 0 &&
         object.edges >= (most == nullptr ? kFewEdges : most->edges + 1) &&
         ledger_.writersDone(object)) {
       most = &object;
@@ -85,10 +85,10 @@ Status Coarsening::coarsen(Lock& lock) {
   bool later = false;
   const auto has = [](const Object& object) { return std::pair(object.edges, object.blockCount); };
   for (Object& object : index_.all()) {
-    if (object.closing || object.holds > 0 || object.blockCount == 1) {
+    if (object.closing || object.held() || object.blockCount == 1) {
       continue;
     }
-    if (object.preparing > 0 || object.busy > 0) {
+    if (object.preparing > 0 || object.inTransit()) {
       later = true;
     } else if (most == nullptr || has(object) > has(*most)) {
       most = &object;
@@ -110,7 +110,7 @@ Status Coarsening::coarsen(Lock& lock) {
 // stays as it is.
 void Coarsening::closeWindows(Lock& lock) {
   for (Object& object : index_.all()) {
-    if (object.edges > 0 && !object.closing && object.busy == 0 && object.holds == 0) {
+    if (object.edges > 0 && !object.closing && !object.inTransit() && !object.held()) {
       (void)blocks_.closeWindows(lock, object);
     }
   }
