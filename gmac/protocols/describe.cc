@@ -20,6 +20,17 @@ const char* moveName(Move move) {
   return "?";
 }
 
+template <typename Columns, typename Name>
+std::string heading(const char* rows, const Columns& columns, Name name) {
+  std::string table = std::string("| ") + rows + " |";
+  std::string rule = "\n|---|";
+  for (const auto column : columns) {
+    table.append(" ").append(name(column)).append(" |");
+    rule.append("---|");
+  }
+  return table + rule + "\n";
+}
+
 }  // namespace
 
 const char* eventName(Event event) noexcept {
@@ -79,13 +90,7 @@ const char* stepName(TransitStep step) noexcept {
 }
 
 std::string describeTable(const Protocol& protocol) {
-  std::string table = "| state |";
-  std::string rule = "|---|";
-  for (const Event event : kEvents) {
-    table.append(" ").append(eventName(event)).append(" |");
-    rule.append("---|");
-  }
-  table.append("\n").append(rule).append("\n");
+  std::string table = heading("state", kEvents, &eventName);
   for (const State state : kStates) {
     table.append("| `").append(stateName(state)).append("` |");
     for (const Event event : kEvents) {
@@ -115,13 +120,7 @@ std::string describeProtocols() {
 }
 
 std::string describeTransits() {
-  std::string table = "| transit |";
-  std::string rule = "|---|";
-  for (const TransitStep step : kTransitSteps) {
-    table.append(" ").append(stepName(step)).append(" |");
-    rule.append("---|");
-  }
-  table.append("\n").append(rule).append("\n");
+  std::string table = heading("transit", kTransitSteps, &stepName);
   for (const Transit transit : kTransits) {
     std::string before;
     for (const bool held : {false, true}) {
