@@ -17,7 +17,7 @@ def _system_library_impl(repository):
     # Headers that lie elsewhere are brought into the repository.
     hdrs = []
     for header in repository.attr.other_headers:
-        source = repository.path(libraries + header)
+        source = repository.path(header.format(libraries = libraries, machine = machine))
         if not source.exists:
             missing.append(str(source))
             continue
@@ -39,10 +39,15 @@ def _system_library_impl(repository):
     if missing:
         fail("%s: not installed: %s (Debian package %s; ./gmacw setup installs it)" %
              (name, ", ".join(missing), repository.attr.package))
-    build.append("cc_library(name = {}, hdrs = {}, includes = {}, defines = {}, linkopts = {}, deps = {})".format(
-        repr(name),
+
+    # The headers alone: for what finds the library at run time, and for what reads them.
+    build.append("filegroup(name = \"header_files\", srcs = {})".format(repr(hdrs)))
+    build.append("cc_library(name = \"headers\", hdrs = {}, includes = {})".format(
         repr(hdrs),
         repr(["include"] if hdrs else []),
+    ))
+    build.append("cc_library(name = {}, defines = {}, linkopts = {}, deps = [\":headers\"] + {})".format(
+        repr(name),
         repr(repository.attr.defines),
         repr(linkopts),
         repr([":archive_" + archive for archive in repository.attr.archives] + repository.attr.deps),
@@ -54,9 +59,11 @@ _system_library = repository_rule(
     local = True,
     attrs = {
         "package": attr.string(mandatory = True),
-        # In the compiler's search path; and below /usr/lib/MACHINE-linux-gnu.
+        # In the compiler's search path.
         "headers": attr.string_list(),
+        # With {libraries} for /usr/lib/MACHINE-linux-gnu/ and {machine} for MACHINE.
         "other_headers": attr.string_list(),
+        # Below /usr/lib/MACHINE-linux-gnu.
         "shared_libraries": attr.string_list(),
         "archives": attr.string_list(),
         "defines": attr.string_list(),
@@ -66,7 +73,7 @@ _system_library = repository_rule(
 )
 
 def system_libraries():
-    """Declares @boost, @cli11, @fmt, @nlohmann_json, @gtest, @gmock, @benchmark, @openmpi."""
+    """Declares @boost, @cli11, @fmt, @nlohmann_json, @gtest, @gmock, @benchmark, @openmpi, @mpich."""
     _system_library(
         name = "boost",
         package = "libboost-dev",
@@ -108,16 +115,28 @@ def system_libraries():
         linkopts = ["-lbenchmark", "-pthread"],
     )
 
-    # By its own paths: `mpi.h` and `libmpi.so` may be another MPI's.
+    # By their own paths: `mpi.h` and `libmpi.so` may be another MPI's.
     _system_library(
         name = "openmpi",
         package = "libopenmpi-dev",
-        other_headers = [
-            "openmpi/include/mpi-ext.h",
-            "openmpi/include/mpi.h",
-            "openmpi/include/mpi_portable_platform.h",
-        ],
+        other_headers = ["{libraries}openmpi/include/" + header for header in [
+            "mpi-ext.h",
+            "mpi.h",
+            "mpi_portable_platform.h",
+        ]],
         shared_libraries = ["openmpi/lib/libmpi.so"],
         # Without its C++ bindings, which need another library.
         defines = ["OMPI_SKIP_MPICXX=1"],
+    )
+    _system_library(
+        name = "mpich",
+        package = "libmpich-dev",
+        other_headers = ["/usr/include/{machine}-linux-gnu/mpich/" + header for header in [
+            "mpi.h",
+            "mpi_proto.h",
+            "mpicxx.h",
+            "mpio.h",
+        ]],
+        shared_libraries = ["libmpich.so"],
+        defines = ["MPICH_SKIP_MPICXX=1"],
     )

@@ -3,8 +3,9 @@
 
 max_bundle_mib=60
 
-# Libraries that every machine with a C library has (its unwinder is one of them), and the ones that travel with the bundle.
-c_library='^(linux-vdso|ld-linux-[a-z0-9-]+|libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s)\.so'
+# Libraries that every machine with a C library has (its unwinder is one of them), and the ones that travel with the bundle
+# (libgmac.so, which libgmac_mpi.so needs, in its own place).
+c_library='^(linux-vdso|ld-linux-[a-z0-9-]+|libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s|libgmac)\.so'
 bundled_library='^(libbenchmark|libcudart|libstdc\+\+)\.so'
 
 # Copies the shared libraries that a program needs into DIRECTORY/lib; an unexpected one is an error, because it would be
@@ -35,7 +36,7 @@ make_bundle() {
   local programs tests benchmarks
   find_built programs \
     'kind("cc_(test|binary)",
-       //tests/... union //bench/... union //parboil/... union //datatypes/... union //managed/... union //tools/...) union //gmac:libgmac.so
+       //tests/... union //bench/... union //parboil/... union //datatypes/... union //managed/... union //tools/...) union //gmac:libgmac.so union //mpi:libgmac_mpi.so
      except attr(tags, "no-bundle", //...)'
   # A sanitizer's library does not travel; the tests of such a program say that it is not there.
   mapfile -t programs < <(printf '%s\n' "${programs[@]}" | grep -v '_[at]san$')

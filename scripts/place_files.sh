@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# place_files.sh LIBRARY COMMAND PREFIX: puts libgmac.so and what belongs to it where shells, compilers, pkg-config and CMake
+# place_files.sh LIBRARY MPI_LIBRARY COMMAND PREFIX: puts libgmac.so, libgmac_mpi.so and what belongs to them where shells, compilers, pkg-config and CMake
 # look. Runs in the root of the tree. The prefix may be moved afterwards.
 set -euo pipefail
 source scripts/common.sh
 library=$1
-command=$2
-prefix=$3
+mpi_library=$2
+command=$3
+prefix=$4
 version=$(version)
 so_version=$(so_version)
 
@@ -17,12 +18,16 @@ fill() { # TEMPLATE FILE
 
 mkdir -p "$prefix/bin" "$prefix/lib/pkgconfig" "$prefix/lib/cmake/gmac" "$prefix/include/gmac"
 # Replaced, not overwritten: programs that run keep the library that they have.
-install -m 755 "$library" "$prefix/lib/libgmac.so.$version.new"
-strip --strip-debug "$prefix/lib/libgmac.so.$version.new"
-mv -f "$prefix/lib/libgmac.so.$version.new" "$prefix/lib/libgmac.so.$version"
-ln -sf "libgmac.so.$version" "$prefix/lib/libgmac.so.$so_version"
-ln -sf "libgmac.so.$so_version" "$prefix/lib/libgmac.so"
-# It finds the library at ../lib.
+place_library() { # FILE NAME
+  install -m 755 "$1" "$prefix/lib/$2.$version.new"
+  strip --strip-debug "$prefix/lib/$2.$version.new"
+  mv -f "$prefix/lib/$2.$version.new" "$prefix/lib/$2.$version"
+  ln -sf "$2.$version" "$prefix/lib/$2.$so_version"
+  ln -sf "$2.$so_version" "$prefix/lib/$2"
+}
+place_library "$library" libgmac.so
+place_library "$mpi_library" libgmac_mpi.so
+# It finds the libraries at ../lib.
 install -m 755 "$command" "$prefix/bin/gmac.new"
 strip "$prefix/bin/gmac.new"
 mv -f "$prefix/bin/gmac.new" "$prefix/bin/gmac"

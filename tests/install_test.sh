@@ -56,6 +56,15 @@ commandPreloads() {
     == "$(realpath "$prefix")/lib/libgmac.so"*$'\n'loaded ]]
 }
 
+# Both libraries, in a program that knows neither.
+commandPreloadsForMpi() {
+  PMI_RANK=0 "$prefix/bin/gmac" run --mpi --accel host -- sh -c 'grep -q libgmac_mpi /proc/$$/maps; exit $?'
+}
+
+mpiNeedsOnlyTheLibrary() {
+  ! needed "$prefix/lib/libgmac_mpi.so" | grep -vE '^(libgmac|libc|libm|libdl|libgcc_s|ld-linux-[a-z0-9-]+)\.so'
+}
+
 commandNeedsOnlyTheCLibrary() {
   ! needed "$prefix/bin/gmac" | grep -vE '^(libc|libm|libdl|librt|libpthread|libgcc_s|ld-linux-[a-z0-9-]+)\.so'
 }
@@ -89,14 +98,16 @@ buildWithNvcc() {
   TMPDIR=$TEST_TMPDIR make -C "$TEST_TMPDIR/nvcc" PREFIX="$prefix" NVCC="$1"
 }
 
-check "install" scripts/place_files.sh gmac/libgmac.so tools/gmac/gmac "$prefix"
-check "install over an installation" scripts/place_files.sh gmac/libgmac.so tools/gmac/gmac "$prefix"
+check "install" scripts/place_files.sh gmac/libgmac.so mpi/libgmac_mpi.so tools/gmac/gmac "$prefix"
+check "install over an installation" scripts/place_files.sh gmac/libgmac.so mpi/libgmac_mpi.so tools/gmac/gmac "$prefix"
 check "exports only C functions of its own" exportsOnlyWhatItShould
 check "needs only the C library" needsOnlyTheCLibrary
 check "has no unwinder of its own" hasNoUnwinder
 check "has at most 8 MiB" isSmall
 check "command needs only the C library" commandNeedsOnlyTheCLibrary
 check "command preloads" commandPreloads
+check "command preloads for MPI" commandPreloadsForMpi
+check "the library for MPI needs libgmac.so, and no MPI" mpiNeedsOnlyTheLibrary
 check "adsm.h as C99" headerCompiles c c99 adsm.h
 check "adsm.h as C++11" headerCompiles c++ c++11 adsm.h
 [[ ! -e gmac/api/adsm.hpp ]] || check "adsm.hpp as C++20" headerCompiles c++ c++20 adsm.hpp

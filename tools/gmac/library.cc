@@ -30,15 +30,15 @@ std::vector<std::string> split(std::string_view list) {
   return names;
 }
 
-}  // namespace
-
-std::string findLibrary() {
+// A library that belongs to this command: `name` in ../lib, or in the folder of the tree that it is
+// built in.
+std::string findBeside(const std::string& name, const std::string& builtIn) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
   if (error) refuse(Ending::kOurs, "cannot read /proc/self/exe: {}", error.message());
-  const fs::path places[] = {here.parent_path() / "lib" / "libgmac.so",
-                             here.parent_path().parent_path() / "gmac" / "libgmac.so"};
+  const fs::path places[] = {here.parent_path() / "lib" / name,
+                             here.parent_path().parent_path() / builtIn / name};
   for (const fs::path& place : places) {
     if (!fs::exists(place, error)) continue;
     std::string path = place.string();
@@ -50,9 +50,15 @@ std::string findLibrary() {
     }
     return path;
   }
-  refuse(Ending::kOurs, "no libgmac.so: neither {} nor {} is there", places[0].string(),
+  refuse(Ending::kOurs, "no {}: neither {} nor {} is there", name, places[0].string(),
          places[1].string());
 }
+
+}  // namespace
+
+std::string findLibrary() { return findBeside("libgmac.so", "gmac"); }
+
+std::string findMpiLibrary() { return findBeside("libgmac_mpi.so", "mpi"); }
 
 std::string preloadWith(const std::string& library, std::string_view existing,
                         const std::vector<std::string>& needed) {

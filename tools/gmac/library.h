@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libgmac.so as the dynamic linker is told of it.
+// libgmac.so and libgmac_mpi.so as the dynamic linker is told of them.
 #ifndef GMAC_TOOLS_GMAC_LIBRARY_H_
 #define GMAC_TOOLS_GMAC_LIBRARY_H_
 
@@ -14,6 +14,10 @@ namespace gmac::command {
 // ../../gmac/libgmac.so where it was built. Throws Failure (kOurs) when it is in neither place, or
 // where LD_PRELOAD cannot name it.
 std::string findLibrary();
+
+// The library for programs that use MPI: ../lib/libgmac_mpi.so, or ../../mpi/libgmac_mpi.so. Throws
+// as findLibrary() does.
+std::string findMpiLibrary();
 
 // What LD_PRELOAD must be for a program that is linked with `needed`, given what it is (empty: not
 // set). The library comes before allocators and whatever else stands there, so that it sees every

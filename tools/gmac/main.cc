@@ -75,6 +75,8 @@ int main(int argc, char** argv) {
   run->add_flag("--trust-hints", options.trustHints,
                 "with --managed: the program's hints are promises, and nobody checks")
       ->needs(managed);
+  run->add_flag("--mpi", options.mpi,
+                "MPI takes shared objects: mpirun -n N gmac run --mpi -- PROGRAM");
   addPath(*run, "--stats", options.statsPath, "writes statistics there when the program ends");
   addPath(*run, "--trace", options.tracePath, "writes a trace there when the program ends");
   run->footer(

@@ -3,11 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
+#include "gmac/base/log.h"
 #include "gmac/session/config.h"
 #include "tools/gmac/failure.h"
 #include "tools/gmac/library.h"
@@ -28,6 +31,21 @@ std::string absolutePath(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).string();
 }
 
+// What launchers tell the processes that they start: Open MPI's, MPICH's, Slurm's, PMIx's.
+constexpr const char* kLaunchers[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
+                                      "PMIX_RANK"};
+
+void noteMpi() {
+  // libgmac_mpi.so looks there whether it is this very program that never calls MPI.
+  set("_GMAC_MPI_PROCESS", std::to_string(::getpid()));
+  if (std::none_of(std::begin(kLaunchers), std::end(kLaunchers),
+                   [](const char* name) { return ::getenv(name) != nullptr; })) {
+    writeLogLine(
+        "--mpi: no launcher has started this: the program is alone. For several processes: "
+        "mpirun -n N gmac run --mpi -- PROGRAM");
+  }
+}
+
 }  // namespace
 
 void run(const RunOptions& options, const std::vector<std::string>& words) {
@@ -44,7 +62,13 @@ void run(const RunOptions& options, const std::vector<std::string>& words) {
   const std::string path = findProgram(words.front(), ::getenv("PATH"));
   checkCanPreload(path);
   const char* const existing = ::getenv("LD_PRELOAD");
-  set("LD_PRELOAD", preloadWith(library, existing != nullptr ? existing : "", librariesOf(path)));
+  std::string preloaded = existing != nullptr ? existing : "";
+  const std::vector<std::string> needed = librariesOf(path);
+  if (options.mpi) {
+    preloaded = preloadWith(findMpiLibrary(), preloaded, needed);
+    noteMpi();
+  }
+  set("LD_PRELOAD", preloadWith(library, preloaded, needed));
 
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));

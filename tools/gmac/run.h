@@ -15,6 +15,7 @@ struct RunOptions {
   std::string protocol;
   bool managed = false;
   bool trustHints = false;  // of a managed program
+  bool mpi = false;         // MPI's functions take shared objects
   std::string statsPath;
   std::string tracePath;
 };

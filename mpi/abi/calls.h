@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions of the MPI library that this folder is compiled against. The folder is compiled
+// once for each MPI, in a namespace of its own (GMAC_MPI_ABI), and linked with none: every function
+// and every variable of the library is looked up when the process first calls MPI.
+#ifndef GMAC_MPI_ABI_CALLS_H_
+#define GMAC_MPI_ABI_CALLS_H_
+
+#include <mpi.h>
+
+#ifdef OPEN_MPI
+// Open MPI's handles are addresses of the library's variables.
+namespace gmac::mpi::GMAC_MPI_ABI {
+struct Globals {
+#define GMAC_MPI_GLOBAL(name) void* name;
+#include "mpi/abi/openmpi_globals.inc"
+#undef GMAC_MPI_GLOBAL
+};
+extern Globals globals;
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+#undef OMPI_PREDEFINED_GLOBAL
+#define OMPI_PREDEFINED_GLOBAL(type, global) \
+  (static_cast<type>(::gmac::mpi::GMAC_MPI_ABI::globals.global))
+#endif
+
+#include "mpi/stub/abi.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+// In all of them.
+#define GMAC_MPI_CALLS_3(X) \
+  X(Bsend)                  \
+  X(Comm_call_errhandler)   \
+  X(Comm_create)            \
+  X(Comm_free)              \
+  X(Comm_group)             \
+  X(Comm_set_errhandler)    \
+  X(Comm_size)              \
+  X(Add_error_code)         \
+  X(Add_error_string)       \
+  X(Error_string)           \
+  X(Finalize)               \
+  X(Get_elements_x)         \
+  X(Group_free)             \
+  X(Init)                   \
+  X(Init_thread)            \
+  X(Mrecv)                  \
+  X(Pack)                   \
+  X(Recv)                   \
+  X(Rsend)                  \
+  X(Send)                   \
+  X(Sendrecv)               \
+  X(Sendrecv_replace)       \
+  X(Ssend)                  \
+  X(Type_commit)            \
+  X(Type_contiguous)        \
+  X(Type_create_keyval)     \
+  X(Type_dup)               \
+  X(Type_free)              \
+  X(Type_free_keyval)       \
+  X(Type_get_contents)      \
+  X(Type_get_envelope)      \
+  X(Type_get_extent_x)      \
+  X(Type_get_true_extent_x) \
+  X(Type_set_attr)          \
+  X(Type_size_x)            \
+  X(Unpack)
+
+#if MPI_VERSION >= 4
+#define GMAC_MPI_CALLS_4(X) \
+  X(Bsend_c)                \
+  X(Mrecv_c)                \
+  X(Recv_c)                 \
+  X(Rsend_c)                \
+  X(Send_c)                 \
+  X(Sendrecv_c)             \
+  X(Sendrecv_replace_c)     \
+  X(Ssend_c)                \
+  X(Type_get_contents_c)    \
+  X(Type_get_envelope_c)
+#else
+#define GMAC_MPI_CALLS_4(X)
+#endif
+
+#define GMAC_MPI_CALLS(X) GMAC_MPI_CALLS_3(X) GMAC_MPI_CALLS_4(X)
+
+struct Calls {
+#define GMAC_MPI_CALL(name) decltype(&::MPI_##name) name;
+  GMAC_MPI_CALLS(GMAC_MPI_CALL)
+#undef GMAC_MPI_CALL
+};
+
+// The function's name in C.
+template <auto call>
+inline constexpr const char* kName = nullptr;
+#define GMAC_MPI_CALL(name) \
+  template <>               \
+  inline constexpr const char* kName<&Calls::name> = "MPI_" #name;
+GMAC_MPI_CALLS(GMAC_MPI_CALL)
+#undef GMAC_MPI_CALL
+
+// By which name the application has called. A call that is forwarded keeps it: a profiler that
+// comes after this library stands in for MPI_x and calls PMPI_x.
+enum class Layer { kMpi, kPmpi };
+
+namespace internal {
+extern Calls layers[2];  // by Layer
+}  // namespace internal
+
+template <Layer layer>
+const Calls& next() {
+  return internal::layers[static_cast<int>(layer)];
+}
+
+// For calls of our own: a profiler does not see them.
+inline const Calls& real() { return next<Layer::kPmpi>(); }
+
+// Looks all of it up.
+void openCalls(Find next, Find own);
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+
+#endif  // GMAC_MPI_ABI_CALLS_H_

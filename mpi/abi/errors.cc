@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mpi/abi/errors.h"
+
+#include <map>
+#include <mutex>
+
+#include "gmac/base/log.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+namespace {
+
+// Codes are never given back to MPI; a program that goes on after errors has a few.
+constexpr std::size_t kMaxCodes = 1000;
+
+struct Codes {
+  std::mutex lock;
+  std::map<std::string, int> byText;
+};
+Codes& codes() {
+  static auto* const codes = new Codes;
+  return *codes;
+}
+
+int find(const std::string& text) {
+  Codes& all = codes();
+  const std::lock_guard guard(all.lock);
+  const auto found = all.byText.find(text);
+  if (found != all.byText.end()) {
+    return found->second;
+  }
+  return all.byText.size() < kMaxCodes ? MPI_SUCCESS : MPI_ERR_OTHER;
+}
+
+}  // namespace
+
+int errorCode(const char* call, const std::string& reason) {
+  std::string text = std::string(call) + ": " + reason;
+  writeLogLine(text);
+  text = "gmac: " + text;
+  text.resize(std::min(text.size(), std::size_t{MPI_MAX_ERROR_STRING - 1}));
+  if (const int code = find(text); code != MPI_SUCCESS) {
+    return code;
+  }
+  int code = MPI_ERR_OTHER;
+  if (real().Add_error_code(MPI_ERR_OTHER, &code) != MPI_SUCCESS ||
+      real().Add_error_string(code, text.c_str()) != MPI_SUCCESS) {
+    return MPI_ERR_OTHER;
+  }
+  Codes& all = codes();
+  const std::lock_guard guard(all.lock);
+  return all.byText.try_emplace(text, code).first->second;
+}
+
+int refuse(MPI_Comm communicator, const char* call, const std::string& reason) {
+  const int code = errorCode(call, reason);
+  (void)real().Comm_call_errhandler(communicator, code);
+  return code;
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI

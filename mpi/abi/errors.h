@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Failures of this library as errors of MPI.
+#ifndef GMAC_MPI_ABI_ERRORS_H_
+#define GMAC_MPI_ABI_ERRORS_H_
+
+#include <string>
+
+#include "mpi/abi/calls.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+// An error code of class MPI_ERR_OTHER whose text is "gmac: CALL: REASON", after that line was
+// written to standard error: the default error handler ends the process and does not show it. One
+// code for equal texts.
+int errorCode(const char* call, const std::string& reason);
+
+// The same, handed to the communicator's error handler; what the call is to return.
+int refuse(MPI_Comm communicator, const char* call, const std::string& reason);
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+
+#endif  // GMAC_MPI_ABI_ERRORS_H_

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mpi/abi/hooks.h"
+
+#include "mpi/stub/abi.h"
+
+namespace gmac::mpi {
+namespace GMAC_MPI_ABI {
+namespace {
+
+void* findHook(std::string_view name) {
+  const bool pmpi = name.starts_with('P');
+  const std::string_view wanted = name.substr(pmpi ? 1 : 0);
+  for (const auto hooks : {pointToPointHooks(), setupHooks()}) {
+    for (const Hook& hook : hooks) {
+      if (hook.name == wanted) {
+        return hook.functions[pmpi ? 1 : 0];
+      }
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace GMAC_MPI_ABI
+
+#ifdef OPEN_MPI
+const Abi kOpenMpi{&GMAC_MPI_ABI::openCalls, &GMAC_MPI_ABI::findHook};
+#else
+const Abi kMpich{&GMAC_MPI_ABI::openCalls, &GMAC_MPI_ABI::findHook};
+#endif
+
+}  // namespace gmac::mpi

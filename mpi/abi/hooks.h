@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The functions that stand in for MPI's, by name. Each file that has some has a table of them.
+#ifndef GMAC_MPI_ABI_HOOKS_H_
+#define GMAC_MPI_ABI_HOOKS_H_
+
+#include <span>
+#include <string_view>
+
+#include "mpi/abi/calls.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+struct Hook {
+  std::string_view name;  // MPI_x
+  void* functions[2];     // by Layer
+};
+
+// The hook for MPI_name: function<Layer, ...>, whose type must be that of MPI_name. What follows
+// the layer in its template arguments comes last.
+#define GMAC_MPI_HOOK(name, function, ...)                              \
+  ::gmac::mpi::GMAC_MPI_ABI::Hook {                                     \
+    "MPI_" #name, {                                                     \
+      reinterpret_cast<void*>(static_cast<decltype(&::MPI_##name)>(     \
+          &function<Layer::kMpi __VA_OPT__(, ) __VA_ARGS__>)),          \
+          reinterpret_cast<void*>(static_cast<decltype(&::MPI_##name)>( \
+              &function<Layer::kPmpi __VA_OPT__(, ) __VA_ARGS__>))      \
+    }                                                                   \
+  }
+
+std::span<const Hook> pointToPointHooks();
+std::span<const Hook> setupHooks();
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+
+#endif  // GMAC_MPI_ABI_HOOKS_H_

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocking messages. A side of a call that is shared goes through private memory; what is not goes
+// to MPI as it is.
+#include "mpi/abi/errors.h"
+#include "mpi/abi/hooks.h"
+#include "mpi/abi/staged.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+namespace {
+
+// One side of a message, as MPI is given it.
+class Side {
+ public:
+  // `packs`: the payload is there before the call.
+  Side(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs)
+      : address_(const_cast<void*>(buffer)), datatype_(datatype) {
+    if (!touches(buffer, count, datatype)) {
+      return;
+    }
+    using Ready = Staged::Ready;
+    const Ready ready =
+        packs ? staged_.pack(buffer, count, datatype) : staged_.prepare(address_, count, datatype);
+    failed_ = ready == Ready::kFailed;
+    if (ready == Ready::kYes) {
+      staged_in_use_ = true;
+      address_ = staged_.address();
+      datatype_ = staged_.datatype();
+    }
+  }
+
+  bool failed() const { return failed_; }
+  const std::string& reason() const { return staged_.reason(); }
+  void* address() const { return address_; }
+  MPI_Datatype datatype() const { return datatype_; }
+
+  // After a successful receive: the call's result.
+  int deliver(const MPI_Status& status, MPI_Comm communicator, const char* call) {
+    return !staged_in_use_ || staged_.unpackReceived(status)
+               ? MPI_SUCCESS
+               : refuse(communicator, call, staged_.reason());
+  }
+
+ private:
+  void* address_;
+  MPI_Datatype datatype_;
+  Staged staged_;
+  bool staged_in_use_ = false;
+  bool failed_ = false;
+};
+
+// The status that MPI fills in: what was received is needed also by those who do not ask.
+class Received {
+ public:
+  explicit Received(MPI_Status* status) : status_(status != MPI_STATUS_IGNORE ? status : &own_) {}
+  MPI_Status* get() const { return status_; }
+
+ private:
+  MPI_Status own_;
+  MPI_Status* status_;
+};
+
+// Send, Ssend, Rsend, Bsend. MPI_Bsend has copied the payload when it returns.
+template <Layer layer, auto call, typename Count>
+int send(const void* buffer, Count count, MPI_Datatype datatype, int destination, int tag,
+         MPI_Comm communicator) {
+  const auto function = next<layer>().*call;
+  if (!touches(buffer, count, datatype)) {
+    return function(buffer, count, datatype, destination, tag, communicator);
+  }
+  const Side out(buffer, count, datatype, true);
+  if (out.failed()) {
+    return refuse(communicator, kName<call>, out.reason());
+  }
+  return function(out.address(), count, out.datatype(), destination, tag, communicator);
+}
+
+template <Layer layer, auto call, typename Count>
+int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int tag,
+            MPI_Comm communicator, MPI_Status* status) {
+  const auto function = next<layer>().*call;
+  if (!touches(buffer, count, datatype)) {
+    return function(buffer, count, datatype, source, tag, communicator, status);
+  }
+  Side in(buffer, count, datatype, false);
+  if (in.failed()) {
+    return refuse(communicator, kName<call>, in.reason());
+  }
+  const Received received(status);
+  const int code =
+      function(in.address(), count, in.datatype(), source, tag, communicator, received.get());
+  return code != MPI_SUCCESS ? code : in.deliver(*received.get(), communicator, kName<call>);
+}
+
+// The message knows its communicator; an error of ours goes to this process's handler.
+template <Layer layer, auto call, typename Count>
+int matchedReceive(void* buffer, Count count, MPI_Datatype datatype, MPI_Message* message,
+                   MPI_Status* status) {
+  const auto function = next<layer>().*call;
+  if (!touches(buffer, count, datatype)) {
+    return function(buffer, count, datatype, message, status);
+  }
+  Side in(buffer, count, datatype, false);
+  if (in.failed()) {
+    return refuse(MPI_COMM_SELF, kName<call>, in.reason());
+  }
+  const Received received(status);
+  const int code = function(in.address(), count, in.datatype(), message, received.get());
+  return code != MPI_SUCCESS ? code : in.deliver(*received.get(), MPI_COMM_SELF, kName<call>);
+}
+
+template <Layer layer, auto call, typename Count>
+int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int destination,
+                int sentTag, void* received, Count receivedCount, MPI_Datatype receivedType,
+                int source, int receivedTag, MPI_Comm communicator, MPI_Status* status) {
+  const auto function = next<layer>().*call;
+  if (!touches(sent, sentCount, sentType) && !touches(received, receivedCount, receivedType)) {
+    return function(sent, sentCount, sentType, destination, sentTag, received, receivedCount,
+                    receivedType, source, receivedTag, communicator, status);
+  }
+  const Side out(sent, sentCount, sentType, true);
+  Side in(received, receivedCount, receivedType, false);
+  if (out.failed() || in.failed()) {
+    return refuse(communicator, kName<call>, out.failed() ? out.reason() : in.reason());
+  }
+  const Received result(status);
+  const int code =
+      function(out.address(), sentCount, out.datatype(), destination, sentTag, in.address(),
+               receivedCount, in.datatype(), source, receivedTag, communicator, result.get());
+  return code != MPI_SUCCESS ? code : in.deliver(*result.get(), communicator, kName<call>);
+}
+
+template <Layer layer, auto call, typename Count>
+int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int destination,
+                       int sentTag, int source, int receivedTag, MPI_Comm communicator,
+                       MPI_Status* status) {
+  const auto function = next<layer>().*call;
+  if (!touches(buffer, count, datatype)) {
+    return function(buffer, count, datatype, destination, sentTag, source, receivedTag,
+                    communicator, status);
+  }
+  Side both(buffer, count, datatype, true);
+  if (both.failed()) {
+    return refuse(communicator, kName<call>, both.reason());
+  }
+  const Received result(status);
+  const int code = function(both.address(), count, both.datatype(), destination, sentTag, source,
+                            receivedTag, communicator, result.get());
+  return code != MPI_SUCCESS ? code : both.deliver(*result.get(), communicator, kName<call>);
+}
+
+}  // namespace
+
+std::span<const Hook> pointToPointHooks() {
+  static const Hook hooks[] = {
+    GMAC_MPI_HOOK(Send, send, &Calls::Send, int),
+    GMAC_MPI_HOOK(Ssend, send, &Calls::Ssend, int),
+    GMAC_MPI_HOOK(Rsend, send, &Calls::Rsend, int),
+    GMAC_MPI_HOOK(Bsend, send, &Calls::Bsend, int),
+    GMAC_MPI_HOOK(Recv, receive, &Calls::Recv, int),
+    GMAC_MPI_HOOK(Mrecv, matchedReceive, &Calls::Mrecv, int),
+    GMAC_MPI_HOOK(Sendrecv, sendReceive, &Calls::Sendrecv, int),
+    GMAC_MPI_HOOK(Sendrecv_replace, sendReceiveReplace, &Calls::Sendrecv_replace, int),
+#if MPI_VERSION >= 4
+    GMAC_MPI_HOOK(Send_c, send, &Calls::Send_c, MPI_Count),
+    GMAC_MPI_HOOK(Ssend_c, send, &Calls::Ssend_c, MPI_Count),
+    GMAC_MPI_HOOK(Rsend_c, send, &Calls::Rsend_c, MPI_Count),
+    GMAC_MPI_HOOK(Bsend_c, send, &Calls::Bsend_c, MPI_Count),
+    GMAC_MPI_HOOK(Recv_c, receive, &Calls::Recv_c, MPI_Count),
+    GMAC_MPI_HOOK(Mrecv_c, matchedReceive, &Calls::Mrecv_c, MPI_Count),
+    GMAC_MPI_HOOK(Sendrecv_c, sendReceive, &Calls::Sendrecv_c, MPI_Count),
+    GMAC_MPI_HOOK(Sendrecv_replace_c, sendReceiveReplace, &Calls::Sendrecv_replace_c, MPI_Count),
+#endif
+  };
+  return hooks;
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mpi/abi/types.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
+#include <unordered_map>
+
+// adsm_mpi.h calls MPI; here by what was looked up.
+#define MPI_Error_string ::gmac::mpi::GMAC_MPI_ABI::real().Error_string
+#define MPI_Type_free ::gmac::mpi::GMAC_MPI_ABI::real().Type_free
+#define MPI_Type_get_contents ::gmac::mpi::GMAC_MPI_ABI::real().Type_get_contents
+#define MPI_Type_get_contents_c ::gmac::mpi::GMAC_MPI_ABI::real().Type_get_contents_c
+#define MPI_Type_get_envelope ::gmac::mpi::GMAC_MPI_ABI::real().Type_get_envelope
+#define MPI_Type_get_envelope_c ::gmac::mpi::GMAC_MPI_ABI::real().Type_get_envelope_c
+#define MPI_Type_get_extent_x ::gmac::mpi::GMAC_MPI_ABI::real().Type_get_extent_x
+#define MPI_Type_size_x ::gmac::mpi::GMAC_MPI_ABI::real().Type_size_x
+#include "gmac/api/adsm_mpi.h"
+#undef MPI_Error_string
+#undef MPI_Type_free
+#undef MPI_Type_get_contents
+#undef MPI_Type_get_contents_c
+#undef MPI_Type_get_envelope
+#undef MPI_Type_get_envelope_c
+#undef MPI_Type_get_extent_x
+#undef MPI_Type_size_x
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+namespace {
+
+std::uint64_t keyOf(MPI_Datatype datatype) {
+  static_assert(sizeof datatype <= sizeof(std::uint64_t));
+  std::uint64_t key = 0;
+  std::memcpy(&key, &datatype, sizeof datatype);
+  return key;
+}
+
+// Handles of MPI are used again. An entry goes with its type: the type has an attribute, and MPI
+// calls removeType() when the type is freed.
+struct Known {
+  std::shared_mutex lock;  // never kept while MPI is called: MPI calls removeType()
+  std::unordered_map<std::uint64_t, TypePtr> types;
+  int keyval = MPI_KEYVAL_INVALID;
+  MPI_Comm communicator;  // meaningful while the keyval is
+};
+Known& known() {
+  static auto* const known = new Known;  // also for exit handlers
+  return *known;
+}
+
+int removeType(MPI_Datatype datatype, int, void*, void*) {
+  TypePtr removed;  // destroyed after the lock is gone: that calls MPI
+  Known& all = known();
+  const std::lock_guard guard(all.lock);
+  const auto found = all.types.find(keyOf(datatype));
+  if (found != all.types.end()) {
+    removed = std::move(found->second);
+    all.types.erase(found);
+  }
+  return MPI_SUCCESS;
+}
+
+// A duplicate is a type of its own.
+int copyNothing(MPI_Datatype, int, void*, void*, void*, int* copied) {
+  *copied = 0;
+  return MPI_SUCCESS;
+}
+
+bool isPredefined(MPI_Datatype datatype) { return adsmMpiIsDerived_(datatype) == 0; }
+
+// Whether MPI communicates with the type. Asked where an error is nobody's but ours.
+bool isCommitted(MPI_Datatype datatype) {
+  const MPI_Comm own = ownCommunicator();
+  // One element, which nobody reads: MPICH takes any type for none.
+  const char unread = 0;
+  return own == MPI_COMM_NULL ||
+         real().Send(&unread, 1, datatype, MPI_PROC_NULL, 0, own) == MPI_SUCCESS;
+}
+
+bool measure(MPI_Datatype datatype, bool predefined, Type* type) {
+  MPI_Count size = 0;
+  MPI_Count lowerBound = 0;
+  MPI_Count extent = 0;
+  MPI_Count trueLowerBound = 0;
+  MPI_Count trueExtent = 0;
+  if (real().Type_size_x(datatype, &size) != MPI_SUCCESS ||
+      real().Type_get_extent_x(datatype, &lowerBound, &extent) != MPI_SUCCESS ||
+      real().Type_get_true_extent_x(datatype, &trueLowerBound, &trueExtent) != MPI_SUCCESS ||
+      size == MPI_UNDEFINED || size < 0) {
+    return false;
+  }
+  type->size = size;
+  type->extent = extent;
+  type->trueLowerBound = trueLowerBound;
+  type->dense =
+      predefined && lowerBound == 0 && trueLowerBound == 0 && extent == size && trueExtent == size;
+  return true;
+}
+
+// Fills in how the payload is made, and how MPI is told of it.
+bool makeWire(MPI_Datatype datatype, Type* type) {
+  if (type->dense) {
+    type->wire = datatype;
+    return true;
+  }
+  adsmType_t own = nullptr;
+  if (adsmTypeFromMpi(datatype, &own) == adsmSuccess) {
+    if (adsmTypeCommit(own) == adsmSuccess) {
+      type->own = own;
+    } else {
+      (void)adsmTypeFree(own);
+    }
+  }
+  if (type->own == nullptr && real().Type_dup(datatype, &type->duplicate) != MPI_SUCCESS) {
+    return false;
+  }
+  type->ownsWire =
+      real().Type_contiguous(static_cast<int>(type->size), MPI_BYTE, &type->wire) == MPI_SUCCESS;
+  return type->ownsWire && real().Type_commit(&type->wire) == MPI_SUCCESS;
+}
+
+FoundType makeType(MPI_Datatype datatype, bool predefined) {
+  const auto type = std::make_shared<Type>();
+  if (!measure(datatype, predefined, type.get())) {
+    return {nullptr, false, "MPI does not say how large an element of the datatype is"};
+  }
+  if (!type->dense && type->size > kMaxElementBytes) {
+    return {nullptr, false, "an element of the datatype has more than 1 GiB"};
+  }
+  if (!makeWire(datatype, type.get())) {
+    return {nullptr, false, "MPI makes no type of as many bytes"};
+  }
+  return {type};
+}
+
+TypePtr lookUp(MPI_Datatype datatype) {
+  Known& all = known();
+  const std::shared_lock guard(all.lock);
+  const auto found = all.types.find(keyOf(datatype));
+  return found != all.types.end() ? found->second : nullptr;
+}
+
+}  // namespace
+
+Type::~Type() {
+  if (own != nullptr) {
+    (void)adsmTypeFree(own);
+  }
+  // After MPI_Finalize the library has freed them.
+  if (ownCommunicator() == MPI_COMM_NULL) {
+    return;
+  }
+  if (ownsWire) {
+    (void)real().Type_free(&wire);
+  }
+  if (duplicate != MPI_DATATYPE_NULL) {
+    (void)real().Type_free(&duplicate);
+  }
+}
+
+FoundType findType(MPI_Datatype datatype) {
+  if (TypePtr type = lookUp(datatype)) {
+    return {std::move(type)};
+  }
+  const bool predefined = isPredefined(datatype);
+  if (!predefined && !isCommitted(datatype)) {
+    return {nullptr, true};
+  }
+  FoundType made = makeType(datatype, predefined);
+  Known& all = known();
+  const int keyval = all.keyval;
+  if (made.type == nullptr ||
+      (!predefined && (keyval == MPI_KEYVAL_INVALID ||
+                       real().Type_set_attr(datatype, keyval, nullptr) != MPI_SUCCESS))) {
+    return made;  // not kept
+  }
+  // (Another thread may have been as quick: setting the attribute a second time has called
+  // removeType().)
+  const std::lock_guard guard(all.lock);
+  return {all.types.try_emplace(keyOf(datatype), made.type).first->second};
+}
+
+void openTypes() {
+  Known& all = known();
+  MPI_Group group = MPI_GROUP_NULL;
+  if (real().Comm_group(MPI_COMM_SELF, &group) != MPI_SUCCESS) {
+    return;
+  }
+  // (A duplicate would call the copy functions of the application's attributes.)
+  MPI_Comm communicator = MPI_COMM_NULL;
+  const bool made = real().Comm_create(MPI_COMM_SELF, group, &communicator) == MPI_SUCCESS;
+  (void)real().Group_free(&group);
+  if (!made) {
+    return;
+  }
+  (void)real().Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
+  all.communicator = communicator;
+  (void)real().Type_create_keyval(&copyNothing, &removeType, &all.keyval, nullptr);
+}
+
+void closeTypes() {
+  Known& all = known();
+  if (all.keyval == MPI_KEYVAL_INVALID) {
+    return;
+  }
+  std::unordered_map<std::uint64_t, TypePtr> types;
+  {
+    const std::lock_guard guard(all.lock);
+    types.swap(all.types);
+  }
+  types.clear();
+  int keyval = all.keyval;
+  (void)real().Type_free_keyval(&keyval);
+  MPI_Comm communicator = all.communicator;
+  all.keyval = MPI_KEYVAL_INVALID;
+  (void)real().Comm_free(&communicator);
+}
+
+MPI_Comm ownCommunicator() {
+  const Known& all = known();
+  return all.keyval == MPI_KEYVAL_INVALID ? MPI_COMM_NULL : all.communicator;
+}
+
+bool touchesSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
+  if (count <= 0 || datatype == MPI_DATATYPE_NULL || buffer == MPI_IN_PLACE) {
+    return false;
+  }
+  MPI_Count lowerBound = 0;
+  MPI_Count span = 0;
+  if (real().Type_get_true_extent_x(datatype, &lowerBound, &span) != MPI_SUCCESS) {
+    return false;
+  }
+  MPI_Count first = lowerBound;
+  MPI_Count last = lowerBound + span;
+  if (count > 1) {
+    MPI_Count unused = 0;
+    MPI_Count extent = 0;
+    if (real().Type_get_extent_x(datatype, &unused, &extent) != MPI_SUCCESS) {
+      return false;
+    }
+    (extent < 0 ? first : last) += (count - 1) * extent;
+  }
+  if (last <= first) {
+    return false;
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(first);
+  return gmacTouchesShared(reinterpret_cast<const void*>(begin),
+                           static_cast<std::size_t>(last - first)) != 0;
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI

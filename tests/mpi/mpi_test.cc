@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs of MPI under mpirun and `gmac run --mpi`, with each of the MPI libraries.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/neighbours/run_program.h"
+
+namespace gmac::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const Variables kVariables = {
+    {"GMAC_ACCEL", "host"},
+    // Objects of a few KiB have several blocks.
+    {"GMAC_BLOCK_SIZE", "4096"},
+    {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+    {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+    // There are more ranks than cores.
+    {"OMPI_MCA_mpi_yield_when_idle", "1"},
+};
+
+// By what it is given as a parameter: "openmpi" or "mpich".
+class Mpi : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::vector<std::string> launch(int ranks) const {
+    std::vector<std::string> words = {
+        "/usr/bin/timeout",   "--kill-after=5", "120", "mpirun." + GetParam(), "-n",
+        std::to_string(ranks)};
+    if (GetParam() == "openmpi") {
+      words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
+    }
+    return words;
+  }
+
+  // The program of this folder, with libgmac_mpi.so.
+  ProgramEnd run(int ranks, const std::string& program, const std::vector<std::string>& arguments,
+                 const Variables& variables = {}) const {
+    std::vector<std::string> words = launch(ranks);
+    words.insert(words.end(), {fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--",
+                               fs::absolute("tests/mpi/" + program + "_" + GetParam()).string()});
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    Variables all = kVariables;
+    for (const auto& [name, value] : variables) all[name] = value;
+    return runProgram(words, all);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, Mpi, ::testing::Values("openmpi", "mpich"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Mpi, MessagesOfEveryLengthLeaveSharedObjectsAndArrive) {
+  const ProgramEnd end = run(2, "exchange", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "exchanged\n");
+  // Nothing of "Read -1, expected 4194304, errno = 14".
+  EXPECT_EQ(end.errors, "");
+}
+
+// GMAC_TEST_STEPS programs from seed GMAC_TEST_SEED on.
+TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
+  const char* const steps = std::getenv("GMAC_TEST_STEPS");
+  const char* const seed = std::getenv("GMAC_TEST_SEED");
+  for (const int ranks : {2, 3}) {
+    const ProgramEnd end = run(ranks, "random_program",
+                               {"--programs",
+                                steps != nullptr ? steps
+                                : ranks == 2     ? "200"
+                                                 : "60",
+                                "--seed", seed != nullptr ? seed : std::to_string(1000 * ranks)});
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_THAT(end.output, HasSubstr(" programs agree"));
+  }
+}
+
+TEST_P(Mpi, AnotherLibrarysLauncherIsNamed) {
+  // Of a launcher that told each process of two.
+  const ProgramEnd end =
+      runProgram({fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--",
+                  fs::absolute("tests/mpi/exchange_" + GetParam()).string()},
+                 {{"GMAC_ACCEL", "host"},
+                  {GetParam() == "openmpi" ? "PMI_SIZE" : "OMPI_COMM_WORLD_SIZE", "2"}});
+  EXPECT_THAT(end.errors, HasSubstr("gmac: mpi: mpirun has started 2 processes, and to this "
+                                    "program's MPI library each is alone"));
+}
+
+TEST(Launch, AProgramThatNeverCallsMpiIsTold) {
+  const ProgramEnd end =
+      runProgram({fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--", "/bin/true"},
+                 {{"PMI_RANK", "0"}});
+  EXPECT_EQ(end.exitStatus, 0);
+  EXPECT_EQ(end.errors, "gmac: --mpi: the program has ended and never called MPI\n");
+}
+
+TEST(Launch, NoLauncherIsTold) {
+  const ProgramEnd end =
+      runProgram({fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--", "/bin/true"}, {});
+  EXPECT_THAT(end.errors, HasSubstr("gmac: --mpi: no launcher has started this"));
+}
+
+}  // namespace
+}  // namespace gmac::testing

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+//   random_program [--programs N] [--seed S] [--control 1]
+//
+// Random programs of MPI, each run in plain memory and in shared objects: bytes, statuses and
+// results must be the same. Prints the seed of one that differs. With --control both runs are in
+// plain memory: what differs then is MPI's own doing.
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "tests/mpi/random_run.h"
+
+namespace {
+
+using namespace gmac::testing;
+
+constexpr int kStepsOfAProgram = 4;
+
+std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world) {
+  Rng rng(seed);
+  // Messages of a program that failed reach no other.
+  MPI_Comm comm;
+  MPI_Comm_dup(world, &comm);
+  Run program{rng, kind, comm, 0, 0, {}};
+  MPI_Comm_rank(comm, &program.rank);
+  MPI_Comm_size(comm, &program.size);
+  for (int i = 0; i < kStepsOfAProgram; ++i) {
+    program.steps.emplace_back();
+    switch (draw(rng, 0, 9)) {
+      case 0:
+        wrongArguments(program);
+        break;
+      default:
+        blockingMessage(program);
+    }
+  }
+  MPI_Comm_free(&comm);
+  return std::move(program.steps);
+}
+
+void show(int rank, const char* kind, const std::string& note) {
+  std::fprintf(stderr, "rank %d, %s: ", rank, kind);
+  for (const char c : note.substr(0, 300)) {
+    std::fprintf(stderr, std::isprint(static_cast<unsigned char>(c)) != 0 ? "%c" : "\\x%02x",
+                 static_cast<unsigned char>(c));
+  }
+  std::fprintf(stderr, "\n");
+}
+
+bool agree(int rank, const Step& plain, const Step& shared) {
+  if (plain.unreliable) return true;
+  const auto [a, b] = std::mismatch(plain.notes.begin(), plain.notes.end(), shared.notes.begin(),
+                                    shared.notes.end());
+  if (a == plain.notes.end() && b == shared.notes.end()) return true;
+  if (a != plain.notes.end()) show(rank, "plain", *a);
+  if (b != shared.notes.end()) show(rank, "shared", *b);
+  if (a != plain.notes.end() && b != shared.notes.end() && a->size() == b->size()) {
+    const auto at = std::mismatch(a->begin(), a->end(), b->begin()).first - a->begin();
+    std::fprintf(stderr, "rank %d: they differ from byte %td of %zu on\n", rank, at, a->size());
+  }
+  return false;
+}
+
+std::uint64_t option(int argc, char** argv, const char* name, std::uint64_t otherwise) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::strcmp(argv[i], name) == 0) return std::strtoull(argv[i + 1], nullptr, 0);
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const std::uint64_t first = option(argc, argv, "--seed", 1);
+  const std::uint64_t programs = option(argc, argv, "--programs", 100);
+  const auto second =
+      option(argc, argv, "--control", 0) != 0 ? Memory::Kind::kPlain : Memory::Kind::kShared;
+  MPI_Comm world;
+  MPI_Comm_dup(MPI_COMM_WORLD, &world);
+  MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  int rank = 0;
+  MPI_Comm_rank(world, &rank);
+  unsigned long long unreliable = 0;
+  for (std::uint64_t seed = first; seed < first + programs; ++seed) {
+    const auto plain = run(seed, Memory::Kind::kPlain, world);
+    const auto shared = run(seed, second, world);
+    bool same = true;
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      same = agree(rank, plain[i], shared[i]) && same;
+      unreliable += plain[i].unreliable ? 1 : 0;
+    }
+    if (!same) {
+      std::fprintf(stderr, "FAILED: seed %llu\n", static_cast<unsigned long long>(seed));
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+  }
+  MPI_Comm_free(&world);
+  MPI_Finalize();
+  if (rank == 0) {
+    std::printf("%llu programs agree; %llu steps of rank 0 not compared\n",
+                static_cast<unsigned long long>(programs), unreliable);
+  }
+}
