@@ -473,7 +473,7 @@ SCENARIO(sentDuringWaits) {
   install(&openingHandler, SA_RESTART, none());
   const sigset_t all = everything();
   const sigset_t nothing = none();
-  const timespec soon = {2, 0};
+  const timespec late = {60, 0};
   const int epoll = epoll_create1(0);
   epoll_event event = {};
   const auto round = [&](const char* name, auto wait) {
@@ -496,10 +496,10 @@ SCENARIO(sentDuringWaits) {
   for (const sigset_t* own : {&all, &nothing}) {
     sigprocmask(SIG_SETMASK, own, nullptr);
     round("sigsuspend", [&] { return sigsuspend(&nothing); });
-    round("ppoll", [&] { return ppoll(nullptr, 0, &soon, &nothing); });
-    round("pselect", [&] { return pselect(0, nullptr, nullptr, nullptr, &soon, &nothing); });
-    round("epoll_pwait", [&] { return epoll_pwait(epoll, &event, 1, 2000, &nothing); });
-    round("epoll_pwait2", [&] { return epoll_pwait2(epoll, &event, 1, &soon, &nothing); });
+    round("ppoll", [&] { return ppoll(nullptr, 0, &late, &nothing); });
+    round("pselect", [&] { return pselect(0, nullptr, nullptr, nullptr, &late, &nothing); });
+    round("epoll_pwait", [&] { return epoll_pwait(epoll, &event, 1, 60000, &nothing); });
+    round("epoll_pwait2", [&] { return epoll_pwait2(epoll, &event, 1, &late, &nothing); });
   }
   return 0;
 }
