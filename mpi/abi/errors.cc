@@ -15,6 +15,7 @@ constexpr std::size_t kMaxCodes = 1000;
 struct Codes {
   std::mutex lock;
   std::map<std::string, int> byText;
+  int errorClass = MPI_SUCCESS;  // of them all; not yet made
 };
 Codes& codes() {
   static auto* const codes = new Codes;
@@ -31,6 +32,27 @@ int find(const std::string& text) {
   return all.byText.size() < kMaxCodes ? MPI_SUCCESS : MPI_ERR_OTHER;
 }
 
+// (MPICH 4.0 mixes up the texts of codes that are added to its own classes.)
+int ownClass() {
+  Codes& all = codes();
+  {
+    const std::lock_guard guard(all.lock);
+    if (all.errorClass != MPI_SUCCESS) {
+      return all.errorClass;
+    }
+  }
+  int made = MPI_ERR_OTHER;
+  if (real().Add_error_class(&made) != MPI_SUCCESS ||
+      real().Add_error_string(made, "gmac: the call has failed") != MPI_SUCCESS) {
+    return MPI_ERR_OTHER;
+  }
+  const std::lock_guard guard(all.lock);
+  if (all.errorClass == MPI_SUCCESS) {
+    all.errorClass = made;
+  }
+  return all.errorClass;
+}
+
 }  // namespace
 
 int errorCode(const char* call, const std::string& reason) {
@@ -42,7 +64,7 @@ int errorCode(const char* call, const std::string& reason) {
     return code;
   }
   int code = MPI_ERR_OTHER;
-  if (real().Add_error_code(MPI_ERR_OTHER, &code) != MPI_SUCCESS ||
+  if (real().Add_error_code(ownClass(), &code) != MPI_SUCCESS ||
       real().Add_error_string(code, text.c_str()) != MPI_SUCCESS) {
     return MPI_ERR_OTHER;
   }

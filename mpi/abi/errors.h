@@ -10,9 +10,9 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// An error code of class MPI_ERR_OTHER whose text is "gmac: CALL: REASON", after that line was
-// written to standard error: the default error handler ends the process and does not show it. One
-// code for equal texts.
+// An error code, of a class of this library's own, whose text is "gmac: CALL: REASON", after that
+// line was written to standard error: the default error handler ends the process and does not show
+// it. One code for equal texts.
 int errorCode(const char* call, const std::string& reason);
 
 // The same, handed to the communicator's error handler; what the call is to return.

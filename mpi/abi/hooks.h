@@ -29,6 +29,9 @@ struct Hook {
   }
 
 std::span<const Hook> pointToPointHooks();
+std::span<const Hook> nonblockingHooks();
+std::span<const Hook> completionHooks();
+std::span<const Hook> refusalHooks();
 std::span<const Hook> setupHooks();
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -2,6 +2,7 @@
 //
 // MPI_Init, MPI_Init_thread, MPI_Finalize.
 #include "mpi/abi/hooks.h"
+#include "mpi/abi/requests.h"
 #include "mpi/abi/types.h"
 #include "mpi/stub/launch.h"
 
@@ -39,6 +40,7 @@ int initialiseThread(int* argc, char*** argv, int required, int* provided) {
 
 template <Layer layer>
 int finalize() {
+  requests::keepOrphans(true);
   closeTypes();
   return next<layer>().Finalize();
 }

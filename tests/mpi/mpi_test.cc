@@ -80,6 +80,12 @@ TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
   }
 }
 
+TEST_P(Mpi, RequestsEndAsInPlainMemoryAndOtherCallsAreRefusedByName) {
+  const ProgramEnd end = run(2, "requests", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "requests are right\n");
+}
+
 TEST_P(Mpi, AnotherLibrarysLauncherIsNamed) {
   // Of a launcher that told each process of two.
   const ProgramEnd end =

@@ -35,6 +35,11 @@ std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world) {
       case 0:
         wrongArguments(program);
         break;
+      case 1:
+      case 2:
+      case 3:
+        nonblockingMessages(program);
+        break;
       default:
         blockingMessage(program);
     }

@@ -98,6 +98,7 @@ inline int drawCount(Rng& rng, MPI_Datatype type) {
 // One step of a program.
 void blockingMessage(Run& run);
 void wrongArguments(Run& run);
+void nonblockingMessages(Run& run);
 
 }  // namespace gmac::testing
 

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mpi/abi/requests.h"
+
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "mpi/abi/errors.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI::requests {
+
+constinit std::atomic<std::size_t> internal::underWay{0};
+
+namespace {
+
+using internal::underWay;
+
+struct Orphan {
+  MPI_Request request;
+  PendingPtr pending;
+};
+
+struct Table {
+  std::mutex lock;
+  std::unordered_map<std::uint64_t, PendingPtr> entries;
+  std::vector<Orphan> orphans;
+  std::atomic<bool> anyOrphans{false};
+};
+Table& table() {
+  static auto* const table = new Table;  // also for exit handlers
+  return *table;
+}
+
+std::uint64_t keyOf(MPI_Request request) {
+  static_assert(sizeof request <= sizeof(std::uint64_t));
+  std::uint64_t key = 0;
+  std::memcpy(&key, &request, sizeof request);
+  return key;
+}
+
+}  // namespace
+
+void add(MPI_Request request, PendingPtr pending) {
+  Table& all = table();
+  const std::lock_guard guard(all.lock);
+  all.entries[keyOf(request)] = std::move(pending);
+  underWay.store(all.entries.size(), std::memory_order_release);
+}
+
+PendingPtr take(MPI_Request request) {
+  Table& all = table();
+  const std::lock_guard guard(all.lock);
+  const auto found = all.entries.find(keyOf(request));
+  if (found == all.entries.end()) {
+    return nullptr;
+  }
+  PendingPtr pending = std::move(found->second);
+  all.entries.erase(found);
+  underWay.store(all.entries.size(), std::memory_order_release);
+  return pending;
+}
+
+int complete(const PendingPtr& pending, const MPI_Status& status, const char* call) {
+  int cancelled = 0;
+  if (!pending->receives ||
+      (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) ||
+      pending->staged.unpackReceived(status)) {
+    return MPI_SUCCESS;
+  }
+  return refuse(MPI_COMM_WORLD, call, pending->staged.reason());
+}
+
+void orphan(MPI_Request request, PendingPtr pending) {
+  Table& all = table();
+  const std::lock_guard guard(all.lock);
+  all.orphans.push_back({request, std::move(pending)});
+  all.anyOrphans = true;
+}
+
+void keepOrphans(bool wait) {
+  Table& all = table();
+  if (!all.anyOrphans) {
+    return;
+  }
+  std::vector<Orphan> orphans;
+  {
+    const std::lock_guard guard(all.lock);
+    orphans.swap(all.orphans);
+    all.anyOrphans = false;
+  }
+  for (Orphan& one : orphans) {
+    MPI_Status status = {};
+    int done = 1;
+    const int code =
+        wait ? real().Wait(&one.request, &status) : real().Test(&one.request, &done, &status);
+    if (code == MPI_SUCCESS && done == 0) {
+      orphan(one.request, std::move(one.pending));
+    } else if (code == MPI_SUCCESS) {
+      (void)complete(one.pending, status, "MPI_Request_free");
+    }
+  }
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI::requests

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The requests under way whose buffers are staged, by MPI's own handles. A request is in the table
+// from the call that made it until a completing call has taken it out, and only while MPI has not
+// completed it: MPI uses handles again.
+//
+// Thread-safe. No lock is kept while MPI is called: a completing call takes its requests out, calls
+// MPI, and puts back what was not completed.
+#ifndef GMAC_MPI_ABI_REQUESTS_H_
+#define GMAC_MPI_ABI_REQUESTS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+#include "mpi/abi/staged.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+struct Pending {
+  Staged staged;
+  bool receives = false;  // the payload is unpacked on completion
+};
+using PendingPtr = std::shared_ptr<Pending>;
+
+namespace requests {
+
+namespace internal {
+extern std::atomic<std::size_t> underWay;
+}  // namespace internal
+
+// Whether there are any. A load.
+inline bool any() { return internal::underWay.load(std::memory_order_acquire) != 0; }
+
+void add(MPI_Request request, PendingPtr pending);
+// NULL for a request that is not in the table. It is not any more.
+PendingPtr take(MPI_Request request);
+
+// A request that MPI has completed with that status: what was received goes to its buffer. The
+// completing call's result.
+int complete(const PendingPtr& pending, const MPI_Status& status, const char* call);
+
+// MPI_Request_free(): the payload is needed until MPI has completed the request, which only we know
+// now. Later calls of keepOrphans() look after it.
+void orphan(MPI_Request request, PendingPtr pending);
+// `all`: waits for them.
+void keepOrphans(bool all);
+
+}  // namespace requests
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+
+#endif  // GMAC_MPI_ABI_REQUESTS_H_

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What becomes of requests that are not simply waited for, and of calls that take no shared object.
+#include <mpi.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+#include "tests/mpi/shared.h"
+
+namespace {
+
+using gmac::testing::Memory;
+
+int rank = 0;
+
+void expect(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "rank %d: FAILED: %s\n", rank, what);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+bool allBytesAre(const Memory& memory, int value) {
+  for (const unsigned char byte : memory.bytes()) {
+    if (byte != value) return false;
+  }
+  return true;
+}
+
+constexpr int kBytes = 100'000;
+
+// Freed at once, and delivered all the same. The object may be changed meanwhile: it was packed.
+void freedRequest() {
+  const Memory object(Memory::Kind::kShared, kBytes);
+  std::memset(object.data(), 7, kBytes);
+  object.flip();
+  if (rank == 0) {
+    MPI_Request request;
+    MPI_Isend(object.data(), kBytes, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &request);
+    MPI_Request_free(&request);
+    expect(request == MPI_REQUEST_NULL, "a freed request is MPI_REQUEST_NULL");
+    std::memset(object.data(), 9, kBytes);
+    MPI_Barrier(MPI_COMM_WORLD);
+  } else {
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Recv(object.data(), kBytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expect(allBytesAre(object, 7 ^ gmac::testing::kMask), "the freed request's payload arrives");
+  }
+}
+
+void cancelledReceive() {
+  const Memory object(Memory::Kind::kShared, kBytes);
+  std::memset(object.data(), 5, kBytes);
+  object.flip();
+  MPI_Request request;
+  MPI_Status status = {};
+  int cancelled = 0;
+  MPI_Irecv(object.data(), kBytes, MPI_BYTE, 1 - rank, 2, MPI_COMM_WORLD, &request);
+  MPI_Cancel(&request);
+  MPI_Wait(&request, &status);
+  MPI_Test_cancelled(&status, &cancelled);
+  expect(cancelled != 0, "the receive is cancelled");
+  expect(allBytesAre(object, 5 ^ gmac::testing::kMask), "a cancelled receive writes nothing");
+}
+
+// The flag of MPI_Request_get_status means that the bytes are there; the request stays.
+void askedRequest() {
+  const Memory object(Memory::Kind::kShared, kBytes);
+  std::memset(object.data(), rank, kBytes);
+  object.flip();
+  if (rank == 0) {
+    MPI_Send(object.data(), kBytes, MPI_BYTE, 1, 3, MPI_COMM_WORLD);
+    return;
+  }
+  MPI_Request request;
+  MPI_Status status = {};
+  int done = 0;
+  MPI_Irecv(object.data(), kBytes, MPI_BYTE, 0, 3, MPI_COMM_WORLD, &request);
+  while (done == 0) MPI_Request_get_status(request, &done, &status);
+  expect(allBytesAre(object, gmac::testing::kMask), "the flag means that the bytes are there");
+  object.flip();
+  MPI_Wait(&request, &status);
+  expect(allBytesAre(object, 0), "a later wait delivers nothing a second time");
+}
+
+// A call that is not served says so by its name, and leaves the object alone.
+template <typename Call>
+void refused(const char* name, Call call) {
+  const Memory object(Memory::Kind::kShared, kBytes);
+  const Memory plain(Memory::Kind::kPlain, kBytes);
+  std::memset(object.data(), 3, kBytes);
+  object.flip();
+  const int code = call(object.data(), plain.data());
+  std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
+  int length = 0;
+  expect(code != MPI_SUCCESS, "a call that is not served fails");
+  MPI_Error_string(code, text.data(), &length);
+  expect(std::strstr(text.data(), name) != nullptr, name);
+  expect(allBytesAre(object, 3 ^ gmac::testing::kMask), "and the object is as it was");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  freedRequest();
+  cancelledReceive();
+  askedRequest();
+  refused("MPI_Bcast", [](void* object, void*) {
+    return MPI_Bcast(object, kBytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+  });
+  refused("MPI_Allreduce", [](void* object, void* plain) {
+    return MPI_Allreduce(plain, object, kBytes, MPI_BYTE, MPI_BOR, MPI_COMM_WORLD);
+  });
+  refused("MPI_Send_init", [](void* object, void*) {
+    MPI_Request request;
+    return MPI_Send_init(object, kBytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &request);
+  });
+  refused("MPI_Win_create", [](void* object, void*) {
+    MPI_Win window;
+    return MPI_Win_create(object, kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+  });
+  MPI_Finalize();
+  if (rank == 0) std::puts("requests are right");
+}
