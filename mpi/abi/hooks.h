@@ -31,6 +31,7 @@ struct Hook {
 std::span<const Hook> pointToPointHooks();
 std::span<const Hook> nonblockingHooks();
 std::span<const Hook> completionHooks();
+std::span<const Hook> collectiveHooks();
 std::span<const Hook> refusalHooks();
 std::span<const Hook> setupHooks();
 

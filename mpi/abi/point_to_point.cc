@@ -4,50 +4,10 @@
 // to MPI as it is.
 #include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
-#include "mpi/abi/staged.h"
+#include "mpi/abi/side.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
-
-// One side of a message, as MPI is given it.
-class Side {
- public:
-  // `packs`: the payload is there before the call.
-  Side(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs)
-      : address_(const_cast<void*>(buffer)), datatype_(datatype) {
-    if (!touches(buffer, count, datatype)) {
-      return;
-    }
-    using Ready = Staged::Ready;
-    const Ready ready =
-        packs ? staged_.pack(buffer, count, datatype) : staged_.prepare(address_, count, datatype);
-    failed_ = ready == Ready::kFailed;
-    if (ready == Ready::kYes) {
-      staged_in_use_ = true;
-      address_ = staged_.address();
-      datatype_ = staged_.datatype();
-    }
-  }
-
-  bool failed() const { return failed_; }
-  const std::string& reason() const { return staged_.reason(); }
-  void* address() const { return address_; }
-  MPI_Datatype datatype() const { return datatype_; }
-
-  // After a successful receive: the call's result.
-  int deliver(const MPI_Status& status, MPI_Comm communicator, const char* call) {
-    return !staged_in_use_ || staged_.unpackReceived(status)
-               ? MPI_SUCCESS
-               : refuse(communicator, call, staged_.reason());
-  }
-
- private:
-  void* address_;
-  MPI_Datatype datatype_;
-  Staged staged_;
-  bool staged_in_use_ = false;
-  bool failed_ = false;
-};
 
 // The status that MPI fills in: what was received is needed also by those who do not ask.
 class Received {

@@ -36,6 +36,8 @@ bool Staged::repack() { return move(true, count_ * type_->size); }
 
 bool Staged::unpack(std::int64_t bytes) { return move(false, bytes); }
 
+bool Staged::unpackAll() { return unpack(count_ * type_->size); }
+
 bool Staged::unpackReceived(const MPI_Status& status) {
   MPI_Count bytes = 0;
   if (real().Get_elements_x(&status, MPI_BYTE, &bytes) != MPI_SUCCESS || bytes == MPI_UNDEFINED) {

@@ -40,6 +40,10 @@ std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world) {
       case 3:
         nonblockingMessages(program);
         break;
+      case 4:
+      case 5:
+        collective(program);
+        break;
       default:
         blockingMessage(program);
     }

@@ -99,6 +99,7 @@ inline int drawCount(Rng& rng, MPI_Datatype type) {
 void blockingMessage(Run& run);
 void wrongArguments(Run& run);
 void nonblockingMessages(Run& run);
+void collective(Run& run);
 
 }  // namespace gmac::testing
 

@@ -109,11 +109,12 @@ int main(int argc, char** argv) {
   freedRequest();
   cancelledReceive();
   askedRequest();
-  refused("MPI_Bcast", [](void* object, void*) {
-    return MPI_Bcast(object, kBytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+  refused("MPI_Ibcast", [](void* object, void*) {
+    MPI_Request request;
+    return MPI_Ibcast(object, kBytes, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
   });
   refused("MPI_Allreduce", [](void* object, void* plain) {
-    return MPI_Allreduce(plain, object, kBytes, MPI_BYTE, MPI_BOR, MPI_COMM_WORLD);
+    return MPI_Allreduce(plain, object, 10, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
   });
   refused("MPI_Send_init", [](void* object, void*) {
     MPI_Request request;
