@@ -17,9 +17,9 @@ void look(Find find, const char* name, Function* function) {
 
 }  // namespace
 
-void openCalls(Find next, [[maybe_unused]] Find own) {
+void openCalls(Find next, [[maybe_unused]] Find variable) {
 #ifdef OPEN_MPI
-#define GMAC_MPI_GLOBAL(name) globals.name = own(#name);
+#define GMAC_MPI_GLOBAL(name) globals.name = variable(#name);
 #include "mpi/abi/openmpi_globals.inc"
 #undef GMAC_MPI_GLOBAL
 #endif

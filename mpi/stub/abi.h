@@ -8,14 +8,14 @@
 
 namespace gmac::mpi {
 
-// Finds a function or variable of the MPI library; NULL when it has none of that name.
+// Finds a function, or a variable, of the MPI library; NULL when it has none of that name.
 using Find = void* (*)(const char* name);
 
 // Both functions are called under the stub's lock.
 struct Abi {
-  // Called once, before hook(). `next`: as the application would reach it without this library (a
-  // profiler's function comes before the library's). `own`: the library's.
-  void (*open)(Find next, Find own);
+  // Called once, before hook(). `next` finds functions as the application would reach them without
+  // this library: a profiler's comes before MPI's own.
+  void (*open)(Find next, Find variable);
   // The function that stands in for `name` (MPI_x or PMPI_x, of the same type); NULL where calls go
   // straight to the library.
   void* (*hook)(std::string_view name);

@@ -53,6 +53,12 @@ void* next(const char* name) {
   return symbol != nullptr ? symbol : own(name);
 }
 
+// A variable may be the program's own copy of it, which the library uses as well.
+void* variable(const char* name) {
+  void* const symbol = ::dlsym(RTLD_DEFAULT, name);
+  return symbol != nullptr ? symbol : own(name);
+}
+
 // Once there is an MPI library.
 void choose(const char* name) {
   Chosen& choice = chosen();
@@ -76,7 +82,7 @@ void choose(const char* name) {
                  ") is left alone: known are Open MPI 4 and 5, MPICH and its family");
     return;
   }
-  choice.abi->open(&next, &own);
+  choice.abi->open(&next, &variable);
 }
 
 void* targetOf(const char* name) {

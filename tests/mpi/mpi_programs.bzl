@@ -19,7 +19,8 @@ def mpi_program(name, srcs = None):
             name = name + "_" + mpi,
             testonly = True,
             srcs = (srcs or [name + ".cc"]) + native.glob(["*.h"]) + ["//gmac:libgmac.so"],
-            copts = COPTS,
+            # As compilers do by default: the program then has copies of the library's variables.
+            copts = COPTS + ["-fpie"],
             tags = ["no-bundle"],
             deps = [
                 "//gmac/api:headers",

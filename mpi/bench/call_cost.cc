@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a call on plain memory costs: nanoseconds of MPI_Send to MPI_PROC_NULL, and of a message of
+// 8 bytes to this process itself; alone, and while a shared object lives. Run it with and without
+// `gmac run --mpi`:
+//   mpirun -n 1 [gmac run --mpi --] call_cost
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+constexpr int kCalls = 200'000;
+constexpr int kRounds = 15;
+
+// The median of kRounds.
+template <typename Call>
+double nanoseconds(const Call& call) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> rounds;
+  for (int i = 0; i < kRounds; ++i) {
+    const auto start = Clock::now();
+    for (int j = 0; j < kCalls; ++j) call();
+    const std::chrono::duration<double, std::nano> took = Clock::now() - start;
+    rounds.push_back(took.count() / kCalls);
+  }
+  std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
+  return rounds[kRounds / 2];
+}
+
+void measure(const char* when) {
+  double value = 0;
+  const double nobody =
+      nanoseconds([&] { MPI_Send(&value, 1, MPI_DOUBLE, MPI_PROC_NULL, 0, MPI_COMM_WORLD); });
+  const double self = nanoseconds([&] {
+    MPI_Request request;
+    MPI_Irecv(&value, 1, MPI_DOUBLE, 0, 0, MPI_COMM_SELF, &request);
+    double sent = 1;
+    MPI_Send(&sent, 1, MPI_DOUBLE, 0, 0, MPI_COMM_SELF);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  });
+  std::printf("%s: send to nobody %.1f ns, message to itself (3 calls) %.1f ns\n", when, nobody,
+              self);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  measure("nothing is shared");
+  using Allocate = void* (*)(std::size_t);
+  if (const auto allocate = reinterpret_cast<Allocate>(dlsym(RTLD_DEFAULT, "adsmAlloc"))) {
+    if (allocate(1 << 20) != nullptr) measure("an object lives");
+  }
+  MPI_Finalize();
+}
