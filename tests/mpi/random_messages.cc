@@ -135,8 +135,7 @@ int send(const Buffer& buffer, const Sides& sides, int mode, int destination, in
 
 // Everybody to the right, at the same time.
 void shift(Run& run, const Sides& sides, int sentPast, int receivedPast, int tag) {
-  // (Left out with MPICH: see docs/mpi.md.)
-  const bool replaces = draw(run.rng, 0, 2) == 0 && !kIsMpich4;
+  const bool replaces = draw(run.rng, 0, 2) == 0;
   const bool open = draw(run.rng, 0, 2) == 0;  // the ends are MPI_PROC_NULL
   const bool last = run.rank == run.size - 1;
   const bool first = run.rank == 0;

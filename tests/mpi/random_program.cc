@@ -70,7 +70,12 @@ bool agree(int rank, const Step& plain, const Step& shared) {
   if (b != shared.notes.end()) show(rank, "shared", *b);
   if (a != plain.notes.end() && b != shared.notes.end() && a->size() == b->size()) {
     const auto at = std::mismatch(a->begin(), a->end(), b->begin()).first - a->begin();
-    std::fprintf(stderr, "rank %d: they differ from byte %td of %zu on\n", rank, at, a->size());
+    std::size_t others = 0;
+    for (std::size_t i = 0; i < a->size(); ++i) others += (*a)[i] != (*b)[i] ? 1 : 0;
+    const auto place = static_cast<std::size_t>(at);
+    std::fprintf(stderr, "rank %d: %zu of %zu bytes differ, the first at %zu: %02x and %02x\n",
+                 rank, others, a->size(), place, static_cast<unsigned char>((*a)[place]),
+                 static_cast<unsigned char>((*b)[place]));
   }
   return false;
 }
