@@ -6,6 +6,15 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
+MpiDuplicate::MpiDuplicate(MPI_Datatype original)
+    : made_(real().Type_dup(original, &type_) == MPI_SUCCESS) {}
+
+MpiDuplicate::~MpiDuplicate() {
+  if (made_) {
+    (void)real().Type_free(&type_);
+  }
+}
+
 Staged::Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
   FoundType found = findType(datatype);
   if (found.type == nullptr) {
@@ -18,6 +27,13 @@ Staged::Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype dataty
   if (type_->size != 0 && count_ > PTRDIFF_MAX / type_->size) {
     reason_ = "the message has more bytes than there are addresses";
     return Ready::kFailed;
+  }
+  if (!type_->dense && type_->own == nullptr) {
+    duplicate_ = MpiDuplicate(datatype);
+    if (!duplicate_.made()) {
+      reason_ = "MPI does not duplicate the datatype";
+      return Ready::kFailed;
+    }
   }
   memory_ = StagingMemory(static_cast<std::size_t>(count_ * type_->size));
   if (memory_.data() == nullptr) {
@@ -109,10 +125,10 @@ bool Staged::moveByMpi(bool packs, std::int64_t bytes) {
     const auto strided = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(buffer_) +
                                                  static_cast<std::uintptr_t>(done * type_->extent));
     int position = 0;
-    const int code = packs ? real().Pack(strided, count, type_->duplicate, packed, room, &position,
+    const int code = packs ? real().Pack(strided, count, duplicate_.get(), packed, room, &position,
                                          ownCommunicator())
                            : real().Unpack(packed, room, &position, strided, count,
-                                           type_->duplicate, ownCommunicator());
+                                           duplicate_.get(), ownCommunicator());
     if (code != MPI_SUCCESS || position != room) {
       reason_ = "MPI does not pack the datatype";
       return false;

@@ -8,11 +8,36 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "mpi/abi/types.h"
 #include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
+
+// A duplicate of a datatype, owned: the application may free the type while a request needs it.
+// (Not kept with the Type: MPICH never frees a type of which a duplicate lives, and so never tells
+// of it.)
+class MpiDuplicate {
+ public:
+  MpiDuplicate() = default;
+  explicit MpiDuplicate(MPI_Datatype original);
+  ~MpiDuplicate();
+  MpiDuplicate(MpiDuplicate&& other) noexcept
+      : type_(other.type_), made_(std::exchange(other.made_, false)) {}
+  MpiDuplicate& operator=(MpiDuplicate&& other) noexcept {
+    std::swap(made_, other.made_);
+    std::swap(type_, other.type_);
+    return *this;
+  }
+  // False: there is none.
+  bool made() const { return made_; }
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_{};  // initialised before made_, which says whether it means anything
+  bool made_ = false;
+};
 
 class Staged {
  public:
@@ -54,6 +79,7 @@ class Staged {
   void* buffer_ = nullptr;
   std::int64_t count_ = 0;
   TypePtr type_;
+  MpiDuplicate duplicate_;  // of a type that only MPI can pack
   StagingMemory memory_;
   std::string reason_;
 };

@@ -113,9 +113,6 @@ bool makeWire(MPI_Datatype datatype, Type* type) {
       (void)adsmTypeFree(own);
     }
   }
-  if (type->own == nullptr && real().Type_dup(datatype, &type->duplicate) != MPI_SUCCESS) {
-    return false;
-  }
   type->ownsWire =
       real().Type_contiguous(static_cast<int>(type->size), MPI_BYTE, &type->wire) == MPI_SUCCESS;
   return type->ownsWire && real().Type_commit(&type->wire) == MPI_SUCCESS;
@@ -148,15 +145,9 @@ Type::~Type() {
   if (own != nullptr) {
     (void)adsmTypeFree(own);
   }
-  // After MPI_Finalize the library has freed them.
-  if (ownCommunicator() == MPI_COMM_NULL) {
-    return;
-  }
-  if (ownsWire) {
+  // After MPI_Finalize the library has freed it.
+  if (ownsWire && ownCommunicator() != MPI_COMM_NULL) {
     (void)real().Type_free(&wire);
-  }
-  if (duplicate != MPI_DATATYPE_NULL) {
-    (void)real().Type_free(&duplicate);
   }
 }
 

@@ -27,8 +27,6 @@ struct Type {
   // A predefined type without gaps: its packed bytes are its bytes.
   bool dense = false;
   adsmType_t own = nullptr;  // committed. NULL: dense, or only MPI knows how to pack it
-  // Then a duplicate, since the application may free the type while a request needs it.
-  MPI_Datatype duplicate = MPI_DATATYPE_NULL;
   std::int64_t trueLowerBound = 0;
   // One element's payload as MPI is told of it, as many bytes as the type has: the type itself
   // where it is dense.
