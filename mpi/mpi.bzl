@@ -12,7 +12,7 @@ def mpi_abi(name, headers, defines):
       defines: what that header wants defined in C++."""
     gmac_library(
         name = name,
-        srcs = native.glob(["abi/*.cc"]) + [":openmpi_globals"],
+        srcs = native.glob(["abi/*.cc", "abi/*.inc"]) + [":openmpi_globals"],
         hdrs = native.glob(["abi/*.h"]),
         alwayslink = True,
         local_defines = defines + ["GMAC_MPI_ABI=" + name],

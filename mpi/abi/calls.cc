@@ -28,7 +28,8 @@ void openCalls(Find next, [[maybe_unused]] Find variable) {
 #define GMAC_MPI_CALL(name)            \
   look(next, "MPI_" #name, &mpi.name); \
   look(next, "PMPI_" #name, &pmpi.name);
-  GMAC_MPI_CALLS(GMAC_MPI_CALL)
+#include "mpi/abi/refused_calls.inc"
+#include "mpi/abi/used_calls.inc"
 #undef GMAC_MPI_CALL
 }
 

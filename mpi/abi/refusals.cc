@@ -37,12 +37,14 @@ struct Refusal<layer, call, int (*)(Arguments...)> {
 
 std::span<const Hook> refusalHooks() {
   static const Hook hooks[] = {
-#define GMAC_MPI_REFUSAL(name)                                                                  \
+#define GMAC_MPI_CALL(name)                                                                     \
   {"MPI_" #name,                                                                                \
    {reinterpret_cast<void*>(&Refusal<Layer::kMpi, &Calls::name, decltype(&::MPI_##name)>::run), \
     reinterpret_cast<void*>(&Refusal<Layer::kPmpi, &Calls::name, decltype(&::MPI_##name)>::run)}},
-      GMAC_MPI_REFUSED(GMAC_MPI_REFUSAL)
-#undef GMAC_MPI_REFUSAL
+
+#include "mpi/abi/refused_calls.inc"
+
+#undef GMAC_MPI_CALL
   };
   return hooks;
 }
