@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The seam between the runtime and a device with its own memory. A backend (or a fake) can be
-// written from this page. Beside it stand commands.h, for work of the runtime's own, and
-// native_streams.h, an optional capability.
+// written from this page. Beside it stand commands.h, for work of the runtime's own, and two
+// optional capabilities: native_streams.h and movable_memory.h.
 //
 // Preconditions shared by all methods:
 //  - Every method is thread-safe. A backend reads and writes only pinned memory, its own memory and
@@ -34,6 +34,7 @@ namespace gmac::accel {
 
 struct BuiltInKernels;  // commands.h
 class LoadedKernels;    // commands.h
+class MovableMemory;    // movable_memory.h
 class Work;             // commands.h
 class NativeStreams;    // native_streams.h
 
@@ -111,6 +112,8 @@ class Accelerator {
   virtual Status usable() { return Status(); }
   // The application's own streams and contexts; nullptr where the device has no such thing.
   NativeStreams* nativeStreams() const noexcept { return nativeStreams_; }
+  // Memory that may lie on either side of the bus; nullptr where it cannot.
+  MovableMemory* movableMemory() const noexcept { return movableMemory_; }
 
   // ---- Memory
 
@@ -181,11 +184,13 @@ class Accelerator {
   virtual Result<Ticket> submit(Work& work) = 0;
 
  protected:
-  // `streams` lives as long as the accelerator.
-  explicit Accelerator(NativeStreams* streams = nullptr) : nativeStreams_(streams) {}
+  // Both live as long as the accelerator.
+  explicit Accelerator(NativeStreams* streams = nullptr, MovableMemory* movable = nullptr)
+      : nativeStreams_(streams), movableMemory_(movable) {}
 
  private:
   NativeStreams* const nativeStreams_;
+  MovableMemory* const movableMemory_;
 };
 
 }  // namespace gmac::accel

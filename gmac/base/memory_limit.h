@@ -12,6 +12,11 @@ namespace gmac {
 // those above it, of both versions. Nothing when none limits it. `process` is its folder in /proc.
 std::optional<std::size_t> cgroupMemoryLimit(const std::string& process = "/proc/self");
 
+// How much of the machine's memory this process can still take without anything being swapped out,
+// or less if its control groups leave it less: file caches count as free. 0 where the system does
+// not tell. Reads a few files of /proc.
+std::size_t availableMemory(const std::string& process = "/proc/self");
+
 // The memory that this process may have: the machine's, or less if its control groups limit it. At
 // least 1.
 std::size_t usableMemory();

@@ -36,7 +36,7 @@ Allocation::~Allocation() {
   (void)freed_.giveBackAll(lock);
 }
 
-Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement) {
+Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement, accel::Home home) {
   const Timed timed(Phase::kMalloc);
   const char* const function = functionOf(placement);
   constexpr std::size_t kMost = std::size_t{1} << 46;
@@ -48,10 +48,12 @@ Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement)
   // A slot in a region that is there needs nothing of the accelerator, and could not be touched
   // without it.
   GMAC_TRY(accelerator_.usable());
-  if (size <= SmallHeap::kLargestObject && placement == accel::Placement::kSameAddress) {
+  // (Regions of small objects are in the device's memory.)
+  if (size <= SmallHeap::kLargestObject && placement == accel::Placement::kSameAddress &&
+      home == accel::Home::kDevice) {
     address = small_.allocate(size);
   } else {
-    auto object = makeObject(size, options_.blockBytes, placement, false);
+    auto object = makeObject(size, options_.blockBytes, placement, false, home);
     if (!object.ok()) {
       return object.status();
     }
@@ -64,7 +66,8 @@ Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement)
 }
 
 Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
-                                       accel::Placement placement, bool sharedBySmallObjects) {
+                                       accel::Placement placement, bool sharedBySmallObjects,
+                                       accel::Home home) {
   // A handler that faulted in the middle of this would need the accelerator, too.
   const os::SignalsBlocked blocked;
   const auto leaveMappings = [&] {
@@ -76,7 +79,7 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
   }
   const bool moved = options_.movedPages;
   const std::size_t bytes = roundUp(size, moved ? kMovedGranularity : os::pageBytes());
-  if (auto kept = freed_.reuse(bytes, placement)) {
+  if (auto kept = home == accel::Home::kDevice ? freed_.reuse(bytes, placement) : nullptr) {
     auto object = reuse(std::move(kept), size, blockBytes, sharedBySmallObjects);
     if (!object.ok()) {
       return object.status();
@@ -84,11 +87,7 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
     stats().reusedAllocations.add();
     return addObject(std::move(*object));
   }
-  const auto allocate = [&] {
-    const Timed timed(Phase::kCudaMalloc);
-    // Where neighbours touch, there is no gap that takes a mapping.
-    return accelerator_.allocate(bytes, moved ? os::kHugePageBytes : os::pageBytes(), placement);
-  };
+  const auto allocate = [&] { return allocateDevice(bytes, placement, home); };
   auto device = allocate();
   // Of either kind: what is kept takes memory, and addresses.
   if (!device.ok() && device.status().code() != adsmErrorAcceleratorLost && freed_.giveBackAll()) {
@@ -125,6 +124,7 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
                                         blocks_.protocol().initial());
       object->sharedBySmallObjects = sharedBySmallObjects;
       object->sameAddress = sameAddress;
+      object->home = home;
       object->requestedBytes = size;
       // Dirty blocks are flushed without a fault before, so their pages must be there from the
       // start.
@@ -148,6 +148,17 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
     return made;
   }
   return addObject(std::move(object));
+}
+
+Result<accel::DeviceAddress> Allocation::allocateDevice(std::size_t bytes,
+                                                        accel::Placement placement,
+                                                        accel::Home home) {
+  const Timed timed(Phase::kCudaMalloc);
+  // Where neighbours touch, there is no gap that takes a mapping.
+  const std::size_t alignment = options_.movedPages ? os::kHugePageBytes : os::pageBytes();
+  return home == accel::Home::kDevice
+             ? accelerator_.allocate(bytes, alignment, placement)
+             : accelerator_.movableMemory()->allocateOnCpu(bytes, alignment, placement);
 }
 
 // An object in kept memory. Its bytes are zero on the accelerator and of any age on the CPU, so all
@@ -280,7 +291,7 @@ Result<void*> Allocation::acquire(std::size_t bytes) {
   // have.
   const std::size_t least = options_.movedPages ? kMovedGranularity : os::pageBytes();
   auto object = makeObject(bytes, std::clamp(options_.blockBytes, least, kSmallBlockBytes),
-                           accel::Placement::kSameAddress, true);
+                           accel::Placement::kSameAddress, true, accel::Home::kDevice);
   if (!object.ok()) {
     return object.status();
   }

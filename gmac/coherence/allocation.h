@@ -56,7 +56,7 @@ class Allocation final : private RegionSource {
   Allocation& operator=(const Allocation&) = delete;
 
   // See adsm.h.
-  Result<void*> allocate(std::size_t size, accel::Placement placement);
+  Result<void*> allocate(std::size_t size, accel::Placement placement, accel::Home home);
   Status free(void* address);
   Result<void*> deviceAddress(const void* address);
   // An address inside a region of small objects must be in one that lives. `function`: of the API.
@@ -75,7 +75,9 @@ class Allocation final : private RegionSource {
   Status release(void* region) override;
 
   Result<Object*> makeObject(std::size_t size, std::size_t blockBytes, accel::Placement placement,
-                             bool sharedBySmallObjects);
+                             bool sharedBySmallObjects, accel::Home home);
+  Result<accel::DeviceAddress> allocateDevice(std::size_t bytes, accel::Placement placement,
+                                              accel::Home home);
   Result<std::unique_ptr<Object>> reuse(std::unique_ptr<Object> kept, std::size_t size,
                                         std::size_t blockBytes, bool sharedBySmallObjects);
   Object* addObject(std::unique_ptr<Object> object);

@@ -18,7 +18,8 @@ Status FreedMemory::take(Lock& lock, Object& object) {
 
 // False: it has to be given back. Lets the lock go.
 bool FreedMemory::keep(Lock& lock, Object& object) {
-  if (!keeps_ || !pool_.admits(object.bytes(), livingBytes_)) {
+  if (!keeps_ || onCpu_ != 0 || object.home != accel::Home::kDevice ||
+      !pool_.admits(object.bytes(), livingBytes_)) {
     return false;
   }
   const auto cleared = [&]() -> Result<accel::Ticket> {

@@ -4,12 +4,14 @@
 #ifndef GMAC_COHERENCE_FREED_MEMORY_H_
 #define GMAC_COHERENCE_FREED_MEMORY_H_
 
+#include <atomic>
 #include <boost/intrusive/list.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/movable_memory.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/alarm.h"
 #include "gmac/coherence/ledger.h"
@@ -36,9 +38,23 @@ class FreedMemory {
   FreedMemory(const FreedMemory&) = delete;
   FreedMemory& operator=(const FreedMemory&) = delete;
 
-  // An object lives; does no more.
-  void born(const Object& object) { livingBytes_ += object.bytes(); }
-  void died(const Object& object) { livingBytes_ -= object.bytes(); }
+  // An object lives; does no more; has another home.
+  void born(const Object& object) {
+    livingBytes_ += object.bytes();
+    onCpu_ += object.home == accel::Home::kCpu ? 1 : 0;
+  }
+  void died(const Object& object) {
+    livingBytes_ -= object.bytes();
+    onCpu_ -= object.home == accel::Home::kCpu ? 1 : 0;
+  }
+  void moves(Object& object, accel::Home home) {
+    died(object);
+    object.home = home;
+    born(object);
+  }
+  // How many objects have the CPU's memory in place of the device's, which is full then: nothing is
+  // kept. For everybody, without the lock.
+  std::size_t onCpu() const noexcept { return onCpu_.load(std::memory_order_relaxed); }
 
   // Keeps the memory of an object that nobody uses and no index holds, or gives it back, and other
   // memory where too much is kept. The error is the accelerator's that did not take it.
@@ -77,6 +93,7 @@ class FreedMemory {
   ObjectPool pool_;
   bool keeps_ = true;
   std::size_t livingBytes_ = 0;
+  std::atomic<std::size_t> onCpu_{0};
   boost::intrusive::list<Object> retired_;  // whose pages are still pinned
   std::size_t retiredBytes_ = 0;            // of those, and of those on their way
   Alarm* disposer_ = nullptr;

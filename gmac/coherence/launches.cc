@@ -199,7 +199,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
     for (const adsmUse_t& use : *uses) {
       // Gone where the application freed it in another thread while the call waited.
       if (Object* object = index_.find(use.object)) {
-        object->noteUse(*launched, (accessIn(*uses, *object) & adsmWrite) != 0);
+        ledger_.used(*object, *launched, (accessIn(*uses, *object) & adsmWrite) != 0);
       }
     }
   } else {
@@ -348,7 +348,7 @@ Status Launches::endOwnWork(std::span<const coherence::DeviceRange> ranges, acce
     ledger_.called(ticket);
     for (const coherence::DeviceRange& range : ranges) {
       index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
-        object.noteUse(ticket, range.write);
+        ledger_.used(object, ticket, range.write);
         reads |= !range.write;
         return true;
       });

@@ -25,7 +25,7 @@ void Ledger::flushed(accel::Ticket ticket) { lastFlush_ = std::max(lastFlush_, t
 void Ledger::calledBound(adsmKernel_t kernel, accel::Ticket ticket) {
   for (DeviceUses* const object : bound_) {
     if (const auto access = object->accessBy(kernel)) {
-      object->noteUse(ticket, (*access & adsmWrite) != 0);
+      used(*object, ticket, (*access & adsmWrite) != 0);
     }
   }
 }
@@ -70,6 +70,7 @@ Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, 
     return ticket;
   }
   streamCount_ = std::max(streamCount_, index + 1);
+  streamWork_ = works_;
   // Asking takes the driver longer than all the rest: only where the answer matters.
   const bool pending = same && ((entry.reads && !reads) || (entry.names && !names)) &&
                        !accelerator_.done(entry.ticket);
@@ -119,6 +120,16 @@ Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
     writers.device = std::max(writers.device, work->ticket.value);
   }
   return writers;
+}
+
+// Where a stream's work is known no more, all of it counts: that an object was used a moment ago is
+// the safe answer.
+std::uint64_t Ledger::newestWorkWith(const DeviceUses& object) const {
+  std::uint64_t newest = std::max(object.born, object.lastWork);
+  if (object.bindings.empty() && everyCall_ != 0) {
+    newest = std::max(newest, everyCallWork_);
+  }
+  return object.users == DeviceUses::Users::kCpu ? newest : std::max(newest, streamWork_);
 }
 
 Ledger::Tickets Ledger::everything() const {

@@ -36,12 +36,10 @@ struct DeviceUses {
   std::uint64_t born = 0;       // Ledger's count of work by then: older work cannot use the object
   std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
   std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
+  std::uint64_t lastWork = 0;   // Ledger's count of work at the newest listed call
   std::vector<Binding> bindings;
   // What a call of the kernel that lists nothing does to the object; empty: it does not use it.
   std::optional<adsmAccess_t> accessBy(adsmKernel_t kernel) const;
-  // A listed call may write it, or only reads it.
-  void noteUse(accel::Ticket ticket, bool write) { (write ? lastWrite : lastRead) = ticket.value; }
-
   // What its program promised of kernels on the application's own streams.
   using Users = coherence::Users;
   Users users = Users::kEverybody;
@@ -85,7 +83,12 @@ class Ledger {
   // A call, or other work on the kernel queue.
   void called(accel::Ticket ticket) {
     lastCall_ = ticket.value;
-    ++works_;
+    newestWork_ = ++works_;
+  }
+  // The newest call, or own work, lists the object, and may write it or only reads it.
+  void used(DeviceUses& object, accel::Ticket ticket, bool write) const {
+    (write ? object.lastWrite : object.lastRead) = ticket.value;
+    object.lastWork = works_;
   }
   // A call that lists no objects, after called(): it may write every object that is not bound.
   void calledUnlisted(accel::Ticket ticket) {
@@ -104,7 +107,7 @@ class Ledger {
   // adsmErrorNotSupported where the accelerator has no streams of the application's.
   Status fence(accel::NativeStream stream) const;
   // Work on a stream is about to be submitted.
-  void submitting() { ++works_; }
+  void submitting() { newestWork_ = ++works_; }
   // It has been: a ticket for all that the stream holds. `reads`: objects whose CPU copy stays
   // current, so that a write of the CPU must not reach it. `names`: objects itself, whoever else
   // may use them. There must be room for the stream,
@@ -140,6 +143,11 @@ class Ledger {
     return {object.bindings.empty() && everyCallWork_ >= object.born ? everyCall_ : 0};
   }
   accel::Ticket unlistedCall() const { return {everyCall_}; }
+  // Numbers of device work, of calls and streams alike, in the order of submission: of the newest,
+  // and of the newest that may use the object. One that no work has used yet has a number of its
+  // own, which is newer than all work before its allocation.
+  std::uint64_t newestWork() const { return newestWork_; }
+  std::uint64_t newestWorkWith(const DeviceUses& object) const;
   // All that may write the object and has not finished.
   Tickets writersOf(const DeviceUses& object) const;
   bool writersDone(const DeviceUses& object) const noexcept;
@@ -191,6 +199,8 @@ class Ledger {
   std::uint64_t everyCall_ = 0;  // of the newest that lists nothing
   std::uint64_t everyCallWork_ = 0;  // works_ by then
   std::uint64_t lastFlush_ = 0;      // ticket of the newest flush
+  std::uint64_t newestWork_ = 0;     // works_ by the newest work
+  std::uint64_t streamWork_ = 0;     // and by the newest of a stream
   std::array<StreamWork, kMaxStreams> streams_{};
   std::size_t streamCount_ = 0;
   std::vector<DeviceUses*> bound_;  // objects with bindings

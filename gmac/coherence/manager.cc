@@ -42,6 +42,8 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
       kernels_(mutex_, accelerator, ledger_, waits_, index_),
       launches_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_, allocation_,
                 kernels_),
+      spilling_(mutex_, accelerator, ledger_, waits_, index_, freed_, allocation_, launches_,
+                options.spill),
       acquire_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_),
       lookup_(mutex_, index_, allocation_),
       promises_(mutex_, ledger_, waits_, index_) {}
@@ -102,12 +104,12 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
     return fail(adsmErrorForked, "{} in a child of fork",
                 placement == accel::Placement::kSameAddress ? "adsmAlloc" : "adsmSafeAlloc");
   }
-  return allocation_.allocate(size, placement);
+  return spilling_.allocate(size, placement);
 }
 
 Status Manager::free(void* address) {
   return forked() ? fail(adsmErrorForked, "adsmFree({}) in a child of fork", address)
-                  : allocation_.free(address);
+                  : spilling_.free(address);
 }
 
 Result<void*> Manager::deviceAddress(const void* address) {
@@ -119,8 +121,11 @@ Result<void*> Manager::deviceAddress(const void* address) {
 
 Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
                      std::optional<std::span<const adsmUse_t>> uses) {
-  return forked() ? fail(adsmErrorForked, "adsmCall({}) in a child of fork", kernel->name)
-                  : launches_.call(kernel, shape, args, uses);
+  if (forked()) {
+    return fail(adsmErrorForked, "adsmCall({}) in a child of fork", kernel->name);
+  }
+  spilling_.beforeWork();
+  return launches_.call(kernel, shape, args, uses);
 }
 
 Status Manager::bind(const void* object, adsmKernel_t kernel, adsmAccess_t access) {
@@ -189,8 +194,11 @@ Manager::EarlyStep Manager::fetchNext() { return forked() ? EarlyStep::kIdle : e
 
 Status Manager::beginDeviceWork(accel::NativeStream stream,
                                 std::span<const coherence::DeviceRange> ranges) {
-  return forked() ? fail(adsmErrorForked, "device work in a child of fork")
-                  : launches_.beginDeviceWork(stream, ranges);
+  if (forked()) {
+    return fail(adsmErrorForked, "device work in a child of fork");
+  }
+  spilling_.beforeWork();
+  return launches_.beginDeviceWork(stream, ranges);
 }
 
 Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
@@ -263,7 +271,7 @@ bool Manager::populateNext() { return residency_.populateNext(); }
 
 bool Manager::disposeNext() { return freed_.disposeNext(); }
 
-bool Manager::giveBackKept() { return !forked() && freed_.giveBackAll(); }
+bool Manager::makeRoom() { return !forked() && (freed_.giveBackAll() || spilling_.makeRoom()); }
 
 bool Manager::isKept(std::uintptr_t device) { return !forked() && freed_.isKept(device); }
 

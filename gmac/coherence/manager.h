@@ -29,6 +29,7 @@
 #include "gmac/coherence/policies/bulk_memory.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/policies/early_copies.h"
+#include "gmac/coherence/policies/spilling.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/promises.h"
 #include "gmac/coherence/residency.h"
@@ -48,6 +49,7 @@ struct ManagerOptions {
   bool populateAhead = true;                      // by a thread of its own (moved pages)
   bool fetchInBackground = true;                  // what startFetch asks for
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
+  SpillOptions spill;                             // what becomes of objects that do not fit
   std::size_t keptBytes = 0;      // memory of freed objects that is kept (object_pool.h)
   bool managed = false;           // CUDA's managed-memory calls give shared objects
   bool trustHints = false;        // a managed-memory program's hints are promises
@@ -119,7 +121,7 @@ class Manager final : public coherence::Port {
   bool reachedByCuda() const noexcept override { return accelerator_.name() != "host"; }
   Status startFlush(const void* address, std::size_t bytes) override;
   Status startFetch(const void* address, std::size_t bytes) override;
-  bool giveBackKept() override;
+  bool makeRoom() override;
   bool isKept(std::uintptr_t device) override;
   std::size_t keptBytes() const noexcept override { return freed_.keptBytes(); }
 
@@ -177,6 +179,7 @@ class Manager final : public coherence::Port {
   EarlyCopies early_;
   Kernels kernels_;
   Launches launches_;
+  Spilling spilling_;
   Acquire acquire_;
   Lookup lookup_;
   Promises promises_;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/movable_memory.h"
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/block_table.h"
@@ -212,6 +213,9 @@ class Object : public DeviceUses,
   // not.
   bool usable(ByteRange bytes, Intent intent) const;
   bool usable(BlockIndex index, Intent intent) const { return usable(bytesOf(index), intent); }
+
+  // ---- where the accelerator's copy lies ----
+  accel::Home home = accel::Home::kDevice;
 
   // ---- who is using it ----
   bool inTransit() const { return inTransit_ > 0; }  // a block of it

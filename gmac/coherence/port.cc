@@ -79,7 +79,7 @@ Status Port::endOwnWork(std::span<const DeviceRange>, accel::Ticket) { return no
 
 void Port::endContext(bool) {}
 
-bool Port::giveBackKept() { return false; }
+bool Port::makeRoom() { return false; }
 bool Port::isKept(std::uintptr_t) { return false; }
 std::size_t Port::keptBytes() const noexcept { return 0; }
 

@@ -167,11 +167,12 @@ class Port {
   // another context.
   virtual void endContext(bool workFinished);
 
-  // ---- Memory of freed objects that is kept
+  // ---- The device's memory
 
-  // Gives all of it back; whether there was any. For whoever else wants memory of the accelerator
-  // and got none.
-  virtual bool giveBackKept();
+  // For whoever else wants memory of the device and got none: gives back what is kept of freed
+  // objects, else moves the object that was used least lately to the CPU's memory. False: neither
+  // is to be had. Waits for kernels.
+  virtual bool makeRoom();
   // Whether the byte that the accelerator knows at `device` is part of it. No object of the program
   // has that byte, though the driver takes it for allocated.
   virtual bool isKept(std::uintptr_t device);

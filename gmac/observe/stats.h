@@ -49,6 +49,9 @@ struct Stats {
   Counter windowsOutgrown;    // of them, those that were needed as a whole before a call took them
   Counter coarsenings;        // times that blocks were joined because mappings ran out
   Counter populatedBytes;     // made ready in the background, ahead of the program
+  Counter spills;             // objects that got memory of the CPU's in place of the accelerator's
+  Counter spilledBytes;       // of those
+  Counter broughtBack;        // of them, those that got the accelerator's memory again
 };
 
 namespace internal {

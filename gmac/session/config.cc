@@ -33,6 +33,7 @@ constexpr auto kProtocolNames = [] {
 constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
 constexpr std::string_view kManaged[] = {"0", "1", "trust"};
+constexpr std::string_view kNoYes[] = {"0", "1"};
 constexpr std::string_view kLogLevels[] = {"off", "error", "info", "debug"};
 
 constexpr std::uint64_t kLeastHostMemory = 2 * kMiB;
@@ -170,6 +171,18 @@ const Variable kVariables[] = {
      store<&Config::keptBytes>,
      "How much memory of freed objects is kept, on both sides, for the next allocations of about "
      "their size, besides an eighth of what lives."},
+    {"GMAC_SPILL",
+     Kind::kChoice,
+     "1",
+     nullptr,
+     {.words = kNoYes},
+     "",
+     store<&Config::spill>,
+     "`1`: when the accelerator's memory is full, the objects that were used least lately get "
+     "memory "
+     "of the CPU's in its place, which kernels reach over the bus. `0`: an allocation that does "
+     "not "
+     "fit fails."},
     {"GMAC_MANAGED",
      Kind::kChoice,
      "0",

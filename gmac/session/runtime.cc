@@ -112,6 +112,7 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
   options.trustHints = config.trustHints;
   options.ioThreads = config.ioThreads;
   options.keptBytes = config.keptBytes;
+  options.spill.allowed = config.spill;
   // The wait limit is for managed-memory programs. Others know that their kernels use shared
   // objects, and may wait as long as they like.
   options.waitLimitSeconds = config.managed ? static_cast<unsigned>(config.waitLimit) : 0;

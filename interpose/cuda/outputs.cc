@@ -78,16 +78,17 @@ struct Output {
 };
 
 // Allocates device memory beside shared objects. Before it fails for want of memory, the runtime
-// gives back the memory that it keeps of freed objects. Such memory is kept also when no object
-// lives.
+// gives back the memory that it keeps of freed objects, and moves objects to the CPU's memory, as
+// CUDA does with managed memory. Such memory is kept also when no object lives.
 struct Allocation {
   static constexpr bool kEvenUnshared = true;
 
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
-    const CUresult result = Output::run<Zero>(real, args...);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !coherence::port().giveBackKept()) return result;
-    return Output::run<Zero>(real, args...);
+    for (;;) {
+      const CUresult result = Output::run<Zero>(real, args...);
+      if (result != CUDA_ERROR_OUT_OF_MEMORY || !coherence::port().makeRoom()) return result;
+    }
   }
 };
 

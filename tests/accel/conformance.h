@@ -35,6 +35,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/commands.h"
+#include "gmac/accel/movable_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
@@ -328,6 +329,113 @@ TEST_P(Conformance, ExhaustedMemoryIsAnErrorAndFreedMemoryIsThereAgain) {
   for (const DeviceAddress address : held) {
     EXPECT_TRUE(accelerator().free(address, kit().exhaustingBytes).ok()) << lastErrorText();
   }
+}
+
+TEST_P(Conformance, MemoryMovesUnderItsAddressWithWhatItHolds) {
+  MovableMemory* const memory = accelerator().movableMemory();
+  if (memory == nullptr) {
+    GTEST_SKIP() << "its memory does not move";
+  }
+  const auto increment = load(kit().increment);
+  ASSERT_TRUE(increment);
+  constexpr std::uint64_t kCount = (std::uint64_t{4} << 20) / sizeof(std::uint32_t);
+  Object object(accelerator(), kCount * sizeof(std::uint32_t));
+  ASSERT_TRUE(object.good());
+  const auto run = [&] {
+    std::uint32_t* data = object.appAs<std::uint32_t>();
+    std::uint64_t count = kCount;
+    std::uint32_t by = 5;
+    void* args[] = {&data, &count, &by};
+    waitFor(good(accelerator().launch(*increment, shapeFor(kCount), args)));
+  };
+  std::iota(object.runtimeAs<std::uint32_t>(), object.runtimeAs<std::uint32_t>() + kCount, 0U);
+  bringIn(object);
+  std::uint32_t added = 0;
+  const std::size_t before = *memory->freeBytes();
+  for (const Home home : {Home::kCpu, Home::kCpu, Home::kDevice, Home::kCpu}) {
+    ASSERT_TRUE(memory->move(object.device(), object.bytes(), home).ok()) << lastErrorText();
+    EXPECT_EQ(*memory->freeBytes() > before, home == Home::kCpu);
+    run();
+    added += 5;
+    // The CPU's side of the address is another copy, as ever.
+    std::fill_n(object.appAs<std::uint32_t>(), kCount, 0xDEADBEEFU);
+    run();
+    added += 5;
+    EXPECT_EQ(object.appAs<std::uint32_t>()[kCount - 1], 0xDEADBEEFU);
+    bringOut(object);
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(object.runtimeAs<std::uint32_t>()[i], i + added) << i;
+    }
+    // Small copies may take another way.
+    object.runtimeAs<std::uint32_t>()[1] = 1;
+    waitFor(good(accelerator().copyIn(object.device(4), object.runtime() + 4, 4, {})));
+    object.runtimeAs<std::uint32_t>()[1] = 0;
+    waitFor(good(accelerator().copyOut(object.runtime() + 4, object.device(4), 4, {})));
+    EXPECT_EQ(object.runtimeAs<std::uint32_t>()[1], 1U);
+    object.runtimeAs<std::uint32_t>()[1] = 1 + added;
+    bringIn(object);
+  }
+}
+
+TEST_P(Conformance, MemoryOfTheCpusIsZeroAndTakesNoneOfTheDevices) {
+  MovableMemory* const memory = accelerator().movableMemory();
+  if (memory == nullptr) {
+    GTEST_SKIP() << "its memory does not move";
+  }
+  constexpr std::size_t kBytes = std::size_t{6} << 20;
+  const std::size_t before = *memory->freeBytes();
+  for (const Placement placement : {Placement::kSameAddress, Placement::kAnywhere}) {
+    for (int round = 0; round < 2; ++round) {
+      const auto address = memory->allocateOnCpu(kBytes, pageBytes(), placement);
+      ASSERT_TRUE(address.ok()) << lastErrorText();
+      EXPECT_EQ(*memory->freeBytes(), before);
+      const auto pinned = accelerator().allocatePinned(kBytes);
+      ASSERT_TRUE(pinned.ok()) << lastErrorText();
+      auto* const bytes = static_cast<std::byte*>(*pinned);
+      std::fill_n(bytes, kBytes, std::byte{1});
+      waitFor(good(accelerator().copyOut(bytes, *address, kBytes, {})));
+      EXPECT_TRUE(
+          std::all_of(bytes, bytes + kBytes, [](std::byte b) { return b == std::byte{0}; }));
+      waitFor(good(accelerator().fill(*address, std::byte{9}, kBytes)));
+      waitFor(good(accelerator().copyOut(bytes, *address, kBytes, {})));
+      EXPECT_TRUE(
+          std::all_of(bytes, bytes + kBytes, [](std::byte b) { return b == std::byte{9}; }));
+      accelerator().freePinned(bytes, kBytes);
+      EXPECT_TRUE(accelerator().free(*address, kBytes).ok()) << lastErrorText();
+    }
+  }
+  EXPECT_EQ(*memory->freeBytes(), before);
+}
+
+TEST_P(Conformance, AMoveToMemoryThatIsFullChangesNothing) {
+  MovableMemory* const memory = accelerator().movableMemory();
+  if (memory == nullptr) {
+    GTEST_SKIP() << "its memory does not move";
+  }
+  const std::size_t bytes = kit().exhaustingBytes;
+  const auto address = memory->allocateOnCpu(bytes, pageBytes(), Placement::kAnywhere);
+  ASSERT_TRUE(address.ok()) << lastErrorText();
+  waitFor(good(accelerator().fill(*address, std::byte{3}, bytes)));
+  std::vector<DeviceAddress> held;
+  for (;;) {
+    const auto one = accelerator().allocate(bytes, pageBytes(), Placement::kAnywhere);
+    if (!one.ok()) {
+      break;
+    }
+    held.push_back(*one);
+  }
+  EXPECT_EQ(memory->move(*address, bytes, Home::kDevice).code(), adsmErrorAcceleratorMemory);
+  const auto pinned = accelerator().allocatePinned(pageBytes());
+  ASSERT_TRUE(pinned.ok()) << lastErrorText();
+  waitFor(good(accelerator().copyOut(
+      *pinned, DeviceAddress{static_cast<std::uintptr_t>(*address) + bytes - pageBytes()},
+      pageBytes(), {})));
+  EXPECT_EQ(static_cast<std::byte*>(*pinned)[pageBytes() - 1], std::byte{3});
+  accelerator().freePinned(*pinned, pageBytes());
+  for (const DeviceAddress one : held) {
+    EXPECT_TRUE(accelerator().free(one, bytes).ok()) << lastErrorText();
+  }
+  EXPECT_TRUE(accelerator().free(*address, bytes).ok()) << lastErrorText();
 }
 
 TEST_P(Conformance, AnAbsurdAllocationIsRefused) {

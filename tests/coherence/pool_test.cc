@@ -192,9 +192,9 @@ TEST_P(Kept, IsGivenBackWherePagesCannotBePinned) {
 TEST_P(Kept, IsGivenBackWhenAskedFor) {
   ManagerUnderTest machine(keeping(GetParam()));
   machine.free(machine.allocate(kBytes));
-  EXPECT_TRUE(machine.manager().giveBackKept());
+  EXPECT_TRUE(machine.manager().makeRoom());
   EXPECT_EQ(machine.fake().liveAllocations(), 0u);
-  EXPECT_FALSE(machine.manager().giveBackKept());
+  EXPECT_FALSE(machine.manager().makeRoom());
 }
 
 TEST_P(Kept, IsNotKeptWhereTheAcceleratorDoesNotClearIt) {

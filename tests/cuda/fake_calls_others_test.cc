@@ -314,7 +314,8 @@ TEST_F(OtherCudaCalls, WhatWouldGetPastTheRuntimeIsRefusedWithAReason) {
   }
   // Other memory is the driver's affair.
   EXPECT_EQ(DRIVER(cuIpcGetMemHandle)(&handle, plain_), CUDA_SUCCESS);
-  EXPECT_EQ(DRIVER(cuMemUnmap)(plain_, 4096), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemUnmap)(plain_, 4096), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(fake_cuda::calls("cuMemUnmap"), 1U);
 }
 
 }  // namespace

@@ -140,12 +140,12 @@ class OverFakeDriver : public Conformance {
 INSTANTIATE_TEST_SUITE_P(FakeCuda, OverFakeDriver, testing::Values(&kFakeKit), kitName);
 
 TEST_P(OverFakeDriver, AFailureNamesTheCallItsArgumentsAndTheDriversWords) {
-  fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
+  fake_cuda::failNext("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
   const auto address =
       accelerator().allocate(std::size_t{4} << 20, pageBytes(), Placement::kAnywhere);
   ASSERT_FALSE(address.ok());
   EXPECT_EQ(address.status().code(), adsmErrorAcceleratorMemory);
-  EXPECT_TRUE(errorSays("cuMemAlloc(")) << lastErrorText();
+  EXPECT_TRUE(errorSays("cuMemCreate(")) << lastErrorText();
   EXPECT_TRUE(errorSays("4194304")) << lastErrorText();
   EXPECT_TRUE(errorSays("out of memory")) << lastErrorText();
 }
@@ -291,6 +291,52 @@ TEST_P(OverFakeDriver, MarksOfForeignStreamsCompleteInTheirOwnOrder) {
   EXPECT_TRUE(accelerator().done(marks[1]));
 }
 
+// The n-th call fails: the bytes stay where they are, and nothing is lost or leaked.
+TEST_P(OverFakeDriver, AMoveThatFailsAnywhereChangesNothing) {
+  MovableMemory& memory = *accelerator().movableMemory();
+  Object object(accelerator(), std::size_t{4} << 20);
+  ASSERT_TRUE(object.good());
+  std::memset(object.runtime(), 42, object.bytes());
+  bringIn(object);
+  const std::size_t available = *memory.freeBytes();
+  for (const char* call : {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
+                           "cuMemcpyDtoDAsync_v2", "cuMemUnmap"}) {
+    fake_cuda::failNext(call, CUDA_ERROR_INVALID_VALUE);
+    const Status moved = memory.move(object.device(), object.bytes(), Home::kCpu);
+    EXPECT_FALSE(moved.ok() && std::strcmp(call, "cuMemUnmap") != 0) << call;
+    EXPECT_TRUE(moved.ok() || errorSays("failed")) << lastErrorText();
+    if (moved.ok()) {
+      ASSERT_TRUE(memory.move(object.device(), object.bytes(), Home::kDevice).ok());
+    }
+    EXPECT_EQ(*memory.freeBytes(), available) << call;
+    std::memset(object.runtime(), 0, object.bytes());
+    bringOut(object);
+    EXPECT_EQ(object.runtime()[object.bytes() - 1], std::byte{42}) << call;
+  }
+}
+
+TEST_P(OverFakeDriver, WhereTheDeviceCannotMapMemoryItIsAllocatedAsEver) {
+  destroyAccelerator();
+  fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
+  auto made = kit().make();
+  fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1);
+  ASSERT_TRUE(made.ok()) << lastErrorText();
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  const std::size_t created = fake_cuda::calls("cuMemCreate");
+  const auto address = (*made)->allocate(kBytes, pageBytes(), Placement::kSameAddress);
+  ASSERT_TRUE(address.ok()) << lastErrorText();
+  EXPECT_EQ(fake_cuda::calls("cuMemCreate"), created);
+  EXPECT_EQ((*made)->movableMemory()->move(*address, kBytes, Home::kCpu).code(),
+            adsmErrorNotSupported);
+  EXPECT_EQ((*made)
+                ->movableMemory()
+                ->allocateOnCpu(kBytes, pageBytes(), Placement::kSameAddress)
+                .status()
+                .code(),
+            adsmErrorNotSupported);
+  EXPECT_TRUE((*made)->free(*address, kBytes).ok()) << lastErrorText();
+}
+
 // A kernel that reads a little in front of its array, or after it, meets memory.
 TEST_P(OverFakeDriver, AnAllocationHasMemoryOnBothSides) {
   for (const std::size_t bytes : {pageBytes(), std::size_t{2} << 20, std::size_t{6} << 20}) {
@@ -322,7 +368,7 @@ TEST_P(OverFakeDriver, TheMemoryBesideAnAllocationIsTheFirstToGoWithout) {
     return total - available;
   };
   const std::size_t before = used();
-  fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
+  fake_cuda::failNext("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
   const auto bare = accelerator().allocate(kBytes, kBytes, Placement::kSameAddress);
   ASSERT_TRUE(bare.ok()) << lastErrorText();
   EXPECT_EQ(used() - before, kBytes);

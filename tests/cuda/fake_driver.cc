@@ -62,11 +62,25 @@ constexpr unsigned kMaxBlockThreads = 1024;
 struct Allocation {
   std::size_t bytes;
   std::byte* backing;
+  bool mapped = false;  // by cuMemMap: the backing is that of physical pages
+  bool accessible = true;
+};
+
+// Physical pages.
+struct Pages {
+  std::size_t bytes;
+  std::byte* backing;
+  bool onDevice;
+  std::size_t uses = 1;  // the handle, and where they are mapped
 };
 
 struct Device {
   std::recursive_mutex mutex;
   std::map<CUdeviceptr, Allocation> memory;
+  std::map<CUdeviceptr, std::size_t> reserved;
+  std::map<CUmemGenericAllocationHandle, Pages> pages;
+  std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+  CUmemGenericAllocationHandle lastPages = 0;
   std::size_t used = 0;
   std::map<std::string, std::size_t> calls;
   std::map<std::string, CUresult> failNext;
@@ -128,7 +142,8 @@ std::byte* backingOf(CUdeviceptr address) {
   auto after = memory.upper_bound(address);
   if (after == memory.begin()) return nullptr;
   const auto& [start, allocation] = *std::prev(after);
-  return address < start + allocation.bytes ? allocation.backing + (address - start) : nullptr;
+  const bool there = address < start + allocation.bytes && allocation.accessible;
+  return there ? allocation.backing + (address - start) : nullptr;
 }
 
 bool isPinned(CUdeviceptr address) {
@@ -265,6 +280,35 @@ CUresult submitSet(CUdeviceptr to, Value value, std::size_t count, CUstream stre
 
 CUdeviceptr number(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
+// Addresses without access for the CPU, as those of device memory are; 0: there are none.
+CUdeviceptr reserveAddresses(std::size_t bytes) {
+  auto* const raw = static_cast<std::byte*>(
+      mmap(nullptr, bytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (raw == MAP_FAILED) return 0;
+  const std::size_t skip = (kPage - number(raw) % kPage) % kPage;
+  if (skip != 0) munmap(raw, skip);
+  if (skip != kPage) munmap(raw + skip + bytes, kPage - skip);
+  if (std::exchange(device().occupyNext, false)) mprotect(raw + skip, 4096, PROT_READ);
+  return number(raw + skip);
+}
+
+// Fresh memory holds anything; all of it where that is cheap.
+std::byte* freshMemory(std::size_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  std::memset(memory, 0xA5, std::min<std::size_t>(bytes, 16 << 20));
+  return static_cast<std::byte*>(memory);
+}
+
+void dropPages(CUmemGenericAllocationHandle handle) {
+  const auto found = device().pages.find(handle);
+  if (--found->second.uses != 0) return;
+  munmap(found->second.backing, found->second.bytes);
+  device().used -= found->second.onDevice ? found->second.bytes : 0;
+  device().pages.erase(found);
+}
+
 CUresult allocate(CUdeviceptr* address, std::size_t bytes) {
   bytes = (bytes + kPage - 1) / kPage * kPage;
   if (bytes == 0 || bytes > kMemory - device().used) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -279,26 +323,18 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes) {
     device().used += bytes;
     return CUDA_SUCCESS;
   }
-  auto* const raw = static_cast<std::byte*>(
-      mmap(nullptr, bytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  auto* const backing = static_cast<std::byte*>(mmap(
-      nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  if (raw == MAP_FAILED || backing == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  const std::size_t skip = (kPage - number(raw) % kPage) % kPage;
-  if (skip != 0) munmap(raw, skip);
-  if (skip != kPage) munmap(raw + skip + bytes, kPage - skip);
-  if (std::exchange(device().occupyNext, false)) mprotect(raw + skip, 4096, PROT_READ);
-  // Fresh memory holds anything; all of it where that is cheap.
-  std::memset(backing, 0xA5, std::min<std::size_t>(bytes, 16 << 20));
-  device().memory[number(raw + skip)] = {bytes, backing};
+  const CUdeviceptr range = reserveAddresses(bytes);
+  std::byte* const backing = freshMemory(bytes);
+  if (range == 0 || backing == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  device().memory[range] = {bytes, backing};
   device().used += bytes;
-  *address = number(raw + skip);
+  *address = range;
   return CUDA_SUCCESS;
 }
 
 CUresult release(CUdeviceptr address) {
   const auto found = device().memory.find(address);
-  if (found == device().memory.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (found == device().memory.end() || found->second.mapped) return CUDA_ERROR_INVALID_VALUE;
   void* const range = reinterpret_cast<void*>(address);
   const auto& again = device().again;
   if (std::find(again.begin(), again.end(), address) == again.end()) {
@@ -364,7 +400,11 @@ std::function<CUresult()> launchOf(CUfunction handle, const unsigned grid[3],
 
 void destroyEverything() {
   Device& all = device();
-  while (!all.memory.empty()) release(all.memory.begin()->first);
+  // What is mapped is the device's, and not the context's.
+  for (auto next = all.memory.begin(); next != all.memory.end();) {
+    const CUdeviceptr address = (next++)->first;
+    release(address);
+  }
   for (auto& module : all.modules) module->globals.clear();
   for (void* const address : all.given) ::operator delete (address, std::align_val_t{4096});
   all.given.clear();
@@ -518,6 +558,88 @@ CUresult cuCtxSynchronize() {
 CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
   FAKE_CALL();
   return allocate(address, bytes);
+}
+CUresult cuMemGetAllocationGranularity(std::size_t* bytes, const CUmemAllocationProp*,
+                                       CUmemAllocationGranularity_flags) {
+  FAKE_CALL();
+  *bytes = kPage;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_t, CUdeviceptr,
+                             unsigned long long) {
+  FAKE_CALL();
+  if (bytes == 0 || bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
+  *address = reserveAddresses(bytes);
+  if (*address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  device().reserved[*address] = bytes;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
+  FAKE_CALL();
+  const auto found = device().reserved.find(address);
+  if (found == device().reserved.end() || found->second != bytes ||
+      device().memory.count(address) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  munmap(reinterpret_cast<void*>(address), bytes);
+  device().reserved.erase(found);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long) {
+  FAKE_CALL();
+  const bool onDevice = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (bytes == 0 || bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (onDevice && bytes > kMemory - device().used) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::byte* const backing = freshMemory(bytes);
+  if (backing == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  device().used += onDevice ? bytes : 0;
+  *handle = ++device().lastPages;
+  device().pages[*handle] = {bytes, backing, onDevice};
+  return CUDA_SUCCESS;
+}
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  FAKE_CALL();
+  if (device().pages.count(handle) == 0) return CUDA_ERROR_INVALID_VALUE;
+  dropPages(handle);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long) {
+  FAKE_CALL();
+  const auto range = device().reserved.find(address);
+  const auto pages = device().pages.find(handle);
+  if (range == device().reserved.end() || range->second != bytes || offset != 0 ||
+      pages == device().pages.end() || pages->second.bytes != bytes ||
+      device().memory.count(address) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  ++pages->second.uses;
+  device().mapped[address] = handle;
+  device().memory[address] = {bytes, pages->second.backing, true, false};
+  return CUDA_SUCCESS;
+}
+CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* access,
+                        std::size_t count) {
+  FAKE_CALL();
+  const auto found = device().memory.find(address);
+  if (found == device().memory.end() || !found->second.mapped || found->second.bytes != bytes ||
+      count != 1 || access->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  found->second.accessible = true;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
+  FAKE_CALL();
+  const auto found = device().memory.find(address);
+  if (found == device().memory.end() || !found->second.mapped || found->second.bytes != bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  device().memory.erase(found);
+  dropPages(device().mapped[address]);
+  device().mapped.erase(address);
+  return CUDA_SUCCESS;
 }
 CUresult cuMemGetInfo(std::size_t* available, std::size_t* total) {
   FAKE_CALL();

@@ -255,18 +255,6 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle*, CUdeviceptr) {
   FAKE_CALL();
   return CUDA_SUCCESS;
 }
-CUresult cuMemUnmap(CUdeviceptr, std::size_t) {
-  FAKE_CALL();
-  return CUDA_SUCCESS;
-}
-CUresult cuMemSetAccess(CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) {
-  FAKE_CALL();
-  return CUDA_SUCCESS;
-}
-CUresult cuMemAddressFree(CUdeviceptr, std::size_t) {
-  FAKE_CALL();
-  return CUDA_SUCCESS;
-}
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle*, void*) {
   FAKE_CALL();
   return CUDA_SUCCESS;

@@ -55,6 +55,8 @@ const char* kindName(Op::Kind kind) {
       return "fence";
     case Op::Kind::kMark:
       return "mark";
+    case Op::Kind::kMove:
+      return "move";
   }
   return "?";
 }
@@ -90,7 +92,9 @@ class FakeAccelerator::Loaded final : public accel::LoadedKernel {
 };
 
 FakeAccelerator::FakeAccelerator(const FakeOptions& options)
-    : Accelerator(this), options_(options), random_(options.seed) {}
+    : Accelerator(this, options.movableMemory ? this : nullptr),
+      options_(options),
+      random_(options.seed) {}
 
 FakeAccelerator::~FakeAccelerator() {
   for (const auto& [address, allocation] : allocations_) {
@@ -226,8 +230,73 @@ bool FakeAccelerator::fails(Op::Kind kind, const char* what, Status* status) {
 
 // ---- Memory
 
+Status FakeAccelerator::roomFor(std::size_t bytes, accel::Home home) {
+  const bool device = home == accel::Home::kDevice;
+  if (bytes <= (device ? options_.memoryBytes : options_.cpuBytes) - usedOf(home)) {
+    return {};
+  }
+  return device
+             ? fail(adsmErrorAcceleratorMemory, "fake driver: out of memory for {} bytes", bytes)
+             : fail(adsmErrorHostMemory, "fake driver: no memory of the CPU's for {} bytes", bytes);
+}
+
+void FakeAccelerator::complainOfUsers(const char* what, std::uintptr_t device, std::size_t bytes) {
+  for (const auto& queue : queues_) {
+    for (const Work& work : queue) {
+      if (overlap(work.device, work.bytes, device, bytes)) {
+        complain(fmt::format("{} of {:#x}, {} bytes: queued work names it", what, device, bytes));
+      }
+    }
+  }
+}
+
+Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Home home) {
+  const std::lock_guard guard(lock_);
+  const auto device = static_cast<std::uintptr_t>(address);
+  record({Op::Kind::kMove, device, bytes, {}, home == accel::Home::kCpu ? 1U : 0U});
+  mayBlock("move");
+  complainOfUsers("move", device, bytes);
+  // A kernel may use what no argument names.
+  if (!queues_[kKernels].empty() ||
+      std::any_of(queues_.begin() + kFirstStream, queues_.end(),
+                  [](const auto& stream) { return !stream.empty(); })) {
+    complain(fmt::format("move of {:#x}, {} bytes: kernels may use it", device, bytes));
+  }
+  if (Status failed; fails(Op::Kind::kMove, "move", &failed)) {
+    return failed;
+  }
+  Allocation& allocation = allocations_.at(device);
+  if (allocation.home == home) {
+    return {};
+  }
+  GMAC_TRY(roomFor(bytes, home));
+  // Who still uses the old pages does not live.
+  void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) {
+    return fail(adsmErrorHostMemory, "fake driver: no address space for {} bytes", bytes);
+  }
+  std::memcpy(pages, allocation.backing, bytes);
+  munmap(allocation.backing, bytes);
+  allocation.backing = static_cast<std::byte*>(pages);
+  usedOf(allocation.home) -= bytes;
+  usedOf(home) += bytes;
+  allocation.home = home;
+  return {};
+}
+
+Result<std::size_t> FakeAccelerator::freeBytes() {
+  const std::lock_guard guard(lock_);
+  return options_.memoryBytes - used_;
+}
+
 Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                 Placement placement) {
+  return allocate(bytes, alignment, placement, accel::Home::kDevice);
+}
+
+Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t alignment,
+                                                Placement placement, accel::Home home) {
   const std::lock_guard guard(lock_);
   mayBlock("allocate");
   if (Status failed; fails(Op::Kind::kAllocate, "allocate", &failed)) {
@@ -236,9 +305,7 @@ Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t a
   if (refuseSameAddress_ && placement == Placement::kSameAddress) {
     return fail(adsmErrorAddressConflict, "fake driver: no address for {} bytes", bytes);
   }
-  if (bytes > options_.memoryBytes - used_) {
-    return fail(adsmErrorAcceleratorMemory, "fake driver: out of memory for {} bytes", bytes);
-  }
+  GMAC_TRY(roomFor(bytes, home));
   void* backing = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (backing == MAP_FAILED) {
@@ -263,8 +330,8 @@ Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t a
     }
   }
   allocations_[device] = {bytes, static_cast<std::byte*>(backing),
-                          placement == Placement::kSameAddress};
-  used_ += bytes;
+                          placement == Placement::kSameAddress, home};
+  usedOf(home) += bytes;
   record({Op::Kind::kAllocate, device, bytes, {}});
   return DeviceAddress{device};
 }
@@ -279,13 +346,7 @@ Status FakeAccelerator::free(DeviceAddress address, std::size_t bytes) {
     complain(fmt::format("free of {:#x}, {} bytes: no allocation", device, bytes));
     return fail(adsmErrorSystem, "fake driver: free of {:#x}: no allocation", device);
   }
-  for (const auto& queue : queues_) {
-    for (const Work& work : queue) {
-      if (overlap(work.device, work.bytes, device, bytes)) {
-        complain(fmt::format("free of {:#x}, {} bytes: queued work names it", device, bytes));
-      }
-    }
-  }
+  complainOfUsers("free", device, bytes);
   Status status;
   (void)fails(Op::Kind::kFree, "free",
               &status);  // the memory is gone all the same, as a driver's is
@@ -293,7 +354,7 @@ Status FakeAccelerator::free(DeviceAddress address, std::size_t bytes) {
   if (found->second.sameAddress) {
     munmap(reinterpret_cast<void*>(device), bytes);
   }
-  used_ -= bytes;
+  usedOf(found->second.home) -= bytes;
   allocations_.erase(found);
   return status;
 }

@@ -24,6 +24,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/commands.h"
+#include "gmac/accel/movable_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/coherence/kernel.h"
 
@@ -46,6 +47,7 @@ struct Op {
     kLoad,
     kFence,
     kMark,
+    kMove,  // to the CPU's memory where `from` is 1, else to the device's
   };
   Kind kind;
   std::uintptr_t device = 0;  // copies, allocations
@@ -69,6 +71,8 @@ struct FakeOptions {
   bool loseCopies =
       false;  // copies out change nothing, as where a driver reads by an address that is gone
   std::size_t memoryBytes = std::size_t{64} << 30;
+  bool movableMemory = false;                    // as in movable_memory.h
+  std::size_t cpuBytes = std::size_t{64} << 30;  // for what lies in the CPU's memory
 };
 
 // An accelerator whose memory is a buffer of this process and whose queues are lists of
@@ -76,7 +80,9 @@ struct FakeOptions {
 // queued work names, a copy beyond an allocation) is recorded in complaints(), which every test
 // expects to be empty. Thread-safe; owned by the test. The fault handler calls it, as it does every
 // accelerator; it allocates there, which tests can afford because they fault outside malloc.
-class FakeAccelerator final : public accel::Accelerator, public accel::NativeStreams {
+class FakeAccelerator final : public accel::Accelerator,
+                              public accel::NativeStreams,
+                              public accel::MovableMemory {
  public:
   // A kernel's body: called once per launch with the copied arguments.
   using Body = std::function<void(const accel::LaunchShape& shape, void** args)>;
@@ -168,6 +174,14 @@ class FakeAccelerator final : public accel::Accelerator, public accel::NativeStr
   Status setConstant(accel::LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override;
 
+  // accel::MovableMemory
+  Result<accel::DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
+                                             accel::Placement placement) override {
+    return allocate(bytes, alignment, placement, accel::Home::kCpu);
+  }
+  Status move(accel::DeviceAddress address, std::size_t bytes, accel::Home home) override;
+  Result<std::size_t> freeBytes() override;
+
   // accel::NativeStreams
   Status check(accel::NativeStream) const override { return {}; }
   bool perThread(accel::NativeStream) const noexcept override { return false; }
@@ -205,6 +219,7 @@ class FakeAccelerator final : public accel::Accelerator, public accel::NativeStr
     std::size_t bytes;
     std::byte* backing;
     bool sameAddress;
+    accel::Home home;
   };
   struct Pinned {
     std::size_t bytes;
@@ -213,6 +228,15 @@ class FakeAccelerator final : public accel::Accelerator, public accel::NativeStr
   };
   class Loaded;
 
+  Result<accel::DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
+                                        accel::Placement placement, accel::Home home);
+  std::size_t& usedOf(accel::Home home) {
+    return home == accel::Home::kDevice ? used_ : usedOnCpu_;
+  }
+  // Whether memory has so much left.
+  Status roomFor(std::size_t bytes, accel::Home home);
+  // A complaint for each piece of queued work that names the range.
+  void complainOfUsers(const char* what, std::uintptr_t device, std::size_t bytes);
   void* translate(std::uintptr_t device, std::size_t bytes);
   std::byte* hostView(const void* address, std::size_t bytes);
   std::byte* deviceView(accel::DeviceAddress address, std::size_t bytes);
@@ -240,6 +264,7 @@ class FakeAccelerator final : public accel::Accelerator, public accel::NativeStr
   std::map<std::uintptr_t, Allocation> allocations_;
   std::map<const std::byte*, Pinned> pins_;
   std::size_t used_ = 0;
+  std::size_t usedOnCpu_ = 0;
   bool refuseSameAddress_ = false;
   bool (*lockIsHeld_)() noexcept = nullptr;
   std::array<bool, kQueues> stalledQueues_{};

@@ -80,6 +80,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.populateAhead = setup.populateAhead;
   options.fetchInBackground = setup.fetchInBackground;
   options.keptBytes = setup.keptBytes;
+  options.spill = setup.spill;
   options.mappingLimit = setup.mappingLimit;
   options.windowBytes = setup.windowBytes;
   options.movedPages = setup.fake.movedPages;

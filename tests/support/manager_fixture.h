@@ -34,6 +34,7 @@ struct MachineSetup {
   bool populateAhead = false;
   bool fetchInBackground = false;
   std::size_t keptBytes = 0;
+  SpillOptions spill;            // where the fake's memory can move
   std::size_t mappingLimit = 0;  // 0: the kernel's
   std::size_t windowBytes = 0;   // 0: no block is open in part
   FakeOptions fake;

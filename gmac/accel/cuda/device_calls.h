@@ -187,10 +187,6 @@ class DeviceCalls {
   const DeviceHealth& health() const noexcept { return health_; }
   DeviceHealth& health() noexcept { return health_; }
 
- protected:
-  // The layer's text for a code; never NULL.
-  virtual const char* words(int code) const noexcept = 0;
-
   // The one checked call: records the call's name, its arguments and the layer's words. `otherwise`
   // is the code for failures that say nothing about the device's health.
   template <typename Function, typename... Args>
@@ -208,6 +204,10 @@ class DeviceCalls {
                 std::string_view about) noexcept {
     return health_.fail(code, otherwise, call, about, words(code));
   }
+
+ protected:
+  // The layer's text for a code; never NULL.
+  virtual const char* words(int code) const noexcept = 0;
 
   DeviceHealth health_;
 };

@@ -29,6 +29,15 @@
   X(cuThreadExchangeStreamCaptureMode) \
   X(cuMemAlloc)                        \
   X(cuMemFree)                         \
+  X(cuMemGetInfo)                      \
+  X(cuMemGetAllocationGranularity)     \
+  X(cuMemAddressReserve)               \
+  X(cuMemAddressFree)                  \
+  X(cuMemCreate)                       \
+  X(cuMemRelease)                      \
+  X(cuMemMap)                          \
+  X(cuMemUnmap)                        \
+  X(cuMemSetAccess)                    \
   X(cuMemHostAlloc)                    \
   X(cuMemFreeHost)                     \
   X(cuMemHostRegister)                 \

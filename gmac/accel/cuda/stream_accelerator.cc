@@ -149,14 +149,15 @@ class DescribedKernel final : public LoadedKernel {
 }  // namespace
 
 StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver)
-    : Accelerator(this),
+    : Accelerator(this, this),
       calls_(std::move(calls)),
       ownWork_(driver, *calls_),
       in_(*calls_, QueueId::kIn, /*ordered=*/true),
       out_(*calls_, QueueId::kOut, /*ordered=*/true),
       kernel_(*calls_, QueueId::kKernel, /*ordered=*/true),
       foreign_(*calls_, QueueId::kForeign, /*ordered=*/false),
-      queues_{&in_, &out_, &kernel_, &foreign_} {}
+      queues_{&in_, &out_, &kernel_, &foreign_},
+      mapped_(driver, *calls_) {}
 
 StreamAccelerator::~StreamAccelerator() {
   if (!calls_->reopens() || calls_->nativeContext() != 0) close();
@@ -240,6 +241,10 @@ Status StreamAccelerator::open() {
   Result<Event> event = calls_->createEvent();
   if (!event.ok()) return event.status();
   zeroEvent_ = *event;
+  {
+    const std::lock_guard lock(memoryMutex_);
+    mapped_.open();
+  }
   open_.store(true, std::memory_order_release);
   return Status();
 }
@@ -257,8 +262,36 @@ Status StreamAccelerator::usable() {
   return calls_->health().lost() ? calls_->health().lostStatus() : Status();
 }
 
+Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t bytes, std::size_t total,
+                                                              std::size_t alignment, Home home) {
+  // Small allocations share a page of the driver's; those that are mapped never do.
+  const bool mapped = mapped_.offers(home) && (home == Home::kCpu || bytes >= kDevicePage);
+  if (!mapped && home == Home::kCpu) {
+    return gmac::fail(adsmErrorNotSupported,
+                      "{} cannot have memory of the CPU's in place of its own", deviceName());
+  }
+  Result<std::uintptr_t> given =
+      mapped ? mapped_.allocate(total, alignment, home) : calls_->allocate(total);
+  if (!given.ok()) return given.status();
+  return Allocation{*given, false, mapped};
+}
+
+Status StreamAccelerator::giveBack(const Allocation& allocation) {
+  return allocation.mapped ? mapped_.release(allocation.given) : calls_->release(allocation.given);
+}
+
 Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                   Placement placement) {
+  return allocate(bytes, alignment, placement, Home::kDevice);
+}
+
+Result<DeviceAddress> StreamAccelerator::allocateOnCpu(std::size_t bytes, std::size_t alignment,
+                                                       Placement placement) {
+  return allocate(bytes, alignment, placement, Home::kCpu);
+}
+
+Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,
+                                                  Placement placement, Home home) {
   GMAC_TRY(ready());
   const bool sameAddress = placement == Placement::kSameAddress;
   if (sameAddress && !calls_->unifiedAddresses()) {
@@ -277,38 +310,59 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   // With a margin where one is to be had: it is the first that goes where memory is short.
   std::size_t before = sameAddress && margins_ < kMostMargins ? kDevicePage : 0;
   std::size_t total = before + roundUp(bytes + (before != 0 ? kLeastMargin : 0), kDevicePage);
-  Result<std::uintptr_t> given = calls_->allocate(total + slack);
-  if (!given.ok() && before != 0 && given.status().code() == adsmErrorAcceleratorMemory) {
+  Result<Allocation> taken = take(bytes, total + slack, alignment, home);
+  if (!taken.ok() && before != 0 && taken.status().code() == adsmErrorAcceleratorMemory) {
     before = 0;
     total = roundUp(bytes, kDevicePage);
-    given = calls_->allocate(total + slack);
+    taken = take(bytes, total + slack, alignment, home);
   }
-  if (!given.ok()) return given.status();
-  const std::uintptr_t address = roundUp(*given + before, std::max<std::size_t>(alignment, 1));
+  if (!taken.ok()) return taken.status();
+  Allocation allocation = *taken;
+  allocation.hasMargin = before != 0;
+  const std::uintptr_t given = allocation.given;
+  const std::uintptr_t address = roundUp(given + before, std::max<std::size_t>(alignment, 1));
   Status status;
-  if (address + bytes > *given + total + slack) {
+  if (address + bytes > given + total + slack) {
     status = gmac::fail(adsmErrorSystem, "{} gave {:#x}, which is not aligned to {} bytes",
-                        deviceName(), *given, alignment);
-  } else if (sameAddress && accessibleOnCpu(*given, *given + total + slack)) {
+                        deviceName(), given, alignment);
+  } else if (sameAddress && accessibleOnCpu(given, given + total + slack)) {
     status = gmac::fail(adsmErrorAddressConflict,
                         "the accelerator's {} bytes at {:#x} lie over memory that the CPU uses; "
                         "use adsmSafeAlloc()",
                         bytes, address);
   } else {
     // The margin too: what a kernel finds there is the same each time.
-    status = zero(*given, total + slack);
+    status = zero(given, total + slack);
   }
   if (!status.ok()) {
     // What went wrong first is what the caller is told.
     char text[kErrorTextBytes];
     std::snprintf(text, sizeof text, "%s", lastErrorText());
-    static_cast<void>(calls_->release(*given));
+    static_cast<void>(giveBack(allocation));
     recordError(status.code(), text);
     return status;
   }
-  allocations_.emplace(address, Allocation{*given, before != 0});
+  allocations_.emplace(address, allocation);
   margins_ += before != 0 ? 1 : 0;
   return DeviceAddress(address);
+}
+
+Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home home) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
+  if (found == allocations_.end()) {
+    return gmac::fail(adsmErrorInvalidPointer, "{:#x} ({} bytes) is no allocation of {}",
+                      static_cast<std::uintptr_t>(address), bytes, deviceName());
+  }
+  return mapped_.move(found->second.given, home, zeroStream_, zeroEvent_);
+}
+
+Result<std::size_t> StreamAccelerator::freeBytes() {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  return mapped_.freeBytes();
 }
 
 Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
@@ -320,11 +374,15 @@ Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
     return gmac::fail(adsmErrorInvalidPointer, "{:#x} ({} bytes) is no allocation of {}",
                       static_cast<std::uintptr_t>(address), bytes, deviceName());
   }
-  const std::uintptr_t given = found->second.given;
-  margins_ -= found->second.hasMargin ? 1 : 0;
+  const Allocation allocation = found->second;
+  margins_ -= allocation.hasMargin ? 1 : 0;
   allocations_.erase(found);
-  if (calls_->health().lost()) return calls_->health().lostStatus();
-  return calls_->release(given);
+  if (calls_->health().lost()) {
+    // What was mapped does not go with the context.
+    if (allocation.mapped) mapped_.abandon(allocation.given);
+    return calls_->health().lostStatus();
+  }
+  return giveBack(allocation);
 }
 
 Status StreamAccelerator::pin(const HostMemory& memory) {

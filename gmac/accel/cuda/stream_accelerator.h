@@ -15,8 +15,10 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/device_calls.h"
+#include "gmac/accel/cuda/mapped_memory.h"
 #include "gmac/accel/cuda/own_work.h"
 #include "gmac/accel/cuda/queues.h"
+#include "gmac/accel/movable_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 
@@ -26,7 +28,7 @@ namespace gmac::accel::cuda {
 // for marks on the application's own streams. Thread-safe; owned by the runtime. The fault handler
 // may call what the interface says: those methods take one queue's lock, which is never held while
 // application memory is touched (arguments and constants are copied before it is taken).
-class StreamAccelerator final : public Accelerator, public NativeStreams {
+class StreamAccelerator final : public Accelerator, public NativeStreams, public MovableMemory {
  public:
   static Result<std::unique_ptr<Accelerator>> make(std::unique_ptr<DeviceCalls> calls,
                                                    const Driver& driver);
@@ -42,6 +44,10 @@ class StreamAccelerator final : public Accelerator, public NativeStreams {
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
                                  Placement placement) override;
   Status free(DeviceAddress address, std::size_t bytes) override;
+  Result<DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
+                                      Placement placement) override;
+  Status move(DeviceAddress address, std::size_t bytes, Home home) override;
+  Result<std::size_t> freeBytes() override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
   Result<void*> allocatePinned(std::size_t bytes) override;
@@ -110,6 +116,8 @@ class StreamAccelerator final : public Accelerator, public NativeStreams {
   template <typename Function>
   Result<Ticket> submitKernelWork(Function&& work);
   Status zero(std::uintptr_t address, std::size_t bytes);
+  Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement,
+                                 Home home);
 
   const std::unique_ptr<DeviceCalls> calls_;
   OwnWork ownWork_;
@@ -127,8 +135,14 @@ class StreamAccelerator final : public Accelerator, public NativeStreams {
   struct Allocation {
     std::uintptr_t given;  // what CUDA gave
     bool hasMargin;
+    bool mapped;  // of mapped_
   };
-  std::mutex memoryMutex_;  // guards the four below
+  // Memory for an allocation of `bytes` bytes, `total` with all that goes around it.
+  Result<Allocation> take(std::size_t bytes, std::size_t total, std::size_t alignment, Home home);
+  Status giveBack(const Allocation& allocation);
+
+  std::mutex memoryMutex_;  // guards the five below
+  MappedMemory mapped_;
   Stream zeroStream_ = nullptr;
   Event zeroEvent_ = nullptr;
   std::unordered_map<std::uintptr_t, Allocation> allocations_;  // by the address handed out

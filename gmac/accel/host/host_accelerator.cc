@@ -38,6 +38,7 @@
 #include "gmac/accel/host/messages.h"
 #include "gmac/accel/host/module_table.h"
 #include "gmac/accel/host/spawn.h"
+#include "gmac/accel/movable_memory.h"
 #include "gmac/base/cores.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/fork_mark.h"
@@ -173,10 +174,11 @@ class HostKernel final : public LoadedKernel {
 // The application's side: hands out addresses, writes commands, reads completions, watches the
 // device process. Thread-safe. Owned by the runtime. The fault handler may call copyIn, copyOut,
 // wait and done.
-class HostAccelerator final : public Accelerator {
+class HostAccelerator final : public Accelerator, public MovableMemory {
  public:
   explicit HostAccelerator(const HostOptions& options)
-      : memoryBytes_(
+      : Accelerator(nullptr, this),
+        memoryBytes_(
             roundUp(options.memoryBytes != 0 ? options.memoryBytes : usableMemory(), pageBytes())),
         threads_(options.threads != 0 ? options.threads : usableCores()),
         deviceName_(fmt::format("{}, {} threads", processorName(), threads_)) {}
@@ -193,6 +195,14 @@ class HostAccelerator final : public Accelerator {
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
                                  Placement placement) override;
   Status free(DeviceAddress address, std::size_t bytes) override;
+  // All of its memory is the CPU's: an allocation whose home is there does not count as the
+  // device's.
+  Result<DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
+                                      Placement placement) override {
+    return allocate(bytes, alignment, placement, Home::kCpu);
+  }
+  Status move(DeviceAddress address, std::size_t bytes, Home home) override;
+  Result<std::size_t> freeBytes() override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
   Result<void*> allocatePinned(std::size_t bytes) override;
@@ -235,7 +245,14 @@ class HostAccelerator final : public Accelerator {
   struct Allocation {
     std::size_t bytes;
     Placement placement;
+    Home home;
+    std::size_t counted() const { return home == Home::kDevice ? bytes : 0; }
   };
+
+  Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement,
+                                 Home home);
+  // Whether the device's memory has so much left. The memory's lock is held.
+  Status roomFor(std::size_t bytes) const;
 
   Status reserveWindows(std::size_t windowBytes);
   Status forkDevice(int deviceSocket);
@@ -571,11 +588,24 @@ Request requestFor(RequestKind kind, std::uintptr_t address, std::size_t bytes) 
 
 void HostAccelerator::giveBackRange(std::uintptr_t address, const Allocation& allocation) {
   ranges(allocation.placement).giveBack(address, allocation.bytes);
-  usedBytes_ -= allocation.bytes;
+  usedBytes_ -= allocation.counted();
+}
+
+Status HostAccelerator::roomFor(std::size_t bytes) const {
+  return bytes <= memoryBytes_ - usedBytes_
+             ? Status()
+             : fail(adsmErrorAcceleratorMemory,
+                    "the host accelerator has no {} bytes left: {} of its {} bytes are free", bytes,
+                    memoryBytes_ - usedBytes_, memoryBytes_);
 }
 
 Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                 Placement placement) {
+  return allocate(bytes, alignment, placement, Home::kDevice);
+}
+
+Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t alignment,
+                                                Placement placement, Home home) {
   GMAC_TRY(usable());
   if (bytes == 0 || bytes % pageBytes() != 0) {
     return fail(adsmErrorInvalidValue,
@@ -587,15 +617,11 @@ Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t a
                 alignment);
   }
   alignment = std::max(alignment, bytes >= kHugePageBytes ? kHugePageBytes : pageBytes());
-  const Allocation allocation{bytes, placement};
+  const Allocation allocation{bytes, placement, home};
   std::uintptr_t address = 0;
   {
     std::lock_guard lock(memoryMutex_);
-    if (bytes > memoryBytes_ - usedBytes_) {
-      return fail(adsmErrorAcceleratorMemory,
-                  "the host accelerator has no {} bytes left: {} of its {} bytes are free", bytes,
-                  memoryBytes_ - usedBytes_, memoryBytes_);
-    }
+    GMAC_TRY(roomFor(allocation.counted()));
     const std::optional<std::uintptr_t> taken = ranges(placement).take(bytes, alignment);
     if (!taken) {
       return fail(placement == Placement::kSameAddress ? adsmErrorAddressConflict
@@ -606,7 +632,7 @@ Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t a
                   bytes, ranges(placement).largest());
     }
     address = *taken;
-    usedBytes_ += bytes;
+    usedBytes_ += allocation.counted();
   }
   const Status mapped = control(requestFor(RequestKind::kAllocate, address, bytes));
   std::lock_guard lock(memoryMutex_);
@@ -640,6 +666,29 @@ Status HostAccelerator::free(DeviceAddress address, std::size_t bytes) {
   }
   giveBackRange(number, allocation);
   return Status();
+}
+
+Status HostAccelerator::move(DeviceAddress address, std::size_t bytes, Home home) {
+  GMAC_TRY(usable());
+  std::lock_guard lock(memoryMutex_);
+  const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
+  if (found == allocations_.end() || found->second.bytes != bytes) {
+    return fail(adsmErrorInvalidValue,
+                "no {} bytes of the host accelerator's memory start at {:#x}", bytes,
+                static_cast<std::uintptr_t>(address));
+  }
+  Allocation moved = found->second;
+  moved.home = home;
+  GMAC_TRY(roomFor(moved.counted() - std::min(moved.counted(), found->second.counted())));
+  usedBytes_ += moved.counted() - found->second.counted();
+  found->second = moved;
+  return {};
+}
+
+Result<std::size_t> HostAccelerator::freeBytes() {
+  GMAC_TRY(usable());
+  std::lock_guard lock(memoryMutex_);
+  return memoryBytes_ - usedBytes_;
 }
 
 Status HostAccelerator::pin(const HostMemory& memory) {

@@ -453,11 +453,11 @@ Result<Step> BulkMemory::doOnAccelerator(Lock& lock, const Bulk& bulk, const Par
     return coarsening_.retry(lock, ticket.status());
   }
   // To everybody else this was a call that wrote the one object and read the other.
-  target.noteUse(*ticket, true);
-  if (part.source != nullptr) {
-    part.source->noteUse(*ticket, false);
-  }
   ledger_.called(*ticket);
+  ledger_.used(target, *ticket, true);
+  if (part.source != nullptr) {
+    ledger_.used(*part.source, *ticket, false);
+  }
   return Step::kDone;
 }
 

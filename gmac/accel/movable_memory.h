@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An optional capability of an accelerator: the pages of an allocation may lie in the CPU's memory,
+// and move between there and the device, under one address.
+#ifndef GMAC_ACCEL_MOVABLE_MEMORY_H_
+#define GMAC_ACCEL_MOVABLE_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/base/status.h"
+
+namespace gmac::accel {
+
+// Where the accelerator's copy of an allocation lies. What copies and kernels do with it is the
+// same; how fast they are is not.
+enum class Home : std::uint8_t {
+  kDevice,  // the device's own memory
+  kCpu,     // pinned memory of the CPU's, which kernels reach over the bus
+};
+
+// Thread-safe. Every function blocks.
+class MovableMemory {
+ public:
+  virtual ~MovableMemory() = default;
+
+  // Accelerator::allocate, but in the CPU's memory. Besides its errors: adsmErrorHostMemory.
+  virtual Result<DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
+                                              Placement placement) = 0;
+  // Moves an allocation's pages, with what they hold; where they are there already, does nothing.
+  // `bytes` as allocated. The caller has waited for all work that names the allocation, and submits
+  // none until this returns. After an error the pages lie where they lay. Errors:
+  // adsmErrorNotSupported (this allocation cannot move), adsmErrorAcceleratorMemory,
+  // adsmErrorHostMemory, adsmErrorAcceleratorLost.
+  virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;
+  // How many bytes of the device's own memory are free.
+  virtual Result<std::size_t> freeBytes() = 0;
+};
+
+}  // namespace gmac::accel
+
+#endif  // GMAC_ACCEL_MOVABLE_MEMORY_H_
