@@ -167,7 +167,28 @@ TEST_IN_CHILD(ApiErrors, PointersAreChecked, Variables{}) {
   EXPECT_ERROR(adsmFree(small), adsmErrorInvalidPointer, "freed already");
 }
 
-TEST_IN_CHILD(ApiErrors, ExhaustedMemoryIsToldAndTheRuntimeGoesOn, Variables{}) {
+TEST_IN_CHILD(ApiErrors, WhatDoesNotFitWorksInTheCpusMemory, Variables{}) {
+  std::vector<char*> objects;
+  for (char i = 0; i < 16; ++i) {  // 96 MiB in a memory of 64
+    auto* const object = static_cast<char*>(adsmAlloc(6 << 20));
+    ASSERT_NE(object, nullptr) << adsmLastErrorString();
+    std::memset(object, i, 6 << 20);
+    objects.push_back(object);
+  }
+  for (char i = 0; i < 16; ++i) {
+    char* const object = objects[static_cast<std::size_t>(i)];
+    EXPECT_EQ(object[0], i);
+    EXPECT_EQ(object[(6 << 20) - 1], i);
+    EXPECT_EQ(adsmFree(object), adsmSuccess) << adsmLastErrorString();
+  }
+  EXPECT_EQ(adsmAlloc(std::size_t{1} << 40), nullptr);
+  EXPECT_EQ(adsmLastError(), adsmErrorAcceleratorMemory);
+  EXPECT_NE(std::strstr(adsmLastErrorString(), "in the CPU's memory instead"), nullptr)
+      << adsmLastErrorString();
+}
+
+TEST_IN_CHILD(ApiErrors, ExhaustedMemoryIsToldAndTheRuntimeGoesOn,
+              (Variables{{"GMAC_SPILL", "0"}})) {
   EXPECT_EQ(adsmAlloc(0), nullptr);
   EXPECT_EQ(adsmLastError(), adsmErrorInvalidValue);
   EXPECT_EQ(adsmAlloc(SIZE_MAX), nullptr);

@@ -35,6 +35,12 @@ class MemoryLimit : public testing::Test {
     return cgroupMemoryLimit((root_ / "proc").string());
   }
 
+  // What the process can still take, in a group of the unified hierarchy.
+  std::size_t available(const std::string& group) {
+    limit("0::" + group + "\n", "41 31 0:38 / ROOT/unified rw,relatime - cgroup2 cgroup2 rw\n");
+    return availableMemory((root_ / "proc").string());
+  }
+
   fs::path root_;
 };
 
@@ -54,6 +60,21 @@ TEST_F(MemoryLimit, IsTheLeastOfTheGroupsAbove) {
   write("unified/a/b/c/memory.max", "max\n");
   EXPECT_EQ(limit("0::/a/b/c\n", kUnified), 500u);
   EXPECT_EQ(limit("0::/a\n", kUnified), 500u);
+}
+
+TEST_F(MemoryLimit, WhatIsAvailableIsWhatTheGroupsLeaveAndCachesAreFree) {
+  const std::size_t machine = available("/a");
+  EXPECT_GT(machine, std::size_t{1} << 20);
+  write("unified/a/memory.max", "5000\n");
+  write("unified/a/memory.current", "3500\n");
+  EXPECT_EQ(available("/a"), 1500u);
+  write("unified/a/memory.stat", "anon 2000\nactive_file 500\ninactive_file 1000\nslab 0\n");
+  EXPECT_EQ(available("/a"), 2500u);
+  write("unified/a/b/memory.max", "100\n");
+  write("unified/a/b/memory.current", "300\n");
+  EXPECT_EQ(available("/a/b"), 0u);
+  write("unified/a/b/memory.max", "max\n");
+  EXPECT_EQ(available("/a/b"), 2500u);
 }
 
 TEST_F(MemoryLimit, IsNoneWhereNoGroupHasOne) {

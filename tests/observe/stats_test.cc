@@ -71,7 +71,8 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
   EXPECT_EQ(written.at("bytesToAccelerator"), stats().bytesToAccelerator.value());
   for (const char* name : {"bytesToHost", "readFaults", "writeFaults", "fetches", "flushes",
                            "evictions", "evictionsWasted", "calls", "syncs", "allocations", "frees",
-                           "coarsenings", "windows", "windowsOutgrown", "populatedBytes"}) {
+                           "coarsenings", "windows", "windowsOutgrown", "populatedBytes",
+                           "reusedAllocations", "spills", "spilledBytes", "broughtBack"}) {
     EXPECT_TRUE(written.contains(name)) << name;
   }
   for (const char* name : {"copy", "malloc", "free", "launch", "sync", "signal", "cudaMalloc",
