@@ -315,6 +315,29 @@ TEST_P(OverFakeDriver, AMoveThatFailsAnywhereChangesNothing) {
   }
 }
 
+// Mapped memory is the device's: it does not go with a context that a kernel took with it.
+TEST_P(OverFakeDriver, MappedMemoryOfALostContextIsGivenBackInTheNext) {
+  const auto kernel = load(&kPoke);
+  ASSERT_TRUE(kernel);
+  MovableMemory& memory = *accelerator().movableMemory();
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  const std::size_t available = *memory.freeBytes();
+  const auto address = accelerator().allocate(kBytes, pageBytes(), Placement::kSameAddress);
+  ASSERT_TRUE(address.ok()) << lastErrorText();
+  void* nowhere = reinterpret_cast<void*>(16);
+  void* args[] = {&nowhere};
+  EXPECT_EQ(accelerator().wait(good(accelerator().launch(*kernel, shapeFor(1), args))).code(),
+            adsmErrorKernel);
+  EXPECT_EQ(accelerator().free(*address, kBytes).code(), adsmErrorAcceleratorLost);
+  streams().leaveContext();
+  const auto reset = reinterpret_cast<decltype(&::cuDevicePrimaryCtxReset)>(
+      dlsym(fake_cuda::library(), "cuDevicePrimaryCtxReset_v2"));
+  ASSERT_EQ(reset(0), CUDA_SUCCESS);
+  const Result<std::size_t> now = memory.freeBytes();
+  ASSERT_TRUE(now.ok()) << lastErrorText();
+  EXPECT_EQ(*now, available);
+}
+
 TEST_P(OverFakeDriver, WhereTheDeviceCannotMapMemoryItIsAllocatedAsEver) {
   destroyAccelerator();
   fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
