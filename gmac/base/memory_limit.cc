@@ -77,6 +77,11 @@ std::size_t availableMemory(const std::string& process) {
   return least;
 }
 
+std::size_t spareMemory(const std::string& process) {
+  const std::size_t available = availableMemory(process);
+  return available - std::min(available, std::max<std::size_t>(usableMemory() / 16, 256 << 20));
+}
+
 std::size_t usableMemory() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long pageBytes = sysconf(_SC_PAGESIZE);

@@ -77,6 +77,14 @@ TEST_F(MemoryLimit, WhatIsAvailableIsWhatTheGroupsLeaveAndCachesAreFree) {
   EXPECT_EQ(available("/a/b"), 2500u);
 }
 
+TEST_F(MemoryLimit, SomeOfWhatIsAvailableIsNeverSpared) {
+  write("unified/a/memory.max", "5000\n");
+  write("unified/a/memory.current", "3500\n");
+  available("/a");
+  EXPECT_EQ(spareMemory((root_ / "proc").string()), 0u);
+  EXPECT_LT(spareMemory(), usableMemory());
+}
+
 TEST_F(MemoryLimit, IsNoneWhereNoGroupHasOne) {
   write("unified/a/memory.max", "max\n");
   EXPECT_EQ(limit("0::/a\n", kUnified), std::nullopt);

@@ -321,9 +321,10 @@ TEST_P(OverFakeDriver, MappedMemoryOfALostContextIsGivenBackInTheNext) {
   ASSERT_TRUE(kernel);
   MovableMemory& memory = *accelerator().movableMemory();
   constexpr std::size_t kBytes = std::size_t{4} << 20;
-  const std::size_t available = *memory.freeBytes();
   const auto address = accelerator().allocate(kBytes, pageBytes(), Placement::kSameAddress);
   ASSERT_TRUE(address.ok()) << lastErrorText();
+  const std::size_t ranges = fake_cuda::calls("cuMemAddressFree");
+  const std::size_t pages = fake_cuda::calls("cuMemRelease");
   void* nowhere = reinterpret_cast<void*>(16);
   void* args[] = {&nowhere};
   EXPECT_EQ(accelerator().wait(good(accelerator().launch(*kernel, shapeFor(1), args))).code(),
@@ -333,9 +334,10 @@ TEST_P(OverFakeDriver, MappedMemoryOfALostContextIsGivenBackInTheNext) {
   const auto reset = reinterpret_cast<decltype(&::cuDevicePrimaryCtxReset)>(
       dlsym(fake_cuda::library(), "cuDevicePrimaryCtxReset_v2"));
   ASSERT_EQ(reset(0), CUDA_SUCCESS);
-  const Result<std::size_t> now = memory.freeBytes();
-  ASSERT_TRUE(now.ok()) << lastErrorText();
-  EXPECT_EQ(*now, available);
+  EXPECT_EQ(fake_cuda::calls("cuMemRelease"), pages);
+  ASSERT_TRUE(memory.freeBytes().ok()) << lastErrorText();
+  EXPECT_EQ(fake_cuda::calls("cuMemAddressFree"), ranges + 1);
+  EXPECT_EQ(fake_cuda::calls("cuMemRelease"), pages + 1);
 }
 
 TEST_P(OverFakeDriver, WhereTheDeviceCannotMapMemoryItIsAllocatedAsEver) {

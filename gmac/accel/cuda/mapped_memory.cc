@@ -13,10 +13,6 @@
 namespace gmac::accel::cuda {
 namespace {
 
-// What stays free of the machine's memory: pinned pages are never swapped out, and whoever needs
-// the last ones is killed.
-std::size_t reserveOfCpu() { return std::max<std::size_t>(usableMemory() / 16, 256 << 20); }
-
 CUmemLocation locationOf(Home home, int device, int node) {
   CUmemLocation location{};
   location.type =
@@ -77,13 +73,10 @@ void MappedMemory::open() noexcept {
 
 Result<MappedMemory::Handle> MappedMemory::create(std::size_t bytes, Home home) {
   if (home == Home::kCpu) {
-    const std::size_t available = availableMemory();
-    const std::size_t kept = reserveOfCpu();
-    if (bytes > available || available - bytes < kept) {
+    if (const std::size_t spare = spareMemory(); bytes > spare) {
       return fail(adsmErrorHostMemory,
-                  "{} bytes of the CPU's memory for the accelerator: {} are available, of which {} "
-                  "stay free",
-                  bytes, available, kept);
+                  "{} bytes of the CPU's memory for the accelerator: {} can be spared", bytes,
+                  spare);
     }
   }
   CUmemAllocationProp properties{};

@@ -246,13 +246,14 @@ class HostAccelerator final : public Accelerator, public MovableMemory {
     std::size_t bytes;
     Placement placement;
     Home home;
-    std::size_t counted() const { return home == Home::kDevice ? bytes : 0; }
   };
 
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement,
                                  Home home);
-  // Whether the device's memory has so much left. The memory's lock is held.
-  Status roomFor(std::size_t bytes) const;
+  // What allocations with that home take; whether so much more can be had there. The memory's lock
+  // is held.
+  std::size_t& usedIn(Home home) { return home == Home::kDevice ? usedBytes_ : cpuBytes_; }
+  Status roomFor(std::size_t bytes, Home home);
 
   Status reserveWindows(std::size_t windowBytes);
   Status forkDevice(int deviceSocket);
@@ -313,7 +314,8 @@ class HostAccelerator final : public Accelerator, public MovableMemory {
   std::optional<RangeAllocator> sameRanges_;
   std::optional<RangeAllocator> anywhereRanges_;
   std::map<std::uintptr_t, Allocation> allocations_;
-  std::size_t usedBytes_ = 0;
+  std::size_t usedBytes_ = 0;  // of the device's memory
+  std::size_t cpuBytes_ = 0;   // of allocations with the CPU's
 
   std::mutex pinMutex_;  // guards what follows
   std::map<std::uintptr_t, Pin> pins_;
@@ -588,15 +590,26 @@ Request requestFor(RequestKind kind, std::uintptr_t address, std::size_t bytes) 
 
 void HostAccelerator::giveBackRange(std::uintptr_t address, const Allocation& allocation) {
   ranges(allocation.placement).giveBack(address, allocation.bytes);
-  usedBytes_ -= allocation.counted();
+  usedIn(allocation.home) -= allocation.bytes;
 }
 
-Status HostAccelerator::roomFor(std::size_t bytes) const {
-  return bytes <= memoryBytes_ - usedBytes_
+Status HostAccelerator::roomFor(std::size_t bytes, Home home) {
+  if (home == Home::kDevice) {
+    return bytes <= memoryBytes_ - usedBytes_
+               ? Status()
+               : fail(adsmErrorAcceleratorMemory,
+                      "the host accelerator has no {} bytes left: {} of its {} bytes are free",
+                      bytes, memoryBytes_ - usedBytes_, memoryBytes_);
+  }
+  // Its pages are taken as they are touched: what was promised counts, too.
+  const std::size_t spare = spareMemory();
+  return cpuBytes_ <= spare && bytes <= spare - cpuBytes_
              ? Status()
-             : fail(adsmErrorAcceleratorMemory,
-                    "the host accelerator has no {} bytes left: {} of its {} bytes are free", bytes,
-                    memoryBytes_ - usedBytes_, memoryBytes_);
+             : fail(
+                   adsmErrorHostMemory,
+                   "{} bytes of the CPU's memory for the accelerator: {} can be spared, {} of them "
+                   "are taken",
+                   bytes, spare, cpuBytes_);
 }
 
 Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t alignment,
@@ -621,7 +634,7 @@ Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t a
   std::uintptr_t address = 0;
   {
     std::lock_guard lock(memoryMutex_);
-    GMAC_TRY(roomFor(allocation.counted()));
+    GMAC_TRY(roomFor(bytes, home));
     const std::optional<std::uintptr_t> taken = ranges(placement).take(bytes, alignment);
     if (!taken) {
       return fail(placement == Placement::kSameAddress ? adsmErrorAddressConflict
@@ -632,7 +645,7 @@ Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t a
                   bytes, ranges(placement).largest());
     }
     address = *taken;
-    usedBytes_ += allocation.counted();
+    usedIn(home) += bytes;
   }
   const Status mapped = control(requestFor(RequestKind::kAllocate, address, bytes));
   std::lock_guard lock(memoryMutex_);
@@ -677,11 +690,13 @@ Status HostAccelerator::move(DeviceAddress address, std::size_t bytes, Home home
                 "no {} bytes of the host accelerator's memory start at {:#x}", bytes,
                 static_cast<std::uintptr_t>(address));
   }
-  Allocation moved = found->second;
-  moved.home = home;
-  GMAC_TRY(roomFor(moved.counted() - std::min(moved.counted(), found->second.counted())));
-  usedBytes_ += moved.counted() - found->second.counted();
-  found->second = moved;
+  Home& now = found->second.home;
+  if (now != home) {
+    GMAC_TRY(roomFor(bytes, home));
+    usedIn(now) -= bytes;
+    usedIn(home) += bytes;
+    now = home;
+  }
   return {};
 }
 
