@@ -235,23 +235,29 @@ Status Allocation::free(void* address) {
 // held.
 Status Allocation::destroy(Lock& lock, Object& object) {
   object.closing = true;  // nothing new begins on it, and a second free finds nothing
-  while (object.inTransit() || object.preparing > 0 || object.held() ||
-         ledger_.submissionUnderWay()) {
-    lock.waitForChange();
-  }
   // Kernels that may use it, and copies that name its pages. An accelerator that is lost has no
-  // such work any more; a kernel's error stays for adsmSync to tell.
-  accel::Ticket flushed;
-  object.forEachMadeBlock(
-      [&](const Block& block) { flushed.value = std::max(flushed.value, block.flushed); });
+  // such work any more; a kernel's error stays for adsmSync to tell. The lock is let go meanwhile,
+  // and another thread may evict what is dirty: that is waited for, too.
+  const auto settle = [&] {
+    while (object.inTransit() || object.preparing > 0 || object.held() ||
+           ledger_.submissionUnderWay()) {
+      lock.waitForChange();
+    }
+    accel::Ticket flushed;
+    object.forEachMadeBlock(
+        [&](const Block& block) { flushed.value = std::max(flushed.value, block.flushed); });
+    return flushed;
+  };
+  accel::Ticket awaited;
   bool waited = false;
-  (void)waits_.forWriters(lock, object, &waited);
-  const accel::Ticket read{object.lastRead};
-  {
+  do {
+    awaited = settle();
+    (void)waits_.forWriters(lock, object, &waited);
+    const accel::Ticket read{object.lastRead};
     const Free free(lock);
     (void)waits_.await(free, read);
-    (void)waits_.await(free, flushed);
-  }
+    (void)waits_.await(free, awaited);
+  } while (settle().value != awaited.value);
 
   blocks_.remove(object);
   ledger_.forget(object);

@@ -194,6 +194,32 @@ TEST_F(Flushes, ACallWaitsForAnEviction) {
   machine.verify();
 }
 
+// What is freed waits for the kernels that read it; until then its blocks are dirty, and may be
+// evicted.
+TEST_F(Flushes, AnObjectThatIsBeingFreedWaitsForTheEvictionOfItsBlocks) {
+  ManagerUnderTest machine(rolling(1));
+  const adsmKernel_t look = machine.fake().kernel("look", 1, [](const LaunchShape&, void**) {});
+  std::byte* a = machine.allocate(128 * kPage);
+  std::byte* b = machine.allocate(128 * kPage);
+  machine.fake().stall(Op::Kind::kLaunch);
+  machine.callUsing(look, {a}, {{a, adsmRead}});
+  a[0] = std::byte{1};
+  std::unique_ptr<Sleeper> freer;
+  freer = std::make_unique<Sleeper>([&] { machine.free(a); });
+  while (machine.fake().stalled() == 0 && !freer->done()) std::this_thread::yield();
+  during(
+      machine, [&] { b[0] = std::byte{2}; },
+      [&] {
+        machine.fake().resume();
+        while (machine.fake().stalled() != 0) std::this_thread::yield();
+        freer->awaitSleep();
+        EXPECT_FALSE(freer->done());
+      });
+  freer.reset();
+  EXPECT_EQ(b[0], std::byte{2});
+  machine.verify();
+}
+
 TEST_F(Flushes, WhileBlocksAreFlushedEarlyOtherThreadsFault) {
   ManagerUnderTest machine(MachineSetup{});
   std::byte* a = machine.allocate(2 * kPage);
