@@ -367,6 +367,21 @@ TEST_P(HostAcceleratorTest, AKernelMayOverrunItsArrayByALittleWhileTheArrayLives
   EXPECT_EQ(poke(static_cast<std::uintptr_t>(memory) - 8), adsmErrorKernel);
 }
 
+// All threads of the device abort, one in the middle of another one's report; often enough that it
+// happens.
+TEST_P(HostAcceleratorTest, AbortsOfAllThreadsAreOneCrash) {
+  for (int round = 0; round < 50; ++round) {
+    auto made = makeSmall();
+    ASSERT_TRUE(made.ok()) << lastErrorText();
+    Accelerator& crashing = **made;
+    const auto kernel = crashing.load(kAbort);
+    ASSERT_TRUE(kernel.ok());
+    const Ticket ticket = good(crashing.launch(**kernel, shapeFor(1000), nullptr));
+    ASSERT_EQ(crashing.wait(ticket).code(), adsmErrorKernel) << lastErrorText();
+    ASSERT_NE(std::string(lastErrorText()).find("SIGABRT"), std::string::npos) << lastErrorText();
+  }
+}
+
 TEST_P(HostAcceleratorTest, AnAbortInAKernelIsACrash) {
   const auto kernel = load(&kAbort);
   ASSERT_TRUE(kernel);

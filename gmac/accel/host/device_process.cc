@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -86,11 +87,13 @@ std::atomic<const Command*> runningOnKernelQueue{nullptr};
 // Threads that never run a kernel's code.
 thread_local volatile bool neverRunsKernels = false;
 
+constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
 void onCrash(int signal, siginfo_t* info, void* /*context*/) {
   const int savedErrno = errno;
   CrashReport& crash = crashControl->crash;
   std::uint32_t none = 0;
-  // Several threads may crash at once; the first one reports.
+  // Several threads may crash at once: the first one reports, and nothing takes the process before.
   if (crash.state.compare_exchange_strong(none, 1)) {
     const Command* const command = runningOnKernelQueue.load();
     crash.signal = signal;
@@ -104,9 +107,16 @@ void onCrash(int signal, siginfo_t* info, void* /*context*/) {
     for (Queue& queue : crashControl->queues) {
       queue.completed.wakeAll();
     }
+  } else {
+    while (crash.state.load(std::memory_order_acquire) != 2) {
+      sched_yield();
+    }
   }
-  // The default action, SA_RESETHAND, takes the process when the signal comes back: by itself when
-  // the instruction runs again, by us when somebody sent it.
+  // The default action takes the process when the signal comes back: by itself when the instruction
+  // runs again, by us when somebody sent it.
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  __sigaction(signal, &standard, nullptr);
   if (info->si_code <= 0) {
     raise(signal);
   }
@@ -473,8 +483,11 @@ void resetSignals() {
   }
   action = {};
   action.sa_sigaction = onCrash;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (const int signal : kCrashes) {
+    sigaddset(&action.sa_mask, signal);  // a crash of the handler's own ends the process
+  }
+  for (const int signal : kCrashes) {
     __sigaction(signal, &action, nullptr);
   }
   sigset_t none;
