@@ -17,8 +17,8 @@ std::optional<std::size_t> cgroupMemoryLimit(const std::string& process = "/proc
 // not tell. Reads a few files of /proc.
 std::size_t availableMemory(const std::string& process = "/proc/self");
 
-// How much of that may be taken for good: a sixteenth of the machine's memory, and at least 256 MiB,
-// stays free. Who needs the last pages of a machine is killed.
+// How much of that may be taken for good: a sixteenth of the machine's memory, and at least 256
+// MiB, stays free. Who needs the last pages of a machine is killed.
 std::size_t spareMemory(const std::string& process = "/proc/self");
 
 // The memory that this process may have: the machine's, or less if its control groups limit it. At
