@@ -34,17 +34,31 @@ class Taken {
   bool any() const { return any_; }
   // MPI has completed number `i` with success.
   void complete(int i, const MPI_Status& status, const char* call) {
-    if (const PendingPtr pending = drop(i)) {
+    if (const PendingPtr& pending = pending_[static_cast<std::size_t>(i)]) {
       const int code = requests::complete(pending, status, call);
       code_ = code_ == MPI_SUCCESS ? code : code_;
     }
+    forget(i);
   }
   // MPI has completed it with an error.
-  PendingPtr drop(int i) { return std::move(pending_[static_cast<std::size_t>(i)]); }
+  void fail(int i) {
+    if (const PendingPtr& pending = pending_[static_cast<std::size_t>(i)]) {
+      pending->active = false;
+    }
+    forget(i);
+  }
   // The first failure of complete().
   int code() const { return code_; }
 
  private:
+  // A persistent request outlives its completion.
+  void forget(int i) {
+    PendingPtr& pending = pending_[static_cast<std::size_t>(i)];
+    if (pending != nullptr && !pending->persistent) {
+      pending.reset();
+    }
+  }
+
   std::vector<MPI_Request> requests_;
   std::vector<PendingPtr> pending_;
   bool any_ = false;
@@ -76,7 +90,7 @@ void completeSeveral(Taken& taken, int code, int done, const int* indices, MPI_S
     if (error == MPI_SUCCESS) {
       taken.complete(index, statuses[i], call);
     } else if (error != MPI_ERR_PENDING) {
-      (void)taken.drop(index);
+      taken.fail(index);
     }
   }
 }
@@ -97,7 +111,7 @@ int wait(MPI_Request* request, MPI_Status* status) {
   if (code == MPI_SUCCESS) {
     taken.complete(0, *statuses.get(), "MPI_Wait");
   } else {
-    (void)taken.drop(0);
+    taken.fail(0);
   }
   return either(code, taken);
 }
@@ -111,7 +125,7 @@ int test(MPI_Request* request, int* flag, MPI_Status* status) {
   Statuses statuses(1, status);
   const int code = function(request, flag, statuses.get());
   if (code != MPI_SUCCESS) {
-    (void)taken.drop(0);
+    taken.fail(0);
   } else if (*flag != 0) {
     taken.complete(0, *statuses.get(), "MPI_Test");
   }
@@ -157,7 +171,7 @@ int waitAny(int count, MPI_Request* list, int* index, MPI_Status* status) {
   if (*index != MPI_UNDEFINED && code == MPI_SUCCESS) {
     taken.complete(*index, *statuses.get(), "MPI_Waitany");
   } else if (*index != MPI_UNDEFINED && *index >= 0 && *index < count) {
-    (void)taken.drop(*index);
+    taken.fail(*index);
   }
   return either(code, taken);
 }
@@ -173,7 +187,7 @@ int testAny(int count, MPI_Request* list, int* index, int* flag, MPI_Status* sta
   if (code == MPI_SUCCESS && *flag != 0 && *index != MPI_UNDEFINED) {
     taken.complete(*index, *statuses.get(), "MPI_Testany");
   } else if (code != MPI_SUCCESS && *index >= 0 && *index < count) {
-    (void)taken.drop(*index);
+    taken.fail(*index);
   }
   return either(code, taken);
 }
@@ -208,10 +222,11 @@ int getStatus(MPI_Request request, int* flag, MPI_Status* status) {
   return either(code, taken);
 }
 
+// MPI forgets an active request when it has completed it.
 template <Layer layer>
 int freeRequest(MPI_Request* request) {
   PendingPtr pending = requests::any() ? requests::take(*request) : nullptr;
-  if (pending == nullptr) {
+  if (pending == nullptr || !pending->active) {
     return next<layer>().Request_free(request);
   }
   requests::orphan(*request, std::move(pending));

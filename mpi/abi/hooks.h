@@ -28,6 +28,16 @@ struct Hook {
     }                                                                   \
   }
 
+// The hooks for MPI_name and, where the MPI has it, MPI_name_c: function<Layer, &Calls::name, ...>.
+#if MPI_VERSION >= 4
+#define GMAC_MPI_HOOKS(name, function, ...)                               \
+  GMAC_MPI_HOOK(name, function, &Calls::name __VA_OPT__(, ) __VA_ARGS__), \
+      GMAC_MPI_HOOK(name##_c, function, &Calls::name##_c __VA_OPT__(, ) __VA_ARGS__)
+#else
+#define GMAC_MPI_HOOKS(name, function, ...) \
+  GMAC_MPI_HOOK(name, function, &Calls::name __VA_OPT__(, ) __VA_ARGS__)
+#endif
+
 std::span<const Hook> pointToPointHooks();
 std::span<const Hook> nonblockingHooks();
 std::span<const Hook> completionHooks();

@@ -113,24 +113,14 @@ int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int des
 
 std::span<const Hook> pointToPointHooks() {
   static const Hook hooks[] = {
-    GMAC_MPI_HOOK(Send, send, &Calls::Send, int),
-    GMAC_MPI_HOOK(Ssend, send, &Calls::Ssend, int),
-    GMAC_MPI_HOOK(Rsend, send, &Calls::Rsend, int),
-    GMAC_MPI_HOOK(Bsend, send, &Calls::Bsend, int),
-    GMAC_MPI_HOOK(Recv, receive, &Calls::Recv, int),
-    GMAC_MPI_HOOK(Mrecv, matchedReceive, &Calls::Mrecv, int),
-    GMAC_MPI_HOOK(Sendrecv, sendReceive, &Calls::Sendrecv, int),
-    GMAC_MPI_HOOK(Sendrecv_replace, sendReceiveReplace, &Calls::Sendrecv_replace, int),
-#if MPI_VERSION >= 4
-    GMAC_MPI_HOOK(Send_c, send, &Calls::Send_c, MPI_Count),
-    GMAC_MPI_HOOK(Ssend_c, send, &Calls::Ssend_c, MPI_Count),
-    GMAC_MPI_HOOK(Rsend_c, send, &Calls::Rsend_c, MPI_Count),
-    GMAC_MPI_HOOK(Bsend_c, send, &Calls::Bsend_c, MPI_Count),
-    GMAC_MPI_HOOK(Recv_c, receive, &Calls::Recv_c, MPI_Count),
-    GMAC_MPI_HOOK(Mrecv_c, matchedReceive, &Calls::Mrecv_c, MPI_Count),
-    GMAC_MPI_HOOK(Sendrecv_c, sendReceive, &Calls::Sendrecv_c, MPI_Count),
-    GMAC_MPI_HOOK(Sendrecv_replace_c, sendReceiveReplace, &Calls::Sendrecv_replace_c, MPI_Count),
-#endif
+      GMAC_MPI_HOOKS(Send, send),
+      GMAC_MPI_HOOKS(Ssend, send),
+      GMAC_MPI_HOOKS(Rsend, send),
+      GMAC_MPI_HOOKS(Bsend, send),
+      GMAC_MPI_HOOKS(Recv, receive),
+      GMAC_MPI_HOOKS(Mrecv, matchedReceive),
+      GMAC_MPI_HOOKS(Sendrecv, sendReceive),
+      GMAC_MPI_HOOKS(Sendrecv_replace, sendReceiveReplace),
   };
   return hooks;
 }

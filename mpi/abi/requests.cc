@@ -50,6 +50,13 @@ void add(MPI_Request request, PendingPtr pending) {
   underWay.store(all.entries.size(), std::memory_order_release);
 }
 
+PendingPtr find(MPI_Request request) {
+  Table& all = table();
+  const std::lock_guard guard(all.lock);
+  const auto found = all.entries.find(keyOf(request));
+  return found != all.entries.end() ? found->second : nullptr;
+}
+
 PendingPtr take(MPI_Request request) {
   Table& all = table();
   const std::lock_guard guard(all.lock);
@@ -64,13 +71,16 @@ PendingPtr take(MPI_Request request) {
 }
 
 int complete(const PendingPtr& pending, const MPI_Status& status, const char* call) {
-  int cancelled = 0;
-  if (!pending->receives ||
-      (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) ||
-      pending->staged.unpackReceived(status)) {
+  // (MPI completes an inactive request at once, and has received nothing.)
+  if (!std::exchange(pending->active, false)) {
     return MPI_SUCCESS;
   }
-  return refuse(MPI_COMM_WORLD, call, pending->staged.reason());
+  int cancelled = 0;
+  if ((real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) ||
+      pending->deliver(status)) {
+    return MPI_SUCCESS;
+  }
+  return refuse(MPI_COMM_WORLD, call, pending->reason());
 }
 
 void orphan(MPI_Request request, PendingPtr pending) {
@@ -100,6 +110,9 @@ void keepOrphans(bool wait) {
       orphan(one.request, std::move(one.pending));
     } else if (code == MPI_SUCCESS) {
       (void)complete(one.pending, status, "MPI_Request_free");
+      if (one.pending->persistent) {
+        (void)real().Request_free(&one.request);
+      }
     }
   }
 }

@@ -34,15 +34,18 @@ class Side {
   void* address() const { return address_; }
   MPI_Datatype datatype() const { return datatype_; }
 
+  // Packs again what is sent, and unpacks what was received or all of it. False: failed.
+  bool pack() { return !staged_in_use_ || staged_.repack(); }
+  bool unpack(const MPI_Status& status) {
+    return !staged_in_use_ || staged_.unpackReceived(status);
+  }
+  bool unpackAll() { return !staged_in_use_ || staged_.unpackAll(); }
   // After a successful receive, and after a call that fills all of it: the call's result.
   int deliver(const MPI_Status& status, MPI_Comm communicator, const char* call) {
-    return !staged_in_use_ || staged_.unpackReceived(status)
-               ? MPI_SUCCESS
-               : refuse(communicator, call, staged_.reason());
+    return unpack(status) ? MPI_SUCCESS : refuse(communicator, call, reason());
   }
   int deliverAll(MPI_Comm communicator, const char* call) {
-    return !staged_in_use_ || staged_.unpackAll() ? MPI_SUCCESS
-                                                  : refuse(communicator, call, staged_.reason());
+    return unpackAll() ? MPI_SUCCESS : refuse(communicator, call, reason());
   }
 
  private:

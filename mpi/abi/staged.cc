@@ -64,6 +64,7 @@ bool Staged::unpackReceived(const MPI_Status& status) {
 }
 
 bool Staged::move(bool packs, std::int64_t bytes) {
+  reason_.clear();
   if (bytes == 0) {
     return true;
   }

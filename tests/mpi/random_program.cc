@@ -37,8 +37,10 @@ std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world) {
         break;
       case 1:
       case 2:
-      case 3:
         nonblockingMessages(program);
+        break;
+      case 3:
+        persistentMessages(program);
         break;
       case 4:
       case 5:

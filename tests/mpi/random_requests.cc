@@ -20,13 +20,39 @@ struct Message {
 
 constexpr int kLongestBytes = 6000;
 
+std::vector<Message> drawMessages(Run& run, Types& types) {
+  std::vector<Message> messages(static_cast<std::size_t>(draw(run.rng, 1, 6)));
+  for (Message& message : messages) {
+    message.source = draw(run.rng, 0, run.size - 1);
+    message.destination = draw(run.rng, 0, run.size - 1);  // itself, now and then
+    message.mode = draw(run.rng, 0, 3);
+    message.sentPast = Buffer::drawPast(run.rng);
+    message.receivedPast = Buffer::drawPast(run.rng);
+    message.type = types.derived(run.rng, types.base(run.rng), 3);
+    message.count = drawCount(run.rng, message.type);
+    message.count = std::min(message.count, kLongestBytes / std::max(1, sizeOf(message.type)));
+  }
+  return messages;
+}
+
 int start(const Message& message, const Buffer& buffer, int tag, MPI_Comm comm,
           MPI_Request* request) {
-  void* const address = buffer.address();
-  return message.mode == 0 ? MPI_Issend(address, message.count, message.type, message.destination,
-                                        tag, comm, request)
-                           : MPI_Isend(address, message.count, message.type, message.destination,
-                                       tag, comm, request);
+  return (message.mode == 0 ? MPI_Issend : MPI_Isend)(buffer.address(), message.count, message.type,
+                                                      message.destination, tag, comm, request);
+}
+
+int startLater(const Message& message, const Buffer& buffer, int tag, MPI_Comm comm,
+               MPI_Request* request) {
+#if MPI_VERSION >= 4
+  if (message.sentPast == 0) {
+    return MPI_Send_init_c(buffer.address(), message.count, message.type, message.destination, tag,
+                           comm, request);
+  }
+#endif
+  constexpr decltype(&MPI_Send_init) kModes[] = {&MPI_Ssend_init, &MPI_Bsend_init, &MPI_Rsend_init,
+                                                 &MPI_Send_init};
+  return kModes[message.mode](buffer.address(), message.count, message.type, message.destination,
+                              tag, comm, request);
 }
 
 // Completes all requests, in one of MPI's ways. statuses[i] is that of requests[i].
@@ -81,59 +107,109 @@ void finish(int way, std::vector<MPI_Request>& requests, std::vector<MPI_Status>
   }
 }
 
+// Of one process: the requests, of its receives first, and their buffers.
+struct Requests {
+  std::vector<std::unique_ptr<Buffer>> sent;
+  std::vector<std::unique_ptr<Buffer>> received;
+  std::vector<MPI_Datatype> receivedTypes;
+  std::vector<MPI_Request> handles;
+
+  template <typename Receive, typename Send>
+  Requests(Run& run, const std::vector<Message>& messages, const Receive& receive,
+           const Send& send) {
+    const int tag = static_cast<int>(run.steps.size()) * 1000;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      const Message& message = messages[i];
+      if (message.destination != run.rank) continue;
+      received.push_back(
+          std::make_unique<Buffer>(run, message.type, message.count, message.receivedPast));
+      receivedTypes.push_back(message.type);
+      run.noteResult("receive", receive(received.back()->address(), message.count, message.type,
+                                        message.source, tag + static_cast<int>(i), run.comm,
+                                        &handles.emplace_back()));
+    }
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      const Message& message = messages[i];
+      if (message.source != run.rank) continue;
+      sent.push_back(std::make_unique<Buffer>(run, message.type, message.count, message.sentPast));
+      run.noteResult("send", send(message, *sent.back(), tag + static_cast<int>(i), run.comm,
+                                  &handles.emplace_back()));
+    }
+  }
+
+  // Completes them, and notes all that there is to be seen.
+  void finishAll(Run& run, int way) {
+    std::vector<MPI_Status> statuses(handles.size());
+    finish(way, handles, statuses);
+    for (std::size_t i = 0; i < received.size(); ++i) {
+      run.noteStatus(statuses[i], receivedTypes[i]);
+    }
+    for (const MPI_Request handle : handles) {
+      run.note(handle == MPI_REQUEST_NULL ? "freed" : "not freed");
+    }
+    for (const auto& buffer : received) buffer->noteBytes(run, "received");
+    for (const auto& buffer : sent) buffer->noteBytes(run, "sent");
+  }
+};
+
+// A kernel that uses none of the buffers.
+void otherKernel(const Run& run) {
+  const Memory other(run.kind, 5000);
+  other.flip();
+}
+
 }  // namespace
 
 void nonblockingMessages(Run& run) {
   Types types;
-  std::vector<Message> messages(static_cast<std::size_t>(draw(run.rng, 1, 6)));
-  for (Message& message : messages) {
-    message.source = draw(run.rng, 0, run.size - 1);
-    message.destination = draw(run.rng, 0, run.size - 1);  // itself, now and then
-    message.mode = draw(run.rng, 0, 2);
-    message.sentPast = Buffer::drawPast(run.rng);
-    message.receivedPast = Buffer::drawPast(run.rng);
-    message.type = types.derived(run.rng, types.base(run.rng), 3);
-    message.count = drawCount(run.rng, message.type);
-    message.count = std::min(message.count, kLongestBytes / std::max(1, sizeOf(message.type)));
-  }
+  const std::vector<Message> messages = drawMessages(run, types);
   const int way = draw(run.rng, 0, 7);
   const bool kernelsMeanwhile = draw(run.rng, 0, 1) == 0;
-  const int tag = static_cast<int>(run.steps.size()) * 1000;
+  Requests requests(run, messages, &MPI_Irecv, &start);
+  if (kernelsMeanwhile) otherKernel(run);
+  requests.finishAll(run, way);
+}
 
-  std::vector<std::unique_ptr<Buffer>> sent;
-  std::vector<std::unique_ptr<Buffer>> received;
-  std::vector<MPI_Request> requests;
-  std::vector<MPI_Datatype> typeOf;  // of the receives; MPI_DATATYPE_NULL: a send
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const Message& message = messages[i];
-    if (message.destination == run.rank) {
-      received.push_back(
-          std::make_unique<Buffer>(run, message.type, message.count, message.receivedPast));
-      run.noteResult("MPI_Irecv", MPI_Irecv(received.back()->address(), message.count, message.type,
-                                            message.source, tag + static_cast<int>(i), run.comm,
-                                            &requests.emplace_back()));
-      typeOf.push_back(message.type);
+// Started and completed several times; freed at the end.
+void persistentMessages(Run& run) {
+  Types types;
+  const std::vector<Message> messages = drawMessages(run, types);
+  int room = 0;
+  for (const Message& message : messages) {
+    int bytes = 0;
+    MPI_Pack_size(message.count, message.type, run.comm, &bytes);
+    room += bytes + MPI_BSEND_OVERHEAD;
+  }
+  std::vector<char> attached(static_cast<std::size_t>(room));
+  MPI_Buffer_attach(attached.data(), room);
+  {
+    Requests requests(run, messages, &MPI_Recv_init, &startLater);
+    int rounds = draw(run.rng, 0, 3);
+#ifdef OPEN_MPI
+    // (Open MPI 4.1 sends a buffered message's first bytes once more.)
+    for (const Message& message : messages) rounds = message.mode == 1 ? 1 : rounds;
+#endif
+    for (int round = 0; round < rounds; ++round) {
+      const int past = Buffer::drawPast(run.rng);
+      const int way = draw(run.rng, 0, 7);
+      const bool all = draw(run.rng, 0, 1) == 0;
+      for (const auto& buffer : requests.sent) buffer->undergo(past);
+      const auto startThose = [&](std::size_t first, std::size_t count) {
+        if (all) MPI_Startall(static_cast<int>(count), requests.handles.data() + first);
+        for (std::size_t i = 0; i < count && !all; ++i) MPI_Start(&requests.handles[first + i]);
+      };
+      startThose(0, requests.received.size());
+      MPI_Barrier(run.comm);  // for MPI_Rsend_init
+      startThose(requests.received.size(), requests.sent.size());
+      if (past == 0) otherKernel(run);
+      requests.finishAll(run, way);
     }
-    if (message.source == run.rank) {
-      sent.push_back(std::make_unique<Buffer>(run, message.type, message.count, message.sentPast));
-      run.noteResult("MPI_Isend", start(message, *sent.back(), tag + static_cast<int>(i), run.comm,
-                                        &requests.emplace_back()));
-      typeOf.push_back(MPI_DATATYPE_NULL);
+    for (MPI_Request& handle : requests.handles) {
+      run.noteResult("MPI_Request_free", MPI_Request_free(&handle));
     }
   }
-  // A kernel that uses none of the buffers.
-  if (kernelsMeanwhile) {
-    const Memory other(run.kind, 5000);
-    other.flip();
-  }
-  std::vector<MPI_Status> statuses(requests.size());
-  finish(way, requests, statuses);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (typeOf[i] != MPI_DATATYPE_NULL) run.noteStatus(statuses[i], typeOf[i]);
-    run.note(requests[i] == MPI_REQUEST_NULL ? "freed" : "not freed");
-  }
-  for (const auto& buffer : received) buffer->noteBytes(run, "received");
-  for (const auto& buffer : sent) buffer->noteBytes(run, "sent");
+  void* detached = nullptr;
+  MPI_Buffer_detach(&detached, &room);
 }
 
 }  // namespace gmac::testing

@@ -68,6 +68,10 @@ class Buffer {
         memory_(run.kind, static_cast<std::size_t>(span_.last - span_.first + 64)) {
     Rng bytes(static_cast<std::uint64_t>(run.rank) * 1000003 + run.steps.size());
     for (unsigned char& byte : memory_.bytes()) byte = static_cast<unsigned char>(bytes());
+    undergo(past);
+  }
+
+  void undergo(int past) const {
     if (past > 0) memory_.flip();
     if (past > 1) {
       for (std::size_t i = 0; i < memory_.size() / 3; ++i) memory_.data()[i] ^= 1;
@@ -99,6 +103,7 @@ inline int drawCount(Rng& rng, MPI_Datatype type) {
 void blockingMessage(Run& run);
 void wrongArguments(Run& run);
 void nonblockingMessages(Run& run);
+void persistentMessages(Run& run);
 void collective(Run& run);
 
 }  // namespace gmac::testing
