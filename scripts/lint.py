@@ -59,7 +59,9 @@ def build_flags():
     subprocess.run([sys.executable, "scripts/compile_commands.py", "--output", file], check=True)
     root = os.getcwd()
     with open(file, encoding="utf-8") as commands:
-        return {os.path.relpath(entry["file"], root): entry["arguments"] for entry in json.load(commands)}
+        sources = {os.path.relpath(entry["file"], root): entry["arguments"] for entry in json.load(commands)}
+    # (Assembly is compiled, too.)
+    return {path: flags for path, flags in sources.items() if path.endswith(".cc")}
 
 
 def lint(path):
