@@ -18,7 +18,12 @@ class Message : public Pending {
   Message(Side side, bool receives) : side(std::move(side)), receives(receives) {}
 
   bool pack() override { return receives || side.pack(); }
-  bool deliver(const MPI_Status& status) override { return !receives || side.unpack(status); }
+  bool deliver(const MPI_Status& status) override {
+    int cancelled = 0;
+    return !receives ||
+           (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) ||
+           side.unpack(status);
+  }
   const std::string& reason() const override { return side.reason(); }
 
   Side side;

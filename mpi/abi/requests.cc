@@ -75,9 +75,7 @@ int complete(const PendingPtr& pending, const MPI_Status& status, const char* ca
   if (!std::exchange(pending->active, false)) {
     return MPI_SUCCESS;
   }
-  int cancelled = 0;
-  if ((real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) ||
-      pending->deliver(status)) {
+  if (pending->deliver(status)) {
     return MPI_SUCCESS;
   }
   return refuse(MPI_COMM_WORLD, call, pending->reason());

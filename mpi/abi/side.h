@@ -18,7 +18,6 @@ class Side {
     if (!touches(buffer, count, datatype)) {
       return;
     }
-    using Ready = Staged::Ready;
     const Ready ready =
         packs ? staged_.pack(buffer, count, datatype) : staged_.prepare(address_, count, datatype);
     failed_ = ready == Ready::kFailed;
@@ -34,18 +33,14 @@ class Side {
   void* address() const { return address_; }
   MPI_Datatype datatype() const { return datatype_; }
 
-  // Packs again what is sent, and unpacks what was received or all of it. False: failed.
+  // Packs again what is sent, and unpacks what was received. False: failed.
   bool pack() { return !staged_in_use_ || staged_.repack(); }
   bool unpack(const MPI_Status& status) {
     return !staged_in_use_ || staged_.unpackReceived(status);
   }
-  bool unpackAll() { return !staged_in_use_ || staged_.unpackAll(); }
-  // After a successful receive, and after a call that fills all of it: the call's result.
+  // After a successful receive: the call's result.
   int deliver(const MPI_Status& status, MPI_Comm communicator, const char* call) {
     return unpack(status) ? MPI_SUCCESS : refuse(communicator, call, reason());
-  }
-  int deliverAll(MPI_Comm communicator, const char* call) {
-    return unpackAll() ? MPI_SUCCESS : refuse(communicator, call, reason());
   }
 
  private:

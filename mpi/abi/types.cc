@@ -214,31 +214,37 @@ MPI_Comm ownCommunicator() {
   return all.keyval == MPI_KEYVAL_INVALID ? MPI_COMM_NULL : all.communicator;
 }
 
-bool touchesSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
-  if (count <= 0 || datatype == MPI_DATATYPE_NULL || buffer == MPI_IN_PLACE) {
-    return false;
-  }
+Span spanOf(MPI_Count count, MPI_Datatype datatype) {
   MPI_Count lowerBound = 0;
-  MPI_Count span = 0;
-  if (real().Type_get_true_extent_x(datatype, &lowerBound, &span) != MPI_SUCCESS) {
-    return false;
+  MPI_Count bytes = 0;
+  if (count <= 0 || datatype == MPI_DATATYPE_NULL ||
+      real().Type_get_true_extent_x(datatype, &lowerBound, &bytes) != MPI_SUCCESS) {
+    return {};
   }
-  MPI_Count first = lowerBound;
-  MPI_Count last = lowerBound + span;
+  Span span = {lowerBound, lowerBound + bytes};
   if (count > 1) {
     MPI_Count unused = 0;
     MPI_Count extent = 0;
     if (real().Type_get_extent_x(datatype, &unused, &extent) != MPI_SUCCESS) {
-      return false;
+      return {};
     }
-    (extent < 0 ? first : last) += (count - 1) * extent;
+    (extent < 0 ? span.first : span.last) += (count - 1) * extent;
   }
-  if (last <= first) {
+  return span;
+}
+
+bool touchesSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
+  if (buffer == MPI_IN_PLACE) {
     return false;
   }
-  const auto begin = reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(first);
+  const Span span = spanOf(count, datatype);
+  if (span.last <= span.first) {
+    return false;
+  }
+  const auto begin =
+      reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(span.first);
   return gmacTouchesShared(reinterpret_cast<const void*>(begin),
-                           static_cast<std::size_t>(last - first)) != 0;
+                           static_cast<std::size_t>(span.last - span.first)) != 0;
 }
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

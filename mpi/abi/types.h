@@ -52,6 +52,14 @@ void closeTypes();
 // MPI_Init and MPI_Finalize.
 MPI_Comm ownCommunicator();
 
+// Where `count` elements at an address lie: [first, last) in bytes from it. Empty for arguments
+// that MPI has to refuse.
+struct Span {
+  MPI_Count first = 0;
+  MPI_Count last = 0;
+};
+Span spanOf(MPI_Count count, MPI_Datatype datatype);
+
 // Whether a byte of the span of `count` elements at `buffer` is shared. No for arguments that MPI
 // has to refuse, and for MPI_IN_PLACE.
 bool touchesSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype);

@@ -72,8 +72,8 @@ TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
     const ProgramEnd end = run(ranks, "random_program",
                                {"--programs",
                                 steps != nullptr ? steps
-                                : ranks == 2     ? "200"
-                                                 : "60",
+                                : ranks == 2     ? "400"
+                                                 : "120",
                                 "--seed", seed != nullptr ? seed : std::to_string(1000 * ranks)});
     EXPECT_EQ(end.exitStatus, 0) << end.seen();
     EXPECT_THAT(end.output, HasSubstr(" programs agree"));
@@ -84,6 +84,12 @@ TEST_P(Mpi, RequestsEndAsInPlainMemoryAndOtherCallsAreRefusedByName) {
   const ProgramEnd end = run(2, "requests", {});
   EXPECT_EQ(end.exitStatus, 0) << end.seen();
   EXPECT_EQ(end.output, "requests are right\n");
+}
+
+TEST_P(Mpi, CollectivesBetweenGroupsDoWhatTheyDoInPlainMemory) {
+  const ProgramEnd end = run(3, "intercommunicators", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "groups agree\n");
 }
 
 TEST_P(Mpi, AnotherLibrarysLauncherIsNamed) {

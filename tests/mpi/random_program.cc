@@ -31,24 +31,11 @@ std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world) {
   MPI_Comm_size(comm, &program.size);
   for (int i = 0; i < kStepsOfAProgram; ++i) {
     program.steps.emplace_back();
-    switch (draw(rng, 0, 9)) {
-      case 0:
-        wrongArguments(program);
-        break;
-      case 1:
-      case 2:
-        nonblockingMessages(program);
-        break;
-      case 3:
-        persistentMessages(program);
-        break;
-      case 4:
-      case 5:
-        collective(program);
-        break;
-      default:
-        blockingMessage(program);
-    }
+    constexpr void (*kSteps[])(Run&) = {
+        &wrongArguments,  &nonblockingMessages, &nonblockingMessages, &persistentMessages,
+        &collective,      &collective,          &reduction,           &neighbours,
+        &blockingMessage, &blockingMessage,     &blockingMessage,     &blockingMessage};
+    kSteps[draw(rng, 0, std::size(kSteps) - 1)](program);
   }
   MPI_Comm_free(&comm);
   return std::move(program.steps);
@@ -68,6 +55,7 @@ bool agree(int rank, const Step& plain, const Step& shared) {
   const auto [a, b] = std::mismatch(plain.notes.begin(), plain.notes.end(), shared.notes.begin(),
                                     shared.notes.end());
   if (a == plain.notes.end() && b == shared.notes.end()) return true;
+  if (!plain.notes.empty()) show(rank, "step", plain.notes.front());
   if (a != plain.notes.end()) show(rank, "plain", *a);
   if (b != shared.notes.end()) show(rank, "shared", *b);
   if (a != plain.notes.end() && b != shared.notes.end() && a->size() == b->size()) {

@@ -105,6 +105,8 @@ void wrongArguments(Run& run);
 void nonblockingMessages(Run& run);
 void persistentMessages(Run& run);
 void collective(Run& run);
+void reduction(Run& run);
+void neighbours(Run& run);
 
 }  // namespace gmac::testing
 

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mpi/abi/elements.h"
+
+#include <algorithm>
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+MpiDuplicate::MpiDuplicate(MPI_Datatype original)
+    : made_(real().Type_dup(original, &type_) == MPI_SUCCESS) {}
+
+MpiDuplicate::~MpiDuplicate() {
+  if (made_) {
+    (void)real().Type_free(&type_);
+  }
+}
+
+Ready Elements::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
+  FoundType found = findType(datatype);
+  if (found.type == nullptr) {
+    reason_ = found.reason;
+    return found.refusedByMpi ? Ready::kLetMpiRefuse : Ready::kFailed;
+  }
+  type_ = std::move(found.type);
+  buffer_ = buffer;
+  count_ = count;
+  handle_ = datatype;
+  if (type_->size != 0 && count_ > PTRDIFF_MAX / type_->size) {
+    reason_ = "the message has more bytes than there are addresses";
+    return Ready::kFailed;
+  }
+  if (!type_->dense && type_->own == nullptr) {
+    duplicate_ = MpiDuplicate(datatype);
+    if (!duplicate_.made()) {
+      reason_ = "MPI does not duplicate the datatype";
+      return Ready::kFailed;
+    }
+  }
+  return Ready::kYes;
+}
+
+bool Elements::extend(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
+  const auto end = reinterpret_cast<std::uintptr_t>(buffer_) +
+                   static_cast<std::uintptr_t>(count_ * type_->extent);
+  if (datatype != handle_ || reinterpret_cast<std::uintptr_t>(buffer) != end ||
+      (type_->size != 0 && count > PTRDIFF_MAX / type_->size - count_)) {
+    return false;
+  }
+  count_ += count;
+  return true;
+}
+
+bool Elements::pack(std::byte* to) { return move(true, to, bytes()); }
+
+bool Elements::unpack(std::byte* from, std::int64_t bytes) { return move(false, from, bytes); }
+
+bool Elements::move(bool packs, std::byte* packed, std::int64_t bytes) {
+  reason_.clear();
+  if (bytes == 0) {
+    return true;
+  }
+  if (type_->dense) {
+    return moveAs(packs, packed, buffer_, bytes, ADSM_TYPE_1, bytes);
+  }
+  if (type_->own == nullptr) {
+    return moveByMpi(packs, packed, bytes);
+  }
+  return buffer_ == nullptr ? moveFromBottom(packs, packed, bytes)
+                            : moveAs(packs, packed, buffer_, count_, type_->own, bytes);
+}
+
+bool Elements::moveAs(bool packs, std::byte* packed, void* buffer, std::int64_t count,
+                      adsmType_t type, std::int64_t bytes) {
+  adsmPackOptions_t options = {};
+  options.size = sizeof options;
+  options.bytes = bytes;
+  const adsmError_t error = packs ? adsmPackWith(packed, buffer, count, type, &options)
+                                  : adsmUnpackWith(buffer, packed, count, type, &options);
+  if (error != adsmSuccess) {
+    reason_ = adsmLastErrorString();
+  }
+  return error == adsmSuccess;
+}
+
+// MPI_BOTTOM: displacements are addresses. gmac takes them from the first of these.
+bool Elements::moveFromBottom(bool packs, std::byte* packed, std::int64_t bytes) {
+  const std::int64_t one = 1;
+  const std::int64_t shift = -type_->trueLowerBound;
+  adsmType_t shifted = nullptr;
+  adsmType_t type = nullptr;
+  bool moved = adsmTypeHindexed(1, &one, &shift, type_->own, &shifted) == adsmSuccess;
+  // The extent is the original's: a displacement moves both bounds.
+  moved = moved && adsmTypeResized(shifted, 0, type_->extent, &type) == adsmSuccess &&
+          adsmTypeCommit(type) == adsmSuccess;
+  if (moved) {
+    moved =
+        moveAs(packs, packed, reinterpret_cast<void*>(type_->trueLowerBound), count_, type, bytes);
+  } else {
+    reason_ = adsmLastErrorString();
+  }
+  for (const adsmType_t made : {shifted, type}) {
+    if (made != nullptr) {
+      (void)adsmTypeFree(made);
+    }
+  }
+  return moved;
+}
+
+// MPI's own packing, which faults its way through shared objects. As many elements at a time as its
+// ints count; a part of an element at the end of a message is left out.
+bool Elements::moveByMpi(bool packs, std::byte* packed, std::int64_t bytes) {
+  const std::int64_t chunk = std::max<std::int64_t>(1, kMaxElementBytes / type_->size);
+  const std::int64_t elements = bytes / type_->size;
+  for (std::int64_t done = 0; done < elements; done += chunk) {
+    const auto count = static_cast<int>(std::min(chunk, elements - done));
+    const auto room = static_cast<int>(count * type_->size);
+    std::byte* const part = packed + done * type_->size;
+    const auto strided = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(buffer_) +
+                                                 static_cast<std::uintptr_t>(done * type_->extent));
+    int position = 0;
+    const int code = packs ? real().Pack(strided, count, duplicate_.get(), part, room, &position,
+                                         ownCommunicator())
+                           : real().Unpack(part, room, &position, strided, count, duplicate_.get(),
+                                           ownCommunicator());
+    if (code != MPI_SUCCESS || position != room) {
+      reason_ = "MPI does not pack the datatype";
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Elements of a datatype in memory of the application's, which may be shared in part, and their
+// packed payload in private memory.
+#ifndef GMAC_MPI_ABI_ELEMENTS_H_
+#define GMAC_MPI_ABI_ELEMENTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "mpi/abi/types.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+// A duplicate of a datatype, owned: the application may free the type while a request needs it.
+// (Not kept with the Type: MPICH never frees a type of which a duplicate lives, and so never tells
+// of it.)
+class MpiDuplicate {
+ public:
+  MpiDuplicate() = default;
+  explicit MpiDuplicate(MPI_Datatype original);
+  ~MpiDuplicate();
+  MpiDuplicate(MpiDuplicate&& other) noexcept
+      : type_(other.type_), made_(std::exchange(other.made_, false)) {}
+  MpiDuplicate& operator=(MpiDuplicate&& other) noexcept {
+    std::swap(made_, other.made_);
+    std::swap(type_, other.type_);
+    return *this;
+  }
+  // False: there is none.
+  bool made() const { return made_; }
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_{};  // initialised before made_, which says whether it means anything
+  bool made_ = false;
+};
+
+// How the preparation of a buffer ended.
+enum class Ready {
+  kYes,
+  kLetMpiRefuse,  // an argument is wrong: the call goes to MPI as it is
+  kFailed,        // the buffer's reason() says why
+};
+
+class Elements {
+ public:
+  Elements() = default;
+
+  // `count` (1 or more) elements at `buffer`.
+  Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype);
+  // Adds as many elements of the datatype at an address when it is where these end.
+  bool extend(const void* buffer, MPI_Count count, MPI_Datatype datatype);
+
+  const Type& type() const { return *type_; }
+  // Of the payload.
+  std::int64_t bytes() const { return count_ * type_->size; }
+  // In the order of calls, each part where it is current. False: failed, and nothing was packed.
+  bool pack(std::byte* to);
+  // The first `bytes` of the payload. False: failed.
+  bool unpack(std::byte* from, std::int64_t bytes);
+
+  const std::string& reason() const { return reason_; }
+
+ private:
+  bool move(bool packs, std::byte* packed, std::int64_t bytes);
+  bool moveFromBottom(bool packs, std::byte* packed, std::int64_t bytes);
+  bool moveByMpi(bool packs, std::byte* packed, std::int64_t bytes);
+  bool moveAs(bool packs, std::byte* packed, void* buffer, std::int64_t count, adsmType_t type,
+              std::int64_t bytes);
+
+  void* buffer_ = nullptr;
+  std::int64_t count_ = 0;
+  MPI_Datatype handle_{};
+  TypePtr type_;
+  MpiDuplicate duplicate_;  // of a type that only MPI can pack
+  std::string reason_;
+};
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+
+#endif  // GMAC_MPI_ABI_ELEMENTS_H_

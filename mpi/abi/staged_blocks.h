@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A buffer of a collective that MPI does not touch: blocks of elements, packed one after the other
+// in private memory.
+#ifndef GMAC_MPI_ABI_STAGED_BLOCKS_H_
+#define GMAC_MPI_ABI_STAGED_BLOCKS_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mpi/abi/elements.h"
+#include "mpi/staging_memory.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+// What one process sends to, or receives from, another.
+struct Block {
+  void* address;
+  MPI_Count count;
+  MPI_Datatype type;
+};
+
+class StagedBlocks {
+ public:
+  // Memory for the payload, when a byte of it is shared. Blocks that follow each other in memory
+  // are packed at once.
+  Ready prepare(std::span<const Block> blocks);
+  // Whether there is any: of other buffers the rest does nothing.
+  bool inUse() const { return memory_.data() != nullptr; }
+
+  // All of it. False: failed.
+  bool pack();
+  bool unpack();
+
+  // For MPI, with the application's counts; valid as long as this is.
+  void* address() const { return memory_.data(); }
+  // Of all blocks, where they have one.
+  MPI_Datatype datatype() const { return datatype_; }
+  // By block.
+  const MPI_Datatype* datatypes() const { return datatypes_.data(); }
+  // Where each block begins, in elements of datatype(), or in bytes. NULL: an int does not count
+  // that far, as reason() says then.
+  template <typename Displacement>
+  const Displacement* places(bool inBytes);
+
+  const std::string& reason() const { return reason_; }
+
+ private:
+  Ready add(const Block& block);
+  std::vector<int>& list(const int*) { return narrow_; }
+  std::vector<MPI_Aint>& list(const MPI_Aint*) { return wide_; }
+
+  struct Run {
+    Elements elements;
+    std::int64_t offset;
+  };
+  std::vector<Run> runs_;
+  std::vector<std::int64_t> offsets_;  // of each block, in bytes
+  std::int64_t bytes_ = 0;
+  StagingMemory memory_;
+  MPI_Datatype datatype_ = MPI_DATATYPE_NULL;
+  std::int64_t elementBytes_ = 0;
+  std::vector<MPI_Datatype> datatypes_;
+  std::vector<int> narrow_;
+  std::vector<MPI_Aint> wide_;
+  std::string reason_;
+};
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+
+#endif  // GMAC_MPI_ABI_STAGED_BLOCKS_H_
