@@ -215,7 +215,8 @@ void typed(Run& run) {
   const Buffer received(run, MPI_BYTE, in.bytes, receivedPast);
   const int code = allToAllW(form, inPlace ? MPI_IN_PLACE : sent.address(), out, received.address(),
                              in, run.comm);
-  noteEnd(run, "typed", code, sent, received);
+  noteEnd(run, (std::string("typed") + (inPlace ? " in place" : "") + form.name()).c_str(), code,
+          sent, received);
 }
 
 }  // namespace

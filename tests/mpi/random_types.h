@@ -122,8 +122,9 @@ class Types {
         MPI_Type_vector(count, length, length + gap, old, &type);
         break;
       case 2:
-        MPI_Type_create_hvector(count, length, (backwards ? -1 : 1) * (length + gap) * extent, old,
-                                &type);
+        // (To Open MPI 4.1, blocks that adjoin backwards are blocks that adjoin forwards.)
+        MPI_Type_create_hvector(
+            count, length, (backwards ? -(length + gap + 1) : length + gap) * extent, old, &type);
         break;
       case 3:
         MPI_Type_indexed(count, lengths.data(), places.data(), old, &type);
