@@ -8,17 +8,30 @@ MPIS = [
     "mpich",
 ]
 
-def mpi_program(name, srcs = None):
+def mpi_program(name, srcs = None, library = None):
     """NAME_openmpi and NAME_mpich of the same sources, linked with libgmac.so as an application is.
 
     Args:
       name: of the program.
-      srcs: NAME.cc and the headers of this folder by default."""
+      srcs: NAME.cc and the headers of this folder by default.
+      library: source of a shared library that comes between the program and the MPI."""
     for mpi in MPIS:
+        libraries = []
+        if library:
+            libraries = ["lib{}_{}.so".format(library[:-len(".cc")], mpi)]
+            native.cc_binary(
+                name = libraries[0],
+                testonly = True,
+                srcs = [library],
+                copts = COPTS,
+                linkshared = True,
+                tags = ["no-bundle"],
+                deps = ["@" + mpi],
+            )
         native.cc_binary(
             name = name + "_" + mpi,
             testonly = True,
-            srcs = (srcs or [name + ".cc"]) + native.glob(["*.h"]) + ["//gmac:libgmac.so"],
+            srcs = (srcs or [name + ".cc"]) + native.glob(["*.h"]) + libraries + ["//gmac:libgmac.so"],
             # As compilers do by default: the program then has copies of the library's variables.
             copts = COPTS + ["-fpie"],
             tags = ["no-bundle"],

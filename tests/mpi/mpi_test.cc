@@ -92,6 +92,18 @@ TEST_P(Mpi, CollectivesBetweenGroupsDoWhatTheyDoInPlainMemory) {
   EXPECT_EQ(end.output, "groups agree\n");
 }
 
+TEST_P(Mpi, ThreadsSendSharedObjectsAtTheSameTime) {
+  const ProgramEnd end = run(2, "threads", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "threads are right\n");
+}
+
+TEST_P(Mpi, AProfilerSeesEveryCallOnce) {
+  const ProgramEnd end = run(2, "profiled", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "every call once\n");
+}
+
 TEST_P(Mpi, AnotherLibrarysLauncherIsNamed) {
   // Of a launcher that told each process of two.
   const ProgramEnd end =
