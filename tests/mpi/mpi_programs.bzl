@@ -40,3 +40,34 @@ def mpi_program(name, srcs = None, library = None):
                 "@" + mpi,
             ],
         )
+
+def mpi_fortran_program(name, helper):
+    """NAME_openmpi and NAME_mpich of NAME.f90, by the MPI's own compiler.
+
+    Args:
+      name: of the program.
+      helper: source in C++ that it calls."""
+    native.cc_library(
+        name = name + "_helper",
+        testonly = True,
+        srcs = [helper] + native.glob(["*.h"]),
+        copts = COPTS,
+        linkstatic = True,
+        tags = ["no-bundle"],
+        deps = ["//gmac/api:headers"],
+    )
+    for mpi in MPIS:
+        native.genrule(
+            name = "{}_{}_link".format(name, mpi),
+            testonly = True,
+            srcs = [
+                name + ".f90",
+                ":" + name + "_helper",
+                "//gmac:libgmac.so",
+            ],
+            outs = ["{}_{}".format(name, mpi)],
+            cmd = "mpifort.{} -o $@ $(location {}.f90) $$(ls $(locations :{}_helper) | grep '[.]a$$' | head -1) ".format(mpi, name, name) +
+                  "$(location //gmac:libgmac.so) -lstdc++",
+            executable = True,
+            tags = ["no-bundle"],
+        )

@@ -104,6 +104,13 @@ TEST_P(Mpi, AProfilerSeesEveryCallOnce) {
   EXPECT_EQ(end.output, "every call once\n");
 }
 
+TEST_P(Mpi, FortranArraysAreSharedObjects) {
+  const ProgramEnd end = run(2, "fortran", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "Fortran is right\n");
+  EXPECT_EQ(end.errors, "");
+}
+
 TEST_P(Mpi, AnotherLibrarysLauncherIsNamed) {
   // Of a launcher that told each process of two.
   const ProgramEnd end =

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The shared object of the Fortran program.
+#include "tests/mpi/shared.h"
+
+namespace {
+
+const gmac::testing::Memory* object = nullptr;
+
+}  // namespace
+
+extern "C" {
+
+void* shared_alloc(std::size_t bytes) {
+  object = new gmac::testing::Memory(gmac::testing::Memory::Kind::kShared, bytes);
+  return object->data();
+}
+
+void shared_flip() { object->flip(); }
+
+}  // extern "C"
