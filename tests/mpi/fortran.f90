@@ -8,12 +8,12 @@ program fortran
   implicit none
 
   interface
-    function shared_alloc(bytes) bind(C)
+    function shared_alloc(bytes) bind(C, name='sharedAlloc')
       import :: c_ptr, c_size_t
       integer(c_size_t), value :: bytes
       type(c_ptr) :: shared_alloc
     end function
-    subroutine shared_flip() bind(C)
+    subroutine shared_flip() bind(C, name='sharedFlip')
     end subroutine
   end interface
 

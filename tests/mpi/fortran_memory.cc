@@ -11,11 +11,11 @@ const gmac::testing::Memory* object = nullptr;
 
 extern "C" {
 
-void* shared_alloc(std::size_t bytes) {
+void* sharedAlloc(std::size_t bytes) {
   object = new gmac::testing::Memory(gmac::testing::Memory::Kind::kShared, bytes);
   return object->data();
 }
 
-void shared_flip() { object->flip(); }
+void sharedFlip() { object->flip(); }
 
 }  // extern "C"
