@@ -100,6 +100,7 @@ class Program {
     kernels_ = {makeKernel("transformBytes", &transformBytes, randomProgramTransformBytes()),
                 makeKernel("addBytes", &addBytes, randomProgramAddBytes())};
     EXPECT_GE(file_, 0);
+    EXPECT_EQ(adsmDeviceCount(&devices_), adsmSuccess) << adsmLastErrorString();
   }
   ~Program() {
     EXPECT_EQ(::close(file_), 0);
@@ -160,6 +161,8 @@ class Program {
       sync();
     } else if (upTo(5) == 0) {
       bind();
+    } else {
+      migrate();
     }
   }
 
@@ -306,10 +309,20 @@ class Program {
     }
     const adsmDim_t grid = {1 + static_cast<unsigned>(upTo(3)), 1, 1};
     const adsmDim_t block = {32, 1, 1};
+    const int device = anyDevice();
     const adsmError_t error =
-        listed ? adsmCallUsing(kernels_[kernel], grid, block, 0, args, uses.data(), uses.size())
-               : adsmCall(kernels_[kernel], grid, block, 0, args);
+        device != 0 ? adsmCallOn(device, kernels_[kernel], grid, block, 0, args,
+                                 listed ? uses.data() : nullptr, listed ? uses.size() : 0)
+        : listed ? adsmCallUsing(kernels_[kernel], grid, block, 0, args, uses.data(), uses.size())
+                 : adsmCall(kernels_[kernel], grid, block, 0, args);
     check(error == adsmSuccess, "call");
+  }
+
+  int anyDevice() { return static_cast<int>(upTo(static_cast<std::uint64_t>(devices_ - 1))); }
+
+  void migrate() {
+    const auto [object, offset, bytes] = somewhere();
+    check(adsmMigrate(object->data + offset, bytes, anyDevice()) == adsmSuccess, "migrate");
   }
 
   // A type of random nesting on a part of one object; the other side is another object, or memory
@@ -409,6 +422,7 @@ class Program {
   std::mt19937_64 random_;
   std::uint64_t steps_;
   std::uint64_t step_ = 0;
+  int devices_ = 0;
   const int file_ = ::memfd_create("random_program", MFD_CLOEXEC);
   std::array<adsmKernel_t, 2> kernels_{};
   std::vector<std::unique_ptr<Shared>> objects_;
@@ -465,7 +479,7 @@ TEST_P(RandomProgram, AgreesWithPlainMemory) {
 
 std::vector<Combination> everyCombination() {
   std::vector<Combination> combinations;
-  for (const char* accelerator : {"host", "cuda", "cudart"}) {
+  for (const char* accelerator : {"host", "host:3", "cuda", "cudart"}) {
     for (const char* protocol : {"batch", "lazy", "rolling"}) {
       for (const char* blockSize : {"4K", "64K", "1M"}) {
         combinations.push_back({accelerator, protocol, blockSize});
@@ -477,7 +491,9 @@ std::vector<Combination> everyCombination() {
 
 INSTANTIATE_TEST_SUITE_P(, RandomProgram, ::testing::ValuesIn(everyCombination()),
                          [](const auto& info) {
-                           return info.param.accelerator + "_" + info.param.protocol + "_" +
+                           std::string accelerator = info.param.accelerator;
+                           std::replace(accelerator.begin(), accelerator.end(), ':', '_');
+                           return accelerator + "_" + info.param.protocol + "_" +
                                   info.param.blockSize;
                          });
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The seam between the runtime and a device with its own memory. A backend (or a fake) can be
-// written from this page. Beside it stand commands.h, for work of the runtime's own, and two
-// optional capabilities: native_streams.h and movable_memory.h.
+// written from this page. Beside it stand commands.h, for work of the runtime's own, and
+// optional capabilities: native_streams.h, movable_memory.h, shared_addresses.h and devices.h.
 //
 // Preconditions shared by all methods:
 //  - Every method is thread-safe. A backend reads and writes only pinned memory, its own memory and
@@ -37,6 +37,8 @@ class LoadedKernels;    // commands.h
 class MovableMemory;    // movable_memory.h
 class Work;             // commands.h
 class NativeStreams;    // native_streams.h
+class SharedAddresses;  // shared_addresses.h
+class Devices;          // devices.h
 
 // An address in the accelerator's memory. Equal to the CPU address of the same byte for
 // Placement::kSameAddress.
@@ -74,6 +76,12 @@ struct DeviceTraits {
   double linkRate = 0;              // of its link to the CPU, each way, bytes per microsecond
 };
 
+// Of a device's own memory, bytes.
+struct MemoryRoom {
+  std::size_t total = 0;
+  std::size_t free = 0;
+};
+
 struct LaunchShape {
   adsmDim_t grid;
   adsmDim_t block;
@@ -88,6 +96,14 @@ inline constexpr std::size_t kMaxConstantBytes = std::size_t{64} << 10;  // of o
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
+};
+
+// What an accelerator can do besides. All live as long as it does; NULL: it cannot.
+struct Capabilities {
+  NativeStreams* streams = nullptr;
+  MovableMemory* movable = nullptr;
+  SharedAddresses* shared = nullptr;
+  Devices* devices = nullptr;
 };
 
 class Accelerator {
@@ -110,10 +126,19 @@ class Accelerator {
   // adsmErrorAcceleratorLost or adsmErrorForked if the device is known to be gone. Does not block.
   // Fault path.
   virtual Status usable() { return Status(); }
+  // Its memory. Blocks. adsmErrorNotSupported where it cannot tell.
+  virtual Result<MemoryRoom> memoryRoom() {
+    return fail(adsmErrorNotSupported, "the {} accelerator cannot tell how much memory it has",
+                name());
+  }
   // The application's own streams and contexts; nullptr where the device has no such thing.
-  NativeStreams* nativeStreams() const noexcept { return nativeStreams_; }
+  NativeStreams* nativeStreams() const noexcept { return capabilities_.streams; }
   // Memory that may lie on either side of the bus; nullptr where it cannot.
-  MovableMemory* movableMemory() const noexcept { return movableMemory_; }
+  MovableMemory* movableMemory() const noexcept { return capabilities_.movable; }
+  // Addresses that other accelerators have, too; nullptr where it shares none.
+  SharedAddresses* sharedAddresses() const noexcept { return capabilities_.shared; }
+  // The several devices of which it consists; nullptr where it is one.
+  Devices* devices() const noexcept { return capabilities_.devices; }
 
   // ---- Memory
 
@@ -184,13 +209,11 @@ class Accelerator {
   virtual Result<Ticket> submit(Work& work) = 0;
 
  protected:
-  // Both live as long as the accelerator.
-  explicit Accelerator(NativeStreams* streams = nullptr, MovableMemory* movable = nullptr)
-      : nativeStreams_(streams), movableMemory_(movable) {}
+  explicit Accelerator(const Capabilities& capabilities = Capabilities())
+      : capabilities_(capabilities) {}
 
  private:
-  NativeStreams* const nativeStreams_;
-  MovableMemory* const movableMemory_;
+  const Capabilities capabilities_;
 };
 
 }  // namespace gmac::accel

@@ -34,8 +34,6 @@ class MovableMemory {
   // adsmErrorNotSupported (this allocation cannot move), adsmErrorAcceleratorMemory,
   // adsmErrorHostMemory, adsmErrorAcceleratorLost.
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;
-  // How many bytes of the device's own memory are free.
-  virtual Result<std::size_t> freeBytes() = 0;
 };
 
 }  // namespace gmac::accel

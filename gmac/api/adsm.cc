@@ -3,6 +3,7 @@
 // The C API: checks arguments and calls the runtime.
 #include "gmac/api/adsm.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "gmac/accel/devices.h"
 #include "gmac/base/api_call.h"
 #include "gmac/base/handles.h"
 #include "gmac/base/status.h"
@@ -136,10 +138,40 @@ Status checkDescription(const adsmKernelDesc_t& desc) {
   return {};
 }
 
+Status checkDevice(const char* function, Runtime& runtime, int device) {
+  const auto count = static_cast<int>(gmac::accel::deviceCount(runtime.manager().accelerator()));
+  return device >= 0 && device < count
+             ? Status()
+             : fail(adsmErrorInvalidValue, "{}: device {}; allowed are 0 to {}", function, device,
+                    count - 1);
+}
+
+// Of the accelerator that is one device, or of one of its several.
+gmac::Result<gmac::accel::DeviceDescription> describe(gmac::accel::Accelerator& accelerator,
+                                                      std::size_t device) {
+  if (accelerator.devices() != nullptr) {
+    return accelerator.devices()->describe(device);
+  }
+  GMAC_TRY(accelerator.usable());
+  const auto room = accelerator.memoryRoom();
+  if (!room.ok()) {
+    return room.status();
+  }
+  return gmac::accel::DeviceDescription{accelerator.name(), accelerator.deviceName(), *room};
+}
+
+// As much of it as there is room for.
+template <std::size_t size>
+void copyText(std::string_view text, char (&to)[size]) {
+  const std::size_t length = text.copy(to, size - 1);
+  std::fill(to + length, to + size, '\0');
+}
+
 bool positive(adsmDim_t dim) { return dim.x > 0 && dim.y > 0 && dim.z > 0; }
 
 Status call(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t block,
-            size_t sharedBytes, void** args, std::optional<std::span<const adsmUse_t>> uses) {
+            size_t sharedBytes, void** args, std::optional<std::span<const adsmUse_t>> uses,
+            int device = 0) {
   const auto found = findKernel(function, handle);
   if (!found.ok()) {
     return found.status();
@@ -161,7 +193,9 @@ Status call(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t
   if (!runtime.ok()) {
     return runtime.status();
   }
-  return (*runtime)->manager().call(&kernel, {grid, block, sharedBytes}, args, uses);
+  GMAC_TRY(checkDevice(function, **runtime, device));
+  return (*runtime)->manager().call(&kernel, {grid, block, sharedBytes}, args, uses,
+                                    static_cast<std::size_t>(device));
 }
 
 }  // namespace
@@ -316,6 +350,68 @@ adsmError_t adsmBind(const void* object, adsmKernel_t kernel, adsmAccess_t acces
       return runtime.status();
     }
     return (*runtime)->manager().bind(object, found->get(), access);
+  });
+}
+
+adsmError_t adsmCallOn(int device, adsmKernel_t kernel, adsmDim_t grid, adsmDim_t block,
+                       size_t sharedBytes, void** args, const adsmUse_t* uses, size_t count) {
+  return guarded("adsmCallOn", [&]() -> Status {
+    if (count > (uses == nullptr ? 0 : kMaxUses)) {
+      return fail(adsmErrorInvalidValue, "adsmCallOn: uses is {}, count is {}; allowed are 0 to {}",
+                  static_cast<const void*>(uses), count, uses == nullptr ? 0 : kMaxUses);
+    }
+    return call(
+        "adsmCallOn", kernel, grid, block, sharedBytes, args,
+        uses == nullptr ? std::nullopt : std::optional(std::span<const adsmUse_t>(uses, count)),
+        device);
+  });
+}
+
+adsmError_t adsmDeviceCount(int* count) {
+  return guarded("adsmDeviceCount", [&]() -> Status {
+    if (count == nullptr) {
+      return fail(adsmErrorInvalidValue, "adsmDeviceCount: count is NULL");
+    }
+    auto runtime = Runtime::get();
+    if (!runtime.ok()) {
+      return runtime.status();
+    }
+    *count = static_cast<int>(gmac::accel::deviceCount((*runtime)->manager().accelerator()));
+    return {};
+  });
+}
+
+adsmError_t adsmDeviceInfo(int device, adsmDeviceInfo_t* info) {
+  return guarded("adsmDeviceInfo", [&]() -> Status {
+    if (info == nullptr) {
+      return fail(adsmErrorInvalidValue, "adsmDeviceInfo: info is NULL");
+    }
+    auto runtime = Runtime::get();
+    if (!runtime.ok()) {
+      return runtime.status();
+    }
+    GMAC_TRY(checkDevice("adsmDeviceInfo", **runtime, device));
+    const auto described =
+        describe((*runtime)->manager().accelerator(), static_cast<std::size_t>(device));
+    if (!described.ok()) {
+      return described.status();
+    }
+    copyText(described->kind, info->kind);
+    copyText(described->name, info->name);
+    info->memoryBytes = described->memory.total;
+    info->freeBytes = described->memory.free;
+    return {};
+  });
+}
+
+adsmError_t adsmMigrate(const void* address, size_t bytes, int device) {
+  return guarded("adsmMigrate", [&]() -> Status {
+    Runtime* const runtime = Runtime::started();
+    if (runtime == nullptr) {
+      return fail(adsmErrorInvalidPointer, "adsmMigrate({}): nothing is allocated yet", address);
+    }
+    GMAC_TRY(checkDevice("adsmMigrate", *runtime, device));
+    return runtime->manager().migrate(address, bytes, static_cast<std::size_t>(device));
   });
 }
 

@@ -188,6 +188,40 @@ ADSM_API adsmError_t adsmBind(const void* object, adsmKernel_t kernel, adsmAcces
  * An error of such a call is returned here (adsmErrorKernel, adsmErrorAcceleratorLost). */
 ADSM_API adsmError_t adsmSync(void);
 
+/* ---- Devices
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* An accelerator may consist of several devices, numbered from 0. An object lies on one of them and
+ * has the same address on all: it moves to the device where a call uses it. */
+typedef struct adsmDeviceInfo {
+  char kind[16];      /* "host", "cuda", "cudart" */
+  char name[256];     /* the device's own words for itself */
+  size_t memoryBytes; /* its memory */
+  size_t freeBytes;   /* of those */
+} adsmDeviceInfo_t;
+
+/* How many devices there are; 1 or more. */
+ADSM_API adsmError_t adsmDeviceCount(int* count);
+
+/* Describes one. adsmErrorInvalidValue for a number that is none; adsmErrorAcceleratorLost for a
+ * device that is gone; adsmErrorNotSupported where the driver does not tell. */
+ADSM_API adsmError_t adsmDeviceInfo(int device, adsmDeviceInfo_t* info);
+
+/* A call on one device; adsmCall() and adsmCallUsing() run on device 0. `uses` NULL: the call uses
+ * what adsmCall() does, and all of that moves to the device; else exactly the `count` objects
+ * listed. Calls on different devices run at once, except that each object is used on one device at
+ * a time, in the order of the calls. adsmErrorAcceleratorMemory: an object does not fit there. */
+ADSM_API adsmError_t adsmCallOn(int device, adsmKernel_t kernel, adsmDim_t grid, adsmDim_t block,
+                                size_t sharedBytes, void** args, const adsmUse_t* uses,
+                                size_t count);
+
+/* Moves the object with these bytes to a device, before a call needs it there; waits for the
+ * kernels that may use it. `bytes`: 1 or more, none after the object's end; the whole object moves.
+ * adsmErrorInvalidPointer, adsmErrorInvalidValue, adsmErrorAcceleratorMemory (it stays where it
+ * is). */
+ADSM_API adsmError_t adsmMigrate(const void* address, size_t bytes, int device);
+
 /* ---- The application's CUDA runtime
  * ------------------------------------------------------------------------- */
 

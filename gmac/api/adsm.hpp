@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -290,6 +291,34 @@ class Kernel<void(P...)> {
         P{std::forward<Args>(args)}...);
   }
 
+  // This kernel on one device (adsmCallOn): kernel.on(1)(...), kernel.on(1).uses(...)(...). Not
+  // used after the Kernel's end.
+  class OnDevice {
+   public:
+    template <typename... Args, typename = std::enable_if_t<
+                                    detail::AllFit<std::tuple<P...>, std::tuple<Args&&...>>::value>>
+    void operator()(const Grid& shape, Args&&... args) const {
+      launch(
+          [&](void** pointers) {
+            return adsmCallOn(device_, kernel_, shape.grid.value, shape.block.value,
+                              shape.sharedBytes, pointers, nullptr, 0);
+          },
+          P{std::forward<Args>(args)}...);
+    }
+    template <typename... Uses,
+              typename = std::enable_if_t<(std::is_same_v<std::decay_t<Uses>, adsmUse_t> && ...)>>
+    auto uses(const Uses&... list) const {
+      return Using<sizeof...(Uses)>(kernel_, {{list...}}, device_);
+    }
+
+   private:
+    friend class Kernel;
+    OnDevice(adsmKernel_t kernel, int device) : kernel_(kernel), device_(device) {}
+    adsmKernel_t kernel_;
+    int device_;
+  };
+  OnDevice on(int device) const { return OnDevice(kernel_, device); }
+
   // A launch of this kernel that uses exactly the listed objects (none at all: uses()).
   template <std::size_t Count>
   class Using {
@@ -299,17 +328,27 @@ class Kernel<void(P...)> {
     void operator()(const Grid& shape, Args&&... args) const {
       launch(
           [&](void** pointers) {
-            return adsmCallUsing(kernel_, shape.grid.value, shape.block.value, shape.sharedBytes,
-                                 pointers, uses_.data(), Count);
+            if (!device_) {
+              return adsmCallUsing(kernel_, shape.grid.value, shape.block.value, shape.sharedBytes,
+                                   pointers, uses_.data(), Count);
+            }
+            // (NULL would not mean that it uses none.)
+            static constexpr adsmUse_t kNone{};
+            return adsmCallOn(*device_, kernel_, shape.grid.value, shape.block.value,
+                              shape.sharedBytes, pointers, Count == 0 ? &kNone : uses_.data(),
+                              Count);
           },
           P{std::forward<Args>(args)}...);
     }
 
    private:
     friend class Kernel;
-    Using(adsmKernel_t kernel, std::array<adsmUse_t, Count> uses) : kernel_(kernel), uses_(uses) {}
+    Using(adsmKernel_t kernel, std::array<adsmUse_t, Count> uses,
+          std::optional<int> device = std::nullopt)
+        : kernel_(kernel), uses_(uses), device_(device) {}
     adsmKernel_t kernel_;
     std::array<adsmUse_t, Count> uses_;
+    std::optional<int> device_;
   };
 
   template <typename... Uses,
@@ -350,6 +389,25 @@ class Kernel<void(P...)> {
 
   adsmKernel_t kernel_ = nullptr;
 };
+
+// ---- Devices ----
+
+inline int deviceCount() {
+  int count = 0;
+  check(adsmDeviceCount(&count));
+  return count;
+}
+
+inline adsmDeviceInfo_t deviceInfo(int device) {
+  adsmDeviceInfo_t info;
+  check(adsmDeviceInfo(device, &info));
+  return info;
+}
+
+// Moves the object that contains these bytes to a device (adsmMigrate).
+inline void migrate(const volatile void* address, std::size_t bytes, int device) {
+  check(adsmMigrate(const_cast<const void*>(address), bytes, device));
+}
 
 // Waits for all calls made before and acquires their writes; throws their errors.
 inline void sync() { check(adsmSync()); }

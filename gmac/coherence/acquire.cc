@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/acquire.h"
 
+#include <string>
+
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
@@ -13,8 +15,13 @@ Status Acquire::sync() {
   const Walk walk(blocks_);
   Lock lock(mutex_);
   const Status status = waits_.forEverything(lock);
+  const std::string words = status.ok() ? "" : lastErrorText();
   const Status fetched = fetchAll(lock);
-  return status.ok() ? fetched : status;
+  if (!status.ok()) {
+    recordError(status.code(), words);
+    return status;
+  }
+  return fetched;
 }
 
 Status Acquire::afterDeviceWait() {
@@ -23,17 +30,19 @@ Status Acquire::afterDeviceWait() {
   }
   const Walk walk(blocks_);
   Lock lock(mutex_);
-  const bool pending =
-      !accelerator_.done(ledger_.lastCall()) || ledger_.runningStreamWork().value != 0;
+  const bool pending = ledger_.runningCall().value != 0 || ledger_.runningStreamWork().value != 0;
   return pending ? Status() : fetchAll(lock);
 }
 
-// For a protocol that fetches at a sync (batch-update).
+// For a protocol that fetches at a sync (batch-update). An object that cannot be fetched, as its
+// device is gone, does not keep the others; the first error.
 Status Acquire::fetchAll(Lock& lock) {
   if (!blocks_.protocol().fetchesAtSync()) {
     return {};
   }
   const std::byte* position = nullptr;
+  Status status;
+  std::string words;
   while (Object* object = index_.firstEndingAfter(position)) {
     if (object->closing) {
       position = object->end();
@@ -64,11 +73,18 @@ Status Acquire::fetchAll(Lock& lock) {
         !fetched.ok()) {
       auto again = coarsening_.retry(lock, fetched);
       if (!again.ok()) {
-        return again.status();
+        if (status.ok()) {
+          status = again.status();
+          words = lastErrorText();
+        }
+        position = object->end();
       }
     }
   }
-  return {};
+  if (!status.ok()) {
+    recordError(status.code(), words);
+  }
+  return status;
 }
 
 }  // namespace gmac

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "gmac/accel/devices.h"
 #include "gmac/base/round_up.h"
 #include "gmac/coherence/moved_pages.h"
 #include "gmac/coherence/port.h"
@@ -125,6 +126,8 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
       object->sharedBySmallObjects = sharedBySmallObjects;
       object->sameAddress = sameAddress;
       object->home = home;
+      object->homeDevice =
+          accelerator_.devices() == nullptr ? 0 : accelerator_.devices()->homeOf(*device);
       object->requestedBytes = size;
       // Dirty blocks are flushed without a fault before, so their pages must be there from the
       // start.
@@ -177,6 +180,7 @@ Result<std::unique_ptr<Object>> Allocation::reuse(std::unique_ptr<Object> kept, 
     object->pieces = kept->pieces;
     object->sharedBySmallObjects = sharedBySmallObjects;
     object->sameAddress = kept->sameAddress;
+    object->homeDevice = kept->homeDevice;
     object->requestedBytes = size;
     return object;
   } catch (const std::bad_alloc&) {

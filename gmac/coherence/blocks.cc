@@ -181,6 +181,13 @@ void Blocks::flushed(Object& object, BlockRange range, accel::Ticket newest) {
   }
 }
 
+void Blocks::moved(Object& object, std::size_t device) {
+  object.homeDevice = device;
+  object.lastWrite = object.lastRead = 0;
+  object.forEachMadeBlock(
+      [&](const Block& block) { object.writable(object.indexOf(block)).flushed = 0; });
+}
+
 // Queues copies of closed dirty blocks to the accelerator. A block that is dirty in part comes
 // alone: its window is copied. A call that only reads the object may still be running: its copy
 // must not change under it.

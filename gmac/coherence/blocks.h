@@ -119,6 +119,8 @@ class Blocks {
   const Protocol& protocol() const { return protocol_; }
   // A call has released what it uses.
   void called() { protocol_.called(); }
+  // The accelerator's copy lies on another device now, and no work uses it.
+  static void moved(Object& object, std::size_t device);
   // Whether a call that reads leaves dirty blocks writable: such writes go undetected.
   bool readsLeaveWritable() const {
     return protocol_.on(State::kDirty, Event::kCallRead).next == State::kDirty;

@@ -4,11 +4,13 @@
 #ifndef GMAC_COHERENCE_KERNEL_H_
 #define GMAC_COHERENCE_KERNEL_H_
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/devices.h"
 #include "gmac/api/adsm.h"
 
 // What an adsmKernel_t of the application stands for: the API has a table of them (adsm.cc), and
@@ -21,7 +23,8 @@ struct adsmKernel_s {
   std::vector<std::string> constantNames;
   std::vector<adsmConstant_t> constants;
   adsmKernelDesc_t desc;  // points into the members above
-  std::unique_ptr<gmac::accel::LoadedKernel> loaded;
+  std::array<std::unique_ptr<gmac::accel::LoadedKernel>, gmac::accel::kMaxDevices>
+      loaded;            // by device
   bool loading = false;  // by a thread that has let go of the lock; all others wait
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/kernels.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -31,24 +32,26 @@ Status Kernels::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
 }
 
 // A driver may take seconds to compile it, and may wait for the kernels that run.
-Status Kernels::load(Lock& lock, adsmKernel_t kernel) {
+Status Kernels::load(Lock& lock, adsmKernel_t kernel, std::size_t device) {
   while (kernel->loading) {
     lock.waitForChange();
   }
-  if (kernel->loaded) {
+  if (kernel->loaded[device]) {
     return {};
   }
   kernel->loading = true;
   auto loaded = [&] {
     const FreeForWork free(lock);
-    return accelerator_.load(kernel->desc);
+    accel::Devices* const devices = accelerator_.devices();
+    return devices == nullptr ? accelerator_.load(kernel->desc)
+                              : devices->load(device, kernel->desc);
   }();
   kernel->loading = false;
   lock.changed();
   if (!loaded.ok()) {
     return loaded.status();
   }
-  kernel->loaded = std::move(*loaded);
+  kernel->loaded[device] = std::move(*loaded);
   return {};
 }
 
@@ -58,15 +61,36 @@ Status Kernels::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant,
   const auto* begin = static_cast<const std::byte*>(data);
   const std::vector<std::byte> copy(begin, begin + bytes);
   Lock lock(mutex_);
-  GMAC_TRY(load(lock, kernel));
-  const FreeForWork free(lock);
-  return accelerator_.setConstant(*kernel->loaded, constant, copy.data(), bytes);
+  accel::Devices* const devices = accelerator_.devices();
+  if (devices == nullptr) {
+    GMAC_TRY(load(lock, kernel, 0));
+    const FreeForWork free(lock);
+    return accelerator_.setConstant(*kernel->loaded[0], constant, copy.data(), bytes);
+  }
+  // On all devices that are there.
+  Status lost;
+  std::size_t set = 0;
+  for (std::size_t device = 0; device < devices->count(); ++device) {
+    Status status = load(lock, kernel, device);
+    if (status.ok()) {
+      const FreeForWork free(lock);
+      status = devices->setConstant(device, *kernel->loaded[device], constant, copy.data(), bytes);
+    }
+    if (!status.ok() && status.code() != adsmErrorAcceleratorLost) {
+      return status;
+    }
+    set += status.ok() ? 1 : 0;
+    lost = status.ok() ? lost : status;
+  }
+  return set != 0 ? Status() : lost;
 }
 
 Status Kernels::forget(adsmKernel_t kernel) {
   Lock lock(mutex_);
   ledger_.unbind(kernel);
-  return kernel->loaded ? waits_.forEverything(lock) : Status();
+  const bool loaded = std::any_of(kernel->loaded.begin(), kernel->loaded.end(),
+                                  [](const auto& one) { return one != nullptr; });
+  return loaded ? waits_.forEverything(lock) : Status();
 }
 
 }  // namespace gmac

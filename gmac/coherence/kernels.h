@@ -34,8 +34,8 @@ class Kernels {
   // Drops a kernel's bindings and waits for its calls; the kernel may be deleted then.
   Status forget(adsmKernel_t kernel);
 
-  // Loads the kernel unless that has been done. Lets the lock go.
-  Status load(Lock& lock, adsmKernel_t kernel);
+  // Loads the kernel on a device unless that has been done. Lets the lock go.
+  Status load(Lock& lock, adsmKernel_t kernel, std::size_t device);
 
  private:
   ObjectMutex& mutex_;

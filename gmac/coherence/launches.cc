@@ -138,7 +138,8 @@ Status Launches::checkUses(adsmKernel_t kernel, std::span<const adsmUse_t> uses)
 }
 
 Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-                      std::optional<std::span<const adsmUse_t>> uses) {
+                      std::optional<std::span<const adsmUse_t>> uses, std::size_t device,
+                      Away* away) {
   const Timed timed(Phase::kLaunch);
   const TraceSpan span("call", "call");
   // Arguments and uses may themselves lie in shared objects: they are read before the lock is
@@ -154,7 +155,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   }
   const Walk walk(blocks_);
   Lock lock(mutex_);
-  GMAC_TRY(kernels_.load(lock, kernel));
+  GMAC_TRY(kernels_.load(lock, kernel, device));
   if (uses) {
     GMAC_TRY(checkUses(kernel, *uses));
   }
@@ -163,6 +164,23 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
     return uses ? accessIn(*uses, object)
                 : static_cast<unsigned>(object.accessBy(kernel).value_or(adsmAccess_t{}));
   };
+  accel::Devices* const devices = accelerator_.devices();
+  const auto isAway = [&] {
+    if (devices == nullptr) {
+      return false;
+    }
+    for (const Object& object : index_.all()) {
+      if (object.homeDevice != device && !object.closing && accessTo(object) != 0) {
+        *away = {object.address(), object.bytes(), object.number};
+        return true;
+      }
+    }
+    return false;
+  };
+  // Before anything is copied to where it lies.
+  if (isAway()) {
+    return {};
+  }
   accel::Ticket stillOpen;
   GMAC_TRY(releaseUsed(
       lock,
@@ -186,9 +204,14 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
         return Step::kDone;
       },
       &stillOpen));
+  if (isAway()) {
+    return {};  // it has moved while the call waited
+  }
   auto launched = [&] {
     const Timed launching(Phase::kCudaLaunch);
-    return accelerator_.launch(*kernel->loaded, shape, arguments.pointers());
+    accel::LoadedKernel& loaded = *kernel->loaded[device];
+    return devices == nullptr ? accelerator_.launch(loaded, shape, arguments.pointers())
+                              : devices->launch(device, loaded, shape, arguments.pointers());
   }();
   if (!launched.ok()) {
     return launched.status();
@@ -220,7 +243,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
   Submission submission;
   const auto ready = [&](bool* waited) -> Status {
     // Calls were made before; the application's streams know nothing of their queue.
-    GMAC_TRY(waits_.forWork(lock, ledger_.lastCall(), waited));
+    GMAC_TRY(waits_.forWork(lock, ledger_.runningCall(), waited));
     if (!*waited && !ranges.empty()) {
       GMAC_TRY(waits_.forHostFunctions(lock, waited));
     }

@@ -24,6 +24,13 @@
 
 namespace gmac {
 
+// An object that is not where work needs it. No address: there is none.
+struct Away {
+  std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t number = 0;  // the object's, which tells whether it is still the same
+};
+
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Launches {
  public:
@@ -42,9 +49,10 @@ class Launches {
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 
-  // See adsm.h.
+  // See adsm.h. The call runs on a device, where all that it may use has to lie: where an object
+  // does not, that is told in `away`, and nothing is launched.
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-              std::optional<std::span<const adsmUse_t>> uses);
+              std::optional<std::span<const adsmUse_t>> uses, std::size_t device, Away* away);
 
   // See port.h.
   Status beginDeviceWork(accel::NativeStream stream,

@@ -18,7 +18,10 @@ std::optional<adsmAccess_t> DeviceUses::accessBy(adsmKernel_t kernel) const {
 }
 
 Ledger::Ledger(accel::Accelerator& accelerator)
-    : accelerator_(accelerator), native_(accelerator.nativeStreams()) {}
+    : accelerator_(accelerator),
+      native_(accelerator.nativeStreams()),
+      devices_(accelerator.devices()),
+      deviceCount_(accel::deviceCount(accelerator)) {}
 
 void Ledger::flushed(accel::Ticket ticket) { lastFlush_ = std::max(lastFlush_, ticket.value); }
 
@@ -32,7 +35,14 @@ void Ledger::calledBound(adsmKernel_t kernel, accel::Ticket ticket) {
 
 void Ledger::bind(DeviceUses& object, adsmKernel_t kernel, adsmAccess_t access) {
   // Calls made before counted it among all objects.
-  object.lastWrite = std::max(object.lastWrite, object.bindings.empty() ? everyCall_ : 0);
+  if (object.bindings.empty()) {
+    for (std::size_t device = 0; device < deviceCount_; ++device) {
+      if (const accel::Ticket every = unlistedCall(object, device); !accelerator_.done(every)) {
+        object.lastWrite = every.value;
+        object.lastWriteWork = calls_[device].everyWork;
+      }
+    }
+  }
   for (Binding& binding : object.bindings) {
     if (binding.kernel == kernel) {
       binding.access = static_cast<adsmAccess_t>(binding.access | access);
@@ -97,7 +107,9 @@ Ledger::Tickets Ledger::writersOf(const DeviceUses& object) const {
     }
   };
   add({object.lastWrite});
-  add(unlistedCall(object));
+  for (std::size_t device = 0; device < deviceCount_; ++device) {
+    add(unlistedCall(object, device));
+  }
   for (const StreamWork* work = begin(); work != end(); ++work) {
     if (mayWrite(*work, object)) {
       add(work->ticket);
@@ -107,7 +119,12 @@ Ledger::Tickets Ledger::writersOf(const DeviceUses& object) const {
 }
 
 bool Ledger::writersDone(const DeviceUses& object) const noexcept {
-  return accelerator_.done({object.lastWrite}) && accelerator_.done(unlistedCall(object)) &&
+  for (std::size_t device = 0; device < deviceCount_; ++device) {
+    if (!accelerator_.done(unlistedCall(object, device))) {
+      return false;
+    }
+  }
+  return accelerator_.done({object.lastWrite}) &&
          std::all_of(begin(), end(), [&](const StreamWork& work) {
            return !mayWrite(work, object) || accelerator_.done(work.ticket);
          });
@@ -115,7 +132,9 @@ bool Ledger::writersDone(const DeviceUses& object) const noexcept {
 
 Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
   Writers writers;
-  writers.call = std::max(object.lastWrite, unlistedCall(object).value);
+  writers.call =
+      std::max(object.lastWriteWork,
+               object.bindings.empty() && everyCallWork_ >= object.born ? everyCallWork_ : 0);
   for (const StreamWork* work = begin(); work != end(); ++work) {
     writers.device = std::max(writers.device, work->ticket.value);
   }
@@ -126,7 +145,7 @@ Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
 // the safe answer.
 std::uint64_t Ledger::newestWorkWith(const DeviceUses& object) const {
   std::uint64_t newest = std::max(object.born, object.lastWork);
-  if (object.bindings.empty() && everyCall_ != 0) {
+  if (object.bindings.empty()) {
     newest = std::max(newest, everyCallWork_);
   }
   return object.users == DeviceUses::Users::kCpu ? newest : std::max(newest, streamWork_);
@@ -134,11 +153,37 @@ std::uint64_t Ledger::newestWorkWith(const DeviceUses& object) const {
 
 Ledger::Tickets Ledger::everything() const {
   Tickets tickets;
-  tickets.add(lastCall());
+  for (std::size_t device = 0; device < deviceCount_; ++device) {
+    tickets.add(lastCall(device));
+  }
   for (const StreamWork* work = begin(); work != end(); ++work) {
     tickets.add(work->ticket);
   }
   return tickets;
+}
+
+Ledger::Tickets Ledger::callsWith(const DeviceUses& object) const {
+  Tickets tickets;
+  const auto add = [&](accel::Ticket ticket) {
+    if (!accelerator_.done(ticket)) {
+      tickets.add(ticket);
+    }
+  };
+  add({object.lastWrite});
+  add({object.lastRead});
+  for (std::size_t device = 0; device < deviceCount_; ++device) {
+    add(unlistedCall(object, device));
+  }
+  return tickets;
+}
+
+accel::Ticket Ledger::runningCall() const noexcept {
+  for (std::size_t device = 0; device < deviceCount_; ++device) {
+    if (!accelerator_.done(lastCall(device))) {
+      return lastCall(device);
+    }
+  }
+  return {};
 }
 
 Ledger::Tickets Ledger::streamWork() const {

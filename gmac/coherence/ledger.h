@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/devices.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
@@ -37,6 +38,7 @@ struct DeviceUses {
   std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
   std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
   std::uint64_t lastWork = 0;   // Ledger's count of work at the newest listed call
+  std::uint64_t lastWriteWork = 0;  // and at the newest that may write it
   std::vector<Binding> bindings;
   // What a call of the kernel that lists nothing does to the object; empty: it does not use it.
   std::optional<adsmAccess_t> accessBy(adsmKernel_t kernel) const;
@@ -64,7 +66,7 @@ class Ledger {
     const accel::Ticket* end() const { return tickets_.data() + count_; }
 
    private:
-    std::array<accel::Ticket, kMaxStreams + 2> tickets_;
+    std::array<accel::Ticket, kMaxStreams + accel::kMaxDevices + 1> tickets_;
     std::size_t count_ = 0;
   };
 
@@ -82,18 +84,22 @@ class Ledger {
   void allocated(DeviceUses& object) { object.born = ++works_; }
   // A call, or other work on the kernel queue.
   void called(accel::Ticket ticket) {
-    lastCall_ = ticket.value;
+    callsOf(ticket).last = ticket.value;
     newestWork_ = ++works_;
   }
+  // The device of this call is gone, and all of its calls with it.
+  void callsLost(accel::Ticket ticket) { callsOf(ticket) = {}; }
   // The newest call, or own work, lists the object, and may write it or only reads it.
   void used(DeviceUses& object, accel::Ticket ticket, bool write) const {
     (write ? object.lastWrite : object.lastRead) = ticket.value;
     object.lastWork = works_;
+    object.lastWriteWork = write ? works_ : object.lastWriteWork;
   }
   // A call that lists no objects, after called(): it may write every object that is not bound.
   void calledUnlisted(accel::Ticket ticket) {
-    everyCall_ = ticket.value;
-    everyCallWork_ = works_;
+    Calls& calls = callsOf(ticket);
+    calls.every = ticket.value;
+    calls.everyWork = everyCallWork_ = works_;
   }
   // The same for the objects that are bound to its kernel.
   void calledBound(adsmKernel_t kernel, accel::Ticket ticket);
@@ -136,13 +142,18 @@ class Ledger {
   bool submissionElsewhere() const {
     return submitter_ && *submitter_ != std::this_thread::get_id();
   }
-  accel::Ticket lastCall() const { return {lastCall_}; }
+  // The newest call of a device.
+  accel::Ticket lastCall(std::size_t device = 0) const { return {calls_[device].last}; }
+  // Of a device, a call that has not finished, if there is any; else of the next one.
+  accel::Ticket runningCall() const noexcept;
   accel::Ticket lastFlush() const { return {lastFlush_}; }
-  // The newest call that lists nothing, where it may write the object.
-  accel::Ticket unlistedCall(const DeviceUses& object) const {
-    return {object.bindings.empty() && everyCallWork_ >= object.born ? everyCall_ : 0};
+  // A device's newest call that lists nothing, where it may write the object.
+  accel::Ticket unlistedCall(const DeviceUses& object, std::size_t device) const {
+    const Calls& calls = calls_[device];
+    return {object.bindings.empty() && calls.everyWork >= object.born ? calls.every : 0};
   }
-  accel::Ticket unlistedCall() const { return {everyCall_}; }
+  // All that may use the object and has not finished, but the work of streams.
+  Tickets callsWith(const DeviceUses& object) const;
   // Numbers of device work, of calls and streams alike, in the order of submission: of the newest,
   // and of the newest that may use the object. One that no work has used yet has a number of its
   // own, which is newer than all work before its allocation.
@@ -165,6 +176,15 @@ class Ledger {
   accel::Ticket oldestStreamWork() const;
 
  private:
+  // A device's calls.
+  struct Calls {
+    std::uint64_t last = 0;       // ticket of the newest
+    std::uint64_t every = 0;      // of the newest that lists nothing
+    std::uint64_t everyWork = 0;  // works_ by then
+  };
+  Calls& callsOf(accel::Ticket ticket) {
+    return calls_[devices_ == nullptr ? 0 : devices_->deviceOf(ticket)];
+  }
   // A stream's work so far.
   struct StreamWork {
     accel::NativeStream stream{};
@@ -194,10 +214,11 @@ class Ledger {
 
   accel::Accelerator& accelerator_;
   accel::NativeStreams* const native_;  // the accelerator's; NULL where it has none
-  std::uint64_t works_ = 1;      // pieces of work that may have written objects, and allocations
-  std::uint64_t lastCall_ = 0;   // ticket of the newest call
-  std::uint64_t everyCall_ = 0;  // of the newest that lists nothing
-  std::uint64_t everyCallWork_ = 0;  // works_ by then
+  accel::Devices* const devices_;       // NULL where it is one
+  const std::size_t deviceCount_;
+  std::uint64_t works_ = 1;  // pieces of work that may have written objects, and allocations
+  std::array<Calls, accel::kMaxDevices> calls_{};
+  std::uint64_t everyCallWork_ = 0;  // works_ by the newest call that lists nothing; 0: none
   std::uint64_t lastFlush_ = 0;      // ticket of the newest flush
   std::uint64_t newestWork_ = 0;     // works_ by the newest work
   std::uint64_t streamWork_ = 0;     // and by the newest of a stream

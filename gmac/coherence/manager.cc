@@ -42,6 +42,7 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
       kernels_(mutex_, accelerator, ledger_, waits_, index_),
       launches_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_, allocation_,
                 kernels_),
+      migration_(mutex_, accelerator, ledger_, waits_, index_, freed_, blocks_, launches_),
       spilling_(mutex_, accelerator, ledger_, waits_, index_, freed_, allocation_, launches_,
                 options.spill),
       acquire_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_),
@@ -120,12 +121,17 @@ Result<void*> Manager::deviceAddress(const void* address) {
 }
 
 Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-                     std::optional<std::span<const adsmUse_t>> uses) {
+                     std::optional<std::span<const adsmUse_t>> uses, std::size_t device) {
   if (forked()) {
     return fail(adsmErrorForked, "adsmCall({}) in a child of fork", kernel->name);
   }
   spilling_.beforeWork();
-  return launches_.call(kernel, shape, args, uses);
+  return migration_.call(kernel, shape, args, uses, device);
+}
+
+Status Manager::migrate(const void* address, std::size_t bytes, std::size_t device) {
+  return forked() ? fail(adsmErrorForked, "adsmMigrate({}) in a child of fork", address)
+                  : migration_.migrate(address, bytes, device);
 }
 
 Status Manager::bind(const void* object, adsmKernel_t kernel, adsmAccess_t access) {
@@ -207,7 +213,7 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
 
 Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
   return forked() ? fail(adsmErrorForked, "device work in a child of fork")
-                  : launches_.beginOwnWork(ranges);
+                  : migration_.beginOwnWork(ranges);
 }
 
 Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {

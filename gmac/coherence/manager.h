@@ -29,6 +29,7 @@
 #include "gmac/coherence/policies/bulk_memory.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/policies/early_copies.h"
+#include "gmac/coherence/policies/migration.h"
 #include "gmac/coherence/policies/spilling.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/promises.h"
@@ -75,7 +76,8 @@ class Manager final : public coherence::Port {
   Status free(void* address);
   Result<void*> deviceAddress(const void* address);
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-              std::optional<std::span<const adsmUse_t>> uses);
+              std::optional<std::span<const adsmUse_t>> uses, std::size_t device = 0);
+  Status migrate(const void* address, std::size_t bytes, std::size_t device);
   Status bind(const void* object, adsmKernel_t kernel, adsmAccess_t access);
   // Drops a kernel's bindings and waits for its calls; the kernel may be deleted then.
   Status forget(adsmKernel_t kernel);
@@ -179,6 +181,7 @@ class Manager final : public coherence::Port {
   EarlyCopies early_;
   Kernels kernels_;
   Launches launches_;
+  Migration migration_;
   Spilling spilling_;
   Acquire acquire_;
   Lookup lookup_;

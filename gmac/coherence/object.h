@@ -216,6 +216,8 @@ class Object : public DeviceUses,
 
   // ---- where the accelerator's copy lies ----
   accel::Home home = accel::Home::kDevice;
+  std::size_t homeDevice = 0;  // the number of the device of kDevice (devices.h)
+  bool hasMoved = false;       // with what it held
 
   // ---- who is using it ----
   bool inTransit() const { return inTransit_ > 0; }  // a block of it

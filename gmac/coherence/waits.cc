@@ -2,6 +2,7 @@
 #include "gmac/coherence/waits.h"
 
 #include <cstdlib>
+#include <string>
 
 #include "gmac/accel/backoff.h"
 #include "gmac/base/log.h"
@@ -44,14 +45,34 @@ Status Waits::forArrival(Lock& lock, accel::Ticket ticket) {
 
 Status Waits::forEverything(Lock& lock) {
   const Ledger::Tickets pending = ledger_.everything();
-  const Free free(lock);
-  const Timed timed(Phase::kGpu);
   Status status;
-  for (const accel::Ticket ticket : pending) {
-    if (const Status one = await(free, ticket); status.ok()) {
-      status = one;
+  std::string words;
+  Ledger::Tickets lost;
+  {
+    const Free free(lock);
+    const Timed timed(Phase::kGpu);
+    for (const accel::Ticket ticket : pending) {
+      const Status one = await(free, ticket);
+      if (!one.ok() && status.ok()) {
+        status = one;
+        words = lastErrorText();
+      }
+      // (A kernel's error is told before the end of its device.)
+      if (!one.ok() && await(free, ticket).code() == adsmErrorAcceleratorLost) {
+        lost.add(ticket);
+      }
     }
   }
+  if (status.ok()) {
+    return status;
+  }
+  // Where other devices go on, the loss of one is told once.
+  if (accelerator_.usable().ok()) {
+    for (const accel::Ticket ticket : lost) {
+      ledger_.callsLost(ticket);
+    }
+  }
+  recordError(status.code(), words);
   return status;
 }
 

@@ -47,6 +47,8 @@ constexpr struct {
     {"spills", &Stats::spills},
     {"spilledBytes", &Stats::spilledBytes},
     {"broughtBack", &Stats::broughtBack},
+    {"migrations", &Stats::migrations},
+    {"migratedBytes", &Stats::migratedBytes},
     {"windows", &Stats::windows},
     {"windowsOutgrown", &Stats::windowsOutgrown},
     {"coarsenings", &Stats::coarsenings},

@@ -52,6 +52,8 @@ struct Stats {
   Counter spills;             // objects that got memory of the CPU's in place of the accelerator's
   Counter spilledBytes;       // of those
   Counter broughtBack;        // of them, those that got the accelerator's memory again
+  Counter migrations;         // times that an object moved to another device
+  Counter migratedBytes;      // that were copied for it
 };
 
 namespace internal {

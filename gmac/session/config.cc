@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 
+#include "gmac/accel/devices.h"
 #include "gmac/base/cores.h"
 #include "gmac/base/memory_limit.h"
 
@@ -44,6 +45,7 @@ enum class Kind { kChoice, kCount, kBytes, kPath };
 // The values that a variable of each kind allows. Only the members of its kind have a meaning.
 struct Allowed {
   std::span<const std::string_view> words{};  // kChoice
+  std::string_view counted{};                 // kChoice: a word that `:N` may follow, 1 to `most`
   std::uint64_t least = 0;                    // kCount, kBytes
   std::uint64_t most = 0;
   bool powerOfTwo = false;
@@ -62,6 +64,36 @@ struct Variable {
   std::string_view help;
 };
 
+std::optional<std::uint64_t> parseNumber(std::string_view text, bool suffixes) {
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  // from_chars takes no sign, no space and no locale, and reports overflow.
+  const auto [rest, error] = std::from_chars(text.data(), end, number, 10);
+  if (error != std::errc{}) return std::nullopt;
+  if (rest == end) return number;
+  if (!suffixes || rest + 1 != end) return std::nullopt;
+  std::uint64_t unit = 0;
+  switch (*rest) {
+    case 'K':
+    case 'k':
+      unit = kKiB;
+      break;
+    case 'M':
+    case 'm':
+      unit = kMiB;
+      break;
+    case 'G':
+    case 'g':
+      unit = kGiB;
+      break;
+    default:
+      return std::nullopt;
+  }
+  std::uint64_t bytes = 0;
+  if (__builtin_mul_overflow(number, unit, &bytes)) return std::nullopt;
+  return bytes;
+}
+
 // The member that a variable sets, as a function that stores a parsed value there.
 template <auto Member>
 void store(Config& config, std::uint64_t number, std::string_view text) {
@@ -71,6 +103,11 @@ void store(Config& config, std::uint64_t number, std::string_view text) {
   } else {
     config.*Member = static_cast<Value>(number);
   }
+}
+
+void storeAccelerator(Config& config, std::uint64_t number, std::string_view count) {
+  config.accelerator = static_cast<AcceleratorKind>(number);
+  config.hostDevices = parseNumber(count, false).value_or(1);
 }
 
 void storeProtocol(Config& config, std::uint64_t number, std::string_view) {
@@ -108,10 +145,11 @@ const Variable kVariables[] = {
      Kind::kChoice,
      "auto",
      nullptr,
-     {.words = kAccelerators},
-     "",
-     store<&Config::accelerator>,
-     "The accelerator; `auto` takes an NVIDIA GPU if there is one, else `host`."},
+     {.words = kAccelerators, .counted = "host", .most = accel::kMaxDevices},
+     "devices",
+     storeAccelerator,
+     "The accelerator; `auto` takes an NVIDIA GPU if there is one, else `host`. `host:4` has four "
+     "devices."},
     {"GMAC_BLOCK_SIZE",
      Kind::kBytes,
      "2M",
@@ -151,9 +189,8 @@ const Variable kVariables[] = {
      {.least = kLeastHostMemory, .most = kMostHostMemory},
      "bytes",
      store<&Config::hostMemoryBytes>,
-     "How much memory the `host` accelerator has. The process may have what the machine has and "
-     "its "
-     "control groups allow."},
+     "How much memory the `host` accelerator has; its devices share it equally. The process may "
+     "have what the machine has and its control groups allow."},
     {"GMAC_HOST_THREADS",
      Kind::kCount,
      "0",
@@ -246,7 +283,11 @@ std::string describeAllowed(const Variable& variable) {
   const Allowed& allowed = variable.allowed;
   switch (variable.kind) {
     case Kind::kChoice:
-      return fmt::format("{}", fmt::join(allowed.words, ", "));
+      return fmt::format("{}{}", fmt::join(allowed.words, ", "),
+                         allowed.counted.empty()
+                             ? ""
+                             : fmt::format(", {}:1 to {}:{} {}", allowed.counted, allowed.counted,
+                                           allowed.most, variable.unit));
     case Kind::kPath:
       return "the path of a file";
     case Kind::kCount:
@@ -263,36 +304,6 @@ std::string describeAllowed(const Variable& variable) {
   return text;
 }
 
-std::optional<std::uint64_t> parseNumber(std::string_view text, bool suffixes) {
-  std::uint64_t number = 0;
-  const char* const end = text.data() + text.size();
-  // from_chars takes no sign, no space and no locale, and reports overflow.
-  const auto [rest, error] = std::from_chars(text.data(), end, number, 10);
-  if (error != std::errc{}) return std::nullopt;
-  if (rest == end) return number;
-  if (!suffixes || rest + 1 != end) return std::nullopt;
-  std::uint64_t unit = 0;
-  switch (*rest) {
-    case 'K':
-    case 'k':
-      unit = kKiB;
-      break;
-    case 'M':
-    case 'm':
-      unit = kMiB;
-      break;
-    case 'G':
-    case 'g':
-      unit = kGiB;
-      break;
-    default:
-      return std::nullopt;
-  }
-  std::uint64_t bytes = 0;
-  if (__builtin_mul_overflow(number, unit, &bytes)) return std::nullopt;
-  return bytes;
-}
-
 bool isAllowed(const Allowed& allowed, std::uint64_t number) {
   if (number == 0 && !allowed.zeroMeans.empty()) return true;
   if (number < allowed.least || number > allowed.most) return false;
@@ -307,9 +318,17 @@ bool parseInto(const Variable& variable, std::string_view text, Config& config) 
       return true;
     case Kind::kChoice: {
       const auto& words = variable.allowed.words;
+      const std::size_t colon = text.find(':');
+      std::string_view count;
+      if (text.substr(0, colon) == variable.allowed.counted && colon != std::string_view::npos) {
+        count = text.substr(colon + 1);
+        text = text.substr(0, colon);
+        const auto number = parseNumber(count, false);
+        if (!number || *number == 0 || *number > variable.allowed.most) return false;
+      }
       const auto found = std::find(words.begin(), words.end(), text);
       if (found == words.end()) return false;
-      variable.store(config, static_cast<std::uint64_t>(found - words.begin()), text);
+      variable.store(config, static_cast<std::uint64_t>(found - words.begin()), count);
       return true;
     }
     case Kind::kCount:

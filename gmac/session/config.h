@@ -36,8 +36,9 @@ struct Config {
   MirrorKind mirror{};
   std::string statsPath;          // empty: no statistics file
   std::string tracePath;          // empty: no trace
-  std::size_t hostMemoryBytes{};  // the host accelerator's memory
-  std::size_t hostThreads{};      // the host accelerator's kernel threads; 0: one per core
+  std::size_t hostDevices{};      // the host accelerator's devices
+  std::size_t hostMemoryBytes{};  // the memory of all of them together
+  std::size_t hostThreads{};      // their kernel threads, together; 0: one per core
   bool managed{};                 // managed-memory calls of CUDA give shared objects
   std::size_t ioThreads{};        // that read one file at a time, the caller's included
   LogLevel log{};

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "gmac/accel/group/group.h"
 #include "gmac/accel/host/host_accelerator.h"
 #if GMAC_HAVE_CUDA
 #include "gmac/accel/cuda/cuda_accelerator.h"
@@ -68,8 +69,13 @@ constinit BeforeStart beforeStart;
 [[gnu::constructor(101)]] void openPort() { coherence::open(beforeStart); }
 
 AcceleratorResult makeHost(const Config& config) {
-  return accel::makeHostAccelerator({.memoryBytes = config.hostMemoryBytes,
-                                     .threads = static_cast<unsigned>(config.hostThreads)});
+  const accel::HostOptions options{.memoryBytes = config.hostMemoryBytes,
+                                   .threads = static_cast<unsigned>(config.hostThreads)};
+  if (config.hostDevices <= 1) {
+    return accel::makeHostAccelerator(options);
+  }
+  auto members = accel::makeHostAccelerators(options, config.hostDevices);
+  return members.ok() ? accel::makeGroup(std::move(*members)) : members.status();
 }
 
 AcceleratorResult makeAccelerator(const Config& config) {

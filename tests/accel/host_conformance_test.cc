@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "gmac/accel/group/group.h"
 #include "gmac/accel/host/host_accelerator.h"
 #include "tests/accel/conformance.h"
 #include "tests/accel/device_process.h"
@@ -164,7 +165,23 @@ const Kit kHostKit = {"Host",          [] { return std::string(); },
                       &kStoreWide,     &kPoke,
                       &kMissing};
 
-INSTANTIATE_TEST_SUITE_P(Host, Conformance, testing::Values(&kHostKit), kitName);
+// Three such accelerators as one.
+Result<std::unique_ptr<Accelerator>> makeSmallGroup() {
+  HostOptions options;
+  options.memoryBytes = 3 * kMemoryBytes;
+  options.threads = 3;
+  auto members = makeHostAccelerators(options, 3);
+  return members.ok() ? makeGroup(std::move(*members)) : members.status();
+}
+
+const Kit kGroupKit = [] {
+  Kit kit = kHostKit;
+  kit.name = "Group";
+  kit.make = makeSmallGroup;
+  return kit;
+}();
+
+INSTANTIATE_TEST_SUITE_P(Host, Conformance, testing::Values(&kHostKit, &kGroupKit), kitName);
 
 // ---- The device process
 

@@ -46,6 +46,12 @@ static_assert(!std::is_invocable_v<SaxpyUsing, Launch, float, float*, float*, do
 using SaxpyUsingNothing = decltype(std::declval<const Saxpy&>().uses());
 static_assert(std::is_invocable_v<SaxpyUsingNothing, Launch, float, float*, float*, unsigned>);
 
+using SaxpyOn = decltype(std::declval<const Saxpy&>().on(1));
+static_assert(std::is_invocable_v<SaxpyOn, Launch, float, float*, float*, unsigned>);
+static_assert(!std::is_invocable_v<SaxpyOn, Launch, float, float*, float*, double>);
+using SaxpyOnUsing = decltype(std::declval<const SaxpyOn&>().uses(std::declval<adsmUse_t>()));
+static_assert(std::is_invocable_v<SaxpyOnUsing, Launch, float, float*, float*, unsigned>);
+
 static_assert(std::is_invocable_v<adsm::Kernel<void()>, Launch>);
 static_assert(!std::is_copy_constructible_v<Saxpy> && std::is_nothrow_move_constructible_v<Saxpy>);
 
@@ -197,6 +203,18 @@ TEST(AdsmKernel, LaunchesWithItsArgumentsInOrder) {
     EXPECT_EQ(x[77], 77.0f);  // stays readable while the kernel runs
     adsm::sync();
     for (unsigned i = 0; i < kCount; ++i) ASSERT_EQ(y[i], 1.0f + 3.0f * static_cast<float>(i));
+
+    // The last device, which may be the only one.
+    const int last = adsm::deviceCount() - 1;
+    EXPECT_GE(adsm::deviceInfo(last).memoryBytes, sizeof(float) * kCount);
+    adsm::migrate(y.data(), sizeof(float) * kCount, last);
+    saxpy.on(last)(shapeFor(kCount), 1.0f, x.get(), y.data(), kCount);
+    saxpy.on(last).uses(adsm::reads(x.get()), adsm::readsAndWrites(y.data()))(
+        shapeFor(kCount), 1.0f, x.get(), y.data(), kCount);
+    adsm::sync();
+    for (unsigned i = 0; i < kCount; ++i) ASSERT_EQ(y[i], 1.0f + 5.0f * static_cast<float>(i));
+    EXPECT_THROW(saxpy.on(last + 1)(shapeFor(1), 1.0f, x.get(), y.data(), 1u), adsm::Error);
+    EXPECT_THROW(adsm::deviceInfo(-1), adsm::Error);
   } catch (const std::exception& error) {
     if (hostKernelsRun(error)) throw;
     GTEST_SKIP() << "this accelerator has no implementation of the test's kernel: " << error.what();

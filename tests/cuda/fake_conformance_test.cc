@@ -298,7 +298,7 @@ TEST_P(OverFakeDriver, AMoveThatFailsAnywhereChangesNothing) {
   ASSERT_TRUE(object.good());
   std::memset(object.runtime(), 42, object.bytes());
   bringIn(object);
-  const std::size_t available = *memory.freeBytes();
+  const std::size_t available = freeBytes();
   for (const char* call : {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
                            "cuMemcpyDtoDAsync_v2", "cuMemUnmap"}) {
     fake_cuda::failNext(call, CUDA_ERROR_INVALID_VALUE);
@@ -308,7 +308,7 @@ TEST_P(OverFakeDriver, AMoveThatFailsAnywhereChangesNothing) {
     if (moved.ok()) {
       ASSERT_TRUE(memory.move(object.device(), object.bytes(), Home::kDevice).ok());
     }
-    EXPECT_EQ(*memory.freeBytes(), available) << call;
+    EXPECT_EQ(freeBytes(), available) << call;
     std::memset(object.runtime(), 0, object.bytes());
     bringOut(object);
     EXPECT_EQ(object.runtime()[object.bytes() - 1], std::byte{42}) << call;
@@ -319,7 +319,6 @@ TEST_P(OverFakeDriver, AMoveThatFailsAnywhereChangesNothing) {
 TEST_P(OverFakeDriver, MappedMemoryOfALostContextIsGivenBackInTheNext) {
   const auto kernel = load(&kPoke);
   ASSERT_TRUE(kernel);
-  MovableMemory& memory = *accelerator().movableMemory();
   constexpr std::size_t kBytes = std::size_t{4} << 20;
   const auto address = accelerator().allocate(kBytes, pageBytes(), Placement::kSameAddress);
   ASSERT_TRUE(address.ok()) << lastErrorText();
@@ -335,7 +334,7 @@ TEST_P(OverFakeDriver, MappedMemoryOfALostContextIsGivenBackInTheNext) {
       dlsym(fake_cuda::library(), "cuDevicePrimaryCtxReset_v2"));
   ASSERT_EQ(reset(0), CUDA_SUCCESS);
   EXPECT_EQ(fake_cuda::calls("cuMemRelease"), pages);
-  ASSERT_TRUE(memory.freeBytes().ok()) << lastErrorText();
+  ASSERT_TRUE(accelerator().memoryRoom().ok()) << lastErrorText();
   EXPECT_EQ(fake_cuda::calls("cuMemAddressFree"), ranges + 1);
   EXPECT_EQ(fake_cuda::calls("cuMemRelease"), pages + 1);
 }

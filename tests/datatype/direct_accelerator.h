@@ -33,7 +33,7 @@ class DirectAccelerator final : public accel::Accelerator, public accel::NativeS
     std::size_t launchesBefore;
   };
 
-  DirectAccelerator() : Accelerator(this) {}
+  DirectAccelerator() : Accelerator({.streams = this}) {}
   ~DirectAccelerator() override;
 
   // The n-th next call (1: the very next) fails; 0: none does.

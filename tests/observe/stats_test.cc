@@ -69,10 +69,13 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
   EXPECT_EQ(written.at("blockBytes"), 2097152);
   EXPECT_EQ(written.at("mirror"), "file");
   EXPECT_EQ(written.at("bytesToAccelerator"), stats().bytesToAccelerator.value());
-  for (const char* name : {"bytesToHost", "readFaults", "writeFaults", "fetches", "flushes",
-                           "evictions", "evictionsWasted", "calls", "syncs", "allocations", "frees",
-                           "coarsenings", "windows", "windowsOutgrown", "populatedBytes",
-                           "reusedAllocations", "spills", "spilledBytes", "broughtBack"}) {
+  for (const char* name :
+       {"bytesToHost",  "readFaults",      "writeFaults",     "fetches",
+        "flushes",      "evictions",       "evictionsWasted", "calls",
+        "syncs",        "allocations",     "frees",           "coarsenings",
+        "windows",      "windowsOutgrown", "populatedBytes",  "reusedAllocations",
+        "spills",       "spilledBytes",    "broughtBack",     "migrations",
+        "migratedBytes"}) {
     EXPECT_TRUE(written.contains(name)) << name;
   }
   for (const char* name : {"copy", "malloc", "free", "launch", "sync", "signal", "cudaMalloc",

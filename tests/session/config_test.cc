@@ -103,6 +103,17 @@ TEST(Config, EveryWordNamesItsEnumerator) {
   }
 }
 
+TEST(Config, TheHostAcceleratorMayHaveSeveralDevices) {
+  EXPECT_EQ(readFrom({})->hostDevices, 1u);
+  EXPECT_EQ(readFrom({{"GMAC_ACCEL", "host"}})->hostDevices, 1u);
+  for (const std::size_t count : {1, 4, 16}) {
+    const auto config = readFrom({{"GMAC_ACCEL", "host:" + std::to_string(count)}});
+    ASSERT_TRUE(config.ok()) << lastErrorText();
+    EXPECT_EQ(config->accelerator, AcceleratorKind::kHost);
+    EXPECT_EQ(config->hostDevices, count);
+  }
+}
+
 struct BadValue {
   const char* variable;
   const char* value;
@@ -127,6 +138,11 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_PROTOCOL", "Rolling", "batch, lazy, rolling"},
                       BadValue{"GMAC_PROTOCOL", "rolling ", "batch, lazy, rolling"},
                       BadValue{"GMAC_ACCEL", "gpu", "auto, cuda, cudart, host"},
+                      BadValue{"GMAC_ACCEL", "host:", "host:1 to host:16 devices"},
+                      BadValue{"GMAC_ACCEL", "host:0", "host:1 to host:16 devices"},
+                      BadValue{"GMAC_ACCEL", "host:17", "host:1 to host:16 devices"},
+                      BadValue{"GMAC_ACCEL", "host:2x", "host:1 to host:16 devices"},
+                      BadValue{"GMAC_ACCEL", "cuda:2", "host:1 to host:16 devices"},
                       BadValue{"GMAC_TEST_MIRROR", "huge", "auto, file, moved"},
                       BadValue{"GMAC_LOG", "trace", "off, error, info, debug"},
                       BadValue{"GMAC_MANAGED", "yes", "0, 1, trust"},

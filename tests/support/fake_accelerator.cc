@@ -92,7 +92,7 @@ class FakeAccelerator::Loaded final : public accel::LoadedKernel {
 };
 
 FakeAccelerator::FakeAccelerator(const FakeOptions& options)
-    : Accelerator(this, options.movableMemory ? this : nullptr),
+    : Accelerator({.streams = this, .movable = options.movableMemory ? this : nullptr}),
       options_(options),
       random_(options.seed) {}
 
@@ -285,9 +285,9 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Ho
   return {};
 }
 
-Result<std::size_t> FakeAccelerator::freeBytes() {
+Result<accel::MemoryRoom> FakeAccelerator::memoryRoom() {
   const std::lock_guard guard(lock_);
-  return options_.memoryBytes - used_;
+  return accel::MemoryRoom{options_.memoryBytes, options_.memoryBytes - used_};
 }
 
 Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t alignment,

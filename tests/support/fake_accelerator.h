@@ -180,7 +180,7 @@ class FakeAccelerator final : public accel::Accelerator,
     return allocate(bytes, alignment, placement, accel::Home::kCpu);
   }
   Status move(accel::DeviceAddress address, std::size_t bytes, accel::Home home) override;
-  Result<std::size_t> freeBytes() override;
+  Result<accel::MemoryRoom> memoryRoom() override;
 
   // accel::NativeStreams
   Status check(accel::NativeStream) const override { return {}; }

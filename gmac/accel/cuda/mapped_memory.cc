@@ -211,11 +211,10 @@ Status MappedMemory::release(std::uintptr_t address) {
   return giveBack(address, range);
 }
 
-Result<std::size_t> MappedMemory::freeBytes() {
-  std::size_t available = 0;
-  std::size_t total = 0;
-  GMAC_TRY(calls_.check(driver_.cuMemGetInfo, &available, &total));
-  return available;
+Result<MemoryRoom> MappedMemory::room() {
+  MemoryRoom room;
+  GMAC_TRY(calls_.check(driver_.cuMemGetInfo, &room.free, &room.total));
+  return room;
 }
 
 void MappedMemory::abandon(std::uintptr_t address) { abandoned_.push_back(address); }

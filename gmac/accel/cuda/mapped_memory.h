@@ -39,7 +39,7 @@ class MappedMemory {
   // for.
   Status move(std::uintptr_t address, Home home, Stream stream, Event event);
   Status release(std::uintptr_t address);
-  Result<std::size_t> freeBytes();
+  Result<MemoryRoom> room();
   // The context is lost, with the range in it: open() gives it back.
   void abandon(std::uintptr_t address);
 

@@ -149,7 +149,7 @@ class DescribedKernel final : public LoadedKernel {
 }  // namespace
 
 StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver)
-    : Accelerator(this, this),
+    : Accelerator({.streams = this, .movable = this}),
       calls_(std::move(calls)),
       ownWork_(driver, *calls_),
       in_(*calls_, QueueId::kIn, /*ordered=*/true),
@@ -359,10 +359,10 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
   return mapped_.move(found->second.given, home, zeroStream_, zeroEvent_);
 }
 
-Result<std::size_t> StreamAccelerator::freeBytes() {
+Result<MemoryRoom> StreamAccelerator::memoryRoom() {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  return mapped_.freeBytes();
+  return mapped_.room();
 }
 
 Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {

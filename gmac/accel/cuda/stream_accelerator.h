@@ -47,7 +47,7 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   Result<DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
                                       Placement placement) override;
   Status move(DeviceAddress address, std::size_t bytes, Home home) override;
-  Result<std::size_t> freeBytes() override;
+  Result<MemoryRoom> memoryRoom() override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
   Result<void*> allocatePinned(std::size_t bytes) override;

@@ -35,15 +35,17 @@
 #include "gmac/accel/commands.h"
 #include "gmac/accel/host/control_block.h"
 #include "gmac/accel/host/device_process.h"
+#include "gmac/accel/host/mapping.h"
 #include "gmac/accel/host/messages.h"
 #include "gmac/accel/host/module_table.h"
 #include "gmac/accel/host/spawn.h"
+#include "gmac/accel/host/windows.h"
 #include "gmac/accel/movable_memory.h"
+#include "gmac/accel/shared_addresses.h"
 #include "gmac/base/cores.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/fork_mark.h"
 #include "gmac/base/memory_limit.h"
-#include "gmac/base/range_allocator.h"
 #include "gmac/base/round_up.h"
 
 namespace gmac::accel {
@@ -51,19 +53,8 @@ namespace host {
 namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-constexpr std::size_t kSmallestWindow = std::size_t{16} << 20;
-#if defined(__SANITIZE_THREAD__)
-// The thread sanitizer keeps a shadow of what is mapped, and leaves less address space to map.
-constexpr std::size_t kDefaultWindow = std::size_t{64} << 30;
-#else
-constexpr std::size_t kDefaultWindow = std::size_t{1} << 40;
-#endif
 // Of address space in the device process.
 constexpr std::size_t kDefaultFileWindow = std::size_t{64} << 30;
-// Address space at both ends of a window that no allocation takes, for the margins of those beside
-// it. Whole huge pages, so that allocations stay aligned to them.
-constexpr std::size_t kWindowEdge = kHugePageBytes;
-static_assert(kWindowEdge >= kMarginBytes);
 // How often a sleeping wait looks whether the device process is alive.
 constexpr auto kLookAfterDevice = std::chrono::milliseconds(20);
 constexpr int kStartLimitMs = 10'000;
@@ -76,66 +67,6 @@ constexpr std::size_t kArenaAlignment = 64;
 std::size_t pageBytes() {
   static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return bytes;
-}
-
-// A mapping that is undone with its owner.
-class Mapping {
- public:
-  Mapping() = default;
-  Mapping(void* address, std::size_t bytes) : address_(address), bytes_(bytes) {}
-  Mapping(Mapping&& other) noexcept
-      : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(address_, other.address_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~Mapping() {
-    if (address_ != nullptr) {
-      munmap(address_, bytes_);
-    }
-  }
-
-  void* address() const { return address_; }
-  std::size_t bytes() const { return bytes_; }
-  std::uintptr_t number() const { return reinterpret_cast<std::uintptr_t>(address_); }
-  explicit operator bool() const { return address_ != nullptr; }
-  // Leaves the mapping as it is.
-  void forget() { address_ = nullptr; }
-
- private:
-  void* address_ = nullptr;
-  std::size_t bytes_ = 0;
-};
-
-// Of a file, or anonymous.
-Mapping map(std::size_t bytes, int protection, int flags, int fd = -1) {
-  void* const address =
-      mmap(nullptr, bytes, protection, flags | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
-  return address == MAP_FAILED ? Mapping() : Mapping(address, bytes);
-}
-
-// Reserves address space, no more than `wanted` and no less than `least`, and both edges. Empty:
-// there is none (errno).
-Mapping reserve(std::size_t wanted, std::size_t least) {
-  wanted += 2 * kWindowEdge;
-  least += 2 * kWindowEdge;
-  for (std::size_t bytes = wanted;; bytes = roundUp(bytes / 2, kHugePageBytes)) {
-    bytes = std::max(bytes, least);
-    Mapping mapping = map(bytes, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE);
-    if (mapping || bytes == least) {
-      return mapping;
-    }
-  }
-}
-
-// What a limited address space (ulimit -v) allows for one window; the application needs the rest.
-std::size_t windowLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-    return SIZE_MAX;
-  }
-  return std::max(limit.rlim_cur / 4 / kHugePageBytes * kHugePageBytes, kSmallestWindow);
 }
 
 std::string processorName() {
@@ -174,14 +105,15 @@ class HostKernel final : public LoadedKernel {
 // The application's side: hands out addresses, writes commands, reads completions, watches the
 // device process. Thread-safe. Owned by the runtime. The fault handler may call copyIn, copyOut,
 // wait and done.
-class HostAccelerator final : public Accelerator, public MovableMemory {
+class HostAccelerator final : public Accelerator, public MovableMemory, public SharedAddresses {
  public:
   explicit HostAccelerator(const HostOptions& options)
-      : Accelerator(nullptr, this),
+      : Accelerator({.movable = this, .shared = this}),
         memoryBytes_(
             roundUp(options.memoryBytes != 0 ? options.memoryBytes : usableMemory(), pageBytes())),
         threads_(options.threads != 0 ? options.threads : usableCores()),
-        deviceName_(fmt::format("{}, {} threads", processorName(), threads_)) {}
+        deviceName_(fmt::format("{}, {} threads", processorName(), threads_)),
+        windows_(options.windows) {}
   ~HostAccelerator() override;
 
   // Once, before anything else.
@@ -192,9 +124,12 @@ class HostAccelerator final : public Accelerator, public MovableMemory {
   bool copiesReachMovedPages() const noexcept override { return false; }
 
   Status usable() override;
+  Result<MemoryRoom> memoryRoom() override;
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
                                  Placement placement) override;
-  Status free(DeviceAddress address, std::size_t bytes) override;
+  Status free(DeviceAddress address, std::size_t bytes) override {
+    return free(address, bytes, true);
+  }
   // All of its memory is the CPU's: an allocation whose home is there does not count as the
   // device's.
   Result<DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
@@ -202,7 +137,10 @@ class HostAccelerator final : public Accelerator, public MovableMemory {
     return allocate(bytes, alignment, placement, Home::kCpu);
   }
   Status move(DeviceAddress address, std::size_t bytes, Home home) override;
-  Result<std::size_t> freeBytes() override;
+  Status allocateAt(DeviceAddress address, std::size_t bytes, Placement placement) override;
+  Status leave(DeviceAddress address, std::size_t bytes) override {
+    return free(address, bytes, false);
+  }
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
   Result<void*> allocatePinned(std::size_t bytes) override;
@@ -250,12 +188,14 @@ class HostAccelerator final : public Accelerator, public MovableMemory {
 
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement,
                                  Home home);
+  // Maps memory under an address that is the allocation's, and counts it.
+  Status mapAt(std::uintptr_t address, const Allocation& allocation);
+  Status free(DeviceAddress address, std::size_t bytes, bool withItsAddress);
   // What allocations with that home take; whether so much more can be had there. The memory's lock
   // is held.
   std::size_t& usedIn(Home home) { return home == Home::kDevice ? usedBytes_ : cpuBytes_; }
   Status roomFor(std::size_t bytes, Home home);
 
-  Status reserveWindows(std::size_t windowBytes);
   Status forkDevice(int deviceSocket);
   Status receiveHello();
 
@@ -272,11 +212,6 @@ class HostAccelerator final : public Accelerator, public MovableMemory {
   Result<std::uint64_t> ask(const Request& request, int fd = -1, std::string_view module = {},
                             std::string_view path = {});
   Status control(const Request& request, int fd = -1);
-
-  RangeAllocator& ranges(Placement placement) {
-    return placement == Placement::kSameAddress ? *sameRanges_ : *anywhereRanges_;
-  }
-  void giveBackRange(std::uintptr_t address, const Allocation& allocation);
 
   Submission& submission(QueueId id) { return submissions_[static_cast<std::size_t>(id)]; }
   std::uint64_t newestCopyIn() const { return control_->queue(QueueId::kIn).submitted.value(); }
@@ -296,8 +231,7 @@ class HostAccelerator final : public Accelerator, public MovableMemory {
   const unsigned threads_;
   const std::string deviceName_;
 
-  Mapping sameWindow_;
-  Mapping anywhereWindow_;
+  std::shared_ptr<Windows> windows_;  // perhaps of other accelerators, too
   ForkMark forkMark_;
   Mapping controlMemory_;
   ControlBlock* control_ = nullptr;
@@ -311,8 +245,6 @@ class HostAccelerator final : public Accelerator, public MovableMemory {
   Reply reply_;             // guarded by it; too large for the stack of a fault
 
   std::mutex memoryMutex_;  // guards what follows
-  std::optional<RangeAllocator> sameRanges_;
-  std::optional<RangeAllocator> anywhereRanges_;
   std::map<std::uintptr_t, Allocation> allocations_;
   std::size_t usedBytes_ = 0;  // of the device's memory
   std::size_t cpuBytes_ = 0;   // of allocations with the CPU's
@@ -328,28 +260,14 @@ class HostAccelerator final : public Accelerator, public MovableMemory {
 
 // ---- Start and end
 
-Status HostAccelerator::reserveWindows(std::size_t windowBytes) {
-  const std::size_t wanted = std::min(
-      roundUp(windowBytes != 0 ? windowBytes : kDefaultWindow, kHugePageBytes), windowLimit());
-  sameWindow_ = reserve(std::max(wanted, kSmallestWindow), kSmallestWindow);
-  // Twice the memory, so that fragments of address space do not count.
-  anywhereWindow_ = reserve(
-      std::max(std::min(roundUp(memoryBytes_, kHugePageBytes) * 2, windowLimit()), kSmallestWindow),
-      kSmallestWindow);
-  if (!sameWindow_ || !anywhereWindow_) {
-    return fail(adsmErrorHostMemory,
-                "the host accelerator cannot reserve {} bytes of address space: {}",
-                kSmallestWindow, std::strerror(errno));
-  }
-  sameRanges_.emplace(sameWindow_.number() + kWindowEdge, sameWindow_.bytes() - 2 * kWindowEdge);
-  anywhereRanges_.emplace(anywhereWindow_.number() + kWindowEdge,
-                          anywhereWindow_.bytes() - 2 * kWindowEdge);
-  return Status();
-}
-
 Status HostAccelerator::start(std::size_t windowBytes) {
-  GMAC_TRY(reserveWindows(windowBytes));
-
+  if (windows_ == nullptr) {
+    auto windows = Windows::make(windowBytes, memoryBytes_);
+    if (!windows.ok()) {
+      return windows.status();
+    }
+    windows_ = std::move(*windows);
+  }
   controlMemory_ = map(roundUp(sizeof(ControlBlock), pageBytes()), PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_NORESERVE);
   if (!controlMemory_) {
@@ -443,9 +361,8 @@ Status HostAccelerator::receiveHello() {
 HostAccelerator::~HostAccelerator() {
   if (forked()) {
     // The device process and the addresses are the parent's.
-    for (Mapping* mapping : {&sameWindow_, &anywhereWindow_, &controlMemory_}) {
-      mapping->forget();
-    }
+    windows_->forget();
+    controlMemory_.forget();
     return;
   }
   // Not close(): a child that the application forked may hold the socket too.
@@ -588,11 +505,6 @@ Request requestFor(RequestKind kind, std::uintptr_t address, std::size_t bytes) 
   return request;
 }
 
-void HostAccelerator::giveBackRange(std::uintptr_t address, const Allocation& allocation) {
-  ranges(allocation.placement).giveBack(address, allocation.bytes);
-  usedIn(allocation.home) -= allocation.bytes;
-}
-
 Status HostAccelerator::roomFor(std::size_t bytes, Home home) {
   if (home == Home::kDevice) {
     return bytes <= memoryBytes_ - usedBytes_
@@ -630,34 +542,48 @@ Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t a
                 alignment);
   }
   alignment = std::max(alignment, bytes >= kHugePageBytes ? kHugePageBytes : pageBytes());
-  const Allocation allocation{bytes, placement, home};
-  std::uintptr_t address = 0;
   {
-    std::lock_guard lock(memoryMutex_);
+    const std::lock_guard lock(memoryMutex_);
     GMAC_TRY(roomFor(bytes, home));
-    const std::optional<std::uintptr_t> taken = ranges(placement).take(bytes, alignment);
-    if (!taken) {
-      return fail(placement == Placement::kSameAddress ? adsmErrorAddressConflict
-                                                       : adsmErrorAcceleratorMemory,
-                  "the host accelerator has no {} free addresses in a row for one allocation: the "
-                  "longest free range "
-                  "has {} bytes",
-                  bytes, ranges(placement).largest());
-    }
-    address = *taken;
-    usedIn(home) += bytes;
   }
-  const Status mapped = control(requestFor(RequestKind::kAllocate, address, bytes));
-  std::lock_guard lock(memoryMutex_);
+  const auto address = windows_->take(bytes, alignment, placement);
+  if (!address) {
+    return fail(placement == Placement::kSameAddress ? adsmErrorAddressConflict
+                                                     : adsmErrorAcceleratorMemory,
+                "the host accelerator has no {} free addresses in a row for one allocation: the "
+                "longest free range has {} bytes",
+                bytes, windows_->largest(placement));
+  }
+  const Status mapped = mapAt(*address, {bytes, placement, home});
   if (!mapped.ok()) {
-    giveBackRange(address, allocation);
+    windows_->giveBack(*address, bytes, placement);
     return mapped;
   }
-  allocations_.emplace(address, allocation);
-  return DeviceAddress{address};
+  return DeviceAddress{*address};
 }
 
-Status HostAccelerator::free(DeviceAddress address, std::size_t bytes) {
+Status HostAccelerator::mapAt(std::uintptr_t address, const Allocation& allocation) {
+  {
+    const std::lock_guard lock(memoryMutex_);
+    GMAC_TRY(roomFor(allocation.bytes, allocation.home));
+    usedIn(allocation.home) += allocation.bytes;
+  }
+  const Status mapped = control(requestFor(RequestKind::kAllocate, address, allocation.bytes));
+  const std::lock_guard lock(memoryMutex_);
+  if (mapped.ok()) {
+    allocations_.emplace(address, allocation);
+  } else {
+    usedIn(allocation.home) -= allocation.bytes;
+  }
+  return mapped;
+}
+
+Status HostAccelerator::allocateAt(DeviceAddress address, std::size_t bytes, Placement placement) {
+  GMAC_TRY(usable());
+  return mapAt(static_cast<std::uintptr_t>(address), {bytes, placement, Home::kDevice});
+}
+
+Status HostAccelerator::free(DeviceAddress address, std::size_t bytes, bool withItsAddress) {
   GMAC_TRY(usable());
   const auto number = static_cast<std::uintptr_t>(address);
   Allocation allocation{};
@@ -672,12 +598,17 @@ Status HostAccelerator::free(DeviceAddress address, std::size_t bytes) {
     allocations_.erase(found);
   }
   const Status unmapped = control(requestFor(RequestKind::kFree, number, bytes));
-  std::lock_guard lock(memoryMutex_);
-  if (!unmapped.ok()) {
-    allocations_.emplace(number, allocation);
-    return unmapped;
+  {
+    const std::lock_guard lock(memoryMutex_);
+    if (!unmapped.ok()) {
+      allocations_.emplace(number, allocation);
+      return unmapped;
+    }
+    usedIn(allocation.home) -= bytes;
   }
-  giveBackRange(number, allocation);
+  if (withItsAddress) {
+    windows_->giveBack(number, bytes, allocation.placement);
+  }
   return Status();
 }
 
@@ -700,10 +631,10 @@ Status HostAccelerator::move(DeviceAddress address, std::size_t bytes, Home home
   return {};
 }
 
-Result<std::size_t> HostAccelerator::freeBytes() {
+Result<MemoryRoom> HostAccelerator::memoryRoom() {
   GMAC_TRY(usable());
   std::lock_guard lock(memoryMutex_);
-  return memoryBytes_ - usedBytes_;
+  return MemoryRoom{memoryBytes_, memoryBytes_ - usedBytes_};
 }
 
 Status HostAccelerator::pin(const HostMemory& memory) {
@@ -1234,6 +1165,31 @@ Result<std::unique_ptr<Accelerator>> makeHostAccelerator(const HostOptions& opti
   auto accelerator = std::make_unique<host::HostAccelerator>(options);
   GMAC_TRY(accelerator->start(options.windowBytes));
   return std::unique_ptr<Accelerator>(std::move(accelerator));
+}
+
+Result<std::vector<std::unique_ptr<Accelerator>>> makeHostAccelerators(const HostOptions& options,
+                                                                       std::size_t count) {
+  HostOptions each = options;
+  each.memoryBytes = roundUp(
+      (options.memoryBytes != 0 ? options.memoryBytes : usableMemory()) / count, host::pageBytes());
+  each.threads = std::max(
+      1U, (options.threads != 0 ? options.threads : usableCores()) / static_cast<unsigned>(count));
+  if (each.windows == nullptr) {
+    auto windows = host::Windows::make(options.windowBytes, each.memoryBytes * count);
+    if (!windows.ok()) {
+      return windows.status();
+    }
+    each.windows = std::move(*windows);
+  }
+  std::vector<std::unique_ptr<Accelerator>> accelerators;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto accelerator = makeHostAccelerator(each);
+    if (!accelerator.ok()) {
+      return accelerator.status();
+    }
+    accelerators.push_back(std::move(*accelerator));
+  }
+  return accelerators;
 }
 
 }  // namespace gmac::accel

@@ -11,11 +11,15 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
 
 namespace gmac::accel {
+namespace host {
+class Windows;  // windows.h
+}
 
 struct HostOptions {
   // Capacity of the accelerator's memory, bytes. 0: the machine's physical memory.
@@ -24,6 +28,8 @@ struct HostOptions {
   unsigned threads = 0;
   // Address space to reserve for objects, bytes; halved until the system grants it. 0: 1 TiB.
   std::size_t windowBytes = 0;
+  // Address space that is shared with other host accelerators; NULL: one's own is reserved.
+  std::shared_ptr<host::Windows> windows = nullptr;
 };
 
 // The largest launch: blocks of a grid, threads of a block, bytes of shared scratch, bytes of all
@@ -46,6 +52,11 @@ inline constexpr std::size_t kHostMaxConstantBytes = kMaxConstantBytes;
 //
 // Errors: adsmErrorHostMemory (no address space), adsmErrorSystem (no process). Thread-safe.
 Result<std::unique_ptr<Accelerator>> makeHostAccelerator(const HostOptions& options);
+
+// The same, `count` times, with shared addresses (shared_addresses.h). `memoryBytes` and `threads`
+// are those of all together, and are shared equally.
+Result<std::vector<std::unique_ptr<Accelerator>>> makeHostAccelerators(const HostOptions& options,
+                                                                       std::size_t count);
 
 }  // namespace gmac::accel
 

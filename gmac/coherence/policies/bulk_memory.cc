@@ -248,6 +248,9 @@ bool BulkMemory::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   if (block.holds > 0 || (ledger_.submissionUnderWay() && !ledger_.submissionElsewhere())) {
     return false;
   }
+  if (part.source != nullptr && part.source->homeDevice != target.homeDevice) {
+    return false;
+  }
   // Pages that the CPU has never touched: making them takes longer than fetching what it may want
   // to see of them later.
   const auto untouched = [](Object& object, BlockIndex i) {

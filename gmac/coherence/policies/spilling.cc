@@ -23,6 +23,7 @@ Spilling::Spilling(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
                    Waits& waits, ObjectIndex& index, FreedMemory& freed, Allocation& allocation,
                    Launches& launches, const SpillOptions& options)
     : mutex_(mutex),
+      accelerator_(accelerator),
       ledger_(ledger),
       waits_(waits),
       index_(index),
@@ -51,9 +52,9 @@ Spilling::Candidate Spilling::leastLatelyUsed(std::uint64_t before) {
 }
 
 bool Spilling::sufficient(std::size_t bytes, std::uint64_t before) {
-  const Result<std::size_t> available = memory_->freeBytes();
+  const Result<accel::MemoryRoom> available = accelerator_.memoryRoom();
   const Lock lock(mutex_);
-  std::size_t room = available.ok() ? *available : 0;
+  std::size_t room = available.ok() ? available->free : 0;
   for (const Object& object : index_.all()) {
     if (movable(object, accel::Home::kDevice) && ledger_.newestWorkWith(object) < before) {
       room += object.bytes();
@@ -205,11 +206,11 @@ void Spilling::bringBack() {
   roomMayBe_ = false;
   (void)freed_.giveBackAll();
   for (;;) {
-    const Result<std::size_t> available = memory_->freeBytes();
-    if (!available.ok() || *available < kLeftFree) {
+    const Result<accel::MemoryRoom> available = accelerator_.memoryRoom();
+    if (!available.ok() || available->free < kLeftFree) {
       return;
     }
-    const Candidate last = lastUsed(*available - kLeftFree);
+    const Candidate last = lastUsed(available->free - kLeftFree);
     if (last.address == nullptr || !move(last, accel::Home::kDevice).ok()) {
       return;
     }

@@ -75,6 +75,7 @@ class Spilling {
   [[gnu::cold, gnu::noinline]] void bringBack();
 
   ObjectMutex& mutex_;
+  accel::Accelerator& accelerator_;
   Ledger& ledger_;
   Waits& waits_;
   ObjectIndex& index_;

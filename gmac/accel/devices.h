@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An optional capability of an accelerator: it consists of several devices with one set of
+// addresses. Each allocation lies on one of them, its home, and moves under its address.
+#ifndef GMAC_ACCEL_DEVICES_H_
+#define GMAC_ACCEL_DEVICES_H_
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/base/status.h"
+
+namespace gmac::accel {
+
+inline constexpr std::size_t kMaxDevices = 16;
+
+struct DeviceDescription {
+  std::string_view kind;  // as Accelerator::name
+  std::string_view name;  // as Accelerator::deviceName
+  MemoryRoom memory;
+};
+
+// Devices are numbered from 0. What an Accelerator's own functions say of "the kernel queue" is
+// that of device 0; each other device has one, too, and nothing is ordered between two of them.
+// Copies and fills run on the device where the memory lies, and so must kernels that use it.
+// Thread-safe.
+class Devices {
+ public:
+  virtual ~Devices() = default;
+
+  virtual std::size_t count() const noexcept = 0;
+  // adsmErrorAcceleratorLost: that device is gone.
+  virtual Result<DeviceDescription> describe(std::size_t device) = 0;
+  // Where work runs; where an allocation lies. Fault path.
+  virtual std::size_t deviceOf(Ticket ticket) const noexcept = 0;
+  virtual std::size_t homeOf(DeviceAddress address) noexcept = 0;
+
+  // Moves an allocation, with what it holds; where it is there already, does nothing. `bytes` as
+  // allocated. The caller has waited for all work that names the allocation, and submits none until
+  // this returns. After an error it is where it was. Blocks. adsmErrorAcceleratorMemory,
+  // adsmErrorAcceleratorLost.
+  virtual Status move(DeviceAddress address, std::size_t bytes, std::size_t device) = 0;
+  // The same for an allocation that holds nothing yet: it reads as zero there. Quick: no bytes are
+  // copied.
+  virtual Status place(DeviceAddress address, std::size_t bytes, std::size_t device) = 0;
+
+  // As the accelerator's functions of these names, for one device.
+  virtual Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,
+                                                     const adsmKernelDesc_t& desc) = 0;
+  virtual Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
+                                void** args) = 0;
+  virtual Status setConstant(std::size_t device, LoadedKernel& kernel,
+                             const adsmConstant_t& constant, const void* data,
+                             std::size_t bytes) = 0;
+};
+
+inline std::size_t deviceCount(const Accelerator& accelerator) noexcept {
+  return accelerator.devices() != nullptr ? accelerator.devices()->count() : 1;
+}
+
+}  // namespace gmac::accel
+
+#endif  // GMAC_ACCEL_DEVICES_H_

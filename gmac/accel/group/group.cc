@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/accel/group/group.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "gmac/accel/commands.h"
+#include "gmac/accel/devices.h"
+#include "gmac/accel/group/homes.h"
+#include "gmac/accel/shared_addresses.h"
+
+namespace gmac::accel {
+namespace {
+
+constexpr std::size_t kStageBytes = std::size_t{4} << 20;
+constexpr unsigned kDeviceBits = 4;
+static_assert(std::size_t{1} << kDeviceBits == kMaxDevices);
+
+// Pinned memory through which one member's bytes leave it. Each member copies through memory of its
+// own: what one has pinned another one need not reach.
+class Stage {
+ public:
+  Stage() = default;
+  Stage(Accelerator& owner, void* memory) : owner_(&owner), memory_(memory) {}
+  Stage(Stage&& other) noexcept
+      : owner_(other.owner_), memory_(std::exchange(other.memory_, nullptr)) {}
+  Stage& operator=(Stage&&) = delete;
+  ~Stage() {
+    if (memory_ != nullptr) {
+      owner_->freePinned(memory_, kStageBytes);
+    }
+  }
+  void* memory() const { return memory_; }
+
+ private:
+  Accelerator* owner_ = nullptr;
+  void* memory_ = nullptr;
+};
+
+// A member's ticket with the member's number in the lowest bits; the empty ticket is that of all.
+Ticket encode(Ticket member, std::size_t device) {
+  return member.value == 0 ? Ticket{} : Ticket{member.value << kDeviceBits | device};
+}
+
+class Group final : public Accelerator, public Devices {
+ public:
+  explicit Group(std::vector<std::unique_ptr<Accelerator>> members)
+      : Accelerator({.devices = this}), members_(std::move(members)) {}
+
+  // ---- accel::Accelerator
+
+  std::string_view name() const noexcept override { return members_[0]->name(); }
+  std::string_view deviceName() const noexcept override { return members_[0]->deviceName(); }
+  bool copiesReachMovedPages() const noexcept override { return false; }
+  DeviceTraits traits() const noexcept override { return members_[0]->traits(); }
+  Status usable() override;
+  Result<MemoryRoom> memoryRoom() override;
+  Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
+                                 Placement placement) override;
+  Status free(DeviceAddress address, std::size_t bytes) override;
+  Status pin(const HostMemory& memory) override;
+  Status unpin(const HostMemory& memory) override;
+  Result<void*> allocatePinned(std::size_t bytes) override {
+    return members_[0]->allocatePinned(bytes);
+  }
+  void freePinned(void* address, std::size_t bytes) noexcept override {
+    members_[0]->freePinned(address, bytes);
+  }
+  Memory memoryOf(const void* address) const noexcept override {
+    return members_[0]->memoryOf(address);
+  }
+  Result<Ticket> copyIn(DeviceAddress to, const void* from, std::size_t bytes,
+                        Ticket after) override {
+    const std::size_t device = homeOf(to);
+    return on(device, after, [&](Accelerator& member, Ticket first) {
+      return member.copyIn(to, from, bytes, first);
+    });
+  }
+  Result<Ticket> copyOut(void* to, DeviceAddress from, std::size_t bytes, Ticket after) override {
+    const std::size_t device = homeOf(from);
+    return on(device, after, [&](Accelerator& member, Ticket first) {
+      return member.copyOut(to, from, bytes, first);
+    });
+  }
+  Result<Ticket> copyWithin(DeviceAddress to, DeviceAddress from, std::size_t bytes) override {
+    const std::size_t device = homeOf(to);
+    if (homeOf(from) != device) {
+      return fail(adsmErrorNotSupported,
+                  "a copy from device {} to device {} within the accelerator's memory",
+                  homeOf(from), device);
+    }
+    return on(device, {},
+              [&](Accelerator& member, Ticket) { return member.copyWithin(to, from, bytes); });
+  }
+  Result<Ticket> fill(DeviceAddress to, std::byte value, std::size_t bytes) override {
+    return on(homeOf(to), {},
+              [&](Accelerator& member, Ticket) { return member.fill(to, value, bytes); });
+  }
+  bool done(Ticket ticket) noexcept override {
+    return ticket.value == 0 || members_[deviceOf(ticket)]->done(decode(ticket));
+  }
+  Status wait(Ticket ticket) override;
+  Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override {
+    return members_[0]->load(desc);
+  }
+  Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override {
+    return launch(0, kernel, shape, args);
+  }
+  Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
+                     std::size_t bytes) override {
+    return members_[0]->setConstant(kernel, constant, data, bytes);
+  }
+  std::unique_ptr<LoadedKernels> loadBuiltIn(const BuiltInKernels& kernels) override {
+    return members_[0]->loadBuiltIn(kernels);
+  }
+  Result<Ticket> submit(Work& work) override {
+    return on(0, {}, [&](Accelerator& member, Ticket) { return member.submit(work); });
+  }
+
+  // ---- accel::Devices
+
+  std::size_t count() const noexcept override { return members_.size(); }
+  Result<DeviceDescription> describe(std::size_t device) override;
+  std::size_t deviceOf(Ticket ticket) const noexcept override {
+    return std::min<std::size_t>(ticket.value & (kMaxDevices - 1), members_.size() - 1);
+  }
+  std::size_t homeOf(DeviceAddress address) noexcept override {
+    const auto allocation = homes_.at(address);
+    return allocation ? allocation->device : 0;
+  }
+  Status move(DeviceAddress address, std::size_t bytes, std::size_t device) override {
+    const std::lock_guard one(moving_);
+    return relocate(address, bytes, device, true);
+  }
+  Status place(DeviceAddress address, std::size_t bytes, std::size_t device) override {
+    return relocate(address, bytes, device, false);
+  }
+  Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,
+                                             const adsmKernelDesc_t& desc) override {
+    return members_[device]->load(desc);
+  }
+  Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
+                        void** args) override {
+    return on(device, {},
+              [&](Accelerator& member, Ticket) { return member.launch(kernel, shape, args); });
+  }
+  Status setConstant(std::size_t device, LoadedKernel& kernel, const adsmConstant_t& constant,
+                     const void* data, std::size_t bytes) override {
+    return members_[device]->setConstant(kernel, constant, data, bytes);
+  }
+
+  // Once, before anything else.
+  Status start();
+
+ private:
+  static Ticket decode(Ticket ticket) { return Ticket{ticket.value >> kDeviceBits}; }
+
+  // Submits on one member. What a queue of another member does first is waited for.
+  template <typename Submit>
+  Result<Ticket> on(std::size_t device, Ticket after, Submit submit) {
+    if (after.value != 0 && deviceOf(after) != device) {
+      GMAC_TRY(wait(after));
+      after = {};
+    }
+    const Result<Ticket> ticket = submit(*members_[device], decode(after));
+    return ticket.ok() ? Result<Ticket>(encode(*ticket, device))
+                       : Result<Ticket>(naming(ticket.status(), device));
+  }
+  Status naming(Status status, std::size_t device) const;
+  Status relocate(DeviceAddress address, std::size_t bytes, std::size_t device, bool withBytes);
+  Status carry(DeviceAddress address, std::size_t bytes, std::size_t from, std::size_t to);
+
+  const std::vector<std::unique_ptr<Accelerator>> members_;
+  Homes homes_;
+  std::mutex moving_;  // guards the stages
+  std::vector<Stage> stages_;
+};
+
+Status Group::start() {
+  for (const auto& member : members_) {
+    auto memory = member->allocatePinned(kStageBytes);
+    if (!memory.ok()) {
+      return memory.status();
+    }
+    stages_.emplace_back(*member, *memory);
+  }
+  return {};
+}
+
+// An error of one device among several says which.
+Status Group::naming(Status status, std::size_t device) const {
+  if (status.ok() || members_.size() == 1) {
+    return status;
+  }
+  const std::string text = lastErrorText();
+  return fail(status.code(), "device {}: {}", device, text);
+}
+
+// The group is gone with its last device; whoever needs one that is gone is told by that.
+Status Group::usable() {
+  Status status;
+  for (std::size_t device = 0; device < members_.size(); ++device) {
+    status = members_[device]->usable();
+    if (status.ok()) {
+      return status;
+    }
+  }
+  return status;
+}
+
+Result<MemoryRoom> Group::memoryRoom() {
+  MemoryRoom sum;
+  for (const auto& member : members_) {
+    const auto room = member->memoryRoom();
+    if (room.ok()) {
+      sum.total += room->total;
+      sum.free += room->free;
+    }
+  }
+  return sum;
+}
+
+Result<DeviceDescription> Group::describe(std::size_t device) {
+  Accelerator& member = *members_[device];
+  const auto room = member.memoryRoom();
+  if (!room.ok()) {
+    return naming(room.status(), device);
+  }
+  return DeviceDescription{member.name(), member.deviceName(), *room};
+}
+
+Result<DeviceAddress> Group::allocate(std::size_t bytes, std::size_t alignment,
+                                      Placement placement) {
+  Result<DeviceAddress> address = DeviceAddress{};
+  for (std::size_t device = 0; device < members_.size(); ++device) {
+    address = members_[device]->allocate(bytes, alignment, placement);
+    if (address.ok()) {
+      homes_.add(*address, {bytes, placement, device});
+      return address;
+    }
+    const adsmError_t code = address.status().code();
+    if (code != adsmErrorAcceleratorMemory && code != adsmErrorAcceleratorLost) {
+      break;
+    }
+  }
+  return address;
+}
+
+Status Group::free(DeviceAddress address, std::size_t bytes) {
+  const auto allocation = homes_.at(address);
+  if (!allocation) {
+    return fail(adsmErrorInvalidValue, "no {} bytes of the accelerator's memory start at {:#x}",
+                bytes, static_cast<std::uintptr_t>(address));
+  }
+  // Its address may be another allocation's the moment it is free.
+  homes_.remove(address);
+  const Status freed = members_[allocation->device]->free(address, bytes);
+  if (!freed.ok()) {
+    homes_.add(address, *allocation);
+  }
+  return naming(freed, allocation->device);
+}
+
+// All members copy to and from an object's pages. One that is gone does not.
+Status Group::pin(const HostMemory& memory) {
+  Status status;
+  bool any = false;
+  for (std::size_t device = 0; device < members_.size(); ++device) {
+    status = naming(members_[device]->pin(memory), device);
+    if (!status.ok() && status.code() != adsmErrorAcceleratorLost) {
+      const std::string text = lastErrorText();
+      for (std::size_t earlier = 0; earlier < device; ++earlier) {
+        (void)members_[earlier]->unpin(memory);
+      }
+      return fail(status.code(), "{}", text);
+    }
+    any |= status.ok();
+  }
+  return any ? Status() : status;
+}
+
+Status Group::unpin(const HostMemory& memory) {
+  Status status;
+  for (std::size_t device = 0; device < members_.size(); ++device) {
+    const Status unpinned = naming(members_[device]->unpin(memory), device);
+    if (!unpinned.ok() && unpinned.code() != adsmErrorAcceleratorLost) {
+      status = unpinned;
+    }
+  }
+  return status;
+}
+
+Status Group::wait(Ticket ticket) {
+  if (ticket.value == 0) {
+    return {};
+  }
+  const std::size_t device = deviceOf(ticket);
+  return naming(members_[device]->wait(decode(ticket)), device);
+}
+
+Status Group::carry(DeviceAddress address, std::size_t bytes, std::size_t from, std::size_t to) {
+  std::byte* const out = static_cast<std::byte*>(stages_[from].memory());
+  std::byte* const in = static_cast<std::byte*>(stages_[to].memory());
+  // Half of each stage at a time: one member copies while the other one does.
+  constexpr std::size_t kHalf = kStageBytes / 2;
+  std::array<Ticket, 2> arrived{};
+  Result<Ticket> left = Ticket{};
+  // Nothing copies to or from the stages any more, however this ends.
+  struct Drained {
+    Group& group;
+    Result<Ticket>& left;
+    std::array<Ticket, 2>& arrived;
+    std::size_t from, to;
+    ~Drained() {
+      if (left.ok()) {
+        (void)group.members_[from]->wait(*left);
+      }
+      for (const Ticket ticket : arrived) {
+        (void)group.members_[to]->wait(ticket);
+      }
+    }
+  } const drained{*this, left, arrived, from, to};
+  const auto at = [&](std::size_t offset) {
+    return DeviceAddress{static_cast<std::uintptr_t>(address) + offset};
+  };
+  const auto leave = [&](std::size_t offset) -> Result<Ticket> {
+    return offset < bytes ? members_[from]->copyOut(out + offset % kStageBytes, at(offset),
+                                                    std::min(kHalf, bytes - offset), Ticket{})
+                          : Result<Ticket>(Ticket{});
+  };
+  left = leave(0);
+  for (std::size_t offset = 0; offset < bytes; offset += kHalf) {
+    if (!left.ok()) {
+      return naming(left.status(), from);
+    }
+    GMAC_TRY(naming(members_[from]->wait(*left), from));
+    left = leave(offset + kHalf);
+    const std::size_t half = offset % kStageBytes;
+    const std::size_t count = std::min(kHalf, bytes - offset);
+    Ticket& earlier = arrived[half / kHalf];
+    GMAC_TRY(naming(members_[to]->wait(earlier), to));
+    std::copy_n(out + half, count, in + half);
+    const Result<Ticket> sent = members_[to]->copyIn(at(offset), in + half, count, Ticket{});
+    if (!sent.ok()) {
+      return naming(sent.status(), to);
+    }
+    earlier = *sent;
+  }
+  for (const Ticket ticket : arrived) {
+    GMAC_TRY(naming(members_[to]->wait(ticket), to));
+  }
+  return {};
+}
+
+Status Group::relocate(DeviceAddress address, std::size_t bytes, std::size_t device,
+                       bool withBytes) {
+  const auto allocation = homes_.at(address);
+  if (!allocation || allocation->bytes != bytes) {
+    return fail(adsmErrorInvalidValue, "no {} bytes of the accelerator's memory start at {:#x}",
+                bytes, static_cast<std::uintptr_t>(address));
+  }
+  const std::size_t from = allocation->device;
+  if (from == device) {
+    return {};
+  }
+  SharedAddresses& target = *members_[device]->sharedAddresses();
+  GMAC_TRY(naming(target.allocateAt(address, bytes, allocation->placement), device));
+  if (const Status carried = withBytes ? carry(address, bytes, from, device) : Status();
+      !carried.ok()) {
+    const std::string text = lastErrorText();
+    (void)target.leave(address, bytes);
+    return fail(carried.code(), "{}", text);
+  }
+  homes_.add(address, {bytes, allocation->placement, device});
+  // What stays behind there is lost memory, not lost data.
+  (void)members_[from]->sharedAddresses()->leave(address, bytes);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Accelerator>> makeGroup(std::vector<std::unique_ptr<Accelerator>> members) {
+  if (members.empty() || members.size() > kMaxDevices ||
+      std::any_of(members.begin(), members.end(),
+                  [](const auto& member) { return member->sharedAddresses() == nullptr; })) {
+    return fail(adsmErrorInvalidValue,
+                "{} accelerators in a group; allowed are 1 to {} that share addresses",
+                members.size(), kMaxDevices);
+  }
+  auto group = std::make_unique<Group>(std::move(members));
+  GMAC_TRY(group->start());
+  return std::unique_ptr<Accelerator>(std::move(group));
+}
+
+}  // namespace gmac::accel

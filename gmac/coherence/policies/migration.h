@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Several devices: each object lies on one of them, its home, and goes where work needs it.
+#ifndef GMAC_COHERENCE_POLICIES_MIGRATION_H_
+#define GMAC_COHERENCE_POLICIES_MIGRATION_H_
+
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/devices.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/freed_memory.h"
+#include "gmac/coherence/launches.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/waits.h"
+
+namespace gmac {
+
+// A move waits for all device work that may use the object, so work of two devices that uses one
+// object runs in the order in which it was submitted. It changes nothing of what the CPU and
+// kernels see. Thread-safe. Not for the fault handler, nor in a child of fork.
+class Migration {
+ public:
+  Migration(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
+            ObjectIndex& index, FreedMemory& freed, Blocks& blocks, Launches& launches)
+      : mutex_(mutex),
+        devices_(accelerator.devices()),
+        ledger_(ledger),
+        waits_(waits),
+        index_(index),
+        freed_(freed),
+        blocks_(blocks),
+        launches_(launches) {}
+  Migration(const Migration&) = delete;
+  Migration& operator=(const Migration&) = delete;
+
+  // See adsm.h. A call on a device: what it uses moves there first.
+  Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+              std::optional<std::span<const adsmUse_t>> uses, std::size_t device);
+  Status migrate(const void* address, std::size_t bytes, std::size_t device);
+  // As Launches; the runtime's own work runs on device 0.
+  Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
+
+ private:
+  Away awayFrom(std::size_t device, std::span<const coherence::DeviceRange> ranges);
+  // Whatever is kept of freed objects goes before a move fails for memory.
+  Status move(const Away& away, std::size_t device);
+  Status moveOnce(const Away& away, std::size_t device);
+  // For an object that no work has used and nothing was copied to: its first use chooses its home.
+  // False: it is none, or is gone.
+  Result<bool> place(const Away& away, std::size_t device);
+  static void tell(const Object& object);
+
+  ObjectMutex& mutex_;
+  accel::Devices* const devices_;  // NULL: one device, and nothing moves
+  Ledger& ledger_;
+  Waits& waits_;
+  ObjectIndex& index_;
+  FreedMemory& freed_;
+  Blocks& blocks_;
+  Launches& launches_;
+  // Held from the first move for a piece of work until that is submitted, so that two threads whose
+  // work needs one object on two devices do not take it from each other for ever.
+  std::mutex moving_;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_POLICIES_MIGRATION_H_

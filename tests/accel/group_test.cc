@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Several host accelerators as one: where memory lies, moves, and work on each device.
+#include "gmac/accel/group/group.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gmac/accel/devices.h"
+#include "gmac/accel/host/host_accelerator.h"
+#include "tests/accel/device_process.h"
+
+namespace gmac::accel {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kDevices = 3;
+
+void increment(const adsmThreadBlock_t* block, void** args) {
+  auto* data = *static_cast<std::uint32_t**>(args[0]);
+  const auto count = *static_cast<std::uint64_t*>(args[1]);
+  for (std::uint64_t i = block->blockIdx.x; i < count; i += block->gridDim.x) {
+    ++data[i];
+  }
+}
+
+// Waits for the first of two words to become 1, and writes the second.
+void awaitWord(const adsmThreadBlock_t*, void** args) {
+  auto* words = *static_cast<std::atomic<std::uint32_t>**>(args[0]);
+  while (words[0] != 1) {
+  }
+  words[1] = 2;
+}
+
+void crash(const adsmThreadBlock_t*, void**) { __builtin_trap(); }
+
+constexpr std::size_t kTwoWords[] = {8, 8};
+
+adsmKernelDesc_t describe(const char* name, adsmHostKernel_t host, std::size_t parameters) {
+  adsmKernelDesc_t desc = {};
+  desc.name = name;
+  desc.host = host;
+  desc.paramSizes = kTwoWords;
+  desc.paramCount = parameters;
+  return desc;
+}
+
+const adsmKernelDesc_t kIncrement = describe("increment", increment, 2);
+const adsmKernelDesc_t kAwaitWord = describe("awaitWord", awaitWord, 1);
+const adsmKernelDesc_t kCrash = describe("crash", crash, 0);
+constexpr LaunchShape kShape{{4, 1, 1}, {1, 1, 1}, 0};
+constexpr LaunchShape kOne{{1, 1, 1}, {1, 1, 1}, 0};
+
+class GroupTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    HostOptions options;
+    options.memoryBytes = kDevices * 64 * kMiB;
+    options.threads = 2 * kDevices;
+    auto members = makeHostAccelerators(options, kDevices);
+    ASSERT_TRUE(members.ok()) << lastErrorText();
+    auto made = makeGroup(std::move(*members));
+    ASSERT_TRUE(made.ok()) << lastErrorText();
+    group_ = std::move(*made);
+    auto pinned = group_->allocatePinned(kPinned);
+    ASSERT_TRUE(pinned.ok()) << lastErrorText();
+    pinned_ = static_cast<std::uint32_t*>(*pinned);
+  }
+
+  Accelerator& group() { return *group_; }
+  Devices& devices() { return *group_->devices(); }
+  DeviceAddress allocate(std::size_t bytes, Placement placement = Placement::kSameAddress) {
+    const auto address = group().allocate(bytes, 4096, placement);
+    EXPECT_TRUE(address.ok()) << lastErrorText();
+    return address.ok() ? *address : DeviceAddress{};
+  }
+  void await(const Result<Ticket>& ticket) {
+    ASSERT_TRUE(ticket.ok()) << lastErrorText();
+    ASSERT_TRUE(group().wait(*ticket).ok()) << lastErrorText();
+  }
+  std::unique_ptr<LoadedKernel> load(std::size_t device, const adsmKernelDesc_t& desc) {
+    auto loaded = devices().load(device, desc);
+    EXPECT_TRUE(loaded.ok()) << lastErrorText();
+    return loaded.ok() ? std::move(*loaded) : nullptr;
+  }
+  // Adds 1 to each word, on a device.
+  void runIncrement(std::size_t device, DeviceAddress address, std::size_t bytes) {
+    const auto kernel = load(device, kIncrement);
+    ASSERT_NE(kernel, nullptr);
+    std::uint64_t count = bytes / 4;
+    void* args[] = {&address, &count};
+    await(devices().launch(device, *kernel, kShape, args));
+  }
+  // Its words, by way of memory that is pinned on device 0 alone: it has to be there.
+  void fillWith(DeviceAddress address, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes / 4; ++i) pinned_[i] = static_cast<std::uint32_t>(i * 7);
+    await(group().copyIn(address, pinned_, bytes, {}));
+  }
+  void expectWords(DeviceAddress address, std::size_t bytes, std::uint32_t added) {
+    await(group().copyOut(pinned_, address, bytes, {}));
+    for (std::size_t i = 0; i < bytes / 4; ++i) {
+      ASSERT_EQ(pinned_[i], i * 7 + added) << "word " << i;
+    }
+  }
+  std::size_t freeOn(std::size_t device) {
+    const auto described = devices().describe(device);
+    EXPECT_TRUE(described.ok()) << lastErrorText();
+    return described.ok() ? described->memory.free : 0;
+  }
+
+  static constexpr std::size_t kPinned = 16 * kMiB;
+  std::unique_ptr<Accelerator> group_;
+  std::uint32_t* pinned_ = nullptr;
+};
+
+// Less than half of a stage, several stages, and an odd rest.
+TEST_F(GroupTest, BytesGoAlongWithAMove) {
+  for (const std::size_t bytes : {std::size_t{4096}, 13 * kMiB + 4096}) {
+    for (const Placement placement : {Placement::kSameAddress, Placement::kAnywhere}) {
+      const DeviceAddress address = allocate(bytes, placement);
+      fillWith(address, bytes);
+      std::uint32_t added = 0;
+      for (const std::size_t device : {1, 2, 2, 1, 0}) {
+        ASSERT_TRUE(devices().move(address, bytes, device).ok()) << lastErrorText();
+        EXPECT_EQ(devices().homeOf(address), device);
+        EXPECT_EQ(devices().homeOf(DeviceAddress{static_cast<std::uintptr_t>(address) + bytes - 1}),
+                  device);
+        runIncrement(device, address, bytes);
+        ++added;
+      }
+      expectWords(address, bytes, added);
+      EXPECT_TRUE(group().free(address, bytes).ok()) << lastErrorText();
+    }
+  }
+}
+
+TEST_F(GroupTest, WhatHoldsNothingIsPlaced) {
+  const DeviceAddress address = allocate(kMiB);
+  await(group().fill(address, std::byte{9}, kMiB));
+  ASSERT_TRUE(devices().place(address, kMiB, 1).ok()) << lastErrorText();
+  EXPECT_EQ(devices().homeOf(address), 1u);
+  ASSERT_TRUE(devices().move(address, kMiB, 0).ok()) << lastErrorText();
+  await(group().copyOut(pinned_, address, kMiB, {}));
+  EXPECT_EQ(std::count(pinned_, pinned_ + kMiB / 4, 0u), kMiB / 4);
+}
+
+TEST_F(GroupTest, AMoveTakesMemoryThereAndGivesItBackHere) {
+  const std::size_t before[] = {freeOn(0), freeOn(1)};
+  const DeviceAddress address = allocate(8 * kMiB);
+  EXPECT_EQ(freeOn(0), before[0] - 8 * kMiB);
+  ASSERT_TRUE(devices().move(address, 8 * kMiB, 1).ok()) << lastErrorText();
+  EXPECT_EQ(freeOn(0), before[0]);
+  EXPECT_EQ(freeOn(1), before[1] - 8 * kMiB);
+  EXPECT_TRUE(group().free(address, 8 * kMiB).ok()) << lastErrorText();
+  EXPECT_EQ(freeOn(1), before[1]);
+  EXPECT_FALSE(group().free(address, 8 * kMiB).ok());
+}
+
+TEST_F(GroupTest, AMoveToAFullDeviceChangesNothing) {
+  std::vector<DeviceAddress> others;
+  for (int i = 0; i < 8; ++i) {
+    others.push_back(allocate(8 * kMiB));
+    ASSERT_TRUE(devices().move(others.back(), 8 * kMiB, 1).ok()) << lastErrorText();
+  }
+  const DeviceAddress address = allocate(8 * kMiB);
+  fillWith(address, 8 * kMiB);
+  EXPECT_EQ(devices().move(address, 8 * kMiB, 1).code(), adsmErrorAcceleratorMemory);
+  EXPECT_NE(std::string(lastErrorText()).find("device 1"), std::string::npos) << lastErrorText();
+  EXPECT_EQ(devices().homeOf(address), 0u);
+  runIncrement(0, address, 8 * kMiB);
+  expectWords(address, 8 * kMiB, 1);
+  EXPECT_TRUE(group().free(others[0], 8 * kMiB).ok()) << lastErrorText();
+  EXPECT_TRUE(devices().move(address, 8 * kMiB, 1).ok()) << lastErrorText();
+}
+
+TEST_F(GroupTest, NewMemoryIsWhereThereIsRoom) {
+  std::vector<std::size_t> homes(kDevices);
+  for (int i = 0; i < 24; ++i) {
+    ++homes[devices().homeOf(allocate(8 * kMiB))];
+  }
+  EXPECT_EQ(homes, std::vector<std::size_t>({8, 8, 8}));
+  EXPECT_EQ(group().allocate(8 * kMiB, 4096, Placement::kSameAddress).status().code(),
+            adsmErrorAcceleratorMemory);
+}
+
+// A kernel of one device waits for what another device's kernel, which is submitted later, lets the
+// test write.
+TEST_F(GroupTest, DevicesWorkAtOnce) {
+  const DeviceAddress waiting = allocate(4096);
+  const DeviceAddress other = allocate(4096);
+  await(group().fill(waiting, std::byte{0}, 4096));
+  await(group().fill(other, std::byte{0}, 4096));
+  ASSERT_TRUE(devices().move(other, 4096, 1).ok()) << lastErrorText();
+  const auto waits = load(0, kAwaitWord);
+  void* args[] = {const_cast<DeviceAddress*>(&waiting)};
+  const auto first = devices().launch(0, *waits, kOne, args);
+  ASSERT_TRUE(first.ok()) << lastErrorText();
+  runIncrement(1, other, 4096);
+  EXPECT_FALSE(group().done(*first));
+  EXPECT_EQ(devices().deviceOf(*first), 0u);
+  pinned_[0] = 1;
+  await(group().copyIn(waiting, pinned_, 4, {}));
+  EXPECT_TRUE(group().wait(*first).ok()) << lastErrorText();
+  await(group().copyOut(pinned_, waiting, 8, {}));
+  EXPECT_EQ(pinned_[1], 2u);
+}
+
+TEST_F(GroupTest, OneDevicesEndLeavesTheOthers) {
+  const DeviceAddress here = allocate(kMiB);
+  const DeviceAddress there = allocate(kMiB);
+  fillWith(here, kMiB);
+  ASSERT_TRUE(devices().move(there, kMiB, 1).ok()) << lastErrorText();
+  const auto crashing = load(1, kCrash);
+  ASSERT_NE(crashing, nullptr);
+  const auto ticket = devices().launch(1, *crashing, kOne, nullptr);
+  ASSERT_TRUE(ticket.ok()) << lastErrorText();
+  EXPECT_EQ(group().wait(*ticket).code(), adsmErrorKernel);
+  EXPECT_NE(std::string(lastErrorText()).find("device 1"), std::string::npos) << lastErrorText();
+  EXPECT_TRUE(group().usable().ok()) << lastErrorText();
+  EXPECT_EQ(devices().describe(1).status().code(), adsmErrorAcceleratorLost);
+  runIncrement(0, here, kMiB);
+  expectWords(here, kMiB, 1);
+  EXPECT_EQ(devices().move(there, kMiB, 0).code(), adsmErrorAcceleratorLost);
+  EXPECT_NE(std::string(lastErrorText()).find("device 1"), std::string::npos) << lastErrorText();
+  EXPECT_EQ(devices().move(here, kMiB, 1).code(), adsmErrorAcceleratorLost);
+  expectWords(here, kMiB, 1);
+  EXPECT_EQ(devices().homeOf(allocate(kMiB)), 0u);
+}
+
+TEST_F(GroupTest, CopiesWithinGoNoFurtherThanADevice) {
+  const DeviceAddress a = allocate(4096);
+  const DeviceAddress b = allocate(4096);
+  fillWith(a, 4096);
+  await(group().copyWithin(b, a, 4096));
+  expectWords(b, 4096, 0);
+  ASSERT_TRUE(devices().move(b, 4096, 2).ok()) << lastErrorText();
+  EXPECT_EQ(group().copyWithin(b, a, 4096).status().code(), adsmErrorNotSupported);
+}
+
+TEST(Group, RefusesWhatSharesNoAddresses) {
+  EXPECT_EQ(makeGroup({}).status().code(), adsmErrorInvalidValue);
+}
+
+}  // namespace
+}  // namespace gmac::accel
