@@ -376,7 +376,7 @@ Status Group::relocate(DeviceAddress address, std::size_t bytes, std::size_t dev
     return fail(carried.code(), "{}", text);
   }
   homes_.add(address, {bytes, allocation->placement, device});
-  // What stays behind there is lost memory, not lost data.
+  // If this fails, memory of that device is lost, and no data.
   (void)members_[from]->sharedAddresses()->leave(address, bytes);
   return {};
 }

@@ -49,12 +49,12 @@ Status Migration::migrate(const void* address, std::size_t bytes, std::size_t de
     if (object == nullptr || object->closing) {
       return fail(adsmErrorInvalidPointer, "adsmMigrate: {} is in no shared object", address);
     }
-    const auto behind =
+    const auto rest =
         static_cast<std::size_t>(object->end() - static_cast<const std::byte*>(address));
-    if (bytes == 0 || bytes > behind) {
+    if (bytes == 0 || bytes > rest) {
       return fail(adsmErrorInvalidValue,
                   "adsmMigrate({}): {} bytes; allowed are 1 to {}, which end with the object",
-                  address, bytes, behind);
+                  address, bytes, rest);
     }
   }
   if (devices_ == nullptr) {
