@@ -309,10 +309,12 @@ class Program {
     }
     const adsmDim_t grid = {1 + static_cast<unsigned>(upTo(3)), 1, 1};
     const adsmDim_t block = {32, 1, 1};
-    const int device = anyDevice();
+    // Half of them go where the scheduler says.
+    const bool named = devices_ > 1 && upTo(1) == 0;
+    const int device = named ? anyDevice() : 0;
     const adsmError_t error =
-        device != 0 ? adsmCallOn(device, kernels_[kernel], grid, block, 0, args,
-                                 listed ? uses.data() : nullptr, listed ? uses.size() : 0)
+        named    ? adsmCallOn(device, kernels_[kernel], grid, block, 0, args,
+                           listed ? uses.data() : nullptr, listed ? uses.size() : 0)
         : listed ? adsmCallUsing(kernels_[kernel], grid, block, 0, args, uses.data(), uses.size())
                  : adsmCall(kernels_[kernel], grid, block, 0, args);
     check(error == adsmSuccess, "call");
@@ -451,12 +453,13 @@ struct Combination {
   std::string accelerator;
   std::string protocol;
   std::string blockSize;
+  std::string scheduler;  // of calls that name no device
 };
 
 class RandomProgram : public ::testing::TestWithParam<Combination> {};
 
 TEST_P(RandomProgram, AgreesWithPlainMemory) {
-  const auto& [accelerator, protocol, blockSize] = GetParam();
+  const auto& [accelerator, protocol, blockSize, scheduler] = GetParam();
   const std::string seed = std::to_string(numberFrom(
       "GMAC_TEST_SEED",
       static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) %
@@ -466,6 +469,7 @@ TEST_P(RandomProgram, AgreesWithPlainMemory) {
   const ChildEnd end = runChild("RandomProgramChild.DISABLED_Run", {{"GMAC_ACCEL", accelerator},
                                                                     {"GMAC_PROTOCOL", protocol},
                                                                     {"GMAC_BLOCK_SIZE", blockSize},
+                                                                    {"GMAC_SCHEDULER", scheduler},
                                                                     {"GMAC_HOST_MEMORY", "256M"},
                                                                     {"GMAC_HOST_THREADS", "2"},
                                                                     {"GMAC_TEST_SEED", seed},
@@ -482,8 +486,13 @@ std::vector<Combination> everyCombination() {
   for (const char* accelerator : {"host", "host:3", "cuda", "cudart"}) {
     for (const char* protocol : {"batch", "lazy", "rolling"}) {
       for (const char* blockSize : {"4K", "64K", "1M"}) {
-        combinations.push_back({accelerator, protocol, blockSize});
+        combinations.push_back({accelerator, protocol, blockSize, "current"});
       }
+    }
+  }
+  for (const char* scheduler : {"data", "history"}) {
+    for (const char* protocol : {"batch", "lazy", "rolling"}) {
+      combinations.push_back({"host:3", protocol, "64K", scheduler});
     }
   }
   return combinations;
@@ -493,8 +502,10 @@ INSTANTIATE_TEST_SUITE_P(, RandomProgram, ::testing::ValuesIn(everyCombination()
                          [](const auto& info) {
                            std::string accelerator = info.param.accelerator;
                            std::replace(accelerator.begin(), accelerator.end(), ':', '_');
+                           const std::string scheduler =
+                               info.param.scheduler == "current" ? "" : "_" + info.param.scheduler;
                            return accelerator + "_" + info.param.protocol + "_" +
-                                  info.param.blockSize;
+                                  info.param.blockSize + scheduler;
                          });
 
 }  // namespace

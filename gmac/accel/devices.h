@@ -33,6 +33,8 @@ class Devices {
   virtual std::size_t count() const noexcept = 0;
   // adsmErrorAcceleratorLost: that device is gone.
   virtual Result<DeviceDescription> describe(std::size_t device) = 0;
+  // As Accelerator::usable(), of one device.
+  virtual Status usable(std::size_t device) = 0;
   // Where work runs; where an allocation lies. Fault path.
   virtual std::size_t deviceOf(Ticket ticket) const noexcept = 0;
   virtual std::size_t homeOf(DeviceAddress address) noexcept = 0;

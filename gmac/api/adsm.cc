@@ -171,7 +171,7 @@ bool positive(adsmDim_t dim) { return dim.x > 0 && dim.y > 0 && dim.z > 0; }
 
 Status call(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t block,
             size_t sharedBytes, void** args, std::optional<std::span<const adsmUse_t>> uses,
-            int device = 0) {
+            std::optional<int> device = std::nullopt) {
   const auto found = findKernel(function, handle);
   if (!found.ok()) {
     return found.status();
@@ -193,9 +193,12 @@ Status call(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t
   if (!runtime.ok()) {
     return runtime.status();
   }
-  GMAC_TRY(checkDevice(function, **runtime, device));
+  if (!device) {
+    return (*runtime)->manager().call(&kernel, {grid, block, sharedBytes}, args, uses);
+  }
+  GMAC_TRY(checkDevice(function, **runtime, *device));
   return (*runtime)->manager().call(&kernel, {grid, block, sharedBytes}, args, uses,
-                                    static_cast<std::size_t>(device));
+                                    static_cast<std::size_t>(*device));
 }
 
 }  // namespace

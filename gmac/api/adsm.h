@@ -208,7 +208,8 @@ ADSM_API adsmError_t adsmDeviceCount(int* count);
  * device that is gone; adsmErrorNotSupported where the driver does not tell. */
 ADSM_API adsmError_t adsmDeviceInfo(int device, adsmDeviceInfo_t* info);
 
-/* A call on one device; adsmCall() and adsmCallUsing() run on device 0. `uses` NULL: the call uses
+/* A call on one device; adsmCall() runs on device 0, and adsmCallUsing() where GMAC_SCHEDULER says
+ * (device 0 unless it is set). `uses` NULL: the call uses
  * what adsmCall() does, and all of that moves to the device; else exactly the `count` objects
  * listed. Calls on different devices run at once, except that each object is used on one device at
  * a time, in the order of the calls. adsmErrorAcceleratorMemory: an object does not fit there. */

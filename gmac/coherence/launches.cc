@@ -141,7 +141,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
                       std::optional<std::span<const adsmUse_t>> uses, std::size_t device,
                       Away* away) {
   const Timed timed(Phase::kLaunch);
-  const TraceSpan span("call", "call");
+  const TraceSpan span("call", "call", {"device", device});
   // Arguments and uses may themselves lie in shared objects: they are read before the lock is
   // taken.
   CallArguments arguments(*kernel, args);
@@ -216,8 +216,8 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   if (!launched.ok()) {
     return launched.status();
   }
-  stats().calls.add();
-  ledger_.called(*launched);
+  stats().called(device);
+  ledger_.called(*launched, kernel);
   if (uses) {
     for (const adsmUse_t& use : *uses) {
       // Gone where the application freed it in another thread while the call waited.
@@ -312,11 +312,11 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   Status status;
   accel::Ticket reader;
   if (submitted && stream == coherence::kForeignStream) {
-    stats().calls.add();
+    stats().called(0);
   } else if (submitted) {
     auto ticket = ledger_.submitted(stream, submission_.reads, submission_.names);
     if (ticket.ok()) {
-      stats().calls.add();
+      stats().called(0);
       if (submission_.reads && blocks_.readsLeaveWritable()) {
         reader = *ticket;
       }

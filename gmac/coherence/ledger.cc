@@ -21,7 +21,8 @@ Ledger::Ledger(accel::Accelerator& accelerator)
     : accelerator_(accelerator),
       native_(accelerator.nativeStreams()),
       devices_(accelerator.devices()),
-      deviceCount_(accel::deviceCount(accelerator)) {}
+      deviceCount_(accel::deviceCount(accelerator)),
+      times_([&accelerator](accel::Ticket ticket) { return accelerator.done(ticket); }) {}
 
 void Ledger::flushed(accel::Ticket ticket) { lastFlush_ = std::max(lastFlush_, ticket.value); }
 
@@ -60,6 +61,7 @@ void Ledger::unbind(adsmKernel_t kernel) {
     std::erase_if(object->bindings, [&](const Binding& b) { return b.kernel == kernel; });
   }
   std::erase_if(bound_, [](const DeviceUses* object) { return object->bindings.empty(); });
+  times_.forget(kernel);
 }
 
 Status Ledger::fence(accel::NativeStream stream) const {

@@ -22,6 +22,7 @@
 #include "gmac/accel/native_streams.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
+#include "gmac/coherence/call_times.h"
 #include "gmac/coherence/port.h"
 
 namespace gmac {
@@ -82,13 +83,17 @@ class Ledger {
   // ---- Notes
 
   void allocated(DeviceUses& object) { object.born = ++works_; }
-  // A call, or other work on the kernel queue.
-  void called(accel::Ticket ticket) {
+  // A call, or other work on the kernel queue (no kernel).
+  void called(accel::Ticket ticket, adsmKernel_t kernel = nullptr) {
     callsOf(ticket).last = ticket.value;
     newestWork_ = ++works_;
+    times_.submitted(kernel, deviceOf(ticket), ticket);
   }
   // The device of this call is gone, and all of its calls with it.
-  void callsLost(accel::Ticket ticket) { callsOf(ticket) = {}; }
+  void callsLost(accel::Ticket ticket) {
+    callsOf(ticket) = {};
+    times_.lost(deviceOf(ticket));
+  }
   // The newest call, or own work, lists the object, and may write it or only reads it.
   void used(DeviceUses& object, accel::Ticket ticket, bool write) const {
     (write ? object.lastWrite : object.lastRead) = ticket.value;
@@ -137,6 +142,9 @@ class Ledger {
 
   // ---- Questions
 
+  // How long kernels take.
+  CallTimes& times() { return times_; }
+  const CallTimes& times() const { return times_; }
   bool submissionUnderWay() const { return submitter_.has_value(); }
   // By another thread than the caller's.
   bool submissionElsewhere() const {
@@ -182,9 +190,10 @@ class Ledger {
     std::uint64_t every = 0;      // of the newest that lists nothing
     std::uint64_t everyWork = 0;  // works_ by then
   };
-  Calls& callsOf(accel::Ticket ticket) {
-    return calls_[devices_ == nullptr ? 0 : devices_->deviceOf(ticket)];
+  std::size_t deviceOf(accel::Ticket ticket) const {
+    return devices_ == nullptr ? 0 : devices_->deviceOf(ticket);
   }
+  Calls& callsOf(accel::Ticket ticket) { return calls_[deviceOf(ticket)]; }
   // A stream's work so far.
   struct StreamWork {
     accel::NativeStream stream{};
@@ -227,6 +236,7 @@ class Ledger {
   std::vector<DeviceUses*> bound_;  // objects with bindings
   std::optional<std::thread::id> submitter_;
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
+  CallTimes times_;
 };
 
 }  // namespace gmac

@@ -43,6 +43,7 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
       launches_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_, allocation_,
                 kernels_),
       migration_(mutex_, accelerator, ledger_, waits_, index_, freed_, blocks_, launches_),
+      scheduling_(mutex_, accelerator, ledger_, index_, migration_, options.scheduling),
       spilling_(mutex_, accelerator, ledger_, waits_, index_, freed_, allocation_, launches_,
                 options.spill),
       acquire_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_),
@@ -121,12 +122,13 @@ Result<void*> Manager::deviceAddress(const void* address) {
 }
 
 Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-                     std::optional<std::span<const adsmUse_t>> uses, std::size_t device) {
+                     std::optional<std::span<const adsmUse_t>> uses,
+                     std::optional<std::size_t> device) {
   if (forked()) {
     return fail(adsmErrorForked, "adsmCall({}) in a child of fork", kernel->name);
   }
   spilling_.beforeWork();
-  return migration_.call(kernel, shape, args, uses, device);
+  return scheduling_.call(kernel, shape, args, uses, device);
 }
 
 Status Manager::migrate(const void* address, std::size_t bytes, std::size_t device) {

@@ -30,6 +30,7 @@
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/policies/early_copies.h"
 #include "gmac/coherence/policies/migration.h"
+#include "gmac/coherence/policies/scheduling.h"
 #include "gmac/coherence/policies/spilling.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/promises.h"
@@ -51,6 +52,7 @@ struct ManagerOptions {
   bool fetchInBackground = true;                  // what startFetch asks for
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
   SpillOptions spill;                             // what becomes of objects that do not fit
+  SchedulingRule scheduling{};                    // of calls that name no device
   std::size_t keptBytes = 0;      // memory of freed objects that is kept (object_pool.h)
   bool managed = false;           // CUDA's managed-memory calls give shared objects
   bool trustHints = false;        // a managed-memory program's hints are promises
@@ -76,7 +78,8 @@ class Manager final : public coherence::Port {
   Status free(void* address);
   Result<void*> deviceAddress(const void* address);
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-              std::optional<std::span<const adsmUse_t>> uses, std::size_t device = 0);
+              std::optional<std::span<const adsmUse_t>> uses,
+              std::optional<std::size_t> device = std::nullopt);
   Status migrate(const void* address, std::size_t bytes, std::size_t device);
   Status bind(const void* object, adsmKernel_t kernel, adsmAccess_t access);
   // Drops a kernel's bindings and waits for its calls; the kernel may be deleted then.
@@ -182,6 +185,7 @@ class Manager final : public coherence::Port {
   Kernels kernels_;
   Launches launches_;
   Migration migration_;
+  Scheduling scheduling_;
   Spilling spilling_;
   Acquire acquire_;
   Lookup lookup_;

@@ -184,6 +184,9 @@ class Object : public DeviceUses,
                                       : bytesOf(index);
   }
 
+  // How many bytes only the CPU's copy has.
+  std::size_t bytesOnlyOnCpu() const;
+
   // The blocks all of whose bytes that were asked for at the allocation lie in [first, last).
   BlockRange wholeBlocks(const std::byte* first, const std::byte* last) const {
     const auto to = static_cast<std::size_t>(last - address());

@@ -17,12 +17,17 @@ Status Waits::forWriters(Lock& lock, const DeviceUses& object, bool* waited) {
   if (writers.empty()) {
     return {};
   }
-  const Free free(lock);
-  const Timed timed(Phase::kGpu);
-  for (const accel::Ticket ticket : writers) {
-    GMAC_TRY(awaitWithinLimit(free, ticket));
-  }
-  return {};
+  Ends ends;
+  const Status status = [&]() -> Status {
+    const Free free(lock);
+    const Timed timed(Phase::kGpu);
+    for (const accel::Ticket ticket : writers) {
+      GMAC_TRY(awaitEnd(free, ticket, ends));
+    }
+    return {};
+  }();
+  ends.note(ledger_.times());
+  return status;
 }
 
 Status Waits::forWork(Lock& lock, accel::Ticket ticket, bool* waited) {
@@ -30,9 +35,25 @@ Status Waits::forWork(Lock& lock, accel::Ticket ticket, bool* waited) {
     return {};
   }
   *waited = true;
-  const Free free(lock);
-  const Timed timed(Phase::kGpu);
-  return awaitWithinLimit(free, ticket);
+  Ends ends;
+  const Status status = [&] {
+    const Free free(lock);
+    const Timed timed(Phase::kGpu);
+    return awaitEnd(free, ticket, ends);
+  }();
+  ends.note(ledger_.times());
+  return status;
+}
+
+void Waits::forCalls(Lock& lock, const Ledger::Tickets& calls) {
+  Ends ends;
+  {
+    const Free free(lock);
+    for (const accel::Ticket call : calls) {
+      (void)awaitEnd(free, call, ends);
+    }
+  }
+  ends.note(ledger_.times());
 }
 
 Status Waits::forArrival(Lock& lock, accel::Ticket ticket) {
@@ -48,11 +69,12 @@ Status Waits::forEverything(Lock& lock) {
   Status status;
   std::string words;
   Ledger::Tickets lost;
+  Ends ends;
   {
     const Free free(lock);
     const Timed timed(Phase::kGpu);
     for (const accel::Ticket ticket : pending) {
-      const Status one = await(free, ticket);
+      const Status one = awaitEnd(free, ticket, ends);
       if (!one.ok() && status.ok()) {
         status = one;
         words = lastErrorText();
@@ -63,6 +85,7 @@ Status Waits::forEverything(Lock& lock) {
       }
     }
   }
+  ends.note(ledger_.times());
   if (status.ok()) {
     return status;
   }
@@ -107,6 +130,17 @@ void Waits::forSubmission(Lock& lock) {
     }
     backoff.step();
   }
+}
+
+// What had ended before was not seen to end.
+Status Waits::awaitEnd(const Free& free, accel::Ticket ticket, Ends& ends) {
+  const CallTimes& times = ledger_.times();
+  const bool runs = times.on() && !accelerator_.done(ticket);
+  const Status status = awaitWithinLimit(free, ticket);
+  if (runs) {
+    ends.add(ticket, times.now());
+  }
+  return status;
 }
 
 Status Waits::awaitWithinLimit(const Free& free, accel::Ticket ticket) {

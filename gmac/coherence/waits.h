@@ -5,7 +5,9 @@
 #ifndef GMAC_COHERENCE_WAITS_H_
 #define GMAC_COHERENCE_WAITS_H_
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
@@ -33,6 +35,8 @@ class Waits {
   Status forWriters(Lock& lock, const DeviceUses& object, bool* waited);
   // For one piece of work; sets `waited` unless it has finished before.
   Status forWork(Lock& lock, accel::Ticket ticket, bool* waited);
+  // For some, whatever becomes of it: a kernel's error is for adsmSync to tell.
+  void forCalls(Lock& lock, const Ledger::Tickets& calls);
   // For what the caller's thread may not overwrite yet; nothing of it: kDone. No limit.
   Status forArrival(Lock& lock, accel::Ticket ticket);
   // For all calls and all work on streams so far; the first error. No limit.
@@ -47,6 +51,30 @@ class Waits {
   Status awaitWithinLimit(const Free& free, accel::Ticket ticket);
 
  private:
+  // When calls ended that were waited for; noted once the lock is held again. For the stack.
+  class Ends {
+   public:
+    void add(accel::Ticket ticket, CallTimes::Nanoseconds when) {
+      if (count_ < ends_.size()) {
+        ends_[count_++] = {ticket, when};
+      }
+    }
+    void note(CallTimes& times) const {
+      for (std::size_t i = 0; i < count_; ++i) {
+        times.ended(ends_[i].ticket, ends_[i].when);
+      }
+    }
+
+   private:
+    struct End {
+      accel::Ticket ticket;
+      CallTimes::Nanoseconds when;
+    };
+    std::array<End, accel::kMaxDevices> ends_;
+    std::size_t count_ = 0;
+  };
+
+  Status awaitEnd(const Free& free, accel::Ticket ticket, Ends& ends);
   // Of the calling thread's wait; 0: none. What the application calls and waits for, such as
   // freeing, has none.
   std::chrono::seconds limitOf(const void* access) const {

@@ -54,7 +54,7 @@ constexpr struct {
     {"coarsenings", &Stats::coarsenings},
     {"populatedBytes", &Stats::populatedBytes},
 };
-static_assert(std::size(kCounters) * sizeof(Counter) == sizeof(Stats),
+static_assert((std::size(kCounters) + Stats::kMaxDevices) * sizeof(Counter) == sizeof(Stats),
               "every counter is in the table");
 
 constinit std::array<Counter, kPhaseCount> allThreads;
@@ -156,7 +156,11 @@ std::string statsJson(const RunDescription& run) {
   for (const auto& [name, counter] : kCounters) {
     json += fmt::format("  \"{}\": {},\n", name, (stats().*counter).value());
   }
-  json += "  \"time\": {\n";
+  json += "  \"deviceCalls\": [";
+  for (std::size_t device = 0; device < run.devices; ++device) {
+    json += fmt::format("{}{}", device == 0 ? "" : ", ", stats().deviceCalls[device].value());
+  }
+  json += "],\n  \"time\": {\n";
   for (std::size_t index = 0; index < kPhaseCount; ++index) {
     json += fmt::format("    \"{}\": {:.9f},\n", kPhaseNames[index],
                         phaseSeconds(static_cast<Phase>(index)));

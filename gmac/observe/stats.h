@@ -54,6 +54,13 @@ struct Stats {
   Counter broughtBack;        // of them, those that got the accelerator's memory again
   Counter migrations;         // times that an object moved to another device
   Counter migratedBytes;      // that were copied for it
+
+  static constexpr std::size_t kMaxDevices = 16;
+  std::array<Counter, kMaxDevices> deviceCalls;  // of `calls`, by the number of their device
+  void called(std::size_t device) noexcept {
+    calls.add();
+    deviceCalls[device].add();
+  }
 };
 
 namespace internal {
@@ -120,6 +127,7 @@ struct RunDescription {
   std::string protocol;
   std::size_t blockBytes = 0;
   std::string mirror;
+  std::size_t devices = 1;
 };
 
 // The statistics as JSON.

@@ -33,6 +33,7 @@ constexpr auto kProtocolNames = [] {
 // In the order of the enumerators.
 constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
+constexpr std::string_view kSchedulers[] = {"current", "data", "history"};
 constexpr std::string_view kManaged[] = {"0", "1", "trust"};
 constexpr std::string_view kNoYes[] = {"0", "1"};
 constexpr std::string_view kLogLevels[] = {"off", "error", "info", "debug"};
@@ -199,6 +200,15 @@ const Variable kVariables[] = {
      "threads",
      store<&Config::hostThreads>,
      "How many threads run the kernels of the `host` accelerator."},
+    {"GMAC_SCHEDULER",
+     Kind::kChoice,
+     "current",
+     nullptr,
+     {.words = kSchedulers},
+     "",
+     store<&Config::scheduler>,
+     "Where a call runs that lists what it uses and names no device: `current`, device 0; `data`, "
+     "where most of those bytes are current; `history`, where it is predicted to end first."},
     {"GMAC_KEEP_FREED",
      Kind::kBytes,
      "256M",

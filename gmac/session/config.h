@@ -21,6 +21,7 @@ namespace gmac {
 
 enum class AcceleratorKind { kAuto, kCuda, kCudart, kHost };
 enum class MirrorKind { kAuto, kFile, kMoved };
+enum class SchedulerKind { kCurrent, kData, kHistory };
 
 // The words that the variables use, e.g. "host".
 std::string_view acceleratorName(AcceleratorKind kind) noexcept;
@@ -39,6 +40,7 @@ struct Config {
   std::size_t hostDevices{};      // the host accelerator's devices
   std::size_t hostMemoryBytes{};  // the memory of all of them together
   std::size_t hostThreads{};      // their kernel threads, together; 0: one per core
+  SchedulerKind scheduler{};      // of calls that name no device
   bool managed{};                 // managed-memory calls of CUDA give shared objects
   std::size_t ioThreads{};        // that read one file at a time, the caller's included
   LogLevel log{};

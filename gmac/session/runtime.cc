@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "gmac/accel/devices.h"
 #include "gmac/accel/group/group.h"
 #include "gmac/accel/host/host_accelerator.h"
 #if GMAC_HAVE_CUDA
@@ -109,6 +110,18 @@ AcceleratorResult makeAccelerator(const Config& config) {
   __builtin_unreachable();
 }
 
+SchedulingRule ruleOf(SchedulerKind kind) {
+  switch (kind) {
+    case SchedulerKind::kCurrent:
+      return SchedulingRule::kCurrent;
+    case SchedulerKind::kData:
+      return SchedulingRule::kData;
+    case SchedulerKind::kHistory:
+      return SchedulingRule::kHistory;
+  }
+  __builtin_unreachable();
+}
+
 // Moved pages where they are wanted and the self-test passes, memory files everywhere else.
 Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
                                              const Config& config) {
@@ -119,6 +132,7 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
   options.ioThreads = config.ioThreads;
   options.keptBytes = config.keptBytes;
   options.spill.allowed = config.spill;
+  options.scheduling = ruleOf(config.scheduler);
   // The wait limit is for managed-memory programs. Others know that their kernels use shared
   // objects, and may wait as long as they like.
   options.waitLimitSeconds = config.managed ? static_cast<unsigned>(config.waitLimit) : 0;
@@ -239,7 +253,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
                 .device = std::string(runtime->accelerator_->deviceName()),
                 .protocol = std::string(runtime->manager_->protocol().name()),
                 .blockBytes = runtime->manager_->options().blockBytes,
-                .mirror = runtime->manager_->options().movedPages ? "moved" : "file"});
+                .mirror = runtime->manager_->options().movedPages ? "moved" : "file",
+                .devices = accel::deviceCount(*runtime->accelerator_)});
   }
   if (!config->tracePath.empty()) {
     GMAC_TRY(startTrace(config->tracePath));

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/waits.h"
 #include "tests/support/fake_accelerator.h"
 
 namespace gmac {
@@ -30,10 +32,10 @@ class LedgerTest : public ::testing::Test {
     return *ticket;
   }
   // A call, likewise.
-  Ticket call() {
+  Ticket call(adsmKernel_t kernel = nullptr) {
     auto ticket = accelerator_.fill(memory(), std::byte{1}, 4096);
     EXPECT_TRUE(ticket.ok()) << lastErrorText();
-    ledger_.called(*ticket);
+    ledger_.called(*ticket, kernel);
     return *ticket;
   }
   std::vector<std::uint64_t> writers(const DeviceUses& object) const {
@@ -152,6 +154,39 @@ TEST_F(LedgerTest, HostFunctionsAreCounted) {
   EXPECT_FALSE(ledger_.hostFunctionsRun());
   ledger_.hostFunctionsDropped();
   EXPECT_TRUE(ledger_.hostFunctionsRun());
+}
+
+// Whatever waits for a call sees when it ends; a wait for one that has ended says nothing.
+TEST_F(LedgerTest, WaitsTellTheTimesOfCalls) {
+  ledger_.times().start(1);
+  ObjectMutex mutex;
+  Waits waits(accelerator_, ledger_, 0);
+  Lock lock(mutex);
+  const auto kernel = [](std::uintptr_t number) { return reinterpret_cast<adsmKernel_t>(number); };
+  const auto known = [&](std::uintptr_t number) {
+    return ledger_.times().of(kernel(number), 0).has_value();
+  };
+  bool waited = false;
+  EXPECT_TRUE(waits.forWork(lock, call(kernel(1)), &waited).ok());
+  EXPECT_TRUE(known(1));
+  ledger_.allocated(object_);
+  ledger_.used(object_, call(kernel(2)), true);
+  EXPECT_TRUE(waits.forWriters(lock, object_, &waited).ok());
+  EXPECT_TRUE(known(2));
+  (void)call(kernel(3));
+  EXPECT_TRUE(waits.forEverything(lock).ok());
+  EXPECT_TRUE(known(3));
+  ledger_.used(object_, call(kernel(4)), false);
+  waits.forCalls(lock, ledger_.callsWith(object_));
+  EXPECT_TRUE(known(4));
+  (void)call(kernel(5));
+  accelerator_.runAll();
+  EXPECT_TRUE(waits.forEverything(lock).ok());
+  EXPECT_FALSE(known(5));
+  (void)call(kernel(6));
+  EXPECT_TRUE(known(5));
+  ledger_.unbind(kernel(5));
+  EXPECT_FALSE(known(5));
 }
 
 }  // namespace

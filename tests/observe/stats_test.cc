@@ -68,6 +68,7 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
   EXPECT_EQ(written.at("protocol"), "rolling");
   EXPECT_EQ(written.at("blockBytes"), 2097152);
   EXPECT_EQ(written.at("mirror"), "file");
+  EXPECT_EQ(written.at("deviceCalls"), json::array({0}));
   EXPECT_EQ(written.at("bytesToAccelerator"), stats().bytesToAccelerator.value());
   for (const char* name :
        {"bytesToHost",  "readFaults",      "writeFaults",     "fetches",

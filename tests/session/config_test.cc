@@ -33,6 +33,7 @@ TEST(Config, EmptyEnvironmentGivesTheDefaults) {
   EXPECT_EQ(config->mirror, MirrorKind::kAuto);
   EXPECT_EQ(config->rollingSize, 0u);
   EXPECT_EQ(config->hostThreads, 0u);
+  EXPECT_EQ(config->scheduler, SchedulerKind::kCurrent);
   EXPECT_FALSE(config->managed);
   EXPECT_GE(config->ioThreads, 1u);
   EXPECT_LE(config->ioThreads, 4u);
@@ -62,6 +63,7 @@ TEST(Config, EveryVariableIsRead) {
                                 {"GMAC_TRACE", "t.json"},
                                 {"GMAC_HOST_MEMORY", "3g"},
                                 {"GMAC_HOST_THREADS", "1024"},
+                                {"GMAC_SCHEDULER", "history"},
                                 {"GMAC_MANAGED", "trust"},
                                 {"GMAC_TEST_IO_THREADS", "7"},
                                 {"GMAC_WAIT_LIMIT", "3600"},
@@ -76,6 +78,7 @@ TEST(Config, EveryVariableIsRead) {
   EXPECT_EQ(config->tracePath, "t.json");
   EXPECT_EQ(config->hostMemoryBytes, std::size_t{3} << 30);
   EXPECT_EQ(config->hostThreads, 1024u);
+  EXPECT_EQ(config->scheduler, SchedulerKind::kHistory);
   EXPECT_TRUE(config->managed);
   EXPECT_EQ(config->ioThreads, 7u);
   EXPECT_TRUE(config->trustHints);
@@ -144,6 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_ACCEL", "host:2x", "host:1 to host:16 devices"},
                       BadValue{"GMAC_ACCEL", "cuda:2", "host:1 to host:16 devices"},
                       BadValue{"GMAC_TEST_MIRROR", "huge", "auto, file, moved"},
+                      BadValue{"GMAC_SCHEDULER", "fastest", "current, data, history"},
                       BadValue{"GMAC_LOG", "trace", "off, error, info, debug"},
                       BadValue{"GMAC_MANAGED", "yes", "0, 1, trust"},
                       BadValue{"GMAC_WAIT_LIMIT", "-1", "or 0: no limit"},

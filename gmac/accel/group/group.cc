@@ -125,6 +125,7 @@ class Group final : public Accelerator, public Devices {
 
   std::size_t count() const noexcept override { return members_.size(); }
   Result<DeviceDescription> describe(std::size_t device) override;
+  Status usable(std::size_t device) override { return naming(members_[device]->usable(), device); }
   std::size_t deviceOf(Ticket ticket) const noexcept override {
     return std::min<std::size_t>(ticket.value & (kMaxDevices - 1), members_.size() - 1);
   }

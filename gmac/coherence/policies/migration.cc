@@ -88,9 +88,7 @@ Status Migration::move(const Away& away, std::size_t device) {
 Result<bool> Migration::place(const Away& away, std::size_t device) {
   const Lock lock(mutex_);
   Object* const object = index_.find(away.address);
-  if (object == nullptr || object->number != away.number || object->closing ||
-      object->inTransit() || object->hasMoved || ledger_.newestWorkWith(*object) != object->born ||
-      object->flushed(object->all()).value != 0) {
+  if (object == nullptr || object->number != away.number || object->closing || !unused(*object)) {
     return false;
   }
   GMAC_TRY(devices_->place(object->device, object->bytes(), device));
@@ -124,18 +122,16 @@ Status Migration::moveOnce(const Away& away, std::size_t device) {
       if (object == nullptr || object->number != away.number || object->closing) {
         return {};  // it has been freed
       }
-      const Ledger::Tickets calls = ledger_.callsWith(*object);
       const accel::Ticket flushes = object->flushed(object->all());
+      // A device that is lost says so when the pages move.
+      waits_.forCalls(lock, ledger_.callsWith(*object));
       const Free free(lock);
-      // A kernel's error is for adsmSync to tell; a device that is lost says so when the pages
-      // move.
-      for (const accel::Ticket call : calls) {
-        (void)waits_.await(free, call);
-      }
       (void)waits_.await(free, flushes);
     }
+    const CallTimes::Nanoseconds begun = ledger_.times().now();
     GMAC_TRY(devices_->move(object->device, object->bytes(), device));
     const Lock lock(mutex_);
+    ledger_.times().moved(away.bytes, ledger_.times().now() - begun);
     blocks_.moved(*object, device);
     object->hasMoved = true;
     stats().migratedBytes.add(away.bytes);

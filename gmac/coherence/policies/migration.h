@@ -44,6 +44,12 @@ class Migration {
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
               std::optional<std::span<const adsmUse_t>> uses, std::size_t device);
   Status migrate(const void* address, std::size_t bytes, std::size_t device);
+  // Whether no work has used an object and nothing was copied to where it lies: its first use
+  // chooses its home. Under the lock.
+  bool unused(const Object& object) const {
+    return !object.inTransit() && !object.hasMoved &&
+           ledger_.newestWorkWith(object) == object.born && object.flushed(object.all()).value == 0;
+  }
   // As Launches; the runtime's own work runs on device 0.
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
 
@@ -52,8 +58,7 @@ class Migration {
   // Whatever is kept of freed objects goes before a move fails for memory.
   Status move(const Away& away, std::size_t device);
   Status moveOnce(const Away& away, std::size_t device);
-  // For an object that no work has used and nothing was copied to: its first use chooses its home.
-  // False: it is none, or is gone.
+  // For an object that is unused. False: it is not, or is gone.
   Result<bool> place(const Away& away, std::size_t device);
   static void tell(const Object& object);
 

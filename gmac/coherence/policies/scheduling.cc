@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/policies/scheduling.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "gmac/observe/stats.h"
+
+namespace gmac {
+namespace {
+
+static_assert(Stats::kMaxDevices == accel::kMaxDevices);
+
+template <typename Rank>
+std::size_t least(std::span<const DeviceOffer> offers, Rank rank) {
+  return std::min_element(
+             offers.begin(), offers.end(),
+             [&](const DeviceOffer& a, const DeviceOffer& b) { return rank(a) < rank(b); })
+      ->device;
+}
+
+// More is better; so the least of what they lack.
+auto byData(const DeviceOffer& offer) {
+  return std::tuple(~offer.currentBytes, ~offer.homeBytes, offer.inFlight, offer.device);
+}
+
+}  // namespace
+
+std::size_t bestByData(std::span<const DeviceOffer> offers) { return least(offers, byData); }
+
+std::size_t bestByHistory(std::span<const DeviceOffer> offers) {
+  return least(offers, [](const DeviceOffer& offer) {
+    return std::tuple(offer.free + offer.moveTakes + offer.callTakes.value_or(0), offer.moveBytes,
+                      offer.inFlight, ~offer.homeBytes, offer.device);
+  });
+}
+
+Scheduling::Scheduling(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
+                       ObjectIndex& index, Migration& migration, SchedulingRule rule)
+    : mutex_(mutex),
+      devices_(accelerator.devices()),
+      ledger_(ledger),
+      index_(index),
+      migration_(migration),
+      rule_(devices_ != nullptr ? rule : SchedulingRule::kCurrent) {
+  if (rule_ != SchedulingRule::kCurrent) {
+    ledger_.times().start(devices_->count());
+  }
+}
+
+Status Scheduling::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+                        std::optional<std::span<const adsmUse_t>> uses,
+                        std::optional<std::size_t> device) {
+  if (device || !uses || rule_ == SchedulingRule::kCurrent) {
+    return migration_.call(kernel, shape, args, uses, device.value_or(0));
+  }
+  // They may lie in shared objects, which must not be touched under the lock.
+  const std::vector<adsmUse_t> list(uses->begin(), uses->end());
+  Full full;
+  Status status;
+  while (const auto chosen = choose(kernel, list, full)) {
+    status = migration_.call(kernel, shape, args, std::span(list), *chosen);
+    if (status.code() != adsmErrorAcceleratorMemory) {
+      return status;
+    }
+    full.set(*chosen);
+  }
+  // Nowhere; where no device is left at all, the first one says so.
+  return full.none() ? migration_.call(kernel, shape, args, std::span(list), 0) : status;
+}
+
+std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel, std::span<const adsmUse_t> uses,
+                                              const Full& full) {
+  std::vector<DeviceOffer> offers;
+  offers.reserve(devices_->count());
+  for (std::size_t device = 0; device < devices_->count(); ++device) {
+    if (!full.test(device) && devices_->usable(device).ok()) {
+      offers.push_back({.device = device});
+    }
+  }
+  if (offers.empty()) {
+    return std::nullopt;
+  }
+  std::vector<const Object*> objects;
+  objects.reserve(uses.size());
+  const Lock lock(mutex_);
+  // (What is in no object the call will name.)
+  for (const adsmUse_t& use : uses) {
+    if (const Object* const object = index_.find(use.object)) {
+      objects.push_back(object);
+    }
+  }
+  std::sort(objects.begin(), objects.end());
+  objects.erase(std::unique(objects.begin(), objects.end()), objects.end());
+  CallTimes& times = ledger_.times();
+  const CallTimes::Nanoseconds now = times.now();
+  for (DeviceOffer& offer : offers) {
+    offer.inFlight = times.inFlight(offer.device);
+    if (rule_ == SchedulingRule::kHistory) {
+      offer.free = times.endOf(offer.device, now);
+      offer.callTakes = times.of(kernel, offer.device);
+    }
+  }
+  for (const Object* const object : objects) {
+    if (migration_.unused(*object)) {
+      continue;  // it goes anywhere
+    }
+    const std::size_t current = object->bytes() - object->bytesOnlyOnCpu();
+    CallTimes::Nanoseconds leaves = 0;  // when nothing there uses it any more
+    if (rule_ == SchedulingRule::kHistory) {
+      for (const accel::Ticket call : ledger_.callsWith(*object)) {
+        leaves = std::max(leaves, times.endOf(call, now));
+      }
+    }
+    for (DeviceOffer& offer : offers) {
+      if (offer.device == object->homeDevice) {
+        offer.currentBytes += current;
+        offer.homeBytes += object->bytes();
+      } else {
+        offer.moveBytes += current;
+        offer.free = std::max(offer.free, leaves);
+      }
+    }
+  }
+  if (rule_ == SchedulingRule::kData) {
+    return bestByData(offers);
+  }
+  for (DeviceOffer& offer : offers) {
+    offer.moveTakes = times.ofMove(offer.moveBytes);
+  }
+  return bestByHistory(offers);
+}
+
+}  // namespace gmac

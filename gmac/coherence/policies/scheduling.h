@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernel scheduler (Gelado et al., section 4): on which device a call runs that names none.
+#ifndef GMAC_COHERENCE_POLICIES_SCHEDULING_H_
+#define GMAC_COHERENCE_POLICIES_SCHEDULING_H_
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/devices.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/call_times.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/migration.h"
+
+namespace gmac {
+
+enum class SchedulingRule : std::uint8_t {
+  kCurrent,  // device 0
+  kData,     // where most bytes of what the call uses are current
+  kHistory,  // where it is predicted to end first
+};
+
+// What a device means for one call.
+struct DeviceOffer {
+  std::size_t device = 0;
+  std::size_t currentBytes = 0;     // of what the call uses, current there
+  std::size_t homeBytes = 0;        // of the objects that it uses and that lie there
+  std::size_t moveBytes = 0;        // that would be copied there from other devices
+  std::size_t inFlight = 0;         // calls
+  CallTimes::Nanoseconds free = 0;  // when it, and what the call uses, will be free
+  CallTimes::Nanoseconds moveTakes = 0;
+  std::optional<CallTimes::Nanoseconds> callTakes{};  // none: not known there
+};
+
+// The device of the best of some offers, at least one. By data: most current bytes, then most at
+// home, then fewest calls in flight, then the lowest number. By history: the earliest end, then the
+// fewest bytes to move, and so on as by data. A device where the kernel never ran counts as taking
+// no time, so that each is tried, once, by a call that finds it free and near.
+//
+// Worst case: by data, all calls that use one object queue on one device. By history, a kernel runs
+// once on every device, also on one that is slow, and a kernel whose time varies goes where its
+// last calls happened to be short; then it is slower by that difference, once for each time that it
+// changes.
+std::size_t bestByData(std::span<const DeviceOffer> offers);
+std::size_t bestByHistory(std::span<const DeviceOffer> offers);
+
+// Calls that list what they use go where the rule says; the others, and all with one device, to
+// device 0. Where an object does not fit the next best device is tried. Thread-safe. Not for the
+// fault handler, nor in a child of fork.
+class Scheduling {
+ public:
+  // Several devices and a rule that asks: from now on the ledger learns the times of calls.
+  Scheduling(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
+             ObjectIndex& index, Migration& migration, SchedulingRule rule);
+  Scheduling(const Scheduling&) = delete;
+  Scheduling& operator=(const Scheduling&) = delete;
+
+  // See adsm.h. On that device; none: where the rule says.
+  Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+              std::optional<std::span<const adsmUse_t>> uses, std::optional<std::size_t> device);
+
+ private:
+  using Full = std::bitset<accel::kMaxDevices>;  // devices on which something did not fit
+  std::optional<std::size_t> choose(adsmKernel_t kernel, std::span<const adsmUse_t> uses,
+                                    const Full& full);
+
+  ObjectMutex& mutex_;
+  accel::Devices* const devices_;
+  Ledger& ledger_;
+  ObjectIndex& index_;
+  Migration& migration_;
+  const SchedulingRule rule_;  // kCurrent with one device
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_POLICIES_SCHEDULING_H_
