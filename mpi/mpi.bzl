@@ -24,5 +24,6 @@ def mpi_abi(name, headers, defines):
             "//gmac/api:mpi",
             "//gmac/base",
             "//gmac/coherence:shared_memory",
+            "//gmac/session:device_memory",
         ],
     )

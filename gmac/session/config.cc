@@ -34,6 +34,7 @@ constexpr auto kProtocolNames = [] {
 constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
 constexpr std::string_view kSchedulers[] = {"current", "data", "history"};
+constexpr std::string_view kMpiOrders[] = {"none", "streams"};
 constexpr std::string_view kManaged[] = {"0", "1", "trust"};
 constexpr std::string_view kNoYes[] = {"0", "1"};
 constexpr std::string_view kLogLevels[] = {"off", "error", "info", "debug"};
@@ -258,6 +259,16 @@ const Variable kVariables[] = {
      store<&Config::waitLimit>,
      "How long one CPU access of a managed-memory program waits for kernels that still run, before "
      "the program is ended with a message."},
+    {"GMAC_MPI_ORDER",
+     Kind::kChoice,
+     "none",
+     nullptr,
+     {.words = kMpiOrders},
+     "",
+     store<&Config::mpiOrder>,
+     "What an MPI call on device memory that is no shared object waits for before it reads or "
+     "writes it: nothing, as with a CUDA-aware MPI, so that the program synchronises; or all work "
+     "on the streams of that memory's context."},
     // For this library's own tests: neither the page nor the messages list them.
     {"GMAC_TEST_MIRROR",
      Kind::kChoice,

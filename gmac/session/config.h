@@ -22,6 +22,8 @@ namespace gmac {
 enum class AcceleratorKind { kAuto, kCuda, kCudart, kHost };
 enum class MirrorKind { kAuto, kFile, kMoved };
 enum class SchedulerKind { kCurrent, kData, kHistory };
+// What an MPI call on device memory of the application's own waits for first.
+enum class MpiOrder { kNone, kStreams };
 
 // The words that the variables use, e.g. "host".
 std::string_view acceleratorName(AcceleratorKind kind) noexcept;
@@ -48,6 +50,7 @@ struct Config {
   bool spill{};             // objects that do not fit go to the CPU's memory
   bool trustHints{};        // hints of managed-memory programs are promises
   std::size_t waitLimit{};  // seconds; 0: none
+  MpiOrder mpiOrder{};
 };
 
 // Answers like getenv: the value of a variable, or NULL when it is not set.

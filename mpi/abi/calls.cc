@@ -7,6 +7,7 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 Globals globals;
 #endif
 Calls internal::layers[2];
+int (*queryCudaSupport)() = nullptr;
 
 namespace {
 
@@ -23,6 +24,7 @@ void openCalls(Find next, [[maybe_unused]] Find variable) {
 #include "mpi/abi/openmpi_globals.inc"
 #undef GMAC_MPI_GLOBAL
 #endif
+  look(next, "MPIX_Query_cuda_support", &queryCudaSupport);
   Calls& mpi = internal::layers[static_cast<int>(Layer::kMpi)];
   Calls& pmpi = internal::layers[static_cast<int>(Layer::kPmpi)];
 #define GMAC_MPI_CALL(name)            \

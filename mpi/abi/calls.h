@@ -44,6 +44,9 @@ inline constexpr const char* kName = nullptr;
 #include "mpi/abi/used_calls.inc"
 #undef GMAC_MPI_CALL
 
+// MPIX_Query_cuda_support, which mpi.h need not declare; NULL where the library has none.
+extern int (*queryCudaSupport)();
+
 // By which name the application has called. A call that is forwarded keeps it: a profiler that
 // comes after this library stands in for MPI_x and calls PMPI_x.
 enum class Layer { kMpi, kPmpi };

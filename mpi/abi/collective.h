@@ -6,8 +6,8 @@
 
 #include <tuple>
 
-#include "gmac/coherence/shared_memory.h"
 #include "mpi/abi/errors.h"
+#include "mpi/abi/memory.h"
 #include "mpi/abi/requests.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -38,9 +38,9 @@ Form formOf(Rest... rest) {
   return form;
 }
 
-// Of a communicator that is none, MPI says so.
-inline bool anyShared(MPI_Comm communicator) {
-  return gmacAnythingShared() != 0 && communicator != MPI_COMM_NULL;
+// Whether a buffer of a collective may need staging. Of a communicator that is none, MPI says so.
+inline bool mayStage(MPI_Comm communicator) {
+  return mayNeedStaging() && communicator != MPI_COMM_NULL;
 }
 
 // Before and after the call of MPI, which has succeeded: the application's result.

@@ -2,6 +2,9 @@
 #include "mpi/abi/elements.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
@@ -28,6 +31,12 @@ Ready Elements::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
     reason_ = "the message has more bytes than there are addresses";
     return Ready::kFailed;
   }
+  const OnDevice place = onDevice(buffer_, span());
+  if (place == OnDevice::kMixed) {
+    reason_ = "the datatype has elements in memory of a device and elsewhere";
+    return Ready::kFailed;
+  }
+  onDevice_ = place == OnDevice::kYes;
   if (!type_->dense && type_->own == nullptr) {
     duplicate_ = MpiDuplicate(datatype);
     if (!duplicate_.made()) {
@@ -58,6 +67,50 @@ bool Elements::move(bool packs, std::byte* packed, std::int64_t bytes) {
   if (bytes == 0) {
     return true;
   }
+  return onDevice_ ? moveOnDevice(packs, packed, bytes) : moveReached(packs, packed, bytes);
+}
+
+// By the engine where it reaches the device. Else a copy of the whole span is what is packed, or
+// unpacked and copied back.
+bool Elements::moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes) {
+  const Span lies = span();
+  void* const first = shifted(buffer_, lies.first);
+  int reached = 0;
+  if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess) {
+    reason_ = adsmLastErrorString();
+    return false;
+  }
+  if (reached != 0 && (type_->dense || type_->own != nullptr)) {
+    return moveReached(packs, packed, bytes);
+  }
+  if (type_->dense) {
+    return copy(packs, packed, first, static_cast<std::size_t>(bytes));
+  }
+  const StagingMemory whole(lies.bytes());
+  if (whole.data() == nullptr) {
+    reason_ = "no memory for " + std::to_string(lies.bytes()) + " bytes";
+    return false;
+  }
+  if (!copy(true, whole.data(), first, lies.bytes())) {
+    return false;
+  }
+  void* const buffer = std::exchange(buffer_, shifted(whole.data(), -lies.first));
+  const bool moved = moveReached(packs, packed, bytes);
+  buffer_ = buffer;
+  return moved && (packs || copy(false, whole.data(), first, lies.bytes()));
+}
+
+bool Elements::copy(bool packs, std::byte* cpu, void* device, std::size_t bytes) {
+  const adsmError_t error =
+      packs ? gmacCopyFromDevice(cpu, device, bytes) : gmacCopyToDevice(device, cpu, bytes);
+  if (error != adsmSuccess) {
+    reason_ = adsmLastErrorString();
+  }
+  return error == adsmSuccess;
+}
+
+// In memory that the engine, and the CPU by faults, reach.
+bool Elements::moveReached(bool packs, std::byte* packed, std::int64_t bytes) {
   if (type_->dense) {
     return moveAs(packs, packed, buffer_, bytes, ADSM_TYPE_1, bytes);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elements of a datatype in memory of the application's, which may be shared in part, and their
-// packed payload in private memory.
+// Elements of a datatype in memory of the application's, which may be shared in part or a device's,
+// and their packed payload in private memory.
 #ifndef GMAC_MPI_ABI_ELEMENTS_H_
 #define GMAC_MPI_ABI_ELEMENTS_H_
 
@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "mpi/abi/memory.h"
 #include "mpi/abi/types.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -65,16 +66,23 @@ class Elements {
   const std::string& reason() const { return reason_; }
 
  private:
+  Span span() const {
+    return Span::of(count_, type_->trueLowerBound, type_->trueExtent, type_->extent);
+  }
   bool move(bool packs, std::byte* packed, std::int64_t bytes);
+  bool moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes);
+  bool moveReached(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveFromBottom(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveByMpi(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveAs(bool packs, std::byte* packed, void* buffer, std::int64_t count, adsmType_t type,
               std::int64_t bytes);
+  bool copy(bool packs, std::byte* cpu, void* device, std::size_t bytes);
 
   void* buffer_ = nullptr;
   std::int64_t count_ = 0;
   MPI_Datatype handle_{};
   TypePtr type_;
+  bool onDevice_ = false;   // all of it in memory of a device that is no shared object
   MpiDuplicate duplicate_;  // of a type that only MPI can pack
   std::string reason_;
 };

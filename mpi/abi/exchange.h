@@ -37,12 +37,6 @@ struct Uniform {
   }
 };
 
-// What is `bytes` from an address, which may be MPI_BOTTOM.
-inline void* shifted(void* address, std::int64_t bytes) {
-  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) +
-                                 static_cast<std::uintptr_t>(bytes));
-}
-
 // Numbers and places of elements, one of each for a process.
 template <typename Count, typename Displacement>
 struct Spread {
@@ -129,7 +123,7 @@ int exchangeBuffers(Sent sent, Received received, Rest... rest) {
                       std::tuple_cat(sent.arguments(), received.arguments(), std::tuple(rest...)));
   };
   const Form form = formOf<pattern.root != Pattern::Root::kNone>(rest...);
-  if (!anyShared(form.communicator)) {
+  if (!mayStage(form.communicator)) {
     return forward();
   }
   const Place place = placeIn(pattern, form.communicator, form.root);
@@ -158,7 +152,7 @@ int broadcast(void* buffer, Count count, MPI_Datatype type, Rest... rest) {
     return std::apply(next<layer>().*call, std::tuple_cat(all.arguments(), std::tuple(rest...)));
   };
   const Form form = formOf<true>(rest...);
-  if (!anyShared(form.communicator)) {
+  if (!mayStage(form.communicator)) {
     return forward();
   }
   const Place place = placeIn(pattern, form.communicator, form.root);

@@ -61,7 +61,7 @@ template <Layer layer, auto call, Begins begins, typename Count>
 int send(const void* buffer, Count count, MPI_Datatype datatype, int destination, int tag,
          MPI_Comm communicator, MPI_Request* request) {
   const auto function = next<layer>().*call;
-  if (!touches(buffer, count, datatype)) {
+  if (!needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, destination, tag, communicator, request);
   }
   const bool packs = begins == Begins::kAtOnce;
@@ -77,7 +77,7 @@ template <Layer layer, auto call, Begins begins, typename Count>
 int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int tag,
             MPI_Comm communicator, MPI_Request* request) {
   const auto function = next<layer>().*call;
-  if (source == MPI_PROC_NULL || !touches(buffer, count, datatype)) {
+  if (source == MPI_PROC_NULL || !needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, source, tag, communicator, request);
   }
   return begin<call>(begins, std::make_shared<Message>(Side(buffer, count, datatype, false), true),
@@ -90,7 +90,7 @@ template <Layer layer, auto call, typename Count>
 int matchedReceive(void* buffer, Count count, MPI_Datatype datatype, MPI_Message* message,
                    MPI_Request* request) {
   const auto function = next<layer>().*call;
-  if (*message == MPI_MESSAGE_NO_PROC || !touches(buffer, count, datatype)) {
+  if (*message == MPI_MESSAGE_NO_PROC || !needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, message, request);
   }
   return begin<call>(Begins::kAtOnce,

@@ -12,7 +12,7 @@ constexpr std::uintptr_t kAlignment = 64;
 }  // namespace
 
 Ready Operand::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
-  if (!touches(buffer, count, datatype)) {
+  if (!needsStaging(buffer, count, datatype)) {
     return Ready::kYes;
   }
   Ready ready = buffer_.prepare(buffer, count, datatype);

@@ -25,7 +25,7 @@ template <Layer layer, auto call, typename Count>
 int send(const void* buffer, Count count, MPI_Datatype datatype, int destination, int tag,
          MPI_Comm communicator) {
   const auto function = next<layer>().*call;
-  if (!touches(buffer, count, datatype)) {
+  if (!needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, destination, tag, communicator);
   }
   const Side out(buffer, count, datatype, true);
@@ -39,7 +39,7 @@ template <Layer layer, auto call, typename Count>
 int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int tag,
             MPI_Comm communicator, MPI_Status* status) {
   const auto function = next<layer>().*call;
-  if (!touches(buffer, count, datatype)) {
+  if (!needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, source, tag, communicator, status);
   }
   Side in(buffer, count, datatype, false);
@@ -57,7 +57,7 @@ template <Layer layer, auto call, typename Count>
 int matchedReceive(void* buffer, Count count, MPI_Datatype datatype, MPI_Message* message,
                    MPI_Status* status) {
   const auto function = next<layer>().*call;
-  if (!touches(buffer, count, datatype)) {
+  if (!needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, message, status);
   }
   Side in(buffer, count, datatype, false);
@@ -74,7 +74,8 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
                 int sentTag, void* received, Count receivedCount, MPI_Datatype receivedType,
                 int source, int receivedTag, MPI_Comm communicator, MPI_Status* status) {
   const auto function = next<layer>().*call;
-  if (!touches(sent, sentCount, sentType) && !touches(received, receivedCount, receivedType)) {
+  if (!needsStaging(sent, sentCount, sentType) &&
+      !needsStaging(received, receivedCount, receivedType)) {
     return function(sent, sentCount, sentType, destination, sentTag, received, receivedCount,
                     receivedType, source, receivedTag, communicator, status);
   }
@@ -95,7 +96,7 @@ int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int des
                        int sentTag, int source, int receivedTag, MPI_Comm communicator,
                        MPI_Status* status) {
   const auto function = next<layer>().*call;
-  if (!touches(buffer, count, datatype)) {
+  if (!needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, destination, sentTag, source, receivedTag,
                     communicator, status);
   }

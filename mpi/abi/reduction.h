@@ -73,7 +73,7 @@ int reduce(const void* sent, void* received, Count count, MPI_Datatype type, MPI
            Rest... rest) {
   constexpr bool kRooted = pattern.root != Pattern::Root::kNone;
   const Form form = formOf<kRooted>(rest...);
-  if (!anyShared(form.communicator)) {
+  if (!mayStage(form.communicator)) {
     return (next<layer>().*call)(sent, received, count, type, op, rest...);
   }
   return reduceBuffers<layer, call, kRooted>(placeIn(pattern, form.communicator, form.root), sent,
@@ -104,7 +104,7 @@ template <Layer layer, auto call, Pattern pattern, typename Count, typename... R
 int reduceScatter(const void* sent, void* received, Count count, MPI_Datatype type, MPI_Op op,
                   Rest... rest) {
   const Form form = formOf<false>(rest...);
-  if (!anyShared(form.communicator)) {
+  if (!mayStage(form.communicator)) {
     return (next<layer>().*call)(sent, received, count, type, op, rest...);
   }
   int rank = 0;
@@ -120,7 +120,7 @@ int reduceScatter(const void* sent, void* received, Count count, MPI_Datatype ty
 template <Layer layer, auto call, typename Count>
 int reduceLocal(const void* sent, void* received, Count count, MPI_Datatype type, MPI_Op op) {
   const auto function = next<layer>().*call;
-  if (!touches(sent, count, type) && !touches(received, count, type)) {
+  if (!needsStaging(sent, count, type) && !needsStaging(received, count, type)) {
     return function(sent, received, count, type, op);
   }
   Reduction buffers(const_cast<void*>(sent), received);

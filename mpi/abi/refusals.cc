@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that are not served yet: with a shared object as a buffer they fail, instead of leaving
-// protected pages to other processes.
+// Calls that are not served yet: with a shared object or memory of a device as a buffer they fail,
+// instead of leaving it to other processes, or to an MPI that does not reach it.
 #include <type_traits>
 
-#include "gmac/coherence/shared_memory.h"
 #include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
+#include "mpi/abi/memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
 
+// Why a call does not take an argument; NULL: it does.
 template <typename Argument>
-bool isShared(Argument argument) {
+const char* objection(Argument argument) {
   if constexpr (std::is_same_v<Argument, void*> || std::is_same_v<Argument, const void*>) {
-    return argument != MPI_IN_PLACE && gmacTouchesShared(argument, 1) != 0;
-  } else {
-    return false;
+    if (argument != MPI_IN_PLACE && gmacTouchesShared(argument, 1) != 0) {
+      return "a buffer is a shared object, which this call does not take yet";
+    }
+    if (argument != MPI_IN_PLACE && gmacIsDeviceMemory(argument) != 0) {
+      return "a buffer is memory of a device, which this call does not take yet";
+    }
   }
+  return nullptr;
 }
 
 template <Layer layer, auto call, typename Function>
@@ -25,9 +30,12 @@ struct Refusal;
 template <Layer layer, auto call, typename... Arguments>
 struct Refusal<layer, call, int (*)(Arguments...)> {
   static int run(Arguments... arguments) {
-    if (gmacAnythingShared() != 0 && (isShared<Arguments>(arguments) || ...)) {
-      return refuse(MPI_COMM_WORLD, kName<call>,
-                    "a buffer is a shared object, which this call does not take yet");
+    if (mayNeedStaging()) {
+      const char* reason = nullptr;
+      (void)(((reason = objection<Arguments>(arguments)) != nullptr) || ...);
+      if (reason != nullptr) {
+        return refuse(MPI_COMM_WORLD, kName<call>, reason);
+      }
     }
     return (next<layer>().*call)(arguments...);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MPI_Init, MPI_Init_thread, MPI_Finalize.
+// MPI_Init, MPI_Init_thread, MPI_Finalize, and what the library can do.
+#include "gmac/session/device_memory.h"
 #include "mpi/abi/hooks.h"
 #include "mpi/abi/requests.h"
 #include "mpi/abi/types.h"
@@ -45,6 +46,12 @@ int finalize() {
   return next<layer>().Finalize();
 }
 
+// With this library MPI takes memory of CUDA's. (MPIX_CUDA_AWARE_SUPPORT, a macro, stays as it is.)
+int servesCuda() {
+  const auto other = queryCudaSupport;
+  return gmacServesDeviceMemory() != 0 || (other != nullptr && other() != 0) ? 1 : 0;
+}
+
 }  // namespace
 
 std::span<const Hook> setupHooks() {
@@ -52,6 +59,9 @@ std::span<const Hook> setupHooks() {
       GMAC_MPI_HOOK(Init, initialise),
       GMAC_MPI_HOOK(Init_thread, initialiseThread),
       GMAC_MPI_HOOK(Finalize, finalize),
+      // No layer asks the other.
+      {"MPIX_Query_cuda_support",
+       {reinterpret_cast<void*>(&servesCuda), reinterpret_cast<void*>(&servesCuda)}},
   };
   return hooks;
 }

@@ -15,7 +15,7 @@ class Side {
   // `packs`: the payload is there before the call.
   Side(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs)
       : address_(const_cast<void*>(buffer)), datatype_(datatype) {
-    if (!touches(buffer, count, datatype)) {
+    if (!needsStaging(buffer, count, datatype)) {
       return;
     }
     const Ready ready =

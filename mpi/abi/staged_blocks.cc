@@ -9,7 +9,7 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 
 Ready StagedBlocks::prepare(std::span<const Block> blocks) {
   const bool shared = std::any_of(blocks.begin(), blocks.end(), [](const Block& block) {
-    return touches(block.address, block.count, block.type);
+    return needsStaging(block.address, block.count, block.type);
   });
   if (!shared) {
     return Ready::kYes;

@@ -94,6 +94,7 @@ bool measure(MPI_Datatype datatype, bool predefined, Type* type) {
   type->size = size;
   type->extent = extent;
   type->trueLowerBound = trueLowerBound;
+  type->trueExtent = trueExtent;
   type->dense =
       predefined && lowerBound == 0 && trueLowerBound == 0 && extent == size && trueExtent == size;
   return true;
@@ -217,34 +218,14 @@ MPI_Comm ownCommunicator() {
 Span spanOf(MPI_Count count, MPI_Datatype datatype) {
   MPI_Count lowerBound = 0;
   MPI_Count bytes = 0;
+  MPI_Count unused = 0;
+  MPI_Count extent = 0;
   if (count <= 0 || datatype == MPI_DATATYPE_NULL ||
-      real().Type_get_true_extent_x(datatype, &lowerBound, &bytes) != MPI_SUCCESS) {
+      real().Type_get_true_extent_x(datatype, &lowerBound, &bytes) != MPI_SUCCESS ||
+      (count > 1 && real().Type_get_extent_x(datatype, &unused, &extent) != MPI_SUCCESS)) {
     return {};
   }
-  Span span = {lowerBound, lowerBound + bytes};
-  if (count > 1) {
-    MPI_Count unused = 0;
-    MPI_Count extent = 0;
-    if (real().Type_get_extent_x(datatype, &unused, &extent) != MPI_SUCCESS) {
-      return {};
-    }
-    (extent < 0 ? span.first : span.last) += (count - 1) * extent;
-  }
-  return span;
-}
-
-bool touchesSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
-  if (buffer == MPI_IN_PLACE) {
-    return false;
-  }
-  const Span span = spanOf(count, datatype);
-  if (span.last <= span.first) {
-    return false;
-  }
-  const auto begin =
-      reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(span.first);
-  return gmacTouchesShared(reinterpret_cast<const void*>(begin),
-                           static_cast<std::size_t>(span.last - span.first)) != 0;
+  return Span::of(count, lowerBound, bytes, extent);
 }
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

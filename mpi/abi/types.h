@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Datatypes of MPI as gmac packs them, and which memory a buffer is.
+// Datatypes of MPI as gmac packs them.
 #ifndef GMAC_MPI_ABI_TYPES_H_
 #define GMAC_MPI_ABI_TYPES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "gmac/api/adsm_datatype.h"
-#include "gmac/coherence/shared_memory.h"
 #include "mpi/abi/calls.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -28,6 +28,7 @@ struct Type {
   bool dense = false;
   adsmType_t own = nullptr;  // committed. NULL: dense, or only MPI knows how to pack it
   std::int64_t trueLowerBound = 0;
+  std::int64_t trueExtent = 0;
   // One element's payload as MPI is told of it, as many bytes as the type has: the type itself
   // where it is dense.
   MPI_Datatype wire = MPI_DATATYPE_NULL;
@@ -52,20 +53,23 @@ void closeTypes();
 // MPI_Init and MPI_Finalize.
 MPI_Comm ownCommunicator();
 
-// Where `count` elements at an address lie: [first, last) in bytes from it. Empty for arguments
-// that MPI has to refuse.
+// Where elements at an address lie: [first, last) in bytes from it.
 struct Span {
   MPI_Count first = 0;
   MPI_Count last = 0;
-};
-Span spanOf(MPI_Count count, MPI_Datatype datatype);
 
-// Whether a byte of the span of `count` elements at `buffer` is shared. No for arguments that MPI
-// has to refuse, and for MPI_IN_PLACE.
-bool touchesSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype);
-inline bool touches(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
-  return gmacAnythingShared() != 0 && touchesSlow(buffer, count, datatype);
-}
+  bool empty() const { return last <= first; }
+  std::size_t bytes() const { return static_cast<std::size_t>(last - first); }
+  // Of `count` elements (1 or more), each so many bytes after the one before it.
+  static Span of(MPI_Count count, MPI_Count trueLowerBound, MPI_Count trueExtent,
+                 MPI_Count extent) {
+    Span span = {trueLowerBound, trueLowerBound + trueExtent};
+    (extent < 0 ? span.first : span.last) += (count - 1) * extent;
+    return span;
+  }
+};
+// Empty for arguments that MPI has to refuse.
+Span spanOf(MPI_Count count, MPI_Datatype datatype);
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI
 

@@ -6,10 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
@@ -18,8 +16,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
-#include "gmac/datatype/kernels/pack_kernels.h"
-#include "gmac/datatype/kernels/pack_params.h"
+#include "tests/cuda/fake_pack_kernels.h"
 #include "tests/cuda/fake_program.h"
 
 namespace gmac {
@@ -29,66 +26,6 @@ using ::testing::HasSubstr;
 
 const bool kPrepared = fake_cuda::prepare();
 
-// ---- The pack kernels, as this driver runs kernels; of those with tables, the even list's.
-
-template <std::size_t kNumber>
-CUresult packKernel(const unsigned* grid, const unsigned* block, unsigned, void** args) {
-  constexpr int kKernel = static_cast<int>(kNumber);
-  alignas(16) std::array<std::byte, 4096> params;
-  std::memcpy(params.data(), args[0], datatype::kernelParamBytes(kKernel));
-  datatype::Part part;  // begins them all
-  std::memcpy(&part, params.data(), sizeof part);
-  // Of a part's element 0, which lies before the memory that the part begins in.
-  const auto distance = [](std::uint64_t address) {
-    constexpr std::uint64_t kInside = 4096;
-    return reinterpret_cast<std::uint64_t>(fake_cuda::backing(address + kInside)) - address -
-           kInside;
-  };
-  const std::uint64_t strided = distance(part.strided);
-  part.packed += distance(part.packed);
-  part.strided += strided;
-  part.first += strided;
-  part.last += strided;
-  std::memcpy(params.data(), &part, sizeof part);
-  if (datatype::kernelName(kKernel) == std::string("gmacPackEvenList_8")) {
-    auto* const list = reinterpret_cast<datatype::EvenListParams*>(params.data());
-    if (fake_cuda::backing(list->offsets) == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
-    list->offsets = reinterpret_cast<std::uint64_t>(fake_cuda::backing(list->offsets));
-  }
-  void* moved[] = {params.data()};
-  for (unsigned i = 0; i < grid[0]; ++i) {
-    const adsmThreadBlock_t place = {{grid[0], 1, 1}, {block[0], 1, 1}, {i, 0, 0}, nullptr, 0};
-    datatype::kernelOnHost(kKernel)(&place, moved);
-  }
-  return CUDA_SUCCESS;
-}
-
-struct Kernels {
-  std::array<std::size_t, datatype::kPackKernels> bytes{};
-  std::vector<fake_cuda::Kernel> kernels;
-
-  template <std::size_t... kNumbers>
-  explicit Kernels(std::index_sequence<kNumbers...>) {
-    (add(kNumbers, packKernel<kNumbers>), ...);
-  }
-  void add(std::size_t number, fake_cuda::KernelFunction function) {
-    const int kernel = static_cast<int>(number);
-    if (datatype::kernelExists(kernel)) {
-      bytes[number] = datatype::kernelParamBytes(kernel);
-      kernels.push_back({datatype::kernelName(kernel), function, 1, &bytes[number]});
-    }
-  }
-};
-
-const fake_cuda::Image& packImage() {
-  static const Kernels kAll{std::make_index_sequence<datatype::kPackKernels>{}};
-  static const fake_cuda::Image kImage = {"fakecud", kAll.kernels.data(), kAll.kernels.size(),
-                                          nullptr, 0};
-  return kImage;
-}
-
-// ----
-
 constexpr std::size_t kBytes = std::size_t{2} << 20;
 constexpr std::int64_t kRows = 100;
 constexpr std::int64_t kStride = 3;  // words of 8 bytes
@@ -96,7 +33,7 @@ constexpr std::int64_t kStride = 3;  // words of 8 bytes
 class PackCalls : public ::testing::Test {
  protected:
   void SetUp() override {
-    fake_cuda::standIn(&packImage());
+    fake_cuda::standIn(&fake_cuda::packImage());
     begin();
     ASSERT_EQ(adsmTypeVector(kRows, 1, kStride, ADSM_TYPE_8, &type_), adsmSuccess);
     ASSERT_EQ(adsmTypeCommit(type_), adsmSuccess);

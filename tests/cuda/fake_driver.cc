@@ -262,11 +262,14 @@ void submitRows(const CUDA_MEMCPY2D& copy, CUstream stream) {
   };
   const auto from = base(copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray);
   const auto to = base(copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstArray);
-  for (std::size_t row = 0; row < copy.Height; ++row) {
-    submitCopy(to + (copy.dstY + row) * copy.dstPitch + copy.dstXInBytes,
-               from + (copy.srcY + row) * copy.srcPitch + copy.srcXInBytes, copy.WidthInBytes,
-               stream);
-  }
+  submit(stream, [=] {
+    for (std::size_t row = 0; row < copy.Height; ++row) {
+      std::memmove(bytesAt(to + (copy.dstY + row) * copy.dstPitch + copy.dstXInBytes),
+                   bytesAt(from + (copy.srcY + row) * copy.srcPitch + copy.srcXInBytes),
+                   copy.WidthInBytes);
+    }
+    return CUDA_SUCCESS;
+  });
 }
 
 template <typename Value>

@@ -19,9 +19,13 @@ namespace gmac::fake_cuda {
 // then on. Never destroyed.
 inline void* library() {
   static void* const handle = [] {
+    // Beside the program, or beside the folder that the program is in.
     const std::filesystem::path here =
         std::filesystem::read_symlink("/proc/self/exe").parent_path();
-    void* const loaded = dlopen((here / "libfakecuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* loaded = dlopen((here / "libfakecuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (loaded == nullptr) {
+      loaded = dlopen((here / "../cuda/libfakecuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
     if (loaded == nullptr) {
       std::fprintf(stderr, "%s\n", dlerror());
       std::abort();

@@ -5,17 +5,20 @@
 
 namespace {
 
-const gmac::testing::Memory* object = nullptr;
+void* object = nullptr;
+std::size_t objectBytes = 0;
 
 }  // namespace
 
 extern "C" {
 
 void* sharedAlloc(std::size_t bytes) {
-  object = new gmac::testing::Memory(gmac::testing::Memory::Kind::kShared, bytes);
-  return object->data();
+  objectBytes = bytes;
+  object = adsmAlloc(bytes);
+  if (object == nullptr) gmac::testing::fail("allocation");
+  return object;
 }
 
-void sharedFlip() { object->flip(); }
+void sharedFlip() { gmac::testing::flipObject(object, objectBytes); }
 
 }  // extern "C"

@@ -36,6 +36,7 @@ def mpi_program(name, srcs = None, library = None):
             copts = COPTS + ["-fpie"],
             tags = ["no-bundle"],
             deps = [
+                ":device",
                 "//gmac/api:headers",
                 "@" + mpi,
             ],
@@ -54,7 +55,10 @@ def mpi_fortran_program(name, helper):
         copts = COPTS,
         linkstatic = True,
         tags = ["no-bundle"],
-        deps = ["//gmac/api:headers"],
+        deps = [
+            ":device",
+            "//gmac/api:headers",
+        ],
     )
     for mpi in MPIS:
         native.genrule(

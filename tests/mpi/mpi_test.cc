@@ -64,6 +64,40 @@ TEST_P(Mpi, MessagesOfEveryLengthLeaveSharedObjectsAndArrive) {
   EXPECT_EQ(end.errors, "");
 }
 
+#if GMAC_HAVE_CUDA
+// On a driver without a device.
+const Variables kOnCuda = {{"GMAC_ACCEL", "cuda"}, {"GMAC_TEST_MIRROR", "file"}};
+
+TEST_P(Mpi, DeviceMemoryGoesWhereOtherMemoryGoes) {
+  for (const char* const accelerator : {"cuda", "host"}) {
+    for (const char* const order : {"none", "streams"}) {
+      const bool ordered = std::string(order) == "streams";
+      Variables variables = kOnCuda;
+      variables["GMAC_ACCEL"] = accelerator;
+      variables["GMAC_MPI_ORDER"] = order;
+      const ProgramEnd end = run(
+          2, "device_memory",
+          ordered ? std::vector<std::string>{"ordered"} : std::vector<std::string>(), variables);
+      EXPECT_EQ(end.exitStatus, 0) << accelerator << ", " << order << ": " << end.seen();
+      EXPECT_EQ(end.output, "device memory is right\n");
+    }
+  }
+}
+
+// By the engine; and by copies, where the runtime's device is another one.
+TEST_P(Mpi, RandomProgramsDoInDeviceMemoryWhatTheyDoInPlainMemory) {
+  for (const char* const accelerator : {"cuda", "host"}) {
+    Variables variables = kOnCuda;
+    variables["GMAC_ACCEL"] = accelerator;
+    const ProgramEnd end =
+        run(2, "random_program", {"--programs", "120", "--seed", "5000", "--memory", "device"},
+            variables);
+    EXPECT_EQ(end.exitStatus, 0) << accelerator << ": " << end.seen();
+    EXPECT_THAT(end.output, HasSubstr(" programs agree"));
+  }
+}
+#endif
+
 // GMAC_TEST_STEPS programs from seed GMAC_TEST_SEED on.
 TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
   const char* const steps = std::getenv("GMAC_TEST_STEPS");

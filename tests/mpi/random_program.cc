@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   random_program [--programs N] [--seed S] [--control 1]
+//   random_program [--programs N] [--seed S] [--memory shared|device|pinned|plain]
 //
-// Random programs of MPI, each run in plain memory and in shared objects: bytes, statuses and
-// results must be the same. Prints the seed of one that differs. With --control both runs are in
-// plain memory: what differs then is MPI's own doing.
+// Random programs of MPI, each run in plain memory and in another one: bytes, statuses and results
+// must be the same. Prints the seed of one that differs. What differs between plain and plain
+// memory is MPI's own doing.
 #include <mpi.h>
 
 #include <algorithm>
@@ -50,15 +50,15 @@ void show(int rank, const char* kind, const std::string& note) {
   std::fprintf(stderr, "\n");
 }
 
-bool agree(int rank, const Step& plain, const Step& shared) {
+bool agree(int rank, const Step& plain, const Step& other) {
   if (plain.unreliable) return true;
-  const auto [a, b] = std::mismatch(plain.notes.begin(), plain.notes.end(), shared.notes.begin(),
-                                    shared.notes.end());
-  if (a == plain.notes.end() && b == shared.notes.end()) return true;
+  const auto [a, b] =
+      std::mismatch(plain.notes.begin(), plain.notes.end(), other.notes.begin(), other.notes.end());
+  if (a == plain.notes.end() && b == other.notes.end()) return true;
   if (!plain.notes.empty()) show(rank, "step", plain.notes.front());
   if (a != plain.notes.end()) show(rank, "plain", *a);
-  if (b != shared.notes.end()) show(rank, "shared", *b);
-  if (a != plain.notes.end() && b != shared.notes.end() && a->size() == b->size()) {
+  if (b != other.notes.end()) show(rank, "other", *b);
+  if (a != plain.notes.end() && b != other.notes.end() && a->size() == b->size()) {
     const auto at = std::mismatch(a->begin(), a->end(), b->begin()).first - a->begin();
     std::size_t others = 0;
     for (std::size_t i = 0; i < a->size(); ++i) others += (*a)[i] != (*b)[i] ? 1 : 0;
@@ -70,11 +70,23 @@ bool agree(int rank, const Step& plain, const Step& shared) {
   return false;
 }
 
-std::uint64_t option(int argc, char** argv, const char* name, std::uint64_t otherwise) {
+Memory::Kind kindOf(std::string_view name) {
+  if (name == "plain") return Memory::Kind::kPlain;
+  if (name == "shared") return Memory::Kind::kShared;
+  if (!startDevice()) fail("a build with CUDA");
+  return name == "device" ? Memory::Kind::kDevice : Memory::Kind::kPinned;
+}
+
+const char* textOption(int argc, char** argv, const char* name, const char* otherwise) {
   for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], name) == 0) return std::strtoull(argv[i + 1], nullptr, 0);
+    if (std::strcmp(argv[i], name) == 0) return argv[i + 1];
   }
   return otherwise;
+}
+
+std::uint64_t option(int argc, char** argv, const char* name, std::uint64_t otherwise) {
+  const char* const text = textOption(argc, argv, name, nullptr);
+  return text != nullptr ? std::strtoull(text, nullptr, 0) : otherwise;
 }
 
 }  // namespace
@@ -83,8 +95,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   const std::uint64_t first = option(argc, argv, "--seed", 1);
   const std::uint64_t programs = option(argc, argv, "--programs", 100);
-  const auto second =
-      option(argc, argv, "--control", 0) != 0 ? Memory::Kind::kPlain : Memory::Kind::kShared;
+  const Memory::Kind second = kindOf(textOption(argc, argv, "--memory", "shared"));
   MPI_Comm world;
   MPI_Comm_dup(MPI_COMM_WORLD, &world);
   MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
@@ -95,10 +106,10 @@ int main(int argc, char** argv) {
   unsigned long long unreliable = 0;
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
     const auto plain = run(seed, Memory::Kind::kPlain, world);
-    const auto shared = run(seed, second, world);
+    const auto other = run(seed, second, world);
     bool same = true;
     for (std::size_t i = 0; i < plain.size(); ++i) {
-      same = agree(rank, plain[i], shared[i]) && same;
+      same = agree(rank, plain[i], other[i]) && same;
       unreliable += plain[i].unreliable ? 1 : 0;
     }
     if (!same) {

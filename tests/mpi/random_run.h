@@ -78,7 +78,7 @@ class Buffer {
     }
   }
 
-  void* address() const { return memory_.data() + 16 - span_.first; }
+  void* address() const { return memory_.address() + 16 - span_.first; }
   void flip() const { memory_.flip(); }
   void noteBytes(Run& run, const char* name) const {
     run.note(std::string(name) + ": " +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory for the programs of this folder: plain, or shared objects whose bytes are current on the
-// accelerator.
+// Memory for the programs of this folder: plain, shared objects whose bytes are current on the
+// accelerator, or the application's own device memory.
 #ifndef GMAC_TESTS_MPI_SHARED_H_
 #define GMAC_TESTS_MPI_SHARED_H_
 
@@ -13,6 +13,7 @@
 #include <span>
 
 #include "gmac/api/adsm.h"
+#include "tests/mpi/device.h"
 
 namespace gmac::testing {
 
@@ -36,60 +37,89 @@ inline void flipBytes(const adsmThreadBlock_t*, void** args) {
   for (std::size_t i = 0; i < count; ++i) bytes[i] ^= kMask;
 }
 
+inline adsmKernel_t makeFlip() {
+  static const std::size_t sizes[] = {sizeof(void*), sizeof(std::size_t)};
+  adsmKernelDesc_t desc = {};
+  desc.name = "flip";
+  desc.paramCount = 2;
+  desc.paramSizes = sizes;
+  desc.host = &flipBytes;
+  adsmKernel_t kernel = nullptr;
+  require(adsmKernelCreate(&desc, &kernel), "adsmKernelCreate");
+  return kernel;
+}
+
+// Flips every byte of a shared object on the accelerator. Does not wait for it.
+inline void flipObject(void* object, std::size_t bytes) {
+  static adsmKernel_t kernel = makeFlip();
+  void* args[] = {&object, &bytes};
+  const adsmUse_t use = {object, adsmReadWrite};
+  require(adsmCallUsing(kernel, {1, 1, 1}, {1, 1, 1}, 0, args, &use, 1), "adsmCallUsing");
+}
+
 // One range of memory. Thread-safe as its bytes are.
 class Memory {
  public:
-  enum class Kind { kPlain, kShared };
+  // Device and pinned memory are for programs that have called startDevice().
+  enum class Kind { kPlain, kShared, kDevice, kPinned };
 
-  Memory(Kind kind, std::size_t bytes) : shared_(kind == Kind::kShared), bytes_(bytes) {
-    data_ = static_cast<unsigned char*>(shared_ ? adsmAlloc(bytes) : std::malloc(bytes));
-    if (data_ == nullptr) fail("allocation");
+  Memory(Kind kind, std::size_t bytes) : kind_(kind), bytes_(bytes) {
+    switch (kind) {
+      case Kind::kPlain:
+        address_ = std::malloc(bytes);
+        break;
+      case Kind::kShared:
+        address_ = adsmAlloc(bytes);
+        break;
+      case Kind::kDevice:
+        address_ = allocateOnDevice(bytes);
+        break;
+      case Kind::kPinned:
+        address_ = allocatePinned(bytes);
+    }
+    if (address_ == nullptr) fail("allocation");
+    data_ = kind == Kind::kDevice ? behindDevice(address_) : static_cast<unsigned char*>(address_);
   }
   ~Memory() {
-    if (shared_) {
-      require(adsmFree(data_), "adsmFree");
-    } else {
-      std::free(data_);
+    switch (kind_) {
+      case Kind::kPlain:
+        std::free(address_);
+        break;
+      case Kind::kShared:
+        require(adsmFree(address_), "adsmFree");
+        break;
+      case Kind::kDevice:
+        freeOnDevice(address_);
+        break;
+      case Kind::kPinned:
+        freePinned(address_);
     }
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
+  // Where the program's own code finds the bytes, and what MPI is given: not the same for device
+  // memory.
   unsigned char* data() const { return data_; }
+  unsigned char* address() const { return static_cast<unsigned char*>(address_); }
   std::size_t size() const { return bytes_; }
   std::span<unsigned char> bytes() const { return {data_, bytes_}; }
 
-  // Flips every byte: in plain memory on the CPU, in a shared object by a kernel, after which the
-  // bytes are current there alone. Does not wait for it.
+  // Flips every byte: on the CPU, or in a shared object by a kernel, after which the bytes are
+  // current there alone. Does not wait for it.
   void flip() const {
-    if (!shared_) {
+    if (kind_ != Kind::kShared) {
       for (unsigned char& byte : bytes()) byte ^= kMask;
       return;
     }
-    static adsmKernel_t kernel = makeKernel();
-    void* pointer = data_;
-    std::size_t count = bytes_;
-    void* args[] = {&pointer, &count};
-    const adsmUse_t use = {data_, adsmReadWrite};
-    require(adsmCallUsing(kernel, {1, 1, 1}, {1, 1, 1}, 0, args, &use, 1), "adsmCallUsing");
+    flipObject(data_, bytes_);
   }
 
  private:
-  static adsmKernel_t makeKernel() {
-    static const std::size_t sizes[] = {sizeof(void*), sizeof(std::size_t)};
-    adsmKernelDesc_t desc = {};
-    desc.name = "flip";
-    desc.paramCount = 2;
-    desc.paramSizes = sizes;
-    desc.host = &flipBytes;
-    adsmKernel_t kernel = nullptr;
-    require(adsmKernelCreate(&desc, &kernel), "adsmKernelCreate");
-    return kernel;
-  }
-
-  bool shared_;
+  Kind kind_;
   std::size_t bytes_;
-  unsigned char* data_;
+  void* address_ = nullptr;
+  unsigned char* data_ = nullptr;
 };
 
 }  // namespace gmac::testing

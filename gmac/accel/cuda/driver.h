@@ -50,6 +50,7 @@
   X(cuPointerGetAttributes)            \
   X(cuStreamCreate)                    \
   X(cuStreamDestroy)                   \
+  X(cuStreamSynchronize)               \
   X(cuStreamWaitEvent)                 \
   X(cuEventCreate)                     \
   X(cuEventDestroy)                    \

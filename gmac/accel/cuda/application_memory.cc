@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/accel/cuda/application_memory.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <link.h>
+
+#include <atomic>
+
+#include "gmac/accel/cuda/driver.h"
+#include "gmac/accel/cuda/real_dlsym.h"
+#include "gmac/accel/cuda/reentry.h"
+
+namespace gmac::accel::cuda {
+namespace {
+
+using PointerGetAttributes = decltype(::cuPointerGetAttributes)*;
+
+// NULL until the process has loaded a driver, which then stays loaded.
+std::atomic<PointerGetAttributes> askDriver{nullptr};
+
+// How many libraries the process has ever loaded.
+unsigned long long loadedSoFar() noexcept {
+  unsigned long long count = 0;
+  (void)::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* result) {
+        *static_cast<unsigned long long*>(result) = info->dlpi_adds;
+        return 1;
+      },
+      &count);
+  return count;
+}
+
+PointerGetAttributes findDriver() noexcept {
+  if (const PointerGetAttributes known = askDriver.load(std::memory_order_acquire)) [[likely]] {
+    return known;
+  }
+  static std::atomic<unsigned long long> searched{0};
+  // (Counted before the search: what is loaded meanwhile is searched for the next time.)
+  const unsigned long long loaded = loadedSoFar();
+  if (loaded == searched.load(std::memory_order_acquire)) [[likely]] {
+    return nullptr;
+  }
+  void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (library != nullptr) {
+    askDriver.store(
+        reinterpret_cast<PointerGetAttributes>(realDlsym()(library, "cuPointerGetAttributes")),
+        std::memory_order_release);
+  }
+  searched.store(loaded, std::memory_order_release);
+  return askDriver.load(std::memory_order_acquire);
+}
+
+// A step that a function below cannot do without.
+template <typename Function, typename... Args>
+Status call(const Driver& driver, const Entry<Function>& entry, Args... args) {
+  const int code = static_cast<int>(entry(args...));
+  return code == CUDA_SUCCESS ? Status()
+                              : fail(adsmErrorSystem, "{}({}) failed with {}: {}", entry.name,
+                                     ArgumentText(args...).view(), code, driver.errorText(code));
+}
+
+// The memory's context is current in the calling thread while this lives, the thread may copy
+// although it captures a stream, and the hooks let its calls pass.
+class Inside {
+ public:
+  Inside(const Driver& driver, const ApplicationMemory& memory) : driver_(driver), memory_(memory) {
+    auto context = reinterpret_cast<CUcontext>(memory.context);
+    if (context == nullptr) {
+      status_ = call(driver, driver.cuDevicePrimaryCtxRetain, &context, CUdevice{memory.device});
+      retained_ = status_.ok();
+    }
+    if (status_.ok()) {
+      status_ = call(driver, driver.cuCtxPushCurrent, context);
+      pushed_ = status_.ok();
+    }
+    (void)driver.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~Inside() {
+    (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+    CUcontext popped = nullptr;
+    if (pushed_) {
+      (void)driver_.cuCtxPopCurrent(&popped);
+    }
+    if (retained_) {
+      (void)driver_.cuDevicePrimaryCtxRelease(CUdevice{memory_.device});
+    }
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  const Status& status() const { return status_; }
+
+ private:
+  const Reentry reentry_;
+  const Driver& driver_;
+  const ApplicationMemory& memory_;
+  Status status_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool retained_ = false;
+  bool pushed_ = false;
+};
+
+// `submit` puts a copy on a stream of its own.
+template <typename Submit>
+Status copy(const ApplicationMemory& memory, const Submit& submit) {
+  const auto driver = Driver::get();
+  if (!driver.ok()) {
+    return driver.status();
+  }
+  const Inside inside(**driver, memory);
+  GMAC_TRY(inside.status());
+  CUstream stream = nullptr;
+  GMAC_TRY(call(**driver, (*driver)->cuStreamCreate, &stream, unsigned{CU_STREAM_NON_BLOCKING}));
+  Status status = submit(**driver, stream);
+  if (status.ok()) {
+    status = call(**driver, (*driver)->cuStreamSynchronize, stream);
+  }
+  (void)(*driver)->cuStreamDestroy(stream);
+  return status;
+}
+
+}  // namespace
+
+bool driverLoaded() noexcept { return findDriver() != nullptr; }
+
+ApplicationMemory applicationMemoryAt(const void* address) noexcept {
+  const PointerGetAttributes ask = findDriver();
+  if (ask == nullptr) {
+    return {};
+  }
+  const Reentry inside;
+  // The plural form does not fail for addresses that it does not know. (The context is a pointer,
+  // of which a driver that does not tell sets a part.)
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      CU_POINTER_ATTRIBUTE_CONTEXT,
+                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  unsigned type = 0;
+  std::uintptr_t context = 0;
+  int device = 0;
+  void* data[] = {&type, &context, &device};
+  if (ask(3, attributes, data, reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS ||
+      type != CU_MEMORYTYPE_DEVICE) {
+    return {};
+  }
+  return {true, context, device};
+}
+
+Status copyFromApplication(const ApplicationMemory& memory, void* to, const void* device,
+                           std::size_t bytes) {
+  return copy(memory, [&](const Driver& driver, CUstream stream) {
+    return call(driver, driver.cuMemcpyDtoHAsync, to, reinterpret_cast<CUdeviceptr>(device), bytes,
+                stream);
+  });
+}
+
+Status copyToApplication(const ApplicationMemory& memory, void* device, const void* from,
+                         std::size_t bytes) {
+  return copy(memory, [&](const Driver& driver, CUstream stream) {
+    return call(driver, driver.cuMemcpyHtoDAsync, reinterpret_cast<CUdeviceptr>(device), from,
+                bytes, stream);
+  });
+}
+
+Status waitForApplication(const ApplicationMemory& memory) {
+  const auto driver = Driver::get();
+  if (!driver.ok()) {
+    return driver.status();
+  }
+  const Inside inside(**driver, memory);
+  GMAC_TRY(inside.status());
+  return call(**driver, (*driver)->cuCtxSynchronize);
+}
+
+}  // namespace gmac::accel::cuda

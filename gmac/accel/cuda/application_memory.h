@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of devices that the application has allocated itself, as the CUDA driver in this process
+// knows it: with or without a runtime, and on any device. All functions are thread-safe.
+#ifndef GMAC_ACCEL_CUDA_APPLICATION_MEMORY_H_
+#define GMAC_ACCEL_CUDA_APPLICATION_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gmac/base/status.h"
+
+namespace gmac::accel::cuda {
+
+// Whether the process has loaded a CUDA driver, so that such memory may exist. Loads nothing. A
+// load once there is one, before that some 20 ns; libraries that are loaded later are seen.
+bool driverLoaded() noexcept;
+
+struct ApplicationMemory {
+  bool ofDevice = false;       // managed memory included; else nothing here means anything
+  std::uintptr_t context = 0;  // a CUcontext; 0: of all contexts of the device
+  int device = 0;              // a CUdevice
+};
+// What the driver says of an address; of a shared object, that it is its own. Nothing is of a
+// device before the application has initialised the driver: this does not. Some hundred
+// nanoseconds.
+ApplicationMemory applicationMemoryAt(const void* address) noexcept;
+
+// Copies between `device`, memory as just asked about, and private memory of the CPU, and returns
+// when it is done. Ordered with no stream.
+Status copyFromApplication(const ApplicationMemory& memory, void* to, const void* device,
+                           std::size_t bytes);
+Status copyToApplication(const ApplicationMemory& memory, void* device, const void* from,
+                         std::size_t bytes);
+
+// Waits for everything that was submitted in the context of that memory.
+Status waitForApplication(const ApplicationMemory& memory);
+
+}  // namespace gmac::accel::cuda
+
+#endif  // GMAC_ACCEL_CUDA_APPLICATION_MEMORY_H_

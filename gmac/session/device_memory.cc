@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/session/device_memory.h"
+
+#if GMAC_HAVE_CUDA
+#include <cstdint>
+#include <cstdlib>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/cuda/application_memory.h"
+#include "gmac/accel/cuda/driver.h"
+#include "gmac/base/api_call.h"
+#include "gmac/base/cpu_memory.h"
+#include "gmac/base/log.h"
+#include "gmac/coherence/port.h"
+#include "gmac/session/config.h"
+
+namespace gmac {
+namespace {
+
+using accel::cuda::ApplicationMemory;
+using accel::cuda::applicationMemoryAt;
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+// (The runtime may not have started, and tells of a bad value when it does.)
+Result<bool> ordersAfterStreams() {
+  const auto config = readConfig(&variable);
+  if (!config.ok()) {
+    return config.status();
+  }
+  return config->mpiOrder == MpiOrder::kStreams;
+}
+
+// Whether the engine's kernels and copies, which run on the runtime's device, reach the memory.
+bool reaches(accel::Accelerator& accelerator, const void* address,
+             const ApplicationMemory& memory) {
+  const accel::NativeStreams* const native = accelerator.nativeStreams();
+  if (native == nullptr || accelerator.memoryOf(address) != accel::Memory::kDevice) {
+    return false;
+  }
+  return memory.context != 0 ? memory.context == native->nativeContext()
+                             : memory.device == native->primaryDevice();
+}
+
+Status open(const void* address, int* packs) {
+  static const Result<bool> ordered = ordersAfterStreams();
+  if (!ordered.ok()) {
+    // Again, for this thread.
+    return ordersAfterStreams().status();
+  }
+  const ApplicationMemory memory = applicationMemoryAt(address);
+  if (*ordered) {
+    GMAC_TRY(waitForApplication(memory));
+  }
+  const auto accelerator = coherence::port().ensureAccelerator();
+  if (!accelerator.ok()) {
+    return accelerator.status();
+  }
+  *packs = reaches(**accelerator, address, memory) ? 1 : 0;
+  return {};
+}
+
+}  // namespace
+}  // namespace gmac
+
+int gmacAnyDeviceMemory(void) { return gmac::accel::cuda::driverLoaded() ? 1 : 0; }
+
+int gmacIsDeviceMemory(const void* address) {
+  return !gmac::onHeapOrStack(address) && gmac::applicationMemoryAt(address).ofDevice ? 1 : 0;
+}
+
+adsmError_t gmacOpenDeviceMemory(const void* address, int* packs) {
+  return gmac::api::guarded("gmacOpenDeviceMemory",
+                            [&]() -> gmac::Status { return gmac::open(address, packs); });
+}
+
+adsmError_t gmacCopyFromDevice(void* to, const void* device, size_t bytes) {
+  return gmac::api::guarded("gmacCopyFromDevice", [&]() -> gmac::Status {
+    return copyFromApplication(gmac::applicationMemoryAt(device), to, device, bytes);
+  });
+}
+
+adsmError_t gmacCopyToDevice(void* device, const void* from, size_t bytes) {
+  return gmac::api::guarded("gmacCopyToDevice", [&]() -> gmac::Status {
+    return copyToApplication(gmac::applicationMemoryAt(device), device, from, bytes);
+  });
+}
+
+int gmacServesDeviceMemory(void) {
+  const auto config = gmac::readConfig(&gmac::variable);
+  const bool wanted = !config.ok() || config->accelerator != gmac::AcceleratorKind::kHost;
+  return wanted && gmac::accel::cuda::driverLibrary() != nullptr ? 1 : 0;
+}
+
+#else
+
+int gmacAnyDeviceMemory(void) { return 0; }
+int gmacIsDeviceMemory(const void*) { return 0; }
+adsmError_t gmacOpenDeviceMemory(const void*, int*) { return adsmErrorNotSupported; }
+adsmError_t gmacCopyFromDevice(void*, const void*, size_t) { return adsmErrorNotSupported; }
+adsmError_t gmacCopyToDevice(void*, const void*, size_t) { return adsmErrorNotSupported; }
+int gmacServesDeviceMemory(void) { return 0; }
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory of devices that the application has allocated itself (cudaMalloc, pools, managed memory,
+ * mapped ranges), for a library beside libgmac.so that stands between the application and somebody
+ * who does not reach it (mpi/). Not installed. All functions are thread-safe. */
+#ifndef GMAC_SESSION_DEVICE_MEMORY_H_
+#define GMAC_SESSION_DEVICE_MEMORY_H_
+
+#include <stddef.h>
+
+#include "gmac/api/adsm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether there may be such memory: the process has loaded a CUDA driver. Loads none. A load once
+ * there is one, before that some 20 ns. */
+ADSM_API int gmacAnyDeviceMemory(void);
+
+/* Whether the byte at an address is of such memory. (Of shared objects gmacTouchesShared() tells;
+ * this takes them for the device's.) Starts nothing. A few ns for the heap and the calling thread's
+ * stack; else the driver is asked, some hundred. */
+ADSM_API int gmacIsDeviceMemory(const void* address);
+
+/* To be called before device memory is read or written. *packs: whether adsmPackWith() and
+ * adsmUnpackWith() reach it; else (it is on another device than the runtime's, or that is `host`)
+ * the two functions below do. Starts the runtime. Waits for the streams in that memory's context
+ * where GMAC_MPI_ORDER says so. */
+ADSM_API adsmError_t gmacOpenDeviceMemory(const void* address, int* packs);
+
+/* Copies between device memory and CPU memory that is not shared; done when they return. */
+ADSM_API adsmError_t gmacCopyFromDevice(void* to, const void* device, size_t bytes);
+ADSM_API adsmError_t gmacCopyToDevice(void* device, const void* from, size_t bytes);
+
+/* Whether the application may expect to use such memory: the machine has a CUDA driver, and the
+ * runtime is not told to use another device. Loads the driver, and does not initialise it. */
+ADSM_API int gmacServesDeviceMemory(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GMAC_SESSION_DEVICE_MEMORY_H_ */

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mpi/abi/memory.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+namespace {
+
+// (The driver takes shared objects for its own.)
+bool isDevices(const void* address) {
+  return gmacTouchesShared(address, 1) == 0 && gmacIsDeviceMemory(address) != 0;
+}
+
+}  // namespace
+
+bool needsStagingSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
+  if (buffer == MPI_IN_PLACE) {
+    return false;
+  }
+  const Span span = spanOf(count, datatype);
+  if (span.empty()) {
+    return false;
+  }
+  // One buffer is of one kind, but for types of addresses from MPI_BOTTOM.
+  return gmacTouchesShared(shifted(buffer, span.first), span.bytes()) != 0 ||
+         gmacIsDeviceMemory(shifted(buffer, span.first)) != 0 ||
+         (buffer == MPI_BOTTOM && gmacIsDeviceMemory(shifted(buffer, span.last - 1)) != 0);
+}
+
+OnDevice onDevice(const void* buffer, const Span& span) {
+  if (span.empty() || gmacAnyDeviceMemory() == 0) {
+    return OnDevice::kNo;
+  }
+  const bool first = isDevices(shifted(buffer, span.first));
+  if (first != isDevices(shifted(buffer, span.last - 1))) {
+    return OnDevice::kMixed;
+  }
+  return first ? OnDevice::kYes : OnDevice::kNo;
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pack kernels as the fake driver runs kernels: their host implementations, on the memory
+// behind the device addresses.
+#ifndef GMAC_TESTS_CUDA_FAKE_PACK_KERNELS_H_
+#define GMAC_TESTS_CUDA_FAKE_PACK_KERNELS_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "gmac/datatype/kernels/pack_kernels.h"
+#include "gmac/datatype/kernels/pack_params.h"
+#include "tests/cuda/fake_library.h"
+
+namespace gmac::fake_cuda {
+
+// From an address to the memory behind it: 0 for the CPU's.
+inline std::uint64_t toBacking(std::uint64_t address) {
+  const auto behind = reinterpret_cast<std::uint64_t>(backing(address));
+  return behind == 0 ? 0 : behind - address;
+}
+inline void toBacking(std::uint64_t* table) { *table += toBacking(*table); }
+
+// The tables of a list that are in device memory.
+template <typename Params, typename... Tables>
+void moveTables(std::byte* params, Tables Params::*... tables) {
+  auto* const list = reinterpret_cast<Params*>(params);
+  (toBacking(&(list->*tables)), ...);
+}
+
+template <std::size_t kNumber>
+CUresult packKernel(const unsigned* grid, const unsigned* block, unsigned, void** args) {
+  using namespace datatype;
+  constexpr int kKernel = static_cast<int>(kNumber);
+  constexpr auto kShape = static_cast<Shape>(kKernel / (kWidths * 2));
+  constexpr int kColumn = kKernel / 2 % kWidths;
+  constexpr std::uint64_t kWidth = kColumn == 0 ? 1 : std::uint64_t{1} << (kColumn - 1);
+  alignas(16) std::array<std::byte, 4096> params;
+  std::memcpy(params.data(), args[0], kernelParamBytes(kKernel));
+  // Of lists in units and of tiles, the first element is another member.
+  std::uint64_t begin = 0;
+  switch (kShape) {
+    case Shape::kLongList:
+    case Shape::kWideList: {
+      moveTables(params.data(), &LongListParams::units, &LongListParams::pieces);
+      begin = reinterpret_cast<LongListParams*>(params.data())->begin;
+      break;
+    }
+    case Shape::kTile:
+      begin = static_cast<std::uint64_t>(reinterpret_cast<TileParams*>(params.data())->begin);
+      break;
+    case Shape::kEvenList:
+      moveTables(params.data(), &EvenListParams::offsets);
+      begin = reinterpret_cast<Part*>(params.data())->begin;
+      break;
+    case Shape::kMarkedList:
+      moveTables(params.data(), &MarkedListParams::marks, &MarkedListParams::offsets);
+      begin = reinterpret_cast<Part*>(params.data())->begin;
+      break;
+    default:
+      begin = reinterpret_cast<Part*>(params.data())->begin;
+  }
+  Part part;  // begins them all
+  std::memcpy(&part, params.data(), sizeof part);
+  // Element 0 may lie outside of the memory on both sides.
+  const std::uint64_t strided = toBacking(part.first);
+  part.strided += strided;
+  part.first += strided;
+  part.last += strided;
+  part.packed += toBacking(part.packed + begin * kWidth - part.head);
+  std::memcpy(params.data(), &part, sizeof part);
+  void* moved[] = {params.data()};
+  for (unsigned i = 0; i < grid[0]; ++i) {
+    const adsmThreadBlock_t place = {{grid[0], 1, 1}, {block[0], 1, 1}, {i, 0, 0}, nullptr, 0};
+    kernelOnHost(kKernel)(&place, moved);
+  }
+  return CUDA_SUCCESS;
+}
+
+struct PackKernels {
+  std::array<std::size_t, datatype::kPackKernels> bytes{};
+  std::vector<Kernel> kernels;
+
+  template <std::size_t... kNumbers>
+  explicit PackKernels(std::index_sequence<kNumbers...>) {
+    (add(kNumbers, packKernel<kNumbers>), ...);
+  }
+  void add(std::size_t number, KernelFunction function) {
+    const int kernel = static_cast<int>(number);
+    if (datatype::kernelExists(kernel)) {
+      bytes[number] = datatype::kernelParamBytes(kernel);
+      kernels.push_back({datatype::kernelName(kernel), function, 1, &bytes[number]});
+    }
+  }
+};
+
+// For standIn().
+inline const Image& packImage() {
+  static const PackKernels kAll{std::make_index_sequence<datatype::kPackKernels>{}};
+  static const Image kImage = {"fakecud", kAll.kernels.data(), kAll.kernels.size(), nullptr, 0};
+  return kImage;
+}
+
+}  // namespace gmac::fake_cuda
+
+#endif  // GMAC_TESTS_CUDA_FAKE_PACK_KERNELS_H_

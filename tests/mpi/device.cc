@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/mpi/device.h"
+
+#include <cstddef>
+#include <cstdlib>
+
+#if GMAC_HAVE_CUDA
+
+#include "tests/cuda/fake_pack_kernels.h"
+
+namespace gmac::testing {
+namespace {
+
+// (Past the hooks: what these do is not what is tested.)
+template <typename Function>
+Function* driver(const char* name) {
+  return fake_cuda::control<Function>(name);
+}
+
+void require(CUresult result) {
+  if (result != CUDA_SUCCESS) std::abort();
+}
+
+CUstream stream = nullptr;
+
+// Programs have many small buffers, and an allocation of the driver's takes its time: they are
+// parts of one, which begins again when none is left. For one thread.
+struct Arena {
+  static constexpr std::size_t kBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kAlignment = 256;
+  CUdeviceptr first = 0;
+  std::size_t used = 0;
+  std::size_t living = 0;
+} arena;
+
+}  // namespace
+
+bool loadDriver() { return fake_cuda::library() != nullptr; }
+
+bool startDevice() {
+  fake_cuda::standIn(&fake_cuda::packImage());
+  CUcontext context = nullptr;
+  require(driver<decltype(::cuInit)>("cuInit")(0));
+  require(driver<decltype(::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 0));
+  require(driver<decltype(::cuCtxPushCurrent)>("cuCtxPushCurrent_v2")(context));
+  require(driver<decltype(::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
+  return true;
+}
+
+void* allocateOnDevice(std::size_t bytes) {
+  if (arena.first == 0) {
+    require(driver<decltype(::cuMemAlloc)>("cuMemAlloc_v2")(&arena.first, Arena::kBytes));
+  }
+  const std::size_t whole = (bytes + Arena::kAlignment) / Arena::kAlignment * Arena::kAlignment;
+  if (whole > Arena::kBytes - arena.used) std::abort();
+  void* const memory = reinterpret_cast<void*>(arena.first + arena.used);
+  arena.used += whole;
+  ++arena.living;
+  return memory;
+}
+void freeOnDevice(void*) {
+  if (--arena.living == 0) arena.used = 0;
+}
+unsigned char* behindDevice(void* memory) {
+  return reinterpret_cast<unsigned char*>(
+      fake_cuda::backing(reinterpret_cast<CUdeviceptr>(memory)));
+}
+
+void* allocatePinned(std::size_t bytes) {
+  void* memory = nullptr;
+  require(driver<decltype(::cuMemHostAlloc)>("cuMemHostAlloc")(&memory, bytes, 0));
+  return memory;
+}
+void freePinned(void* memory) {
+  require(driver<decltype(::cuMemFreeHost)>("cuMemFreeHost")(memory));
+}
+
+void fillLater(void* memory, unsigned char value, std::size_t bytes) {
+  require(driver<decltype(::cuMemsetD8Async)>("cuMemsetD8Async")(
+      reinterpret_cast<CUdeviceptr>(memory), value, bytes, stream));
+}
+
+std::size_t deviceCalls(const char* name) { return fake_cuda::calls(name); }
+
+}  // namespace gmac::testing
+
+#else
+
+namespace gmac::testing {
+
+bool loadDriver() { return false; }
+bool startDevice() { return false; }
+void* allocateOnDevice(std::size_t) { std::abort(); }
+void freeOnDevice(void*) { std::abort(); }
+unsigned char* behindDevice(void*) { std::abort(); }
+void* allocatePinned(std::size_t) { std::abort(); }
+void freePinned(void*) { std::abort(); }
+void fillLater(void*, unsigned char, std::size_t) { std::abort(); }
+std::size_t deviceCalls(const char*) { std::abort(); }
+
+}  // namespace gmac::testing
+
+#endif

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of CUDA's for the programs of this folder, on a driver without a device: the CPU may look
+// at it through another address.
+#ifndef GMAC_TESTS_MPI_DEVICE_H_
+#define GMAC_TESTS_MPI_DEVICE_H_
+
+#include <cstddef>
+
+namespace gmac::testing {
+
+// Loads the driver, as the program's CUDA runtime would when it is first used; and initialises it
+// and makes a context. False: this build has no CUDA.
+bool loadDriver();
+bool startDevice();
+
+void* allocateOnDevice(std::size_t bytes);
+void freeOnDevice(void* memory);
+// Where the CPU finds what is in device memory.
+unsigned char* behindDevice(void* memory);
+
+// Memory of the CPU's that the device reaches.
+void* allocatePinned(std::size_t bytes);
+void freePinned(void* memory);
+
+// Lets a kernel on a stream of the program's own write `value` to the bytes, which happens once
+// somebody waits for that stream.
+void fillLater(void* memory, unsigned char value, std::size_t bytes);
+
+// How often the driver's function has been called.
+std::size_t deviceCalls(const char* name);
+
+}  // namespace gmac::testing
+
+#endif  // GMAC_TESTS_MPI_DEVICE_H_

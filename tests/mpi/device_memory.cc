@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+//   device_memory [ordered]
+//
+// What MPI calls do with memory of a device, besides what random programs do. `ordered`: calls are
+// to come after what the program's streams hold.
+#include <mpi.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+#include "tests/mpi/shared.h"
+
+#ifdef OPEN_MPI  // whose mpi.h does not have it
+extern "C" int MPIX_Query_cuda_support(void);
+#endif
+
+namespace {
+
+using gmac::testing::Memory;
+
+int rank = 0;
+
+void expect(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "rank %d: FAILED: %s\n", rank, what);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+bool allBytesAre(const Memory& memory, int value) {
+  for (const unsigned char byte : memory.bytes()) {
+    if (byte != value) return false;
+  }
+  return true;
+}
+
+constexpr int kBytes = 300'000;
+
+int exchange(const Memory& sent, const Memory& received) {
+  return MPI_Sendrecv(sent.address(), kBytes, MPI_BYTE, 1 - rank, 1, received.address(), kBytes,
+                      MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+// The CPU's memory is told from a device's without a start of either side's.
+void plainMemoryStartsNothing() {
+  const Memory sent(Memory::Kind::kPlain, kBytes);
+  const Memory received(Memory::Kind::kPlain, kBytes);
+  std::memset(sent.data(), 7, kBytes);
+  exchange(sent, received);
+  expect(allBytesAre(received, 7), "plain memory arrives");
+  expect(gmac::testing::deviceCalls("cuInit") == 0, "plain memory starts no CUDA");
+}
+
+// By the engine, or by copies: neither reads the device's address.
+void everyKindToEveryKind() {
+  using Kind = Memory::Kind;
+  constexpr std::array kKinds = {Kind::kPlain, Kind::kShared, Kind::kDevice, Kind::kPinned};
+  unsigned char value = 0;
+  for (const Kind from : kKinds) {
+    for (const Kind to : kKinds) {
+      const Memory sent(from, kBytes);
+      const Memory received(to, kBytes);
+      std::memset(sent.data(), ++value, kBytes);
+      std::memset(received.data(), 99, kBytes);
+      exchange(sent, received);
+      expect(allBytesAre(received, value), "any kind of memory reaches any kind");
+      expect(allBytesAre(sent, value), "and stays as it was");
+    }
+  }
+}
+
+void comesAfterStreams(bool ordered) {
+  const Memory sent(Memory::Kind::kDevice, kBytes);
+  const Memory received(Memory::Kind::kDevice, kBytes);
+  std::memset(sent.data(), 1, kBytes);
+  gmac::testing::fillLater(sent.address(), 2, kBytes);
+  gmac::testing::fillLater(received.address(), 3, kBytes);
+  exchange(sent, received);
+  if (ordered) {
+    expect(allBytesAre(received, 2), "a call comes after the streams' work, on both sides");
+  } else {
+    expect(allBytesAre(received, 1), "without that, the program synchronises");
+  }
+}
+
+// Only MPI packs it: a distributed array.
+void arrayOfProcesses() {
+  constexpr int kSide = 64;
+  const std::array<int, 2> sizes = {kSide, kSide};
+  const std::array<int, 2> kinds = {MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_BLOCK};
+  const std::array<int, 2> arguments = {3, MPI_DISTRIBUTE_DFLT_DARG};
+  const std::array<int, 2> processes = {2, 1};
+  MPI_Datatype type;
+  MPI_Type_create_darray(2, rank, 2, sizes.data(), kinds.data(), arguments.data(), processes.data(),
+                         MPI_ORDER_C, MPI_BYTE, &type);
+  MPI_Type_commit(&type);
+  int bytes = 0;
+  MPI_Type_size(type, &bytes);
+  std::array<unsigned char, 2 * kSide * kSide> results[2];
+  int which = 0;
+  for (const Memory::Kind kind : {Memory::Kind::kPlain, Memory::Kind::kDevice}) {
+    const Memory memory(kind, 2 * kSide * kSide);
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      memory.data()[i] = static_cast<unsigned char>(i * 7);
+    }
+    std::array<unsigned char, kSide * kSide> packed{};
+    MPI_Sendrecv(memory.address(), 1, type, rank, 2, packed.data(), bytes, MPI_BYTE, rank, 2,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (unsigned char& byte : packed) byte ^= 1;
+    MPI_Sendrecv(packed.data(), bytes, MPI_BYTE, rank, 3, memory.address() + kSide, 1, type, rank,
+                 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    std::memcpy(results[which++].data(), memory.data(), memory.size());
+  }
+  expect(results[0] == results[1], "what only MPI packs is packed in device memory, too");
+  MPI_Type_free(&type);
+}
+
+// Types of addresses.
+void fromBottom() {
+  const Memory first(Memory::Kind::kDevice, kBytes);
+  const Memory second(Memory::Kind::kDevice, kBytes);
+  const Memory plain(Memory::Kind::kPlain, kBytes);
+  const Memory received(Memory::Kind::kPlain, std::size_t{2} * kBytes);
+  std::memset(first.data(), 5, kBytes);
+  std::memset(second.data(), 6, kBytes);
+  const auto send = [&](const Memory& a, const Memory& b) {
+    const int lengths[] = {kBytes, kBytes};
+    MPI_Aint places[2];
+    MPI_Get_address(a.address(), &places[0]);
+    MPI_Get_address(b.address(), &places[1]);
+    MPI_Datatype type;
+    MPI_Type_create_hindexed(2, lengths, places, MPI_BYTE, &type);
+    MPI_Type_commit(&type);
+    const int code = MPI_Sendrecv(MPI_BOTTOM, 1, type, rank, 4, received.address(), 2 * kBytes,
+                                  MPI_BYTE, rank, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Type_free(&type);
+    return code;
+  };
+  expect(
+      send(first, second) == MPI_SUCCESS && received.data()[0] == 5 && received.data()[kBytes] == 6,
+      "a type of addresses finds them");
+  for (const bool deviceFirst : {true, false}) {
+    const int code = deviceFirst ? send(first, plain) : send(plain, first);
+    std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
+    int length = 0;
+    expect(code != MPI_SUCCESS, "a type of several kinds of memory is refused");
+    MPI_Error_string(code, text.data(), &length);
+    expect(std::strstr(text.data(), "in memory of a device and elsewhere") != nullptr, "and why");
+  }
+}
+
+void windowsAreRefused() {
+  const Memory memory(Memory::Kind::kDevice, kBytes);
+  MPI_Win window;
+  const int code =
+      MPI_Win_create(memory.address(), kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+  std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
+  int length = 0;
+  expect(code != MPI_SUCCESS, "a window over device memory is refused");
+  MPI_Error_string(code, text.data(), &length);
+  expect(std::strstr(text.data(), "MPI_Win_create: a buffer is memory of a device") != nullptr,
+         "by name");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const char* const accelerator = std::getenv("GMAC_ACCEL");
+  const bool cuda = accelerator != nullptr && std::strcmp(accelerator, "cuda") == 0;
+  gmac::testing::loadDriver();
+  expect(MPIX_Query_cuda_support() == (cuda ? 1 : 0), "MPI says whether it takes CUDA's memory");
+  plainMemoryStartsNothing();
+  expect(gmac::testing::startDevice(), "a build with CUDA");
+  everyKindToEveryKind();
+  comesAfterStreams(argc > 1 && std::strcmp(argv[1], "ordered") == 0);
+  arrayOfProcesses();
+  fromBottom();
+  windowsAreRefused();
+  MPI_Finalize();
+  if (rank == 0) std::puts("device memory is right");
+}
