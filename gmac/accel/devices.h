@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "gmac/accel/accelerator.h"
@@ -20,6 +21,12 @@ struct DeviceDescription {
   std::string_view kind;  // as Accelerator::name
   std::string_view name;  // as Accelerator::deviceName
   MemoryRoom memory;
+};
+
+// Bytes of an allocation.
+struct Part {
+  std::size_t offset;
+  std::size_t bytes;
 };
 
 // Devices are numbered from 0. What an Accelerator's own functions say of "the kernel queue" is
@@ -39,11 +46,13 @@ class Devices {
   virtual std::size_t deviceOf(Ticket ticket) const noexcept = 0;
   virtual std::size_t homeOf(DeviceAddress address) noexcept = 0;
 
-  // Moves an allocation, with what it holds; where it is there already, does nothing. `bytes` as
+  // Moves an allocation, with what `parts` of it hold, in order and apart from each other; the rest
+  // is not copied, and reads as anything. Where it is there already, does nothing. `bytes` as
   // allocated. The caller has waited for all work that names the allocation, and submits none until
   // this returns. After an error it is where it was. Blocks. adsmErrorAcceleratorMemory,
   // adsmErrorAcceleratorLost.
-  virtual Status move(DeviceAddress address, std::size_t bytes, std::size_t device) = 0;
+  virtual Status move(DeviceAddress address, std::size_t bytes, std::size_t device,
+                      std::span<const Part> parts) = 0;
   // The same for an allocation that holds nothing yet: it reads as zero there. Quick: no bytes are
   // copied.
   virtual Status place(DeviceAddress address, std::size_t bytes, std::size_t device) = 0;

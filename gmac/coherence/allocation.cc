@@ -247,10 +247,7 @@ Status Allocation::destroy(Lock& lock, Object& object) {
            ledger_.submissionUnderWay()) {
       lock.waitForChange();
     }
-    accel::Ticket flushed;
-    object.forEachMadeBlock(
-        [&](const Block& block) { flushed.value = std::max(flushed.value, block.flushed); });
-    return flushed;
+    return object.flushed();
   };
   accel::Ticket awaited;
   bool waited = false;

@@ -234,6 +234,9 @@ Status Blocks::flushPages(Lock& lock, Object& object, BlockRange range, State ne
 Status Blocks::evictExcess(Lock& lock) {
   while (Block* const block = lock.callsWait() ? nullptr : protocol_.evictionCandidate(flushing_)) {
     Object& object = *block->owner;
+    if (object.moving) {
+      return {};  // the next fault or call evicts it
+    }
     const BlockIndex index = object.indexOf(*block);
     GMAC_TRY(flushPages(lock, object, {index, index + 1},
                         protocol_.on(block->state, Event::kEvict).next));

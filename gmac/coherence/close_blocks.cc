@@ -182,7 +182,8 @@ Status Blocks::writeBack(Lock& lock, Object& object, BlockRange range) {
     return object.made(i) && isDirty(object[i].state) && object[i].idle();
   };
   // (A call that waits for blocks in transit will take all dirty ones.)
-  for (BlockIndex i = range.begin; i < range.end && !object.closing && !lock.callsWait();) {
+  for (BlockIndex i = range.begin;
+       i < range.end && !object.closing && !object.moving && !lock.callsWait();) {
     if (!flushable(i)) {
       i = object.groupClosed(i) || !object.made(i) ? object.groupEnd(i) : i + 1;
       continue;

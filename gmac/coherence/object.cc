@@ -37,23 +37,6 @@ const std::byte* Object::firstInvalid(const std::byte* first, const std::byte* l
   return last;
 }
 
-std::size_t Object::bytesOnlyOnCpu() const {
-  std::size_t bytes = 0;
-  for (BlockIndex i = open.begin; i < open.end;) {
-    const BlockIndex end = std::min(groupEnd(i), open.end);
-    if (groupClosed(i)) {
-      i = end;
-    } else if (!made(i)) {
-      bytes += isDirty(rest(i)) ? lengthOf({i, end}) : 0;
-      i = end;
-    } else {
-      bytes += isDirty((*this)[i].state) ? currentOf(i).length() : 0;
-      i = i + 1;
-    }
-  }
-  return bytes;
-}
-
 bool Object::usable(ByteRange bytes, Intent intent) const {
   const BlockIndex index{bytes.begin / blockBytes};
   const Block& block = (*this)[index];

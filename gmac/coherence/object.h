@@ -184,8 +184,9 @@ class Object : public DeviceUses,
                                       : bytesOf(index);
   }
 
-  // How many bytes only the CPU's copy has.
-  std::size_t bytesOnlyOnCpu() const;
+  // Visits the bytes that only the CPU's copy has, in order.
+  template <typename Visit>
+  void forEachOnlyOnCpu(Visit visit) const;
 
   // The blocks all of whose bytes that were asked for at the allocation lie in [first, last).
   BlockRange wholeBlocks(const std::byte* first, const std::byte* last) const {
@@ -201,7 +202,13 @@ class Object : public DeviceUses,
     const Block& block = (*this)[index];
     return block.state == State::kInvalid && block.settled() && pagesReady(index);
   }
-  // The newest flush of blocks.
+  // The newest flush of all blocks, and of some.
+  accel::Ticket flushed() const {
+    accel::Ticket newest;
+    forEachMadeBlock(
+        [&](const Block& block) { newest.value = std::max(newest.value, block.flushed); });
+    return newest;
+  }
   accel::Ticket flushed(BlockRange range) const {
     accel::Ticket newest;
     for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
@@ -221,10 +228,11 @@ class Object : public DeviceUses,
   accel::Home home = accel::Home::kDevice;
   std::size_t homeDevice = 0;  // the number of the device of kDevice (devices.h)
   bool hasMoved = false;       // with what it held
+  bool moving = false;         // to another device, while the lock is free: no copy names it
 
   // ---- who is using it ----
-  bool inTransit() const { return inTransit_ > 0; }  // a block of it
-  bool held() const { return holds_ > 0; }           // a block of it
+  bool inTransit() const { return inTransit_ > 0 || moving; }  // a block of it, or all of it
+  bool held() const { return holds_ > 0; }                     // a block of it
   std::uint32_t preparing = 0;  // chunks whose pages are being made; their blocks are at rest
   bool closing = false;         // being freed: no longer found
 
@@ -259,6 +267,26 @@ class Object : public DeviceUses,
   bool protectionStale_ = false;  // pages may be closed further than their states, after a failure;
                                   // the next fault opens them
 };
+
+template <typename Visit>
+void Object::forEachOnlyOnCpu(Visit visit) const {
+  for (BlockIndex i = open.begin; i < open.end;) {
+    const BlockIndex end = std::min(groupEnd(i), open.end);
+    if (groupClosed(i)) {
+      i = end;
+    } else if (!made(i)) {
+      if (isDirty(rest(i))) {
+        visit(bytesOf(BlockRange{i, end}));
+      }
+      i = end;
+    } else {
+      if (isDirty((*this)[i].state)) {
+        visit(currentOf(i));
+      }
+      i = i + 1;
+    }
+  }
+}
 
 // Answers Mirror::install(): the protections that an object's blocks shall have. For the stack,
 // under the lock of all objects.

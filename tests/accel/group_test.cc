@@ -99,6 +99,11 @@ class GroupTest : public ::testing::Test {
     void* args[] = {&address, &count};
     await(devices().launch(device, *kernel, kShape, args));
   }
+  // With all that it holds.
+  Status move(DeviceAddress address, std::size_t bytes, std::size_t device) {
+    const Part all{0, bytes};
+    return devices().move(address, bytes, device, {&all, 1});
+  }
   // Its words, by way of memory that is pinned on device 0 alone: it has to be there.
   void fillWith(DeviceAddress address, std::size_t bytes) {
     for (std::size_t i = 0; i < bytes / 4; ++i) pinned_[i] = static_cast<std::uint32_t>(i * 7);
@@ -129,7 +134,7 @@ TEST_F(GroupTest, BytesGoAlongWithAMove) {
       fillWith(address, bytes);
       std::uint32_t added = 0;
       for (const std::size_t device : {1, 2, 2, 1, 0}) {
-        ASSERT_TRUE(devices().move(address, bytes, device).ok()) << lastErrorText();
+        ASSERT_TRUE(move(address, bytes, device).ok()) << lastErrorText();
         EXPECT_EQ(devices().homeOf(address), device);
         EXPECT_EQ(devices().homeOf(DeviceAddress{static_cast<std::uintptr_t>(address) + bytes - 1}),
                   device);
@@ -142,12 +147,33 @@ TEST_F(GroupTest, BytesGoAlongWithAMove) {
   }
 }
 
+// Parts of all sizes, neighbours among them; what is between them stays behind.
+TEST_F(GroupTest, PartsGoAlongWithAMove) {
+  constexpr std::size_t kBytes = 12 * kMiB;
+  const DeviceAddress address = allocate(kBytes);
+  fillWith(address, kBytes);
+  const std::vector<Part> parts = {
+      {4096, 8},     {8192, 5 * kMiB},     {8192 + 5 * kMiB, 2 * kMiB}, {8 * kMiB, 4096},
+      {9 * kMiB, 4}, {9 * kMiB + 4096, 4}, {10 * kMiB, kMiB / 2},       {12 * kMiB - 64, 64}};
+  ASSERT_TRUE(devices().move(address, kBytes, 2, parts).ok()) << lastErrorText();
+  EXPECT_EQ(devices().homeOf(address), 2u);
+  ASSERT_TRUE(move(address, kBytes, 0).ok()) << lastErrorText();
+  await(group().copyOut(pinned_, address, kBytes, {}));
+  std::size_t part = 0;
+  for (std::size_t i = 0; i < kBytes / 4; ++i) {
+    const std::size_t offset = i * 4;
+    while (part < parts.size() && offset >= parts[part].offset + parts[part].bytes) ++part;
+    const bool within = part < parts.size() && offset >= parts[part].offset;
+    ASSERT_EQ(pinned_[i], within ? static_cast<std::uint32_t>(i * 7) : 0u) << "word " << i;
+  }
+}
+
 TEST_F(GroupTest, WhatHoldsNothingIsPlaced) {
   const DeviceAddress address = allocate(kMiB);
   await(group().fill(address, std::byte{9}, kMiB));
   ASSERT_TRUE(devices().place(address, kMiB, 1).ok()) << lastErrorText();
   EXPECT_EQ(devices().homeOf(address), 1u);
-  ASSERT_TRUE(devices().move(address, kMiB, 0).ok()) << lastErrorText();
+  ASSERT_TRUE(move(address, kMiB, 0).ok()) << lastErrorText();
   await(group().copyOut(pinned_, address, kMiB, {}));
   EXPECT_EQ(std::count(pinned_, pinned_ + kMiB / 4, 0u), kMiB / 4);
 }
@@ -156,7 +182,7 @@ TEST_F(GroupTest, AMoveTakesMemoryThereAndGivesItBackHere) {
   const std::size_t before[] = {freeOn(0), freeOn(1)};
   const DeviceAddress address = allocate(8 * kMiB);
   EXPECT_EQ(freeOn(0), before[0] - 8 * kMiB);
-  ASSERT_TRUE(devices().move(address, 8 * kMiB, 1).ok()) << lastErrorText();
+  ASSERT_TRUE(move(address, 8 * kMiB, 1).ok()) << lastErrorText();
   EXPECT_EQ(freeOn(0), before[0]);
   EXPECT_EQ(freeOn(1), before[1] - 8 * kMiB);
   EXPECT_TRUE(group().free(address, 8 * kMiB).ok()) << lastErrorText();
@@ -168,17 +194,17 @@ TEST_F(GroupTest, AMoveToAFullDeviceChangesNothing) {
   std::vector<DeviceAddress> others;
   for (int i = 0; i < 8; ++i) {
     others.push_back(allocate(8 * kMiB));
-    ASSERT_TRUE(devices().move(others.back(), 8 * kMiB, 1).ok()) << lastErrorText();
+    ASSERT_TRUE(move(others.back(), 8 * kMiB, 1).ok()) << lastErrorText();
   }
   const DeviceAddress address = allocate(8 * kMiB);
   fillWith(address, 8 * kMiB);
-  EXPECT_EQ(devices().move(address, 8 * kMiB, 1).code(), adsmErrorAcceleratorMemory);
+  EXPECT_EQ(move(address, 8 * kMiB, 1).code(), adsmErrorAcceleratorMemory);
   EXPECT_NE(std::string(lastErrorText()).find("device 1"), std::string::npos) << lastErrorText();
   EXPECT_EQ(devices().homeOf(address), 0u);
   runIncrement(0, address, 8 * kMiB);
   expectWords(address, 8 * kMiB, 1);
   EXPECT_TRUE(group().free(others[0], 8 * kMiB).ok()) << lastErrorText();
-  EXPECT_TRUE(devices().move(address, 8 * kMiB, 1).ok()) << lastErrorText();
+  EXPECT_TRUE(move(address, 8 * kMiB, 1).ok()) << lastErrorText();
 }
 
 TEST_F(GroupTest, NewMemoryIsWhereThereIsRoom) {
@@ -198,7 +224,7 @@ TEST_F(GroupTest, DevicesWorkAtOnce) {
   const DeviceAddress other = allocate(4096);
   await(group().fill(waiting, std::byte{0}, 4096));
   await(group().fill(other, std::byte{0}, 4096));
-  ASSERT_TRUE(devices().move(other, 4096, 1).ok()) << lastErrorText();
+  ASSERT_TRUE(move(other, 4096, 1).ok()) << lastErrorText();
   const auto waits = load(0, kAwaitWord);
   void* args[] = {const_cast<DeviceAddress*>(&waiting)};
   const auto first = devices().launch(0, *waits, kOne, args);
@@ -217,7 +243,7 @@ TEST_F(GroupTest, OneDevicesEndLeavesTheOthers) {
   const DeviceAddress here = allocate(kMiB);
   const DeviceAddress there = allocate(kMiB);
   fillWith(here, kMiB);
-  ASSERT_TRUE(devices().move(there, kMiB, 1).ok()) << lastErrorText();
+  ASSERT_TRUE(move(there, kMiB, 1).ok()) << lastErrorText();
   const auto crashing = load(1, kCrash);
   ASSERT_NE(crashing, nullptr);
   const auto ticket = devices().launch(1, *crashing, kOne, nullptr);
@@ -228,9 +254,9 @@ TEST_F(GroupTest, OneDevicesEndLeavesTheOthers) {
   EXPECT_EQ(devices().describe(1).status().code(), adsmErrorAcceleratorLost);
   runIncrement(0, here, kMiB);
   expectWords(here, kMiB, 1);
-  EXPECT_EQ(devices().move(there, kMiB, 0).code(), adsmErrorAcceleratorLost);
+  EXPECT_EQ(move(there, kMiB, 0).code(), adsmErrorAcceleratorLost);
   EXPECT_NE(std::string(lastErrorText()).find("device 1"), std::string::npos) << lastErrorText();
-  EXPECT_EQ(devices().move(here, kMiB, 1).code(), adsmErrorAcceleratorLost);
+  EXPECT_EQ(move(here, kMiB, 1).code(), adsmErrorAcceleratorLost);
   expectWords(here, kMiB, 1);
   EXPECT_EQ(devices().homeOf(allocate(kMiB)), 0u);
 }
@@ -241,7 +267,7 @@ TEST_F(GroupTest, CopiesWithinGoNoFurtherThanADevice) {
   fillWith(a, 4096);
   await(group().copyWithin(b, a, 4096));
   expectWords(b, 4096, 0);
-  ASSERT_TRUE(devices().move(b, 4096, 2).ok()) << lastErrorText();
+  ASSERT_TRUE(move(b, 4096, 2).ok()) << lastErrorText();
   EXPECT_EQ(group().copyWithin(b, a, 4096).status().code(), adsmErrorNotSupported);
 }
 

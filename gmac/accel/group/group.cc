@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -133,12 +134,13 @@ class Group final : public Accelerator, public Devices {
     const auto allocation = homes_.at(address);
     return allocation ? allocation->device : 0;
   }
-  Status move(DeviceAddress address, std::size_t bytes, std::size_t device) override {
+  Status move(DeviceAddress address, std::size_t bytes, std::size_t device,
+              std::span<const Part> parts) override {
     const std::lock_guard one(moving_);
-    return relocate(address, bytes, device, true);
+    return relocate(address, bytes, device, parts);
   }
   Status place(DeviceAddress address, std::size_t bytes, std::size_t device) override {
-    return relocate(address, bytes, device, false);
+    return relocate(address, bytes, device, {});
   }
   Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,
                                              const adsmKernelDesc_t& desc) override {
@@ -172,8 +174,10 @@ class Group final : public Accelerator, public Devices {
                        : Result<Ticket>(naming(ticket.status(), device));
   }
   Status naming(Status status, std::size_t device) const;
-  Status relocate(DeviceAddress address, std::size_t bytes, std::size_t device, bool withBytes);
-  Status carry(DeviceAddress address, std::size_t bytes, std::size_t from, std::size_t to);
+  Status relocate(DeviceAddress address, std::size_t bytes, std::size_t device,
+                  std::span<const Part> parts);
+  Status carry(DeviceAddress address, std::span<const Part> parts, std::size_t from,
+               std::size_t to);
 
   const std::vector<std::unique_ptr<Accelerator>> members_;
   Homes homes_;
@@ -303,7 +307,8 @@ Status Group::wait(Ticket ticket) {
   return naming(members_[device]->wait(decode(ticket)), device);
 }
 
-Status Group::carry(DeviceAddress address, std::size_t bytes, std::size_t from, std::size_t to) {
+Status Group::carry(DeviceAddress address, std::span<const Part> parts, std::size_t from,
+                    std::size_t to) {
   std::byte* const out = static_cast<std::byte*>(stages_[from].memory());
   std::byte* const in = static_cast<std::byte*>(stages_[to].memory());
   // Half of each stage at a time: one member copies while the other one does.
@@ -328,28 +333,46 @@ Status Group::carry(DeviceAddress address, std::size_t bytes, std::size_t from, 
   const auto at = [&](std::size_t offset) {
     return DeviceAddress{static_cast<std::uintptr_t>(address) + offset};
   };
-  const auto leave = [&](std::size_t offset) -> Result<Ticket> {
-    return offset < bytes ? members_[from]->copyOut(out + offset % kStageBytes, at(offset),
-                                                    std::min(kHalf, bytes - offset), Ticket{})
-                          : Result<Ticket>(Ticket{});
+  // What goes next, as much as has room; no bytes: that was all.
+  std::size_t gone = 0;  // of the first of `parts`
+  const auto next = [&] {
+    if (parts.empty()) {
+      return Part{};
+    }
+    const Part piece{parts[0].offset + gone, std::min(kHalf, parts[0].bytes - gone)};
+    gone += piece.bytes;
+    if (gone == parts[0].bytes) {
+      parts = parts.subspan(1);
+      gone = 0;
+    }
+    return piece;
   };
-  left = leave(0);
-  for (std::size_t offset = 0; offset < bytes; offset += kHalf) {
+  const auto leave = [&](const Part& piece, std::size_t half) -> Result<Ticket> {
+    return piece.bytes != 0 ? members_[from]->copyOut(out + half * kHalf, at(piece.offset),
+                                                      piece.bytes, Ticket{})
+                            : Result<Ticket>(Ticket{});
+  };
+  std::size_t half = 0;
+  Part piece = next();
+  left = leave(piece, half);
+  while (piece.bytes != 0) {
     if (!left.ok()) {
       return naming(left.status(), from);
     }
     GMAC_TRY(naming(members_[from]->wait(*left), from));
-    left = leave(offset + kHalf);
-    const std::size_t half = offset % kStageBytes;
-    const std::size_t count = std::min(kHalf, bytes - offset);
-    Ticket& earlier = arrived[half / kHalf];
+    const Part following = next();
+    left = leave(following, 1 - half);
+    Ticket& earlier = arrived[half];
     GMAC_TRY(naming(members_[to]->wait(earlier), to));
-    std::copy_n(out + half, count, in + half);
-    const Result<Ticket> sent = members_[to]->copyIn(at(offset), in + half, count, Ticket{});
+    std::copy_n(out + half * kHalf, piece.bytes, in + half * kHalf);
+    const Result<Ticket> sent =
+        members_[to]->copyIn(at(piece.offset), in + half * kHalf, piece.bytes, Ticket{});
     if (!sent.ok()) {
       return naming(sent.status(), to);
     }
     earlier = *sent;
+    piece = following;
+    half = 1 - half;
   }
   for (const Ticket ticket : arrived) {
     GMAC_TRY(naming(members_[to]->wait(ticket), to));
@@ -358,7 +381,7 @@ Status Group::carry(DeviceAddress address, std::size_t bytes, std::size_t from, 
 }
 
 Status Group::relocate(DeviceAddress address, std::size_t bytes, std::size_t device,
-                       bool withBytes) {
+                       std::span<const Part> parts) {
   const auto allocation = homes_.at(address);
   if (!allocation || allocation->bytes != bytes) {
     return fail(adsmErrorInvalidValue, "no {} bytes of the accelerator's memory start at {:#x}",
@@ -370,8 +393,7 @@ Status Group::relocate(DeviceAddress address, std::size_t bytes, std::size_t dev
   }
   SharedAddresses& target = *members_[device]->sharedAddresses();
   GMAC_TRY(naming(target.allocateAt(address, bytes, allocation->placement), device));
-  if (const Status carried = withBytes ? carry(address, bytes, from, device) : Status();
-      !carried.ok()) {
+  if (const Status carried = carry(address, parts, from, device); !carried.ok()) {
     const std::string text = lastErrorText();
     (void)target.leave(address, bytes);
     return fail(carried.code(), "{}", text);

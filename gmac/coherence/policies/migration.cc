@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <vector>
 
 #include "gmac/base/log.h"
 #include "gmac/observe/stats.h"
@@ -103,48 +104,90 @@ void Migration::tell(const Object& object) {
       object.bytes(), object.homeDevice);
 }
 
-// To everybody else a move is device work that writes the object: blocks are closed, accesses of
-// the CPU wait for its end, and so do calls and the object's end.
+// While one is under way the thread submits device work, as far as others know: calls wait for its
+// end, and so do accesses of the CPU that need the device's copy, and the object's end. What the
+// CPU has open stays open: blocks keep their states, and what is current on the CPU alone goes to
+// the new home when a call needs it there.
 Status Migration::moveOnce(const Away& away, std::size_t device) {
   const auto placed = place(away, device);
   if (!placed.ok() || *placed) {
     return placed.status();
   }
   const TraceSpan span("memory", "migrate", {"bytes", away.bytes});
-  const coherence::DeviceRange range{away.address, away.bytes, true};
-  const std::span<const coherence::DeviceRange> ranges(&range, 1);
-  GMAC_TRY(launches_.beginOwnWork(ranges));
-  const auto moved = [&]() -> Status {
-    Object* object = nullptr;
-    {
-      Lock lock(mutex_);
-      object = index_.find(away.address);
-      if (object == nullptr || object->number != away.number || object->closing) {
-        return {};  // it has been freed
-      }
-      const accel::Ticket flushes = object->flushed(object->all());
-      // A device that is lost says so when the pages move.
-      waits_.forCalls(lock, ledger_.callsWith(*object));
-      const Free free(lock);
-      (void)waits_.await(free, flushes);
-    }
-    const CallTimes::Nanoseconds begun = ledger_.times().now();
-    GMAC_TRY(devices_->move(object->device, object->bytes(), device));
-    const Lock lock(mutex_);
-    ledger_.times().moved(away.bytes, ledger_.times().now() - begun);
-    blocks_.moved(*object, device);
-    object->hasMoved = true;
-    stats().migratedBytes.add(away.bytes);
-    tell(*object);
-    return {};
-  }();
+  GMAC_TRY(launches_.beginOwnWork({}));
+  const Status moved = relocate(away, device);
   const std::string words = moved.ok() ? "" : lastErrorText();
-  const Status ended = launches_.endOwnWork(ranges, accel::Ticket{});
+  const Status ended = launches_.endOwnWork({}, accel::Ticket{});
   if (!moved.ok()) {
     recordError(moved.code(), words);
     return moved;
   }
   return ended;
+}
+
+Object* Migration::settled(Lock& lock, const Away& away) {
+  const auto find = [&]() -> Object* {
+    Object* const object = index_.find(away.address);
+    return object == nullptr || object->number != away.number || object->closing ? nullptr : object;
+  };
+  Object* object = find();
+  if (object == nullptr) {
+    return nullptr;
+  }
+  // A device that is lost says so when the pages move.
+  waits_.forCalls(lock, ledger_.callsWith(*object));
+  for (accel::Ticket awaited; (object = find()) != nullptr;) {
+    if (object->inTransit()) {
+      lock.waitForTransit();
+    } else if (const accel::Ticket flushed = object->flushed(); flushed.value != awaited.value) {
+      const Free free(lock);
+      (void)waits_.await(free, flushed);
+      awaited = flushed;
+    } else {
+      break;
+    }
+  }
+  return object;
+}
+
+Status Migration::relocate(const Away& away, std::size_t device) {
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  Object* const object = settled(lock, away);
+  if (object == nullptr) {
+    return {};
+  }
+  std::vector<accel::Part> parts;
+  std::size_t carried = 0;
+  const auto add = [&](std::size_t begin, std::size_t end) {
+    if (begin < end) {
+      parts.push_back({begin, end - begin});
+      carried += end - begin;
+    }
+  };
+  std::size_t begin = 0;
+  object->forEachOnlyOnCpu([&](ByteRange bytes) {
+    add(begin, bytes.begin);
+    begin = bytes.end;
+  });
+  add(begin, object->bytes());
+  const CallTimes::Nanoseconds begun = ledger_.times().now();
+  object->moving = true;
+  const Status moved = [&] {
+    const FreeForWork free(lock);
+    return devices_->move(object->device, object->bytes(), device, parts);
+  }();
+  object->moving = false;
+  lock.changed();
+  GMAC_TRY(moved);
+  if (carried != 0) {
+    ledger_.times().moved(carried, ledger_.times().now() - begun);
+  }
+  blocks_.moved(*object, device);
+  object->hasMoved = true;
+  stats().migratedBytes.add(carried);
+  tell(*object);
+  return {};
 }
 
 }  // namespace gmac

@@ -48,7 +48,7 @@ class Migration {
   // chooses its home. Under the lock.
   bool unused(const Object& object) const {
     return !object.inTransit() && !object.hasMoved &&
-           ledger_.newestWorkWith(object) == object.born && object.flushed(object.all()).value == 0;
+           ledger_.newestWorkWith(object) == object.born && object.flushed().value == 0;
   }
   // As Launches; the runtime's own work runs on device 0.
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
@@ -58,6 +58,9 @@ class Migration {
   // Whatever is kept of freed objects goes before a move fails for memory.
   Status move(const Away& away, std::size_t device);
   Status moveOnce(const Away& away, std::size_t device);
+  Status relocate(const Away& away, std::size_t device);
+  // The object, once no copy and no kernel names it; NULL: it has been freed.
+  Object* settled(Lock& lock, const Away& away);
   // For an object that is unused. False: it is not, or is gone.
   Result<bool> place(const Away& away, std::size_t device);
   static void tell(const Object& object);

@@ -105,7 +105,8 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel, std::span<con
     if (migration_.unused(*object)) {
       continue;  // it goes anywhere
     }
-    const std::size_t current = object->bytes() - object->bytesOnlyOnCpu();
+    std::size_t current = object->bytes();
+    object->forEachOnlyOnCpu([&](ByteRange bytes) { current -= bytes.length(); });
     CallTimes::Nanoseconds leaves = 0;  // when nothing there uses it any more
     if (rule_ == SchedulingRule::kHistory) {
       for (const accel::Ticket call : ledger_.callsWith(*object)) {
