@@ -188,6 +188,40 @@ CallTimes::Nanoseconds CallTimes::endOf(accel::Ticket ticket, Nanoseconds now) c
   return now;
 }
 
+void CallTimes::Sequence::add(accel::Ticket call, Nanoseconds end) {
+  if (count_ == kMax && end >= ends_[kMax - 1]) {
+    return;
+  }
+  std::size_t at = std::min(count_, kMax - 1);
+  for (; at > 0 && ends_[at - 1] > end; --at) {
+    calls_[at] = calls_[at - 1];
+    ends_[at] = ends_[at - 1];
+  }
+  calls_[at] = call;
+  ends_[at] = end;
+  count_ = std::min(count_ + 1, kMax);
+}
+
+CallTimes::Sequence CallTimes::upTo(std::span<const accel::Ticket> work) const {
+  Sequence sequence;
+  for (std::size_t device = 0; device < queues_.size(); ++device) {
+    const Queue& queue = queues_[device];
+    std::size_t last = queue.first;  // behind the last call of the work
+    for (std::size_t i = queue.first; i < queue.calls.size(); ++i) {
+      const bool named = std::any_of(work.begin(), work.end(), [&](accel::Ticket ticket) {
+        return ticket.value == queue.calls[i].ticket.value;
+      });
+      last = named ? i + 1 : last;
+    }
+    double took = 0;
+    for (std::size_t i = queue.first; i < last; ++i) {
+      took += expected(*queue.calls[i].kernel, device);
+      sequence.add(queue.calls[i].ticket, queue.began + static_cast<Nanoseconds>(took));
+    }
+  }
+  return sequence;
+}
+
 CallTimes::Nanoseconds CallTimes::ofMove(std::size_t bytes) const {
   const auto size = static_cast<double>(bytes);
   return static_cast<Nanoseconds>(movedBytes_ > 0

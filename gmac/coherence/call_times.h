@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -28,7 +29,7 @@ namespace gmac {
 // from call to call is predicted by its latest calls. A program that never waits is seen at its
 // next call: until then its kernels count as running.
 //
-// Part of the ledger, guarded by its lock. Fault path: ended() and look() allocate nothing.
+// Part of the ledger, guarded by its lock. Fault path: ended(), upTo() and look() allocate nothing.
 class CallTimes {
  public:
   using Nanoseconds = std::uint64_t;
@@ -60,6 +61,27 @@ class CallTimes {
 
   // What a kernel takes there; none: no call of it has ended there.
   std::optional<Nanoseconds> of(adsmKernel_t kernel, std::size_t device) const;
+  // For who waits for some work: the calls in flight up to that work on the same devices, in the
+  // order in which they are predicted to end. Who waits for each in turn, instead of for the last
+  // alone, waits no longer and sees when each ends. The first ones, where there are more.
+  class Sequence {
+   public:
+    static constexpr std::size_t kMax = 32;
+    // As a span has them.
+    const accel::Ticket* data() const { return calls_.data(); }
+    std::size_t size() const { return count_; }
+    const accel::Ticket* begin() const { return data(); }
+    const accel::Ticket* end() const { return data() + count_; }
+
+   private:
+    friend class CallTimes;
+    void add(accel::Ticket call, Nanoseconds end);
+
+    std::array<accel::Ticket, kMax> calls_;
+    std::array<Nanoseconds, kMax> ends_;
+    std::size_t count_ = 0;
+  };
+  Sequence upTo(std::span<const accel::Ticket> work) const;
   // How many calls a device has in flight. A load for each that has ended since the last question.
   std::size_t inFlight(std::size_t device);
   // When a device will have run what it has, and when one call will have ended; never before `now`.

@@ -63,8 +63,11 @@ class Ledger {
    public:
     void add(accel::Ticket ticket) { tickets_[count_++] = ticket; }
     bool empty() const { return count_ == 0; }
-    const accel::Ticket* begin() const { return tickets_.data(); }
-    const accel::Ticket* end() const { return tickets_.data() + count_; }
+    // As a span has them.
+    const accel::Ticket* data() const { return tickets_.data(); }
+    std::size_t size() const { return count_; }
+    const accel::Ticket* begin() const { return data(); }
+    const accel::Ticket* end() const { return data() + count_; }
 
    private:
     std::array<accel::Ticket, kMaxStreams + accel::kMaxDevices + 1> tickets_;

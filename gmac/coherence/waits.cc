@@ -17,14 +17,13 @@ Status Waits::forWriters(Lock& lock, const DeviceUses& object, bool* waited) {
   if (writers.empty()) {
     return {};
   }
+  const CallTimes::Sequence before = callsUpTo(lock, writers);
   Ends ends;
   const Status status = [&]() -> Status {
     const Free free(lock);
     const Timed timed(Phase::kGpu);
-    for (const accel::Ticket ticket : writers) {
-      GMAC_TRY(awaitEnd(free, ticket, ends));
-    }
-    return {};
+    GMAC_TRY(awaitEnds(free, before, ends));
+    return awaitEnds(free, writers, ends);
   }();
   ends.note(ledger_.times());
   return status;
@@ -35,10 +34,12 @@ Status Waits::forWork(Lock& lock, accel::Ticket ticket, bool* waited) {
     return {};
   }
   *waited = true;
+  const CallTimes::Sequence before = callsUpTo(lock, {&ticket, 1});
   Ends ends;
-  const Status status = [&] {
+  const Status status = [&]() -> Status {
     const Free free(lock);
     const Timed timed(Phase::kGpu);
+    GMAC_TRY(awaitEnds(free, before, ends));
     return awaitEnd(free, ticket, ends);
   }();
   ends.note(ledger_.times());
@@ -46,9 +47,11 @@ Status Waits::forWork(Lock& lock, accel::Ticket ticket, bool* waited) {
 }
 
 void Waits::forCalls(Lock& lock, const Ledger::Tickets& calls) {
+  const CallTimes::Sequence before = callsUpTo(lock, calls);
   Ends ends;
   {
     const Free free(lock);
+    (void)awaitEnds(free, before, ends);
     for (const accel::Ticket call : calls) {
       (void)awaitEnd(free, call, ends);
     }
@@ -69,16 +72,23 @@ Status Waits::forEverything(Lock& lock) {
   Status status;
   std::string words;
   Ledger::Tickets lost;
+  const CallTimes::Sequence before = callsUpTo(lock, pending);
   Ends ends;
   {
     const Free free(lock);
     const Timed timed(Phase::kGpu);
-    for (const accel::Ticket ticket : pending) {
-      const Status one = awaitEnd(free, ticket, ends);
+    const auto note = [&](Status one) {
       if (!one.ok() && status.ok()) {
         status = one;
         words = lastErrorText();
       }
+      return one;
+    };
+    for (const accel::Ticket ticket : before) {
+      (void)note(awaitEnd(free, ticket, ends));
+    }
+    for (const accel::Ticket ticket : pending) {
+      const Status one = note(awaitEnd(free, ticket, ends));
       // (A kernel's error is told before the end of its device.)
       if (!one.ok() && await(free, ticket).code() == adsmErrorAcceleratorLost) {
         lost.add(ticket);
@@ -130,6 +140,17 @@ void Waits::forSubmission(Lock& lock) {
     }
     backoff.step();
   }
+}
+
+CallTimes::Sequence Waits::callsUpTo(const Lock& lock, std::span<const accel::Ticket> work) const {
+  return limitOf(lock.access()).count() == 0 ? ledger_.times().upTo(work) : CallTimes::Sequence();
+}
+
+Status Waits::awaitEnds(const Free& free, std::span<const accel::Ticket> tickets, Ends& ends) {
+  for (const accel::Ticket ticket : tickets) {
+    GMAC_TRY(awaitEnd(free, ticket, ends));
+  }
+  return {};
 }
 
 // What had ended before was not seen to end.

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <span>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
@@ -70,11 +71,16 @@ class Waits {
       accel::Ticket ticket;
       CallTimes::Nanoseconds when;
     };
-    std::array<End, accel::kMaxDevices> ends_;
+    std::array<End, CallTimes::Sequence::kMax + accel::kMaxDevices> ends_;
     std::size_t count_ = 0;
   };
 
+  // The calls to wait for on the way to some work, so that the end of each is seen. None where the
+  // wait has a limit, which is that of one wait.
+  CallTimes::Sequence callsUpTo(const Lock& lock, std::span<const accel::Ticket> work) const;
   Status awaitEnd(const Free& free, accel::Ticket ticket, Ends& ends);
+  // The first error.
+  Status awaitEnds(const Free& free, std::span<const accel::Ticket> tickets, Ends& ends);
   // Of the calling thread's wait; 0: none. What the application calls and waits for, such as
   // freeing, has none.
   std::chrono::seconds limitOf(const void* access) const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <vector>
 
 namespace gmac {
 namespace {
@@ -205,6 +206,53 @@ TEST_F(CallTimesTest, InFlightAKernelCountsAsElsewhere) {
   EXPECT_EQ(times_.endOf(2, now_), now_ + 200);
   (void)submit(kB, 2);  // not known at all
   EXPECT_EQ(times_.endOf(2, now_), now_ + 200);
+}
+
+TEST_F(CallTimesTest, OnTheWayToACallAreThoseBeforeItAsTheyEnd) {
+  const auto known = [&](adsmKernel_t kernel, std::size_t device, std::uint64_t took) {
+    const auto call = submit(kernel, device);
+    now_ += took;
+    wait(call);
+  };
+  known(kA, 0, 100);
+  known(kB, 0, 250);
+  known(kA, 2, 150);
+  const auto a = submit(kA, 0);  // ends after 100
+  const auto b = submit(kB, 0);  // 350
+  const auto c = submit(kA, 2);  // 150
+  const auto d = submit(kA, 2);  // 300
+  const auto e = submit(kA, 2);  // 450
+  const auto f = submit(kB, 1);  // not known there: 250
+  const auto upTo = [&](const std::vector<std::uint64_t>& work) {
+    std::vector<accel::Ticket> tickets;
+    for (const std::uint64_t ticket : work) tickets.push_back({ticket});
+    std::vector<std::uint64_t> calls;
+    for (const accel::Ticket call : times_.upTo(tickets)) calls.push_back(call.value);
+    return calls;
+  };
+  using Calls = std::vector<std::uint64_t>;
+  EXPECT_EQ(upTo({b}), (Calls{a, b}));
+  EXPECT_EQ(upTo({b, f, d}), (Calls{a, c, f, d, b}));
+  EXPECT_EQ(upTo({e, c, a}), (Calls{a, c, d, e}));
+  EXPECT_EQ(upTo({}), Calls());
+  EXPECT_EQ(upTo({12345}), Calls());
+  wait(a);
+  EXPECT_EQ(upTo({b}), (Calls{b}));
+}
+
+// The first ones of very many.
+TEST_F(CallTimesTest, OnTheWayToACallAreSoMany) {
+  constexpr std::size_t kMax = CallTimes::Sequence::kMax;
+  std::vector<std::uint64_t> calls;
+  for (std::size_t i = 0; i < 3 * kMax; ++i) {
+    calls.push_back(submit(kA, 0));
+  }
+  const accel::Ticket last{calls.back()};
+  const auto sequence = times_.upTo({&last, 1});
+  ASSERT_EQ(sequence.size(), kMax);
+  for (std::size_t i = 0; i < kMax; ++i) {
+    EXPECT_EQ(sequence.begin()[i].value, calls[i]);
+  }
 }
 
 TEST_F(CallTimesTest, MovesHaveARateOfTheirOwn) {

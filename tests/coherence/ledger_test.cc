@@ -189,5 +189,30 @@ TEST_F(LedgerTest, WaitsTellTheTimesOfCalls) {
   EXPECT_FALSE(known(5));
 }
 
+// One wait is several where the times of calls are of interest: one for each, and then the one asked
+// for, which is over.
+TEST_F(LedgerTest, WaitsSeeEachCallEnd) {
+  using Kind = testing::Op::Kind;
+  ObjectMutex mutex;
+  Waits waits(accelerator_, ledger_, 0);
+  Lock lock(mutex);
+  for (const std::size_t expected : {1, 4}) {
+    for (int i = 0; i < 3; ++i) (void)call();
+    accelerator_.clearLog();
+    EXPECT_TRUE(waits.forEverything(lock).ok());
+    EXPECT_EQ(accelerator_.log({Kind::kWait}).size(), expected);
+    if (!ledger_.times().on()) {
+      ledger_.times().start(1);
+    }
+  }
+  for (int i = 0; i < 2; ++i) (void)call();
+  ledger_.allocated(object_);
+  ledger_.used(object_, call(), true);
+  accelerator_.clearLog();
+  bool waited = false;
+  EXPECT_TRUE(waits.forWriters(lock, object_, &waited).ok());
+  EXPECT_EQ(accelerator_.log({Kind::kWait}).size(), 4u);
+}
+
 }  // namespace
 }  // namespace gmac

@@ -44,8 +44,9 @@ struct DeviceOffer {
 
 // The device of the best of some offers, at least one. By data: most current bytes, then most at
 // home, then fewest calls in flight, then the lowest number. By history: the earliest end, then the
-// fewest bytes to move, and so on as by data. A device where the kernel never ran counts as taking
-// no time, so that each is tried, once, by a call that finds it free and near.
+// fewest bytes to move, then fewest calls in flight, then most at home, then the lowest number. A
+// device where the kernel never ran counts as taking no time, so that each is tried, once, by a
+// call that finds it free and near.
 //
 // Worst case: by data, all calls that use one object queue on one device. By history, a kernel runs
 // once on every device, also on one that is slow, and a kernel whose time varies goes where its
