@@ -79,4 +79,10 @@ int refuse(MPI_Comm communicator, const char* call, const std::string& reason) {
   return code;
 }
 
+int refuse(MPI_File file, const char* call, const std::string& reason) {
+  const int code = errorCode(call, reason);
+  (void)real().File_call_errhandler(file, code);
+  return code;
+}
+
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -42,6 +42,9 @@ std::span<const Hook> pointToPointHooks();
 std::span<const Hook> nonblockingHooks();
 std::span<const Hook> completionHooks();
 std::span<const Hook> collectiveHooks();
+std::span<const Hook> packingHooks();
+std::span<const Hook> fileHooks();
+std::span<const Hook> bufferHooks();
 std::span<const Hook> refusalHooks();
 std::span<const Hook> setupHooks();
 

@@ -38,6 +38,8 @@ class Side {
   bool unpack(const MPI_Status& status) {
     return !staged_in_use_ || staged_.unpackReceived(status);
   }
+  // Unpacks all of it.
+  bool unpackAll() { return !staged_in_use_ || staged_.unpackAll(); }
   // After a successful receive: the call's result.
   int deliver(const MPI_Status& status, MPI_Comm communicator, const char* call) {
     return unpack(status) ? MPI_SUCCESS : refuse(communicator, call, reason());

@@ -26,6 +26,7 @@ class Staged {
   bool repack();
   // Unpacks the first `bytes` of the payload into the buffer. False: failed.
   bool unpack(std::int64_t bytes);
+  bool unpackAll() { return unpack(elements_.bytes()); }
   // The same for what a receive says that it has received.
   bool unpackReceived(const MPI_Status& status);
 

@@ -68,8 +68,6 @@ int copyNothing(MPI_Datatype, int, void*, void*, void*, int* copied) {
   return MPI_SUCCESS;
 }
 
-bool isPredefined(MPI_Datatype datatype) { return adsmMpiIsDerived_(datatype) == 0; }
-
 // Whether MPI communicates with the type. Asked where an error is nobody's but ours.
 bool isCommitted(MPI_Datatype datatype) {
   const MPI_Comm own = ownCommunicator();
@@ -156,7 +154,7 @@ FoundType findType(MPI_Datatype datatype) {
   if (TypePtr type = lookUp(datatype)) {
     return {std::move(type)};
   }
-  const bool predefined = isPredefined(datatype);
+  const bool predefined = !isDerived(datatype);
   if (!predefined && !isCommitted(datatype)) {
     return {nullptr, true};
   }
@@ -173,6 +171,8 @@ FoundType findType(MPI_Datatype datatype) {
   const std::lock_guard guard(all.lock);
   return {all.types.try_emplace(keyOf(datatype), made.type).first->second};
 }
+
+bool isDerived(MPI_Datatype datatype) { return adsmMpiIsDerived_(datatype) != 0; }
 
 void openTypes() {
   Known& all = known();

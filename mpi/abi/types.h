@@ -45,6 +45,9 @@ struct FoundType {
 // while it calls MPI.
 FoundType findType(MPI_Datatype datatype);
 
+// Whether MPI gives a new handle for such a type where it is an answer, which is to be freed.
+bool isDerived(MPI_Datatype datatype);
+
 // When MPI has been initialised, and before it is finalised.
 void openTypes();
 void closeTypes();

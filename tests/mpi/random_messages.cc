@@ -111,21 +111,23 @@ void receive(Run& run, const Sides& sides, const Reception& reception, const Buf
   buffer.noteBytes(run, "received");
 }
 
-int send(const Buffer& buffer, const Sides& sides, int mode, int destination, int tag,
-         MPI_Comm comm) {
+int send(const Run& run, const Buffer& buffer, const Sides& sides, int mode, int destination,
+         int tag) {
+  const MPI_Comm comm = run.comm;
   switch (mode) {
     case 0:
       return MPI_Ssend(buffer.address(), sides.sentCount, sides.sent, destination, tag, comm);
     case 1: {
       int bytes = 0;
       MPI_Pack_size(sides.sentCount, sides.sent, comm, &bytes);
-      std::vector<char> attached(static_cast<std::size_t>(bytes) + MPI_BSEND_OVERHEAD);
-      MPI_Buffer_attach(attached.data(), static_cast<int>(attached.size()));
+      const Memory attached(run.kind, static_cast<std::size_t>(bytes) + MPI_BSEND_OVERHEAD);
+      MPI_Buffer_attach(attached.address(), static_cast<int>(attached.size()));
       const int code =
           MPI_Bsend(buffer.address(), sides.sentCount, sides.sent, destination, tag, comm);
       void* detached = nullptr;
       int size = 0;
       MPI_Buffer_detach(&detached, &size);
+      if (detached != attached.address()) fail("MPI_Buffer_detach gives the buffer back");
       return code;
     }
     default:
@@ -183,8 +185,8 @@ void blockingMessage(Run& run) {
     shift(run, sides, sentPast, receivedPast, tag);
   } else if (run.rank == source) {
     const Buffer buffer(run, sides.sent, sides.sentCount, sentPast);
-    run.noteResult(
-        "send", send(buffer, sides, mode, toNobody ? MPI_PROC_NULL : destination, tag, run.comm));
+    run.noteResult("send",
+                   send(run, buffer, sides, mode, toNobody ? MPI_PROC_NULL : destination, tag));
     // A kernel that comes after the call sees and spoils nothing of the message.
     if (flipsAfter) buffer.flip();
     buffer.noteBytes(run, "sent");

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   random_program [--programs N] [--seed S] [--memory shared|device|pinned|plain]
+//   random_program [--programs N] [--seed S] [--memory shared|device|pinned|plain] [--step N]
 //
 // Random programs of MPI, each run in plain memory and in another one: bytes, statuses and results
 // must be the same. Prints the seed of one that differs. What differs between plain and plain
 // memory is MPI's own doing.
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -21,7 +22,8 @@ using namespace gmac::testing;
 
 constexpr int kStepsOfAProgram = 4;
 
-std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world) {
+// `only`: the number of the step that all are; -1: any.
+std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world, int only) {
   Rng rng(seed);
   // Messages of a program that failed reach no other.
   MPI_Comm comm;
@@ -31,11 +33,22 @@ std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world) {
   MPI_Comm_size(comm, &program.size);
   for (int i = 0; i < kStepsOfAProgram; ++i) {
     program.steps.emplace_back();
-    constexpr void (*kSteps[])(Run&) = {
-        &wrongArguments,  &nonblockingMessages, &nonblockingMessages, &persistentMessages,
-        &collective,      &collective,          &reduction,           &neighbours,
-        &blockingMessage, &blockingMessage,     &blockingMessage,     &blockingMessage};
-    kSteps[draw(rng, 0, std::size(kSteps) - 1)](program);
+    constexpr void (*kSteps[])(Run&) = {&wrongArguments,
+                                        &nonblockingMessages,
+                                        &nonblockingMessages,
+                                        &persistentMessages,
+                                        &collective,
+                                        &collective,
+                                        &reduction,
+                                        &neighbours,
+                                        &packing,
+                                        &packing,
+                                        &fileTransfer,
+                                        &blockingMessage,
+                                        &blockingMessage,
+                                        &blockingMessage,
+                                        &blockingMessage};
+    kSteps[only >= 0 ? only : draw(rng, 0, std::size(kSteps) - 1)](program);
   }
   MPI_Comm_free(&comm);
   return std::move(program.steps);
@@ -96,6 +109,7 @@ int main(int argc, char** argv) {
   const std::uint64_t first = option(argc, argv, "--seed", 1);
   const std::uint64_t programs = option(argc, argv, "--programs", 100);
   const Memory::Kind second = kindOf(textOption(argc, argv, "--memory", "shared"));
+  const int only = static_cast<int>(option(argc, argv, "--step", ~std::uint64_t{0}));
   MPI_Comm world;
   MPI_Comm_dup(MPI_COMM_WORLD, &world);
   MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
@@ -105,8 +119,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(world, &rank);
   unsigned long long unreliable = 0;
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
-    const auto plain = run(seed, Memory::Kind::kPlain, world);
-    const auto other = run(seed, second, world);
+    const auto plain = run(seed, Memory::Kind::kPlain, world, only);
+    const auto other = run(seed, second, world, only);
     bool same = true;
     for (std::size_t i = 0; i < plain.size(); ++i) {
       same = agree(rank, plain[i], other[i]) && same;
@@ -114,6 +128,8 @@ int main(int argc, char** argv) {
     }
     if (!same) {
       std::fprintf(stderr, "FAILED: seed %llu\n", static_cast<unsigned long long>(seed));
+      std::fflush(stderr);
+      sleep(1);  // the launcher passes that on
       MPI_Abort(MPI_COMM_WORLD, 1);
     }
   }

@@ -180,8 +180,8 @@ void persistentMessages(Run& run) {
     MPI_Pack_size(message.count, message.type, run.comm, &bytes);
     room += bytes + MPI_BSEND_OVERHEAD;
   }
-  std::vector<char> attached(static_cast<std::size_t>(room));
-  MPI_Buffer_attach(attached.data(), room);
+  const Memory attached(run.kind, static_cast<std::size_t>(room) + 1);
+  MPI_Buffer_attach(attached.address(), room);
   {
     Requests requests(run, messages, &MPI_Recv_init, &startLater);
     int rounds = draw(run.rng, 0, 3);
@@ -210,6 +210,7 @@ void persistentMessages(Run& run) {
   }
   void* detached = nullptr;
   MPI_Buffer_detach(&detached, &room);
+  if (detached != attached.address()) fail("MPI_Buffer_detach gives the buffer back");
 }
 
 }  // namespace gmac::testing

@@ -107,6 +107,8 @@ void persistentMessages(Run& run);
 void collective(Run& run);
 void reduction(Run& run);
 void neighbours(Run& run);
+void packing(Run& run);
+void fileTransfer(Run& run);
 
 }  // namespace gmac::testing
 

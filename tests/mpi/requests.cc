@@ -2,9 +2,11 @@
 //
 // What becomes of requests that are not simply waited for, and of calls that take no shared object.
 #include <mpi.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/mpi/shared.h"
@@ -201,6 +203,125 @@ void manyTypes() {
   }
 }
 
+// Rows of a matrix: each rank's own to the file, and from there by every collective way.
+void collectiveReads() {
+  constexpr int kRows = 500;
+  constexpr int kRow = 30;
+  char name[] = "/tmp/gmac_mpi_rows_XXXXXX";
+  if (rank == 0) {
+    const int made = mkstemp(name);
+    expect(made >= 0, "mkstemp");
+    close(made);
+  }
+  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+  MPI_File file;
+  MPI_Datatype rows;
+  MPI_Type_vector(kRows, kRow, 2 * kRow, MPI_BYTE, &rows);
+  MPI_Type_commit(&rows);
+  const Memory sent(Memory::Kind::kShared, std::size_t{2} * kRows * kRow);
+  for (std::size_t i = 0; i < sent.size(); ++i) sent.data()[i] = static_cast<unsigned char>(i * 3);
+  sent.flip();
+  MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL,
+                &file);
+  const MPI_Offset own = MPI_Offset{rank} * kRows * kRow;
+  MPI_Status status = {};
+  MPI_File_write_at_all(file, own, sent.address(), 1, rows, &status);
+  MPI_File_sync(file);
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int way = 0; way < 6; ++way) {
+    const Memory received(Memory::Kind::kShared, sent.size());
+    std::memset(received.data(), 9, received.size());
+    received.flip();
+    MPI_Request request = MPI_REQUEST_NULL;
+    void* const to = received.address();
+    MPI_File_seek(file, own, MPI_SEEK_SET);
+    switch (way) {
+      case 0:
+        MPI_File_read_all(file, to, 1, rows, &status);
+        break;
+      case 1:
+        MPI_File_read_at_all(file, own, to, 1, rows, &status);
+        break;
+      case 2:
+        MPI_File_read_all_begin(file, to, 1, rows);
+        MPI_File_read_all_end(file, to, &status);
+        break;
+      case 3:
+        MPI_File_read_at_all_begin(file, own, to, 1, rows);
+        MPI_File_read_at_all_end(file, to, &status);
+        break;
+      case 4:
+        MPI_File_iread_all(file, to, 1, rows, &request);
+        break;
+      default:
+        MPI_File_iread_at_all(file, own, to, 1, rows, &request);
+    }
+    if (way > 3) MPI_Wait(&request, &status);
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    expect(bytes == kRows * kRow, "the status counts what was read");
+    bool right = true;
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      const bool inRow = i / kRow % 2 == 0;
+      right = right && received.data()[i] == (inRow ? sent.data()[i] : 9 ^ gmac::testing::kMask);
+    }
+    expect(right, "rows come back from the file, and gaps stay");
+  }
+  // Of a file that is too short, what there is.
+  const Memory past(Memory::Kind::kShared, kBytes);
+  std::memset(past.data(), 9, kBytes);
+  past.flip();
+  MPI_Offset end = 0;
+  MPI_File_get_size(file, &end);
+  MPI_File_read_at(file, end - 100, past.address(), kBytes, MPI_BYTE, &status);
+  int bytes = 0;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  expect(bytes == 100, "a read ends where the file does");
+  expect(past.data()[99] != (9 ^ gmac::testing::kMask) || past.data()[98] != past.data()[99],
+         "the last bytes are there");
+  expect(past.data()[100] == (9 ^ gmac::testing::kMask), "and nothing after them is changed");
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Type_free(&rows);
+  MPI_File_close(&file);
+}
+
+// With a file whose integers are of another order, where the MPI has such files.
+void convertedFile() {
+  constexpr int kElements = 1000;
+  char name[] = "/tmp/gmac_mpi_order_XXXXXX";
+  const int made = mkstemp(name);
+  expect(made >= 0, "mkstemp");
+  close(made);
+  MPI_File file;
+  MPI_Datatype column;
+  MPI_Type_vector(kElements, 1, 2, MPI_INT, &column);
+  MPI_Type_commit(&column);
+  MPI_File_open(MPI_COMM_SELF, name, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL,
+                &file);
+  const Memory sent(Memory::Kind::kShared, sizeof(int) * 2 * kElements);
+  auto* const values = reinterpret_cast<std::uint32_t*>(sent.data());
+  for (std::uint32_t i = 0; i < 2 * kElements; ++i) values[i] = 0x01020300 + i;
+  if (MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "external32", MPI_INFO_NULL) == MPI_SUCCESS) {
+    const Memory received(Memory::Kind::kShared, sent.size());
+    std::memset(received.data(), 9, received.size());
+    received.flip();
+    sent.flip();
+    MPI_File_write_at(file, 0, sent.address(), 1, column, MPI_STATUS_IGNORE);
+    MPI_File_read_at(file, 0, received.address(), 1, column, MPI_STATUS_IGNORE);
+    MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
+    std::array<std::uint32_t, kElements> raw{};
+    MPI_File_read_at(file, 0, raw.data(), kElements, MPI_INT, MPI_STATUS_IGNORE);
+    const auto* const got = reinterpret_cast<const std::uint32_t*>(received.data());
+    constexpr std::uint32_t kUntouched = 0x01010101 * (9 ^ gmac::testing::kMask);
+    for (std::size_t i = 0; i < kElements; ++i) {
+      expect(raw[i] == __builtin_bswap32(values[2 * i]), "the file has the other order");
+      expect(got[2 * i] == values[2 * i] && got[2 * i + 1] == kUntouched, "memory has its own");
+    }
+  }
+  MPI_Type_free(&column);
+  MPI_File_close(&file);
+}
+
 // A call that is not served says so by its name, and leaves the object alone.
 template <typename Call>
 void refused(const char* name, Call call) {
@@ -230,6 +351,8 @@ int main(int argc, char** argv) {
   pairs();
   askedRequest();
   manyTypes();
+  collectiveReads();
+  convertedFile();
   refused("MPI_Win_create", [](void* object, void*) {
     MPI_Win window;
     return MPI_Win_create(object, kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
