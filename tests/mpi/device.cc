@@ -26,7 +26,7 @@ CUstream stream = nullptr;
 // Programs have many small buffers, and an allocation of the driver's takes its time: they are
 // parts of one, which begins again when none is left. For one thread.
 struct Arena {
-  static constexpr std::size_t kBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kBytes = std::size_t{512} << 20;
   static constexpr std::size_t kAlignment = 256;
   CUdeviceptr first = 0;
   std::size_t used = 0;
