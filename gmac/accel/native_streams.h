@@ -12,12 +12,16 @@
 
 namespace gmac::accel {
 
-// A queue that the application owns (a CUstream / cudaStream_t), as an opaque number.
+// A queue that the application owns, as an opaque number: that of the stream (a CUstream /
+// cudaStream_t) where it belongs to nativeContext() or there is no such context, else the one that
+// streamOf() gives.
 enum class NativeStream : std::uintptr_t {};
 
+// A stream of a context that the accelerator does not know: it can neither make it wait nor ask.
+inline constexpr NativeStream kForeignStream{UINTPTR_MAX};
+
 // A capability of an Accelerator (see Accelerator::nativeStreams()), with the preconditions and
-// errors of one. A stream that is named here belongs to nativeContext(), or there is no such
-// context.
+// errors of one. No function takes kForeignStream.
 class NativeStreams {
  public:
   virtual ~NativeStreams() = default;
@@ -52,6 +56,21 @@ class NativeStreams {
   virtual std::uintptr_t nativeContext() const noexcept = 0;
   // The device (a CUdevice) in whose primary context everything lives; -1: in another, or none.
   virtual int primaryDevice() const noexcept = 0;
+
+  // The number of a stream of another context (a CUcontext) of the application's, of whatever
+  // device; `stream`: its number there. From the context's first one on, its device's kernels reach
+  // this accelerator's memory. kForeignStream where there are too many contexts. Blocks the first
+  // time. adsmErrorNotSupported: that device cannot reach the memory.
+  virtual Result<NativeStream> streamOf(std::uintptr_t context, NativeStream stream) {
+    (void)context;
+    (void)stream;
+    return kForeignStream;
+  }
+  // Whether such a context is known now. A load.
+  virtual bool knowsOthers() const noexcept { return false; }
+  // The application is about to end such a context, and has waited for all work there. Tickets of
+  // its streams are complete.
+  virtual void otherEnds(std::uintptr_t context) noexcept { (void)context; }
 
   // The application is about to end the context that everything lives in, and has waited for all
   // work there. contextEnds: called first; an accelerator that cannot outlive its context is lost

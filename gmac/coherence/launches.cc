@@ -239,7 +239,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
   const Timed timed(Phase::kLaunch);
   const Walk walk(blocks_);
   Lock lock(mutex_);
-  const bool foreign = stream == coherence::kForeignStream;
+  const bool foreign = stream == accel::kForeignStream;
   Submission submission;
   const auto ready = [&](bool* waited) -> Status {
     // Calls were made before; the application's streams know nothing of their queue.
@@ -311,7 +311,7 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   Lock lock(mutex_);
   Status status;
   accel::Ticket reader;
-  if (submitted && stream == coherence::kForeignStream) {
+  if (submitted && stream == accel::kForeignStream) {
     stats().called(0);
   } else if (submitted) {
     auto ticket = ledger_.submitted(stream, submission_.reads, submission_.names);

@@ -138,7 +138,7 @@ Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
       std::max(object.lastWriteWork,
                object.bindings.empty() && everyCallWork_ >= object.born ? everyCallWork_ : 0);
   for (const StreamWork* work = begin(); work != end(); ++work) {
-    writers.device = std::max(writers.device, work->ticket.value);
+    writers.device = std::max(writers.device, work->number);
   }
   return writers;
 }
@@ -212,7 +212,7 @@ accel::Ticket Ledger::runningReader() const noexcept {
 accel::Ticket Ledger::oldestStreamWork() const {
   const StreamWork* const oldest = std::min_element(
       begin(), end(),
-      [](const StreamWork& a, const StreamWork& b) { return a.ticket.value < b.ticket.value; });
+      [](const StreamWork& a, const StreamWork& b) { return a.number < b.number; });
   return oldest == end() ? accel::Ticket() : oldest->ticket;
 }
 

@@ -44,11 +44,6 @@ struct DeviceRange {
   bool write;           // the work may write it; else it only reads it
 };
 
-// The stream of work in another context than the runtime's (see Port::nativeContext()), which the
-// runtime can neither make wait nor ask: beginDeviceWork() then waits for the flushes, and the
-// caller has waited for the work before endDeviceWork().
-inline constexpr accel::NativeStream kForeignStream{UINTPTR_MAX};
-
 // Where the bytes of a range are current.
 enum class Current { kNotShared, kAccelerator, kCpu, kBoth };
 
@@ -114,7 +109,8 @@ class Port {
   // Release: flushes what the work will read or partly overwrite and invalidates what it may write,
   // and makes `stream` wait for the flushes. Call immediately before submitting the work; on
   // success exactly one endDeviceWork follows in the same thread. `ranges` that are not shared are
-  // ignored. Between the two, other threads' accesses to shared objects wait.
+  // ignored. Between the two, other threads' accesses to shared objects wait. accel::kForeignStream:
+  // this waits for the flushes, and the caller has waited for the work before endDeviceWork().
   virtual Status beginDeviceWork(accel::NativeStream stream, std::span<const DeviceRange> ranges);
   // The work has been submitted (or failed to be: submitted = false). Later CPU accesses to what it
   // may write wait for it.
@@ -162,6 +158,15 @@ class Port {
   }
   // The device (a CUdevice) in whose primary context shared objects live; -1: in another, or none.
   int primaryDevice() const noexcept { return native_ != nullptr ? native_->primaryDevice() : -1; }
+  // The number of a stream of another context; whether any of those is known; and the end of one.
+  // See accel::NativeStreams.
+  Result<accel::NativeStream> streamOf(std::uintptr_t context, accel::NativeStream stream) {
+    return native_ != nullptr ? native_->streamOf(context, stream) : accel::kForeignStream;
+  }
+  bool knowsOtherContexts() const noexcept { return native_ != nullptr && native_->knowsOthers(); }
+  void otherContextEnds(std::uintptr_t context) noexcept {
+    if (native_ != nullptr) native_->otherEnds(context);
+  }
   // The application ends that context, or resets that device, next: all objects are freed. It has
   // waited for the work there; `workFinished`: with success. The next allocation finds the runtime
   // another context.

@@ -11,11 +11,50 @@ namespace {
 
 GMAC_CUDA_HELPER(cuStreamIsCapturing, cuStreamIsCapturing)
 GMAC_CUDA_HELPER(cuStreamSynchronize, cuStreamSynchronize)
+GMAC_CUDA_HELPER(cuStreamGetCtx, cuStreamGetCtx)
+GMAC_CUDA_HELPER(cuDeviceGetCount, cuDeviceGetCount)
 GMAC_CUDA_HELPER(cuCtxGetCurrent, cuCtxGetCurrent)
 GMAC_CUDA_HELPER(cuCtxGetDevice, cuCtxGetDevice)
 GMAC_CUDA_HELPER(cuDeviceGetAttribute, cuDeviceGetAttribute)
 
+// Whether a stream may belong to another context than the one that the calling thread has.
+bool severalContexts() noexcept {
+  static const bool severalDevices = [] {
+    const auto getCount = realOf<Call_cuDeviceGetCount>();
+    int count = 0;
+    return getCount != nullptr && getCount(&count) == CUDA_SUCCESS && count > 1;
+  }();
+  return severalDevices || coherence::port().knowsOtherContexts();
+}
+
+// The context of a stream; NULL where that is not to be learnt. `home`: the runtime's.
+CUcontext contextOf(CUstream stream, CUcontext home) noexcept {
+  const auto getCurrent = realOf<Call_cuCtxGetCurrent>();
+  CUcontext context = nullptr;
+  if (getCurrent == nullptr || getCurrent(&context) != CUDA_SUCCESS) return nullptr;
+  const bool defaultStream = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  if (defaultStream || (context == home && !severalContexts())) return context;
+  const auto getContext = realOf<Call_cuStreamGetCtx>();
+  CUcontext own = nullptr;
+  return getContext != nullptr && getContext(stream, &own) == CUDA_SUCCESS ? own : context;
+}
+
 }  // namespace
+
+Result<NativeStream> known(NativeStream stream) noexcept {
+  const std::uintptr_t home = coherence::port().nativeContext();
+  if (home == 0) return stream;
+  const auto context = reinterpret_cast<std::uintptr_t>(
+      contextOf(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)),
+                reinterpret_cast<CUcontext>(home)));
+  if (context == 0 || context == home) return stream;
+  Result<NativeStream> number = coherence::port().streamOf(context, stream);
+  // A managed-memory program knows nothing of adsmLastErrorString().
+  if (!number.ok() && coherence::port().managedMode()) {
+    log(LogLevel::kError, "{}", lastErrorText());
+  }
+  return number;
+}
 
 CUdeviceptr onDevice(std::uintptr_t address) noexcept {
   void* const device = adsmSafe(reinterpret_cast<const void*>(address));

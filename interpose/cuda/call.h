@@ -97,8 +97,12 @@ typename Call::Function* realOf() noexcept {
 // is launched.
 bool capturing(NativeStream stream) noexcept;
 
-// Whether the calling thread's context is not the runtime's. The runtime does not know its streams.
+// Whether the calling thread's context is not the runtime's.
 bool inForeignContext() noexcept;
+
+// The number by which the runtime knows a stream, which may be another context's;
+// accel::kForeignStream where it does not know that.
+Result<NativeStream> known(NativeStream stream) noexcept;
 
 // Whether the calling thread's device has an attribute, according to the driver.
 bool deviceHas(CUdevice_attribute attribute) noexcept;
@@ -181,19 +185,19 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
     const Reentry inside;
     return submit();
   }
-  const bool foreign = inForeignContext();
-  const NativeStream known = foreign ? coherence::kForeignStream : stream;
-  if (const Status begun = coherence::port().beginDeviceWork(known, ranges); !begun.ok()) {
+  const Result<NativeStream> number = known(stream);
+  if (!number.ok()) return resultOf(number.status());
+  if (const Status begun = coherence::port().beginDeviceWork(*number, ranges); !begun.ok()) {
     return resultOf(begun);
   }
   CUresult result = CUDA_SUCCESS;
   {
     const Reentry inside;
     result = submit();
-    // No later call can wait for work of another context, so this one waits here.
-    if (foreign && result == CUDA_SUCCESS) result = waitForStream(stream);
+    // No later call can wait for such work, so this one waits here.
+    if (*number == accel::kForeignStream && result == CUDA_SUCCESS) result = waitForStream(stream);
   }
-  const Status ended = coherence::port().endDeviceWork(known, result == CUDA_SUCCESS);
+  const Status ended = coherence::port().endDeviceWork(*number, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) return result;
   if (!ended.ok()) return resultOf(ended);
   return waits ? acquire(result) : result;

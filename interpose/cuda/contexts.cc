@@ -15,13 +15,13 @@ CUresult cuDevicePrimaryCtxReset(CUdevice);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
 }
 
-#define GMAC_CUDA_PLAIN_CALLS(X)                                                     \
-  X(cuModuleUnload, cuModuleUnload, 0, INT_MAX, Unload)                              \
-  X(cuLibraryUnload, cuLibraryUnload, 12000, INT_MAX, Unload)                        \
-  X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, INT_MAX, Unload) \
-  X(cuStreamDestroy, cuStreamDestroy_v2, 4000, INT_MAX, DestroyStream)               \
-  X(cuCtxDestroy, cuCtxDestroy_v2, 4000, INT_MAX, DestroyContext)                    \
-  X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 11000, ResetDevice)      \
+#define GMAC_CUDA_PLAIN_CALLS(X)                                                             \
+  X(cuModuleUnload, cuModuleUnload, 0, INT_MAX, Unload)                                      \
+  X(cuLibraryUnload, cuLibraryUnload, 12000, INT_MAX, Unload)                                \
+  X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, INT_MAX, ReleasePrimary) \
+  X(cuStreamDestroy, cuStreamDestroy_v2, 4000, INT_MAX, DestroyStream)                       \
+  X(cuCtxDestroy, cuCtxDestroy_v2, 4000, INT_MAX, DestroyContext)                            \
+  X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 11000, ResetDevice)              \
   X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, INT_MAX, ResetDevice)
 
 namespace gmac::interpose {
@@ -32,17 +32,19 @@ GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 GMAC_CUDA_HELPER(cuCtxPushCurrent, cuCtxPushCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxPopCurrent, cuCtxPopCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxSynchronize, cuCtxSynchronize)
+GMAC_CUDA_HELPER(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)
+GMAC_CUDA_HELPER(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)
 
 CUcontext home() noexcept { return reinterpret_cast<CUcontext>(coherence::port().nativeContext()); }
 
-// Waits for all work of the objects' context. False when that fails or cannot be asked.
-bool finishHome() noexcept {
+// Waits for all work of a context. False when that fails or cannot be asked.
+bool finish(CUcontext context) noexcept {
   const auto push = realOf<Call_cuCtxPushCurrent_v2>();
   const auto pop = realOf<Call_cuCtxPopCurrent_v2>();
   const auto synchronize = realOf<Call_cuCtxSynchronize>();
   const Reentry inside;
-  if (home() == nullptr || push == nullptr || pop == nullptr || synchronize == nullptr ||
-      push(home()) != CUDA_SUCCESS) {
+  if (context == nullptr || push == nullptr || pop == nullptr || synchronize == nullptr ||
+      push(context) != CUDA_SUCCESS) {
     return false;
   }
   const bool finished = synchronize() == CUDA_SUCCESS;
@@ -53,9 +55,34 @@ bool finishHome() noexcept {
 
 // Objects end with their context, as all CUDA memory does, and the runtime leaves the context.
 void endHome() noexcept {
-  const bool finished = finishHome();
+  const bool finished = finish(home());
   (void)ManagedObjects::get().removeAll();
   coherence::port().endContext(finished);
+}
+
+// A context without objects: they live on.
+void endOther(CUcontext context) noexcept {
+  if (!coherence::port().knowsOtherContexts()) return;
+  (void)finish(context);
+  coherence::port().otherContextEnds(reinterpret_cast<std::uintptr_t>(context));
+}
+
+// The primary context of a device; NULL: it has none now.
+CUcontext primaryContextOf(CUdevice device) noexcept {
+  const auto getState = realOf<Call_cuDevicePrimaryCtxGetState>();
+  const auto retain = realOf<Call_cuDevicePrimaryCtxRetain>();
+  const auto release = realOf<Call_cuDevicePrimaryCtxRelease_v2>();
+  const Reentry inside;
+  unsigned flags = 0;
+  int active = 0;
+  CUcontext context = nullptr;
+  if (getState == nullptr || retain == nullptr || release == nullptr ||
+      getState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
+      retain(&context, device) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  (void)release(device);
+  return context;
 }
 
 // Kernels end with the module that they were loaded from.
@@ -72,8 +99,9 @@ struct Unload {
 struct DestroyStream {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUstream stream) {
+    const Result<NativeStream> number = known(nativeStream(Zero, stream));
     const CUresult result = direct(real, stream);
-    if (result == CUDA_SUCCESS) coherence::port().streamDestroyed(nativeStream(Zero, stream));
+    if (result == CUDA_SUCCESS && number.ok()) coherence::port().streamDestroyed(*number);
     return result;
   }
 };
@@ -85,8 +113,26 @@ struct DestroyContext {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUcontext context) {
     forgetKernels();
-    if (context != nullptr && context == home() && coherence::port().primaryDevice() < 0) endHome();
+    if (context != nullptr && context == home() && coherence::port().primaryDevice() < 0) {
+      endHome();
+    } else if (context != nullptr) {
+      endOther(context);
+    }
     return direct(real, context);
+  }
+};
+
+// The last release ends a primary context. The runtime holds its own one.
+struct ReleasePrimary {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUdevice device) {
+    forgetKernels();
+    if (device != coherence::port().primaryDevice() && coherence::port().knowsOtherContexts()) {
+      endOther(primaryContextOf(device));
+    }
+    return direct(real, device);
   }
 };
 
@@ -97,7 +143,11 @@ struct ResetDevice {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdevice device) {
     forgetKernels();
-    if (device >= 0 && device == coherence::port().primaryDevice()) endHome();
+    if (device >= 0 && device == coherence::port().primaryDevice()) {
+      endHome();
+    } else if (coherence::port().knowsOtherContexts()) {
+      endOther(primaryContextOf(device));
+    }
     return direct(real, device);
   }
 };

@@ -63,11 +63,12 @@ void CUDA_CB runCallback(CUstream stream, CUresult status, void* argument) {
 // Queues a function with `submit`, a CUresult(Given*).
 template <typename Submit>
 CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
+  const Result<NativeStream> number = known(stream);
+  if (!number.ok()) return resultOf(number.status());
   auto* const kept = new (std::nothrow) Given(given);
   if (kept == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const NativeStream known = inForeignContext() ? coherence::kForeignStream : stream;
   // Without ranges: this only waits for its turn among the threads that submit.
-  if (const Status begun = coherence::port().beginDeviceWork(known, {}); !begun.ok()) {
+  if (const Status begun = coherence::port().beginDeviceWork(*number, {}); !begun.ok()) {
     delete kept;
     return resultOf(begun);
   }
@@ -78,7 +79,7 @@ CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
     result = submit(kept);
   }
   // Recorded as not submitted: an access inside the function must not wait for the function.
-  const Status ended = coherence::port().endDeviceWork(known, false);
+  const Status ended = coherence::port().endDeviceWork(*number, false);
   if (result != CUDA_SUCCESS) {
     coherence::port().hostFunctionEnded();
     delete kept;

@@ -66,14 +66,10 @@ struct Allocate {
         flags == CU_MEM_ATTACH_HOST ? std::max(bytes, SmallHeap::kLargestObject + 1) : bytes;
     void* const object = adsmAlloc(wanted);
     if (object == nullptr) return failedAllocation(bytes);
-    if (!coherence::port().reachedByCuda() || inForeignContext()) {
-      const bool elsewhere = coherence::port().reachedByCuda();
+    if (!coherence::port().reachedByCuda()) {
       (void)adsmFree(object);
-      (void)gmac::fail(
-          adsmErrorNotSupported, "{}",
-          elsewhere ? "the calling thread works in another context (or on another device) than "
-                      "the first managed memory of this program; all of it must live in one"
-                    : "the accelerator is not a CUDA device; leave GMAC_ACCEL unset, or cuda");
+      (void)gmac::fail(adsmErrorNotSupported,
+                       "the accelerator is not a CUDA device; leave GMAC_ACCEL unset, or cuda");
       return refuseAllocation(bytes, CUDA_ERROR_NOT_SUPPORTED);
     }
     const auto number = reinterpret_cast<std::uintptr_t>(object);

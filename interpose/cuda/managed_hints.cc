@@ -257,8 +257,13 @@ struct Attach {
     }
     if (capturing(nativeStream(Zero, stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (!attachmentIsPromise()) return CUDA_SUCCESS;
-    return resultOf(coherence::port().setUsers(reinterpret_cast<const void*>(address), users,
-                                               nativeStream(Zero, stream)));
+    const Result<NativeStream> number = known(nativeStream(Zero, stream));
+    if (!number.ok()) return resultOf(number.status());
+    // Work of a stream that is not known is nobody's.
+    if (*number == accel::kForeignStream && users == coherence::Users::kOneStream)
+      users = coherence::Users::kEverybody;
+    return resultOf(
+        coherence::port().setUsers(reinterpret_cast<const void*>(address), users, *number));
   }
 };
 

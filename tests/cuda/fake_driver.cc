@@ -24,6 +24,7 @@
 #include "tests/cuda/fake_internal.h"
 
 struct CUstream_st {
+  CUcontext context = nullptr;
   enum class Host { kNone, kQueued, kRunning, kOver };
   struct Op {
     std::function<CUresult()> work;
@@ -37,17 +38,27 @@ struct CUstream_st {
   std::size_t submitted() const { return done + ops.size(); }
 };
 
+// Both default streams are a context's own.
+struct CUctx_st {
+  explicit CUctx_st(CUdevice number) : device(number) { legacy.context = perThread.context = this; }
+  const CUdevice device;
+  CUstream_st legacy, perThread;
+};
+
 struct CUevent_st {
+  CUcontext context = nullptr;
   CUstream_st* stream = nullptr;
   std::size_t position = 0;
 };
 
 struct CUmod_st {
+  CUcontext context;
   const gmac::fake_cuda::Image* image;
   std::vector<CUdeviceptr> globals;
 };
 
 struct CUfunc_st {
+  CUcontext context;
   const gmac::fake_cuda::Kernel* kernel;
   int maxSharedBytes = 48 << 10;
 };
@@ -58,19 +69,23 @@ namespace {
 constexpr std::size_t kMemory = std::size_t{1} << 30;
 constexpr std::size_t kPage = 2 << 20;
 constexpr unsigned kMaxBlockThreads = 1024;
+constexpr std::size_t kMostDevices = 4;
 
 struct Allocation {
   std::size_t bytes;
   std::byte* backing;
-  bool mapped = false;  // by cuMemMap: the backing is that of physical pages
-  bool accessible = true;
+  unsigned access = 0;  // a bit for each device
+  CUcontext context =
+      nullptr;  // whose memory it is; NULL: mapped, and the backing is that of pages
+  CUdevice device = 0;
+  bool mapped() const { return context == nullptr; }
 };
 
 // Physical pages.
 struct Pages {
   std::size_t bytes;
   std::byte* backing;
-  bool onDevice;
+  int device;            // -1: in the CPU's memory
   std::size_t uses = 1;  // the handle, and where they are mapped
 };
 
@@ -81,27 +96,29 @@ struct Device {
   std::map<CUmemGenericAllocationHandle, Pages> pages;
   std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
   CUmemGenericAllocationHandle lastPages = 0;
-  std::size_t used = 0;
+  std::array<std::size_t, kMostDevices> used{};
   std::map<std::string, std::size_t> calls;
   std::map<std::string, CUresult> failNext;
   const Image* standIn = nullptr;  // for images of other kinds
   bool occupyNext = false;
   std::deque<CUdeviceptr> again;   // where the next allocations lie, when what is there is freed
   CUresult broken = CUDA_SUCCESS;  // what the context died of
-  CUctx_st context;
-  bool primaryIsActive = false;
-  std::map<CUdevice_attribute, int> attributes;  // the others are 1
+  int count = 1;
+  bool reachEachOther = true;
+  std::array<CUctx_st, kMostDevices> primary{CUctx_st(0), CUctx_st(1), CUctx_st(2), CUctx_st(3)};
+  std::array<bool, kMostDevices> primaryIsActive{};
+  std::vector<std::unique_ptr<CUctx_st>> contexts;  // that programs have made
+  std::map<CUdevice_attribute, int> attributes;     // the others are 1
   CUstream capturing = nullptr;
   CUstream stalled = nullptr;
-  CUstream_st legacy, perThread;
   // Streams and events stay: work may still name them after they are destroyed.
   std::vector<std::unique_ptr<CUstream_st>> streams;
   std::vector<std::unique_ptr<CUevent_st>> events;
   std::vector<std::unique_ptr<CUmod_st>> modules;
   std::vector<std::unique_ptr<CUfunc_st>> functions;
-  std::set<void*> registered;
-  std::set<void*> given;         // by cuMemHostAlloc
-  std::set<const void*> living;  // streams, events, modules, functions
+  std::map<void*, CUcontext> registered;
+  std::map<void*, CUcontext> given;  // by cuMemHostAlloc
+  std::set<const void*> living;      // streams, events, modules, functions
 };
 
 Device& device() {
@@ -111,6 +128,13 @@ Device& device() {
 
 thread_local std::vector<CUcontext> contexts;
 thread_local bool readsArguments = false;
+thread_local CUdevice working = -1;  // the device whose work this thread does; -1: none's
+
+// A thread without a context works in the first device's.
+CUcontext currentContext() { return contexts.empty() ? &device().primary[0] : contexts.back(); }
+CUdevice currentDevice() { return currentContext()->device; }
+unsigned bitOf(CUdevice number) { return 1U << number; }
+std::size_t& usedOn(CUdevice number) { return device().used[static_cast<std::size_t>(number)]; }
 
 }  // namespace
 
@@ -142,7 +166,8 @@ std::byte* backingOf(CUdeviceptr address) {
   auto after = memory.upper_bound(address);
   if (after == memory.begin()) return nullptr;
   const auto& [start, allocation] = *std::prev(after);
-  const bool there = address < start + allocation.bytes && allocation.accessible;
+  const unsigned needed = working >= 0 ? bitOf(working) : ~0U;
+  const bool there = address < start + allocation.bytes && (allocation.access & needed) != 0;
   return there ? allocation.backing + (address - start) : nullptr;
 }
 
@@ -177,8 +202,8 @@ bool lives(const void* handle) { return device().living.count(handle) != 0; }
   if (!lives(handle)) return CUDA_ERROR_INVALID_HANDLE
 
 CUstream_st& streamOf(CUstream stream) {
-  if (stream == nullptr || stream == CU_STREAM_LEGACY) return device().legacy;
-  return stream == CU_STREAM_PER_THREAD ? device().perThread : *stream;
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) return currentContext()->legacy;
+  return stream == CU_STREAM_PER_THREAD ? currentContext()->perThread : *stream;
 }
 
 // Runs the first piece of work of the stream, after what it waits for.
@@ -201,7 +226,9 @@ void step(CUstream_st& stream) {
   stream.ops.pop_front();
   ++stream.done;
   if (op.work == nullptr || device().broken != CUDA_SUCCESS) return;
+  const CUdevice before = std::exchange(working, stream.context->device);
   if (const CUresult result = op.work(); result != CUDA_SUCCESS) device().broken = result;
+  working = before;
 }
 void advance(CUstream_st& stream, std::size_t position) {
   while (stream.done < position) {
@@ -308,13 +335,16 @@ void dropPages(CUmemGenericAllocationHandle handle) {
   const auto found = device().pages.find(handle);
   if (--found->second.uses != 0) return;
   munmap(found->second.backing, found->second.bytes);
-  device().used -= found->second.onDevice ? found->second.bytes : 0;
+  if (found->second.device >= 0) usedOn(found->second.device) -= found->second.bytes;
   device().pages.erase(found);
 }
 
 CUresult allocate(CUdeviceptr* address, std::size_t bytes) {
   bytes = (bytes + kPage - 1) / kPage * kPage;
-  if (bytes == 0 || bytes > kMemory - device().used) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUcontext context = currentContext();
+  std::size_t& used = usedOn(context->device);
+  const unsigned access = bitOf(context->device);
+  if (bytes == 0 || bytes > kMemory - used) return CUDA_ERROR_OUT_OF_MEMORY;
   auto& again = device().again;
   if (!again.empty() && device().memory.count(again.front()) == 0) {
     *address = again.front();
@@ -322,22 +352,22 @@ CUresult allocate(CUdeviceptr* address, std::size_t bytes) {
     auto* const backing = static_cast<std::byte*>(
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (backing == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-    device().memory[*address] = {bytes, backing};
-    device().used += bytes;
+    device().memory[*address] = {bytes, backing, access, context, context->device};
+    used += bytes;
     return CUDA_SUCCESS;
   }
   const CUdeviceptr range = reserveAddresses(bytes);
   std::byte* const backing = freshMemory(bytes);
   if (range == 0 || backing == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  device().memory[range] = {bytes, backing};
-  device().used += bytes;
+  device().memory[range] = {bytes, backing, access, context, context->device};
+  used += bytes;
   *address = range;
   return CUDA_SUCCESS;
 }
 
 CUresult release(CUdeviceptr address) {
   const auto found = device().memory.find(address);
-  if (found == device().memory.end() || found->second.mapped) return CUDA_ERROR_INVALID_VALUE;
+  if (found == device().memory.end() || found->second.mapped()) return CUDA_ERROR_INVALID_VALUE;
   void* const range = reinterpret_cast<void*>(address);
   const auto& again = device().again;
   if (std::find(again.begin(), again.end(), address) == again.end()) {
@@ -347,7 +377,7 @@ CUresult release(CUdeviceptr address) {
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
   munmap(found->second.backing, found->second.bytes);
-  device().used -= found->second.bytes;
+  usedOn(found->second.device) -= found->second.bytes;
   device().memory.erase(found);
   return CUDA_SUCCESS;
 }
@@ -401,27 +431,51 @@ std::function<CUresult()> launchOf(CUfunction handle, const unsigned grid[3],
   };
 }
 
-void destroyEverything() {
+CUcontext makeContext(CUdevice number) {
+  return device().contexts.emplace_back(std::make_unique<CUctx_st>(number)).get();
+}
+
+bool isDevice(CUdevice number) { return number >= 0 && number < device().count; }
+
+void endContext(CUcontext context) {
   Device& all = device();
-  // What is mapped is the device's, and not the context's.
   for (auto next = all.memory.begin(); next != all.memory.end();) {
-    const CUdeviceptr address = (next++)->first;
-    release(address);
+    const auto& [address, allocation] = *next++;
+    if (allocation.context == context) release(address);
   }
-  for (auto& module : all.modules) module->globals.clear();
-  for (void* const address : all.given) ::operator delete (address, std::align_val_t{4096});
-  all.given.clear();
-  all.registered.clear();
-  all.living.clear();
+  const auto ends = [&](const auto& handles) {
+    for (const auto& handle : handles) {
+      if (handle->context == context) all.living.erase(handle.get());
+    }
+  };
+  ends(all.streams);
+  ends(all.events);
+  ends(all.modules);
+  ends(all.functions);
+  for (auto& module : all.modules) {
+    if (module->context == context) module->globals.clear();
+  }
+  for (const auto& [address, owner] : all.given) {
+    if (owner == context) ::operator delete (address, std::align_val_t{4096});
+  }
+  std::erase_if(all.given, [&](const auto& one) { return one.second == context; });
+  std::erase_if(all.registered, [&](const auto& one) { return one.second == context; });
   const auto end = [](CUstream_st& stream) {
     stream.done = stream.submitted();
     stream.ops.clear();
   };
-  for (auto& stream : all.streams) end(*stream);
-  end(all.legacy);
-  end(all.perThread);
+  for (auto& stream : all.streams) {
+    if (stream->context == context) end(*stream);
+  }
+  end(context->legacy);
+  end(context->perThread);
   all.broken = CUDA_SUCCESS;
-  all.primaryIsActive = false;
+}
+
+void resetDevice(CUdevice number) {
+  const auto index = static_cast<std::size_t>(number);
+  endContext(&device().primary[index]);
+  device().primaryIsActive[index] = false;
 }
 
 }  // namespace gmac::fake_cuda
@@ -475,6 +529,11 @@ __attribute__((visibility("default"))) void fakeCudaStall(CUstream stream) {
   const std::lock_guard lock(device().mutex);
   device().stalled = stream;
 }
+__attribute__((visibility("default"))) void fakeCudaSetDevices(int count, bool reachEachOther) {
+  const std::lock_guard lock(device().mutex);
+  device().count = count;
+  device().reachEachOther = reachEachOther;
+}
 __attribute__((visibility("default"))) void fakeCudaCapture(CUstream stream) {
   const std::lock_guard lock(device().mutex);
   device().capturing = stream;
@@ -496,14 +555,15 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
                                                   : "some error";
   return CUDA_SUCCESS;
 }
-CUresult cuDeviceGet(CUdevice* ordinal, int) {
+CUresult cuDeviceGet(CUdevice* number, int ordinal) {
   FAKE_CALL();
-  *ordinal = 0;
+  if (!isDevice(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+  *number = ordinal;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
   FAKE_CALL();
-  *count = 1;
+  *count = device().count;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetName(char* name, int bytes, CUdevice) {
@@ -517,16 +577,24 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   *value = found == device().attributes.end() ? 1 : found->second;
   return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice number, CUdevice peer) {
   FAKE_CALL();
-  *flags = 0;
-  *active = device().primaryIsActive ? 1 : 0;
+  if (!isDevice(number) || !isDevice(peer)) return CUDA_ERROR_INVALID_DEVICE;
+  *can = number != peer && device().reachEachOther ? 1 : 0;
   return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+CUresult cuDevicePrimaryCtxGetState(CUdevice number, unsigned* flags, int* active) {
   FAKE_CALL();
-  *context = &device().context;
-  device().primaryIsActive = true;
+  if (!isDevice(number)) return CUDA_ERROR_INVALID_DEVICE;
+  *flags = 0;
+  *active = device().primaryIsActive[static_cast<std::size_t>(number)] ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice number) {
+  FAKE_CALL();
+  if (!isDevice(number)) return CUDA_ERROR_INVALID_DEVICE;
+  *context = &device().primary[static_cast<std::size_t>(number)];
+  device().primaryIsActive[static_cast<std::size_t>(number)] = true;
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice) {
@@ -537,8 +605,8 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
   *context = contexts.empty() ? nullptr : contexts.back();
   return CUDA_SUCCESS;
 }
-CUresult cuCtxGetDevice(CUdevice* ordinal) {
-  *ordinal = 0;
+CUresult cuCtxGetDevice(CUdevice* number) {
+  *number = currentDevice();
   return CUDA_SUCCESS;
 }
 CUresult cuCtxPushCurrent(CUcontext context) {
@@ -553,7 +621,9 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
 }
 CUresult cuCtxSynchronize() {
   FAKE_CALL();
-  for (const auto& stream : device().streams) advance(*stream, stream->submitted());
+  for (const auto& stream : device().streams) {
+    if (stream->context == currentContext()) advance(*stream, stream->submitted());
+  }
   finish(nullptr);
   return finish(CU_STREAM_PER_THREAD);
 }
@@ -592,13 +662,15 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
                      const CUmemAllocationProp* properties, unsigned long long) {
   FAKE_CALL();
   const bool onDevice = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  const int home = onDevice ? properties->location.id : -1;
   if (bytes == 0 || bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (onDevice && bytes > kMemory - device().used) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (onDevice && !isDevice(home)) return CUDA_ERROR_INVALID_DEVICE;
+  if (onDevice && bytes > kMemory - usedOn(home)) return CUDA_ERROR_OUT_OF_MEMORY;
   std::byte* const backing = freshMemory(bytes);
   if (backing == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  device().used += onDevice ? bytes : 0;
+  if (onDevice) usedOn(home) += bytes;
   *handle = ++device().lastPages;
-  device().pages[*handle] = {bytes, backing, onDevice};
+  device().pages[*handle] = {bytes, backing, home};
   return CUDA_SUCCESS;
 }
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
@@ -619,24 +691,28 @@ CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t offset,
   }
   ++pages->second.uses;
   device().mapped[address] = handle;
-  device().memory[address] = {bytes, pages->second.backing, true, false};
+  device().memory[address] = {bytes, pages->second.backing, 0, nullptr, pages->second.device};
   return CUDA_SUCCESS;
 }
 CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* access,
                         std::size_t count) {
   FAKE_CALL();
   const auto found = device().memory.find(address);
-  if (found == device().memory.end() || !found->second.mapped || found->second.bytes != bytes ||
-      count != 1 || access->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+  if (found == device().memory.end() || !found->second.mapped() || found->second.bytes != bytes ||
+      count != 1 || access->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+      !isDevice(access->location.id)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  found->second.accessible = true;
+  const CUdevice home = found->second.device;
+  if (home >= 0 && home != access->location.id && !device().reachEachOther)
+    return CUDA_ERROR_INVALID_DEVICE;
+  found->second.access |= bitOf(access->location.id);
   return CUDA_SUCCESS;
 }
 CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   FAKE_CALL();
   const auto found = device().memory.find(address);
-  if (found == device().memory.end() || !found->second.mapped || found->second.bytes != bytes) {
+  if (found == device().memory.end() || !found->second.mapped() || found->second.bytes != bytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   device().memory.erase(found);
@@ -646,7 +722,7 @@ CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
 }
 CUresult cuMemGetInfo(std::size_t* available, std::size_t* total) {
   FAKE_CALL();
-  *available = kMemory - device().used;
+  *available = kMemory - usedOn(currentDevice());
   *total = kMemory;
   return CUDA_SUCCESS;
 }
@@ -657,7 +733,7 @@ CUresult cuMemFree(CUdeviceptr address) {
 CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned) {
   FAKE_CALL();
   *address = ::operator new (bytes, std::align_val_t{4096});
-  device().given.insert(*address);
+  device().given[*address] = currentContext();
   return CUDA_SUCCESS;
 }
 CUresult cuMemFreeHost(void* address) {
@@ -672,8 +748,9 @@ CUresult cuMemFreeHost(void* address) {
 CUresult cuMemHostRegister(void* address, std::size_t, unsigned) {
   FAKE_CALL();
   if (backingOf(number(address)) != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return device().registered.insert(address).second ? CUDA_SUCCESS
-                                                    : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  return device().registered.emplace(address, currentContext()).second
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 CUresult cuMemHostUnregister(void* address) {
   FAKE_CALL();
@@ -762,12 +839,19 @@ CUresult cuMemsetD32(CUdeviceptr to, unsigned value, std::size_t count) {
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
   FAKE_CALL();
   *stream = device().streams.emplace_back(std::make_unique<CUstream_st>()).get();
+  (*stream)->context = currentContext();
   device().living.insert(*stream);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy(CUstream stream) {
   FAKE_CALL();
   return device().living.erase(stream) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  FAKE_CALL();
+  FAKE_HANDLE(stream);
+  *context = streamOf(stream).context;
+  return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   FAKE_CALL();
@@ -802,6 +886,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 CUresult cuEventCreate(CUevent* event, unsigned) {
   FAKE_CALL();
   *event = device().events.emplace_back(std::make_unique<CUevent_st>()).get();
+  (*event)->context = currentContext();
   device().living.insert(*event);
   return CUDA_SUCCESS;
 }
@@ -813,6 +898,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   FAKE_CALL();
   FAKE_HANDLE(stream);
   FAKE_HANDLE(event);
+  if (streamOf(stream).context != event->context) return CUDA_ERROR_INVALID_HANDLE;
   event->stream = &streamOf(stream);
   event->position = event->stream->submitted();
   return CUDA_SUCCESS;
@@ -854,6 +940,7 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* data, unsigned, CUjit_
   if (image == nullptr) return CUDA_ERROR_INVALID_IMAGE;
   auto& loaded = *device().modules.emplace_back(std::make_unique<CUmod_st>());
   loaded.image = image;
+  loaded.context = currentContext();
   for (std::size_t i = 0; i < image->globalCount; ++i) {
     CUdeviceptr address = 0;
     if (const CUresult result = allocate(&address, image->globals[i].bytes); result != CUDA_SUCCESS)
@@ -877,7 +964,10 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   FAKE_HANDLE(module);
   for (std::size_t i = 0; i < module->image->kernelCount; ++i) {
     if (std::strcmp(module->image->kernels[i].name, name) != 0) continue;
-    *function = device().functions.emplace_back(new CUfunc_st{&module->image->kernels[i]}).get();
+    *function =
+        device()
+            .functions.emplace_back(new CUfunc_st{module->context, &module->image->kernels[i]})
+            .get();
     device().living.insert(*function);
     return CUDA_SUCCESS;
   }
@@ -906,6 +996,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, uns
                         CUstream stream, void** args, void** extra) {
   FAKE_CALL();
   FAKE_HANDLE(functionOf(function));
+  FAKE_HANDLE(stream);
   const unsigned long threads =
       1UL * std::min(blockX, 4096u) * std::min(blockY, 4096u) * std::min(blockZ, 4096u);
   if (gridX == 0 || gridY == 0 || gridZ == 0 || gridY > 65535 || gridZ > 65535 || threads == 0 ||
@@ -913,6 +1004,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, uns
       static_cast<int>(sharedBytes) > functionOf(function)->maxSharedBytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (streamOf(stream).context != currentContext()) return CUDA_ERROR_INVALID_HANDLE;
   const unsigned grid[] = {gridX, gridY, gridZ};
   const unsigned block[] = {blockX, blockY, blockZ};
   return submit(stream, launchOf(function, grid, block, sharedBytes, args, extra));

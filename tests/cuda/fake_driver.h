@@ -63,6 +63,9 @@ using SetAttribute = void(CUdevice_attribute attribute, int value);
 using Capture = void(CUstream stream);
 // The stream whose work never comes to its end from now on, or NULL.
 using Stall = void(CUstream stream);
+// How many devices there are from now on, 1 to 4; and whether they reach each other's memory. A
+// kernel reaches what its device has been given access to.
+using SetDevices = void(int count, bool reachEachOther);
 // Streams, events, modules and functions that have not ended with their context; CPU memory that is
 // pinned or was given by the driver.
 struct Living {

@@ -13,8 +13,6 @@
 
 #include "tests/cuda/fake_driver.h"
 
-struct CUctx_st {};
-
 struct CUarray_st {
   std::vector<std::byte> bytes;
 };
@@ -59,9 +57,13 @@ std::function<CUresult()> launchOf(CUfunction function, const unsigned grid[3],
                                    const unsigned block[3], unsigned sharedBytes, void** args,
                                    void** extra);
 
-// A device reset: all memory goes, and streams, events, pinned memory, modules and functions are
-// none any more.
-void destroyEverything();
+// A context of a device, which never is another one's.
+CUcontext makeContext(CUdevice device);
+bool isDevice(CUdevice device);
+// The end of a context: its memory goes, and its streams, events, pinned memory, modules and
+// functions are none any more. What is mapped is the device's, and stays.
+void endContext(CUcontext context);
+void resetDevice(CUdevice device);
 
 // The functions of the other sources, by the names of cuGetProcAddress; NULL when there is none.
 void* moreEntries(const char* name, int version);

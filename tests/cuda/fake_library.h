@@ -54,6 +54,9 @@ inline void giveAgain(CUdeviceptr address) { control<GiveAgain>("fakeCudaGiveAga
 inline void setAttribute(CUdevice_attribute attribute, int value) {
   control<SetAttribute>("fakeCudaSetAttribute")(attribute, value);
 }
+inline void setDevices(int count, bool reachEachOther = true) {
+  control<SetDevices>("fakeCudaSetDevices")(count, reachEachOther);
+}
 inline void capture(CUstream stream) { control<Capture>("fakeCudaCapture")(stream); }
 inline void stall(CUstream stream) { control<Stall>("fakeCudaStall")(stream); }
 inline Living living() { return control<CountLiving>("fakeCudaLiving")(); }

@@ -232,22 +232,23 @@ CUresult cuStreamBatchMemOp(CUstream, unsigned, CUstreamBatchMemOpParams*, unsig
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxCreate(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice) {
+CUresult cuCtxCreate(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice device) {
   FAKE_CALL();
-  *context = new CUctx_st;
+  if (!isDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  *context = makeContext(device);
   return cuCtxPushCurrent(*context);
 }
 CUresult cuCtxDestroy(CUcontext context) {
   FAKE_CALL();
   CUcontext current = nullptr;
   if (cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context) cuCtxPopCurrent(&current);
-  delete context;
+  endContext(context);
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
   const Call call(__func__);  // also where a kernel has crashed
-  if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-  destroyEverything();
+  if (!isDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  resetDevice(device);
   return CUDA_SUCCESS;
 }
 
@@ -302,17 +303,19 @@ const std::map<std::string, void*> kEntries = {
                                                         FAKE_ENTRY(cuMemRetainAllocationHandle) FAKE_ENTRY(
                                                             cuMemGetHandleForAddressRange)
                                                             FAKE_ENTRY(cuStreamDestroy) FAKE_ENTRY(
-                                                                cuCtxGetCurrent)
-                                                                FAKE_ENTRY(cuCtxPushCurrent) FAKE_ENTRY(
-                                                                    cuCtxPopCurrent)
-                                                                    FAKE_ENTRY(
-                                                                        cuDevicePrimaryCtxRetain)
-                                                                        FAKE_ENTRY(
-                                                                            cuDeviceGetAttribute)
+                                                                cuCtxGetCurrent) FAKE_ENTRY(cuCtxPushCurrent)
+                                                                FAKE_ENTRY(cuCtxPopCurrent) FAKE_ENTRY(
+                                                                    cuDevicePrimaryCtxRetain)
+                                                                    FAKE_ENTRY(cuDeviceGetAttribute) FAKE_ENTRY(
+                                                                        cuStreamQuery)
+                                                                        FAKE_ENTRY(cuStreamGetCtx) FAKE_ENTRY(
+                                                                            cuMemcpyDtoDAsync)
                                                                             FAKE_ENTRY(
-                                                                                cuStreamQuery)
+                                                                                cuDevicePrimaryCtxRelease)
                                                                                 FAKE_ENTRY(
-                                                                                    cuMemsetD8Async)};
+                                                                                    cuEventCreate)
+                                                                                    FAKE_ENTRY(
+                                                                                        cuMemsetD8Async)};
 #undef FAKE_ENTRY
 void* const kPrefetch = reinterpret_cast<void*>(&::cuMemPrefetchAsync);
 void* const kAdvise = reinterpret_cast<void*>(&::cuMemAdvise);
@@ -326,8 +329,8 @@ void* const kAdvise = reinterpret_cast<void*>(&::cuMemAdvise);
 extern "C" {
 __attribute__((visibility("default"))) CUresult cuDevicePrimaryCtxReset(CUdevice device) {
   const Call call(__func__);  // also where a kernel has crashed
-  if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-  destroyEverything();
+  if (!isDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  resetDevice(device);
   return CUDA_SUCCESS;
 }
 CUresult cuMemPrefetchAsync(CUdeviceptr, std::size_t, CUdevice, CUstream);

@@ -88,6 +88,33 @@ class DriverCalls final : public DeviceCalls {
     return chooseContext(current);
   }
 
+  std::unique_ptr<DeviceCalls> another() const override {
+    return std::make_unique<DriverCalls>(driver_);
+  }
+  Status bind(std::uintptr_t context) override {
+    const Reentry inside;
+    context_.store(reinterpret_cast<CUcontext>(context));
+    const DeviceScope scope(*this);
+    CUdevice device = 0;
+    if (const Status known = check(driver_.cuCtxGetDevice, &device); !known.ok()) {
+      context_.store(nullptr);
+      return known;
+    }
+    device_ = device;
+    return {};
+  }
+  int deviceNumber() const noexcept override { return device_.load(); }
+  bool reachedFrom(int device) const noexcept override {
+    int reached = 0;
+    return device == device_.load() ||
+           (driver_.cuDeviceCanAccessPeer(&reached, device, device_.load()) == CUDA_SUCCESS &&
+            reached != 0);
+  }
+  int visibleDevices() const noexcept override {
+    int count = 0;
+    return driver_.cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 1;
+  }
+
   std::string_view name() const noexcept override { return "cuda"; }
   std::string_view deviceName() const noexcept override { return deviceName_; }
   bool unifiedAddresses() const noexcept override { return unifiedAddresses_; }

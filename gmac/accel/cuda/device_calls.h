@@ -143,6 +143,22 @@ class DeviceCalls {
   virtual bool reopens() const noexcept { return false; }
   virtual void close() noexcept {}
   virtual Status open() = 0;
+  // A layer of the same kind for another context, which bind() says and nobody else keeps alive;
+  // NULL where the layer knows of no contexts. Outside of enter() and leave(), both.
+  virtual std::unique_ptr<DeviceCalls> another() const { return nullptr; }
+  virtual Status bind(std::uintptr_t context) {
+    return gmac::fail(adsmErrorNotSupported, "{} works in one context, and not in {:#x}", name(),
+                      context);
+  }
+  // The device of the context; -1: not known.
+  virtual int deviceNumber() const noexcept { return -1; }
+  // Whether kernels of `device` can reach this device's memory.
+  virtual bool reachedFrom(int device) const noexcept {
+    (void)device;
+    return false;
+  }
+  // How many devices the process sees.
+  virtual int visibleDevices() const noexcept { return 1; }
 
   // Makes the device current in the calling thread; `leave` gets what `enter` returned and puts the
   // thread back.

@@ -18,6 +18,7 @@
   X(cuDeviceGetCount)                  \
   X(cuDeviceGetName)                   \
   X(cuDeviceGetAttribute)              \
+  X(cuDeviceCanAccessPeer)             \
   X(cuDevicePrimaryCtxRetain)          \
   X(cuDevicePrimaryCtxGetState)        \
   X(cuDevicePrimaryCtxRelease)         \

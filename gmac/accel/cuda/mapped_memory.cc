@@ -49,6 +49,7 @@ void MappedMemory::open() noexcept {
     return;
   }
   device_ = device;
+  allowed_.clear();
   const auto fits = [&](Home home) {
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -97,12 +98,30 @@ void MappedMemory::releasePages(Handle pages) noexcept {
 Status MappedMemory::map(std::uintptr_t address, const Range& range) {
   GMAC_TRY(calls_.check(driver_.cuMemMap, CUdeviceptr{address}, range.bytes, std::size_t{0},
                         CUmemGenericAllocationHandle{range.pages}, 0ULL));
+  Status access = setAccess(address, range.bytes, device_);
+  for (auto other = allowed_.begin(); access.ok() && other != allowed_.end(); ++other) {
+    access = setAccess(address, range.bytes, *other);
+  }
+  return access.ok() ? access : keepingError(access, [&] { (void)unmap(address, range.bytes); });
+}
+
+Status MappedMemory::setAccess(std::uintptr_t address, std::size_t bytes, int device) {
   CUmemAccessDesc access{};
-  access.location = locationOf(Home::kDevice, device_, node_);
+  access.location = locationOf(Home::kDevice, device, node_);
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  const Status allowed = calls_.check(driver_.cuMemSetAccess, CUdeviceptr{address}, range.bytes,
-                                      static_cast<const CUmemAccessDesc*>(&access), std::size_t{1});
-  return allowed.ok() ? allowed : keepingError(allowed, [&] { (void)unmap(address, range.bytes); });
+  return calls_.check(driver_.cuMemSetAccess, CUdeviceptr{address}, bytes,
+                      static_cast<const CUmemAccessDesc*>(&access), std::size_t{1});
+}
+
+Status MappedMemory::allow(int device) {
+  if (device == device_ || std::find(allowed_.begin(), allowed_.end(), device) != allowed_.end()) {
+    return {};
+  }
+  for (const auto& [address, range] : ranges_) {
+    GMAC_TRY(setAccess(address, range.bytes, device));
+  }
+  allowed_.push_back(device);
+  return {};
 }
 
 Status MappedMemory::unmap(std::uintptr_t address, std::size_t bytes) {

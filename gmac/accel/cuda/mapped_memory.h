@@ -40,6 +40,8 @@ class MappedMemory {
   Status move(std::uintptr_t address, Home home, Stream stream, Event event);
   Status release(std::uintptr_t address);
   Result<MemoryRoom> room();
+  // Lets kernels of another device, which can reach this one's memory, use all of it from now on.
+  Status allow(int device);
   // The context is lost, with the range in it: open() gives it back.
   void abandon(std::uintptr_t address);
 
@@ -53,6 +55,7 @@ class MappedMemory {
 
   Result<Handle> create(std::size_t bytes, Home home);
   Status map(std::uintptr_t address, const Range& range);
+  Status setAccess(std::uintptr_t address, std::size_t bytes, int device);
   Status unmap(std::uintptr_t address, std::size_t bytes);
   Result<std::uintptr_t> reserve(std::size_t bytes, std::size_t alignment);
   Result<std::uintptr_t> reserveAndMap(const Range& range, std::size_t alignment);
@@ -69,6 +72,7 @@ class MappedMemory {
   bool onDevice_ = false;
   bool onCpu_ = false;
   bool directAccess_ = false;  // by network cards
+  std::vector<int> allowed_;   // the other devices that use it
   std::map<std::uintptr_t, Range> ranges_;
   std::vector<std::uintptr_t> abandoned_;
 };

@@ -15,10 +15,13 @@
 
 namespace gmac::accel::cuda {
 
+// The accelerator's own queues; kForeign: of the application's streams. Those of other contexts
+// follow (other_contexts.h).
 enum class QueueId : unsigned { kIn = 0, kOut = 1, kKernel = 2, kForeign = 3 };
+inline constexpr std::size_t kOwnQueues = 4;
 
 // A ticket is the queue it belongs to and a number that counts up on that queue.
-inline constexpr unsigned kQueueBits = 2;
+inline constexpr unsigned kQueueBits = 5;
 constexpr QueueId queueOf(Ticket ticket) noexcept {
   return QueueId(ticket.value & ((1u << kQueueBits) - 1));
 }

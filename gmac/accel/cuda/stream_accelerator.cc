@@ -28,12 +28,6 @@ constexpr std::size_t kDevicePage = 2 << 20;
 constexpr std::size_t kMostMargins = 64;
 constexpr std::size_t kLeastMargin = 64 << 10;
 
-// The application's stream. CUDA's two default streams are small numbers, which the hooks have told
-// apart already.
-Stream streamOf(NativeStream stream) noexcept {
-  return reinterpret_cast<Stream>(static_cast<std::uintptr_t>(stream));
-}
-
 // The kernel's question for one mapping (linux/fs.h since 6.11): the first one that holds
 // `address` or lies after it and has one of the access rights asked for.
 struct MappingQuery {
@@ -157,6 +151,7 @@ StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const D
       kernel_(*calls_, QueueId::kKernel, /*ordered=*/true),
       foreign_(*calls_, QueueId::kForeign, /*ordered=*/false),
       queues_{&in_, &out_, &kernel_, &foreign_},
+      others_(*calls_),
       mapped_(driver, *calls_) {}
 
 StreamAccelerator::~StreamAccelerator() {
@@ -164,6 +159,7 @@ StreamAccelerator::~StreamAccelerator() {
 }
 
 void StreamAccelerator::close() noexcept {
+  others_.removeAll();
   const DeviceScope scope(*calls_);
   const bool lost = calls_->health().lost();
   for (Stage& stage : stages_) {
@@ -265,7 +261,9 @@ Status StreamAccelerator::usable() {
 Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t bytes, std::size_t total,
                                                               std::size_t alignment, Home home) {
   // Small allocations share a page of the driver's; those that are mapped never do.
-  const bool mapped = mapped_.offers(home) && (home == Home::kCpu || bytes >= kDevicePage);
+  // What is not mapped is out of reach of other devices.
+  const bool mapped = mapped_.offers(home) &&
+                      (home == Home::kCpu || bytes >= kDevicePage || calls_->visibleDevices() > 1);
   if (!mapped && home == Home::kCpu) {
     return gmac::fail(adsmErrorNotSupported,
                       "{} cannot have memory of the CPU's in place of its own", deviceName());
@@ -407,12 +405,12 @@ void StreamAccelerator::freePinned(void* address, std::size_t) noexcept {
   if (open_.load() && !calls_->health().lost()) ownWork_.freePinned(address);
 }
 
-Status StreamAccelerator::order(Stream stream, Ticket ticket) {
+Status StreamAccelerator::order(DeviceCalls& calls, Stream stream, Ticket ticket) {
   if (ticket.value == 0) return Status();
   const Queue& queue = queueOf(ticket);
   if (queue.stream() == stream && stream != nullptr) return Status();
   if (queue.knownComplete(sequenceOf(ticket))) return Status();
-  return calls_->streamWait(stream, queue.eventOf(sequenceOf(ticket)));
+  return calls.streamWait(stream, queue.eventOf(sequenceOf(ticket)));
 }
 
 Result<Ticket> StreamAccelerator::copyIn(DeviceAddress to, const void* from, std::size_t bytes,
@@ -420,7 +418,7 @@ Result<Ticket> StreamAccelerator::copyIn(DeviceAddress to, const void* from, std
   if (calls_->health().lost()) return calls_->health().lostStatus();
   const DeviceScope scope(*calls_);
   return in_.submit(in_.stream(), [&]() -> Status {
-    GMAC_TRY(order(in_.stream(), after));
+    GMAC_TRY(order(*calls_, in_.stream(), after));
     return calls_->copyIn(static_cast<std::uintptr_t>(to), from, bytes, in_.stream());
   });
 }
@@ -430,7 +428,7 @@ Result<Ticket> StreamAccelerator::copyOut(void* to, DeviceAddress from, std::siz
   if (calls_->health().lost()) return calls_->health().lostStatus();
   const DeviceScope scope(*calls_);
   return out_.submit(out_.stream(), [&]() -> Status {
-    GMAC_TRY(order(out_.stream(), after));
+    GMAC_TRY(order(*calls_, out_.stream(), after));
     return calls_->copyOut(to, static_cast<std::uintptr_t>(from), bytes, out_.stream());
   });
 }
@@ -442,7 +440,7 @@ Result<Ticket> StreamAccelerator::submitKernelWork(Function&& work) {
   return kernel_.submit(kernel_.stream(), [&]() -> Status {
     const Ticket newestIn = in_.newest();
     if (sequenceOf(newestIn) > kernelWaitedFor_) {
-      GMAC_TRY(order(kernel_.stream(), newestIn));
+      GMAC_TRY(order(*calls_, kernel_.stream(), newestIn));
       kernelWaitedFor_ = sequenceOf(newestIn);
     }
     return work();
@@ -467,8 +465,9 @@ Result<Ticket> StreamAccelerator::fill(DeviceAddress to, std::byte value, std::s
 bool StreamAccelerator::done(Ticket ticket) noexcept {
   if (ticket.value == 0) return true;
   Queue& queue = queueOf(ticket);
-  if (queue.knownComplete(sequenceOf(ticket)) || calls_->health().lost()) return true;
-  const DeviceScope scope(*calls_);
+  DeviceCalls& calls = callsOf(ticket);
+  if (queue.knownComplete(sequenceOf(ticket)) || calls.health().lost()) return true;
+  const DeviceScope scope(calls);
   // Work that failed has finished; wait() says how.
   return queue.query(sequenceOf(ticket)) != kCudaNotReady;
 }
@@ -478,12 +477,13 @@ Status StreamAccelerator::wait(Ticket ticket) {
   Queue& queue = queueOf(ticket);
   const std::uint64_t sequence = sequenceOf(ticket);
   if (queue.knownComplete(sequence)) return Status();
-  const DeviceScope scope(*calls_);
+  DeviceCalls& calls = callsOf(ticket);
+  const DeviceScope scope(calls);
   for (Backoff backoff;; backoff.step()) {
-    if (calls_->health().lost()) return calls_->health().lostStatus();
+    if (calls.health().lost()) return calls.health().lostStatus();
     const int code = queue.query(sequence);
     if (code == kCudaSuccess) return Status();
-    if (code != kCudaNotReady) return calls_->queryFailed(code, queue.eventOf(sequence));
+    if (code != kCudaNotReady) return calls.queryFailed(code, queue.eventOf(sequence));
   }
 }
 
@@ -545,27 +545,57 @@ Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t
 
 Status StreamAccelerator::fence(NativeStream stream) {
   GMAC_TRY(ready());
-  const DeviceScope scope(*calls_);
-  GMAC_TRY(order(streamOf(stream), in_.newest()));
-  return order(streamOf(stream), kernel_.newest());
+  DeviceCalls& calls = callsOf(stream);
+  const DeviceScope scope(calls);
+  GMAC_TRY(order(calls, cuda::streamOf(stream), in_.newest()));
+  return order(calls, cuda::streamOf(stream), kernel_.newest());
 }
 
 Status StreamAccelerator::follow(NativeStream stream, Ticket ticket) {
   GMAC_TRY(ready());
-  const DeviceScope scope(*calls_);
-  return order(streamOf(stream), ticket);
+  DeviceCalls& calls = callsOf(stream);
+  const DeviceScope scope(calls);
+  return order(calls, cuda::streamOf(stream), ticket);
 }
 
 Result<Ticket> StreamAccelerator::mark(NativeStream stream, Ticket earlier) {
   GMAC_TRY(ready());
-  const DeviceScope scope(*calls_);
-  return foreign_.submit(
-      streamOf(stream), [] { return Status(); }, sequenceOf(earlier));
+  Queue& ring = contextOf(stream) == 0 ? foreign_ : others_.ring(contextOf(stream));
+  const DeviceScope scope(callsOf(stream));
+  return ring.submit(
+      cuda::streamOf(stream), [] { return Status(); }, sequenceOf(earlier));
 }
 
 bool StreamAccelerator::perThread(NativeStream stream) const noexcept {
   constexpr std::uintptr_t kPerThread = 2;  // CU_STREAM_PER_THREAD
-  return static_cast<std::uintptr_t>(stream) == kPerThread;
+  return reinterpret_cast<std::uintptr_t>(cuda::streamOf(stream)) == kPerThread;
+}
+
+Status StreamAccelerator::allow(int device) {
+  if (device == calls_->deviceNumber()) return {};
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  const bool mapped = mapped_.offers(Home::kDevice) &&
+                      std::all_of(allocations_.begin(), allocations_.end(),
+                                  [](const auto& one) { return one.second.mapped; });
+  if (!mapped || !calls_->reachedFrom(device)) {
+    return gmac::fail(adsmErrorNotSupported,
+                      "device {} cannot reach the memory of device {}, where shared objects lie",
+                      device, calls_->deviceNumber());
+  }
+  return mapped_.allow(device);
+}
+
+Result<NativeStream> StreamAccelerator::streamOf(std::uintptr_t context, NativeStream stream) {
+  std::size_t number = others_.find(context);
+  if (number == 0) [[unlikely]] {
+    GMAC_TRY(ready());
+    Result<std::size_t> added = others_.add(context, [this](int device) { return allow(device); });
+    if (!added.ok()) return added.status();
+    number = *added;
+    if (number == 0) return kForeignStream;
+  }
+  return NativeStream{number << kStreamBits | static_cast<std::uintptr_t>(stream)};
 }
 
 }  // namespace gmac::accel::cuda

@@ -16,6 +16,7 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/device_calls.h"
 #include "gmac/accel/cuda/mapped_memory.h"
+#include "gmac/accel/cuda/other_contexts.h"
 #include "gmac/accel/cuda/own_work.h"
 #include "gmac/accel/cuda/queues.h"
 #include "gmac/accel/movable_memory.h"
@@ -87,6 +88,9 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   }
   std::uintptr_t nativeContext() const noexcept override { return calls_->nativeContext(); }
   int primaryDevice() const noexcept override { return calls_->primaryDevice(); }
+  Result<NativeStream> streamOf(std::uintptr_t context, NativeStream stream) override;
+  bool knowsOthers() const noexcept override { return others_.any(); }
+  void otherEnds(std::uintptr_t context) noexcept override { others_.remove(context); }
   void contextEnds() noexcept override;
   void leaveContext() noexcept override;
 
@@ -107,11 +111,23 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   // front of everything that may come first.
   Status ready();
   [[gnu::cold, gnu::noinline]] Status reopen();
-  Queue& queueOf(Ticket ticket) noexcept {
-    return *queues_[static_cast<unsigned>(cuda::queueOf(ticket))];
+  // A ticket's queue, and the layer of its context.
+  Queue& queueOf(Ticket ticket) const noexcept {
+    const auto id = static_cast<std::size_t>(cuda::queueOf(ticket));
+    return id < kOwnQueues ? *queues_[id] : others_.ring(id - kOwnQueues + 1);
   }
-  // Makes `stream` wait for the ticket's work, unless that is known to be complete.
-  Status order(Stream stream, Ticket ticket);
+  DeviceCalls& callsOf(Ticket ticket) const noexcept {
+    const auto id = static_cast<std::size_t>(cuda::queueOf(ticket));
+    return id < kOwnQueues ? *calls_ : others_.calls(id - kOwnQueues + 1);
+  }
+  DeviceCalls& callsOf(NativeStream stream) const noexcept {
+    return contextOf(stream) == 0 ? *calls_ : others_.calls(contextOf(stream));
+  }
+  // Makes `stream` (of the context of `calls`) wait for the ticket's work, unless that is known to
+  // be complete.
+  Status order(DeviceCalls& calls, Stream stream, Ticket ticket);
+  // Lets a device use this one's memory.
+  Status allow(int device);
   // Submits to the kernel queue, after every copyIn submitted before.
   template <typename Function>
   Result<Ticket> submitKernelWork(Function&& work);
@@ -128,7 +144,8 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   Queue out_;
   Queue kernel_;
   Queue foreign_;
-  const std::array<Queue*, 4> queues_;  // by QueueId
+  const std::array<Queue*, kOwnQueues> queues_;  // by QueueId
+  OtherContexts others_;
   // Newest copyIn that the kernel stream waits for; under the kernel queue's lock.
   std::uint64_t kernelWaitedFor_ = 0;
 
