@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An optional capability of an accelerator: the pages of an allocation may lie in the CPU's memory,
-// and move between there and the device, under one address.
+// or in that of several devices, and move between them, under one address.
 #ifndef GMAC_ACCEL_MOVABLE_MEMORY_H_
 #define GMAC_ACCEL_MOVABLE_MEMORY_H_
 
@@ -34,6 +34,25 @@ class MovableMemory {
   // adsmErrorNotSupported (this allocation cannot move), adsmErrorAcceleratorMemory,
   // adsmErrorHostMemory, adsmErrorAcceleratorLost.
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;
+
+  // ---- Several devices that reach each other's memory. They have the driver's own numbers.
+
+  // Whether memory may lie on several.
+  virtual bool severalDevices() const noexcept { return false; }
+  // Where Accelerator::allocate() puts memory for the calling thread: on the device that the thread
+  // works with, if others reach it.
+  virtual int deviceHere() const noexcept { return 0; }
+  // Whether the pages of a part of an allocation all lie there.
+  virtual bool liesOn(DeviceAddress address, std::size_t bytes, int device) const {
+    (void)address, (void)bytes, (void)device;
+    return true;
+  }
+  // As move(), for whole pages and to a device: those that begin in [address, address + bytes), a
+  // part of an allocation. adsmErrorNotSupported: that device does not reach all others' memory.
+  virtual Status moveTo(DeviceAddress address, std::size_t bytes, int device) {
+    return fail(adsmErrorNotSupported, "{} bytes at {:#x} cannot move to device {}", bytes,
+                static_cast<std::uintptr_t>(address), device);
+  }
 };
 
 }  // namespace gmac::accel

@@ -88,6 +88,8 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
     stats().reusedAllocations.add();
     return addObject(std::move(*object));
   }
+  const accel::MovableMemory* const memory = accelerator_.movableMemory();
+  const int here = memory == nullptr ? 0 : memory->deviceHere();
   const auto allocate = [&] { return allocateDevice(bytes, placement, home); };
   auto device = allocate();
   // Of either kind: what is kept takes memory, and addresses.
@@ -128,6 +130,7 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
       object->home = home;
       object->homeDevice =
           accelerator_.devices() == nullptr ? 0 : accelerator_.devices()->homeOf(*device);
+      object->pagesOn = here;
       object->requestedBytes = size;
       // Dirty blocks are flushed without a fault before, so their pages must be there from the
       // start.
@@ -181,6 +184,7 @@ Result<std::unique_ptr<Object>> Allocation::reuse(std::unique_ptr<Object> kept, 
     object->sharedBySmallObjects = sharedBySmallObjects;
     object->sameAddress = kept->sameAddress;
     object->homeDevice = kept->homeDevice;
+    object->pagesOn = kept->pagesOn;
     object->requestedBytes = size;
     return object;
   } catch (const std::bad_alloc&) {

@@ -18,7 +18,7 @@ Status FreedMemory::take(Lock& lock, Object& object) {
 
 // False: it has to be given back. Lets the lock go.
 bool FreedMemory::keep(Lock& lock, Object& object) {
-  if (!keeps_ || onCpu_ != 0 || object.home != accel::Home::kDevice ||
+  if (!keeps_ || onCpu_ != 0 || object.home != accel::Home::kDevice || object.relocated ||
       !pool_.admits(object.bytes(), livingBytes_)) {
     return false;
   }
@@ -53,12 +53,15 @@ Status FreedMemory::giveBack(Lock& lock, Object& object) {
 
 std::unique_ptr<Object> FreedMemory::reuse(std::size_t bytes, accel::Placement placement) {
   std::unique_ptr<Object> kept;
+  const accel::MovableMemory* const memory = accelerator_.movableMemory();
+  const int here = memory == nullptr ? 0 : memory->deviceHere();
   {
     Lock lock(mutex_);
     // An allocation does not wait for the kernels of others: only for the clearing itself.
-    kept.reset(pool_.take(
-        bytes, placement == accel::Placement::kSameAddress, [this](const Object& object) {
-          return accelerator_.done(object.cleared) || accelerator_.done(object.clearedAfter);
+    kept.reset(
+        pool_.take(bytes, placement == accel::Placement::kSameAddress, [&](const Object& object) {
+          return object.pagesOn == here &&
+                 (accelerator_.done(object.cleared) || accelerator_.done(object.clearedAfter));
         }));
   }
   if (kept != nullptr && !accelerator_.wait(kept->cleared).ok()) {

@@ -211,8 +211,7 @@ accel::Ticket Ledger::runningReader() const noexcept {
 
 accel::Ticket Ledger::oldestStreamWork() const {
   const StreamWork* const oldest = std::min_element(
-      begin(), end(),
-      [](const StreamWork& a, const StreamWork& b) { return a.number < b.number; });
+      begin(), end(), [](const StreamWork& a, const StreamWork& b) { return a.number < b.number; });
   return oldest == end() ? accel::Ticket() : oldest->ticket;
 }
 

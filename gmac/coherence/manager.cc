@@ -43,6 +43,7 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
       launches_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_, allocation_,
                 kernels_),
       migration_(mutex_, accelerator, ledger_, waits_, index_, freed_, blocks_, launches_),
+      placement_(mutex_, accelerator, ledger_, index_, launches_),
       scheduling_(mutex_, accelerator, ledger_, index_, migration_, options.scheduling),
       spilling_(mutex_, accelerator, ledger_, waits_, index_, freed_, allocation_, launches_,
                 options.spill),
@@ -222,7 +223,21 @@ Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel
   return launches_.endOwnWork(ranges, ticket);
 }
 
-Status Manager::afterDeviceWait() { return forked() ? Status() : acquire_.afterDeviceWait(); }
+Status Manager::afterDeviceWait() {
+  if (forked()) {
+    return {};
+  }
+  GMAC_TRY(placement_.afterWait());
+  return acquire_.afterDeviceWait();
+}
+
+Status Manager::prefer(const void* address, std::size_t bytes, int device) {
+  return forked() ? Status() : placement_.prefer(address, bytes, device);
+}
+
+Status Manager::namedBy(const void* address, int device) {
+  return forked() ? Status() : placement_.namedBy(address, device);
+}
 
 void Manager::hostFunctionQueued() { ledger_.hostFunctionQueued(); }
 

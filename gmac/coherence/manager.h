@@ -30,6 +30,7 @@
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/policies/early_copies.h"
 #include "gmac/coherence/policies/migration.h"
+#include "gmac/coherence/policies/placement.h"
 #include "gmac/coherence/policies/scheduling.h"
 #include "gmac/coherence/policies/spilling.h"
 #include "gmac/coherence/port.h"
@@ -126,6 +127,9 @@ class Manager final : public coherence::Port {
   bool reachedByCuda() const noexcept override { return accelerator_.name() != "host"; }
   Status startFlush(const void* address, std::size_t bytes) override;
   Status startFetch(const void* address, std::size_t bytes) override;
+  bool placesMemory() const noexcept override { return placement_.chooses(); }
+  Status prefer(const void* address, std::size_t bytes, int device) override;
+  Status namedBy(const void* address, int device) override;
   bool makeRoom() override;
   bool isKept(std::uintptr_t device) override;
   std::size_t keptBytes() const noexcept override { return freed_.keptBytes(); }
@@ -185,6 +189,7 @@ class Manager final : public coherence::Port {
   Kernels kernels_;
   Launches launches_;
   Migration migration_;
+  Placement placement_;
   Scheduling scheduling_;
   Spilling spilling_;
   Acquire acquire_;

@@ -229,6 +229,9 @@ class Object : public DeviceUses,
   std::size_t homeDevice = 0;  // the number of the device of kDevice (devices.h)
   bool hasMoved = false;       // with what it held
   bool moving = false;         // to another device, while the lock is free: no copy names it
+  int pagesOn = 0;         // the device that new pages were asked for (MovableMemory::deviceHere)
+  bool placed = false;     // a device has been chosen for them
+  bool relocated = false;  // and pages have moved there
 
   // ---- who is using it ----
   bool inTransit() const { return inTransit_ > 0 || moving; }  // a block of it, or all of it

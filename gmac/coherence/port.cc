@@ -79,6 +79,10 @@ Status Port::endOwnWork(std::span<const DeviceRange>, accel::Ticket) { return no
 
 void Port::endContext(bool) {}
 
+bool Port::placesMemory() const noexcept { return false; }
+Status Port::prefer(const void*, std::size_t, int) { return {}; }
+Status Port::namedBy(const void*, int) { return {}; }
+
 bool Port::makeRoom() { return false; }
 bool Port::isKept(std::uintptr_t) { return false; }
 std::size_t Port::keptBytes() const noexcept { return 0; }

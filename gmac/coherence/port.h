@@ -109,8 +109,9 @@ class Port {
   // Release: flushes what the work will read or partly overwrite and invalidates what it may write,
   // and makes `stream` wait for the flushes. Call immediately before submitting the work; on
   // success exactly one endDeviceWork follows in the same thread. `ranges` that are not shared are
-  // ignored. Between the two, other threads' accesses to shared objects wait. accel::kForeignStream:
-  // this waits for the flushes, and the caller has waited for the work before endDeviceWork().
+  // ignored. Between the two, other threads' accesses to shared objects wait.
+  // accel::kForeignStream: this waits for the flushes, and the caller has waited for the work
+  // before endDeviceWork().
   virtual Status beginDeviceWork(accel::NativeStream stream, std::span<const DeviceRange> ranges);
   // The work has been submitted (or failed to be: submitted = false). Later CPU accesses to what it
   // may write wait for it.
@@ -171,6 +172,15 @@ class Port {
   // waited for the work there; `workFinished`: with success. The next allocation finds the runtime
   // another context.
   virtual void endContext(bool workFinished);
+
+  // ---- Several devices that reach each other's memory, by their CUdevice
+
+  // Whether objects may lie in the memory of several. Constant while a context lasts.
+  virtual bool placesMemory() const noexcept;
+  // A device is to have these bytes in its memory; a kernel on a device is given an address. Hints:
+  // pages move while no device work is in flight, at once or after a later wait of the program's.
+  virtual Status prefer(const void* address, std::size_t bytes, int device);
+  virtual Status namedBy(const void* address, int device);
 
   // ---- The device's memory
 

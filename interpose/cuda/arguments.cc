@@ -156,12 +156,35 @@ CUresult failure() { return resultOf(Status(adsmLastError())); }
 void forgetKernels() noexcept { KnownKernels::get().clear(); }
 
 LaunchArguments::LaunchArguments(CUfunction function, void** params, void** extra)
-    : params_(params), extra_(extra) {
+    : function_(function), params_(params), extra_(extra) {
   if (function == nullptr || !coherence::anythingShared()) return;
   if (params_ != nullptr) {
     copyParams(function);
   } else if (extra_ != nullptr) {
     copyExtra();
+  }
+}
+
+void LaunchArguments::name() const {
+  // Of longer arguments only the beginning.
+  constexpr std::size_t kMostWords = 64;
+  if (function_ == nullptr || params_ == nullptr || !coherence::port().placesMemory()) return;
+  // Until another context works, all is where it is needed.
+  if (!coherence::port().knowsOtherContexts() && !inForeignContext()) return;
+  const int device = currentDevice();
+  const Parameters parameters(function_);
+  for (std::size_t i = 0;; ++i) {
+    const std::size_t bytes = parameters.bytesOf(i, params_);
+    if (bytes == 0) return;
+    for (std::size_t word = 0; word < std::min(bytes / sizeof(void*), kMostWords); ++word) {
+      CUdeviceptr value = 0;
+      std::memcpy(&value, static_cast<const std::byte*>(params_[i]) + word * sizeof value,
+                  sizeof value);
+      const std::uintptr_t address = cpuAddressOf(value);
+      if (!gmac::interpose::shared(address, 1)) continue;
+      // Where the object stays, the kernel reaches it all the same.
+      (void)coherence::port().namedBy(reinterpret_cast<const void*>(address), device);
+    }
   }
 }
 

@@ -35,10 +35,16 @@ class LaunchArguments {
   void** params() const { return params_; }
   void** extra() const { return extra_; }
 
+  // Tells the runtime which objects the arguments name, for a kernel that the calling thread's
+  // device is to run: where memory may lie on several devices, that is a reason to lie there.
+  // Pointers may be arguments or members of arguments. A hint.
+  void name() const;
+
  private:
   void copyParams(CUfunction function);
   void copyExtra();
 
+  const CUfunction function_;
   void** params_;
   void** extra_;
   CUresult result_ = CUDA_SUCCESS;

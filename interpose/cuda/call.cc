@@ -121,6 +121,12 @@ bool inForeignContext() noexcept {
          reinterpret_cast<std::uintptr_t>(current) != home;
 }
 
+int currentDevice() noexcept {
+  const auto getDevice = realOf<Call_cuCtxGetDevice>();
+  CUdevice device = 0;
+  return getDevice != nullptr && getDevice(&device) == CUDA_SUCCESS ? device : -1;
+}
+
 bool deviceHas(CUdevice_attribute attribute) noexcept {
   const auto getDevice = realOf<Call_cuCtxGetDevice>();
   const auto getAttribute = realOf<Call_cuDeviceGetAttribute>();

@@ -107,6 +107,9 @@ Result<NativeStream> known(NativeStream stream) noexcept;
 // Whether the calling thread's device has an attribute, according to the driver.
 bool deviceHas(CUdevice_attribute attribute) noexcept;
 
+// The device of the calling thread's context; -1: it has none.
+int currentDevice() noexcept;
+
 // Whether attaching memory to a stream or to the CPU promises that no other kernel uses it: CUDA's
 // own rule for devices that cannot use managed memory while the CPU does, or GMAC_MANAGED=trust.
 bool attachmentIsPromise() noexcept;

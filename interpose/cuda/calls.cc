@@ -95,6 +95,7 @@ struct KernelLaunch {
                       unsigned sharedBytes, CUstream stream, void** params, void** extra) {
     const LaunchArguments arguments(function, params, extra);
     if (arguments.result() != CUDA_SUCCESS) return arguments.result();
+    arguments.name();
     return Launch::launch<Zero>(stream, [&] {
       return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
                   arguments.params(), arguments.extra());
@@ -108,6 +109,7 @@ struct KernelLaunch {
                       unsigned sharedBytes, CUstream stream, void** params) {
     const LaunchArguments arguments(function, params, nullptr);
     if (arguments.result() != CUDA_SUCCESS) return arguments.result();
+    arguments.name();
     return Launch::launch<Zero>(stream, [&] {
       return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
                   arguments.params());
@@ -121,6 +123,7 @@ struct KernelLaunch {
     const LaunchConfiguration configuration(config);
     if (arguments.result() != CUDA_SUCCESS) return arguments.result();
     if (configuration.result() != CUDA_SUCCESS) return configuration.result();
+    arguments.name();
     CUstream const stream = config != nullptr ? configuration.get()->hStream : nullptr;
     return Launch::launch<Zero>(stream, [&] {
       return real(configuration.get(), function, arguments.params(), arguments.extra());

@@ -88,9 +88,10 @@ CUresult prefetch(NativeStream stream, CUdeviceptr address, std::size_t bytes,
   if (capturing(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   objects.change(address, bytes, [&](Hints& hints) { hints.prefetched = location; });
   const auto* const first = reinterpret_cast<const void*>(address);
-  return resultOf(location.type == CU_MEM_LOCATION_TYPE_DEVICE
-                      ? coherence::port().startFlush(first, bytes)
-                      : coherence::port().startFetch(first, bytes));
+  if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    return resultOf(coherence::port().startFetch(first, bytes));
+  const Status placed = coherence::port().prefer(first, bytes, location.id);
+  return resultOf(placed.ok() ? coherence::port().startFlush(first, bytes) : placed);
 }
 
 struct Prefetch {
@@ -198,6 +199,10 @@ struct Advise {
         return CUDA_SUCCESS;
       case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
         objects.change(address, bytes, [&](Hints& hints) { hints.preferred = location; });
+        if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+          return resultOf(
+              coherence::port().prefer(reinterpret_cast<const void*>(address), bytes, location.id));
+        }
         return CUDA_SUCCESS;
       case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
         objects.change(address, bytes, [](Hints& hints) {

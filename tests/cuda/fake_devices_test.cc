@@ -283,7 +283,9 @@ TEST_F(SeveralDevices, AFailedStartInAContextLosesNothing) {
 // The first work of a device, which earlier tests have done in their process.
 TEST_F(SeveralDevices, DISABLED_AreNotGivenAccess) {
   fake_cuda::failNext("cuMemSetAccess", CUDA_ERROR_UNKNOWN);
-  EXPECT_NE(launch(devices_[1], devices_[1].stream, data_), CUDA_SUCCESS);
+  std::vector<std::uint32_t> seen(kCount);
+  EXPECT_NE(DRIVER(cuMemcpyDtoHAsync)(seen.data(), number(data_), kBytes, devices_[1].stream),
+            CUDA_SUCCESS);
   EXPECT_THAT(adsmLastErrorString(), HasSubstr("cuMemSetAccess"));
   expectMore(0);
   launch(0);
@@ -294,6 +296,204 @@ TEST_F(SeveralDevices, DISABLED_AreNotGivenAccess) {
 TEST(DevicesThat, AreNotGivenAccessAreGivenItTheNextTime) {
   const testing::ChildEnd end = testing::runChild("SeveralDevices.DISABLED_AreNotGivenAccess", {});
   EXPECT_EQ(end.exitStatus, 0) << end.output;
+}
+
+// ---- Where memory lies
+
+class Placed : public SeveralDevices {
+ protected:
+  static constexpr std::size_t kWords = std::size_t{2} << 20;  // four pages of the device's
+  static constexpr std::size_t kHalf = kWords / 2;
+
+  void SetUp() override {
+    SeveralDevices::SetUp();
+    for (std::size_t device = 0; device < kDevices; ++device) launch(device);
+    quiet();
+    CUdeviceptr address = 0;
+    ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kWords * 4, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+    words_ = reinterpret_cast<std::uint32_t*>(address);
+    std::iota(words_, words_ + kWords, 0);
+  }
+  void TearDown() override {
+    EXPECT_EQ(DRIVER(cuMemFree)(number(words_)), CUDA_SUCCESS);
+    SeveralDevices::TearDown();
+  }
+  // The application has waited for everything.
+  void quiet() const {
+    for (const Context& one : devices_) {
+      const CurrentContext current(one);
+      ASSERT_EQ(DRIVER(cuCtxSynchronize)(), CUDA_SUCCESS);
+    }
+  }
+  static int deviceOf(const std::uint32_t* word) {
+    int device = -1;
+    EXPECT_EQ(
+        DRIVER(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, number(word)),
+        CUDA_SUCCESS);
+    return device;
+  }
+  static std::size_t freeOn(const Context& one) {
+    const CurrentContext current(one);
+    std::size_t available = 0;
+    std::size_t total = 0;
+    EXPECT_EQ(DRIVER(cuMemGetInfo)(&available, &total), CUDA_SUCCESS);
+    return available;
+  }
+  CUresult prefetch(const std::uint32_t* first, std::size_t words, int device) const {
+    return driver<CUresult(CUdeviceptr, std::size_t, CUmemLocation, unsigned, CUstream)>(
+        "cuMemPrefetchAsync")(number(first), words * 4, {CU_MEM_LOCATION_TYPE_DEVICE, device}, 0,
+                              devices_[0].stream);
+  }
+  // Every device adds one to all words.
+  void launchOnAll() {
+    for (const Context& on : devices_) {
+      const CurrentContext current(on);
+      std::uint64_t count = kWords;
+      void* args[] = {&words_, &count};
+      ASSERT_EQ(DRIVER(cuLaunchKernel)(on.increment, 1, 1, 1, 1, 1, 1, 0, on.stream, args, nullptr),
+                CUDA_SUCCESS);
+    }
+  }
+  void expectWords(std::uint32_t more) const {
+    for (std::size_t i = 0; i < kWords; ++i) ASSERT_EQ(words_[i], i + more) << i;
+  }
+
+  std::uint32_t* words_ = nullptr;
+};
+
+TEST_F(Placed, MemoryLiesOnTheDeviceOfTheThreadThatAllocates) {
+  EXPECT_EQ(deviceOf(words_), 0);
+  const CurrentContext current(devices_[2]);
+  std::uint32_t* const own = allocate();
+  EXPECT_EQ(deviceOf(own), 2);
+  ASSERT_EQ(DRIVER(cuMemFree)(number(own)), CUDA_SUCCESS);
+  const CurrentContext other(devices_[1]);
+  std::uint32_t* const next = allocate();
+  EXPECT_EQ(deviceOf(next), 1) << "what is kept of the freed one lies elsewhere";
+  EXPECT_EQ(DRIVER(cuMemFree)(number(next)), CUDA_SUCCESS);
+}
+
+TEST_F(Placed, APrefetchMovesItsPagesAndNoOthers) {
+  ASSERT_EQ(prefetch(words_ + kHalf, kHalf, 1), CUDA_SUCCESS);
+  EXPECT_EQ(deviceOf(words_), 0);
+  EXPECT_EQ(deviceOf(words_ + kHalf - 1), 0);
+  EXPECT_EQ(deviceOf(words_ + kHalf), 1);
+  EXPECT_EQ(deviceOf(words_ + kWords - 1), 1);
+  expectWords(0);
+  launchOnAll();
+  expectWords(3);
+  quiet();
+  // A page goes to the device that has its first byte.
+  ASSERT_EQ(prefetch(words_ + 5, kWords - 5, 2), CUDA_SUCCESS);
+  EXPECT_EQ(deviceOf(words_), 0);
+  EXPECT_EQ(deviceOf(words_ + kHalf), 2);
+  launchOnAll();
+  expectWords(6);
+  quiet();
+  const std::size_t made = fake_cuda::calls("cuMemCreate");
+  ASSERT_EQ(prefetch(words_ + kHalf, kHalf, 2), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuMemCreate"), made) << "they lie there already";
+}
+
+TEST_F(Placed, AdviceMovesPagesToo) {
+  ASSERT_EQ((driver<CUresult(CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation)>("cuMemAdvise")(
+                number(words_), kWords * 4, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+                {CU_MEM_LOCATION_TYPE_DEVICE, 1})),
+            CUDA_SUCCESS);
+  EXPECT_EQ(deviceOf(words_), 1);
+  launchOnAll();
+  expectWords(3);
+}
+
+// A kernel in flight may use the memory, and may wait for what the program does next.
+TEST_F(Placed, NothingMovesUnderAKernel) {
+  fake_cuda::stall(devices_[2].stream);
+  launch(2);
+  ASSERT_EQ(prefetch(words_, kWords, 1), CUDA_SUCCESS);
+  EXPECT_EQ(deviceOf(words_), 0);
+  fake_cuda::stall(nullptr);
+  quiet();
+  EXPECT_EQ(deviceOf(words_), 1) << "the wish was kept";
+  launchOnAll();
+  expectWords(3);
+}
+
+TEST_F(Placed, TheFirstKernelThatNamesAnObjectHasItsPages) {
+  const auto launchOn = [&](std::size_t device) {
+    const Context& on = devices_[device];
+    const CurrentContext current(on);
+    std::uint64_t count = kWords;
+    void* args[] = {&words_, &count};
+    ASSERT_EQ(DRIVER(cuLaunchKernel)(on.increment, 1, 1, 1, 1, 1, 1, 0, on.stream, args, nullptr),
+              CUDA_SUCCESS);
+    quiet();
+  };
+  launchOn(1);
+  EXPECT_EQ(deviceOf(words_), 1);
+  launchOn(2);
+  EXPECT_EQ(deviceOf(words_), 1);
+  expectWords(2);
+}
+
+TEST_F(Placed, AMoveThatFailsLosesNothing) {
+  for (const char* const call : {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
+                                 "cuMemcpyDtoDAsync", "cuMemUnmap"}) {
+    SCOPED_TRACE(call);
+    std::iota(words_, words_ + kWords, 0);
+    fake_cuda::failNext(
+        (std::string(call) + (std::string(call) == "cuMemcpyDtoDAsync" ? "_v2" : "")).c_str(),
+        CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(prefetch(words_ + kHalf, kHalf, 1), CUDA_SUCCESS) << "a hint";
+    launchOnAll();
+    expectWords(3);
+    quiet();
+    ASSERT_EQ(prefetch(words_ + kHalf, kHalf, 1), CUDA_SUCCESS);
+    EXPECT_EQ(deviceOf(words_ + kHalf), 1);
+    ASSERT_EQ(prefetch(words_, kWords, 0), CUDA_SUCCESS);
+    EXPECT_EQ(deviceOf(words_ + kHalf), 0);
+  }
+}
+
+TEST_F(Placed, ChurnLeavesNoByteWrongAndNoMemoryBehind) {
+  const auto freeMemory = [&] {
+    std::vector<std::size_t> all;
+    for (const Context& one : devices_) all.push_back(freeOn(one));
+    return all;
+  };
+  std::uint32_t random = 12345;
+  const auto below = [&random](std::size_t bound) {
+    random = random * 1664525 + 1013904223;
+    return (random >> 8) % bound;
+  };
+  std::vector<std::size_t> before;
+  for (int round = 0; round < 120; ++round) {
+    std::iota(words_, words_ + kWords, 0);
+    std::uint32_t launches = 0;
+    for (int step = 0; step < 4; ++step) {
+      const std::size_t first = below(kWords);
+      ASSERT_EQ(
+          prefetch(words_ + first, 1 + below(kWords - first), static_cast<int>(below(kDevices))),
+          CUDA_SUCCESS);
+      if (below(2) == 0) {
+        launchOnAll();
+        launches += kDevices;
+      }
+      if (below(2) == 0) quiet();
+    }
+    for (std::size_t i = below(1000); i < kWords; i += 997) ASSERT_EQ(words_[i], i + launches) << i;
+    quiet();
+    ASSERT_EQ(DRIVER(cuMemFree)(number(words_)), CUDA_SUCCESS);
+    CUdeviceptr address = 0;
+    const CurrentContext current(devices_[below(kDevices)]);
+    ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kWords * 4, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+    words_ = reinterpret_cast<std::uint32_t*>(address);
+    if (round == 20) before = freeMemory();
+  }
+  const std::vector<std::size_t> after = freeMemory();
+  // Which device the living object lies on differs.
+  constexpr std::size_t kSlack = std::size_t{64} << 20;
+  for (std::size_t device = 0; device < kDevices; ++device)
+    EXPECT_GE(after[device] + kSlack, before[device]) << device;
 }
 
 // ---- Devices that do not reach each other's memory

@@ -3,6 +3,7 @@
 // The fake libcuda.so.1 (fake_driver.h says how it behaves). One lock guards all of it.
 #include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -81,10 +82,16 @@ struct Allocation {
   bool mapped() const { return context == nullptr; }
 };
 
-// Physical pages.
+// Reserved addresses, and the window behind them through which work reaches what is mapped there.
+struct Range {
+  std::size_t bytes;
+  std::byte* window;
+};
+
+// Physical pages: a file, which is mapped into the window of each range where they are.
 struct Pages {
   std::size_t bytes;
-  std::byte* backing;
+  int file;
   int device;            // -1: in the CPU's memory
   std::size_t uses = 1;  // the handle, and where they are mapped
 };
@@ -92,7 +99,7 @@ struct Pages {
 struct Device {
   std::recursive_mutex mutex;
   std::map<CUdeviceptr, Allocation> memory;
-  std::map<CUdeviceptr, std::size_t> reserved;
+  std::map<CUdeviceptr, Range> reserved;
   std::map<CUmemGenericAllocationHandle, Pages> pages;
   std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
   CUmemGenericAllocationHandle lastPages = 0;
@@ -182,6 +189,12 @@ bool allocationOf(CUdeviceptr address, CUdeviceptr* start, std::size_t* bytes) {
   *start = first;
   *bytes = allocation.bytes;
   return true;
+}
+
+CUdevice deviceOf(CUdeviceptr address) {
+  const auto& memory = device().memory;
+  const auto after = memory.upper_bound(address);
+  return after == memory.begin() ? -1 : std::prev(after)->second.device;
 }
 
 std::byte* bytesAt(CUdeviceptr address) {
@@ -331,10 +344,18 @@ std::byte* freshMemory(std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
+bool mappedWithin(CUdeviceptr address, std::size_t bytes) {
+  const auto after = device().memory.lower_bound(address);
+  if (after != device().memory.end() && after->first < address + bytes) return true;
+  if (after == device().memory.begin()) return false;
+  const auto& [start, allocation] = *std::prev(after);
+  return start + allocation.bytes > address;
+}
+
 void dropPages(CUmemGenericAllocationHandle handle) {
   const auto found = device().pages.find(handle);
   if (--found->second.uses != 0) return;
-  munmap(found->second.backing, found->second.bytes);
+  close(found->second.file);
   if (found->second.device >= 0) usedOn(found->second.device) -= found->second.bytes;
   device().pages.erase(found);
 }
@@ -644,17 +665,20 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_
   if (bytes == 0 || bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
   *address = reserveAddresses(bytes);
   if (*address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  device().reserved[*address] = bytes;
+  void* const window =
+      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  device().reserved[*address] = {bytes, static_cast<std::byte*>(window)};
   return CUDA_SUCCESS;
 }
 CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
   FAKE_CALL();
   const auto found = device().reserved.find(address);
-  if (found == device().reserved.end() || found->second != bytes ||
-      device().memory.count(address) != 0) {
+  if (found == device().reserved.end() || found->second.bytes != bytes ||
+      mappedWithin(address, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   munmap(reinterpret_cast<void*>(address), bytes);
+  munmap(found->second.window, bytes);
   device().reserved.erase(found);
   return CUDA_SUCCESS;
 }
@@ -666,11 +690,14 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
   if (bytes == 0 || bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
   if (onDevice && !isDevice(home)) return CUDA_ERROR_INVALID_DEVICE;
   if (onDevice && bytes > kMemory - usedOn(home)) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::byte* const backing = freshMemory(bytes);
-  if (backing == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const int file = memfd_create("pages", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  // Fresh pages hold anything; all of them where that is cheap.
+  const std::vector<std::byte> anything(std::min<std::size_t>(bytes, 16 << 20), std::byte{0xA5});
+  if (pwrite(file, anything.data(), anything.size(), 0) < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   if (onDevice) usedOn(home) += bytes;
   *handle = ++device().lastPages;
-  device().pages[*handle] = {bytes, backing, home};
+  device().pages[*handle] = {bytes, file, home};
   return CUDA_SUCCESS;
 }
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
@@ -682,16 +709,22 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long) {
   FAKE_CALL();
-  const auto range = device().reserved.find(address);
+  auto range = device().reserved.upper_bound(address);
   const auto pages = device().pages.find(handle);
-  if (range == device().reserved.end() || range->second != bytes || offset != 0 ||
-      pages == device().pages.end() || pages->second.bytes != bytes ||
-      device().memory.count(address) != 0) {
+  if (range == device().reserved.begin() || offset != 0 || pages == device().pages.end() ||
+      pages->second.bytes != bytes || address % kPage != 0 || mappedWithin(address, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  --range;
+  if (address + bytes > range->first + range->second.bytes) return CUDA_ERROR_INVALID_VALUE;
+  std::byte* const backing = range->second.window + (address - range->first);
+  if (mmap(backing, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pages->second.file, 0) ==
+      MAP_FAILED) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   ++pages->second.uses;
   device().mapped[address] = handle;
-  device().memory[address] = {bytes, pages->second.backing, 0, nullptr, pages->second.device};
+  device().memory[address] = {bytes, backing, 0, nullptr, pages->second.device};
   return CUDA_SUCCESS;
 }
 CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* access,
@@ -715,6 +748,8 @@ CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   if (found == device().memory.end() || !found->second.mapped() || found->second.bytes != bytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  (void)mmap(found->second.backing, bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   device().memory.erase(found);
   dropPages(device().mapped[address]);
   device().mapped.erase(address);

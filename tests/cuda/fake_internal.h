@@ -41,6 +41,8 @@ std::byte* bytesAt(CUdeviceptr address);
 
 // The allocation that holds a device address; false when none does.
 bool allocationOf(CUdeviceptr address, CUdeviceptr* start, std::size_t* bytes);
+// Where such an address lies; -1: in the CPU's memory.
+CUdevice deviceOf(CUdeviceptr address);
 // True for an address that cuMemHostAlloc has given.
 bool isPinned(CUdeviceptr address);
 

@@ -90,7 +90,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return put(1U);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return put(0);
+      return put(deviceOf(address));
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       return put(start);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:

@@ -49,18 +49,19 @@ TEST_P(Programs, GiveTheSameBytesUnderGmac) {
   EXPECT_TRUE(comparison.allEqual()) << toTable(comparison);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Programs,
-                         ::testing::Combine(::testing::Values("graph_traversal", "jacobi", "kmeans",
-                                                              "image_filter", "sparse_updates",
-                                                              "two_streams", "prefetch_advise",
-                                                              "allocation_churn", "small_training",
-                                                              "small_reads", "short_records"),
-                                            ::testing::Values("static", "shared"),
-                                            ::testing::Values("rolling", "lazy", "batch")),
-                         [](const auto& of) {
-                           return std::string(std::get<0>(of.param)) + "_" + std::get<1>(of.param) +
-                                  "_" + std::get<2>(of.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, Programs,
+    ::testing::Combine(::testing::Values("graph_traversal", "jacobi", "kmeans", "image_filter",
+                                         "sparse_updates", "two_streams", "prefetch_advise",
+                                         "allocation_churn", "small_training", "small_reads",
+                                         "short_records", "devices_in_turn", "devices_at_once",
+                                         "devices_jacobi"),
+                       ::testing::Values("static", "shared"),
+                       ::testing::Values("rolling", "lazy", "batch")),
+    [](const auto& of) {
+      return std::string(std::get<0>(of.param)) + "_" + std::get<1>(of.param) + "_" +
+             std::get<2>(of.param);
+    });
 
 // The programs that memory which is consistent at calls cannot serve, or not everywhere.
 class UnservedPrograms : public ::testing::TestWithParam<const char*> {

@@ -105,14 +105,20 @@ class DriverCalls final : public DeviceCalls {
   }
   int deviceNumber() const noexcept override { return device_.load(); }
   bool reachedFrom(int device) const noexcept override {
-    int reached = 0;
+    const auto reaches = [this](int from, int to) {
+      int reached = 0;
+      return driver_.cuDeviceCanAccessPeer(&reached, from, to) == CUDA_SUCCESS && reached != 0;
+    };
     return device == device_.load() ||
-           (driver_.cuDeviceCanAccessPeer(&reached, device, device_.load()) == CUDA_SUCCESS &&
-            reached != 0);
+           (reaches(device, device_.load()) && reaches(device_.load(), device));
   }
   int visibleDevices() const noexcept override {
     int count = 0;
     return driver_.cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 1;
+  }
+  int currentDevice() const noexcept override {
+    CUdevice device = 0;
+    return driver_.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
   }
 
   std::string_view name() const noexcept override { return "cuda"; }

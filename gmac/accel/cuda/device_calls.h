@@ -152,13 +152,15 @@ class DeviceCalls {
   }
   // The device of the context; -1: not known.
   virtual int deviceNumber() const noexcept { return -1; }
-  // Whether kernels of `device` can reach this device's memory.
+  // Whether kernels of `device` can reach this device's memory, and this device's that one's.
   virtual bool reachedFrom(int device) const noexcept {
     (void)device;
     return false;
   }
-  // How many devices the process sees.
+  // How many devices the process sees; the one that the calling thread works with, -1 where it has
+  // no context.
   virtual int visibleDevices() const noexcept { return 1; }
+  virtual int currentDevice() const noexcept { return -1; }
 
   // Makes the device current in the calling thread; `leave` gets what `enter` returned and puts the
   // thread back.

@@ -5,19 +5,21 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/queues.h"
 #include "gmac/base/memory_limit.h"
+#include "gmac/base/round_up.h"
 
 namespace gmac::accel::cuda {
 namespace {
 
-CUmemLocation locationOf(Home home, int device, int node) {
+CUmemLocation locationOf(Place place, int node) {
   CUmemLocation location{};
   location.type =
-      home == Home::kDevice ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA;
-  location.id = home == Home::kDevice ? device : node;
+      place.home == Home::kDevice ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  location.id = place.home == Home::kDevice ? place.device : node;
   return location;
 }
 
@@ -53,7 +55,7 @@ void MappedMemory::open() noexcept {
   const auto fits = [&](Home home) {
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = locationOf(home, device_, node_);
+    properties.location = locationOf(placeOf(home), node_);
     std::size_t granularity = 0;
     return driver_.cuMemGetAllocationGranularity(
                &granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS &&
@@ -72,8 +74,8 @@ void MappedMemory::open() noexcept {
   abandoned_.clear();
 }
 
-Result<MappedMemory::Handle> MappedMemory::create(std::size_t bytes, Home home) {
-  if (home == Home::kCpu) {
+Result<MappedMemory::Handle> MappedMemory::create(std::size_t bytes, Place place) {
+  if (place.home == Home::kCpu) {
     if (const std::size_t spare = spareMemory(); bytes > spare) {
       return fail(adsmErrorHostMemory,
                   "{} bytes of the CPU's memory for the accelerator: {} can be spared", bytes,
@@ -82,32 +84,63 @@ Result<MappedMemory::Handle> MappedMemory::create(std::size_t bytes, Home home) 
   }
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = locationOf(home, device_, node_);
-  properties.allocFlags.gpuDirectRDMACapable = home == Home::kDevice && directAccess_ ? 1 : 0;
+  properties.location = locationOf(place, node_);
+  properties.allocFlags.gpuDirectRDMACapable = place.home == Home::kDevice && directAccess_ ? 1 : 0;
   CUmemGenericAllocationHandle pages = 0;
-  GMAC_TRY(calls_.checkAs(home == Home::kCpu ? adsmErrorHostMemory : adsmErrorAcceleratorMemory,
-                          driver_.cuMemCreate, &pages, bytes,
-                          static_cast<const CUmemAllocationProp*>(&properties), 0ULL));
+  GMAC_TRY(
+      calls_.checkAs(place.home == Home::kCpu ? adsmErrorHostMemory : adsmErrorAcceleratorMemory,
+                     driver_.cuMemCreate, &pages, bytes,
+                     static_cast<const CUmemAllocationProp*>(&properties), 0ULL));
   return Handle{pages};
 }
 
-void MappedMemory::releasePages(Handle pages) noexcept {
-  static_cast<void>(calls_.check(driver_.cuMemRelease, CUmemGenericAllocationHandle{pages}));
+Status MappedMemory::create(Pieces& pieces) {
+  for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
+    const Result<Handle> pages = create(piece->bytes, piece->place);
+    if (!pages.ok()) {
+      return keepingError(pages.status(), [&] { releasePages({pieces.begin(), piece}); });
+    }
+    piece->pages = *pages;
+  }
+  return {};
 }
 
-Status MappedMemory::map(std::uintptr_t address, const Range& range) {
-  GMAC_TRY(calls_.check(driver_.cuMemMap, CUdeviceptr{address}, range.bytes, std::size_t{0},
-                        CUmemGenericAllocationHandle{range.pages}, 0ULL));
-  Status access = setAccess(address, range.bytes, device_);
-  for (auto other = allowed_.begin(); access.ok() && other != allowed_.end(); ++other) {
-    access = setAccess(address, range.bytes, *other);
+void MappedMemory::releasePages(const Pieces& pieces) noexcept {
+  for (const Piece& piece : pieces) {
+    static_cast<void>(
+        calls_.check(driver_.cuMemRelease, CUmemGenericAllocationHandle{piece.pages}));
   }
-  return access.ok() ? access : keepingError(access, [&] { (void)unmap(address, range.bytes); });
+}
+
+Status MappedMemory::mapOne(std::uintptr_t address, const Piece& piece) {
+  GMAC_TRY(calls_.check(driver_.cuMemMap, CUdeviceptr{address}, piece.bytes, std::size_t{0},
+                        CUmemGenericAllocationHandle{piece.pages}, 0ULL));
+  Status access = setAccess(address, piece.bytes, device_);
+  for (auto other = allowed_.begin(); access.ok() && other != allowed_.end(); ++other) {
+    access = setAccess(address, piece.bytes, *other);
+  }
+  return access.ok() ? access : keepingError(access, [&] {
+    (void)calls_.check(driver_.cuMemUnmap, CUdeviceptr{address}, piece.bytes);
+  });
+}
+
+Status MappedMemory::map(std::uintptr_t address, const Pieces& pieces) {
+  for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
+    const Status mapped = mapOne(address + (piece->offset - pieces.front().offset), *piece);
+    if (!mapped.ok()) {
+      return keepingError(mapped, [&] {
+        if (piece != pieces.begin()) {
+          (void)unmap(address, {pieces.begin(), piece});
+        }
+      });
+    }
+  }
+  return {};
 }
 
 Status MappedMemory::setAccess(std::uintptr_t address, std::size_t bytes, int device) {
   CUmemAccessDesc access{};
-  access.location = locationOf(Home::kDevice, device, node_);
+  access.location = locationOf({Home::kDevice, device}, node_);
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   return calls_.check(driver_.cuMemSetAccess, CUdeviceptr{address}, bytes,
                       static_cast<const CUmemAccessDesc*>(&access), std::size_t{1});
@@ -118,114 +151,157 @@ Status MappedMemory::allow(int device) {
     return {};
   }
   for (const auto& [address, range] : ranges_) {
-    GMAC_TRY(setAccess(address, range.bytes, device));
+    for (const Piece& piece : range.pieces) {
+      GMAC_TRY(setAccess(address + piece.offset, piece.bytes, device));
+    }
   }
   allowed_.push_back(device);
   return {};
 }
 
-Status MappedMemory::unmap(std::uintptr_t address, std::size_t bytes) {
-  return calls_.check(driver_.cuMemUnmap, CUdeviceptr{address}, bytes);
+Status MappedMemory::unmap(std::uintptr_t address, const Pieces& pieces) {
+  for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
+    const std::uintptr_t at = address + (piece->offset - pieces.front().offset);
+    const Status unmapped = calls_.check(driver_.cuMemUnmap, CUdeviceptr{at}, piece->bytes);
+    if (!unmapped.ok()) {
+      return keepingError(unmapped, [&] {
+        if (piece != pieces.begin() && !map(address, {pieces.begin(), piece}).ok()) {
+          calls_.health().end("the pages of an object could not be mapped again");
+        }
+      });
+    }
+  }
+  return {};
 }
 
-Result<std::uintptr_t> MappedMemory::reserve(std::size_t bytes, std::size_t alignment) {
+Result<std::uintptr_t> MappedMemory::reserveAndMap(const Pieces& pieces, std::size_t bytes,
+                                                   std::size_t alignment) {
   CUdeviceptr address = 0;
   GMAC_TRY(
       calls_.check(driver_.cuMemAddressReserve, &address, bytes, alignment, CUdeviceptr{0}, 0ULL));
+  const Status mapped = map(address, pieces);
+  if (!mapped.ok()) {
+    return keepingError(
+        mapped, [&] { (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{address}, bytes); });
+  }
   return static_cast<std::uintptr_t>(address);
 }
 
-Result<std::uintptr_t> MappedMemory::reserveAndMap(const Range& range, std::size_t alignment) {
-  Result<std::uintptr_t> address = reserve(range.bytes, alignment);
+Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t alignment,
+                                              Place place) {
+  Pieces pieces{{0, bytes, place, 0}};
+  GMAC_TRY(create(pieces));
+  Result<std::uintptr_t> address = reserveAndMap(pieces, bytes, std::max(alignment, kPage));
   if (!address.ok()) {
-    return address;
+    return keepingError(address.status(), [&] { releasePages(pieces); });
   }
-  const Status mapped = map(*address, range);
-  if (!mapped.ok()) {
-    return keepingError(mapped, [&] {
-      (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{*address}, range.bytes);
-    });
-  }
+  ranges_.emplace(*address, Range{bytes, std::move(pieces)});
   return address;
 }
 
-Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t alignment, Home home) {
-  Result<Handle> pages = create(bytes, home);
-  if (!pages.ok()) {
-    return pages.status();
+Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, const Pieces& pieces,
+                          Stream stream, Event event) {
+  for (const Piece& piece : pieces) {
+    const std::size_t offset = piece.offset - pieces.front().offset;
+    GMAC_TRY(calls_.copyWithin(to + offset, from + offset, piece.bytes, stream));
   }
-  const Range range{bytes, *pages, home};
-  Result<std::uintptr_t> address = reserveAndMap(range, std::max(alignment, kPage));
-  if (!address.ok()) {
-    return keepingError(address.status(), [&] { releasePages(*pages); });
-  }
-  ranges_.emplace(*address, range);
-  return address;
-}
-
-Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, Stream stream,
-                          Event event) {
-  GMAC_TRY(calls_.copyWithin(to, from, bytes, stream));
   GMAC_TRY(calls_.record(event, stream));
   return awaitEvent(calls_, event);
 }
 
-// The new pages are filled at an address of their own, so that a failure before the exchange
-// changes nothing.
-Status MappedMemory::move(std::uintptr_t address, Home home, Stream stream, Event event) {
+MappedMemory::Pages MappedMemory::pagesIn(std::size_t offset, std::size_t bytes, std::size_t all) {
+  return {roundUp(offset, kPage), std::min(roundUp(offset + bytes, kPage), all)};
+}
+
+bool MappedMemory::liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes,
+                          Place place) const {
   const auto found = ranges_.find(address);
-  if (found == ranges_.end() || !offers(home)) {
+  if (found == ranges_.end()) {
+    return false;
+  }
+  const Pages pages = pagesIn(offset, bytes, found->second.bytes);
+  return std::all_of(
+      found->second.pieces.begin(), found->second.pieces.end(),
+      [&](const Piece& piece) { return piece.place == place || !pages.touch(piece); });
+}
+
+// The new pages are filled at an address of their own, so that a failure before the exchange
+// changes nothing. Pieces that the range cuts are made anew as a whole: no part of a mapping can be
+// exchanged alone.
+Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_t bytes,
+                          Place place, Stream stream, Event event) {
+  const auto found = ranges_.find(address);
+  if (found == ranges_.end() || !offers(place.home)) {
     return fail(adsmErrorNotSupported, "the accelerator's memory at {:#x} cannot move", address);
   }
   Range& range = found->second;
-  if (range.home == home) {
+  const Pages pages = pagesIn(offset, bytes, range.bytes);
+  const auto moves = [&](const Piece& piece) { return piece.place != place && pages.touch(piece); };
+  const auto begin = std::find_if(range.pieces.begin(), range.pieces.end(), moves);
+  if (begin == range.pieces.end()) {
     return {};
   }
-  Result<Handle> pages = create(range.bytes, home);
-  if (!pages.ok()) {
-    return pages.status();
-  }
-  const Range moved{range.bytes, *pages, home};
-  const auto undo = [&](const Status& status) {
-    return keepingError(status, [&] { releasePages(*pages); });
+  const auto end = std::find_if(range.pieces.rbegin(), range.pieces.rend(), moves).base();
+  const Pieces before(begin, end);
+  Pieces after;
+  const auto add = [&](std::size_t from, std::size_t to, Place where) {
+    if (from >= to) {
+      return;
+    }
+    if (!after.empty() && after.back().place == where) {
+      after.back().bytes += to - from;
+    } else {
+      after.push_back({from, to - from, where, 0});
+    }
   };
-  Result<std::uintptr_t> aside = reserveAndMap(moved, kPage);
+  for (const Piece& piece : before) {
+    add(piece.offset, std::min(pages.first, piece.end()), piece.place);
+    add(std::max(piece.offset, pages.first), std::min(pages.last, piece.end()), place);
+    add(std::max(pages.last, piece.offset), piece.end(), piece.place);
+  }
+  GMAC_TRY(create(after));
+  const auto undo = [&](const Status& status) {
+    return keepingError(status, [&] { releasePages(after); });
+  };
+  const std::size_t affected = before.back().end() - before.front().offset;
+  const std::uintptr_t start = address + before.front().offset;
+  Result<std::uintptr_t> aside = reserveAndMap(after, affected, kPage);
   if (!aside.ok()) {
     return undo(aside.status());
   }
-  const Status copied = copy(*aside, address, range.bytes, stream, event);
+  const Status copied = copy(*aside, start, after, stream, event);
   const Status left = keepingError(copied, [&] {
-    (void)unmap(*aside, range.bytes);
-    (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{*aside}, range.bytes);
+    (void)unmap(*aside, after);
+    (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{*aside}, affected);
   });
   if (!left.ok()) {
     return undo(left);
   }
-  if (const Status unmapped = unmap(address, range.bytes); !unmapped.ok()) {
+  if (const Status unmapped = unmap(start, before); !unmapped.ok()) {
     return undo(unmapped);
   }
-  if (const Status mapped = map(address, moved); !mapped.ok()) {
+  if (const Status mapped = map(start, after); !mapped.ok()) {
     return undo(keepingError(mapped, [&] {
       // Without any pages there, what kernels find at the address would not be theirs.
-      if (!map(address, range).ok()) {
+      if (!map(start, before).ok()) {
         calls_.health().end("the pages of an object could not be mapped again");
       }
     }));
   }
-  releasePages(range.pages);
-  range = moved;
+  releasePages(before);
+  range.pieces.insert(range.pieces.erase(begin, end), after.begin(), after.end());
   return {};
 }
 
 Status MappedMemory::giveBack(std::uintptr_t address, const Range& range) {
-  GMAC_TRY(unmap(address, range.bytes));
-  releasePages(range.pages);
+  GMAC_TRY(unmap(address, range.pieces));
+  releasePages(range.pieces);
   return calls_.check(driver_.cuMemAddressFree, CUdeviceptr{address}, range.bytes);
 }
 
 Status MappedMemory::release(std::uintptr_t address) {
   const auto found = ranges_.find(address);
-  const Range range = found->second;
+  const Range range = std::move(found->second);
   ranges_.erase(found);
   return giveBack(address, range);
 }

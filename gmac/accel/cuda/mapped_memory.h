@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory by the driver's virtual memory management: a range of addresses, and physical pages that
-// are mapped there. Other pages can take their place under the same addresses.
+// are mapped there. Other pages, of the CPU's memory or of another device's, can take their place
+// under the same addresses.
 #ifndef GMAC_ACCEL_CUDA_MAPPED_MEMORY_H_
 #define GMAC_ACCEL_CUDA_MAPPED_MEMORY_H_
 
@@ -18,6 +19,13 @@ namespace gmac::accel::cuda {
 
 class Driver;
 
+// Where pages lie. `device`: a CUdevice; 0 for the CPU's.
+struct Place {
+  Home home = Home::kDevice;
+  int device = 0;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
 // Guarded by its owner, a StreamAccelerator. Every function but forget() is called in the device's
 // context (DeviceScope).
 class MappedMemory {
@@ -33,11 +41,17 @@ class MappedMemory {
   void open() noexcept;
   bool offers(Home home) const noexcept { return home == Home::kDevice ? onDevice_ : onCpu_; }
 
-  // `bytes` is a multiple of kPage. The contents are undefined.
-  Result<std::uintptr_t> allocate(std::size_t bytes, std::size_t alignment, Home home);
-  // Moves pages; see MovableMemory::move(). `stream` and `event` are for the copy, which is waited
-  // for.
-  Status move(std::uintptr_t address, Home home, Stream stream, Event event);
+  // The place of that kind that is next to the accelerator's device.
+  Place placeOf(Home home) const noexcept { return {home, home == Home::kDevice ? device_ : 0}; }
+  // `bytes` is a multiple of kPage. The contents are undefined. A device has been allowed().
+  Result<std::uintptr_t> allocate(std::size_t bytes, std::size_t alignment, Place place);
+  // Moves pages; see MovableMemory. `address` is where an allocation begins, of which those pages
+  // move that begin in [offset, offset + bytes). `stream` and `event` are for the copy, which is
+  // waited for.
+  Status move(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place,
+              Stream stream, Event event);
+  // Whether all of those pages lie there.
+  bool liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place) const;
   Status release(std::uintptr_t address);
   Result<MemoryRoom> room();
   // Lets kernels of another device, which can reach this one's memory, use all of it from now on.
@@ -47,23 +61,41 @@ class MappedMemory {
 
  private:
   using Handle = unsigned long long;  // CUmemGenericAllocationHandle
+  // Pages of one place, which are mapped and unmapped together only.
+  struct Piece {
+    std::size_t offset;
+    std::size_t bytes;
+    Place place;
+    Handle pages;
+    std::size_t end() const { return offset + bytes; }
+  };
+  using Pieces = std::vector<Piece>;  // one behind the other
+  // Of the pages that begin in [offset, offset + bytes), from the first to behind the last.
+  struct Pages {
+    std::size_t first, last;
+    bool touch(const Piece& piece) const { return piece.offset < last && first < piece.end(); }
+  };
+  static Pages pagesIn(std::size_t offset, std::size_t bytes, std::size_t all);
   struct Range {
     std::size_t bytes;
-    Handle pages;
-    Home home;
+    Pieces pieces;
   };
 
-  Result<Handle> create(std::size_t bytes, Home home);
-  Status map(std::uintptr_t address, const Range& range);
+  // Makes the pages of pieces that have none yet: of all or of none.
+  Status create(Pieces& pieces);
+  Result<Handle> create(std::size_t bytes, Place place);
+  // Maps pieces, all or none, where the first one's offset is `address`; unmaps them.
+  Status map(std::uintptr_t address, const Pieces& pieces);
+  Status unmap(std::uintptr_t address, const Pieces& pieces);
+  Status mapOne(std::uintptr_t address, const Piece& piece);
   Status setAccess(std::uintptr_t address, std::size_t bytes, int device);
-  Status unmap(std::uintptr_t address, std::size_t bytes);
-  Result<std::uintptr_t> reserve(std::size_t bytes, std::size_t alignment);
-  Result<std::uintptr_t> reserveAndMap(const Range& range, std::size_t alignment);
+  Result<std::uintptr_t> reserveAndMap(const Pieces& pieces, std::size_t bytes,
+                                       std::size_t alignment);
   Status giveBack(std::uintptr_t address, const Range& range);
-  Status copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, Stream stream,
+  Status copy(std::uintptr_t to, std::uintptr_t from, const Pieces& pieces, Stream stream,
               Event event);
   int attribute(int which) const noexcept;
-  void releasePages(Handle pages) noexcept;
+  void releasePages(const Pieces& pieces) noexcept;
 
   const Driver& driver_;
   DeviceCalls& calls_;

@@ -240,6 +240,7 @@ Status StreamAccelerator::open() {
   {
     const std::lock_guard lock(memoryMutex_);
     mapped_.open();
+    several_ = mapped_.offers(Home::kDevice) && calls_->visibleDevices() > 1;
   }
   open_.store(true, std::memory_order_release);
   return Status();
@@ -259,17 +260,18 @@ Status StreamAccelerator::usable() {
 }
 
 Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t bytes, std::size_t total,
-                                                              std::size_t alignment, Home home) {
-  // Small allocations share a page of the driver's; those that are mapped never do.
-  // What is not mapped is out of reach of other devices.
-  const bool mapped = mapped_.offers(home) &&
-                      (home == Home::kCpu || bytes >= kDevicePage || calls_->visibleDevices() > 1);
-  if (!mapped && home == Home::kCpu) {
+                                                              std::size_t alignment, Place place) {
+  const bool onCpu = place.home == Home::kCpu;
+  // Small allocations share a page of the driver's; those that are mapped never do. What is not
+  // mapped is out of other devices' reach.
+  const bool mapped =
+      mapped_.offers(place.home) && (onCpu || bytes >= kDevicePage || several_.load());
+  if (!mapped && onCpu) {
     return gmac::fail(adsmErrorNotSupported,
                       "{} cannot have memory of the CPU's in place of its own", deviceName());
   }
   Result<std::uintptr_t> given =
-      mapped ? mapped_.allocate(total, alignment, home) : calls_->allocate(total);
+      mapped ? mapped_.allocate(total, alignment, place) : calls_->allocate(total);
   if (!given.ok()) return given.status();
   return Allocation{*given, false, mapped};
 }
@@ -298,8 +300,13 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
                       "sides; use adsmSafeAlloc()",
                       deviceName());
   }
+  const int here = deviceHere();
   const DeviceScope scope(*calls_);
   const std::lock_guard lock(memoryMutex_);
+  Place place = mapped_.placeOf(home);
+  if (home == Home::kDevice && here != place.device && allowLocked(here).ok()) {
+    place.device = here;
+  }
   const std::size_t slack = alignment > kDevicePage ? alignment : 0;
   if (bytes > PTRDIFF_MAX || slack > PTRDIFF_MAX) {
     return gmac::fail(adsmErrorAcceleratorMemory, "{} bytes are more than {} can address", bytes,
@@ -308,11 +315,17 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   // With a margin where one is to be had: it is the first that goes where memory is short.
   std::size_t before = sameAddress && margins_ < kMostMargins ? kDevicePage : 0;
   std::size_t total = before + roundUp(bytes + (before != 0 ? kLeastMargin : 0), kDevicePage);
-  Result<Allocation> taken = take(bytes, total + slack, alignment, home);
-  if (!taken.ok() && before != 0 && taken.status().code() == adsmErrorAcceleratorMemory) {
+  Result<Allocation> taken = take(bytes, total + slack, alignment, place);
+  const auto isFull = [&] {
+    return !taken.ok() && taken.status().code() == adsmErrorAcceleratorMemory;
+  };
+  if (isFull() && before != 0) {
     before = 0;
     total = roundUp(bytes, kDevicePage);
-    taken = take(bytes, total + slack, alignment, home);
+    taken = take(bytes, total + slack, alignment, place);
+  }
+  if (isFull() && place != mapped_.placeOf(home)) {
+    taken = take(bytes, total + slack, alignment, mapped_.placeOf(home));
   }
   if (!taken.ok()) return taken.status();
   Allocation allocation = *taken;
@@ -354,7 +367,42 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
     return gmac::fail(adsmErrorInvalidPointer, "{:#x} ({} bytes) is no allocation of {}",
                       static_cast<std::uintptr_t>(address), bytes, deviceName());
   }
-  return mapped_.move(found->second.given, home, zeroStream_, zeroEvent_);
+  // The margin, too.
+  return mapped_.move(found->second.given, 0, SIZE_MAX / 2, mapped_.placeOf(home), zeroStream_,
+                      zeroEvent_);
+}
+
+int StreamAccelerator::deviceHere() const noexcept {
+  const int own = calls_->deviceNumber();
+  if (!several_.load()) return own;
+  const int current = calls_->currentDevice();
+  return current >= 0 && calls_->reachedFrom(current) ? current : own;
+}
+
+Result<std::pair<std::uintptr_t, std::size_t>> StreamAccelerator::partOf(
+    std::uintptr_t address) const {
+  auto next = allocations_.upper_bound(address);
+  if (next == allocations_.begin() || !(--next)->second.mapped) {
+    return gmac::fail(adsmErrorNotSupported, "what is at {:#x} cannot move", address);
+  }
+  return std::pair{next->second.given, address - next->second.given};
+}
+
+bool StreamAccelerator::liesOn(DeviceAddress address, std::size_t bytes, int device) const {
+  const std::lock_guard lock(memoryMutex_);
+  const auto part = partOf(static_cast<std::uintptr_t>(address));
+  return part.ok() && mapped_.liesAt(part->first, part->second, bytes, {Home::kDevice, device});
+}
+
+Status StreamAccelerator::moveTo(DeviceAddress address, std::size_t bytes, int device) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  const auto part = partOf(static_cast<std::uintptr_t>(address));
+  if (!part.ok()) return part.status();
+  GMAC_TRY(allowLocked(device));
+  return mapped_.move(part->first, part->second, bytes, {Home::kDevice, device}, zeroStream_,
+                      zeroEvent_);
 }
 
 Result<MemoryRoom> StreamAccelerator::memoryRoom() {
@@ -575,6 +623,11 @@ Status StreamAccelerator::allow(int device) {
   if (device == calls_->deviceNumber()) return {};
   const DeviceScope scope(*calls_);
   const std::lock_guard lock(memoryMutex_);
+  return allowLocked(device);
+}
+
+Status StreamAccelerator::allowLocked(int device) {
+  if (device == calls_->deviceNumber()) return {};
   const bool mapped = mapped_.offers(Home::kDevice) &&
                       std::all_of(allocations_.begin(), allocations_.end(),
                                   [](const auto& one) { return one.second.mapped; });

@@ -8,10 +8,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/device_calls.h"
@@ -48,6 +49,10 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   Result<DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
                                       Placement placement) override;
   Status move(DeviceAddress address, std::size_t bytes, Home home) override;
+  bool severalDevices() const noexcept override { return several_.load(); }
+  int deviceHere() const noexcept override;
+  bool liesOn(DeviceAddress address, std::size_t bytes, int device) const override;
+  Status moveTo(DeviceAddress address, std::size_t bytes, int device) override;
   Result<MemoryRoom> memoryRoom() override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
@@ -126,8 +131,11 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   // Makes `stream` (of the context of `calls`) wait for the ticket's work, unless that is known to
   // be complete.
   Status order(DeviceCalls& calls, Stream stream, Ticket ticket);
-  // Lets a device use this one's memory.
+  // Lets a device use all memory.
   Status allow(int device);
+  Status allowLocked(int device);
+  // The allocation that holds an address, and its offset in what CUDA gave.
+  Result<std::pair<std::uintptr_t, std::size_t>> partOf(std::uintptr_t address) const;
   // Submits to the kernel queue, after every copyIn submitted before.
   template <typename Function>
   Result<Ticket> submitKernelWork(Function&& work);
@@ -155,16 +163,17 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
     bool mapped;  // of mapped_
   };
   // Memory for an allocation of `bytes` bytes, `total` with all that goes around it.
-  Result<Allocation> take(std::size_t bytes, std::size_t total, std::size_t alignment, Home home);
+  Result<Allocation> take(std::size_t bytes, std::size_t total, std::size_t alignment, Place place);
   Status giveBack(const Allocation& allocation);
 
-  std::mutex memoryMutex_;  // guards the five below
+  std::atomic<bool> several_{false};  // devices, in whose memory allocations may lie
+  mutable std::mutex memoryMutex_;    // guards the five below
   MappedMemory mapped_;
   Stream zeroStream_ = nullptr;
   Event zeroEvent_ = nullptr;
-  std::unordered_map<std::uintptr_t, Allocation> allocations_;  // by the address handed out
-  std::size_t margins_ = 0;                                     // allocations that have one
-  std::mutex stageMutex_;                                       // guards the two below
+  std::map<std::uintptr_t, Allocation> allocations_;  // by the address handed out
+  std::size_t margins_ = 0;                           // allocations that have one
+  std::mutex stageMutex_;                             // guards the two below
   std::array<Stage, 4> stages_;
   std::size_t nextStage_ = 0;
 };

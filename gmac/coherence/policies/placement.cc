@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/policies/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+
+#include "gmac/base/log.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
+
+namespace gmac {
+
+Placement::Placement(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
+                     ObjectIndex& index, Launches& launches)
+    : mutex_(mutex),
+      accelerator_(accelerator),
+      memory_(accelerator.movableMemory()),
+      ledger_(ledger),
+      index_(index),
+      launches_(launches) {}
+
+// A newer wish takes the place of those whose bytes it has.
+void Placement::remember(const Wish& wish) {
+  std::erase_if(wishes_, [&](const Wish& old) {
+    return old.number == wish.number && old.address >= wish.address &&
+           old.address + old.bytes <= wish.address + wish.bytes;
+  });
+  if (wishes_.size() == kMostWishes) {
+    wishes_.erase(wishes_.begin());
+  }
+  wishes_.push_back(wish);
+  waiting_.store(true, std::memory_order_relaxed);
+}
+
+Status Placement::prefer(const void* address, std::size_t bytes, int device) {
+  if (!chooses() || bytes == 0) {
+    return {};
+  }
+  {
+    const Lock lock(mutex_);
+    index_.forEachIn(address, bytes, [&](Object& object, const auto* first, const auto* last) {
+      object.placed = true;
+      if (!object.sharedBySmallObjects) {
+        remember({first, static_cast<std::size_t>(last - first), object.number, device});
+      }
+      return true;
+    });
+  }
+  return fulfil();
+}
+
+Status Placement::namedBy(const void* address, int device) {
+  {
+    const Lock lock(mutex_);
+    Object* const object = index_.find(address);
+    if (object == nullptr || object->placed || object->closing || object->sharedBySmallObjects) {
+      return {};
+    }
+    object->placed = true;
+    remember({object->address(), object->bytes(), object->number, device});
+  }
+  return fulfil();
+}
+
+bool Placement::quiet() const {
+  return accelerator_.done(ledger_.runningCall()) &&
+         accelerator_.done(ledger_.runningStreamWork()) && ledger_.hostFunctionsRun() &&
+         !ledger_.submissionUnderWay();
+}
+
+const Object* Placement::objectOf(const Wish& wish) {
+  const Object* const object = index_.find(wish.address);
+  return object != nullptr && object->number == wish.number && !object->closing ? object : nullptr;
+}
+
+Status Placement::fulfil() {
+  for (;;) {
+    Wish wish{};
+    {
+      const Lock lock(mutex_);
+      if (wishes_.empty() || !quiet()) {
+        return {};
+      }
+      wish = wishes_.front();
+      wishes_.erase(wishes_.begin());
+      waiting_.store(!wishes_.empty(), std::memory_order_relaxed);
+    }
+    GMAC_TRY(move(wish));
+  }
+}
+
+// To everybody else a move is device work that writes the object: blocks are closed, accesses of
+// the CPU wait for its end, and so do calls and the object's end.
+Status Placement::move(const Wish& wish) {
+  accel::DeviceAddress device{};
+  {
+    const Lock lock(mutex_);
+    const Object* const object = objectOf(wish);
+    if (object == nullptr || object->home != accel::Home::kDevice) {
+      return {};
+    }
+    device = object->deviceAt(static_cast<std::size_t>(wish.address - object->address()));
+    if (memory_->liesOn(device, wish.bytes, wish.device)) {
+      return {};
+    }
+  }
+  const TraceSpan span("memory", "place", {"bytes", wish.bytes});
+  const coherence::DeviceRange range{wish.address, wish.bytes, true};
+  const std::span<const coherence::DeviceRange> ranges(&range, 1);
+  GMAC_TRY(launches_.beginOwnWork(ranges));
+  Status moved;
+  accel::Ticket flushes;
+  {
+    const Lock lock(mutex_);
+    const Object* const object = objectOf(wish);
+    flushes = object == nullptr ? accel::Ticket() : object->flushed(object->all());
+    moved = object == nullptr ? fail(adsmErrorInvalidPointer, "it has been freed") : Status();
+  }
+  if (moved.ok()) {
+    // An error of a copy is told to whoever needs its bytes.
+    (void)accelerator_.wait(flushes);
+    moved = memory_->moveTo(device, wish.bytes, wish.device);
+  }
+  const std::string words = moved.ok() ? "" : lastErrorText();
+  if (moved.ok()) {
+    {
+      const Lock lock(mutex_);
+      if (Object* const object = index_.find(wish.address)) {
+        object->relocated = true;
+      }
+    }
+    stats().migrations.add();
+    stats().migratedBytes.add(wish.bytes);
+    log(LogLevel::kInfo, "{} bytes at {} are on device {} now", wish.bytes, fmt::ptr(wish.address),
+        wish.device);
+  } else {
+    // The device reaches them where they are.
+    log(LogLevel::kInfo, "{} bytes at {} stay where they are: {}", wish.bytes,
+        fmt::ptr(wish.address), words);
+  }
+  return launches_.endOwnWork(ranges, accel::Ticket{});
+}
+
+}  // namespace gmac

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Several devices that reach each other's memory: pages go to the device that is to use them most.
+#ifndef GMAC_COHERENCE_POLICIES_PLACEMENT_H_
+#define GMAC_COHERENCE_POLICIES_PLACEMENT_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/movable_memory.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/launches.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+
+namespace gmac {
+
+// Where pages lie changes how fast a device reaches them, and nothing else. So pages move only
+// while no device work is in flight: nobody waits for a kernel, which might itself wait for what
+// the program does next. A wish that comes at another moment is kept until then. Thread-safe. Not
+// for the fault handler, nor in a child of fork.
+class Placement {
+ public:
+  Placement(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, ObjectIndex& index,
+            Launches& launches);
+  Placement(const Placement&) = delete;
+  Placement& operator=(const Placement&) = delete;
+
+  // Whether there is a choice. Constant while a context lasts.
+  bool chooses() const noexcept { return memory_ != nullptr && memory_->severalDevices(); }
+  // The program says that a device is to have these bytes; other bytes are left alone.
+  Status prefer(const void* address, std::size_t bytes, int device);
+  // A kernel on a device has been given an address: it is wished there if no kernel was given an
+  // address of this object before, and nothing else was said of it.
+  Status namedBy(const void* address, int device);
+  // The program has waited for device work.
+  Status afterWait() { return waiting_.load(std::memory_order_relaxed) ? fulfil() : Status(); }
+
+ private:
+  struct Wish {
+    const std::byte* address;
+    std::size_t bytes;
+    std::uint64_t number;  // the object's, which tells whether it is still the same
+    int device;
+  };
+  // More wishes than programs have: the oldest ones are dropped.
+  static constexpr std::size_t kMostWishes = 1024;
+
+  void remember(const Wish& wish);
+  // Under the lock. Of the object that holds the wish's bytes; NULL: it is gone.
+  const Object* objectOf(const Wish& wish);
+  bool quiet() const;
+  Status fulfil();
+  Status move(const Wish& wish);
+
+  ObjectMutex& mutex_;
+  accel::Accelerator& accelerator_;
+  accel::MovableMemory* const memory_;
+  Ledger& ledger_;
+  ObjectIndex& index_;
+  Launches& launches_;
+  std::vector<Wish> wishes_;          // oldest first; under the mutex
+  std::atomic<bool> waiting_{false};  // there are some
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_POLICIES_PLACEMENT_H_
