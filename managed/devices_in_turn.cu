@@ -87,9 +87,8 @@ Outcome run(const Request& request) {
                               words.data(), laneOf(round).device(), count / 8 * sizeof(Word),
                               other.stream()),
           "cudaMemcpyPeerAsync");
-    // The CPU's access waits for all of it.
-    target[0] += 1;
     other.wait();
+    target[0] += 1;
     const Lane& last = laneOf(round + 2);
     use(last.device());
     turnAll<<<blocksFor(count, kThreads), kThreads, 0, last.stream()>>>(nodes.data(), count, round);

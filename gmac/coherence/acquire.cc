@@ -60,6 +60,11 @@ Status Acquire::fetchAll(Lock& lock) {
       lock.waitForChange();
       continue;
     }
+    // What is submitted there may write the object, and no ticket tells of it yet.
+    if (ledger_.submissionElsewhere()) {
+      waits_.forSubmission(lock);
+      continue;
+    }
     BlockIndex end = begin;
     while (end < object->all().end && (*object)[end].state == State::kInvalid) {
       end = end + 1;

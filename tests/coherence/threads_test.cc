@@ -283,6 +283,31 @@ TEST(DeviceWork, AnAccessWaitsForTheStreamsWork) {
   machine.verify();
 }
 
+// What another thread fetched before the work is known would count as current after it.
+TEST(DeviceWork, AnAcquireOfAnotherThreadWaitsForTheSubmission) {
+  for (const bool sync : {false, true}) {
+    MachineSetup setup;
+    setup.protocol = "batch";
+    ManagerUnderTest machine(setup);
+    int* data = machine.allocateArray<int>(64 * kPage / 4);
+    data[0] = 41;
+    const accel::NativeStream stream{1};
+    const coherence::DeviceRange range{nullptr, 0, true};
+    ASSERT_TRUE(machine.manager().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
+    std::atomic<bool> ok{false};
+    std::thread other(
+        [&] { ok = (sync ? machine.manager().sync() : machine.manager().afterDeviceWait()).ok(); });
+    // Time for it to fetch too early.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    machine.fake().submit(stream, [&] { ++*machine.fake().at(data); });
+    ASSERT_TRUE(machine.manager().endDeviceWork(stream, true).ok());
+    other.join();
+    EXPECT_TRUE(ok);
+    EXPECT_EQ(data[0], 42) << (sync ? "sync" : "afterDeviceWait");
+    machine.verify();
+  }
+}
+
 // What device work only reads may be written at once by the CPU; the work must not see it, nor an
 // eviction of it.
 TEST(DeviceWork, AWriteAfterwardsDoesNotReachWorkThatReads) {
