@@ -112,11 +112,12 @@ void MappedMemory::releasePages(const Pieces& pieces) noexcept {
   }
 }
 
-Status MappedMemory::mapOne(std::uintptr_t address, const Piece& piece) {
+Status MappedMemory::mapOne(std::uintptr_t address, const Piece& piece, For users) {
   GMAC_TRY(calls_.check(driver_.cuMemMap, CUdeviceptr{address}, piece.bytes, std::size_t{0},
                         CUmemGenericAllocationHandle{piece.pages}, 0ULL));
   Status access = setAccess(address, piece.bytes, device_);
-  for (auto other = allowed_.begin(); access.ok() && other != allowed_.end(); ++other) {
+  const auto last = users == For::kAll ? allowed_.end() : allowed_.begin();
+  for (auto other = allowed_.begin(); access.ok() && other != last; ++other) {
     access = setAccess(address, piece.bytes, *other);
   }
   return access.ok() ? access : keepingError(access, [&] {
@@ -124,13 +125,13 @@ Status MappedMemory::mapOne(std::uintptr_t address, const Piece& piece) {
   });
 }
 
-Status MappedMemory::map(std::uintptr_t address, const Pieces& pieces) {
+Status MappedMemory::map(std::uintptr_t address, const Pieces& pieces, For users) {
   for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
-    const Status mapped = mapOne(address + (piece->offset - pieces.front().offset), *piece);
+    const Status mapped = mapOne(address + (piece->offset - pieces.front().offset), *piece, users);
     if (!mapped.ok()) {
       return keepingError(mapped, [&] {
         if (piece != pieces.begin()) {
-          (void)unmap(address, {pieces.begin(), piece});
+          (void)unmap(address, {pieces.begin(), piece}, For::kAll);
         }
       });
     }
@@ -175,11 +176,11 @@ Status MappedMemory::unmap(std::uintptr_t address, const Pieces& pieces) {
 }
 
 Result<std::uintptr_t> MappedMemory::reserveAndMap(const Pieces& pieces, std::size_t bytes,
-                                                   std::size_t alignment) {
+                                                   std::size_t alignment, For users) {
   CUdeviceptr address = 0;
   GMAC_TRY(
       calls_.check(driver_.cuMemAddressReserve, &address, bytes, alignment, CUdeviceptr{0}, 0ULL));
-  const Status mapped = map(address, pieces);
+  const Status mapped = map(address, pieces, users);
   if (!mapped.ok()) {
     return keepingError(
         mapped, [&] { (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{address}, bytes); });
@@ -191,7 +192,8 @@ Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t ali
                                               Place place) {
   Pieces pieces{{0, bytes, place, 0}};
   GMAC_TRY(create(pieces));
-  Result<std::uintptr_t> address = reserveAndMap(pieces, bytes, std::max(alignment, kPage));
+  Result<std::uintptr_t> address =
+      reserveAndMap(pieces, bytes, std::max(alignment, kPage), For::kAll);
   if (!address.ok()) {
     return keepingError(address.status(), [&] { releasePages(pieces); });
   }
@@ -265,7 +267,7 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
   };
   const std::size_t affected = before.back().end() - before.front().offset;
   const std::uintptr_t start = address + before.front().offset;
-  Result<std::uintptr_t> aside = reserveAndMap(after, affected, kPage);
+  Result<std::uintptr_t> aside = reserveAndMap(after, affected, kPage, For::kCopy);
   if (!aside.ok()) {
     return undo(aside.status());
   }
@@ -277,10 +279,10 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
   if (!left.ok()) {
     return undo(left);
   }
-  if (const Status unmapped = unmap(start, before); !unmapped.ok()) {
+  if (const Status unmapped = unmap(start, before, For::kAll); !unmapped.ok()) {
     return undo(unmapped);
   }
-  if (const Status mapped = map(start, after); !mapped.ok()) {
+  if (const Status mapped = map(start, after, For::kAll); !mapped.ok()) {
     return undo(keepingError(mapped, [&] {
       // Without any pages there, what kernels find at the address would not be theirs.
       if (!map(start, before).ok()) {

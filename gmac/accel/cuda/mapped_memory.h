@@ -81,16 +81,20 @@ class MappedMemory {
     Pieces pieces;
   };
 
+  // Which devices a mapping is for: all that have been allowed, or the accelerator's own, which
+  // copies.
+  enum class For { kAll, kCopy };
+
   // Makes the pages of pieces that have none yet: of all or of none.
   Status create(Pieces& pieces);
   Result<Handle> create(std::size_t bytes, Place place);
   // Maps pieces, all or none, where the first one's offset is `address`; unmaps them.
-  Status map(std::uintptr_t address, const Pieces& pieces);
+  Status map(std::uintptr_t address, const Pieces& pieces, For users);
   Status unmap(std::uintptr_t address, const Pieces& pieces);
-  Status mapOne(std::uintptr_t address, const Piece& piece);
+  Status mapOne(std::uintptr_t address, const Piece& piece, For users);
   Status setAccess(std::uintptr_t address, std::size_t bytes, int device);
   Result<std::uintptr_t> reserveAndMap(const Pieces& pieces, std::size_t bytes,
-                                       std::size_t alignment);
+                                       std::size_t alignment, For users);
   Status giveBack(std::uintptr_t address, const Range& range);
   Status copy(std::uintptr_t to, std::uintptr_t from, const Pieces& pieces, Stream stream,
               Event event);
