@@ -131,7 +131,7 @@ Status MappedMemory::map(std::uintptr_t address, const Pieces& pieces, For users
     if (!mapped.ok()) {
       return keepingError(mapped, [&] {
         if (piece != pieces.begin()) {
-          (void)unmap(address, {pieces.begin(), piece}, For::kAll);
+          (void)unmap(address, {pieces.begin(), piece});
         }
       });
     }
@@ -166,7 +166,7 @@ Status MappedMemory::unmap(std::uintptr_t address, const Pieces& pieces) {
     const Status unmapped = calls_.check(driver_.cuMemUnmap, CUdeviceptr{at}, piece->bytes);
     if (!unmapped.ok()) {
       return keepingError(unmapped, [&] {
-        if (piece != pieces.begin() && !map(address, {pieces.begin(), piece}).ok()) {
+        if (piece != pieces.begin() && !map(address, {pieces.begin(), piece}, For::kAll).ok()) {
           calls_.health().end("the pages of an object could not be mapped again");
         }
       });
@@ -279,13 +279,13 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
   if (!left.ok()) {
     return undo(left);
   }
-  if (const Status unmapped = unmap(start, before, For::kAll); !unmapped.ok()) {
+  if (const Status unmapped = unmap(start, before); !unmapped.ok()) {
     return undo(unmapped);
   }
   if (const Status mapped = map(start, after, For::kAll); !mapped.ok()) {
     return undo(keepingError(mapped, [&] {
       // Without any pages there, what kernels find at the address would not be theirs.
-      if (!map(start, before).ok()) {
+      if (!map(start, before, For::kAll).ok()) {
         calls_.health().end("the pages of an object could not be mapped again");
       }
     }));
