@@ -35,6 +35,11 @@ class MovableMemory {
   // adsmErrorHostMemory, adsmErrorAcceleratorLost.
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;
 
+  // For devices that do not reach each other's memory, but the CPU's: from now on all memory is
+  // made there, nothing moves to the device any more, and every device of the process reaches what
+  // lies there. Until the context ends. adsmErrorNotSupported.
+  virtual Status keepOnCpu() { return fail(adsmErrorNotSupported, "memory lies on the device"); }
+
   // ---- Several devices that reach each other's memory. They have the driver's own numbers.
 
   // Whether memory may lie on several.

@@ -2,9 +2,11 @@
 #include "gmac/coherence/manager.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "gmac/base/cancellation.h"
+#include "gmac/base/log.h"
 #include "gmac/coherence/moved_pages.h"
 #include "gmac/coherence/shared_ranges.h"
 
@@ -229,6 +231,21 @@ Status Manager::afterDeviceWait() {
   }
   GMAC_TRY(placement_.afterWait());
   return acquire_.afterDeviceWait();
+}
+
+// A device that does not reach the objects where they lie reaches them in the CPU's memory.
+Result<accel::NativeStream> Manager::streamOf(std::uintptr_t context, accel::NativeStream stream) {
+  auto number = Port::streamOf(context, stream);
+  if (number.ok() || number.status().code() != adsmErrorNotSupported || forked()) {
+    return number;
+  }
+  const std::string reason = lastErrorText();
+  if (const Status kept = spilling_.keepOnCpu(); !kept.ok()) {
+    const std::string words = lastErrorText();
+    return fail(kept.code(), "{}; nor can they lie in the CPU's memory: {}", reason, words);
+  }
+  log(LogLevel::kInfo, "{}: objects lie in the CPU's memory from now on", reason);
+  return Port::streamOf(context, stream);
 }
 
 Status Manager::prefer(const void* address, std::size_t bytes, int device) {

@@ -127,6 +127,7 @@ class Manager final : public coherence::Port {
   bool reachedByCuda() const noexcept override { return accelerator_.name() != "host"; }
   Status startFlush(const void* address, std::size_t bytes) override;
   Status startFetch(const void* address, std::size_t bytes) override;
+  Result<accel::NativeStream> streamOf(std::uintptr_t context, accel::NativeStream stream) override;
   bool placesMemory() const noexcept override { return placement_.chooses(); }
   Status prefer(const void* address, std::size_t bytes, int device) override;
   Status namedBy(const void* address, int device) override;

@@ -161,7 +161,7 @@ class Port {
   int primaryDevice() const noexcept { return native_ != nullptr ? native_->primaryDevice() : -1; }
   // The number of a stream of another context; whether any of those is known; and the end of one.
   // See accel::NativeStreams.
-  Result<accel::NativeStream> streamOf(std::uintptr_t context, accel::NativeStream stream) {
+  virtual Result<accel::NativeStream> streamOf(std::uintptr_t context, accel::NativeStream stream) {
     return native_ != nullptr ? native_->streamOf(context, stream) : accel::kForeignStream;
   }
   bool knowsOtherContexts() const noexcept { return native_ != nullptr && native_->knowsOthers(); }

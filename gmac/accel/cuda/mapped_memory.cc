@@ -153,6 +153,10 @@ Status MappedMemory::allow(int device) {
   }
   for (const auto& [address, range] : ranges_) {
     for (const Piece& piece : range.pieces) {
+      // (What it cannot reach is an object's that is being freed.)
+      if (piece.place.home == Home::kDevice && !calls_.reachedFrom(device)) {
+        continue;
+      }
       GMAC_TRY(setAccess(address + piece.offset, piece.bytes, device));
     }
   }

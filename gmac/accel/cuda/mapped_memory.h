@@ -54,7 +54,7 @@ class MappedMemory {
   bool liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place) const;
   Status release(std::uintptr_t address);
   Result<MemoryRoom> room();
-  // Lets kernels of another device, which can reach this one's memory, use all of it from now on.
+  // Lets kernels of another device use all of it that they can reach, from now on.
   Status allow(int device);
   // The context is lost, with the range in it: open() gives it back.
   void abandon(std::uintptr_t address);

@@ -240,6 +240,7 @@ Status StreamAccelerator::open() {
   {
     const std::lock_guard lock(memoryMutex_);
     mapped_.open();
+    keepsOnCpu_ = false;
     several_ = mapped_.offers(Home::kDevice) && calls_->visibleDevices() > 1;
   }
   open_.store(true, std::memory_order_release);
@@ -303,6 +304,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   const int here = deviceHere();
   const DeviceScope scope(*calls_);
   const std::lock_guard lock(memoryMutex_);
+  if (keepsOnCpu_) home = Home::kCpu;
   Place place = mapped_.placeOf(home);
   if (home == Home::kDevice && here != place.device && allowLocked(here).ok()) {
     place.device = here;
@@ -367,9 +369,31 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
     return gmac::fail(adsmErrorInvalidPointer, "{:#x} ({} bytes) is no allocation of {}",
                       static_cast<std::uintptr_t>(address), bytes, deviceName());
   }
+  if (keepsOnCpu_ && home == Home::kDevice) {
+    return gmac::fail(adsmErrorNotSupported, "other devices do not reach the memory of {}",
+                      deviceName());
+  }
   // The margin, too.
   return mapped_.move(found->second.given, 0, SIZE_MAX / 2, mapped_.placeOf(home), zeroStream_,
                       zeroEvent_);
+}
+
+Status StreamAccelerator::keepOnCpu() {
+  GMAC_TRY(ready());
+  const std::lock_guard lock(memoryMutex_);
+  if (!mapped_.offers(Home::kCpu) || !allIsMapped()) {
+    return gmac::fail(adsmErrorNotSupported,
+                      "{} cannot have memory of the CPU's in place of its own", deviceName());
+  }
+  keepsOnCpu_ = true;
+  several_ = false;
+  return Status();
+}
+
+bool StreamAccelerator::allIsMapped() const {
+  return mapped_.offers(Home::kDevice) &&
+         std::all_of(allocations_.begin(), allocations_.end(),
+                     [](const auto& one) { return one.second.mapped; });
 }
 
 int StreamAccelerator::deviceHere() const noexcept {
@@ -631,10 +655,7 @@ Status StreamAccelerator::allow(int device) {
 
 Status StreamAccelerator::allowLocked(int device) {
   if (device == calls_->deviceNumber()) return {};
-  const bool mapped = mapped_.offers(Home::kDevice) &&
-                      std::all_of(allocations_.begin(), allocations_.end(),
-                                  [](const auto& one) { return one.second.mapped; });
-  if (!mapped || !calls_->reachedFrom(device)) {
+  if (!allIsMapped() || (!keepsOnCpu_ && !calls_->reachedFrom(device))) {
     return gmac::fail(adsmErrorNotSupported,
                       "device {} cannot reach the memory of device {}, where shared objects lie",
                       device, calls_->deviceNumber());

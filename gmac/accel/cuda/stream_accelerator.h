@@ -49,6 +49,7 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   Result<DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
                                       Placement placement) override;
   Status move(DeviceAddress address, std::size_t bytes, Home home) override;
+  Status keepOnCpu() override;
   bool severalDevices() const noexcept override { return several_.load(); }
   int deviceHere() const noexcept override;
   bool liesOn(DeviceAddress address, std::size_t bytes, int device) const override;
@@ -134,6 +135,7 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   // Lets a device use all memory.
   Status allow(int device);
   Status allowLocked(int device);
+  bool allIsMapped() const;
   // The allocation that holds an address, and its offset in what CUDA gave.
   Result<std::pair<std::uintptr_t, std::size_t>> partOf(std::uintptr_t address) const;
   // Submits to the kernel queue, after every copyIn submitted before.
@@ -167,7 +169,8 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   Status giveBack(const Allocation& allocation);
 
   std::atomic<bool> several_{false};  // devices, in whose memory allocations may lie
-  mutable std::mutex memoryMutex_;    // guards the five below
+  mutable std::mutex memoryMutex_;    // guards the six below
+  bool keepsOnCpu_ = false;
   MappedMemory mapped_;
   Stream zeroStream_ = nullptr;
   Event zeroEvent_ = nullptr;

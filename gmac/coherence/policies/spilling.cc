@@ -138,6 +138,31 @@ bool Spilling::makeRoom() {
   return oldest.address != nullptr && move(oldest, accel::Home::kCpu).ok();
 }
 
+Spilling::Candidate Spilling::anyOnDevice() {
+  const Lock lock(mutex_);
+  for (const Object& object : index_.all()) {
+    if (object.home == accel::Home::kDevice && !object.closing) {
+      return {object.address(), object.bytes(), object.number};
+    }
+  }
+  return {};
+}
+
+Status Spilling::keepOnCpu() {
+  accel::MovableMemory* const memory = accelerator_.movableMemory();
+  if (memory == nullptr) {
+    return fail(adsmErrorNotSupported, "the {} accelerator's memory cannot move",
+                accelerator_.name());
+  }
+  const std::lock_guard one(moving_);
+  GMAC_TRY(memory->keepOnCpu());
+  (void)freed_.giveBackAll();
+  for (Candidate next = anyOnDevice(); next.address != nullptr; next = anyOnDevice()) {
+    GMAC_TRY(move(next, accel::Home::kCpu));
+  }
+  return {};
+}
+
 // Waits for what still uses an object. Nothing else can be submitted meanwhile. `object` becomes
 // NULL where it has been freed.
 Status Spilling::waitForUsers(const Candidate& candidate, Object** object) {
@@ -168,7 +193,7 @@ Status Spilling::move(const Candidate& candidate, accel::Home home) {
   Object* object = nullptr;
   Status moved = waitForUsers(candidate, &object);
   if (moved.ok() && object != nullptr) {
-    moved = memory_->move(object->device, object->bytes(), home);
+    moved = accelerator_.movableMemory()->move(object->device, object->bytes(), home);
   }
   if (moved.ok() && object != nullptr) {
     const Lock lock(mutex_);

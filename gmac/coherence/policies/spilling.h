@@ -47,6 +47,9 @@ class Spilling {
   // For an allocation of the application's own that has failed: moves one object out of the
   // device's memory. False: there is none that can move.
   bool makeRoom();
+  // For devices that do not reach each other's memory: all of it goes to the CPU's, which they do
+  // reach, and stays there. adsmErrorNotSupported, adsmErrorHostMemory.
+  Status keepOnCpu();
   // Before device work: brings objects back if memory may have become free. A load, usually.
   void beforeWork() {
     if (roomMayBe_.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -66,6 +69,7 @@ class Spilling {
   // was used last of those with at most `bytes` bytes. No address: there is none.
   Candidate leastLatelyUsed(std::uint64_t before);
   Candidate lastUsed(std::size_t bytes);
+  Candidate anyOnDevice();
   // Whether moving what was used before that work makes so much room.
   bool sufficient(std::size_t bytes, std::uint64_t before);
   bool movable(const Object& object, accel::Home home) const;
