@@ -30,7 +30,8 @@ class MovableMemory {
                                               Placement placement) = 0;
   // Moves an allocation's pages, with what they hold; where they are there already, does nothing.
   // `bytes` as allocated. The caller has waited for all work that names the allocation, and submits
-  // none until this returns. After an error the pages lie where they lay. Errors:
+  // none until this returns. After an error the pages lie where they lay, or some of them where
+  // they were to go. Errors:
   // adsmErrorNotSupported (this allocation cannot move), adsmErrorAcceleratorMemory,
   // adsmErrorHostMemory, adsmErrorAcceleratorLost.
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;

@@ -17,16 +17,7 @@ Status Waits::forWriters(Lock& lock, const DeviceUses& object, bool* waited) {
   if (writers.empty()) {
     return {};
   }
-  const CallTimes::Sequence before = callsUpTo(lock, writers);
-  Ends ends;
-  const Status status = [&]() -> Status {
-    const Free free(lock);
-    const Timed timed(Phase::kGpu);
-    GMAC_TRY(awaitEnds(free, before, ends));
-    return awaitEnds(free, writers, ends);
-  }();
-  ends.note(ledger_.times());
-  return status;
+  return forAll(lock, writers);
 }
 
 Status Waits::forWork(Lock& lock, accel::Ticket ticket, bool* waited) {
@@ -34,13 +25,34 @@ Status Waits::forWork(Lock& lock, accel::Ticket ticket, bool* waited) {
     return {};
   }
   *waited = true;
-  const CallTimes::Sequence before = callsUpTo(lock, {&ticket, 1});
+  return forAll(lock, {&ticket, 1});
+}
+
+Status Waits::forAll(Lock& lock, std::span<const accel::Ticket> work) {
+  if (ledger_.times().on() && lock.access() == nullptr) {
+    return forAllInTurn(lock, work);
+  }
+  End last;
+  const Status status = [&]() -> Status {
+    const Free free(lock);
+    const Timed timed(Phase::kGpu);
+    for (const accel::Ticket ticket : work) {
+      GMAC_TRY(awaitEnd(free, ticket, last));
+    }
+    return {};
+  }();
+  last.note(ledger_.times());
+  return status;
+}
+
+Status Waits::forAllInTurn(Lock& lock, std::span<const accel::Ticket> work) {
+  const CallTimes::Sequence before = callsUpTo(lock, work);
   Ends ends;
   const Status status = [&]() -> Status {
     const Free free(lock);
     const Timed timed(Phase::kGpu);
     GMAC_TRY(awaitEnds(free, before, ends));
-    return awaitEnd(free, ticket, ends);
+    return awaitEnds(free, work, ends);
   }();
   ends.note(ledger_.times());
   return status;
@@ -154,13 +166,20 @@ Status Waits::awaitEnds(const Free& free, std::span<const accel::Ticket> tickets
 }
 
 // What had ended before was not seen to end.
-Status Waits::awaitEnd(const Free& free, accel::Ticket ticket, Ends& ends) {
+Status Waits::awaitEnd(const Free& free, accel::Ticket ticket, End& end) {
   const CallTimes& times = ledger_.times();
   const bool runs = times.on() && !accelerator_.done(ticket);
   const Status status = awaitWithinLimit(free, ticket);
   if (runs) {
-    ends.add(ticket, times.now());
+    end = {ticket, times.now()};
   }
+  return status;
+}
+
+Status Waits::awaitEnd(const Free& free, accel::Ticket ticket, Ends& ends) {
+  End end;
+  const Status status = awaitEnd(free, ticket, end);
+  ends.add(end);
   return status;
 }
 

@@ -53,31 +53,41 @@ class Waits {
 
  private:
   // When calls ended that were waited for; noted once the lock is held again. For the stack.
+  struct End {
+    accel::Ticket ticket;  // none: nothing was seen to end
+    CallTimes::Nanoseconds when = 0;
+    void note(CallTimes& times) const {
+      if (ticket.value != 0) {
+        times.ended(ticket, when);
+      }
+    }
+  };
   class Ends {
    public:
-    void add(accel::Ticket ticket, CallTimes::Nanoseconds when) {
-      if (count_ < ends_.size()) {
-        ends_[count_++] = {ticket, when};
+    void add(const End& end) {
+      if (end.ticket.value != 0 && count_ < ends_.size()) {
+        ends_[count_++] = end;
       }
     }
     void note(CallTimes& times) const {
       for (std::size_t i = 0; i < count_; ++i) {
-        times.ended(ends_[i].ticket, ends_[i].when);
+        ends_[i].note(times);
       }
     }
 
    private:
-    struct End {
-      accel::Ticket ticket;
-      CallTimes::Nanoseconds when;
-    };
     std::array<End, CallTimes::Sequence::kMax + accel::kMaxDevices> ends_;
     std::size_t count_ = 0;
   };
 
+  // For all of some work; the first error. A fault has little stack: of what it waits for, the last
+  // end alone is noted.
+  Status forAll(Lock& lock, std::span<const accel::Ticket> work);
+  [[gnu::noinline]] Status forAllInTurn(Lock& lock, std::span<const accel::Ticket> work);
   // The calls to wait for on the way to some work, so that the end of each is seen. None where the
   // wait has a limit, which is that of one wait.
   CallTimes::Sequence callsUpTo(const Lock& lock, std::span<const accel::Ticket> work) const;
+  Status awaitEnd(const Free& free, accel::Ticket ticket, End& end);
   Status awaitEnd(const Free& free, accel::Ticket ticket, Ends& ends);
   // The first error.
   Status awaitEnds(const Free& free, std::span<const accel::Ticket> tickets, Ends& ends);

@@ -457,6 +457,25 @@ TEST_F(Placed, AMoveThatFailsLosesNothing) {
   }
 }
 
+// What lies beside the object while it moves is a part of it.
+TEST_F(Placed, ALargeObjectMovesInPieces) {
+  constexpr std::size_t kLargeWords = std::size_t{40} << 20;  // 160 MiB
+  constexpr std::size_t kStride = std::size_t{1} << 18;
+  CUdeviceptr address = 0;
+  ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kLargeWords * 4, CU_MEM_ATTACH_GLOBAL),
+            CUDA_SUCCESS);
+  auto* const large = reinterpret_cast<std::uint32_t*>(address);
+  for (std::size_t i = 0; i < kLargeWords; i += kStride) large[i] = static_cast<std::uint32_t>(i);
+  const std::size_t made = fake_cuda::calls("cuMemCreate");
+  ASSERT_EQ(prefetch(large, kLargeWords, 1), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuMemCreate"), made + 3 + 2) << "margins at both ends stay behind";
+  for (std::size_t i = 0; i < kLargeWords; i += kStride) {
+    ASSERT_EQ(deviceOf(large + i), 1) << i;
+    ASSERT_EQ(large[i], i);
+  }
+  EXPECT_EQ(DRIVER(cuMemFree)(address), CUDA_SUCCESS);
+}
+
 TEST_F(Placed, ChurnLeavesNoByteWrongAndNoMemoryBehind) {
   const auto freeMemory = [&] {
     std::vector<std::size_t> all;

@@ -192,9 +192,12 @@ Result<std::uintptr_t> MappedMemory::reserveAndMap(const Pieces& pieces, std::si
   return static_cast<std::uintptr_t>(address);
 }
 
-Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t alignment,
-                                              Place place) {
-  Pieces pieces{{0, bytes, place, 0}};
+Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t alignment, Place place,
+                                              std::size_t pieceBytes) {
+  Pieces pieces;
+  for (std::size_t offset = 0; offset < bytes; offset += pieceBytes) {
+    pieces.push_back({offset, std::min(pieceBytes, bytes - offset), place, 0});
+  }
   GMAC_TRY(create(pieces));
   Result<std::uintptr_t> address =
       reserveAndMap(pieces, bytes, std::max(alignment, kPage), For::kAll);
@@ -231,9 +234,8 @@ bool MappedMemory::liesAt(std::uintptr_t address, std::size_t offset, std::size_
       [&](const Piece& piece) { return piece.place == place || !pages.touch(piece); });
 }
 
-// The new pages are filled at an address of their own, so that a failure before the exchange
-// changes nothing. Pieces that the range cuts are made anew as a whole: no part of a mapping can be
-// exchanged alone.
+// One piece after the other: what lies beside them meanwhile is bounded, and several small mappings
+// are made in less time than one large one.
 Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_t bytes,
                           Place place, Stream stream, Event event) {
   const auto found = ranges_.find(address);
@@ -242,43 +244,45 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
   }
   Range& range = found->second;
   const Pages pages = pagesIn(offset, bytes, range.bytes);
-  const auto moves = [&](const Piece& piece) { return piece.place != place && pages.touch(piece); };
-  const auto begin = std::find_if(range.pieces.begin(), range.pieces.end(), moves);
-  if (begin == range.pieces.end()) {
-    return {};
+  for (;;) {
+    const auto piece =
+        std::find_if(range.pieces.begin(), range.pieces.end(),
+                     [&](const Piece& one) { return one.place != place && pages.touch(one); });
+    if (piece == range.pieces.end()) {
+      return {};
+    }
+    GMAC_TRY(movePiece(address, range, piece, pages, place, stream, event));
   }
-  const auto end = std::find_if(range.pieces.rbegin(), range.pieces.rend(), moves).base();
-  const Pieces before(begin, end);
+}
+
+// The new pages are filled at an address of their own, so that a failure before the exchange
+// changes nothing. A piece that is cut is made anew as a whole: no part of a mapping can be
+// exchanged alone.
+Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::iterator piece,
+                               Pages pages, Place place, Stream stream, Event event) {
+  const Pieces before{*piece};
   Pieces after;
   const auto add = [&](std::size_t from, std::size_t to, Place where) {
-    if (from >= to) {
-      return;
-    }
-    if (!after.empty() && after.back().place == where) {
-      after.back().bytes += to - from;
-    } else {
+    if (from < to) {
       after.push_back({from, to - from, where, 0});
     }
   };
-  for (const Piece& piece : before) {
-    add(piece.offset, std::min(pages.first, piece.end()), piece.place);
-    add(std::max(piece.offset, pages.first), std::min(pages.last, piece.end()), place);
-    add(std::max(pages.last, piece.offset), piece.end(), piece.place);
-  }
+  add(piece->offset, std::min(pages.first, piece->end()), piece->place);
+  add(std::max(piece->offset, pages.first), std::min(pages.last, piece->end()), place);
+  add(std::max(pages.last, piece->offset), piece->end(), piece->place);
   GMAC_TRY(create(after));
   const auto undo = [&](const Status& status) {
     return keepingError(status, [&] { releasePages(after); });
   };
-  const std::size_t affected = before.back().end() - before.front().offset;
-  const std::uintptr_t start = address + before.front().offset;
-  Result<std::uintptr_t> aside = reserveAndMap(after, affected, kPage, For::kCopy);
+  const std::uintptr_t start = address + piece->offset;
+  Result<std::uintptr_t> aside = reserveAndMap(after, piece->bytes, kPage, For::kCopy);
   if (!aside.ok()) {
     return undo(aside.status());
   }
   const Status copied = copy(*aside, start, after, stream, event);
   const Status left = keepingError(copied, [&] {
     (void)unmap(*aside, after);
-    (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{*aside}, affected);
+    (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{*aside}, piece->bytes);
   });
   if (!left.ok()) {
     return undo(left);
@@ -295,7 +299,7 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
     }));
   }
   releasePages(before);
-  range.pieces.insert(range.pieces.erase(begin, end), after.begin(), after.end());
+  range.pieces.insert(range.pieces.erase(piece), after.begin(), after.end());
   return {};
 }
 

@@ -44,7 +44,9 @@ class MappedMemory {
   // The place of that kind that is next to the accelerator's device.
   Place placeOf(Home home) const noexcept { return {home, home == Home::kDevice ? device_ : 0}; }
   // `bytes` is a multiple of kPage. The contents are undefined. A device has been allowed().
-  Result<std::uintptr_t> allocate(std::size_t bytes, std::size_t alignment, Place place);
+  // `pieceBytes`: how much moves at a time, in whole pages.
+  Result<std::uintptr_t> allocate(std::size_t bytes, std::size_t alignment, Place place,
+                                  std::size_t pieceBytes);
   // Moves pages; see MovableMemory. `address` is where an allocation begins, of which those pages
   // move that begin in [offset, offset + bytes). `stream` and `event` are for the copy, which is
   // waited for.
@@ -95,6 +97,8 @@ class MappedMemory {
   Status setAccess(std::uintptr_t address, std::size_t bytes, int device);
   Result<std::uintptr_t> reserveAndMap(const Pieces& pieces, std::size_t bytes,
                                        std::size_t alignment, For users);
+  Status movePiece(std::uintptr_t address, Range& range, Pieces::iterator piece, Pages pages,
+                   Place place, Stream stream, Event event);
   Status giveBack(std::uintptr_t address, const Range& range);
   Status copy(std::uintptr_t to, std::uintptr_t from, const Pieces& pieces, Stream stream,
               Event event);

@@ -21,6 +21,9 @@ namespace {
 // What the driver maps at a time; an allocation of whole such pages starts at one.
 constexpr std::size_t kDevicePage = 2 << 20;
 
+// How much moves at a time between devices: in the H200's 0.5 ms; 1 GiB at once takes 22 ms.
+constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
+
 // How many allocations at a time have a margin: device memory before and after it, at least
 // kLeastMargin on each side, that a kernel which overruns its array meets instead of nothing. A
 // kernel that meets nothing takes the context with it; with CUDA's own allocator, which puts
@@ -272,7 +275,8 @@ Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t bytes,
                       "{} cannot have memory of the CPU's in place of its own", deviceName());
   }
   Result<std::uintptr_t> given =
-      mapped ? mapped_.allocate(total, alignment, place) : calls_->allocate(total);
+      mapped ? mapped_.allocate(total, alignment, place, several_.load() ? kPieceBytes : total)
+             : calls_->allocate(total);
   if (!given.ok()) return given.status();
   return Allocation{*given, false, mapped};
 }
