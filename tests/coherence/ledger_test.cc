@@ -189,8 +189,8 @@ TEST_F(LedgerTest, WaitsTellTheTimesOfCalls) {
   EXPECT_FALSE(known(5));
 }
 
-// One wait is several where the times of calls are of interest: one for each, and then the one asked
-// for, which is over.
+// One wait is several where the times of calls are of interest: one for each, and then the one
+// asked for, which is over.
 TEST_F(LedgerTest, WaitsSeeEachCallEnd) {
   using Kind = testing::Op::Kind;
   ObjectMutex mutex;
