@@ -34,7 +34,7 @@ constexpr auto kProtocolNames = [] {
 constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
 constexpr std::string_view kSchedulers[] = {"current", "data", "history"};
-constexpr std::string_view kMpiOrders[] = {"none", "streams"};
+constexpr std::string_view kMpiOrders[] = {"default", "streams"};
 constexpr std::string_view kManaged[] = {"0", "1", "trust"};
 constexpr std::string_view kNoYes[] = {"0", "1"};
 constexpr std::string_view kLogLevels[] = {"off", "error", "info", "debug"};
@@ -261,14 +261,16 @@ const Variable kVariables[] = {
      "the program is ended with a message."},
     {"GMAC_MPI_ORDER",
      Kind::kChoice,
-     "none",
+     "default",
      nullptr,
      {.words = kMpiOrders},
      "",
      store<&Config::mpiOrder>,
      "What an MPI call on device memory that is no shared object waits for before it reads or "
-     "writes it: nothing, as with a CUDA-aware MPI, so that the program synchronises; or all work "
-     "on the streams of that memory's context."},
+     "writes it: the default streams (the thread's own, and the one of all), and no others, so "
+     "that "
+     "the program synchronises those, as with a CUDA-aware MPI; or all work on the streams of that "
+     "memory's context."},
     // For this library's own tests: neither the page nor the messages list them.
     {"GMAC_TEST_MIRROR",
      Kind::kChoice,

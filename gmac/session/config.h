@@ -23,7 +23,7 @@ enum class AcceleratorKind { kAuto, kCuda, kCudart, kHost };
 enum class MirrorKind { kAuto, kFile, kMoved };
 enum class SchedulerKind { kCurrent, kData, kHistory };
 // What an MPI call on device memory of the application's own waits for first.
-enum class MpiOrder { kNone, kStreams };
+enum class MpiOrder { kDefaultStreams, kStreams };
 
 // The words that the variables use, e.g. "host".
 std::string_view acceleratorName(AcceleratorKind kind) noexcept;

@@ -49,9 +49,7 @@ Status open(const void* address, int* packs) {
     return ordersAfterStreams().status();
   }
   const ApplicationMemory memory = applicationMemoryAt(address);
-  if (*ordered) {
-    GMAC_TRY(waitForApplication(memory));
-  }
+  GMAC_TRY(*ordered ? waitForApplication(memory) : waitForDefaultStreams(memory));
   const auto accelerator = coherence::port().ensureAccelerator();
   if (!accelerator.ok()) {
     return accelerator.status();

@@ -25,8 +25,8 @@ ADSM_API int gmacIsDeviceMemory(const void* address);
 
 /* To be called before device memory is read or written. *packs: whether adsmPackWith() and
  * adsmUnpackWith() reach it; else (it is on another device than the runtime's, or that is `host`)
- * the two functions below do. Starts the runtime. Waits for the streams in that memory's context
- * where GMAC_MPI_ORDER says so. */
+ * the two functions below do. Starts the runtime. Waits for the default streams in that memory's
+ * context; for all streams there where GMAC_MPI_ORDER says so. */
 ADSM_API adsmError_t gmacOpenDeviceMemory(const void* address, int* packs);
 
 /* Copies between device memory and CPU memory that is not shared; done when they return. */

@@ -75,9 +75,12 @@ void freePinned(void* memory) {
   require(driver<decltype(::cuMemFreeHost)>("cuMemFreeHost")(memory));
 }
 
-void fillLater(void* memory, unsigned char value, std::size_t bytes) {
+void fillLater(void* memory, unsigned char value, std::size_t bytes, StreamKind kind) {
+  CUstream const on = kind == StreamKind::kOwn       ? stream
+                      : kind == StreamKind::kDefault ? nullptr
+                                                     : CU_STREAM_PER_THREAD;
   require(driver<decltype(::cuMemsetD8Async)>("cuMemsetD8Async")(
-      reinterpret_cast<CUdeviceptr>(memory), value, bytes, stream));
+      reinterpret_cast<CUdeviceptr>(memory), value, bytes, on));
 }
 
 std::size_t deviceCalls(const char* name) { return fake_cuda::calls(name); }
@@ -95,7 +98,7 @@ void freeOnDevice(void*) { std::abort(); }
 unsigned char* behindDevice(void*) { std::abort(); }
 void* allocatePinned(std::size_t) { std::abort(); }
 void freePinned(void*) { std::abort(); }
-void fillLater(void*, unsigned char, std::size_t) { std::abort(); }
+void fillLater(void*, unsigned char, std::size_t, StreamKind) { std::abort(); }
 std::size_t deviceCalls(const char*) { std::abort(); }
 
 }  // namespace gmac::testing

@@ -23,9 +23,11 @@ unsigned char* behindDevice(void* memory);
 void* allocatePinned(std::size_t bytes);
 void freePinned(void* memory);
 
-// Lets a kernel on a stream of the program's own write `value` to the bytes, which happens once
-// somebody waits for that stream.
-void fillLater(void* memory, unsigned char value, std::size_t bytes);
+// One that the program has made, the default stream of all, or that of the thread.
+enum class StreamKind { kOwn, kDefault, kThreads };
+// Lets a kernel on a stream write `value` to the bytes, which happens once somebody waits for that
+// stream.
+void fillLater(void* memory, unsigned char value, std::size_t bytes, StreamKind stream);
 
 // How often the driver's function has been called.
 std::size_t deviceCalls(const char* name);

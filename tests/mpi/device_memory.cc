@@ -70,14 +70,15 @@ void everyKindToEveryKind() {
   }
 }
 
-void comesAfterStreams(bool ordered) {
+// A copy to the device may return while it is under way on a default stream.
+void comesAfterStreams(bool ordered, gmac::testing::StreamKind stream) {
   const Memory sent(Memory::Kind::kDevice, kBytes);
   const Memory received(Memory::Kind::kDevice, kBytes);
   std::memset(sent.data(), 1, kBytes);
-  gmac::testing::fillLater(sent.address(), 2, kBytes);
-  gmac::testing::fillLater(received.address(), 3, kBytes);
+  gmac::testing::fillLater(sent.address(), 2, kBytes, stream);
+  gmac::testing::fillLater(received.address(), 3, kBytes, stream);
   exchange(sent, received);
-  if (ordered) {
+  if (ordered || stream != gmac::testing::StreamKind::kOwn) {
     expect(allBytesAre(received, 2), "a call comes after the streams' work, on both sides");
   } else {
     expect(allBytesAre(received, 1), "without that, the program synchronises");
@@ -176,7 +177,10 @@ int main(int argc, char** argv) {
   plainMemoryStartsNothing();
   expect(gmac::testing::startDevice(), "a build with CUDA");
   everyKindToEveryKind();
-  comesAfterStreams(argc > 1 && std::strcmp(argv[1], "ordered") == 0);
+  const bool ordered = argc > 1 && std::strcmp(argv[1], "ordered") == 0;
+  using gmac::testing::StreamKind;
+  for (const StreamKind stream : {StreamKind::kOwn, StreamKind::kDefault, StreamKind::kThreads})
+    comesAfterStreams(ordered, stream);
   arrayOfProcesses();
   fromBottom();
   windowsAreRefused();

@@ -70,7 +70,7 @@ const Variables kOnCuda = {{"GMAC_ACCEL", "cuda"}, {"GMAC_TEST_MIRROR", "file"}}
 
 TEST_P(Mpi, DeviceMemoryGoesWhereOtherMemoryGoes) {
   for (const char* const accelerator : {"cuda", "host"}) {
-    for (const char* const order : {"none", "streams"}) {
+    for (const char* const order : {"default", "streams"}) {
       const bool ordered = std::string(order) == "streams";
       Variables variables = kOnCuda;
       variables["GMAC_ACCEL"] = accelerator;

@@ -161,6 +161,24 @@ Status copyToApplication(const ApplicationMemory& memory, void* device, const vo
   });
 }
 
+Status waitForDefaultStreams(const ApplicationMemory& memory) {
+  const auto driver = Driver::get();
+  if (!driver.ok()) {
+    return driver.status();
+  }
+  const Inside inside(**driver, memory);
+  GMAC_TRY(inside.status());
+  for (CUstream const stream : {CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+    // One that is being captured holds no work.
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    const auto isCapturing = (*driver)->cuStreamIsCapturing.function;
+    if (isCapturing(stream, &capture) == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE) {
+      GMAC_TRY(call(**driver, (*driver)->cuStreamSynchronize, stream));
+    }
+  }
+  return {};
+}
+
 Status waitForApplication(const ApplicationMemory& memory) {
   const auto driver = Driver::get();
   if (!driver.ok()) {
