@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -12,62 +14,107 @@ namespace gmac::mpi {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kPage = 4096;  // at least; what is pinned is a multiple of any page's size
 constexpr std::size_t kLeastRoom = 4096;
 
-// Freed ranges by the logarithm of their size, which is a power of two.
-struct Kept {
+}  // namespace
+
+// Freed ranges by the logarithm of their size, which is a power of two; of each size, the one that
+// was freed first comes first.
+struct StagingMemory::Kept {
+  struct Freed {
+    Range range;
+    std::uint64_t number;  // counts
+  };
   std::mutex lock;
-  std::array<std::vector<std::byte*>, 64> free;
+  std::array<std::deque<Freed>, 64> free;
   std::size_t bytes = 0;
+  std::uint64_t frees = 0;
+
+  std::deque<Freed>& listOf(std::size_t room) {
+    return free[static_cast<std::size_t>(std::countr_zero(room))];
+  }
+  // There is one.
+  Range takeOldest() {
+    std::deque<Freed>* oldest = nullptr;
+    for (std::deque<Freed>& list : free) {
+      if (!list.empty() && (oldest == nullptr || list.front().number < oldest->front().number)) {
+        oldest = &list;
+      }
+    }
+    const Range range = oldest->front().range;
+    oldest->pop_front();
+    bytes -= range.room;
+    return range;
+  }
 };
-Kept& kept() {
+
+StagingMemory::Kept& StagingMemory::kept() {
   static auto* const kept = new Kept;  // also for exit handlers
   return *kept;
 }
-
-std::vector<std::byte*>& listOf(Kept& all, std::size_t room) {
-  return all.free[static_cast<std::size_t>(std::countr_zero(room))];
-}
-
-}  // namespace
 
 StagingMemory::StagingMemory(std::size_t bytes) {
   constexpr std::size_t kMost = std::size_t{1} << 62;
   if (bytes > kMost) {
     return;
   }
-  room_ = std::bit_ceil(std::max(bytes, kLeastRoom));
+  const std::size_t room = std::bit_ceil(std::max(bytes, kLeastRoom));
   Kept& all = kept();
   {
     const std::lock_guard guard(all.lock);
-    std::vector<std::byte*>& list = listOf(all, room_);
+    std::deque<Kept::Freed>& list = all.listOf(room);
     if (!list.empty()) {
-      data_ = list.back();
+      range_ = list.back().range;
+      range_.again = true;
       list.pop_back();
-      all.bytes -= room_;
+      all.bytes -= room;
       return;
     }
   }
   // What is too long to be kept is no longer than asked for. Pages come when they are touched.
   const std::size_t size =
-      room_ > kKeptBytes ? (bytes + kAlignment - 1) / kAlignment * kAlignment : room_;
-  data_ = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+      room > kKeptBytes ? (bytes + kAlignment - 1) / kAlignment * kAlignment : room;
+  const std::size_t alignment = room >= kLeastPinned && size == room ? kPage : kAlignment;
+  range_ = {.data = static_cast<std::byte*>(std::aligned_alloc(alignment, size)), .room = room};
 }
 
 StagingMemory::~StagingMemory() {
-  if (data_ == nullptr) {
+  if (range_.data == nullptr) {
+    return;
+  }
+  if (range_.room > kKeptBytes) {
+    giveBack(range_);
     return;
   }
   Kept& all = kept();
+  std::vector<Range> excess;
   {
     const std::lock_guard guard(all.lock);
-    if (room_ <= kKeptBytes - all.bytes) {
-      listOf(all, room_).push_back(data_);
-      all.bytes += room_;
-      return;
+    all.listOf(range_.room).push_back({range_, ++all.frees});
+    all.bytes += range_.room;
+    while (all.bytes > kKeptBytes) {
+      excess.push_back(all.takeOldest());
     }
   }
-  std::free(data_);
+  for (const Range& range : excess) {
+    giveBack(range);
+  }
+}
+
+void StagingMemory::giveBack(const Range& range) {
+  if (range.pinning != nullptr) {
+    range.pinning->unpin(range.data, range.room);
+  }
+  std::free(range.data);
+}
+
+void StagingMemory::pin(const Pinning& pinning) {
+  if (!range_.again || range_.pinning != nullptr || range_.refused || range_.room < kLeastPinned) {
+    return;
+  }
+  range_.refused = !pinning.pin(range_.data, range_.room);
+  range_.pinning = range_.refused ? nullptr : &pinning;
 }
 
 }  // namespace gmac::mpi

@@ -84,6 +84,28 @@ adsmError_t gmacCopyToDevice(void* device, const void* from, size_t bytes) {
   });
 }
 
+adsmError_t gmacPinMemory(void* memory, size_t bytes, int* pinned) {
+  return gmac::api::guarded("gmacPinMemory", [&]() -> gmac::Status {
+    *pinned = 0;
+    const auto accelerator = gmac::coherence::port().ensureAccelerator();
+    if (!accelerator.ok()) {
+      return accelerator.status();
+    }
+    if ((*accelerator)->kernelsReachPinned()) {
+      GMAC_TRY((*accelerator)->pin({memory, bytes, -1, 0}));
+      *pinned = 1;
+    }
+    return {};
+  });
+}
+
+adsmError_t gmacUnpinMemory(void* memory, size_t bytes) {
+  return gmac::api::guarded("gmacUnpinMemory", [&]() -> gmac::Status {
+    const auto accelerator = gmac::coherence::port().ensureAccelerator();
+    return accelerator.ok() ? (*accelerator)->unpin({memory, bytes, -1, 0}) : accelerator.status();
+  });
+}
+
 int gmacServesDeviceMemory(void) {
   const auto config = gmac::readConfig(&gmac::variable);
   const bool wanted = !config.ok() || config->accelerator != gmac::AcceleratorKind::kHost;
@@ -97,6 +119,11 @@ int gmacIsDeviceMemory(const void*) { return 0; }
 adsmError_t gmacOpenDeviceMemory(const void*, int*) { return adsmErrorNotSupported; }
 adsmError_t gmacCopyFromDevice(void*, const void*, size_t) { return adsmErrorNotSupported; }
 adsmError_t gmacCopyToDevice(void*, const void*, size_t) { return adsmErrorNotSupported; }
+adsmError_t gmacPinMemory(void*, size_t, int* pinned) {
+  *pinned = 0;
+  return adsmSuccess;
+}
+adsmError_t gmacUnpinMemory(void*, size_t) { return adsmSuccess; }
 int gmacServesDeviceMemory(void) { return 0; }
 
 #endif

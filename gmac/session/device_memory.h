@@ -33,6 +33,12 @@ ADSM_API adsmError_t gmacOpenDeviceMemory(const void* address, int* packs);
 ADSM_API adsmError_t gmacCopyFromDevice(void* to, const void* device, size_t bytes);
 ADSM_API adsmError_t gmacCopyToDevice(void* device, const void* from, size_t bytes);
 
+/* Lets the accelerator copy to and from private memory of the CPU's, whole pages, at the speed of
+ * its bus, until the second function is called. *pinned: whether it does; not where it has no use
+ * for that. Starts the runtime. */
+ADSM_API adsmError_t gmacPinMemory(void* memory, size_t bytes, int* pinned);
+ADSM_API adsmError_t gmacUnpinMemory(void* memory, size_t bytes);
+
 /* Whether the application may expect to use such memory: the machine has a CUDA driver, and the
  * runtime is not told to use another device. Loads the driver, and does not initialise it. */
 ADSM_API int gmacServesDeviceMemory(void);

@@ -3,6 +3,17 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
+namespace {
+
+constexpr StagingMemory::Pinning kPinning = {
+    [](void* memory, std::size_t bytes) {
+      int pinned = 0;
+      return gmacPinMemory(memory, bytes, &pinned) == adsmSuccess && pinned != 0;
+    },
+    [](void* memory, std::size_t bytes) { (void)gmacUnpinMemory(memory, bytes); }};
+
+}  // namespace
+
 Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
   const Ready ready = elements_.prepare(buffer, count, datatype);
   if (ready != Ready::kYes) {
@@ -13,6 +24,7 @@ Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
     reason_ = "no memory for a message of " + std::to_string(elements_.bytes()) + " bytes";
     return Ready::kFailed;
   }
+  memory_.pin(kPinning);
   return Ready::kYes;
 }
 

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private memory in place of shared memory: what is kept, and what is pinned.
+#include "mpi/staging_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <utility>
+
+namespace gmac::mpi {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+std::map<void*, std::size_t> pinned;
+bool refuses = false;
+int asked = 0;
+
+constexpr StagingMemory::Pinning kPinning = {
+    [](void* memory, std::size_t bytes) {
+      ++asked;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 4096, 0U);
+      EXPECT_EQ(bytes % 4096, 0U);
+      return !refuses && pinned.emplace(memory, bytes).second;
+    },
+    [](void* memory, std::size_t bytes) {
+      EXPECT_EQ(pinned[memory], bytes);
+      pinned.erase(memory);
+    }};
+
+// Uses memory of that size once; where it was.
+std::byte* use(std::size_t bytes) {
+  StagingMemory memory(bytes);
+  std::memset(memory.data(), 1, bytes);
+  memory.pin(kPinning);
+  return memory.data();
+}
+
+class Staging : public ::testing::Test {
+ protected:
+  // Whatever is kept goes for one range of all that may be.
+  void SetUp() override {
+    use(StagingMemory::kKeptBytes);
+    refuses = false;
+    asked = 0;
+  }
+};
+
+TEST_F(Staging, MemoryIsUsedAgain) {
+  std::byte* const first = use(3 * kMiB);
+  EXPECT_EQ(use(4 * kMiB), first) << "sizes are powers of two";
+  const StagingMemory one(3 * kMiB);
+  const StagingMemory other(3 * kMiB);
+  EXPECT_EQ(one.data(), first);
+  EXPECT_NE(other.data(), first);
+}
+
+TEST_F(Staging, MemoryThatIsUsedAgainIsPinnedOnceAndUnpinnedAtItsEnd) {
+  std::byte* const first = use(8 * kMiB);
+  EXPECT_EQ(asked, 0) << "one message is not worth it";
+  use(8 * kMiB);
+  EXPECT_EQ(pinned.count(first), 1U);
+  use(8 * kMiB);
+  EXPECT_EQ(asked, 1);
+  use(StagingMemory::kKeptBytes);
+  EXPECT_EQ(pinned.count(first), 0U);
+}
+
+TEST_F(Staging, LittleMemoryIsNotPinned) {
+  for (int i = 0; i < 3; ++i) use(StagingMemory::kLeastPinned / 2);
+  for (int i = 0; i < 3; ++i) use(10);
+  EXPECT_EQ(asked, 0);
+}
+
+TEST_F(Staging, ARefusalIsTakenForAnAnswer) {
+  refuses = true;
+  for (int i = 0; i < 4; ++i) use(2 * kMiB);
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(pinned.empty());
+}
+
+// A long message long ago keeps no room from short ones now: SetUp() has left one.
+TEST_F(Staging, WhatWasFreedLastIsKept) {
+  std::byte* const eight = use(8 * kMiB);
+  std::byte* const sixteen = use(16 * kMiB);
+  EXPECT_EQ(use(8 * kMiB), eight);
+  EXPECT_EQ(use(16 * kMiB), sixteen);
+  EXPECT_EQ(pinned.size(), 2U);
+  // Both would fit with another 32, and one of them with 48.
+  use(32 * kMiB);
+  EXPECT_EQ(pinned.size(), 2U);
+  {
+    const StagingMemory one(16 * kMiB);
+    const StagingMemory two(16 * kMiB);
+    EXPECT_EQ(one.data(), sixteen);
+  }
+  EXPECT_EQ(pinned.count(eight), 0U) << "freed first";
+  EXPECT_EQ(pinned.count(sixteen), 1U);
+}
+
+TEST_F(Staging, MoreThanMayBeKeptIsGivenBack) {
+  use(StagingMemory::kKeptBytes + 1);
+  use(StagingMemory::kKeptBytes + 1);
+  EXPECT_EQ(asked, 0);
+  EXPECT_TRUE(pinned.empty());
+}
+
+TEST_F(Staging, NothingAndTooMuchAreNoCrash) {
+  EXPECT_NE(StagingMemory(0).data(), nullptr);
+  EXPECT_EQ(StagingMemory(SIZE_MAX).data(), nullptr);
+  StagingMemory moved(kMiB);
+  std::byte* const data = moved.data();
+  StagingMemory target;
+  target = std::move(moved);
+  EXPECT_EQ(target.data(), data);
+}
+
+}  // namespace
+}  // namespace gmac::mpi
