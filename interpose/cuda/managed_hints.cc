@@ -264,7 +264,8 @@ struct Attach {
     if (!attachmentIsPromise()) return CUDA_SUCCESS;
     const Result<NativeStream> number = known(nativeStream(Zero, stream));
     if (!number.ok()) return resultOf(number.status());
-    // Work of a stream that is not known is nobody's.
+    // The runtime cannot tell the work of a stream that it does not know, so other streams count
+    // too.
     if (*number == accel::kForeignStream && users == coherence::Users::kOneStream)
       users = coherence::Users::kEverybody;
     return resultOf(

@@ -19,7 +19,8 @@
 
 namespace gmac::fake_cuda {
 
-// From an address to the memory behind it: 0 for the CPU's.
+// What leads from a device address to the memory behind it, when it is added; 0 for an address of
+// the CPU.
 inline std::uint64_t toBacking(std::uint64_t address) {
   const auto behind = reinterpret_cast<std::uint64_t>(backing(address));
   return behind == 0 ? 0 : behind - address;

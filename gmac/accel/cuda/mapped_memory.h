@@ -19,7 +19,7 @@ namespace gmac::accel::cuda {
 
 class Driver;
 
-// Where pages lie. `device`: a CUdevice; 0 for the CPU's.
+// Where pages lie. `device` is a CUdevice; with Home::kCpu it is 0.
 struct Place {
   Home home = Home::kDevice;
   int device = 0;
