@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GMAC_EXCHANGE_DESCRIPTION_H_
+#define GMAC_EXCHANGE_DESCRIPTION_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "exchange/exchange.h"
+#include "exchange/shared_file.h"
+
+namespace gmac::exchange::internal {
+
+// What a description holds. What counts is the slot in shared memory; this must agree with it.
+struct Contents {
+  static constexpr std::uint64_t kMagic = 0x316c637261706d67;
+
+  std::uint64_t magic;
+  Nonce nonce;  // the sender's
+  std::uint64_t id;
+  std::uint64_t slot;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+  std::int32_t receiver;
+  std::uint32_t memory;
+  std::uint64_t reserved[8];  // zero
+};
+static_assert(sizeof(Contents) == kDescriptionBytes);
+static_assert(std::has_unique_object_representations_v<Contents>);
+
+}  // namespace gmac::exchange::internal
+
+#endif  // GMAC_EXCHANGE_DESCRIPTION_H_

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "exchange/description.h"
+#include "exchange/handshake.h"
+#include "exchange/outbox.h"
+#include "gmac/base/log.h"
+#include "gmac/base/round_up.h"
+
+namespace gmac::exchange {
+namespace {
+
+constexpr std::size_t kPayloadUnit = std::size_t{2} << 20;
+
+Status forked() {
+  return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's exchange");
+}
+
+}  // namespace
+
+struct Exchange::State {
+  Job job;
+  std::optional<Listener> listener;  // until meet()
+  std::shared_ptr<internal::Outbox> outbox;
+  std::vector<std::shared_ptr<internal::Peer>> peers;  // by rank; NULL: not reached
+  internal::Counters collected;
+
+  internal::Peer* peer(int rank) const {
+    return rank >= 0 && static_cast<std::size_t>(rank) < peers.size()
+               ? peers[static_cast<std::size_t>(rank)].get()
+               : nullptr;
+  }
+};
+
+Parcel::~Parcel() {
+  if (outbox_ != nullptr && !described_ && !outbox_->inChild()) {
+    (void)outbox_->giveBack(slot_, Phase::kWritten);
+  }
+}
+
+void Parcel::describe(Description description) {
+  if (outbox_->inChild()) {
+    std::memset(description.data(), 0, description.size());
+    return;
+  }
+  outbox_->describe(slot_, description);
+  described_ = true;
+}
+
+bool Parcel::recall() {
+  if (!described_ || outbox_->inChild() || !outbox_->giveBack(slot_, Phase::kDescribed)) {
+    return false;
+  }
+  Parcel().swap(*this);
+  return true;
+}
+
+Delivery::~Delivery() {
+  if (peer_ == nullptr || peer_->inChild()) {
+    return;
+  }
+  // Only what is still this one's: the sender has given it up if it takes this process for ended.
+  std::uint64_t expected = Slot::stateOf(id_, Phase::kCollected);
+  (void)peer_->met().file.slot(slot_).state.compare_exchange_strong(
+      expected, Slot::stateOf(id_, Phase::kFree), std::memory_order_release,
+      std::memory_order_relaxed);
+}
+
+Exchange::Exchange(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Exchange::~Exchange() { close(); }
+
+Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& options) {
+  auto state = std::make_unique<State>();
+  state->job = job;
+  Result<Listener> listener = Listener::open(job);
+  GMAC_TRY(listener.status());
+  state->listener.emplace(std::move(*listener));
+  Result<std::shared_ptr<internal::Outbox>> outbox = internal::Outbox::make(
+      job.size, roundUp(std::max<std::size_t>(options.hostBytes, 1), kPayloadUnit));
+  GMAC_TRY(outbox.status());
+  state->outbox = std::move(*outbox);
+  return std::unique_ptr<Exchange>(new Exchange(std::move(state)));
+}
+
+void Exchange::meet(int rank, int size, std::chrono::milliseconds limit) {
+  State& state = *state_;
+  if (!state.listener.has_value() || state.outbox->inChild()) {
+    return;
+  }
+  if (rank != state.job.rank || size != state.job.size) {
+    log(LogLevel::kInfo,
+        "exchange: the launcher says rank {} of {}, the job rank {} of {}: this process exchanges "
+        "nothing",
+        state.job.rank, state.job.size, rank, size);
+    state.listener.reset();
+    return;
+  }
+  Handshake handshake(state.job, std::move(*state.listener), state.outbox->file(),
+                      state.outbox->nonce());
+  state.listener.reset();
+  handshake.run(limit);
+  state.peers.resize(static_cast<std::size_t>(size));
+  for (int other = 0; other < size; ++other) {
+    if (std::optional<Met> met = handshake.take(other); met.has_value()) {
+      state.peers[static_cast<std::size_t>(other)] =
+          std::make_shared<internal::Peer>(std::move(*met), state.outbox);
+    }
+  }
+  log(LogLevel::kInfo, "exchange: rank {} of {} reaches {} others on this host", rank, size,
+      statistics().peers);
+}
+
+bool Exchange::reaches(int rank) const noexcept { return state_->peer(rank) != nullptr; }
+
+Result<Parcel> Exchange::reserve(int rank, std::size_t bytes, Memory wanted) {
+  State& state = *state_;
+  if (state.outbox->inChild()) {
+    return forked();
+  }
+  if (!reaches(rank)) {
+    return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", rank,
+                state.job.rank);
+  }
+  if (wanted != Memory::kHost) {
+    return fail(adsmErrorNotSupported, "exchange: no payload can lie in device memory");
+  }
+  const Result<std::size_t> slot = state.outbox->reserve(rank, bytes, state.peers);
+  GMAC_TRY(slot.status());
+  Parcel parcel;
+  parcel.outbox_ = state.outbox;
+  parcel.slot_ = *slot;
+  parcel.data_ = state.outbox->payload(*slot);
+  parcel.bytes_ = bytes;
+  parcel.memory_ = Memory::kHost;
+  return parcel;
+}
+
+Result<Delivery> Exchange::collect(int sender, ConstDescription description) {
+  State& state = *state_;
+  if (state.outbox->inChild()) {
+    return forked();
+  }
+  internal::Peer* const peer = state.peer(sender);
+  if (peer == nullptr) {
+    return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", sender,
+                state.job.rank);
+  }
+  const auto refused = [&](const char* why) {
+    return fail(adsmErrorInvalidValue, "exchange: a description from rank {} is refused: {}",
+                sender, why);
+  };
+  internal::Contents said;
+  std::memcpy(&said, description.data(), sizeof said);
+  if (said.magic != internal::Contents::kMagic) {
+    return refused("it is none");
+  }
+  if (said.nonce != peer->met().nonce) {
+    return refused("it is another process's");
+  }
+  if (said.receiver != state.job.rank) {
+    return refused("it is for another rank");
+  }
+  if (said.slot >= FileLayout::kSlots) {
+    return refused("there is no such slot");
+  }
+  Slot& slot = peer->met().file.slot(said.slot);
+  std::uint64_t expected = Slot::stateOf(said.id, Phase::kDescribed);
+  if (slot.state.load(std::memory_order_acquire) != expected) {
+    return refused("its payload was collected or recalled before, or never was");
+  }
+  const std::size_t all = peer->met().file.payloadBytes();
+  if (slot.offset != said.offset || slot.bytes != said.bytes || slot.receiver != said.receiver ||
+      slot.memory != said.memory || said.memory != static_cast<std::uint32_t>(Memory::kHost) ||
+      said.offset > all || said.bytes > all - said.offset) {
+    return refused("it says otherwise than its sender's notes");
+  }
+  if (!slot.state.compare_exchange_strong(expected, Slot::stateOf(said.id, Phase::kCollected),
+                                          std::memory_order_acq_rel)) {
+    return refused("its payload was collected or recalled meanwhile");
+  }
+  state.collected.add(Memory::kHost, said.bytes);
+  Delivery delivery;
+  delivery.peer_ = state.peers[static_cast<std::size_t>(sender)];
+  delivery.slot_ = said.slot;
+  delivery.id_ = said.id;
+  delivery.data_ = peer->met().file.payloads() + said.offset;
+  delivery.bytes_ = said.bytes;
+  delivery.memory_ = Memory::kHost;
+  return delivery;
+}
+
+const Job& Exchange::job() const noexcept { return state_->job; }
+
+Statistics Exchange::statistics() const {
+  const State& state = *state_;
+  Statistics all;
+  for (int memory = 0; memory < kMemories; ++memory) {
+    all.sent[memory] = {state.outbox->sent.parcels[memory], state.outbox->sent.bytes[memory]};
+    all.collected[memory] = {state.collected.parcels[memory], state.collected.bytes[memory]};
+  }
+  all.refused = state.outbox->refused;
+  all.reclaimed = state.outbox->reclaimed;
+  all.peers = static_cast<int>(std::count_if(state.peers.begin(), state.peers.end(),
+                                             [](const auto& p) { return p != nullptr; }));
+  return all;
+}
+
+void Exchange::close() {
+  state_->listener.reset();
+  state_->peers.clear();
+}
+
+}  // namespace gmac::exchange

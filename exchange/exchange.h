@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Payloads between the processes of one host.
+//
+// The sender lays a payload down in memory that its process owns and that the others have mapped
+// (reserve, Parcel), and tells the receiver by any way of its own where it is: kDescriptionBytes
+// bytes (Parcel::describe). The receiver reads it from there (collect, Delivery). The room is free
+// again when the receiver says so through shared memory, so the sender need not do anything
+// meanwhile. The application's own memory is never shared with another process.
+//
+//     sender                                         receiver
+//     auto parcel = exchange.reserve(1, n, kHost);
+//     write parcel->data();
+//     parcel->describe(description);
+//     (message with the description)       ----->    auto delivery = exchange.collect(0,
+//     description);
+//                                                    read delivery->data();
+//                                                    destroy the delivery
+//
+// Nothing of it has a name in a file system. A process is found by an abstract Unix socket while it
+// meets the others; each end asks the kernel for the other's user, and a memory file goes over the
+// socket. No thread, no signal, and after meet() one descriptor for a process.
+//
+// A child of fork() has none of this memory: its calls fail (adsmErrorForked), its destructors do
+// nothing.
+#ifndef GMAC_EXCHANGE_EXCHANGE_H_
+#define GMAC_EXCHANGE_EXCHANGE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "exchange/job.h"
+#include "gmac/base/status.h"
+
+namespace gmac::exchange {
+
+// Where a payload lies.
+enum class Memory { kHost, kDevice };
+inline constexpr int kMemories = 2;
+
+// What the sender gives the receiver in place of the payload. Opaque; all of it is checked on
+// arrival against what the sender's process has noted in shared memory.
+inline constexpr std::size_t kDescriptionBytes = 128;
+using Description = std::span<std::byte, kDescriptionBytes>;
+using ConstDescription = std::span<const std::byte, kDescriptionBytes>;
+
+namespace internal {
+class Outbox;
+class Peer;
+}  // namespace internal
+
+// Room for one payload, at the sender. Owner; one thread at a time. May outlive its exchange.
+class Parcel {
+ public:
+  Parcel() = default;
+  Parcel(Parcel&& other) noexcept { swap(other); }
+  Parcel& operator=(Parcel&& other) noexcept {
+    Parcel(std::move(other)).swap(*this);
+    return *this;
+  }
+  // Without describe(): the room is free again. After describe() it is the receiver's, and this
+  // does nothing.
+  ~Parcel();
+
+  // Aligned to 4096 bytes. kHost: the CPU may write it. kDevice: an address of this process's
+  // device.
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }  // as asked for
+  Memory memory() const { return memory_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+  // To be called when the payload is all there. From now on the receiver may collect it, once, and
+  // frees the room.
+  void describe(Description description);
+  // Takes a described parcel back, as when the message that was to carry the description has
+  // failed. False: the receiver has it already, or it never was described. The room is then the
+  // receiver's still; else it is free again, and a receiver that gets the description is refused.
+  bool recall();
+
+ private:
+  friend class Exchange;
+  void swap(Parcel& other) noexcept {
+    std::swap(outbox_, other.outbox_);
+    std::swap(slot_, other.slot_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(memory_, other.memory_);
+    std::swap(described_, other.described_);
+  }
+
+  std::shared_ptr<internal::Outbox> outbox_;
+  std::size_t slot_ = 0;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  Memory memory_ = Memory::kHost;
+  bool described_ = false;
+};
+
+// Somebody's payload, at the receiver. Owner; one thread at a time. May outlive its exchange, and
+// its sender's process.
+class Delivery {
+ public:
+  Delivery() = default;
+  Delivery(Delivery&& other) noexcept { swap(other); }
+  Delivery& operator=(Delivery&& other) noexcept {
+    Delivery(std::move(other)).swap(*this);
+    return *this;
+  }
+  // The sender's room is free: nothing may read data() any more. One atomic operation.
+  ~Delivery();
+
+  // Read-only. kHost: the CPU may read it. kDevice: an address of this process's device.
+  const std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  Memory memory() const { return memory_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  friend class Exchange;
+  void swap(Delivery& other) noexcept {
+    std::swap(peer_, other.peer_);
+    std::swap(slot_, other.slot_);
+    std::swap(id_, other.id_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(memory_, other.memory_);
+  }
+
+  std::shared_ptr<internal::Peer> peer_;
+  std::size_t slot_ = 0;
+  std::uint64_t id_ = 0;
+  const std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  Memory memory_ = Memory::kHost;
+};
+
+// Since open().
+struct Statistics {
+  struct Traffic {
+    std::uint64_t parcels = 0;
+    std::uint64_t bytes = 0;
+  };
+  Traffic sent[kMemories];       // described, less those recalled
+  Traffic collected[kMemories];  // by this process
+  std::uint64_t refused = 0;     // calls of reserve() that found no room
+  std::uint64_t reclaimed = 0;   // parcels whose receiver's process has ended
+  int peers = 0;                 // processes that this one reaches
+};
+
+struct Options {
+  // Most bytes of payloads in kHost memory that this process has laid down and that are not freed
+  // yet. The pages are taken as they are needed, and kept. Rounded up to 2 MiB.
+  std::size_t hostBytes = std::size_t{256} << 20;
+};
+
+// This process's part in the exchange. Thread-safe after meet(), but for close().
+class Exchange {
+ public:
+  // Longest that meet() waits for a process that has opened and does not answer.
+  static constexpr std::chrono::milliseconds kMeetLimit{10000};
+
+  // Makes this process findable. To be called before anything that orders this after meet() of
+  // another process of the job, such as MPI's own MPI_Init: of Open MPI 4.1 and MPICH 4.0 it ends
+  // in no process before it has begun in every one.
+  static Result<std::unique_ptr<Exchange>> open(const Job& job, const Options& options = {});
+  ~Exchange();  // close()
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  // Meets the processes of the job that are on this host (in its network namespace), of this user,
+  // and have opened; a process that has not is not waited for. Once; by one thread. `rank` and
+  // `size` as MPI says: if the job's are others, this process remains alone, and says so.
+  //
+  // Both processes of a pair come to the same answer, whatever happens to either: they decide by
+  // words in shared memory that only ever change once. A process that has opened and does not come
+  // here within `limit` (stopped, or very late) is not reached, for good, and neither does it reach
+  // this one; one that ends is noticed at once.
+  void meet(int rank, int size, std::chrono::milliseconds limit = kMeetLimit);
+
+  // Whether payloads can go to and come from that rank; never this process itself. The same for
+  // the process there, from both's meet() until close(). A load.
+  bool reaches(int rank) const noexcept;
+
+  // Room for `bytes` bytes that `rank` is to get. Never blocks, waits for nobody.
+  // adsmErrorInvalidValue: that rank is not reached. adsmErrorHostMemory,
+  // adsmErrorAcceleratorMemory: no room now, or more than there ever is; adsmErrorNotSupported: no
+  // payload of this process can lie in such memory.
+  Result<Parcel> reserve(int rank, std::size_t bytes, Memory wanted);
+
+  // What `sender` has described. adsmErrorInvalidValue: that is no description of a parcel of that
+  // process for this one, or it was collected or recalled before.
+  Result<Delivery> collect(int sender, ConstDescription description);
+
+  const Job& job() const noexcept;
+  Statistics statistics() const;
+
+  // From now on no rank is reached. What others have not collected yet remains theirs. Not while
+  // another thread is in here.
+  void close();
+
+ private:
+  struct State;
+  explicit Exchange(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gmac::exchange
+
+#endif  // GMAC_EXCHANGE_EXCHANGE_H_

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What this process has laid down for others, and what others have laid down for it.
+#ifndef GMAC_EXCHANGE_OUTBOX_H_
+#define GMAC_EXCHANGE_OUTBOX_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "exchange/exchange.h"
+#include "exchange/handshake.h"
+#include "exchange/shared_file.h"
+#include "gmac/base/fork_mark.h"
+#include "gmac/base/range_allocator.h"
+
+namespace gmac::exchange::internal {
+
+// Counts; see Statistics.
+struct Counters {
+  std::atomic<std::uint64_t> parcels[kMemories]{};
+  std::atomic<std::uint64_t> bytes[kMemories]{};
+
+  void add(Memory memory, std::size_t count) {
+    parcels[static_cast<int>(memory)].fetch_add(1, std::memory_order_relaxed);
+    bytes[static_cast<int>(memory)].fetch_add(count, std::memory_order_relaxed);
+  }
+  void remove(Memory memory, std::size_t count) {
+    parcels[static_cast<int>(memory)].fetch_sub(1, std::memory_order_relaxed);
+    bytes[static_cast<int>(memory)].fetch_sub(count, std::memory_order_relaxed);
+  }
+};
+
+// A process that is reached.
+class Peer {
+ public:
+  Peer(Met met, std::shared_ptr<const Outbox> self)
+      : met_(std::move(met)), self_(std::move(self)) {}
+  const Met& met() const { return met_; }
+  // False: it is known to have ended. Reads a file of /proc.
+  bool lives() const;
+  // This process is a child of the one that met it.
+  bool inChild() const;
+
+ private:
+  const Met met_;
+  const std::shared_ptr<const Outbox> self_;
+};
+
+// This process's file and who has which part of it. Thread-safe.
+class Outbox {
+ public:
+  // Makes the file, and the nonce that tells it from others.
+  static Result<std::shared_ptr<Outbox>> make(int ranks, std::size_t payloadBytes);
+
+  const SharedFile& file() const { return file_; }
+  const Nonce& nonce() const { return nonce_; }
+  bool inChild() const { return mark_.inChild(); }
+
+  // The number of a slot in phase kWritten, with memory for `bytes` bytes. `peers` by rank, NULL
+  // where there is none.
+  Result<std::size_t> reserve(int receiver, std::size_t bytes,
+                              const std::vector<std::shared_ptr<Peer>>& peers);
+  std::byte* payload(std::size_t slot) const;
+  void describe(std::size_t slot, Description description);
+  // False: it is not the sender's any more.
+  bool giveBack(std::size_t slot, Phase phase);
+
+  Counters sent;
+  std::atomic<std::uint64_t> refused{0};
+  std::atomic<std::uint64_t> reclaimed{0};
+
+ private:
+  // The sender's own note of a slot: receivers can write the shared one.
+  struct Entry {
+    std::uint64_t id = 0;  // 0: nobody's
+    std::size_t offset = 0;
+    std::size_t bytes = 0;  // asked for
+    std::size_t room = 0;   // taken
+    int receiver = 0;
+  };
+
+  Outbox(SharedFile file, const Nonce& nonce);
+  // All under the lock.
+  bool freed(std::size_t slot) const;
+  void release(std::size_t slot);
+  void releaseFreed(std::size_t most);
+  void releaseOfEnded(const std::vector<std::shared_ptr<Peer>>& peers);
+  std::optional<std::size_t> take(std::size_t bytes);
+  Status refuse(std::size_t bytes);
+
+  SharedFile file_;
+  const Nonce nonce_;
+  ForkMark mark_;
+
+  mutable std::mutex lock_;  // guards what follows
+  RangeAllocator room_;
+  std::size_t populated_ = 0;  // payload bytes that have memory, from the start
+  std::vector<Entry> entries_;
+  std::vector<std::size_t> free_;   // slots
+  std::vector<std::size_t> taken_;  // slots
+  std::size_t next_ = 0;            // of taken_, to be looked at
+  std::size_t used_ = 0;            // payload bytes
+  std::uint64_t ids_ = 0;
+  std::chrono::steady_clock::time_point askedForEnded_{};
+};
+
+inline bool Peer::inChild() const { return self_->inChild(); }
+
+}  // namespace gmac::exchange::internal
+
+#endif  // GMAC_EXCHANGE_OUTBOX_H_

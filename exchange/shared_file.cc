@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/shared_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "gmac/base/round_up.h"
+
+namespace gmac::exchange {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+// No process may shorten the file: the others would die of reading it.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+}  // namespace
+
+FileLayout::FileLayout(int ranks, std::size_t payloadBytes)
+    : offers(0),
+      slots(roundUp(static_cast<std::size_t>(ranks) * sizeof(Offer), kPage)),
+      payloads(roundUp(slots + kSlots * sizeof(Slot), kHugePage)),
+      bytes(payloads + payloadBytes) {}
+
+Mapping::~Mapping() {
+  // (A child of fork may have something else there.)
+  if (data_ != nullptr && owner_ == ::getpid()) {
+    ::munmap(data_, bytes_);
+  }
+}
+
+Result<Mapping> Mapping::make(int file, std::size_t offset, std::size_t bytes, bool writable) {
+  void* const data = ::mmap(nullptr, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED,
+                            file, static_cast<off_t>(offset));
+  if (data == MAP_FAILED) {
+    return fail(adsmErrorSystem, "exchange: mmap of {} bytes of a memory file: {}", bytes,
+                std::strerror(errno));
+  }
+  Mapping mapping;
+  mapping.data_ = static_cast<std::byte*>(data);
+  mapping.bytes_ = bytes;
+  mapping.owner_ = ::getpid();
+  if (::madvise(data, bytes, MADV_DONTFORK) != 0) {
+    return fail(adsmErrorSystem, "exchange: madvise(MADV_DONTFORK): {}", std::strerror(errno));
+  }
+  return mapping;
+}
+
+Result<SharedFile> SharedFile::create(int ranks, std::size_t payloadBytes) {
+  SharedFile file(ranks, payloadBytes);
+  file.payloadBytes_ = payloadBytes;
+  file.descriptor_ = Descriptor(::memfd_create("gmac-exchange", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.descriptor_) {
+    return fail(adsmErrorSystem, "exchange: memfd_create: {}", std::strerror(errno));
+  }
+  const int fd = file.descriptor_.get();
+  if (::ftruncate(fd, static_cast<off_t>(file.layout_.bytes)) != 0 ||
+      ::fcntl(fd, F_ADD_SEALS, kSeals) != 0) {
+    return fail(adsmErrorSystem, "exchange: a memory file of {} bytes: {}", file.layout_.bytes,
+                std::strerror(errno));
+  }
+  GMAC_TRY(file.populate(0, file.layout_.payloads));
+  GMAC_TRY(file.map(fd, true));
+  return file;
+}
+
+Result<SharedFile> SharedFile::open(int fd, int ranks, std::size_t payloadBytes) {
+  SharedFile file(ranks, payloadBytes);
+  file.payloadBytes_ = payloadBytes;
+  struct stat status {};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(fd, &status) != 0 ||
+      static_cast<std::size_t>(status.st_size) != file.layout_.bytes) {
+    return fail(adsmErrorInvalidValue,
+                "exchange: what another process has sent is no memory file of {} bytes of fixed "
+                "length",
+                file.layout_.bytes);
+  }
+  GMAC_TRY(file.map(fd, false));
+  return file;
+}
+
+Status SharedFile::map(int file, bool own) {
+  Result<Mapping> control = Mapping::make(file, 0, layout_.payloads, true);
+  GMAC_TRY(control.status());
+  control_ = std::move(*control);
+  Result<Mapping> payloads = Mapping::make(file, layout_.payloads, payloadBytes_, own);
+  GMAC_TRY(payloads.status());
+  payloads_ = std::move(*payloads);
+  return Status();
+}
+
+std::atomic<Offer>& SharedFile::offer(int rank) const {
+  return reinterpret_cast<std::atomic<Offer>*>(control_.data() + layout_.offers)[rank];
+}
+
+Slot& SharedFile::slot(std::size_t index) const {
+  return reinterpret_cast<Slot*>(control_.data() + layout_.slots)[index];
+}
+
+Status SharedFile::populatePayloads(std::size_t offset, std::size_t bytes) {
+  return populate(layout_.payloads + offset, bytes);
+}
+
+Status SharedFile::populate(std::size_t offset, std::size_t bytes) {
+  const Result<int> fd = descriptor_.use("the exchange's memory file");
+  GMAC_TRY(fd.status());
+  int code = 0;
+  do {
+    code = ::fallocate(*fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                       static_cast<off_t>(bytes));
+  } while (code != 0 && errno == EINTR);
+  if (code != 0) {
+    return fail(adsmErrorHostMemory, "exchange: {} more bytes of shared memory: {}", bytes,
+                std::strerror(errno));
+  }
+  return Status();
+}
+
+}  // namespace gmac::exchange

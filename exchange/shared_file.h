@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory file of one process of the exchange: what it lays down for others, and what they tell
+// it. Every other process that it reaches has it mapped.
+//
+//     header | a word for each rank | slots | payloads
+//
+// All but the payloads is written by both sides, so neither believes more of it than it checks.
+#ifndef GMAC_EXCHANGE_SHARED_FILE_H_
+#define GMAC_EXCHANGE_SHARED_FILE_H_
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "gmac/base/descriptor.h"
+#include "gmac/base/status.h"
+
+namespace gmac::exchange {
+
+// 128 random bits that tell one exchange of one process from all others.
+using Nonce = std::array<std::uint64_t, 2>;
+
+// Whether the pair of the file's owner and another rank reach each other: that rank takes the
+// offer, or the owner withdraws it, whoever is first.
+enum class Offer : std::uint32_t { kMade, kTaken, kWithdrawn };
+
+// The life of a slot. A slot's state is its parcel's id, and this.
+enum class Phase : std::uint64_t {
+  kFree,       // nobody uses it
+  kWritten,    // the sender writes
+  kDescribed,  // the receiver may collect it
+  kCollected,  // the receiver reads
+};
+
+// One cache line, so that receivers do not slow each other.
+struct alignas(64) Slot {
+  std::atomic<std::uint64_t> state;
+  // Written by the owner in phase kWritten.
+  std::uint64_t offset;  // bytes from the start of the payloads
+  std::uint64_t bytes;
+  std::int32_t receiver;
+  std::uint32_t memory;
+
+  static std::uint64_t stateOf(std::uint64_t id, Phase phase) {
+    return id << 2 | static_cast<std::uint64_t>(phase);
+  }
+};
+static_assert(sizeof(Slot) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Where the parts are, in bytes from the start.
+struct FileLayout {
+  static constexpr std::size_t kSlots = 4096;
+
+  FileLayout(int ranks, std::size_t payloadBytes);
+
+  std::size_t offers;
+  std::size_t slots;
+  std::size_t payloads;  // a multiple of a huge page
+  std::size_t bytes;
+};
+
+// Part of a memory file in this process's address space, until the object is destroyed. A child of
+// fork() does not have it.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept { swap(other); }
+  Mapping& operator=(Mapping&& other) noexcept {
+    Mapping(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Mapping();
+
+  static Result<Mapping> make(int file, std::size_t offset, std::size_t bytes, bool writable);
+  std::byte* data() const { return data_; }
+
+ private:
+  void swap(Mapping& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(owner_, other.owner_);
+  }
+
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  pid_t owner_ = 0;
+};
+
+// A process's file, mapped by itself or another. Thread-safe.
+class SharedFile {
+ public:
+  // This process's own: all zero, and no process can change its length from now on.
+  static Result<SharedFile> create(int ranks, std::size_t payloadBytes);
+  // Another process's, which has said how long its payloads are. Its payloads can be read only.
+  static Result<SharedFile> open(int file, int ranks, std::size_t payloadBytes);
+
+  std::atomic<Offer>& offer(int rank) const;
+  Slot& slot(std::size_t index) const;
+  std::byte* payloads() const { return payloads_.data(); }
+  std::size_t payloadBytes() const { return payloadBytes_; }
+  // Of create().
+  const Descriptor& descriptor() const { return descriptor_; }
+  // Gives the payloads from `offset` on memory: what is not there would end the process when it is
+  // touched.
+  Status populatePayloads(std::size_t offset, std::size_t bytes);
+
+ private:
+  SharedFile(int ranks, std::size_t payloadBytes) : layout_(ranks, payloadBytes) {}
+  Status populate(std::size_t offset, std::size_t bytes);
+  Status map(int file, bool own);
+
+  FileLayout layout_;
+  std::size_t payloadBytes_ = 0;
+  Descriptor descriptor_;
+  Mapping control_;
+  Mapping payloads_;
+};
+
+}  // namespace gmac::exchange
+
+#endif  // GMAC_EXCHANGE_SHARED_FILE_H_
