@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -166,7 +167,7 @@ Result<Delivery> Exchange::collect(int sender, ConstDescription description) {
   if (said.receiver != state.job.rank) {
     return refused("it is for another rank");
   }
-  if (said.slot >= FileLayout::kSlots) {
+  if (said.slot >= FileLayout::kSlots || said.id > Slot::kMaxId) {
     return refused("there is no such slot");
   }
   Slot& slot = peer->met().file.slot(said.slot);
@@ -177,7 +178,9 @@ Result<Delivery> Exchange::collect(int sender, ConstDescription description) {
   const std::size_t all = peer->met().file.payloadBytes();
   if (slot.offset != said.offset || slot.bytes != said.bytes || slot.receiver != said.receiver ||
       slot.memory != said.memory || said.memory != static_cast<std::uint32_t>(Memory::kHost) ||
-      said.offset > all || said.bytes > all - said.offset) {
+      said.offset > all || said.bytes > all - said.offset ||
+      std::any_of(std::begin(said.reserved), std::end(said.reserved),
+                  [](std::uint64_t word) { return word != 0; })) {
     return refused("it says otherwise than its sender's notes");
   }
   if (!slot.state.compare_exchange_strong(expected, Slot::stateOf(said.id, Phase::kCollected),

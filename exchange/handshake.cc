@@ -93,13 +93,14 @@ struct Handshake::Rank {
   enum class Way {
     kNone,     // not connected yet
     kOffered,  // what the other needs has been sent
-    kGone      // absent, or not to be had
+    kAbsent,   // it has not opened yet, or there is none
+    kGone      // not to be had, for good
   };
   Way way = Way::kNone;
-  bool retried = false;  // it was absent, and has called since
+  bool called = false;
   bool late = false;
   Descriptor socket;  // to it, kOffered
-  Descriptor guest;   // from it, once heard; closed after the answer
+  Descriptor guest;   // from it, once heard; closed when this process has decided
   std::optional<Met> met;
   bool taken = false;  // its offer, by this process
 };
@@ -152,7 +153,9 @@ void Handshake::connect(int rank) {
     const Name name = nameOf(job_, rank);
     Descriptor socket(newSocket());
     if (!socket || ::connect(socket.get(), addressOf(name), name.bytes) != 0) {
-      if (passes(errno)) {
+      if (errno == ECONNREFUSED && !other.called) {
+        other.way = Rank::Way::kAbsent;
+      } else if (passes(errno)) {
         again_ = true;
       } else {
         giveUp(rank);
@@ -161,8 +164,8 @@ void Handshake::connect(int rank) {
     }
     const std::optional<ucred> peer = peerOf(socket.get());
     if (!peer.has_value() || peer->uid != ::geteuid()) {
-      log(LogLevel::kError, "exchange: the socket of rank {} is another user's; it is not used",
-          rank);
+      log(LogLevel::kError, "exchange: the socket of rank {} is {}; it is not used", rank,
+          peer.has_value() ? "another user's" : "nobody's that the kernel names");
       giveUp(rank);
       return;
     }
@@ -281,10 +284,9 @@ void Handshake::receive(Guest& guest, const Hello& hello, Descriptor file) {
   }
   other.met = Met{std::move(*shared), hello.nonce, process, start};
   other.guest = std::move(guest.socket);
-  // It has opened after this process looked for it.
-  if (other.way == Rank::Way::kGone && !other.retried) {
-    other.retried = true;
-    other.way = Rank::Way::kNone;
+  other.called = true;
+  if (other.way == Rank::Way::kAbsent) {
+    other.way = Rank::Way::kNone;  // it has opened after this process looked for it
   }
 }
 
@@ -303,7 +305,6 @@ void Handshake::takeOffer(int rank) {
   } else {
     giveUp(rank);
   }
-  other.guest.reset();
 }
 
 void Handshake::giveUp(int rank) {
@@ -323,7 +324,7 @@ void Handshake::withdraw(int rank) {
 bool Handshake::decided(int rank) const {
   const Rank& other = ranks_[static_cast<std::size_t>(rank)];
   if (other.way != Rank::Way::kOffered) {
-    return other.way == Rank::Way::kGone;
+    return other.way != Rank::Way::kNone;
   }
   const Offer offer = own_.offer(rank).load(std::memory_order_acquire);
   return offer == Offer::kWithdrawn || (offer == Offer::kTaken && other.taken);
@@ -337,10 +338,9 @@ void Handshake::wait(milliseconds most) {
   }
   std::vector<int> waiting;
   for (int rank = 0; rank < job_.size; ++rank) {
-    const Rank& other = ranks_[static_cast<std::size_t>(rank)];
-    if (other.socket && own_.offer(rank).load(std::memory_order_acquire) == Offer::kMade) {
+    if (ranks_[static_cast<std::size_t>(rank)].socket) {
       waiting.push_back(rank);
-      watched.push_back({other.socket.get(), POLLIN, 0});
+      watched.push_back({ranks_[static_cast<std::size_t>(rank)].socket.get(), POLLIN, 0});
     }
   }
   const milliseconds time = again_ ? std::min(most, kRetry) : most;
@@ -350,14 +350,16 @@ void Handshake::wait(milliseconds most) {
   }
   std::size_t next = 1 + guests_.size();
   for (const int rank : waiting) {
-    Rank& other = ranks_[static_cast<std::size_t>(rank)];
-    // It has taken the offer, or its end of the socket is closed and it never will.
-    if (watched[next++].revents != 0 &&
-        own_.offer(rank).load(std::memory_order_acquire) == Offer::kMade) {
-      withdraw(rank);
-      if (own_.offer(rank).load(std::memory_order_acquire) == Offer::kWithdrawn) {
-        other.way = Rank::Way::kGone;
-      }
+    if (watched[next++].revents == 0) {
+      continue;
+    }
+    char answer = 0;
+    const ssize_t got = ::recv(ranks_[static_cast<std::size_t>(rank)].socket.get(), &answer,
+                               sizeof answer, MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) {
+      // Its end is closed: it has decided, or has ended. It will not take the offer any more, and
+      // what it has offered itself is taken already, or withdrawn.
+      giveUp(rank);
     }
   }
   accept();
@@ -376,7 +378,11 @@ void Handshake::run(milliseconds limit) {
         connect(rank);
       }
       takeOffer(rank);
-      done = done && decided(rank);
+      if (!decided(rank)) {
+        done = false;
+      } else if (ranks_[static_cast<std::size_t>(rank)].way != Rank::Way::kAbsent) {
+        withdraw(rank);  // closes the sockets: the other sees that this one has decided
+      }
     }
     const Clock::time_point now = Clock::now();
     if (done || now >= end) {

@@ -45,6 +45,7 @@ struct alignas(64) Slot {
   std::int32_t receiver;
   std::uint32_t memory;
 
+  static constexpr std::uint64_t kMaxId = UINT64_MAX >> 2;
   static std::uint64_t stateOf(std::uint64_t id, Phase phase) {
     return id << 2 | static_cast<std::uint64_t>(phase);
   }

@@ -3,21 +3,36 @@
 // Payloads between processes: what arrives, who is reached, and what is refused.
 #include "exchange/exchange.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <initializer_list>
 #include <memory>
-#include <optional>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gmac/base/log.h"
 #include "gmac/base/status.h"
+#include "tests/exchange/open_descriptors.h"
 #include "tests/exchange/team.h"
 
 namespace gmac::testing {
@@ -32,6 +47,78 @@ using exchange::Parcel;
 using Bytes = std::array<std::byte, exchange::kDescriptionBytes>;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+long stepsOr(long normally) {
+  const char* const text = std::getenv("GMAC_TEST_STEPS");
+  return text != nullptr ? std::atol(text) : normally;
+}
+
+unsigned seedOr(unsigned normally) {
+  const char* const text = std::getenv("GMAC_TEST_SEED");
+  return text != nullptr ? static_cast<unsigned>(std::atol(text)) : normally;
+}
+
+std::size_t residentPages() {
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident;
+}
+
+// The abstract name that a rank which has not opened will listen on, found where the kernel lists
+// them.
+std::string socketNameOf(const Job& job, int rank) {
+  Job other = job;
+  other.rank = rank;
+  other.size = rank + 1;
+  const Result<std::unique_ptr<Exchange>> probe = Exchange::open(other);
+  std::ifstream list("/proc/net/unix");
+  std::string found;
+  const std::string end = "/" + std::to_string(rank);
+  struct stat file {};
+  for (const int fd : openDescriptors()) {
+    if (::fstat(fd, &file) != 0 || !S_ISSOCK(file.st_mode)) {
+      continue;
+    }
+    list.clear();
+    list.seekg(0);
+    for (std::string line; std::getline(list, line);) {
+      const std::size_t name = line.find(" @gmac-exchange/");
+      if (name != std::string::npos &&
+          line.find(" " + std::to_string(file.st_ino) + " @") != std::string::npos) {
+        found = line.substr(name + 2);
+      }
+    }
+  }
+  CHECK_THAT(found.size() > end.size() &&
+             found.compare(found.size() - end.size(), end.size(), end) == 0);
+  return found;
+}
+
+sockaddr_un addressOf(const std::string& name, socklen_t* bytes) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  *bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+int bound(const std::string& name) {
+  socklen_t bytes = 0;
+  const sockaddr_un address = addressOf(name, &bytes);
+  const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  return ::bind(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 &&
+                 ::listen(fd, 10) == 0
+             ? fd
+             : -1;
+}
+
+int called(const std::string& name) {
+  socklen_t bytes = 0;
+  const sockaddr_un address = addressOf(name, &bytes);
+  const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 ? fd : -1;
+}
 
 std::unique_ptr<Exchange> opened(const Job& job, const Options& options = {}) {
   Result<std::unique_ptr<Exchange>> made = Exchange::open(job, options);
@@ -113,6 +200,558 @@ TEST(Exchange, PayloadsArriveBetweenAllPairs) {
     CHECK_THAT(statistics.collected[0].bytes == 3 * (kMiB + 6));
   });
   EXPECT_EQ(team.end(), "");
+}
+
+// What the next calls say of an error.
+bool saysLast(const char* part) { return std::strstr(lastErrorText(), part) != nullptr; }
+
+TEST(Exchange, RoomIsUsedAgainAndNeverMoreThanThereIs) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    const auto exchange = met(team.board(), job, {.hostBytes = 4 * kMiB});
+    if (job.rank == 0) {
+      CHECK_THAT(!exchange->reserve(1, 4 * kMiB + 1, Memory::kHost).ok());
+      CHECK_THAT(saysLast("4194305 bytes are more than the 4194304"));
+      for (unsigned round = 0; round < 3; ++round) {
+        for (unsigned part = 0; part < 4; ++part) {
+          post(team.board(), 0, 1, lay(*exchange, 1, kMiB, round * 4 + part));
+        }
+        Result<Parcel> more = exchange->reserve(1, 1, Memory::kHost);
+        CHECK_THAT(!more.ok() && more.status().code() == adsmErrorHostMemory);
+        CHECK_THAT(saysLast("4194304 of 4194304 bytes are in use, by 4 payloads"));
+        arrive(team.board(), 1);
+        await(team.board(), 2, static_cast<int>(round) + 1);
+      }
+      // A parcel that nobody has described is free when it is destroyed.
+      for (int round = 0; round < 3; ++round) {
+        CHECK_THAT(exchange->reserve(1, 4 * kMiB, Memory::kHost).ok());
+      }
+      CHECK_THAT(exchange->statistics().refused == 4);
+      CHECK_THAT(exchange->statistics().sent[0].parcels == 12);
+    } else {
+      for (unsigned round = 0; round < 3; ++round) {
+        await(team.board(), 1, static_cast<int>(round) + 1);
+        std::vector<Delivery> deliveries;
+        for (unsigned part = 0; part < 4; ++part) {
+          Result<Delivery> delivery = exchange->collect(0, fetch(team.board(), 0, 1));
+          CHECK_THAT(delivery.ok());
+          deliveries.push_back(std::move(*delivery));
+        }
+        for (unsigned part = 0; part < 4; ++part) {
+          CHECK_THAT(filled(deliveries[part].data(), kMiB, round * 4 + part));
+        }
+        deliveries.clear();
+        arrive(team.board(), 2);
+      }
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Exchange, WhatIsNoDescriptionIsRefused) {
+  Team team(3);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job);
+    if (job.rank == 0) {
+      for (int part = 0; part < 3; ++part) {
+        post(board, 0, 1, lay(*exchange, 1, 1000, 1));
+      }
+      post(board, 0, 2, lay(*exchange, 1, 1000, 1));  // not for that one
+      await(board, 1, 2);
+      return;
+    }
+    if (job.rank == 2) {
+      const Bytes others = fetch(board, 0, 2);
+      CHECK_THAT(!exchange->collect(0, others).ok() && saysLast("it is for another rank"));
+      post(board, 2, 1, others);
+      arrive(board, 1);
+      return;
+    }
+    const Bytes good = fetch(board, 0, 1);
+    CHECK_THAT(!exchange->collect(2, good).ok() && saysLast("it is another process's"));
+    CHECK_THAT(!exchange->collect(1, good).ok() && saysLast("rank 1 is not reached from rank 1"));
+    CHECK_THAT(!exchange->collect(-1, good).ok() && !exchange->collect(3, good).ok());
+    CHECK_THAT(!exchange->collect(0, Bytes{}).ok() && saysLast("it is none"));
+    // Whatever is changed in it, it is refused, and the payload is there still.
+    for (std::size_t at = 0; at < good.size(); ++at) {
+      for (const unsigned bit : {0U, 5U, 7U}) {
+        Bytes forged = good;
+        forged[at] ^= static_cast<std::byte>(1U << bit);
+        const Result<Delivery> delivery = exchange->collect(0, forged);
+        CHECK_THAT(!delivery.ok() && delivery.status().code() == adsmErrorInvalidValue);
+        CHECK_THAT(saysLast("exchange: a description from rank 0 is refused: "));
+      }
+    }
+    {
+      const Result<Delivery> delivery = exchange->collect(0, good);
+      CHECK_THAT(delivery.ok() && filled(delivery->data(), 1000, 1));
+      CHECK_THAT(!exchange->collect(0, good).ok() && saysLast("collected or recalled before"));
+    }
+    CHECK_THAT(!exchange->collect(0, good).ok() && saysLast("collected or recalled before"));
+    CHECK_THAT(exchange->collect(0, fetch(board, 2, 1)).ok());
+    CHECK_THAT(exchange->statistics().collected[0].parcels == 2);
+    arrive(board, 1);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Exchange, ADescribedParcelCanBeRecalledUntilItIsCollected) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, {.hostBytes = 2 * kMiB});
+    if (job.rank == 0) {
+      Result<Parcel> first = exchange->reserve(1, 2 * kMiB, Memory::kHost);
+      CHECK_THAT(first.ok() && !first->recall());
+      const Bytes stale = described(*first);
+      CHECK_THAT(first->recall() && !*first && !first->recall());
+      CHECK_THAT(exchange->statistics().sent[0].parcels == 0);
+      Result<Parcel> second = exchange->reserve(1, 2 * kMiB, Memory::kHost);
+      CHECK_THAT(second.ok());
+      fill(second->data(), 2 * kMiB, 9);
+      post(board, 0, 1, stale);
+      post(board, 0, 1, described(*second));
+      await(board, 1, 1);
+      CHECK_THAT(!second->recall());
+      arrive(board, 2);
+      await(board, 1, 2);
+      CHECK_THAT(!second->recall() && exchange->reserve(1, 2 * kMiB, Memory::kHost).ok());
+    } else {
+      CHECK_THAT(!exchange->collect(0, fetch(board, 0, 1)).ok());
+      Result<Delivery> delivery = exchange->collect(0, fetch(board, 0, 1));
+      CHECK_THAT(delivery.ok());
+      arrive(board, 1);
+      await(board, 2, 1);
+      CHECK_THAT(filled(delivery->data(), 2 * kMiB, 9));
+      *delivery = Delivery();
+      arrive(board, 1);
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// Parcels and deliveries may outlive their exchange, and deliveries their sender's process.
+TEST(Exchange, PayloadsOutliveTheirExchange) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    auto exchange = met(board, job);
+    if (job.rank == 0) {
+      Result<Parcel> kept = exchange->reserve(1, kMiB, Memory::kHost);
+      CHECK_THAT(kept.ok());
+      post(board, 0, 1, lay(*exchange, 1, kMiB, 1));
+      fill(kept->data(), kMiB, 2);
+      exchange->close();
+      CHECK_THAT(!exchange->reaches(1) && !exchange->reserve(1, 1, Memory::kHost).ok());
+      exchange.reset();
+      post(board, 0, 1, described(*kept));
+      return;
+    }
+    await(board, 1, 1);
+    for (const unsigned seed : {1U, 2U}) {
+      Result<Delivery> delivery = exchange->collect(0, fetch(board, 0, 1));
+      CHECK_THAT(delivery.ok());
+      if (seed == 2) {
+        exchange.reset();
+      }
+      CHECK_THAT(filled(delivery->data(), kMiB, seed));
+    }
+  });
+  EXPECT_EQ(team.endOf(0), 0);
+  arrive(team.board(), 1);
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Exchange, WhoHasNotOpenedIsNotWaitedFor) {
+  Team team(3);
+  team.start([&](const Job& job) {
+    if (job.rank == 1) {
+      arrive(team.board(), kOpened);
+      return;
+    }
+    const auto exchange = opened(job);
+    arrive(team.board(), kOpened);
+    await(team.board(), kOpened, job.size);
+    exchange->meet(job.rank, job.size, std::chrono::hours(1));
+    CHECK_THAT(exchange->reaches(2 - job.rank) && !exchange->reaches(1));
+    CHECK_THAT(exchange->statistics().peers == 1);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Exchange, AProcessWhoseRankIsAnotherRemainsAlone) {
+  Team team(3);
+  team.start([&](const Job& job) {
+    const auto exchange = opened(job);
+    arrive(team.board(), kOpened);
+    await(team.board(), kOpened, job.size);
+    // As in a job that was started in a process of another one.
+    exchange->meet(job.rank == 1 ? 0 : job.rank, job.size, std::chrono::hours(1));
+    for (int other = 0; other < job.size; ++other) {
+      CHECK_THAT(exchange->reaches(other) == (job.rank != 1 && other == 2 - job.rank));
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Exchange, ARankIsTakenOnce) {
+  Job job{"test taken " + std::to_string(::getpid()), 0, 2};
+  const Result<std::unique_ptr<Exchange>> first = Exchange::open(job);
+  ASSERT_TRUE(first.ok());
+  EXPECT_FALSE(Exchange::open(job).ok());
+  EXPECT_TRUE(saysLast("another process has that name")) << lastErrorText();
+  job.rank = 2;
+  EXPECT_FALSE(Exchange::open(job).ok());
+  EXPECT_TRUE(saysLast("rank 2 of 2")) << lastErrorText();
+}
+
+// At times they come in time for each other, at times one is late; they always agree.
+TEST(Exchange, BothAnswersAreTheSameHoweverLateOneIs) {
+  int together = 0;
+  constexpr int kRounds = 300;
+  for (int round = 0; round < kRounds; ++round) {
+    Team team(2);
+    team.start([&](const Job& job) {
+      logThreshold = LogLevel::kOff;
+      const auto exchange = opened(job);
+      arrive(team.board(), kOpened);
+      await(team.board(), kOpened, job.size);
+      ::usleep(static_cast<unsigned>(job.rank == round % 2 ? round * 37 % 4000 : 0));
+      exchange->meet(job.rank, job.size, std::chrono::milliseconds(round % 4));
+      team.board().numbers[job.rank] = exchange->reaches(1 - job.rank) ? 1 : 0;
+    });
+    EXPECT_EQ(team.end(), "");
+    EXPECT_EQ(team.board().numbers[0], team.board().numbers[1]) << "round " << round;
+    together += static_cast<int>(team.board().numbers[0]);
+  }
+  RecordProperty("together", together);
+}
+
+TEST(Exchange, AChildOfForkHasNoPartInIt) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job);
+    Result<Parcel> parcel = exchange->reserve(1 - job.rank, kMiB, Memory::kHost);
+    Result<Parcel> kept = exchange->reserve(1 - job.rank, kMiB, Memory::kHost);
+    CHECK_THAT(parcel.ok() && kept.ok());
+    fill(parcel->data(), kMiB, 1);
+    fill(kept->data(), kMiB, 2);
+    post(board, job.rank, 1 - job.rank, described(*parcel));
+    const Bytes description = fetch(board, 1 - job.rank, job.rank);
+    Result<Delivery> delivery = exchange->collect(1 - job.rank, description);
+    CHECK_THAT(delivery.ok());
+    std::fflush(nullptr);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      CHECK_THAT(exchange->reserve(1 - job.rank, 1, Memory::kHost).status().code() ==
+                 adsmErrorForked);
+      CHECK_THAT(exchange->collect(1 - job.rank, description).status().code() == adsmErrorForked);
+      CHECK_THAT(!parcel->recall());
+      for (const std::byte* const data :
+           std::initializer_list<const std::byte*>{kept->data(), delivery->data()}) {
+        CHECK_THAT(::msync(const_cast<std::byte*>(data), 4096, MS_ASYNC) != 0 && errno == ENOMEM);
+      }
+      Bytes nothing = description;
+      kept->describe(nothing);
+      CHECK_THAT(nothing == Bytes{});
+      *kept = Parcel();
+      *parcel = Parcel();
+      *delivery = Delivery();
+      const_cast<std::unique_ptr<Exchange>&>(exchange).reset();
+      ::_exit(0);
+    }
+    int status = 0;
+    CHECK_THAT(::waitpid(child, &status, 0) == child && status == 0);
+    // All is as it was.
+    CHECK_THAT(filled(delivery->data(), kMiB, static_cast<unsigned>(1)));
+    post(board, job.rank, 1 - job.rank, described(*kept));
+    const Result<Delivery> second =
+        exchange->collect(1 - job.rank, fetch(board, 1 - job.rank, job.rank));
+    CHECK_THAT(second.ok() && filled(second->data(), kMiB, 2));
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Exchange, DescriptorsAreAboveTheStandardOnesAndClosedAtExec) {
+  Team team(3);
+  team.start([&](const Job& job) {
+    const int errors = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+    for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+      ::close(fd);
+    }
+    const std::set<int> before = openDescriptors();
+    {
+      const auto exchange = opened(job);
+      arrive(team.board(), kOpened);
+      await(team.board(), kOpened, job.size);
+      const std::set<int> waiting = openDescriptors();
+      exchange->meet(job.rank, job.size);
+      const std::set<int> after = openDescriptors();
+      const bool good = waiting.size() == before.size() + 2 && after.size() == before.size() + 1 &&
+                        std::all_of(waiting.begin(), waiting.end(), [&](int fd) {
+                          return before.count(fd) != 0 ||
+                                 (fd > STDERR_FILENO && (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+                        });
+      ::dup2(errors, STDERR_FILENO);
+      CHECK_THAT(good && exchange->statistics().peers == 2);
+      ::close(STDERR_FILENO);
+    }
+    const bool same = openDescriptors() == before;
+    ::dup2(errors, STDERR_FILENO);
+    CHECK_THAT(same);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// What a process that has been killed had not freed, or not collected, is used again.
+TEST(Exchange, TheRoomOfAProcessThatHasEndedIsUsedAgain) {
+  Team team(3);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, {.hostBytes = 4 * kMiB});
+    if (job.rank == 1) {
+      Result<Delivery> delivery = exchange->collect(0, fetch(board, 0, 1));
+      CHECK_THAT(delivery.ok());
+      arrive(board, 1);
+      ::pause();
+    } else if (job.rank == 2) {
+      Result<Delivery> delivery = exchange->collect(0, fetch(board, 0, 2));
+      await(board, 3, 1);
+      CHECK_THAT(filled(delivery->data(), kMiB, 3));
+    } else {
+      post(board, 0, 1, lay(*exchange, 1, kMiB, 1));
+      (void)lay(*exchange, 1, kMiB, 2);
+      post(board, 0, 2, lay(*exchange, 2, kMiB, 3));
+      await(board, 2, 1);  // rank 1 is no more
+      Result<Parcel> parcel = exchange->reserve(2, 2 * kMiB, Memory::kHost);
+      CHECK_THAT(parcel.ok());
+      std::memset(parcel->data(), 0, 2 * kMiB);
+      CHECK_THAT(exchange->statistics().reclaimed == 2);
+      // Rank 2's is not.
+      CHECK_THAT(!exchange->reserve(2, kMiB + 1, Memory::kHost).ok());
+      arrive(board, 3);
+    }
+  });
+  await(team.board(), 1, 1);
+  ::kill(team.process(1), SIGKILL);
+  EXPECT_EQ(team.endOf(1), -SIGKILL);
+  arrive(team.board(), 2);
+  EXPECT_EQ(team.end(), "");
+}
+
+// A receiver that is stopped holds what it has, and no more.
+TEST(Exchange, AStoppedReceiverKeepsItsPayloads) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, {.hostBytes = 2 * kMiB});
+    if (job.rank == 1) {
+      Result<Delivery> delivery = exchange->collect(0, fetch(board, 0, 1));
+      CHECK_THAT(delivery.ok());
+      arrive(board, 1);
+      await(board, 2, 1);
+      CHECK_THAT(filled(delivery->data(), kMiB, 5));
+      return;
+    }
+    post(board, 0, 1, lay(*exchange, 1, kMiB, 5));
+    await(board, 3, 1);  // rank 1 is stopped
+    for (int round = 0; round < 100; ++round) {
+      CHECK_THAT(!exchange->reserve(1, kMiB + 1, Memory::kHost).ok());
+      Result<Parcel> parcel = exchange->reserve(1, kMiB, Memory::kHost);
+      CHECK_THAT(parcel.ok());
+      std::memset(parcel->data(), round, kMiB);
+    }
+    CHECK_THAT(exchange->statistics().reclaimed == 0);
+    arrive(board, 2);
+  });
+  await(team.board(), 1, 1);
+  ::kill(team.process(1), SIGSTOP);
+  int status = 0;
+  EXPECT_EQ(::waitpid(team.process(1), &status, WUNTRACED), team.process(1));
+  arrive(team.board(), 3);
+  EXPECT_EQ(team.endOf(0), 0);
+  ::kill(team.process(1), SIGCONT);
+  EXPECT_EQ(team.end(), "");
+}
+
+// Another user can have the name of a rank, or call one; neither is believed.
+TEST(Exchange, AnotherUserIsNeitherHeardNorCalled) {
+  if (::geteuid() != 0) {
+    GTEST_SKIP() << "only root can become another user";
+  }
+  Team team(3);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    logThreshold = LogLevel::kOff;
+    if (job.rank == 1) {
+      const std::string name = socketNameOf(job, 1);  // root's, though another user makes it now
+      const std::string victim = name.substr(0, name.size() - 1) + "0";
+      CHECK_THAT(::seteuid(65534) == 0);
+      const int own = bound(name);
+      CHECK_THAT(own >= 0);
+      arrive(board, kOpened);
+      await(board, kOpened, job.size);
+      const int caller = called(victim);
+      CHECK_THAT(caller >= 0);
+      char byte = 0;
+      CHECK_THAT(::recv(caller, &byte, 1, 0) <= 0);  // it is hung up at once
+      await(board, 1, 2);
+      return;
+    }
+    const auto exchange = opened(job);
+    arrive(board, kOpened);
+    await(board, kOpened, job.size);
+    exchange->meet(job.rank, job.size, std::chrono::hours(1));
+    CHECK_THAT(!exchange->reaches(1) && exchange->reaches(2 - job.rank));
+    arrive(board, 1);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Exchange, ManyPayloadsLeaveNothingBehind) {
+  const long steps = stepsOr(100000);
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, {.hostBytes = 8 * kMiB});
+    std::size_t pages = 0;
+    std::size_t descriptors = 0;
+    for (long step = 0; step < steps; ++step) {
+      if (step == steps / 10) {
+        pages = residentPages();
+        descriptors = openDescriptors().size();
+      }
+      const std::size_t bytes = static_cast<std::size_t>(step * 7919 % 200000);
+      if (job.rank == 0) {
+        Result<Parcel> parcel = exchange->reserve(1, bytes, Memory::kHost);
+        CHECK_THAT(parcel.ok());
+        std::memcpy(parcel->data(), &step, std::min(bytes, sizeof step));
+        post(board, 0, 1, described(*parcel));
+      } else {
+        const Result<Delivery> delivery = exchange->collect(0, fetch(board, 0, 1));
+        CHECK_THAT(delivery.ok() && delivery->bytes() == bytes);
+        CHECK_THAT(std::memcmp(delivery->data(), &step, std::min(bytes, sizeof step)) == 0);
+      }
+    }
+    CHECK_THAT(openDescriptors().size() == descriptors);
+    // All of the payloads' memory may have come since.
+    CHECK_THAT(residentPages() <= pages + 8 * kMiB / 4096 + 64);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// Any sizes, to anybody, kept for any time.
+TEST(Exchange, RandomPayloadsArriveWhole) {
+  const long steps = stepsOr(10000);
+  const unsigned seed = seedOr(static_cast<unsigned>(::getpid()));
+  SCOPED_TRACE("GMAC_TEST_SEED=" + std::to_string(seed));
+  constexpr int kSize = 4;
+  Team team(kSize);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, {.hostBytes = 6 * kMiB});
+    std::mt19937 random(seed + static_cast<unsigned>(job.rank));
+    struct Kept {
+      Delivery delivery;
+      unsigned seed;
+    };
+    std::vector<Kept> deliveries;
+    std::vector<std::pair<int, Parcel>> parcels;
+    long sent = 0;
+    int finished = 0;
+    unsigned pattern = static_cast<unsigned>(job.rank) * 1000;
+    std::array<bool, kSize> over{};
+    std::array<bool, kSize> told{};
+    // Who fills pages of a payload with its pattern puts the pattern in front as well.
+    const auto collect = [&](int other) {
+      const Bytes description = fetch(board, other, job.rank);
+      if (description == Bytes{}) {
+        over[static_cast<std::size_t>(other)] = true;
+        ++finished;
+        return;
+      }
+      Result<Delivery> delivery = exchange->collect(other, description);
+      CHECK_THAT(delivery.ok() && delivery->bytes() >= sizeof(unsigned));
+      unsigned number = 0;
+      std::memcpy(&number, delivery->data(), sizeof number);
+      deliveries.push_back({std::move(*delivery), number});
+    };
+    const auto check = [&](const Kept& kept) {
+      CHECK_THAT(filled(kept.delivery.data() + sizeof kept.seed,
+                        kept.delivery.bytes() - sizeof kept.seed, kept.seed));
+    };
+    while (finished < kSize - 1 || sent < steps) {
+      const int other = static_cast<int>(random() % kSize);
+      const unsigned action = random() % 8;
+      if (other != job.rank && action < 3 && sent < steps) {
+        const std::size_t bytes =
+            sizeof(unsigned) + random() % (random() % 16 == 0 ? 2 * kMiB : std::size_t{20000});
+        Result<Parcel> parcel = exchange->reserve(other, bytes, Memory::kHost);
+        if (parcel.ok()) {
+          ++sent;
+          ++pattern;
+          std::memcpy(parcel->data(), &pattern, sizeof pattern);
+          fill(parcel->data() + sizeof pattern, bytes - sizeof pattern, pattern);
+          parcels.emplace_back(other, std::move(*parcel));
+        } else {
+          CHECK_THAT(parcel.status().code() == adsmErrorHostMemory);
+        }
+      }
+      // Of what is written, some is sent, some thrown away, some recalled; in any order.
+      if (!parcels.empty() && (action == 3 || action == 4 || sent == steps)) {
+        std::swap(parcels[random() % parcels.size()], parcels.back());
+        auto [receiver, parcel] = std::move(parcels.back());
+        parcels.pop_back();
+        const unsigned way = random() % 10;
+        if (way == 1) {
+          (void)described(parcel);
+          CHECK_THAT(parcel.recall());
+        } else if (way != 0) {
+          if (full(board, job.rank, receiver)) {
+            parcels.emplace_back(receiver, std::move(parcel));
+          } else {
+            post(board, job.rank, receiver, described(parcel));
+          }
+        }
+      }
+      if (sent == steps && parcels.empty()) {
+        for (int peer = 0; peer < kSize; ++peer) {
+          bool& done = told[static_cast<std::size_t>(peer)];
+          if (peer != job.rank && !done && !full(board, job.rank, peer)) {
+            post(board, job.rank, peer, Bytes{});
+            done = true;
+          }
+        }
+      }
+      for (int peer = 0; peer < kSize; ++peer) {
+        if (peer != job.rank && !over[static_cast<std::size_t>(peer)] &&
+            posted(board, peer, job.rank)) {
+          collect(peer);
+        }
+      }
+      if (!deliveries.empty() && (action > 5 || deliveries.size() > 10)) {
+        std::swap(deliveries[random() % deliveries.size()], deliveries.back());
+        check(deliveries.back());
+        deliveries.pop_back();
+      }
+    }
+    while (std::find(told.begin(), told.end(), true) == told.end() ||
+           std::count(told.begin(), told.end(), true) < kSize - 1) {
+      for (int peer = 0; peer < kSize; ++peer) {
+        bool& done = told[static_cast<std::size_t>(peer)];
+        if (peer != job.rank && !done && !full(board, job.rank, peer)) {
+          post(board, job.rank, peer, Bytes{});
+          done = true;
+        }
+      }
+    }
+    for (const Kept& kept : deliveries) {
+      check(kept);
+    }
+  });
+  EXPECT_EQ(team.end(), "") << "GMAC_TEST_SEED=" << seed;
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ void Team::start(const Body& body) {
     std::fflush(nullptr);
     const pid_t process = ::fork();
     if (process == 0) {
-      ::alarm(120);
+      ::alarm(60);
       exchange::Job job = job_;
       job.rank = rank;
       body(job);
@@ -89,6 +89,12 @@ void post(Board& board, int sender, int receiver, exchange::ConstDescription des
 
 bool posted(Board& board, int sender, int receiver) {
   const unsigned number = board.read[sender][receiver].load();
+  return board.messages[sender][receiver][number % Board::kMessages].full.load(
+             std::memory_order_acquire) != 0;
+}
+
+bool full(Board& board, int sender, int receiver) {
+  const unsigned number = board.written[sender][receiver].load();
   return board.messages[sender][receiver][number % Board::kMessages].full.load(
              std::memory_order_acquire) != 0;
 }

@@ -61,7 +61,9 @@ class Team {
 // Messages of descriptions from one process of a team to another, in order.
 void post(Board& board, int sender, int receiver, exchange::ConstDescription description);
 std::array<std::byte, exchange::kDescriptionBytes> fetch(Board& board, int sender, int receiver);
+// Whether fetch() would not wait, and whether post() would.
 bool posted(Board& board, int sender, int receiver);
+bool full(Board& board, int sender, int receiver);
 
 // Waits until `step` has been reached so many times; counts this one.
 void arrive(Board& board, int step);
