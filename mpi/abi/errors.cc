@@ -85,4 +85,10 @@ int refuse(MPI_File file, const char* call, const std::string& reason) {
   return code;
 }
 
+int refuseAtWindow(MPI_Win window, const char* call, const std::string& reason) {
+  const int code = errorCode(call, reason);
+  (void)real().Win_call_errhandler(window, code);
+  return code;
+}
+
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -44,6 +44,8 @@ std::span<const Hook> completionHooks();
 std::span<const Hook> collectiveHooks();
 std::span<const Hook> packingHooks();
 std::span<const Hook> fileHooks();
+std::span<const Hook> oneSidedHooks();
+std::span<const Hook> windowHooks();
 std::span<const Hook> bufferHooks();
 std::span<const Hook> refusalHooks();
 std::span<const Hook> setupHooks();

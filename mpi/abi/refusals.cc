@@ -3,6 +3,7 @@
 // Calls that are not served yet: with a shared object or memory of a device as a buffer they fail,
 // instead of leaving it to other processes, or to an MPI that does not reach it.
 #include <type_traits>
+#include <vector>
 
 #include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
@@ -44,7 +45,7 @@ struct Refusal<layer, call, int (*)(Arguments...)> {
 }  // namespace
 
 std::span<const Hook> refusalHooks() {
-  static const Hook hooks[] = {
+  static const std::vector<Hook> hooks = {
 #define GMAC_MPI_CALL(name)                                                                     \
   {"MPI_" #name,                                                                                \
    {reinterpret_cast<void*>(&Refusal<Layer::kMpi, &Calls::name, decltype(&::MPI_##name)>::run), \

@@ -44,6 +44,7 @@ std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world, int
                                         &packing,
                                         &packing,
                                         &fileTransfer,
+                                        &oneSided,
                                         &blockingMessage,
                                         &blockingMessage,
                                         &blockingMessage,

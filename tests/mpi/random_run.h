@@ -109,6 +109,7 @@ void reduction(Run& run);
 void neighbours(Run& run);
 void packing(Run& run);
 void fileTransfer(Run& run);
+void oneSided(Run& run);
 
 }  // namespace gmac::testing
 

@@ -357,6 +357,15 @@ int main(int argc, char** argv) {
     MPI_Win window;
     return MPI_Win_create(object, kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
   });
+  refused("MPI_Win_attach", [](void* object, void*) {
+    MPI_Win window;
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
+    // An object in the middle of plain memory is one, too.
+    const int code = MPI_Win_attach(window, static_cast<char*>(object) - 1, kBytes);
+    MPI_Win_free(&window);
+    return code;
+  });
   MPI_Finalize();
   if (rank == 0) std::puts("requests are right");
 }
