@@ -21,7 +21,8 @@ struct Contents {
   std::uint64_t offset;
   std::uint64_t bytes;
   std::int32_t receiver;
-  std::uint32_t memory;
+  std::uint16_t memory;
+  std::uint16_t piece;
   std::uint64_t reserved[8];  // zero
 };
 static_assert(sizeof(Contents) == kDescriptionBytes);

@@ -30,6 +30,7 @@ struct Exchange::State {
   std::shared_ptr<internal::Outbox> outbox;
   std::vector<std::shared_ptr<internal::Peer>> peers;  // by rank; NULL: not reached
   internal::Counters collected;
+  const DeviceFunctions* device = nullptr;
 
   internal::Peer* peer(int rank) const {
     return rank >= 0 && static_cast<std::size_t>(rank) < peers.size()
@@ -79,11 +80,12 @@ Exchange::~Exchange() { close(); }
 Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& options) {
   auto state = std::make_unique<State>();
   state->job = job;
+  state->device = options.device;
   Result<Listener> listener = Listener::open(job);
   GMAC_TRY(listener.status());
   state->listener.emplace(std::move(*listener));
   Result<std::shared_ptr<internal::Outbox>> outbox = internal::Outbox::make(
-      job.size, roundUp(std::max<std::size_t>(options.hostBytes, 1), kPayloadUnit));
+      job.size, roundUp(std::max<std::size_t>(options.hostBytes, 1), kPayloadUnit), options);
   GMAC_TRY(outbox.status());
   state->outbox = std::move(*outbox);
   return std::unique_ptr<Exchange>(new Exchange(std::move(state)));
@@ -128,17 +130,14 @@ Result<Parcel> Exchange::reserve(int rank, std::size_t bytes, Memory wanted) {
     return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", rank,
                 state.job.rank);
   }
-  if (wanted != Memory::kHost) {
-    return fail(adsmErrorNotSupported, "exchange: no payload can lie in device memory");
-  }
-  const Result<std::size_t> slot = state.outbox->reserve(rank, bytes, state.peers);
+  const Result<std::size_t> slot = state.outbox->reserve(rank, bytes, wanted, state.peers);
   GMAC_TRY(slot.status());
   Parcel parcel;
   parcel.outbox_ = state.outbox;
   parcel.slot_ = *slot;
   parcel.data_ = state.outbox->payload(*slot);
   parcel.bytes_ = bytes;
-  parcel.memory_ = Memory::kHost;
+  parcel.memory_ = wanted;
   return parcel;
 }
 
@@ -151,6 +150,9 @@ Result<Delivery> Exchange::collect(int sender, ConstDescription description) {
   if (peer == nullptr) {
     return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", sender,
                 state.job.rank);
+  }
+  if (state.device != nullptr) {
+    peer->importPieces(state.job.rank, *state.device);
   }
   const auto refused = [&](const char* why) {
     return fail(adsmErrorInvalidValue, "exchange: a description from rank {} is refused: {}",
@@ -175,9 +177,17 @@ Result<Delivery> Exchange::collect(int sender, ConstDescription description) {
   if (slot.state.load(std::memory_order_acquire) != expected) {
     return refused("its payload was collected or recalled before, or never was");
   }
-  const std::size_t all = peer->met().file.payloadBytes();
+  std::size_t all = peer->met().file.payloadBytes();
+  const std::byte* start = peer->met().file.payloads();
+  const auto memory = static_cast<Memory>(said.memory);
+  if (memory == Memory::kDevice) {
+    start = peer->piece(said.piece, &all);
+    if (start == nullptr) {
+      return refused("it lies in device memory that this process does not reach");
+    }
+  }
   if (slot.offset != said.offset || slot.bytes != said.bytes || slot.receiver != said.receiver ||
-      slot.memory != said.memory || said.memory != static_cast<std::uint32_t>(Memory::kHost) ||
+      slot.memory != said.memory || slot.piece != said.piece || said.memory >= kMemories ||
       said.offset > all || said.bytes > all - said.offset ||
       std::any_of(std::begin(said.reserved), std::end(said.reserved),
                   [](std::uint64_t word) { return word != 0; })) {
@@ -187,14 +197,14 @@ Result<Delivery> Exchange::collect(int sender, ConstDescription description) {
                                           std::memory_order_acq_rel)) {
     return refused("its payload was collected or recalled meanwhile");
   }
-  state.collected.add(Memory::kHost, said.bytes);
+  state.collected.add(memory, said.bytes);
   Delivery delivery;
   delivery.peer_ = state.peers[static_cast<std::size_t>(sender)];
   delivery.slot_ = said.slot;
   delivery.id_ = said.id;
-  delivery.data_ = peer->met().file.payloads() + said.offset;
+  delivery.data_ = start + said.offset;
   delivery.bytes_ = said.bytes;
-  delivery.memory_ = Memory::kHost;
+  delivery.memory_ = memory;
   return delivery;
 }
 

@@ -21,6 +21,11 @@
 // meets the others; each end asks the kernel for the other's user, and a memory file goes over the
 // socket. No thread, no signal, and after meet() one descriptor for a process.
 //
+// A payload may also lie in memory of the sender's device, which the receiver's imports. Such
+// memory is taken when the first payload is to lie there, in pieces that are kept until the process
+// ends. Each receiver first proves that it reaches a piece, by what it reads there, when it next
+// collects anything of that sender; until then payloads for it have to lie elsewhere.
+//
 // A child of fork() has none of this memory: its calls fail (adsmErrorForked), its destructors do
 // nothing.
 #ifndef GMAC_EXCHANGE_EXCHANGE_H_
@@ -33,6 +38,7 @@
 #include <span>
 #include <utility>
 
+#include "exchange/device_functions.h"
 #include "exchange/job.h"
 #include "gmac/base/status.h"
 
@@ -73,8 +79,8 @@ class Parcel {
   Memory memory() const { return memory_; }
   explicit operator bool() const { return data_ != nullptr; }
 
-  // To be called when the payload is all there. From now on the receiver may collect it, once, and
-  // frees the room.
+  // To be called when the payload is all there, and what a device does to it is done. From now on
+  // the receiver may collect it, once, and frees the room.
   void describe(Description description);
   // Takes a described parcel back, as when the message that was to carry the description has
   // failed. False: the receiver has it already, or it never was described. The room is then the
@@ -110,7 +116,8 @@ class Delivery {
     Delivery(std::move(other)).swap(*this);
     return *this;
   }
-  // The sender's room is free: nothing may read data() any more. One atomic operation.
+  // The sender's room is free: nothing may read data() any more, no device either. One atomic
+  // operation.
   ~Delivery();
 
   // Read-only. kHost: the CPU may read it. kDevice: an address of this process's device.
@@ -155,6 +162,11 @@ struct Options {
   // Most bytes of payloads in kHost memory that this process has laid down and that are not freed
   // yet. The pages are taken as they are needed, and kept. Rounded up to 2 MiB.
   std::size_t hostBytes = std::size_t{256} << 20;
+  // NULL: no payload lies in device memory, here or of others. Lives as long as the process.
+  const DeviceFunctions* device = nullptr;
+  // A piece of device memory; there are at most 4, taken one by one when payloads need them. A
+  // multiple of 4096.
+  std::size_t devicePieceBytes = std::size_t{64} << 20;
 };
 
 // This process's part in the exchange. Thread-safe after meet(), but for close().
@@ -187,11 +199,14 @@ class Exchange {
 
   // Room for `bytes` bytes that `rank` is to get. Never blocks, waits for nobody.
   // adsmErrorInvalidValue: that rank is not reached. adsmErrorHostMemory,
-  // adsmErrorAcceleratorMemory: no room now, or more than there ever is; adsmErrorNotSupported: no
-  // payload of this process can lie in such memory.
+  // adsmErrorAcceleratorMemory: no room now, or more than there ever is, or (device memory)
+  // the rank has not proved yet that it reaches it; adsmErrorNotSupported: no payload of this
+  // process for that rank can lie in such memory. The first call for device memory may take as long
+  // as the device takes to allocate it.
   Result<Parcel> reserve(int rank, std::size_t bytes, Memory wanted);
 
-  // What `sender` has described. adsmErrorInvalidValue: that is no description of a parcel of that
+  // What `sender` has described. Imports what the sender has exported since: some milliseconds, at
+  // most 4 times for each sender. adsmErrorInvalidValue: that is no description of a parcel of that
   // process for this one, or it was collected or recalled before.
   Result<Delivery> collect(int sender, ConstDescription description);
 

@@ -33,7 +33,50 @@ bool Peer::lives() const {
   return start.has_value() && *start == met_.start;
 }
 
-Result<std::shared_ptr<Outbox>> Outbox::make(int ranks, std::size_t payloadBytes) {
+// Imports one piece, and reads there what its owner has noted that it holds.
+Peer::Import Peer::import(int rank, std::size_t index, const DeviceFunctions& device) {
+  const DevicePiece& piece = met_.file.piece(index);
+  void* address = nullptr;
+  Nonce mark{};
+  adsmError_t code = device.importMemory(piece.handle.data(), &address);
+  if (code == adsmSuccess) {
+    code = device.copyFrom(mark.data(), address, sizeof mark);
+  }
+  const bool proved = code == adsmSuccess && mark == piece.mark;
+  if (!proved) {
+    log(LogLevel::kInfo, "exchange: device memory of process {} is not reached: {}", met_.process,
+        code != adsmSuccess ? errorName(code) : "it holds something else");
+  }
+  met_.file.proof(rank, index)
+      .store(proved ? Proof::kProved : Proof::kRefused, std::memory_order_release);
+  return proved ? Import{static_cast<const std::byte*>(address), piece.bytes} : Import();
+}
+
+void Peer::importPieces(int rank, const DeviceFunctions& device) {
+  const auto ready = [this](std::size_t index) {
+    return index < FileLayout::kPieces &&
+           met_.file.piece(index).exported.load(std::memory_order_acquire) != 0;
+  };
+  if (!ready(imported_.load(std::memory_order_relaxed))) {
+    return;
+  }
+  const std::lock_guard guard(lock_);
+  for (std::size_t index = imported_; ready(index); ++index) {
+    imports_[index] = import(rank, index, device);
+    imported_.store(index + 1, std::memory_order_release);
+  }
+}
+
+const std::byte* Peer::piece(std::size_t index, std::size_t* bytes) const {
+  if (index >= imported_.load(std::memory_order_acquire)) {
+    return nullptr;
+  }
+  *bytes = imports_[index].bytes;
+  return imports_[index].address;
+}
+
+Result<std::shared_ptr<Outbox>> Outbox::make(int ranks, std::size_t payloadBytes,
+                                             const Options& options) {
   Nonce nonce{};
   ssize_t got = 0;
   do {
@@ -44,14 +87,16 @@ Result<std::shared_ptr<Outbox>> Outbox::make(int ranks, std::size_t payloadBytes
   }
   Result<SharedFile> file = SharedFile::create(ranks, payloadBytes);
   GMAC_TRY(file.status());
-  const std::shared_ptr<Outbox> outbox(new Outbox(std::move(*file), nonce));
+  const std::shared_ptr<Outbox> outbox(new Outbox(std::move(*file), nonce, options));
   GMAC_TRY(outbox->mark_.make());
   return outbox;
 }
 
-Outbox::Outbox(SharedFile file, const Nonce& nonce)
+Outbox::Outbox(SharedFile file, const Nonce& nonce, const Options& options)
     : file_(std::move(file)),
       nonce_(nonce),
+      device_(options.device),
+      pieceBytes_(options.devicePieceBytes),
       room_(0, file_.payloadBytes()),
       entries_(FileLayout::kSlots),
       free_(FileLayout::kSlots) {
@@ -65,8 +110,7 @@ bool Outbox::freed(std::size_t slot) const {
 
 void Outbox::release(std::size_t slot) {
   Entry& entry = entries_[slot];
-  room_.giveBack(entry.offset, entry.room);
-  used_ -= entry.room;
+  giveBack(entry.memory, {entry.piece, entry.offset}, entry.room);
   entry = Entry();
   free_.push_back(slot);
 }
@@ -117,71 +161,176 @@ void Outbox::releaseOfEnded(const std::vector<std::shared_ptr<Peer>>& peers) {
   });
 }
 
-// Room for so many bytes, as an offset.
-std::optional<std::size_t> Outbox::take(std::size_t bytes) {
+std::optional<Outbox::Place> Outbox::take(int receiver, std::size_t bytes, Memory memory) {
   if (free_.empty()) {
     return std::nullopt;
   }
-  return room_.take(bytes, kAlignment);
+  std::optional<std::uintptr_t> offset;
+  std::size_t piece = 0;
+  if (memory == Memory::kHost) {
+    offset = room_.take(bytes, kAlignment);
+  } else {
+    for (; piece < pieces_.size(); ++piece) {
+      if (file_.proof(receiver, piece).load(std::memory_order_acquire) == Proof::kProved) {
+        offset = pieces_[piece].room.take(bytes, kAlignment);
+        if (offset.has_value()) {
+          break;
+        }
+      }
+    }
+  }
+  if (!offset.has_value()) {
+    return std::nullopt;
+  }
+  used_[static_cast<int>(memory)] += bytes;
+  return Place{piece, *offset};
 }
 
-Status Outbox::refuse(std::size_t bytes) {
+void Outbox::giveBack(Memory memory, const Place& place, std::size_t bytes) {
+  (memory == Memory::kHost ? room_ : pieces_[place.piece].room).giveBack(place.offset, bytes);
+  used_[static_cast<int>(memory)] -= bytes;
+}
+
+Status Outbox::refuse(int receiver, std::size_t bytes, Memory memory) {
   refused.fetch_add(1, std::memory_order_relaxed);
-  return fail(adsmErrorHostMemory,
-              "exchange: no room for {} bytes: {} of {} bytes are in use, by {} payloads that "
-              "their receivers have not freed yet (most at a time: {})",
-              bytes, used_, file_.payloadBytes(), taken_.size(), FileLayout::kSlots);
+  if (memory == Memory::kHost) {
+    return fail(adsmErrorHostMemory,
+                "exchange: no room for {} bytes: {} of {} bytes are in use, by {} payloads that "
+                "their receivers have not freed yet (most at a time: {})",
+                bytes, used_[0], file_.payloadBytes(), taken_.size(), FileLayout::kSlots);
+  }
+  return fail(adsmErrorAcceleratorMemory,
+              "exchange: no room for {} bytes in device memory that rank {} has proved to reach: "
+              "{} of {} bytes are in use",
+              bytes, receiver, used_[1], pieces_.size() * pieceBytes_);
 }
 
-Result<std::size_t> Outbox::reserve(int receiver, std::size_t bytes,
+// Lets the payloads up to there be touched.
+Status Outbox::populate(std::size_t end) {
+  if (end <= populated_) {
+    return Status();
+  }
+  const std::size_t wanted = std::min(roundUp(end, kPopulate), file_.payloadBytes());
+  GMAC_TRY(file_.populatePayloads(populated_, wanted - populated_));
+  populated_ = wanted;
+  return Status();
+}
+
+bool Outbox::allProofs(int receiver, Proof proof) const {
+  for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+    if (file_.proof(receiver, piece).load(std::memory_order_acquire) != proof) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// One more piece, if the device has one. Its first page, which has the mark, is never given out.
+void Outbox::exportPiece() {
+  DevicePiece& piece = file_.piece(pieces_.size());
+  void* address = nullptr;
+  ssize_t got = 0;
+  do {
+    got = ::getrandom(piece.mark.data(), sizeof piece.mark, 0);
+  } while (got < 0 && errno == EINTR);
+  adsmError_t code = got == sizeof piece.mark
+                         ? device_->exportMemory(pieceBytes_, &address, piece.handle.data())
+                         : adsmErrorSystem;
+  if (code == adsmSuccess) {
+    code = device_->copyTo(address, piece.mark.data(), sizeof piece.mark);
+  }
+  if (code != adsmSuccess) {
+    exportFailed_ = code;
+    log(LogLevel::kInfo, "exchange: {} bytes of device memory cannot be exported: {}", pieceBytes_,
+        errorName(code));
+    return;
+  }
+  piece.bytes = pieceBytes_;
+  pieces_.push_back(
+      {static_cast<std::byte*>(address), RangeAllocator(kAlignment, pieceBytes_ - kAlignment)});
+  piece.exported.store(1, std::memory_order_release);
+}
+
+// Whether payloads for `receiver` may ever lie in device memory. Exports the first piece.
+Status Outbox::openDevice(int receiver) {
+  if (device_ == nullptr) {
+    return fail(adsmErrorNotSupported, "exchange: this process shares no device memory");
+  }
+  if (pieces_.empty() && exportFailed_ == adsmSuccess) {
+    exportPiece();
+  }
+  if (pieces_.empty()) {
+    return fail(adsmErrorNotSupported, "exchange: this process's device exports no memory: {}",
+                errorName(exportFailed_));
+  }
+  if (allProofs(receiver, Proof::kRefused)) {
+    return fail(adsmErrorNotSupported, "exchange: rank {} does not reach this process's device",
+                receiver);
+  }
+  return Status();
+}
+
+Result<std::size_t> Outbox::reserve(int receiver, std::size_t bytes, Memory memory,
                                     const std::vector<std::shared_ptr<Peer>>& peers) {
   const std::lock_guard guard(lock_);
-  if (bytes > file_.payloadBytes()) {
-    refused.fetch_add(1, std::memory_order_relaxed);
-    return fail(adsmErrorHostMemory, "exchange: {} bytes are more than the {} that there are",
-                bytes, file_.payloadBytes());
-  }
-  const std::size_t room = roundUp(std::max<std::size_t>(bytes, 1), kAlignment);
-  releaseFreed(kLookAt);
-  std::optional<std::size_t> offset = take(room);
-  if (!offset.has_value()) {
-    releaseFreed(FileLayout::kSlots);
-    offset = take(room);
-  }
-  if (!offset.has_value()) {
-    releaseOfEnded(peers);
-    offset = take(room);
-  }
-  if (!offset.has_value()) {
-    return refuse(bytes);
-  }
-  if (const std::size_t end = *offset + room; end > populated_) {
-    const std::size_t wanted = std::min(roundUp(end, kPopulate), file_.payloadBytes());
-    const Status status = file_.populatePayloads(populated_, wanted - populated_);
-    if (!status.ok()) {
-      room_.giveBack(*offset, room);
+  if (memory == Memory::kDevice) {
+    if (const Status status = openDevice(receiver); !status.ok()) {
       refused.fetch_add(1, std::memory_order_relaxed);
       return status;
     }
-    populated_ = wanted;
+  }
+  const std::size_t most =
+      memory == Memory::kHost ? file_.payloadBytes() : pieceBytes_ - kAlignment;
+  if (bytes > most) {
+    refused.fetch_add(1, std::memory_order_relaxed);
+    return fail(memory == Memory::kHost ? adsmErrorHostMemory : adsmErrorAcceleratorMemory,
+                "exchange: {} bytes are more than the {} that there are", bytes, most);
+  }
+  const std::size_t room = roundUp(std::max<std::size_t>(bytes, 1), kAlignment);
+  releaseFreed(kLookAt);
+  std::optional<Place> place = take(receiver, room, memory);
+  if (!place.has_value()) {
+    releaseFreed(FileLayout::kSlots);
+    place = take(receiver, room, memory);
+  }
+  if (!place.has_value()) {
+    releaseOfEnded(peers);
+    place = take(receiver, room, memory);
+  }
+  if (!place.has_value()) {
+    // The next piece is for later: its receivers have to prove that they reach it.
+    if (memory == Memory::kDevice && allProofs(receiver, Proof::kProved) && !free_.empty() &&
+        pieces_.size() < FileLayout::kPieces && exportFailed_ == adsmSuccess) {
+      exportPiece();
+    }
+    return refuse(receiver, bytes, memory);
+  }
+  if (memory == Memory::kHost) {
+    if (const Status status = populate(place->offset + room); !status.ok()) {
+      giveBack(memory, *place, room);
+      refused.fetch_add(1, std::memory_order_relaxed);
+      return status;
+    }
   }
   const std::size_t index = free_.back();
   free_.pop_back();
   taken_.push_back(index);
-  used_ += room;
-  entries_[index] = {++ids_, *offset, bytes, room, receiver};
+  entries_[index] = {++ids_, place->offset, bytes, room, receiver, memory, place->piece};
   Slot& slot = file_.slot(index);
-  slot.offset = *offset;
+  slot.offset = place->offset;
   slot.bytes = bytes;
   slot.receiver = receiver;
-  slot.memory = static_cast<std::uint32_t>(Memory::kHost);
+  slot.memory = static_cast<std::uint16_t>(memory);
+  slot.piece = static_cast<std::uint16_t>(place->piece);
   slot.state.store(Slot::stateOf(ids_, Phase::kWritten), std::memory_order_release);
   return index;
 }
 
 std::byte* Outbox::payload(std::size_t slot) const {
   const std::lock_guard guard(lock_);
-  return file_.payloads() + entries_[slot].offset;
+  const Entry& entry = entries_[slot];
+  return (entry.memory == Memory::kHost ? file_.payloads() : pieces_[entry.piece].address) +
+         entry.offset;
 }
 
 void Outbox::describe(std::size_t slot, Description description) {
@@ -196,8 +345,9 @@ void Outbox::describe(std::size_t slot, Description description) {
     contents.offset = entry.offset;
     contents.bytes = entry.bytes;
     contents.receiver = entry.receiver;
-    contents.memory = static_cast<std::uint32_t>(Memory::kHost);
-    sent.add(Memory::kHost, entry.bytes);
+    contents.memory = static_cast<std::uint16_t>(entry.memory);
+    contents.piece = static_cast<std::uint16_t>(entry.piece);
+    sent.add(entry.memory, entry.bytes);
   }
   std::memcpy(description.data(), &contents, sizeof contents);
   file_.slot(slot).state.store(Slot::stateOf(contents.id, Phase::kDescribed),
@@ -213,7 +363,7 @@ bool Outbox::giveBack(std::size_t slot, Phase phase) {
     return false;
   }
   if (phase == Phase::kDescribed) {
-    sent.remove(Memory::kHost, entry.bytes);
+    sent.remove(entry.memory, entry.bytes);
   }
   taken_.erase(std::find(taken_.begin(), taken_.end(), slot));
   release(slot);

@@ -4,6 +4,7 @@
 #ifndef GMAC_EXCHANGE_OUTBOX_H_
 #define GMAC_EXCHANGE_OUTBOX_H_
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -47,17 +48,32 @@ class Peer {
   bool lives() const;
   // This process is a child of the one that met it.
   bool inChild() const;
+  // Imports the device memory that it has exported since, and tells it whether `rank`, this
+  // process, reaches it. A load when there is none.
+  void importPieces(int rank, const DeviceFunctions& device);
+  // Where a piece is; NULL: it is not reached. Its length.
+  const std::byte* piece(std::size_t index, std::size_t* bytes) const;
 
  private:
+  struct Import {
+    const std::byte* address = nullptr;
+    std::size_t bytes = 0;
+  };
+  Import import(int rank, std::size_t index, const DeviceFunctions& device);
+
   const Met met_;
   const std::shared_ptr<const Outbox> self_;
+  std::mutex lock_;  // held while pieces are imported
+  std::array<Import, FileLayout::kPieces> imports_;
+  std::atomic<std::size_t> imported_{0};  // so many of them are final
 };
 
 // This process's file and who has which part of it. Thread-safe.
 class Outbox {
  public:
   // Makes the file, and the nonce that tells it from others.
-  static Result<std::shared_ptr<Outbox>> make(int ranks, std::size_t payloadBytes);
+  static Result<std::shared_ptr<Outbox>> make(int ranks, std::size_t payloadBytes,
+                                              const Options& options);
 
   const SharedFile& file() const { return file_; }
   const Nonce& nonce() const { return nonce_; }
@@ -65,7 +81,7 @@ class Outbox {
 
   // The number of a slot in phase kWritten, with memory for `bytes` bytes. `peers` by rank, NULL
   // where there is none.
-  Result<std::size_t> reserve(int receiver, std::size_t bytes,
+  Result<std::size_t> reserve(int receiver, std::size_t bytes, Memory memory,
                               const std::vector<std::shared_ptr<Peer>>& peers);
   std::byte* payload(std::size_t slot) const;
   void describe(std::size_t slot, Description description);
@@ -84,29 +100,50 @@ class Outbox {
     std::size_t bytes = 0;  // asked for
     std::size_t room = 0;   // taken
     int receiver = 0;
+    Memory memory = Memory::kHost;
+    std::size_t piece = 0;  // of device memory
+  };
+  // Part of a window.
+  struct Place {
+    std::size_t piece;
+    std::size_t offset;
+  };
+  struct Piece {
+    std::byte* address;
+    RangeAllocator room;
   };
 
-  Outbox(SharedFile file, const Nonce& nonce);
+  Outbox(SharedFile file, const Nonce& nonce, const Options& options);
   // All under the lock.
   bool freed(std::size_t slot) const;
   void release(std::size_t slot);
   void releaseFreed(std::size_t most);
   void releaseOfEnded(const std::vector<std::shared_ptr<Peer>>& peers);
-  std::optional<std::size_t> take(std::size_t bytes);
-  Status refuse(std::size_t bytes);
+  std::optional<Place> take(int receiver, std::size_t bytes, Memory memory);
+  void giveBack(Memory memory, const Place& place, std::size_t bytes);
+  Status refuse(int receiver, std::size_t bytes, Memory memory);
+  Status populate(std::size_t end);
+  Status openDevice(int receiver);
+  // Whether that is what the rank says of all pieces that there are.
+  bool allProofs(int receiver, Proof proof) const;
+  void exportPiece();
 
   SharedFile file_;
   const Nonce nonce_;
+  const DeviceFunctions* const device_;
+  const std::size_t pieceBytes_;
   ForkMark mark_;
 
   mutable std::mutex lock_;  // guards what follows
   RangeAllocator room_;
   std::size_t populated_ = 0;  // payload bytes that have memory, from the start
   std::vector<Entry> entries_;
-  std::vector<std::size_t> free_;   // slots
-  std::vector<std::size_t> taken_;  // slots
-  std::size_t next_ = 0;            // of taken_, to be looked at
-  std::size_t used_ = 0;            // payload bytes
+  std::vector<std::size_t> free_;     // slots
+  std::vector<std::size_t> taken_;    // slots
+  std::size_t next_ = 0;              // of taken_, to be looked at
+  std::size_t used_[kMemories] = {};  // bytes
+  std::vector<Piece> pieces_;
+  adsmError_t exportFailed_ = adsmSuccess;  // the last one; no more is tried
   std::uint64_t ids_ = 0;
   std::chrono::steady_clock::time_point askedForEnded_{};
 };

@@ -23,7 +23,9 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 FileLayout::FileLayout(int ranks, std::size_t payloadBytes)
     : offers(0),
-      slots(roundUp(static_cast<std::size_t>(ranks) * sizeof(Offer), kPage)),
+      proofs(roundUp(static_cast<std::size_t>(ranks) * sizeof(Offer), kPage)),
+      pieces(roundUp(proofs + static_cast<std::size_t>(ranks) * kPieces * sizeof(Proof), kPage)),
+      slots(roundUp(pieces + kPieces * sizeof(DevicePiece), kPage)),
       payloads(roundUp(slots + kSlots * sizeof(Slot), kHugePage)),
       bytes(payloads + payloadBytes) {}
 
@@ -97,6 +99,15 @@ Status SharedFile::map(int file, bool own) {
 
 std::atomic<Offer>& SharedFile::offer(int rank) const {
   return reinterpret_cast<std::atomic<Offer>*>(control_.data() + layout_.offers)[rank];
+}
+
+std::atomic<Proof>& SharedFile::proof(int rank, std::size_t piece) const {
+  const std::size_t index = static_cast<std::size_t>(rank) * FileLayout::kPieces + piece;
+  return reinterpret_cast<std::atomic<Proof>*>(control_.data() + layout_.proofs)[index];
+}
+
+DevicePiece& SharedFile::piece(std::size_t index) const {
+  return reinterpret_cast<DevicePiece*>(control_.data() + layout_.pieces)[index];
 }
 
 Slot& SharedFile::slot(std::size_t index) const {

@@ -3,7 +3,7 @@
 // The memory file of one process of the exchange: what it lays down for others, and what they tell
 // it. Every other process that it reaches has it mapped.
 //
-//     header | a word for each rank | slots | payloads
+//     offers, by rank | device pieces | slots | payloads
 //
 // All but the payloads is written by both sides, so neither believes more of it than it checks.
 #ifndef GMAC_EXCHANGE_SHARED_FILE_H_
@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "exchange/device_functions.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/status.h"
 
@@ -27,6 +28,18 @@ using Nonce = std::array<std::uint64_t, 2>;
 // Whether the pair of the file's owner and another rank reach each other: that rank takes the
 // offer, or the owner withdraws it, whoever is first.
 enum class Offer : std::uint32_t { kMade, kTaken, kWithdrawn };
+
+// Whether another process has read from this one's device memory what it should hold.
+enum class Proof : std::uint32_t { kUnknown, kProved, kRefused };
+
+// Device memory that the file's owner has exported.
+struct alignas(64) DevicePiece {
+  std::atomic<std::uint32_t> exported;  // 1: what follows does not change any more
+  std::uint32_t unused;
+  std::uint64_t bytes;
+  Nonce mark;  // what its first bytes are
+  std::array<unsigned char, kHandleBytes> handle;
+};
 
 // The life of a slot. A slot's state is its parcel's id, and this.
 enum class Phase : std::uint64_t {
@@ -40,10 +53,11 @@ enum class Phase : std::uint64_t {
 struct alignas(64) Slot {
   std::atomic<std::uint64_t> state;
   // Written by the owner in phase kWritten.
-  std::uint64_t offset;  // bytes from the start of the payloads
+  std::uint64_t offset;  // bytes from the start of the payloads, or of the piece
   std::uint64_t bytes;
   std::int32_t receiver;
-  std::uint32_t memory;
+  std::uint16_t memory;
+  std::uint16_t piece;  // of device memory
 
   static constexpr std::uint64_t kMaxId = UINT64_MAX >> 2;
   static std::uint64_t stateOf(std::uint64_t id, Phase phase) {
@@ -55,10 +69,13 @@ static_assert(sizeof(Slot) == 64 && std::atomic<std::uint64_t>::is_always_lock_f
 // Where the parts are, in bytes from the start.
 struct FileLayout {
   static constexpr std::size_t kSlots = 4096;
+  static constexpr std::size_t kPieces = 4;
 
   FileLayout(int ranks, std::size_t payloadBytes);
 
   std::size_t offers;
+  std::size_t proofs;
+  std::size_t pieces;
   std::size_t slots;
   std::size_t payloads;  // a multiple of a huge page
   std::size_t bytes;
@@ -100,6 +117,9 @@ class SharedFile {
   static Result<SharedFile> open(int file, int ranks, std::size_t payloadBytes);
 
   std::atomic<Offer>& offer(int rank) const;
+  // Of a rank, about a piece.
+  std::atomic<Proof>& proof(int rank, std::size_t piece) const;
+  DevicePiece& piece(std::size_t index) const;
   Slot& slot(std::size_t index) const;
   std::byte* payloads() const { return payloads_.data(); }
   std::size_t payloadBytes() const { return payloadBytes_; }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the exchange asks of a device. The functions are those of a library that has one
+// (gmac/session/device_memory.h), so that this room needs none.
+#ifndef GMAC_EXCHANGE_DEVICE_FUNCTIONS_H_
+#define GMAC_EXCHANGE_DEVICE_FUNCTIONS_H_
+
+#include <cstddef>
+
+#include "gmac/api/adsm.h"
+
+namespace gmac::exchange {
+
+// Bytes by which another process finds exported memory.
+inline constexpr std::size_t kHandleBytes = 64;
+
+// Thread-safe; all block.
+struct DeviceFunctions {
+  // Memory of this process's device, until the process ends, that others may import.
+  // adsmErrorNotSupported: its device, or the system, has no such thing.
+  adsmError_t (*exportMemory)(std::size_t bytes, void** address, unsigned char* handle);
+  // Where this process's device has another process's exported memory, until the process ends. Once
+  // for each handle. That it is this memory, and that it is reached, is not proved.
+  adsmError_t (*importMemory)(const unsigned char* handle, void** address);
+  // Between device memory and the CPU's; done when they return.
+  adsmError_t (*copyTo)(void* device, const void* from, std::size_t bytes);
+  adsmError_t (*copyFrom)(void* to, const void* device, std::size_t bytes);
+};
+
+}  // namespace gmac::exchange
+
+#endif  // GMAC_EXCHANGE_DEVICE_FUNCTIONS_H_
