@@ -160,7 +160,8 @@ void windowsAreRefused() {
   int length = 0;
   expect(code != MPI_SUCCESS, "a window over device memory is refused");
   MPI_Error_string(code, text.data(), &length);
-  expect(std::strstr(text.data(), "MPI_Win_create: a buffer is memory of a device") != nullptr,
+  expect(std::strstr(text.data(), "MPI_Win_create: the window would be over memory of a device") !=
+             nullptr,
          "by name");
 }
 
