@@ -201,6 +201,17 @@ const Variable kVariables[] = {
      "threads",
      store<&Config::hostThreads>,
      "How many threads run the kernels of the `host` accelerator."},
+    {"GMAC_DEVICE",
+     Kind::kCount,
+     "0; in MPI programs the local rank's",
+     [] { return std::uint64_t{0}; },
+     {.least = 0, .most = 1023},
+     "",
+     // Read where it is needed, which may be before the runtime starts.
+     [](Config&, std::uint64_t, std::string_view) {},
+     "The number of the CUDA device that is used, of those that the driver shows, by the runtime "
+     "and by a program that chooses none itself (`cudaSetDevice`, a current context). In MPI "
+     "programs (`gmac run --mpi`) the processes of a host have its devices in turn."},
     {"GMAC_SCHEDULER",
      Kind::kChoice,
      "current",
@@ -318,10 +329,11 @@ std::string describeAllowed(const Variable& variable) {
       break;
   }
   const bool bytes = variable.kind == Kind::kBytes;
-  std::string text = fmt::format(
-      "{} from {} to {} {}", allowed.powerOfTwo ? "a power of two" : "a whole number",
-      bytes ? shortBytes(allowed.least) : fmt::format("{}", allowed.least),
-      bytes ? shortBytes(allowed.most) : fmt::format("{}", allowed.most), variable.unit);
+  std::string text =
+      fmt::format("{} from {} to {}{}{}", allowed.powerOfTwo ? "a power of two" : "a whole number",
+                  bytes ? shortBytes(allowed.least) : fmt::format("{}", allowed.least),
+                  bytes ? shortBytes(allowed.most) : fmt::format("{}", allowed.most),
+                  variable.unit.empty() ? "" : " ", variable.unit);
   if (bytes) text += " (K, M and G are understood)";
   if (!allowed.zeroMeans.empty()) text += fmt::format(", or 0: {}", allowed.zeroMeans);
   return text;

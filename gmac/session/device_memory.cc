@@ -7,6 +7,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/application_memory.h"
+#include "gmac/accel/cuda/default_device.h"
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/base/api_call.h"
 #include "gmac/base/cpu_memory.h"
@@ -106,6 +107,8 @@ adsmError_t gmacUnpinMemory(void* memory, size_t bytes) {
   });
 }
 
+void gmacSpreadByLocalRank(void) { gmac::accel::cuda::spreadByLocalRank(); }
+
 int gmacServesDeviceMemory(void) {
   const auto config = gmac::readConfig(&gmac::variable);
   const bool wanted = !config.ok() || config->accelerator != gmac::AcceleratorKind::kHost;
@@ -124,6 +127,7 @@ adsmError_t gmacPinMemory(void*, size_t, int* pinned) {
   return adsmSuccess;
 }
 adsmError_t gmacUnpinMemory(void*, size_t) { return adsmSuccess; }
+void gmacSpreadByLocalRank(void) {}
 int gmacServesDeviceMemory(void) { return 0; }
 
 #endif

@@ -39,6 +39,11 @@ ADSM_API adsmError_t gmacCopyToDevice(void* device, const void* from, size_t byt
 ADSM_API adsmError_t gmacPinMemory(void* memory, size_t bytes, int* pinned);
 ADSM_API adsmError_t gmacUnpinMemory(void* memory, size_t bytes);
 
+/* This process is one of several on a host, which share its devices: threads and a runtime that
+ * have no context then use the device of the process's local rank (see
+ * gmac/accel/cuda/default_device.h). To be called before CUDA is used. Starts nothing. */
+ADSM_API void gmacSpreadByLocalRank(void);
+
 /* Whether the application may expect to use such memory: the machine has a CUDA driver, and the
  * runtime is not told to use another device. Loads the driver, and does not initialise it. */
 ADSM_API int gmacServesDeviceMemory(void);

@@ -31,6 +31,7 @@ std::span<const HookEntry> cudaStreamValues() noexcept;    // a stream's own sto
 std::span<const HookEntry> cudaHostFunctions() noexcept;   // the CPU's part of a stream
 std::span<const HookEntry> cudaOutputs() noexcept;         // that write answers
 std::span<const HookEntry> cudaContexts() noexcept;        // contexts and streams that end
+std::span<const HookEntry> cudaDefaultDevice() noexcept;   // of who chooses none
 std::span<const HookEntry> cudaRefusals() noexcept;        // what would get past the runtime
 std::span<const HookEntry> cudaManagedMemory() noexcept;   // allocation and release
 std::span<const HookEntry> cudaManagedHints() noexcept;    // prefetch, advice, attachment

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "gmac/base/log.h"
+#include "gmac/session/device_memory.h"
 
 namespace gmac::mpi {
 namespace {
@@ -25,6 +26,9 @@ int numberIn(const char* variable) {
   }
   return number;
 }
+
+// Before the program, or what it loads, uses CUDA.
+[[gnu::constructor]] void shareDevices() { gmacSpreadByLocalRank(); }
 
 // `gmac run --mpi` leaves its process number: the processes that its program starts may well do
 // without MPI.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/mpi/device.h"
 
+#include <dlfcn.h>
+
 #include <cstddef>
 #include <cstdlib>
 
@@ -45,6 +47,32 @@ bool startDevice() {
   require(driver<decltype(::cuCtxPushCurrent)>("cuCtxPushCurrent_v2")(context));
   require(driver<decltype(::cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING));
   return true;
+}
+
+void showDevices(int count) { fake_cuda::setDevices(count); }
+
+void initialiseCuda() {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
+  require(reinterpret_cast<decltype(&::cuInit)>(::dlsym(library, "cuInit"))(0));
+}
+int currentDevice() {
+  CUcontext context = nullptr;
+  CUdevice device = -1;
+  require(driver<decltype(::cuCtxGetCurrent)>("cuCtxGetCurrent")(&context));
+  if (context != nullptr) require(driver<decltype(::cuCtxGetDevice)>("cuCtxGetDevice")(&device));
+  return device;
+}
+void chooseDevice(int device) {
+  CUcontext context = nullptr;
+  require(
+      driver<decltype(::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, device));
+  require(driver<decltype(::cuCtxPushCurrent)>("cuCtxPushCurrent_v2")(context));
+}
+int deviceOf(const void* memory) {
+  int device = -1;
+  require(driver<decltype(::cuPointerGetAttribute)>("cuPointerGetAttribute")(
+      &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, reinterpret_cast<CUdeviceptr>(memory)));
+  return device;
 }
 
 void* allocateOnDevice(std::size_t bytes) {
@@ -93,6 +121,11 @@ namespace gmac::testing {
 
 bool loadDriver() { return false; }
 bool startDevice() { return false; }
+void showDevices(int) { std::abort(); }
+void initialiseCuda() { std::abort(); }
+int currentDevice() { std::abort(); }
+void chooseDevice(int) { std::abort(); }
+int deviceOf(const void*) { std::abort(); }
 void* allocateOnDevice(std::size_t) { std::abort(); }
 void freeOnDevice(void*) { std::abort(); }
 unsigned char* behindDevice(void*) { std::abort(); }

@@ -14,6 +14,17 @@ namespace gmac::testing {
 bool loadDriver();
 bool startDevice();
 
+// Makes the driver show so many devices, before it is initialised.
+void showDevices(int count);
+// What a program's CUDA runtime does first, through the functions that it finds; and the device on
+// which the calling thread then works, -1 for none.
+void initialiseCuda();
+int currentDevice();
+// Makes a context of that device current.
+void chooseDevice(int device);
+// The device that memory is on.
+int deviceOf(const void* memory);
+
 void* allocateOnDevice(std::size_t bytes);
 void freeOnDevice(void* memory);
 // Where the CPU finds what is in device memory.

@@ -84,6 +84,27 @@ TEST_P(Mpi, DeviceMemoryGoesWhereOtherMemoryGoes) {
   }
 }
 
+TEST_P(Mpi, RanksThatChooseNoDeviceHaveThemInTurn) {
+  Variables variables = kOnCuda;
+  variables["GMAC_LOG"] = "info";
+  // Two ranks have a device each, of two; and rank 2 has the first again.
+  ProgramEnd end = run(3, "which_device", {"2"}, variables);
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "rank 0: 0\nrank 1: 1\nrank 2: 0\n");
+  EXPECT_THAT(end.errors, HasSubstr("gmac: mpi: local rank 1 has device 1 of 2, "));
+  // A program that has chosen is obeyed.
+  end = run(2, "which_device", {"3", "2"}, variables);
+  EXPECT_EQ(end.output, "rank 0: 2\nrank 1: 2\n") << end.seen();
+  variables["GMAC_DEVICE"] = "1";
+  end = run(2, "which_device", {"2"}, variables);
+  EXPECT_EQ(end.output, "rank 0: 1\nrank 1: 1\n") << end.seen();
+  variables["GMAC_DEVICE"] = "4";
+  end = run(1, "which_device", {"2"}, variables);
+  EXPECT_NE(end.exitStatus, 0);
+  EXPECT_THAT(end.errors,
+              HasSubstr("GMAC_DEVICE=4: the CUDA driver sees 2 devices, so allowed is 0 to 1"));
+}
+
 // By the engine; and by copies, where the runtime's device is another one.
 TEST_P(Mpi, RandomProgramsDoInDeviceMemoryWhatTheyDoInPlainMemory) {
   for (const char* const accelerator : {"cuda", "host"}) {

@@ -147,6 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_ACCEL", "host:2x", "host:1 to host:16 devices"},
                       BadValue{"GMAC_ACCEL", "cuda:2", "host:1 to host:16 devices"},
                       BadValue{"GMAC_TEST_MIRROR", "huge", "auto, file, moved"},
+                      BadValue{"GMAC_DEVICE", "gpu0", "a whole number from 0 to 1023"},
                       BadValue{"GMAC_SCHEDULER", "fastest", "current, data, history"},
                       BadValue{"GMAC_LOG", "trace", "off, error, info, debug"},
                       BadValue{"GMAC_MANAGED", "yes", "0, 1, trust"},

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "gmac/accel/cuda/default_device.h"
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/stream_accelerator.h"
 
@@ -59,7 +60,7 @@ class DriverCalls final : public DeviceCalls {
   }
 
   // In the calling thread's context, else in the primary one of the device that it had, or of the
-  // first.
+  // default one.
   Status open() override {
     const Reentry inside;
     int count = 0;
@@ -74,7 +75,9 @@ class DriverCalls final : public DeviceCalls {
       device = device_;
     }
     if (current == nullptr && deviceName_.empty()) {
-      GMAC_TRY(check(driver_.cuDeviceGet, &device, 0));
+      const Result<int> number = defaultDevice(count);
+      if (!number.ok()) return number.status();
+      GMAC_TRY(check(driver_.cuDeviceGet, &device, *number));
     }
     device_ = device;
     if (!deviceName_.empty()) return chooseContext(current);
