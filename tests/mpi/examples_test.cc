@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The programs of mpi/examples/, as they are and with gmac: they print the same.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/neighbours/run_program.h"
+
+namespace gmac::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Example : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  // With four ranks, and `before` in front of the program.
+  static ProgramEnd run(const std::vector<std::string>& before, const Variables& variables) {
+    const auto& [program, mpi] = GetParam();
+    std::vector<std::string> words = {
+        "/usr/bin/timeout", "--kill-after=5", "120", "mpirun." + mpi, "-n", "4"};
+    if (mpi == "openmpi") {
+      words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
+    }
+    words.insert(words.end(), before.begin(), before.end());
+    words.push_back(fs::absolute("mpi/examples/" + program + "_" + mpi).string());
+    Variables all = {{"GMAC_ACCEL", "host"},
+                     {"GMAC_BLOCK_SIZE", "4096"},
+                     {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                     {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                     {"OMPI_MCA_mpi_yield_when_idle", "1"}};
+    for (const auto& [name, value] : variables) all[name] = value;
+    return runProgram(words, all);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    , Example,
+    ::testing::Combine(::testing::Values("halo", "halo_fortran", "particles", "transpose"),
+                       ::testing::Values("openmpi", "mpich")),
+    [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
+
+TEST_P(Example, PrintsTheSameWithSharedObjects) {
+  const ProgramEnd alone = run({}, {});
+  ASSERT_EQ(alone.exitStatus, 0) << alone.seen();
+  ASSERT_NE(alone.output, "");
+  for (const char* const protocol : {"rolling", "lazy", "batch"}) {
+    const ProgramEnd with = run({fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--"},
+                                {{"GMAC_PROTOCOL", protocol}});
+    EXPECT_EQ(with.exitStatus, 0) << protocol << ": " << with.seen();
+    EXPECT_EQ(with.output, alone.output) << protocol;
+    EXPECT_EQ(with.errors, "") << protocol;
+  }
+  if (std::get<0>(GetParam()) == "transpose") {
+    EXPECT_EQ(alone.output, "transpose: 0 of 13824 elements are wrong\n");
+  }
+}
+
+}  // namespace
+}  // namespace gmac::testing
