@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An optional capability of an accelerator: it consists of several devices with one set of
-// addresses. Each allocation lies on one of them, its home, and moves under its address.
+// addresses. Each allocation lies on one of them, its home, and moves under its address. Devices
+// may reach each other's memory: then kernels of each use an allocation wherever it lies.
 #ifndef GMAC_ACCEL_DEVICES_H_
 #define GMAC_ACCEL_DEVICES_H_
 
@@ -31,13 +32,15 @@ struct Part {
 
 // Devices are numbered from 0. What an Accelerator's own functions say of "the kernel queue" is
 // that of device 0; each other device has one, too, and nothing is ordered between two of them.
-// Copies and fills run on the device where the memory lies, and so must kernels that use it.
-// Thread-safe.
+// Where the devices do not reach each other's memory, copies and fills run on the one where the
+// memory lies, and so must kernels that use it; else copies and fills run on device 0. Thread-safe.
 class Devices {
  public:
   virtual ~Devices() = default;
 
+  // Constant, both.
   virtual std::size_t count() const noexcept = 0;
+  virtual bool reachEachOther() const noexcept { return false; }
   // adsmErrorAcceleratorLost: that device is gone.
   virtual Result<DeviceDescription> describe(std::size_t device) = 0;
   // As Accelerator::usable(), of one device.
@@ -60,11 +63,19 @@ class Devices {
   // As the accelerator's functions of these names, for one device.
   virtual Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,
                                                      const adsmKernelDesc_t& desc) = 0;
+  // `after`: other devices' work that comes first, where they reach each other's memory.
   virtual Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
-                                void** args) = 0;
+                                void** args, std::span<const Ticket> after) = 0;
   virtual Status setConstant(std::size_t device, LoadedKernel& kernel,
                              const adsmConstant_t& constant, const void* data,
                              std::size_t bytes) = 0;
+
+  // Where they reach each other's memory: copies to the accelerator that are submitted from now on
+  // run after that work. Fault path.
+  virtual Status copiesFollow(Ticket ticket) {
+    (void)ticket;
+    return {};
+  }
 };
 
 inline std::size_t deviceCount(const Accelerator& accelerator) noexcept {

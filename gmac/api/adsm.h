@@ -193,7 +193,8 @@ ADSM_API adsmError_t adsmSync(void);
  */
 
 /* An accelerator may consist of several devices, numbered from 0. An object lies on one of them and
- * has the same address on all: it moves to the device where a call uses it. */
+ * has the same address on all. Where they do not reach each other's memory (`host`) it moves to the
+ * device where a call uses it. */
 typedef struct adsmDeviceInfo {
   char kind[16];      /* "host", "cuda", "cudart" */
   char name[256];     /* the device's own words for itself */
@@ -209,10 +210,11 @@ ADSM_API adsmError_t adsmDeviceCount(int* count);
 ADSM_API adsmError_t adsmDeviceInfo(int device, adsmDeviceInfo_t* info);
 
 /* A call on one device; adsmCall() runs on device 0, and adsmCallUsing() where GMAC_SCHEDULER says
- * (device 0 unless it is set). `uses` NULL: the call uses
- * what adsmCall() does, and all of that moves to the device; else exactly the `count` objects
- * listed. Calls on different devices run at once, except that each object is used on one device at
- * a time, in the order of the calls. adsmErrorAcceleratorMemory: an object does not fit there. */
+ * (device 0 unless it is set). `uses` NULL: the call uses what adsmCall() does; else exactly the
+ * `count` objects listed. Calls on different devices run at once, except that those that share an
+ * object run in the order of the calls; calls that only read it run at once where the devices reach
+ * each other's memory. adsmErrorAcceleratorMemory: an object does not fit on the device and has to
+ * move there. */
 ADSM_API adsmError_t adsmCallOn(int device, adsmKernel_t kernel, adsmDim_t grid, adsmDim_t block,
                                 size_t sharedBytes, void** args, const adsmUse_t* uses,
                                 size_t count);

@@ -258,9 +258,11 @@ Status Allocation::destroy(Lock& lock, Object& object) {
   do {
     awaited = settle();
     (void)waits_.forWriters(lock, object, &waited);
-    const accel::Ticket read{object.lastRead};
+    const Ledger::Tickets readers = ledger_.callsWith(object);
     const Free free(lock);
-    (void)waits_.await(free, read);
+    for (const accel::Ticket reader : readers) {
+      (void)waits_.await(free, reader);
+    }
     (void)waits_.await(free, awaited);
   } while (settle().value != awaited.value);
 

@@ -183,18 +183,37 @@ void Blocks::flushed(Object& object, BlockRange range, accel::Ticket newest) {
 
 void Blocks::moved(Object& object, std::size_t device) {
   object.homeDevice = device;
-  object.lastWrite = object.lastRead = 0;
+  object.lastWrite = object.lastRead = {};
   object.forEachMadeBlock(
       [&](const Block& block) { object.writable(object.indexOf(block)).flushed = 0; });
 }
 
+// The newest call that only reads the object, which may still be running: its copy must not change
+// under it. Where such calls run on several devices, copies will follow the others.
+Result<accel::Ticket> Blocks::lastReader(const Object& object) {
+  accel::Devices* const devices = accelerator_.devices();
+  if (devices == nullptr || !devices->reachEachOther()) {
+    return accel::Ticket{object.lastRead[object.homeDevice]};
+  }
+  accel::Ticket last;
+  for (const std::uint64_t reader : object.lastRead) {
+    if (reader != 0) {
+      GMAC_TRY(devices->copiesFollow(last));
+      last = {reader};
+    }
+  }
+  return last;
+}
+
 // Queues copies of closed dirty blocks to the accelerator. A block that is dirty in part comes
-// alone: its window is copied. A call that only reads the object may still be running: its copy
-// must not change under it.
+// alone: its window is copied.
 Status Blocks::flush(Object& object, BlockRange range) {
   accel::Ticket newest;
-  const Status status = queueFlush(object, pagesOf(object, range, object[range.begin].state),
-                                   accel::Ticket{object.lastRead}, &newest);
+  const Result<accel::Ticket> reader = lastReader(object);
+  const Status status =
+      reader.ok()
+          ? queueFlush(object, pagesOf(object, range, object[range.begin].state), *reader, &newest)
+          : reader.status();
   flushed(object, range, newest);
   if (!status.ok()) {
     object.protectionStale_ = true;  // still dirty, and closed further than that
@@ -206,14 +225,14 @@ Status Blocks::flush(Object& object, BlockRange range) {
 // lock is let go over the system call and the driver's, as in openPages().
 Status Blocks::flushPages(Lock& lock, Object& object, BlockRange range, State next) {
   const ByteRange bytes = pagesOf(object, range, object[range.begin].state);
-  const accel::Ticket after{object.lastRead};  // as in flush()
+  const Result<accel::Ticket> reader = lastReader(object);
   accel::Ticket newest;
   Status queued;
   step(object, range, TransitStep::kFlush);
   const Status changed = [&]() -> Status {
     const FreeForWork free(lock);
     GMAC_TRY(object.mirror->protect(bytes.begin, bytes.length(), accessOf(next)));
-    queued = queueFlush(object, bytes, after, &newest);
+    queued = reader.ok() ? queueFlush(object, bytes, *reader, &newest) : reader.status();
     return {};
   }();
   step(object, range, TransitStep::kEnd);

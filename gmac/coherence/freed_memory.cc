@@ -33,7 +33,7 @@ bool FreedMemory::keep(Lock& lock, Object& object) {
     return false;
   }
   object.cleared = *cleared;
-  object.clearedAfter = ledger_.lastCall(object.homeDevice);
+  object.clearedAfter = ledger_.lastCallBeside(*cleared);
   pool_.put(object);
   return true;
 }

@@ -165,17 +165,36 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
                 : static_cast<unsigned>(object.accessBy(kernel).value_or(adsmAccess_t{}));
   };
   accel::Devices* const devices = accelerator_.devices();
-  const auto isAway = [&] {
-    if (devices == nullptr) {
-      return false;
+  const bool reach = devices != nullptr && devices->reachEachOther();
+  // Calls `function(object, access)` for each object that the call uses, until that is true.
+  const auto anyUsed = [&](auto function) {
+    if (uses) {
+      return std::any_of(uses->begin(), uses->end(), [&](const adsmUse_t& use) {
+        // Gone where the application freed it in another thread while the call waited.
+        Object* const object = index_.find(use.object);
+        return object != nullptr && function(*object, accessTo(*object));
+      });
     }
-    for (const Object& object : index_.all()) {
-      if (object.homeDevice != device && !object.closing && accessTo(object) != 0) {
-        *away = {object.address(), object.bytes(), object.number};
+    for (Object& object : index_.all()) {
+      const unsigned access = accessTo(object);
+      if (access != 0 && function(object, access)) {
         return true;
       }
     }
     return false;
+  };
+  // Where devices reach each other's memory the first call that lists an object chooses its home;
+  // else every call does that uses it.
+  const auto isAway = [&] {
+    return devices != nullptr && anyUsed([&](Object& object, unsigned) {
+             if (object.homeDevice == device || object.closing ||
+                 (reach && (!uses || object.placed || object.home != accel::Home::kDevice ||
+                            ledger_.newestWorkWith(object) != object.born))) {
+               return false;
+             }
+             *away = {object.address(), object.bytes(), object.number};
+             return true;
+           });
   };
   // Before anything is copied to where it lies.
   if (isAway()) {
@@ -207,11 +226,19 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   if (isAway()) {
     return {};  // it has moved while the call waited
   }
+  Ledger::NewestCalls before{};
+  if (reach && ledger_.callsElsewhere(device)) {
+    (void)anyUsed([&](Object& object, unsigned access) {
+      ledger_.addConflicts(object, device, (access & adsmWrite) != 0, before);
+      return false;
+    });
+  }
   auto launched = [&] {
     const Timed launching(Phase::kCudaLaunch);
     accel::LoadedKernel& loaded = *kernel->loaded[device];
-    return devices == nullptr ? accelerator_.launch(loaded, shape, arguments.pointers())
-                              : devices->launch(device, loaded, shape, arguments.pointers());
+    return devices == nullptr
+               ? accelerator_.launch(loaded, shape, arguments.pointers())
+               : devices->launch(device, loaded, shape, arguments.pointers(), before);
   }();
   if (!launched.ok()) {
     return launched.status();
@@ -219,12 +246,10 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   stats().called(device);
   ledger_.called(*launched, kernel);
   if (uses) {
-    for (const adsmUse_t& use : *uses) {
-      // Gone where the application freed it in another thread while the call waited.
-      if (Object* object = index_.find(use.object)) {
-        ledger_.used(*object, *launched, (accessIn(*uses, *object) & adsmWrite) != 0);
-      }
-    }
+    (void)anyUsed([&](Object& object, unsigned access) {
+      ledger_.used(object, *launched, (access & adsmWrite) != 0);
+      return false;
+    });
   } else {
     ledger_.calledUnlisted(*launched);
     ledger_.calledBound(kernel, *launched);
@@ -330,6 +355,22 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
 
 // ---- Work of the runtime's own
 
+// It runs on device 0.
+Status Launches::waitForOtherDevices(Lock& lock, std::span<const coherence::DeviceRange> ranges,
+                                     bool* waited) {
+  if (!ledger_.callsElsewhere(0)) {
+    return {};
+  }
+  Ledger::NewestCalls before{};
+  for (const coherence::DeviceRange& range : ranges) {
+    index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
+      ledger_.addConflicts(object, 0, range.write, before);
+      return true;
+    });
+  }
+  return waits_.forWork(lock, before, waited);
+}
+
 Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
   const Timed timed(Phase::kLaunch);
   const Walk walk(blocks_);
@@ -341,7 +382,10 @@ Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
       // of it.
       [&](bool* waited) -> Status {
         GMAC_TRY(waits_.forWork(lock, ledger_.runningStreamWork(), waited));
-        return *waited ? Status() : waits_.forHostFunctions(lock, waited);
+        if (!*waited) {
+          GMAC_TRY(waits_.forHostFunctions(lock, waited));
+        }
+        return *waited ? Status() : waitForOtherDevices(lock, ranges, waited);
       },
       [&](auto release) -> Result<Step> {
         Result<Step> step = Step::kDone;

@@ -76,6 +76,8 @@ class Launches {
   void begins(const Submission& submission);
   Status ends(Lock& lock, accel::Ticket reader);
   Status checkUses(adsmKernel_t kernel, std::span<const adsmUse_t> uses);
+  Status waitForOtherDevices(Lock& lock, std::span<const coherence::DeviceRange> ranges,
+                             bool* waited);
 
   ObjectMutex& mutex_;
   accel::Accelerator& accelerator_;

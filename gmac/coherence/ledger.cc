@@ -39,7 +39,7 @@ void Ledger::bind(DeviceUses& object, adsmKernel_t kernel, adsmAccess_t access) 
   if (object.bindings.empty()) {
     for (std::size_t device = 0; device < deviceCount_; ++device) {
       if (const accel::Ticket every = unlistedCall(object, device); !accelerator_.done(every)) {
-        object.lastWrite = every.value;
+        object.lastWrite[device] = lastWriter(object, device).value;
         object.lastWriteWork = calls_[device].everyWork;
       }
     }
@@ -108,9 +108,8 @@ Ledger::Tickets Ledger::writersOf(const DeviceUses& object) const {
       tickets.add(ticket);
     }
   };
-  add({object.lastWrite});
   for (std::size_t device = 0; device < deviceCount_; ++device) {
-    add(unlistedCall(object, device));
+    add(lastWriter(object, device));
   }
   for (const StreamWork* work = begin(); work != end(); ++work) {
     if (mayWrite(*work, object)) {
@@ -122,14 +121,13 @@ Ledger::Tickets Ledger::writersOf(const DeviceUses& object) const {
 
 bool Ledger::writersDone(const DeviceUses& object) const noexcept {
   for (std::size_t device = 0; device < deviceCount_; ++device) {
-    if (!accelerator_.done(unlistedCall(object, device))) {
+    if (!accelerator_.done(lastWriter(object, device))) {
       return false;
     }
   }
-  return accelerator_.done({object.lastWrite}) &&
-         std::all_of(begin(), end(), [&](const StreamWork& work) {
-           return !mayWrite(work, object) || accelerator_.done(work.ticket);
-         });
+  return std::all_of(begin(), end(), [&](const StreamWork& work) {
+    return !mayWrite(work, object) || accelerator_.done(work.ticket);
+  });
 }
 
 Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
@@ -166,17 +164,32 @@ Ledger::Tickets Ledger::everything() const {
 
 Ledger::Tickets Ledger::callsWith(const DeviceUses& object) const {
   Tickets tickets;
-  const auto add = [&](accel::Ticket ticket) {
-    if (!accelerator_.done(ticket)) {
-      tickets.add(ticket);
-    }
-  };
-  add({object.lastWrite});
-  add({object.lastRead});
   for (std::size_t device = 0; device < deviceCount_; ++device) {
-    add(unlistedCall(object, device));
+    const accel::Ticket newest{std::max(lastWriter(object, device).value, object.lastRead[device])};
+    if (!accelerator_.done(newest)) {
+      tickets.add(newest);
+    }
   }
   return tickets;
+}
+
+void Ledger::addConflicts(const DeviceUses& object, std::size_t device, bool writes,
+                          NewestCalls& before) const {
+  for (std::size_t other = 0; other < deviceCount_; ++other) {
+    if (other != device) {
+      before[other].value = std::max({before[other].value, lastWriter(object, other).value,
+                                      writes ? object.lastRead[other] : std::uint64_t{0}});
+    }
+  }
+}
+
+bool Ledger::callsElsewhere(std::size_t device) const noexcept {
+  for (std::size_t other = 0; other < deviceCount_; ++other) {
+    if (other != device && !accelerator_.done(lastCall(other))) {
+      return true;
+    }
+  }
+  return false;
 }
 
 accel::Ticket Ledger::runningCall() const noexcept {

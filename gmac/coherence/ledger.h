@@ -9,6 +9,7 @@
 #ifndef GMAC_COHERENCE_LEDGER_H_
 #define GMAC_COHERENCE_LEDGER_H_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -35,11 +36,12 @@ struct Binding {
 
 // What is known of device work that uses one object. Part of the object.
 struct DeviceUses {
-  std::uint64_t born = 0;       // Ledger's count of work by then: older work cannot use the object
-  std::uint64_t lastWrite = 0;  // ticket of the newest listed call that may write it
-  std::uint64_t lastRead = 0;   // ticket of the newest listed call that only reads it
-  std::uint64_t lastWork = 0;   // Ledger's count of work at the newest listed call
+  std::uint64_t born = 0;      // Ledger's count of work by then: older work cannot use the object
+  std::uint64_t lastWork = 0;  // Ledger's count of work at the newest listed call
   std::uint64_t lastWriteWork = 0;  // and at the newest that may write it
+  // By device: tickets of the newest listed calls that may write it, and that only read it.
+  std::array<std::uint64_t, accel::kMaxDevices> lastWrite{};
+  std::array<std::uint64_t, accel::kMaxDevices> lastRead{};
   std::vector<Binding> bindings;
   // What a call of the kernel that lists nothing does to the object; empty: it does not use it.
   std::optional<adsmAccess_t> accessBy(adsmKernel_t kernel) const;
@@ -70,9 +72,12 @@ class Ledger {
     const accel::Ticket* end() const { return data() + count_; }
 
    private:
-    std::array<accel::Ticket, kMaxStreams + accel::kMaxDevices + 1> tickets_;
+    std::array<accel::Ticket, kMaxStreams + accel::kMaxDevices> tickets_;
     std::size_t count_ = 0;
   };
+
+  // The newest of some calls, by device.
+  using NewestCalls = std::array<accel::Ticket, accel::kMaxDevices>;
 
   // The newest call and the newest device work that may write an object: equal ones, nothing new.
   struct Writers {
@@ -99,7 +104,7 @@ class Ledger {
   }
   // The newest call, or own work, lists the object, and may write it or only reads it.
   void used(DeviceUses& object, accel::Ticket ticket, bool write) const {
-    (write ? object.lastWrite : object.lastRead) = ticket.value;
+    (write ? object.lastWrite : object.lastRead)[deviceOf(ticket)] = ticket.value;
     object.lastWork = works_;
     object.lastWriteWork = write ? works_ : object.lastWriteWork;
   }
@@ -155,8 +160,16 @@ class Ledger {
   }
   // The newest call of a device.
   accel::Ticket lastCall(std::size_t device = 0) const { return {calls_[device].last}; }
+  // The same of the device where that work runs.
+  accel::Ticket lastCallBeside(accel::Ticket work) const { return lastCall(deviceOf(work)); }
   // Of a device, a call that has not finished, if there is any; else of the next one.
   accel::Ticket runningCall() const noexcept;
+  // Where devices reach each other's memory: other devices' calls that work on this one, which
+  // uses the object and may write it or only reads it, must not overtake. Adds to `before`.
+  void addConflicts(const DeviceUses& object, std::size_t device, bool writes,
+                    NewestCalls& before) const;
+  // Whether other devices have unfinished calls.
+  bool callsElsewhere(std::size_t device) const noexcept;
   accel::Ticket lastFlush() const { return {lastFlush_}; }
   // A device's newest call that lists nothing, where it may write the object.
   accel::Ticket unlistedCall(const DeviceUses& object, std::size_t device) const {
@@ -195,6 +208,10 @@ class Ledger {
   };
   std::size_t deviceOf(accel::Ticket ticket) const {
     return devices_ == nullptr ? 0 : devices_->deviceOf(ticket);
+  }
+  // The newest call of a device that may write the object. (A queue's tickets count up.)
+  accel::Ticket lastWriter(const DeviceUses& object, std::size_t device) const {
+    return {std::max(object.lastWrite[device], unlistedCall(object, device).value)};
   }
   Calls& callsOf(accel::Ticket ticket) { return calls_[deviceOf(ticket)]; }
   // A stream's work so far.

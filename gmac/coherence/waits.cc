@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/waits.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -26,6 +27,15 @@ Status Waits::forWork(Lock& lock, accel::Ticket ticket, bool* waited) {
   }
   *waited = true;
   return forAll(lock, {&ticket, 1});
+}
+
+Status Waits::forWork(Lock& lock, const Ledger::NewestCalls& calls, bool* waited) {
+  if (std::all_of(calls.begin(), calls.end(),
+                  [&](accel::Ticket call) { return accelerator_.done(call); })) {
+    return {};
+  }
+  *waited = true;
+  return forAll(lock, calls);
 }
 
 Status Waits::forAll(Lock& lock, std::span<const accel::Ticket> work) {

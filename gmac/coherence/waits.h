@@ -36,6 +36,8 @@ class Waits {
   Status forWriters(Lock& lock, const DeviceUses& object, bool* waited);
   // For one piece of work; sets `waited` unless it has finished before.
   Status forWork(Lock& lock, accel::Ticket ticket, bool* waited);
+  // The same for all of some calls.
+  Status forWork(Lock& lock, const Ledger::NewestCalls& calls, bool* waited);
   // For some, whatever becomes of it: a kernel's error is for adsmSync to tell.
   void forCalls(Lock& lock, const Ledger::Tickets& calls);
   // For what the caller's thread may not overwrite yet; nothing of it: kDone. No limit.

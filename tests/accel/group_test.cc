@@ -97,7 +97,7 @@ class GroupTest : public ::testing::Test {
     ASSERT_NE(kernel, nullptr);
     std::uint64_t count = bytes / 4;
     void* args[] = {&address, &count};
-    await(devices().launch(device, *kernel, kShape, args));
+    await(devices().launch(device, *kernel, kShape, args, {}));
   }
   // With all that it holds.
   Status move(DeviceAddress address, std::size_t bytes, std::size_t device) {
@@ -227,7 +227,7 @@ TEST_F(GroupTest, DevicesWorkAtOnce) {
   ASSERT_TRUE(move(other, 4096, 1).ok()) << lastErrorText();
   const auto waits = load(0, kAwaitWord);
   void* args[] = {const_cast<DeviceAddress*>(&waiting)};
-  const auto first = devices().launch(0, *waits, kOne, args);
+  const auto first = devices().launch(0, *waits, kOne, args, {});
   ASSERT_TRUE(first.ok()) << lastErrorText();
   runIncrement(1, other, 4096);
   EXPECT_FALSE(group().done(*first));
@@ -246,7 +246,7 @@ TEST_F(GroupTest, OneDevicesEndLeavesTheOthers) {
   ASSERT_TRUE(move(there, kMiB, 1).ok()) << lastErrorText();
   const auto crashing = load(1, kCrash);
   ASSERT_NE(crashing, nullptr);
-  const auto ticket = devices().launch(1, *crashing, kOne, nullptr);
+  const auto ticket = devices().launch(1, *crashing, kOne, nullptr, {});
   ASSERT_TRUE(ticket.ok()) << lastErrorText();
   EXPECT_EQ(group().wait(*ticket).code(), adsmErrorKernel);
   EXPECT_NE(std::string(lastErrorText()).find("device 1"), std::string::npos) << lastErrorText();

@@ -83,7 +83,7 @@ TEST_F(LedgerTest, ACallThatListsNothingMayWriteWhatIsNotBound) {
   ledger_.calledUnlisted(launched);
   EXPECT_THAT(writers(object_), ::testing::ElementsAre(launched.value));
   EXPECT_THAT(writers(bound), ::testing::IsEmpty());
-  bound.lastWrite = launched.value;
+  bound.lastWrite[0] = launched.value;
   EXPECT_THAT(writers(bound), ::testing::ElementsAre(launched.value));
 }
 

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "gmac/accel/cuda/default_device.h"
 #include "gmac/accel/cuda/driver.h"
@@ -105,6 +106,37 @@ class DriverCalls final : public DeviceCalls {
     }
     device_ = device;
     return {};
+  }
+  Status openPrimary(int device) override {
+    const Reentry inside;
+    device_ = device;
+    Result<std::string> name = nameOf(device);
+    if (!name.ok()) return name.status();
+    deviceName_ = std::move(*name);
+    return chooseContext(nullptr);
+  }
+  Result<std::string> nameOf(int device) const override {
+    const Reentry inside;
+    char name[256] = {};
+    const CUresult result = driver_.cuDeviceGetName(name, static_cast<int>(sizeof name), device);
+    if (result == CUDA_SUCCESS) return std::string(name);
+    return gmac::fail(adsmErrorSystem, "{}({}): {}", driver_.cuDeviceGetName.name, device,
+                      words(result));
+  }
+  Result<MemoryRoom> roomOf(int device) override {
+    const Reentry inside;
+    CUcontext primary = nullptr;
+    GMAC_TRY(check(driver_.cuDevicePrimaryCtxRetain, &primary, device));
+    MemoryRoom room;
+    Status asked = check(driver_.cuCtxPushCurrent, primary);
+    if (asked.ok()) {
+      asked = check(driver_.cuMemGetInfo, &room.free, &room.total);
+      CUcontext popped = nullptr;
+      driver_.cuCtxPopCurrent(&popped);
+    }
+    driver_.cuDevicePrimaryCtxRelease(device);
+    if (!asked.ok()) return asked;
+    return room;
   }
   int deviceNumber() const noexcept override { return device_.load(); }
   bool reachedFrom(int device) const noexcept override {

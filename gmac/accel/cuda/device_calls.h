@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -149,6 +150,18 @@ class DeviceCalls {
   virtual Status bind(std::uintptr_t context) {
     return gmac::fail(adsmErrorNotSupported, "{} works in one context, and not in {:#x}", name(),
                       context);
+  }
+  // Of a closed layer: in the primary context of a device, by the driver's number.
+  virtual Status openPrimary(int device) {
+    return gmac::fail(adsmErrorNotSupported, "{} works on one device, and not on {}", name(),
+                      device);
+  }
+  // A device's own words for itself, and its memory; takes its primary context meanwhile.
+  virtual Result<std::string> nameOf(int device) const {
+    return gmac::fail(adsmErrorNotSupported, "{} cannot describe device {}", name(), device);
+  }
+  virtual Result<MemoryRoom> roomOf(int device) {
+    return gmac::fail(adsmErrorNotSupported, "{} cannot describe device {}", name(), device);
   }
   // The device of the context; -1: not known.
   virtual int deviceNumber() const noexcept { return -1; }

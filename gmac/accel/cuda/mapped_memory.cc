@@ -222,6 +222,11 @@ MappedMemory::Pages MappedMemory::pagesIn(std::size_t offset, std::size_t bytes,
   return {roundUp(offset, kPage), std::min(roundUp(offset + bytes, kPage), all)};
 }
 
+Place MappedMemory::placeAt(std::uintptr_t address) const {
+  const auto found = ranges_.find(address);
+  return found == ranges_.end() ? placeOf(Home::kDevice) : found->second.pieces.front().place;
+}
+
 bool MappedMemory::liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes,
                           Place place) const {
   const auto found = ranges_.find(address);

@@ -52,6 +52,8 @@ class MappedMemory {
   // waited for.
   Status move(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place,
               Stream stream, Event event);
+  // Where the first page of an allocation lies.
+  Place placeAt(std::uintptr_t address) const;
   // Whether all of those pages lie there.
   bool liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place) const;
   Status release(std::uintptr_t address);

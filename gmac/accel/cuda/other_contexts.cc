@@ -24,7 +24,7 @@ Result<std::size_t> OtherContexts::add(std::uintptr_t context,
   if (owned_[free] == nullptr) {
     std::unique_ptr<DeviceCalls> calls = home_.another();
     if (calls == nullptr) return std::size_t{0};
-    owned_[free] = std::make_unique<Context>(std::move(calls), QueueId(kOwnQueues + free));
+    owned_[free] = std::make_unique<Context>(std::move(calls), QueueId(kFirstQueue + free));
     contexts_[free].store(owned_[free].get(), std::memory_order_release);
   }
   Context& one = *owned_[free];

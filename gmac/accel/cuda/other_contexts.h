@@ -40,7 +40,8 @@ inline std::size_t contextOf(NativeStream stream) noexcept {
 // handler may call calls() and ring().
 class OtherContexts {
  public:
-  static constexpr std::size_t kMost = (std::size_t{1} << kQueueBits) - kOwnQueues;
+  static constexpr std::size_t kFirstQueue = kOwnQueues + kMostOtherDevices;
+  static constexpr std::size_t kMost = (std::size_t{1} << kQueueBits) - kFirstQueue;
 
   // `home`: the accelerator's own layer.
   explicit OtherContexts(DeviceCalls& home) : home_(home) {}

@@ -12,16 +12,19 @@
 
 #include "gmac/accel/backoff.h"
 #include "gmac/accel/cuda/device_calls.h"
+#include "gmac/accel/devices.h"
 
 namespace gmac::accel::cuda {
 
-// The accelerator's own queues; kForeign: of the application's streams. Those of other contexts
-// follow (other_contexts.h).
+// The accelerator's own queues; kForeign: of the application's streams. The kernel queues of other
+// devices follow (other_devices.h), and the application's streams of other contexts
+// (other_contexts.h).
 enum class QueueId : unsigned { kIn = 0, kOut = 1, kKernel = 2, kForeign = 3 };
 inline constexpr std::size_t kOwnQueues = 4;
+inline constexpr std::size_t kMostOtherDevices = kMaxDevices - 1;
 
 // A ticket is the queue it belongs to and a number that counts up on that queue.
-inline constexpr unsigned kQueueBits = 5;
+inline constexpr unsigned kQueueBits = 6;
 constexpr QueueId queueOf(Ticket ticket) noexcept {
   return QueueId(ticket.value & ((1u << kQueueBits) - 1));
 }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -123,13 +124,15 @@ class DescribedKernel final : public LoadedKernel {
                   std::uint64_t context)
       : desc_(desc), kernel_(std::move(kernel)), context_(context) {}
   const adsmKernelDesc_t& desc() const { return desc_; }
-  // Valid until the context's end.
-  Result<LoadedKernel*> in(std::uint64_t context, DeviceCalls& calls) {
+  // Valid until the context's end. `loaded(kernel)` follows where it was not loaded there before.
+  template <typename Loaded>
+  Result<LoadedKernel*> in(std::uint64_t context, DeviceCalls& calls, Loaded loaded) {
     const std::lock_guard lock(mutex_);
-    if (context_ != context) {
+    if (kernel_ == nullptr || context_ != context) {
       const DeviceScope scope(calls);
       Result<std::unique_ptr<LoadedKernel>> again = calls.load(desc_);
       if (!again.ok()) return again.status();
+      GMAC_TRY(loaded(**again));
       kernel_ = std::move(*again);
       context_ = context;
     }
@@ -138,15 +141,17 @@ class DescribedKernel final : public LoadedKernel {
 
  private:
   const adsmKernelDesc_t& desc_;
-  std::mutex mutex_;  // guards the two below
-  std::unique_ptr<LoadedKernel> kernel_;
+  std::mutex mutex_;                      // guards the two below
+  std::unique_ptr<LoadedKernel> kernel_;  // NULL: loaded nowhere
   std::uint64_t context_;
 };
 
 }  // namespace
 
 StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver)
-    : Accelerator({.streams = this, .movable = this}),
+    : Accelerator({.streams = this,
+                   .movable = this,
+                   .devices = OtherDevices::someReach(*calls) ? this : nullptr}),
       calls_(std::move(calls)),
       ownWork_(driver, *calls_),
       in_(*calls_, QueueId::kIn, /*ordered=*/true),
@@ -155,6 +160,7 @@ StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const D
       foreign_(*calls_, QueueId::kForeign, /*ordered=*/false),
       queues_{&in_, &out_, &kernel_, &foreign_},
       others_(*calls_),
+      devices_(*calls_),
       mapped_(driver, *calls_) {}
 
 StreamAccelerator::~StreamAccelerator() {
@@ -163,6 +169,7 @@ StreamAccelerator::~StreamAccelerator() {
 
 void StreamAccelerator::close() noexcept {
   others_.removeAll();
+  devices_.closeAll();
   const DeviceScope scope(*calls_);
   const bool lost = calls_->health().lost();
   for (Stage& stage : stages_) {
@@ -246,6 +253,7 @@ Status StreamAccelerator::open() {
     keepsOnCpu_ = false;
     several_ = mapped_.offers(Home::kDevice) && calls_->visibleDevices() > 1;
   }
+  devices_.homeMoved();
   open_.store(true, std::memory_order_release);
   return Status();
 }
@@ -509,18 +517,33 @@ Result<Ticket> StreamAccelerator::copyOut(void* to, DeviceAddress from, std::siz
   });
 }
 
-template <typename Function>
-Result<Ticket> StreamAccelerator::submitKernelWork(Function&& work) {
+Result<StreamAccelerator::KernelQueue> StreamAccelerator::kernelQueue(std::size_t device) {
   GMAC_TRY(ready());
-  const DeviceScope scope(*calls_);
-  return kernel_.submit(kernel_.stream(), [&]() -> Status {
+  if (device == 0) return KernelQueue{*calls_, kernel_, kernelWaitedFor_, contexts_.load()};
+  OtherDevice& other = devices_.device(device);
+  if (other.calls->health().lost()) return other.calls->health().lostStatus();
+  GMAC_TRY(devices_.open(device, [this](int number) { return allow(number); }));
+  return KernelQueue{*other.calls, other.queue, other.waitedFor, other.contexts.load()};
+}
+
+template <typename Function>
+Result<Ticket> StreamAccelerator::submitTo(const KernelQueue& to, Function&& work) {
+  const DeviceScope scope(to.calls);
+  return to.queue.submit(to.queue.stream(), [&]() -> Status {
     const Ticket newestIn = in_.newest();
-    if (sequenceOf(newestIn) > kernelWaitedFor_) {
-      GMAC_TRY(order(*calls_, kernel_.stream(), newestIn));
-      kernelWaitedFor_ = sequenceOf(newestIn);
+    if (sequenceOf(newestIn) > to.waitedFor) {
+      GMAC_TRY(order(to.calls, to.queue.stream(), newestIn));
+      to.waitedFor = sequenceOf(newestIn);
     }
     return work();
   });
+}
+
+template <typename Function>
+Result<Ticket> StreamAccelerator::submitKernelWork(Function&& work) {
+  const Result<KernelQueue> own = kernelQueue(0);
+  if (!own.ok()) return own.status();
+  return submitTo(*own, std::forward<Function>(work));
 }
 
 Result<Ticket> StreamAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
@@ -572,15 +595,42 @@ Result<std::unique_ptr<LoadedKernel>> StreamAccelerator::load(const adsmKernelDe
       std::make_unique<DescribedKernel>(desc, std::move(*kernel), contexts_.load()));
 }
 
+// On another device when it is first launched there.
+Result<std::unique_ptr<LoadedKernel>> StreamAccelerator::load(std::size_t device,
+                                                              const adsmKernelDesc_t& desc) {
+  if (device == 0) return load(desc);
+  return std::unique_ptr<LoadedKernel>(std::make_unique<DescribedKernel>(desc, nullptr, 0));
+}
+
+Result<LoadedKernel*> StreamAccelerator::loadedIn(const KernelQueue& queue, LoadedKernel& kernel) {
+  auto& described = static_cast<DescribedKernel&>(kernel);
+  return described.in(queue.context, queue.calls, [&](LoadedKernel& loaded) -> Status {
+    for (const auto& [name, value] : constants_.of(described.desc().cudaImage)) {
+      const adsmConstant_t constant{name.c_str(), value.size(), nullptr, nullptr};
+      GMAC_TRY(setConstant(queue, loaded, constant, value.data(), value.size()));
+    }
+    return Status();
+  });
+}
+
 Result<Ticket> StreamAccelerator::launch(LoadedKernel& kernel, const LaunchShape& shape,
                                          void** args) {
-  auto& described = static_cast<DescribedKernel&>(kernel);
-  ArgumentCopy copied(described.desc(), args);
-  GMAC_TRY(ready());
-  Result<LoadedKernel*> loaded = described.in(contexts_.load(), *calls_);
+  return launch(0, kernel, shape, args, {});
+}
+
+Result<Ticket> StreamAccelerator::launch(std::size_t device, LoadedKernel& kernel,
+                                         const LaunchShape& shape, void** args,
+                                         std::span<const Ticket> after) {
+  ArgumentCopy copied(static_cast<DescribedKernel&>(kernel).desc(), args);
+  const Result<KernelQueue> queue = kernelQueue(device);
+  if (!queue.ok()) return queue.status();
+  Result<LoadedKernel*> loaded = loadedIn(*queue, kernel);
   if (!loaded.ok()) return loaded.status();
-  return submitKernelWork(
-      [&] { return calls_->launch(**loaded, shape, copied.get(), kernel_.stream()); });
+  return submitTo(*queue, [&]() -> Status {
+    Stream const stream = queue->queue.stream();
+    for (const Ticket ticket : after) GMAC_TRY(order(queue->calls, stream, ticket));
+    return queue->calls.launch(**loaded, shape, copied.get(), stream);
+  });
 }
 
 Result<Ticket> StreamAccelerator::submit(Work& work) {
@@ -589,12 +639,31 @@ Result<Ticket> StreamAccelerator::submit(Work& work) {
 
 Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t& constant,
                                       const void* data, std::size_t bytes) {
-  GMAC_TRY(ready());
-  const DeviceScope scope(*calls_);
-  Result<LoadedKernel*> loaded =
-      static_cast<DescribedKernel&>(kernel).in(contexts_.load(), *calls_);
+  return setConstant(0, kernel, constant, data, bytes);
+}
+
+Status StreamAccelerator::setConstant(std::size_t device, LoadedKernel& kernel,
+                                      const adsmConstant_t& constant, const void* data,
+                                      std::size_t bytes) {
+  // A device that runs no kernels yet gets it with its first one.
+  if (device != 0 && !devices_.device(device).open.load()) return Status();
+  const Result<KernelQueue> queue = kernelQueue(device);
+  if (!queue.ok()) return queue.status();
+  Result<LoadedKernel*> loaded = loadedIn(*queue, kernel);
   if (!loaded.ok()) return loaded.status();
-  Result<std::uintptr_t> address = calls_->constantAddress(**loaded, constant, bytes);
+  GMAC_TRY(setConstant(*queue, **loaded, constant, data, bytes));
+  if (device == 0 && devices_.count() != 0) {
+    constants_.note(static_cast<DescribedKernel&>(kernel).desc().cudaImage, constant.name, data,
+                    bytes);
+  }
+  return Status();
+}
+
+Status StreamAccelerator::setConstant(const KernelQueue& queue, LoadedKernel& loaded,
+                                      const adsmConstant_t& constant, const void* data,
+                                      std::size_t bytes) {
+  const DeviceScope scope(queue.calls);
+  Result<std::uintptr_t> address = queue.calls.constantAddress(loaded, constant, bytes);
   if (!address.ok()) return address.status();
   // The fault handler never asks for this lock, so `data` may be a shared object's.
   const std::lock_guard lock(stageMutex_);
@@ -604,19 +673,56 @@ Status StreamAccelerator::setConstant(LoadedKernel& kernel, const adsmConstant_t
     nextStage_ = (nextStage_ + 1) % stages_.size();
     // Made when it is first needed: each takes the driver half a millisecond.
     if (stage.memory == nullptr) {
+      const DeviceScope own(*calls_);
       Result<void*> memory = calls_->allocateHost(kStageBytes);
       if (!memory.ok()) return memory.status();
       stage.memory = *memory;
     }
     GMAC_TRY(wait(stage.reader));
     std::memcpy(stage.memory, static_cast<const std::byte*>(data) + at, piece);
-    Result<Ticket> reader = kernel_.submit(kernel_.stream(), [&] {
-      return calls_->copyIn(*address + at, stage.memory, piece, kernel_.stream());
+    Result<Ticket> reader = queue.queue.submit(queue.queue.stream(), [&] {
+      return queue.calls.copyIn(*address + at, stage.memory, piece, queue.queue.stream());
     });
     if (!reader.ok()) return reader.status();
     stage.reader = *reader;
   }
   return Status();
+}
+
+Result<DeviceDescription> StreamAccelerator::describe(std::size_t device) {
+  if (device != 0) return devices_.describe(device);
+  GMAC_TRY(usable());
+  const Result<MemoryRoom> room = memoryRoom();
+  if (!room.ok()) return room.status();
+  return DeviceDescription{name(), deviceName(), *room};
+}
+
+Status StreamAccelerator::usable(std::size_t device) {
+  GMAC_TRY(usable());
+  if (device == 0) return Status();
+  DeviceCalls& calls = *devices_.device(device).calls;
+  return calls.health().lost() ? calls.health().lostStatus() : Status();
+}
+
+std::size_t StreamAccelerator::homeOf(DeviceAddress address) noexcept {
+  const std::lock_guard lock(memoryMutex_);
+  const auto next = allocations_.upper_bound(static_cast<std::uintptr_t>(address));
+  if (next == allocations_.begin()) return 0;
+  const Allocation& allocation = std::prev(next)->second;
+  return allocation.mapped ? devices_.find(mapped_.placeAt(allocation.given).device) : 0;
+}
+
+Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, std::size_t device,
+                               std::span<const Part>) {
+  return moveTo(address, bytes,
+                device == 0 ? calls_->deviceNumber() : devices_.device(device).number.load());
+}
+
+Status StreamAccelerator::copiesFollow(Ticket ticket) {
+  if (ticket.value == 0) return Status();
+  if (calls_->health().lost()) return calls_->health().lostStatus();
+  const DeviceScope scope(*calls_);
+  return order(*calls_, in_.stream(), ticket);
 }
 
 Status StreamAccelerator::fence(NativeStream stream) {

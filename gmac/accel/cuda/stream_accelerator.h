@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -18,8 +19,10 @@
 #include "gmac/accel/cuda/device_calls.h"
 #include "gmac/accel/cuda/mapped_memory.h"
 #include "gmac/accel/cuda/other_contexts.h"
+#include "gmac/accel/cuda/other_devices.h"
 #include "gmac/accel/cuda/own_work.h"
 #include "gmac/accel/cuda/queues.h"
+#include "gmac/accel/devices.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
@@ -27,10 +30,14 @@
 namespace gmac::accel::cuda {
 
 // The `cuda` and `cudart` accelerators: three streams, a ring of events for each, and a fourth ring
-// for marks on the application's own streams. Thread-safe; owned by the runtime. The fault handler
+// for marks on the application's own streams; a kernel stream on each other device. Thread-safe;
+// owned by the runtime. The fault handler
 // may call what the interface says: those methods take one queue's lock, which is never held while
 // application memory is touched (arguments and constants are copied before it is taken).
-class StreamAccelerator final : public Accelerator, public NativeStreams, public MovableMemory {
+class StreamAccelerator final : public Accelerator,
+                                public NativeStreams,
+                                public MovableMemory,
+                                public Devices {
  public:
   static Result<std::unique_ptr<Accelerator>> make(std::unique_ptr<DeviceCalls> calls,
                                                    const Driver& driver);
@@ -77,6 +84,26 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override;
 
+  // ---- Devices: 0 is the one of the accelerator's context; the others have the driver's order.
+  std::size_t count() const noexcept override { return 1 + devices_.count(); }
+  bool reachEachOther() const noexcept override { return true; }
+  Result<DeviceDescription> describe(std::size_t device) override;
+  Status usable(std::size_t device) override;
+  std::size_t deviceOf(Ticket ticket) const noexcept override { return otherOf(ticket); }
+  std::size_t homeOf(DeviceAddress address) noexcept override;
+  Status move(DeviceAddress address, std::size_t bytes, std::size_t device,
+              std::span<const Part> parts) override;
+  Status place(DeviceAddress address, std::size_t bytes, std::size_t device) override {
+    return move(address, bytes, device, {});
+  }
+  Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,
+                                             const adsmKernelDesc_t& desc) override;
+  Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
+                        void** args, std::span<const Ticket> after) override;
+  Status setConstant(std::size_t device, LoadedKernel& kernel, const adsmConstant_t& constant,
+                     const void* data, std::size_t bytes) override;
+  Status copiesFollow(Ticket ticket) override;
+
   std::unique_ptr<LoadedKernels> loadBuiltIn(const BuiltInKernels& kernels) override {
     return ownWork_.load(kernels);
   }
@@ -95,8 +122,11 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   std::uintptr_t nativeContext() const noexcept override { return calls_->nativeContext(); }
   int primaryDevice() const noexcept override { return calls_->primaryDevice(); }
   Result<NativeStream> streamOf(std::uintptr_t context, NativeStream stream) override;
-  bool knowsOthers() const noexcept override { return others_.any(); }
-  void otherEnds(std::uintptr_t context) noexcept override { others_.remove(context); }
+  bool knowsOthers() const noexcept override { return others_.any() || devices_.anyOpen(); }
+  void otherEnds(std::uintptr_t context) noexcept override {
+    others_.remove(context);
+    devices_.contextEnds(context);
+  }
   void contextEnds() noexcept override;
   void leaveContext() noexcept override;
 
@@ -117,14 +147,25 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   // front of everything that may come first.
   Status ready();
   [[gnu::cold, gnu::noinline]] Status reopen();
-  // A ticket's queue, and the layer of its context.
+  // The number of a ticket's device where that is another one, else 0; a ticket's queue, and the
+  // layer of its context.
+  static std::size_t otherOf(Ticket ticket) noexcept {
+    const auto id = static_cast<std::size_t>(cuda::queueOf(ticket));
+    return id < kOwnQueues || id >= OtherContexts::kFirstQueue ? 0 : id - kOwnQueues + 1;
+  }
   Queue& queueOf(Ticket ticket) const noexcept {
     const auto id = static_cast<std::size_t>(cuda::queueOf(ticket));
-    return id < kOwnQueues ? *queues_[id] : others_.ring(id - kOwnQueues + 1);
+    if (id < kOwnQueues) return *queues_[id];
+    const std::size_t other = otherOf(ticket);
+    return other != 0 ? devices_.device(other).queue
+                      : others_.ring(id - OtherContexts::kFirstQueue + 1);
   }
   DeviceCalls& callsOf(Ticket ticket) const noexcept {
     const auto id = static_cast<std::size_t>(cuda::queueOf(ticket));
-    return id < kOwnQueues ? *calls_ : others_.calls(id - kOwnQueues + 1);
+    if (id < kOwnQueues) return *calls_;
+    const std::size_t other = otherOf(ticket);
+    return other != 0 ? *devices_.device(other).calls
+                      : others_.calls(id - OtherContexts::kFirstQueue + 1);
   }
   DeviceCalls& callsOf(NativeStream stream) const noexcept {
     return contextOf(stream) == 0 ? *calls_ : others_.calls(contextOf(stream));
@@ -138,9 +179,24 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   bool allIsMapped() const;
   // The allocation that holds an address, and its offset in what CUDA gave.
   Result<std::pair<std::uintptr_t, std::size_t>> partOf(std::uintptr_t address) const;
-  // Submits to the kernel queue, after every copyIn submitted before.
+  // A kernel queue, the layer of its context, and what else it takes to submit there.
+  struct KernelQueue {
+    DeviceCalls& calls;
+    Queue& queue;
+    std::uint64_t& waitedFor;  // the newest copyIn; under the queue's lock
+    std::uint64_t context;     // its number
+  };
+  // Of a device that work can be submitted to.
+  Result<KernelQueue> kernelQueue(std::size_t device);
+  // Submits to a kernel queue, after every copyIn submitted before.
+  template <typename Function>
+  Result<Ticket> submitTo(const KernelQueue& to, Function&& work);
   template <typename Function>
   Result<Ticket> submitKernelWork(Function&& work);
+  // The kernel in the queue's context; a constant of a kernel, after what that queue holds.
+  Result<LoadedKernel*> loadedIn(const KernelQueue& queue, LoadedKernel& kernel);
+  Status setConstant(const KernelQueue& queue, LoadedKernel& loaded, const adsmConstant_t& constant,
+                     const void* data, std::size_t bytes);
   Status zero(std::uintptr_t address, std::size_t bytes);
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement,
                                  Home home);
@@ -156,6 +212,8 @@ class StreamAccelerator final : public Accelerator, public NativeStreams, public
   Queue foreign_;
   const std::array<Queue*, kOwnQueues> queues_;  // by QueueId
   OtherContexts others_;
+  OtherDevices devices_;
+  SetConstants constants_;  // where there are other devices
   // Newest copyIn that the kernel stream waits for; under the kernel queue's lock.
   std::uint64_t kernelWaitedFor_ = 0;
 

@@ -109,7 +109,7 @@ class Group final : public Accelerator, public Devices {
     return members_[0]->load(desc);
   }
   Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override {
-    return launch(0, kernel, shape, args);
+    return launch(0, kernel, shape, args, {});
   }
   Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override {
@@ -147,7 +147,8 @@ class Group final : public Accelerator, public Devices {
     return members_[device]->load(desc);
   }
   Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
-                        void** args) override {
+                        void** args, std::span<const Ticket> after) override {
+    (void)after;  // what a call uses has been waited for when it moved here
     return on(device, {},
               [&](Accelerator& member, Ticket) { return member.launch(kernel, shape, args); });
   }

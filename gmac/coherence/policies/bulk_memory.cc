@@ -248,7 +248,8 @@ bool BulkMemory::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   if (block.holds > 0 || (ledger_.submissionUnderWay() && !ledger_.submissionElsewhere())) {
     return false;
   }
-  if (part.source != nullptr && part.source->homeDevice != target.homeDevice) {
+  if (part.source != nullptr && part.source->homeDevice != target.homeDevice &&
+      !accelerator_.devices()->reachEachOther()) {
     return false;
   }
   // Pages that the CPU has never touched: making them takes longer than fetching what it may want
@@ -422,6 +423,14 @@ Result<Step> BulkMemory::doOnAccelerator(Lock& lock, const Bulk& bulk, const Par
   GMAC_TRY(waits_.forWork(lock, flushed, &waited));
   if (!waited) {
     GMAC_TRY(waits_.forWork(lock, ledger_.runningStreamWork(), &waited));
+  }
+  if (!waited && ledger_.callsElsewhere(0)) {
+    Ledger::NewestCalls before{};
+    ledger_.addConflicts(target, 0, true, before);
+    if (part.source != nullptr) {
+      ledger_.addConflicts(*part.source, 0, false, before);
+    }
+    GMAC_TRY(waits_.forWork(lock, before, &waited));
   }
   if (waited) {
     return Step::kRetry;

@@ -25,7 +25,24 @@ Status Migration::call(adsmKernel_t kernel, const accel::LaunchShape& shape, voi
       moving.lock();
       continue;  // perhaps another thread has moved it meanwhile
     }
-    GMAC_TRY(move(away, device));
+    if (const Status moved = move(away, device); !moved.ok()) {
+      if (!devices_->reachEachOther()) {
+        return moved;
+      }
+      stay(away);
+    }
+  }
+}
+
+// The device reaches it where it is.
+void Migration::stay(const Away& away) {
+  const std::string words = lastErrorText();
+  log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", fmt::ptr(away.address),
+      away.bytes, words);
+  const Lock lock(mutex_);
+  Object* const object = index_.find(away.address);
+  if (object != nullptr && object->number == away.number) {
+    object->placed = true;
   }
 }
 
@@ -57,6 +74,11 @@ Status Migration::migrate(const void* address, std::size_t bytes, std::size_t de
                   "adsmMigrate({}): {} bytes; allowed are 1 to {}, which end with the object",
                   address, bytes, rest);
     }
+    if (object->home == accel::Home::kCpu) {
+      return fail(adsmErrorAcceleratorMemory,
+                  "adsmMigrate({}): the object lies in the CPU's memory, as the devices' is full",
+                  address);
+    }
   }
   if (devices_ == nullptr) {
     return {};
@@ -68,7 +90,7 @@ Status Migration::migrate(const void* address, std::size_t bytes, std::size_t de
 }
 
 Status Migration::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
-  if (devices_ == nullptr) {
+  if (devices_ == nullptr || devices_->reachEachOther()) {
     return launches_.beginOwnWork(ranges);
   }
   const std::lock_guard moving(moving_);
@@ -109,9 +131,11 @@ void Migration::tell(const Object& object) {
 // CPU has open stays open: blocks keep their states, and what is current on the CPU alone goes to
 // the new home when a call needs it there.
 Status Migration::moveOnce(const Away& away, std::size_t device) {
-  const auto placed = place(away, device);
-  if (!placed.ok() || *placed) {
-    return placed.status();
+  if (!devices_->reachEachOther()) {
+    const auto placed = place(away, device);
+    if (!placed.ok() || *placed) {
+      return placed.status();
+    }
   }
   const TraceSpan span("memory", "migrate", {"bytes", away.bytes});
   GMAC_TRY(launches_.beginOwnWork({}));
@@ -185,6 +209,8 @@ Status Migration::relocate(const Away& away, std::size_t device) {
   }
   blocks_.moved(*object, device);
   object->hasMoved = true;
+  // (What lies elsewhere than new memory does is not kept for the next object.)
+  object->relocated = devices_->reachEachOther();
   stats().migratedBytes.add(carried);
   tell(*object);
   return {};

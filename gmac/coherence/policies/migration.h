@@ -24,7 +24,9 @@ namespace gmac {
 
 // A move waits for all device work that may use the object, so work of two devices that uses one
 // object runs in the order in which it was submitted. It changes nothing of what the CPU and
-// kernels see. Thread-safe. Not for the fault handler, nor in a child of fork.
+// kernels see. Devices that reach each other's memory need no move: an object goes to the one whose
+// call lists it first, and stays there. Thread-safe. Not for the fault handler, nor in a child of
+// fork.
 class Migration {
  public:
   Migration(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
@@ -40,7 +42,7 @@ class Migration {
   Migration(const Migration&) = delete;
   Migration& operator=(const Migration&) = delete;
 
-  // See adsm.h. A call on a device: what it uses moves there first.
+  // See adsm.h. A call on a device: what it uses moves there first, where it must.
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
               std::optional<std::span<const adsmUse_t>> uses, std::size_t device);
   Status migrate(const void* address, std::size_t bytes, std::size_t device);
@@ -54,6 +56,7 @@ class Migration {
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
 
  private:
+  void stay(const Away& away);
   Away awayFrom(std::size_t device, std::span<const coherence::DeviceRange> ranges);
   // Whatever is kept of freed objects goes before a move fails for memory.
   Status move(const Away& away, std::size_t device);

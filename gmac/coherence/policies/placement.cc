@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "gmac/accel/devices.h"
 #include "gmac/base/log.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
@@ -130,6 +131,9 @@ Status Placement::move(const Wish& wish) {
       const Lock lock(mutex_);
       if (Object* const object = index_.find(wish.address)) {
         object->relocated = true;
+        if (accel::Devices* const devices = accelerator_.devices()) {
+          object->homeDevice = devices->homeOf(object->device);
+        }
       }
     }
     stats().migrations.add();

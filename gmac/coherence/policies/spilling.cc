@@ -172,12 +172,14 @@ Status Spilling::waitForUsers(const Candidate& candidate, Object** object) {
     *object = nullptr;
     return {};
   }
-  const accel::Ticket calls = ledger_.lastCall();
+  const Ledger::Tickets calls = ledger_.everything();
   const accel::Ticket flushes = ledger_.lastFlush();
   const Free free(lock);
   // A kernel's error is for adsmSync to tell; the accelerator that is lost says so when the pages
   // move.
-  (void)waits_.await(free, calls);
+  for (const accel::Ticket call : calls) {
+    (void)waits_.await(free, call);
+  }
   (void)waits_.await(free, flushes);
   return {};
 }
