@@ -274,6 +274,30 @@ void patternRows(Collector& collector, bool cuda) {
   }
 }
 
+// Six kernels of different lengths, none of which needs another one.
+void deviceRows(Collector& collector, bool cuda) {
+  const std::string name =
+      "six kernels on all GPUs, GMAC_SCHEDULER=history / best fixed assignment";
+  if (!collector.wants(name)) {
+    return;
+  }
+  const char* const why = "not several CUDA GPUs that reach each other's memory";
+  if (!cuda) {
+    collector.skip(name, why);
+    return;
+  }
+  std::fprintf(stderr, "measuring: %s\n", name.c_str());
+  const json result = measureInChild("deviceCalls", {{"unit", 200'000}, {"rounds", 15}},
+                                     {{"GMAC_ACCEL", "cuda"}, {"GMAC_SCHEDULER", "history"}});
+  if (result.at("devices") == 1) {
+    collector.skip(name, why);
+    return;
+  }
+  const json& ratio = result["ratio"];
+  collector.add({name, ratio.is_number() ? ratio.get<double>() : 0, "", atMost(1.1), result,
+                 whyNotMeasured(result, {{"ratio", kRatio}, {"best", kPlausibleRound}})});
+}
+
 json vecaddParameters(bool cuda, bool compare, int rounds) {
   return {{"count", cuda ? kVectorFloats : kHostVectorFloats},
           {"sparse", cuda ? 100 : 10},
@@ -318,6 +342,7 @@ std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& 
   }
   patternRows(collector, cuda);
   vecaddRows(collector, cuda);
+  deviceRows(collector, cuda);
   return collector.take();
 }
 

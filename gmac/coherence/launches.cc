@@ -185,11 +185,14 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   };
   // Where devices reach each other's memory the first call that lists an object chooses its home;
   // else every call does that uses it.
+  const auto mayStay = [&](const Object& object) {
+    return reach &&
+           (object.placed || object.sharedBySmallObjects || object.home != accel::Home::kDevice ||
+            ledger_.newestWorkWith(object) != object.born);
+  };
   const auto isAway = [&] {
-    return devices != nullptr && anyUsed([&](Object& object, unsigned) {
-             if (object.homeDevice == device || object.closing ||
-                 (reach && (!uses || object.placed || object.home != accel::Home::kDevice ||
-                            ledger_.newestWorkWith(object) != object.born))) {
+    return devices != nullptr && (uses || !reach) && anyUsed([&](Object& object, unsigned) {
+             if (object.homeDevice == device || object.closing || mayStay(object)) {
                return false;
              }
              *away = {object.address(), object.bytes(), object.number};
