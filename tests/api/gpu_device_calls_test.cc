@@ -123,7 +123,10 @@ TEST_F(GpuDeviceCalls, TheCpusWritesComeAfterTheReadersOfAll) {
   std::uint32_t* const from = allocate();
   std::vector<std::uint32_t*> to;
   for (int on = 0; on < devices_; ++on) to.push_back(allocate(false));
+  std::uint32_t* const other = allocate();
   for (std::uint32_t round = 1; round <= 10; ++round) {
+    // The first device comes to its reader last.
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(increment(0, other), adsmSuccess);
     for (int on = 0; on < devices_; ++on) {
       ASSERT_EQ(add(on, to[static_cast<std::size_t>(on)], from), adsmSuccess);
     }
@@ -134,6 +137,8 @@ TEST_F(GpuDeviceCalls, TheCpusWritesComeAfterTheReadersOfAll) {
     expectWords(one, 10, 45);
     release(one);
   }
+  expectWords(other, 1, 100);
+  release(other);
   release(from);
 }
 
