@@ -15,7 +15,8 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 // it. One code for equal texts.
 int errorCode(const char* call, const std::string& reason);
 
-// The same, handed to the error handler of the communicator, file or window; what the call is to return.
+// The same, handed to the error handler of the communicator, file or window; what the call is to
+// return.
 int refuse(MPI_Comm communicator, const char* call, const std::string& reason);
 int refuse(MPI_File file, const char* call, const std::string& reason);
 // (To MPICH a window and a communicator are of one type.)

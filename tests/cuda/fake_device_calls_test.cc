@@ -29,7 +29,6 @@ using ::testing::HasSubstr;
 
 using fake_cuda::argument;
 using fake_cuda::device;
-using fake_cuda::driver;
 
 constexpr int kDevices = 3;
 constexpr std::size_t kWords = std::size_t{3} << 18;

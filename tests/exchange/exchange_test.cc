@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Payloads between processes: what arrives, who is reached, and what is refused.
+#include "exchange/exchange.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,7 +28,6 @@
 #include <utility>
 #include <vector>
 
-#include "exchange/exchange.h"
 #include "exchange/handshake.h"
 #include "exchange/shared_file.h"
 #include "gmac/base/log.h"
