@@ -2,7 +2,8 @@
 //
 // The seam between the runtime and a device with its own memory. A backend (or a fake) can be
 // written from this page. Beside it stand commands.h, for work of the runtime's own, and
-// optional capabilities: native_streams.h, movable_memory.h, shared_addresses.h and devices.h.
+// optional capabilities: native_streams.h, movable_memory.h, shared_addresses.h, exported_memory.h
+// and devices.h.
 //
 // Preconditions shared by all methods:
 //  - Every method is thread-safe. A backend reads and writes only pinned memory, its own memory and
@@ -33,6 +34,7 @@
 namespace gmac::accel {
 
 struct BuiltInKernels;  // commands.h
+class ExportedMemory;   // exported_memory.h
 class LoadedKernels;    // commands.h
 class MovableMemory;    // movable_memory.h
 class Work;             // commands.h
@@ -103,6 +105,7 @@ struct Capabilities {
   NativeStreams* streams = nullptr;
   MovableMemory* movable = nullptr;
   SharedAddresses* shared = nullptr;
+  ExportedMemory* exported = nullptr;
   Devices* devices = nullptr;
 };
 
@@ -137,6 +140,8 @@ class Accelerator {
   MovableMemory* movableMemory() const noexcept { return capabilities_.movable; }
   // Addresses that other accelerators have, too; nullptr where it shares none.
   SharedAddresses* sharedAddresses() const noexcept { return capabilities_.shared; }
+  // Memory that other processes can use; nullptr where they cannot.
+  ExportedMemory* exportedMemory() const noexcept { return capabilities_.exported; }
   // The several devices of which it consists; nullptr where it is one.
   Devices* devices() const noexcept { return capabilities_.devices; }
 

@@ -4,11 +4,13 @@
 #if GMAC_HAVE_CUDA
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/application_memory.h"
 #include "gmac/accel/cuda/default_device.h"
 #include "gmac/accel/cuda/driver.h"
+#include "gmac/accel/exported_memory.h"
 #include "gmac/base/api_call.h"
 #include "gmac/base/cpu_memory.h"
 #include "gmac/base/log.h"
@@ -59,8 +61,49 @@ Status open(const void* address, int* packs) {
   return {};
 }
 
+static_assert(GMAC_MEMORY_HANDLE_BYTES == sizeof(accel::MemoryHandle));
+
+Result<accel::ExportedMemory*> exportedMemory() {
+  const auto accelerator = coherence::port().ensureAccelerator();
+  if (!accelerator.ok()) {
+    return accelerator.status();
+  }
+  accel::ExportedMemory* const exported = (*accelerator)->exportedMemory();
+  if (exported == nullptr) {
+    return fail(adsmErrorNotSupported, "the {} accelerator has no memory for other processes",
+                (*accelerator)->name());
+  }
+  return exported;
+}
+
 }  // namespace
 }  // namespace gmac
+
+adsmError_t gmacExportDeviceMemory(size_t bytes, void** address, unsigned char* handle) {
+  return gmac::api::guarded("gmacExportDeviceMemory", [&]() -> gmac::Status {
+    const auto exported = gmac::exportedMemory();
+    GMAC_TRY(exported.status());
+    gmac::accel::MemoryHandle made{};
+    const auto memory = (*exported)->exportMemory(bytes, &made);
+    GMAC_TRY(memory.status());
+    std::memcpy(handle, made.data(), made.size());
+    *address = reinterpret_cast<void*>(static_cast<std::uintptr_t>(*memory));
+    return {};
+  });
+}
+
+adsmError_t gmacImportDeviceMemory(const unsigned char* handle, void** address) {
+  return gmac::api::guarded("gmacImportDeviceMemory", [&]() -> gmac::Status {
+    const auto exported = gmac::exportedMemory();
+    GMAC_TRY(exported.status());
+    gmac::accel::MemoryHandle given{};
+    std::memcpy(given.data(), handle, given.size());
+    const auto memory = (*exported)->importMemory(given);
+    GMAC_TRY(memory.status());
+    *address = reinterpret_cast<void*>(static_cast<std::uintptr_t>(*memory));
+    return {};
+  });
+}
 
 int gmacAnyDeviceMemory(void) { return gmac::accel::cuda::driverLoaded() ? 1 : 0; }
 
@@ -128,6 +171,8 @@ adsmError_t gmacPinMemory(void*, size_t, int* pinned) {
 }
 adsmError_t gmacUnpinMemory(void*, size_t) { return adsmSuccess; }
 void gmacSpreadByLocalRank(void) {}
+adsmError_t gmacExportDeviceMemory(size_t, void**, unsigned char*) { return adsmErrorNotSupported; }
+adsmError_t gmacImportDeviceMemory(const unsigned char*, void**) { return adsmErrorNotSupported; }
 int gmacServesDeviceMemory(void) { return 0; }
 
 #endif

@@ -44,6 +44,15 @@ ADSM_API adsmError_t gmacUnpinMemory(void* memory, size_t bytes);
  * gmac/accel/cuda/default_device.h). To be called before CUDA is used. Starts nothing. */
 ADSM_API void gmacSpreadByLocalRank(void);
 
+/* Memory of the runtime's device for payloads to other processes, which use it through the second
+ * function, by a handle of GMAC_MEMORY_HANDLE_BYTES bytes. Both keep it until the process ends, and
+ * start the runtime. The memory holds anything, and the importer has to prove that what it reaches
+ * is that memory. adsmErrorNotSupported: the device, or the system, does not do it; or it is out of
+ * this device's reach. */
+#define GMAC_MEMORY_HANDLE_BYTES 64
+ADSM_API adsmError_t gmacExportDeviceMemory(size_t bytes, void** address, unsigned char* handle);
+ADSM_API adsmError_t gmacImportDeviceMemory(const unsigned char* handle, void** address);
+
 /* Whether the application may expect to use such memory: the machine has a CUDA driver, and the
  * runtime is not told to use another device. Loads the driver, and does not initialise it. */
 ADSM_API int gmacServesDeviceMemory(void);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The fake libcuda.so.1 (fake_driver.h says how it behaves). One lock guards all of it.
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -778,6 +779,53 @@ CUresult cuMemFreeHost(void* address) {
   }
   ::operator delete (address, std::align_val_t{4096});  // gone with a lost device as well
   FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+// Memory for other processes is a file from now on. The handle is where they find it.
+struct IpcHandle {
+  std::size_t bytes;
+  int process;
+  int file;
+};
+static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+  FAKE_CALL();
+  const auto found = device().memory.find(address);
+  if (found == device().memory.end() || found->second.mapped()) return CUDA_ERROR_INVALID_VALUE;
+  const Allocation& allocation = found->second;
+  const int file = memfd_create("exported", MFD_CLOEXEC);
+  const auto bytes = static_cast<off_t>(allocation.bytes);
+  if (file < 0 || ftruncate(file, bytes) != 0 ||
+      pwrite(file, allocation.backing, allocation.bytes, 0) != bytes ||
+      mmap(allocation.backing, allocation.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+           file, 0) == MAP_FAILED) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  const IpcHandle made{allocation.bytes, getpid(), file};
+  std::memcpy(handle, &made, sizeof made);
+  return CUDA_SUCCESS;
+}
+CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
+  FAKE_CALL();
+  IpcHandle given;
+  std::memcpy(&given, &handle, sizeof given);
+  // A process does not import its own.
+  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || given.process == getpid()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const std::string path =
+      "/proc/" + std::to_string(given.process) + "/fd/" + std::to_string(given.file);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const CUdeviceptr range = reserveAddresses(given.bytes);
+  void* const backing = mmap(nullptr, given.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (range == 0 || backing == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;
+  const CUcontext context = currentContext();
+  device().memory[range] = {given.bytes, static_cast<std::byte*>(backing), bitOf(context->device),
+                            context, context->device};
+  usedOn(context->device) += given.bytes;
+  *address = range;
   return CUDA_SUCCESS;
 }
 CUresult cuMemHostRegister(void* address, std::size_t, unsigned) {

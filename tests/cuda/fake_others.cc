@@ -252,10 +252,6 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuIpcGetMemHandle(CUipcMemHandle*, CUdeviceptr) {
-  FAKE_CALL();
-  return CUDA_SUCCESS;
-}
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle*, void*) {
   FAKE_CALL();
   return CUDA_SUCCESS;

@@ -190,6 +190,24 @@ class DriverCalls final : public DeviceCalls {
   Status release(std::uintptr_t address) override {
     return check(driver_.cuMemFree, CUdeviceptr{address});
   }
+  Status exportMemory(std::uintptr_t address, MemoryHandle* handle) override {
+    CUipcMemHandle made{};
+    static_assert(sizeof made == sizeof *handle);
+    GMAC_TRY(
+        checkAs(adsmErrorNotSupported, driver_.cuIpcGetMemHandle, &made, CUdeviceptr{address}));
+    std::memcpy(handle->data(), &made, sizeof made);
+    return {};
+  }
+  Result<std::uintptr_t> importMemory(const MemoryHandle& handle) override {
+    CUipcMemHandle given{};
+    std::memcpy(&given, handle.data(), sizeof given);
+    CUdeviceptr address = 0;
+    const CUresult result =
+        driver_.cuIpcOpenMemHandle(&address, given, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (result == CUDA_SUCCESS) return static_cast<std::uintptr_t>(address);
+    return failAs(adsmErrorNotSupported, result, driver_.cuIpcOpenMemHandle.name,
+                  "another process's memory");
+  }
   Result<void*> allocateHost(std::size_t bytes) override {
     void* address = nullptr;
     GMAC_TRY(checkAs(adsmErrorHostMemory, driver_.cuMemHostAlloc, &address, bytes, 0u));

@@ -20,6 +20,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/reentry.h"
+#include "gmac/accel/exported_memory.h"
 #include "gmac/base/ample_stack.h"
 #include "gmac/base/status.h"
 
@@ -182,6 +183,16 @@ class DeviceCalls {
 
   virtual Result<std::uintptr_t> allocate(std::size_t bytes) = 0;
   virtual Status release(std::uintptr_t address) = 0;
+  // By which another process imports memory of allocate()'s, and where what another one has is from
+  // here. adsmErrorNotSupported.
+  virtual Status exportMemory(std::uintptr_t address, MemoryHandle* handle) {
+    (void)address, (void)handle;
+    return gmac::fail(adsmErrorNotSupported, "{} exports no memory to other processes", name());
+  }
+  virtual Result<std::uintptr_t> importMemory(const MemoryHandle& handle) {
+    (void)handle;
+    return gmac::fail(adsmErrorNotSupported, "{} imports no memory of other processes", name());
+  }
   // Pinned CPU memory of the layer's own.
   virtual Result<void*> allocateHost(std::size_t bytes) = 0;
   virtual Status releaseHost(void* address) = 0;

@@ -39,6 +39,8 @@
   X(cuMemMap)                          \
   X(cuMemUnmap)                        \
   X(cuMemSetAccess)                    \
+  X(cuIpcGetMemHandle)                 \
+  X(cuIpcOpenMemHandle)                \
   X(cuMemHostAlloc)                    \
   X(cuMemFreeHost)                     \
   X(cuMemHostRegister)                 \

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -151,6 +152,7 @@ class DescribedKernel final : public LoadedKernel {
 StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver)
     : Accelerator({.streams = this,
                    .movable = this,
+                   .exported = this,
                    .devices = OtherDevices::someReach(*calls) ? this : nullptr}),
       calls_(std::move(calls)),
       ownWork_(driver, *calls_),
@@ -439,6 +441,28 @@ Status StreamAccelerator::moveTo(DeviceAddress address, std::size_t bytes, int d
   GMAC_TRY(allowLocked(device));
   return mapped_.move(part->first, part->second, bytes, {Home::kDevice, device}, zeroStream_,
                       zeroEvent_);
+}
+
+// (Not mapped memory, whose pages move: a handle is for good.)
+Result<DeviceAddress> StreamAccelerator::exportMemory(std::size_t bytes, MemoryHandle* handle) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const Result<std::uintptr_t> address = calls_->allocate(bytes);
+  GMAC_TRY(address.status());
+  if (const Status status = calls_->exportMemory(*address, handle); !status.ok()) {
+    const std::string text = lastErrorText();
+    static_cast<void>(calls_->release(*address));
+    return gmac::fail(status.code(), "{}", text);
+  }
+  return DeviceAddress{*address};
+}
+
+Result<DeviceAddress> StreamAccelerator::importMemory(const MemoryHandle& handle) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const Result<std::uintptr_t> address = calls_->importMemory(handle);
+  GMAC_TRY(address.status());
+  return DeviceAddress{*address};
 }
 
 Result<MemoryRoom> StreamAccelerator::memoryRoom() {

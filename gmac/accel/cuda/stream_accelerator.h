@@ -23,6 +23,7 @@
 #include "gmac/accel/cuda/own_work.h"
 #include "gmac/accel/cuda/queues.h"
 #include "gmac/accel/devices.h"
+#include "gmac/accel/exported_memory.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
@@ -37,6 +38,7 @@ namespace gmac::accel::cuda {
 class StreamAccelerator final : public Accelerator,
                                 public NativeStreams,
                                 public MovableMemory,
+                                public ExportedMemory,
                                 public Devices {
  public:
   static Result<std::unique_ptr<Accelerator>> make(std::unique_ptr<DeviceCalls> calls,
@@ -61,6 +63,8 @@ class StreamAccelerator final : public Accelerator,
   int deviceHere() const noexcept override;
   bool liesOn(DeviceAddress address, std::size_t bytes, int device) const override;
   Status moveTo(DeviceAddress address, std::size_t bytes, int device) override;
+  Result<DeviceAddress> exportMemory(std::size_t bytes, MemoryHandle* handle) override;
+  Result<DeviceAddress> importMemory(const MemoryHandle& handle) override;
   Result<MemoryRoom> memoryRoom() override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;

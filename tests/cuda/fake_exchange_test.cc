@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Device memory that one process exports and another imports: each has a runtime of its own over
+// the fake driver, whose exported memory is a file. Needs no GPU.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "exchange/exchange.h"
+#include "gmac/api/adsm.h"
+#include "gmac/session/device_memory.h"
+#include "tests/cuda/fake_program.h"
+#include "tests/exchange/team.h"
+
+namespace gmac {
+namespace {
+
+using exchange::Exchange;
+using exchange::Job;
+using exchange::Memory;
+using testing::Board;
+using testing::Team;
+
+static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
+
+constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory, &gmacImportDeviceMemory,
+                                            &gmacCopyToDevice, &gmacCopyFromDevice};
+constexpr std::size_t kPiece = std::size_t{1} << 20;
+constexpr std::size_t kBytes = 300'000;
+
+// Before any process has a runtime: each makes its own.
+const bool kPrepared = fake_cuda::prepare();
+
+std::unique_ptr<Exchange> met(Board& board, const Job& job) {
+  Result<std::unique_ptr<Exchange>> made =
+      Exchange::open(job, {.device = &kDevice, .devicePieceBytes = kPiece});
+  CHECK_THAT(made.ok());
+  testing::arrive(board, 0);
+  testing::await(board, 0, job.size);
+  (*made)->meet(job.rank, job.size);
+  CHECK_THAT((*made)->reaches(1 - job.rank));
+  return std::move(*made);
+}
+
+std::vector<unsigned char> pattern(int seed) {
+  std::vector<unsigned char> bytes(kBytes);
+  for (std::size_t at = 0; at < kBytes; ++at) {
+    bytes[at] = static_cast<unsigned char>(at * 13 + at / 256 + static_cast<std::size_t>(seed));
+  }
+  return bytes;
+}
+
+Memory send(Exchange& exchange, Board& board, int seed) {
+  const std::vector<unsigned char> bytes = pattern(seed);
+  Result<exchange::Parcel> parcel = exchange.reserve(1, kBytes, Memory::kDevice);
+  if (parcel.ok()) {
+    CHECK_THAT(gmacIsDeviceMemory(parcel->data()) == 1);
+    int packs = 0;
+    CHECK_THAT(gmacOpenDeviceMemory(parcel->data(), &packs) == adsmSuccess && packs == 1);
+    CHECK_THAT(gmacCopyToDevice(parcel->data(), bytes.data(), kBytes) == adsmSuccess);
+  } else {
+    parcel = exchange.reserve(1, kBytes, Memory::kHost);
+    CHECK_THAT(parcel.ok());
+    std::memcpy(parcel->data(), bytes.data(), kBytes);
+  }
+  std::array<std::byte, exchange::kDescriptionBytes> description;
+  parcel->describe(description);
+  testing::post(board, 0, 1, description);
+  return parcel->memory();
+}
+
+Memory receive(Exchange& exchange, Board& board, int seed) {
+  Result<exchange::Delivery> delivery = exchange.collect(0, testing::fetch(board, 0, 1));
+  CHECK_THAT(delivery.ok() && delivery->bytes() == kBytes);
+  std::vector<unsigned char> bytes(kBytes);
+  if (delivery->memory() == Memory::kDevice) {
+    CHECK_THAT(gmacIsDeviceMemory(delivery->data()) == 1);
+    CHECK_THAT(gmacCopyFromDevice(bytes.data(), delivery->data(), kBytes) == adsmSuccess);
+  } else {
+    std::memcpy(bytes.data(), delivery->data(), kBytes);
+  }
+  CHECK_THAT(bytes == pattern(seed));
+  testing::arrive(board, 1);
+  return delivery->memory();
+}
+
+TEST(ExchangeOverTheDriver, PayloadsGoThroughImportedMemory) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job);
+    for (int round = 0; round < 5; ++round) {
+      const Memory expected = round == 0 ? Memory::kHost : Memory::kDevice;
+      if (job.rank == 0) {
+        CHECK_THAT(send(*exchange, board, round) == expected);
+        testing::await(board, 1, round + 1);
+      } else {
+        CHECK_THAT(receive(*exchange, board, round) == expected);
+      }
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// As in a container, or where the GPUs do not reach each other.
+TEST(ExchangeOverTheDriver, ADriverThatRefusesLeavesPayloadsInCpuMemory) {
+  for (const int refusing : {0, 1}) {
+    Team team(2);
+    team.start([&](const Job& job) {
+      Board& board = team.board();
+      const auto exchange = met(board, job);
+      if (job.rank == refusing) {
+        fake_cuda::failNext(refusing == 0 ? "cuIpcGetMemHandle" : "cuIpcOpenMemHandle_v2",
+                            refusing == 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_CONTEXT);
+      }
+      for (int round = 0; round < 3; ++round) {
+        if (job.rank == 0) {
+          CHECK_THAT(send(*exchange, board, round) == Memory::kHost);
+          testing::await(board, 1, round + 1);
+        } else {
+          CHECK_THAT(receive(*exchange, board, round) == Memory::kHost);
+        }
+      }
+      if (job.rank == 0) {
+        CHECK_THAT(exchange->reserve(1, 1, Memory::kDevice).status().code() ==
+                   adsmErrorNotSupported);
+      }
+    });
+    EXPECT_EQ(team.end(), "");
+  }
+}
+
+// The refused export has given its memory back, and the driver's words are told.
+TEST(ExchangeOverTheDriver, AnExportThatFailsTakesNothing) {
+  Team team(1);
+  team.start([&](const Job&) {
+    void* const object = adsmAlloc(4096);  // starts the runtime
+    CHECK_THAT(object != nullptr);
+    std::size_t before = 0;
+    std::size_t after = 0;
+    std::size_t all = 0;
+    CHECK_THAT(DRIVER(cuMemGetInfo)(&before, &all) == CUDA_SUCCESS);
+    fake_cuda::failNext("cuIpcGetMemHandle", CUDA_ERROR_NOT_SUPPORTED);
+    void* address = nullptr;
+    std::array<unsigned char, GMAC_MEMORY_HANDLE_BYTES> handle;
+    CHECK_THAT(gmacExportDeviceMemory(kPiece, &address, handle.data()) == adsmErrorNotSupported);
+    CHECK_THAT(std::strstr(adsmLastErrorString(), "cuIpcGetMemHandle") != nullptr);
+    CHECK_THAT(DRIVER(cuMemGetInfo)(&after, &all) == CUDA_SUCCESS && after == before);
+    CHECK_THAT(gmacExportDeviceMemory(kPiece, &address, handle.data()) == adsmSuccess);
+    // A process does not import its own.
+    CHECK_THAT(gmacImportDeviceMemory(handle.data(), &address) == adsmErrorNotSupported);
+    CHECK_THAT(adsmFree(object) == adsmSuccess);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(ExchangeOverTheDriver, TheHostAcceleratorExportsNothing) {
+  Team team(1);
+  team.start([&](const Job&) {
+    ::setenv("GMAC_ACCEL", "host", 1);
+    void* address = nullptr;
+    std::array<unsigned char, GMAC_MEMORY_HANDLE_BYTES> handle{};
+    CHECK_THAT(gmacExportDeviceMemory(kPiece, &address, handle.data()) == adsmErrorNotSupported);
+    CHECK_THAT(std::strstr(adsmLastErrorString(), "the host accelerator has no memory for other") !=
+               nullptr);
+    CHECK_THAT(gmacImportDeviceMemory(handle.data(), &address) == adsmErrorNotSupported);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+}  // namespace
+}  // namespace gmac
