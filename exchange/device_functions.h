@@ -5,14 +5,16 @@
 #ifndef GMAC_EXCHANGE_DEVICE_FUNCTIONS_H_
 #define GMAC_EXCHANGE_DEVICE_FUNCTIONS_H_
 
+#include <array>
 #include <cstddef>
 
 #include "gmac/api/adsm.h"
 
 namespace gmac::exchange {
 
-// Bytes by which another process finds exported memory.
+// By which another process finds exported memory.
 inline constexpr std::size_t kHandleBytes = 64;
+using DeviceHandle = std::array<unsigned char, kHandleBytes>;
 
 // Thread-safe; all block.
 struct DeviceFunctions {
@@ -25,6 +27,10 @@ struct DeviceFunctions {
   // Between device memory and the CPU's; done when they return.
   adsmError_t (*copyTo)(void* device, const void* from, std::size_t bytes);
   adsmError_t (*copyFrom)(void* to, const void* device, std::size_t bytes);
+  // The handle of memory that this process has allocated itself, and the end of an import: from
+  // then on nothing uses the address. NULL: only exportMemory()'s can be imported, for good.
+  adsmError_t (*handleOf)(void* address, unsigned char* handle) = nullptr;
+  adsmError_t (*releaseImport)(void* address) = nullptr;
 };
 
 }  // namespace gmac::exchange

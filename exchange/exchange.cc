@@ -5,10 +5,13 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "exchange/description.h"
+#include "exchange/exports.h"
 #include "exchange/handshake.h"
+#include "exchange/imports.h"
 #include "exchange/outbox.h"
 #include "gmac/base/log.h"
 #include "gmac/base/round_up.h"
@@ -17,6 +20,7 @@ namespace gmac::exchange {
 namespace {
 
 constexpr std::size_t kPayloadUnit = std::size_t{2} << 20;
+constexpr std::chrono::microseconds kRevokePoll{100};
 
 Status forked() {
   return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's exchange");
@@ -31,6 +35,8 @@ struct Exchange::State {
   std::vector<std::shared_ptr<internal::Peer>> peers;  // by rank; NULL: not reached
   internal::Counters collected;
   const DeviceFunctions* device = nullptr;
+  std::unique_ptr<internal::Exports> exports;
+  std::shared_ptr<internal::Imports> imports;
 
   internal::Peer* peer(int rank) const {
     return rank >= 0 && static_cast<std::size_t>(rank) < peers.size()
@@ -88,6 +94,9 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& 
       job.size, roundUp(std::max<std::size_t>(options.hostBytes, 1), kPayloadUnit), options);
   GMAC_TRY(outbox.status());
   state->outbox = std::move(*outbox);
+  state->exports = std::make_unique<internal::Exports>(state->outbox->file(), job.size);
+  state->imports = std::make_shared<internal::Imports>(
+      job.rank, options.device, std::max<std::size_t>(options.maxImports, 1));
   return std::unique_ptr<Exchange>(new Exchange(std::move(state)));
 }
 
@@ -208,6 +217,95 @@ Result<Delivery> Exchange::collect(int sender, ConstDescription description) {
   return delivery;
 }
 
+Imported::~Imported() {
+  if (imports_ != nullptr && !self_->inChild()) {
+    imports_->unuse(static_cast<internal::Imports::Entry*>(entry_));
+  }
+}
+
+bool Imported::revoked() const {
+  return entry_ == nullptr || static_cast<const internal::Imports::Entry*>(entry_)->revoked();
+}
+
+Result<ExportId> Exchange::exportFile(int file, std::int64_t offset, std::size_t bytes) {
+  return state_->outbox->inChild() ? forked() : state_->exports->addFile(file, offset, bytes);
+}
+
+Result<ExportId> Exchange::exportDevice(void* address, std::size_t bytes) {
+  State& state = *state_;
+  if (state.outbox->inChild()) {
+    return forked();
+  }
+  if (state.device == nullptr || state.device->handleOf == nullptr) {
+    return fail(adsmErrorNotSupported, "exchange: this process exports no memory of its device");
+  }
+  // By which others prove that they reach this device.
+  GMAC_TRY(state.outbox->exportFirstPiece());
+  DeviceHandle handle{};
+  if (const adsmError_t code = state.device->handleOf(address, handle.data());
+      code != adsmSuccess) {
+    return fail(code, "exchange: {} bytes of device memory at {} are not exported", bytes, address);
+  }
+  return state.exports->addDevice(handle, bytes);
+}
+
+Status Exchange::offer(ExportId id, int rank) {
+  State& state = *state_;
+  if (state.outbox->inChild()) {
+    return forked();
+  }
+  const internal::Peer* const peer = state.peer(rank);
+  if (peer == nullptr) {
+    return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", rank,
+                state.job.rank);
+  }
+  return state.exports->hand(id, rank, *peer);
+}
+
+Result<bool> Exchange::revoke(ExportId id, std::chrono::milliseconds limit) {
+  State& state = *state_;
+  if (state.outbox->inChild()) {
+    return forked();
+  }
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (true) {
+    const Result<bool> done = state.exports->revoke(id, state.peers);
+    if (!done.ok() || *done || std::chrono::steady_clock::now() >= end) {
+      return done;
+    }
+    // Two processes that wait for each other's memory are not to wait for ever.
+    state.imports->sweep();
+    std::this_thread::sleep_for(kRevokePoll);
+  }
+}
+
+Result<Imported> Exchange::import(int owner, ExportId id) {
+  State& state = *state_;
+  if (state.outbox->inChild()) {
+    return forked();
+  }
+  if (state.peer(owner) == nullptr) {
+    return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", owner,
+                state.job.rank);
+  }
+  const auto entry = state.imports->use(state.peers[static_cast<std::size_t>(owner)], owner, id);
+  GMAC_TRY(entry.status());
+  Imported imported;
+  imported.imports_ = state.imports;
+  imported.self_ = state.outbox;
+  imported.entry_ = *entry;
+  imported.data_ = (*entry)->data;
+  imported.bytes_ = (*entry)->bytes;
+  imported.kind_ = (*entry)->kind;
+  return imported;
+}
+
+void Exchange::sweep() {
+  if (!state_->outbox->inChild()) {
+    state_->imports->sweep();
+  }
+}
+
 const Job& Exchange::job() const noexcept { return state_->job; }
 
 Statistics Exchange::statistics() const {
@@ -221,10 +319,18 @@ Statistics Exchange::statistics() const {
   all.reclaimed = state.outbox->reclaimed;
   all.peers = static_cast<int>(std::count_if(state.peers.begin(), state.peers.end(),
                                              [](const auto& p) { return p != nullptr; }));
+  all.exports = state.exports->count();
+  const internal::Imports::Counts imports = state.imports->counts();
+  all.imports = imports.imported;
+  all.imported = imports.opened;
+  all.evicted = imports.evicted;
   return all;
 }
 
 void Exchange::close() {
+  if (!state_->outbox->inChild()) {
+    state_->imports->close();
+  }
   state_->listener.reset();
   state_->peers.clear();
 }

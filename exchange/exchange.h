@@ -6,7 +6,7 @@
 // (reserve, Parcel), and tells the receiver by any way of its own where it is: kDescriptionBytes
 // bytes (Parcel::describe). The receiver reads it from there (collect, Delivery). The room is free
 // again when the receiver says so through shared memory, so the sender need not do anything
-// meanwhile. The application's own memory is never shared with another process.
+// meanwhile.
 //
 //     sender                                         receiver
 //     auto parcel = exchange.reserve(1, n, kHost);
@@ -19,7 +19,10 @@
 //
 // Nothing of it has a name in a file system. A process is found by an abstract Unix socket while it
 // meets the others; each end asks the kernel for the other's user, and a memory file goes over the
-// socket. No thread, no signal, and after meet() one descriptor for a process.
+// socket. No thread, no signal, and after meet() one descriptor, and one for each process reached.
+//
+// Memory may also be read where it is: its owner exports it, under an id, and others import it.
+// They keep it imported as long as it is not revoked, which its owner does before it frees it.
 //
 // A payload may also lie in memory of the sender's device, which the receiver's imports. Such
 // memory is taken when the first payload is to lie there, in pieces that are kept until the process
@@ -55,9 +58,21 @@ using Description = std::span<std::byte, kDescriptionBytes>;
 using ConstDescription = std::span<const std::byte, kDescriptionBytes>;
 
 namespace internal {
+class Exports;
+class Imports;
 class Outbox;
 class Peer;
 }  // namespace internal
+
+// Memory of a process that others may import. No id is given twice in the life of an exchange: what
+// was revoked is not mistaken for what has its address, or its handle, later.
+enum class ExportId : std::uint64_t {};
+inline constexpr ExportId kNoExport{0};
+
+enum class ExportKind {
+  kFile,   // CPU memory that is a memory file's, mapped by others for reading
+  kDevice  // memory of the process's device, by its handle
+};
 
 // Room for one payload, at the sender. Owner; one thread at a time. May outlive its exchange.
 class Parcel {
@@ -145,6 +160,48 @@ class Delivery {
   Memory memory_ = Memory::kHost;
 };
 
+// Memory that another process has exported, here. Owner; one thread at a time. May outlive its
+// exchange, and the process.
+class Imported {
+ public:
+  Imported() = default;
+  Imported(Imported&& other) noexcept { swap(other); }
+  Imported& operator=(Imported&& other) noexcept {
+    Imported(std::move(other)).swap(*this);
+    return *this;
+  }
+  // Nothing here may read data() any more, no device either. It stays imported for the next time,
+  // unless it is revoked.
+  ~Imported();
+
+  // Read-only. kFile: the CPU may read it. kDevice: an address of this process's device.
+  const std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  ExportKind kind() const { return kind_; }
+  // True: the owner has revoked it. What was read before this was first seen may be anything
+  // already; the memory stays readable. A load.
+  bool revoked() const;
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  friend class Exchange;
+  void swap(Imported& other) noexcept {
+    std::swap(imports_, other.imports_);
+    std::swap(self_, other.self_);
+    std::swap(entry_, other.entry_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(kind_, other.kind_);
+  }
+
+  std::shared_ptr<internal::Imports> imports_;
+  std::shared_ptr<const internal::Outbox> self_;
+  void* entry_ = nullptr;
+  const std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  ExportKind kind_ = ExportKind::kFile;
+};
+
 // Since open().
 struct Statistics {
   struct Traffic {
@@ -156,6 +213,10 @@ struct Statistics {
   std::uint64_t refused = 0;     // calls of reserve() that found no room
   std::uint64_t reclaimed = 0;   // parcels whose receiver's process has ended
   int peers = 0;                 // processes that this one reaches
+  std::size_t exports = 0;       // not revoked, now
+  std::size_t imports = 0;       // now, used or not
+  std::uint64_t imported = 0;    // how often memory was imported anew
+  std::uint64_t evicted = 0;     // imports given back to make room for others
 };
 
 struct Options {
@@ -167,6 +228,8 @@ struct Options {
   // A piece of device memory; there are at most 4, taken one by one when payloads need them. A
   // multiple of 4096.
   std::size_t devicePieceBytes = std::size_t{64} << 20;
+  // Imports that this process keeps at a time; those in use are never given up for others.
+  std::size_t maxImports = 64;
 };
 
 // This process's part in the exchange. Thread-safe after meet(), but for close().
@@ -209,6 +272,34 @@ class Exchange {
   // most 4 times for each sender. adsmErrorInvalidValue: that is no description of a parcel of that
   // process for this one, or it was collected or recalled before.
   Result<Delivery> collect(int sender, ConstDescription description);
+
+  // ---- Memory that is not copied. Its owner orders its writes before others' reads.
+
+  // Lets others import part of a memory file (whole pages, `bytes` of them inside of it), which is
+  // sealed against shrinking if it is not yet, as readers would die of that. It may be closed
+  // afterwards. adsmErrorNotSupported: the file takes no seal; adsmErrorHostMemory: there are as
+  // many exports as there can be.
+  Result<ExportId> exportFile(int file, std::int64_t offset, std::size_t bytes);
+  // The same for memory that the application has from its device; from the start of an allocation.
+  // adsmErrorNotSupported: this process's device does not do that.
+  Result<ExportId> exportDevice(void* address, std::size_t bytes);
+  // Lets `rank` import it: to be called before that rank hears of it. Never blocks; most times a
+  // look. adsmErrorSystem: not now.
+  Status offer(ExportId id, int rank);
+  // From now on nobody imports it. Waits until no process that lives has it, at most for `limit`.
+  // True: so it is; the id is forgotten, and device memory may be freed. False: somebody has it
+  // still; call it again later. A process gives an idle import back in its next call of import() or
+  // sweep(). Memory of files needs no wait: its pages stay while somebody has them.
+  Result<bool> revoke(ExportId id, std::chrono::milliseconds limit = {});
+
+  // What `owner` has exported and offered. Maps it, the first time, which may take a device some
+  // milliseconds. adsmErrorInvalidValue: it is revoked, or never was; adsmErrorHostMemory: as many
+  // imports as there may be are in use; adsmErrorNotSupported: it is not reached from here (what
+  // that is for a device is proved as for payloads).
+  Result<Imported> import(int owner, ExportId id);
+  // Gives back imports that nobody uses and whose owner waits for it. A few loads if there are
+  // none; to be called now and then by a process that imports nothing for long.
+  void sweep();
 
   const Job& job() const noexcept;
   Statistics statistics() const;

@@ -25,6 +25,8 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t kMagic = 0x31676e6863786567;
 constexpr std::size_t kMaxKeyBytes = 1024;
+// Descriptors that a process sends: its memory file, and an end of the channel.
+constexpr std::size_t kPassed = 2;
 // How often what the kernel has refused for want of room is tried again.
 constexpr milliseconds kRetry{1};
 
@@ -85,6 +87,7 @@ struct Handshake::Hello {
   Nonce nonce;
   std::uint64_t payloadBytes;
   std::uint64_t start;
+  std::uint64_t nonceAddress;
   std::int32_t process;
   std::uint32_t keyBytes;
 };
@@ -99,8 +102,10 @@ struct Handshake::Rank {
   Way way = Way::kNone;
   bool called = false;
   bool late = false;
-  Descriptor socket;  // to it, kOffered
-  Descriptor guest;   // from it, once heard; closed when this process has decided
+  Descriptor socket;      // to it, kOffered
+  Descriptor guest;       // from it, once heard; closed when this process has decided
+  Descriptor channel;     // this process's end, if it has the lower rank
+  Descriptor channelEnd;  // the other's, until it is sent
   std::optional<Met> met;
   bool taken = false;  // its offer, by this process
 };
@@ -171,31 +176,50 @@ void Handshake::connect(int rank) {
     }
     other.socket = std::move(socket);
   }
+  if (job_.rank < rank && !other.channel) {
+    int ends[2] = {-1, -1};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0) {
+      other.channel = Descriptor(ends[0]);
+      other.channelEnd = Descriptor(ends[1]);
+    }
+    if (!other.channel || !other.channelEnd) {
+      other.channel.reset();
+      if (passes(errno)) {
+        again_ = true;
+      } else {
+        giveUp(rank);
+      }
+      return;
+    }
+  }
   Hello hello{.magic = kMagic,
               .rank = job_.rank,
               .size = job_.size,
               .nonce = nonce_,
               .payloadBytes = own_.payloadBytes(),
               .start = start_,
+              .nonceAddress = reinterpret_cast<std::uintptr_t>(&nonce_),
               .process = ::getpid(),
               .keyBytes = static_cast<std::uint32_t>(job_.key.size())};
   static_assert(std::has_unique_object_representations_v<Hello>);
   std::array<iovec, 2> parts{iovec{&hello, sizeof hello},
                              iovec{const_cast<char*>(job_.key.data()), job_.key.size()}};
-  const int file = own_.descriptor().get();
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof file)> control{};
+  std::array<int, kPassed> files{own_.descriptor().get(), other.channelEnd.get()};
+  const std::size_t fileBytes = sizeof(int) * (other.channelEnd ? 2 : 1);
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof files)> control{};
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
   message.msg_control = control.data();
-  message.msg_controllen = control.size();
+  message.msg_controllen = CMSG_SPACE(fileBytes);
   cmsghdr* const header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof file);
-  std::memcpy(CMSG_DATA(header), &file, sizeof file);
+  header->cmsg_len = CMSG_LEN(fileBytes);
+  std::memcpy(CMSG_DATA(header), files.data(), fileBytes);
   if (own_.descriptor().ours() && ::sendmsg(other.socket.get(), &message, MSG_NOSIGNAL) >= 0) {
     other.way = Rank::Way::kOffered;
+    other.channelEnd.reset();
   } else if (passes(errno)) {
     again_ = true;
   } else {
@@ -226,7 +250,7 @@ void Handshake::hear(Guest& guest) {
     std::array<char, kMaxKeyBytes> key;
   } text;
   iovec part{&text, sizeof text};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kPassed)> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -237,7 +261,7 @@ void Handshake::hear(Guest& guest) {
     return;
   }
   guest.done = true;
-  Descriptor file;
+  std::array<Descriptor, kPassed> files;
   for (cmsghdr* header = received < 0 ? nullptr : CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
@@ -245,23 +269,27 @@ void Handshake::hear(Guest& guest) {
       for (std::size_t index = 0; index < count; ++index) {
         int passed = -1;
         std::memcpy(&passed, CMSG_DATA(header) + index * sizeof passed, sizeof passed);
-        file = Descriptor(passed);
+        Descriptor descriptor(passed);
+        if (index < files.size()) {
+          files[index] = std::move(descriptor);
+        }
       }
     }
   }
   const Hello& hello = text.hello;
-  if (received < static_cast<ssize_t>(sizeof hello) || hello.magic != kMagic || !file ||
+  if (received < static_cast<ssize_t>(sizeof hello) || hello.magic != kMagic || !files[0] ||
       received != static_cast<ssize_t>(sizeof hello + hello.keyBytes) ||
       std::string_view(text.key.data(), hello.keyBytes) != job_.key || hello.size != job_.size ||
-      hello.rank < 0 || hello.rank >= job_.size || hello.rank == job_.rank) {
+      hello.rank < 0 || hello.rank >= job_.size || hello.rank == job_.rank ||
+      (hello.rank < job_.rank && !files[1])) {
     log(LogLevel::kInfo, "exchange: a process that is not of this job has called; it is ignored");
     return;
   }
-  receive(guest, hello, std::move(file));
+  receive(guest, hello, std::move(files[0]), std::move(files[1]));
 }
 
 // A process of this job, as it says.
-void Handshake::receive(Guest& guest, const Hello& hello, Descriptor file) {
+void Handshake::receive(Guest& guest, const Hello& hello, Descriptor file, Descriptor channel) {
   Rank& other = ranks_[static_cast<std::size_t>(hello.rank)];
   const std::optional<ucred> peer = peerOf(guest.socket.get());
   const pid_t process = peer.has_value() ? peer->pid : 0;
@@ -282,7 +310,8 @@ void Handshake::receive(Guest& guest, const Hello& hello, Descriptor file) {
     giveUp(hello.rank);
     return;
   }
-  other.met = Met{std::move(*shared), hello.nonce, process, start};
+  other.met =
+      Met{std::move(*shared), hello.nonce, process, start, hello.nonceAddress, std::move(channel)};
   other.guest = std::move(guest.socket);
   other.called = true;
   if (other.way == Rank::Way::kAbsent) {
@@ -403,6 +432,9 @@ void Handshake::run(milliseconds limit) {
 std::optional<Met> Handshake::take(int rank) {
   Rank& other = ranks_[static_cast<std::size_t>(rank)];
   if (other.taken && own_.offer(rank).load(std::memory_order_acquire) == Offer::kTaken) {
+    if (other.channel) {
+      other.met->channel = std::move(other.channel);
+    }
     return std::exchange(other.met, std::nullopt);
   }
   if (other.late) {

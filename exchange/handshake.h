@@ -4,7 +4,8 @@
 //
 // Each process listens on an abstract Unix socket whose name is made of the user, the job and the
 // rank. Each connects to each other one, sends its memory file, and takes the file that the other
-// sends. Every pair thus has two offers (Offer), one in the file of each; a process takes the
+// sends; the one with the lower rank also sends an end of a connection that stays, the channel.
+// Every pair thus has two offers (Offer), one in the file of each; a process takes the
 // other's offer only when it has made its own, and the two reach each other when both are taken. An
 // offer changes only once, so both come to the same answer, even when one withdraws because the
 // other is late.
@@ -31,6 +32,10 @@ struct Met {
   Nonce nonce;
   pid_t process;        // as seen from here; 0: it is in a namespace that is not seen
   std::uint64_t start;  // startOfProcess(); 0: unknown
+  // Where its process has `nonce`, an address there.
+  std::uint64_t nonceAddress;
+  // A connected socket that only the two processes have, for descriptors. Never blocks.
+  Descriptor channel;
 };
 
 // This process's socket. Not thread-safe.
@@ -45,7 +50,7 @@ class Listener {
 };
 
 // Meets all other ranks; for each, what was met, or nothing. Closes the socket. `own` is what the
-// others get; it is `nonce`'s. See Exchange::meet().
+// others get; it is `nonce`'s, which stays where it is. See Exchange::meet().
 class Handshake {
  public:
   Handshake(const Job& job, Listener listener, const SharedFile& own, const Nonce& nonce);
@@ -62,7 +67,7 @@ class Handshake {
   void connect(int rank);
   void accept();
   void hear(Guest& guest);
-  void receive(Guest& guest, const Hello& hello, Descriptor file);
+  void receive(Guest& guest, const Hello& hello, Descriptor file, Descriptor channel);
   void takeOffer(int rank);
   // Whether this rank's part is over.
   bool decided(int rank) const;
@@ -75,7 +80,7 @@ class Handshake {
   const Job job_;
   Listener listener_;
   const SharedFile& own_;
-  const Nonce nonce_;
+  const Nonce& nonce_;
   const std::uint64_t start_;  // startOfProcess() of this one; 0: unknown
   bool again_ = false;         // something that the kernel has refused may be possible soon
   std::vector<Rank> ranks_;

@@ -251,8 +251,8 @@ void Outbox::exportPiece() {
   piece.exported.store(1, std::memory_order_release);
 }
 
-// Whether payloads for `receiver` may ever lie in device memory. Exports the first piece.
-Status Outbox::openDevice(int receiver) {
+// Whether payloads may ever lie in device memory. Exports the first piece.
+Status Outbox::openDevice() {
   if (device_ == nullptr) {
     return fail(adsmErrorNotSupported, "exchange: this process shares no device memory");
   }
@@ -263,18 +263,24 @@ Status Outbox::openDevice(int receiver) {
     return fail(adsmErrorNotSupported, "exchange: this process's device exports no memory: {}",
                 errorName(exportFailed_));
   }
-  if (allProofs(receiver, Proof::kRefused)) {
-    return fail(adsmErrorNotSupported, "exchange: rank {} does not reach this process's device",
-                receiver);
-  }
   return Status();
+}
+
+Status Outbox::exportFirstPiece() {
+  const std::lock_guard guard(lock_);
+  return openDevice();
 }
 
 Result<std::size_t> Outbox::reserve(int receiver, std::size_t bytes, Memory memory,
                                     const std::vector<std::shared_ptr<Peer>>& peers) {
   const std::lock_guard guard(lock_);
   if (memory == Memory::kDevice) {
-    if (const Status status = openDevice(receiver); !status.ok()) {
+    Status status = openDevice();
+    if (status.ok() && allProofs(receiver, Proof::kRefused)) {
+      status = fail(adsmErrorNotSupported, "exchange: rank {} does not reach this process's device",
+                    receiver);
+    }
+    if (!status.ok()) {
       refused.fetch_add(1, std::memory_order_relaxed);
       return status;
     }

@@ -87,6 +87,8 @@ class Outbox {
   void describe(std::size_t slot, Description description);
   // False: it is not the sender's any more.
   bool giveBack(std::size_t slot, Phase phase);
+  // There is a piece of device memory that others prove by that they reach the device.
+  Status exportFirstPiece();
 
   Counters sent;
   std::atomic<std::uint64_t> refused{0};
@@ -123,7 +125,7 @@ class Outbox {
   void giveBack(Memory memory, const Place& place, std::size_t bytes);
   Status refuse(int receiver, std::size_t bytes, Memory memory);
   Status populate(std::size_t end);
-  Status openDevice(int receiver);
+  Status openDevice();
   // Whether that is what the rank says of all pieces that there are.
   bool allProofs(int receiver, Proof proof) const;
   void exportPiece();

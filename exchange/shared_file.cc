@@ -15,18 +15,26 @@ namespace gmac::exchange {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+// What is not of a rank.
+constexpr std::size_t kHeader = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // No process may shorten the file: the others would die of reading it.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
+// 64-bit words that hold a bit for each rank.
+std::size_t wordsFor(int ranks) { return (static_cast<std::size_t>(ranks) + 63) / 64; }
+
 }  // namespace
 
 FileLayout::FileLayout(int ranks, std::size_t payloadBytes)
-    : offers(0),
-      proofs(roundUp(static_cast<std::size_t>(ranks) * sizeof(Offer), kPage)),
+    : offers(kHeader),
+      proofs(roundUp(offers + static_cast<std::size_t>(ranks) * sizeof(Offer), kPage)),
       pieces(roundUp(proofs + static_cast<std::size_t>(ranks) * kPieces * sizeof(Proof), kPage)),
-      slots(roundUp(pieces + kPieces * sizeof(DevicePiece), kPage)),
+      exports(roundUp(pieces + kPieces * sizeof(DevicePiece), kPage)),
+      importers(exports + kExports * sizeof(ExportRecord)),
+      slots(roundUp(importers + kExports * wordsFor(ranks) * sizeof(std::uint64_t), kPage)),
       payloads(roundUp(slots + kSlots * sizeof(Slot), kHugePage)),
+      importerWords(wordsFor(ranks)),
       bytes(payloads + payloadBytes) {}
 
 Mapping::~Mapping() {
@@ -108,6 +116,20 @@ std::atomic<Proof>& SharedFile::proof(int rank, std::size_t piece) const {
 
 DevicePiece& SharedFile::piece(std::size_t index) const {
   return reinterpret_cast<DevicePiece*>(control_.data() + layout_.pieces)[index];
+}
+
+std::atomic<std::uint64_t>& SharedFile::revocations() const {
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(control_.data());
+}
+
+ExportRecord& SharedFile::exportRecord(std::size_t index) const {
+  return reinterpret_cast<ExportRecord*>(control_.data() + layout_.exports)[index];
+}
+
+std::atomic<std::uint64_t>& SharedFile::importers(std::size_t record, std::size_t word) const {
+  auto* const words =
+      reinterpret_cast<std::atomic<std::uint64_t>*>(control_.data() + layout_.importers);
+  return words[record * layout_.importerWords + word];
 }
 
 Slot& SharedFile::slot(std::size_t index) const {

@@ -3,7 +3,7 @@
 // The memory file of one process of the exchange: what it lays down for others, and what they tell
 // it. Every other process that it reaches has it mapped.
 //
-//     offers, by rank | device pieces | slots | payloads
+//     revocations | offers, by rank | device pieces | exports | importers | slots | payloads
 //
 // All but the payloads is written by both sides, so neither believes more of it than it checks.
 #ifndef GMAC_EXCHANGE_SHARED_FILE_H_
@@ -38,7 +38,17 @@ struct alignas(64) DevicePiece {
   std::uint32_t unused;
   std::uint64_t bytes;
   Nonce mark;  // what its first bytes are
-  std::array<unsigned char, kHandleBytes> handle;
+  DeviceHandle handle;
+};
+
+// Memory of the file's owner that others may import; see exports.h.
+struct alignas(64) ExportRecord {
+  std::atomic<std::uint64_t> live;  // its id; 0: there is none, or it is revoked
+  // These change only when nobody has it imported.
+  std::uint64_t bytes;
+  std::uint32_t kind;
+  std::uint32_t unused;
+  DeviceHandle handle;  // of device memory
 };
 
 // The life of a slot. A slot's state is its parcel's id, and this.
@@ -70,14 +80,18 @@ static_assert(sizeof(Slot) == 64 && std::atomic<std::uint64_t>::is_always_lock_f
 struct FileLayout {
   static constexpr std::size_t kSlots = 4096;
   static constexpr std::size_t kPieces = 4;
+  static constexpr std::size_t kExports = 1024;
 
   FileLayout(int ranks, std::size_t payloadBytes);
 
   std::size_t offers;
   std::size_t proofs;
   std::size_t pieces;
+  std::size_t exports;
+  std::size_t importers;
   std::size_t slots;
   std::size_t payloads;  // a multiple of a huge page
+  std::size_t importerWords;
   std::size_t bytes;
 };
 
@@ -121,6 +135,12 @@ class SharedFile {
   std::atomic<Proof>& proof(int rank, std::size_t piece) const;
   DevicePiece& piece(std::size_t index) const;
   Slot& slot(std::size_t index) const;
+  // How often the owner has revoked an export.
+  std::atomic<std::uint64_t>& revocations() const;
+  ExportRecord& exportRecord(std::size_t index) const;
+  // A bit for each rank that has that record's memory imported; so many words for each record.
+  std::atomic<std::uint64_t>& importers(std::size_t record, std::size_t word) const;
+  std::size_t importerWords() const { return layout_.importerWords; }
   std::byte* payloads() const { return payloads_.data(); }
   std::size_t payloadBytes() const { return payloadBytes_; }
   // Of create().

@@ -68,6 +68,11 @@ int socket(int domain, int type, int protocol) noexcept {
   return fails(EMFILE) ? -1 : static_cast<int>(::syscall(SYS_socket, domain, type, protocol));
 }
 
+int socketpair(int domain, int type, int protocol, int ends[2]) noexcept {
+  return fails(EMFILE) ? -1
+                       : static_cast<int>(::syscall(SYS_socketpair, domain, type, protocol, ends));
+}
+
 int bind(int fd, const sockaddr* address, socklen_t bytes) noexcept {
   return fails(ENOMEM) ? -1 : static_cast<int>(::syscall(SYS_bind, fd, address, bytes));
 }

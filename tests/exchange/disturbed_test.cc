@@ -5,6 +5,7 @@
 // that is left must be usable.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,6 +155,75 @@ TEST_P(Disturbed, PairsAgreeWhicheverCallItIs) {
     ++disturbances;
   }
   EXPECT_GT(disturbances, 20);
+}
+
+// One call that fails is told, changes nothing, and may be tried again.
+TEST(DisturbedImports, EachCallMayFailOnce) {
+  int disturbances = 0;
+  for (const int victim : {0, 1}) {
+    bool came = true;
+    for (int number = 1; came; ++number) {
+      SCOPED_TRACE("call " + std::to_string(number) + " of rank " + std::to_string(victim));
+      Team team(2);
+      Board& board = team.board();
+      team.start([&](const Job& job) {
+        const std::size_t before = openDescriptors().size();
+        {
+          const int file = ::memfd_create("exported", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+          CHECK_THAT(file >= 0 && ::ftruncate(file, 8192) == 0 &&
+                     ::pwrite(file, "x", 1, 8191) == 1);
+          const Result<std::unique_ptr<Exchange>> exchange = Exchange::open(job);
+          CHECK_THAT(exchange.ok());
+          arrive(board, kOpened);
+          await(board, kOpened, 2);
+          (*exchange)->meet(job.rank, job.size);
+          int failures = 0;
+          // The result of the first call that does not fail.
+          const auto twice = [&](const auto& call) {
+            auto result = call();
+            if (!result.ok()) {
+              ++failures;
+              result = call();
+            }
+            CHECK_THAT(result.ok());
+            return result;
+          };
+          if (job.rank == victim) {
+            disturb(Disturbance::kRefused, number);
+          }
+          if (job.rank == 0) {
+            const auto id = twice([&] { return (*exchange)->exportFile(file, 4096, 4096); });
+            (void)twice([&] { return (*exchange)->offer(*id, 1); });
+            board.numbers[0] = static_cast<long>(*id);
+            arrive(board, kMet);
+            await(board, kSettled, 1);
+            CHECK_THAT(*(*exchange)->revoke(*id));
+          } else {
+            await(board, kMet, 1);
+            const auto id = static_cast<exchange::ExportId>(board.numbers[0].load());
+            {
+              const auto imported = twice([&] { return (*exchange)->import(0, id); });
+              CHECK_THAT(imported->data()[4095] == std::byte{'x'});
+            }
+            CHECK_THAT((*exchange)->statistics().imported == 1);
+            (*exchange)->close();
+            arrive(board, kSettled);
+          }
+          if (job.rank == victim) {
+            board.numbers[kReached] = disturbed() ? 1 : 0;
+            CHECK_THAT(failures <= 1);
+          }
+          disturb(Disturbance::kNone, 0);
+          ::close(file);
+        }
+        CHECK_THAT(openDescriptors().size() == before);
+      });
+      ASSERT_EQ(team.end(), "");
+      came = board.numbers[kReached] != 0;
+      disturbances += came ? 1 : 0;
+    }
+  }
+  EXPECT_GT(disturbances, 6);
 }
 
 std::string nameOf(const ::testing::TestParamInfo<Disturbance>& info) {

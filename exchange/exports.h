@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of this process that others reach in place.
+#ifndef GMAC_EXCHANGE_EXPORTS_H_
+#define GMAC_EXCHANGE_EXPORTS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "exchange/exchange.h"
+#include "exchange/outbox.h"
+#include "exchange/shared_file.h"
+#include "gmac/base/descriptor.h"
+#include "gmac/base/status.h"
+
+namespace gmac::exchange::internal {
+
+// An export's place in the table, which its id names; an id is never given twice.
+constexpr std::size_t recordOf(ExportId id) {
+  return static_cast<std::uint64_t>(id) % FileLayout::kExports;
+}
+
+// The exports of this process. Thread-safe.
+//
+// A record of the shared table goes through: free, exported (`live` is the id), revoked (`live` is
+// 0 and somebody has it imported still), free. An importer sets its bit before it looks at `live`,
+// and the owner clears `live` before it looks at the bits: so either the importer sees that the
+// export is revoked, or the owner sees the importer. A record is used again only when no bit is
+// set.
+class Exports {
+ public:
+  Exports(const SharedFile& file, int ranks);
+
+  // The file is duplicated; it must not be able to shrink (F_SEAL_SHRINK), or be such that it can
+  // be told so.
+  Result<ExportId> addFile(int file, std::int64_t offset, std::size_t bytes);
+  Result<ExportId> addDevice(const DeviceHandle& handle, std::size_t bytes);
+
+  // Gives the process of that rank what it needs to import it, once. Never blocks.
+  // adsmErrorSystem: its queue is full now, or it is gone.
+  Status hand(ExportId id, int rank, const Peer& peer);
+
+  // From now on nobody imports it. True: no process that lives has it, and the id is forgotten.
+  Result<bool> revoke(ExportId id, const std::vector<std::shared_ptr<Peer>>& peers);
+
+  // So many are not revoked.
+  std::size_t count() const;
+
+ private:
+  struct Entry {
+    std::uint64_t id = 0;  // 0: the record is free
+    bool revoked = false;
+    Descriptor file;
+    std::int64_t offset = 0;
+    std::vector<bool> handed;  // by rank
+  };
+
+  Result<std::size_t> freeRecord();
+  Result<Entry*> find(ExportId id);
+  ExportId publish(std::size_t record, Entry entry, const DeviceHandle& handle, ExportKind kind,
+                   std::size_t bytes);
+  // Whether a process that lives has the record's memory imported.
+  bool imported(std::size_t record, const std::vector<std::shared_ptr<Peer>>& peers);
+  void sweepRevoked();
+
+  const SharedFile& file_;
+  const int ranks_;
+  mutable std::mutex lock_;  // guards what follows
+  std::vector<Entry> entries_;
+  std::uint64_t ids_ = 0;
+  std::size_t next_ = 0;  // where a free record is looked for first
+  std::size_t live_ = 0;
+};
+
+// What goes over a pair's channel, with the file's descriptor.
+struct HandedFile {
+  static constexpr std::uint64_t kMagic = 0x31656c69666d6167;
+  std::uint64_t magic;
+  std::uint64_t id;
+  std::int64_t offset;
+};
+
+}  // namespace gmac::exchange::internal
+
+#endif  // GMAC_EXCHANGE_EXPORTS_H_

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/imports.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "exchange/exports.h"
+#include "gmac/base/log.h"
+
+namespace gmac::exchange::internal {
+
+Imports::Imports(int rank, const DeviceFunctions* device, std::size_t most)
+    : rank_(rank), device_(device), most_(most) {}
+
+Imports::~Imports() = default;
+
+// Keeps what the owner has sent over the channel.
+void Imports::takeFiles(Peer& peer, int owner) {
+  while (true) {
+    HandedFile text{};
+    iovec part{&text, sizeof text};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const Result<int> channel = peer.met().channel.use("the channel to another process");
+    if (!channel.ok()) {
+      return;
+    }
+    const ssize_t received = ::recvmsg(*channel, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (received < 0 && errno == EINTR) {
+      continue;
+    }
+    if (received <= 0) {
+      return;
+    }
+    Descriptor file;
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+          header->cmsg_len == CMSG_LEN(sizeof(int))) {
+        int passed = -1;
+        std::memcpy(&passed, CMSG_DATA(header), sizeof passed);
+        file = Descriptor(passed);
+      }
+    }
+    if (received == sizeof text && text.magic == HandedFile::kMagic && file) {
+      files_[{owner, text.id}] = {std::move(file), text.offset};
+    }
+  }
+}
+
+Status Imports::openFile(Entry& entry, const ExportRecord& record) {
+  const Key key{entry.owner, entry.id};
+  auto found = files_.find(key);
+  if (found == files_.end()) {
+    takeFiles(*entry.peer, entry.owner);
+    found = files_.find(key);
+  }
+  if (found == files_.end()) {
+    return fail(adsmErrorNotSupported, "exchange: the file of export {} has not come from rank {}",
+                entry.id, entry.owner);
+  }
+  const auto& [descriptor, offset] = found->second;
+  const Result<int> file = descriptor.use("another process's file");
+  GMAC_TRY(file.status());
+  struct stat status {};
+  const int seals = ::fcntl(*file, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(*file, &status) != 0 || offset < 0 ||
+      offset > status.st_size || record.bytes > static_cast<std::size_t>(status.st_size - offset)) {
+    return fail(adsmErrorInvalidValue,
+                "exchange: export {} of rank {} is no file of {} bytes that cannot shrink",
+                entry.id, entry.owner, record.bytes);
+  }
+  Result<Mapping> mapping =
+      Mapping::make(*file, static_cast<std::size_t>(offset), record.bytes, false);
+  GMAC_TRY(mapping.status());
+  entry.mapping = std::move(*mapping);
+  entry.data = entry.mapping.data();
+  return {};
+}
+
+Status Imports::openDevice(Entry& entry, const ExportRecord& record) {
+  std::size_t bytes = 0;
+  if (device_ == nullptr || device_->releaseImport == nullptr) {
+    return fail(adsmErrorNotSupported, "exchange: this process imports no device memory");
+  }
+  // Its first piece is what proves that this device reaches its device.
+  entry.peer->importPieces(rank_, *device_);
+  if (entry.peer->piece(0, &bytes) == nullptr) {
+    return fail(adsmErrorNotSupported,
+                "exchange: this process has not proved that it reaches the device of rank {}",
+                entry.owner);
+  }
+  void* address = nullptr;
+  if (const adsmError_t code = device_->importMemory(record.handle.data(), &address);
+      code != adsmSuccess) {
+    return fail(code, "exchange: device memory of rank {}, export {}, is not imported", entry.owner,
+                entry.id);
+  }
+  entry.data = static_cast<const std::byte*>(address);
+  return {};
+}
+
+Status Imports::open(Entry& entry) {
+  const SharedFile& file = entry.peer->met().file;
+  const std::size_t index = entry.id % FileLayout::kExports;
+  std::atomic<std::uint64_t>& bits = file.importers(index, static_cast<std::size_t>(rank_) / 64);
+  const std::uint64_t bit = std::uint64_t{1} << rank_ % 64;
+  // (An earlier export in the same record is given back before its bit is: see giveBack().)
+  const bool before = (bits.fetch_or(bit) & bit) != 0;
+  const ExportRecord& record = file.exportRecord(index);
+  Status status;
+  if (record.live.load() != entry.id) {
+    status = fail(adsmErrorInvalidValue, "exchange: export {} of rank {} is revoked, or never was",
+                  entry.id, entry.owner);
+  } else {
+    entry.kind = static_cast<ExportKind>(record.kind);
+    entry.bytes = record.bytes;
+    status = entry.kind == ExportKind::kFile ? openFile(entry, record) : openDevice(entry, record);
+  }
+  if (!status.ok() && !before) {
+    bits.fetch_and(~bit);
+  }
+  return status;
+}
+
+void Imports::giveBack(Entry& entry) {
+  if (entry.kind == ExportKind::kFile) {
+    entry.mapping = Mapping();
+  } else if (const adsmError_t code = device_->releaseImport(const_cast<std::byte*>(entry.data));
+             code != adsmSuccess) {
+    // The owner must not free it then: the bit stays.
+    log(LogLevel::kError, "exchange: export {} of rank {} cannot be given back: {}", entry.id,
+        entry.owner, errorName(code));
+    return;
+  }
+  entry.peer->met()
+      .file.importers(entry.id % FileLayout::kExports, static_cast<std::size_t>(rank_) / 64)
+      .fetch_and(~(std::uint64_t{1} << rank_ % 64));
+}
+
+void Imports::drop(std::map<Key, std::unique_ptr<Entry>>::iterator found) {
+  Entry& entry = *found->second;
+  idle_.erase(entry.idle);
+  if (entry.revoked()) {
+    files_.erase(found->first);
+  }
+  giveBack(entry);
+  entries_.erase(found);
+}
+
+bool Imports::evictOne() {
+  if (idle_.empty()) {
+    return false;
+  }
+  const Entry& oldest = *idle_.front();
+  drop(entries_.find({oldest.owner, oldest.id}));
+  ++counts_.evicted;
+  return true;
+}
+
+void Imports::sweepLocked() {
+  for (auto& [owner, seen] : seen_) {
+    const std::uint64_t now = seen.first->met().file.revocations().load();
+    if (now == seen.second) {
+      continue;
+    }
+    seen.second = now;
+    for (auto next = entries_.lower_bound({owner, 0});
+         next != entries_.end() && next->first.first == owner;) {
+      const auto found = next++;
+      if (found->second->users == 0 && found->second->revoked()) {
+        drop(found);
+      }
+    }
+    std::erase_if(files_, [&, owner = owner, &peer = *seen.first](const auto& file) {
+      const std::uint64_t id = file.first.second;
+      return file.first.first == owner &&
+             peer.met().file.exportRecord(id % FileLayout::kExports).live.load() != id;
+    });
+  }
+}
+
+void Imports::sweep() {
+  const std::lock_guard guard(lock_);
+  sweepLocked();
+}
+
+Result<Imports::Entry*> Imports::use(const std::shared_ptr<Peer>& peer, int owner, ExportId id) {
+  const std::lock_guard guard(lock_);
+  seen_.try_emplace(owner, peer, 0);
+  sweepLocked();
+  const Key key{owner, static_cast<std::uint64_t>(id)};
+  if (const auto found = entries_.find(key); found != entries_.end()) {
+    Entry& entry = *found->second;
+    if (entry.revoked()) {
+      return fail(adsmErrorInvalidValue, "exchange: export {} of rank {} is revoked", key.second,
+                  owner);
+    }
+    if (entry.users++ == 0) {
+      idle_.erase(entry.idle);
+    }
+    return &entry;
+  }
+  if (id == kNoExport) {
+    return fail(adsmErrorInvalidValue, "exchange: 0 is no export");
+  }
+  if (entries_.size() >= most_ && !evictOne()) {
+    return fail(adsmErrorHostMemory, "exchange: {} imports are in use, as many as there may be",
+                most_);
+  }
+  auto entry = std::make_unique<Entry>();
+  entry->peer = peer;
+  entry->owner = owner;
+  entry->id = key.second;
+  GMAC_TRY(open(*entry));
+  entry->users = 1;
+  ++counts_.opened;
+  return entries_.emplace(key, std::move(entry)).first->second.get();
+}
+
+void Imports::unuse(Entry* entry) {
+  const std::lock_guard guard(lock_);
+  if (--entry->users > 0) {
+    return;
+  }
+  entry->idle = idle_.insert(idle_.end(), entry);
+  if (closed_ || entry->revoked()) {
+    drop(entries_.find({entry->owner, entry->id}));
+  }
+}
+
+void Imports::close() {
+  const std::lock_guard guard(lock_);
+  closed_ = true;
+  while (evictOne()) {
+  }
+  files_.clear();
+  seen_.clear();
+}
+
+Imports::Counts Imports::counts() const {
+  const std::lock_guard guard(lock_);
+  Counts counts = counts_;
+  counts.imported = entries_.size();
+  return counts;
+}
+
+}  // namespace gmac::exchange::internal
