@@ -941,6 +941,31 @@ TEST_P(Conformance, ASubmissionFollowsTheCopiesInBeforeIt) {
   EXPECT_TRUE(accelerator().free(*memory, 2 * kBytes).ok()) << lastErrorText();
 }
 
+TEST_P(Conformance, ASubmissionFollowsTheLaunchesBeforeIt) {
+  constexpr std::uint32_t kLaunches = 10;
+  Object object(accelerator(), std::size_t{16} << 20);
+  ASSERT_TRUE(object.good());
+  const auto kernel = load(kit().increment);
+  ASSERT_TRUE(kernel);
+  const std::size_t count = object.bytes() / sizeof(std::uint32_t);
+  std::fill_n(object.runtime(), object.bytes(), std::byte{0});
+  for (std::uint32_t i = 0; i < kLaunches; ++i) {
+    increment(*kernel, object, count, 1);
+  }
+  const std::uint64_t last =
+      static_cast<std::uint64_t>(object.device(object.bytes() - sizeof(std::uint32_t)));
+  std::byte* const to = object.runtime() + object.bytes() - sizeof(std::uint32_t);
+  WorkOf work(
+      [&](Commands& commands) { return commands.copyOut(to, last, sizeof(std::uint32_t)); });
+  const Ticket copied = good(accelerator().submit(work));
+  // And a launch follows the submission.
+  increment(*kernel, object, count, 1);
+  waitFor(copied);
+  std::uint32_t value = 0;
+  std::memcpy(&value, to, sizeof value);
+  EXPECT_EQ(value, kLaunches);
+}
+
 TEST_P(Conformance, AnErrorOfWorkIsTheSubmissions) {
   WorkOf work([](Commands&) { return fail(adsmErrorInvalidValue, "as was asked for"); });
   EXPECT_EQ(accelerator().submit(work).status().code(), adsmErrorInvalidValue);

@@ -1100,8 +1100,8 @@ class HostAccelerator::Kernels final : public LoadedKernels {
   std::vector<Kernel> kernels_;
 };
 
-// Each command waits for the one before, on whichever queue that was; the first one for the copies
-// in so far, as a launch does.
+// On the kernel queue, each after the one before; the first one after the copies in so far, too, as
+// a launch.
 class HostAccelerator::InOrder final : public Commands {
  public:
   explicit InOrder(HostAccelerator& accelerator) : accelerator_(accelerator) {}
@@ -1117,25 +1117,23 @@ class HostAccelerator::InOrder final : public Commands {
                                          {{launch.blocks, 1, 1}, {launch.threads, 1, 1}, 0}, args));
   }
   Status copyIn(std::uint64_t to, const void* pinned, std::size_t bytes) override {
-    return note(accelerator_.copyIn(DeviceAddress{to}, pinned, bytes, last_));
+    return bulk(CommandKind::kCopyIn, to, reinterpret_cast<std::uintptr_t>(pinned), bytes);
   }
   Status copyOut(void* pinned, std::uint64_t from, std::size_t bytes) override {
-    return bulk(QueueId::kOut, CommandKind::kCopyOut, reinterpret_cast<std::uintptr_t>(pinned),
-                from, bytes);
+    return bulk(CommandKind::kCopyOut, reinterpret_cast<std::uintptr_t>(pinned), from, bytes);
   }
   Status copyWithin(std::uint64_t to, std::uint64_t from, std::size_t bytes) override {
-    return bulk(QueueId::kKernel, CommandKind::kCopyWithin, to, from, bytes);
+    return bulk(CommandKind::kCopyWithin, to, from, bytes);
   }
   Status copyStrided(const StridedCopy&) override {
     return fail(adsmErrorNotSupported, "the host accelerator has no strided copies");
   }
 
  private:
-  Status bulk(QueueId queue, CommandKind kind, std::uintptr_t to, std::uintptr_t from,
-              std::size_t bytes) {
+  Status bulk(CommandKind kind, std::uintptr_t to, std::uintptr_t from, std::size_t bytes) {
     Command command = bulkCommand(kind, to, from, bytes, last_);
     command.copyInsBefore = accelerator_.newestCopyIn();
-    return note(accelerator_.send(queue, command));
+    return note(accelerator_.send(QueueId::kKernel, command));
   }
   Status note(const Result<Ticket>& ticket) {
     if (ticket.ok()) {
