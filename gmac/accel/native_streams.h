@@ -33,6 +33,10 @@ class NativeStreams {
   // True if the number means another stream in each thread.
   virtual bool perThread(NativeStream stream) const noexcept = 0;
 
+  // True if what is submitted to the stream is recorded rather than run, or that is not known. Some
+  // hundred nanoseconds.
+  virtual bool capturing(NativeStream stream) const noexcept = 0;
+
   // Everything submitted to `stream` from now on runs after the copyIns and the kernel queue's work
   // submitted so far.
   virtual Status fence(NativeStream stream) = 0;

@@ -14,6 +14,9 @@ Status Acquire::sync() {
   stats().syncs.add();
   const Walk walk(blocks_);
   Lock lock(mutex_);
+  if (readBacks_.any()) {
+    readBacks_.beforeWait(lock, std::nullopt);
+  }
   const Status status = waits_.forEverything(lock);
   const std::string words = status.ok() ? "" : lastErrorText();
   const Status fetched = fetchAll(lock);
@@ -21,10 +24,27 @@ Status Acquire::sync() {
     recordError(status.code(), words);
     return status;
   }
+  if (readBacks_.any()) {
+    readBacks_.afterWait(lock);
+  }
   return fetched;
 }
 
+void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
+  if (!readBacks_.any()) {
+    return;
+  }
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  readBacks_.beforeWait(lock, stream);
+}
+
 Status Acquire::afterDeviceWait() {
+  if (readBacks_.any()) {
+    const Walk walk(blocks_);
+    Lock lock(mutex_);
+    readBacks_.afterWait(lock);
+  }
   if (!blocks_.protocol().fetchesAtSync()) {
     return {};
   }

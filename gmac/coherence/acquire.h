@@ -5,13 +5,17 @@
 #ifndef GMAC_COHERENCE_ACQUIRE_H_
 #define GMAC_COHERENCE_ACQUIRE_H_
 
+#include <optional>
+
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/coarsening.h"
+#include "gmac/coherence/policies/read_backs.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
@@ -20,20 +24,22 @@ namespace gmac {
 class Acquire {
  public:
   Acquire(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
-          ObjectIndex& index, Blocks& blocks, Coarsening& coarsening)
+          ObjectIndex& index, Blocks& blocks, Coarsening& coarsening, ReadBacks& readBacks)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
         waits_(waits),
         index_(index),
         blocks_(blocks),
-        coarsening_(coarsening) {}
+        coarsening_(coarsening),
+        readBacks_(readBacks) {}
   Acquire(const Acquire&) = delete;
   Acquire& operator=(const Acquire&) = delete;
 
   // See adsm.h.
   Status sync();
   // See port.h.
+  void beforeDeviceWait(std::optional<accel::NativeStream> stream);
   Status afterDeviceWait();
 
  private:
@@ -46,6 +52,7 @@ class Acquire {
   ObjectIndex& index_;
   Blocks& blocks_;
   Coarsening& coarsening_;
+  ReadBacks& readBacks_;
 };
 
 }  // namespace gmac

@@ -76,6 +76,18 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     stats().windowsOutgrown.add();
     object.windows.outgrown(index);
   }
+  if (before == State::kInvalid) {
+    object.copiedBack = {};
+  } else if (next == State::kInvalid) {
+    object.readBack.closed(index);
+    if (object.readBack.guesses() && !object.readBackHook.is_linked()) {
+      readBacks_.push_back(object);
+      anyReadBacks_.store(true, std::memory_order_relaxed);
+    }
+  }
+  if (isDirty(next)) {
+    object.readBack.wrote(index);
+  }
   if (next != State::kInvalid) {
     if (object.open.empty()) {
       open_.push_back(object);

@@ -5,6 +5,7 @@
 #ifndef GMAC_COHERENCE_BLOCKS_H_
 #define GMAC_COHERENCE_BLOCKS_H_
 
+#include <atomic>
 #include <boost/intrusive/list.hpp>
 #include <cstddef>
 
@@ -31,6 +32,9 @@ struct BlockOptions {
 class Blocks {
  public:
   using OpenList = boost::intrusive::list<Object>;
+  using ReadBackList = boost::intrusive::list<
+      Object, boost::intrusive::member_hook<Object, Object::ReadBackHook, &Object::readBackHook>,
+      boost::intrusive::constant_time_size<false>>;
 
   Blocks(ObjectMutex& mutex, accel::Accelerator& accelerator, Protocol& protocol, Ledger& ledger,
          Waits& waits, ObjectIndex& index, MappingUse& mappings, Residency& residency,
@@ -58,6 +62,10 @@ class Blocks {
   // kOpened: they are, though the protection of other blocks may be stricter than their states
   // after a failure.
   Result<Step> open(Lock& lock, Object& object, ByteRange bytes, Intent intent);
+  // Opens what was copied ahead to the CPU (Object::copiedBack), if that is complete and good, and
+  // nothing stands against it. May let the lock go. A hint: what it cannot do, or what fails, is
+  // left to the access.
+  void openCopiedBack(Lock& lock, Object& object);
   // Gives an Invalid block up for a window of it, where open() would open one: from now on it opens
   // the whole, which takes fewer mappings. False: it would not.
   bool refuseWindow(Object& object, ByteRange bytes, Intent intent);
@@ -116,6 +124,11 @@ class Blocks {
   // ---- Questions
 
   OpenList& openObjects() { return open_; }
+  // Objects whose policy guesses what the CPU is about to read, or did so lately.
+  ReadBackList& readBacks() { return readBacks_; }
+  // Whether there may be any; without the lock.
+  bool anyReadBacks() const { return anyReadBacks_.load(std::memory_order_relaxed); }
+  void noReadBacks() { anyReadBacks_.store(false, std::memory_order_relaxed); }
   const Protocol& protocol() const { return protocol_; }
   // A call has released what it uses.
   void called() { protocol_.called(); }
@@ -162,6 +175,7 @@ class Blocks {
                     accel::Ticket* newest);
   void flushed(Object& object, BlockRange range, accel::Ticket newest);
   Status fetchAs(Lock& lock, Object& object, BlockRange range, State next);
+  bool isCopiedBack(const Object& object, ByteRange bytes) const;
   Status copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after);
   Status queueFetch(Object& object, ByteRange bytes, accel::Ticket after, accel::Ticket* last);
   void step(Object& object, BlockRange range, TransitStep step);
@@ -183,6 +197,8 @@ class Blocks {
   OpenList open_;              // objects with a block that is not Invalid, or in transit
   std::size_t flushing_ = 0;   // blocks in that transit
   WindowTrials firstWindows_;  // of all objects
+  ReadBackList readBacks_;
+  std::atomic<bool> anyReadBacks_{false};
 };
 
 template <typename Work, typename Covers>

@@ -141,6 +141,31 @@ Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
   return writers;
 }
 
+Ledger::WriterQueue Ledger::writerQueue(const DeviceUses& object) const {
+  using Kind = WriterQueue::Kind;
+  WriterQueue queue;
+  for (std::size_t device = 0; device < deviceCount_; ++device) {
+    if (!accelerator_.done(lastWriter(object, device))) {
+      if (device != 0) {
+        return {.kind = Kind::kNone};
+      }
+      queue.kind = Kind::kKernelQueue;
+    }
+  }
+  for (const StreamWork* work = begin(); work != end(); ++work) {
+    if (!mayWrite(*work, object) || accelerator_.done(work->ticket)) {
+      continue;
+    }
+    const bool ofThisThread =
+        work->thread == std::thread::id() || work->thread == std::this_thread::get_id();
+    if (queue.kind != Kind::kAny || work->ended || !ofThisThread) {
+      return {.kind = Kind::kNone};
+    }
+    queue = {.kind = Kind::kStream, .stream = work->stream};
+  }
+  return queue;
+}
+
 // Where a stream's work is known no more, all of it counts: that an object was used a moment ago is
 // the safe answer.
 std::uint64_t Ledger::newestWorkWith(const DeviceUses& object) const {

@@ -187,6 +187,14 @@ class Ledger {
   Tickets writersOf(const DeviceUses& object) const;
   bool writersDone(const DeviceUses& object) const noexcept;
   Writers newestWriters(const DeviceUses& object) const;
+  // The queue on which work of the calling thread follows, by the queue's order alone, all that may
+  // write the object and has not finished.
+  struct WriterQueue {
+    enum class Kind : std::uint8_t { kAny, kKernelQueue, kStream, kNone };  // kNone: there is none
+    Kind kind = Kind::kAny;        // kAny: all has finished
+    accel::NativeStream stream{};  // of kStream
+  };
+  WriterQueue writerQueue(const DeviceUses& object) const;
   // Every call and all work of streams, whether it has finished or not: waiting for it brings its
   // errors out.
   Tickets everything() const;

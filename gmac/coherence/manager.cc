@@ -49,7 +49,8 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
       scheduling_(mutex_, accelerator, ledger_, index_, migration_, options.scheduling),
       spilling_(mutex_, accelerator, ledger_, waits_, index_, freed_, allocation_, launches_,
                 options.spill),
-      acquire_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_),
+      readBacks_(accelerator, ledger_, blocks_),
+      acquire_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_, readBacks_),
       lookup_(mutex_, index_, allocation_),
       promises_(mutex_, ledger_, waits_, index_) {}
 
@@ -223,6 +224,12 @@ Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
 
 Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {
   return launches_.endOwnWork(ranges, ticket);
+}
+
+void Manager::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
+  if (!forked()) {
+    acquire_.beforeDeviceWait(stream);
+  }
 }
 
 Status Manager::afterDeviceWait() {

@@ -31,6 +31,7 @@
 #include "gmac/coherence/policies/early_copies.h"
 #include "gmac/coherence/policies/migration.h"
 #include "gmac/coherence/policies/placement.h"
+#include "gmac/coherence/policies/read_backs.h"
 #include "gmac/coherence/policies/scheduling.h"
 #include "gmac/coherence/policies/spilling.h"
 #include "gmac/coherence/port.h"
@@ -113,6 +114,7 @@ class Manager final : public coherence::Port {
   std::ptrdiff_t deviceDistance(const void* address) noexcept override;
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges) override;
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) override;
+  void beforeDeviceWait(std::optional<accel::NativeStream> stream) override;
   Status afterDeviceWait() override;
   std::uintptr_t cpuAddress(std::uintptr_t device) noexcept override;
   Status setUsers(const void* object, coherence::Users users, accel::NativeStream stream) override;
@@ -193,6 +195,7 @@ class Manager final : public coherence::Port {
   Placement placement_;
   Scheduling scheduling_;
   Spilling spilling_;
+  ReadBacks readBacks_;
   Acquire acquire_;
   Lookup lookup_;
   Promises promises_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/intrusive/list.hpp>
+#include <boost/intrusive/list_hook.hpp>
 #include <boost/intrusive/set.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/block_table.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/coherence/read_back_policy.h"
 #include "gmac/coherence/read_runs.h"
 #include "gmac/coherence/window_policy.h"
 #include "gmac/os/mirror.h"
@@ -245,6 +247,22 @@ class Object : public DeviceUses,
 
   // ---- read-ahead ----
   ReadRuns readRuns;
+
+  // ---- copies ahead of the CPU's next reads ----
+  ReadBackPolicy readBack;
+  // Bytes of an Invalid block that the CPU's pages have once the ticket is complete, as those
+  // writers left them. Empty: there are none.
+  struct ReadBack {
+    ByteRange bytes;
+    Ledger::Writers writers;
+    accel::Ticket ticket;
+    bool opens = false;  // the wait's end opens them, for writing or for reading
+    bool write = false;
+  };
+  ReadBack copiedBack;
+  using ReadBackHook = boost::intrusive::list_member_hook<
+      boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+  ReadBackHook readBackHook;  // in Blocks' list while the policy guesses
 
  private:
   friend class Blocks;

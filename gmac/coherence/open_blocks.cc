@@ -42,6 +42,41 @@ Status Blocks::queueFetch(Object& object, ByteRange bytes, accel::Ticket after,
   return {};
 }
 
+// Whether bytes have been copied ahead, and nothing may have written the accelerator's since.
+bool Blocks::isCopiedBack(const Object& object, ByteRange bytes) const {
+  const Object::ReadBack& copy = object.copiedBack;
+  return copy.bytes.contains(bytes) && copy.writers == ledger_.newestWriters(object) &&
+         accelerator_.done(copy.ticket);
+}
+
+void Blocks::openCopiedBack(Lock& lock, Object& object) {
+  const Object::ReadBack copy = object.copiedBack;
+  object.copiedBack.opens = false;
+  const BlockIndex index{copy.bytes.begin / object.blockBytes};
+  if (copy.bytes.empty() || object.closing || object.inTransit() || lock.callsWait() ||
+      ledger_.submissionElsewhere() || object[index].state != State::kInvalid ||
+      !object.pagesReady(copy.bytes.begin, copy.bytes.length()) ||
+      !isCopiedBack(object, copy.bytes)) {
+    return;
+  }
+  const bool part = copy.bytes != object.bytesOf(index);
+  if (part ? !wantsWindow(object, copy.bytes) : !mappings_.allows(MappingUse::kOfAChange)) {
+    return;
+  }
+  const Event event = part ? (copy.write ? Event::kWritePart : Event::kReadPart)
+                           : (copy.write ? Event::kWrite : Event::kRead);
+  const State next = protocol_.on(State::kInvalid, event).next;
+  if (part && !isPart(next)) {
+    return;
+  }
+  if (part) {
+    object.writable(index).window = static_cast<std::uint32_t>(
+        (copy.bytes.begin - object.offsetOf(index)) / object.windowBytes);
+  }
+  object.readBack.opened();
+  (void)openPages(lock, object, {index, index + 1}, next);
+}
+
 // Copies from the accelerator, which must have finished with them, what blocks lack for `next`, and
 // opens them so: Invalid ones as a whole, one Invalid block's window, or all but the window of one
 // that is open in part. That one's window stays open meanwhile, and what the CPU writes there
@@ -55,6 +90,10 @@ Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next)
   } else if (isPart(object[first].state)) {
     missing = {ByteRange{object.offsetOf(first), window.begin},
                ByteRange{window.end, object.offsetOf(first + 1)}};
+  }
+  if (std::all_of(missing.begin(), missing.end(),
+                  [&](ByteRange bytes) { return bytes.empty() || isCopiedBack(object, bytes); })) {
+    return openPages(lock, object, range, next);
   }
   // Usually a kernel has run since the blocks were flushed; not if its launch failed.
   const accel::Ticket after = object.flushed(range);
@@ -152,6 +191,10 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
         range = readAhead(object, index);
       }
       object.windows.openedWhole(range, index);
+    }
+    if (block.state == State::kInvalid) {
+      object.readBack.fetched(
+          index, isPart(transition.next) ? object.windowOf(index) : object.bytesOf(index));
     }
     GMAC_TRY(fetchAs(lock, object, range, transition.next));
     return Step::kOpened;

@@ -60,6 +60,7 @@ Status Port::beginDeviceWork(accel::NativeStream, std::span<const DeviceRange>) 
   return notStarted();
 }
 Status Port::endDeviceWork(accel::NativeStream, bool) { return notStarted(); }
+void Port::beforeDeviceWait(std::optional<accel::NativeStream>) {}
 Status Port::afterDeviceWait() { return {}; }
 void Port::hostFunctionQueued() {}
 void Port::hostFunctionEnded() {}

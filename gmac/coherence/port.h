@@ -116,6 +116,9 @@ class Port {
   // The work has been submitted (or failed to be: submitted = false). Later CPU accesses to what it
   // may write wait for it.
   virtual Status endDeviceWork(accel::NativeStream stream, bool submitted);
+  // The application is about to wait for all device work, or for a stream's: what the CPU is likely
+  // to look at then is copied behind that work. A hint.
+  virtual void beforeDeviceWait(std::optional<accel::NativeStream> stream);
   // Acquire: the application has waited for device work (a stream, an event, the context). What
   // batch-update fetches at a sync is fetched here, once every pending call has finished.
   virtual Status afterDeviceWait();

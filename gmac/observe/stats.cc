@@ -36,6 +36,7 @@ constexpr struct {
     {"readFaults", &Stats::readFaults},
     {"writeFaults", &Stats::writeFaults},
     {"fetches", &Stats::fetches},
+    {"readBacks", &Stats::readBacks},
     {"flushes", &Stats::flushes},
     {"evictions", &Stats::evictions},
     {"evictionsWasted", &Stats::evictionsWasted},

@@ -37,6 +37,7 @@ struct Stats {
   Counter readFaults;
   Counter writeFaults;
   Counter fetches;          // copies accelerator -> CPU, however many blocks each moved
+  Counter readBacks;        // copies accelerator -> CPU behind kernels, ahead of the CPU's reads
   Counter flushes;          // copies CPU -> accelerator, evictions included
   Counter evictions;        // blocks flushed early because the rolling size was exceeded
   Counter evictionsWasted;  // of them, those written again before a call

@@ -21,7 +21,7 @@ extern "C" CUresult cuGetProcAddress(const char*, void**, int, cuuint64_t);
   X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, _ptsz, 0, INT_MAX, KernelLaunch) \
   X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, Launch)                               \
   X(cuStreamSynchronize, cuStreamSynchronize, _ptsz, 0, INT_MAX, Wait)                     \
-  X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Wait)                                 \
+  X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Finished)                             \
   X(cuMemcpy, cuMemcpy, _ptds, 0, INT_MAX, Copy)                                           \
   X(cuMemcpyAsync, cuMemcpyAsync, _ptsz, 0, INT_MAX, Copy)                                 \
   X(cuMemcpyHtoD, cuMemcpyHtoD_v2, _ptds, 3020, INT_MAX, Copy)                             \
@@ -57,8 +57,8 @@ extern "C" CUresult cuGetProcAddress(const char*, void**, int, cuuint64_t);
   X(cuGetProcAddress, cuGetProcAddress_v2, 12000, INT_MAX, FindEntry) \
   X(cuCtxSynchronize, cuCtxSynchronize, 0, 13000, Wait)               \
   X(cuCtxSynchronize, cuCtxSynchronize_v2, 13000, INT_MAX, Wait)      \
-  X(cuEventSynchronize, cuEventSynchronize, 0, INT_MAX, Wait)         \
-  X(cuEventQuery, cuEventQuery, 0, INT_MAX, Wait)                     \
+  X(cuEventSynchronize, cuEventSynchronize, 0, INT_MAX, Finished)     \
+  X(cuEventQuery, cuEventQuery, 0, INT_MAX, Finished)                 \
   X(cuLaunch, cuLaunch, 0, INT_MAX, Launch)                           \
   X(cuLaunchGrid, cuLaunchGrid, 0, INT_MAX, Launch)                   \
   X(cuLaunchGridAsync, cuLaunchGridAsync, 0, INT_MAX, Launch)
@@ -131,8 +131,21 @@ struct KernelLaunch {
   }
 };
 
-// The application has waited. A query that succeeds tells the same as a wait.
+// The application waits for a stream, or for its context.
 struct Wait {
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    if constexpr (!kTakesStream<Args...>) {
+      coherence::port().beforeDeviceWait(std::nullopt);
+    } else if (const auto number = known(nativeStream(Zero, streamAmong(args...))); number.ok()) {
+      coherence::port().beforeDeviceWait(*number);
+    }
+    return acquire(direct(real, args...));
+  }
+};
+
+// Work has finished where this succeeds: to have asked tells the same as to have waited.
+struct Finished {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     return acquire(direct(real, args...));

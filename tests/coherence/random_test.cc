@@ -101,7 +101,7 @@ class RandomSteps {
   }
 
   void one() {
-    const std::uint64_t kind = objects_.empty() ? 0 : upTo(129);
+    const std::uint64_t kind = objects_.empty() ? 0 : upTo(131);
     if (kind < 6) {
       return allocate();
     }
@@ -168,9 +168,57 @@ class RandomSteps {
       }
     } else if (kind < 127) {
       bulk(*object, offset, count, static_cast<int>(key));
-    } else {
+    } else if (kind < 130) {
       // A kernel on a stream, which may use everything and writes one byte, or nothing.
       deviceWork(*object, offset, upTo(1), key, true);
+    } else {
+      pingPong(*object, offset, std::min(count, 1 + upTo(15)));
+    }
+  }
+
+  // Rounds of device work, a wait, and the CPU's look at the same bytes, which come to be copied
+  // behind the work.
+  void pingPong(Oracle& object, std::size_t offset, std::size_t count) {
+    std::uint8_t* const oracle = object.bytes.data() + offset;
+    std::uint8_t* const data = object.data + offset;
+    Manager& manager = machine_.manager();
+    const bool onStreams = upTo(1) == 0;
+    for (std::uint64_t rounds = 2 + upTo(22); rounds > 0; --rounds) {
+      const std::size_t key = random_() % 251;
+      if (onStreams) {
+        deviceWork(object, offset, count, key, upTo(1) == 0);
+      } else if (upTo(1) == 0) {
+        machine_.callUsing(add_, {object.device + offset, number(count), number(key)},
+                           {{data, adsmReadWrite}});
+        apply(oracle, count, key);
+      } else {
+        machine_.call(add_, {object.device + offset, number(count), number(key)});
+        apply(oracle, count, key);
+      }
+      switch (upTo(7)) {
+        case 0:
+          break;
+        case 1:  // a wait for another stream, or for none of what is under way
+          manager.beforeDeviceWait(accel::NativeStream{upTo(2)});
+          EXPECT_TRUE(manager.afterDeviceWait().ok()) << lastErrorText();
+          break;
+        case 2:
+        case 3:
+          manager.beforeDeviceWait(std::nullopt);
+          machine_.fake().runAll();
+          EXPECT_TRUE(manager.afterDeviceWait().ok()) << lastErrorText();
+          break;
+        default:
+          machine_.sync();
+      }
+      machine_.verify();
+      if (upTo(7) != 0) {
+        compare(object, offset, count);
+      }
+      if (upTo(3) != 0) {
+        std::memset(data, static_cast<int>(rounds), count);
+        std::memset(oracle, static_cast<int>(rounds), count);
+      }
     }
   }
 
@@ -280,6 +328,7 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
               static_cast<unsigned long long>(steps));
   const std::uint64_t windows = stats().windows.value();
   const std::uint64_t outgrown = stats().windowsOutgrown.value();
+  const std::uint64_t readBacks = stats().readBacks.value();
   for (const auto run : {FakeOptions::Run::kDeferred, FakeOptions::Run::kRandom}) {
     MachineSetup setup = GetParam();
     setup.fake.run = run;
@@ -290,6 +339,9 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   if (GetParam().windowBytes != 0 && steps >= 1000) {
     EXPECT_GT(stats().windows.value(), windows);
     EXPECT_GT(stats().windowsOutgrown.value(), outgrown);
+  }
+  if (GetParam().protocol != "batch" && GetParam().blockBytes <= 64 * kKiB && steps >= 1000) {
+    EXPECT_GT(stats().readBacks.value(), readBacks);
   }
 }
 

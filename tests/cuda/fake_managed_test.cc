@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
 #include "interpose/cuda/hooks.h"
 #include "interpose/cuda/managed_objects.h"
 #include "tests/cuda/fake_program.h"
@@ -642,6 +644,38 @@ TEST_F(ManagedPrograms, ThreadsWithStreamsOfTheirOwnKeepTheirResults) {
   first.join();
   second.join();
   EXPECT_EQ(wrong, 0);
+}
+
+// ---- What the CPU looks at after each wait
+
+TEST_F(ManagedPrograms, ASmallResultComesBackBehindItsKernel) {
+  const std::vector<std::function<CUresult()>> waits = {
+      [&] { return DRIVER(cuStreamSynchronize)(stream_); },
+      [&] { return DRIVER(cuCtxSynchronize)(); },
+      [&] { return DRIVER(cuStreamSynchronize)(CU_STREAM_LEGACY); },
+  };
+  std::uint32_t round = 0;
+  for (std::size_t kind = 0; kind < waits.size(); ++kind) {
+    const auto look = [&] {
+      launch(kind == 2 ? CU_STREAM_LEGACY : stream_, data_);
+      ASSERT_EQ(waits[kind](), CUDA_SUCCESS);
+      ASSERT_EQ(data_[70], 70 + ++round) << "wait " << kind;
+    };
+    for (int i = 0; i < 3; ++i) look();
+    const std::uint64_t faults = stats().readFaults.value();
+    const std::uint64_t copies = stats().readBacks.value();
+    for (int i = 0; i < 16; ++i) look();
+    EXPECT_EQ(stats().readBacks.value() - copies, 16U) << "wait " << kind;
+    // Every eighth time a fault confirms the guess.
+    EXPECT_LE(stats().readFaults.value() - faults, 3U) << "wait " << kind;
+  }
+  // A wait for another stream leaves the kernel's alone.
+  const std::uint64_t copies = stats().readBacks.value();
+  launch(stream_, data_);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(other_), CUDA_SUCCESS);
+  EXPECT_EQ(stats().readBacks.value(), copies);
+  EXPECT_EQ(data_[70], 70 + ++round);
+  expectMore(round);
 }
 
 // ---- Ends

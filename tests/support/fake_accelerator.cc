@@ -583,6 +583,11 @@ Result<Ticket> FakeAccelerator::copyOut(void* to, DeviceAddress from, std::size_
     copyOutHook_();
   }
   const std::lock_guard guard(lock_);
+  return copyOutOn(kOut, to, from, bytes, after, 0);
+}
+
+Result<Ticket> FakeAccelerator::copyOutOn(Queue queue, void* to, DeviceAddress from,
+                                          std::size_t bytes, Ticket after, std::uint64_t afterIns) {
   const auto device = static_cast<std::uintptr_t>(from);
   record({Op::Kind::kCopyOut, device, bytes, {}});
   if (Status failed; fails(Op::Kind::kCopyOut, "copyOut", &failed)) {
@@ -595,14 +600,14 @@ Result<Ticket> FakeAccelerator::copyOut(void* to, DeviceAddress from, std::size_
                          source == nullptr ? "beyond an allocation" : "not pinned"));
     return fail(adsmErrorSystem, "fake driver: bad copyOut");
   }
-  return push(kOut, {0, after, 0,
-                     [=, this] {
-                       if (!options_.loseCopies) {
-                         std::memcpy(target, source, bytes);
-                       }
-                       return true;
-                     },
-                     device, static_cast<const std::byte*>(to), bytes});
+  return push(queue, {0, after, afterIns,
+                      [=, this] {
+                        if (!options_.loseCopies) {
+                          std::memcpy(target, source, bytes);
+                        }
+                        return true;
+                      },
+                      device, static_cast<const std::byte*>(to), bytes});
 }
 
 Result<Ticket> FakeAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
@@ -741,19 +746,60 @@ Status notHere() { return fail(adsmErrorNotSupported, "the fake accelerator serv
 }  // namespace
 
 Result<void*> FakeAccelerator::allocatePinned(std::size_t) { return notHere(); }
-Result<Ticket> FakeAccelerator::submit(accel::Work&) { return notHere(); }
-Status FakeAccelerator::submit(NativeStream, accel::Work&) { return notHere(); }
-Status FakeAccelerator::launch(NativeStream, accel::LoadedKernels&, const accel::Launch&) {
-  return notHere();
-}
-
-// ---- Streams
-
 namespace {
 
 std::size_t streamIndex(NativeStream stream) { return static_cast<std::uintptr_t>(stream) % 8; }
 
 }  // namespace
+
+// The commands that the coherence submits: copies to the CPU. Each is a piece of work on its queue.
+class FakeAccelerator::CopiesOut final : public accel::Commands {
+ public:
+  CopiesOut(FakeAccelerator& fake, Queue queue) : fake_(fake), queue_(queue) {}
+  Ticket last() const { return last_; }
+
+  Status copyOut(void* pinned, std::uint64_t from, std::size_t bytes) override {
+    auto ticket = fake_.copyOutOn(queue_, pinned, DeviceAddress{from}, bytes, {},
+                                  queue_ == kKernels ? fake_.submitted_[kIn] : 0);
+    if (ticket.ok()) {
+      last_ = *ticket;
+    }
+    return ticket.status();
+  }
+  Status launch(accel::LoadedKernels&, const accel::Launch&) override { return notHere(); }
+  Status copyIn(std::uint64_t, const void*, std::size_t) override { return notHere(); }
+  Status copyWithin(std::uint64_t, std::uint64_t, std::size_t) override { return notHere(); }
+  Status copyStrided(const accel::StridedCopy&) override { return notHere(); }
+
+ private:
+  FakeAccelerator& fake_;
+  const Queue queue_;
+  Ticket last_;
+};
+
+Result<Ticket> FakeAccelerator::submit(accel::Work& work) {
+  const std::lock_guard guard(lock_);
+  CopiesOut commands(*this, kKernels);
+  if (const Status status = work.run(commands); !status.ok()) {
+    return status;
+  }
+  return commands.last();
+}
+
+Status FakeAccelerator::submit(NativeStream stream, accel::Work& work) {
+  const std::lock_guard guard(lock_);
+  if (capturing_) {
+    complain("work on a stream that is capturing");
+  }
+  CopiesOut commands(*this, static_cast<Queue>(kFirstStream + streamIndex(stream)));
+  return work.run(commands);
+}
+
+Status FakeAccelerator::launch(NativeStream, accel::LoadedKernels&, const accel::Launch&) {
+  return notHere();
+}
+
+// ---- Streams
 
 Status FakeAccelerator::fence(NativeStream stream) {
   const std::lock_guard guard(lock_);

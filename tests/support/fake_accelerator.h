@@ -185,6 +185,8 @@ class FakeAccelerator final : public accel::Accelerator,
   // accel::NativeStreams
   Status check(accel::NativeStream) const override { return {}; }
   bool perThread(accel::NativeStream) const noexcept override { return false; }
+  bool capturing(accel::NativeStream) const noexcept override { return capturing_; }
+  void setCapturing(bool capturing) { capturing_ = capturing; }
   Status fence(accel::NativeStream stream) override;
   Status follow(accel::NativeStream stream, accel::Ticket ticket) override;
   Result<accel::Ticket> mark(accel::NativeStream stream, accel::Ticket earlier) override;
@@ -202,6 +204,8 @@ class FakeAccelerator final : public accel::Accelerator,
   void submit(accel::NativeStream stream, std::function<void()> work);
 
  private:
+  class CopiesOut;
+
   // In, out, kernels; streams follow.
   static constexpr std::size_t kQueues = 3 + 8;
   enum Queue : std::size_t { kIn, kOut, kKernels, kFirstStream };
@@ -230,6 +234,8 @@ class FakeAccelerator final : public accel::Accelerator,
 
   Result<accel::DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
                                         accel::Placement placement, accel::Home home);
+  Result<accel::Ticket> copyOutOn(Queue queue, void* to, accel::DeviceAddress from,
+                                  std::size_t bytes, accel::Ticket after, std::uint64_t afterIns);
   std::size_t& usedOf(accel::Home home) {
     return home == accel::Home::kDevice ? used_ : usedOnCpu_;
   }
@@ -261,6 +267,7 @@ class FakeAccelerator final : public accel::Accelerator,
   std::uint64_t sequence_ = 0;
   bool kernelFailed_ = false;
   int crashCountdown_ = 0;
+  std::atomic<bool> capturing_{false};  // every stream
   std::map<std::uintptr_t, Allocation> allocations_;
   std::map<const std::byte*, Pinned> pins_;
   std::size_t used_ = 0;

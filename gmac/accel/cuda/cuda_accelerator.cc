@@ -254,6 +254,11 @@ class DriverCalls final : public DeviceCalls {
   Status streamWait(Stream stream, Event event) override {
     return check(driver_.cuStreamWaitEvent, stream, event, 0u);
   }
+  bool capturing(Stream stream) noexcept override {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return driver_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+  }
   int query(Event event) noexcept override { return driver_.cuEventQuery(event); }
   Status queryFailed(int code, Event event) noexcept override {
     return failAs(adsmErrorSystem, code, driver_.cuEventQuery.name, ArgumentText(event).view());

@@ -213,6 +213,11 @@ class DeviceCalls {
 
   virtual Status record(Event event, Stream stream) = 0;
   virtual Status streamWait(Stream stream, Event event) = 0;
+  // Whether the stream records what is submitted to it, or may do so.
+  virtual bool capturing(Stream stream) noexcept {
+    (void)stream;
+    return true;
+  }
   // CUDA's own number: kCudaSuccess, kCudaNotReady, or a failure, which queryFailed() turns into a
   // Status.
   virtual int query(Event event) noexcept = 0;

@@ -777,6 +777,12 @@ bool StreamAccelerator::perThread(NativeStream stream) const noexcept {
   return reinterpret_cast<std::uintptr_t>(cuda::streamOf(stream)) == kPerThread;
 }
 
+bool StreamAccelerator::capturing(NativeStream stream) const noexcept {
+  DeviceCalls& calls = callsOf(stream);
+  const DeviceScope scope(calls);
+  return calls.capturing(cuda::streamOf(stream));
+}
+
 Status StreamAccelerator::allow(int device) {
   if (device == calls_->deviceNumber()) return {};
   const DeviceScope scope(*calls_);

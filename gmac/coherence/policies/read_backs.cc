@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/policies/read_backs.h"
+
+#include <algorithm>
+
+#include "gmac/accel/commands.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
+
+namespace gmac {
+
+using Kind = Ledger::WriterQueue::Kind;
+
+void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream) {
+  if (ledger_.submissionUnderWay() || lock.callsWait()) {
+    return;
+  }
+  Blocks::ReadBackList& objects = blocks_.readBacks();
+  for (auto next = objects.begin(); next != objects.end();) {
+    Object& object = *next;
+    ++next;
+    if (!object.readBack.guesses()) {
+      object.readBackHook.unlink();
+      continue;
+    }
+    if (object.closing || object.inTransit() || object.homeDevice != 0 ||
+        object[object.readBack.block()].state != State::kInvalid ||
+        (!object.copiedBack.bytes.empty() &&
+         object.copiedBack.writers == ledger_.newestWriters(object))) {
+      continue;
+    }
+    if (const Ledger::WriterQueue queue = ledger_.writerQueue(object);
+        mayCopy(object, queue, stream)) {
+      copy(object, queue);
+    }
+  }
+  if (objects.empty()) {
+    blocks_.noReadBacks();
+  }
+}
+
+// A copy on a queue that the program does not wait for would keep later work there waiting.
+bool ReadBacks::mayCopy(const Object& object, const Ledger::WriterQueue& queue,
+                        std::optional<accel::NativeStream> stream) const {
+  const ByteRange bytes = object.readBack.bytes();
+  if (!object.pagesReady(bytes.begin, bytes.length()) ||
+      object.chunkOf(bytes.begin) != object.chunkOf(bytes.end - 1)) {
+    return false;
+  }
+  switch (queue.kind) {
+    case Kind::kAny:
+      return true;
+    case Kind::kKernelQueue:
+      return !stream;
+    case Kind::kStream:
+      return (!stream || *stream == queue.stream) && !native_->capturing(queue.stream);
+    case Kind::kNone:
+      break;
+  }
+  return false;
+}
+
+void ReadBacks::copy(Object& object, const Ledger::WriterQueue& queue) {
+  const auto guess = object.readBack.guess();
+  if (!guess) {
+    return;
+  }
+  const TraceSpan span("copy", "read back", {"bytes", guess->bytes.length()});
+  void* const to = object.mirror->copyAddress(guess->bytes.begin);
+  const auto from = static_cast<std::uint64_t>(object.deviceAt(guess->bytes.begin));
+  accel::WorkOf work(
+      [&](accel::Commands& commands) { return commands.copyOut(to, from, guess->bytes.length()); });
+  const Result<accel::Ticket> ticket = submit(queue, work);
+  if (!ticket.ok()) {
+    return;
+  }
+  if (queue.kind != Kind::kStream) {
+    ledger_.called(*ticket);
+    ledger_.used(object, *ticket, true);
+  }
+  object.copiedBack = {.bytes = guess->bytes,
+                       .writers = ledger_.newestWriters(object),
+                       .ticket = *ticket,
+                       .opens = guess->open,
+                       .write = guess->write};
+  stats().readBacks.add();
+  stats().bytesToHost.add(guess->bytes.length());
+}
+
+Result<accel::Ticket> ReadBacks::submit(const Ledger::WriterQueue& queue, accel::Work& work) {
+  if (queue.kind != Kind::kStream) {
+    return accelerator_.submit(work);
+  }
+  GMAC_TRY(native_->submit(queue.stream, work));
+  ledger_.submitting();
+  return ledger_.submitted(queue.stream, false, false);
+}
+
+// Opening lets the lock go, and any object may be gone by then.
+void ReadBacks::afterWait(Lock& lock) {
+  Blocks::ReadBackList& objects = blocks_.readBacks();
+  for (;;) {
+    const auto next = std::find_if(objects.begin(), objects.end(),
+                                   [](const Object& object) { return object.copiedBack.opens; });
+    if (next == objects.end()) {
+      return;
+    }
+    blocks_.openCopiedBack(lock, *next);
+  }
+}
+
+}  // namespace gmac

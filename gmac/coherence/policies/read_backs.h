@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies to the CPU behind the kernels that the program waits for, of the bytes that it is about to
+// look at (read_back_policy.h).
+#ifndef GMAC_COHERENCE_POLICIES_READ_BACKS_H_
+#define GMAC_COHERENCE_POLICIES_READ_BACKS_H_
+
+#include <optional>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/native_streams.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+
+namespace gmac {
+
+// To everybody else such a copy is device work that writes the object: accesses of the CPU wait for
+// it, and so does the object's end. It goes on the queue of the work that is waited for, behind
+// that, so that it keeps nothing waiting that the work does not. Thread-safe. Not for the fault
+// handler, nor in a child of fork.
+class ReadBacks {
+ public:
+  ReadBacks(accel::Accelerator& accelerator, Ledger& ledger, Blocks& blocks)
+      : accelerator_(accelerator),
+        native_(accelerator.nativeStreams()),
+        ledger_(ledger),
+        blocks_(blocks) {}
+  ReadBacks(const ReadBacks&) = delete;
+  ReadBacks& operator=(const ReadBacks&) = delete;
+
+  // Whether there is anything to do; needs no lock.
+  bool any() const { return blocks_.anyReadBacks(); }
+  // The program is about to wait: for all device work, or for that of one stream. Queues the
+  // copies. A hint: a failure leaves the bytes to the access.
+  void beforeWait(Lock& lock, std::optional<accel::NativeStream> stream);
+  // It has waited, with success. Opens what has come. Lets the lock go.
+  void afterWait(Lock& lock);
+
+ private:
+  bool mayCopy(const Object& object, const Ledger::WriterQueue& queue,
+               std::optional<accel::NativeStream> stream) const;
+  void copy(Object& object, const Ledger::WriterQueue& queue);
+  Result<accel::Ticket> submit(const Ledger::WriterQueue& queue, accel::Work& work);
+
+  accel::Accelerator& accelerator_;
+  accel::NativeStreams* const native_;
+  Ledger& ledger_;
+  Blocks& blocks_;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_POLICIES_READ_BACKS_H_

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which bytes of an object the CPU is about to read again.
+//
+// A program that launches a kernel, waits, and looks at the same few bytes, again and again, meets
+// a fault and a copy after each wait. The bytes can be copied behind the kernel instead, while the
+// program waits for it, and be opened at the end of the wait. So each object learns from its
+// rounds, which end when a call takes what the CPU had:
+//
+//  - The first bytes that were fetched in a round are its bytes. After two rounds with the same
+//    bytes they are read back at each wait, and opened; also for writing, if they were written.
+//  - What is opened without a fault tells nothing. So every eighth time the bytes are copied and
+//    left closed: the fault that opens them confirms the guess. Where none comes, twice as many
+//    equal rounds are needed before the next guess; a guess that is confirmed halves that again.
+//
+// The bound: a guess that is wrong copies at most kMostBytes eight times, and the n-th wrong one
+// comes after at least 2^n rounds in which the CPU did fetch those bytes, less the confirmed ones.
+#ifndef GMAC_COHERENCE_READ_BACK_POLICY_H_
+#define GMAC_COHERENCE_READ_BACK_POLICY_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "gmac/coherence/block_index.h"
+
+namespace gmac {
+
+// Of one object; guarded like that. Constant time, allocates nothing.
+class ReadBackPolicy {
+ public:
+  // What takes longer to copy gains little by an early start.
+  static constexpr std::size_t kMostBytes = std::size_t{256} << 10;
+  static constexpr std::uint32_t kCheckEvery = 8;
+
+  // What to copy at a wait, and how far to open it when the wait is over.
+  struct Guess {
+    BlockIndex block{};
+    ByteRange bytes;
+    bool write = false;
+    bool open = true;
+  };
+
+  // The CPU has fetched bytes of a block that was Invalid; has written a block.
+  void fetched(BlockIndex block, ByteRange bytes) {
+    if (inRound_) {
+      return;
+    }
+    inRound_ = true;
+    if (block != block_ || bytes != bytes_) {
+      if (copied_) {
+        wasWrong();
+      }
+      block_ = block;
+      bytes_ = bytes;
+      equalRounds_ = 0;
+    } else if (copied_ && wrongGuesses_ > 0) {
+      --wrongGuesses_;
+    }
+    copied_ = wrote_ = false;
+  }
+  void wrote(BlockIndex block) { wrote_ = wrote_ || block == block_; }
+  // What was opened ahead, as guess() said, is the round's.
+  void opened() {
+    inRound_ = true;
+    copied_ = false;
+    wrote_ = writes_;
+  }
+  // A call has taken the block.
+  void closed(BlockIndex block) {
+    if (inRound_ && block == block_) {
+      inRound_ = false;
+      writes_ = wrote_;
+      equalRounds_ = std::min(equalRounds_ + 1, kMostRounds);
+    }
+  }
+  // Whether guesses are made.
+  bool guesses() const {
+    return equalRounds_ >= (kLeastRounds << wrongGuesses_) && bytes_.length() <= kMostBytes;
+  }
+  // What it would be, where there are guesses.
+  BlockIndex block() const { return block_; }
+  ByteRange bytes() const { return bytes_; }
+  // The program waits, and the block is Invalid: what to copy. No call has been made since if the
+  // last copy is still good: then nobody asks.
+  std::optional<Guess> guess() {
+    if (copied_) {
+      wasWrong();
+    }
+    if (!guesses()) {
+      return std::nullopt;
+    }
+    inRound_ = false;
+    copied_ = true;
+    ++sinceCheck_;
+    const bool check = sinceCheck_ >= kCheckEvery;
+    sinceCheck_ = check ? 0 : sinceCheck_;
+    return Guess{.block = block_, .bytes = bytes_, .write = writes_, .open = !check};
+  }
+
+ private:
+  static constexpr std::uint32_t kLeastRounds = 2;
+  static constexpr std::uint32_t kMostWrong = 20;
+  static constexpr std::uint32_t kMostRounds = kLeastRounds << kMostWrong;
+
+  void wasWrong() {
+    copied_ = false;
+    equalRounds_ = 0;
+    wrongGuesses_ = std::min(wrongGuesses_ + 1, kMostWrong);
+  }
+
+  BlockIndex block_{};
+  ByteRange bytes_;
+  std::uint32_t equalRounds_ = 0;
+  std::uint32_t wrongGuesses_ = 0;  // less those that were confirmed
+  std::uint32_t sinceCheck_ = 0;
+  bool inRound_ = false;  // bytes were fetched, or opened ahead, and no call has taken them yet
+  bool copied_ = false;   // ahead, and nobody has come for them yet
+  bool wrote_ = false;    // in this round; writes_: in the last one
+  bool writes_ = false;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_READ_BACK_POLICY_H_

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies to the CPU behind the kernels that the program waits for: which are made, when they are
+// good, and that no byte is lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "gmac/observe/stats.h"
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+using accel::NativeStream;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::size_t kBlock = 64 * kKiB;
+constexpr std::size_t kWindow = 4 * kPage;
+constexpr std::size_t kBytes = 8 * kBlock;
+constexpr NativeStream kStream{3};
+
+// A kernel adds one to a byte, the program waits, and the CPU looks at it.
+class ReadBacks : public ::testing::Test {
+ protected:
+  ReadBacks() {
+    MachineSetup setup;
+    setup.blockBytes = kBlock;
+    setup.windowBytes = kWindow;
+    setup.rollingSize = 100;
+    start(setup);
+  }
+  void start(const MachineSetup& setup) {
+    machine_.reset();
+    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    bump_ = fake().kernel("bump", 1, [fake = &fake()](const LaunchShape&, void** args) {
+      ++*fake->argument<std::uint8_t>(args, 0);
+    });
+    a_ = machine_->allocate(kBytes);
+    at_ = a_ + 5 * kBlock + kWindow + 9;
+    value_ = 0;
+    machine_->call(bump_, {at_});
+    ++value_;
+    machine_->sync();
+  }
+  FakeAccelerator& fake() { return machine_->fake(); }
+  Manager& manager() { return machine_->manager(); }
+  std::uint8_t byte() const { return *reinterpret_cast<volatile std::uint8_t*>(at_); }
+  void call() {
+    machine_->call(bump_, {at_});
+    ++value_;
+  }
+  void round(bool write = false) {
+    call();
+    machine_->sync();
+    ASSERT_EQ(byte(), value_);
+    if (write) {
+      *reinterpret_cast<volatile std::uint8_t*>(at_) = ++value_;
+    }
+    machine_->verify();
+  }
+  // So many that the next wait reads back.
+  void learn(bool write = false) {
+    for (int i = 0; i < 2; ++i) {
+      round(write);
+    }
+  }
+  static std::uint64_t faults() { return stats().readFaults.value() + stats().writeFaults.value(); }
+  static std::uint64_t readBacks() { return stats().readBacks.value(); }
+  Op window() const { return copyOut(a_ + 5 * kBlock + kWindow, kWindow); }
+
+  std::unique_ptr<ManagerUnderTest> machine_;
+  adsmKernel_t bump_ = nullptr;
+  std::byte* a_ = nullptr;
+  std::byte* at_ = nullptr;
+  std::uint8_t value_ = 0;
+};
+
+TEST_F(ReadBacks, TheThirdRoundNeedsNoFault) {
+  learn();
+  call();
+  fake().clearLog();
+  const std::uint64_t before = faults();
+  machine_->sync();
+  EXPECT_THAT(fake().copies(), ElementsAre(window()));
+  EXPECT_EQ(accessAt(at_), os::Access::kRead);
+  EXPECT_EQ(accessAt(at_ - kWindow), os::Access::kNone);
+  EXPECT_EQ(byte(), value_);
+  EXPECT_EQ(faults(), before);
+  EXPECT_THAT(fake().copies(), ElementsAre(window()));
+  machine_->verify();
+}
+
+TEST_F(ReadBacks, WhatWasWrittenIsOpenForWriting) {
+  learn(true);
+  const std::uint64_t before = faults();
+  round(true);
+  EXPECT_EQ(faults(), before);
+  EXPECT_EQ(accessAt(at_), os::Access::kReadWrite);
+  call();
+  machine_->sync();
+  EXPECT_EQ(byte(), value_);  // the write has reached the kernel
+}
+
+TEST_F(ReadBacks, EveryEighthTimeAFaultConfirmsIt) {
+  learn();
+  const std::uint64_t before = faults();
+  const std::uint64_t copies = readBacks();
+  fake().clearLog();
+  for (int i = 0; i < 16; ++i) {
+    round();
+  }
+  EXPECT_EQ(faults() - before, 2u);
+  EXPECT_EQ(readBacks() - copies, 16u);
+  // A copy that was made ahead is not made again by the fault.
+  EXPECT_EQ(fake().copies().size(), 16u);
+}
+
+TEST_F(ReadBacks, AProgramThatLooksNoMoreIsLeftAlone) {
+  learn();
+  for (int i = 0; i < 20; ++i) {
+    call();
+    machine_->sync();
+  }
+  fake().clearLog();
+  call();
+  machine_->sync();
+  EXPECT_THAT(fake().copies(), IsEmpty());
+  EXPECT_EQ(byte(), value_);
+}
+
+TEST_F(ReadBacks, ALaterCallMakesTheCopyWorthless) {
+  learn();
+  for (const bool waits : {false, true}) {
+    call();
+    manager().beforeDeviceWait(std::nullopt);
+    call();
+    if (waits) {
+      fake().runAll();
+      EXPECT_TRUE(manager().afterDeviceWait().ok());
+      EXPECT_EQ(accessAt(at_), os::Access::kNone);
+    }
+    EXPECT_EQ(byte(), value_);
+    machine_->verify();
+  }
+}
+
+TEST_F(ReadBacks, AWriteOfTheCpuIsNotOverwrittenByACopyInFlight) {
+  learn();
+  call();
+  manager().beforeDeviceWait(std::nullopt);  // the copy is queued, and has not run
+  std::vector<std::byte> bytes(kBlock, std::byte{7});
+  manager().copy(a_ + 5 * kBlock, bytes.data(), kBlock, &std::memmove);
+  fake().runAll();
+  EXPECT_EQ(byte(), 7);
+  value_ = 7;
+  call();
+  machine_->sync();
+  EXPECT_EQ(byte(), value_);
+}
+
+TEST_F(ReadBacks, AnObjectThatIsFreedWaitsForItsCopy) {
+  learn();
+  call();
+  manager().beforeDeviceWait(std::nullopt);
+  machine_->free(a_);  // (The fake complains of work that names freed memory.)
+  EXPECT_EQ(fake().pending(), 0u);
+}
+
+TEST_F(ReadBacks, AFailedCopyLeavesTheBytesToTheAccess) {
+  learn();
+  call();
+  fake().failNext(Op::Kind::kCopyOut, 1, adsmErrorSystem);
+  machine_->sync();
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  EXPECT_EQ(byte(), value_);
+  machine_->verify();
+}
+
+TEST_F(ReadBacks, AProtectionThatFailsLeavesTheBytesToTheAccess) {
+  learn();
+  call();
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  machine_->sync();
+  os::failNext(os::Call::kProtect, 0, 0);
+  EXPECT_EQ(byte(), value_);
+  machine_->verify();
+}
+
+TEST_F(ReadBacks, WorkOnAStreamIsFollowedThere) {
+  const auto work = [&] {
+    const coherence::DeviceRange everything{nullptr, 0, true};
+    ASSERT_TRUE(manager().beginDeviceWork(kStream, {&everything, 1}).ok()) << lastErrorText();
+    fake().submit(kStream,
+                  [at = fake().at(at_)] { *at = std::byte(std::to_integer<int>(*at) + 1); });
+    ASSERT_TRUE(manager().endDeviceWork(kStream, true).ok()) << lastErrorText();
+    ++value_;
+  };
+  const auto wait = [&](std::optional<NativeStream> stream) {
+    manager().beforeDeviceWait(stream);
+    fake().runAll();
+    EXPECT_TRUE(manager().afterDeviceWait().ok()) << lastErrorText();
+    machine_->verify();
+  };
+  for (int i = 0; i < 2; ++i) {
+    work();
+    wait(kStream);
+    EXPECT_EQ(byte(), value_);
+  }
+  for (const auto& stream : {std::optional(kStream), std::optional<NativeStream>()}) {
+    const std::uint64_t before = faults();
+    work();
+    wait(stream);
+    EXPECT_EQ(byte(), value_);
+    EXPECT_EQ(faults(), before);
+  }
+  // A copy on a stream that the program does not wait for would be in the way.
+  const std::uint64_t copies = readBacks();
+  work();
+  manager().beforeDeviceWait(NativeStream{4});
+  EXPECT_EQ(readBacks(), copies);
+  // One that is capturing would record it. (The fake complains.)
+  fake().setCapturing(true);
+  manager().beforeDeviceWait(kStream);
+  fake().setCapturing(false);
+  EXPECT_EQ(readBacks(), copies);
+  wait(kStream);
+  EXPECT_EQ(byte(), value_);
+}
+
+TEST_F(ReadBacks, AKernelThatFailedOpensNothing) {
+  learn();
+  fake().crashKernel(1);
+  call();
+  EXPECT_FALSE(manager().sync().ok());
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+}
+
+TEST_F(ReadBacks, ALaunchThatFailsLosesNothing) {
+  learn(true);
+  round(true);  // opened ahead, and written
+  fake().failNext(Op::Kind::kLaunch, 1, adsmErrorKernel);
+  EXPECT_FALSE(machine_->tryCall(bump_, {at_}).ok());
+  EXPECT_EQ(byte(), value_);
+  machine_->verify();
+}
+
+TEST_F(ReadBacks, WholeBlocksComeBackToo) {
+  MachineSetup setup;
+  setup.blockBytes = kBlock;
+  setup.rollingSize = 100;
+  start(setup);
+  learn(true);
+  const std::uint64_t before = faults();
+  round(true);
+  EXPECT_EQ(faults(), before);
+}
+
+TEST_F(ReadBacks, ManyObjectsAtATime) {
+  std::vector<std::byte*> objects;
+  for (int i = 0; i < 20; ++i) {
+    objects.push_back(machine_->allocate(kBytes));
+  }
+  std::uint8_t value = 0;
+  const auto round = [&] {
+    for (std::byte* object : objects) {
+      machine_->call(bump_, {object});
+    }
+    ++value;
+    machine_->sync();
+    for (std::byte* object : objects) {
+      EXPECT_EQ(std::to_integer<std::uint8_t>(*object), value);
+    }
+  };
+  round();
+  round();
+  const std::uint64_t before = faults();
+  round();
+  EXPECT_EQ(faults(), before);
+  for (std::byte* object : objects) {
+    machine_->free(object);
+  }
+  machine_->sync();
+}
+
+}  // namespace
+}  // namespace gmac::testing
