@@ -20,6 +20,7 @@ def mpi_abi(name, headers, defines):
             ":abi",
             ":launch",
             ":staging_memory",
+            ":tickets",
             headers,
             "//gmac/api:mpi",
             "//gmac/base",

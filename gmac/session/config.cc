@@ -282,6 +282,16 @@ const Variable kVariables[] = {
      "that "
      "the program synchronises those, as with a CUDA-aware MPI; or all work on the streams of that "
      "memory's context."},
+    {"GMAC_MPI_TICKETS",
+     Kind::kChoice,
+     "0",
+     nullptr,
+     {.words = kNoYes},
+     "",
+     store<&Config::mpiTickets>,
+     "`1`: a large MPI message of a shared object or of device memory to a process of the same "
+     "host "
+     "goes through memory that the two processes share, and a ticket through MPI. `0`: none does."},
     // For this library's own tests: neither the page nor the messages list them.
     {"GMAC_TEST_MIRROR",
      Kind::kChoice,
@@ -300,6 +310,15 @@ const Variable kVariables[] = {
      "threads",
      store<&Config::ioThreads>,
      "How many threads read one file into shared memory at a time, the caller's included."},
+    {"GMAC_TEST_TICKET_BYTES",
+     Kind::kBytes,
+     "64K",
+     nullptr,
+     // The payload covers its ticket (mpi/tickets.h).
+     {.least = 512, .most = kGiB},
+     "bytes",
+     store<&Config::leastTicketBytes>,
+     "MPI messages of fewer bytes are not sent as tickets."},
 };
 
 constexpr std::string_view kForTests = "GMAC_TEST_";

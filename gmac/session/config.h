@@ -51,6 +51,8 @@ struct Config {
   bool trustHints{};        // hints of managed-memory programs are promises
   std::size_t waitLimit{};  // seconds; 0: none
   MpiOrder mpiOrder{};
+  bool mpiTickets{};               // large messages on one host go through its memory
+  std::size_t leastTicketBytes{};  // messages with smaller payloads do not
 };
 
 // Answers like getenv: the value of a variable, or NULL when it is not set.

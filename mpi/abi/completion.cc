@@ -2,6 +2,7 @@
 //
 // Calls that complete requests.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "mpi/abi/hooks.h"
@@ -10,20 +11,25 @@
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
 
-// The requests of one call that are ours, out of the table while MPI is called.
+// The requests of one call that are ours, out of the table while MPI is called. `list` is the
+// call's own: where another request is under way in place of one, it stands there meanwhile.
 class Taken {
  public:
-  Taken(int count, const MPI_Request* requests)
-      : requests_(requests, requests + std::max(count, 0)), pending_(requests_.size()) {
+  Taken(int count, MPI_Request* list)
+      : list_(list), requests_(list, list + std::max(count, 0)), pending_(requests_.size()) {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       pending_[i] = requests::take(requests_[i]);
       any_ = any_ || pending_[i] != nullptr;
+      if (pending_[i] != nullptr && pending_[i]->hasInstead) {
+        list_[i] = pending_[i]->instead;
+      }
     }
   }
   // What MPI has not completed goes back.
   ~Taken() {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (pending_[i] != nullptr) {
+        if (pending_[i]->hasInstead) list_[i] = requests_[i];
         requests::add(requests_[i], std::move(pending_[i]));
       }
     }
@@ -32,37 +38,58 @@ class Taken {
   Taken& operator=(const Taken&) = delete;
 
   bool any() const { return any_; }
-  // MPI has completed number `i` with success.
-  void complete(int i, const MPI_Status& status, const char* call) {
-    if (const PendingPtr& pending = pending_[static_cast<std::size_t>(i)]) {
-      const int code = requests::complete(pending, status, call);
-      code_ = code_ == MPI_SUCCESS ? code : code_;
+  // MPI has completed number `i` with success. The result for that one.
+  int complete(int i, MPI_Status* status, const char* call) {
+    const int result = show(i, status, call);
+    end(i);
+    return result;
+  }
+  // The same, and the request remains.
+  int show(int i, MPI_Status* status, const char* call) {
+    const PendingPtr& pending = pending_[static_cast<std::size_t>(i)];
+    const int result =
+        pending != nullptr ? requests::complete(*pending, status, call) : MPI_SUCCESS;
+    if (code_ == MPI_SUCCESS && result != MPI_SUCCESS) {
+      code_ = result;
+      communicator_ = pending->communicator();
     }
-    forget(i);
+    return result;
   }
   // MPI has completed it with an error.
-  void fail(int i) {
+  void fail(int i, int code, MPI_Status* status) {
     if (const PendingPtr& pending = pending_[static_cast<std::size_t>(i)]) {
-      pending->active = false;
+      pending->amend(status);
+      if (pending->mpiTellsNobody()) {
+        (void)real().Comm_call_errhandler(pending->communicator(), code);
+      }
     }
-    forget(i);
+    end(i);
   }
-  // The first failure of complete().
+  // The first failure of complete(), and whose error handler is to be told.
   int code() const { return code_; }
+  MPI_Comm communicator() const { return communicator_; }
 
  private:
   // A persistent request outlives its completion.
-  void forget(int i) {
+  void end(int i) {
     PendingPtr& pending = pending_[static_cast<std::size_t>(i)];
-    if (pending != nullptr && !pending->persistent) {
+    if (pending == nullptr) {
+      return;
+    }
+    pending->active = false;
+    if (!pending->persistent) {
       pending.reset();
+    } else if (std::exchange(pending->hasInstead, false)) {
+      list_[i] = requests_[static_cast<std::size_t>(i)];
     }
   }
 
+  MPI_Request* list_;
   std::vector<MPI_Request> requests_;
   std::vector<PendingPtr> pending_;
   bool any_ = false;
   int code_ = MPI_SUCCESS;
+  MPI_Comm communicator_ = MPI_COMM_WORLD;
 };
 
 // Statuses for MPI, also for those who do not ask.
@@ -81,21 +108,42 @@ class Statuses {
   MPI_Status* asked_;
 };
 
-// `done` requests of a call have ended, number i of them being indices[i] (NULL: i).
-void completeSeveral(Taken& taken, int code, int done, const int* indices, MPI_Status* statuses,
-                     const char* call) {
+// What a call returns that completes one request.
+int either(int code, const Taken& taken) {
+  if (code == MPI_SUCCESS && taken.code() != MPI_SUCCESS) {
+    code = taken.code();
+    (void)real().Comm_call_errhandler(taken.communicator(), code);
+  }
+  return code;
+}
+
+// `done` requests of a call have ended, number i of them being indices[i] (NULL: i). The call's
+// result.
+int completeSeveral(Taken& taken, int code, int done, const int* indices, MPI_Status* statuses,
+                    const char* call) {
+  std::vector<int> results(static_cast<std::size_t>(done), MPI_SUCCESS);
   for (int i = 0; i < done; ++i) {
     const int index = indices != nullptr ? indices[i] : i;
     const int error = code == MPI_SUCCESS ? MPI_SUCCESS : statuses[i].MPI_ERROR;
+    int& result = results[static_cast<std::size_t>(i)];
+    result = error;
     if (error == MPI_SUCCESS) {
-      taken.complete(index, statuses[i], call);
+      result = taken.complete(index, &statuses[i], call);
     } else if (error != MPI_ERR_PENDING) {
-      taken.fail(index);
+      taken.fail(index, error, &statuses[i]);
     }
   }
+  if (taken.code() == MPI_SUCCESS) {
+    return code;
+  }
+  for (int i = 0; i < done; ++i) {
+    statuses[i].MPI_ERROR = results[static_cast<std::size_t>(i)];
+  }
+  if (code == MPI_SUCCESS) {
+    (void)real().Comm_call_errhandler(taken.communicator(), MPI_ERR_IN_STATUS);
+  }
+  return MPI_ERR_IN_STATUS;
 }
-
-int either(int code, const Taken& taken) { return code != MPI_SUCCESS ? code : taken.code(); }
 
 // Of errors that are in no status nobody knows which request is meant.
 bool meansStatuses(int code) { return code == MPI_SUCCESS || code == MPI_ERR_IN_STATUS; }
@@ -109,9 +157,9 @@ int wait(MPI_Request* request, MPI_Status* status) {
   Statuses statuses(1, status);
   const int code = function(request, statuses.get());
   if (code == MPI_SUCCESS) {
-    taken.complete(0, *statuses.get(), "MPI_Wait");
+    (void)taken.complete(0, statuses.get(), "MPI_Wait");
   } else {
-    taken.fail(0);
+    taken.fail(0, code, statuses.get());
   }
   return either(code, taken);
 }
@@ -125,9 +173,9 @@ int test(MPI_Request* request, int* flag, MPI_Status* status) {
   Statuses statuses(1, status);
   const int code = function(request, flag, statuses.get());
   if (code != MPI_SUCCESS) {
-    taken.fail(0);
+    taken.fail(0, code, statuses.get());
   } else if (*flag != 0) {
-    taken.complete(0, *statuses.get(), "MPI_Test");
+    (void)taken.complete(0, statuses.get(), "MPI_Test");
   }
   return either(code, taken);
 }
@@ -140,10 +188,9 @@ int waitAll(int count, MPI_Request* list, MPI_Status* status) {
   if (!taken.any()) return function(count, list, status);
   Statuses statuses(count, status);
   const int code = function(count, list, statuses.get());
-  if (meansStatuses(code)) {
-    completeSeveral(taken, code, count, nullptr, statuses.get(), "MPI_Waitall");
-  }
-  return either(code, taken);
+  return meansStatuses(code)
+             ? completeSeveral(taken, code, count, nullptr, statuses.get(), "MPI_Waitall")
+             : code;
 }
 
 template <Layer layer>
@@ -154,10 +201,9 @@ int testAll(int count, MPI_Request* list, int* flag, MPI_Status* status) {
   if (!taken.any()) return function(count, list, flag, status);
   Statuses statuses(count, status);
   const int code = function(count, list, flag, statuses.get());
-  if (code == MPI_ERR_IN_STATUS || (code == MPI_SUCCESS && *flag != 0)) {
-    completeSeveral(taken, code, count, nullptr, statuses.get(), "MPI_Testall");
-  }
-  return either(code, taken);
+  return code == MPI_ERR_IN_STATUS || (code == MPI_SUCCESS && *flag != 0)
+             ? completeSeveral(taken, code, count, nullptr, statuses.get(), "MPI_Testall")
+             : code;
 }
 
 template <Layer layer>
@@ -169,9 +215,9 @@ int waitAny(int count, MPI_Request* list, int* index, MPI_Status* status) {
   Statuses statuses(1, status);
   const int code = function(count, list, index, statuses.get());
   if (*index != MPI_UNDEFINED && code == MPI_SUCCESS) {
-    taken.complete(*index, *statuses.get(), "MPI_Waitany");
+    (void)taken.complete(*index, statuses.get(), "MPI_Waitany");
   } else if (*index != MPI_UNDEFINED && *index >= 0 && *index < count) {
-    taken.fail(*index);
+    taken.fail(*index, code, statuses.get());
   }
   return either(code, taken);
 }
@@ -185,9 +231,9 @@ int testAny(int count, MPI_Request* list, int* index, int* flag, MPI_Status* sta
   Statuses statuses(1, status);
   const int code = function(count, list, index, flag, statuses.get());
   if (code == MPI_SUCCESS && *flag != 0 && *index != MPI_UNDEFINED) {
-    taken.complete(*index, *statuses.get(), "MPI_Testany");
+    (void)taken.complete(*index, statuses.get(), "MPI_Testany");
   } else if (code != MPI_SUCCESS && *index >= 0 && *index < count) {
-    taken.fail(*index);
+    taken.fail(*index, code, statuses.get());
   }
   return either(code, taken);
 }
@@ -201,10 +247,9 @@ int some(int count, MPI_Request* list, int* done, int* indices, MPI_Status* stat
   if (!taken.any()) return function(count, list, done, indices, status);
   Statuses statuses(count, status);
   const int code = function(count, list, done, indices, statuses.get());
-  if (meansStatuses(code) && *done != MPI_UNDEFINED) {
-    completeSeveral(taken, code, *done, indices, statuses.get(), kName<call>);
-  }
-  return either(code, taken);
+  return meansStatuses(code) && *done != MPI_UNDEFINED
+             ? completeSeveral(taken, code, *done, indices, statuses.get(), kName<call>)
+             : code;
 }
 
 // What the flag says is complete has its bytes in the buffer; the request stays.
@@ -217,7 +262,7 @@ int getStatus(MPI_Request request, int* flag, MPI_Status* status) {
   Statuses statuses(1, status);
   const int code = function(request, flag, statuses.get());
   if (code == MPI_SUCCESS && *flag != 0) {
-    taken.complete(0, *statuses.get(), "MPI_Request_get_status");
+    (void)taken.show(0, statuses.get(), "MPI_Request_get_status");
   }
   return either(code, taken);
 }
@@ -229,9 +274,20 @@ int freeRequest(MPI_Request* request) {
   if (pending == nullptr || !pending->active) {
     return next<layer>().Request_free(request);
   }
-  requests::orphan(*request, std::move(pending));
+  const bool instead = pending->hasInstead;
+  requests::orphan(instead ? pending->instead : *request, std::move(pending));
+  if (instead) {
+    return next<layer>().Request_free(request);
+  }
   *request = MPI_REQUEST_NULL;
   return MPI_SUCCESS;
+}
+
+// A receive whose message was matched before goes on.
+template <Layer layer>
+int cancel(MPI_Request* request) {
+  const PendingPtr pending = requests::any() ? requests::find(*request) : nullptr;
+  return pending != nullptr && pending->matched ? MPI_SUCCESS : next<layer>().Cancel(request);
 }
 
 }  // namespace
@@ -248,6 +304,7 @@ std::span<const Hook> completionHooks() {
       GMAC_MPI_HOOK(Testsome, some, &Calls::Testsome),
       GMAC_MPI_HOOK(Request_get_status, getStatus),
       GMAC_MPI_HOOK(Request_free, freeRequest),
+      GMAC_MPI_HOOK(Cancel, cancel),
   };
   return hooks;
 }

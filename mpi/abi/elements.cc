@@ -60,6 +60,25 @@ bool Elements::extend(const void* buffer, MPI_Count count, MPI_Datatype datatype
 
 bool Elements::pack(std::byte* to) { return move(true, to, bytes()); }
 
+bool Elements::packFront(std::span<std::byte> to) {
+  const auto bytes = static_cast<std::int64_t>(to.size());
+  if (type_->dense || type_->own != nullptr) {
+    return move(true, to.data(), bytes);
+  }
+  // MPI packs whole elements.
+  const std::int64_t whole = (bytes + type_->size - 1) / type_->size * type_->size;
+  const StagingMemory packed(static_cast<std::size_t>(whole));
+  if (packed.data() == nullptr) {
+    reason_ = "no memory for " + std::to_string(whole) + " bytes";
+    return false;
+  }
+  if (!move(true, packed.data(), whole)) {
+    return false;
+  }
+  std::copy_n(packed.data(), to.size(), to.data());
+  return true;
+}
+
 bool Elements::unpack(std::byte* from, std::int64_t bytes) { return move(false, from, bytes); }
 
 bool Elements::move(bool packs, std::byte* packed, std::int64_t bytes) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -60,6 +61,8 @@ class Elements {
   std::int64_t bytes() const { return count_ * type_->size; }
   // In the order of calls, each part where it is current. False: failed, and nothing was packed.
   bool pack(std::byte* to);
+  // The payload's first bytes, which it has. Of memory that no device holds.
+  bool packFront(std::span<std::byte> to);
   // The first `bytes` of the payload. False: failed.
   bool unpack(std::byte* from, std::int64_t bytes);
 

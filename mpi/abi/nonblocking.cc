@@ -1,59 +1,116 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Nonblocking and persistent messages: the payload is in private memory until the request is
-// completed, or freed.
+// completed, or freed. A receive into plain memory has an entry in the table, too, where a ticket
+// may come.
+#include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
+#include "mpi/abi/reception.h"
 #include "mpi/abi/requests.h"
 #include "mpi/abi/side.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
-namespace {
 
-// A message that is sent or received.
-class Message : public Pending {
+// A message that is received.
+class Awaited : public Pending {
  public:
-  Message(Side side, bool receives) : side(std::move(side)), receives(receives) {}
+  Awaited(void* buffer, MPI_Count count, MPI_Datatype datatype, int source, int tag,
+          MPI_Comm communicator, PeersPtr peers)
+      : in(buffer, count, datatype, communicator, peers, Reception::Ends::kLater),
+        count_(count),
+        source_(source),
+        tag_(tag),
+        peers_(std::move(peers)) {}
 
-  bool pack() override { return receives || side.pack(); }
+  bool pack() override { return true; }
   bool deliver(const MPI_Status& status) override {
     int cancelled = 0;
-    return !receives ||
-           (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) ||
-           side.unpack(status);
+    return (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) ||
+           in.arrived(status);
+  }
+  void amend(MPI_Status* status) const override { in.amend(status); }
+  const std::string& reason() const override { return in.reason(); }
+  int code() const override { return in.code(); }
+  // (That of a request may be freed already.)
+  MPI_Comm communicator() const override {
+    return in.knowsCommunicator() ? in.communicator() : MPI_COMM_WORLD;
+  }
+  bool mpiTellsNobody() const override { return in.mpiToldNobody(); }
+  Awaited* awaited() override { return this; }
+
+  // Of a persistent one that begins. With a held message that it gets, another request is under
+  // way.
+  std::unique_ptr<Matching> match() {
+    in.restart();
+    matched = false;
+    return std::make_unique<Matching>(peers_, source_, tag_);
+  }
+  int startHeld(Matching& matching) {
+    Held& held = *matching.held();
+    in.receives(held);
+#if MPI_VERSION >= 4
+    const MPI_Count count = count_;
+#else
+    const int count = static_cast<int>(count_);
+#endif
+    const int code = receiveHeld(in.address(), count, in.datatype(), held, &instead);
+    hasInstead = matched = code == MPI_SUCCESS;
+    if (notReceived(code)) {
+      matching.putBack();
+    }
+    return code;
+  }
+
+  Reception in;
+
+ private:
+  const MPI_Count count_;
+  const int source_;
+  const int tag_;
+  const PeersPtr peers_;
+};
+
+namespace {
+
+// A message that is sent.
+class Sent : public Pending {
+ public:
+  // `packs`: at once.
+  Sent(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs, SentTicket sent)
+      : ticket(std::move(sent)), side(buffer, count, datatype, packs, &ticket) {}
+
+  bool pack() override {
+    (void)ticket.reserve(side.payloadBytes());
+    return side.pack();
+  }
+  bool deliver(const MPI_Status& status) override {
+    int cancelled = 0;
+    if (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) {
+      ticket.recall();
+    }
+    return true;
   }
   const std::string& reason() const override { return side.reason(); }
 
+  SentTicket ticket;
   Side side;
-  const bool receives;
 };
 
 // When MPI begins.
 enum class Begins { kAtOnce, kByStart };
 
-// Calls MPI by `call`, which makes the request.
-template <auto name, typename Call>
-int begin(Begins begins, const std::shared_ptr<Message>& message, MPI_Comm communicator,
-          MPI_Request* request, const Call& call) {
-  if (message->side.failed()) {
-    return refuse(communicator, kName<name>, message->reason());
-  }
-  requests::keepOrphans(false);
-  const int code = call(message->side.address(), message->side.datatype());
-  if (code != MPI_SUCCESS) {
-    return code;
-  }
+// What MPI has made is in the table from now on.
+template <typename Message>
+void enter(Begins begins, const std::shared_ptr<Message>& message, MPI_Request request) {
   message->persistent = begins == Begins::kByStart;
   message->active = !message->persistent;
-  // One handle may stand for all sends that were complete at once.
-  int done = 0;
-  if (message->persistent || message->receives ||
-      real().Request_get_status(*request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) {
-    requests::add(*request, message);
-  }
-  return code;
+  requests::add(request, message);
 }
 
 // Isend, Issend, Irsend, Ibsend, and Send_init and its like.
@@ -64,12 +121,73 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
   if (!needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, destination, tag, communicator, request);
   }
-  const bool packs = begins == Begins::kAtOnce;
-  return begin<call>(begins, std::make_shared<Message>(Side(buffer, count, datatype, packs), false),
-                     communicator, request, [&](void* staged, MPI_Datatype wire) {
-                       return function(staged, count, wire, destination, tag, communicator,
-                                       request);
-                     });
+  constexpr std::string_view kCall = kName<call>;
+  constexpr bool kMayBeTicket = begins == Begins::kAtOnce &&
+                                (kCall.starts_with("MPI_Isend") || kCall.starts_with("MPI_Irsend"));
+  const auto message =
+      std::make_shared<Sent>(buffer, count, datatype, begins == Begins::kAtOnce,
+                             kMayBeTicket ? SentTicket(communicator, destination) : SentTicket());
+  if (message->side.failed()) {
+    return refuse(communicator, kName<call>, message->reason());
+  }
+  requests::keepOrphans(false);
+  SentTicket& ticket = message->ticket;
+  const int code = ticket.inUse()
+                       ? function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination,
+                                  tag, communicator, request)
+                       : function(message->side.address(), count, message->side.datatype(),
+                                  destination, tag, communicator, request);
+  if (code != MPI_SUCCESS) {
+    ticket.recall();
+    return code;
+  }
+  // One handle may stand for all sends that were complete at once.
+  int done = 0;
+  if (begins == Begins::kByStart ||
+      real().Request_get_status(*request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) {
+    enter(begins, message, *request);
+  }
+  return code;
+}
+
+// Whether plain memory of that size may get a ticket. (Of shorter memory MPI says that it is too
+// short.)
+bool hasRoomForTicket(MPI_Count count, MPI_Datatype datatype) {
+  MPI_Count size = 0;
+  return count > 0 && datatype != MPI_DATATYPE_NULL &&
+         real().Type_size_x(datatype, &size) == MPI_SUCCESS && size > 0 &&
+         count >= (static_cast<MPI_Count>(tickets::kBytes) + size - 1) / size;
+}
+
+// A receive that gets a held message.
+template <auto call, typename Count>
+int receiveHeldLater(const std::shared_ptr<Awaited>& message, Count count, Held& held,
+                     MPI_Request* request) {
+  message->in.receives(held);
+  message->matched = true;
+  const int code = receiveHeld(message->in.address(), count, message->in.datatype(), held, request);
+  if (code == MPI_SUCCESS) {
+    enter(Begins::kAtOnce, message, *request);
+  } else if (message->mpiTellsNobody()) {
+    (void)real().Comm_call_errhandler(message->communicator(), code);
+  }
+  return code;
+}
+
+// MPI is to receive it.
+template <auto call, typename Function, typename Count>
+int post(Begins begins, const std::shared_ptr<Awaited>& message, Function function, Count count,
+         int source, int tag, MPI_Comm communicator, MPI_Request* request) {
+  if (message->in.failed()) {
+    return refuse(communicator, kName<call>, message->reason());
+  }
+  requests::keepOrphans(false);
+  const int code = function(message->in.address(), count, message->in.datatype(), source, tag,
+                            communicator, request);
+  if (code == MPI_SUCCESS) {
+    enter(begins, message, *request);
+  }
+  return code;
 }
 
 // Irecv, Recv_init. (All receives from nobody may have one handle, too.)
@@ -77,27 +195,71 @@ template <Layer layer, auto call, Begins begins, typename Count>
 int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int tag,
             MPI_Comm communicator, MPI_Request* request) {
   const auto function = next<layer>().*call;
-  if (source == MPI_PROC_NULL || !needsStaging(buffer, count, datatype)) {
+  const auto forward = [&] {
     return function(buffer, count, datatype, source, tag, communicator, request);
+  };
+  const bool staged = source != MPI_PROC_NULL && needsStaging(buffer, count, datatype);
+  const PeersPtr peers = Peers::of(communicator, source);
+  if (!staged && peers == nullptr) {
+    return forward();
   }
-  return begin<call>(begins, std::make_shared<Message>(Side(buffer, count, datatype, false), true),
-                     communicator, request, [&](void* staged, MPI_Datatype wire) {
-                       return function(staged, count, wire, source, tag, communicator, request);
-                     });
+  const auto make = [&] {
+    return std::make_shared<Awaited>(buffer, count, datatype, source, tag, communicator, peers);
+  };
+  if constexpr (begins == Begins::kAtOnce) {
+    Matching matching(peers, source, tag);
+    if (matching.held().has_value()) {
+      const auto message = make();
+      Held& held = *matching.held();
+      if (message->in.failed()) {
+        matching.putBack();
+        return refuse(communicator, kName<call>, message->reason());
+      }
+      const int code = receiveHeldLater<call>(message, count, held, request);
+      if (notReceived(code)) {
+        matching.putBack();
+      }
+      return code;
+    }
+    if (!staged && !hasRoomForTicket(count, datatype)) {
+      return forward();
+    }
+    return post<call>(begins, make(), function, count, source, tag, communicator, request);
+  } else {
+    return post<call>(begins, make(), function, count, source, tag, communicator, request);
+  }
 }
 
 template <Layer layer, auto call, typename Count>
 int matchedReceive(void* buffer, Count count, MPI_Datatype datatype, MPI_Message* message,
                    MPI_Request* request) {
   const auto function = next<layer>().*call;
-  if (*message == MPI_MESSAGE_NO_PROC || !needsStaging(buffer, count, datatype)) {
+  const std::optional<Held> held = matched::take(*message);
+  if (!held.has_value() &&
+      (*message == MPI_MESSAGE_NO_PROC || !needsStaging(buffer, count, datatype))) {
     return function(buffer, count, datatype, message, request);
   }
-  return begin<call>(Begins::kAtOnce,
-                     std::make_shared<Message>(Side(buffer, count, datatype, false), true),
-                     MPI_COMM_SELF, request, [&](void* staged, MPI_Datatype wire) {
-                       return function(staged, count, wire, message, request);
-                     });
+  const auto pending = std::make_shared<Awaited>(buffer, count, datatype, MPI_ANY_SOURCE,
+                                                 MPI_ANY_TAG, MPI_COMM_SELF, nullptr);
+  pending->matched = true;
+  if (held.has_value()) {
+    pending->in.receives(*held);
+  }
+  if (pending->in.failed()) {
+    if (held.has_value()) matched::add(*held);
+    return refuse(pending->communicator(), kName<call>, pending->reason());
+  }
+  requests::keepOrphans(false);
+  const int code = function(pending->in.address(), count, pending->in.datatype(), message, request);
+  if (code == MPI_SUCCESS) {
+    enter(Begins::kAtOnce, pending, *request);
+  } else if (pending->mpiTellsNobody()) {
+    (void)real().Comm_call_errhandler(pending->communicator(), code);
+  }
+  if (held.has_value() && notReceived(code)) {
+    matched::add(*held);
+  }
+  return code;
 }
 
 // MPI_Start and MPI_Startall pack what is sent. Nothing is started when one of them fails.
@@ -115,19 +277,31 @@ void activateAll(int count, const MPI_Request* list) {
   for (int i = 0; i < count; ++i) {
     if (const PendingPtr pending = requests::find(list[i])) {
       pending->active = true;
+      pending->delivered = false;
     }
   }
 }
 
-template <Layer layer>
-int start(MPI_Request* request) {
-  const auto function = next<layer>().Start;
-  if (!requests::any()) return function(request);
-  int code = packAll(1, request, "MPI_Start");
-  if (code != MPI_SUCCESS) return code;
-  code = function(request);
-  if (code == MPI_SUCCESS) activateAll(1, request);
-  return code;
+// Starts the receives that get held messages. The others, for MPI, are in `rest`; no probe takes
+// their messages as long as `matchings` live.
+int startHeld(int count, const MPI_Request* list, std::vector<MPI_Request>& rest,
+              std::vector<std::unique_ptr<Matching>>& matchings) {
+  for (int i = 0; i < count; ++i) {
+    const PendingPtr pending = requests::find(list[i]);
+    Awaited* const awaited = pending != nullptr ? pending->awaited() : nullptr;
+    if (awaited == nullptr) {
+      rest.push_back(list[i]);
+      continue;
+    }
+    auto matching = awaited->match();
+    if (!matching->held().has_value()) {
+      matchings.push_back(std::move(matching));
+      rest.push_back(list[i]);
+    } else if (const int code = awaited->startHeld(*matching); code != MPI_SUCCESS) {
+      return code;
+    }
+  }
+  return MPI_SUCCESS;
 }
 
 template <Layer layer>
@@ -136,29 +310,171 @@ int startAll(int count, MPI_Request* list) {
   if (!requests::any()) return function(count, list);
   int code = packAll(count, list, "MPI_Startall");
   if (code != MPI_SUCCESS) return code;
-  code = function(count, list);
+  std::vector<MPI_Request> rest;
+  std::vector<std::unique_ptr<Matching>> matchings;
+  if (count > 0) code = startHeld(count, list, rest, matchings);
+  if (code != MPI_SUCCESS) return code;
+  code = static_cast<int>(rest.size()) == count || count < 0
+             ? function(count, list)
+             : function(static_cast<int>(rest.size()), rest.data());
   // After an error nobody knows which were started; of others nothing is received.
   activateAll(count, list);
   return code;
 }
 
+template <Layer layer>
+int start(MPI_Request* request) {
+  const auto function = next<layer>().Start;
+  if (!requests::any()) return function(request);
+  int code = packAll(1, request, "MPI_Start");
+  if (code != MPI_SUCCESS) return code;
+  std::vector<MPI_Request> rest;
+  std::vector<std::unique_ptr<Matching>> matchings;
+  code = startHeld(1, request, rest, matchings);
+  if (code == MPI_SUCCESS && !rest.empty()) code = function(request);
+  if (code == MPI_SUCCESS) activateAll(1, request);
+  return code;
+}
+
+#if MPI_VERSION >= 4
+// Why a call is not served; NULL: it is.
+const char* objectionToEither(const void* sent, const void* received) {
+  for (const void* const buffer : {sent, received}) {
+    if (const char* const reason = objectionTo(buffer)) {
+      return reason;
+    }
+  }
+  return nullptr;
+}
+
+// What an MPI_Isendrecv_replace sends that receives at once.
+class Replaced : public Pending {
+ public:
+  bool pack() override { return true; }
+  bool deliver(const MPI_Status&) override { return true; }
+  const std::string& reason() const override { return payload.reason(); }
+
+  Staged payload;
+};
+
+// The send has begun with `code`; a held message is received at once.
+template <auto call, typename Count>
+int sendAndReceiveHeld(Awaited& message, Count count, Matching& matching, int code) {
+  if (code != MPI_SUCCESS) {
+    matching.putBack();
+    return code;
+  }
+  MPI_Status status = {};
+  Held& held = *matching.held();
+  message.in.receives(held);
+  code = receiveHeld(message.in.address(), count, message.in.datatype(), held, &status);
+  if (notReceived(code)) {
+    matching.putBack();
+  }
+  if (code == MPI_SUCCESS) {
+    code = message.in.arrived(status)         ? MPI_SUCCESS
+           : message.in.code() != MPI_SUCCESS ? message.in.code()
+                                              : errorCode(kName<call>, message.reason());
+  } else if (!message.mpiTellsNobody()) {
+    return code;
+  }
+  if (code != MPI_SUCCESS) {
+    (void)real().Comm_call_errhandler(message.communicator(), code);
+  }
+  return code;
+}
+
+// MPI_Isendrecv of plain memory. (MPICH 4.0 leaves its status empty.)
+template <Layer layer, auto call, typename Count>
+int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int destination,
+                int sentTag, void* received, Count receivedCount, MPI_Datatype receivedType,
+                int source, int receivedTag, MPI_Comm communicator, MPI_Request* request) {
+  const auto function = next<layer>().*call;
+  if (const char* const reason = objectionToEither(sent, received)) {
+    return refuse(MPI_COMM_WORLD, kName<call>, reason);
+  }
+  const PeersPtr peers = Peers::of(communicator, source);
+  const auto message = peers != nullptr
+                           ? std::make_shared<Awaited>(received, receivedCount, receivedType,
+                                                       source, receivedTag, communicator, peers)
+                           : nullptr;
+  Matching matching(peers, source, receivedTag);
+  if (matching.held().has_value()) {
+    return sendAndReceiveHeld<call>(
+        *message, receivedCount, matching,
+        startSend(sent, sentCount, sentType, destination, sentTag, communicator, request));
+  }
+  const int code =
+      function(sent, sentCount, sentType, destination, sentTag, received, receivedCount,
+               receivedType, source, receivedTag, communicator, request);
+  if (code == MPI_SUCCESS && message != nullptr) {
+    message->in.ignoreStatus();
+    enter(Begins::kAtOnce, message, *request);
+  }
+  return code;
+}
+
+template <Layer layer, auto call, typename Count>
+int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int destination,
+                       int sentTag, int source, int receivedTag, MPI_Comm communicator,
+                       MPI_Request* request) {
+  const auto function = next<layer>().*call;
+  if (const char* const reason = objectionToEither(buffer, buffer)) {
+    return refuse(MPI_COMM_WORLD, kName<call>, reason);
+  }
+  const PeersPtr peers = Peers::of(communicator, source);
+  const auto message = peers != nullptr
+                           ? std::make_shared<Awaited>(buffer, count, datatype, source, receivedTag,
+                                                       communicator, peers)
+                           : nullptr;
+  Matching matching(peers, source, receivedTag);
+  if (matching.held().has_value() && count >= 0) {
+    const auto out = std::make_shared<Replaced>();
+    if (out->payload.pack(buffer, count, datatype, nullptr) != Ready::kYes) {
+      matching.putBack();
+      return refuse(communicator, kName<call>, out->reason());
+    }
+    const int code =
+        sendAndReceiveHeld<call>(*message, count, matching,
+                                 startSend(out->payload.address(), count, out->payload.datatype(),
+                                           destination, sentTag, communicator, request));
+    if (code == MPI_SUCCESS) enter(Begins::kAtOnce, out, *request);
+    return code;
+  }
+  if (matching.held().has_value()) {
+    matching.putBack();
+  }
+  const int code = function(buffer, count, datatype, destination, sentTag, source, receivedTag,
+                            communicator, request);
+  if (code == MPI_SUCCESS && message != nullptr) {
+    message->in.ignoreStatus();
+    enter(Begins::kAtOnce, message, *request);
+  }
+  return code;
+}
+#endif
+
 }  // namespace
 
 std::span<const Hook> nonblockingHooks() {
   static const Hook hooks[] = {
-      GMAC_MPI_HOOKS(Isend, send, Begins::kAtOnce),
-      GMAC_MPI_HOOKS(Issend, send, Begins::kAtOnce),
-      GMAC_MPI_HOOKS(Irsend, send, Begins::kAtOnce),
-      GMAC_MPI_HOOKS(Ibsend, send, Begins::kAtOnce),
-      GMAC_MPI_HOOKS(Irecv, receive, Begins::kAtOnce),
-      GMAC_MPI_HOOKS(Imrecv, matchedReceive),
-      GMAC_MPI_HOOKS(Send_init, send, Begins::kByStart),
-      GMAC_MPI_HOOKS(Ssend_init, send, Begins::kByStart),
-      GMAC_MPI_HOOKS(Rsend_init, send, Begins::kByStart),
-      GMAC_MPI_HOOKS(Bsend_init, send, Begins::kByStart),
-      GMAC_MPI_HOOKS(Recv_init, receive, Begins::kByStart),
-      GMAC_MPI_HOOK(Start, start),
-      GMAC_MPI_HOOK(Startall, startAll),
+    GMAC_MPI_HOOKS(Isend, send, Begins::kAtOnce),
+    GMAC_MPI_HOOKS(Issend, send, Begins::kAtOnce),
+    GMAC_MPI_HOOKS(Irsend, send, Begins::kAtOnce),
+    GMAC_MPI_HOOKS(Ibsend, send, Begins::kAtOnce),
+    GMAC_MPI_HOOKS(Irecv, receive, Begins::kAtOnce),
+    GMAC_MPI_HOOKS(Imrecv, matchedReceive),
+    GMAC_MPI_HOOKS(Send_init, send, Begins::kByStart),
+    GMAC_MPI_HOOKS(Ssend_init, send, Begins::kByStart),
+    GMAC_MPI_HOOKS(Rsend_init, send, Begins::kByStart),
+    GMAC_MPI_HOOKS(Bsend_init, send, Begins::kByStart),
+    GMAC_MPI_HOOKS(Recv_init, receive, Begins::kByStart),
+#if MPI_VERSION >= 4
+    GMAC_MPI_HOOKS(Isendrecv, sendReceive),
+    GMAC_MPI_HOOKS(Isendrecv_replace, sendReceiveReplace),
+#endif
+    GMAC_MPI_HOOK(Start, start),
+    GMAC_MPI_HOOK(Startall, startAll),
   };
   return hooks;
 }

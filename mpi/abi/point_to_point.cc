@@ -2,8 +2,14 @@
 //
 // Blocking messages. A side of a call that is shared goes through private memory; what is not goes
 // to MPI as it is.
+#include <optional>
+#include <string_view>
+#include <utility>
+
 #include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
+#include "mpi/abi/reception.h"
+#include "mpi/abi/requests.h"
 #include "mpi/abi/side.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -20,6 +26,57 @@ class Received {
   MPI_Status* status_;
 };
 
+// The application's result of a receive that MPI has ended with `code`.
+int finish(Reception& in, int code, MPI_Status* status, const char* call) {
+  if (code == MPI_SUCCESS) {
+    code = in.arrived(*status)        ? MPI_SUCCESS
+           : in.code() != MPI_SUCCESS ? in.code()
+                                      : errorCode(call, in.reason());
+    in.amend(status);
+    if (code == MPI_SUCCESS) {
+      return code;
+    }
+  } else if (!in.mpiToldNobody()) {
+    return code;
+  } else {
+    in.amend(status);
+  }
+  (void)real().Comm_call_errhandler(in.communicator(), code);
+  return code;
+}
+
+// Receives the message that a probe holds. One that MPI has not received remains held.
+template <auto call, typename Count>
+int receiveHeld(Reception& in, Count count, Matching& matching, MPI_Status* status) {
+  Held& held = *matching.held();
+  in.receives(held);
+  const int code = receiveHeld(in.address(), count, in.datatype(), held, status);
+  if (notReceived(code)) {
+    matching.putBack();
+  }
+  return finish(in, code, status, kName<call>);
+}
+
+// A message is sent by `call(address, count, datatype)`: a ticket, or its payload.
+template <typename Count, typename Call>
+int sendSide(Side& out, SentTicket& ticket, Count count, const Call& call) {
+  if (!ticket.inUse()) {
+    return call(out.address(), count, out.datatype());
+  }
+  const int code = call(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE);
+  if (code != MPI_SUCCESS) {
+    ticket.recall();
+  }
+  return code;
+}
+
+template <auto call>
+SentTicket ticketFor(MPI_Comm communicator, int destination) {
+  constexpr std::string_view kCall = kName<call>;
+  constexpr bool kMayBe = kCall.starts_with("MPI_Send") || kCall.starts_with("MPI_Rsend");
+  return kMayBe ? SentTicket(communicator, destination) : SentTicket();
+}
+
 // Send, Ssend, Rsend, Bsend. MPI_Bsend has copied the payload when it returns.
 template <Layer layer, auto call, typename Count>
 int send(const void* buffer, Count count, MPI_Datatype datatype, int destination, int tag,
@@ -28,28 +85,39 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
   if (!needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, destination, tag, communicator);
   }
-  const Side out(buffer, count, datatype, true);
+  SentTicket ticket = ticketFor<call>(communicator, destination);
+  Side out(buffer, count, datatype, true, &ticket);
   if (out.failed()) {
     return refuse(communicator, kName<call>, out.reason());
   }
-  return function(out.address(), count, out.datatype(), destination, tag, communicator);
+  return sendSide(out, ticket, count, [&](const void* sent, Count elements, MPI_Datatype wire) {
+    return function(sent, elements, wire, destination, tag, communicator);
+  });
 }
 
 template <Layer layer, auto call, typename Count>
 int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int tag,
             MPI_Comm communicator, MPI_Status* status) {
   const auto function = next<layer>().*call;
-  if (!needsStaging(buffer, count, datatype)) {
+  if (!tickets::inUse() && !needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, source, tag, communicator, status);
   }
-  Side in(buffer, count, datatype, false);
+  const PeersPtr peers = Peers::of(communicator, source);
+  Reception in(buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
+  if (in.isMpis()) {
+    return function(buffer, count, datatype, source, tag, communicator, status);
+  }
   if (in.failed()) {
     return refuse(communicator, kName<call>, in.reason());
   }
   const Received received(status);
+  Matching matching(peers, source, tag);
+  if (matching.held().has_value()) {
+    return receiveHeld<call>(in, count, matching, received.get());
+  }
   const int code =
       function(in.address(), count, in.datatype(), source, tag, communicator, received.get());
-  return code != MPI_SUCCESS ? code : in.deliver(*received.get(), communicator, kName<call>);
+  return finish(in, code, received.get(), kName<call>);
 }
 
 // The message knows its communicator; an error of ours goes to this process's handler.
@@ -57,16 +125,24 @@ template <Layer layer, auto call, typename Count>
 int matchedReceive(void* buffer, Count count, MPI_Datatype datatype, MPI_Message* message,
                    MPI_Status* status) {
   const auto function = next<layer>().*call;
-  if (!needsStaging(buffer, count, datatype)) {
+  const std::optional<Held> held = matched::take(*message);
+  if (!held.has_value() && !needsStaging(buffer, count, datatype)) {
     return function(buffer, count, datatype, message, status);
   }
-  Side in(buffer, count, datatype, false);
+  Reception in(buffer, count, datatype, MPI_COMM_SELF, nullptr, Reception::Ends::kInTheCall);
+  if (held.has_value()) {
+    in.receives(*held);
+  }
   if (in.failed()) {
-    return refuse(MPI_COMM_SELF, kName<call>, in.reason());
+    if (held.has_value()) matched::add(*held);
+    return refuse(in.communicator(), kName<call>, in.reason());
   }
   const Received received(status);
   const int code = function(in.address(), count, in.datatype(), message, received.get());
-  return code != MPI_SUCCESS ? code : in.deliver(*received.get(), MPI_COMM_SELF, kName<call>);
+  if (held.has_value() && notReceived(code)) {
+    matched::add(*held);
+  }
+  return finish(in, code, received.get(), kName<call>);
 }
 
 template <Layer layer, auto call, typename Count>
@@ -74,40 +150,99 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
                 int sentTag, void* received, Count receivedCount, MPI_Datatype receivedType,
                 int source, int receivedTag, MPI_Comm communicator, MPI_Status* status) {
   const auto function = next<layer>().*call;
-  if (!needsStaging(sent, sentCount, sentType) &&
-      !needsStaging(received, receivedCount, receivedType)) {
+  const auto forward = [&] {
     return function(sent, sentCount, sentType, destination, sentTag, received, receivedCount,
                     receivedType, source, receivedTag, communicator, status);
+  };
+  const bool sendsStaged = needsStaging(sent, sentCount, sentType);
+  if (!sendsStaged && !tickets::inUse() && !needsStaging(received, receivedCount, receivedType)) {
+    return forward();
   }
-  const Side out(sent, sentCount, sentType, true);
-  Side in(received, receivedCount, receivedType, false);
+  const PeersPtr peers = Peers::of(communicator, source);
+  Reception in(received, receivedCount, receivedType, communicator, peers,
+               Reception::Ends::kInTheCall);
+  if (!sendsStaged && in.isMpis()) {
+    return forward();
+  }
+  SentTicket ticket = sendsStaged ? SentTicket(communicator, destination) : SentTicket();
+  Side out(sent, sentCount, sentType, true, &ticket);
   if (out.failed() || in.failed()) {
+    ticket.recall();
     return refuse(communicator, kName<call>, out.failed() ? out.reason() : in.reason());
   }
   const Received result(status);
+  Matching matching(peers, source, receivedTag);
+  if (matching.held().has_value()) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int code =
+        sendSide(out, ticket, sentCount, [&](const void* bytes, Count elements, MPI_Datatype wire) {
+          return startSend(bytes, elements, wire, destination, sentTag, communicator, &request);
+        });
+    if (code != MPI_SUCCESS) {
+      matching.putBack();
+      return code;
+    }
+    code = receiveHeld<call>(in, receivedCount, matching, result.get());
+    const int sentCode = real().Wait(&request, MPI_STATUS_IGNORE);
+    return code != MPI_SUCCESS ? code : sentCode;
+  }
   const int code =
-      function(out.address(), sentCount, out.datatype(), destination, sentTag, in.address(),
-               receivedCount, in.datatype(), source, receivedTag, communicator, result.get());
-  return code != MPI_SUCCESS ? code : in.deliver(*result.get(), communicator, kName<call>);
+      sendSide(out, ticket, sentCount, [&](const void* bytes, Count elements, MPI_Datatype wire) {
+        return function(bytes, elements, wire, destination, sentTag, in.address(), receivedCount,
+                        in.datatype(), source, receivedTag, communicator, result.get());
+      });
+  return finish(in, code, result.get(), kName<call>);
 }
 
+// MPI has one count for both: what is sent takes the wire.
 template <Layer layer, auto call, typename Count>
 int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int destination,
                        int sentTag, int source, int receivedTag, MPI_Comm communicator,
                        MPI_Status* status) {
   const auto function = next<layer>().*call;
-  if (!needsStaging(buffer, count, datatype)) {
+  const auto forward = [&] {
     return function(buffer, count, datatype, destination, sentTag, source, receivedTag,
                     communicator, status);
+  };
+  const bool staged = needsStaging(buffer, count, datatype);
+  if (!staged && !tickets::inUse()) {
+    return forward();
   }
-  Side both(buffer, count, datatype, true);
-  if (both.failed()) {
-    return refuse(communicator, kName<call>, both.reason());
+  const PeersPtr peers = Peers::of(communicator, source);
+  Reception in(buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
+  if (in.isMpis()) {
+    return forward();
+  }
+  SentTicket wire;
+  if (in.failed() || !in.pack(&wire)) {
+    return refuse(communicator, kName<call>, in.reason());
   }
   const Received result(status);
-  const int code = function(both.address(), count, both.datatype(), destination, sentTag, source,
+  Matching matching(peers, source, receivedTag);
+  if (matching.held().has_value()) {
+    Staged out;
+    if (count < 0) {
+      matching.putBack();
+      return forward();
+    }
+    if (out.pack(buffer, count, datatype, nullptr) != Ready::kYes) {
+      matching.putBack();
+      return out.reason().empty() ? forward() : refuse(communicator, kName<call>, out.reason());
+    }
+    MPI_Request request = MPI_REQUEST_NULL;
+    int code = startSend(out.address(), count, out.datatype(), destination, sentTag, communicator,
+                         &request);
+    if (code != MPI_SUCCESS) {
+      matching.putBack();
+      return code;
+    }
+    code = receiveHeld<call>(in, count, matching, result.get());
+    const int sentCode = real().Wait(&request, MPI_STATUS_IGNORE);
+    return code != MPI_SUCCESS ? code : sentCode;
+  }
+  const int code = function(in.address(), count, in.datatype(), destination, sentTag, source,
                             receivedTag, communicator, result.get());
-  return code != MPI_SUCCESS ? code : both.deliver(*result.get(), communicator, kName<call>);
+  return finish(in, code, result.get(), kName<call>);
 }
 
 }  // namespace

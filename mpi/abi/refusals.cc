@@ -16,12 +16,7 @@ namespace {
 template <typename Argument>
 const char* objection(Argument argument) {
   if constexpr (std::is_same_v<Argument, void*> || std::is_same_v<Argument, const void*>) {
-    if (argument != MPI_IN_PLACE && gmacTouchesShared(argument, 1) != 0) {
-      return "a buffer is a shared object, which this call does not take yet";
-    }
-    if (argument != MPI_IN_PLACE && gmacIsDeviceMemory(argument) != 0) {
-      return "a buffer is memory of a device, which this call does not take yet";
-    }
+    return objectionTo(argument);
   }
   return nullptr;
 }

@@ -70,15 +70,18 @@ PendingPtr take(MPI_Request request) {
   return pending;
 }
 
-int complete(const PendingPtr& pending, const MPI_Status& status, const char* call) {
+int complete(Pending& pending, MPI_Status* status, const char* call) {
   // (MPI completes an inactive request at once, and has received nothing.)
-  if (!std::exchange(pending->active, false)) {
+  if (!pending.active) {
     return MPI_SUCCESS;
   }
-  if (pending->deliver(status)) {
-    return MPI_SUCCESS;
+  if (!std::exchange(pending.delivered, true)) {
+    pending.result = pending.deliver(*status)        ? MPI_SUCCESS
+                     : pending.code() != MPI_SUCCESS ? pending.code()
+                                                     : errorCode(call, pending.reason());
   }
-  return refuse(MPI_COMM_WORLD, call, pending->reason());
+  pending.amend(status);
+  return pending.result;
 }
 
 void orphan(MPI_Request request, PendingPtr pending) {
@@ -101,14 +104,24 @@ void keepOrphans(bool wait) {
   }
   for (Orphan& one : orphans) {
     MPI_Status status = {};
-    int done = 1;
-    const int code =
-        wait ? real().Wait(&one.request, &status) : real().Test(&one.request, &done, &status);
+    int done = 0;
+    int code = real().Test(&one.request, &done, &status);
+    if (code == MPI_SUCCESS && done == 0 && wait) {
+      // Maybe nobody sends what a receive waits for.
+      if (one.pending->awaited() != nullptr && !one.pending->matched) {
+        (void)real().Cancel(&one.request);
+      }
+      code = real().Wait(&one.request, &status);
+      done = 1;
+    }
     if (code == MPI_SUCCESS && done == 0) {
       orphan(one.request, std::move(one.pending));
     } else if (code == MPI_SUCCESS) {
-      (void)complete(one.pending, status, "MPI_Request_free");
-      if (one.pending->persistent) {
+      const int result = complete(*one.pending, &status, "MPI_Request_free");
+      if (result != MPI_SUCCESS) {
+        (void)real().Comm_call_errhandler(one.pending->communicator(), result);
+      }
+      if (one.pending->persistent && !one.pending->hasInstead) {
         (void)real().Request_free(&one.request);
       }
     }

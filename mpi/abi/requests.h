@@ -18,7 +18,10 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// The staged buffers of a request.
+// A receive, in nonblocking.cc.
+class Awaited;
+
+// The staged buffers of a request, or a receive that may get a ticket.
 class Pending {
  public:
   Pending() = default;
@@ -30,12 +33,29 @@ class Pending {
   virtual bool pack() = 0;
   // MPI has completed it with that status: what was received goes to its buffer. False: failed.
   virtual bool deliver(const MPI_Status& status) = 0;
-  // Why something has failed.
+  // Makes the status that of the message; also of a request that MPI has completed with an error.
+  virtual void amend(MPI_Status*) const {}
+  // Why something has failed; or with which error of MPI's.
   virtual const std::string& reason() const = 0;
+  virtual int code() const { return MPI_SUCCESS; }
+  // Whose error handler is told of a failure; and whether MPI tells it of none of its own.
+  virtual MPI_Comm communicator() const { return MPI_COMM_WORLD; }
+  virtual bool mpiTellsNobody() const { return false; }
+  // This, where it is a receive of point to point.
+  virtual Awaited* awaited() { return nullptr; }
 
   bool persistent = false;
   // MPI has begun and not completed it. Of a persistent one, between MPI_Start() and completion.
   bool active = true;
+  // What a completing call has delivered while the request remains: it is not done twice.
+  bool delivered = false;
+  int result = MPI_SUCCESS;
+  // A receive that cannot be cancelled: its message was matched before.
+  bool matched = false;
+  // Of a persistent receive that got a message which was matched before: the request that is under
+  // way in its place.
+  bool hasInstead = false;
+  MPI_Request instead = MPI_REQUEST_NULL;
 };
 using PendingPtr = std::shared_ptr<Pending>;
 
@@ -53,9 +73,9 @@ void add(MPI_Request request, PendingPtr pending);
 PendingPtr find(MPI_Request request);
 PendingPtr take(MPI_Request request);
 
-// A request that MPI has completed with that status: what was received goes to its buffer. The
-// completing call's result.
-int complete(const PendingPtr& pending, const MPI_Status& status, const char* call);
+// A request that MPI has completed with that status: what was received goes to its buffer, and the
+// status becomes that of the message. The completing call's result, of which nobody is told.
+int complete(Pending& pending, MPI_Status* status, const char* call);
 
 // MPI_Request_free() of an active request: the payload is needed until MPI has completed it, which
 // only we know now. Later calls of keepOrphans() look after it.

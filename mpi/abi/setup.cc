@@ -3,26 +3,34 @@
 // MPI_Init, MPI_Init_thread, MPI_Finalize, and what the library can do.
 #include "gmac/session/device_memory.h"
 #include "mpi/abi/hooks.h"
+#include "mpi/abi/peers.h"
 #include "mpi/abi/requests.h"
 #include "mpi/abi/types.h"
 #include "mpi/stub/launch.h"
+#include "mpi/tickets.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
 
 void opened() {
   int size = 0;
+  int rank = 0;
   if (real().Comm_size(MPI_COMM_WORLD, &size) == MPI_SUCCESS) {
     noteInit(size);
   }
   // (MPI_Init of one layer may call the other's.)
   if (ownCommunicator() == MPI_COMM_NULL) {
     openTypes();
+    if (ownCommunicator() != MPI_COMM_NULL &&
+        real().Comm_rank(MPI_COMM_WORLD, &rank) == MPI_SUCCESS) {
+      tickets::open(rank, size);
+    }
   }
 }
 
 template <Layer layer>
 int initialise(int* argc, char*** argv) {
+  tickets::prepare();
   const int code = next<layer>().Init(argc, argv);
   if (code == MPI_SUCCESS) {
     opened();
@@ -32,6 +40,7 @@ int initialise(int* argc, char*** argv) {
 
 template <Layer layer>
 int initialiseThread(int* argc, char*** argv, int required, int* provided) {
+  tickets::prepare();
   const int code = next<layer>().Init_thread(argc, argv, required, provided);
   if (code == MPI_SUCCESS) {
     opened();
@@ -41,8 +50,12 @@ int initialiseThread(int* argc, char*** argv, int required, int* provided) {
 
 template <Layer layer>
 int finalize() {
-  requests::keepOrphans(true);
-  closeTypes();
+  if (ownCommunicator() != MPI_COMM_NULL) {
+    requests::keepOrphans(true);
+    Peers::close();
+    tickets::close();
+    closeTypes();
+  }
   return next<layer>().Finalize();
 }
 

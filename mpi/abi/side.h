@@ -12,14 +12,16 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 // One buffer of a call, as MPI is given it.
 class Side {
  public:
-  // `packs`: the payload is there before the call.
-  Side(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs)
+  // `packs`: the payload is there before the call; with a `ticket` that has room for it, there, and
+  // the ticket is to be sent in place of this.
+  Side(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs,
+       SentTicket* ticket = nullptr)
       : address_(const_cast<void*>(buffer)), datatype_(datatype) {
     if (!needsStaging(buffer, count, datatype)) {
       return;
     }
-    const Ready ready =
-        packs ? staged_.pack(buffer, count, datatype) : staged_.prepare(address_, count, datatype);
+    const Ready ready = packs ? staged_.pack(buffer, count, datatype, ticket)
+                              : staged_.prepare(address_, count, datatype);
     failed_ = ready == Ready::kFailed;
     if (ready == Ready::kYes) {
       staged_in_use_ = true;
@@ -37,6 +39,11 @@ class Side {
   bool pack() { return !staged_in_use_ || staged_.repack(); }
   bool unpack(const MPI_Status& status) {
     return !staged_in_use_ || staged_.unpackReceived(status);
+  }
+  // Of a staged buffer: the payload's bytes; and unpacks one that is elsewhere.
+  std::int64_t payloadBytes() const { return staged_in_use_ ? staged_.bytes() : 0; }
+  bool unpackFrom(std::byte* payload, std::int64_t bytes) {
+    return staged_.unpackFrom(payload, bytes);
   }
   // Unpacks all of it.
   bool unpackAll() { return !staged_in_use_ || staged_.unpackAll(); }

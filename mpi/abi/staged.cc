@@ -16,9 +16,10 @@ constexpr StagingMemory::Pinning kPinning = {
 
 Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
   const Ready ready = elements_.prepare(buffer, count, datatype);
-  if (ready != Ready::kYes) {
-    return ready;
-  }
+  return ready == Ready::kYes ? allocate() : ready;
+}
+
+Ready Staged::allocate() {
   memory_ = StagingMemory(static_cast<std::size_t>(elements_.bytes()));
   if (memory_.data() == nullptr) {
     reason_ = "no memory for a message of " + std::to_string(elements_.bytes()) + " bytes";
@@ -28,8 +29,21 @@ Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
   return Ready::kYes;
 }
 
-Ready Staged::pack(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
-  const Ready ready = prepare(const_cast<void*>(buffer), count, datatype);
+Ready Staged::pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, SentTicket* ticket) {
+  Ready ready = elements_.prepare(const_cast<void*>(buffer), count, datatype);
+  if (ready != Ready::kYes) {
+    return ready;
+  }
+  if (ticket != nullptr) {
+    if (std::byte* const room = ticket->reserve(elements_.bytes())) {
+      if (!elements_.pack(room)) {
+        return Ready::kFailed;
+      }
+      ticket->write();
+      return Ready::kYes;
+    }
+  }
+  ready = allocate();
   return ready == Ready::kYes && !repack() ? Ready::kFailed : ready;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "mpi/abi/elements.h"
+#include "mpi/abi/sent_ticket.h"
 #include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -20,16 +21,22 @@ class Staged {
 
   // Memory for the payload of `count` (1 or more) elements at `buffer`.
   Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype);
-  // The same, and packs the payload there: in the order of calls, each part where it is current.
-  Ready pack(const void* buffer, MPI_Count count, MPI_Datatype datatype);
+  // The same, and packs the payload there: in the order of calls, each part where it is current. Or
+  // into the ticket's room, where that has any.
+  Ready pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, SentTicket* ticket);
   // Packs again. False: failed, and nothing was sent.
   bool repack();
   // Unpacks the first `bytes` of the payload into the buffer. False: failed.
   bool unpack(std::int64_t bytes);
   bool unpackAll() { return unpack(elements_.bytes()); }
+  // The same of a payload that is elsewhere.
+  bool unpackFrom(std::byte* payload, std::int64_t bytes) {
+    return elements_.unpack(payload, bytes);
+  }
   // The same for what a receive says that it has received.
   bool unpackReceived(const MPI_Status& status);
 
+  std::int64_t bytes() const { return elements_.bytes(); }
   // For MPI, with the application's count.
   void* address() const { return memory_.data(); }
   MPI_Datatype datatype() const { return elements_.type().wire; }
@@ -37,6 +44,8 @@ class Staged {
   const std::string& reason() const { return reason_.empty() ? elements_.reason() : reason_; }
 
  private:
+  Ready allocate();
+
   Elements elements_;
   StagingMemory memory_;
   std::string reason_;  // where the elements' is not meant

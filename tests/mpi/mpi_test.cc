@@ -27,6 +27,10 @@ const Variables kVariables = {
     {"OMPI_MCA_mpi_yield_when_idle", "1"},
 };
 
+// Large messages by ticket, those of 512 bytes too. On and off.
+const Variables kTickets = {{"GMAC_MPI_TICKETS", "1"}, {"GMAC_TEST_TICKET_BYTES", "512"}};
+const Variables kWays[] = {{{"GMAC_MPI_TICKETS", "0"}}, kTickets};
+
 // By what it is given as a parameter: "openmpi" or "mpich".
 class Mpi : public ::testing::TestWithParam<std::string> {
  protected:
@@ -57,11 +61,32 @@ INSTANTIATE_TEST_SUITE_P(, Mpi, ::testing::Values("openmpi", "mpich"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Mpi, MessagesOfEveryLengthLeaveSharedObjectsAndArrive) {
-  const ProgramEnd end = run(2, "exchange", {});
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "exchange", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "exchanged\n");
+    // Nothing of "Read -1, expected 4194304, errno = 14".
+    EXPECT_EQ(end.errors, "");
+  }
+}
+
+// As many as the program sends from 64 KiB on.
+TEST_P(Mpi, LargeMessagesGoByTicketAndTheStatisticsSaySo) {
+  const std::string file = ::testing::TempDir() + "gmac_mpi_statistics_" + GetParam() + ".json";
+  const ProgramEnd with = run(2, "exchange", {}, {{"GMAC_MPI_TICKETS", "1"}, {"GMAC_STATS", file}});
+  EXPECT_THAT(with.errors, HasSubstr("gmac: mpi: large messages of rank 0: 3 (2752512 bytes) by "
+                                     "ticket, 0 (0 bytes) by the wire for want of room"));
+  const ProgramEnd without =
+      run(2, "exchange", {}, {{"GMAC_MPI_TICKETS", "0"}, {"GMAC_STATS", file}});
+  EXPECT_EQ(without.errors, "");
+  const ProgramEnd wrong = run(2, "exchange", {}, {{"GMAC_MPI_TICKETS", "2"}});
+  EXPECT_THAT(wrong.errors, HasSubstr("GMAC_MPI_TICKETS=\"2\" is not allowed; allowed: 0, 1"));
+}
+
+TEST_P(Mpi, TicketsAreToTheProgramTheMessagesThatTheyStandFor) {
+  const ProgramEnd end = run(2, "tickets", {}, {{"GMAC_MPI_TICKETS", "1"}});
   EXPECT_EQ(end.exitStatus, 0) << end.seen();
-  EXPECT_EQ(end.output, "exchanged\n");
-  // Nothing of "Read -1, expected 4194304, errno = 14".
-  EXPECT_EQ(end.errors, "");
+  EXPECT_EQ(end.output, "tickets are right\n");
 }
 
 #if GMAC_HAVE_CUDA
@@ -121,6 +146,17 @@ TEST_P(Mpi, RandomProgramsDoInDeviceMemoryWhatTheyDoInPlainMemory) {
 
 // GMAC_TEST_STEPS programs from seed GMAC_TEST_SEED on.
 TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
+  for (const char* const memory : {"shared", "mixed"}) {
+    for (const int ranks : {2, 3}) {
+      Variables variables = kTickets;
+      const ProgramEnd end = run(ranks, "random_program",
+                                 {"--programs", ranks == 2 ? "200" : "80", "--seed",
+                                  std::to_string(3000 * ranks), "--memory", memory},
+                                 variables);
+      EXPECT_EQ(end.exitStatus, 0) << memory << ": " << end.seen();
+      EXPECT_THAT(end.output, HasSubstr(" programs agree"));
+    }
+  }
   const char* const steps = std::getenv("GMAC_TEST_STEPS");
   const char* const seed = std::getenv("GMAC_TEST_SEED");
   for (const int ranks : {2, 3}) {
@@ -136,34 +172,44 @@ TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
 }
 
 TEST_P(Mpi, RequestsEndAsInPlainMemoryAndOtherCallsAreRefusedByName) {
-  const ProgramEnd end = run(2, "requests", {});
-  EXPECT_EQ(end.exitStatus, 0) << end.seen();
-  EXPECT_EQ(end.output, "requests are right\n");
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "requests", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "requests are right\n");
+  }
 }
 
 TEST_P(Mpi, CollectivesBetweenGroupsDoWhatTheyDoInPlainMemory) {
-  const ProgramEnd end = run(3, "intercommunicators", {});
-  EXPECT_EQ(end.exitStatus, 0) << end.seen();
-  EXPECT_EQ(end.output, "groups agree\n");
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(3, "intercommunicators", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "groups agree\n");
+  }
 }
 
 TEST_P(Mpi, ThreadsSendSharedObjectsAtTheSameTime) {
-  const ProgramEnd end = run(2, "threads", {});
-  EXPECT_EQ(end.exitStatus, 0) << end.seen();
-  EXPECT_EQ(end.output, "threads are right\n");
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "threads", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "threads are right\n");
+  }
 }
 
 TEST_P(Mpi, AProfilerSeesEveryCallOnce) {
-  const ProgramEnd end = run(2, "profiled", {});
-  EXPECT_EQ(end.exitStatus, 0) << end.seen();
-  EXPECT_EQ(end.output, "every call once\n");
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "profiled", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "every call once\n");
+  }
 }
 
 TEST_P(Mpi, FortranArraysAreSharedObjects) {
-  const ProgramEnd end = run(2, "fortran", {});
-  EXPECT_EQ(end.exitStatus, 0) << end.seen();
-  EXPECT_EQ(end.output, "Fortran is right\n");
-  EXPECT_EQ(end.errors, "");
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "fortran", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "Fortran is right\n");
+    EXPECT_EQ(end.errors, "");
+  }
 }
 
 TEST_P(Mpi, AnotherLibrarysLauncherIsNamed) {

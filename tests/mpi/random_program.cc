@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   random_program [--programs N] [--seed S] [--memory shared|device|pinned|plain] [--step N]
+//   random_program [--programs N] [--seed S] [--memory shared|device|pinned|plain|mixed] [--step N]
 //
 // Random programs of MPI, each run in plain memory and in another one: bytes, statuses and results
-// must be the same. Prints the seed of one that differs. What differs between plain and plain
-// memory is MPI's own doing.
+// must be the same. Of mixed memory, every second rank's is plain. Prints the seed of one that
+// differs. What differs between plain and plain memory is MPI's own doing.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -22,8 +22,11 @@ using namespace gmac::testing;
 
 constexpr int kStepsOfAProgram = 4;
 
-// `only`: the number of the step that all are; -1: any.
-std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world, int only) {
+// `only`: the number of the step that all are; -1: any. `messagesOnly`: no one-sided steps
+// (MPICH 4.0 does not get through some where every second rank's memory is staged), and none with
+// files (in plain memory those are a model, which calls no MPI).
+std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world, int only,
+                      bool messagesOnly) {
   Rng rng(seed);
   // Messages of a program that failed reach no other.
   MPI_Comm comm;
@@ -45,11 +48,15 @@ std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world, int
                                         &packing,
                                         &fileTransfer,
                                         &oneSided,
+                                        &probedMessages,
+                                        &probedMessages,
                                         &blockingMessage,
                                         &blockingMessage,
                                         &blockingMessage,
                                         &blockingMessage};
-    kSteps[only >= 0 ? only : draw(rng, 0, std::size(kSteps) - 1)](program);
+    const auto step = kSteps[only >= 0 ? only : draw(rng, 0, std::size(kSteps) - 1)];
+    const bool isMessage = step != &oneSided && step != &fileTransfer;
+    (messagesOnly && !isMessage ? &probedMessages : step)(program);
   }
   MPI_Comm_free(&comm);
   return std::move(program.steps);
@@ -109,7 +116,9 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   const std::uint64_t first = option(argc, argv, "--seed", 1);
   const std::uint64_t programs = option(argc, argv, "--programs", 100);
-  const Memory::Kind second = kindOf(textOption(argc, argv, "--memory", "shared"));
+  const std::string_view memory = textOption(argc, argv, "--memory", "shared");
+  const bool mixed = memory == "mixed";
+  const Memory::Kind second = kindOf(mixed ? "shared" : memory);
   const int only = static_cast<int>(option(argc, argv, "--step", ~std::uint64_t{0}));
   MPI_Comm world;
   MPI_Comm_dup(MPI_COMM_WORLD, &world);
@@ -120,8 +129,9 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(world, &rank);
   unsigned long long unreliable = 0;
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
-    const auto plain = run(seed, Memory::Kind::kPlain, world, only);
-    const auto other = run(seed, second, world, only);
+    const auto plain = run(seed, Memory::Kind::kPlain, world, only, mixed);
+    const bool plainHere = mixed && (seed + static_cast<std::uint64_t>(rank)) % 2 == 0;
+    const auto other = run(seed, plainHere ? Memory::Kind::kPlain : second, world, only, mixed);
     bool same = true;
     for (std::size_t i = 0; i < plain.size(); ++i) {
       same = agree(rank, plain[i], other[i]) && same;

@@ -108,6 +108,7 @@ void collective(Run& run);
 void reduction(Run& run);
 void neighbours(Run& run);
 void packing(Run& run);
+void probedMessages(Run& run);
 void fileTransfer(Run& run);
 void oneSided(Run& run);
 

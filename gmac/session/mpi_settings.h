@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The variables of mpi/, which is a library beside libgmac.so. Not installed. */
+#ifndef GMAC_SESSION_MPI_SETTINGS_H_
+#define GMAC_SESSION_MPI_SETTINGS_H_
+
+#include <stdint.h>
+
+#include "gmac/api/adsm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+  int tickets;              /* GMAC_MPI_TICKETS */
+  int statistics;           /* whether GMAC_STATS names a file */
+  int64_t leastTicketBytes; /* payloads of fewer bytes are not sent as tickets */
+} gmacMpiSettings;
+
+/* Reads them; starts nothing. adsmErrorConfiguration: a variable has a value that is not allowed,
+ * as adsmLastErrorString() says, and *settings is as it was. Thread-safe, but for changes of the
+ * environment. */
+ADSM_API adsmError_t gmacReadMpiSettings(gmacMpiSettings* settings);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GMAC_SESSION_MPI_SETTINGS_H_ */

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mpi/abi/reception.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "gmac/base/status.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+Reception::Reception(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_Comm communicator,
+                     PeersPtr peers, Ends ends)
+    : buffer_(buffer),
+      count_(count),
+      datatype_(datatype),
+      communicator_(communicator),
+      peers_(std::move(peers)) {
+  if (needsStaging(buffer, count, datatype)) {
+    side_.emplace(buffer, count, datatype, false);
+  } else if (peers_ != nullptr && ends == Ends::kLater && count > 0 &&
+             datatype != MPI_DATATYPE_NULL && isDerived(datatype)) {
+    (void)prepareElements();
+  }
+}
+
+bool Reception::pack(SentTicket* wire) {
+  if (!side_.has_value()) {
+    return true;
+  }
+  (void)wire->reserve(side_->payloadBytes());
+  return side_->pack();
+}
+
+void Reception::receives(const Held& held) {
+  isHeld_ = true;
+  source_ = held.source;
+  tag_ = held.tag;
+  reread_ = held.reread;
+  peers_ = held.peers;
+}
+
+void Reception::restart() {
+  isHeld_ = false;
+  reread_.reset();
+  payloadBytes_ = -1;
+  code_ = MPI_SUCCESS;
+  reason_.clear();
+}
+
+bool Reception::prepareElements() {
+  if (elements_.has_value()) {
+    return true;
+  }
+  elements_.emplace();
+  if (elements_->prepare(buffer_, count_, datatype_) == Ready::kYes) {
+    return true;
+  }
+  reason_ = elements_->reason().empty() ? "MPI does not take the datatype" : elements_->reason();
+  elements_.reset();
+  return false;
+}
+
+// Whether the status allows a ticket.
+bool Reception::mayHold(const MPI_Status& status) const {
+  if (statusIsEmpty_) {
+    return true;
+  }
+  MPI_Count bytes = 0;
+  int cancelled = 0;
+  return (isHeld_ ? reread_ != nullptr : peers_->rankInWorld(status.MPI_SOURCE) >= 0) &&
+         real().Get_elements_x(&status, MPI_BYTE, &bytes) == MPI_SUCCESS &&
+         bytes == static_cast<MPI_Count>(tickets::kBytes) &&
+         real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled == 0;
+}
+
+std::optional<tickets::Ticket> Reception::ticketIn(const MPI_Status& status) {
+  if (peers_ == nullptr || !mayHold(status)) {
+    return std::nullopt;
+  }
+  tickets::Bytes bytes{};
+  if (side_.has_value()) {
+    return side_->payloadBytes() < static_cast<std::int64_t>(tickets::kBytes)
+               ? std::nullopt
+               : tickets::read(
+                     std::span(static_cast<const std::byte*>(side_->address()), tickets::kBytes)
+                         .first<tickets::kBytes>());
+  }
+  if (!prepareElements() || elements_->bytes() < static_cast<std::int64_t>(tickets::kBytes)) {
+    return std::nullopt;
+  }
+  return elements_->packFront(bytes) ? tickets::read(bytes) : std::nullopt;
+}
+
+bool Reception::redeem(const tickets::Ticket& ticket) {
+  const auto delivery = tickets::collect(ticket);
+  if (!delivery.ok()) {
+    reason_ = lastErrorText();
+    return false;
+  }
+  const std::int64_t room = side_.has_value() ? side_->payloadBytes() : elements_->bytes();
+  payloadBytes_ = std::min(room, ticket.payloadBytes);
+  auto* const payload = const_cast<std::byte*>(delivery->data());
+  if (static_cast<std::int64_t>(delivery->bytes()) < ticket.payloadBytes) {
+    reason_ = "a payload is shorter than its ticket says";
+    return false;
+  }
+  if (ticket.payloadBytes > room) {
+    code_ = MPI_ERR_TRUNCATE;
+    // Of plain memory, the ticket does not remain.
+    if (!side_.has_value()) (void)elements_->unpack(payload, room);
+    return false;
+  }
+  const bool unpacked = side_.has_value() ? side_->unpackFrom(payload, payloadBytes_)
+                                          : elements_->unpack(payload, payloadBytes_);
+  if (!unpacked && !side_.has_value()) {
+    reason_ = elements_->reason();
+  }
+  return unpacked;
+}
+
+bool Reception::arrived(const MPI_Status& status) {
+  const std::optional<tickets::Ticket> ticket = ticketIn(status);
+  if (ticket.has_value()) {
+    return redeem(*ticket);
+  }
+  return !side_.has_value() || side_->unpack(status);
+}
+
+void Reception::amend(MPI_Status* status) const {
+  if (isHeld_) {
+    status->MPI_SOURCE = source_;
+    status->MPI_TAG = tag_;
+  }
+  if (payloadBytes_ >= 0 && !statusIsEmpty_) {
+    (void)real().Status_set_elements_x(status, MPI_BYTE, payloadBytes_);
+  }
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mpi/abi/sent_ticket.h"
+
+#include "mpi/abi/peers.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+SentTicket::SentTicket(MPI_Comm communicator, int destination) : mayBeUsed_(true) {
+  if (const PeersPtr peers = Peers::of(communicator)) {
+    rank_ = peers->rankInWorld(destination);
+  }
+}
+
+std::byte* SentTicket::reserve(std::int64_t payloadBytes) {
+  if (payloadBytes < tickets::leastPayload()) {
+    return nullptr;
+  }
+  if (mayBeUsed_ && rank_ >= 0) {
+    parcel_ = tickets::reserve(rank_, payloadBytes);
+  }
+  tickets::count(parcel_       ? tickets::Way::kTicket
+                 : !mayBeUsed_ ? tickets::Way::kMode
+                 : rank_ < 0   ? tickets::Way::kNotReached
+                               : tickets::Way::kNoRoom,
+                 payloadBytes);
+  return parcel_.data();
+}
+
+void SentTicket::write() {
+  bytes_ = tickets::write(parcel_);
+  inUse_ = true;
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI
