@@ -43,6 +43,8 @@ void uniform(Run& run) {
                              count, type, root, run.comm);
       break;
     case 2:
+      // (Among more than two processes, MPICH 4.0's persistent one never ends, with any memory.)
+      if (kIsMpich && run.size > 2 && form.isPersistent()) form.block();
       code = GMAC_COLLECTIVE(form, Scatter, Iscatter, out, count, type,
                              inPlace && isRoot ? MPI_IN_PLACE : in, count, type, root, run.comm);
       break;
