@@ -64,9 +64,7 @@ int sendSide(Side& out, SentTicket& ticket, Count count, const Call& call) {
     return call(out.address(), count, out.datatype());
   }
   const int code = call(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE);
-  if (code != MPI_SUCCESS) {
-    ticket.recall();
-  }
+  ticket.recallIfUnsent(code);
   return code;
 }
 

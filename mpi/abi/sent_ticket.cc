@@ -31,4 +31,25 @@ void SentTicket::write() {
   inUse_ = true;
 }
 
+void SentTicket::recallIfUnsent(int code) {
+  // MPI looks at all arguments before it sends.
+  int errorClass = MPI_SUCCESS;
+  if (code == MPI_SUCCESS || real().Error_class(code, &errorClass) != MPI_SUCCESS) {
+    return;
+  }
+  switch (errorClass) {
+    case MPI_ERR_ARG:
+    case MPI_ERR_BUFFER:
+    case MPI_ERR_COMM:
+    case MPI_ERR_COUNT:
+    case MPI_ERR_RANK:
+    case MPI_ERR_TAG:
+    case MPI_ERR_TYPE:
+      recall();
+      break;
+    default:
+      break;
+  }
+}
+
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -30,6 +30,10 @@ class SentTicket {
     if (inUse_) (void)parcel_.recall();
   }
 
+  // The same after a blocking call has returned `code`: unless it may have been sent. (Of a call
+  // that also receives, the receive may have failed.)
+  void recallIfUnsent(int code);
+
   // Whether the ticket is sent in place of the payload, as kBytes bytes.
   bool inUse() const { return inUse_; }
   std::byte* bytes() { return bytes_.data(); }

@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const Variables kVariables = {
     {"GMAC_ACCEL", "host"},
@@ -46,8 +47,10 @@ class Mpi : public ::testing::TestWithParam<std::string> {
 
   // The program of this folder, with libgmac_mpi.so.
   ProgramEnd run(int ranks, const std::string& program, const std::vector<std::string>& arguments,
-                 const Variables& variables = {}) const {
+                 const Variables& variables = {},
+                 const std::vector<std::string>& launcherOptions = {}) const {
     std::vector<std::string> words = launch(ranks);
+    words.insert(words.end(), launcherOptions.begin(), launcherOptions.end());
     words.insert(words.end(), {fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--",
                                fs::absolute("tests/mpi/" + program + "_" + GetParam()).string()});
     words.insert(words.end(), arguments.begin(), arguments.end());
@@ -87,6 +90,28 @@ TEST_P(Mpi, TicketsAreToTheProgramTheMessagesThatTheyStandFor) {
   const ProgramEnd end = run(2, "tickets", {}, {{"GMAC_MPI_TICKETS", "1"}});
   EXPECT_EQ(end.exitStatus, 0) << end.seen();
   EXPECT_EQ(end.output, "tickets are right\n");
+}
+
+TEST_P(Mpi, WhatAKilledRankHasSentByTicketArrives) {
+  if (GetParam() == "mpich") {
+    GTEST_SKIP() << "MPICH's launcher hears nobody any more when a process is killed";
+  }
+  for (const char* const delay : {"0", "3000", "15000"}) {
+    const ProgramEnd end =
+        run(2, "tickets", {"sent", delay}, {{"GMAC_MPI_TICKETS", "1"}}, {"--enable-recovery"});
+    EXPECT_THAT(end.output, HasSubstr("survived")) << end.seen();
+    EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
+  }
+}
+
+// By what MPI and its launcher do about it; the limit is launch()'s.
+TEST_P(Mpi, NobodyWaitsForARankThatIsKilledAmongTickets) {
+  for (const char* const dies : {"sending", "receiving"}) {
+    const ProgramEnd end = run(2, "tickets", {dies}, {{"GMAC_MPI_TICKETS", "1"}});
+    EXPECT_NE(end.exitStatus, 0);
+    EXPECT_NE(end.exitStatus, 124) << dies << ": " << end.seen();
+    EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
+  }
 }
 
 #if GMAC_HAVE_CUDA

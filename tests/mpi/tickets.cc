@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   tickets [killed]
+//   tickets [sent MICROSECONDS | sending | receiving]
 //
 // Large messages of shared objects between two ranks of one host, which go through its memory. What
 // the receiver sees is what it sees of other messages: sizes, errors, order; with buffers of every
-// kind. "killed": rank 0 sends and is killed.
+// kind. With arguments a rank is killed: 0 after it has sent, 0 while it sends, 1 while it
+// receives.
 #include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <thread>
@@ -107,6 +109,28 @@ void truncation() {
       }
     }
   }
+}
+
+// What a call sends arrives, also when its receive is too short.
+void truncatedExchange() {
+  const Memory buffer(Memory::Kind::kShared, kBytes);
+  std::memset(buffer.data(), 4, kBytes);
+  int number = 0;
+  if (rank == 1) {
+    MPI_Send(buffer.data(), 1000, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+    MPI_Recv(&number, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    std::memset(buffer.data(), 0, kBytes);
+    const int code =
+        MPI_Recv(buffer.data(), kBytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expect(code == MPI_SUCCESS && bytesAre(buffer, 0, kBytes, 4),
+           "what an MPI_Sendrecv sends arrives when its receive has failed");
+    return;
+  }
+  const Memory small(Memory::Kind::kPlain, 10);
+  const int code = MPI_Sendrecv(buffer.data(), kBytes, MPI_BYTE, 1, 0, small.data(), 10, MPI_BYTE,
+                                1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  expect(classOf(code) == MPI_ERR_TRUNCATE, "its receive has failed");
+  MPI_Send(&number, 1, MPI_INT, 1, 1, MPI_COMM_WORLD);
 }
 
 void countError(MPI_Comm*, int*, ...) { ++errorsSeen; }
@@ -302,27 +326,56 @@ void threads() {
   watcher.join();
 }
 
-// The payload is there, or there is an error.
-void killedSender() {
+constexpr int kLargeBytes = 32'000'000;
+
+// Rank 0 is killed when its messages have been sent, `delay` microseconds after rank 1 begins to
+// receive: they arrive whole. (What MPI has not delivered is lost: so rank 0 waits for an answer to
+// a later message.)
+void killedAfterSending(unsigned delay) {
   constexpr int kNumber = 5;
+  int number = 0;
   if (rank == 0) {
-    for (int i = 0; i < kNumber; ++i) send(i, 1, MPI_COMM_WORLD);
-    MPI_Send(&rank, 1, MPI_INT, 1, 2, MPI_COMM_WORLD);
+    for (int i = 0; i < kNumber; ++i) send(i, 1, MPI_COMM_WORLD, i == 0 ? kLargeBytes : kBytes);
+    MPI_Send(&number, 1, MPI_INT, 1, 2, MPI_COMM_WORLD);
+    MPI_Recv(&number, 1, MPI_INT, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    ::usleep(delay);
     ::kill(::getpid(), SIGKILL);
   }
-  MPI_Recv(&rank, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  ::usleep(100'000);
-  const Memory buffer(Memory::Kind::kPlain, kBytes);
+  const Memory buffer(Memory::Kind::kShared, kLargeBytes);
+  MPI_Recv(&number, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Send(&number, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
   for (int i = 0; i < kNumber; ++i) {
-    std::memset(buffer.data(), 99, kBytes);
-    const int code =
-        MPI_Recv(buffer.data(), kBytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    if (code == MPI_SUCCESS && !bytesAre(buffer, 0, kBytes, i)) {
-      std::puts("wrong bytes");
-    }
+    const std::size_t bytes = i == 0 ? kLargeBytes : kBytes;
+    std::memset(buffer.data(), 99, kLargeBytes);
+    const int code = MPI_Recv(buffer.data(), static_cast<int>(bytes), MPI_BYTE, 0, 1,
+                              MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expect(code == MPI_SUCCESS, "a message that was sent arrives after its sender");
+    expect(bytesAre(buffer, 0, bytes, i), "and is whole");
   }
   std::puts("survived");
   std::fflush(stdout);
+}
+
+// Rank `dies` is killed at any time while messages go from 0 to 1: what arrives is whole.
+void killedInBetween(int dies) {
+  constexpr int kMessageBytes = 4'000'000;
+  std::thread killer;
+  if (rank == dies) {
+    killer = std::thread([] {
+      ::usleep(600'000);
+      ::kill(::getpid(), SIGKILL);
+    });
+  }
+  const Memory buffer(Memory::Kind::kShared, kMessageBytes);
+  for (int i = 0;; ++i) {
+    const int value = 1 + i % 200;
+    if (rank == 0) {
+      send(value, 1, MPI_COMM_WORLD, kMessageBytes);
+    } else if (MPI_Recv(buffer.data(), kMessageBytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD,
+                        MPI_STATUS_IGNORE) == MPI_SUCCESS) {
+      expect(bytesAre(buffer, 0, kMessageBytes, value), "what arrives is whole");
+    }
+  }
 }
 
 }  // namespace
@@ -332,11 +385,14 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  if (argc > 1 && std::string_view(argv[1]) == "killed") {
-    killedSender();
+  const std::string_view dies = argc > 1 ? argv[1] : "";
+  if (dies == "sent") {
+    killedAfterSending(static_cast<unsigned>(std::atoi(argv[2])));
     std::_Exit(0);
   }
+  if (!dies.empty()) killedInBetween(dies == "sending" ? 0 : 1);
   truncation();
+  truncatedExchange();
   errorHandler();
   ofATicketsLength();
   requests();
