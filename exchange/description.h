@@ -28,6 +28,21 @@ struct Contents {
 static_assert(sizeof(Contents) == kDescriptionBytes);
 static_assert(std::has_unique_object_representations_v<Contents>);
 
+// The same of a message that is copied once.
+struct TransferContents {
+  static constexpr std::uint64_t kMagic = 0x31657361656c6d67;
+
+  std::uint64_t magic;
+  Nonce nonce;
+  std::uint64_t id;
+  std::uint64_t record;
+  std::int64_t bytes;
+  std::int64_t receiver;
+  std::uint64_t reserved[9];  // zero
+};
+static_assert(sizeof(TransferContents) == kDescriptionBytes);
+static_assert(std::has_unique_object_representations_v<TransferContents>);
+
 }  // namespace gmac::exchange::internal
 
 #endif  // GMAC_EXCHANGE_DESCRIPTION_H_

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "exchange/handshake.h"
 #include "exchange/imports.h"
 #include "exchange/outbox.h"
+#include "exchange/transfers.h"
 #include "gmac/base/log.h"
 #include "gmac/base/round_up.h"
 
@@ -37,6 +39,9 @@ struct Exchange::State {
   const DeviceFunctions* device = nullptr;
   std::unique_ptr<internal::Exports> exports;
   std::shared_ptr<internal::Imports> imports;
+  std::shared_ptr<internal::Transfers> transfers;
+  std::shared_ptr<internal::PathCounters> received = std::make_shared<internal::PathCounters>();
+  std::unique_ptr<LayoutTable> layouts;
 
   internal::Peer* peer(int rank) const {
     return rank >= 0 && static_cast<std::size_t>(rank) < peers.size()
@@ -97,6 +102,8 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& 
   state->exports = std::make_unique<internal::Exports>(state->outbox->file(), job.size);
   state->imports = std::make_shared<internal::Imports>(
       job.rank, options.device, std::max<std::size_t>(options.maxImports, 1));
+  state->transfers = std::make_shared<internal::Transfers>(state->outbox);
+  state->layouts = std::make_unique<LayoutTable>(options.maxLayouts);
   return std::unique_ptr<Exchange>(new Exchange(std::move(state)));
 }
 
@@ -300,6 +307,173 @@ Result<Imported> Exchange::import(int owner, ExportId id) {
   return imported;
 }
 
+const char* pathName(Path path) {
+  static constexpr const char* kNames[kPaths] = {"mapped", "read", "ring"};
+  return kNames[static_cast<std::size_t>(path)];
+}
+
+namespace {
+
+// The receiver's kernel looks up each piece, which costs as much as to copy so many bytes; shorter
+// pieces, and short messages, are packed.
+constexpr std::int64_t kReadPiece = 4096;
+constexpr std::int64_t kReadMessage = std::int64_t{16} << 10;
+
+Path choose(const datatype::Layout& layout, const SendOptions& options, bool reads) {
+  if (options.path.has_value()) {
+    return *options.path;
+  }
+  if (options.file != kNoExport) {
+    return Path::kMapped;
+  }
+  const bool longPieces =
+      layout.bytes() >= kReadMessage && layout.bytes() / layout.blockCount() >= kReadPiece;
+  return longPieces && reads ? Path::kRead : Path::kRing;
+}
+
+}  // namespace
+
+Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr layout,
+                               const SendOptions& options) {
+  State& state = *state_;
+  if (state.outbox->inChild()) {
+    return forked();
+  }
+  if (state.peer(rank) == nullptr) {
+    return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", rank,
+                state.job.rank);
+  }
+  constexpr std::size_t kFragmentUnit = 4096;
+  if (layout == nullptr || options.fragmentBytes == 0 ||
+      options.fragmentBytes % kFragmentUnit != 0 || options.fragments == 0 ||
+      (options.path == Path::kMapped && options.file == kNoExport)) {
+    return fail(adsmErrorInvalidValue,
+                "exchange: a message in {} fragments of {} bytes; allowed are multiples of {}, and "
+                "mapped only what is exported",
+                options.fragments, options.fragmentBytes, kFragmentUnit);
+  }
+  const std::shared_ptr<internal::Peer>& peer = state.peers[static_cast<std::size_t>(rank)];
+  const Path path = choose(layout->layout, options, peer->reads);
+  if (path == Path::kMapped) {
+    GMAC_TRY(state.exports->hand(options.file, rank, *peer));
+  }
+  const Result<std::size_t> index = state.transfers->take(rank, layout, options, peer);
+  GMAC_TRY(index.status());
+  TransferRecord& record = state.transfers->record(*index);
+  record.address = reinterpret_cast<std::uintptr_t>(base);
+  record.exportId = static_cast<std::uint64_t>(options.file);
+  record.exportOffset = options.fileOffset;
+  record.path = static_cast<std::uint32_t>(path);
+  return Sending(std::make_unique<internal::Outgoing>(state.transfers, peer, *index, base,
+                                                      std::move(layout), rank, path));
+}
+
+std::int64_t Exchange::bytesOf(ConstDescription description) {
+  internal::TransferContents said;
+  std::memcpy(&said, description.data(), sizeof said);
+  return said.magic == internal::TransferContents::kMagic ? said.bytes : 0;
+}
+
+Result<Receiving> Exchange::receive(int sender, ConstDescription description, std::byte* base,
+                                    const datatype::Layout& layout) {
+  State& state = *state_;
+  if (state.outbox->inChild()) {
+    return forked();
+  }
+  const internal::Peer* const peer = state.peer(sender);
+  if (peer == nullptr) {
+    return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", sender,
+                state.job.rank);
+  }
+  const auto refused = [&](const char* why) {
+    return fail(adsmErrorInvalidValue, "exchange: a message from rank {} is refused: {}", sender,
+                why);
+  };
+  internal::TransferContents said;
+  std::memcpy(&said, description.data(), sizeof said);
+  if (said.magic != internal::TransferContents::kMagic || said.nonce != peer->met().nonce ||
+      said.receiver != state.job.rank || said.record >= FileLayout::kTransfers ||
+      said.id > Slot::kMaxId || said.bytes < 0 ||
+      std::any_of(std::begin(said.reserved), std::end(said.reserved),
+                  [](std::uint64_t word) { return word != 0; })) {
+    return refused("it is none of that process's for this one");
+  }
+  if (said.bytes > layout.bytes()) {
+    return refused("it is longer than the receiver's layout");
+  }
+  TransferRecord& record = peer->met().file.transfer(said.record);
+  std::uint64_t expected = Slot::stateOf(said.id, Phase::kDescribed);
+  if (record.state.load(std::memory_order_acquire) != expected ||
+      record.receiver != said.receiver || record.bytes != said.bytes ||
+      !record.state.compare_exchange_strong(expected, Slot::stateOf(said.id, Phase::kCollected),
+                                            std::memory_order_acq_rel)) {
+    return refused("it was received or taken back before, or never was");
+  }
+  auto message = std::make_unique<internal::Incoming>(state.peers[static_cast<std::size_t>(sender)],
+                                                      state.imports, state.received, sender,
+                                                      said.record, said.id, base, layout);
+  if (const Status status = message->begin(*state.layouts, said.bytes); !status.ok()) {
+    const std::string text = lastErrorText();
+    message.reset();
+    return fail(status.code(), "{}", text);
+  }
+  return Receiving(std::move(message));
+}
+
+namespace {
+
+// advance() until it is over or fails, with pauses that let the other process run.
+template <typename Advance>
+Result<bool> waitFor(std::chrono::milliseconds limit, const Advance& advance) {
+  constexpr int kSpins = 64;
+  constexpr int kYields = 1024;
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (int round = 0;; ++round) {
+    const Result<bool> done = advance();
+    if (!done.ok() || *done) {
+      return done;
+    }
+    if (round >= kSpins) {
+      if (std::chrono::steady_clock::now() >= end) {
+        return false;
+      }
+      if (round < kYields) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Sending::Sending() = default;
+Sending::Sending(Sending&&) noexcept = default;
+Sending& Sending::operator=(Sending&&) noexcept = default;
+Sending::~Sending() = default;
+Sending::Sending(std::unique_ptr<internal::Outgoing> message) : message_(std::move(message)) {}
+std::int64_t Sending::bytes() const { return message_->bytes(); }
+Path Sending::path() const { return message_->path(); }
+void Sending::describe(Description description) { message_->describe(description); }
+Result<bool> Sending::advance() { return message_->advance(); }
+bool Sending::recall() { return message_->recall(); }
+Result<bool> Sending::wait(std::chrono::milliseconds limit) {
+  return waitFor(limit, [this] { return advance(); });
+}
+
+Receiving::Receiving() = default;
+Receiving::Receiving(Receiving&&) noexcept = default;
+Receiving& Receiving::operator=(Receiving&&) noexcept = default;
+Receiving::~Receiving() = default;
+Receiving::Receiving(std::unique_ptr<internal::Incoming> message) : message_(std::move(message)) {}
+std::int64_t Receiving::bytes() const { return message_->bytes(); }
+Path Receiving::path() const { return message_->path(); }
+Result<bool> Receiving::advance(std::int64_t most) { return message_->advance(most); }
+Result<bool> Receiving::wait(std::chrono::milliseconds limit) {
+  return waitFor(limit, [this] { return advance(); });
+}
+
 void Exchange::sweep() {
   if (!state_->outbox->inChild()) {
     state_->imports->sweep();
@@ -319,6 +493,14 @@ Statistics Exchange::statistics() const {
   all.reclaimed = state.outbox->reclaimed;
   all.peers = static_cast<int>(std::count_if(state.peers.begin(), state.peers.end(),
                                              [](const auto& p) { return p != nullptr; }));
+  for (std::size_t path = 0; path < kPaths; ++path) {
+    const internal::PathCounters& sent = state.transfers->sent;
+    all.paths[path].sent = {sent.messages[path], sent.bytes[path]};
+    all.paths[path].received = {state.received->messages[path], state.received->bytes[path]};
+  }
+  const LayoutTable::Counts layouts = state.layouts->counts();
+  all.layoutHits = layouts.hits;
+  all.layoutMisses = layouts.misses;
   all.exports = state.exports->count();
   const internal::Imports::Counts imports = state.imports->counts();
   all.imports = imports.imported;

@@ -43,6 +43,8 @@
 
 #include "exchange/device_functions.h"
 #include "exchange/job.h"
+#include "exchange/layout_bytes.h"
+#include "exchange/transfer.h"
 #include "gmac/base/status.h"
 
 namespace gmac::exchange {
@@ -66,7 +68,7 @@ class Peer;
 
 // Memory of a process that others may import. No id is given twice in the life of an exchange: what
 // was revoked is not mistaken for what has its address, or its handle, later.
-enum class ExportId : std::uint64_t {};
+enum class ExportId : std::uint64_t;
 inline constexpr ExportId kNoExport{0};
 
 enum class ExportKind {
@@ -217,6 +219,13 @@ struct Statistics {
   std::size_t imports = 0;       // now, used or not
   std::uint64_t imported = 0;    // how often memory was imported anew
   std::uint64_t evicted = 0;     // imports given back to make room for others
+  // Messages that are copied once, by the way that they went in the end.
+  struct {
+    Traffic sent;
+    Traffic received;
+  } paths[kPaths];
+  std::uint64_t layoutHits = 0;    // layouts of others that were known already
+  std::uint64_t layoutMisses = 0;  // and that were read
 };
 
 struct Options {
@@ -230,6 +239,8 @@ struct Options {
   std::size_t devicePieceBytes = std::size_t{64} << 20;
   // Imports that this process keeps at a time; those in use are never given up for others.
   std::size_t maxImports = 64;
+  // Layouts of others that this process keeps, to know them by their hash.
+  std::size_t maxLayouts = 256;
 };
 
 // This process's part in the exchange. Thread-safe after meet(), but for close().
@@ -272,6 +283,21 @@ class Exchange {
   // most 4 times for each sender. adsmErrorInvalidValue: that is no description of a parcel of that
   // process for this one, or it was collected or recalled before.
   Result<Delivery> collect(int sender, ConstDescription description);
+
+  // ---- Messages that are copied once; see transfer.h.
+
+  // Begins a message: the bytes of `layout` relative to `base`, for `rank`. Never waits.
+  // adsmErrorInvalidValue: that rank is not reached, or options that cannot be;
+  // adsmErrorHostMemory: as many messages as there can be are under way, or no room is left.
+  Result<Sending> send(int rank, const std::byte* base, SharedLayoutPtr layout,
+                       const SendOptions& options = {});
+  // How many bytes such a message has; 0 for another description.
+  static std::int64_t bytesOf(ConstDescription description);
+  // Begins to receive it as the first bytes of `layout` relative to `base`. adsmErrorInvalidValue:
+  // that is no description of such a message of that process for this one, it was received or taken
+  // back before, or it is longer than the layout (it may be received by a longer one then).
+  Result<Receiving> receive(int sender, ConstDescription description, std::byte* base,
+                            const datatype::Layout& layout);
 
   // ---- Memory that is not copied. Its owner orders its writes before others' reads.
 

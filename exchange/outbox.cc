@@ -266,6 +266,33 @@ Status Outbox::openDevice() {
   return Status();
 }
 
+Result<std::size_t> Outbox::takeRoom(std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  std::optional<std::uintptr_t> offset = room_.take(bytes, kAlignment);
+  if (!offset.has_value()) {
+    releaseFreed(FileLayout::kSlots);
+    offset = room_.take(bytes, kAlignment);
+  }
+  if (!offset.has_value()) {
+    refused.fetch_add(1, std::memory_order_relaxed);
+    return fail(adsmErrorHostMemory,
+                "exchange: no room for {} bytes of a message: {} of {} bytes are in use", bytes,
+                used_[0], file_.payloadBytes());
+  }
+  if (const Status status = populate(*offset + bytes); !status.ok()) {
+    room_.giveBack(*offset, bytes);
+    return status;
+  }
+  used_[0] += bytes;
+  return std::size_t{*offset};
+}
+
+void Outbox::giveRoomBack(std::size_t offset, std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  room_.giveBack(offset, bytes);
+  used_[0] -= bytes;
+}
+
 Status Outbox::exportFirstPiece() {
   const std::lock_guard guard(lock_);
   return openDevice();

@@ -48,6 +48,10 @@ class Peer {
   bool lives() const;
   // This process is a child of the one that met it.
   bool inChild() const;
+  // Whether this process reads that one's memory, and whether it says that it reads this one's;
+  // until it is found otherwise.
+  std::atomic<bool> readable{true};
+  std::atomic<bool> reads{true};
   // Imports the device memory that it has exported since, and tells it whether `rank`, this
   // process, reaches it. A load when there is none.
   void importPieces(int rank, const DeviceFunctions& device);
@@ -87,6 +91,10 @@ class Outbox {
   void describe(std::size_t slot, Description description);
   // False: it is not the sender's any more.
   bool giveBack(std::size_t slot, Phase phase);
+  // Part of the payloads for something else, `bytes` of whole pages: its offset.
+  // adsmErrorHostMemory.
+  Result<std::size_t> takeRoom(std::size_t bytes);
+  void giveRoomBack(std::size_t offset, std::size_t bytes);
   // There is a piece of device memory that others prove by that they reach the device.
   Status exportFirstPiece();
 

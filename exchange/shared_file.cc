@@ -33,7 +33,8 @@ FileLayout::FileLayout(int ranks, std::size_t payloadBytes)
       exports(roundUp(pieces + kPieces * sizeof(DevicePiece), kPage)),
       importers(exports + kExports * sizeof(ExportRecord)),
       slots(roundUp(importers + kExports * wordsFor(ranks) * sizeof(std::uint64_t), kPage)),
-      payloads(roundUp(slots + kSlots * sizeof(Slot), kHugePage)),
+      transfers(roundUp(slots + kSlots * sizeof(Slot), kPage)),
+      payloads(roundUp(transfers + kTransfers * sizeof(TransferRecord), kHugePage)),
       importerWords(wordsFor(ranks)),
       bytes(payloads + payloadBytes) {}
 
@@ -134,6 +135,10 @@ std::atomic<std::uint64_t>& SharedFile::importers(std::size_t record, std::size_
 
 Slot& SharedFile::slot(std::size_t index) const {
   return reinterpret_cast<Slot*>(control_.data() + layout_.slots)[index];
+}
+
+TransferRecord& SharedFile::transfer(std::size_t index) const {
+  return reinterpret_cast<TransferRecord*>(control_.data() + layout_.transfers)[index];
 }
 
 Status SharedFile::populatePayloads(std::size_t offset, std::size_t bytes) {

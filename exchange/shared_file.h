@@ -3,7 +3,8 @@
 // The memory file of one process of the exchange: what it lays down for others, and what they tell
 // it. Every other process that it reaches has it mapped.
 //
-//     revocations | offers, by rank | device pieces | exports | importers | slots | payloads
+//     revocations | offers, by rank | device pieces | exports | importers | slots | transfers |
+//     payloads
 //
 // All but the payloads is written by both sides, so neither believes more of it than it checks.
 #ifndef GMAC_EXCHANGE_SHARED_FILE_H_
@@ -17,6 +18,7 @@
 #include <cstdint>
 
 #include "exchange/device_functions.h"
+#include "exchange/layout_bytes.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/status.h"
 
@@ -76,11 +78,41 @@ struct alignas(64) Slot {
 };
 static_assert(sizeof(Slot) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
 
+// A message that is copied once; see transfers.h.
+struct TransferRecord {
+  enum Answer : std::uint32_t { kNone, kWantsRing, kGaveUp };
+  static constexpr std::uint64_t kInline = UINT64_MAX;
+
+  // Written by the owner in phase kWritten; the state is as a slot's.
+  alignas(64) std::atomic<std::uint64_t> state;
+  std::int64_t bytes;
+  std::uint64_t address;  // of the layout's base, in the owner's process
+  std::uint64_t exportId;
+  std::int64_t exportOffset;
+  std::uint64_t layoutOffset;  // from the start of the payloads; kInline: the layout is here
+  std::uint64_t layoutBytes;
+  LayoutHash hash;
+  std::uint64_t ring;  // from the start of the payloads
+  std::uint64_t ringBytes;
+  std::uint64_t fragmentBytes;
+  std::int32_t receiver;
+  std::uint32_t path;
+  // Packed bytes in the ring, since the start; by the owner.
+  alignas(64) std::atomic<std::uint64_t> produced;
+  // Of these, unpacked; by the receiver, like all that follows.
+  alignas(64) std::atomic<std::uint64_t> consumed;
+  std::atomic<std::uint64_t> left;  // the id, when it has let go of what was taken back
+  std::atomic<std::uint32_t> answer;
+  // By the owner again.
+  alignas(64) std::array<std::byte, 256> layout;
+};
+
 // Where the parts are, in bytes from the start.
 struct FileLayout {
   static constexpr std::size_t kSlots = 4096;
   static constexpr std::size_t kPieces = 4;
   static constexpr std::size_t kExports = 1024;
+  static constexpr std::size_t kTransfers = 512;
 
   FileLayout(int ranks, std::size_t payloadBytes);
 
@@ -90,6 +122,7 @@ struct FileLayout {
   std::size_t exports;
   std::size_t importers;
   std::size_t slots;
+  std::size_t transfers;
   std::size_t payloads;  // a multiple of a huge page
   std::size_t importerWords;
   std::size_t bytes;
@@ -135,6 +168,7 @@ class SharedFile {
   std::atomic<Proof>& proof(int rank, std::size_t piece) const;
   DevicePiece& piece(std::size_t index) const;
   Slot& slot(std::size_t index) const;
+  TransferRecord& transfer(std::size_t index) const;
   // How often the owner has revoked an export.
   std::atomic<std::uint64_t>& revocations() const;
   ExportRecord& exportRecord(std::size_t index) const;

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/layout_bytes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace gmac::exchange {
+namespace {
+
+using datatype::Block;
+using datatype::Dim;
+using datatype::Layout;
+using Wide = unsigned __int128;
+
+struct Header {
+  static constexpr std::uint32_t kMagic = 0x6c616d67;
+  std::uint32_t magic;
+  std::uint32_t dims;
+  std::uint64_t blocks;
+  std::int64_t blockBytes;  // of each; 0: lengths follow
+};
+
+constexpr std::uint64_t kMaxDims = 64;
+
+constexpr Wide wide(std::uint64_t high, std::uint64_t low) { return Wide{high} << 64 | low; }
+// Odd numbers without a pattern: the digits of pi, and those of e.
+constexpr Wide kSpread = wide(0x243f6a8885a308d3, 0x13198a2e03707345);
+constexpr Wide kMix = wide(0xadf85458a2bb4a9a, 0xafdc5620273d3cf1);
+
+Wide turned(Wide value, int bits) { return value << bits | value >> (128 - bits); }
+
+template <typename T>
+void append(std::vector<std::byte>& bytes, const T& value) {
+  const auto* const raw = reinterpret_cast<const std::byte*>(&value);
+  bytes.insert(bytes.end(), raw, raw + sizeof value);
+}
+
+// Takes values off the front.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : left_(bytes) {}
+  std::size_t left() const { return left_.size(); }
+  template <typename T>
+  T take() {
+    T value{};
+    if (left_.size() >= sizeof value) {
+      std::memcpy(&value, left_.data(), sizeof value);
+      left_ = left_.subspan(sizeof value);
+    }
+    return value;
+  }
+
+ private:
+  std::span<const std::byte> left_;
+};
+
+}  // namespace
+
+LayoutHash hashOf(std::span<const std::byte> bytes) {
+  Wide hash = wide(0x452821e638d01377, 0xbe5466cf34e90c6c) + bytes.size();
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min(sizeof word, bytes.size() - at));
+    hash = turned((hash ^ Wide{word} * kSpread) * kMix, 59);
+  }
+  // The high half depends on all bits by now, the low half not yet.
+  hash ^= hash >> 67;
+  hash *= kSpread;
+  hash ^= hash >> 61;
+  return {static_cast<std::uint64_t>(hash >> 64), static_cast<std::uint64_t>(hash)};
+}
+
+std::vector<std::byte> encode(const Layout& layout) {
+  std::vector<std::byte> bytes;
+  const Header header{Header::kMagic, static_cast<std::uint32_t>(layout.dims().size()),
+                      layout.blocks().size(), layout.blockBytes()};
+  bytes.reserve(sizeof header + layout.dims().size() * sizeof(Dim) +
+                layout.blocks().size() * sizeof(Block));
+  append(bytes, header);
+  for (const Dim& dim : layout.dims()) {
+    append(bytes, dim);
+  }
+  for (const Block& block : layout.blocks()) {
+    append(bytes, block.offset);
+    if (header.blockBytes == 0) {
+      append(bytes, block.bytes);
+    }
+  }
+  return bytes;
+}
+
+Result<Layout> decode(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  const auto header = reader.take<Header>();
+  const std::size_t blockRoom = sizeof(std::int64_t) * (header.blockBytes == 0 ? 2 : 1);
+  if (header.magic != Header::kMagic || header.dims > kMaxDims || header.blockBytes < 0 ||
+      header.blocks > bytes.size() / blockRoom ||
+      reader.left() != header.dims * sizeof(Dim) + header.blocks * blockRoom) {
+    return fail(adsmErrorInvalidValue, "exchange: {} bytes are no layout", bytes.size());
+  }
+  std::vector<Dim> dims(header.dims);
+  for (Dim& dim : dims) {
+    dim = reader.take<Dim>();
+  }
+  std::vector<Block> blocks(header.blocks);
+  for (Block& block : blocks) {
+    block.offset = reader.take<std::int64_t>();
+    block.bytes = header.blockBytes == 0 ? reader.take<std::int64_t>() : header.blockBytes;
+  }
+  return Layout::make(dims, blocks);
+}
+
+SharedLayoutPtr shareLayout(Layout layout) {
+  std::vector<std::byte> bytes = encode(layout);
+  const LayoutHash hash = hashOf(bytes);
+  return std::make_shared<const SharedLayout>(
+      SharedLayout{std::move(layout), std::move(bytes), hash});
+}
+
+std::shared_ptr<const Layout> LayoutTable::find(const LayoutHash& hash) {
+  const std::lock_guard guard(lock_);
+  const auto found = places_.find(hash);
+  if (found == places_.end()) {
+    ++counts_.misses;
+    return nullptr;
+  }
+  ++counts_.hits;
+  used_.splice(used_.begin(), used_, found->second);
+  return found->second->layout;
+}
+
+void LayoutTable::add(const LayoutHash& hash, std::shared_ptr<const Layout> layout) {
+  const std::lock_guard guard(lock_);
+  if (most_ == 0 || places_.contains(hash)) {
+    return;
+  }
+  if (used_.size() == most_) {
+    places_.erase(used_.back().hash);
+    used_.pop_back();
+  }
+  used_.push_front({hash, std::move(layout)});
+  places_.emplace(hash, used_.begin());
+}
+
+LayoutTable::Counts LayoutTable::counts() const {
+  const std::lock_guard guard(lock_);
+  return counts_;
+}
+
+}  // namespace gmac::exchange

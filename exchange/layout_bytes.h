@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layouts as bytes, for other processes of the same host, and the names by which they know them.
+#ifndef GMAC_EXCHANGE_LAYOUT_BYTES_H_
+#define GMAC_EXCHANGE_LAYOUT_BYTES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "gmac/base/status.h"
+#include "gmac/datatype/layout/layout.h"
+
+namespace gmac::exchange {
+
+// Of the bytes of a layout: equal layouts have equal ones, as layouts are canonical. Not
+// cryptographic: the processes of a job trust each other with their data anyway.
+using LayoutHash = std::array<std::uint64_t, 2>;
+LayoutHash hashOf(std::span<const std::byte> bytes);
+
+// In the canonical form: a strided layout of d dims takes 32 + 16 d bytes; a list 8 bytes a block
+// more where all blocks are of one length, else 16.
+std::vector<std::byte> encode(const datatype::Layout& layout);
+// adsmErrorInvalidValue: these are no bytes of encode()'s. Reads each byte once, so that whoever
+// else writes there meanwhile can do no harm.
+Result<datatype::Layout> decode(std::span<const std::byte> bytes);
+
+// A layout that may be sent: its bytes and their hash. Made once for a datatype, as it takes
+// O(blocks), and shared by any number of messages. Immutable.
+struct SharedLayout {
+  datatype::Layout layout;
+  std::vector<std::byte> bytes;
+  LayoutHash hash;
+};
+using SharedLayoutPtr = std::shared_ptr<const SharedLayout>;
+SharedLayoutPtr shareLayout(datatype::Layout layout);
+
+// Layouts that others have sent, by their hash: the ones that were used last. Thread-safe.
+class LayoutTable {
+ public:
+  explicit LayoutTable(std::size_t most) : most_(most) {}
+  // The layout of that hash; NULL: it is not known, or not any more.
+  std::shared_ptr<const datatype::Layout> find(const LayoutHash& hash);
+  void add(const LayoutHash& hash, std::shared_ptr<const datatype::Layout> layout);
+
+  struct Counts {
+    std::uint64_t hits = 0;
+    std::uint64_t misses = 0;
+  };
+  Counts counts() const;
+
+ private:
+  struct Entry {
+    LayoutHash hash;
+    std::shared_ptr<const datatype::Layout> layout;
+  };
+  const std::size_t most_;
+  mutable std::mutex lock_;  // guards what follows
+  std::list<Entry> used_;    // last used first
+  std::map<LayoutHash, std::list<Entry>::iterator> places_;
+  Counts counts_;
+};
+
+}  // namespace gmac::exchange
+
+#endif  // GMAC_EXCHANGE_LAYOUT_BYTES_H_

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages that are copied once, by the receiver, from the sender's memory to its own, whatever the
+// layouts of the two are.
+//
+//     sender                                            receiver
+//     auto sending = exchange.send(1, base, layout);
+//     sending->describe(description);
+//     (message with the description)          ----->    auto receiving = exchange.receive(0,
+//                                                           description, base, layout);
+//     until *sending->advance() is true                 until *receiving->advance() is true
+//
+// Each side calls advance() whenever it has time; a call never waits. While a message is under way
+// the sender's memory stays as it is, and its owner may take it back at any time: the receiver is
+// then told that what it has read is worth nothing.
+#ifndef GMAC_EXCHANGE_TRANSFER_H_
+#define GMAC_EXCHANGE_TRANSFER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "exchange/layout_bytes.h"
+#include "gmac/base/status.h"
+
+namespace gmac::exchange {
+
+// By which way the bytes go.
+enum class Path {
+  kMapped,  // the receiver has the sender's memory file mapped
+  kRead,    // the receiver reads the sender's memory by process_vm_readv ("CMA")
+  kRing     // the sender packs into fragments of shared memory, the receiver unpacks them
+};
+inline constexpr int kPaths = 3;
+const char* pathName(Path path);
+
+namespace internal {
+class Incoming;
+class Outgoing;
+}  // namespace internal
+
+enum class ExportId : std::uint64_t;  // exchange.h
+
+struct SendOptions {
+  // The memory is that of this export, of a memory file, and the base is so many bytes behind its
+  // start. All of the layout lies inside.
+  ExportId file{0};
+  std::int64_t fileOffset = 0;
+  // Nothing: chosen by the layout. What the receiver cannot do becomes kRing all the same.
+  std::optional<Path> path;
+  // Of the ring; a multiple of 4096.
+  std::size_t fragmentBytes = std::size_t{64} << 10;
+  std::size_t fragments = 4;
+};
+
+// A message at its sender. Owner; one thread at a time. May outlive its exchange.
+class Sending {
+ public:
+  Sending();
+  Sending(Sending&&) noexcept;
+  Sending& operator=(Sending&&) noexcept;
+  // Takes it back if it is not over: a receiver that still reads is told so.
+  ~Sending();
+
+  std::int64_t bytes() const;
+  // How it goes as far as this side knows.
+  Path path() const;
+  // Once; what the receiver needs.
+  void describe(std::span<std::byte, 128> description);
+  // Does what there is to do, and returns whether the receiver has all: the memory may be used
+  // again. Never waits. adsmErrorSystem: the receiver's process has ended, or has given up; the
+  // message is over.
+  Result<bool> advance();
+  // advance() until it is over, or the limit: then false.
+  Result<bool> wait(std::chrono::milliseconds limit);
+  // Takes a described message back that the receiver has not begun with. False: it has.
+  bool recall();
+
+ private:
+  friend class Exchange;
+  explicit Sending(std::unique_ptr<internal::Outgoing> message);
+  std::unique_ptr<internal::Outgoing> message_;
+};
+
+// A message at its receiver. Owner; one thread at a time. May outlive its exchange.
+class Receiving {
+ public:
+  Receiving();
+  Receiving(Receiving&&) noexcept;
+  Receiving& operator=(Receiving&&) noexcept;
+  // Gives up if it is not over; the sender is told.
+  ~Receiving();
+
+  std::int64_t bytes() const;
+  Path path() const;
+  // Copies at most so many bytes, and returns whether all are there. Never waits for the sender.
+  // adsmErrorSystem: its process has ended; adsmErrorInvalidValue: it has taken the message back,
+  // or what it says of it cannot be. The message is over then, and what was copied worth nothing.
+  Result<bool> advance(std::int64_t most = std::numeric_limits<std::int64_t>::max());
+  Result<bool> wait(std::chrono::milliseconds limit);
+
+ private:
+  friend class Exchange;
+  explicit Receiving(std::unique_ptr<internal::Incoming> message);
+  std::unique_ptr<internal::Incoming> message_;
+};
+
+}  // namespace gmac::exchange
+
+#endif  // GMAC_EXCHANGE_TRANSFER_H_

@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/transfers.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+#include "exchange/description.h"
+#include "gmac/base/log.h"
+#include "gmac/base/round_up.h"
+#include "gmac/datatype/cpu/cpu_engine.h"
+#include "gmac/datatype/cpu/transfer.h"
+
+namespace gmac::exchange::internal {
+namespace {
+
+using datatype::Layout;
+using std::int64_t;
+
+constexpr std::chrono::milliseconds kAskForEnded{5};
+// Layouts that nobody uses and that lie ready for the next message.
+constexpr std::size_t kMaxIdleLayouts = 256;
+constexpr std::size_t kPage = 4096;
+// The most pieces of a side that the kernel takes at once; one is for the nonce.
+constexpr std::size_t kPieces = 1023;
+// The most that it copies at once, less what is not a whole page.
+constexpr int64_t kMaxRead = int64_t{1} << 30;
+
+}  // namespace
+
+bool Patience::passed() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - asked_ < kAskForEnded) {
+    return false;
+  }
+  asked_ = now;
+  return true;
+}
+
+// ---- Records of this process.
+
+Transfers::Transfers(std::shared_ptr<Outbox> outbox)
+    : outbox_(std::move(outbox)), entries_(FileLayout::kTransfers), free_(FileLayout::kTransfers) {
+  std::iota(free_.rbegin(), free_.rend(), 0);
+}
+
+std::uint64_t Transfers::idOf(std::size_t index) const {
+  const std::lock_guard guard(lock_);
+  return entries_[index].id;
+}
+
+// The layout's bytes, in the record where they fit, else in memory that messages share.
+Status Transfers::lay(const SharedLayout& layout, TransferRecord& record, Entry& entry) {
+  record.layoutBytes = layout.bytes.size();
+  record.hash = layout.hash;
+  record.layoutOffset = TransferRecord::kInline;
+  if (layout.bytes.size() <= record.layout.size()) {
+    std::memcpy(record.layout.data(), layout.bytes.data(), layout.bytes.size());
+    return {};
+  }
+  auto found = laid_.find(layout.hash);
+  if (found == laid_.end()) {
+    const std::size_t room = roundUp(layout.bytes.size(), kPage);
+    Result<std::size_t> offset = outbox_->takeRoom(room);
+    while (!offset.ok() && !idle_.empty()) {
+      const auto oldest = laid_.find(idle_.front());
+      outbox_->giveRoomBack(oldest->second.offset, oldest->second.room);
+      laid_.erase(oldest);
+      idle_.pop_front();
+      offset = outbox_->takeRoom(room);
+    }
+    GMAC_TRY(offset.status());
+    std::memcpy(outbox_->file().payloads() + *offset, layout.bytes.data(), layout.bytes.size());
+    found = laid_.emplace(layout.hash, Laid{*offset, room, 0, idle_.end()}).first;
+  } else if (found->second.users == 0) {
+    idle_.erase(found->second.idle);
+  }
+  ++found->second.users;
+  entry.laid = true;
+  entry.hash = layout.hash;
+  record.layoutOffset = found->second.offset;
+  return {};
+}
+
+void Transfers::release(std::size_t index) {
+  Entry& entry = entries_[index];
+  outbox_->giveRoomBack(entry.ring, entry.ringBytes);
+  if (entry.laid) {
+    const auto found = laid_.find(entry.hash);
+    if (--found->second.users == 0) {
+      found->second.idle = idle_.insert(idle_.end(), entry.hash);
+      if (idle_.size() > kMaxIdleLayouts) {
+        const auto oldest = laid_.find(idle_.front());
+        outbox_->giveRoomBack(oldest->second.offset, oldest->second.room);
+        laid_.erase(oldest);
+        idle_.pop_front();
+      }
+    }
+  }
+  entry = Entry();
+  free_.push_back(index);
+}
+
+// Records whose receivers had begun when they were taken back.
+void Transfers::sweepTaken() {
+  for (std::size_t index = 0; index < entries_.size(); ++index) {
+    const Entry& entry = entries_[index];
+    if (entry.taken &&
+        (record(index).left.load(std::memory_order_acquire) == entry.id || !entry.peer->lives())) {
+      release(index);
+    }
+  }
+}
+
+Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
+                                    const SendOptions& options, const std::shared_ptr<Peer>& peer) {
+  const std::lock_guard guard(lock_);
+  if (free_.empty()) {
+    sweepTaken();
+  }
+  if (free_.empty()) {
+    return fail(adsmErrorHostMemory, "exchange: {} messages are under way, as many as there can be",
+                entries_.size());
+  }
+  const std::size_t index = free_.back();
+  Entry entry;
+  entry.ringBytes = options.fragmentBytes * options.fragments;
+  const auto wanted = static_cast<std::size_t>(layout->layout.bytes());
+  if (wanted < entry.ringBytes) {
+    entry.ringBytes = roundUp(std::max<std::size_t>(wanted, 1), options.fragmentBytes);
+  }
+  Result<std::size_t> ring = outbox_->takeRoom(entry.ringBytes);
+  if (!ring.ok()) {
+    sweepTaken();
+    ring = outbox_->takeRoom(entry.ringBytes);
+  }
+  GMAC_TRY(ring.status());
+  entry.ring = *ring;
+  TransferRecord& shared = record(index);
+  if (const Status status = lay(*layout, shared, entry); !status.ok()) {
+    outbox_->giveRoomBack(entry.ring, entry.ringBytes);
+    return status;
+  }
+  entry.id = ++ids_;
+  entry.peer = peer;
+  shared.bytes = layout->layout.bytes();
+  shared.ring = entry.ring;
+  shared.ringBytes = entry.ringBytes;
+  shared.fragmentBytes = options.fragmentBytes;
+  shared.receiver = receiver;
+  shared.produced.store(0, std::memory_order_relaxed);
+  shared.consumed.store(0, std::memory_order_relaxed);
+  shared.answer.store(TransferRecord::kNone, std::memory_order_relaxed);
+  shared.state.store(Slot::stateOf(entry.id, Phase::kWritten), std::memory_order_release);
+  free_.pop_back();
+  entries_[index] = std::move(entry);
+  return index;
+}
+
+void Transfers::giveBack(std::size_t index, bool taken) {
+  const std::lock_guard guard(lock_);
+  if (taken) {
+    entries_[index].taken = true;
+  } else {
+    release(index);
+  }
+}
+
+// ---- At the sender.
+
+Outgoing::Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer,
+                   std::size_t record, const std::byte* base, SharedLayoutPtr layout, int receiver,
+                   Path path)
+    : transfers_(std::move(transfers)),
+      peer_(std::move(peer)),
+      index_(record),
+      id_(transfers_->idOf(record)),
+      base_(base),
+      layout_(std::move(layout)),
+      receiver_(receiver),
+      path_(path) {}
+
+Outgoing::~Outgoing() {
+  if (over_ || transfers_->outbox().inChild()) {
+    return;
+  }
+  std::atomic<std::uint64_t>& state = transfers_->record(index_).state;
+  const std::uint64_t free = Slot::stateOf(id_, Phase::kFree);
+  const std::uint64_t before = state.exchange(free, std::memory_order_acq_rel);
+  finish(before == Slot::stateOf(id_, Phase::kCollected));
+}
+
+void Outgoing::finish(bool taken) {
+  over_ = true;
+  transfers_->giveBack(index_, taken);
+}
+
+void Outgoing::describe(std::span<std::byte, kDescriptionBytes> description) {
+  TransferContents contents{};
+  if (!transfers_->outbox().inChild()) {
+    TransferRecord& record = transfers_->record(index_);
+    if (path_ == Path::kRing) {
+      (void)produce(record);  // what the receiver can begin with
+    }
+    contents.magic = TransferContents::kMagic;
+    contents.nonce = transfers_->outbox().nonce();
+    contents.id = id_;
+    contents.record = index_;
+    contents.bytes = bytes();
+    contents.receiver = receiver_;
+    described_ = true;
+    record.state.store(Slot::stateOf(id_, Phase::kDescribed), std::memory_order_release);
+  }
+  std::memcpy(description.data(), &contents, sizeof contents);
+}
+
+// Fills what is free of the ring.
+Status Outgoing::produce(TransferRecord& record) {
+  const int64_t all = bytes();
+  const auto ringBytes = static_cast<int64_t>(record.ringBytes);
+  const auto fragment = static_cast<int64_t>(record.fragmentBytes);
+  std::byte* const ring = transfers_->outbox().file().payloads() + record.ring;
+  while (produced_ < all) {
+    const auto consumed = static_cast<int64_t>(record.consumed.load(std::memory_order_acquire));
+    if (consumed < 0 || consumed > produced_) {
+      return fail(adsmErrorSystem, "exchange: rank {} says that it has {} of {} bytes", receiver_,
+                  consumed, produced_);
+    }
+    const int64_t now = std::min(fragment, all - produced_);
+    if (produced_ + now - consumed > ringBytes) {
+      return {};
+    }
+    datatype::pack(layout_->layout, ring + produced_ % ringBytes, base_, produced_, now);
+    produced_ += now;
+    record.produced.store(static_cast<std::uint64_t>(produced_), std::memory_order_release);
+  }
+  return {};
+}
+
+Result<bool> Outgoing::advance() {
+  if (over_) {
+    return failed_ == adsmSuccess ? Result<bool>(true) : Result<bool>(Status(failed_));
+  }
+  if (transfers_->outbox().inChild()) {
+    return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
+  }
+  TransferRecord& record = transfers_->record(index_);
+  const std::uint64_t state = record.state.load(std::memory_order_acquire);
+  if (described_ && state == Slot::stateOf(id_, Phase::kFree)) {
+    const bool gaveUp = record.answer.load(std::memory_order_relaxed) == TransferRecord::kGaveUp;
+    finish(false);
+    if (gaveUp) {
+      failed_ = adsmErrorSystem;
+      return fail(failed_, "exchange: rank {} has given up a message of {} bytes", receiver_,
+                  bytes());
+    }
+    transfers_->sent.add(path_, bytes());
+    return true;
+  }
+  if (path_ != Path::kRing &&
+      record.answer.load(std::memory_order_acquire) == TransferRecord::kWantsRing) {
+    if (path_ == Path::kRead) {
+      peer_->reads.store(false, std::memory_order_relaxed);
+    }
+    path_ = Path::kRing;
+  }
+  Status status;
+  if (path_ == Path::kRing) {
+    status = produce(record);
+  }
+  if (status.ok() && patience_.passed() && !peer_->lives()) {
+    status = fail(adsmErrorSystem,
+                  "exchange: the process of rank {} has ended before it had a message of {} bytes",
+                  receiver_, bytes());
+  }
+  if (!status.ok()) {
+    failed_ = status.code();
+    record.state.store(Slot::stateOf(id_, Phase::kFree), std::memory_order_release);
+    finish(true);
+    return status;
+  }
+  return false;
+}
+
+bool Outgoing::recall() {
+  if (over_ || !described_ || transfers_->outbox().inChild()) {
+    return false;
+  }
+  std::uint64_t expected = Slot::stateOf(id_, Phase::kDescribed);
+  if (!transfers_->record(index_).state.compare_exchange_strong(
+          expected, Slot::stateOf(id_, Phase::kFree), std::memory_order_acq_rel)) {
+    return false;
+  }
+  finish(false);
+  return true;
+}
+
+// ---- At the receiver.
+
+Incoming::Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
+                   std::shared_ptr<PathCounters> counters, int sender, std::size_t record,
+                   std::uint64_t id, std::byte* base, Layout to)
+    : peer_(std::move(peer)),
+      imports_(std::move(imports)),
+      counters_(std::move(counters)),
+      sender_(sender),
+      index_(record),
+      id_(id),
+      base_(base),
+      to_(std::move(to)) {}
+
+Incoming::~Incoming() {
+  if (peer_->inChild()) {
+    return;
+  }
+  if (!over_) {
+    (void)letGo(true);
+  }
+  if (import_ != nullptr) {
+    imports_->unuse(import_);
+  }
+}
+
+Status Incoming::tookBack() const {
+  return fail(adsmErrorInvalidValue,
+              "exchange: rank {} has taken a message of {} bytes back while it was read", sender_,
+              bytes_);
+}
+
+bool Incoming::letGo(bool gaveUp) {
+  over_ = true;
+  if (gaveUp) {
+    failed_ = adsmErrorInvalidValue;
+    record().answer.store(TransferRecord::kGaveUp, std::memory_order_relaxed);
+  }
+  std::uint64_t expected = Slot::stateOf(id_, Phase::kCollected);
+  if (record().state.compare_exchange_strong(expected, Slot::stateOf(id_, Phase::kFree),
+                                             std::memory_order_acq_rel)) {
+    return true;
+  }
+  failed_ = adsmErrorInvalidValue;
+  record().left.store(id_, std::memory_order_release);
+  return false;
+}
+
+Status Incoming::readLayout(LayoutTable& layouts) {
+  const LayoutHash hash = record().hash;
+  from_ = layouts.find(hash);
+  if (from_ != nullptr) {
+    return {};
+  }
+  const std::uint64_t offset = record().layoutOffset;
+  const std::uint64_t bytes = record().layoutBytes;
+  const SharedFile& file = peer_->met().file;
+  std::span<const std::byte> text;
+  if (offset == TransferRecord::kInline && bytes <= record().layout.size()) {
+    text = std::span(record().layout).first(bytes);
+  } else if (offset <= file.payloadBytes() && bytes <= file.payloadBytes() - offset) {
+    text = {file.payloads() + offset, bytes};
+  }
+  Result<Layout> layout = decode(text);
+  GMAC_TRY(layout.status());
+  from_ = std::make_shared<const Layout>(std::move(*layout));
+  layouts.add(hash, from_);
+  return {};
+}
+
+Status Incoming::begin(LayoutTable& layouts, int64_t bytes) {
+  TransferRecord& said = record();
+  bytes_ = bytes;
+  const std::uint64_t ring = said.ring;
+  const std::uint64_t ringBytes = said.ringBytes;
+  const std::uint64_t fragmentBytes = said.fragmentBytes;
+  const std::uint32_t path = said.path;
+  const std::size_t all = peer_->met().file.payloadBytes();
+  GMAC_TRY(readLayout(layouts));
+  if (said.bytes != bytes || from_->bytes() != bytes || ring > all || ringBytes > all - ring ||
+      fragmentBytes == 0 || ringBytes < fragmentBytes || ringBytes % fragmentBytes != 0 ||
+      path >= kPaths) {
+    return fail(adsmErrorInvalidValue, "exchange: what rank {} says of a message cannot be",
+                sender_);
+  }
+  address_ = said.address;
+  ring_ = peer_->met().file.payloads() + ring;
+  ringBytes_ = static_cast<int64_t>(ringBytes);
+  fragmentBytes_ = static_cast<int64_t>(fragmentBytes);
+  path_ = static_cast<Path>(path);
+  if (path_ == Path::kMapped) {
+    const auto import = imports_->use(peer_, sender_, ExportId{said.exportId});
+    const std::int64_t offset = said.exportOffset;
+    if (import.ok()) {
+      import_ = *import;
+      const datatype::Bounds bounds = from_->bounds();
+      std::int64_t first = 0;
+      std::int64_t last = 0;
+      if (import_->kind != ExportKind::kFile ||
+          __builtin_add_overflow(offset, bounds.first, &first) ||
+          __builtin_add_overflow(offset, bounds.last, &last) || first < 0 ||
+          last > static_cast<int64_t>(import_->bytes)) {
+        return fail(adsmErrorInvalidValue,
+                    "exchange: a message of rank {} does not lie in its export", sender_);
+      }
+      mapped_ = import_->data + offset;
+    } else {
+      log(LogLevel::kInfo, "exchange: a message of {} bytes goes through the ring: {}", bytes_,
+          lastErrorText());
+      askForRing();
+    }
+  }
+  return {};
+}
+
+// (What has been copied is copied again.)
+void Incoming::askForRing() {
+  path_ = Path::kRing;
+  done_ = 0;
+  record().answer.store(TransferRecord::kWantsRing, std::memory_order_release);
+}
+
+Result<int64_t> Incoming::read(int64_t most) {
+  std::array<iovec, kPieces + 1> here;
+  std::array<iovec, kPieces + 1> there;
+  const int64_t limit = std::min({most, bytes_ - done_, kMaxRead});
+  // One side's pieces from done_ on; how many bytes they are.
+  const auto fill = [&](const Layout& layout, std::uintptr_t base, int64_t bytes,
+                        std::array<iovec, kPieces + 1>& pieces, std::size_t* count) {
+    datatype::PieceCursor cursor(layout, done_);
+    int64_t filled = 0;
+    *count = 0;
+    while (filled < bytes && *count < kPieces) {
+      const auto run = cursor.run();
+      int64_t taken = 0;
+      for (int64_t i = 0; i < run.count && filled < bytes && *count < kPieces; ++i) {
+        const int64_t now = std::min(run.bytes, bytes - filled);
+        pieces[(*count)++] = {reinterpret_cast<void*>(
+                                  base + static_cast<std::uintptr_t>(run.offset + i * run.stride)),
+                              static_cast<std::size_t>(now)};
+        filled += now;
+        taken += now;
+      }
+      if (filled < bytes) {
+        cursor.skip(taken);
+      }
+    }
+    return filled;
+  };
+  std::size_t hereCount = 0;
+  std::size_t thereCount = 0;
+  int64_t bytes = fill(*from_, address_, limit, there, &thereCount);
+  if (const int64_t fits =
+          fill(to_, reinterpret_cast<std::uintptr_t>(base_), bytes, here, &hereCount);
+      fits < bytes) {
+    bytes = fill(*from_, address_, fits, there, &thereCount);
+  }
+  // Last its nonce: so long, at least, that was the process and the program.
+  Nonce nonce{};
+  here[hereCount++] = {&nonce, sizeof nonce};
+  there[thereCount++] = {reinterpret_cast<void*>(peer_->met().nonceAddress), sizeof nonce};
+  const ssize_t got =
+      ::process_vm_readv(peer_->met().process, here.data(), hereCount, there.data(), thereCount, 0);
+  if (got == bytes + static_cast<ssize_t>(sizeof nonce) && nonce == peer_->met().nonce) {
+    return bytes;
+  }
+  if (got < 0 && errno == ESRCH) {
+    return fail(adsmErrorSystem, "exchange: the process of rank {} has ended", sender_);
+  }
+  log(LogLevel::kInfo, "exchange: a message of {} bytes goes through the ring: {}", bytes_,
+      got < 0 ? std::strerror(errno) : "not all of it can be read from outside of its process");
+  if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
+    peer_->readable.store(false, std::memory_order_relaxed);
+  }
+  askForRing();
+  return 0;
+}
+
+Result<int64_t> Incoming::unpackRing(int64_t most) {
+  const auto produced = static_cast<int64_t>(record().produced.load(std::memory_order_acquire));
+  if (produced < done_ || produced > bytes_ || produced - done_ > ringBytes_) {
+    return fail(adsmErrorInvalidValue, "exchange: rank {} says that {} bytes of {} are there",
+                sender_, produced, bytes_);
+  }
+  const int64_t now = std::min({most, produced - done_, fragmentBytes_ - done_ % fragmentBytes_});
+  datatype::unpack(to_, base_, ring_ + done_ % ringBytes_, done_, now);
+  return now;
+}
+
+Result<bool> Incoming::advance(int64_t most) {
+  if (peer_->inChild()) {
+    return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
+  }
+  if (over_) {
+    if (failed_ == adsmErrorSystem) {
+      return fail(failed_, "exchange: the process of rank {} has ended", sender_);
+    }
+    return failed_ != adsmSuccess ? Result<bool>(tookBack()) : Result<bool>(true);
+  }
+  if (path_ == Path::kRead && !peer_->readable.load(std::memory_order_relaxed)) {
+    askForRing();
+  }
+  int64_t copied = 0;
+  while (copied < most && done_ < bytes_) {
+    Result<int64_t> step = std::min(most - copied, bytes_ - done_);
+    if (path_ == Path::kMapped) {
+      datatype::transfer(to_, base_, *from_, mapped_, done_, *step);
+    } else {
+      step = path_ == Path::kRead ? read(*step) : unpackRing(*step);
+    }
+    if (!step.ok()) {
+      const std::string text = lastErrorText();
+      const adsmError_t code = step.status().code();
+      (void)letGo(true);
+      failed_ = code;
+      return fail(code, "{}", text);
+    }
+    done_ += *step;
+    copied += *step;
+    if (path_ == Path::kRing) {
+      record().consumed.store(static_cast<std::uint64_t>(done_), std::memory_order_release);
+    }
+    if (*step == 0) {
+      break;
+    }
+  }
+  // Whether all of that was the message.
+  if (record().state.load(std::memory_order_acquire) != Slot::stateOf(id_, Phase::kCollected) ||
+      (import_ != nullptr && import_->revoked())) {
+    (void)letGo(true);
+    return tookBack();
+  }
+  if (done_ == bytes_) {
+    if (!letGo(false)) {
+      return tookBack();
+    }
+    counters_->add(path_, bytes_);
+    return true;
+  }
+  if (copied == 0 && patience_.passed() && !peer_->lives()) {
+    (void)letGo(true);
+    failed_ = adsmErrorSystem;
+    return fail(failed_,
+                "exchange: the process of rank {} has ended before all of a message of {} bytes "
+                "was there",
+                sender_, bytes_);
+  }
+  return false;
+}
+
+}  // namespace gmac::exchange::internal

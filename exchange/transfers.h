@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Both ends of messages that are copied once; see transfer.h.
+//
+// A record in the sender's file goes through the phases of a slot. In kCollected its receiver reads
+// and writes it, until it sets kFree. If the sender takes the message back then, it sets kFree
+// itself, and uses record and ring again when the receiver has noticed (`left`) or has ended.
+#ifndef GMAC_EXCHANGE_TRANSFERS_H_
+#define GMAC_EXCHANGE_TRANSFERS_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "exchange/exchange.h"
+#include "exchange/imports.h"
+#include "exchange/layout_bytes.h"
+#include "exchange/outbox.h"
+#include "exchange/shared_file.h"
+#include "gmac/base/status.h"
+
+namespace gmac::exchange::internal {
+
+struct PathCounters {
+  std::array<std::atomic<std::uint64_t>, kPaths> messages{};
+  std::array<std::atomic<std::uint64_t>, kPaths> bytes{};
+  void add(Path path, std::int64_t count) {
+    messages[static_cast<std::size_t>(path)].fetch_add(1, std::memory_order_relaxed);
+    bytes[static_cast<std::size_t>(path)].fetch_add(static_cast<std::uint64_t>(count),
+                                                    std::memory_order_relaxed);
+  }
+};
+
+// The records of this process, and the layouts that it has laid down for others. Thread-safe.
+class Transfers {
+ public:
+  explicit Transfers(std::shared_ptr<Outbox> outbox);
+
+  // A record in phase kWritten; all but its state and what depends on the message's memory is set.
+  Result<std::size_t> take(int receiver, const SharedLayoutPtr& layout, const SendOptions& options,
+                           const std::shared_ptr<Peer>& peer);
+  // `taken`: the receiver is at it still.
+  void giveBack(std::size_t record, bool taken);
+
+  TransferRecord& record(std::size_t index) const { return outbox_->file().transfer(index); }
+  std::uint64_t idOf(std::size_t index) const;
+  Outbox& outbox() const { return *outbox_; }
+
+  PathCounters sent;
+
+ private:
+  struct Laid {
+    std::size_t offset;
+    std::size_t room;
+    std::size_t users;
+    std::list<LayoutHash>::iterator idle;
+  };
+  struct Entry {
+    std::uint64_t id = 0;  // 0: free
+    std::size_t ring = 0;
+    std::size_t ringBytes = 0;
+    bool laid = false;  // whether the layout is in laid_
+    LayoutHash hash{};
+    std::shared_ptr<Peer> peer;
+    bool taken = false;
+  };
+
+  // All under the lock.
+  Status lay(const SharedLayout& layout, TransferRecord& record, Entry& entry);
+  void release(std::size_t index);
+  void sweepTaken();
+
+  const std::shared_ptr<Outbox> outbox_;
+  mutable std::mutex lock_;  // guards what follows
+  std::vector<Entry> entries_;
+  std::vector<std::size_t> free_;
+  std::uint64_t ids_ = 0;
+  std::map<LayoutHash, Laid> laid_;
+  std::list<LayoutHash> idle_;  // unused for longest first
+};
+
+// Waits a little longer each time, and asks now and then whether a process lives.
+class Patience {
+ public:
+  // True: it is time to ask.
+  bool passed();
+
+ private:
+  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
+};
+
+class Outgoing {
+ public:
+  Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer, std::size_t record,
+           const std::byte* base, SharedLayoutPtr layout, int receiver, Path path);
+  ~Outgoing();
+
+  std::int64_t bytes() const { return layout_->layout.bytes(); }
+  Path path() const { return path_; }
+  void describe(std::span<std::byte, kDescriptionBytes> description);
+  Result<bool> advance();
+  bool recall();
+
+ private:
+  Status produce(TransferRecord& record);
+  void finish(bool taken);
+
+  const std::shared_ptr<Transfers> transfers_;
+  const std::shared_ptr<Peer> peer_;
+  const std::size_t index_;
+  const std::uint64_t id_;
+  const std::byte* const base_;
+  const SharedLayoutPtr layout_;
+  const int receiver_;
+  Path path_;
+  std::int64_t produced_ = 0;
+  bool described_ = false;
+  bool over_ = false;
+  adsmError_t failed_ = adsmSuccess;
+  Patience patience_;
+};
+
+class Incoming {
+ public:
+  Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
+           std::shared_ptr<PathCounters> counters, int sender, std::size_t record, std::uint64_t id,
+           std::byte* base, datatype::Layout to);
+  ~Incoming();
+
+  // Reads what the sender says, once. Later it may be otherwise.
+  Status begin(LayoutTable& layouts, std::int64_t bytes);
+  std::int64_t bytes() const { return bytes_; }
+  Path path() const { return path_; }
+  Result<bool> advance(std::int64_t most);
+
+ private:
+  Status readLayout(LayoutTable& layouts);
+  Status copyMapped(std::int64_t bytes);
+  // So many bytes were read; 0: the path is kRing from now on.
+  Result<std::int64_t> read(std::int64_t most);
+  Result<std::int64_t> unpackRing(std::int64_t most);
+  void askForRing();
+  Status tookBack() const;
+  // Lets go of the record; false: the sender has taken it back.
+  bool letGo(bool gaveUp);
+
+  TransferRecord& record() const { return peer_->met().file.transfer(index_); }
+
+  const std::shared_ptr<Peer> peer_;
+  const std::shared_ptr<Imports> imports_;
+  const std::shared_ptr<PathCounters> counters_;
+  const int sender_;
+  const std::size_t index_;
+  const std::uint64_t id_;
+  std::byte* const base_;
+  const datatype::Layout to_;
+  std::shared_ptr<const datatype::Layout> from_;
+  Path path_ = Path::kRing;
+  std::int64_t bytes_ = 0;
+  std::int64_t done_ = 0;
+  // As the sender has said.
+  std::uint64_t address_ = 0;
+  const std::byte* ring_ = nullptr;
+  std::int64_t ringBytes_ = 0;
+  std::int64_t fragmentBytes_ = 0;
+  Imports::Entry* import_ = nullptr;
+  const std::byte* mapped_ = nullptr;
+  bool over_ = false;
+  adsmError_t failed_ = adsmSuccess;
+  Patience patience_;
+};
+
+}  // namespace gmac::exchange::internal
+
+#endif  // GMAC_EXCHANGE_TRANSFERS_H_

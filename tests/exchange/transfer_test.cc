@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages that are copied once: random layouts on both sides by every path, against a copy byte by
+// byte; paths that are refused; and processes that are killed or stopped in between.
+#include "exchange/transfer.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exchange/exchange.h"
+#include "tests/exchange/random_layout.h"
+#include "tests/exchange/team.h"
+
+namespace {
+
+// What becomes of reads of other processes' memory: 0, they are made; else their error.
+int readError = 0;
+bool readsPart = false;
+int reads = 0;
+
+}  // namespace
+
+// In place of libc's, in this program.
+extern "C" ssize_t process_vm_readv(pid_t process, const iovec* here, unsigned long hereCount,
+                                    const iovec* there, unsigned long thereCount,
+                                    unsigned long flags) noexcept {
+  ++reads;
+  if (readError != 0) {
+    errno = readError;
+    return -1;
+  }
+  return ::syscall(SYS_process_vm_readv, process, here, hereCount, there,
+                   readsPart ? thereCount - 1 : thereCount, flags);
+}
+
+namespace gmac::testing {
+namespace {
+
+using datatype::Layout;
+using exchange::Exchange;
+using exchange::ExportId;
+using exchange::Job;
+using exchange::Options;
+using exchange::Path;
+using exchange::Receiving;
+using exchange::Sending;
+using exchange::SendOptions;
+using exchange::shareLayout;
+using std::int64_t;
+using std::chrono::milliseconds;
+using Description = std::array<std::byte, exchange::kDescriptionBytes>;
+
+constexpr milliseconds kPatience{20000};
+constexpr std::size_t kArena = std::size_t{8} << 20;
+
+std::uint64_t seed() {
+  const char* const text = std::getenv("GMAC_TEST_SEED");
+  return text != nullptr ? static_cast<std::uint64_t>(std::atoll(text)) : 1;
+}
+
+long stepsOr(long normally) {
+  const char* const text = std::getenv("GMAC_TEST_STEPS");
+  return text != nullptr ? std::atol(text) : normally;
+}
+
+// What a sender sends from: a memory file with the same bytes in each process.
+class Arena {
+ public:
+  Arena() : file_(::memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+    CHECK_THAT(::ftruncate(file_, kArena) == 0);
+    data_ = static_cast<std::byte*>(
+        ::mmap(nullptr, kArena, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0));
+    CHECK_THAT(data_ != MAP_FAILED);
+    std::mt19937_64 random(5);
+    for (std::size_t at = 0; at < kArena; at += 8) {
+      const std::uint64_t word = random();
+      std::memcpy(data_ + at, &word, sizeof word);
+    }
+  }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena() {
+    ::munmap(data_, kArena);
+    ::close(file_);
+  }
+  std::byte* data() const { return data_; }
+  int file() const { return file_; }
+
+ private:
+  int file_;
+  std::byte* data_;
+};
+
+std::unique_ptr<Exchange> met(Board& board, const Job& job, const Options& options = {}) {
+  Result<std::unique_ptr<Exchange>> made = Exchange::open(job, options);
+  CHECK_THAT(made.ok());
+  arrive(board, 0);
+  await(board, 0, job.size);
+  (*made)->meet(job.rank, job.size);
+  return std::move(*made);
+}
+
+Description described(Sending& sending) {
+  Description description;
+  sending.describe(description);
+  return description;
+}
+
+// A message that both sides make up from the same numbers.
+struct Message {
+  RandomLayout from;
+  RandomLayout to;
+  int64_t base;
+  int64_t step;  // of advance()
+  SendOptions options;
+};
+
+Message messageOf(std::mt19937_64& random, long number) {
+  Message message;
+  const std::int64_t most = number % 200 == 0 ? 400000 : number % 20 == 0 ? 40000 : 1200;
+  const std::int64_t about = 1 + static_cast<int64_t>(random() % static_cast<std::uint64_t>(most));
+  do {
+    message.from = randomLayout(random, about);
+  } while (message.from.span > static_cast<int64_t>(kArena) / 2);
+  do {
+    message.to = randomLayout(random, message.from.layout.bytes() + about / 8 + 1);
+  } while (message.to.layout.bytes() < message.from.layout.bytes());
+  message.base = static_cast<int64_t>(
+      random() % static_cast<std::uint64_t>(static_cast<int64_t>(kArena) - message.from.span));
+  message.step = random() % 2 == 0
+                     ? std::numeric_limits<int64_t>::max()
+                     : 1 + static_cast<int64_t>(random() % static_cast<std::uint64_t>(most));
+  if (const auto path = random() % 4; path < 3) {
+    message.options.path = static_cast<Path>(path);
+  }
+  message.options.fragmentBytes = std::size_t{4096} << random() % 5;
+  message.options.fragments = 1 + random() % 4;
+  return message;
+}
+
+Result<Sending> sent(Exchange& exchange, int rank, const Arena& arena, ExportId file,
+                     Message message) {
+  if (message.options.path == Path::kMapped) {
+    message.options.file = file;
+    message.options.fileOffset = message.base;
+  }
+  return exchange.send(rank, arena.data() + message.base, shareLayout(message.from.layout),
+                       message.options);
+}
+
+// Receives it step by step, and compares all of the memory around.
+void receiveAndCheck(Exchange& exchange, int sender, const Description& description,
+                     const Arena& arena, const Message& message) {
+  std::vector<std::byte> target(static_cast<std::size_t>(message.to.span) + 64, std::byte{0xa5});
+  std::vector<std::byte> expected = target;
+  const int64_t bytes = message.from.layout.bytes();
+  for (std::size_t at = 0; at < static_cast<std::size_t>(bytes); ++at) {
+    expected[32 + static_cast<std::size_t>(message.to.offsets[at])] =
+        arena.data()[message.base + message.from.offsets[at]];
+  }
+  CHECK_THAT(Exchange::bytesOf(description) == bytes);
+  Result<Receiving> receiving =
+      exchange.receive(sender, description, target.data() + 32, message.to.layout);
+  CHECK_THAT(receiving.ok() && receiving->bytes() == bytes);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (bool done = false; !done;) {
+    const Result<bool> now = receiving->advance(message.step);
+    CHECK_THAT(now.ok() && std::chrono::steady_clock::now() < end);
+    done = *now;
+    if (!done && receiving->path() == Path::kRing) {
+      ::sched_yield();
+    }
+  }
+  CHECK_THAT(target == expected);
+}
+
+// How a receiver is hindered.
+enum class Hindrance { kNone, kReadsAreRefused, kReadsFail, kReadsArePartial, kImportsAreRefused };
+
+void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = seed()) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena;
+    std::mt19937_64 random(first);
+    Options options{.hostBytes = std::size_t{4} << 20};
+    options.maxLayouts = 20;
+    options.maxImports = 1;
+    const auto exchange = met(board, job, options);
+    const int other = 1 - job.rank;
+    // Each imports from the other.
+    const Result<ExportId> file = exchange->exportFile(arena.file(), 0, kArena);
+    CHECK_THAT(file.ok() && exchange->offer(*file, other).ok());
+    board.numbers[job.rank] = static_cast<long>(*file);
+    arrive(board, 1);
+    await(board, 1, 2);
+    exchange::Imported only;
+    if (hindrance == Hindrance::kImportsAreRefused) {
+      // The one import that there may be is in use, of a file that no message lies in.
+      const Arena unused;
+      const Result<ExportId> held = exchange->exportFile(unused.file(), 0, kArena);
+      CHECK_THAT(held.ok() && exchange->offer(*held, other).ok());
+      board.numbers[4 + job.rank] = static_cast<long>(*held);
+      arrive(board, 2);
+      await(board, 2, 2);
+      Result<exchange::Imported> got =
+          exchange->import(other, static_cast<ExportId>(board.numbers[4 + other].load()));
+      CHECK_THAT(got.ok());
+      only = std::move(*got);
+    }
+    readError = hindrance == Hindrance::kReadsAreRefused ? EPERM
+                : hindrance == Hindrance::kReadsFail     ? EFAULT
+                                                         : 0;
+    readsPart = hindrance == Hindrance::kReadsArePartial;
+    std::deque<Sending> under;
+    const auto push = [&] {
+      for (Sending& sending : under) {
+        CHECK_THAT(sending.advance().ok());
+      }
+      while (!under.empty() && *under.front().advance()) {
+        under.pop_front();
+      }
+    };
+    for (long step = 0; step < steps; ++step) {
+      const Message message = messageOf(random, step);
+      // In turns of 32 messages, so that several are under way.
+      if (step / 32 % 2 == job.rank) {
+        Result<Sending> sending = sent(*exchange, other, arena, *file, message);
+        while (!sending.ok()) {
+          CHECK_THAT(sending.status().code() == adsmErrorHostMemory);
+          push();
+          sending = sent(*exchange, other, arena, *file, message);
+        }
+        under.push_back(std::move(*sending));
+        const Description description = described(under.back());
+        while (full(board, job.rank, other)) {
+          push();
+        }
+        post(board, job.rank, other, description);
+        push();
+      } else {
+        while (!posted(board, other, job.rank)) {
+          push();
+        }
+        // (The other waits for nothing but this.)
+        while (!under.empty()) {
+          push();
+        }
+        receiveAndCheck(*exchange, other, fetch(board, other, job.rank), arena, message);
+      }
+    }
+    while (!under.empty()) {
+      push();
+    }
+    const exchange::Statistics statistics = exchange->statistics();
+    const auto received = [&](Path path) {
+      return statistics.paths[static_cast<int>(path)].received.parcels;
+    };
+    CHECK_THAT(received(Path::kRing) > 0);
+    CHECK_THAT((received(Path::kMapped) > 0) == (hindrance != Hindrance::kImportsAreRefused));
+    CHECK_THAT((received(Path::kRead) > 0) ==
+               (hindrance == Hindrance::kNone || hindrance == Hindrance::kImportsAreRefused));
+    CHECK_THAT(hindrance != Hindrance::kReadsAreRefused || reads == 1);  // it is asked once
+    CHECK_THAT(statistics.layoutHits + statistics.layoutMisses > 0);
+    arrive(board, 3);
+    await(board, 3, 2);
+    // All room has come back.
+    CHECK_THAT(exchange
+                   ->reserve(other, (std::size_t{4} << 20) - (std::size_t{3} << 20),
+                             exchange::Memory::kHost)
+                   .ok());
+  });
+  EXPECT_EQ(team.end(), "") << "GMAC_TEST_SEED=" << first << " GMAC_TEST_STEPS=" << steps;
+}
+
+TEST(Transfers, RandomMessagesArriveByEveryPath) {
+  constexpr std::uint64_t kParts = 5;
+  for (std::uint64_t part = 0; part < kParts; ++part) {
+    exchangeRandomly(Hindrance::kNone, stepsOr(20000), seed() + part);
+  }
+}
+
+TEST(Transfers, WhatCannotBeReadOrMappedIsPacked) {
+  for (const Hindrance hindrance : {Hindrance::kReadsAreRefused, Hindrance::kReadsFail,
+                                    Hindrance::kReadsArePartial, Hindrance::kImportsAreRefused}) {
+    exchangeRandomly(hindrance, stepsOr(4000));
+  }
+}
+
+Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
+bool saysLast(const char* part) { return std::strstr(lastErrorText(), part) != nullptr; }
+
+TEST(Transfers, ThePathFollowsTheLayout) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena;
+    const auto exchange = met(board, job);
+    if (job.rank == 0) {
+      const auto pathOf = [&](const Layout& layout, const SendOptions& options = {}) {
+        Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(layout), options);
+        CHECK_THAT(sending.ok());
+        return sending->path();
+      };
+      CHECK_THAT(pathOf(contiguous(1 << 20)) == Path::kRead);
+      CHECK_THAT(pathOf(contiguous(1000)) == Path::kRing);
+      CHECK_THAT(pathOf(*Layout::make({{100, 16384}}, {{0, 8192}})) == Path::kRead);
+      CHECK_THAT(pathOf(*Layout::make({{10000, 256}}, {{0, 128}})) == Path::kRing);
+      const Result<ExportId> file = exchange->exportFile(arena.file(), 0, kArena);
+      CHECK_THAT(file.ok());
+      CHECK_THAT(pathOf(contiguous(1000), {.file = *file, .path = {}}) == Path::kMapped);
+      const auto refused = [&](SendOptions options) {
+        return exchange->send(1, arena.data(), shareLayout(contiguous(9)), options).status().code();
+      };
+      CHECK_THAT(refused({.path = Path::kMapped}) == adsmErrorInvalidValue);
+      CHECK_THAT(refused({.path = {}, .fragmentBytes = 100}) == adsmErrorInvalidValue);
+      CHECK_THAT(refused({.path = {}, .fragmentBytes = 0}) == adsmErrorInvalidValue);
+      CHECK_THAT(refused({.path = {}, .fragments = 0}) == adsmErrorInvalidValue);
+      CHECK_THAT(!exchange->send(0, arena.data(), shareLayout(contiguous(9))).ok());
+      CHECK_THAT(refused({.path = {}, .fragmentBytes = std::size_t{1} << 40}) ==
+                 adsmErrorHostMemory);
+    }
+    arrive(board, 1);
+    await(board, 1, 2);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Transfers, ADescriptionIsGoodForOneMessage) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena;
+    const auto exchange = met(board, job);
+    if (job.rank == 0) {
+      Result<Sending> sending =
+          exchange->send(1, arena.data(), shareLayout(contiguous(100000)), {.path = Path::kRing});
+      CHECK_THAT(sending.ok() && !sending->recall());
+      post(board, 0, 1, described(*sending));
+      CHECK_THAT(*sending->wait(kPatience) && *sending->advance() && !sending->recall());
+      // One that is taken back.
+      Result<Sending> second = exchange->send(1, arena.data(), shareLayout(contiguous(9)));
+      CHECK_THAT(second.ok());
+      const Description description = described(*second);
+      CHECK_THAT(second->recall());
+      post(board, 0, 1, description);
+      // And one that the receiver gives up.
+      Result<Sending> third =
+          exchange->send(1, arena.data(), shareLayout(contiguous(1000000)), {.path = Path::kRing});
+      CHECK_THAT(third.ok());
+      post(board, 0, 1, described(*third));
+      CHECK_THAT(third->wait(kPatience).status().code() == adsmErrorSystem);
+      CHECK_THAT(saysLast("has given up") && !third->advance().ok());
+      arrive(board, 1);
+    } else {
+      std::vector<std::byte> target(1000000);
+      const Description good = fetch(board, 0, 1);
+      const auto receive = [&](const Description& description, int64_t room, int sender = 0) {
+        return exchange->receive(sender, description, target.data(), contiguous(room));
+      };
+      CHECK_THAT(!receive(good, 99999).ok() && saysLast("longer than"));
+      CHECK_THAT(!receive(good, 100000, 1).ok());
+      for (std::size_t at = 0; at < good.size(); ++at) {
+        for (unsigned bit = 0; bit < 8; ++bit) {
+          Description forged = good;
+          forged[at] ^= static_cast<std::byte>(1U << bit);
+          CHECK_THAT(!receive(forged, 1000000).ok());
+        }
+      }
+      Result<Receiving> receiving = receive(good, 1000000);
+      CHECK_THAT(receiving.ok() && !receive(good, 1000000).ok());
+      CHECK_THAT(*receiving->wait(kPatience) && *receiving->advance());
+      CHECK_THAT(std::memcmp(target.data(), arena.data(), 100000) == 0);
+      CHECK_THAT(!receive(good, 1000000).ok());
+      CHECK_THAT(!receive(fetch(board, 0, 1), 1000000).ok());
+      receiving = receive(fetch(board, 0, 1), 1000000);
+      CHECK_THAT(receiving.ok() && !*receiving->advance(5000));
+      *receiving = Receiving();
+      await(board, 1, 1);
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// ---- Processes that end, or stop, in between.
+
+enum Phase { kDescribed, kBegun, kHalf, kPhases };
+
+struct Case {
+  bool senderIsVictim;
+  bool killed;
+  Path path;
+  Phase phase;
+};
+
+// Whoever is left is told in time, and has all its room back.
+void disturbed(const Case& how) {
+  Team team(3);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena;
+    Options options{.hostBytes = std::size_t{2} << 20};
+    const auto exchange = met(board, job, options);
+    std::vector<std::byte> target(1000000);
+    const auto stopHere = [&](Phase phase, bool sender) {
+      if (phase == how.phase && sender == how.senderIsVictim) {
+        arrive(board, 1);
+        ::raise(how.killed ? SIGKILL : SIGSTOP);
+        return true;
+      }
+      return false;
+    };
+    const milliseconds limit = how.killed ? kPatience : milliseconds(50);
+    if (job.rank == 0) {
+      const Result<ExportId> file = exchange->exportFile(arena.file(), 0, kArena);
+      Result<Sending> sending =
+          exchange->send(1, arena.data(), shareLayout(contiguous(1000000)),
+                         {.file = how.path == Path::kMapped ? *file : exchange::kNoExport,
+                          .path = how.path,
+                          .fragmentBytes = 4096});
+      CHECK_THAT(sending.ok());
+      post(board, 0, 1, described(*sending));
+      bool stopped = stopHere(kDescribed, true);
+      if (how.senderIsVictim && how.phase != kDescribed) {
+        await(board, 2, 1);  // it has begun
+        (void)sending->advance();
+        stopped = stopHere(how.phase, true);
+      }
+      const Result<bool> end = sending->wait(stopped ? kPatience : limit);
+      if (how.senderIsVictim) {
+        // The receiver has gone on, or has given up.
+        CHECK_THAT((end.ok() && *end) || end.status().code() == adsmErrorSystem);
+      } else if (how.killed) {
+        CHECK_THAT(end.status().code() == adsmErrorSystem && saysLast("has ended"));
+      } else {
+        CHECK_THAT(end.ok() && !*end);
+      }
+      *sending = Sending();  // taken back
+      arrive(board, 3);
+      if (!how.senderIsVictim) {
+        if (!how.killed) {
+          await(board, 4, 1);  // the receiver has seen that
+        }
+        // The ring is free again: these need all the room.
+        for (int round = 0; round < 5; ++round) {
+          Result<Sending> next = exchange->send(
+              2, arena.data(), shareLayout(contiguous(2000000)),
+              {.path = Path::kRing, .fragmentBytes = std::size_t{1} << 20, .fragments = 2});
+          CHECK_THAT(next.ok());
+          post(board, 0, 2, described(*next));
+          CHECK_THAT(*next->wait(kPatience));
+        }
+      }
+    } else if (job.rank == 1) {
+      const Description description = fetch(board, 0, 1);
+      bool stopped = stopHere(kDescribed, false);
+      if (how.senderIsVictim && how.phase == kDescribed) {
+        await(board, 5, 1);  // the sender is gone, or stopped
+      }
+      Result<Receiving> receiving =
+          exchange->receive(0, description, target.data(), contiguous(1000000));
+      if (stopped) {
+        CHECK_THAT(!receiving.ok());  // it was taken back meanwhile
+        arrive(board, 4);
+        return;
+      }
+      CHECK_THAT(receiving.ok());
+      stopped = stopHere(kBegun, false);
+      if (how.phase == kHalf || how.senderIsVictim) {
+        (void)receiving->advance(10000);
+        arrive(board, 2);
+        stopped = stopHere(kHalf, false) || stopped;
+        if (how.senderIsVictim) {
+          await(board, 5, 1);
+        }
+      }
+      const Result<bool> end = receiving->wait(stopped ? kPatience : limit);
+      if (stopped) {
+        CHECK_THAT(end.status().code() == adsmErrorInvalidValue && saysLast("taken a message"));
+        CHECK_THAT(!receiving->advance().ok());
+      } else if (how.path == Path::kMapped) {
+        CHECK_THAT(end.ok() && *end);  // the file lives longer than its owner
+      } else if (how.killed) {
+        CHECK_THAT(end.status().code() == adsmErrorSystem && saysLast("has ended"));
+      } else {
+        // A stopped process can be read.
+        CHECK_THAT(end.ok() && *end == (how.path == Path::kRead));
+      }
+      *receiving = Receiving();
+      arrive(board, 4);
+      // It is usable.
+      Result<Sending> next =
+          exchange->send(2, arena.data(), shareLayout(contiguous(500000)), {.path = Path::kRing});
+      CHECK_THAT(next.ok());
+      post(board, 1, 2, described(*next));
+      CHECK_THAT(*next->wait(kPatience));
+    } else {
+      const int sender = how.senderIsVictim ? 1 : 0;
+      const int64_t bytes = how.senderIsVictim ? 500000 : 2000000;
+      std::vector<std::byte> all(2000000);
+      for (int round = 0; round < (how.senderIsVictim ? 1 : 5); ++round) {
+        Result<Receiving> receiving =
+            exchange->receive(sender, fetch(board, sender, 2), all.data(), contiguous(bytes));
+        CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+        CHECK_THAT(std::memcmp(all.data(), arena.data(), static_cast<std::size_t>(bytes)) == 0);
+      }
+      if (!how.senderIsVictim && !how.killed && how.phase != kDescribed) {
+        Result<Receiving> receiving =
+            exchange->receive(1, fetch(board, 1, 2), all.data(), contiguous(500000));
+        CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+      }
+    }
+  });
+  Board& board = team.board();
+  await(board, 1, 1);
+  const int victim = how.senderIsVictim ? 0 : 1;
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(team.process(victim)), &info, WEXITED | WSTOPPED | WNOWAIT);
+  if (how.killed) {
+    EXPECT_EQ(team.endOf(victim), -SIGKILL);
+  }
+  arrive(board, 5);
+  if (!how.killed) {
+    await(board, how.senderIsVictim ? 4 : 3, 1);  // the other has had enough
+    ::kill(team.process(victim), SIGCONT);
+  }
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Transfers, SurviveProcessesThatEndOrStop) {
+  for (const bool senderIsVictim : {false, true}) {
+    for (const bool killed : {false, true}) {
+      for (const Path path : {Path::kMapped, Path::kRead, Path::kRing}) {
+        for (int phase = 0; phase < kPhases; ++phase) {
+          SCOPED_TRACE(std::string(senderIsVictim ? "sender " : "receiver ") +
+                       (killed ? "killed" : "stopped") + ", by " + exchange::pathName(path) +
+                       ", phase " + std::to_string(phase));
+          disturbed({senderIsVictim, killed, path, static_cast<Phase>(phase)});
+          if (HasFailure()) {
+            return;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gmac::testing
