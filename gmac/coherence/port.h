@@ -226,6 +226,7 @@ class Port {
 namespace internal {
 extern constinit std::atomic<Port*> running;
 inline constinit std::atomic<std::uint64_t> contextsEnded{0};  // the manager counts
+inline constinit std::atomic<bool> openWaits{false};
 }  // namespace internal
 
 // The port of this process. A load; before this library's constructors have run, too.
@@ -239,6 +240,12 @@ Port& open(Port& port) noexcept;
 inline bool touchesShared(const void* address, std::size_t bytes) noexcept {
   return bytes > 0 && mayBeShared(address, bytes) && port().touchesShared(address, bytes);
 }
+
+// The application has let a stream wait for what the CPU, or another process, does later: what is
+// submitted behind that may wait for it, too, and the CPU must not wait for such work of ours. For
+// good; also before the runtime starts.
+inline void noteOpenWait() noexcept { internal::openWaits.store(true, std::memory_order_relaxed); }
+inline bool openWaits() noexcept { return internal::openWaits.load(std::memory_order_relaxed); }
 
 // How often a context has ended: what was made in one is gone with it. A load.
 inline std::uint64_t contextsEnded() noexcept { return internal::contextsEnded.load(); }

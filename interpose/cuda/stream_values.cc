@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stores that a stream makes by itself, and its waits for a value. A store is device work like any
-// other. A wait for a value in shared memory is refused: the CPU's store would wait for the stream.
+// Stores that a stream makes by itself, and its waits for what the CPU or another process does. A
+// store is device work like any other. A wait for a value in shared memory is refused: the CPU's
+// store would wait for the stream.
 #include <cuda.h>
 
 #include "gmac/api/adsm.h"
@@ -21,22 +22,28 @@ CUresult cuStreamWaitValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 CUresult cuStreamBatchMemOp(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
 }
 
-#define GMAC_CUDA_STREAM_CALLS(X)                                                     \
-  X(cuStreamWriteValue32, cuStreamWriteValue32, _ptsz, 8000, 11070, WriteValue)       \
-  X(cuStreamWriteValue32, cuStreamWriteValue32_v2, _ptsz, 11070, INT_MAX, WriteValue) \
-  X(cuStreamWriteValue64, cuStreamWriteValue64, _ptsz, 9000, 11070, WriteValue)       \
-  X(cuStreamWriteValue64, cuStreamWriteValue64_v2, _ptsz, 11070, INT_MAX, WriteValue) \
-  X(cuStreamWaitValue32, cuStreamWaitValue32, _ptsz, 8000, 11070, WaitValue)          \
-  X(cuStreamWaitValue32, cuStreamWaitValue32_v2, _ptsz, 11070, INT_MAX, WaitValue)    \
-  X(cuStreamWaitValue64, cuStreamWaitValue64, _ptsz, 9000, 11070, WaitValue)          \
-  X(cuStreamWaitValue64, cuStreamWaitValue64_v2, _ptsz, 11070, INT_MAX, WaitValue)    \
-  X(cuStreamBatchMemOp, cuStreamBatchMemOp, _ptsz, 8000, 11070, ValueBatch)           \
-  X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, _ptsz, 11070, INT_MAX, ValueBatch)
+#define GMAC_CUDA_STREAM_CALLS(X)                                                        \
+  X(cuStreamWriteValue32, cuStreamWriteValue32, _ptsz, 8000, 11070, WriteValue)          \
+  X(cuStreamWriteValue32, cuStreamWriteValue32_v2, _ptsz, 11070, INT_MAX, WriteValue)    \
+  X(cuStreamWriteValue64, cuStreamWriteValue64, _ptsz, 9000, 11070, WriteValue)          \
+  X(cuStreamWriteValue64, cuStreamWriteValue64_v2, _ptsz, 11070, INT_MAX, WriteValue)    \
+  X(cuStreamWaitValue32, cuStreamWaitValue32, _ptsz, 8000, 11070, WaitValue)             \
+  X(cuStreamWaitValue32, cuStreamWaitValue32_v2, _ptsz, 11070, INT_MAX, WaitValue)       \
+  X(cuStreamWaitValue64, cuStreamWaitValue64, _ptsz, 9000, 11070, WaitValue)             \
+  X(cuStreamWaitValue64, cuStreamWaitValue64_v2, _ptsz, 11070, INT_MAX, WaitValue)       \
+  X(cuStreamBatchMemOp, cuStreamBatchMemOp, _ptsz, 8000, 11070, ValueBatch)              \
+  X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, _ptsz, 11070, INT_MAX, ValueBatch)        \
+  X(cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync, _ptsz, 10000, INT_MAX, \
+    OutsideWait)
+
+#define GMAC_CUDA_PLAIN_CALLS(X) \
+  X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, INT_MAX, OutsideWait)
 
 namespace gmac::interpose {
 namespace {
 
 GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
+GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 
 constexpr const char* kNoWait =
     "the CPU could not store the value, because its access waits for the stream; wait for an event";
@@ -59,16 +66,21 @@ struct WriteValue {
 };
 
 struct WaitValue {
+  static constexpr bool kEvenUnshared = true;
+
   template <ZeroStream Zero, typename Real, typename Value>
   static CUresult run(Real real, CUstream stream, CUdeviceptr address, Value value,
                       unsigned flags) {
     if (shared(cpuAddressOf(address), sizeof value))
       return refuse(adsmErrorNotSupported, "cuStreamWaitValue", address, kNoWait);
+    coherence::noteOpenWait();
     return direct(real, stream, address, value, flags);
   }
 };
 
 struct ValueBatch {
+  static constexpr bool kEvenUnshared = true;
+
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUstream stream, unsigned count, CUstreamBatchMemOpParams* values,
                       unsigned flags) {
@@ -78,6 +90,7 @@ struct ValueBatch {
         case CU_STREAM_MEM_OP_WAIT_VALUE_64:
           if (shared(cpuAddressOf(values[i].waitValue.address), 1))
             return refused(values[i].waitValue.address, kNoWait);
+          coherence::noteOpenWait();
           break;
         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
@@ -97,8 +110,19 @@ struct ValueBatch {
   }
 };
 
+// What comes from another process, or another API, comes when it likes.
+struct OutsideWait {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    coherence::noteOpenWait();
+    return direct(real, args...);
+  }
+};
+
 }  // namespace
 
-GMAC_CUDA_TABLE(cudaStreamValues, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_NONE)
+GMAC_CUDA_TABLE(cudaStreamValues, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_PLAIN_CALLS)
 
 }  // namespace gmac::interpose

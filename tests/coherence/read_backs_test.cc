@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
 #include "tests/support/manager_fixture.h"
 
@@ -233,6 +234,19 @@ TEST_F(ReadBacks, WorkOnAStreamIsFollowedThere) {
   EXPECT_EQ(byte(), value_);
 }
 
+TEST_F(ReadBacks, AFunctionOfTheCpuInAStreamHasNoCopyBehindIt) {
+  learn();
+  call();
+  manager().hostFunctionQueued();
+  const std::uint64_t copies = readBacks();
+  manager().beforeDeviceWait(std::nullopt);
+  EXPECT_EQ(readBacks(), copies);
+  manager().hostFunctionEnded();
+  manager().beforeDeviceWait(std::nullopt);
+  EXPECT_EQ(readBacks(), copies + 1);
+  EXPECT_EQ(byte(), value_);
+}
+
 TEST_F(ReadBacks, AKernelThatFailedOpensNothing) {
   learn();
   fake().crashKernel(1);
@@ -259,6 +273,27 @@ TEST_F(ReadBacks, WholeBlocksComeBackToo) {
   const std::uint64_t before = faults();
   round(true);
   EXPECT_EQ(faults(), before);
+}
+
+// (The note is for good: the last test of this file that uses a stream.)
+TEST_F(ReadBacks, AStreamThatMayWaitForTheCpuHasNoCopyBehindIt) {
+  learn();
+  const auto work = [&] {
+    const coherence::DeviceRange everything{nullptr, 0, true};
+    ASSERT_TRUE(manager().beginDeviceWork(kStream, {&everything, 1}).ok()) << lastErrorText();
+    ASSERT_TRUE(manager().endDeviceWork(kStream, true).ok()) << lastErrorText();
+  };
+  const std::uint64_t copies = readBacks();
+  work();
+  coherence::noteOpenWait();
+  manager().beforeDeviceWait(kStream);
+  EXPECT_EQ(readBacks(), copies);
+  manager().beforeDeviceWait(std::nullopt);
+  EXPECT_EQ(readBacks(), copies);
+  EXPECT_EQ(byte(), value_);
+  // The runtime's own queue waits for nothing of the kind.
+  round();
+  EXPECT_EQ(readBacks(), copies + 1);
 }
 
 TEST_F(ReadBacks, ManyObjectsAtATime) {

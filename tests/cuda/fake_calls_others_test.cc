@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gmac/api/adsm.h"
+#include "gmac/coherence/port.h"
 #include "tests/cuda/application_test.h"
 #include "tests/cuda/fake_program.h"
 
@@ -222,7 +223,9 @@ TEST_F(OtherCudaCalls, AStreamsStoreIsDeviceWork) {
   EXPECT_EQ(object_[6], 60U);
   EXPECT_EQ(DRIVER(cuStreamWaitValue32)(stream_, number(object_), 1, 0), CUDA_ERROR_NOT_SUPPORTED);
   expectReason("cuStreamWaitValue");
+  EXPECT_FALSE(coherence::openWaits());
   EXPECT_EQ(DRIVER(cuStreamWaitValue32)(stream_, plain_, 1, 0), CUDA_SUCCESS);
+  EXPECT_TRUE(coherence::openWaits());
   CUstreamBatchMemOpParams store{};
   store.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
   store.writeValue.address = number(object_);

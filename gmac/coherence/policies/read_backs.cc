@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "gmac/accel/commands.h"
+#include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
@@ -12,7 +13,8 @@ namespace gmac {
 using Kind = Ledger::WriterQueue::Kind;
 
 void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream) {
-  if (ledger_.submissionUnderWay() || lock.callsWait()) {
+  // A function of the CPU in a stream may touch the object: it would wait for a copy behind itself.
+  if (ledger_.submissionUnderWay() || lock.callsWait() || !ledger_.hostFunctionsRun()) {
     return;
   }
   Blocks::ReadBackList& objects = blocks_.readBacks();
@@ -29,8 +31,11 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
          object.copiedBack.writers == ledger_.newestWriters(object))) {
       continue;
     }
-    if (const Ledger::WriterQueue queue = ledger_.writerQueue(object);
-        mayCopy(object, queue, stream)) {
+    Ledger::WriterQueue queue = ledger_.writerQueue(object);
+    if (queue.kind == Kind::kAny && stream) {
+      queue = {.kind = Kind::kStream, .stream = *stream};  // the program waits for that one alone
+    }
+    if (mayCopy(object, queue, stream)) {
       copy(object, queue);
     }
   }
@@ -53,7 +58,8 @@ bool ReadBacks::mayCopy(const Object& object, const Ledger::WriterQueue& queue,
     case Kind::kKernelQueue:
       return !stream;
     case Kind::kStream:
-      return (!stream || *stream == queue.stream) && !native_->capturing(queue.stream);
+      return (!stream || *stream == queue.stream) && ledger_.hasRoomFor(queue.stream) &&
+             !coherence::openWaits() && !native_->capturing(queue.stream);
     case Kind::kNone:
       break;
   }

@@ -19,7 +19,8 @@ namespace gmac {
 
 // To everybody else such a copy is device work that writes the object: accesses of the CPU wait for
 // it, and so does the object's end. It goes on the queue of the work that is waited for, behind
-// that, so that it keeps nothing waiting that the work does not. Thread-safe. Not for the fault
+// that, so that it keeps nothing waiting that the work does not. There is none where something on
+// that queue may wait for the CPU, which would wait for the copy. Thread-safe. Not for the fault
 // handler, nor in a child of fork.
 class ReadBacks {
  public:
