@@ -37,10 +37,10 @@ void Ledger::calledBound(adsmKernel_t kernel, accel::Ticket ticket) {
 void Ledger::bind(DeviceUses& object, adsmKernel_t kernel, adsmAccess_t access) {
   // Calls made before counted it among all objects.
   if (object.bindings.empty()) {
+    object.lastWriteWork = newestWriters(object).call;
     for (std::size_t device = 0; device < deviceCount_; ++device) {
       if (const accel::Ticket every = unlistedCall(object, device); !accelerator_.done(every)) {
         object.lastWrite[device] = lastWriter(object, device).value;
-        object.lastWriteWork = calls_[device].everyWork;
       }
     }
   }
@@ -131,14 +131,9 @@ bool Ledger::writersDone(const DeviceUses& object) const noexcept {
 }
 
 Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
-  Writers writers;
-  writers.call =
-      std::max(object.lastWriteWork,
-               object.bindings.empty() && everyCallWork_ >= object.born ? everyCallWork_ : 0);
-  for (const StreamWork* work = begin(); work != end(); ++work) {
-    writers.device = std::max(writers.device, work->number);
-  }
-  return writers;
+  const bool unlisted = object.bindings.empty() && everyCallWork_ >= object.born;
+  return {.call = std::max(object.lastWriteWork, unlisted ? everyCallWork_ : 0),
+          .device = streamWork_};
 }
 
 Ledger::WriterQueue Ledger::writerQueue(const DeviceUses& object) const {

@@ -8,13 +8,18 @@
 // rounds, which end when a call takes what the CPU had:
 //
 //  - The first bytes that were fetched in a round are its bytes. After two rounds with the same
-//    bytes they are read back at each wait, and opened; also for writing, if they were written.
-//  - What is opened without a fault tells nothing. So every eighth time the bytes are copied and
-//    left closed: the fault that opens them confirms the guess. Where none comes, twice as many
-//    equal rounds are needed before the next guess; a guess that is confirmed halves that again.
+//    bytes they are read back at each wait.
+//  - What is opened without a fault tells nothing. So the first time the bytes are copied and left
+//    closed: the fault that opens them, without a copy of its own, confirms the guess. After n
+//    confirmations in a row they are opened at the end of 2^n - 1 waits, at most seven, before the
+//    next such check; also for writing, if they were written in the round of the last check.
+//  - Where no fault comes, the guess was wrong: twice as many equal rounds are needed before the
+//    next one. A check that succeeds where checks are rarest halves that again.
 //
-// The bound: a guess that is wrong copies at most kMostBytes eight times, and the n-th wrong one
-// comes after at least 2^n rounds in which the CPU did fetch those bytes, less the confirmed ones.
+// The bound: a wrong guess has cost a copy of at most kMostBytes, and one more for each wait since
+// the last check, which are at most one more than the rounds that were right before. The n-th wrong
+// one comes after at least 2^n rounds in which the CPU did fetch those bytes, unless sixteen rounds
+// were right for each that does not count.
 #ifndef GMAC_COHERENCE_READ_BACK_POLICY_H_
 #define GMAC_COHERENCE_READ_BACK_POLICY_H_
 
@@ -32,7 +37,7 @@ class ReadBackPolicy {
  public:
   // What takes longer to copy gains little by an early start.
   static constexpr std::size_t kMostBytes = std::size_t{256} << 10;
-  static constexpr std::uint32_t kCheckEvery = 8;
+  static constexpr std::uint32_t kMostUnchecked = 7;  // waits between two checks
 
   // What to copy at a wait, and how far to open it when the wait is over.
   struct Guess {
@@ -55,8 +60,9 @@ class ReadBackPolicy {
       block_ = block;
       bytes_ = bytes;
       equalRounds_ = 0;
-    } else if (copied_ && wrongGuesses_ > 0) {
-      --wrongGuesses_;
+    } else if (copied_) {
+      wrongGuesses_ -= wrongGuesses_ > 0 && mostUnchecked_ == kMostUnchecked ? 1 : 0;
+      mostUnchecked_ = std::min(2 * mostUnchecked_ + 1, kMostUnchecked);
     }
     copied_ = wrote_ = false;
   }
@@ -93,9 +99,8 @@ class ReadBackPolicy {
     }
     inRound_ = false;
     copied_ = true;
-    ++sinceCheck_;
-    const bool check = sinceCheck_ >= kCheckEvery;
-    sinceCheck_ = check ? 0 : sinceCheck_;
+    const bool check = unchecked_ >= mostUnchecked_;
+    unchecked_ = check ? 0 : unchecked_ + 1;
     return Guess{.block = block_, .bytes = bytes_, .write = writes_, .open = !check};
   }
 
@@ -107,6 +112,7 @@ class ReadBackPolicy {
   void wasWrong() {
     copied_ = false;
     equalRounds_ = 0;
+    unchecked_ = mostUnchecked_ = 0;
     wrongGuesses_ = std::min(wrongGuesses_ + 1, kMostWrong);
   }
 
@@ -114,7 +120,8 @@ class ReadBackPolicy {
   ByteRange bytes_;
   std::uint32_t equalRounds_ = 0;
   std::uint32_t wrongGuesses_ = 0;  // less those that were confirmed
-  std::uint32_t sinceCheck_ = 0;
+  std::uint32_t unchecked_ = 0;     // waits since the last check
+  std::uint32_t mostUnchecked_ = 0;
   bool inRound_ = false;  // bytes were fetched, or opened ahead, and no call has taken them yet
   bool copied_ = false;   // ahead, and nobody has come for them yet
   bool wrote_ = false;    // in this round; writes_: in the last one

@@ -65,9 +65,9 @@ class ReadBacks : public ::testing::Test {
     }
     machine_->verify();
   }
-  // So many that the next wait reads back.
+  // So many that the next wait reads back and opens.
   void learn(bool write = false) {
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 3; ++i) {
       round(write);
     }
   }
@@ -82,7 +82,7 @@ class ReadBacks : public ::testing::Test {
   std::uint8_t value_ = 0;
 };
 
-TEST_F(ReadBacks, TheThirdRoundNeedsNoFault) {
+TEST_F(ReadBacks, TheFourthRoundNeedsNoFault) {
   learn();
   call();
   fake().clearLog();
@@ -109,7 +109,9 @@ TEST_F(ReadBacks, WhatWasWrittenIsOpenForWriting) {
 }
 
 TEST_F(ReadBacks, EveryEighthTimeAFaultConfirmsIt) {
-  learn();
+  for (int i = 0; i < 16; ++i) {
+    round();
+  }
   const std::uint64_t before = faults();
   const std::uint64_t copies = readBacks();
   fake().clearLog();
@@ -165,6 +167,36 @@ TEST_F(ReadBacks, AWriteOfTheCpuIsNotOverwrittenByACopyInFlight) {
   EXPECT_EQ(byte(), value_);
 }
 
+// What a call that lists nothing wrote before the binding counts after it.
+TEST_F(ReadBacks, ABindingForgetsNoWriter) {
+  const auto callListed = [&] {
+    machine_->callUsing(bump_, {at_}, {{at_, adsmReadWrite}});
+    ++value_;
+  };
+  for (int i = 0; i < 3; ++i) {
+    callListed();
+    machine_->sync();
+    ASSERT_EQ(byte(), value_);
+  }
+  callListed();
+  manager().beforeDeviceWait(std::nullopt);
+  call();
+  fake().runAll();
+  ASSERT_TRUE(manager().bind(a_, bump_, adsmReadWrite).ok());
+  EXPECT_EQ(byte(), value_);
+}
+
+// A flush may be under way although all kernels have finished, and a stream does not wait for it.
+TEST_F(ReadBacks, ACopyDoesNotOvertakeAFlush) {
+  learn(true);
+  round(true);  // opened ahead, and written
+  fake().failNext(Op::Kind::kLaunch, 1, adsmErrorKernel);
+  EXPECT_FALSE(machine_->tryCall(bump_, {at_}).ok());
+  manager().beforeDeviceWait(kStream);
+  EXPECT_EQ(byte(), value_);
+  machine_->verify();
+}
+
 TEST_F(ReadBacks, AnObjectThatIsFreedWaitsForItsCopy) {
   learn();
   call();
@@ -208,7 +240,7 @@ TEST_F(ReadBacks, WorkOnAStreamIsFollowedThere) {
     EXPECT_TRUE(manager().afterDeviceWait().ok()) << lastErrorText();
     machine_->verify();
   };
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 5; ++i) {  // the fifth is a check; three unchecked ones follow
     work();
     wait(kStream);
     EXPECT_EQ(byte(), value_);
@@ -312,8 +344,9 @@ TEST_F(ReadBacks, ManyObjectsAtATime) {
       EXPECT_EQ(std::to_integer<std::uint8_t>(*object), value);
     }
   };
-  round();
-  round();
+  for (int i = 0; i < 3; ++i) {
+    round();
+  }
   const std::uint64_t before = faults();
   round();
   EXPECT_EQ(faults(), before);

@@ -33,6 +33,11 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
     }
     Ledger::WriterQueue queue = ledger_.writerQueue(object);
     if (queue.kind == Kind::kAny && stream) {
+      // A flush that nothing has waited for yet would come behind the copy.
+      const BlockIndex block = object.readBack.block();
+      if (!accelerator_.done(object.flushed({block, block + 1}))) {
+        continue;
+      }
       queue = {.kind = Kind::kStream, .stream = *stream};  // the program waits for that one alone
     }
     if (mayCopy(object, queue, stream)) {
