@@ -129,6 +129,7 @@ void Exchange::meet(int rank, int size, std::chrono::milliseconds limit) {
     if (std::optional<Met> met = handshake.take(other); met.has_value()) {
       state.peers[static_cast<std::size_t>(other)] =
           std::make_shared<internal::Peer>(std::move(*met), state.outbox);
+      state.peers[static_cast<std::size_t>(other)]->proveReads(rank);
     }
   }
   log(LogLevel::kInfo, "exchange: rank {} of {} reaches {} others on this host", rank, size,
@@ -146,7 +147,12 @@ Result<Parcel> Exchange::reserve(int rank, std::size_t bytes, Memory wanted) {
     return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", rank,
                 state.job.rank);
   }
-  const Result<std::size_t> slot = state.outbox->reserve(rank, bytes, wanted, state.peers);
+  Result<std::size_t> slot = state.outbox->reserve(rank, bytes, wanted, state.peers);
+  // Copies of messages that their receivers have freed, and layouts, may have it.
+  if (!slot.ok() && wanted == Memory::kHost && state.transfers->makeRoom()) {
+    --state.outbox->refused;  // it is not yet
+    slot = state.outbox->reserve(rank, bytes, wanted, state.peers);
+  }
   GMAC_TRY(slot.status());
   Parcel parcel;
   parcel.outbox_ = state.outbox;
@@ -308,7 +314,7 @@ Result<Imported> Exchange::import(int owner, ExportId id) {
 }
 
 const char* pathName(Path path) {
-  static constexpr const char* kNames[kPaths] = {"mapped", "read", "ring"};
+  static constexpr const char* kNames[kPaths] = {"mapped", "read", "ring", "copy"};
   return kNames[static_cast<std::size_t>(path)];
 }
 
@@ -346,14 +352,15 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   constexpr std::size_t kFragmentUnit = 4096;
   if (layout == nullptr || options.fragmentBytes == 0 ||
       options.fragmentBytes % kFragmentUnit != 0 || options.fragments == 0 ||
-      (options.path == Path::kMapped && options.file == kNoExport)) {
+      options.path == Path::kCopy || (options.path == Path::kMapped && options.file == kNoExport)) {
     return fail(adsmErrorInvalidValue,
                 "exchange: a message in {} fragments of {} bytes; allowed are multiples of {}, and "
                 "mapped only what is exported",
                 options.fragments, options.fragmentBytes, kFragmentUnit);
   }
   const std::shared_ptr<internal::Peer>& peer = state.peers[static_cast<std::size_t>(rank)];
-  const Path path = choose(layout->layout, options, peer->reads);
+  const bool refusesReads = state.outbox->file().proof(rank, FileLayout::kReads) == Proof::kRefused;
+  const Path path = choose(layout->layout, options, peer->reads && !refusesReads);
   if (path == Path::kMapped) {
     GMAC_TRY(state.exports->hand(options.file, rank, *peer));
   }
@@ -366,6 +373,13 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   record.path = static_cast<std::uint32_t>(path);
   return Sending(std::make_unique<internal::Outgoing>(state.transfers, peer, *index, base,
                                                       std::move(layout), rank, path));
+}
+
+bool Exchange::isReadBy(int rank) const noexcept {
+  const internal::Peer* const peer = state_->peer(rank);
+  return peer != nullptr && peer->reads.load(std::memory_order_relaxed) &&
+         state_->outbox->file().proof(rank, FileLayout::kReads).load(std::memory_order_acquire) ==
+             Proof::kProved;
 }
 
 std::int64_t Exchange::bytesOf(ConstDescription description) {
@@ -402,17 +416,21 @@ Result<Receiving> Exchange::receive(int sender, ConstDescription description, st
     return refused("it is longer than the receiver's layout");
   }
   TransferRecord& record = peer->met().file.transfer(said.record);
-  std::uint64_t expected = Slot::stateOf(said.id, Phase::kDescribed);
-  if (record.state.load(std::memory_order_acquire) != expected ||
-      record.receiver != said.receiver || record.bytes != said.bytes ||
-      !record.state.compare_exchange_strong(expected, Slot::stateOf(said.id, Phase::kCollected),
-                                            std::memory_order_acq_rel)) {
-    return refused("it was received or taken back before, or never was");
-  }
+  const std::uint64_t described = Slot::stateOf(said.id, Phase::kDescribed);
+  const std::uint64_t copied = Slot::stateOf(said.id, Phase::kCopied);
+  std::uint64_t found = record.state.load(std::memory_order_acquire);
+  do {
+    if ((found != described && found != copied) || record.receiver != said.receiver ||
+        record.bytes != said.bytes) {
+      return refused("it was received or taken back before, or never was");
+    }
+  } while (!record.state.compare_exchange_weak(found, Slot::stateOf(said.id, Phase::kCollected),
+                                               std::memory_order_acq_rel));
   auto message = std::make_unique<internal::Incoming>(state.peers[static_cast<std::size_t>(sender)],
                                                       state.imports, state.received, sender,
                                                       said.record, said.id, base, layout);
-  if (const Status status = message->begin(*state.layouts, said.bytes); !status.ok()) {
+  if (const Status status = message->begin(*state.layouts, said.bytes, found == copied);
+      !status.ok()) {
     const std::string text = lastErrorText();
     message.reset();
     return fail(status.code(), "{}", text);
@@ -458,6 +476,8 @@ Path Sending::path() const { return message_->path(); }
 void Sending::describe(Description description) { message_->describe(description); }
 Result<bool> Sending::advance() { return message_->advance(); }
 bool Sending::recall() { return message_->recall(); }
+Result<bool> Sending::leaveCopy() { return message_->leaveCopy(); }
+bool Sending::declined() const { return message_->declined(); }
 Result<bool> Sending::wait(std::chrono::milliseconds limit) {
   return waitFor(limit, [this] { return advance(); });
 }

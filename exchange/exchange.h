@@ -291,6 +291,9 @@ class Exchange {
   // adsmErrorHostMemory: as many messages as there can be are under way, or no room is left.
   Result<Sending> send(int rank, const std::byte* base, SharedLayoutPtr layout,
                        const SendOptions& options = {});
+  // Whether that rank has proved that it reads this process's memory where it is: a message that
+  // goes by kRead then needs nothing of its sender while it is received. A load.
+  bool isReadBy(int rank) const noexcept;
   // How many bytes such a message has; 0 for another description.
   static std::int64_t bytesOf(ConstDescription description);
   // Begins to receive it as the first bytes of `layout` relative to `base`. adsmErrorInvalidValue:

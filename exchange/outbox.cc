@@ -2,6 +2,7 @@
 #include "exchange/outbox.h"
 
 #include <sys/random.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,6 +32,18 @@ bool Peer::lives() const {
   }
   const std::optional<std::uint64_t> start = startOfProcess(met_.process);
   return start.has_value() && *start == met_.start;
+}
+
+void Peer::proveReads(int rank) {
+  Nonce nonce{};
+  const iovec here = {&nonce, sizeof nonce};
+  const iovec there = {reinterpret_cast<void*>(met_.nonceAddress), sizeof nonce};
+  const bool proved = met_.process > 0 &&
+                      ::process_vm_readv(met_.process, &here, 1, &there, 1, 0) == sizeof nonce &&
+                      nonce == met_.nonce;
+  readable.store(proved, std::memory_order_relaxed);
+  met_.file.proof(rank, FileLayout::kReads)
+      .store(proved ? Proof::kProved : Proof::kRefused, std::memory_order_release);
 }
 
 // Imports one piece, and reads there what its owner has noted that it holds.
@@ -266,7 +279,7 @@ Status Outbox::openDevice() {
   return Status();
 }
 
-Result<std::size_t> Outbox::takeRoom(std::size_t bytes) {
+Result<std::size_t> Outbox::takeRoom(std::size_t bytes, Pages pages) {
   const std::lock_guard guard(lock_);
   std::optional<std::uintptr_t> offset = room_.take(bytes, kAlignment);
   if (!offset.has_value()) {
@@ -279,12 +292,18 @@ Result<std::size_t> Outbox::takeRoom(std::size_t bytes) {
                 "exchange: no room for {} bytes of a message: {} of {} bytes are in use", bytes,
                 used_[0], file_.payloadBytes());
   }
-  if (const Status status = populate(*offset + bytes); !status.ok()) {
+  if (const Status status = pages == Pages::kNow ? populate(*offset + bytes) : Status();
+      !status.ok()) {
     room_.giveBack(*offset, bytes);
     return status;
   }
   used_[0] += bytes;
   return std::size_t{*offset};
+}
+
+Status Outbox::populateRoom(std::size_t offset, std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  return populate(offset + bytes);
 }
 
 void Outbox::giveRoomBack(std::size_t offset, std::size_t bytes) {

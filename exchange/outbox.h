@@ -46,6 +46,9 @@ class Peer {
   const Met& met() const { return met_; }
   // False: it is known to have ended. Reads a file of /proc.
   bool lives() const;
+  // Reads that one's nonce where it lies, and tells it whether `rank`, this process, reads its
+  // memory. Once, before the others use the object.
+  void proveReads(int rank);
   // This process is a child of the one that met it.
   bool inChild() const;
   // Whether this process reads that one's memory, and whether it says that it reads this one's;
@@ -91,9 +94,11 @@ class Outbox {
   void describe(std::size_t slot, Description description);
   // False: it is not the sender's any more.
   bool giveBack(std::size_t slot, Phase phase);
-  // Part of the payloads for something else, `bytes` of whole pages: its offset.
-  // adsmErrorHostMemory.
-  Result<std::size_t> takeRoom(std::size_t bytes);
+  // Part of the payloads for something else, `bytes` of whole pages: its offset. kLater: it has
+  // memory after populateRoom() alone. adsmErrorHostMemory.
+  enum class Pages { kNow, kLater };
+  Result<std::size_t> takeRoom(std::size_t bytes, Pages pages = Pages::kNow);
+  Status populateRoom(std::size_t offset, std::size_t bytes);
   void giveRoomBack(std::size_t offset, std::size_t bytes);
   // There is a piece of device memory that others prove by that they reach the device.
   Status exportFirstPiece();

@@ -29,7 +29,7 @@ std::size_t wordsFor(int ranks) { return (static_cast<std::size_t>(ranks) + 63) 
 FileLayout::FileLayout(int ranks, std::size_t payloadBytes)
     : offers(kHeader),
       proofs(roundUp(offers + static_cast<std::size_t>(ranks) * sizeof(Offer), kPage)),
-      pieces(roundUp(proofs + static_cast<std::size_t>(ranks) * kPieces * sizeof(Proof), kPage)),
+      pieces(roundUp(proofs + static_cast<std::size_t>(ranks) * kProofs * sizeof(Proof), kPage)),
       exports(roundUp(pieces + kPieces * sizeof(DevicePiece), kPage)),
       importers(exports + kExports * sizeof(ExportRecord)),
       slots(roundUp(importers + kExports * wordsFor(ranks) * sizeof(std::uint64_t), kPage)),
@@ -111,7 +111,7 @@ std::atomic<Offer>& SharedFile::offer(int rank) const {
 }
 
 std::atomic<Proof>& SharedFile::proof(int rank, std::size_t piece) const {
-  const std::size_t index = static_cast<std::size_t>(rank) * FileLayout::kPieces + piece;
+  const std::size_t index = static_cast<std::size_t>(rank) * FileLayout::kProofs + piece;
   return reinterpret_cast<std::atomic<Proof>*>(control_.data() + layout_.proofs)[index];
 }
 

@@ -31,7 +31,7 @@ using Nonce = std::array<std::uint64_t, 2>;
 // offer, or the owner withdraws it, whoever is first.
 enum class Offer : std::uint32_t { kMade, kTaken, kWithdrawn };
 
-// Whether another process has read from this one's device memory what it should hold.
+// Whether another process has read from this one's memory what it should hold.
 enum class Proof : std::uint32_t { kUnknown, kProved, kRefused };
 
 // Device memory that the file's owner has exported.
@@ -59,6 +59,7 @@ enum class Phase : std::uint64_t {
   kWritten,    // the sender writes
   kDescribed,  // the receiver may collect it
   kCollected,  // the receiver reads
+  kCopied,     // as kDescribed; of a message that the receiver finds as the sender's copy
 };
 
 // One cache line, so that receivers do not slow each other.
@@ -71,9 +72,9 @@ struct alignas(64) Slot {
   std::uint16_t memory;
   std::uint16_t piece;  // of device memory
 
-  static constexpr std::uint64_t kMaxId = UINT64_MAX >> 2;
+  static constexpr std::uint64_t kMaxId = UINT64_MAX >> 3;
   static std::uint64_t stateOf(std::uint64_t id, Phase phase) {
-    return id << 2 | static_cast<std::uint64_t>(phase);
+    return id << 3 | static_cast<std::uint64_t>(phase);
   }
 };
 static_assert(sizeof(Slot) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
@@ -95,6 +96,7 @@ struct TransferRecord {
   std::uint64_t ring;  // from the start of the payloads
   std::uint64_t ringBytes;
   std::uint64_t fragmentBytes;
+  std::uint64_t copy;  // of all bytes, packed, in phase kCopied; from the start of the payloads
   std::int32_t receiver;
   std::uint32_t path;
   // Packed bytes in the ring, since the start; by the owner.
@@ -111,6 +113,9 @@ struct TransferRecord {
 struct FileLayout {
   static constexpr std::size_t kSlots = 4096;
   static constexpr std::size_t kPieces = 4;
+  // Proofs of a rank: of each piece, and of this process's own memory (kReads).
+  static constexpr std::size_t kReads = kPieces;
+  static constexpr std::size_t kProofs = kPieces + 1;
   static constexpr std::size_t kExports = 1024;
   static constexpr std::size_t kTransfers = 512;
 
@@ -164,7 +169,7 @@ class SharedFile {
   static Result<SharedFile> open(int file, int ranks, std::size_t payloadBytes);
 
   std::atomic<Offer>& offer(int rank) const;
-  // Of a rank, about a piece.
+  // Of a rank, about a piece or kReads.
   std::atomic<Proof>& proof(int rank, std::size_t piece) const;
   DevicePiece& piece(std::size_t index) const;
   Slot& slot(std::size_t index) const;

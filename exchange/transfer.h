@@ -32,9 +32,10 @@ namespace gmac::exchange {
 enum class Path {
   kMapped,  // the receiver has the sender's memory file mapped
   kRead,    // the receiver reads the sender's memory by process_vm_readv ("CMA")
-  kRing     // the sender packs into fragments of shared memory, the receiver unpacks them
+  kRing,    // the sender packs into fragments of shared memory, the receiver unpacks them
+  kCopy     // the sender has packed all of it into shared memory (Sending::leaveCopy)
 };
-inline constexpr int kPaths = 3;
+inline constexpr int kPaths = 4;
 const char* pathName(Path path);
 
 namespace internal {
@@ -49,11 +50,15 @@ struct SendOptions {
   // start. All of the layout lies inside.
   ExportId file{0};
   std::int64_t fileOffset = 0;
-  // Nothing: chosen by the layout. What the receiver cannot do becomes kRing all the same.
+  // Nothing: chosen by the layout. What the receiver cannot do becomes kRing all the same. kCopy is
+  // none.
   std::optional<Path> path;
   // Of the ring; a multiple of 4096.
   std::size_t fragmentBytes = std::size_t{64} << 10;
   std::size_t fragments = 4;
+  // Takes room for a copy of all bytes, so that leaveCopy() may be called. Its pages are taken when
+  // it is.
+  bool mayCopy = false;
 };
 
 // A message at its sender. Owner; one thread at a time. May outlive its exchange.
@@ -78,6 +83,13 @@ class Sending {
   Result<bool> wait(std::chrono::milliseconds limit);
   // Takes a described message back that the receiver has not begun with. False: it has.
   bool recall();
+  // Packs a described message that the receiver has not begun with into memory that is the
+  // receiver's to free: the message is over for the sender. False: the receiver has begun, or it is
+  // over. adsmErrorHostMemory: there is no memory for the copy, and nothing has changed;
+  // adsmErrorInvalidValue: it was begun without room for one.
+  Result<bool> leaveCopy();
+  // Whether it is over because the receiver has given up.
+  bool declined() const;
 
  private:
   friend class Exchange;

@@ -66,10 +66,7 @@ Status Transfers::lay(const SharedLayout& layout, TransferRecord& record, Entry&
     const std::size_t room = roundUp(layout.bytes.size(), kPage);
     Result<std::size_t> offset = outbox_->takeRoom(room);
     while (!offset.ok() && !idle_.empty()) {
-      const auto oldest = laid_.find(idle_.front());
-      outbox_->giveRoomBack(oldest->second.offset, oldest->second.room);
-      laid_.erase(oldest);
-      idle_.pop_front();
+      dropOldestLayout();
       offset = outbox_->takeRoom(room);
     }
     GMAC_TRY(offset.status());
@@ -85,18 +82,33 @@ Status Transfers::lay(const SharedLayout& layout, TransferRecord& record, Entry&
   return {};
 }
 
+void Transfers::dropOldestLayout() {
+  const auto oldest = laid_.find(idle_.front());
+  outbox_->giveRoomBack(oldest->second.offset, oldest->second.room);
+  laid_.erase(oldest);
+  idle_.pop_front();
+}
+
+bool Transfers::sweepAll() {
+  bool any = sweepTaken();
+  for (; !idle_.empty(); any = true) {
+    dropOldestLayout();
+  }
+  return any;
+}
+
 void Transfers::release(std::size_t index) {
   Entry& entry = entries_[index];
   outbox_->giveRoomBack(entry.ring, entry.ringBytes);
+  if (entry.copyBytes > 0) {
+    outbox_->giveRoomBack(entry.copy, entry.copyBytes);
+  }
   if (entry.laid) {
     const auto found = laid_.find(entry.hash);
     if (--found->second.users == 0) {
       found->second.idle = idle_.insert(idle_.end(), entry.hash);
       if (idle_.size() > kMaxIdleLayouts) {
-        const auto oldest = laid_.find(idle_.front());
-        outbox_->giveRoomBack(oldest->second.offset, oldest->second.room);
-        laid_.erase(oldest);
-        idle_.pop_front();
+        dropOldestLayout();
       }
     }
   }
@@ -104,28 +116,33 @@ void Transfers::release(std::size_t index) {
   free_.push_back(index);
 }
 
-// Records whose receivers had begun when they were taken back.
-void Transfers::sweepTaken() {
+// Records whose receivers had begun when they were taken back, or that were left to them.
+bool Transfers::sweepTaken() {
+  bool any = false;
   for (std::size_t index = 0; index < entries_.size(); ++index) {
     const Entry& entry = entries_[index];
-    if (entry.taken &&
-        (record(index).left.load(std::memory_order_acquire) == entry.id || !entry.peer->lives())) {
+    const bool freed = entry.taken
+                           ? record(index).left.load(std::memory_order_acquire) == entry.id
+                           : entry.left && record(index).state.load(std::memory_order_acquire) ==
+                                               Slot::stateOf(entry.id, Phase::kFree);
+    if (freed || ((entry.taken || entry.left) && !entry.peer->lives())) {
       release(index);
+      any = true;
     }
   }
+  return any;
 }
 
 Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
                                     const SendOptions& options, const std::shared_ptr<Peer>& peer) {
   const std::lock_guard guard(lock_);
   if (free_.empty()) {
-    sweepTaken();
+    (void)sweepTaken();
   }
   if (free_.empty()) {
     return fail(adsmErrorHostMemory, "exchange: {} messages are under way, as many as there can be",
                 entries_.size());
   }
-  const std::size_t index = free_.back();
   Entry entry;
   entry.ringBytes = options.fragmentBytes * options.fragments;
   const auto wanted = static_cast<std::size_t>(layout->layout.bytes());
@@ -134,14 +151,33 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   }
   Result<std::size_t> ring = outbox_->takeRoom(entry.ringBytes);
   if (!ring.ok()) {
-    sweepTaken();
+    (void)sweepAll();
     ring = outbox_->takeRoom(entry.ringBytes);
   }
   GMAC_TRY(ring.status());
   entry.ring = *ring;
+  if (options.mayCopy) {
+    const std::size_t bytes = roundUp(std::max<std::size_t>(wanted, 1), kPage);
+    Result<std::size_t> copy = outbox_->takeRoom(bytes, Outbox::Pages::kLater);
+    if (!copy.ok()) {
+      (void)sweepAll();
+      copy = outbox_->takeRoom(bytes, Outbox::Pages::kLater);
+    }
+    if (!copy.ok()) {
+      outbox_->giveRoomBack(entry.ring, entry.ringBytes);
+      return copy.status();
+    }
+    entry.copy = *copy;
+    entry.copyBytes = bytes;
+  }
+  // (After the last sweep, which adds to these.)
+  const std::size_t index = free_.back();
   TransferRecord& shared = record(index);
   if (const Status status = lay(*layout, shared, entry); !status.ok()) {
     outbox_->giveRoomBack(entry.ring, entry.ringBytes);
+    if (entry.copyBytes > 0) {
+      outbox_->giveRoomBack(entry.copy, entry.copyBytes);
+    }
     return status;
   }
   entry.id = ++ids_;
@@ -149,6 +185,7 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   shared.bytes = layout->layout.bytes();
   shared.ring = entry.ring;
   shared.ringBytes = entry.ringBytes;
+  shared.copy = entry.copy;
   shared.fragmentBytes = options.fragmentBytes;
   shared.receiver = receiver;
   shared.produced.store(0, std::memory_order_relaxed);
@@ -167,6 +204,26 @@ void Transfers::giveBack(std::size_t index, bool taken) {
   } else {
     release(index);
   }
+}
+
+void Transfers::leave(std::size_t index) {
+  const std::lock_guard guard(lock_);
+  entries_[index].left = true;
+}
+
+bool Transfers::makeRoom() {
+  const std::lock_guard guard(lock_);
+  return sweepAll();
+}
+
+Result<std::byte*> Transfers::copyOf(std::size_t index) {
+  const std::lock_guard guard(lock_);
+  const Entry& entry = entries_[index];
+  if (entry.copyBytes == 0) {
+    return fail(adsmErrorInvalidValue, "exchange: a message was begun without room for a copy");
+  }
+  GMAC_TRY(outbox_->populateRoom(entry.copy, entry.copyBytes));
+  return outbox_->file().payloads() + entry.copy;
 }
 
 // ---- At the sender.
@@ -253,6 +310,7 @@ Result<bool> Outgoing::advance() {
     const bool gaveUp = record.answer.load(std::memory_order_relaxed) == TransferRecord::kGaveUp;
     finish(false);
     if (gaveUp) {
+      declined_ = true;
       failed_ = adsmErrorSystem;
       return fail(failed_, "exchange: rank {} has given up a message of {} bytes", receiver_,
                   bytes());
@@ -286,6 +344,12 @@ Result<bool> Outgoing::advance() {
 }
 
 bool Outgoing::recall() {
+  if (copied_ && !transfers_->outbox().inChild()) {
+    // (Its record is taken back like one that the receiver has freed.)
+    std::uint64_t expected = Slot::stateOf(id_, Phase::kCopied);
+    return transfers_->record(index_).state.compare_exchange_strong(
+        expected, Slot::stateOf(id_, Phase::kFree), std::memory_order_acq_rel);
+  }
   if (over_ || !described_ || transfers_->outbox().inChild()) {
     return false;
   }
@@ -295,6 +359,30 @@ bool Outgoing::recall() {
     return false;
   }
   finish(false);
+  return true;
+}
+
+Result<bool> Outgoing::leaveCopy() {
+  if (transfers_->outbox().inChild()) {
+    return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
+  }
+  std::atomic<std::uint64_t>& state = transfers_->record(index_).state;
+  std::uint64_t expected = Slot::stateOf(id_, Phase::kDescribed);
+  if (over_ || !described_ || state.load(std::memory_order_acquire) != expected) {
+    return false;
+  }
+  const Result<std::byte*> copy = transfers_->copyOf(index_);
+  GMAC_TRY(copy.status());
+  datatype::pack(layout_->layout, *copy, base_, 0, bytes());
+  if (!state.compare_exchange_strong(expected, Slot::stateOf(id_, Phase::kCopied),
+                                     std::memory_order_acq_rel)) {
+    return false;
+  }
+  over_ = true;
+  copied_ = true;
+  path_ = Path::kCopy;
+  transfers_->sent.add(path_, bytes());
+  transfers_->leave(index_);
   return true;
 }
 
@@ -368,18 +456,20 @@ Status Incoming::readLayout(LayoutTable& layouts) {
   return {};
 }
 
-Status Incoming::begin(LayoutTable& layouts, int64_t bytes) {
+Status Incoming::begin(LayoutTable& layouts, int64_t bytes, bool copied) {
   TransferRecord& said = record();
   bytes_ = bytes;
   const std::uint64_t ring = said.ring;
   const std::uint64_t ringBytes = said.ringBytes;
   const std::uint64_t fragmentBytes = said.fragmentBytes;
   const std::uint32_t path = said.path;
+  const std::uint64_t copy = said.copy;
   const std::size_t all = peer_->met().file.payloadBytes();
   GMAC_TRY(readLayout(layouts));
   if (said.bytes != bytes || from_->bytes() != bytes || ring > all || ringBytes > all - ring ||
       fragmentBytes == 0 || ringBytes < fragmentBytes || ringBytes % fragmentBytes != 0 ||
-      path >= kPaths) {
+      path >= static_cast<std::uint32_t>(Path::kCopy) ||
+      (copied && (copy > all || static_cast<std::uint64_t>(bytes) > all - copy))) {
     return fail(adsmErrorInvalidValue, "exchange: what rank {} says of a message cannot be",
                 sender_);
   }
@@ -387,7 +477,8 @@ Status Incoming::begin(LayoutTable& layouts, int64_t bytes) {
   ring_ = peer_->met().file.payloads() + ring;
   ringBytes_ = static_cast<int64_t>(ringBytes);
   fragmentBytes_ = static_cast<int64_t>(fragmentBytes);
-  path_ = static_cast<Path>(path);
+  path_ = copied ? Path::kCopy : static_cast<Path>(path);
+  copy_ = peer_->met().file.payloads() + (copied ? copy : 0);
   if (path_ == Path::kMapped) {
     const auto import = imports_->use(peer_, sender_, ExportId{said.exportId});
     const std::int64_t offset = said.exportOffset;
@@ -487,6 +578,23 @@ Result<int64_t> Incoming::unpackRing(int64_t most) {
   return now;
 }
 
+// Copies at most so many bytes; how many.
+Result<int64_t> Incoming::step(int64_t most) {
+  switch (path_) {
+    case Path::kMapped:
+      datatype::transfer(to_, base_, *from_, mapped_, done_, most);
+      return most;
+    case Path::kCopy:
+      datatype::unpack(to_, base_, copy_ + done_, done_, most);
+      return most;
+    case Path::kRead:
+      return read(most);
+    case Path::kRing:
+      break;
+  }
+  return unpackRing(most);
+}
+
 Result<bool> Incoming::advance(int64_t most) {
   if (peer_->inChild()) {
     return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
@@ -502,25 +610,20 @@ Result<bool> Incoming::advance(int64_t most) {
   }
   int64_t copied = 0;
   while (copied < most && done_ < bytes_) {
-    Result<int64_t> step = std::min(most - copied, bytes_ - done_);
-    if (path_ == Path::kMapped) {
-      datatype::transfer(to_, base_, *from_, mapped_, done_, *step);
-    } else {
-      step = path_ == Path::kRead ? read(*step) : unpackRing(*step);
-    }
-    if (!step.ok()) {
+    const Result<int64_t> now = step(std::min(most - copied, bytes_ - done_));
+    if (!now.ok()) {
       const std::string text = lastErrorText();
-      const adsmError_t code = step.status().code();
+      const adsmError_t code = now.status().code();
       (void)letGo(true);
       failed_ = code;
       return fail(code, "{}", text);
     }
-    done_ += *step;
-    copied += *step;
+    done_ += *now;
+    copied += *now;
     if (path_ == Path::kRing) {
       record().consumed.store(static_cast<std::uint64_t>(done_), std::memory_order_release);
     }
-    if (*step == 0) {
+    if (*now == 0) {
       break;
     }
   }

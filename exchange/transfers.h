@@ -48,6 +48,13 @@ class Transfers {
                            const std::shared_ptr<Peer>& peer);
   // `taken`: the receiver is at it still.
   void giveBack(std::size_t record, bool taken);
+  // The receiver frees it: a copy is left there.
+  void leave(std::size_t record);
+  // There is no room: takes back what receivers have freed, and layouts that nobody uses. Whether
+  // there was any.
+  bool makeRoom();
+  // Where the message's copy goes; it has memory from then on.
+  Result<std::byte*> copyOf(std::size_t record);
 
   TransferRecord& record(std::size_t index) const { return outbox_->file().transfer(index); }
   std::uint64_t idOf(std::size_t index) const;
@@ -66,16 +73,21 @@ class Transfers {
     std::uint64_t id = 0;  // 0: free
     std::size_t ring = 0;
     std::size_t ringBytes = 0;
+    std::size_t copy = 0;
+    std::size_t copyBytes = 0;
     bool laid = false;  // whether the layout is in laid_
     LayoutHash hash{};
     std::shared_ptr<Peer> peer;
     bool taken = false;
+    bool left = false;
   };
 
   // All under the lock.
   Status lay(const SharedLayout& layout, TransferRecord& record, Entry& entry);
   void release(std::size_t index);
-  void sweepTaken();
+  bool sweepTaken();
+  void dropOldestLayout();
+  bool sweepAll();
 
   const std::shared_ptr<Outbox> outbox_;
   mutable std::mutex lock_;  // guards what follows
@@ -107,6 +119,8 @@ class Outgoing {
   void describe(std::span<std::byte, kDescriptionBytes> description);
   Result<bool> advance();
   bool recall();
+  Result<bool> leaveCopy();
+  bool declined() const { return declined_; }
 
  private:
   Status produce(TransferRecord& record);
@@ -122,6 +136,8 @@ class Outgoing {
   Path path_;
   std::int64_t produced_ = 0;
   bool described_ = false;
+  bool copied_ = false;
+  bool declined_ = false;
   bool over_ = false;
   adsmError_t failed_ = adsmSuccess;
   Patience patience_;
@@ -135,7 +151,7 @@ class Incoming {
   ~Incoming();
 
   // Reads what the sender says, once. Later it may be otherwise.
-  Status begin(LayoutTable& layouts, std::int64_t bytes);
+  Status begin(LayoutTable& layouts, std::int64_t bytes, bool copied);
   std::int64_t bytes() const { return bytes_; }
   Path path() const { return path_; }
   Result<bool> advance(std::int64_t most);
@@ -146,6 +162,7 @@ class Incoming {
   // So many bytes were read; 0: the path is kRing from now on.
   Result<std::int64_t> read(std::int64_t most);
   Result<std::int64_t> unpackRing(std::int64_t most);
+  Result<std::int64_t> step(std::int64_t most);
   void askForRing();
   Status tookBack() const;
   // Lets go of the record; false: the sender has taken it back.
@@ -172,6 +189,7 @@ class Incoming {
   std::int64_t fragmentBytes_ = 0;
   Imports::Entry* import_ = nullptr;
   const std::byte* mapped_ = nullptr;
+  const std::byte* copy_ = nullptr;
   bool over_ = false;
   adsmError_t failed_ = adsmSuccess;
   Patience patience_;

@@ -230,6 +230,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
                 : hindrance == Hindrance::kReadsFail     ? EFAULT
                                                          : 0;
     readsPart = hindrance == Hindrance::kReadsArePartial;
+    reads = 0;  // (meet() has read)
     std::deque<Sending> under;
     const auto push = [&] {
       for (Sending& sending : under) {
@@ -240,7 +241,8 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
       }
     };
     for (long step = 0; step < steps; ++step) {
-      const Message message = messageOf(random, step);
+      Message message = messageOf(random, step);
+      message.options.mayCopy = step % 5 == 0;
       // In turns of 32 messages, so that several are under way.
       if (step / 32 % 2 == job.rank) {
         Result<Sending> sending = sent(*exchange, other, arena, *file, message);
@@ -251,6 +253,11 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
         }
         under.push_back(std::move(*sending));
         const Description description = described(under.back());
+        if (step % 5 == 0) {
+          const Result<bool> copied = under.back().leaveCopy();
+          CHECK_THAT(copied.ok() && *copied);
+          CHECK_THAT(*under.back().advance() && !*under.back().leaveCopy());
+        }
         while (full(board, job.rank, other)) {
           push();
         }
@@ -274,7 +281,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
     const auto received = [&](Path path) {
       return statistics.paths[static_cast<int>(path)].received.parcels;
     };
-    CHECK_THAT(received(Path::kRing) > 0);
+    CHECK_THAT(received(Path::kRing) > 0 && received(Path::kCopy) > 0);
     CHECK_THAT((received(Path::kMapped) > 0) == (hindrance != Hindrance::kImportsAreRefused));
     CHECK_THAT((received(Path::kRead) > 0) ==
                (hindrance == Hindrance::kNone || hindrance == Hindrance::kImportsAreRefused));
