@@ -21,10 +21,12 @@ def mpi_abi(name, headers, defines):
             ":launch",
             ":staging_memory",
             ":tickets",
+            "//exchange",
             headers,
             "//gmac/api:mpi",
             "//gmac/base",
             "//gmac/coherence:shared_memory",
+            "//gmac/datatype/layout",
             "//gmac/session:device_memory",
         ],
     )

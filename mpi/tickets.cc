@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi/tickets.h"
 
+#include <sched.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "gmac/base/log.h"
 #include "gmac/base/status.h"
@@ -31,6 +37,9 @@ struct State {
   std::unique_ptr<exchange::Exchange> exchange;
   std::array<std::uint64_t, 2> nonce{};
   int rank = 0;
+  std::mutex lock;                                   // guards the next
+  std::vector<std::shared_ptr<Transfer>> transfers;  // under way
+  std::atomic<std::size_t> transferCount{0};
   std::array<std::atomic<std::uint64_t>, kWays> messages{};
   std::array<std::atomic<std::uint64_t>, kWays> bytes{};
 };
@@ -52,12 +61,43 @@ std::uint64_t sumOf(const Wire& wire) {
   return hash(std::as_bytes(std::span(&wire, 1)).first(offsetof(Wire, sum)), 0xcbf29ce484222325);
 }
 
+// As the bytes of a ticket.
+Bytes ticketOf(Wire wire) {
+  wire.sum = sumOf(wire);
+  Bytes bytes{};
+  std::memcpy(bytes.data(), &wire, sizeof wire);
+  return bytes;
+}
+
+// The receiver's kernel looks up each piece, so that shorter ones go faster through the ring
+// (mpi/bench/message_rate.cc: 8 KiB at half its rate).
+constexpr std::int64_t kReadPiece = std::int64_t{64} << 10;
+// Of a copy; on the slow side.
+constexpr std::int64_t kCopiedBytesPerMicrosecond = 4000;
+
+// Whether the kernel copies from there for others, by the ends: not from memory of some drivers.
+bool isReadable(const std::byte* base, const datatype::Layout& layout) {
+  const datatype::Bounds bounds = layout.bounds();
+  std::array<std::byte, 2> ends;
+  const iovec here = {ends.data(), ends.size()};
+  const auto first = reinterpret_cast<std::uintptr_t>(base);
+  const std::array<iovec, 2> there = {
+      iovec{reinterpret_cast<void*>(first + static_cast<std::uintptr_t>(bounds.first)), 1},
+      iovec{reinterpret_cast<void*>(first + static_cast<std::uintptr_t>(bounds.last) - 1), 1}};
+  return ::process_vm_readv(::getpid(), &here, 1, there.data(), there.size(), 0) == 2;
+}
+
 void tell() {
   const State& all = state();
   static constexpr const char* kNames[kWays] = {
-      "by ticket", "by the wire for want of room",
+      "by ticket",
+      "by the wire for want of room",
       "by the wire as synchronous, buffered, persistent or replaced ones",
-      "by the wire to ranks that tickets do not reach"};
+      "by the wire to ranks that tickets do not reach",
+      "mapped by their receivers",
+      "read by their receivers",
+      "through a ring",
+      "copied for receivers that were late"};
   std::string line = "mpi: large messages of rank 0:";
   for (std::size_t i = 0; i < kWays; ++i) {
     line += (i == 0 ? " " : ", ") + std::to_string(all.messages[i].load()) + " (" +
@@ -143,10 +183,7 @@ Bytes write(exchange::Parcel& parcel) {
   const State& all = state();
   Wire wire = {all.nonce, static_cast<std::int64_t>(parcel.bytes()), all.rank, {}, 0};
   parcel.describe(wire.description);
-  wire.sum = sumOf(wire);
-  Bytes bytes{};
-  std::memcpy(bytes.data(), &wire, sizeof wire);
-  return bytes;
+  return ticketOf(wire);
 }
 
 std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes) {
@@ -161,6 +198,160 @@ std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes) {
 
 Result<exchange::Delivery> collect(const Ticket& ticket) {
   return state().exchange->collect(ticket.sender, ticket.description);
+}
+
+bool isTransfer(const Ticket& ticket) {
+  return exchange::Exchange::bytesOf(ticket.description) > 0;
+}
+
+Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout) {
+  auto receiving = state().exchange->receive(ticket.sender, ticket.description, base, layout);
+  GMAC_TRY(receiving.status());
+  while (true) {
+    const Result<bool> done = receiving->advance();
+    GMAC_TRY(done.status());
+    if (*done) {
+      return {};
+    }
+    // The sender may be waiting for this process in turn.
+    serveTransfers();
+    ::sched_yield();
+  }
+}
+
+void discard(const Ticket& ticket) {
+  const auto layout = datatype::Layout::make({}, {{0, ticket.payloadBytes}});
+  if (layout.ok()) {
+    std::byte nothing{};  // no byte is copied
+    (void)state().exchange->receive(ticket.sender, ticket.description, &nothing, *layout);
+  }
+}
+
+// ---- Transfers of this process.
+
+Transfer::Transfer(exchange::Sending sending, int rank)
+    : sending_(std::move(sending)), rank_(rank) {}
+
+std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
+                                          exchange::SharedLayoutPtr layout, Sender sender) {
+  State& all = tickets::state();
+  const std::int64_t bytes = layout->layout.bytes();
+  exchange::SendOptions options;
+  options.mayCopy = true;
+  options.path = exchange::Path::kRing;
+  if (all.exchange->isReadBy(rank) &&
+      bytes / layout->layout.blockCount() >= std::min(bytes, kReadPiece)) {
+    options.path = exchange::Path::kRead;
+  }
+  // (A receiver that cannot read after all asks for the ring, which nobody may serve then.)
+  if (sender == Sender::kLeaves &&
+      (options.path != exchange::Path::kRead || !isReadable(base, layout->layout))) {
+    return nullptr;
+  }
+  auto sending = all.exchange->send(rank, base, std::move(layout), options);
+  if (!sending.ok()) {
+    return nullptr;
+  }
+  auto transfer = std::make_shared<Transfer>(std::move(*sending), rank);
+  const std::lock_guard guard(all.lock);
+  all.transfers.push_back(transfer);
+  all.transferCount = all.transfers.size();
+  return transfer;
+}
+
+Bytes Transfer::write() {
+  const tickets::State& all = tickets::state();
+  const std::lock_guard guard(lock_);
+  Wire wire = {all.nonce, sending_.bytes(), all.rank, {}, 0};
+  sending_.describe(wire.description);
+  return ticketOf(wire);
+}
+
+// The list keeps it no more.
+void Transfer::end() {
+  tickets::State& all = tickets::state();
+  const std::lock_guard guard(all.lock);
+  std::erase_if(all.transfers, [this](const auto& other) { return other.get() == this; });
+  all.transferCount = all.transfers.size();
+}
+
+Transfer::Progress Transfer::serve() {
+  if (progress_ != Progress::kUnderWay) {
+    return progress_;
+  }
+  const Result<bool> done = sending_.advance();
+  if (!done.ok() && !sending_.declined()) {
+    reason_ = lastErrorText();
+    progress_ = Progress::kFailed;
+  } else if (!done.ok() || *done) {
+    static_assert(static_cast<int>(Way::kCopied) - static_cast<int>(Way::kMapped) ==
+                  static_cast<int>(exchange::Path::kCopy));
+    count(static_cast<Way>(static_cast<int>(Way::kMapped) + static_cast<int>(sending_.path())),
+          sending_.bytes());
+    progress_ = Progress::kOver;
+  }
+  if (progress_ != Progress::kUnderWay) {
+    end();
+  }
+  return progress_;
+}
+
+Transfer::Progress Transfer::advance() {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard guard(lock_);
+  if (serve() != Progress::kUnderWay) {
+    return progress_;
+  }
+  if (copyAt_ == std::chrono::steady_clock::time_point()) {
+    copyAt_ =
+        now + kLeastWait + std::chrono::microseconds(sending_.bytes() / kCopiedBytesPerMicrosecond);
+  }
+  if (now < copyAt_) {
+    return progress_;
+  }
+  const Result<bool> copied = sending_.leaveCopy();
+  if (!copied.ok()) {
+    writeLogLine(std::string("mpi: a message waits for its receiver: ") + lastErrorText());
+    copyAt_ = std::chrono::steady_clock::time_point::max();
+  } else if (!*copied) {
+    copyAt_ = std::chrono::steady_clock::time_point::max();  // the receiver has begun
+  }
+  return serve();
+}
+
+void Transfer::recall() {
+  const std::lock_guard guard(lock_);
+  (void)sending_.recall();
+  if (progress_ == Progress::kUnderWay) {
+    progress_ = Progress::kOver;
+    end();
+  }
+}
+
+std::string Transfer::reason() const {
+  const std::lock_guard guard(lock_);
+  return reason_;
+}
+
+bool anyTransfers() { return state().transferCount.load(std::memory_order_acquire) != 0; }
+
+void serveTransfers() {
+  if (!anyTransfers()) {
+    return;
+  }
+  State& all = state();
+  std::vector<std::shared_ptr<Transfer>> transfers;
+  {
+    const std::lock_guard guard(all.lock);
+    transfers = all.transfers;
+  }
+  for (const auto& transfer : transfers) {
+    // (Of one that another thread serves, that is enough.)
+    const std::unique_lock guard(transfer->lock_, std::try_to_lock);
+    if (guard.owns_lock()) {
+      (void)transfer->serve();
+    }
+  }
 }
 
 }  // namespace gmac::mpi::tickets

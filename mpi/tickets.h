@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages whose payload goes through the memory of exchange/: in place of the payload MPI carries
-// a ticket, which says where the payload is. Both processes are on one host, and both have this
-// library. Knows no mpi.h; ranks are those in MPI_COMM_WORLD.
+// Messages whose payload goes by exchange/: in place of the payload MPI carries a ticket, which
+// says where the payload is. Both processes are on one host, and both have this library. Knows no
+// mpi.h; ranks are those in MPI_COMM_WORLD.
+//
+// The payload is packed into shared memory before its ticket is sent (exchange::Parcel); or it
+// stays where it is, and the receiver takes it from there (Transfer).
 //
 // All functions are thread-safe, but for prepare(), open() and close().
 #ifndef GMAC_MPI_TICKETS_H_
@@ -10,8 +13,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,14 +50,19 @@ void close();
 // Whether tickets go to and come from that rank; the same for the process there. A load.
 bool reaches(int rank);
 
-// Which way a large message of memory that MPI is not given went, and why.
+// Which way a large message went, and why. Of plain memory that takes the wire nothing is counted.
 enum class Way {
-  kTicket,
+  kTicket,      // packed into shared memory
   kNoRoom,      // the room for payloads was full
   kMode,        // synchronous, buffered or persistent, or of MPI_Sendrecv_replace
   kNotReached,  // the receiver is on another host, without this library, or in another group
+  // Transfers, by exchange::Path.
+  kMapped,
+  kRead,
+  kRing,
+  kCopied,
 };
-inline constexpr int kWays = 4;
+inline constexpr int kWays = 8;
 // Payloads of fewer bytes take MPI's wire, and are not counted.
 std::int64_t leastPayload();
 void count(Way way, std::int64_t payloadBytes);
@@ -70,8 +81,68 @@ struct Ticket {
 // Nothing: these are other bytes of the same number.
 std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes);
 
-// The payload. An error's message says why there is none.
+// The payload that was packed. An error's message says why there is none.
 Result<exchange::Delivery> collect(const Ticket& ticket);
+
+// Whether the ticket is a transfer's, for which the following two are.
+bool isTransfer(const Ticket& ticket);
+// Copies the bytes to those of the layout, which has as many or more. Waits for the sender where it
+// goes by the ring, and meanwhile serves this process's own transfers. An error's message says why
+// the bytes are worth nothing.
+Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout);
+// Nobody wants them.
+void discard(const Ticket& ticket);
+
+// What a send allows.
+enum class Sender {
+  kWaits,  // it is in a call of its own until the receiver has all: the ring may be used
+  kLeaves  // it may be in any other call
+};
+
+// A message in the sender's memory until the receiver has taken it. Thread-safe.
+//
+// A sender that waits cannot tell a receiver that is late from one that comes to its receive only
+// after something else of the sender's, so it leaves a copy in shared memory when it has waited for
+// about as long as the copy takes: at most twice the time of the better choice, but for kLeastWait.
+class Transfer {
+ public:
+  static constexpr std::chrono::microseconds kLeastWait{100};
+
+  // NULL: it does not go this way, for want of room, or as the receiver cannot read this process's
+  // memory, or only in pieces too short to be worth it, and the sender leaves.
+  static std::shared_ptr<Transfer> begin(int rank, const std::byte* base,
+                                         exchange::SharedLayoutPtr layout, Sender sender);
+  Transfer(exchange::Sending sending, int rank);
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  // Once. The receiver may have it from now on.
+  Bytes write();
+  // Does what there is to do, and never waits. The first call begins the wait for the receiver.
+  enum class Progress { kUnderWay, kOver, kFailed };
+  Progress advance();
+  // The ticket was not sent.
+  void recall();
+  // Of a failure.
+  std::string reason() const;
+
+ private:
+  friend void serveTransfers();
+  Progress serve();  // advance() without its wait; under the lock
+  void end();
+
+  mutable std::mutex lock_;  // guards what follows
+  exchange::Sending sending_;
+  const int rank_;
+  Progress progress_ = Progress::kUnderWay;
+  std::chrono::steady_clock::time_point copyAt_{};  // none: nobody waits yet
+  std::string reason_;
+};
+
+// Whether any of this process is under way. A load.
+bool anyTransfers();
+// Does for each what there is to do.
+void serveTransfers();
 
 }  // namespace gmac::mpi::tickets
 

@@ -289,9 +289,9 @@ const Variable kVariables[] = {
      {.words = kNoYes},
      "",
      store<&Config::mpiTickets>,
-     "`1`: a large MPI message of a shared object or of device memory to a process of the same "
-     "host "
-     "goes through memory that the two processes share, and a ticket through MPI. `0`: none does."},
+     "`1`: a large MPI message to a process of the same host goes through memory that the two "
+     "processes share, or is copied from plain memory by the receiver, and a ticket goes through "
+     "MPI. `0`: none does."},
     // For this library's own tests: neither the page nor the messages list them.
     {"GMAC_TEST_MIRROR",
      Kind::kChoice,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls that complete requests.
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -108,6 +110,32 @@ class Statuses {
   MPI_Status* asked_;
 };
 
+// Sends of a list that are not settled stand in it as MPI_REQUEST_NULL as long as this lives: MPI
+// completes the others.
+class Unsettled {
+ public:
+  Unsettled(int count, MPI_Request* list) : list_(list) {
+    for (int i = 0; i < count && tickets::anyTransfers(); ++i) {
+      const PendingPtr pending = requests::find(list[i]);
+      if (pending != nullptr && !pending->settled()) {
+        hidden_.emplace_back(i, list[i]);
+        list[i] = MPI_REQUEST_NULL;
+      }
+    }
+    if (any()) requests::progress();
+  }
+  ~Unsettled() {
+    for (const auto& [i, request] : hidden_) list_[i] = request;
+  }
+  Unsettled(const Unsettled&) = delete;
+  Unsettled& operator=(const Unsettled&) = delete;
+  bool any() const { return !hidden_.empty(); }
+
+ private:
+  MPI_Request* list_;
+  std::vector<std::pair<int, MPI_Request>> hidden_;
+};
+
 // What a call returns that completes one request.
 int either(int code, const Taken& taken) {
   if (code == MPI_SUCCESS && taken.code() != MPI_SUCCESS) {
@@ -152,6 +180,7 @@ template <Layer layer>
 int wait(MPI_Request* request, MPI_Status* status) {
   const auto function = next<layer>().Wait;
   if (!requests::any()) return function(request, status);
+  requests::settle(1, request);
   Taken taken(1, request);
   if (!taken.any()) return function(request, status);
   Statuses statuses(1, status);
@@ -168,6 +197,11 @@ template <Layer layer>
 int test(MPI_Request* request, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Test;
   if (!requests::any()) return function(request, flag, status);
+  if (!requests::settled(1, request)) {
+    requests::progress();
+    *flag = 0;
+    return MPI_SUCCESS;
+  }
   Taken taken(1, request);
   if (!taken.any()) return function(request, flag, status);
   Statuses statuses(1, status);
@@ -184,6 +218,7 @@ template <Layer layer>
 int waitAll(int count, MPI_Request* list, MPI_Status* status) {
   const auto function = next<layer>().Waitall;
   if (!requests::any()) return function(count, list, status);
+  requests::settle(count, list);
   Taken taken(count, list);
   if (!taken.any()) return function(count, list, status);
   Statuses statuses(count, status);
@@ -197,6 +232,11 @@ template <Layer layer>
 int testAll(int count, MPI_Request* list, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Testall;
   if (!requests::any()) return function(count, list, flag, status);
+  if (!requests::settled(count, list)) {
+    requests::progress();
+    *flag = 0;
+    return MPI_SUCCESS;
+  }
   Taken taken(count, list);
   if (!taken.any()) return function(count, list, flag, status);
   Statuses statuses(count, status);
@@ -207,9 +247,35 @@ int testAll(int count, MPI_Request* list, int* flag, MPI_Status* status) {
 }
 
 template <Layer layer>
+int testAny(int count, MPI_Request* list, int* index, int* flag, MPI_Status* status) {
+  const auto function = next<layer>().Testany;
+  if (!requests::any()) return function(count, list, index, flag, status);
+  const Unsettled unsettled(count, list);
+  Taken taken(count, list);
+  if (!unsettled.any() && !taken.any()) return function(count, list, index, flag, status);
+  Statuses statuses(1, status);
+  const int code = function(count, list, index, flag, statuses.get());
+  if (code == MPI_SUCCESS && *index == MPI_UNDEFINED && unsettled.any()) *flag = 0;
+  if (code == MPI_SUCCESS && *flag != 0 && *index != MPI_UNDEFINED) {
+    (void)taken.complete(*index, statuses.get(), "MPI_Testany");
+  } else if (code != MPI_SUCCESS && *index >= 0 && *index < count) {
+    taken.fail(*index, code, statuses.get());
+  }
+  return either(code, taken);
+}
+
+template <Layer layer>
 int waitAny(int count, MPI_Request* list, int* index, MPI_Status* status) {
   const auto function = next<layer>().Waitany;
   if (!requests::any()) return function(count, list, index, status);
+  if (!requests::settled(count, list)) {
+    int flag = 0;
+    while (true) {
+      const int code = testAny<layer>(count, list, index, &flag, status);
+      if (code != MPI_SUCCESS || flag != 0) return code;
+      ::sched_yield();
+    }
+  }
   Taken taken(count, list);
   if (!taken.any()) return function(count, list, index, status);
   Statuses statuses(1, status);
@@ -222,31 +288,26 @@ int waitAny(int count, MPI_Request* list, int* index, MPI_Status* status) {
   return either(code, taken);
 }
 
-template <Layer layer>
-int testAny(int count, MPI_Request* list, int* index, int* flag, MPI_Status* status) {
-  const auto function = next<layer>().Testany;
-  if (!requests::any()) return function(count, list, index, flag, status);
-  Taken taken(count, list);
-  if (!taken.any()) return function(count, list, index, flag, status);
-  Statuses statuses(1, status);
-  const int code = function(count, list, index, flag, statuses.get());
-  if (code == MPI_SUCCESS && *flag != 0 && *index != MPI_UNDEFINED) {
-    (void)taken.complete(*index, statuses.get(), "MPI_Testany");
-  } else if (code != MPI_SUCCESS && *index >= 0 && *index < count) {
-    taken.fail(*index, code, statuses.get());
-  }
-  return either(code, taken);
-}
-
 // MPI_Waitsome, MPI_Testsome.
 template <Layer layer, auto call>
 int some(int count, MPI_Request* list, int* done, int* indices, MPI_Status* status) {
   const auto function = next<layer>().*call;
   if (!requests::any()) return function(count, list, done, indices, status);
+  if constexpr (call == &Calls::Waitsome) {
+    if (!requests::settled(count, list)) {
+      while (true) {
+        const int code = some<layer, &Calls::Testsome>(count, list, done, indices, status);
+        if (code != MPI_SUCCESS || *done != 0) return code;
+        ::sched_yield();
+      }
+    }
+  }
+  const Unsettled unsettled(count, list);
   Taken taken(count, list);
-  if (!taken.any()) return function(count, list, done, indices, status);
+  if (!unsettled.any() && !taken.any()) return function(count, list, done, indices, status);
   Statuses statuses(count, status);
   const int code = function(count, list, done, indices, statuses.get());
+  if (code == MPI_SUCCESS && *done == MPI_UNDEFINED && unsettled.any()) *done = 0;
   return meansStatuses(code) && *done != MPI_UNDEFINED
              ? completeSeveral(taken, code, *done, indices, statuses.get(), kName<call>)
              : code;
@@ -257,6 +318,11 @@ template <Layer layer>
 int getStatus(MPI_Request request, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Request_get_status;
   if (!requests::any()) return function(request, flag, status);
+  if (!requests::settled(1, &request)) {
+    requests::progress();
+    *flag = 0;
+    return MPI_SUCCESS;
+  }
   Taken taken(1, &request);
   if (!taken.any()) return function(request, flag, status);
   Statuses statuses(1, status);

@@ -66,6 +66,13 @@ class Elements {
   // The first `bytes` of the payload. False: failed.
   bool unpack(std::byte* from, std::int64_t bytes);
 
+  // Where all bytes are, relative to address(), and may be read and written by anybody in this
+  // process; NULL: only MPI knows, or they are a device's.
+  exchange::SharedLayoutPtr layout() const {
+    return onDevice_ || buffer_ == nullptr ? nullptr : type_->layoutOf(count_);
+  }
+  std::byte* address() const { return static_cast<std::byte*>(buffer_); }
+
   const std::string& reason() const { return reason_; }
 
  private:

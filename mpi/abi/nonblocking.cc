@@ -85,6 +85,10 @@ class Sent : public Pending {
   Sent(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs, SentTicket sent)
       : ticket(std::move(sent)), side(buffer, count, datatype, packs, &ticket) {}
 
+  // Of plain memory, which is offered afterwards.
+  Sent(SentTicket sent, MPI_Comm communicator)
+      : ticket(std::move(sent)), side(nullptr, 0, MPI_BYTE, false), communicator_(communicator) {}
+
   bool pack() override {
     (void)ticket.reserve(side.payloadBytes());
     return side.pack();
@@ -94,12 +98,26 @@ class Sent : public Pending {
     if (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) {
       ticket.recall();
     }
+    failure_ = ticket.failure();
+    return failure_.empty();
+  }
+  const std::string& reason() const override { return failure_.empty() ? side.reason() : failure_; }
+  MPI_Comm communicator() const override { return communicator_; }
+  // The request of a transfer that MPI has completed at once is one of ours, which ends here.
+  bool settled() override {
+    if (!ticket.settled()) return false;
+    if (std::exchange(isOurs, false)) (void)real().Grequest_complete(ours);
     return true;
   }
-  const std::string& reason() const override { return side.reason(); }
 
   SentTicket ticket;
   Side side;
+  bool isOurs = false;
+  MPI_Request ours = MPI_REQUEST_NULL;
+
+ private:
+  std::string failure_;
+  MPI_Comm communicator_ = MPI_COMM_WORLD;
 };
 
 // When MPI begins.
@@ -113,17 +131,69 @@ void enter(Begins begins, const std::shared_ptr<Message>& message, MPI_Request r
   requests::add(request, message);
 }
 
+int statusOfSend(void*, MPI_Status* status) {
+  (void)real().Status_set_elements_x(status, MPI_BYTE, 0);
+  (void)real().Status_set_cancelled(status, 0);
+  status->MPI_SOURCE = MPI_UNDEFINED;
+  status->MPI_TAG = MPI_UNDEFINED;
+  return MPI_SUCCESS;
+}
+int freeNothing(void*) { return MPI_SUCCESS; }
+int cancelNothing(void*, int) { return MPI_SUCCESS; }
+
+// MPI_Isend of plain memory that may be a ticket. False: it takes the wire.
+template <auto call, typename Function, typename Count>
+bool sendPlain(Function function, const void* buffer, Count count, MPI_Datatype datatype,
+               int destination, int tag, MPI_Comm communicator, MPI_Request* request, int* code) {
+  SentTicket offered(communicator, destination);
+  if (!offered.offer(buffer, count, datatype, tickets::Sender::kLeaves)) {
+    return false;
+  }
+  const auto message = std::make_shared<Sent>(std::move(offered), communicator);
+  SentTicket& ticket = message->ticket;
+  requests::keepOrphans(false);
+  *code = function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination, tag, communicator,
+                   request);
+  if (*code != MPI_SUCCESS) {
+    ticket.recall();
+    return true;
+  }
+  int done = 0;
+  if (real().Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
+    if (!ticket.isTransfer()) {
+      return true;
+    }
+    // MPI may have one handle for all sends that were complete at once.
+    MPI_Request own = MPI_REQUEST_NULL;
+    if (real().Grequest_start(&statusOfSend, &freeNothing, &cancelNothing, nullptr, &own) !=
+        MPI_SUCCESS) {
+      requests::settle(ticket);
+      return true;
+    }
+    (void)real().Wait(request, MPI_STATUS_IGNORE);
+    *request = message->ours = own;
+    message->isOurs = true;
+  }
+  enter(Begins::kAtOnce, message, *request);
+  return true;
+}
+
 // Isend, Issend, Irsend, Ibsend, and Send_init and its like.
 template <Layer layer, auto call, Begins begins, typename Count>
 int send(const void* buffer, Count count, MPI_Datatype datatype, int destination, int tag,
          MPI_Comm communicator, MPI_Request* request) {
   const auto function = next<layer>().*call;
-  if (!needsStaging(buffer, count, datatype)) {
-    return function(buffer, count, datatype, destination, tag, communicator, request);
-  }
   constexpr std::string_view kCall = kName<call>;
   constexpr bool kMayBeTicket = begins == Begins::kAtOnce &&
                                 (kCall.starts_with("MPI_Isend") || kCall.starts_with("MPI_Irsend"));
+  if (!needsStaging(buffer, count, datatype)) {
+    int code = MPI_SUCCESS;
+    return kMayBeTicket && tickets::inUse() &&
+                   sendPlain<call>(function, buffer, count, datatype, destination, tag,
+                                   communicator, request, &code)
+               ? code
+               : function(buffer, count, datatype, destination, tag, communicator, request);
+  }
   const auto message =
       std::make_shared<Sent>(buffer, count, datatype, begins == Begins::kAtOnce,
                              kMayBeTicket ? SentTicket(communicator, destination) : SentTicket());

@@ -342,7 +342,11 @@ void drop(Held held) {
   if (receiveHeld(bytes.data(), count, MPI_BYTE, held, &status) == MPI_SUCCESS &&
       bytes.size() == tickets::kBytes) {
     if (const auto ticket = tickets::read(std::span(bytes).first<tickets::kBytes>())) {
-      (void)tickets::collect(*ticket);
+      if (tickets::isTransfer(*ticket)) {
+        tickets::discard(*ticket);
+      } else {
+        (void)tickets::collect(*ticket);
+      }
     }
   }
 }

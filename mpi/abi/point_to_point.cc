@@ -68,6 +68,17 @@ int sendSide(Side& out, SentTicket& ticket, Count count, const Call& call) {
   return code;
 }
 
+// The call's result, after MPI has ended with `code` what was to send the ticket: when the buffer
+// is the application's again.
+int endSend(SentTicket& ticket, int code, MPI_Comm communicator, const char* call) {
+  if (code != MPI_SUCCESS) {
+    ticket.recallIfUnsent(code);
+  }
+  requests::settle(ticket);
+  const std::string failure = ticket.failure();
+  return code != MPI_SUCCESS || failure.empty() ? code : refuse(communicator, call, failure);
+}
+
 template <auto call>
 SentTicket ticketFor(MPI_Comm communicator, int destination) {
   constexpr std::string_view kCall = kName<call>;
@@ -81,7 +92,14 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
          MPI_Comm communicator) {
   const auto function = next<layer>().*call;
   if (!needsStaging(buffer, count, datatype)) {
-    return function(buffer, count, datatype, destination, tag, communicator);
+    SentTicket ticket =
+        tickets::inUse() ? ticketFor<call>(communicator, destination) : SentTicket();
+    if (!ticket.offer(buffer, count, datatype, tickets::Sender::kWaits)) {
+      return function(buffer, count, datatype, destination, tag, communicator);
+    }
+    const int code =
+        function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination, tag, communicator);
+    return endSend(ticket, code, communicator, kName<call>);
   }
   SentTicket ticket = ticketFor<call>(communicator, destination);
   Side out(buffer, count, datatype, true, &ticket);
@@ -159,10 +177,14 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
   const PeersPtr peers = Peers::of(communicator, source);
   Reception in(received, receivedCount, receivedType, communicator, peers,
                Reception::Ends::kInTheCall);
-  if (!sendsStaged && in.isMpis()) {
+  SentTicket ticket =
+      sendsStaged || tickets::inUse() ? SentTicket(communicator, destination) : SentTicket();
+  if (!in.failed() && !sendsStaged) {
+    (void)ticket.offer(sent, sentCount, sentType, tickets::Sender::kLeaves);
+  }
+  if (!sendsStaged && !ticket.inUse() && in.isMpis()) {
     return forward();
   }
-  SentTicket ticket = sendsStaged ? SentTicket(communicator, destination) : SentTicket();
   Side out(sent, sentCount, sentType, true, &ticket);
   if (out.failed() || in.failed()) {
     ticket.recall();
@@ -181,7 +203,8 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
       return code;
     }
     code = receiveHeld<call>(in, receivedCount, matching, result.get());
-    const int sentCode = real().Wait(&request, MPI_STATUS_IGNORE);
+    const int sentCode =
+        endSend(ticket, real().Wait(&request, MPI_STATUS_IGNORE), communicator, kName<call>);
     return code != MPI_SUCCESS ? code : sentCode;
   }
   const int code =
@@ -189,7 +212,9 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
         return function(bytes, elements, wire, destination, sentTag, in.address(), receivedCount,
                         in.datatype(), source, receivedTag, communicator, result.get());
       });
-  return finish(in, code, result.get(), kName<call>);
+  const int ended = finish(in, code, result.get(), kName<call>);
+  const int sentCode = endSend(ticket, MPI_SUCCESS, communicator, kName<call>);
+  return ended != MPI_SUCCESS ? ended : sentCode;
 }
 
 // MPI has one count for both: what is sent takes the wire.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gmac/base/status.h"
+#include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
@@ -92,7 +93,48 @@ std::optional<tickets::Ticket> Reception::ticketIn(const MPI_Status& status) {
   return elements_->packFront(bytes) ? tickets::read(bytes) : std::nullopt;
 }
 
+// To the buffer where its layout is known, else by private memory.
+bool Reception::redeemTransfer(const tickets::Ticket& ticket) {
+  const std::int64_t room = side_.has_value() ? side_->payloadBytes() : elements_->bytes();
+  payloadBytes_ = std::min(room, ticket.payloadBytes);
+  const bool fits = ticket.payloadBytes <= room;
+  const exchange::SharedLayoutPtr layout =
+      fits && !side_.has_value() ? elements_->layout() : nullptr;
+  if (layout != nullptr) {
+    const bool received = tickets::receive(ticket, elements_->address(), layout->layout).ok();
+    if (!received) reason_ = lastErrorText();
+    return received;
+  }
+  StagingMemory own;
+  std::byte* packed = nullptr;
+  if (fits && side_.has_value()) {
+    packed = static_cast<std::byte*>(side_->address());
+  } else {
+    own = StagingMemory(static_cast<std::size_t>(ticket.payloadBytes));
+    packed = own.data();
+  }
+  const auto whole = datatype::Layout::make({}, {{0, ticket.payloadBytes}});
+  if (packed == nullptr || !whole.ok()) {
+    tickets::discard(ticket);
+    reason_ = "no memory for a message of " + std::to_string(ticket.payloadBytes) + " bytes";
+    return false;
+  }
+  if (!tickets::receive(ticket, packed, *whole).ok()) {
+    reason_ = lastErrorText();
+    return false;
+  }
+  if (!fits) code_ = MPI_ERR_TRUNCATE;
+  // Of plain memory, the ticket does not remain.
+  const bool unpacked = side_.has_value() ? !fits || side_->unpackFrom(packed, payloadBytes_)
+                                          : elements_->unpack(packed, payloadBytes_);
+  if (!unpacked && !side_.has_value()) reason_ = elements_->reason();
+  return fits && unpacked;
+}
+
 bool Reception::redeem(const tickets::Ticket& ticket) {
+  if (tickets::isTransfer(ticket)) {
+    return redeemTransfer(ticket);
+  }
   const auto delivery = tickets::collect(ticket);
   if (!delivery.ok()) {
     reason_ = lastErrorText();

@@ -63,6 +63,7 @@ class Reception {
   bool mayHold(const MPI_Status& status) const;
   bool prepareElements();
   bool redeem(const tickets::Ticket& ticket);
+  bool redeemTransfer(const tickets::Ticket& ticket);
 
   void* buffer_;
   MPI_Count count_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi/abi/requests.h"
 
+#include <sched.h>
+
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "mpi/abi/errors.h"
+#include "mpi/abi/types.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI::requests {
 
@@ -59,15 +62,98 @@ PendingPtr find(MPI_Request request) {
 
 PendingPtr take(MPI_Request request) {
   Table& all = table();
-  const std::lock_guard guard(all.lock);
-  const auto found = all.entries.find(keyOf(request));
-  if (found == all.entries.end()) {
-    return nullptr;
+  PendingPtr pending;
+  {
+    const std::lock_guard guard(all.lock);
+    const auto found = all.entries.find(keyOf(request));
+    if (found == all.entries.end()) {
+      return nullptr;
+    }
+    pending = std::move(found->second);
+    all.entries.erase(found);
+    underWay.store(all.entries.size(), std::memory_order_release);
   }
-  PendingPtr pending = std::move(found->second);
-  all.entries.erase(found);
-  underWay.store(all.entries.size(), std::memory_order_release);
+  // Another thread's progress() may be at it.
+  const std::lock_guard delivered(pending->delivering);
   return pending;
+}
+
+namespace {
+
+// Delivers a receive that MPI has completed, if it is in the table still and nobody is at it.
+void deliverIfDone(std::uint64_t key, const PendingPtr& pending) {
+  Table& all = table();
+  std::unique_lock delivering(pending->delivering, std::defer_lock);
+  {
+    const std::lock_guard guard(all.lock);
+    const auto found = all.entries.find(key);
+    // From now on nobody completes it: take() waits.
+    if (found == all.entries.end() || found->second != pending || !delivering.try_lock()) {
+      return;
+    }
+  }
+  MPI_Request request;
+  std::memcpy(&request, &key, sizeof request);
+  int done = 0;
+  MPI_Status status = {};
+  if (real().Request_get_status(pending->hasInstead ? pending->instead : request, &done, &status) ==
+          MPI_SUCCESS &&
+      done != 0) {
+    (void)complete(*pending, &status, "MPI_Wait");
+  }
+}
+
+}  // namespace
+
+void progress() {
+  Table& all = table();
+  std::vector<std::pair<std::uint64_t, PendingPtr>> receives;
+  {
+    const std::lock_guard guard(all.lock);
+    for (const auto& [key, pending] : all.entries) {
+      if (pending->active && !pending->delivered && pending->awaited() != nullptr) {
+        receives.emplace_back(key, pending);
+      }
+    }
+  }
+  for (const auto& [key, pending] : receives) {
+    deliverIfDone(key, pending);
+  }
+  int found = 0;
+  (void)real().Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ownCommunicator(), &found, MPI_STATUS_IGNORE);
+}
+
+namespace {
+
+// Until `settled()` is true.
+template <typename Settled>
+void wait(const Settled& settled) {
+  constexpr int kSpins = 16;
+  for (int round = 0; !settled(); ++round) {
+    progress();
+    if (round >= kSpins) {
+      ::sched_yield();
+    }
+  }
+}
+
+}  // namespace
+
+void settle(SentTicket& ticket) {
+  wait([&] { return ticket.settled(); });
+}
+
+bool settled(int count, const MPI_Request* list) {
+  bool all = true;
+  for (int i = 0; i < count && tickets::anyTransfers(); ++i) {
+    const PendingPtr pending = find(list[i]);
+    all = (pending == nullptr || pending->settled()) && all;
+  }
+  return all;
+}
+
+void settle(int count, const MPI_Request* list) {
+  wait([&] { return settled(count, list); });
 }
 
 int complete(Pending& pending, MPI_Status* status, const char* call) {
@@ -75,7 +161,7 @@ int complete(Pending& pending, MPI_Status* status, const char* call) {
   if (!pending.active) {
     return MPI_SUCCESS;
   }
-  if (!std::exchange(pending.delivered, true)) {
+  if (!pending.delivered.exchange(true)) {
     pending.result = pending.deliver(*status)        ? MPI_SUCCESS
                      : pending.code() != MPI_SUCCESS ? pending.code()
                                                      : errorCode(call, pending.reason());
@@ -105,6 +191,13 @@ void keepOrphans(bool wait) {
   for (Orphan& one : orphans) {
     MPI_Status status = {};
     int done = 0;
+    if (!one.pending->settled()) {
+      if (!wait) {
+        orphan(one.request, std::move(one.pending));
+        continue;
+      }
+      requests::wait([&] { return one.pending->settled(); });
+    }
     int code = real().Test(&one.request, &done, &status);
     if (code == MPI_SUCCESS && done == 0 && wait) {
       // Maybe nobody sends what a receive waits for.

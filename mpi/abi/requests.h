@@ -12,9 +12,11 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "mpi/abi/calls.h"
+#include "mpi/abi/sent_ticket.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
@@ -41,20 +43,25 @@ class Pending {
   // Whose error handler is told of a failure; and whether MPI tells it of none of its own.
   virtual MPI_Comm communicator() const { return MPI_COMM_WORLD; }
   virtual bool mpiTellsNobody() const { return false; }
+  // Whether its buffer is the application's again as soon as MPI has completed it. Else it is to be
+  // asked again, and MPI's completing calls not called meanwhile.
+  virtual bool settled() { return true; }
   // This, where it is a receive of point to point.
   virtual Awaited* awaited() { return nullptr; }
 
   bool persistent = false;
   // MPI has begun and not completed it. Of a persistent one, between MPI_Start() and completion.
-  bool active = true;
+  std::atomic<bool> active{true};
   // What a completing call has delivered while the request remains: it is not done twice.
-  bool delivered = false;
+  std::atomic<bool> delivered{false};
   int result = MPI_SUCCESS;
   // A receive that cannot be cancelled: its message was matched before.
   bool matched = false;
   // Of a persistent receive that got a message which was matched before: the request that is under
   // way in its place.
   bool hasInstead = false;
+  // Held while progress() delivers it. Who has taken it out of the table locks it once.
+  std::mutex delivering;
   MPI_Request instead = MPI_REQUEST_NULL;
 };
 using PendingPtr = std::shared_ptr<Pending>;
@@ -80,6 +87,17 @@ int complete(Pending& pending, MPI_Status* status, const char* call);
 // MPI_Request_free() of an active request: the payload is needed until MPI has completed it, which
 // only we know now. Later calls of keepOrphans() look after it.
 void orphan(MPI_Request request, PendingPtr pending);
+
+// Delivers the receives in the table that MPI has completed; they remain. To be called while this
+// process waits for others: that they wait for what it has not yet read. Lets MPI go on, too.
+void progress();
+// Waits until the message is settled: for no longer than it takes to leave a copy of it, or its
+// receiver to read it.
+void settle(SentTicket& ticket);
+// The same for those of the requests that are in the table.
+void settle(int count, const MPI_Request* list);
+// Whether each is.
+bool settled(int count, const MPI_Request* list);
 // `all`: waits for them.
 void keepOrphans(bool all);
 

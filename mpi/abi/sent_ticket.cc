@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi/abi/sent_ticket.h"
 
+#include "mpi/abi/elements.h"
 #include "mpi/abi/peers.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -29,6 +30,40 @@ std::byte* SentTicket::reserve(std::int64_t payloadBytes) {
 void SentTicket::write() {
   bytes_ = tickets::write(parcel_);
   inUse_ = true;
+}
+
+bool SentTicket::offer(const void* buffer, MPI_Count count, MPI_Datatype datatype,
+                       tickets::Sender sender) {
+  MPI_Count size = 0;
+  if (rank_ < 0 || buffer == nullptr || buffer == MPI_IN_PLACE || count <= 0 ||
+      datatype == MPI_DATATYPE_NULL || real().Type_size_x(datatype, &size) != MPI_SUCCESS ||
+      size <= 0 || count > PTRDIFF_MAX / size || count * size < tickets::leastPayload()) {
+    return false;
+  }
+  Elements elements;
+  if (elements.prepare(const_cast<void*>(buffer), count, datatype) != Ready::kYes) {
+    return false;  // MPI says what is wrong, or sends it
+  }
+  const exchange::SharedLayoutPtr layout = elements.layout();
+  if (layout == nullptr || layout->layout.bytes() != elements.bytes()) {
+    return false;
+  }
+  transfer_ = tickets::Transfer::begin(rank_, elements.address(), layout, sender);
+  if (transfer_ != nullptr) {
+    bytes_ = transfer_->write();
+    inUse_ = true;
+    return true;
+  }
+  // MPI copies a contiguous message as well as this does.
+  if (layout->layout.blockCount() == 1) {
+    return false;
+  }
+  std::byte* const room = reserve(elements.bytes());
+  if (room == nullptr || !elements.pack(room)) {
+    return false;
+  }
+  write();
+  return true;
 }
 
 void SentTicket::recallIfUnsent(int code) {

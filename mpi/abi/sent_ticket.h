@@ -4,15 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "mpi/abi/calls.h"
 #include "mpi/tickets.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// How a message of staged memory is sent, which its sender alone decides: as a ticket, if it is
-// large, its receiver is reached, and there is room; and counted. To be kept as long as MPI reads
-// bytes().
+// How a message is sent, which its sender alone decides: as a ticket, if it is large, its receiver
+// is reached, and there is room; and counted. Staged memory is packed (reserve(), write()); plain
+// memory may stay where it is (offer()). To be kept as long as MPI reads bytes().
 class SentTicket {
  public:
   // Ready and standard sends, which are over when MPI has taken the bytes.
@@ -25,10 +27,24 @@ class SentTicket {
   std::byte* reserve(std::int64_t payloadBytes);
   // The payload is there.
   void write();
+  // Of plain memory: a transfer, or for short pieces whose sender leaves, a packed payload. False:
+  // it takes the wire.
+  bool offer(const void* buffer, MPI_Count count, MPI_Datatype datatype, tickets::Sender sender);
+
   // MPI has not sent the ticket.
   void recall() {
     if (inUse_) (void)parcel_.recall();
+    if (transfer_ != nullptr) transfer_->recall();
   }
+
+  // Whether the buffer is the application's again, or never was anybody else's; if not, waits no
+  // more than it takes to leave a copy.
+  bool settled() { return transfer_ == nullptr || progress() != Progress::kUnderWay; }
+  // After settled(): with which reason the message failed; empty: it has not.
+  std::string failure() {
+    return transfer_ != nullptr && progress() == Progress::kFailed ? transfer_->reason() : "";
+  }
+  bool isTransfer() const { return transfer_ != nullptr; }
 
   // The same after a blocking call has returned `code`: unless it may have been sent. (Of a call
   // that also receives, the receive may have failed.)
@@ -39,6 +55,10 @@ class SentTicket {
   std::byte* bytes() { return bytes_.data(); }
 
  private:
+  using Progress = tickets::Transfer::Progress;
+  Progress progress() { return transfer_->advance(); }
+
+  std::shared_ptr<tickets::Transfer> transfer_;
   bool mayBeUsed_ = false;
   int rank_ = -1;  // in MPI_COMM_WORLD
   exchange::Parcel parcel_;

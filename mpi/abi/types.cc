@@ -7,6 +7,8 @@
 #include <new>
 #include <shared_mutex>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 // adsm_mpi.h calls MPI; here by what was looked up.
 #define MPI_Error_string ::gmac::mpi::GMAC_MPI_ABI::real().Error_string
@@ -148,6 +150,44 @@ Type::~Type() {
   if (ownsWire && ownCommunicator() != MPI_COMM_NULL) {
     (void)real().Type_free(&wire);
   }
+}
+
+exchange::SharedLayoutPtr Type::makeLayout(std::int64_t count) const {
+  if (dense) {
+    const auto all = datatype::Layout::make({}, {{0, count * size}});
+    return all.ok() ? exchange::shareLayout(*all) : nullptr;
+  }
+  if (own == nullptr) {
+    return nullptr;
+  }
+  if (!element_.has_value()) {
+    std::int64_t blockCount = 0;
+    if (adsmTypeBlockCount(own, &blockCount) != adsmSuccess) {
+      return nullptr;
+    }
+    std::vector<adsmBlock_t> blocks(static_cast<std::size_t>(blockCount));
+    std::int64_t written = 0;
+    if (adsmTypeBlocks(own, 0, blockCount, blocks.data(), &written) != adsmSuccess ||
+        written != blockCount) {
+      return nullptr;
+    }
+    auto made = datatype::Layout::make({}, blocks);
+    if (!made.ok()) {
+      return nullptr;
+    }
+    element_ = std::move(*made);
+  }
+  auto all = element_->repeated(count, extent);
+  return all.ok() ? exchange::shareLayout(std::move(*all)) : nullptr;
+}
+
+exchange::SharedLayoutPtr Type::layoutOf(std::int64_t count) const {
+  const std::lock_guard guard(lock_);
+  if (lastLayout_ == nullptr || lastCount_ != count) {
+    lastLayout_ = makeLayout(count);
+    lastCount_ = count;
+  }
+  return lastLayout_;
 }
 
 FoundType findType(MPI_Datatype datatype) {

@@ -7,7 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 
+#include "exchange/layout_bytes.h"
 #include "gmac/api/adsm_datatype.h"
 #include "mpi/abi/calls.h"
 
@@ -33,6 +36,18 @@ struct Type {
   // where it is dense.
   MPI_Datatype wire = MPI_DATATYPE_NULL;
   bool ownsWire = false;
+
+  // Of `count` (1 or more) elements; NULL where only MPI knows it. O(blocks) for another count than
+  // the last. Thread-safe.
+  exchange::SharedLayoutPtr layoutOf(std::int64_t count) const;
+
+ private:
+  exchange::SharedLayoutPtr makeLayout(std::int64_t count) const;
+
+  mutable std::mutex lock_;  // guards what follows
+  mutable std::optional<datatype::Layout> element_;
+  mutable std::int64_t lastCount_ = 0;
+  mutable exchange::SharedLayoutPtr lastLayout_;
 };
 using TypePtr = std::shared_ptr<const Type>;
 

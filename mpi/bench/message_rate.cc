@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tickets gain: a shared object goes from rank 0 to rank 1 and back, from 64 KiB to 64 MiB.
-// MPI_Send goes by ticket, MPI_Ssend of the same object by MPI's wire, in turns; and MPI_Send of
-// plain memory, which is MPI's alone. GB/s of one way, and ratios.
-//   mpirun -n 2 gmac run --mpi -- message_rate
+// What tickets gain: messages from rank 0 to rank 1 and back, from 64 KiB to 64 MiB, contiguous and
+// strided (MPI_Type_vector), in four ways that take turns:
+//   wire      MPI_Ssend of plain memory, which is MPI's alone
+//   transfer  MPI_Send of plain memory, which the receiver takes from there
+//   isend     MPI_Isend and MPI_Wait of it: short pieces are packed into shared memory at once
+//   parcel    MPI_Send of a shared object that is current on the CPU, packed into shared memory
+// GB/s of one way, and how many times as fast as the wire.
+//   GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- message_rate
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -18,21 +22,36 @@
 
 namespace {
 
-constexpr int kRounds = 15;
-constexpr std::size_t kBytesOfARound = std::size_t{128} << 20;
+constexpr int kRounds = 11;
+constexpr int kBytesOfARound = 32 << 20;
 
 using Send = decltype(&MPI_Send);
 
+int sendLater(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(buffer, count, type, to, tag, comm, &request);
+  return MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+struct Shape {
+  const char* name;
+  int block;  // bytes; 0: one piece
+  int stride;
+};
+constexpr Shape kShapes[] = {{"contiguous", 0, 0},
+                             {"blocks of 8 KiB", 8192, 16384},
+                             {"blocks of 128 B", 128, 256},
+                             {"blocks of 8 B", 8, 16}};
+
 // Seconds of one way.
-double pingPong(int rank, Send send, void* memory, int bytes) {
-  const int times = static_cast<int>(
-      std::clamp<std::size_t>(kBytesOfARound / static_cast<std::size_t>(bytes), 2, 200));
+double pingPong(int rank, Send send, void* memory, int bytes, MPI_Datatype type) {
+  const int times = std::clamp(kBytesOfARound / bytes, 2, 100);
   MPI_Barrier(MPI_COMM_WORLD);
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < times; ++i) {
-    if (rank == 0) send(memory, bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
-    MPI_Recv(memory, bytes, MPI_BYTE, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    if (rank == 1) send(memory, bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+    if (rank == 0) send(memory, 1, type, 1, 0, MPI_COMM_WORLD);
+    MPI_Recv(memory, 1, type, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (rank == 1) send(memory, 1, type, 0, 0, MPI_COMM_WORLD);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   return took.count() / times / 2;
@@ -41,6 +60,17 @@ double pingPong(int rank, Send send, void* memory, int bytes) {
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + kRounds / 2, values.end());
   return values[kRounds / 2];
+}
+
+MPI_Datatype makeType(const Shape& shape, int bytes) {
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  if (shape.block == 0) {
+    MPI_Type_contiguous(bytes, MPI_BYTE, &type);
+  } else {
+    MPI_Type_vector(bytes / shape.block, shape.block, shape.stride, MPI_BYTE, &type);
+  }
+  MPI_Type_commit(&type);
+  return type;
 }
 
 }  // namespace
@@ -52,33 +82,46 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   using Allocate = void* (*)(std::size_t);
+  using Free = int (*)(void*);
   const auto allocate = reinterpret_cast<Allocate>(dlsym(RTLD_DEFAULT, "adsmAlloc"));
-  if (size != 2 || allocate == nullptr) {
-    std::fprintf(stderr, "message_rate: mpirun -n 2 gmac run --mpi -- message_rate\n");
+  const auto release = reinterpret_cast<Free>(dlsym(RTLD_DEFAULT, "adsmFree"));
+  if (size != 2 || allocate == nullptr || release == nullptr) {
+    std::fprintf(stderr,
+                 "message_rate: GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- message_rate\n");
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
-  for (int bytes = 64 << 10; bytes <= 64 << 20; bytes *= 4) {
-    void* const object = allocate(static_cast<std::size_t>(bytes));
-    void* const plain = std::malloc(static_cast<std::size_t>(bytes));
-    std::memset(object, 1, static_cast<std::size_t>(bytes));
-    std::memset(plain, 1, static_cast<std::size_t>(bytes));
-    std::array<std::vector<double>, 3> seconds;
-    for (int round = 0; round < kRounds; ++round) {
-      seconds[0].push_back(pingPong(rank, &MPI_Send, object, bytes));
-      seconds[1].push_back(pingPong(rank, &MPI_Ssend, object, bytes));
-      seconds[2].push_back(pingPong(rank, &MPI_Send, plain, bytes));
+  for (const Shape& shape : kShapes) {
+    for (int bytes = 64 << 10; bytes <= 64 << 20; bytes *= 8) {
+      MPI_Datatype type = makeType(shape, bytes);
+      const std::size_t span = static_cast<std::size_t>(bytes) * (shape.block == 0 ? 1 : 2);
+      void* const object = allocate(span);
+      void* const plain = std::malloc(span);
+      std::memset(object, 1, span);
+      std::memset(plain, 1, span);
+      std::array<std::vector<double>, 4> seconds;
+      for (int round = 0; round < kRounds; ++round) {
+        seconds[0].push_back(pingPong(rank, &MPI_Ssend, plain, bytes, type));
+        seconds[1].push_back(pingPong(rank, &MPI_Send, plain, bytes, type));
+        seconds[2].push_back(pingPong(rank, &sendLater, plain, bytes, type));
+        seconds[3].push_back(pingPong(rank, &MPI_Send, object, bytes, type));
+      }
+      const double wire = median(seconds[0]);
+      const double transfer = median(seconds[1]);
+      const double isend = median(seconds[2]);
+      const double parcel = median(seconds[3]);
+      if (rank == 0) {
+        std::printf(
+            "%-15s %6d KiB: wire %6.2f GB/s; transfer %6.2f, ratio %5.2f; isend %6.2f, ratio "
+            "%5.2f; "
+            "parcel %6.2f, ratio %5.2f\n",
+            shape.name, bytes >> 10, bytes / wire / 1e9, bytes / transfer / 1e9, wire / transfer,
+            bytes / isend / 1e9, wire / isend, bytes / parcel / 1e9, wire / parcel);
+        std::fflush(stdout);
+      }
+      std::free(plain);
+      release(object);
+      MPI_Type_free(&type);
     }
-    const double ticket = median(seconds[0]);
-    const double wire = median(seconds[1]);
-    const double own = median(seconds[2]);
-    if (rank == 0) {
-      std::printf(
-          "%6d KiB: by ticket %.2f GB/s, by the wire %.2f GB/s, ratio %.2f; plain memory %.2f "
-          "GB/s, ratio %.2f\n",
-          bytes >> 10, bytes / ticket / 1e9, bytes / wire / 1e9, wire / ticket, bytes / own / 1e9,
-          own / ticket);
-    }
-    std::free(plain);
   }
   MPI_Finalize();
 }

@@ -97,20 +97,44 @@ TEST_P(Mpi, WhatAKilledRankHasSentByTicketArrives) {
     GTEST_SKIP() << "MPICH's launcher hears nobody any more when a process is killed";
   }
   for (const char* const delay : {"0", "3000", "15000"}) {
-    const ProgramEnd end =
-        run(2, "tickets", {"sent", delay}, {{"GMAC_MPI_TICKETS", "1"}}, {"--enable-recovery"});
-    EXPECT_THAT(end.output, HasSubstr("survived")) << end.seen();
-    EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
+    for (const bool plain : {false, true}) {
+      std::vector<std::string> words = {"sent", delay};
+      if (plain) words.insert(words.begin(), "plain");
+      const ProgramEnd end =
+          run(2, "tickets", words, {{"GMAC_MPI_TICKETS", "1"}}, {"--enable-recovery"});
+      EXPECT_THAT(end.output, HasSubstr("survived")) << end.seen();
+      EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
+    }
   }
 }
 
 // By what MPI and its launcher do about it; the limit is launch()'s.
 TEST_P(Mpi, NobodyWaitsForARankThatIsKilledAmongTickets) {
   for (const char* const dies : {"sending", "receiving"}) {
-    const ProgramEnd end = run(2, "tickets", {dies}, {{"GMAC_MPI_TICKETS", "1"}});
-    EXPECT_NE(end.exitStatus, 0);
-    EXPECT_NE(end.exitStatus, 124) << dies << ": " << end.seen();
-    EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
+    for (const bool plain : {false, true}) {
+      std::vector<std::string> words = {dies};
+      if (plain) words.insert(words.begin(), "plain");
+      const ProgramEnd end = run(2, "tickets", words, {{"GMAC_MPI_TICKETS", "1"}});
+      EXPECT_NE(end.exitStatus, 0);
+      EXPECT_NE(end.exitStatus, 124) << dies << ": " << end.seen();
+      EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
+    }
+  }
+}
+
+// Read by the receiver where the kernel lets it; else packed on the way.
+TEST_P(Mpi, MessagesOfPlainMemoryStayThereUntilTheirReceiversTakeThem) {
+  const std::string file = ::testing::TempDir() + "gmac_mpi_transfers_" + GetParam() + ".json";
+  for (const char* const how : {"readable", "guarded", "unreadable"}) {
+    const ProgramEnd end =
+        run(2, "transfers", {how}, {{"GMAC_MPI_TICKETS", "1"}, {"GMAC_STATS", file}});
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "transfers are right\n");
+    EXPECT_EQ(end.errors.find(", 0 (0 bytes) read by their receivers") == std::string::npos,
+              how != std::string("unreadable"))
+        << end.errors;
+    EXPECT_THAT(end.errors, HasSubstr(" through a ring, "));
+    EXPECT_THAT(end.errors, HasSubstr(" copied for receivers that were late\n"));
   }
 }
 
@@ -171,7 +195,7 @@ TEST_P(Mpi, RandomProgramsDoInDeviceMemoryWhatTheyDoInPlainMemory) {
 
 // GMAC_TEST_STEPS programs from seed GMAC_TEST_SEED on.
 TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
-  for (const char* const memory : {"shared", "mixed"}) {
+  for (const char* const memory : {"shared", "mixed", "plain"}) {
     for (const int ranks : {2, 3}) {
       Variables variables = kTickets;
       const ProgramEnd end = run(ranks, "random_program",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   tickets [sent MICROSECONDS | sending | receiving]
+//   tickets [plain] [sent MICROSECONDS | sending | receiving]
 //
-// Large messages of shared objects between two ranks of one host, which go through its memory. What
-// the receiver sees is what it sees of other messages: sizes, errors, order; with buffers of every
-// kind. With arguments a rank is killed: 0 after it has sent, 0 while it sends, 1 while it
-// receives.
+// Large messages of shared objects and of plain memory between two ranks of one host, which go
+// through its memory. What the receiver sees is what it sees of other messages: sizes, errors,
+// order; with buffers of every kind. With arguments a rank is killed: 0 after it has sent, 0 while
+// it sends, 1 while it receives; messages of `plain` memory alone, or of shared objects.
 #include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
@@ -56,9 +56,12 @@ int countOf(const MPI_Status& status) {
   return count;
 }
 
-// From rank 0: a shared object whose bytes are all `value`.
+// What rank 0 sends from.
+Memory::Kind sentFrom = Memory::Kind::kShared;
+
+// From rank 0: memory whose bytes are all `value`.
 void send(int value, int tag, MPI_Comm comm, int bytes = kBytes) {
-  const Memory object(Memory::Kind::kShared, static_cast<std::size_t>(bytes));
+  const Memory object(sentFrom, static_cast<std::size_t>(bytes));
   std::memset(object.data(), value ^ gmac::testing::kMask, object.size());
   object.flip();
   MPI_Send(object.data(), bytes, MPI_BYTE, 1, tag, comm);
@@ -113,7 +116,7 @@ void truncation() {
 
 // What a call sends arrives, also when its receive is too short.
 void truncatedExchange() {
-  const Memory buffer(Memory::Kind::kShared, kBytes);
+  const Memory buffer(sentFrom, kBytes);
   std::memset(buffer.data(), 4, kBytes);
   int number = 0;
   if (rank == 1) {
@@ -385,19 +388,26 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  const std::string_view dies = argc > 1 ? argv[1] : "";
+  const bool plain = argc > 1 && std::string_view(argv[1]) == "plain";
+  if (plain) sentFrom = Memory::Kind::kPlain;
+  char** const words = argv + (plain ? 2 : 1);
+  const std::string_view dies = *words != nullptr ? *words : "";
   if (dies == "sent") {
-    killedAfterSending(static_cast<unsigned>(std::atoi(argv[2])));
+    killedAfterSending(static_cast<unsigned>(std::atoi(words[1])));
     std::_Exit(0);
   }
   if (!dies.empty()) killedInBetween(dies == "sending" ? 0 : 1);
-  truncation();
-  truncatedExchange();
-  errorHandler();
-  ofATicketsLength();
-  requests();
-  bothAtOnce();
-  if (provided == MPI_THREAD_MULTIPLE) threads();
+  for (const Memory::Kind kind : kKinds) {
+    sentFrom = kind;
+    truncation();
+    truncatedExchange();
+    errorHandler();
+    ofATicketsLength();
+    requests();
+    bothAtOnce();
+    if (provided == MPI_THREAD_MULTIPLE) threads();
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
   MPI_Barrier(MPI_COMM_WORLD);
   forgotten();
   MPI_Finalize();
