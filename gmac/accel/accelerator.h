@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "gmac/api/adsm.h"
@@ -119,6 +120,8 @@ class Accelerator {
   virtual std::string_view name() const noexcept = 0;
   // The device's own words for itself, e.g. "NVIDIA H200".
   virtual std::string_view deviceName() const noexcept = 0;
+  // Its address on the PCI bus, as Linux writes it ("0000:3b:00.0"); empty where it has none.
+  virtual std::string busAddress() const { return {}; }
   // True if anonymous pages that pin() has pinned stay reachable by their old address after mremap
   // has moved them (the moved-pages mirror), for copies of at least 64 KiB.
   virtual bool copiesReachMovedPages() const noexcept = 0;

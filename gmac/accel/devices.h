@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "gmac/accel/accelerator.h"
@@ -22,6 +23,7 @@ struct DeviceDescription {
   std::string_view kind;  // as Accelerator::name
   std::string_view name;  // as Accelerator::deviceName
   MemoryRoom memory;
+  std::string bus;  // as Accelerator::busAddress
 };
 
 // Bytes of an allocation.

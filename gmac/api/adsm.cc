@@ -4,6 +4,7 @@
 #include "gmac/api/adsm.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -157,7 +158,17 @@ gmac::Result<gmac::accel::DeviceDescription> describe(gmac::accel::Accelerator& 
   if (!room.ok()) {
     return room.status();
   }
-  return gmac::accel::DeviceDescription{accelerator.name(), accelerator.deviceName(), *room};
+  return gmac::accel::DeviceDescription{accelerator.name(), accelerator.deviceName(), *room,
+                                        accelerator.busAddress()};
+}
+
+// The devices whose memory kernels of this one use where it lies, as bits.
+unsigned peersOf(const gmac::accel::Accelerator& accelerator, unsigned device) {
+  const gmac::accel::Devices* const devices = accelerator.devices();
+  static_assert(gmac::accel::kMaxDevices < std::numeric_limits<unsigned>::digits);
+  return devices != nullptr && devices->reachEachOther()
+             ? ((1U << devices->count()) - 1U) & ~(1U << device)
+             : 0;
 }
 
 // As much of it as there is room for.
@@ -403,6 +414,8 @@ adsmError_t adsmDeviceInfo(int device, adsmDeviceInfo_t* info) {
     copyText(described->name, info->name);
     info->memoryBytes = described->memory.total;
     info->freeBytes = described->memory.free;
+    copyText(described->bus, info->bus);
+    info->peers = peersOf((*runtime)->manager().accelerator(), static_cast<unsigned>(device));
     return {};
   });
 }

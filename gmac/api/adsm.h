@@ -200,6 +200,8 @@ typedef struct adsmDeviceInfo {
   char name[256];     /* the device's own words for itself */
   size_t memoryBytes; /* its memory */
   size_t freeBytes;   /* of those */
+  char bus[32];       /* its PCI address, as "0000:3b:00.0"; empty where it has none */
+  unsigned peers;     /* bit i: its kernels use the memory of device i where that lies */
 } adsmDeviceInfo_t;
 
 /* How many devices there are; 1 or more. */

@@ -112,6 +112,8 @@ TEST_F(Devices, DISABLED_AreListed) {
     EXPECT_NE(std::string(info.name).find("threads"), std::string::npos) << info.name;
     EXPECT_EQ(info.memoryBytes, std::size_t{64} << 20);
     EXPECT_LE(info.freeBytes, info.memoryBytes);
+    EXPECT_STREQ(info.bus, "");
+    EXPECT_EQ(info.peers, 0U);
   }
 }
 

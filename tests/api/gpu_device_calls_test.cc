@@ -9,6 +9,8 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <regex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -93,12 +95,18 @@ class GpuDeviceCalls : public ::testing::Test {
 };
 
 TEST_F(GpuDeviceCalls, AreDescribed) {
+  const std::regex kPciAddress("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.0");
+  std::set<std::string> buses;
   for (int on = 0; on < devices_; ++on) {
     adsmDeviceInfo_t info;
     ASSERT_EQ(adsmDeviceInfo(on, &info), adsmSuccess) << adsmLastErrorString();
     EXPECT_STREQ(info.kind, "cuda");
     EXPECT_GT(info.freeBytes, 0U);
     EXPECT_LE(info.freeBytes, info.memoryBytes);
+    EXPECT_TRUE(std::regex_match(info.bus, kPciAddress)) << info.bus;
+    EXPECT_TRUE(buses.insert(info.bus).second) << info.bus;
+    EXPECT_EQ(info.peers & (1U << on), 0U);
+    EXPECT_LT(info.peers, 1U << devices_);
   }
 }
 

@@ -2,6 +2,7 @@
 //
 // Calls on several devices that reach each other's memory: the runtime over the fake driver, which
 // runs work only when it must, so that what nothing orders runs in the wrong order. Needs no GPU.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -154,6 +155,8 @@ TEST_F(DeviceCalls, DevicesAreListed) {
     EXPECT_STRNE(info.name, "");
     EXPECT_GT(info.memoryBytes, 0U);
     EXPECT_LE(info.freeBytes, info.memoryBytes);
+    EXPECT_EQ(info.bus, fmt::format("0001:{:02x}:01.0", 0x1a + on));
+    EXPECT_EQ(info.peers, ((1U << kDevices) - 1U) & ~(1U << on));
   }
 }
 

@@ -593,10 +593,12 @@ CUresult cuDeviceGetName(char* name, int bytes, CUdevice) {
   std::strncpy(name, "Fake GPU", static_cast<std::size_t>(bytes));
   return CUDA_SUCCESS;
 }
-CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice number) {
   FAKE_CALL();
   const auto found = device().attributes.find(attribute);
-  *value = found == device().attributes.end() ? 1 : found->second;
+  *value = found != device().attributes.end()            ? found->second
+           : attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? 0x1a + number
+                                                         : 1;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice number, CUdevice peer) {

@@ -57,7 +57,8 @@ using StandIn = void(const Image* image);
 using OccupyNext = void();
 // An allocation that lives: when it is freed, the next one, of the same size, lies there.
 using GiveAgain = void(CUdeviceptr address);
-// Sets the answer of cuDeviceGetAttribute from now on; it is 1 where nothing was set.
+// Sets the answer of cuDeviceGetAttribute from now on; it is 1 where nothing was set, but each
+// device has a PCI bus of its own, from 0x1a on.
 using SetAttribute = void(CUdevice_attribute attribute, int value);
 // The stream that counts as capturing from now on, or NULL.
 using Capture = void(CUstream stream);

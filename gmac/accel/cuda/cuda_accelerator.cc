@@ -123,6 +123,10 @@ class DriverCalls final : public DeviceCalls {
     return gmac::fail(adsmErrorSystem, "{}({}): {}", driver_.cuDeviceGetName.name, device,
                       words(result));
   }
+  std::string busAddressOf(int device) const override {
+    const Reentry inside;
+    return driver_.busAddressOf(device);
+  }
   Result<MemoryRoom> roomOf(int device) override {
     const Reentry inside;
     CUcontext primary = nullptr;

@@ -164,6 +164,10 @@ class DeviceCalls {
   virtual Result<MemoryRoom> roomOf(int device) {
     return gmac::fail(adsmErrorNotSupported, "{} cannot describe device {}", name(), device);
   }
+  virtual std::string busAddressOf(int device) const {
+    (void)device;
+    return {};
+  }
   // The device of the context; -1: not known.
   virtual int deviceNumber() const noexcept { return -1; }
   // Whether kernels of `device` can reach this device's memory, and this device's that one's.

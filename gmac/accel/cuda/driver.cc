@@ -2,7 +2,9 @@
 #include "gmac/accel/cuda/driver.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
+#include <array>
 #include <mutex>
 
 #include "gmac/accel/cuda/real_dlsym.h"
@@ -59,6 +61,16 @@ const char* Driver::errorText(int code) const noexcept {
     return "a code that this driver does not know";
   }
   return text;
+}
+
+std::string Driver::busAddressOf(int device) const {
+  constexpr std::array kParts = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+                                 CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID};
+  std::array<int, kParts.size()> parts{};
+  for (std::size_t i = 0; i < kParts.size(); ++i) {
+    if (cuDeviceGetAttribute.function(&parts[i], kParts[i], device) != CUDA_SUCCESS) return {};
+  }
+  return fmt::format("{:04x}:{:02x}:{:02x}.0", parts[0], parts[1], parts[2]);
 }
 
 }  // namespace gmac::accel::cuda

@@ -6,6 +6,8 @@
 
 #include <cuda.h>
 
+#include <string>
+
 #include "gmac/accel/cuda/device_calls.h"
 #include "gmac/base/status.h"
 
@@ -79,6 +81,8 @@ class Driver {
 
   // The driver's text for a code; never NULL.
   const char* errorText(int code) const noexcept;
+  // A device's address on the PCI bus, as Linux writes it; empty where the driver does not tell.
+  std::string busAddressOf(int device) const;
 
 #define GMAC_CUDA_MEMBER(function) Entry<decltype(::function)> function;
   GMAC_CUDA_DRIVER_FUNCTIONS(GMAC_CUDA_MEMBER)

@@ -121,7 +121,7 @@ Result<DeviceDescription> OtherDevices::describe(std::size_t number) {
     if (!name.ok()) return name.status();
     one.name = std::move(*name);
   }
-  return DeviceDescription{home_.name(), one.name, *room};
+  return DeviceDescription{home_.name(), one.name, *room, home_.busAddressOf(device)};
 }
 
 void SetConstants::note(const void* image, const char* name, const void* data, std::size_t bytes) {

@@ -2,12 +2,10 @@
 #include "gmac/accel/cuda/own_work.h"
 
 #include <cuda.h>
-#include <fmt/format.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <mutex>
@@ -253,13 +251,15 @@ DeviceTraits OwnWork::traits() const noexcept {
   // The clock is in kHz, the width in bits, and data moves on both edges of the clock.
   traits.memoryRate = 2 * (attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1000.0) *
                       (attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0);
-  std::array<char, 32> address{};
-  (void)fmt::format_to_n(address.data(), address.size() - 1, "{:04x}:{:02x}:{:02x}.0",
-                         attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
-                         attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
-                         attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
-  traits.linkRate = pciLinkRate(kPciDevices, address.data());
+  traits.linkRate = pciLinkRate(kPciDevices, driver_.busAddressOf(device));
   return traits;
+}
+
+std::string OwnWork::busAddress() const {
+  const Scope scope(*this);
+  CUdevice device = 0;
+  return driver_.cuCtxGetDevice.function(&device) == CUDA_SUCCESS ? driver_.busAddressOf(device)
+                                                                  : std::string();
 }
 
 Result<void*> OwnWork::allocatePinned(std::size_t bytes) {

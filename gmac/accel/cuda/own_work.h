@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "gmac/accel/commands.h"
 #include "gmac/accel/cuda/device_calls.h"
@@ -24,6 +25,7 @@ class OwnWork {
   OwnWork(const Driver& driver, DeviceCalls& calls) : driver_(driver), calls_(calls) {}
 
   Memory memoryOf(const void* address) const noexcept;
+  std::string busAddress() const;
   DeviceTraits traits() const noexcept;
   Result<void*> allocatePinned(std::size_t bytes);
   void freePinned(void* address) noexcept;

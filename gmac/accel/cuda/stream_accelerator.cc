@@ -718,7 +718,7 @@ Result<DeviceDescription> StreamAccelerator::describe(std::size_t device) {
   GMAC_TRY(usable());
   const Result<MemoryRoom> room = memoryRoom();
   if (!room.ok()) return room.status();
-  return DeviceDescription{name(), deviceName(), *room};
+  return DeviceDescription{name(), deviceName(), *room, busAddress()};
 }
 
 Status StreamAccelerator::usable(std::size_t device) {

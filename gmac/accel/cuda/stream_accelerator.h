@@ -49,6 +49,7 @@ class StreamAccelerator final : public Accelerator,
   std::string_view deviceName() const noexcept override { return calls_->deviceName(); }
   bool copiesReachMovedPages() const noexcept override { return true; }
   bool kernelsReachPinned() const noexcept override { return true; }
+  std::string busAddress() const override { return ownWork_.busAddress(); }
   DeviceTraits traits() const noexcept override { return ownWork_.traits(); }
 
   Status usable() override;

@@ -236,7 +236,7 @@ Result<DeviceDescription> Group::describe(std::size_t device) {
   if (!room.ok()) {
     return naming(room.status(), device);
   }
-  return DeviceDescription{member.name(), member.deviceName(), *room};
+  return DeviceDescription{member.name(), member.deviceName(), *room, member.busAddress()};
 }
 
 Result<DeviceAddress> Group::allocate(std::size_t bytes, std::size_t alignment,
