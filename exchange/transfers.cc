@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <numeric>
 
 #include "exchange/description.h"
@@ -28,6 +29,12 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPieces = 1023;
 // The most that it copies at once, less what is not a whole page.
 constexpr int64_t kMaxRead = int64_t{1} << 30;
+// Shorter pieces of the receiver's are unpacked from memory of so many bytes, which stays in a
+// second-level cache.
+constexpr int64_t kLeastPiece = 4096;
+constexpr int64_t kUnpackBytes = int64_t{64} << 10;
+
+int64_t meanPiece(const datatype::Layout& layout) { return layout.bytes() / layout.blockCount(); }
 
 }  // namespace
 
@@ -511,10 +518,16 @@ void Incoming::askForRing() {
   record().answer.store(TransferRecord::kWantsRing, std::memory_order_release);
 }
 
+// The kernel looks up each piece of either side. So it reads small pieces of ours as one, which are
+// unpacked from there.
 Result<int64_t> Incoming::read(int64_t most) {
+  if (meanPiece(to_) < kLeastPiece && unpackFrom_ == nullptr) {
+    unpackFrom_.reset(new (std::nothrow) std::byte[kUnpackBytes]);
+  }
   std::array<iovec, kPieces + 1> here;
   std::array<iovec, kPieces + 1> there;
-  const int64_t limit = std::min({most, bytes_ - done_, kMaxRead});
+  const int64_t limit =
+      std::min({most, bytes_ - done_, unpackFrom_ != nullptr ? kUnpackBytes : kMaxRead});
   // One side's pieces from done_ on; how many bytes they are.
   const auto fill = [&](const Layout& layout, std::uintptr_t base, int64_t bytes,
                         std::array<iovec, kPieces + 1>& pieces, std::size_t* count) {
@@ -541,9 +554,11 @@ Result<int64_t> Incoming::read(int64_t most) {
   std::size_t hereCount = 0;
   std::size_t thereCount = 0;
   int64_t bytes = fill(*from_, address_, limit, there, &thereCount);
-  if (const int64_t fits =
-          fill(to_, reinterpret_cast<std::uintptr_t>(base_), bytes, here, &hereCount);
-      fits < bytes) {
+  if (unpackFrom_ != nullptr) {
+    here[hereCount++] = {unpackFrom_.get(), static_cast<std::size_t>(bytes)};
+  } else if (const int64_t fits =
+                 fill(to_, reinterpret_cast<std::uintptr_t>(base_), bytes, here, &hereCount);
+             fits < bytes) {
     bytes = fill(*from_, address_, fits, there, &thereCount);
   }
   // Last its nonce: so long, at least, that was the process and the program.
@@ -553,6 +568,9 @@ Result<int64_t> Incoming::read(int64_t most) {
   const ssize_t got =
       ::process_vm_readv(peer_->met().process, here.data(), hereCount, there.data(), thereCount, 0);
   if (got == bytes + static_cast<ssize_t>(sizeof nonce) && nonce == peer_->met().nonce) {
+    if (unpackFrom_ != nullptr) {
+      datatype::unpack(to_, base_, unpackFrom_.get(), done_, bytes);
+    }
     return bytes;
   }
   if (got < 0 && errno == ESRCH) {

@@ -192,6 +192,7 @@ class Incoming {
   const std::byte* copy_ = nullptr;
   bool over_ = false;
   adsmError_t failed_ = adsmSuccess;
+  std::unique_ptr<std::byte[]> unpackFrom_;  // of kRead, into small pieces; NULL: not needed yet
   Patience patience_;
 };
 

@@ -2,6 +2,7 @@
 #include "gmac/datatype/cpu/transfer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "gmac/datatype/cpu/cpu_copies.h"
 #include "gmac/datatype/cpu/cpu_engine.h"
@@ -124,20 +125,68 @@ Cut cutInto(const PieceCursor::Run& run, int64_t width) {
   return run.bytes == width ? Cut{run.count, run.stride} : Cut{run.bytes / width, width};
 }
 
+// Where fewer pieces of lists than these are alike, short ones are packed and unpacked by way of
+// the first-level cache: to find out where two of them overlap takes longer than to copy them.
+constexpr int64_t kFewAlike = 8;
+constexpr int64_t kShortPiece = 256;
+constexpr std::size_t kBuffer = 4096;
+
+// Pieces that follow each other in packed order, as one side has them.
+struct ListedPieces {
+  const Block* blocks;
+  int64_t place;
+  int64_t offset(int64_t i) const { return place + blocks[i].offset; }
+  int64_t bytes(int64_t i) const { return blocks[i].bytes; }
+};
+struct EqualPieces {
+  PieceCursor::Run run;
+  int64_t offset(int64_t i) const { return run.offset + i * run.stride; }
+  int64_t bytes(int64_t) const { return run.bytes; }
+};
+
+// Copies pieces as long as both sides' are alike and end within `bytes`; at most `count`. Returns
+// how many those were, and takes their bytes from `bytes`.
+template <typename To, typename From>
+int64_t copyAlike(const To& to, std::byte* target, const From& from, const std::byte* source,
+                  int64_t count, int64_t* bytes, CopyFunction copy) {
+  int64_t i = 0;
+  int64_t left = *bytes;
+  for (; i < count && to.bytes(i) == from.bytes(i) && from.bytes(i) <= left; ++i) {
+    copyAny(target + to.offset(i), source + from.offset(i), from.bytes(i), copy);
+    left -= from.bytes(i);
+  }
+  *bytes = left;
+  return i;
+}
+
+void skip(PieceCursor& cursor, const PieceCursor::List& list, const PieceCursor::Run& run,
+          int64_t pieces) {
+  if (list.count > 0) {
+    cursor.skipBlocks(pieces);
+  } else {
+    cursor.skip(pieces * run.bytes);
+  }
+}
+
 }  // namespace
 
 PieceCursor::PieceCursor(const Layout& layout, int64_t offset)
     : layout_(layout), blocks_(layout.blocks()), index_(layout.dims().size()) {
-  const std::vector<Dim>& dims = layout.dims();
-  int64_t repetition = offset / layout.listBytes();
-  const int64_t within = offset - repetition * layout.listBytes();
+  seek(offset);
+}
+
+void PieceCursor::seek(int64_t offset) {
+  const std::vector<Dim>& dims = layout_.dims();
+  int64_t repetition = offset / layout_.listBytes();
+  const int64_t within = offset - repetition * layout_.listBytes();
+  place_ = 0;
   for (std::size_t i = dims.size(); i-- > 0;) {
     index_[i] = repetition % dims[i].count;
     repetition /= dims[i].count;
     place_ += index_[i] * dims[i].stride;
   }
-  block_ = layout.blockAt(within);
-  cut_ = within - layout.startOf(block_);
+  block_ = layout_.blockAt(within);
+  cut_ = within - layout_.startOf(block_);
 }
 
 PieceCursor::Run PieceCursor::run() const {
@@ -168,6 +217,21 @@ void PieceCursor::advance(int64_t repetitions) {
 void PieceCursor::nextBlock() {
   cut_ = 0;
   if (++block_ == blocks_.size()) {
+    block_ = 0;
+    advance(1);
+  }
+}
+
+PieceCursor::List PieceCursor::list() const {
+  if (blocks_.size() < 2 || cut_ != 0) {
+    return {};
+  }
+  return {blocks_.data() + block_, static_cast<int64_t>(blocks_.size() - block_), place_};
+}
+
+void PieceCursor::skipBlocks(int64_t count) {
+  block_ += static_cast<std::size_t>(count);
+  if (block_ == blocks_.size()) {
     block_ = 0;
     advance(1);
   }
@@ -207,8 +271,46 @@ void transfer(const Layout& to, std::byte* target, const Layout& from, const std
   int64_t width = 0;
   CopyPieces copies = nullptr;
   for (int64_t left = bytes; left > 0;) {
+    const PieceCursor::List inList = reader.list();
+    const PieceCursor::List outList = writer.list();
     const PieceCursor::Run in = reader.run();
     const PieceCursor::Run out = writer.run();
+    int64_t alike = 0;
+    if (inList.count > 0 && outList.count > 0) {
+      alike = copyAlike(ListedPieces{outList.blocks, outList.place}, target,
+                        ListedPieces{inList.blocks, inList.place}, source,
+                        std::min(inList.count, outList.count), &left, copy);
+    } else if (inList.count > 0) {
+      alike = copyAlike(EqualPieces{out}, target, ListedPieces{inList.blocks, inList.place}, source,
+                        std::min(inList.count, out.count), &left, copy);
+    } else if (outList.count > 0) {
+      alike = copyAlike(ListedPieces{outList.blocks, outList.place}, target, EqualPieces{in},
+                        source, std::min(in.count, outList.count), &left, copy);
+    }
+    if (alike > 0) {
+      skip(reader, inList, in, alike);
+      skip(writer, outList, out, alike);
+    }
+    if (alike >= kFewAlike) {
+      continue;
+    }
+    const bool listed = inList.count > 0 || outList.count > 0;
+    if (listed && std::min(in.bytes, out.bytes) < kShortPiece) {
+      std::array<std::byte, kBuffer> buffer;
+      const int64_t at = offset + bytes - left;
+      const int64_t now = std::min<int64_t>(left, kBuffer);
+      pack(from, buffer.data(), source, at, now, options);
+      unpack(to, target, buffer.data(), at, now, options);
+      left -= now;
+      if (left > 0) {
+        reader.seek(at + now);
+        writer.seek(at + now);
+      }
+      continue;
+    }
+    if (alike > 0) {
+      continue;
+    }
     const int64_t now = std::min({in.bytes, out.bytes, left});
     const Cut inCut = cutInto(in, now);
     const Cut outCut = cutInto(out, now);

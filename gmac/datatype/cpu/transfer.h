@@ -17,8 +17,9 @@ namespace gmac::datatype {
 // Copies the part [offset, offset + bytes), in packed order, of `from` relative to `source` to the
 // same part of `to` relative to `target`. The part lies within both layouts, which may be of
 // different form and length. The sides do not overlap; where pieces of `to` do, one of the values
-// stays. No intermediate copy. `copy` is for long pieces, as in CpuOptions. Thread-safe; allocates
-// two small arrays, so not for the fault handler.
+// stays. One pass over memory: short pieces of lists that do not match go by way of 4 KiB on the
+// stack. `copy` is for long pieces, as in CpuOptions. Thread-safe; allocates two small arrays, so
+// not for the fault handler.
 void transfer(const Layout& to, std::byte* target, const Layout& from, const std::byte* source,
               std::int64_t offset, std::int64_t bytes,
               void* (*copy)(void* to, const void* from, std::size_t bytes) = &std::memcpy);
@@ -29,6 +30,7 @@ class PieceCursor {
  public:
   // 0 <= offset < layout.bytes(). The layout outlives the cursor.
   PieceCursor(const Layout& layout, std::int64_t offset);
+  void seek(std::int64_t offset);
 
   // `count` pieces of `bytes` bytes, `stride` bytes apart, that follow each other in packed order;
   // the first begins at `offset` from the base.
@@ -41,6 +43,17 @@ class PieceCursor {
   Run run() const;
   // Skips so many bytes of run(), at most all of them. Past the layout's end run() is not defined.
   void skip(std::int64_t bytes);
+
+  // Where run() begins a block of a list: the blocks to the list's end, relative to `place` from
+  // the base. Else none.
+  struct List {
+    const Block* blocks = nullptr;
+    std::int64_t count = 0;
+    std::int64_t place = 0;
+  };
+  List list() const;
+  // Skips so many of list(), at most all of them.
+  void skipBlocks(std::int64_t count);
 
  private:
   void nextBlock();
