@@ -132,7 +132,7 @@ std::vector<datatypes::Figure> figures(const std::string& mpi, const std::vector
       datatypes::Figure figure;
       figure.name = "transfers-" + group;
       datatypes::Panel panel;
-      panel.name = mpi;
+      panel.name = mpi == "MPICH" ? "mpich" : "openmpi";
       panel.title = fmt::format("{}, one message between two processes, beside {}", group, mpi);
       panel.xLabel = group == "vector" ? "bytes of a block, 2 MiB in all" : "bytes";
       panel.yLabel = "us one way";

@@ -34,6 +34,16 @@ T valueOf(Result<T> result, const char* what) {
   return std::move(*result);
 }
 
+// To its end. As MPI waits: with the processor, at first, though others may want it.
+template <typename Message>
+void advance(Message& message, const char* what) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  while (!valueOf(message.advance(), what)) {
+    if (Clock::now() - start > std::chrono::milliseconds(1)) ::sched_yield();
+  }
+}
+
 // As a program would build it: vectors of vectors around a block, or around a list of blocks.
 MPI_Datatype typeOf(const Layout& layout) {
   std::vector<int> lengths;
@@ -202,7 +212,7 @@ void Pair::send(Way way) {
   message.describe(description);
   MPI_Send(description.data(), static_cast<int>(description.size()), MPI_BYTE, to, 0,
            MPI_COMM_WORLD);
-  while (!valueOf(message.advance(), "sending")) ::sched_yield();
+  advance(message, "sending");
 }
 
 void Pair::receive(Way way) {
@@ -222,7 +232,7 @@ void Pair::receive(Way way) {
            MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   Receiving message =
       valueOf(exchange_->receive(from, description, target_->data(), workload_->to), "receive");
-  while (!valueOf(message.advance(), "receiving")) ::sched_yield();
+  advance(message, "receiving");
   paths_[static_cast<std::size_t>(way)] = message.path();
 }
 
