@@ -131,12 +131,11 @@ void pointers() {
       check(adsmKernelDestroy(kernel), "adsmKernelDestroy");
     }
   }
+  // An object that fits into the CPU's memory may be given: others spill for it.
+  const std::size_t memory = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+                             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   for (const std::size_t size : kSizes) {
     if (size > 0 && size < 1 << 20) continue;
-    // What fits into the device's memory, or else the CPU's, once all else has spilled may be
-    // given.
-    const std::size_t memory = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
-                               static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     for (const auto allocate : {&adsmAlloc, &adsmSafeAlloc}) {
       void* const given = allocate(size);
       require(given == nullptr || (size > 0 && size <= memory), "{} bytes", size);

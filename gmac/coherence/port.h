@@ -116,8 +116,8 @@ class Port {
   // The work has been submitted (or failed to be: submitted = false). Later CPU accesses to what it
   // may write wait for it.
   virtual Status endDeviceWork(accel::NativeStream stream, bool submitted);
-  // The application is about to wait for all device work, or for a stream's: what the CPU is likely
-  // to look at then is copied behind that work. A hint.
+  // The application is about to wait for all device work, or for a stream's: the bytes that the CPU
+  // is likely to read next are copied on the same queue, after that work. A hint.
   virtual void beforeDeviceWait(std::optional<accel::NativeStream> stream);
   // Acquire: the application has waited for device work (a stream, an event, the context). What
   // batch-update fetches at a sync is fetched here, once every pending call has finished.
@@ -241,9 +241,9 @@ inline bool touchesShared(const void* address, std::size_t bytes) noexcept {
   return bytes > 0 && mayBeShared(address, bytes) && port().touchesShared(address, bytes);
 }
 
-// The application has let a stream wait for what the CPU, or another process, does later: what is
-// submitted behind that may wait for it, too, and the CPU must not wait for such work of ours. For
-// good; also before the runtime starts.
+// The application has made a stream wait for something that the CPU, or another process, does
+// later. Work of ours that is submitted to a stream after that may wait for it too, so the CPU must
+// not wait for such work. For good; also before the runtime starts.
 inline void noteOpenWait() noexcept { internal::openWaits.store(true, std::memory_order_relaxed); }
 inline bool openWaits() noexcept { return internal::openWaits.load(std::memory_order_relaxed); }
 

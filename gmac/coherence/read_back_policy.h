@@ -3,8 +3,8 @@
 // Which bytes of an object the CPU is about to read again.
 //
 // A program that launches a kernel, waits, and looks at the same few bytes, again and again, meets
-// a fault and a copy after each wait. The bytes can be copied behind the kernel instead, while the
-// program waits for it, and be opened at the end of the wait. So each object learns from its
+// a fault and a copy after each wait. The bytes can be copied right after the kernel instead, while
+// the program waits for it, and be opened at the end of the wait. So each object learns from its
 // rounds, which end when a call takes what the CPU had:
 //
 //  - The first bytes that were fetched in a round are its bytes. After two rounds with the same

@@ -63,6 +63,12 @@ class Mpi : public ::testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(, Mpi, ::testing::Values("openmpi", "mpich"),
                          [](const auto& info) { return info.param; });
 
+// The other processes of a job go on when one is killed. MPICH 4.0's launcher passes on no more of
+// what they print then, with -disable-auto-cleanup neither.
+class MpiAfterADeath : public Mpi {};
+INSTANTIATE_TEST_SUITE_P(, MpiAfterADeath, ::testing::Values("openmpi"),
+                         [](const auto& info) { return info.param; });
+
 TEST_P(Mpi, MessagesOfEveryLengthLeaveSharedObjectsAndArrive) {
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(2, "exchange", {}, way);
@@ -92,10 +98,7 @@ TEST_P(Mpi, TicketsAreToTheProgramTheMessagesThatTheyStandFor) {
   EXPECT_EQ(end.output, "tickets are right\n");
 }
 
-TEST_P(Mpi, WhatAKilledRankHasSentByTicketArrives) {
-  if (GetParam() == "mpich") {
-    GTEST_SKIP() << "MPICH's launcher hears nobody any more when a process is killed";
-  }
+TEST_P(MpiAfterADeath, WhatAKilledRankHasSentByTicketArrives) {
   for (const char* const delay : {"0", "3000", "15000"}) {
     for (const bool plain : {false, true}) {
       std::vector<std::string> words = {"sent", delay};

@@ -4,8 +4,8 @@
 //
 // Large messages of plain memory between two ranks of one host, which stay at the sender until the
 // receiver takes them: by every call that ends a send, to receivers that are there, late, or in
-// another call. Each sender spoils its buffer as soon as it may. `unreadable`: no process reads
-// another's memory for gmac; `guarded`: the kernel reads nobody's buffers.
+// another call. Each sender spoils its buffer as soon as it may. `unreadable`: gmac may not read
+// other processes' memory; `guarded`: process_vm_readv fails for every buffer.
 #include <mpi.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies to the CPU behind the kernels that the program waits for, of the bytes that it is about to
-// look at (read_back_policy.h).
+// Copies to the CPU, on the queue of the kernels that the program waits for, of the bytes that it
+// is about to read (read_back_policy.h).
 #ifndef GMAC_COHERENCE_POLICIES_READ_BACKS_H_
 #define GMAC_COHERENCE_POLICIES_READ_BACKS_H_
 
@@ -18,10 +18,10 @@
 namespace gmac {
 
 // To everybody else such a copy is device work that writes the object: accesses of the CPU wait for
-// it, and so does the object's end. It goes on the queue of the work that is waited for, behind
-// that, so that it keeps nothing waiting that the work does not. There is none where something on
-// that queue may wait for the CPU, which would wait for the copy. Thread-safe. Not for the fault
-// handler, nor in a child of fork.
+// it, and so does the object's end. It is queued after the work that the program waits for, on the
+// same queue, so that it keeps nothing waiting that the work does not. There is none where
+// something on that queue may wait for the CPU, which would wait for the copy. Thread-safe. Not for
+// the fault handler, nor in a child of fork.
 class ReadBacks {
  public:
   ReadBacks(accel::Accelerator& accelerator, Ledger& ledger, Blocks& blocks)
