@@ -332,8 +332,7 @@ Path choose(const datatype::Layout& layout, const SendOptions& options, bool rea
   if (options.file != kNoExport) {
     return Path::kMapped;
   }
-  const bool longPieces =
-      layout.bytes() >= kReadMessage && layout.bytes() / layout.blockCount() >= kReadPiece;
+  const bool longPieces = layout.bytes() >= kReadMessage && layout.meanBlockBytes() >= kReadPiece;
   return longPieces && reads ? Path::kRead : Path::kRing;
 }
 

@@ -34,8 +34,6 @@ constexpr int64_t kMaxRead = int64_t{1} << 30;
 constexpr int64_t kLeastPiece = 4096;
 constexpr int64_t kUnpackBytes = int64_t{64} << 10;
 
-int64_t meanPiece(const datatype::Layout& layout) { return layout.bytes() / layout.blockCount(); }
-
 }  // namespace
 
 bool Patience::passed() {
@@ -521,7 +519,7 @@ void Incoming::askForRing() {
 // The kernel looks up each piece of either side. So it reads small pieces of ours as one, which are
 // unpacked from there.
 Result<int64_t> Incoming::read(int64_t most) {
-  if (meanPiece(to_) < kLeastPiece && unpackFrom_ == nullptr) {
+  if (to_.meanBlockBytes() < kLeastPiece && unpackFrom_ == nullptr) {
     unpackFrom_.reset(new (std::nothrow) std::byte[kUnpackBytes]);
   }
   std::array<iovec, kPieces + 1> here;

@@ -240,7 +240,7 @@ std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
   options.mayCopy = true;
   options.path = exchange::Path::kRing;
   if (all.exchange->isReadBy(rank) &&
-      bytes / layout->layout.blockCount() >= std::min(bytes, kReadPiece)) {
+      layout->layout.meanBlockBytes() >= std::min(bytes, kReadPiece)) {
     options.path = exchange::Path::kRead;
   }
   // (A receiver that cannot read after all asks for the ring, which nobody may serve then.)

@@ -64,7 +64,7 @@ bool SentTicket::offer(const void* buffer, MPI_Count count, MPI_Datatype datatyp
     inUse_ = true;
     return true;
   }
-  if (elements.bytes() / layout->layout.blockCount() >= kLongPiece) {
+  if (layout->layout.meanBlockBytes() >= kLongPiece) {
     return false;
   }
   std::byte* const room = reserve(elements.bytes());

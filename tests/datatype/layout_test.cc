@@ -233,6 +233,14 @@ TEST(Layouts, FoldNestedProgressionsOfBlocks) {
 
 // An array of {double; char; (padding); double}: the last member of one touches the first of the
 // next.
+TEST(Layouts, KnowTheMeanLengthOfTheirBlocks) {
+  EXPECT_EQ(Layout().meanBlockBytes(), 0);
+  EXPECT_EQ(made({{0, 8}}, {{0, 4}}).meanBlockBytes(), 0);
+  EXPECT_EQ(made({}, {{8, 100}}).meanBlockBytes(), 100);
+  EXPECT_EQ(made({{5, 64}}, {{0, 16}}).meanBlockBytes(), 16);
+  EXPECT_EQ(made({{5, 64}}, {{0, 16}, {20, 5}, {40, 1}}).meanBlockBytes(), 7);
+}
+
 TEST(Layouts, StayStructsWhereRepetitionsTouch) {
   const Layout structs = made({{1000, 24}}, {{0, 9}, {16, 8}});
   ASSERT_EQ(structs.dims(), (std::vector<Dim>{{1000, 24}}));

@@ -63,6 +63,8 @@ class Layout {
   // The number of entries over all repetitions. Pieces that touch across two repetitions
   // count as two; see pieces.h for them joined.
   std::int64_t blockCount() const { return blockCount_; }
+  // Bytes of an entry on average, rounded down; 0 if there is none.
+  std::int64_t meanBlockBytes() const { return blockCount_ > 0 ? bytes_ / blockCount_ : 0; }
   // Packed bytes before blocks()[block] in one pass; listBytes() for one past the last block.
   std::int64_t startOf(std::size_t block) const {
     return starts_ != nullptr ? starts_[static_cast<std::ptrdiff_t>(block)]

@@ -76,7 +76,7 @@ std::uint32_t DevicePlan::widthFor(const DeviceJob& job, std::int64_t offset,
   const std::uint32_t width = widthOf(bits);
   const std::int64_t whole = (offset + bytes) / width - ceilDivide(offset, width);
   if (whole < 0) return 1;  // inside of one element
-  const std::int64_t piece = layout_.bytes() / layout_.blockCount();
+  const std::int64_t piece = layout_.meanBlockBytes();
   const bool words = width == 1   ? piece >= tuning_.wordLeast
                      : width == 2 ? piece >= 2 * tuning_.wordLeast
                                   : false;
