@@ -102,12 +102,25 @@ bool Transfers::sweepAll() {
   return any;
 }
 
-void Transfers::release(std::size_t index) {
-  Entry& entry = entries_[index];
+// Takes back what receivers have freed, and layouts that nobody uses, before it fails.
+Result<std::size_t> Transfers::takeRoom(std::size_t bytes, Outbox::Pages pages) {
+  Result<std::size_t> offset = outbox_->takeRoom(bytes, pages);
+  if (!offset.ok() && sweepAll()) {
+    offset = outbox_->takeRoom(bytes, pages);
+  }
+  return offset;
+}
+
+void Transfers::giveRoomBack(const Entry& entry) {
   outbox_->giveRoomBack(entry.ring, entry.ringBytes);
   if (entry.copyBytes > 0) {
     outbox_->giveRoomBack(entry.copy, entry.copyBytes);
   }
+}
+
+void Transfers::release(std::size_t index) {
+  Entry& entry = entries_[index];
+  giveRoomBack(entry);
   if (entry.laid) {
     const auto found = laid_.find(entry.hash);
     if (--found->second.users == 0) {
@@ -154,22 +167,14 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   if (wanted < entry.ringBytes) {
     entry.ringBytes = roundUp(std::max<std::size_t>(wanted, 1), options.fragmentBytes);
   }
-  Result<std::size_t> ring = outbox_->takeRoom(entry.ringBytes);
-  if (!ring.ok()) {
-    (void)sweepAll();
-    ring = outbox_->takeRoom(entry.ringBytes);
-  }
+  const Result<std::size_t> ring = takeRoom(entry.ringBytes, Outbox::Pages::kNow);
   GMAC_TRY(ring.status());
   entry.ring = *ring;
   if (options.mayCopy) {
     const std::size_t bytes = roundUp(std::max<std::size_t>(wanted, 1), kPage);
-    Result<std::size_t> copy = outbox_->takeRoom(bytes, Outbox::Pages::kLater);
+    const Result<std::size_t> copy = takeRoom(bytes, Outbox::Pages::kLater);
     if (!copy.ok()) {
-      (void)sweepAll();
-      copy = outbox_->takeRoom(bytes, Outbox::Pages::kLater);
-    }
-    if (!copy.ok()) {
-      outbox_->giveRoomBack(entry.ring, entry.ringBytes);
+      giveRoomBack(entry);
       return copy.status();
     }
     entry.copy = *copy;
@@ -179,10 +184,7 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   const std::size_t index = free_.back();
   TransferRecord& shared = record(index);
   if (const Status status = lay(*layout, shared, entry); !status.ok()) {
-    outbox_->giveRoomBack(entry.ring, entry.ringBytes);
-    if (entry.copyBytes > 0) {
-      outbox_->giveRoomBack(entry.copy, entry.copyBytes);
-    }
+    giveRoomBack(entry);
     return status;
   }
   entry.id = ++ids_;

@@ -84,6 +84,9 @@ class Transfers {
 
   // All under the lock.
   Status lay(const SharedLayout& layout, TransferRecord& record, Entry& entry);
+  Result<std::size_t> takeRoom(std::size_t bytes, Outbox::Pages pages);
+  // Of the ring and the copy.
+  void giveRoomBack(const Entry& entry);
   void release(std::size_t index);
   bool sweepTaken();
   void dropOldestLayout();
@@ -158,7 +161,6 @@ class Incoming {
 
  private:
   Status readLayout(LayoutTable& layouts);
-  Status copyMapped(std::int64_t bytes);
   // So many bytes were read; 0: the path is kRing from now on.
   Result<std::int64_t> read(std::int64_t most);
   Result<std::int64_t> unpackRing(std::int64_t most);
