@@ -19,6 +19,7 @@ def mpi_abi(name, headers, defines):
         deps = [
             ":abi",
             ":launch",
+            ":public_copy",
             ":staging_memory",
             ":tickets",
             "//exchange",

@@ -46,6 +46,7 @@ std::span<const Hook> collectiveHooks();
 std::span<const Hook> packingHooks();
 std::span<const Hook> fileHooks();
 std::span<const Hook> oneSidedHooks();
+std::span<const Hook> synchronisationHooks();
 std::span<const Hook> windowHooks();
 std::span<const Hook> bufferHooks();
 std::span<const Hook> refusalHooks();

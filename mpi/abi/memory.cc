@@ -11,6 +11,13 @@ bool isDevices(const void* address) {
 
 }  // namespace
 
+constinit const StagingMemory::Pinning kPinning = {
+    [](void* memory, std::size_t bytes) {
+      int pinned = 0;
+      return gmacPinMemory(memory, bytes, &pinned) == adsmSuccess && pinned != 0;
+    },
+    [](void* memory, std::size_t bytes) { (void)gmacUnpinMemory(memory, bytes); }};
+
 bool needsStagingSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
   if (buffer == MPI_IN_PLACE) {
     return false;

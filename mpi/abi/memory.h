@@ -7,6 +7,7 @@
 #include "gmac/coherence/shared_memory.h"
 #include "gmac/session/device_memory.h"
 #include "mpi/abi/types.h"
+#include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
@@ -26,6 +27,9 @@ const char* objectionTo(const void* buffer);
 // Memory of a device that is no shared object. kMixed: one end of the span is, the other is not.
 enum class OnDevice { kNo, kYes, kMixed };
 OnDevice onDevice(const void* buffer, const Span& span);
+
+// Pins private memory for the runtime's device.
+extern const StagingMemory::Pinning kPinning;
 
 // What is `bytes` from an address, which may be MPI_BOTTOM.
 inline void* shifted(const void* address, MPI_Count bytes) {

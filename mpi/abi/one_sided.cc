@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One-sided operations, and the synchronisations that complete them. What an operation reads of
-// this process's memory is packed by the call; what it fetches is unpacked when it is complete
-// here.
+// One-sided operations. What one reads of this process's memory is packed by the call; what it
+// fetches is unpacked when it is complete here.
 #include "mpi/abi/one_sided.h"
 
-#include <tuple>
+#include <string>
 #include <utility>
 
 #include "mpi/abi/errors.h"
@@ -74,10 +73,51 @@ int perform(const char* name, const OperationPtr& operation, std::initializer_li
   return code != MPI_SUCCESS ? code : started(operation, name, request...);
 }
 
+// The window, where it has a public copy of that buffer. Not for operations with a request, which
+// are complete before the synchronisation that shows them to others.
+template <typename... Request>
+SeparateWindowPtr windowAround(MPI_Win window, const Argument& argument, Request...) {
+  if (sizeof...(Request) != 0) {
+    return nullptr;
+  }
+  SeparateWindowPtr separate = separate_windows::find(window);
+  return separate != nullptr &&
+                 separate->contains(argument.buffer, spanOf(argument.count, argument.type))
+             ? separate
+             : nullptr;
+}
+
+// Of the buffer that an operation fills.
+template <typename... Request>
+Ready prepareResult(Operation& operation, OriginBuffer::Form form, void* buffer, MPI_Count count,
+                    MPI_Datatype type, Request... request) {
+  const SeparateWindowPtr around =
+      windowAround(operation.window, {buffer, count, type}, request...);
+  return around != nullptr ? operation.result.prepareIn(around, buffer, count, type)
+                           : operation.result.prepare(form, buffer, count, type);
+}
+
+// Of an operation on this process's own part of a window: what it has written there before comes
+// first. Without a public copy that takes no synchronisation. The call's result, if not success.
+int noteTarget(const char* name, MPI_Win window, int target) {
+  const SeparateWindowPtr separate = separate_windows::find(window);
+  if (separate == nullptr || separate->rank() != target) {
+    return MPI_SUCCESS;
+  }
+  std::string reason;
+  if (!separate->noteOwnTarget(&reason)) {
+    return refuseAtWindow(window, name, reason);
+  }
+  return MPI_SUCCESS;
+}
+
 // Put, Rput.
 template <Layer layer, auto call, typename Count, typename... Request>
 int put(const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint place,
         Count targetCount, MPI_Datatype targetType, MPI_Win window, Request... request) {
+  if (const int code = noteTarget(kName<call>, window, target); code != MPI_SUCCESS) {
+    return code;
+  }
   const auto forward = [&](const void* buffer, MPI_Datatype wire) {
     return (next<layer>().*call)(buffer, count, wire, target, place, targetCount, targetType,
                                  window, request...);
@@ -99,6 +139,9 @@ int put(const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint
 template <Layer layer, auto call, typename Count, typename... Request>
 int get(void* origin, Count count, MPI_Datatype type, int target, MPI_Aint place, Count targetCount,
         MPI_Datatype targetType, MPI_Win window, Request... request) {
+  if (const int code = noteTarget(kName<call>, window, target); code != MPI_SUCCESS) {
+    return code;
+  }
   const auto forward = [&](void* buffer, Count elements, MPI_Datatype wire) {
     return (next<layer>().*call)(buffer, elements, wire, target, place, targetCount, targetType,
                                  window, request...);
@@ -109,10 +152,11 @@ int get(void* origin, Count count, MPI_Datatype type, int target, MPI_Aint place
   }
   const auto operation = std::make_shared<Operation>(window, target);
   OriginBuffer& in = operation->result;
-  const Ready ready = in.prepare(OriginBuffer::Form::kPacked, origin, count, type);
+  const Ready ready =
+      prepareResult(*operation, OriginBuffer::Form::kPacked, origin, count, type, request...);
   const MPI_Count fetched = bytesOf(targetCount, targetType);
   TypePtr part;
-  if (fetched >= 0 && fetched < bytesOf(count, type)) {
+  if (!in.isInWindow() && fetched >= 0 && fetched < bytesOf(count, type)) {
     part = findType(targetType).type;
     in.fillOnly(fetched);
   }
@@ -130,6 +174,9 @@ template <Layer layer, auto call, typename Count, typename... Request>
 int accumulate(const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint place,
                Count targetCount, MPI_Datatype targetType, MPI_Op op, MPI_Win window,
                Request... request) {
+  if (const int code = noteTarget(kName<call>, window, target); code != MPI_SUCCESS) {
+    return code;
+  }
   const auto forward = [&](const void* buffer) {
     return (next<layer>().*call)(buffer, count, type, target, place, targetCount, targetType, op,
                                  window, request...);
@@ -152,6 +199,9 @@ int getAccumulate(const void* origin, Count count, MPI_Datatype type, void* resu
                   Count resultCount, MPI_Datatype resultType, int target, MPI_Aint place,
                   Count targetCount, MPI_Datatype targetType, MPI_Op op, MPI_Win window,
                   Request... request) {
+  if (const int code = noteTarget(kName<call>, window, target); code != MPI_SUCCESS) {
+    return code;
+  }
   const auto forward = [&](const void* buffer, void* fetched) {
     return (next<layer>().*call)(buffer, count, type, fetched, resultCount, resultType, target,
                                  place, targetCount, targetType, op, window, request...);
@@ -164,9 +214,9 @@ int getAccumulate(const void* origin, Count count, MPI_Datatype type, void* resu
   const auto operation = std::make_shared<Operation>(window, target);
   OriginBuffer& out = operation->origin;
   OriginBuffer& in = operation->result;
-  const Ready ready[] = {
-      out.prepare(OriginBuffer::Form::kElements, origin, used, type),
-      in.prepare(OriginBuffer::Form::kElements, result, resultCount, resultType)};
+  const Ready ready[] = {out.prepare(OriginBuffer::Form::kElements, origin, used, type),
+                         prepareResult(*operation, OriginBuffer::Form::kElements, result,
+                                       resultCount, resultType, request...)};
   const bool keeps = bytesOf(resultCount, resultType) != bytesOf(targetCount, targetType);
   return perform(
       kName<call>, operation, {ready[0], ready[1]}, keeps,
@@ -176,6 +226,9 @@ int getAccumulate(const void* origin, Count count, MPI_Datatype type, void* resu
 template <Layer layer>
 int fetchAndOp(const void* origin, void* result, MPI_Datatype type, int target, MPI_Aint place,
                MPI_Op op, MPI_Win window) {
+  if (const int code = noteTarget("MPI_Fetch_and_op", window, target); code != MPI_SUCCESS) {
+    return code;
+  }
   const auto forward = [&](const void* buffer, void* fetched) {
     return next<layer>().Fetch_and_op(buffer, fetched, type, target, place, op, window);
   };
@@ -188,7 +241,7 @@ int fetchAndOp(const void* origin, void* result, MPI_Datatype type, int target, 
   OriginBuffer& out = operation->origin;
   OriginBuffer& in = operation->result;
   const Ready ready[] = {out.prepare(OriginBuffer::Form::kElements, origin, used, type),
-                         in.prepare(OriginBuffer::Form::kElements, result, 1, type)};
+                         prepareResult(*operation, OriginBuffer::Form::kElements, result, 1, type)};
   return perform(
       "MPI_Fetch_and_op", operation, {ready[0], ready[1]}, false,
       [&] { return forward(out.address(), in.address()); }, plainly);
@@ -197,6 +250,9 @@ int fetchAndOp(const void* origin, void* result, MPI_Datatype type, int target, 
 template <Layer layer>
 int compareAndSwap(const void* origin, const void* compared, void* result, MPI_Datatype type,
                    int target, MPI_Aint place, MPI_Win window) {
+  if (const int code = noteTarget("MPI_Compare_and_swap", window, target); code != MPI_SUCCESS) {
+    return code;
+  }
   const auto forward = [&](const void* buffer, const void* with, void* fetched) {
     return next<layer>().Compare_and_swap(buffer, with, fetched, type, target, place, window);
   };
@@ -212,75 +268,10 @@ int compareAndSwap(const void* origin, const void* compared, void* result, MPI_D
   constexpr auto kForm = OriginBuffer::Form::kElements;
   const Ready ready[] = {out.prepare(kForm, origin, 1, type),
                          with.prepare(kForm, compared, 1, type),
-                         in.prepare(kForm, result, 1, type)};
+                         prepareResult(*operation, kForm, result, 1, type)};
   return perform(
       "MPI_Compare_and_swap", operation, {ready[0], ready[1], ready[2]}, false,
       [&] { return forward(out.address(), with.address(), in.address()); }, plainly);
-}
-
-// A synchronisation, done by `call`. It completes the operations on the window that had begun
-// before, those with one target or (none given) all.
-template <typename Call>
-int synchronise(const char* name, MPI_Win window, std::optional<int> target, const Call& call) {
-  if (!operations::any()) {
-    return call();
-  }
-  const std::vector<OperationPtr> begun = operations::of(window, target);
-  int code = call();
-  if (code != MPI_SUCCESS) {
-    return code;
-  }
-  for (const OperationPtr& operation : begun) {
-    if (!operation->finish() && code == MPI_SUCCESS) {
-      code = refuseAtWindow(window, name, operation->reason());
-    }
-    operations::remove(operation);
-  }
-  return code;
-}
-
-template <Layer layer>
-int fence(int assertion, MPI_Win window) {
-  return synchronise("MPI_Win_fence", window, std::nullopt,
-                     [&] { return next<layer>().Win_fence(assertion, window); });
-}
-
-// Complete, Unlock_all, Flush_all.
-template <Layer layer, auto call>
-int synchroniseAll(MPI_Win window) {
-  return synchronise(kName<call>, window, std::nullopt,
-                     [&] { return (next<layer>().*call)(window); });
-}
-
-// Unlock, Flush.
-template <Layer layer, auto call>
-int synchroniseOne(int target, MPI_Win window) {
-  return synchronise(kName<call>, window, target,
-                     [&] { return (next<layer>().*call)(target, window); });
-}
-
-// Flush_local, Flush_local_all. (MPICH 4.0 returns from them before all that is fetched is there:
-// the private memory may go only after the stronger flush.)
-template <Layer layer>
-int flushLocal(int target, MPI_Win window) {
-  return synchronise("MPI_Win_flush_local", window, target, [&] {
-    const int code = next<layer>().Win_flush_local(target, window);
-    return code == MPI_SUCCESS && operations::any() ? real().Win_flush(target, window) : code;
-  });
-}
-template <Layer layer>
-int flushLocalAll(MPI_Win window) {
-  return synchronise("MPI_Win_flush_local_all", window, std::nullopt, [&] {
-    const int code = next<layer>().Win_flush_local_all(window);
-    return code == MPI_SUCCESS && operations::any() ? real().Win_flush_all(window) : code;
-  });
-}
-
-// MPI has the window freed only when all is complete; its handle may stand for another one then.
-template <Layer layer>
-int freeWindow(MPI_Win* window) {
-  return synchronise("MPI_Win_free", *window, std::nullopt,
-                     [&] { return next<layer>().Win_free(window); });
 }
 
 }  // namespace
@@ -297,15 +288,6 @@ std::span<const Hook> oneSidedHooks() {
       GMAC_MPI_HOOKS(Rget, get),
       GMAC_MPI_HOOKS(Rget_accumulate, getAccumulate),
       GMAC_MPI_HOOKS(Rput, put),
-      GMAC_MPI_HOOK(Win_complete, synchroniseAll, &Calls::Win_complete),
-      GMAC_MPI_HOOK(Win_fence, fence),
-      GMAC_MPI_HOOK(Win_flush, synchroniseOne, &Calls::Win_flush),
-      GMAC_MPI_HOOK(Win_flush_all, synchroniseAll, &Calls::Win_flush_all),
-      GMAC_MPI_HOOK(Win_flush_local, flushLocal),
-      GMAC_MPI_HOOK(Win_flush_local_all, flushLocalAll),
-      GMAC_MPI_HOOK(Win_free, freeWindow),
-      GMAC_MPI_HOOK(Win_unlock, synchroniseOne, &Calls::Win_unlock),
-      GMAC_MPI_HOOK(Win_unlock_all, synchroniseAll, &Calls::Win_unlock_all),
   };
   return hooks;
 }

@@ -17,11 +17,14 @@
 
 #include "mpi/abi/operand.h"
 #include "mpi/abi/requests.h"
+#include "mpi/abi/separate_window.h"
 #include "mpi/abi/staged.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// One buffer of an operation, in private memory where it is shared or a device's.
+// One buffer of an operation, in private memory where it is shared or a device's. A result in the
+// window's own memory goes to its public copy: after a fence other processes may fetch it there at
+// once.
 class OriginBuffer {
  public:
   // kPacked: MPI only moves the bytes, which are packed. kElements: MPI computes with the elements,
@@ -29,6 +32,9 @@ class OriginBuffer {
   enum class Form { kPacked, kElements };
 
   Ready prepare(Form form, const void* buffer, MPI_Count count, MPI_Datatype type);
+  // Of a buffer that lies in that window. What the process has written there is published first.
+  Ready prepareIn(SeparateWindowPtr window, void* buffer, MPI_Count count, MPI_Datatype type);
+  bool isInWindow() const { return window_ != nullptr; }
   bool failed() const { return failed_; }
   // Of a packed buffer no more than so many bytes will have been filled when it is unpacked.
   void fillOnly(std::int64_t bytes) { filled_ = bytes; }
@@ -48,6 +54,9 @@ class OriginBuffer {
   MPI_Datatype type_{};
   Staged staged_;
   Operand operand_;
+  SeparateWindowPtr window_;
+  Span span_;  // of a buffer in the window
+  std::string windowReason_;
   std::optional<std::int64_t> filled_;
   bool inUse_ = false;
   bool failed_ = false;

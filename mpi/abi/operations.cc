@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
+#include "mpi/abi/handle.h"
 #include "mpi/abi/one_sided.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -23,11 +24,24 @@ Ready OriginBuffer::prepare(Form form, const void* buffer, MPI_Count count, MPI_
   return ready;
 }
 
+Ready OriginBuffer::prepareIn(SeparateWindowPtr window, void* buffer, MPI_Count count,
+                              MPI_Datatype type) {
+  window_ = std::move(window);
+  buffer_ = buffer;
+  type_ = type;
+  span_ = spanOf(count, type);
+  failed_ = !window_->publish(buffer, span_, &windowReason_);
+  return failed_ ? Ready::kFailed : Ready::kYes;
+}
+
 bool OriginBuffer::pack() {
   return !inUse_ || (form_ == Form::kPacked ? staged_.repack() : operand_.pack());
 }
 
 bool OriginBuffer::unpack() {
+  if (window_ != nullptr) {
+    return window_->collect(buffer_, span_, &windowReason_);
+  }
   if (!inUse_) {
     return true;
   }
@@ -38,6 +52,9 @@ bool OriginBuffer::unpack() {
 }
 
 void* OriginBuffer::address() const {
+  if (window_ != nullptr) {
+    return window_->publicAddress(buffer_);
+  }
   if (!inUse_) {
     return buffer_;
   }
@@ -49,6 +66,9 @@ MPI_Datatype OriginBuffer::datatype() const {
 }
 
 const std::string& OriginBuffer::reason() const {
+  if (window_ != nullptr) {
+    return windowReason_;
+  }
   return form_ == Form::kPacked ? staged_.reason() : operand_.reason();
 }
 
@@ -89,13 +109,6 @@ struct Table {
 Table& table() {
   static auto* const table = new Table;  // also for exit handlers
   return *table;
-}
-
-std::uint64_t keyOf(MPI_Win window) {
-  static_assert(sizeof window <= sizeof(std::uint64_t));
-  std::uint64_t key = 0;
-  std::memcpy(&key, &window, sizeof window);
-  return key;
 }
 
 }  // namespace

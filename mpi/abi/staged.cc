@@ -3,17 +3,6 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-namespace {
-
-constexpr StagingMemory::Pinning kPinning = {
-    [](void* memory, std::size_t bytes) {
-      int pinned = 0;
-      return gmacPinMemory(memory, bytes, &pinned) == adsmSuccess && pinned != 0;
-    },
-    [](void* memory, std::size_t bytes) { (void)gmacUnpinMemory(memory, bytes); }};
-
-}  // namespace
-
 Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
   const Ready ready = elements_.prepare(buffer, count, datatype);
   return ready == Ready::kYes ? allocate() : ready;

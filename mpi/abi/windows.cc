@@ -1,44 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Windows are made over memory that other processes write without a call of this process, so
-// neither shared objects, which are followed where there is a call, nor memory of devices can be
-// one. What MPI allocates itself is plain.
+// Windows come and go, and say what they are. One over shared objects or memory of a device is
+// MPI's over a public copy (separate_window.h). What MPI allocates itself is plain.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
 #include "mpi/abi/memory.h"
+#include "mpi/abi/one_sided.h"
+#include "mpi/abi/separate_window.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
 
-// Why memory cannot be a window; NULL: it can.
-const char* objection(const void* memory, MPI_Count bytes) {
-  if (!mayNeedStaging() || memory == MPI_BOTTOM || bytes <= 0) {
-    return nullptr;
-  }
-  if (gmacTouchesShared(memory, static_cast<std::size_t>(bytes)) != 0) {
-    return "the window would be over a shared object, which other processes cannot write at any "
-           "time: make it of MPI_Win_allocate's memory, or of plain memory";
-  }
-  if (gmacIsDeviceMemory(memory) != 0 || gmacIsDeviceMemory(shifted(memory, bytes - 1)) != 0) {
-    return "the window would be over memory of a device, which this MPI does not reach: make it of "
-           "MPI_Win_allocate's memory, or of plain memory";
-  }
-  return nullptr;
+bool isStaged(const void* memory, MPI_Aint bytes) {
+  return bytes > 0 && memory != MPI_BOTTOM && needsStaging(memory, bytes, MPI_BYTE);
 }
 
 template <Layer layer, auto call, typename Unit>
 int create(void* memory, MPI_Aint bytes, Unit unit, MPI_Info info, MPI_Comm communicator,
            MPI_Win* window) {
-  const char* const reason = objection(memory, bytes);
-  return reason != nullptr ? refuse(communicator, kName<call>, reason)
-                           : (next<layer>().*call)(memory, bytes, unit, info, communicator, window);
+  const auto function = next<layer>().*call;
+  int rank = 0;
+  if (!isStaged(memory, bytes) || real().Comm_rank(communicator, &rank) != MPI_SUCCESS) {
+    return function(memory, bytes, unit, info, communicator, window);
+  }
+  std::string reason;
+  SeparateWindowPtr separate =
+      SeparateWindow::make(memory, static_cast<std::size_t>(bytes), rank, &reason);
+  if (separate == nullptr) {
+    return refuse(communicator, kName<call>, reason);
+  }
+  const int code = function(separate->publicBase(), bytes, unit, info, communicator, window);
+  if (code == MPI_SUCCESS) {
+    separate_windows::add(*window, std::move(separate));
+  }
+  return code;
 }
 
+// Other processes name what is attached by its address, which is the application's.
 template <Layer layer>
 int attach(MPI_Win window, void* memory, MPI_Aint bytes) {
-  const char* const reason = objection(memory, bytes);
-  return reason != nullptr ? refuseAtWindow(window, "MPI_Win_attach", reason)
-                           : next<layer>().Win_attach(window, memory, bytes);
+  return isStaged(memory, bytes)
+             ? refuseAtWindow(window, "MPI_Win_attach",
+                              "the memory is a shared object's or a device's, which other "
+                              "processes cannot reach by its address: make a window of it with "
+                              "MPI_Win_create, or attach plain memory")
+             : next<layer>().Win_attach(window, memory, bytes);
+}
+
+// When MPI has the window freed, all operations on it are complete, and its handle may stand for
+// another one.
+template <Layer layer>
+int freeWindow(MPI_Win* window) {
+  SeparateWindowPtr separate = separate_windows::take(*window);
+  if (separate == nullptr && !operations::any()) {
+    return next<layer>().Win_free(window);
+  }
+  const MPI_Win freed = *window;
+  const std::vector<OperationPtr> begun = operations::of(freed, std::nullopt);
+  const int code = next<layer>().Win_free(window);
+  if (code != MPI_SUCCESS) {
+    if (separate != nullptr) {
+      separate_windows::add(freed, std::move(separate));
+    }
+    return code;
+  }
+  std::string reason;
+  for (const OperationPtr& operation : begun) {
+    if (!operation->finish() && reason.empty()) {
+      reason = operation->reason();
+    }
+    operations::remove(operation);
+  }
+  // Memory that was freed before its window gets nothing more.
+  std::string other;
+  if (separate != nullptr && separate->lives() && !separate->collect(&other) && reason.empty()) {
+    reason = other;
+  }
+  return reason.empty() ? MPI_SUCCESS : refuse(MPI_COMM_WORLD, "MPI_Win_free", reason);
+}
+
+// What the application has asked for, in place of the public copy.
+template <Layer layer>
+int getAttribute(MPI_Win window, int key, void* value, int* found) {
+  const int code = next<layer>().Win_get_attr(window, key, value, found);
+  const SeparateWindowPtr separate = separate_windows::find(window);
+  if (code == MPI_SUCCESS && separate != nullptr && *found != 0) {
+    if (key == MPI_WIN_BASE) {
+      *static_cast<void**>(value) = separate->base();
+    } else if (key == MPI_WIN_MODEL) {
+      static int model = MPI_WIN_SEPARATE;
+      *static_cast<int**>(value) = &model;
+    }
+  }
+  return code;
 }
 
 }  // namespace
@@ -47,6 +106,8 @@ std::span<const Hook> windowHooks() {
   static const Hook hooks[] = {
       GMAC_MPI_HOOKS(Win_create, create),
       GMAC_MPI_HOOK(Win_attach, attach),
+      GMAC_MPI_HOOK(Win_free, freeWindow),
+      GMAC_MPI_HOOK(Win_get_attr, getAttribute),
   };
   return hooks;
 }

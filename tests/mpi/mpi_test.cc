@@ -231,6 +231,12 @@ TEST_P(Mpi, RequestsEndAsInPlainMemoryAndOtherCallsAreRefusedByName) {
   }
 }
 
+TEST_P(Mpi, WindowsOverSharedObjectsFollowEverySynchronisation) {
+  const ProgramEnd end = run(3, "windows", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "windows are right\n");
+}
+
 TEST_P(Mpi, CollectivesBetweenGroupsDoWhatTheyDoInPlainMemory) {
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(3, "intercommunicators", {}, way);

@@ -9,7 +9,8 @@ namespace gmac::testing {
 namespace {
 
 // MPICH 4.0 returns from MPI_Win_flush_local before all that is fetched is there.
-// Open MPI 4.1 crashes in MPI_Compare_and_swap with memory that the processes do not share.
+// Open MPI 4.1 crashes in MPI_Compare_and_swap with memory that the processes do not share; and
+// what MPI_Get_accumulate fetches from the application's memory is not that, or comes too late.
 #ifdef MPICH
 constexpr bool kFlushesLocally = false;
 constexpr bool kCompares = true;
@@ -18,6 +19,7 @@ constexpr bool kFlushesLocally = true;
 constexpr bool kCompares = false;
 #endif
 
+enum class Place { kProcessesShare, kMpis, kApplications };
 enum class Epoch { kFence, kStart, kLock, kLockAll };
 enum class Kind { kPut, kGet, kAccumulate, kGetAccumulate, kFetchAndOp, kCompareAndSwap };
 
@@ -67,11 +69,43 @@ struct OneSided {
   }
 };
 
-void fillWindow(Run& run, MPI_Win window, unsigned char* memory, int bytes) {
+// One over memory of the program's kind, or of MPI's.
+class Window {
+ public:
+  Window(Run& run, Place place, int bytes) {
+    if (place == Place::kApplications) {
+      own_ = std::make_unique<Memory>(run.kind, static_cast<std::size_t>(bytes));
+      memory_ = own_->data();
+      MPI_Win_create(own_->address(), bytes, 1, MPI_INFO_NULL, run.comm, &window_);
+    } else {
+      (place == Place::kMpis ? MPI_Win_allocate : MPI_Win_allocate_shared)(
+          bytes, 1, MPI_INFO_NULL, run.comm, static_cast<void*>(&memory_), &window_);
+    }
+    MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN);
+  }
+  ~Window() { MPI_Win_free(&window_); }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  MPI_Win get() const { return window_; }
+  unsigned char* memory() const { return memory_; }
+  // A kernel flips all bytes, where they are not MPI's.
+  void flip() const {
+    if (own_ != nullptr) own_->flip();
+  }
+
+ private:
+  std::unique_ptr<Memory> own_;
+  unsigned char* memory_ = nullptr;
+  MPI_Win window_ = MPI_WIN_NULL;
+};
+
+void fillWindow(Run& run, const Window& window, int bytes, bool flips) {
   Rng values(static_cast<std::uint64_t>(run.rank) * 77 + run.steps.size());
-  MPI_Win_lock(MPI_LOCK_EXCLUSIVE, run.rank, 0, window);
-  for (int i = 0; i < bytes; ++i) memory[i] = static_cast<unsigned char>(values());
-  MPI_Win_unlock(run.rank, window);
+  MPI_Win_lock(MPI_LOCK_EXCLUSIVE, run.rank, 0, window.get());
+  for (int i = 0; i < bytes; ++i) window.memory()[i] = static_cast<unsigned char>(values());
+  if (flips) window.flip();
+  MPI_Win_unlock(run.rank, window.get());
   MPI_Barrier(run.comm);
 }
 
@@ -84,15 +118,18 @@ void oneSided(Run& run) {
   const bool passive = epoch == Epoch::kLock || epoch == Epoch::kLockAll;
   const int flush = passive ? draw(run.rng, 0, 4) : 0;
   const MPI_Datatype base = bases[static_cast<std::size_t>(draw(run.rng, 0, 2))];
-  // Of memory that the processes share, or not.
-  const bool direct = draw(run.rng, 0, 1) == 0;
+  const auto place = static_cast<Place>(draw(run.rng, 0, 2));
+  const bool flips = draw(run.rng, 0, 1) == 0;
   // Bytes are neither fetched one at a time nor compared.
-  const int mostKind = sizeOf(base) == 1 ? 3 : direct || kCompares ? 5 : 4;
+  const int mostKind = sizeOf(base) == 1 ? 3 : place == Place::kProcessesShare || kCompares ? 5 : 4;
   int bytes = 0;
   std::vector<OneSided> operations;
   for (int i = draw(run.rng, 1, 4); i > 0; --i) {
     OneSided one;
     one.kind = static_cast<Kind>(draw(run.rng, 0, mostKind));
+    if (!kCompares && place == Place::kApplications && one.kind == Kind::kGetAccumulate) {
+      one.kind = Kind::kGet;
+    }
     one.type = base;
     if (one.kind < Kind::kFetchAndOp) {
       one.partial = one.kind == Kind::kGet && draw(run.rng, 0, 3) == 0;
@@ -114,12 +151,13 @@ void oneSided(Run& run) {
     }
     operations.push_back(std::move(one));
   }
-  unsigned char* memory = nullptr;
-  MPI_Win window;
-  (direct ? MPI_Win_allocate_shared : MPI_Win_allocate)(bytes, 1, MPI_INFO_NULL, run.comm,
-                                                        static_cast<void*>(&memory), &window);
-  MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
-  fillWindow(run, window, memory, bytes);
+  // The last bytes are its owner's.
+  constexpr int kOwned = 16;
+  bytes += kOwned;
+  const Window windowed(run, place, bytes);
+  const MPI_Win window = windowed.get();
+  unsigned char* const memory = windowed.memory();
+  fillWindow(run, windowed, bytes, flips);
   const int target = (run.rank + 1) % run.size;
   const int origin = (run.rank + run.size - 1) % run.size;
   MPI_Group all;
@@ -138,6 +176,7 @@ void oneSided(Run& run) {
 
   run.note("epoch " + std::to_string(static_cast<int>(epoch)) + " flush " + std::to_string(flush) +
            " element " + std::to_string(sizeOf(base)));
+  for (int i = bytes - kOwned; i < bytes; ++i) memory[i] ^= 3;
   std::vector<MPI_Request> requests;
   for (const OneSided& one : operations) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -184,7 +223,6 @@ void oneSided(Run& run) {
            std::string(reinterpret_cast<char*>(memory), static_cast<std::size_t>(bytes)));
   MPI_Win_unlock(run.rank, window);
   for (MPI_Group* const group : {&all, &to, &from}) MPI_Group_free(group);
-  MPI_Win_free(&window);
 }
 
 }  // namespace gmac::testing

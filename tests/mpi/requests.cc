@@ -353,10 +353,6 @@ int main(int argc, char** argv) {
   manyTypes();
   collectiveReads();
   convertedFile();
-  refused("MPI_Win_create", [](void* object, void*) {
-    MPI_Win window;
-    return MPI_Win_create(object, kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-  });
   refused("MPI_Win_attach", [](void* object, void*) {
     MPI_Win window;
     MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window);
