@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
 ! A Fortran program whose arrays are shared objects: columns and rows, Fortran's MPI_IN_PLACE and
-! MPI_BOTTOM, a persistent request.
+! MPI_BOTTOM, a persistent request, a window.
 program fortran
   use mpi
   use, intrinsic :: iso_c_binding
@@ -20,7 +20,7 @@ program fortran
   integer, parameter :: n = 300
   integer, parameter :: mask = int(z'5a5a5a5a')
   integer, pointer :: a(:, :)
-  integer :: rank, ranks, ierror, row, absolute, request, i, j
+  integer :: rank, ranks, ierror, row, absolute, request, window, put, i, j
   integer :: status(MPI_STATUS_SIZE)
   integer(MPI_ADDRESS_KIND) :: address(1)
   type(c_ptr) :: memory
@@ -73,6 +73,17 @@ program fortran
     end if
   end do
   if (rank < 2) call MPI_Request_free(request, ierror)
+
+  ! A window over the array: each puts a number into the next one's.
+  call fill()
+  call MPI_Win_create(a, int(4 * n * n, MPI_ADDRESS_KIND), 4, MPI_INFO_NULL, MPI_COMM_WORLD, window, ierror)
+  call MPI_Win_fence(0, window, ierror)
+  put = 70 + rank
+  call MPI_Put(put, 1, MPI_INTEGER, mod(rank + 1, ranks), int(n + 4, MPI_ADDRESS_KIND), 1, MPI_INTEGER, window, ierror)
+  call MPI_Win_fence(0, window, ierror)
+  call expect(a(5, 2), 70 + mod(rank + ranks - 1, ranks), 'what was put')
+  call expect(a(6, 2), ieor(6 + 2000, mask), 'the number after it')
+  call MPI_Win_free(window, ierror)
   call MPI_Type_free(row, ierror)
   call MPI_Type_free(absolute, ierror)
   call MPI_Finalize(ierror)
