@@ -168,16 +168,11 @@ void assertions() {
   MPI_Put(&put, 1, MPI_INT, next, 0, 1, MPI_INT, object.window);
   MPI_Win_fence(MPI_MODE_NOSTORE | MPI_MODE_NOSUCCEED, object.window);
   expect(object.ints()[0] == 50 + previous, "puts after a fence that asserts none before it");
-  // A store since the last fence, and another synchronisation since the store.
-  object.ints()[2] = 6;
-  MPI_Win_lock(MPI_LOCK_SHARED, next, 0, object.window);
-  MPI_Win_unlock(next, object.window);
+  // A store since the last fence, and since the store a synchronisation that publishes nothing.
   object.ints()[2] = 7;
-  MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, object.window);
-  MPI_Win_flush(rank, object.window);
-  MPI_Win_unlock(rank, object.window);
-  MPI_Barrier(MPI_COMM_WORLD);
-  MPI_Win_fence(MPI_MODE_NOSTORE, object.window);
+  MPI_Win_start(MPI_GROUP_EMPTY, 0, object.window);
+  MPI_Win_complete(object.window);
+  MPI_Win_fence(MPI_MODE_NOPRECEDE | MPI_MODE_NOSTORE, object.window);
   fetch();
   MPI_Win_fence(0, object.window);
   expect(value == 7, "a store that an earlier synchronisation came after");
@@ -377,6 +372,16 @@ void relays() {
                "and from there, an epoch later");
       }
     }
+    MPI_Win_fence(MPI_MODE_NOSUCCEED, object.window);
+    MPI_Win_lock(MPI_LOCK_SHARED, next, 0, object.window);
+    std::memset(object.data() + 20'000, 2, 20'000);
+    MPI_Get(object.data() + 20'000, 1, type, next, 0, 1, type, object.window);
+    MPI_Win_flush(next, object.window);
+    for (int i = 0; i < 20'000; ++i) {
+      expect(object.data()[20'000 + i] == (!typed || i % 20 < 10 ? valueOf(next, 5, i) : 2),
+             "a get of what was public there, over a store that was not");
+    }
+    MPI_Win_unlock(next, object.window);
     MPI_Type_free(&type);
   }
 }
