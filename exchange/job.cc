@@ -2,8 +2,10 @@
 #include "exchange/job.h"
 
 #include <fmt/core.h>
+#include <signal.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <sstream>
@@ -45,16 +47,16 @@ std::string daemonOfSocket(int socket) {
   return start.has_value() ? fmt::format("{}@{}", daemon.pid, *start) : "";
 }
 
-}  // namespace
+std::string statOf(int pid) { return fmt::format("/proc/{}/stat", pid); }
 
-std::optional<std::uint64_t> startOfProcess(int pid) {
-  const std::optional<std::string> text = readWholeFile(fmt::format("/proc/{}/stat", pid));
+// What a process's stat says; nothing: it has ended.
+std::optional<std::uint64_t> startIn(const std::string& text) {
   // The second field is the program's name in brackets, and may hold anything.
-  const std::size_t name = text.has_value() ? text->rfind(')') : std::string::npos;
+  const std::size_t name = text.rfind(')');
   if (name == std::string::npos) {
     return std::nullopt;
   }
-  std::istringstream fields(text->substr(name + 1));
+  std::istringstream fields(text.substr(name + 1));
   std::string field;
   for (int number = 3; fields >> field; ++number) {
     if (number == 3 && (field == "Z" || field == "X")) {
@@ -65,6 +67,23 @@ std::optional<std::uint64_t> startOfProcess(int pid) {
     }
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> startOfProcess(int pid) {
+  const std::optional<std::string> text = readWholeFile(statOf(pid));
+  return text.has_value() ? startIn(*text) : std::nullopt;
+}
+
+bool hasEnded(int pid, std::uint64_t start) {
+  const std::string path = statOf(pid);
+  const std::optional<std::string> text = readWholeFile(path);
+  if (!text.has_value()) {
+    // (Without /proc the file of a process that lives is missing as well.)
+    return errno == ESRCH || (errno == ENOENT && ::kill(pid, 0) != 0 && errno == ESRCH);
+  }
+  return startIn(*text) != start;
 }
 
 std::optional<Job> findJob() {

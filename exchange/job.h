@@ -31,6 +31,10 @@ std::optional<Job> findJob();
 // was not waited for yet has ended.
 std::optional<std::uint64_t> startOfProcess(int pid);
 
+// Whether the process that started then has ended. False also where that cannot be told, as when
+// this process has no descriptor left to look with.
+bool hasEnded(int pid, std::uint64_t start);
+
 }  // namespace gmac::exchange
 
 #endif  // GMAC_EXCHANGE_JOB_H_

@@ -27,11 +27,7 @@ constexpr std::chrono::milliseconds kAskForEnded{100};
 }  // namespace
 
 bool Peer::lives() const {
-  if (met_.process <= 0 || met_.start == 0) {
-    return true;
-  }
-  const std::optional<std::uint64_t> start = startOfProcess(met_.process);
-  return start.has_value() && *start == met_.start;
+  return met_.process <= 0 || met_.start == 0 || !hasEnded(met_.process, met_.start);
 }
 
 void Peer::proveReads(int rank) {

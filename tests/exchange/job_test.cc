@@ -120,12 +120,16 @@ TEST(StartOfProcess, TellsAProcessFromItsEnd) {
   const std::optional<std::uint64_t> start = startOfProcess(child);
   ASSERT_TRUE(start.has_value());
   EXPECT_GE(*start, *startOfProcess(::getpid()));
+  EXPECT_FALSE(hasEnded(child, *start));
+  EXPECT_TRUE(hasEnded(child, *start + 1)) << "another process had the number";
   ::kill(child, SIGKILL);
   siginfo_t info{};
   EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_TRUE(hasEnded(child, *start));
   EXPECT_FALSE(startOfProcess(child).has_value()) << "it has not been waited for";
   ::waitpid(child, nullptr, 0);
   EXPECT_FALSE(startOfProcess(child).has_value());
+  EXPECT_TRUE(hasEnded(child, *start));
 }
 
 }  // namespace
