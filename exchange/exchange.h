@@ -312,8 +312,8 @@ class Exchange {
   // The same for memory that the application has from its device; from the start of an allocation.
   // adsmErrorNotSupported: this process's device does not do that.
   Result<ExportId> exportDevice(void* address, std::size_t bytes);
-  // Lets `rank` import it: to be called before that rank hears of it. Never blocks; most times a
-  // look. adsmErrorSystem: not now.
+  // Lets `rank` import it: to be called before that rank hears of it, and again where it says that
+  // the file has not come. Never blocks; most times a look. adsmErrorSystem: not now.
   Status offer(ExportId id, int rank);
   // From now on nobody imports it. Waits until no process that lives has it, at most for `limit`.
   // True: so it is; the id is forgotten, and device memory may be freed. False: somebody has it
@@ -326,8 +326,8 @@ class Exchange {
   // imports as there may be are in use; adsmErrorNotSupported: it is not reached from here (what
   // that is for a device is proved as for payloads).
   Result<Imported> import(int owner, ExportId id);
-  // Gives back imports that nobody uses and whose owner waits for it. A few loads if there are
-  // none; to be called now and then by a process that imports nothing for long.
+  // Gives back imports that nobody uses and whose owner waits for it, or has ended. A few loads if
+  // there are none; to be called now and then by a process that imports nothing for long.
   void sweep();
 
   const Job& job() const noexcept;

@@ -73,8 +73,12 @@ ExportId Exports::publish(std::size_t record, Entry entry, const DeviceHandle& h
 Result<ExportId> Exports::addFile(int file, std::int64_t offset, std::size_t bytes) {
   constexpr std::int64_t kPage = 4096;
   struct stat status {};
-  if (offset < 0 || offset % kPage != 0 || bytes == 0 || ::fstat(file, &status) != 0 ||
-      offset > status.st_size || bytes > static_cast<std::size_t>(status.st_size - offset)) {
+  if (::fstat(file, &status) != 0) {
+    return fail(adsmErrorInvalidValue, "exchange: {} is no memory file: {}", file,
+                std::strerror(errno));
+  }
+  if (offset < 0 || offset % kPage != 0 || bytes == 0 || offset > status.st_size ||
+      bytes > static_cast<std::size_t>(status.st_size - offset)) {
     return fail(adsmErrorInvalidValue,
                 "exchange: {} bytes at offset {} are no whole pages of a file of {} bytes", bytes,
                 offset, status.st_size);
@@ -125,7 +129,10 @@ Status Exports::hand(ExportId id, int rank, const Peer& peer) {
     return fail(adsmErrorInvalidValue, "exchange: export {} is revoked",
                 static_cast<std::uint64_t>(id));
   }
-  if (!entry.file || entry.handed[static_cast<std::size_t>(rank)]) {
+  // (Another rank's loss hands it to this one as well.)
+  std::uint32_t& handed = entry.handed[static_cast<std::size_t>(rank)];
+  const std::uint32_t now = file_.exportRecord(recordOf(id)).lost.load() + 1;
+  if (!entry.file || handed == now) {
     return {};
   }
   const Result<int> file = entry.file.use("an exported file");
@@ -149,7 +156,7 @@ Status Exports::hand(ExportId id, int rank, const Peer& peer) {
     return fail(adsmErrorSystem, "exchange: the descriptor of export {} for rank {}: {}", entry.id,
                 rank, std::strerror(errno));
   }
-  entry.handed[static_cast<std::size_t>(rank)] = true;
+  handed = now;
   return {};
 }
 

@@ -40,8 +40,8 @@ class Exports {
   Result<ExportId> addFile(int file, std::int64_t offset, std::size_t bytes);
   Result<ExportId> addDevice(const DeviceHandle& handle, std::size_t bytes);
 
-  // Gives the process of that rank what it needs to import it, once. Never blocks.
-  // adsmErrorSystem: its queue is full now, or it is gone.
+  // Gives the process of that rank what it needs to import it, once, or again where that was lost.
+  // Never blocks. adsmErrorSystem: its queue is full now, or it is gone.
   Status hand(ExportId id, int rank, const Peer& peer);
 
   // From now on nobody imports it. True: no process that lives has it, and the id is forgotten.
@@ -56,7 +56,8 @@ class Exports {
     bool revoked = false;
     Descriptor file;
     std::int64_t offset = 0;
-    std::vector<bool> handed;  // by rank
+    // By rank: 0, it was not handed; else 1 and the record's `lost` at that time.
+    std::vector<std::uint32_t> handed;
   };
 
   Result<std::size_t> freeRecord();

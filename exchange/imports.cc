@@ -14,6 +14,11 @@
 #include "gmac/base/log.h"
 
 namespace gmac::exchange::internal {
+namespace {
+
+constexpr std::chrono::milliseconds kAskForEnded{100};
+
+}  // namespace
 
 Imports::Imports(int rank, const DeviceFunctions* device, std::size_t most)
     : rank_(rank), device_(device), most_(most) {}
@@ -58,7 +63,7 @@ void Imports::takeFiles(Peer& peer, int owner) {
   }
 }
 
-Status Imports::openFile(Entry& entry, const ExportRecord& record) {
+Status Imports::openFile(Entry& entry, ExportRecord& record) {
   const Key key{entry.owner, entry.id};
   auto found = files_.find(key);
   if (found == files_.end()) {
@@ -66,6 +71,7 @@ Status Imports::openFile(Entry& entry, const ExportRecord& record) {
     found = files_.find(key);
   }
   if (found == files_.end()) {
+    record.lost.fetch_add(1);  // the next offer() hands it again
     return fail(adsmErrorNotSupported, "exchange: the file of export {} has not come from rank {}",
                 entry.id, entry.owner);
   }
@@ -117,7 +123,7 @@ Status Imports::open(Entry& entry) {
   const std::uint64_t bit = std::uint64_t{1} << rank_ % 64;
   // (An earlier export in the same record is given back before its bit is: see giveBack().)
   const bool before = (bits.fetch_or(bit) & bit) != 0;
-  const ExportRecord& record = file.exportRecord(index);
+  ExportRecord& record = file.exportRecord(index);
   Status status;
   if (record.live.load() != entry.id) {
     status = fail(adsmErrorInvalidValue, "exchange: export {} of rank {} is revoked, or never was",
@@ -168,24 +174,35 @@ bool Imports::evictOne() {
   return true;
 }
 
+bool Imports::hasAnyOf(int owner) const {
+  const auto entry = entries_.lower_bound({owner, 0});
+  const auto file = files_.lower_bound({owner, 0});
+  return (entry != entries_.end() && entry->first.first == owner) ||
+         (file != files_.end() && file->first.first == owner);
+}
+
 void Imports::sweepLocked() {
+  const auto time = std::chrono::steady_clock::now();
+  const bool ask = time - askedForEnded_ >= kAskForEnded;
+  askedForEnded_ = ask ? time : askedForEnded_;
   for (auto& [owner, seen] : seen_) {
+    const bool ended = ask && hasAnyOf(owner) && !seen.first->lives();
     const std::uint64_t now = seen.first->met().file.revocations().load();
-    if (now == seen.second) {
+    if (now == seen.second && !ended) {
       continue;
     }
     seen.second = now;
     for (auto next = entries_.lower_bound({owner, 0});
          next != entries_.end() && next->first.first == owner;) {
       const auto found = next++;
-      if (found->second->users == 0 && found->second->revoked()) {
+      if (found->second->users == 0 && (ended || found->second->revoked())) {
         drop(found);
       }
     }
     std::erase_if(files_, [&, owner = owner, &peer = *seen.first](const auto& file) {
       const std::uint64_t id = file.first.second;
       return file.first.first == owner &&
-             peer.met().file.exportRecord(id % FileLayout::kExports).live.load() != id;
+             (ended || peer.met().file.exportRecord(id % FileLayout::kExports).live.load() != id);
     });
   }
 }

@@ -4,6 +4,7 @@
 #ifndef GMAC_EXCHANGE_IMPORTS_H_
 #define GMAC_EXCHANGE_IMPORTS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -36,8 +37,8 @@ class Imports : public std::enable_shared_from_this<Imports> {
   // there may be are in use; adsmErrorNotSupported: it is not reached from here.
   Result<Entry*> use(const std::shared_ptr<Peer>& peer, int owner, ExportId id);
   void unuse(Entry* entry);
-  // Gives back what nobody uses and whose export is revoked. A load for each process if there is
-  // nothing.
+  // Gives back what nobody uses and whose export is revoked, or whose process is gone. A load for
+  // each process if there is nothing; every 100 ms a look whether those live that something is of.
   void sweep();
   // Gives back all that nobody uses; what is in use goes when its last user does.
   void close();
@@ -55,13 +56,14 @@ class Imports : public std::enable_shared_from_this<Imports> {
 
   // All under the lock.
   Status open(Entry& entry);
-  Status openFile(Entry& entry, const ExportRecord& record);
+  Status openFile(Entry& entry, ExportRecord& record);
   Status openDevice(Entry& entry, const ExportRecord& record);
   void giveBack(Entry& entry);
   void drop(std::map<Key, std::unique_ptr<Entry>>::iterator found);
   bool evictOne();
   void sweepLocked();
   void takeFiles(Peer& peer, int owner);
+  bool hasAnyOf(int owner) const;
 
   const int rank_;
   const DeviceFunctions* const device_;
@@ -72,6 +74,7 @@ class Imports : public std::enable_shared_from_this<Imports> {
   Files files_;                                                          // that have arrived
   std::map<int, std::pair<std::shared_ptr<Peer>, std::uint64_t>> seen_;  // owner: revocations
   Counts counts_;
+  std::chrono::steady_clock::time_point askedForEnded_{};
   bool closed_ = false;
 };
 

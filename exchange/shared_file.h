@@ -49,7 +49,9 @@ struct alignas(64) ExportRecord {
   // These change only when nobody has it imported.
   std::uint64_t bytes;
   std::uint32_t kind;
-  std::uint32_t unused;
+  // How often an importer has not found the file that was handed to it, for want of a descriptor
+  // perhaps; by importers.
+  std::atomic<std::uint32_t> lost;
   DeviceHandle handle;  // of device memory
 };
 
