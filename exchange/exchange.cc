@@ -267,7 +267,7 @@ Status Exchange::offer(ExportId id, int rank) {
   if (state.outbox->inChild()) {
     return forked();
   }
-  const internal::Peer* const peer = state.peer(rank);
+  internal::Peer* const peer = state.peer(rank);
   if (peer == nullptr) {
     return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", rank,
                 state.job.rank);
@@ -325,13 +325,8 @@ namespace {
 constexpr std::int64_t kReadPiece = 4096;
 constexpr std::int64_t kReadMessage = std::int64_t{16} << 10;
 
-Path choose(const datatype::Layout& layout, const SendOptions& options, bool reads) {
-  if (options.path.has_value()) {
-    return *options.path;
-  }
-  if (options.file != kNoExport) {
-    return Path::kMapped;
-  }
+// Of memory that is not mapped.
+Path choose(const datatype::Layout& layout, bool reads) {
   const bool longPieces = layout.bytes() >= kReadMessage && layout.meanBlockBytes() >= kReadPiece;
   return longPieces && reads ? Path::kRead : Path::kRing;
 }
@@ -359,9 +354,17 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   }
   const std::shared_ptr<internal::Peer>& peer = state.peers[static_cast<std::size_t>(rank)];
   const bool refusesReads = state.outbox->file().proof(rank, FileLayout::kReads) == Proof::kRefused;
-  const Path path = choose(layout->layout, options, peer->reads && !refusesReads);
+  const Path copied = choose(layout->layout, peer->reads && !refusesReads);
+  Path path = options.path.value_or(options.file != kNoExport ? Path::kMapped : copied);
   if (path == Path::kMapped) {
-    GMAC_TRY(state.exports->hand(options.file, rank, *peer));
+    if (const Status status = state.exports->hand(options.file, rank, *peer);
+        status.code() == adsmErrorSystem && !options.path.has_value()) {
+      log(LogLevel::kInfo, "exchange: a message of {} bytes is not mapped: {}",
+          layout->layout.bytes(), lastErrorText());
+      path = copied;
+    } else {
+      GMAC_TRY(status);
+    }
   }
   const Result<std::size_t> index = state.transfers->take(rank, layout, options, peer);
   GMAC_TRY(index.status());

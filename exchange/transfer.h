@@ -50,8 +50,8 @@ struct SendOptions {
   // start. All of the layout lies inside.
   ExportId file{0};
   std::int64_t fileOffset = 0;
-  // Nothing: chosen by the layout. What the receiver cannot do becomes kRing all the same. kCopy is
-  // none.
+  // Nothing: kMapped if there is a file that the receiver can be given, else chosen by the layout.
+  // What the receiver cannot do becomes kRing all the same. kCopy is none.
   std::optional<Path> path;
   // Of the ring; a multiple of 4096.
   std::size_t fragmentBytes = std::size_t{64} << 10;

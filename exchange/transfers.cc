@@ -313,17 +313,9 @@ Result<bool> Outgoing::advance() {
   }
   TransferRecord& record = transfers_->record(index_);
   const std::uint64_t state = record.state.load(std::memory_order_acquire);
-  if (described_ && state == Slot::stateOf(id_, Phase::kFree)) {
-    const bool gaveUp = record.answer.load(std::memory_order_relaxed) == TransferRecord::kGaveUp;
-    finish(false);
-    if (gaveUp) {
-      declined_ = true;
-      failed_ = adsmErrorSystem;
-      return fail(failed_, "exchange: rank {} has given up a message of {} bytes", receiver_,
-                  bytes());
-    }
-    transfers_->sent.add(path_, bytes());
-    return true;
+  const std::uint64_t free = Slot::stateOf(id_, Phase::kFree);
+  if (described_ && state == free) {
+    return freed(record);
   }
   if (path_ != Path::kRing &&
       record.answer.load(std::memory_order_acquire) == TransferRecord::kWantsRing) {
@@ -342,12 +334,29 @@ Result<bool> Outgoing::advance() {
                   receiver_, bytes());
   }
   if (!status.ok()) {
+    const std::uint64_t before = record.state.exchange(free, std::memory_order_acq_rel);
+    if (described_ && before == free) {
+      return freed(record);  // the receiver has ended after it had all
+    }
     failed_ = status.code();
-    record.state.store(Slot::stateOf(id_, Phase::kFree), std::memory_order_release);
-    finish(true);
+    finish(before == Slot::stateOf(id_, Phase::kCollected));
     return status;
   }
   return false;
+}
+
+// The receiver has let go of it.
+Result<bool> Outgoing::freed(const TransferRecord& record) {
+  const bool gaveUp = record.answer.load(std::memory_order_relaxed) == TransferRecord::kGaveUp;
+  finish(false);
+  if (gaveUp) {
+    declined_ = true;
+    failed_ = adsmErrorSystem;
+    return fail(failed_, "exchange: rank {} has given up a message of {} bytes", receiver_,
+                bytes());
+  }
+  transfers_->sent.add(path_, bytes());
+  return true;
 }
 
 bool Outgoing::recall() {

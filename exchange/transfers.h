@@ -127,6 +127,7 @@ class Outgoing {
 
  private:
   Status produce(TransferRecord& record);
+  Result<bool> freed(const TransferRecord& record);
   void finish(bool taken);
 
   const std::shared_ptr<Transfers> transfers_;

@@ -6,11 +6,14 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdarg>
+#include <utility>
 
 namespace gmac::testing {
 namespace {
@@ -19,6 +22,7 @@ Disturbance manner = Disturbance::kNone;
 int chosen = 0;
 int count = 0;
 bool came = false;
+std::function<void()> hook;
 
 // True: the call is to fail, with errno.
 bool fails(int passing) {
@@ -54,12 +58,35 @@ void disturb(Disturbance how, int number) {
   came = false;
 }
 
+void beforeNextOpen(std::function<void()> function) { hook = std::move(function); }
+
 bool disturbed() { return came; }
 int calls() { return count; }
 
 }  // namespace gmac::testing
 
 using gmac::testing::fails;
+
+namespace {
+
+// (libc's syscall() is this program's as well.)
+long kernel(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+  register long fourth __asm__("r10") = d;
+  register long fifth __asm__("r8") = e;
+  register long sixth __asm__("r9") = f;
+  long result = 0;
+  __asm__ volatile("syscall"
+                   : "=a"(result)
+                   : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth), "r"(sixth)
+                   : "rcx", "r11", "memory");
+  if (result < 0 && result > -4096) {
+    errno = static_cast<int>(-result);
+    return -1;
+  }
+  return result;
+}
+
+}  // namespace
 
 // In place of libc's, in this program.
 extern "C" {
@@ -145,6 +172,36 @@ void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t
 
 int madvise(void* address, size_t bytes, int advice) noexcept {
   return fails(EAGAIN) ? -1 : static_cast<int>(::syscall(SYS_madvise, address, bytes, advice));
+}
+
+ssize_t process_vm_readv(pid_t process, const iovec* here, unsigned long hereCount,
+                         const iovec* there, unsigned long thereCount,
+                         unsigned long flags) noexcept {
+  return fails(ENOMEM)
+             ? -1
+             : ::syscall(SYS_process_vm_readv, process, here, hereCount, there, thereCount, flags);
+}
+
+int fstat(int fd, struct stat* status) noexcept {
+  return fails(ENOMEM) ? -1 : static_cast<int>(::syscall(SYS_fstat, fd, status));
+}
+
+// What the runtime opens and reads itself: files of /proc.
+long syscall(long number, ...) noexcept {
+  va_list rest;
+  va_start(rest, number);
+  long all[6];
+  for (long& one : all) {
+    one = va_arg(rest, long);
+  }
+  va_end(rest);
+  if (number == SYS_openat && gmac::testing::hook) {
+    std::exchange(gmac::testing::hook, nullptr)();
+  }
+  if ((number == SYS_openat && fails(EMFILE)) || (number == SYS_read && fails(EINTR))) {
+    return -1;
+  }
+  return kernel(number, all[0], all[1], all[2], all[3], all[4], all[5]);
 }
 
 }  // extern "C"

@@ -4,6 +4,8 @@
 #ifndef GMAC_TESTS_EXCHANGE_DISTURBED_CALLS_H_
 #define GMAC_TESTS_EXCHANGE_DISTURBED_CALLS_H_
 
+#include <functional>
+
 namespace gmac::testing {
 
 enum class Disturbance {
@@ -16,6 +18,8 @@ enum class Disturbance {
 
 // From now on, in this process: disturbs the call with that number, from 1.
 void disturb(Disturbance how, int number);
+// Calls this once, before the runtime next opens a file of /proc.
+void beforeNextOpen(std::function<void()> function);
 // Whether that call has come. disturb(kNone, 0) before.
 bool disturbed();
 // Calls since disturb().
