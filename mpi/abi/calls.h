@@ -25,6 +25,18 @@ extern Globals globals;
 
 #include "mpi/stub/abi.h"
 
+#if MPI_VERSION < 4
+// Open MPI 5 has these functions of MPI 4, and says that it is of version 3.1.
+extern "C" {
+int MPI_Isendrecv(const void* sent, int sentCount, MPI_Datatype sentType, int destination,
+                  int sentTag, void* received, int receivedCount, MPI_Datatype receivedType,
+                  int source, int receivedTag, MPI_Comm communicator, MPI_Request* request);
+int MPI_Isendrecv_replace(void* buffer, int count, MPI_Datatype datatype, int destination,
+                          int sentTag, int source, int receivedTag, MPI_Comm communicator,
+                          MPI_Request* request);
+}
+#endif
+
 namespace gmac::mpi::GMAC_MPI_ABI {
 
 struct Calls {

@@ -110,12 +110,12 @@ class Statuses {
   MPI_Status* asked_;
 };
 
-// Sends of a list that are not settled stand in it as MPI_REQUEST_NULL as long as this lives: MPI
-// completes the others.
+// Requests of a list that are not settled stand in it as MPI_REQUEST_NULL as long as this lives:
+// MPI completes the others.
 class Unsettled {
  public:
   Unsettled(int count, MPI_Request* list) : list_(list) {
-    for (int i = 0; i < count && tickets::anyTransfers(); ++i) {
+    for (int i = 0; i < count && requests::anyUnsettled(); ++i) {
       const PendingPtr pending = requests::find(list[i]);
       if (pending != nullptr && !pending->settled()) {
         hidden_.emplace_back(i, list[i]);

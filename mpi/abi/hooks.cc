@@ -11,9 +11,9 @@ void* findHook(std::string_view name) {
   const bool pmpi = name.starts_with('P');
   const std::string_view wanted = name.substr(pmpi ? 1 : 0);
   for (const auto hooks :
-       {pointToPointHooks(), nonblockingHooks(), completionHooks(), probeHooks(), collectiveHooks(),
-        packingHooks(), fileHooks(), oneSidedHooks(), synchronisationHooks(), windowHooks(),
-        bufferHooks(), refusalHooks(), setupHooks()}) {
+       {pointToPointHooks(), nonblockingHooks(), sendReceiveHooks(), completionHooks(),
+        probeHooks(), collectiveHooks(), packingHooks(), fileHooks(), oneSidedHooks(),
+        synchronisationHooks(), windowHooks(), bufferHooks(), refusalHooks(), setupHooks()}) {
     for (const Hook& hook : hooks) {
       if (hook.name == wanted) {
         return hook.functions[pmpi ? 1 : 0];

@@ -40,6 +40,7 @@ struct Hook {
 
 std::span<const Hook> pointToPointHooks();
 std::span<const Hook> nonblockingHooks();
+std::span<const Hook> sendReceiveHooks();
 std::span<const Hook> completionHooks();
 std::span<const Hook> probeHooks();
 std::span<const Hook> collectiveHooks();

@@ -11,135 +11,10 @@
 
 #include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
-#include "mpi/abi/reception.h"
-#include "mpi/abi/requests.h"
-#include "mpi/abi/side.h"
+#include "mpi/abi/messages.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
-
-// A message that is received.
-class Awaited : public Pending {
- public:
-  Awaited(void* buffer, MPI_Count count, MPI_Datatype datatype, int source, int tag,
-          MPI_Comm communicator, PeersPtr peers)
-      : in(buffer, count, datatype, communicator, peers, Reception::Ends::kLater),
-        count_(count),
-        source_(source),
-        tag_(tag),
-        peers_(std::move(peers)) {}
-
-  bool pack() override { return true; }
-  bool deliver(const MPI_Status& status) override {
-    int cancelled = 0;
-    return (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) ||
-           in.arrived(status);
-  }
-  void amend(MPI_Status* status) const override { in.amend(status); }
-  const std::string& reason() const override { return in.reason(); }
-  int code() const override { return in.code(); }
-  // (That of a request may be freed already.)
-  MPI_Comm communicator() const override {
-    return in.knowsCommunicator() ? in.communicator() : MPI_COMM_WORLD;
-  }
-  bool mpiTellsNobody() const override { return in.mpiToldNobody(); }
-  Awaited* awaited() override { return this; }
-
-  // Of a persistent one that begins. With a held message that it gets, another request is under
-  // way.
-  std::unique_ptr<Matching> match() {
-    in.restart();
-    matched = false;
-    return std::make_unique<Matching>(peers_, source_, tag_);
-  }
-  int startHeld(Matching& matching) {
-    Held& held = *matching.held();
-    in.receives(held);
-#if MPI_VERSION >= 4
-    const MPI_Count count = count_;
-#else
-    const int count = static_cast<int>(count_);
-#endif
-    const int code = receiveHeld(in.address(), count, in.datatype(), held, &instead);
-    hasInstead = matched = code == MPI_SUCCESS;
-    if (notReceived(code)) {
-      matching.putBack();
-    }
-    return code;
-  }
-
-  Reception in;
-
- private:
-  const MPI_Count count_;
-  const int source_;
-  const int tag_;
-  const PeersPtr peers_;
-};
-
 namespace {
-
-// A message that is sent.
-class Sent : public Pending {
- public:
-  // `packs`: at once.
-  Sent(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs, SentTicket sent)
-      : ticket(std::move(sent)), side(buffer, count, datatype, packs, &ticket) {}
-
-  // Of plain memory, which is offered afterwards.
-  Sent(SentTicket sent, MPI_Comm communicator)
-      : ticket(std::move(sent)), side(nullptr, 0, MPI_BYTE, false), communicator_(communicator) {}
-
-  bool pack() override {
-    (void)ticket.reserve(side.payloadBytes());
-    return side.pack();
-  }
-  bool deliver(const MPI_Status& status) override {
-    int cancelled = 0;
-    if (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) {
-      ticket.recall();
-    }
-    failure_ = ticket.failure();
-    return failure_.empty();
-  }
-  const std::string& reason() const override { return failure_.empty() ? side.reason() : failure_; }
-  MPI_Comm communicator() const override { return communicator_; }
-  // The request of a transfer that MPI has completed at once is one of ours, which ends here.
-  bool settled() override {
-    if (!ticket.settled()) return false;
-    if (std::exchange(isOurs, false)) (void)real().Grequest_complete(ours);
-    return true;
-  }
-
-  SentTicket ticket;
-  Side side;
-  bool isOurs = false;
-  MPI_Request ours = MPI_REQUEST_NULL;
-
- private:
-  std::string failure_;
-  MPI_Comm communicator_ = MPI_COMM_WORLD;
-};
-
-// When MPI begins.
-enum class Begins { kAtOnce, kByStart };
-
-// What MPI has made is in the table from now on.
-template <typename Message>
-void enter(Begins begins, const std::shared_ptr<Message>& message, MPI_Request request) {
-  message->persistent = begins == Begins::kByStart;
-  message->active = !message->persistent;
-  requests::add(request, message);
-}
-
-int statusOfSend(void*, MPI_Status* status) {
-  (void)real().Status_set_elements_x(status, MPI_BYTE, 0);
-  (void)real().Status_set_cancelled(status, 0);
-  status->MPI_SOURCE = MPI_UNDEFINED;
-  status->MPI_TAG = MPI_UNDEFINED;
-  return MPI_SUCCESS;
-}
-int freeNothing(void*) { return MPI_SUCCESS; }
-int cancelNothing(void*, int) { return MPI_SUCCESS; }
 
 // MPI_Isend of plain memory that may be a ticket. False: it takes the wire.
 template <auto call, typename Function, typename Count>
@@ -165,8 +40,7 @@ bool sendPlain(Function function, const void* buffer, Count count, MPI_Datatype 
     }
     // MPI may have one handle for all sends that were complete at once.
     MPI_Request own = MPI_REQUEST_NULL;
-    if (real().Grequest_start(&statusOfSend, &freeNothing, &cancelNothing, nullptr, &own) !=
-        MPI_SUCCESS) {
+    if (makeOwnRequest(&own) != MPI_SUCCESS) {
       requests::settle(ticket);
       return true;
     }
@@ -229,21 +103,6 @@ bool hasRoomForTicket(MPI_Count count, MPI_Datatype datatype) {
          count >= (static_cast<MPI_Count>(tickets::kBytes) + size - 1) / size;
 }
 
-// A receive that gets a held message.
-template <auto call, typename Count>
-int receiveHeldLater(const std::shared_ptr<Awaited>& message, Count count, Held& held,
-                     MPI_Request* request) {
-  message->in.receives(held);
-  message->matched = true;
-  const int code = receiveHeld(message->in.address(), count, message->in.datatype(), held, request);
-  if (code == MPI_SUCCESS) {
-    enter(Begins::kAtOnce, message, *request);
-  } else if (message->mpiTellsNobody()) {
-    (void)real().Comm_call_errhandler(message->communicator(), code);
-  }
-  return code;
-}
-
 // MPI is to receive it.
 template <auto call, typename Function, typename Count>
 int post(Begins begins, const std::shared_ptr<Awaited>& message, Function function, Count count,
@@ -285,7 +144,7 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
         matching.putBack();
         return refuse(communicator, kName<call>, message->reason());
       }
-      const int code = receiveHeldLater<call>(message, count, held, request);
+      const int code = receiveHeldLater(message, count, held, request);
       if (notReceived(code)) {
         matching.putBack();
       }
@@ -406,145 +265,23 @@ int start(MPI_Request* request) {
   return code;
 }
 
-#if MPI_VERSION >= 4
-// Why a call is not served; NULL: it is.
-const char* objectionToEither(const void* sent, const void* received) {
-  for (const void* const buffer : {sent, received}) {
-    if (const char* const reason = objectionTo(buffer)) {
-      return reason;
-    }
-  }
-  return nullptr;
-}
-
-// What an MPI_Isendrecv_replace sends that receives at once.
-class Replaced : public Pending {
- public:
-  bool pack() override { return true; }
-  bool deliver(const MPI_Status&) override { return true; }
-  const std::string& reason() const override { return payload.reason(); }
-
-  Staged payload;
-};
-
-// The send has begun with `code`; a held message is received at once.
-template <auto call, typename Count>
-int sendAndReceiveHeld(Awaited& message, Count count, Matching& matching, int code) {
-  if (code != MPI_SUCCESS) {
-    matching.putBack();
-    return code;
-  }
-  MPI_Status status = {};
-  Held& held = *matching.held();
-  message.in.receives(held);
-  code = receiveHeld(message.in.address(), count, message.in.datatype(), held, &status);
-  if (notReceived(code)) {
-    matching.putBack();
-  }
-  if (code == MPI_SUCCESS) {
-    code = message.in.arrived(status)         ? MPI_SUCCESS
-           : message.in.code() != MPI_SUCCESS ? message.in.code()
-                                              : errorCode(kName<call>, message.reason());
-  } else if (!message.mpiTellsNobody()) {
-    return code;
-  }
-  if (code != MPI_SUCCESS) {
-    (void)real().Comm_call_errhandler(message.communicator(), code);
-  }
-  return code;
-}
-
-// MPI_Isendrecv of plain memory. (MPICH 4.0 leaves its status empty.)
-template <Layer layer, auto call, typename Count>
-int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int destination,
-                int sentTag, void* received, Count receivedCount, MPI_Datatype receivedType,
-                int source, int receivedTag, MPI_Comm communicator, MPI_Request* request) {
-  const auto function = next<layer>().*call;
-  if (const char* const reason = objectionToEither(sent, received)) {
-    return refuse(MPI_COMM_WORLD, kName<call>, reason);
-  }
-  const PeersPtr peers = Peers::of(communicator, source);
-  const auto message = peers != nullptr
-                           ? std::make_shared<Awaited>(received, receivedCount, receivedType,
-                                                       source, receivedTag, communicator, peers)
-                           : nullptr;
-  Matching matching(peers, source, receivedTag);
-  if (matching.held().has_value()) {
-    return sendAndReceiveHeld<call>(
-        *message, receivedCount, matching,
-        startSend(sent, sentCount, sentType, destination, sentTag, communicator, request));
-  }
-  const int code =
-      function(sent, sentCount, sentType, destination, sentTag, received, receivedCount,
-               receivedType, source, receivedTag, communicator, request);
-  if (code == MPI_SUCCESS && message != nullptr) {
-    message->in.ignoreStatus();
-    enter(Begins::kAtOnce, message, *request);
-  }
-  return code;
-}
-
-template <Layer layer, auto call, typename Count>
-int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int destination,
-                       int sentTag, int source, int receivedTag, MPI_Comm communicator,
-                       MPI_Request* request) {
-  const auto function = next<layer>().*call;
-  if (const char* const reason = objectionToEither(buffer, buffer)) {
-    return refuse(MPI_COMM_WORLD, kName<call>, reason);
-  }
-  const PeersPtr peers = Peers::of(communicator, source);
-  const auto message = peers != nullptr
-                           ? std::make_shared<Awaited>(buffer, count, datatype, source, receivedTag,
-                                                       communicator, peers)
-                           : nullptr;
-  Matching matching(peers, source, receivedTag);
-  if (matching.held().has_value() && count >= 0) {
-    const auto out = std::make_shared<Replaced>();
-    if (out->payload.pack(buffer, count, datatype, nullptr) != Ready::kYes) {
-      matching.putBack();
-      return refuse(communicator, kName<call>, out->reason());
-    }
-    const int code =
-        sendAndReceiveHeld<call>(*message, count, matching,
-                                 startSend(out->payload.address(), count, out->payload.datatype(),
-                                           destination, sentTag, communicator, request));
-    if (code == MPI_SUCCESS) enter(Begins::kAtOnce, out, *request);
-    return code;
-  }
-  if (matching.held().has_value()) {
-    matching.putBack();
-  }
-  const int code = function(buffer, count, datatype, destination, sentTag, source, receivedTag,
-                            communicator, request);
-  if (code == MPI_SUCCESS && message != nullptr) {
-    message->in.ignoreStatus();
-    enter(Begins::kAtOnce, message, *request);
-  }
-  return code;
-}
-#endif
-
 }  // namespace
 
 std::span<const Hook> nonblockingHooks() {
   static const Hook hooks[] = {
-    GMAC_MPI_HOOKS(Isend, send, Begins::kAtOnce),
-    GMAC_MPI_HOOKS(Issend, send, Begins::kAtOnce),
-    GMAC_MPI_HOOKS(Irsend, send, Begins::kAtOnce),
-    GMAC_MPI_HOOKS(Ibsend, send, Begins::kAtOnce),
-    GMAC_MPI_HOOKS(Irecv, receive, Begins::kAtOnce),
-    GMAC_MPI_HOOKS(Imrecv, matchedReceive),
-    GMAC_MPI_HOOKS(Send_init, send, Begins::kByStart),
-    GMAC_MPI_HOOKS(Ssend_init, send, Begins::kByStart),
-    GMAC_MPI_HOOKS(Rsend_init, send, Begins::kByStart),
-    GMAC_MPI_HOOKS(Bsend_init, send, Begins::kByStart),
-    GMAC_MPI_HOOKS(Recv_init, receive, Begins::kByStart),
-#if MPI_VERSION >= 4
-    GMAC_MPI_HOOKS(Isendrecv, sendReceive),
-    GMAC_MPI_HOOKS(Isendrecv_replace, sendReceiveReplace),
-#endif
-    GMAC_MPI_HOOK(Start, start),
-    GMAC_MPI_HOOK(Startall, startAll),
+      GMAC_MPI_HOOKS(Isend, send, Begins::kAtOnce),
+      GMAC_MPI_HOOKS(Issend, send, Begins::kAtOnce),
+      GMAC_MPI_HOOKS(Irsend, send, Begins::kAtOnce),
+      GMAC_MPI_HOOKS(Ibsend, send, Begins::kAtOnce),
+      GMAC_MPI_HOOKS(Irecv, receive, Begins::kAtOnce),
+      GMAC_MPI_HOOKS(Imrecv, matchedReceive),
+      GMAC_MPI_HOOKS(Send_init, send, Begins::kByStart),
+      GMAC_MPI_HOOKS(Ssend_init, send, Begins::kByStart),
+      GMAC_MPI_HOOKS(Rsend_init, send, Begins::kByStart),
+      GMAC_MPI_HOOKS(Bsend_init, send, Begins::kByStart),
+      GMAC_MPI_HOOKS(Recv_init, receive, Begins::kByStart),
+      GMAC_MPI_HOOK(Start, start),
+      GMAC_MPI_HOOK(Startall, startAll),
   };
   return hooks;
 }

@@ -64,9 +64,6 @@ bool Reception::prepareElements() {
 
 // Whether the status allows a ticket.
 bool Reception::mayHold(const MPI_Status& status) const {
-  if (statusIsEmpty_) {
-    return true;
-  }
   MPI_Count bytes = 0;
   int cancelled = 0;
   return (isHeld_ ? reread_ != nullptr : peers_->rankInWorld(status.MPI_SOURCE) >= 0) &&
@@ -174,7 +171,7 @@ void Reception::amend(MPI_Status* status) const {
     status->MPI_SOURCE = source_;
     status->MPI_TAG = tag_;
   }
-  if (payloadBytes_ >= 0 && !statusIsEmpty_) {
+  if (payloadBytes_ >= 0) {
     (void)real().Status_set_elements_x(status, MPI_BYTE, payloadBytes_);
   }
 }

@@ -35,8 +35,6 @@ class Reception {
   bool pack(SentTicket* wire);
   // It receives this message, and no other, whose status is to be what it would have been.
   void receives(const Held& held);
-  // Of a call whose status says nothing of its message: what the buffer holds is looked at.
-  void ignoreStatus() { statusIsEmpty_ = true; }
 
   // MPI has received, with success. False: code() says with what the call fails.
   bool arrived(const MPI_Status& status);
@@ -72,7 +70,6 @@ class Reception {
   PeersPtr peers_;
   std::optional<Side> side_;          // of memory that MPI is not given
   std::optional<Elements> elements_;  // of plain memory, when they are needed
-  bool statusIsEmpty_ = false;
 
   // Of a held message.
   bool isHeld_ = false;

@@ -20,7 +20,7 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// A receive, in nonblocking.cc.
+// A receive, in messages.h.
 class Awaited;
 
 // The staged buffers of a request, or a receive that may get a ticket.
@@ -37,6 +37,8 @@ class Pending {
   virtual bool deliver(const MPI_Status& status) = 0;
   // Makes the status that of the message; also of a request that MPI has completed with an error.
   virtual void amend(MPI_Status*) const {}
+  // Whether what belongs to it besides has succeeded; asked when it is settled.
+  virtual bool restSucceeded() { return true; }
   // Why something has failed; or with which error of MPI's.
   virtual const std::string& reason() const = 0;
   virtual int code() const { return MPI_SUCCESS; }
@@ -70,7 +72,21 @@ namespace requests {
 
 namespace internal {
 extern std::atomic<std::size_t> underWay;
+extern std::atomic<std::size_t> unsettled;
 }  // namespace internal
+
+// As long as this lives, requests are asked whether they are settled.
+class MayBeUnsettled {
+ public:
+  MayBeUnsettled() { internal::unsettled.fetch_add(1, std::memory_order_acq_rel); }
+  ~MayBeUnsettled() { internal::unsettled.fetch_sub(1, std::memory_order_acq_rel); }
+  MayBeUnsettled(const MayBeUnsettled&) = delete;
+  MayBeUnsettled& operator=(const MayBeUnsettled&) = delete;
+};
+// Whether any may not be. Two loads.
+inline bool anyUnsettled() {
+  return tickets::anyTransfers() || internal::unsettled.load(std::memory_order_acquire) != 0;
+}
 
 // Whether there are any. A load.
 inline bool any() { return internal::underWay.load(std::memory_order_acquire) != 0; }

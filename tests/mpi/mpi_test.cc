@@ -237,6 +237,19 @@ TEST_P(Mpi, WindowsOverSharedObjectsFollowEverySynchronisation) {
   EXPECT_EQ(end.output, "windows are right\n");
 }
 
+// Of MPI 4.
+class Mpi4 : public Mpi {};
+INSTANTIATE_TEST_SUITE_P(, Mpi4, ::testing::Values("mpich"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Mpi4, ASendAndReceiveIsOneRequest) {
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "send_receive", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "sends and receives are right\n");
+  }
+}
+
 TEST_P(Mpi, CollectivesBetweenGroupsDoWhatTheyDoInPlainMemory) {
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(3, "intercommunicators", {}, way);

@@ -25,35 +25,40 @@ constexpr int kStepsOfAProgram = 4;
 // `only`: the number of the step that all are; -1: any. `messagesOnly`: no one-sided steps
 // (MPICH 4.0 does not get through some where every second rank's memory is staged), and none with
 // files (in plain memory those are a model, which calls no MPI).
-std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, MPI_Comm world, int only,
-                      bool messagesOnly) {
+std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, bool isReference, MPI_Comm world,
+                      int only, bool messagesOnly) {
   Rng rng(seed);
   // Messages of a program that failed reach no other.
   MPI_Comm comm;
   MPI_Comm_dup(world, &comm);
-  Run program{rng, kind, comm, 0, 0, {}};
+  Run program{rng, kind, isReference, comm, 0, 0, {}};
   MPI_Comm_rank(comm, &program.rank);
   MPI_Comm_size(comm, &program.size);
   for (int i = 0; i < kStepsOfAProgram; ++i) {
     program.steps.emplace_back();
-    constexpr void (*kSteps[])(Run&) = {&wrongArguments,
-                                        &nonblockingMessages,
-                                        &nonblockingMessages,
-                                        &persistentMessages,
-                                        &collective,
-                                        &collective,
-                                        &reduction,
-                                        &neighbours,
-                                        &packing,
-                                        &packing,
-                                        &fileTransfer,
-                                        &oneSided,
-                                        &probedMessages,
-                                        &probedMessages,
-                                        &blockingMessage,
-                                        &blockingMessage,
-                                        &blockingMessage,
-                                        &blockingMessage};
+    constexpr void (*kSteps[])(Run&) = {
+      &wrongArguments,
+      &nonblockingMessages,
+      &nonblockingMessages,
+      &persistentMessages,
+      &collective,
+      &collective,
+      &reduction,
+      &neighbours,
+      &packing,
+      &packing,
+      &fileTransfer,
+      &oneSided,
+#if MPI_VERSION >= 4
+      &sendsAndReceives,
+#endif
+      &probedMessages,
+      &probedMessages,
+      &blockingMessage,
+      &blockingMessage,
+      &blockingMessage,
+      &blockingMessage
+    };
     const auto step = kSteps[only >= 0 ? only : draw(rng, 0, std::size(kSteps) - 1)];
     const bool isMessage = step != &oneSided && step != &fileTransfer;
     (messagesOnly && !isMessage ? &probedMessages : step)(program);
@@ -129,9 +134,10 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(world, &rank);
   unsigned long long unreliable = 0;
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
-    const auto plain = run(seed, Memory::Kind::kPlain, world, only, mixed);
+    const auto plain = run(seed, Memory::Kind::kPlain, true, world, only, mixed);
     const bool plainHere = mixed && (seed + static_cast<std::uint64_t>(rank)) % 2 == 0;
-    const auto other = run(seed, plainHere ? Memory::Kind::kPlain : second, world, only, mixed);
+    const auto other =
+        run(seed, plainHere ? Memory::Kind::kPlain : second, false, world, only, mixed);
     bool same = true;
     for (std::size_t i = 0; i < plain.size(); ++i) {
       same = agree(rank, plain[i], other[i]) && same;

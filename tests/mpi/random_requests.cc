@@ -55,8 +55,9 @@ int startLater(const Message& message, const Buffer& buffer, int tag, MPI_Comm c
                               tag, comm, request);
 }
 
-// Completes all requests, in one of MPI's ways. statuses[i] is that of requests[i].
-void finish(int way, std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statuses) {
+}  // namespace
+
+void completeAll(int way, std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statuses) {
   const int count = static_cast<int>(requests.size());
   std::vector<int> indices(requests.size());
   std::vector<MPI_Status> some(requests.size());
@@ -107,6 +108,8 @@ void finish(int way, std::vector<MPI_Request>& requests, std::vector<MPI_Status>
   }
 }
 
+namespace {
+
 // Of one process: the requests, of its receives first, and their buffers.
 struct Requests {
   std::vector<std::unique_ptr<Buffer>> sent;
@@ -140,7 +143,7 @@ struct Requests {
   // Completes them, and notes all that there is to be seen.
   void finishAll(Run& run, int way) {
     std::vector<MPI_Status> statuses(handles.size());
-    finish(way, handles, statuses);
+    completeAll(way, handles, statuses);
     for (std::size_t i = 0; i < received.size(); ++i) {
       run.noteStatus(statuses[i], receivedTypes[i]);
     }

@@ -25,6 +25,7 @@ struct Step {
 struct Run {
   Rng& rng;  // in the same state on all ranks
   Memory::Kind kind;
+  bool isReference;  // what another run is compared with
   MPI_Comm comm;
   int rank;
   int size;
@@ -111,6 +112,12 @@ void packing(Run& run);
 void probedMessages(Run& run);
 void fileTransfer(Run& run);
 void oneSided(Run& run);
+#if MPI_VERSION >= 4
+void sendsAndReceives(Run& run);
+#endif
+
+// Completes all requests, in one of MPI's ways (0 to 7). statuses[i] is that of requests[i].
+void completeAll(int way, std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statuses);
 
 }  // namespace gmac::testing
 

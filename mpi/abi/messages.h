@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The requests of nonblocking and persistent messages.
+#ifndef GMAC_MPI_ABI_MESSAGES_H_
+#define GMAC_MPI_ABI_MESSAGES_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "mpi/abi/errors.h"
+#include "mpi/abi/reception.h"
+#include "mpi/abi/requests.h"
+#include "mpi/abi/side.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+// A message that is received.
+class Awaited : public Pending {
+ public:
+  Awaited(void* buffer, MPI_Count count, MPI_Datatype datatype, int source, int tag,
+          MPI_Comm communicator, PeersPtr peers)
+      : in(buffer, count, datatype, communicator, peers, Reception::Ends::kLater),
+        count_(count),
+        source_(source),
+        tag_(tag),
+        peers_(std::move(peers)) {}
+
+  bool pack() override { return true; }
+  bool deliver(const MPI_Status& status) override {
+    int cancelled = 0;
+    return (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) ||
+           in.arrived(status);
+  }
+  void amend(MPI_Status* status) const override { in.amend(status); }
+  const std::string& reason() const override { return in.reason(); }
+  int code() const override { return in.code(); }
+  // (That of a request may be freed already.)
+  MPI_Comm communicator() const override {
+    return in.knowsCommunicator() ? in.communicator() : MPI_COMM_WORLD;
+  }
+  bool mpiTellsNobody() const override { return in.mpiToldNobody(); }
+  Awaited* awaited() override { return this; }
+
+  // Of a persistent one that begins. With a held message that it gets, another request is under
+  // way.
+  std::unique_ptr<Matching> match() {
+    in.restart();
+    matched = false;
+    return std::make_unique<Matching>(peers_, source_, tag_);
+  }
+  int startHeld(Matching& matching) {
+    Held& held = *matching.held();
+    in.receives(held);
+#if MPI_VERSION >= 4
+    const MPI_Count count = count_;
+#else
+    const int count = static_cast<int>(count_);
+#endif
+    const int code = receiveHeld(in.address(), count, in.datatype(), held, &instead);
+    hasInstead = matched = code == MPI_SUCCESS;
+    if (notReceived(code)) {
+      matching.putBack();
+    }
+    return code;
+  }
+
+  Reception in;
+
+ private:
+  const MPI_Count count_;
+  const int source_;
+  const int tag_;
+  const PeersPtr peers_;
+};
+
+// A message that is sent.
+class Sent : public Pending {
+ public:
+  // `packs`: at once.
+  Sent(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs, SentTicket sent)
+      : ticket(std::move(sent)), side(buffer, count, datatype, packs, &ticket) {}
+
+  // Of plain memory, which is offered afterwards.
+  Sent(SentTicket sent, MPI_Comm communicator)
+      : ticket(std::move(sent)), side(nullptr, 0, MPI_BYTE, false), communicator_(communicator) {}
+
+  bool pack() override {
+    (void)ticket.reserve(side.payloadBytes());
+    return side.pack();
+  }
+  bool deliver(const MPI_Status& status) override {
+    int cancelled = 0;
+    if (real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) {
+      ticket.recall();
+    }
+    failure_ = ticket.failure();
+    return failure_.empty();
+  }
+  const std::string& reason() const override { return failure_.empty() ? side.reason() : failure_; }
+  MPI_Comm communicator() const override { return communicator_; }
+  // The request of a transfer that MPI has completed at once is one of ours, which ends here.
+  bool settled() override {
+    if (!ticket.settled()) return false;
+    if (std::exchange(isOurs, false)) (void)real().Grequest_complete(ours);
+    return true;
+  }
+
+  SentTicket ticket;
+  Side side;
+  bool isOurs = false;
+  MPI_Request ours = MPI_REQUEST_NULL;
+
+ private:
+  std::string failure_;
+  MPI_Comm communicator_ = MPI_COMM_WORLD;
+};
+
+// When MPI begins.
+enum class Begins { kAtOnce, kByStart };
+
+// What MPI has made is in the table from now on.
+template <typename Message>
+void enter(Begins begins, const std::shared_ptr<Message>& message, MPI_Request request) {
+  message->persistent = begins == Begins::kByStart;
+  message->active = !message->persistent;
+  requests::add(request, message);
+}
+
+// A request that is no message of MPI's, and has its status from whoever completes it; it is ended
+// by MPI_Grequest_complete(). It cannot be cancelled.
+int makeOwnRequest(MPI_Request* request);
+
+// A receive that gets a held message. `count` is of either width.
+template <typename Count>
+int receiveHeldLater(const std::shared_ptr<Awaited>& message, Count count, Held& held,
+                     MPI_Request* request) {
+  message->in.receives(held);
+  message->matched = true;
+  const int code = receiveHeld(message->in.address(), count, message->in.datatype(), held, request);
+  if (code == MPI_SUCCESS) {
+    enter(Begins::kAtOnce, message, *request);
+  } else if (message->mpiTellsNobody()) {
+    (void)real().Comm_call_errhandler(message->communicator(), code);
+  }
+  return code;
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+
+#endif  // GMAC_MPI_ABI_MESSAGES_H_
