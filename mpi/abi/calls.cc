@@ -30,7 +30,6 @@ void openCalls(Find next, [[maybe_unused]] Find variable) {
 #define GMAC_MPI_CALL(name)            \
   look(next, "MPI_" #name, &mpi.name); \
   look(next, "PMPI_" #name, &pmpi.name);
-#include "mpi/abi/refused_calls.inc"
 #include "mpi/abi/used_calls.inc"
 #undef GMAC_MPI_CALL
 }

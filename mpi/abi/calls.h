@@ -34,6 +34,15 @@ int MPI_Isendrecv(const void* sent, int sentCount, MPI_Datatype sentType, int de
 int MPI_Isendrecv_replace(void* buffer, int count, MPI_Datatype datatype, int destination,
                           int sentTag, int source, int receivedTag, MPI_Comm communicator,
                           MPI_Request* request);
+int MPI_Parrived(MPI_Request request, int partition, int* flag);
+int MPI_Pready(int partition, MPI_Request request);
+int MPI_Pready_list(int length, const int partitions[], MPI_Request request);
+int MPI_Pready_range(int low, int high, MPI_Request request);
+int MPI_Precv_init(void* buffer, int partitions, MPI_Count count, MPI_Datatype datatype, int source,
+                   int tag, MPI_Comm communicator, MPI_Info info, MPI_Request* request);
+int MPI_Psend_init(const void* buffer, int partitions, MPI_Count count, MPI_Datatype datatype,
+                   int destination, int tag, MPI_Comm communicator, MPI_Info info,
+                   MPI_Request* request);
 }
 #endif
 
@@ -41,7 +50,6 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 
 struct Calls {
 #define GMAC_MPI_CALL(name) decltype(&::MPI_##name) name;
-#include "mpi/abi/refused_calls.inc"
 #include "mpi/abi/used_calls.inc"
 #undef GMAC_MPI_CALL
 };
@@ -52,7 +60,6 @@ inline constexpr const char* kName = nullptr;
 #define GMAC_MPI_CALL(name) \
   template <>               \
   inline constexpr const char* kName<&Calls::name> = "MPI_" #name;
-#include "mpi/abi/refused_calls.inc"
 #include "mpi/abi/used_calls.inc"
 #undef GMAC_MPI_CALL
 

@@ -17,14 +17,15 @@ MpiDuplicate::~MpiDuplicate() {
   }
 }
 
-Ready Elements::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
+Ready Elements::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_Count from) {
   FoundType found = findType(datatype);
   if (found.type == nullptr) {
     reason_ = found.reason;
     return found.refusedByMpi ? Ready::kLetMpiRefuse : Ready::kFailed;
   }
   type_ = std::move(found.type);
-  buffer_ = buffer;
+  buffer_ = shifted(buffer, from);
+  fromBottom_ = buffer == MPI_BOTTOM;
   count_ = count;
   handle_ = datatype;
   if (type_->size != 0 && count_ > PTRDIFF_MAX / type_->size) {
@@ -114,8 +115,10 @@ bool Elements::moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes) {
     return false;
   }
   void* const buffer = std::exchange(buffer_, shifted(whole.data(), -lies.first));
+  const bool fromBottom = std::exchange(fromBottom_, false);
   const bool moved = moveReached(packs, packed, bytes);
   buffer_ = buffer;
+  fromBottom_ = fromBottom;
   return moved && (packs || copy(false, whole.data(), first, lies.bytes()));
 }
 
@@ -136,8 +139,8 @@ bool Elements::moveReached(bool packs, std::byte* packed, std::int64_t bytes) {
   if (type_->own == nullptr) {
     return moveByMpi(packs, packed, bytes);
   }
-  return buffer_ == nullptr ? moveFromBottom(packs, packed, bytes)
-                            : moveAs(packs, packed, buffer_, count_, type_->own, bytes);
+  return fromBottom_ ? moveFromBottom(packs, packed, bytes)
+                     : moveAs(packs, packed, buffer_, count_, type_->own, bytes);
 }
 
 bool Elements::moveAs(bool packs, std::byte* packed, void* buffer, std::int64_t count,
@@ -157,19 +160,18 @@ bool Elements::moveAs(bool packs, std::byte* packed, void* buffer, std::int64_t 
 bool Elements::moveFromBottom(bool packs, std::byte* packed, std::int64_t bytes) {
   const std::int64_t one = 1;
   const std::int64_t shift = -type_->trueLowerBound;
-  adsmType_t shifted = nullptr;
+  adsmType_t relative = nullptr;
   adsmType_t type = nullptr;
-  bool moved = adsmTypeHindexed(1, &one, &shift, type_->own, &shifted) == adsmSuccess;
+  bool moved = adsmTypeHindexed(1, &one, &shift, type_->own, &relative) == adsmSuccess;
   // The extent is the original's: a displacement moves both bounds.
-  moved = moved && adsmTypeResized(shifted, 0, type_->extent, &type) == adsmSuccess &&
+  moved = moved && adsmTypeResized(relative, 0, type_->extent, &type) == adsmSuccess &&
           adsmTypeCommit(type) == adsmSuccess;
   if (moved) {
-    moved =
-        moveAs(packs, packed, reinterpret_cast<void*>(type_->trueLowerBound), count_, type, bytes);
+    moved = moveAs(packs, packed, shifted(buffer_, type_->trueLowerBound), count_, type, bytes);
   } else {
     reason_ = adsmLastErrorString();
   }
-  for (const adsmType_t made : {shifted, type}) {
+  for (const adsmType_t made : {relative, type}) {
     if (made != nullptr) {
       (void)adsmTypeFree(made);
     }

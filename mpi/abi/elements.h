@@ -51,8 +51,8 @@ class Elements {
  public:
   Elements() = default;
 
-  // `count` (1 or more) elements at `buffer`.
-  Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype);
+  // `count` (1 or more) elements, `from` bytes after `buffer`.
+  Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_Count from = 0);
   // Adds as many elements of the datatype at an address when it is where these end.
   bool extend(const void* buffer, MPI_Count count, MPI_Datatype datatype);
 
@@ -69,7 +69,7 @@ class Elements {
   // Where all bytes are, relative to address(), and may be read and written by anybody in this
   // process; NULL: only MPI knows, or they are a device's.
   exchange::SharedLayoutPtr layout() const {
-    return onDevice_ || buffer_ == nullptr ? nullptr : type_->layoutOf(count_);
+    return onDevice_ || fromBottom_ ? nullptr : type_->layoutOf(count_);
   }
   std::byte* address() const { return static_cast<std::byte*>(buffer_); }
 
@@ -89,6 +89,7 @@ class Elements {
   bool copy(bool packs, std::byte* cpu, void* device, std::size_t bytes);
 
   void* buffer_ = nullptr;
+  bool fromBottom_ = false;  // displacements are addresses
   std::int64_t count_ = 0;
   MPI_Datatype handle_{};
   TypePtr type_;

@@ -13,7 +13,7 @@ void* findHook(std::string_view name) {
   for (const auto hooks :
        {pointToPointHooks(), nonblockingHooks(), sendReceiveHooks(), completionHooks(),
         probeHooks(), collectiveHooks(), packingHooks(), fileHooks(), oneSidedHooks(),
-        synchronisationHooks(), windowHooks(), bufferHooks(), refusalHooks(), setupHooks()}) {
+        synchronisationHooks(), windowHooks(), bufferHooks(), partitionedHooks(), setupHooks()}) {
     for (const Hook& hook : hooks) {
       if (hook.name == wanted) {
         return hook.functions[pmpi ? 1 : 0];

@@ -41,6 +41,7 @@ struct Hook {
 std::span<const Hook> pointToPointHooks();
 std::span<const Hook> nonblockingHooks();
 std::span<const Hook> sendReceiveHooks();
+std::span<const Hook> partitionedHooks();
 std::span<const Hook> completionHooks();
 std::span<const Hook> probeHooks();
 std::span<const Hook> collectiveHooks();
@@ -50,7 +51,6 @@ std::span<const Hook> oneSidedHooks();
 std::span<const Hook> synchronisationHooks();
 std::span<const Hook> windowHooks();
 std::span<const Hook> bufferHooks();
-std::span<const Hook> refusalHooks();
 std::span<const Hook> setupHooks();
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

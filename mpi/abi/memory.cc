@@ -32,19 +32,6 @@ bool needsStagingSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype
          (buffer == MPI_BOTTOM && gmacIsDeviceMemory(shifted(buffer, span.last - 1)) != 0);
 }
 
-const char* objectionTo(const void* buffer) {
-  if (!mayNeedStaging() || buffer == MPI_IN_PLACE) {
-    return nullptr;
-  }
-  if (gmacTouchesShared(buffer, 1) != 0) {
-    return "a buffer is a shared object, which this call does not take yet";
-  }
-  if (gmacIsDeviceMemory(buffer) != 0) {
-    return "a buffer is memory of a device, which this call does not take yet";
-  }
-  return nullptr;
-}
-
 OnDevice onDevice(const void* buffer, const Span& span) {
   if (span.empty() || gmacAnyDeviceMemory() == 0) {
     return OnDevice::kNo;

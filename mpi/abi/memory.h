@@ -21,9 +21,6 @@ inline bool needsStaging(const void* buffer, MPI_Count count, MPI_Datatype datat
   return mayNeedStaging() && needsStagingSlow(buffer, count, datatype);
 }
 
-// Why a call that is not served does not take that buffer; NULL: it does.
-const char* objectionTo(const void* buffer);
-
 // Memory of a device that is no shared object. kMixed: one end of the span is, the other is not.
 enum class OnDevice { kNo, kYes, kMixed };
 OnDevice onDevice(const void* buffer, const Span& span);

@@ -242,6 +242,12 @@ class Mpi4 : public Mpi {};
 INSTANTIATE_TEST_SUITE_P(, Mpi4, ::testing::Values("mpich"),
                          [](const auto& info) { return info.param; });
 
+TEST_P(Mpi4, PartitionsArePackedWhenReadyAndDeliveredWhenArrived) {
+  const ProgramEnd end = run(2, "partitioned", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "partitions are right\n");
+}
+
 TEST_P(Mpi4, ASendAndReceiveIsOneRequest) {
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(2, "send_receive", {}, way);

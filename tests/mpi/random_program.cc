@@ -51,6 +51,7 @@ std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, bool isReference, M
       &oneSided,
 #if MPI_VERSION >= 4
       &sendsAndReceives,
+      &partitionedMessages,
 #endif
       &probedMessages,
       &probedMessages,

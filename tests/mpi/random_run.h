@@ -114,6 +114,7 @@ void fileTransfer(Run& run);
 void oneSided(Run& run);
 #if MPI_VERSION >= 4
 void sendsAndReceives(Run& run);
+void partitionedMessages(Run& run);
 #endif
 
 // Completes all requests, in one of MPI's ways (0 to 7). statuses[i] is that of requests[i].
