@@ -15,25 +15,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// With four ranks.
+ProgramEnd runRanks(const std::string& mpi, const std::vector<std::string>& program,
+                    const Variables& variables) {
+  std::vector<std::string> words = {
+      "/usr/bin/timeout", "--kill-after=5", "120", "mpirun." + mpi, "-n", "4"};
+  if (mpi == "openmpi") {
+    words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
+  }
+  words.insert(words.end(), program.begin(), program.end());
+  Variables all = {{"GMAC_ACCEL", "host"},
+                   {"GMAC_BLOCK_SIZE", "4096"},
+                   {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                   {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                   {"OMPI_MCA_mpi_yield_when_idle", "1"}};
+  for (const auto& [name, value] : variables) all[name] = value;
+  return runProgram(words, all);
+}
+
 class Example : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
-  // With four ranks, and `before` in front of the program.
+  // With `before` in front of the program.
   static ProgramEnd run(const std::vector<std::string>& before, const Variables& variables) {
     const auto& [program, mpi] = GetParam();
-    std::vector<std::string> words = {
-        "/usr/bin/timeout", "--kill-after=5", "120", "mpirun." + mpi, "-n", "4"};
-    if (mpi == "openmpi") {
-      words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
-    }
-    words.insert(words.end(), before.begin(), before.end());
+    std::vector<std::string> words = before;
     words.push_back(fs::absolute("mpi/examples/" + program + "_" + mpi).string());
-    Variables all = {{"GMAC_ACCEL", "host"},
-                     {"GMAC_BLOCK_SIZE", "4096"},
-                     {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                     {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-                     {"OMPI_MCA_mpi_yield_when_idle", "1"}};
-    for (const auto& [name, value] : variables) all[name] = value;
-    return runProgram(words, all);
+    return runRanks(mpi, words, variables);
   }
 };
 
@@ -57,6 +64,33 @@ TEST_P(Example, PrintsTheSameWithSharedObjects) {
   if (std::get<0>(GetParam()) == "transpose") {
     EXPECT_EQ(alone.output, "transpose: 0 of 13824 elements are wrong\n");
   }
+}
+
+// MPI is loaded by the interpreter, long after the program has begun. (Debian's mpi4py is Open
+// MPI's.)
+TEST(PythonExample, PrintsTheSameWithSharedObjectsAndWithItsOwnMemory) {
+  const std::string python = "/usr/bin/python3";
+  if (runProgram({python, "-c", "import mpi4py, numpy"}, {}).exitStatus != 0) {
+    GTEST_SKIP() << "python3-mpi4py and python3-numpy are not installed";
+  }
+  const std::vector<std::string> program = {python, fs::absolute("mpi/examples/heat.py").string()};
+  const ProgramEnd alone = runRanks("openmpi", program, {});
+  ASSERT_EQ(alone.exitStatus, 0) << alone.seen();
+  ASSERT_EQ(alone.output.substr(0, 6), "heat: ") << alone.seen();
+  std::vector<std::string> words = {fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--"};
+  words.insert(words.end(), program.begin(), program.end());
+  for (const char* const tickets : {"0", "1"}) {
+    for (const char* const protocol : {"rolling", "lazy", "batch"}) {
+      const ProgramEnd with =
+          runRanks("openmpi", words, {{"GMAC_PROTOCOL", protocol}, {"GMAC_MPI_TICKETS", tickets}});
+      EXPECT_EQ(with.exitStatus, 0) << protocol << ": " << with.seen();
+      EXPECT_EQ(with.output, alone.output) << protocol;
+      EXPECT_EQ(with.errors, "") << protocol;
+    }
+  }
+  words.emplace_back("plain");
+  const ProgramEnd plain = runRanks("openmpi", words, {});
+  EXPECT_EQ(plain.output, alone.output) << plain.seen();
 }
 
 }  // namespace
