@@ -54,6 +54,7 @@ class Listener {
 class Handshake {
  public:
   Handshake(const Job& job, Listener listener, const SharedFile& own, const Nonce& nonce);
+  Handshake(const Job&, Listener, const SharedFile&, Nonce&&) = delete;
   ~Handshake();
   // Done when all other ranks are absent or decided, or at the limit.
   void run(std::chrono::milliseconds limit);

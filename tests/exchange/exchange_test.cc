@@ -591,7 +591,8 @@ TEST(Exchange, AnotherUserIsNotTakenForARank) {
       pretendedUser = 0;
       Result<exchange::SharedFile> file = exchange::SharedFile::create(2, 2 * kMiB);
       CHECK_THAT(file.ok());
-      exchange::Handshake handshake(job, exchange::Listener(), *file, {1, 2});
+      const exchange::Nonce nonce{1, 2};
+      exchange::Handshake handshake(job, exchange::Listener(), *file, nonce);
       handshake.run(std::chrono::milliseconds(10));  // what it says waits at rank 0's socket
       CHECK_THAT(!handshake.take(0).has_value());
       arrive(board, kOpened);
