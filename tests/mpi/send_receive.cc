@@ -224,6 +224,26 @@ void freed() {
   }
 }
 
+// The request is not complete before what is sent of plain memory may be written again.
+void sentLate() {
+  constexpr int kLong = 4'000'000;
+  const Memory few(Memory::Kind::kShared, kFew);
+  const Memory plain(Memory::Kind::kPlain, kLong);
+  std::memset(plain.data(), rank == 0 ? 70 : 0, plain.size());
+  if (rank == 0) {
+    MPI_Request request;
+    MPI_Isendrecv(plain.data(), kLong, MPI_BYTE, 1, 13, few.data(), kFew, MPI_BYTE, 1, 13,
+                  MPI_COMM_WORLD, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    std::memset(plain.data(), 1, plain.size());
+  } else {
+    MPI_Send(few.data(), kFew, MPI_BYTE, 0, 13, MPI_COMM_WORLD);
+    usleep(200'000);
+    MPI_Recv(plain.data(), kLong, MPI_BYTE, 0, 13, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expect(firstAre(plain, kLong, 70), "what was sent arrives as it was");
+  }
+}
+
 // A rank that has posted its receive only lets the other send go on; neither waits for the other's
 // completing call.
 void others() {
@@ -253,6 +273,7 @@ int main(int argc, char** argv) {
   truncated();
   cancelled();
   freed();
+  sentLate();
   others();
   MPI_Finalize();
   if (rank == 0) std::puts("sends and receives are right");
