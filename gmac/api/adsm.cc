@@ -180,9 +180,11 @@ void copyText(std::string_view text, char (&to)[size]) {
 
 bool positive(adsmDim_t dim) { return dim.x > 0 && dim.y > 0 && dim.z > 0; }
 
-Status call(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t block,
-            size_t sharedBytes, void** args, std::optional<std::span<const adsmUse_t>> uses,
-            std::optional<int> device = std::nullopt) {
+// `submit(manager, kernel, shape, device)` makes the call, once its arguments are known to be good.
+// `device` NULL: none is named.
+template <typename Submit>
+Status checkedCall(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t block,
+                   size_t sharedBytes, void** args, const int* device, Submit submit) {
   const auto found = findKernel(function, handle);
   if (!found.ok()) {
     return found.status();
@@ -204,12 +206,22 @@ Status call(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t
   if (!runtime.ok()) {
     return runtime.status();
   }
+  const gmac::accel::LaunchShape shape{grid, block, sharedBytes};
   if (!device) {
-    return (*runtime)->manager().call(&kernel, {grid, block, sharedBytes}, args, uses);
+    return submit((*runtime)->manager(), &kernel, shape, std::optional<std::size_t>());
   }
   GMAC_TRY(checkDevice(function, **runtime, *device));
-  return (*runtime)->manager().call(&kernel, {grid, block, sharedBytes}, args, uses,
-                                    static_cast<std::size_t>(*device));
+  return submit((*runtime)->manager(), &kernel, shape,
+                std::optional<std::size_t>(static_cast<std::size_t>(*device)));
+}
+
+Status call(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t block,
+            size_t sharedBytes, void** args, std::optional<std::span<const adsmUse_t>> uses,
+            const int* device = nullptr) {
+  return checkedCall(function, handle, grid, block, sharedBytes, args, device,
+                     [&](gmac::Manager& manager, adsmKernel_t kernel, const auto& shape, auto on) {
+                       return manager.call(kernel, shape, args, uses, on);
+                     });
 }
 
 }  // namespace
@@ -377,7 +389,25 @@ adsmError_t adsmCallOn(int device, adsmKernel_t kernel, adsmDim_t grid, adsmDim_
     return call(
         "adsmCallOn", kernel, grid, block, sharedBytes, args,
         uses == nullptr ? std::nullopt : std::optional(std::span<const adsmUse_t>(uses, count)),
-        device);
+        &device);
+  });
+}
+
+adsmError_t adsmCallRanges(int device, adsmKernel_t kernel, adsmDim_t grid, adsmDim_t block,
+                           size_t sharedBytes, void** args, const adsmRangeUse_t* uses,
+                           size_t count) {
+  return guarded("adsmCallRanges", [&]() -> Status {
+    if (count > (uses == nullptr ? 0 : kMaxUses)) {
+      return fail(adsmErrorInvalidValue,
+                  "adsmCallRanges: uses is {}, count is {}; allowed are 0 to {}",
+                  static_cast<const void*>(uses), count, uses == nullptr ? 0 : kMaxUses);
+    }
+    return checkedCall("adsmCallRanges", kernel, grid, block, sharedBytes, args,
+                       device == ADSM_ANY_DEVICE ? nullptr : &device,
+                       [&](gmac::Manager& manager, adsmKernel_t known, const auto& shape, auto on) {
+                         return manager.callRanges(
+                             known, shape, args, std::span<const adsmRangeUse_t>(uses, count), on);
+                       });
   });
 }
 

@@ -221,6 +221,29 @@ ADSM_API adsmError_t adsmCallOn(int device, adsmKernel_t kernel, adsmDim_t grid,
                                 size_t sharedBytes, void** args, const adsmUse_t* uses,
                                 size_t count);
 
+/* What a call does to a part of an object. (A structure of its own, so that programs that were
+ * written or compiled with adsmUse_t keep their meaning.) */
+typedef struct adsmRangeUse {
+  const void* address; /* any address inside the object */
+  size_t bytes;        /* from there on, none after the object's end; 0: the whole object */
+  adsmAccess_t access;
+} adsmRangeUse_t;
+
+#define ADSM_ANY_DEVICE (-1) /* where GMAC_SCHEDULER says, as adsmCallUsing() */
+
+/* A call that uses exactly the `count` parts of objects listed (none when 0), on one device or
+ * ADSM_ANY_DEVICE. The parts are those blocks of an object (GMAC_BLOCK_SIZE; under the protocols
+ * batch and lazy the object is one block) of which they have a byte: those are released to the
+ * accelerator, and no others. Calls whose parts have no block in common run at once on different
+ * devices, and so do calls that only read what they have in common where the devices reach each
+ * other's memory; the others run in the order of the calls. A CPU access to a block that the call
+ * may write waits for the call, an access to another block does not. Besides the errors of
+ * adsmCallOn(): adsmErrorInvalidValue for a part that leaves its object, and for two that have a
+ * byte in common and different accesses. */
+ADSM_API adsmError_t adsmCallRanges(int device, adsmKernel_t kernel, adsmDim_t grid,
+                                    adsmDim_t block, size_t sharedBytes, void** args,
+                                    const adsmRangeUse_t* uses, size_t count);
+
 /* Moves the object with these bytes to a device, before a call needs it there; waits for the
  * kernels that may use it. `bytes`: 1 or more, none after the object's end; the whole object moves.
  * adsmErrorInvalidPointer, adsmErrorInvalidValue, adsmErrorAcceleratorMemory (it stays where it

@@ -204,6 +204,17 @@ inline adsmUse_t readsAndWrites(const volatile void* object) {
   return {const_cast<const void*>(object), adsmReadWrite};
 }
 
+// The same for a part of it, `bytes` from there on (0: all of it); see adsmRangeUse_t.
+inline adsmRangeUse_t reads(const volatile void* address, std::size_t bytes) {
+  return {const_cast<const void*>(address), bytes, adsmRead};
+}
+inline adsmRangeUse_t writes(const volatile void* address, std::size_t bytes) {
+  return {const_cast<const void*>(address), bytes, adsmWrite};
+}
+inline adsmRangeUse_t readsAndWrites(const volatile void* address, std::size_t bytes) {
+  return {const_cast<const void*>(address), bytes, adsmReadWrite};
+}
+
 // The implementations of a kernel. Leave the members of missing ones unset. `constants` must
 // outlive the Kernel.
 struct Implementations {
@@ -232,6 +243,21 @@ struct AllFit<std::tuple<P...>, std::tuple<Args...>,
               std::enable_if_t<sizeof...(P) == sizeof...(Args)>>
     : std::conjunction<FitsWithoutNarrowing<P, Args>...> {};
 
+// What Kernel::uses() takes, and what it makes of all of them: ranges, if there is one.
+template <typename T>
+constexpr bool isUse = std::is_same_v<T, adsmUse_t> || std::is_same_v<T, adsmRangeUse_t>;
+template <typename... Uses>
+using CommonUse =
+    std::conditional_t<(std::is_same_v<Uses, adsmRangeUse_t> || ...), adsmRangeUse_t, adsmUse_t>;
+template <typename Common, typename Use>
+Common useAs(const Use& use) {
+  if constexpr (std::is_same_v<Common, Use>) {
+    return use;
+  } else {
+    return {use.object, 0, use.access};
+  }
+}
+
 }  // namespace detail
 
 template <typename Signature>
@@ -240,6 +266,8 @@ class Kernel;
 // A kernel whose parameters are P..., e.g. Kernel<void(const float*, float*, int)>: launched as
 //   kernel(adsm::Grid{blocks, threads}, in, out, n);  // uses all objects
 //   kernel.uses(adsm::reads(in), adsm::writes(out))(adsm::Grid{blocks, threads}, in, out, n);
+//   kernel.uses(adsm::reads(in), adsm::writes(out, bytes))(...);  // a part of `out`
+//   (adsmCallRanges)
 //
 // An argument that does not convert to its parameter, or only by narrowing (a double to an int),
 // does not compile. The launch is asynchronous; adsm::sync() waits. Move-only owner of the
@@ -305,10 +333,10 @@ class Kernel<void(P...)> {
           },
           P{std::forward<Args>(args)}...);
     }
-    template <typename... Uses,
-              typename = std::enable_if_t<(std::is_same_v<std::decay_t<Uses>, adsmUse_t> && ...)>>
+    template <typename... Uses, typename = std::enable_if_t<(detail::isUse<Uses> && ...)>>
     auto uses(const Uses&... list) const {
-      return Using<sizeof...(Uses)>(kernel_, {{list...}}, device_);
+      using Use = detail::CommonUse<Uses...>;
+      return Using<sizeof...(Uses), Use>(kernel_, {{detail::useAs<Use>(list)...}}, device_);
     }
 
    private:
@@ -319,8 +347,9 @@ class Kernel<void(P...)> {
   };
   OnDevice on(int device) const { return OnDevice(kernel_, device); }
 
-  // A launch of this kernel that uses exactly the listed objects (none at all: uses()).
-  template <std::size_t Count>
+  // A launch of this kernel that uses exactly the listed objects, or parts of objects (none at all:
+  // uses()).
+  template <std::size_t Count, typename Use = adsmUse_t>
   class Using {
    public:
     template <typename... Args, typename = std::enable_if_t<
@@ -328,33 +357,41 @@ class Kernel<void(P...)> {
     void operator()(const Grid& shape, Args&&... args) const {
       launch(
           [&](void** pointers) {
-            if (!device_) {
-              return adsmCallUsing(kernel_, shape.grid.value, shape.block.value, shape.sharedBytes,
-                                   pointers, uses_.data(), Count);
+            if constexpr (std::is_same_v<Use, adsmRangeUse_t>) {
+              return adsmCallRanges(device_.value_or(ADSM_ANY_DEVICE), kernel_, shape.grid.value,
+                                    shape.block.value, shape.sharedBytes, pointers, uses_.data(),
+                                    Count);
+            } else {
+              return call(shape, pointers);
             }
-            // (NULL would not mean that it uses none.)
-            static constexpr adsmUse_t kNone{};
-            return adsmCallOn(*device_, kernel_, shape.grid.value, shape.block.value,
-                              shape.sharedBytes, pointers, Count == 0 ? &kNone : uses_.data(),
-                              Count);
           },
           P{std::forward<Args>(args)}...);
     }
 
    private:
     friend class Kernel;
-    Using(adsmKernel_t kernel, std::array<adsmUse_t, Count> uses,
+    Using(adsmKernel_t kernel, std::array<Use, Count> uses,
           std::optional<int> device = std::nullopt)
         : kernel_(kernel), uses_(uses), device_(device) {}
+    adsmError_t call(const Grid& shape, void** pointers) const {
+      if (!device_) {
+        return adsmCallUsing(kernel_, shape.grid.value, shape.block.value, shape.sharedBytes,
+                             pointers, uses_.data(), Count);
+      }
+      // (NULL would not mean that it uses none.)
+      static constexpr adsmUse_t kNone{};
+      return adsmCallOn(*device_, kernel_, shape.grid.value, shape.block.value, shape.sharedBytes,
+                        pointers, Count == 0 ? &kNone : uses_.data(), Count);
+    }
     adsmKernel_t kernel_;
-    std::array<adsmUse_t, Count> uses_;
+    std::array<Use, Count> uses_;
     std::optional<int> device_;
   };
 
-  template <typename... Uses,
-            typename = std::enable_if_t<(std::is_same_v<std::decay_t<Uses>, adsmUse_t> && ...)>>
-  Using<sizeof...(Uses)> uses(const Uses&... list) const {
-    return Using<sizeof...(Uses)>(kernel_, std::array<adsmUse_t, sizeof...(Uses)>{{list...}});
+  template <typename... Uses, typename = std::enable_if_t<(detail::isUse<Uses> && ...)>>
+  auto uses(const Uses&... list) const {
+    using Use = detail::CommonUse<Uses...>;
+    return Using<sizeof...(Uses), Use>(kernel_, {{detail::useAs<Use>(list)...}});
   }
 
   // From now on calls use `object` only if it is bound to their kernel (adsmBind).

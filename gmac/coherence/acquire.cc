@@ -90,7 +90,7 @@ Status Acquire::fetchAll(Lock& lock) {
       end = end + 1;
     }
     bool waited = false;
-    GMAC_TRY(waits_.forWriters(lock, *object, &waited));
+    GMAC_TRY(waits_.forWriters(lock, *object, object->bytesOf(BlockRange{begin, end}), &waited));
     if (waited) {
       continue;
     }

@@ -317,7 +317,7 @@ Status Allocation::release(void* region) {
 }
 
 // (The heap's lock comes before that of all objects.)
-Status Allocation::checkSmall(const char* function, const void* address) {
+Status Allocation::checkSmall(const char* function, const void* address, std::size_t bytes) {
   {
     Lock lock(mutex_);
     const Object* object = index_.find(address);
@@ -325,9 +325,17 @@ Status Allocation::checkSmall(const char* function, const void* address) {
       return {};
     }
   }
-  if (!small_.find(address)) {
+  const auto found = small_.find(address);
+  if (!found) {
     return fail(adsmErrorInvalidPointer,
                 "{}: {} is in no shared object (never allocated, or freed)", function, address);
+  }
+  const auto begin = static_cast<std::size_t>(static_cast<const std::byte*>(address) -
+                                              static_cast<const std::byte*>(found->start));
+  if (bytes > found->bytes - begin) {
+    return fail(adsmErrorInvalidValue,
+                "{}: {} bytes at {} leave their object, which has {} bytes at {}", function, bytes,
+                address, found->bytes, found->start);
   }
   return {};
 }

@@ -60,7 +60,8 @@ class Allocation final : private RegionSource {
   Status free(void* address);
   Result<void*> deviceAddress(const void* address);
   // An address inside a region of small objects must be in one that lives. `function`: of the API.
-  Status checkSmall(const char* function, const void* address);
+  // `bytes`: from there on; none after the object's end.
+  Status checkSmall(const char* function, const void* address, std::size_t bytes = 0);
 
   // What ends with the application's context, as CUDA's own memory does: every object.
   // `workFinished`: the work there, with success.

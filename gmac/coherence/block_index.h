@@ -35,6 +35,7 @@ struct ByteRange {
   std::size_t length() const { return end - begin; }
   bool empty() const { return end <= begin; }
   bool contains(ByteRange other) const { return begin <= other.begin && other.end <= end; }
+  bool overlaps(ByteRange other) const { return begin < other.end && other.begin < end; }
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 

@@ -196,22 +196,24 @@ void Blocks::flushed(Object& object, BlockRange range, accel::Ticket newest) {
 void Blocks::moved(Object& object, std::size_t device) {
   object.homeDevice = device;
   object.lastWrite = object.lastRead = {};
+  object.parts.clear();
   object.forEachMadeBlock(
       [&](const Block& block) { object.writable(object.indexOf(block)).flushed = 0; });
 }
 
-// The newest call that only reads the object, which may still be running: its copy must not change
+// The newest call that only reads the bytes, which may still be running: its copy must not change
 // under it. Where such calls run on several devices, copies will follow the others.
-Result<accel::Ticket> Blocks::lastReader(const Object& object) {
+Result<accel::Ticket> Blocks::lastReader(const Object& object, ByteRange bytes) {
   accel::Devices* const devices = accelerator_.devices();
+  const Ledger::NewestCalls readers = ledger_.readersOf(object, bytes);
   if (devices == nullptr || !devices->reachEachOther()) {
-    return accel::Ticket{object.lastRead[object.homeDevice]};
+    return readers[object.homeDevice];
   }
   accel::Ticket last;
-  for (const std::uint64_t reader : object.lastRead) {
-    if (reader != 0) {
+  for (const accel::Ticket reader : readers) {
+    if (reader.value != 0) {
       GMAC_TRY(devices->copiesFollow(last));
-      last = {reader};
+      last = reader;
     }
   }
   return last;
@@ -221,11 +223,9 @@ Result<accel::Ticket> Blocks::lastReader(const Object& object) {
 // alone: its window is copied.
 Status Blocks::flush(Object& object, BlockRange range) {
   accel::Ticket newest;
-  const Result<accel::Ticket> reader = lastReader(object);
-  const Status status =
-      reader.ok()
-          ? queueFlush(object, pagesOf(object, range, object[range.begin].state), *reader, &newest)
-          : reader.status();
+  const ByteRange bytes = pagesOf(object, range, object[range.begin].state);
+  const Result<accel::Ticket> reader = lastReader(object, bytes);
+  const Status status = reader.ok() ? queueFlush(object, bytes, *reader, &newest) : reader.status();
   flushed(object, range, newest);
   if (!status.ok()) {
     object.protectionStale_ = true;  // still dirty, and closed further than that
@@ -237,7 +237,7 @@ Status Blocks::flush(Object& object, BlockRange range) {
 // lock is let go over the system call and the driver's, as in openPages().
 Status Blocks::flushPages(Lock& lock, Object& object, BlockRange range, State next) {
   const ByteRange bytes = pagesOf(object, range, object[range.begin].state);
-  const Result<accel::Ticket> reader = lastReader(object);
+  const Result<accel::Ticket> reader = lastReader(object, bytes);
   accel::Ticket newest;
   Status queued;
   step(object, range, TransitStep::kFlush);

@@ -170,7 +170,7 @@ class Blocks {
   void closedAll(Object& object, BlockRange range);
 
   Status flush(Object& object, BlockRange range);
-  Result<accel::Ticket> lastReader(const Object& object);
+  Result<accel::Ticket> lastReader(const Object& object, ByteRange bytes);
   Status queueFlush(const Object& object, ByteRange bytes, accel::Ticket after,
                     accel::Ticket* newest);
   void flushed(Object& object, BlockRange range, accel::Ticket newest);

@@ -2,6 +2,8 @@
 #include "gmac/coherence/launches.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -15,11 +17,23 @@ namespace {
 
 Event eventOf(bool writes) { return writes ? Event::kCall : Event::kCallRead; }
 
-// What the uses say of an object; 0: nothing.
-unsigned accessIn(std::span<const adsmUse_t> uses, const Object& object) {
+// The bytes of a use in its object, whatever blocks that has.
+ByteRange bytesIn(const Object& object, const adsmRangeUse_t& use) {
+  const auto begin =
+      static_cast<std::size_t>(static_cast<const std::byte*>(use.address) - object.address());
+  return use.bytes == 0 ? ByteRange{0, object.bytes()} : ByteRange{begin, begin + use.bytes};
+}
+
+// The blocks that a call hands over for a use of it.
+BlockRange blocksIn(const Object& object, const adsmRangeUse_t& use) {
+  return use.bytes == 0 ? object.all() : object.covering(use.address, use.bytes);
+}
+
+// What the uses say of an object that the call uses as a whole.
+unsigned accessIn(std::span<const adsmRangeUse_t> uses, const Object& object) {
   unsigned access = 0;
-  for (const adsmUse_t& use : uses) {
-    if (use.object >= object.address() && use.object < object.end()) {
+  for (const adsmRangeUse_t& use : uses) {
+    if (use.address >= object.address() && use.address < object.end()) {
       access |= use.access;
     }
   }
@@ -89,11 +103,11 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
   if (object.closing || object.open.empty()) {
     return Step::kDone;
   }
-  if (object.inTransit()) {
+  if (object.inTransit(range)) {
     lock.waitForTransit();
     return Step::kRetry;
   }
-  if (object.held()) {
+  if (object.held(range)) {
     lock.waitForChange();
     return Step::kRetry;
   }
@@ -120,37 +134,71 @@ Status Launches::ends(Lock& lock, accel::Ticket reader) {
 
 // ---- Calls
 
-Status Launches::checkUses(adsmKernel_t kernel, std::span<const adsmUse_t> uses) {
-  for (const adsmUse_t& use : uses) {
-    const Object* object = index_.find(use.object);
+Status Launches::checkUses(adsmKernel_t kernel, const CallUses& uses) {
+  struct Listed {
+    std::uintptr_t begin, end;
+    const adsmRangeUse_t* use;
+  };
+  std::vector<Listed> listed;
+  for (const adsmRangeUse_t& use : uses.list) {
+    const Object* object = index_.find(use.address);
     if (object == nullptr || object->closing) {
-      return fail(adsmErrorInvalidPointer, "adsmCallUsing({}): {} is in no shared object",
-                  kernel->name, use.object);
+      return fail(adsmErrorInvalidPointer, "{}({}): {} is in no shared object", uses.function,
+                  kernel->name, use.address);
     }
     if (use.access < adsmRead || use.access > adsmReadWrite) {
-      return fail(
-          adsmErrorInvalidValue,
-          "adsmCallUsing({}): access {} of {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
-          kernel->name, static_cast<int>(use.access), use.object);
+      return fail(adsmErrorInvalidValue,
+                  "{}({}): access {} of {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
+                  uses.function, kernel->name, static_cast<int>(use.access), use.address);
     }
+    if (!uses.parts) {
+      continue;
+    }
+    const auto begin =
+        static_cast<std::size_t>(static_cast<const std::byte*>(use.address) - object->address());
+    // (Of small objects, which share theirs, checkSmall() has looked.)
+    if (!object->sharedBySmallObjects && use.bytes != 0 &&
+        (begin >= object->requestedBytes || use.bytes > object->requestedBytes - begin)) {
+      return fail(adsmErrorInvalidValue,
+                  "{}({}): {} bytes at {} leave their object, which has {} bytes at {}",
+                  uses.function, kernel->name, use.bytes, use.address, object->requestedBytes,
+                  static_cast<const void*>(object->address()));
+    }
+    const auto base = reinterpret_cast<std::uintptr_t>(object->address());
+    const ByteRange bytes = bytesIn(*object, use);
+    listed.push_back({base + bytes.begin, base + bytes.end, &use});
+  }
+  std::sort(listed.begin(), listed.end(),
+            [](const Listed& a, const Listed& b) { return a.begin < b.begin; });
+  // By access: of those so far, the one that ends last.
+  std::array<const Listed*, adsmReadWrite + 1> last{};
+  for (const Listed& next : listed) {
+    for (const Listed* const before : last) {
+      if (before != nullptr && before->use->access != next.use->access &&
+          before->end > next.begin) {
+        return fail(adsmErrorInvalidValue,
+                    "{}({}): {} bytes at {} with access {} and {} bytes at {} with access {} "
+                    "overlap (0 bytes: the whole object); parts with different accesses must not",
+                    uses.function, kernel->name, before->use->bytes, before->use->address,
+                    static_cast<int>(before->use->access), next.use->bytes, next.use->address,
+                    static_cast<int>(next.use->access));
+      }
+    }
+    const Listed*& of = last[static_cast<std::size_t>(next.use->access)];
+    of = of == nullptr || of->end < next.end ? &next : of;
   }
   return {};
 }
 
 Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-                      std::optional<std::span<const adsmUse_t>> uses, std::size_t device,
-                      Away* away) {
+                      const std::optional<CallUses>& uses, std::size_t device, Away* away) {
   const Timed timed(Phase::kLaunch);
   const TraceSpan span("call", "call", {"device", device});
-  // Arguments and uses may themselves lie in shared objects: they are read before the lock is
-  // taken.
+  // Arguments may themselves lie in shared objects: they are read before the lock is taken.
   CallArguments arguments(*kernel, args);
-  const std::vector<adsmUse_t> list =
-      uses ? std::vector<adsmUse_t>(uses->begin(), uses->end()) : std::vector<adsmUse_t>();
   if (uses) {
-    uses = std::span<const adsmUse_t>(list);
-    for (const adsmUse_t& use : *uses) {
-      GMAC_TRY(allocation_.checkSmall("adsmCallUsing", use.object));
+    for (const adsmRangeUse_t& use : uses->list) {
+      GMAC_TRY(allocation_.checkSmall(uses->function, use.address, use.bytes));
     }
   }
   const Walk walk(blocks_);
@@ -159,25 +207,23 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   if (uses) {
     GMAC_TRY(checkUses(kernel, *uses));
   }
-  // How the call uses an object; 0: not at all.
-  const auto accessTo = [&](const Object& object) -> unsigned {
-    return uses ? accessIn(*uses, object)
-                : static_cast<unsigned>(object.accessBy(kernel).value_or(adsmAccess_t{}));
-  };
   accel::Devices* const devices = accelerator_.devices();
   const bool reach = devices != nullptr && devices->reachEachOther();
-  // Calls `function(object, access)` for each object that the call uses, until that is true.
+  // Calls `function(object, blocks, access)` for all that the call uses, until that is true.
   const auto anyUsed = [&](auto function) {
     if (uses) {
-      return std::any_of(uses->begin(), uses->end(), [&](const adsmUse_t& use) {
+      return std::any_of(uses->list.begin(), uses->list.end(), [&](const adsmRangeUse_t& use) {
         // Gone where the application freed it in another thread while the call waited.
-        Object* const object = index_.find(use.object);
-        return object != nullptr && function(*object, accessTo(*object));
+        Object* const object = index_.find(use.address);
+        return object != nullptr && bytesIn(*object, use).end <= object->bytes() &&
+               function(*object, blocksIn(*object, use),
+                        use.bytes == 0 ? accessIn(uses->list, *object)
+                                       : static_cast<unsigned>(use.access));
       });
     }
     for (Object& object : index_.all()) {
-      const unsigned access = accessTo(object);
-      if (access != 0 && function(object, access)) {
+      const auto access = static_cast<unsigned>(object.accessBy(kernel).value_or(adsmAccess_t{}));
+      if (access != 0 && function(object, object.all(), access)) {
         return true;
       }
     }
@@ -191,7 +237,8 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
             ledger_.newestWorkWith(object) != object.born);
   };
   const auto isAway = [&] {
-    return devices != nullptr && (uses || !reach) && anyUsed([&](Object& object, unsigned) {
+    return devices != nullptr && (uses || !reach) &&
+           anyUsed([&](Object& object, BlockRange, unsigned) {
              if (object.homeDevice == device || object.closing || mayStay(object)) {
                return false;
              }
@@ -210,20 +257,25 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
       // nothing of them.
       [&](bool* waited) { return waits_.forWork(lock, ledger_.runningStreamWork(), waited); },
       [&](auto release) -> Result<Step> {
+        Result<Step> step = Step::kDone;
+        const auto releaseAll = [&](Object& object, BlockRange blocks, unsigned access) {
+          step = release(object, blocks, eventOf((access & adsmWrite) != 0));
+          return !step.ok() || *step == Step::kRetry;
+        };
+        if (uses) {
+          (void)anyUsed(releaseAll);
+          return step;
+        }
         Blocks::OpenList& open = blocks_.openObjects();
         for (auto next = open.begin(); next != open.end();) {
           Object& object = *next;
           ++next;
-          const unsigned access = accessTo(object);
-          if (access == 0) {
-            continue;
-          }
-          auto step = release(object, object.all(), eventOf((access & adsmWrite) != 0));
-          if (!step.ok() || *step == Step::kRetry) {
-            return step;
+          const auto access = object.accessBy(kernel);
+          if (access && releaseAll(object, object.all(), static_cast<unsigned>(*access))) {
+            break;
           }
         }
-        return Step::kDone;
+        return step;
       },
       &stillOpen));
   if (isAway()) {
@@ -231,8 +283,15 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   }
   Ledger::NewestCalls before{};
   if (reach && ledger_.callsElsewhere(device)) {
-    (void)anyUsed([&](Object& object, unsigned access) {
-      ledger_.addConflicts(object, device, (access & adsmWrite) != 0, before);
+    (void)anyUsed([&](Object& object, BlockRange blocks, unsigned access) {
+      ledger_.addConflicts(object, object.bytesOf(blocks), device, (access & adsmWrite) != 0,
+                           before);
+      return false;
+    });
+  }
+  if (uses && uses->parts) {
+    (void)anyUsed([&](Object& object, BlockRange, unsigned) {
+      Ledger::expectParts(object);
       return false;
     });
   }
@@ -249,8 +308,11 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   stats().called(device);
   ledger_.called(*launched, kernel);
   if (uses) {
-    (void)anyUsed([&](Object& object, unsigned access) {
-      ledger_.used(object, *launched, (access & adsmWrite) != 0);
+    (void)anyUsed([&](Object& object, BlockRange blocks, unsigned access) {
+      const ByteRange bytes = object.bytesOf(blocks);
+      const bool writes = (access & adsmWrite) != 0;
+      bytes.length() == object.bytes() ? ledger_.used(object, *launched, writes)
+                                       : ledger_.used(object, bytes, *launched, writes);
       return false;
     });
   } else {
@@ -366,10 +428,12 @@ Status Launches::waitForOtherDevices(Lock& lock, std::span<const coherence::Devi
   }
   Ledger::NewestCalls before{};
   for (const coherence::DeviceRange& range : ranges) {
-    index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
-      ledger_.addConflicts(object, 0, range.write, before);
-      return true;
-    });
+    index_.forEachIn(
+        range.address, range.bytes, [&](Object& object, const auto* first, const auto* last) {
+          const BlockRange blocks = object.covering(first, static_cast<std::size_t>(last - first));
+          ledger_.addConflicts(object, object.bytesOf(blocks), 0, range.write, before);
+          return true;
+        });
   }
   return waits_.forWork(lock, before, waited);
 }

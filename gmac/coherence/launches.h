@@ -24,6 +24,14 @@
 
 namespace gmac {
 
+// What a call lists. A view of memory that is not shared.
+struct CallUses {
+  const char* function = "adsmCallUsing";  // whose arguments they are, for messages
+  bool parts =
+      false;  // of objects; else whole objects, and one that is listed twice has both accesses
+  std::span<const adsmRangeUse_t> list;
+};
+
 // An object that is not where work needs it. No address: there is none.
 struct Away {
   std::byte* address = nullptr;
@@ -52,7 +60,7 @@ class Launches {
   // See adsm.h. The call runs on a device, where all that it may use has to lie: where an object
   // does not, that is told in `away`, and nothing is launched.
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-              std::optional<std::span<const adsmUse_t>> uses, std::size_t device, Away* away);
+              const std::optional<CallUses>& uses, std::size_t device, Away* away);
 
   // See port.h.
   Status beginDeviceWork(accel::NativeStream stream,
@@ -75,7 +83,7 @@ class Launches {
                        accel::Ticket* stillOpen);
   void begins(const Submission& submission);
   Status ends(Lock& lock, accel::Ticket reader);
-  Status checkUses(adsmKernel_t kernel, std::span<const adsmUse_t> uses);
+  Status checkUses(adsmKernel_t kernel, const CallUses& uses);
   Status waitForOtherDevices(Lock& lock, std::span<const coherence::DeviceRange> ranges,
                              bool* waited);
 

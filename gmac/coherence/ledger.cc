@@ -24,6 +24,26 @@ Ledger::Ledger(accel::Accelerator& accelerator)
       deviceCount_(accel::deviceCount(accelerator)),
       times_([&accelerator](accel::Ticket ticket) { return accelerator.done(ticket); }) {}
 
+void Ledger::used(DeviceUses& object, ByteRange bytes, accel::Ticket ticket, bool write) const {
+  const std::size_t device = deviceOf(ticket);
+  // An earlier call of the same queue on fewer bytes has finished when this one has.
+  std::erase_if(object.parts, [&](const PartUse& part) {
+    return (deviceOf(part.ticket) == device && part.write == write && bytes.contains(part.bytes)) ||
+           accelerator_.done(part.ticket);
+  });
+  if (object.parts.size() == DeviceUses::kMaxParts) {
+    for (const PartUse& part : object.parts) {
+      auto& newest = part.write ? object.lastWrite : object.lastRead;
+      std::uint64_t& of = newest[deviceOf(part.ticket)];
+      of = std::max(of, part.ticket.value);
+    }
+    object.parts.clear();
+  }
+  object.parts.push_back({bytes, ticket, write});
+  object.lastWork = works_;
+  object.lastWriteWork = write ? works_ : object.lastWriteWork;
+}
+
 void Ledger::flushed(accel::Ticket ticket) { lastFlush_ = std::max(lastFlush_, ticket.value); }
 
 void Ledger::calledBound(adsmKernel_t kernel, accel::Ticket ticket) {
@@ -101,15 +121,34 @@ void Ledger::streamDestroyed(accel::NativeStream stream) {
   }
 }
 
-Ledger::Tickets Ledger::writersOf(const DeviceUses& object) const {
+Ledger::NewestCalls Ledger::writersByDevice(const DeviceUses& object, ByteRange bytes) const {
+  NewestCalls calls{};
+  for (std::size_t device = 0; device < deviceCount_; ++device) {
+    calls[device] = lastWriter(object, device);
+  }
+  addParts(object, bytes, true, calls);
+  return calls;
+}
+
+Ledger::NewestCalls Ledger::readersOf(const DeviceUses& object, ByteRange bytes) const {
+  NewestCalls calls{};
+  for (std::size_t device = 0; device < deviceCount_; ++device) {
+    calls[device].value = object.lastRead[device];
+  }
+  addParts(object, bytes, false, calls);
+  return calls;
+}
+
+Ledger::Tickets Ledger::writersOf(const DeviceUses& object, ByteRange bytes) const {
   Tickets tickets;
   const auto add = [&](accel::Ticket ticket) {
     if (!accelerator_.done(ticket)) {
       tickets.add(ticket);
     }
   };
+  const NewestCalls calls = writersByDevice(object, bytes);
   for (std::size_t device = 0; device < deviceCount_; ++device) {
-    add(lastWriter(object, device));
+    add(calls[device]);
   }
   for (const StreamWork* work = begin(); work != end(); ++work) {
     if (mayWrite(*work, object)) {
@@ -119,9 +158,10 @@ Ledger::Tickets Ledger::writersOf(const DeviceUses& object) const {
   return tickets;
 }
 
-bool Ledger::writersDone(const DeviceUses& object) const noexcept {
+bool Ledger::writersDone(const DeviceUses& object, ByteRange bytes) const noexcept {
+  const NewestCalls calls = writersByDevice(object, bytes);
   for (std::size_t device = 0; device < deviceCount_; ++device) {
-    if (!accelerator_.done(lastWriter(object, device))) {
+    if (!accelerator_.done(calls[device])) {
       return false;
     }
   }
@@ -139,8 +179,9 @@ Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
 Ledger::WriterQueue Ledger::writerQueue(const DeviceUses& object) const {
   using Kind = WriterQueue::Kind;
   WriterQueue queue;
+  const NewestCalls calls = writersByDevice(object, kAllBytes);
   for (std::size_t device = 0; device < deviceCount_; ++device) {
-    if (!accelerator_.done(lastWriter(object, device))) {
+    if (!accelerator_.done(calls[device])) {
       if (device != 0) {
         return {.kind = Kind::kNone};
       }
@@ -182,10 +223,12 @@ Ledger::Tickets Ledger::everything() const {
   return tickets;
 }
 
-Ledger::Tickets Ledger::callsWith(const DeviceUses& object) const {
+Ledger::Tickets Ledger::callsWith(const DeviceUses& object, ByteRange bytes) const {
   Tickets tickets;
+  const NewestCalls writers = writersByDevice(object, bytes);
+  const NewestCalls readers = readersOf(object, bytes);
   for (std::size_t device = 0; device < deviceCount_; ++device) {
-    const accel::Ticket newest{std::max(lastWriter(object, device).value, object.lastRead[device])};
+    const accel::Ticket newest{std::max(writers[device].value, readers[device].value)};
     if (!accelerator_.done(newest)) {
       tickets.add(newest);
     }
@@ -193,12 +236,14 @@ Ledger::Tickets Ledger::callsWith(const DeviceUses& object) const {
   return tickets;
 }
 
-void Ledger::addConflicts(const DeviceUses& object, std::size_t device, bool writes,
-                          NewestCalls& before) const {
+void Ledger::addConflicts(const DeviceUses& object, ByteRange bytes, std::size_t device,
+                          bool writes, NewestCalls& before) const {
+  const NewestCalls writers = writersByDevice(object, bytes);
+  const NewestCalls readers = writes ? readersOf(object, bytes) : NewestCalls{};
   for (std::size_t other = 0; other < deviceCount_; ++other) {
     if (other != device) {
-      before[other].value = std::max({before[other].value, lastWriter(object, other).value,
-                                      writes ? object.lastRead[other] : std::uint64_t{0}});
+      before[other].value =
+          std::max({before[other].value, writers[other].value, readers[other].value});
     }
   }
 }

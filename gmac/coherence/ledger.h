@@ -23,6 +23,7 @@
 #include "gmac/accel/native_streams.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
+#include "gmac/coherence/block_index.h"
 #include "gmac/coherence/call_times.h"
 #include "gmac/coherence/port.h"
 
@@ -34,14 +35,27 @@ struct Binding {
   adsmAccess_t access;
 };
 
+// All bytes of an object, whatever its size.
+inline constexpr ByteRange kAllBytes{0, SIZE_MAX};
+
+// A call that listed a part of an object, and may not have finished.
+struct PartUse {
+  ByteRange bytes;
+  accel::Ticket ticket;
+  bool write = false;
+};
+
 // What is known of device work that uses one object. Part of the object.
 struct DeviceUses {
   std::uint64_t born = 0;      // Ledger's count of work by then: older work cannot use the object
   std::uint64_t lastWork = 0;  // Ledger's count of work at the newest listed call
   std::uint64_t lastWriteWork = 0;  // and at the newest that may write it
-  // By device: tickets of the newest listed calls that may write it, and that only read it.
+  // By device: tickets of the newest calls that list all of it and may write it, or only read it.
   std::array<std::uint64_t, accel::kMaxDevices> lastWrite{};
   std::array<std::uint64_t, accel::kMaxDevices> lastRead{};
+  // Calls that list parts of it, in the order of the calls. Empty, or has room for kMaxParts.
+  static constexpr std::size_t kMaxParts = 64;
+  std::vector<PartUse> parts;
   std::vector<Binding> bindings;
   // What a call of the kernel that lists nothing does to the object; empty: it does not use it.
   std::optional<adsmAccess_t> accessBy(adsmKernel_t kernel) const;
@@ -102,12 +116,18 @@ class Ledger {
     callsOf(ticket) = {};
     times_.lost(deviceOf(ticket));
   }
+  // Before the first of the calls that list parts of an object: from then on used() below allocates
+  // nothing. Throws std::bad_alloc.
+  static void expectParts(DeviceUses& object) { object.parts.reserve(DeviceUses::kMaxParts); }
   // The newest call, or own work, lists the object, and may write it or only reads it.
   void used(DeviceUses& object, accel::Ticket ticket, bool write) const {
     (write ? object.lastWrite : object.lastRead)[deviceOf(ticket)] = ticket.value;
     object.lastWork = works_;
     object.lastWriteWork = write ? works_ : object.lastWriteWork;
   }
+  // The same for a part of an object that expects such calls. Worst case: where more than kMaxParts
+  // of them are unfinished, those so far count as calls that list the whole object.
+  void used(DeviceUses& object, ByteRange bytes, accel::Ticket ticket, bool write) const;
   // A call that lists no objects, after called(): it may write every object that is not bound.
   void calledUnlisted(accel::Ticket ticket) {
     Calls& calls = callsOf(ticket);
@@ -165,8 +185,9 @@ class Ledger {
   // Of a device, a call that has not finished, if there is any; else of the next one.
   accel::Ticket runningCall() const noexcept;
   // Where devices reach each other's memory: other devices' calls that work on this one, which
-  // uses the object and may write it or only reads it, must not overtake. Adds to `before`.
-  void addConflicts(const DeviceUses& object, std::size_t device, bool writes,
+  // uses those bytes of the object and may write them or only reads them, must not overtake. Adds
+  // to `before`.
+  void addConflicts(const DeviceUses& object, ByteRange bytes, std::size_t device, bool writes,
                     NewestCalls& before) const;
   // Whether other devices have unfinished calls.
   bool callsElsewhere(std::size_t device) const noexcept;
@@ -176,16 +197,18 @@ class Ledger {
     const Calls& calls = calls_[device];
     return {object.bindings.empty() && calls.everyWork >= object.born ? calls.every : 0};
   }
-  // All that may use the object and has not finished, but the work of streams.
-  Tickets callsWith(const DeviceUses& object) const;
+  // All that may use those bytes of the object and has not finished, but the work of streams.
+  Tickets callsWith(const DeviceUses& object, ByteRange bytes = kAllBytes) const;
+  // The newest calls that list those bytes and only read them.
+  NewestCalls readersOf(const DeviceUses& object, ByteRange bytes = kAllBytes) const;
   // Numbers of device work, of calls and streams alike, in the order of submission: of the newest,
   // and of the newest that may use the object. One that no work has used yet has a number of its
   // own, which is newer than all work before its allocation.
   std::uint64_t newestWork() const { return newestWork_; }
   std::uint64_t newestWorkWith(const DeviceUses& object) const;
-  // All that may write the object and has not finished.
-  Tickets writersOf(const DeviceUses& object) const;
-  bool writersDone(const DeviceUses& object) const noexcept;
+  // All that may write those bytes of the object and has not finished.
+  Tickets writersOf(const DeviceUses& object, ByteRange bytes = kAllBytes) const;
+  bool writersDone(const DeviceUses& object, ByteRange bytes = kAllBytes) const noexcept;
   Writers newestWriters(const DeviceUses& object) const;
   // The queue on which work of the calling thread follows, by the queue's order alone, all that may
   // write the object and has not finished.
@@ -217,9 +240,19 @@ class Ledger {
   std::size_t deviceOf(accel::Ticket ticket) const {
     return devices_ == nullptr ? 0 : devices_->deviceOf(ticket);
   }
-  // The newest call of a device that may write the object. (A queue's tickets count up.)
+  // The newest call of a device that may write the object as a whole. (A queue's tickets count up.)
   accel::Ticket lastWriter(const DeviceUses& object, std::size_t device) const {
     return {std::max(object.lastWrite[device], unlistedCall(object, device).value)};
+  }
+  // The newest calls that may write those bytes.
+  NewestCalls writersByDevice(const DeviceUses& object, ByteRange bytes) const;
+  void addParts(const DeviceUses& object, ByteRange bytes, bool write, NewestCalls& calls) const {
+    for (const PartUse& part : object.parts) {
+      if (part.write == write && part.bytes.overlaps(bytes)) {
+        std::uint64_t& newest = calls[deviceOf(part.ticket)].value;
+        newest = std::max(newest, part.ticket.value);
+      }
+    }
   }
   Calls& callsOf(accel::Ticket ticket) { return calls_[deviceOf(ticket)]; }
   // A stream's work so far.

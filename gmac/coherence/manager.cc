@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gmac/base/cancellation.h"
 #include "gmac/base/log.h"
@@ -131,8 +132,30 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
   if (forked()) {
     return fail(adsmErrorForked, "adsmCall({}) in a child of fork", kernel->name);
   }
+  // They may lie in shared objects, which must not be touched under the lock.
+  std::vector<adsmRangeUse_t> list;
+  if (uses) {
+    list.reserve(uses->size());
+    for (const adsmUse_t& use : *uses) {
+      list.push_back({use.object, 0, use.access});
+    }
+  }
   spilling_.beforeWork();
-  return scheduling_.call(kernel, shape, args, uses, device);
+  return scheduling_.call(kernel, shape, args,
+                          uses ? std::optional(CallUses{.list = list}) : std::nullopt, device);
+}
+
+Status Manager::callRanges(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+                           std::span<const adsmRangeUse_t> uses,
+                           std::optional<std::size_t> device) {
+  if (forked()) {
+    return fail(adsmErrorForked, "adsmCallRanges({}) in a child of fork", kernel->name);
+  }
+  const std::vector<adsmRangeUse_t> list(uses.begin(), uses.end());
+  spilling_.beforeWork();
+  return scheduling_.call(kernel, shape, args,
+                          CallUses{.function = "adsmCallRanges", .parts = true, .list = list},
+                          device);
 }
 
 Status Manager::migrate(const void* address, std::size_t bytes, std::size_t device) {

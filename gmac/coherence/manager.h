@@ -82,6 +82,9 @@ class Manager final : public coherence::Port {
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
               std::optional<std::span<const adsmUse_t>> uses,
               std::optional<std::size_t> device = std::nullopt);
+  Status callRanges(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+                    std::span<const adsmRangeUse_t> uses,
+                    std::optional<std::size_t> device = std::nullopt);
   Status migrate(const void* address, std::size_t bytes, std::size_t device);
   Status bind(const void* object, adsmKernel_t kernel, adsmAccess_t access);
   // Drops a kernel's bindings and waits for its calls; the kernel may be deleted then.

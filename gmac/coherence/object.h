@@ -238,6 +238,13 @@ class Object : public DeviceUses,
   // ---- who is using it ----
   bool inTransit() const { return inTransit_ > 0 || moving; }  // a block of it, or all of it
   bool held() const { return holds_ > 0; }                     // a block of it
+  bool inTransit(BlockRange range) const {
+    return moving ||
+           (inTransit_ > 0 && anyOpen(range, [](const Block& block) { return !block.settled(); }));
+  }
+  bool held(BlockRange range) const {
+    return holds_ > 0 && anyOpen(range, [](const Block& block) { return block.holds > 0; });
+  }
   std::uint32_t preparing = 0;  // chunks whose pages are being made; their blocks are at rest
   bool closing = false;         // being freed: no longer found
 
@@ -268,6 +275,21 @@ class Object : public DeviceUses,
   friend class Blocks;
 
   Block& writable(BlockIndex index) { return blocks_.writable(static_cast<std::size_t>(index)); }
+  // Whether that is true of a made block of a range. (One that is in transit or held is open.)
+  template <typename Predicate>
+  bool anyOpen(BlockRange range, Predicate predicate) const {
+    const BlockIndex end = std::min(range.end, open.end);
+    for (BlockIndex i = std::max(range.begin, open.begin); i < end;) {
+      if (!made(i)) {
+        i = groupEnd(i);
+      } else if (predicate((*this)[i])) {
+        return true;
+      } else {
+        i = i + 1;
+      }
+    }
+    return false;
+  }
 
   // A block that is open in part is closed at its borders: where its window begins or ends there,
   // it is counted among the window's edges.

@@ -119,9 +119,13 @@ Status Blocks::fetch(Lock& lock, Object& object, BlockRange range, Event event) 
   return fetchAs(lock, object, range, protocol_.on(object[range.begin].state, event).next);
 }
 
+// Neighbours that a call on another part of the object may be writing do not come along.
 BlockRange Blocks::readAhead(Object& object, BlockIndex index) {
-  return object.readRuns.extend(index, object.all(), options_.readAheadBytes / object.blockBytes,
-                                [&](BlockIndex neighbour) { return object.fetchable(neighbour); });
+  return object.readRuns.extend(
+      index, object.all(), options_.readAheadBytes / object.blockBytes, [&](BlockIndex neighbour) {
+        return object.fetchable(neighbour) &&
+               (object.parts.empty() || ledger_.writersDone(object, object.bytesOf(neighbour)));
+      });
 }
 
 // Not where mappings are scarce: a window takes as many as two more than its block.
@@ -170,7 +174,7 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
   const Transition transition = protocol_.on(block.state, eventOf(object, bytes, intent));
   if (transition.move == Move::kFetch) {
     bool waited = false;
-    GMAC_TRY(waits_.forWriters(lock, object, &waited));
+    GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(index), &waited));
     if (waited) {
       return Step::kRetry;
     }
@@ -281,7 +285,7 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
   // What would still write the block on the accelerator, or reads the pages or, in device work that
   // later flushes do not wait for, the old bytes.
   bool waited = false;
-  GMAC_TRY(waits_.forWriters(lock, object, &waited));
+  GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(index), &waited));
   if (!waited) {
     GMAC_TRY(waits_.forWork(lock, accel::Ticket{block.flushed}, &waited));
   }

@@ -12,8 +12,8 @@
 namespace gmac {
 
 // Kernel errors come out here.
-Status Waits::forWriters(Lock& lock, const DeviceUses& object, bool* waited) {
-  const Ledger::Tickets writers = ledger_.writersOf(object);
+Status Waits::forWriters(Lock& lock, const DeviceUses& object, ByteRange bytes, bool* waited) {
+  const Ledger::Tickets writers = ledger_.writersOf(object, bytes);
   *waited = !writers.empty();
   if (writers.empty()) {
     return {};

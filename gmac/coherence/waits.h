@@ -32,8 +32,12 @@ class Waits {
   Waits(const Waits&) = delete;
   Waits& operator=(const Waits&) = delete;
 
-  // For every kernel that may write the object; sets `waited` to whether there was any.
-  Status forWriters(Lock& lock, const DeviceUses& object, bool* waited);
+  // For every kernel that may write those bytes of the object; sets `waited` to whether there was
+  // any.
+  Status forWriters(Lock& lock, const DeviceUses& object, ByteRange bytes, bool* waited);
+  Status forWriters(Lock& lock, const DeviceUses& object, bool* waited) {
+    return forWriters(lock, object, kAllBytes, waited);
+  }
   // For one piece of work; sets `waited` unless it has finished before.
   Status forWork(Lock& lock, accel::Ticket ticket, bool* waited);
   // The same for all of some calls.

@@ -87,6 +87,45 @@ TEST_F(LedgerTest, ACallThatListsNothingMayWriteWhatIsNotBound) {
   EXPECT_THAT(writers(bound), ::testing::ElementsAre(launched.value));
 }
 
+TEST_F(LedgerTest, CallsOnPartsMayWriteThoseAlone) {
+  ledger_.allocated(object_);
+  Ledger::expectParts(object_);
+  const auto writersIn = [&](std::size_t begin, std::size_t end) {
+    std::vector<std::uint64_t> values;
+    for (const Ticket ticket : ledger_.writersOf(object_, {begin, end})) {
+      values.push_back(ticket.value);
+    }
+    EXPECT_EQ(values.empty(), ledger_.writersDone(object_, {begin, end}));
+    return values;
+  };
+  const auto readersIn = [&](std::size_t begin, std::size_t end) {
+    return ledger_.readersOf(object_, {begin, end})[0].value;
+  };
+  const Ticket first = call();
+  ledger_.used(object_, {0, 100}, first, true);
+  const Ticket second = call();
+  ledger_.used(object_, {200, 300}, second, true);
+  ledger_.used(object_, {100, 200}, second, false);
+  EXPECT_THAT(writersIn(0, 100), ::testing::ElementsAre(first.value));
+  EXPECT_THAT(writersIn(99, 200), ::testing::ElementsAre(first.value));
+  EXPECT_THAT(writersIn(100, 200), ::testing::IsEmpty());
+  EXPECT_THAT(writersIn(0, 201), ::testing::ElementsAre(second.value)) << "the queue's order";
+  EXPECT_EQ(readersIn(0, 100), 0U);
+  EXPECT_EQ(readersIn(0, 101), second.value);
+  EXPECT_THAT(writers(object_), ::testing::ElementsAre(second.value)) << "of the whole";
+  // One on more bytes takes the place of those before it on its queue.
+  const Ticket third = call();
+  ledger_.used(object_, {0, 400}, third, true);
+  EXPECT_EQ(object_.parts.size(), 2U) << "it and the reader";
+  EXPECT_THAT(writersIn(0, 1), ::testing::ElementsAre(third.value));
+  // A call on all of it counts everywhere.
+  const Ticket whole = call();
+  ledger_.used(object_, whole, true);
+  EXPECT_THAT(writersIn(1000, 1001), ::testing::ElementsAre(whole.value));
+  accelerator_.runAll();
+  EXPECT_THAT(writers(object_), ::testing::IsEmpty());
+}
+
 TEST_F(LedgerTest, AnAttachedObjectIsWrittenByItsStreamAndByWorkThatNamesIt) {
   ledger_.allocated(object_);
   object_.users = DeviceUses::Users::kOneStream;

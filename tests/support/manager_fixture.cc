@@ -143,6 +143,21 @@ void ManagerUnderTest::callUsing(adsmKernel_t kernel, std::vector<const void*> a
   verify();
 }
 
+Status ManagerUnderTest::tryCallRanges(adsmKernel_t kernel, std::vector<const void*> args,
+                                       std::vector<adsmRangeUse_t> uses) {
+  std::vector<void*> pointers;
+  for (const void*& argument : args) {
+    pointers.push_back(&argument);
+  }
+  return manager().callRanges(kernel, {{1, 1, 1}, {1, 1, 1}, 0}, pointers.data(), uses);
+}
+
+void ManagerUnderTest::callRanges(adsmKernel_t kernel, std::vector<const void*> args,
+                                  std::vector<adsmRangeUse_t> uses) {
+  EXPECT_TRUE(tryCallRanges(kernel, std::move(args), std::move(uses)).ok()) << lastErrorText();
+  verify();
+}
+
 void ManagerUnderTest::sync() {
   EXPECT_TRUE(manager().sync().ok()) << lastErrorText();
   verify();

@@ -73,6 +73,10 @@ class ManagerUnderTest {
   Status tryCall(adsmKernel_t kernel, std::vector<const void*> args);
   Status tryCallUsing(adsmKernel_t kernel, std::vector<const void*> args,
                       std::vector<adsmUse_t> uses);
+  void callRanges(adsmKernel_t kernel, std::vector<const void*> args,
+                  std::vector<adsmRangeUse_t> uses);
+  Status tryCallRanges(adsmKernel_t kernel, std::vector<const void*> args,
+                       std::vector<adsmRangeUse_t> uses);
   void sync();
   // The walker's verdict, as a test failure.
   void verify();

@@ -314,7 +314,7 @@ Result<Step> BulkMemory::openForReading(Lock& lock, Object& object, ByteRange by
       end = end + 1;
     }
     bool waited = false;
-    GMAC_TRY(waits_.forWriters(lock, object, &waited));
+    GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(BlockRange{i, end}), &waited));
     if (!waited && lock.callsWait()) {
       lock.waitForChange();
     } else if (!waited) {
@@ -377,7 +377,7 @@ Result<Step> BulkMemory::openForWriting(Lock& lock, const Part& part) {
   // device work of the application's own that does.
   bool waited = false;
   if (overwrites) {
-    GMAC_TRY(waits_.forWriters(lock, object, &waited));
+    GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(range), &waited));
   }
   if (!waited) {
     GMAC_TRY(waits_.forWork(lock, flushed, &waited));
@@ -426,9 +426,10 @@ Result<Step> BulkMemory::doOnAccelerator(Lock& lock, const Bulk& bulk, const Par
   }
   if (!waited && ledger_.callsElsewhere(0)) {
     Ledger::NewestCalls before{};
-    ledger_.addConflicts(target, 0, true, before);
+    ledger_.addConflicts(target, target.bytesOf(range), 0, true, before);
     if (part.source != nullptr) {
-      ledger_.addConflicts(*part.source, 0, false, before);
+      ledger_.addConflicts(*part.source, part.source->bytesOf(part.sourceBlocks()), 0, false,
+                           before);
     }
     GMAC_TRY(waits_.forWork(lock, before, &waited));
   }

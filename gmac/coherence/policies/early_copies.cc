@@ -110,8 +110,10 @@ EarlyCopies::Outcome EarlyCopies::fetchNext() {
   const BlockIndex begin = object->indexOf(first);
   // The wait for a kernel is where its error comes out, which is not this thread's to take: it
   // looks, and never waits.
+  const BlockIndex end =
+      object->covering(first, static_cast<std::size_t>(request.last - first)).end;
   if (!(*object)[begin].settled() || ledger_.submissionUnderWay() || lock.callsWait() ||
-      !ledger_.writersDone(*object)) {
+      !ledger_.writersDone(*object, object->bytesOf(BlockRange{begin, end}))) {
     // Others need not wait for the same.
     const Fetch waiting = ring_[first_];
     (void)drop();
@@ -128,8 +130,6 @@ EarlyCopies::Outcome EarlyCopies::fetchNext() {
   }
   const State state = (*object)[begin].state;
   const std::size_t most = std::max<std::size_t>(1, readAheadBytes_ / object->blockBytes);
-  const BlockIndex end =
-      object->covering(first, static_cast<std::size_t>(request.last - first)).end;
   BlockRange range{begin, begin + 1};
   while (!isPart(state) && range.end < std::min(begin + most, end) &&
          object->fetchable(range.end)) {

@@ -13,7 +13,7 @@
 namespace gmac {
 
 Status Migration::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-                       std::optional<std::span<const adsmUse_t>> uses, std::size_t device) {
+                       const std::optional<CallUses>& uses, std::size_t device) {
   std::unique_lock moving(moving_, std::defer_lock);
   for (;;) {
     Away away;

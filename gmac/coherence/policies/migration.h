@@ -44,7 +44,7 @@ class Migration {
 
   // See adsm.h. A call on a device: what it uses moves there first, where it must.
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-              std::optional<std::span<const adsmUse_t>> uses, std::size_t device);
+              const std::optional<CallUses>& uses, std::size_t device);
   Status migrate(const void* address, std::size_t bytes, std::size_t device);
   // Whether no work has used an object and nothing was copied to where it lies: its first use
   // chooses its home. Under the lock.

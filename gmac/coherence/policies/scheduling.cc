@@ -49,27 +49,25 @@ Scheduling::Scheduling(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledg
 }
 
 Status Scheduling::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-                        std::optional<std::span<const adsmUse_t>> uses,
-                        std::optional<std::size_t> device) {
+                        const std::optional<CallUses>& uses, std::optional<std::size_t> device) {
   if (device || !uses || rule_ == SchedulingRule::kCurrent) {
     return migration_.call(kernel, shape, args, uses, device.value_or(0));
   }
-  // They may lie in shared objects, which must not be touched under the lock.
-  const std::vector<adsmUse_t> list(uses->begin(), uses->end());
   Full full;
   Status status;
-  while (const auto chosen = choose(kernel, list, full)) {
-    status = migration_.call(kernel, shape, args, std::span(list), *chosen);
+  while (const auto chosen = choose(kernel, uses->list, full)) {
+    status = migration_.call(kernel, shape, args, uses, *chosen);
     if (status.code() != adsmErrorAcceleratorMemory) {
       return status;
     }
     full.set(*chosen);
   }
   // Nowhere; where no device is left at all, the first one says so.
-  return full.none() ? migration_.call(kernel, shape, args, std::span(list), 0) : status;
+  return full.none() ? migration_.call(kernel, shape, args, uses, 0) : status;
 }
 
-std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel, std::span<const adsmUse_t> uses,
+std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
+                                              std::span<const adsmRangeUse_t> uses,
                                               const Full& full) {
   std::vector<DeviceOffer> offers;
   offers.reserve(devices_->count());
@@ -81,17 +79,35 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel, std::span<con
   if (offers.empty()) {
     return std::nullopt;
   }
-  std::vector<const Object*> objects;
-  objects.reserve(uses.size());
+  // What the call uses of an object, none of it twice.
+  struct Used {
+    const Object* object;
+    ByteRange bytes;
+  };
+  std::vector<Used> used;
+  used.reserve(uses.size());
   const Lock lock(mutex_);
   // (What is in no object the call will name.)
-  for (const adsmUse_t& use : uses) {
-    if (const Object* const object = index_.find(use.object)) {
-      objects.push_back(object);
+  for (const adsmRangeUse_t& use : uses) {
+    if (const Object* const object = index_.find(use.address)) {
+      const auto begin =
+          static_cast<std::size_t>(static_cast<const std::byte*>(use.address) - object->address());
+      const std::size_t most = object->bytes() - begin;
+      used.push_back({object, use.bytes == 0
+                                  ? ByteRange{0, object->bytes()}
+                                  : ByteRange{begin, begin + std::min(use.bytes, most)}});
     }
   }
-  std::sort(objects.begin(), objects.end());
-  objects.erase(std::unique(objects.begin(), objects.end()), objects.end());
+  std::sort(used.begin(), used.end(), [](const Used& a, const Used& b) {
+    return std::tuple(a.object, a.bytes.begin, a.bytes.end) <
+           std::tuple(b.object, b.bytes.begin, b.bytes.end);
+  });
+  for (std::size_t i = 1; i < used.size(); ++i) {
+    if (used[i].object == used[i - 1].object) {
+      used[i].bytes.begin = std::max(used[i].bytes.begin, used[i - 1].bytes.end);
+      used[i].bytes.end = std::max(used[i].bytes.begin, used[i].bytes.end);
+    }
+  }
   CallTimes& times = ledger_.times();
   const CallTimes::Nanoseconds now = times.now();
   for (DeviceOffer& offer : offers) {
@@ -101,22 +117,26 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel, std::span<con
       offer.callTakes = times.of(kernel, offer.device);
     }
   }
-  for (const Object* const object : objects) {
-    if (migration_.unused(*object)) {
+  for (const auto& [object, part] : used) {
+    if (migration_.unused(*object) || part.empty()) {
       continue;  // it goes anywhere
     }
-    std::size_t current = object->bytes();
-    object->forEachOnlyOnCpu([&](ByteRange bytes) { current -= bytes.length(); });
+    std::size_t current = part.length();
+    object->forEachOnlyOnCpu([&](ByteRange bytes) {
+      const std::size_t begin = std::max(bytes.begin, part.begin);
+      const std::size_t end = std::min(bytes.end, part.end);
+      current -= begin < end ? end - begin : 0;
+    });
     CallTimes::Nanoseconds leaves = 0;  // when nothing there uses it any more
     if (rule_ == SchedulingRule::kHistory) {
-      for (const accel::Ticket call : ledger_.callsWith(*object)) {
+      for (const accel::Ticket call : ledger_.callsWith(*object, part)) {
         leaves = std::max(leaves, times.endOf(call, now));
       }
     }
     for (DeviceOffer& offer : offers) {
       if (offer.device == object->homeDevice) {
         offer.currentBytes += current;
-        offer.homeBytes += object->bytes();
+        offer.homeBytes += part.length();
       } else {
         offer.moveBytes += current;
         offer.free = std::max(offer.free, leaves);

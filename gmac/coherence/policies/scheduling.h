@@ -34,7 +34,7 @@ enum class SchedulingRule : std::uint8_t {
 struct DeviceOffer {
   std::size_t device = 0;
   std::size_t currentBytes = 0;     // of what the call uses, current there
-  std::size_t homeBytes = 0;        // of the objects that it uses and that lie there
+  std::size_t homeBytes = 0;        // of what it uses, and that lie there
   std::size_t moveBytes = 0;        // that would be copied there from other devices
   std::size_t inFlight = 0;         // calls
   CallTimes::Nanoseconds free = 0;  // when it, and what the call uses, will be free
@@ -68,11 +68,11 @@ class Scheduling {
 
   // See adsm.h. On that device; none: where the rule says.
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-              std::optional<std::span<const adsmUse_t>> uses, std::optional<std::size_t> device);
+              const std::optional<CallUses>& uses, std::optional<std::size_t> device);
 
  private:
   using Full = std::bitset<accel::kMaxDevices>;  // devices on which something did not fit
-  std::optional<std::size_t> choose(adsmKernel_t kernel, std::span<const adsmUse_t> uses,
+  std::optional<std::size_t> choose(adsmKernel_t kernel, std::span<const adsmRangeUse_t> uses,
                                     const Full& full);
 
   ObjectMutex& mutex_;
