@@ -292,6 +292,7 @@ class Program {
     void* toDevice = onDevice(*to, toOffset);
     void* fromDevice = onDevice(*from, fromOffset);
     std::vector<adsmUse_t> uses = {{to->data + toOffset, adsmReadWrite}};
+    std::vector<adsmRangeUse_t> ranges;
     void* args[3] = {&toDevice, &count, &key};
     std::uint8_t* const target = to->oracle.data() + toOffset;
     if (kernel == 0) {
@@ -303,6 +304,7 @@ class Program {
       args[1] = &fromDevice;
       args[2] = &count;
       uses.push_back({from->data, adsmRead});
+      ranges.push_back({from->data + fromOffset, count, adsmRead});
       for (std::uint64_t i = 0; i < count; ++i) {
         target[i] = static_cast<std::uint8_t>(target[i] + from->oracle[fromOffset + i]);
       }
@@ -312,6 +314,14 @@ class Program {
     // Half of them go where the scheduler says.
     const bool named = devices_ > 1 && upTo(1) == 0;
     const int device = named ? anyDevice() : 0;
+    // So do most that list parts alone, where other calls, and the CPU, have the rest.
+    if (listed && upTo(2) != 0) {
+      ranges.push_back({to->data + toOffset, count, adsmReadWrite});
+      check(adsmCallRanges(named ? device : ADSM_ANY_DEVICE, kernels_[kernel], grid, block, 0, args,
+                           ranges.data(), ranges.size()) == adsmSuccess,
+            "call on parts");
+      return;
+    }
     const adsmError_t error =
         named    ? adsmCallOn(device, kernels_[kernel], grid, block, 0, args,
                            listed ? uses.data() : nullptr, listed ? uses.size() : 0)
@@ -488,6 +498,12 @@ std::vector<Combination> everyCombination() {
       for (const char* blockSize : {"4K", "64K", "1M"}) {
         combinations.push_back({accelerator, protocol, blockSize, "current"});
       }
+    }
+  }
+  // Where an object has many blocks, its parts lie on several devices.
+  for (const char* accelerator : {"host:2", "host:4"}) {
+    for (const char* blockSize : {"4K", "64K"}) {
+      combinations.push_back({accelerator, "rolling", blockSize, "current"});
     }
   }
   for (const char* scheduler : {"data", "history"}) {

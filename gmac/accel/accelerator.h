@@ -49,6 +49,7 @@ enum class DeviceAddress : std::uintptr_t {};
 
 struct Ticket {
   std::uint64_t value = 0;  // 0: complete
+  friend bool operator==(const Ticket&, const Ticket&) = default;
 };
 
 enum class Placement {

@@ -32,6 +32,12 @@ struct Part {
   std::size_t bytes;
 };
 
+// The same, and a device that has them.
+struct PlacedPart {
+  Part part;
+  std::size_t device;
+};
+
 // Devices are numbered from 0. What an Accelerator's own functions say of "the kernel queue" is
 // that of device 0; each other device has one, too, and nothing is ordered between two of them.
 // Where the devices do not reach each other's memory, copies and fills run on the one where the
@@ -61,6 +67,36 @@ class Devices {
   // The same for an allocation that holds nothing yet: it reads as zero there. Quick: no bytes are
   // copied.
   virtual Status place(DeviceAddress address, std::size_t bytes, std::size_t device) = 0;
+
+  // ---- Several copies of an allocation, where the devices do not reach each other's memory. Which
+  // has which bytes is known to the caller.
+
+  // Makes memory for an allocation on one more device, where it has none: it reads as zero. Copies
+  // `parts` there from devices that have memory for it. The caller has waited for all work that
+  // writes those parts, or uses them on `device`, and submits none until this returns. After an
+  // error the copy holds anything. Blocks. Errors as of move().
+  virtual Status addCopy(DeviceAddress address, std::size_t bytes, std::size_t device,
+                         std::span<const PlacedPart> parts) {
+    (void)parts;
+    return fail(adsmErrorNotSupported, "no copy of the {} bytes at {:#x} on device {}", bytes,
+                static_cast<std::uintptr_t>(address), device);
+  }
+  // Frees all copies but that of one device, which is the allocation's home then. The caller has
+  // waited for all work that names it. Blocks.
+  virtual void dropOtherCopies(DeviceAddress address, std::size_t device) {
+    (void)address, (void)device;
+  }
+  // As Accelerator's, for the copy of one device. Fault path.
+  virtual Result<Ticket> copyIn(std::size_t device, DeviceAddress to, const void* from,
+                                std::size_t bytes, Ticket after) {
+    (void)to, (void)from, (void)bytes, (void)after;
+    return fail(adsmErrorNotSupported, "a copy to device {} alone", device);
+  }
+  virtual Result<Ticket> copyOut(std::size_t device, void* to, DeviceAddress from,
+                                 std::size_t bytes, Ticket after) {
+    (void)to, (void)from, (void)bytes, (void)after;
+    return fail(adsmErrorNotSupported, "a copy from device {} alone", device);
+  }
 
   // As the accelerator's functions of these names, for one device.
   virtual Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,

@@ -235,11 +235,10 @@ typedef struct adsmRangeUse {
  * ADSM_ANY_DEVICE. The parts are those blocks of an object (GMAC_BLOCK_SIZE; under the protocols
  * batch and lazy the object is one block) of which they have a byte: those are released to the
  * accelerator, and no others. Calls whose parts have no block in common run at once on different
- * devices, and so do calls that only read what they have in common where the devices reach each
- * other's memory; the others run in the order of the calls. A CPU access to a block that the call
- * may write waits for the call, an access to another block does not. Besides the errors of
- * adsmCallOn(): adsmErrorInvalidValue for a part that leaves its object, and for two that have a
- * byte in common and different accesses. */
+ * devices, and so do calls that only read what they have in common; the others run in the order of
+ * the calls. A CPU access to a block that the call may write waits for the call, an access to
+ * another block does not. Besides the errors of adsmCallOn(): adsmErrorInvalidValue for a part that
+ * leaves its object, and for two that have a byte in common and different accesses. */
 ADSM_API adsmError_t adsmCallRanges(int device, adsmKernel_t kernel, adsmDim_t grid,
                                     adsmDim_t block, size_t sharedBytes, void** args,
                                     const adsmRangeUse_t* uses, size_t count);

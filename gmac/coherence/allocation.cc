@@ -251,9 +251,9 @@ Status Allocation::destroy(Lock& lock, Object& object) {
            ledger_.submissionUnderWay()) {
       lock.waitForChange();
     }
-    return object.flushed();
+    return blocks_.flushesOf(object, object.all());
   };
-  accel::Ticket awaited;
+  Ledger::NewestCalls awaited{};
   bool waited = false;
   do {
     awaited = settle();
@@ -263,8 +263,10 @@ Status Allocation::destroy(Lock& lock, Object& object) {
     for (const accel::Ticket reader : readers) {
       (void)waits_.await(free, reader);
     }
-    (void)waits_.await(free, awaited);
-  } while (settle().value != awaited.value);
+    for (const accel::Ticket flush : awaited) {
+      (void)waits_.await(free, flush);
+    }
+  } while (settle() != awaited);
 
   blocks_.remove(object);
   ledger_.forget(object);

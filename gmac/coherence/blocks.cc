@@ -171,8 +171,12 @@ Status Blocks::queueFlush(const Object& object, ByteRange bytes, accel::Ticket a
   for (std::size_t offset = bytes.begin; offset < bytes.end;) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
     const std::size_t stop = std::min(bytes.end, (offset / chunkBytes + 1) * chunkBytes);
-    auto copied = accelerator_.copyIn(object.deviceAt(offset), object.mirror->copyAddress(offset),
-                                      stop - offset, after);
+    const void* const from = object.mirror->copyAddress(offset);
+    auto copied = object.spread()
+                      ? accelerator_.devices()->copyIn(
+                            object.deviceOf(BlockIndex{bytes.begin / object.blockBytes}),
+                            object.deviceAt(offset), from, stop - offset, after)
+                      : accelerator_.copyIn(object.deviceAt(offset), from, stop - offset, after);
     if (!copied.ok()) {
       return copied.status();
     }
@@ -188,13 +192,66 @@ Status Blocks::queueFlush(const Object& object, ByteRange bytes, accel::Ticket a
 void Blocks::flushed(Object& object, BlockRange range, accel::Ticket newest) {
   ledger_.flushed(newest);
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    Block& block = object.writable(i);
-    block.flushed = std::max(block.flushed, newest.value);
+    // (A flush to another device may have an older number; what it copied has been waited for.)
+    if (newest.value != 0) {
+      object.writable(i).flushed = newest.value;
+    }
   }
+}
+
+void Blocks::spread(Object& object, bool all) {
+  const auto home = static_cast<std::uint16_t>(1U << object.homeDevice);
+  object.places.assign(object.blockCount, all ? std::uint16_t{0xffff} : home);
+  object.copies = home;
+}
+
+void Blocks::added(Object& object, BlockRange range, std::size_t device) {
+  const auto bit = static_cast<std::uint16_t>(1U << device);
+  object.copies |= bit;
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    object.places[static_cast<std::size_t>(i)] |= bit;
+  }
+}
+
+void Blocks::writes(Object& object, BlockRange range, std::size_t device) {
+  std::fill(object.places.begin() + static_cast<std::ptrdiff_t>(range.begin),
+            object.places.begin() + static_cast<std::ptrdiff_t>(range.end),
+            static_cast<std::uint16_t>(1U << device));
+}
+
+void Blocks::sends(Object& object, BlockRange range, std::size_t device) {
+  const BlockIndex end = std::min(range.end, object.open.end);
+  for (BlockIndex i = std::max(range.begin, object.open.begin); i < end; i = i + 1) {
+    if (isDirty(object.made(i) ? object[i].state : object.rest(i))) {
+      writes(object, {i, i + 1}, device);
+    }
+  }
+}
+
+// Before dirty blocks that have one target are flushed: the other copies lack what the CPU has
+// written.
+void Blocks::aimFlush(Object& object, BlockRange range) {
+  if (object.spread()) {
+    writes(object, range, object.deviceOf(range.begin));
+  }
+}
+
+Ledger::NewestCalls Blocks::flushesOf(const Object& object, BlockRange range) const {
+  Ledger::NewestCalls newest{};
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    if (!object.made(i)) {
+      i = object.groupEnd(i) - 1;
+    } else {
+      ledger_.addNewest(newest, {object[i].flushed});
+    }
+  }
+  return newest;
 }
 
 void Blocks::moved(Object& object, std::size_t device) {
   object.homeDevice = device;
+  object.places.clear();
+  object.copies = 0;
   object.lastWrite = object.lastRead = {};
   object.parts.clear();
   object.forEachMadeBlock(
@@ -207,7 +264,7 @@ Result<accel::Ticket> Blocks::lastReader(const Object& object, ByteRange bytes) 
   accel::Devices* const devices = accelerator_.devices();
   const Ledger::NewestCalls readers = ledger_.readersOf(object, bytes);
   if (devices == nullptr || !devices->reachEachOther()) {
-    return readers[object.homeDevice];
+    return readers[object.deviceOf(BlockIndex{bytes.begin / object.blockBytes})];
   }
   accel::Ticket last;
   for (const accel::Ticket reader : readers) {
@@ -223,6 +280,7 @@ Result<accel::Ticket> Blocks::lastReader(const Object& object, ByteRange bytes) 
 // alone: its window is copied.
 Status Blocks::flush(Object& object, BlockRange range) {
   accel::Ticket newest;
+  aimFlush(object, range);
   const ByteRange bytes = pagesOf(object, range, object[range.begin].state);
   const Result<accel::Ticket> reader = lastReader(object, bytes);
   const Status status = reader.ok() ? queueFlush(object, bytes, *reader, &newest) : reader.status();
@@ -236,6 +294,7 @@ Status Blocks::flush(Object& object, BlockRange range) {
 // Flushes dirty blocks of one state, and leaves them open as the next one says, for reading. The
 // lock is let go over the system call and the driver's, as in openPages().
 Status Blocks::flushPages(Lock& lock, Object& object, BlockRange range, State next) {
+  aimFlush(object, range);
   const ByteRange bytes = pagesOf(object, range, object[range.begin].state);
   const Result<accel::Ticket> reader = lastReader(object, bytes);
   accel::Ticket newest;

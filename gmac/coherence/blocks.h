@@ -132,8 +132,20 @@ class Blocks {
   const Protocol& protocol() const { return protocol_; }
   // A call has released what it uses.
   void called() { protocol_.called(); }
-  // The accelerator's copy lies on another device now, and no work uses it.
+  // The accelerator's copy lies on another device now, as a whole, and no work uses it.
   static void moved(Object& object, std::size_t device);
+  // From now on devices have copies of their own (Object::places): the home has all bytes, or all
+  // devices have, since nothing was copied or written yet. No block of the object is in transit.
+  // Throws std::bad_alloc.
+  static void spread(Object& object, bool all);
+  // A device has memory for it; has what it lacked of some blocks; is about to get what the CPU
+  // alone has of those, and has the rest; alone has them, since a call there writes them. Of a
+  // spread object.
+  static void added(Object& object, BlockRange range, std::size_t device);
+  static void sends(Object& object, BlockRange range, std::size_t device);
+  static void writes(Object& object, BlockRange range, std::size_t device);
+  // The newest flush of some blocks, by device.
+  Ledger::NewestCalls flushesOf(const Object& object, BlockRange range) const;
   // Whether a call that reads leaves dirty blocks writable: such writes go undetected.
   bool readsLeaveWritable() const {
     return protocol_.on(State::kDirty, Event::kCallRead).next == State::kDirty;
@@ -171,6 +183,10 @@ class Blocks {
 
   Status flush(Object& object, BlockRange range);
   Result<accel::Ticket> lastReader(const Object& object, ByteRange bytes);
+  bool sameDevice(const Object& object, BlockIndex a, BlockIndex b) const {
+    return !object.spread() || object.deviceOf(a) == object.deviceOf(b);
+  }
+  void aimFlush(Object& object, BlockRange range);
   Status queueFlush(const Object& object, ByteRange bytes, accel::Ticket after,
                     accel::Ticket* newest);
   void flushed(Object& object, BlockRange range, accel::Ticket newest);

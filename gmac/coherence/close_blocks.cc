@@ -105,7 +105,7 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
     BlockIndex end = i + 1;
     while (!isPart(object[i].state) && end < range.end && object.made(end) &&
            protocol_.on(object[end].state, event) == transition &&
-           object[end].state == object[i].state) {
+           object[end].state == object[i].state && sameDevice(object, i, end)) {
       end = end + 1;
     }
     if (transition.move == Move::kFlush) {
@@ -190,7 +190,8 @@ Status Blocks::writeBack(Lock& lock, Object& object, BlockRange range) {
     }
     const State state = object[i].state;
     BlockIndex end = i + 1;
-    while (!isPart(state) && end < range.end && flushable(end) && object[end].state == state) {
+    while (!isPart(state) && end < range.end && flushable(end) && object[end].state == state &&
+           sameDevice(object, i, end)) {
       end = end + 1;
     }
     if (!mappings_.allows(MappingUse::kOfAChange)) {

@@ -236,14 +236,28 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
            (object.placed || object.sharedBySmallObjects || object.home != accel::Home::kDevice ||
             ledger_.newestWorkWith(object) != object.born);
   };
+  // Of an object that lies there as a whole, a part does; one that no work has used yet is spread
+  // by its first part, while that takes no copies.
+  const auto lacks = [&](const Object& object, BlockRange blocks) {
+    const bool part = object.lengthOf(blocks) < object.bytes();
+    return object.spread()
+               ? !part || object.lacks(blocks, device)
+               : object.homeDevice != device || (part && !reach && !object.hasMoved &&
+                                                 ledger_.newestWorkWith(object) == object.born);
+  };
+  const auto isAwayHere = [&](const Object& object, BlockRange blocks) {
+    if (object.closing || !lacks(object, blocks) || mayStay(object)) {
+      return false;
+    }
+    *away = {
+        object.address(), object.bytes(), object.number,
+        reach || object.lengthOf(blocks) == object.bytes() ? ByteRange{} : object.bytesOf(blocks)};
+    return true;
+  };
   const auto isAway = [&] {
     return devices != nullptr && (uses || !reach) &&
-           anyUsed([&](Object& object, BlockRange, unsigned) {
-             if (object.homeDevice == device || object.closing || mayStay(object)) {
-               return false;
-             }
-             *away = {object.address(), object.bytes(), object.number};
-             return true;
+           anyUsed([&](Object& object, BlockRange blocks, unsigned) {
+             return isAwayHere(object, blocks);
            });
   };
   // Before anything is copied to where it lies.
@@ -259,6 +273,15 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
       [&](auto release) -> Result<Step> {
         Result<Step> step = Step::kDone;
         const auto releaseAll = [&](Object& object, BlockRange blocks, unsigned access) {
+          if (object.spread()) {
+            // It may have changed while the call waited: what is released goes to this device.
+            if (isAwayHere(object, blocks)) {
+              return true;
+            }
+            if (!object.inTransit(blocks) && !object.held(blocks)) {
+              Blocks::sends(object, blocks, device);
+            }
+          }
           step = release(object, blocks, eventOf((access & adsmWrite) != 0));
           return !step.ok() || *step == Step::kRetry;
         };
@@ -278,7 +301,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
         return step;
       },
       &stillOpen));
-  if (isAway()) {
+  if (away->address != nullptr || isAway()) {
     return {};  // it has moved while the call waited
   }
   Ledger::NewestCalls before{};
@@ -313,6 +336,9 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
       const bool writes = (access & adsmWrite) != 0;
       bytes.length() == object.bytes() ? ledger_.used(object, *launched, writes)
                                        : ledger_.used(object, bytes, *launched, writes);
+      if (writes && object.spread()) {
+        Blocks::writes(object, blocks, device);
+      }
       return false;
     });
   } else {

@@ -197,6 +197,13 @@ class Ledger {
     const Calls& calls = calls_[device];
     return {object.bindings.empty() && calls.everyWork >= object.born ? calls.every : 0};
   }
+  // Keeps the newer of two tickets of one device.
+  void addNewest(NewestCalls& newest, accel::Ticket ticket) const {
+    if (ticket.value != 0) {
+      std::uint64_t& of = newest[deviceOf(ticket)].value;
+      of = std::max(of, ticket.value);
+    }
+  }
   // All that may use those bytes of the object and has not finished, but the work of streams.
   Tickets callsWith(const DeviceUses& object, ByteRange bytes = kAllBytes) const;
   // The newest calls that list those bytes and only read them.
@@ -249,8 +256,7 @@ class Ledger {
   void addParts(const DeviceUses& object, ByteRange bytes, bool write, NewestCalls& calls) const {
     for (const PartUse& part : object.parts) {
       if (part.write == write && part.bytes.overlaps(bytes)) {
-        std::uint64_t& newest = calls[deviceOf(part.ticket)].value;
-        newest = std::max(newest, part.ticket.value);
+        addNewest(calls, part.ticket);
       }
     }
   }

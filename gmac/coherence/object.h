@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <boost/intrusive/list.hpp>
 #include <boost/intrusive/list_hook.hpp>
 #include <boost/intrusive/set.hpp>
@@ -230,7 +231,32 @@ class Object : public DeviceUses,
   accel::Home home = accel::Home::kDevice;
   std::size_t homeDevice = 0;  // the number of the device of kDevice (devices.h)
   bool hasMoved = false;       // with what it held
-  bool moving = false;         // to another device, while the lock is free: no copy names it
+  // Where devices do not reach each other's memory, and calls have listed parts of the object. By
+  // block: bit i, the copy of device i has every byte of it that not the CPU alone has, once that
+  // device has memory for the object (`copies`). One has at least. Empty: all is at home. The
+  // blocks do not grow then. What is in transit does not change.
+  std::vector<std::uint16_t> places;
+  std::uint16_t copies = 0;
+  bool spread() const { return !places.empty(); }
+  // A device that has the block.
+  std::size_t deviceOf(BlockIndex index) const {
+    return spread() ? static_cast<std::size_t>(std::countr_zero(
+                          static_cast<unsigned>(places[static_cast<std::size_t>(index)] & copies)))
+                    : homeDevice;
+  }
+  // Visits the bytes of a range of blocks that a device lacks, were it to have memory, and another
+  // one has, in order: runs of one source. Of a spread object, as lacks() is.
+  template <typename Visit>
+  void forEachLacking(BlockRange range, std::size_t onDevice, Visit visit) const;
+  // Whether a call there that uses those blocks has to wait for more than the CPU's bytes.
+  bool lacks(BlockRange range, std::size_t onDevice) const {
+    bool any = (copies >> onDevice & 1U) == 0;
+    if (!any) {
+      forEachLacking(range, onDevice, [&](ByteRange, std::size_t) { any = true; });
+    }
+    return any;
+  }
+  bool moving = false;     // to another device, while the lock is free: no copy names it
   int pagesOn = 0;         // the device that new pages were asked for (MovableMemory::deviceHere)
   bool placed = false;     // a device has been chosen for them
   bool relocated = false;  // and pages have moved there
@@ -310,6 +336,38 @@ class Object : public DeviceUses,
   bool protectionStale_ = false;  // pages may be closed further than their states, after a failure;
                                   // the next fault opens them
 };
+
+template <typename Visit>
+void Object::forEachLacking(BlockRange range, std::size_t onDevice, Visit visit) const {
+  ByteRange run;
+  std::size_t source = 0;
+  const auto add = [&](ByteRange bytes, std::size_t from) {
+    if (bytes.empty()) {
+      return;
+    }
+    if (run.end != bytes.begin || from != source || run.empty()) {
+      if (!run.empty()) {
+        visit(run, source);
+      }
+      run = {bytes.begin, bytes.begin};
+      source = from;
+    }
+    run.end = bytes.end;
+  };
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    if ((places[static_cast<std::size_t>(i)] >> onDevice & 1U) != 0) {
+      continue;
+    }
+    const State state = made(i) ? (*this)[i].state : rest(i);
+    const ByteRange bytes = bytesOf(i);
+    const ByteRange onCpu = isDirty(state) ? currentOf(i) : ByteRange{bytes.end, bytes.end};
+    add({bytes.begin, onCpu.begin}, deviceOf(i));
+    add({onCpu.end, bytes.end}, deviceOf(i));
+  }
+  if (!run.empty()) {
+    visit(run, source);
+  }
+}
 
 template <typename Visit>
 void Object::forEachOnlyOnCpu(Visit visit) const {

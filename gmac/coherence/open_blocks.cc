@@ -28,9 +28,23 @@ Status Blocks::queueFetch(Object& object, ByteRange bytes, accel::Ticket after,
   const std::size_t end = bytes.end;
   for (std::size_t offset = bytes.begin; offset < end;) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
-    const std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
-    auto copied = accelerator_.copyOut(object.mirror->copyAddress(offset), object.deviceAt(offset),
-                                       stop - offset, after);
+    std::size_t stop = std::min(end, (offset / chunkBytes + 1) * chunkBytes);
+    void* const to = object.mirror->copyAddress(offset);
+    Result<accel::Ticket> copied = accel::Ticket{};
+    if (object.spread()) {
+      // Block by block: each may come from another device, and has been flushed there.
+      const BlockIndex index{offset / object.blockBytes};
+      stop = std::min(stop, object.offsetOf(index + 1));
+      accel::Devices& devices = *accelerator_.devices();
+      const std::size_t source = object.deviceOf(index);
+      if (last->value != 0 && devices.deviceOf(*last) != source) {
+        GMAC_TRY(accelerator_.wait(*last));
+      }
+      copied = devices.copyOut(source, to, object.deviceAt(offset), stop - offset,
+                               {object[index].flushed});
+    } else {
+      copied = accelerator_.copyOut(to, object.deviceAt(offset), stop - offset, after);
+    }
     if (!copied.ok()) {
       return copied.status();
     }
@@ -119,11 +133,12 @@ Status Blocks::fetch(Lock& lock, Object& object, BlockRange range, Event event) 
   return fetchAs(lock, object, range, protocol_.on(object[range.begin].state, event).next);
 }
 
-// Neighbours that a call on another part of the object may be writing do not come along.
+// Neighbours that a call on another part of the object may be writing do not come along, nor do
+// those that another device has: it may be gone.
 BlockRange Blocks::readAhead(Object& object, BlockIndex index) {
   return object.readRuns.extend(
       index, object.all(), options_.readAheadBytes / object.blockBytes, [&](BlockIndex neighbour) {
-        return object.fetchable(neighbour) &&
+        return object.fetchable(neighbour) && sameDevice(object, index, neighbour) &&
                (object.parts.empty() || ledger_.writersDone(object, object.bytesOf(neighbour)));
       });
 }

@@ -84,6 +84,15 @@ Status Blocks::verify() {
     if (object.closing) {
       continue;
     }
+    if (object.spread() && object.places.size() != object.blockCount) {
+      return fail(adsmErrorSystem, "object {}: places of {} blocks, not of {}",
+                  fmt::ptr(object.address()), object.places.size(), object.blockCount);
+    }
+    for (std::size_t i = 0; i < object.places.size(); ++i) {
+      if ((object.places[i] & object.copies) == 0) {
+        return wrong(object, BlockIndex{i}, "on no device");
+      }
+    }
     std::size_t busy = 0;
     std::size_t held = 0;
     bool listed = false;

@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -205,6 +206,68 @@ TEST_F(GroupTest, AMoveToAFullDeviceChangesNothing) {
   expectWords(address, 8 * kMiB, 1);
   EXPECT_TRUE(group().free(others[0], 8 * kMiB).ok()) << lastErrorText();
   EXPECT_TRUE(move(address, 8 * kMiB, 1).ok()) << lastErrorText();
+}
+
+// Each device has a copy, with bytes of its own.
+TEST_F(GroupTest, CopiesHoldBytesOfTheirOwn) {
+  constexpr std::size_t kBytes = 9 * kMiB;
+  constexpr std::size_t kPart = 3 * kMiB;
+  std::array<std::size_t, kDevices> room{};
+  for (std::size_t device = 0; device < kDevices; ++device) room[device] = freeOn(device);
+  const DeviceAddress address = allocate(kBytes);
+  const auto at = [&](std::size_t offset) {
+    return DeviceAddress{static_cast<std::uintptr_t>(address) + offset};
+  };
+  fillWith(address, kBytes);
+  const PlacedPart second{{kPart, kPart}, 0};
+  ASSERT_TRUE(devices().addCopy(address, kBytes, 1, {&second, 1}).ok()) << lastErrorText();
+  ASSERT_TRUE(devices().addCopy(address, kBytes, 2, {}).ok()) << lastErrorText();
+  for (std::size_t device = 0; device < kDevices; ++device) {
+    EXPECT_EQ(freeOn(device), room[device] - kBytes) << device;
+  }
+  EXPECT_EQ(devices().homeOf(address), 0u);
+  runIncrement(1, at(kPart), kPart);
+  // From two devices; the last part is there.
+  const std::array<PlacedPart, 3> parts{
+      {{{0, kPart}, 0}, {{kPart, kPart}, 1}, {{2 * kPart, kPart}, 2}}};
+  ASSERT_TRUE(devices().addCopy(address, kBytes, 2, parts).ok()) << lastErrorText();
+  await(devices().copyOut(0, pinned_, at(kPart), 4096, {}));
+  EXPECT_EQ(pinned_[1], (kPart / 4 + 1) * 7) << "device 0 has its own";
+  devices().dropOtherCopies(address, 2);
+  EXPECT_EQ(devices().homeOf(address), 2u);
+  for (std::size_t device = 0; device < kDevices; ++device) {
+    EXPECT_EQ(freeOn(device), room[device] - (device == 2 ? kBytes : 0)) << device;
+  }
+  ASSERT_TRUE(move(address, kBytes, 0).ok()) << lastErrorText();
+  await(group().copyOut(pinned_, address, kBytes, {}));
+  for (std::size_t i = 0; i < kBytes / 4; ++i) {
+    const std::size_t part = i / (kPart / 4);
+    ASSERT_EQ(pinned_[i], part == 2 ? 0 : i * 7 + part) << i;
+  }
+  // Freeing takes all copies.
+  ASSERT_TRUE(devices().addCopy(address, kBytes, 1, {}).ok()) << lastErrorText();
+  ASSERT_TRUE(group().free(address, kBytes).ok()) << lastErrorText();
+  for (std::size_t device = 0; device < kDevices; ++device) {
+    EXPECT_EQ(freeOn(device), room[device]) << device;
+  }
+  EXPECT_EQ(devices().addCopy(address, kBytes, 1, {}).code(), adsmErrorInvalidValue);
+}
+
+TEST_F(GroupTest, ACopyThatDoesNotFitChangesNothing) {
+  const DeviceAddress address = allocate(kMiB);
+  fillWith(address, kMiB);
+  const DeviceAddress large = allocate(64 * kMiB);
+  ASSERT_EQ(devices().homeOf(large), 1u);
+  const PlacedPart all{{0, kMiB}, 0};
+  EXPECT_EQ(devices().addCopy(address, kMiB, 1, {&all, 1}).code(), adsmErrorAcceleratorMemory);
+  EXPECT_NE(std::string(lastErrorText()).find("device 1"), std::string::npos) << lastErrorText();
+  expectWords(address, kMiB, 0);
+  ASSERT_TRUE(group().free(large, 64 * kMiB).ok()) << lastErrorText();
+  ASSERT_TRUE(devices().addCopy(address, kMiB, 1, {&all, 1}).ok()) << lastErrorText();
+  devices().dropOtherCopies(address, 1);
+  ASSERT_TRUE(move(address, kMiB, 0).ok()) << lastErrorText();
+  expectWords(address, kMiB, 0);
+  ASSERT_TRUE(group().free(address, kMiB).ok()) << lastErrorText();
 }
 
 TEST_F(GroupTest, NewMemoryIsWhereThereIsRoom) {

@@ -76,16 +76,10 @@ class Group final : public Accelerator, public Devices {
   }
   Result<Ticket> copyIn(DeviceAddress to, const void* from, std::size_t bytes,
                         Ticket after) override {
-    const std::size_t device = homeOf(to);
-    return on(device, after, [&](Accelerator& member, Ticket first) {
-      return member.copyIn(to, from, bytes, first);
-    });
+    return copyIn(homeOf(to), to, from, bytes, after);
   }
   Result<Ticket> copyOut(void* to, DeviceAddress from, std::size_t bytes, Ticket after) override {
-    const std::size_t device = homeOf(from);
-    return on(device, after, [&](Accelerator& member, Ticket first) {
-      return member.copyOut(to, from, bytes, first);
-    });
+    return copyOut(homeOf(from), to, from, bytes, after);
   }
   Result<Ticket> copyWithin(DeviceAddress to, DeviceAddress from, std::size_t bytes) override {
     const std::size_t device = homeOf(to);
@@ -142,6 +136,21 @@ class Group final : public Accelerator, public Devices {
   Status place(DeviceAddress address, std::size_t bytes, std::size_t device) override {
     return relocate(address, bytes, device, {});
   }
+  Status addCopy(DeviceAddress address, std::size_t bytes, std::size_t device,
+                 std::span<const PlacedPart> parts) override;
+  void dropOtherCopies(DeviceAddress address, std::size_t device) override;
+  Result<Ticket> copyIn(std::size_t device, DeviceAddress to, const void* from, std::size_t bytes,
+                        Ticket after) override {
+    return on(device, after, [&](Accelerator& member, Ticket first) {
+      return member.copyIn(to, from, bytes, first);
+    });
+  }
+  Result<Ticket> copyOut(std::size_t device, void* to, DeviceAddress from, std::size_t bytes,
+                         Ticket after) override {
+    return on(device, after, [&](Accelerator& member, Ticket first) {
+      return member.copyOut(to, from, bytes, first);
+    });
+  }
   Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,
                                              const adsmKernelDesc_t& desc) override {
     return members_[device]->load(desc);
@@ -179,6 +188,7 @@ class Group final : public Accelerator, public Devices {
                   std::span<const Part> parts);
   Status carry(DeviceAddress address, std::span<const Part> parts, std::size_t from,
                std::size_t to);
+  void leaveOthers(DeviceAddress address, const Homes::Allocation& allocation);
 
   const std::vector<std::unique_ptr<Accelerator>> members_;
   Homes homes_;
@@ -264,9 +274,10 @@ Status Group::free(DeviceAddress address, std::size_t bytes) {
   }
   // Its address may be another allocation's the moment it is free.
   homes_.remove(address);
+  leaveOthers(address, *allocation);
   const Status freed = members_[allocation->device]->free(address, bytes);
   if (!freed.ok()) {
-    homes_.add(address, *allocation);
+    homes_.add(address, {bytes, allocation->placement, allocation->device});
   }
   return naming(freed, allocation->device);
 }
@@ -403,6 +414,54 @@ Status Group::relocate(DeviceAddress address, std::size_t bytes, std::size_t dev
   // If this fails, memory of that device is lost, and no data.
   (void)members_[from]->sharedAddresses()->leave(address, bytes);
   return {};
+}
+
+Status Group::addCopy(DeviceAddress address, std::size_t bytes, std::size_t device,
+                      std::span<const PlacedPart> parts) {
+  const std::lock_guard one(moving_);
+  auto allocation = homes_.at(address);
+  if (!allocation || allocation->bytes != bytes) {
+    return fail(adsmErrorInvalidValue, "no {} bytes of the accelerator's memory start at {:#x}",
+                bytes, static_cast<std::uintptr_t>(address));
+  }
+  if (device != allocation->device && (allocation->others >> device & 1U) == 0) {
+    GMAC_TRY(naming(
+        members_[device]->sharedAddresses()->allocateAt(address, bytes, allocation->placement),
+        device));
+    allocation->others |= 1U << device;
+    homes_.add(address, *allocation);
+  }
+  std::vector<Part> run;
+  for (auto next = parts.begin(); next != parts.end();) {
+    const std::size_t from = next->device;
+    for (run.clear(); next != parts.end() && next->device == from; ++next) {
+      run.push_back(next->part);
+    }
+    if (from != device) {
+      GMAC_TRY(carry(address, run, from, device));
+    }
+  }
+  return {};
+}
+
+// If this fails, memory of that device is lost, and no data.
+void Group::leaveOthers(DeviceAddress address, const Homes::Allocation& allocation) {
+  for (std::size_t device = 0; device < members_.size(); ++device) {
+    if ((allocation.others >> device & 1U) != 0) {
+      (void)members_[device]->sharedAddresses()->leave(address, allocation.bytes);
+    }
+  }
+}
+
+void Group::dropOtherCopies(DeviceAddress address, std::size_t device) {
+  auto allocation = homes_.at(address);
+  if (!allocation) {
+    return;
+  }
+  allocation->others |= 1U << allocation->device;
+  allocation->others &= ~(1U << device);
+  homes_.add(address, {allocation->bytes, allocation->placement, device});
+  leaveOthers(address, *allocation);
 }
 
 }  // namespace

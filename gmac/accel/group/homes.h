@@ -22,6 +22,7 @@ class Homes {
     std::size_t bytes;
     Placement placement;
     std::size_t device;
+    unsigned others = 0;  // bit i: device i has memory for it too
   };
 
   void add(DeviceAddress address, const Allocation& allocation) {

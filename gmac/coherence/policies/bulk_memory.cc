@@ -252,6 +252,9 @@ bool BulkMemory::betterOnAccelerator(const Bulk& bulk, const Part& part) {
       !accelerator_.devices()->reachEachOther()) {
     return false;
   }
+  if (target.spread() || (part.source != nullptr && part.source->spread())) {
+    return false;
+  }
   // Pages that the CPU has never touched: making them takes longer than fetching what it may want
   // to see of them later.
   const auto untouched = [](Object& object, BlockIndex i) {
@@ -368,7 +371,10 @@ Result<Step> BulkMemory::openForWriting(Lock& lock, const Part& part) {
     }
     allOpen = false;
     overwrites = overwrites || lacking;
-    flushed.value = std::max(flushed.value, block.flushed);
+    // (Of several, each is waited for in turn.)
+    if (!accelerator_.done({block.flushed})) {
+      flushed.value = std::max(flushed.value, block.flushed);
+    }
   }
   if (allOpen) {
     return Step::kDone;

@@ -21,7 +21,7 @@ Result<Step> Coarsening::leaveMappings(Lock& lock, std::size_t more) {
   Object* most = nullptr;
   for (Object& object : index_.all()) {
     if (!object.closing && !object.inTransit() && !object.held() && object.preparing == 0 &&
-        object.edges >= (most == nullptr ? kFewEdges : most->edges + 1) &&
+        !object.spread() && object.edges >= (most == nullptr ? kFewEdges : most->edges + 1) &&
         ledger_.writersDone(object)) {
       most = &object;
     }
@@ -85,7 +85,7 @@ Status Coarsening::coarsen(Lock& lock) {
   bool later = false;
   const auto has = [](const Object& object) { return std::pair(object.edges, object.blockCount); };
   for (Object& object : index_.all()) {
-    if (object.closing || object.held() || object.blockCount == 1) {
+    if (object.closing || object.held() || object.blockCount == 1 || object.spread()) {
       continue;
     }
     if (object.preparing > 0 || object.inTransit()) {

@@ -51,7 +51,7 @@ Away Migration::awayFrom(std::size_t device, std::span<const coherence::DeviceRa
   Away away;
   for (const coherence::DeviceRange& range : ranges) {
     index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
-      if (object.homeDevice != device && !object.closing) {
+      if ((object.homeDevice != device || object.spread()) && !object.closing) {
         away = {object.address(), object.bytes(), object.number};
       }
       return away.address == nullptr;
@@ -131,15 +131,17 @@ void Migration::tell(const Object& object) {
 // CPU has open stays open: blocks keep their states, and what is current on the CPU alone goes to
 // the new home when a call needs it there.
 Status Migration::moveOnce(const Away& away, std::size_t device) {
-  if (!devices_->reachEachOther()) {
+  if (!devices_->reachEachOther() && away.part.empty()) {
     const auto placed = place(away, device);
     if (!placed.ok() || *placed) {
       return placed.status();
     }
   }
-  const TraceSpan span("memory", "migrate", {"bytes", away.bytes});
+  const bool part = !away.part.empty();
+  const TraceSpan span("memory", part ? "gather" : "migrate",
+                       {"bytes", part ? away.part.length() : away.bytes});
   GMAC_TRY(launches_.beginOwnWork({}));
-  const Status moved = relocate(away, device);
+  const Status moved = part ? gather(away, device) : relocate(away, device);
   const std::string words = moved.ok() ? "" : lastErrorText();
   const Status ended = launches_.endOwnWork({}, accel::Ticket{});
   if (!moved.ok()) {
@@ -149,7 +151,8 @@ Status Migration::moveOnce(const Away& away, std::size_t device) {
   return ended;
 }
 
-Object* Migration::settled(Lock& lock, const Away& away) {
+template <typename Calls>
+Object* Migration::settled(Lock& lock, const Away& away, Calls calls) {
   const auto find = [&]() -> Object* {
     Object* const object = index_.find(away.address);
     return object == nullptr || object->number != away.number || object->closing ? nullptr : object;
@@ -159,13 +162,15 @@ Object* Migration::settled(Lock& lock, const Away& away) {
     return nullptr;
   }
   // A device that is lost says so when the pages move.
-  waits_.forCalls(lock, ledger_.callsWith(*object));
-  for (accel::Ticket awaited; (object = find()) != nullptr;) {
+  waits_.forCalls(lock, calls(*object));
+  for (Ledger::NewestCalls awaited{}; (object = find()) != nullptr;) {
     if (object->inTransit()) {
       lock.waitForTransit();
-    } else if (const accel::Ticket flushed = object->flushed(); flushed.value != awaited.value) {
+    } else if (const auto flushed = blocks_.flushesOf(*object, object->all()); flushed != awaited) {
       const Free free(lock);
-      (void)waits_.await(free, flushed);
+      for (const accel::Ticket flush : flushed) {
+        (void)waits_.await(free, flush);
+      }
       awaited = flushed;
     } else {
       break;
@@ -174,12 +179,74 @@ Object* Migration::settled(Lock& lock, const Away& away) {
   return object;
 }
 
+// Copies what a device lacks of some blocks, which no copy names, nor any kernel that writes them
+// or uses them there.
+Status Migration::complete(Lock& lock, Object& object, BlockRange range, std::size_t device) {
+  std::vector<accel::PlacedPart> parts;
+  std::size_t carried = 0;
+  object.forEachLacking(range, device, [&](ByteRange bytes, std::size_t source) {
+    parts.push_back({{bytes.begin, bytes.length()}, source});
+    carried += bytes.length();
+  });
+  const CallTimes::Nanoseconds begun = ledger_.times().now();
+  object.moving = true;
+  const Status copied = [&] {
+    const FreeForWork free(lock);
+    return devices_->addCopy(object.device, object.bytes(), device, parts);
+  }();
+  object.moving = false;
+  lock.changed();
+  GMAC_TRY(copied);
+  if (carried != 0) {
+    ledger_.times().moved(carried, ledger_.times().now() - begun);
+  }
+  Blocks::added(object, range, device);
+  stats().migratedBytes.add(carried);
+  return {};
+}
+
+// A device gets a part of the object, as current as the others have it, and may have less of the
+// rest. What other devices only read of it they go on reading: their copies stay.
+Status Migration::gather(const Away& away, std::size_t device) {
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  Object* const object = settled(lock, away, [&](const Object& found) {
+    Ledger::Tickets calls = ledger_.writersOf(found, away.part);
+    calls.add(ledger_.readersOf(found, away.part)[device]);
+    return calls;
+  });
+  if (object == nullptr) {
+    return {};
+  }
+  if (!object->spread()) {
+    Blocks::spread(*object, unused(*object));
+    object->relocated = true;  // (it is not kept for the next object)
+  }
+  const BlockRange range{BlockIndex{away.part.begin / object->blockBytes},
+                         object->indexAt(away.part.end)};
+  return complete(lock, *object, range, device);
+}
+
+// All of it goes to one device, and the other copies go.
+Status Migration::unite(Lock& lock, Object& object, std::size_t device) {
+  GMAC_TRY(complete(lock, object, object.all(), device));
+  devices_->dropOtherCopies(object.device, device);
+  Blocks::moved(object, device);
+  object.hasMoved = true;
+  tell(object);
+  return {};
+}
+
 Status Migration::relocate(const Away& away, std::size_t device) {
   const Walk walk(blocks_);
   Lock lock(mutex_);
-  Object* const object = settled(lock, away);
+  Object* const object =
+      settled(lock, away, [&](const Object& found) { return ledger_.callsWith(found); });
   if (object == nullptr) {
     return {};
+  }
+  if (object->spread()) {
+    return unite(lock, *object, device);
   }
   std::vector<accel::Part> parts;
   std::size_t carried = 0;

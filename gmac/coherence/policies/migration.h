@@ -50,7 +50,8 @@ class Migration {
   // chooses its home. Under the lock.
   bool unused(const Object& object) const {
     return !object.inTransit() && !object.hasMoved &&
-           ledger_.newestWorkWith(object) == object.born && object.flushed().value == 0;
+           ledger_.newestWorkWith(object) == object.born && object.flushed().value == 0 &&
+           !object.spread();
   }
   // As Launches; the runtime's own work runs on device 0.
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
@@ -62,8 +63,13 @@ class Migration {
   Status move(const Away& away, std::size_t device);
   Status moveOnce(const Away& away, std::size_t device);
   Status relocate(const Away& away, std::size_t device);
-  // The object, once no copy and no kernel names it; NULL: it has been freed.
-  Object* settled(Lock& lock, const Away& away);
+  Status gather(const Away& away, std::size_t device);
+  Status unite(Lock& lock, Object& object, std::size_t device);
+  Status complete(Lock& lock, Object& object, BlockRange range, std::size_t device);
+  // The object, once no copy names it, nor the kernels that `calls(object)` says; NULL: it has been
+  // freed.
+  template <typename Calls>
+  Object* settled(Lock& lock, const Away& away, Calls calls);
   // For an object that is unused. False: it is not, or is gone.
   Result<bool> place(const Away& away, std::size_t device);
   static void tell(const Object& object);

@@ -134,7 +134,17 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
       }
     }
     for (DeviceOffer& offer : offers) {
-      if (offer.device == object->homeDevice) {
+      if (object->spread()) {
+        std::size_t lacking = 0;
+        object->forEachLacking(object->covering(object->address() + part.begin, part.length()),
+                               offer.device,
+                               [&](ByteRange bytes, std::size_t) { lacking += bytes.length(); });
+        lacking = std::min(lacking, current);
+        offer.currentBytes += current - lacking;
+        offer.homeBytes += current - lacking;
+        offer.moveBytes += lacking;
+        offer.free = lacking != 0 ? std::max(offer.free, leaves) : offer.free;
+      } else if (offer.device == object->homeDevice) {
         offer.currentBytes += current;
         offer.homeBytes += part.length();
       } else {
