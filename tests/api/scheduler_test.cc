@@ -194,6 +194,31 @@ TEST_F(Scheduler, DISABLED_TheMostBytesDecide) {
   free({small, large});
 }
 
+TEST_F(Scheduler, DISABLED_TheBytesOfPartsDecide) {
+  std::uint32_t* small = allocate(kMiB);
+  std::uint32_t* large = allocate(2 * kMiB);
+  use(small, 1);
+  use(large, 2);
+  const adsmDim_t one = {1, 1, 1};
+  const auto useParts = [&](std::vector<adsmRangeUse_t> parts) {
+    ASSERT_EQ(
+        adsmCallRanges(ADSM_ANY_DEVICE, nothing_, one, one, 0, nullptr, parts.data(), parts.size()),
+        adsmSuccess)
+        << adsmLastErrorString();
+  };
+  // Listed twice it is no larger.
+  useParts({{small, 0, adsmRead}, {large, kMiB / 2, adsmRead}, {large, kMiB / 2, adsmRead}});
+  EXPECT_EQ(calls(), (Calls{0, 2, 1}));
+  EXPECT_EQ(stats().migratedBytes.value(), kMiB / 2);
+  // The rest of it is still there; what a call has written is nowhere else.
+  useParts({{large + kMiB / 8, kMiB / 2, adsmReadWrite}});
+  EXPECT_EQ(calls(), (Calls{0, 2, 2}));
+  useParts({{large, kMiB / 2, adsmRead}, {small, 1, adsmRead}});
+  EXPECT_EQ(calls(), (Calls{0, 3, 2}));
+  EXPECT_EQ(stats().migratedBytes.value(), kMiB / 2);
+  free({small, large});
+}
+
 // What the CPU has written is current nowhere else.
 TEST_F(Scheduler, DISABLED_WhatTheCpuHasWrittenIsNowhere) {
   std::uint32_t* small = allocate(kMiB);
@@ -342,6 +367,7 @@ INSTANTIATE_TEST_SUITE_P(
         Run{"CallsStayOnDevice0", {"", "current"}},
         Run{"CallsWithoutUsesStayOnDevice0", {"current", "data", "history"}},
         Run{"CallsGoToTheirData", {"data"}}, Run{"TheMostBytesDecide", {"data"}},
+        Run{"TheBytesOfPartsDecide", {"data"}},
         Run{"WhatTheCpuHasWrittenIsNowhere", {"data"}, {{"GMAC_ROLLING_SIZE", "100"}}},
         Run{"NewObjectsGoWhereLeastRuns", {"data", "history"}},
         Run{"HistoryPassesOverABusyDevice", {"history"}},
