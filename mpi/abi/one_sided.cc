@@ -99,23 +99,27 @@ Ready prepareResult(Operation& operation, OriginBuffer::Form form, void* buffer,
 
 // Of an operation on this process's own part of a window: what it has written there before comes
 // first. Without a public copy that takes no synchronisation. The call's result, if not success.
-int noteTarget(const char* name, MPI_Win window, int target) {
+int noteTarget(const char* name, MPI_Win window, int target, MPI_Aint place, MPI_Count count,
+               MPI_Datatype type) {
   const SeparateWindowPtr separate = separate_windows::find(window);
   if (separate == nullptr || separate->rank() != target) {
     return MPI_SUCCESS;
   }
+  separate->noteOwnTarget();
+  const void* const at = separate->addressOf(place);
+  const Span span = spanOf(count, type);
   std::string reason;
-  if (!separate->noteOwnTarget(&reason)) {
-    return refuseAtWindow(window, name, reason);
-  }
-  return MPI_SUCCESS;
+  return !separate->contains(at, span) || separate->publish(at, span, &reason)
+             ? MPI_SUCCESS
+             : refuseAtWindow(window, name, reason);
 }
 
 // Put, Rput.
 template <Layer layer, auto call, typename Count, typename... Request>
 int put(const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint place,
         Count targetCount, MPI_Datatype targetType, MPI_Win window, Request... request) {
-  if (const int code = noteTarget(kName<call>, window, target); code != MPI_SUCCESS) {
+  if (const int code = noteTarget(kName<call>, window, target, place, targetCount, targetType);
+      code != MPI_SUCCESS) {
     return code;
   }
   const auto forward = [&](const void* buffer, MPI_Datatype wire) {
@@ -139,7 +143,8 @@ int put(const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint
 template <Layer layer, auto call, typename Count, typename... Request>
 int get(void* origin, Count count, MPI_Datatype type, int target, MPI_Aint place, Count targetCount,
         MPI_Datatype targetType, MPI_Win window, Request... request) {
-  if (const int code = noteTarget(kName<call>, window, target); code != MPI_SUCCESS) {
+  if (const int code = noteTarget(kName<call>, window, target, place, targetCount, targetType);
+      code != MPI_SUCCESS) {
     return code;
   }
   const auto forward = [&](void* buffer, Count elements, MPI_Datatype wire) {
@@ -174,7 +179,8 @@ template <Layer layer, auto call, typename Count, typename... Request>
 int accumulate(const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint place,
                Count targetCount, MPI_Datatype targetType, MPI_Op op, MPI_Win window,
                Request... request) {
-  if (const int code = noteTarget(kName<call>, window, target); code != MPI_SUCCESS) {
+  if (const int code = noteTarget(kName<call>, window, target, place, targetCount, targetType);
+      code != MPI_SUCCESS) {
     return code;
   }
   const auto forward = [&](const void* buffer) {
@@ -199,7 +205,8 @@ int getAccumulate(const void* origin, Count count, MPI_Datatype type, void* resu
                   Count resultCount, MPI_Datatype resultType, int target, MPI_Aint place,
                   Count targetCount, MPI_Datatype targetType, MPI_Op op, MPI_Win window,
                   Request... request) {
-  if (const int code = noteTarget(kName<call>, window, target); code != MPI_SUCCESS) {
+  if (const int code = noteTarget(kName<call>, window, target, place, targetCount, targetType);
+      code != MPI_SUCCESS) {
     return code;
   }
   const auto forward = [&](const void* buffer, void* fetched) {
@@ -226,7 +233,8 @@ int getAccumulate(const void* origin, Count count, MPI_Datatype type, void* resu
 template <Layer layer>
 int fetchAndOp(const void* origin, void* result, MPI_Datatype type, int target, MPI_Aint place,
                MPI_Op op, MPI_Win window) {
-  if (const int code = noteTarget("MPI_Fetch_and_op", window, target); code != MPI_SUCCESS) {
+  if (const int code = noteTarget("MPI_Fetch_and_op", window, target, place, 1, type);
+      code != MPI_SUCCESS) {
     return code;
   }
   const auto forward = [&](const void* buffer, void* fetched) {
@@ -250,7 +258,8 @@ int fetchAndOp(const void* origin, void* result, MPI_Datatype type, int target, 
 template <Layer layer>
 int compareAndSwap(const void* origin, const void* compared, void* result, MPI_Datatype type,
                    int target, MPI_Aint place, MPI_Win window) {
-  if (const int code = noteTarget("MPI_Compare_and_swap", window, target); code != MPI_SUCCESS) {
+  if (const int code = noteTarget("MPI_Compare_and_swap", window, target, place, 1, type);
+      code != MPI_SUCCESS) {
     return code;
   }
   const auto forward = [&](const void* buffer, const void* with, void* fetched) {

@@ -54,14 +54,16 @@ bool unpackRuns(std::byte* base, std::span<const ByteRun> runs, const std::byte*
 
 }  // namespace
 
-SeparateWindow::SeparateWindow(void* base, std::size_t bytes, int rank, bool onDevice)
+SeparateWindow::SeparateWindow(void* base, std::size_t bytes, MPI_Aint unit, int rank,
+                               bool onDevice)
     : base_(static_cast<std::byte*>(base)),
+      unit_(unit),
       rank_(rank),
       onDevice_(onDevice),
       public_(base, bytes) {}
 
-std::shared_ptr<SeparateWindow> SeparateWindow::make(void* base, std::size_t bytes, int rank,
-                                                     std::string* reason) {
+std::shared_ptr<SeparateWindow> SeparateWindow::make(void* base, std::size_t bytes, MPI_Aint unit,
+                                                     int rank, std::string* reason) {
   const OnDevice place = onDevice(base, {0, static_cast<MPI_Count>(bytes)});
   const auto* const last = static_cast<const std::byte*>(base) + (bytes - 1);
   if (place != OnDevice::kYes &&
@@ -72,7 +74,7 @@ std::shared_ptr<SeparateWindow> SeparateWindow::make(void* base, std::size_t byt
     return nullptr;
   }
   std::shared_ptr<SeparateWindow> window(
-      new SeparateWindow(base, bytes, rank, place == OnDevice::kYes));
+      new SeparateWindow(base, bytes, unit, rank, place == OnDevice::kYes));
   PublicCopy& copy = window->public_;
   if (!copy.made()) {
     *reason = "no memory for a window of " + std::to_string(bytes) +
@@ -249,6 +251,18 @@ void add(MPI_Win window, SeparateWindowPtr separate) {
   const std::lock_guard guard(all.lock);
   all.windows[keyOf(window)] = std::move(separate);
   internal::count.store(all.windows.size(), std::memory_order_release);
+}
+
+std::vector<SeparateWindowPtr> all() {
+  std::vector<SeparateWindowPtr> windows;
+  if (internal::count.load(std::memory_order_acquire) != 0) {
+    Table& all = table();
+    const std::lock_guard guard(all.lock);
+    for (const auto& [key, window] : all.windows) {
+      windows.push_back(window);
+    }
+  }
+  return windows;
 }
 
 SeparateWindowPtr take(MPI_Win window) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "mpi/abi/memory.h"
 #include "mpi/public_copy.h"
@@ -23,15 +24,17 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 // MPI is called.
 class SeparateWindow {
  public:
-  // Over `bytes` (1 or more) at `base`, of which the whole is shared or a device's. `rank`: this
-  // process's in the window. NULL: failed, and *reason says why.
-  static std::shared_ptr<SeparateWindow> make(void* base, std::size_t bytes, int rank,
-                                              std::string* reason);
+  // Over `bytes` (1 or more) at `base`, of which the whole is shared or a device's. `unit`: of
+  // displacements. `rank`: this process's in the window. NULL: failed, and *reason says why.
+  static std::shared_ptr<SeparateWindow> make(void* base, std::size_t bytes, MPI_Aint unit,
+                                              int rank, std::string* reason);
 
   void* base() const { return base_; }
   // For MPI, in place of base().
   void* publicBase() const { return public_.memory(); }
   int rank() const { return rank_; }
+  // Of a displacement, in the application's memory.
+  void* addressOf(MPI_Aint place) const { return shifted(base_, MPI_Count{place} * unit_); }
   // Whether all bytes of a span from an address are the window's.
   bool contains(const void* buffer, const Span& span) const;
   // Where the public copy has what the application has at an address in the window.
@@ -49,15 +52,10 @@ class SeparateWindow {
   // Whether the application has not freed its memory (or has memory of that kind there again).
   bool lives() const;
 
-  // This process begins an operation on its own part of the window. The first one after
-  // takeOwnTarget(), which tells whether there was any, publishes. False: failed, as publish().
-  bool noteOwnTarget(std::string* reason) {
-    return ownTarget_.exchange(true, std::memory_order_relaxed) || publish(reason);
-  }
-  bool takeOwnTarget() {
-    return ownTarget_.load(std::memory_order_relaxed) &&
-           ownTarget_.exchange(false, std::memory_order_relaxed);
-  }
+  // This process begins an operation on its own part of the window; and whether it has since the
+  // last time that this was asked.
+  void noteOwnTarget() { ownTarget_.store(true, std::memory_order_relaxed); }
+  bool takeOwnTarget() { return ownTarget_.exchange(false, std::memory_order_relaxed); }
   // Whether the last synchronisation published everything: then the application may say of the next
   // one that there is nothing new (MPI_MODE_NOSTORE).
   std::atomic<bool> lastPublished{true};
@@ -65,7 +63,7 @@ class SeparateWindow {
   std::atomic<bool> noPuts{false};
 
  private:
-  SeparateWindow(void* base, std::size_t bytes, int rank, bool onDevice);
+  SeparateWindow(void* base, std::size_t bytes, MPI_Aint unit, int rank, bool onDevice);
 
   struct Part {
     std::size_t first;
@@ -83,6 +81,7 @@ class SeparateWindow {
   bool write(std::span<const ByteRun> runs, const std::byte* values, std::string* reason) const;
 
   std::byte* const base_;
+  const MPI_Aint unit_;
   const int rank_;
   const bool onDevice_;  // a device's, and no shared object
   std::atomic<bool> ownTarget_{false};
@@ -106,6 +105,7 @@ inline SeparateWindowPtr find(MPI_Win window) {
                                                               : nullptr;
 }
 SeparateWindowPtr take(MPI_Win window);
+std::vector<SeparateWindowPtr> all();
 
 }  // namespace separate_windows
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -30,7 +30,7 @@ int create(void* memory, MPI_Aint bytes, Unit unit, MPI_Info info, MPI_Comm comm
   }
   std::string reason;
   SeparateWindowPtr separate =
-      SeparateWindow::make(memory, static_cast<std::size_t>(bytes), rank, &reason);
+      SeparateWindow::make(memory, static_cast<std::size_t>(bytes), unit, rank, &reason);
   if (separate == nullptr) {
     return refuse(communicator, kName<call>, reason);
   }

@@ -330,6 +330,27 @@ void passiveTarget() {
   MPI_Win_unlock_all(object.window);
 }
 
+// As programs do that were written for the unified model.
+void barriers() {
+  const Windowed object;
+  std::array<int, 100> put{};
+  put.fill(rank + 1);
+  for (int round = 0; round < 3; ++round) {
+    std::memset(object.data(), 0xff, kBytes);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, next, 0, object.window);
+    MPI_Put(put.data(), 100, MPI_INT, next, 4000, 100, MPI_INT, object.window);
+    MPI_Win_unlock(next, object.window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < 100; ++i) {
+      expect(object.ints()[1000 + i] == previous + 1,
+             "what is put after a barrier, over stores before it");
+    }
+    expect(object.ints()[999] == -1 && object.ints()[1100] == -1, "and stores beside it");
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
 void ownTarget() {
   const Windowed object;
   object.fillByKernel(0);
@@ -343,6 +364,19 @@ void ownTarget() {
   MPI_Win_unlock(rank, object.window);
   expect(object.ints()[100] == 12346, "and what it accumulates after the unlock");
   expect(object.data()[404] == valueOf(rank, 0, 404), "beside what a kernel has written");
+  // Over stores that nothing has published: to what was public there.
+  MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, object.window);
+  std::array<int, 3> before{};
+  std::memcpy(before.data(), object.ints() + 100, sizeof before);
+  for (int i = 0; i < 3; ++i) {
+    object.ints()[100 + i] = 5;
+    MPI_Put(&before[static_cast<std::size_t>(i)], 1, MPI_INT, rank, 400 + 4 * i, 1, MPI_INT,
+            object.window);
+  }
+  MPI_Win_flush(rank, object.window);
+  expect(std::memcmp(object.ints() + 100, before.data(), sizeof before) == 0,
+         "puts come after the stores before them");
+  MPI_Win_unlock(rank, object.window);
 }
 
 // What a get brings into the window goes on from there after the same fence.
@@ -449,7 +483,11 @@ void freedMemory() {
 void twoWindows() {
   const Windowed object(4096, 4);
   MPI_Win second;
+#if MPI_VERSION >= 4
+  MPI_Win_create_c(object.data() + 1024, 1024, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &second);
+#else
   MPI_Win_create(object.data() + 1024, 1024, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &second);
+#endif
   MPI_Win_fence(0, second);
   const int put = 900 + rank;
   MPI_Put(&put, 1, MPI_INT, next, 3, 1, MPI_INT, second);
@@ -556,6 +594,7 @@ int main(int argc, char** argv) {
   comparesAndSwaps();
 #endif
   passiveTarget();
+  barriers();
   ownTarget();
   relays();
   resultsInTheWindow();
