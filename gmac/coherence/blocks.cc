@@ -21,6 +21,7 @@ void Blocks::add(Object& object) {
     object.windows = WindowPolicy(&firstWindows_);
   }
   index_.insert(object);
+  coherence::notePlacesChanged();
   mappings_.added(object);
   if (!object.open.empty()) {
     open_.push_back(object);
@@ -49,6 +50,7 @@ void Blocks::remove(Object& object) {
   mappings_.noteEdges(object, 0);
   mappings_.removed(object);
   index_.erase(object);
+  coherence::notePlacesChanged();
 }
 
 void Blocks::setState(Object& object, BlockIndex index, State next) {
@@ -56,6 +58,7 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
   if (block.state == next) {
     return;
   }
+  coherence::notePlacesChanged();
   if (isDirty(block.state) && !isDirty(next)) {
     protocol_.leftDirty(block);
   }

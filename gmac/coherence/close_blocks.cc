@@ -96,6 +96,7 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
     if (!object.made(i) && i == object.groupBegin(i) && object.groupEnd(i) <= range.end) {
       const Transition transition = protocol_.on(object.rest(i), event);
       if (transition.move == Move::kNone) {
+        coherence::notePlacesChanged();
         object.blocks_.setRest(static_cast<std::size_t>(i), transition.next);
         i = object.groupEnd(i);
         continue;

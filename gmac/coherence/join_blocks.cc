@@ -101,6 +101,7 @@ Status Blocks::fetchForJoin(Lock& lock, Object& object, std::size_t factor) {
 // The blocks of a group are all Invalid, or all current on the CPU.
 void Blocks::joinStates(Object& object, std::size_t factor) {
   const std::size_t newCount = (object.blockCount + factor - 1) / factor;
+  coherence::notePlacesChanged();
   for (std::size_t group = 0; group < newCount; ++group) {
     const BlockIndex end{std::min((group + 1) * factor, object.blockCount)};
     State state = State::kInvalid;

@@ -28,45 +28,56 @@ std::size_t Lookup::sharedPrefix(const void* address, std::size_t bytes, bool* s
                            : std::min(bytes, static_cast<std::size_t>(object->address() - begin));
 }
 
-std::size_t Lookup::currentPrefix(const void* address, std::size_t bytes,
-                                  coherence::Current* current) noexcept {
+coherence::Place Lookup::placeOf(const void* address, std::size_t bytes) noexcept {
   using coherence::Current;
-  const auto* const begin = static_cast<const std::byte*>(address);
+  constexpr int kMostBlocks = 64;  // the lock is not held for longer
+  const auto* const byte = static_cast<const std::byte*>(address);
   const Lock lock(mutex_);
-  Object* const object = index_.firstEndingAfter(begin);
-  if (object == nullptr || object->address() > begin) {
-    *current = Current::kNotShared;
-    return object == nullptr ? bytes
-                             : std::min(bytes, static_cast<std::size_t>(object->address() - begin));
+  const std::uint64_t asOf = coherence::placesChanged();
+  const Object* const object = index_.firstEndingAfter(byte);
+  if (object == nullptr || object->address() > byte) {
+    const Object* const before = index_.lastBeginningBefore(byte);
+    return {before == nullptr ? 0 : reinterpret_cast<std::uintptr_t>(before->end()),
+            object == nullptr ? UINTPTR_MAX : reinterpret_cast<std::uintptr_t>(object->address()),
+            Current::kNotShared, asOf};
   }
-  const auto most = std::min(bytes, static_cast<std::size_t>(object->end() - begin));
-  const auto first = static_cast<std::size_t>(begin - object->address());
-  // Where the bytes from an offset on are current, and where that may change.
-  const auto currentAt = [&](std::size_t offset, std::size_t* end) {
-    const BlockIndex i{offset / object->blockBytes};
-    const State state = (*object)[i].state;
-    const ByteRange onCpu = object->currentOf(i);
-    if (onCpu.begin <= offset && offset < onCpu.end) {
-      *end = onCpu.end;
-      return isDirty(state) ? Current::kCpu : Current::kBoth;
-    }
-    *end = offset < onCpu.begin ? onCpu.begin : object->offsetOf(i + 1);
-    return Current::kAccelerator;
-  };
-  std::size_t stop = 0;
+  const auto base = reinterpret_cast<std::uintptr_t>(object->address());
+  const auto offset = static_cast<std::size_t>(byte - object->address());
+  const BlockIndex index = object->indexOf(byte);
   // Outside `open` all are Invalid: an object that the CPU has not touched takes one step.
-  if (object->open.empty() || object->indexOf(begin) >= object->open.end) {
-    *current = Current::kAccelerator;
-    return most;
+  if (object->open.empty() || index >= object->open.end) {
+    const std::size_t begin = object->open.empty() ? 0 : object->offsetOf(object->open.end);
+    return {base + begin, base + object->bytes(), Current::kAccelerator, asOf};
   }
-  *current = currentAt(first, &stop);
-  if (object->indexOf(begin) < object->open.begin) {
-    stop = object->offsetOf(object->open.begin);
+  // What is around an offset, as far as one block goes.
+  struct Part {
+    ByteRange bytes;
+    Current current;
+  };
+  const auto partAt = [&](std::size_t at) -> Part {
+    const BlockIndex i{at / object->blockBytes};
+    const ByteRange onCpu = object->currentOf(i);
+    if (at < onCpu.begin) {
+      return {{object->offsetOf(i), onCpu.begin}, Current::kAccelerator};
+    }
+    if (at >= onCpu.end) {
+      return {{onCpu.end, object->offsetOf(i + 1)}, Current::kAccelerator};
+    }
+    return {onCpu, isDirty((*object)[i].state) ? Current::kCpu : Current::kBoth};
+  };
+  auto [range, current] = partAt(offset);
+  if (index < object->open.begin) {
+    range = {0, object->offsetOf(object->open.begin)};
   }
-  for (std::size_t next = 0; stop < first + most && currentAt(stop, &next) == *current;) {
-    stop = next;
+  const std::size_t most = std::min(bytes, object->bytes() - offset);
+  for (int i = 0; i < kMostBlocks && range.end < offset + most; ++i) {
+    const Part next = partAt(range.end);
+    if (next.current != current) {
+      break;
+    }
+    range.end = next.bytes.end;
   }
-  return std::min(most, stop - first);
+  return {base + range.begin, base + range.end, current, asOf};
 }
 
 std::ptrdiff_t Lookup::deviceDistance(const void* address) noexcept {

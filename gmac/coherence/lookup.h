@@ -23,8 +23,7 @@ class Lookup {
 
   bool touchesShared(const void* address, std::size_t bytes) noexcept;
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
-  std::size_t currentPrefix(const void* address, std::size_t bytes,
-                            coherence::Current* current) noexcept;
+  coherence::Place placeOf(const void* address, std::size_t bytes) noexcept;
   std::ptrdiff_t deviceDistance(const void* address) noexcept;
   std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
 

@@ -320,9 +320,8 @@ std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* 
   return uncancelled([&]() noexcept { return lookup_.sharedPrefix(address, bytes, shared); });
 }
 
-std::size_t Manager::currentPrefix(const void* address, std::size_t bytes,
-                                   coherence::Current* current) noexcept {
-  return lookup_.currentPrefix(address, bytes, current);
+coherence::Place Manager::placeOf(const void* address, std::size_t bytes) noexcept {
+  return uncancelled([&]() noexcept { return lookup_.placeOf(address, bytes); });
 }
 
 std::ptrdiff_t Manager::deviceDistance(const void* address) noexcept {

@@ -112,8 +112,7 @@ class Manager final : public coherence::Port {
   Status beginDeviceWork(accel::NativeStream stream,
                          std::span<const coherence::DeviceRange> ranges) override;
   Status endDeviceWork(accel::NativeStream stream, bool submitted) override;
-  std::size_t currentPrefix(const void* address, std::size_t bytes,
-                            coherence::Current* current) noexcept override;
+  coherence::Place placeOf(const void* address, std::size_t bytes) noexcept override;
   std::ptrdiff_t deviceDistance(const void* address) noexcept override;
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges) override;
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) override;

@@ -20,7 +20,11 @@ constinit NothingShared nothingShared;
 
 constinit std::atomic<Port*> internal::running{&nothingShared};
 
-Port& open(Port& port) noexcept { return *internal::running.exchange(&port); }
+Port& open(Port& port) noexcept {
+  Port& before = *internal::running.exchange(&port);
+  notePlacesChanged();
+  return before;
+}
 
 CpuHold::CpuHold(const void* address, std::size_t bytes, HoldFor purpose)
     : port_(port()),
@@ -69,9 +73,9 @@ void Port::streamDestroyed(accel::NativeStream) {}
 Result<accel::Accelerator*> Port::ensureAccelerator() {
   return fail(adsmErrorNoAccelerator, "this process has no runtime");
 }
-std::size_t Port::currentPrefix(const void*, std::size_t bytes, Current* current) noexcept {
-  *current = Current::kNotShared;
-  return bytes;
+Place Port::placeOf(const void* address, std::size_t bytes) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  return {begin, begin + bytes, Current::kNotShared, 0};
 }
 std::ptrdiff_t Port::deviceDistance(const void*) noexcept { return 0; }
 std::uintptr_t Port::cpuAddress(std::uintptr_t device) noexcept { return device; }

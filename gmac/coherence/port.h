@@ -47,6 +47,14 @@ struct DeviceRange {
 // Where the bytes of a range are current.
 enum class Current { kNotShared, kAccelerator, kCpu, kBoth };
 
+// A range whose bytes are all current there: not always the longest one.
+struct Place {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+  Current current;
+  std::uint64_t asOf;  // placesChanged() then; 0: nobody may remember it
+};
+
 // Whose kernels on the application's streams use an object: everybody's, nobody's, or one
 // stream's.
 enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
@@ -136,11 +144,9 @@ class Port {
 
   // The runtime's accelerator; the runtime starts if it had not.
   virtual Result<accel::Accelerator*> ensureAccelerator();
-  // Length of the prefix of [address, address + bytes) that is current at one place, and which; at
-  // least 1 for bytes > 0. A hint as soon as it is given: other threads may be at work. What is
-  // held (CpuHold) or under device work is what its holder knows it to be.
-  virtual std::size_t currentPrefix(const void* address, std::size_t bytes,
-                                    Current* current) noexcept;
+  // Where the byte at `address` is current, and others around it; looks no further than `bytes`.
+  // Ask currentPrefix() below, which remembers.
+  virtual Place placeOf(const void* address, std::size_t bytes) noexcept;
   // How much further on than its CPU address the accelerator knows the byte at a shared address: 0
   // but for objects of adsmSafeAlloc().
   virtual std::ptrdiff_t deviceDistance(const void* address) noexcept;
@@ -227,6 +233,7 @@ namespace internal {
 extern constinit std::atomic<Port*> running;
 inline constinit std::atomic<std::uint64_t> contextsEnded{0};  // the manager counts
 inline constinit std::atomic<bool> openWaits{false};
+inline constinit std::atomic<std::uint64_t> placesChanged{1};
 }  // namespace internal
 
 // The port of this process. A load; before this library's constructors have run, too.
@@ -235,10 +242,29 @@ inline Port& port() noexcept { return *internal::running.load(std::memory_order_
 // has started, and for tests. It lives for ever, or until another one is open.
 Port& open(Port& port) noexcept;
 
+// Counts what changes a Place: states of blocks, and which objects there are.
+inline std::uint64_t placesChanged() noexcept {
+  return internal::placesChanged.load(std::memory_order_acquire);
+}
+// For the port, under its lock.
+inline void notePlacesChanged() noexcept {
+  internal::placesChanged.fetch_add(1, std::memory_order_acq_rel);
+}
+
+// Length of a prefix of [address, address + bytes), bytes > 0, that is current at one place, and
+// which; at least 1. A hint as soon as it is given: other threads may be at work. What is held
+// (CpuHold) or under device work is what its holder knows it to be. Takes no lock for what this
+// thread has asked lately, unless something has changed since; for signal handlers too.
+std::size_t currentPrefix(const void* address, std::size_t bytes, Current* current) noexcept;
+
+namespace internal {
+bool touchesShared(const void* address, std::size_t bytes) noexcept;
+}  // namespace internal
+
 // Whether any byte of [address, address + bytes) belongs to a shared object. Lock-free where
-// nothing is shared; for signal handlers too.
+// nothing is shared, and as currentPrefix() is; for signal handlers too.
 inline bool touchesShared(const void* address, std::size_t bytes) noexcept {
-  return bytes > 0 && mayBeShared(address, bytes) && port().touchesShared(address, bytes);
+  return bytes > 0 && mayBeShared(address, bytes) && internal::touchesShared(address, bytes);
 }
 
 // The application has made a stream wait for something that the CPU, or another process, does

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a call on plain memory costs: nanoseconds of MPI_Send to MPI_PROC_NULL, and of a message of
-// 8 bytes to this process itself; alone, and while a shared object lives. Run it with and without
-// `gmac run --mpi`:
+// 8 bytes to this process itself; alone, and while a shared object lives. Then messages of 8 B to
+// 4 KiB from and to objects whose CPU copy is current, beside plain memory in turns. Run it with
+// and without `gmac run --mpi`:
 //   mpirun -n 1 [gmac run --mpi --] call_cost
 #include <dlfcn.h>
 #include <mpi.h>
@@ -48,6 +49,29 @@ void measure(const char* when) {
               self);
 }
 
+// A message from one place to another of this process.
+double message(std::byte* from, std::byte* to, int bytes) {
+  return nanoseconds([&] {
+    MPI_Request request;
+    MPI_Irecv(to, bytes, MPI_BYTE, 0, 0, MPI_COMM_SELF, &request);
+    MPI_Send(from, bytes, MPI_BYTE, 0, 0, MPI_COMM_SELF);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  });
+}
+
+void measureObject(std::byte* object) {
+  constexpr std::size_t kHalf = std::size_t{1} << 15;
+  std::vector<std::byte> plain(2 * kHalf);
+  for (std::size_t i = 0; i < 2 * kHalf; ++i) object[i] = std::byte{1};
+  for (int bytes = 8; bytes <= 4096; bytes *= 8) {
+    const double neither = message(plain.data(), plain.data() + kHalf, bytes);
+    const double sent = message(object, plain.data() + kHalf, bytes);
+    const double received = message(plain.data(), object + kHalf, bytes);
+    std::printf("%4d bytes: plain memory %.0f ns; an object is sent %+.0f ns, received %+.0f ns\n",
+                bytes, neither, sent - neither, received - neither);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -55,7 +79,10 @@ int main(int argc, char** argv) {
   measure("nothing is shared");
   using Allocate = void* (*)(std::size_t);
   if (const auto allocate = reinterpret_cast<Allocate>(dlsym(RTLD_DEFAULT, "adsmAlloc"))) {
-    if (allocate(1 << 20) != nullptr) measure("an object lives");
+    if (void* const object = allocate(1 << 20)) {
+      measure("an object lives");
+      measureObject(static_cast<std::byte*>(object));
+    }
   }
   MPI_Finalize();
 }

@@ -40,10 +40,10 @@ std::vector<std::pair<std::size_t, Current>> runs(Manager& manager, const void* 
   std::vector<std::pair<std::size_t, Current>> found;
   const auto* at = static_cast<const std::byte*>(address);
   for (const auto* const end = at + bytes; at < end;) {
-    Current current{};
-    const std::size_t length =
-        manager.currentPrefix(at, static_cast<std::size_t>(end - at), &current);
-    found.emplace_back(length / kKiB, current);
+    const auto left = static_cast<std::size_t>(end - at);
+    const coherence::Place place = manager.placeOf(at, left);
+    const std::size_t length = std::min(left, place.end - reinterpret_cast<std::uintptr_t>(at));
+    found.emplace_back(length / kKiB, place.current);
     at += length;
   }
   return found;
@@ -100,6 +100,22 @@ TEST(OwnWork, SaysWhereEachRunOfBlocksIsCurrent) {
   int local = 0;
   EXPECT_THAT(runs(machine.manager(), &local, sizeof local),
               ElementsAre(Pair(0, Current::kNotShared)));
+}
+
+TEST(OwnWork, WhatAThreadRemembersOfUntouchedBlocksEndsWithACall) {
+  ManagerUnderTest machine(setupOf("rolling"));
+  coherence::Port& before = coherence::open(machine.manager());
+  constexpr std::size_t kBytes = 1024 * kBlock;  // whole groups of blocks that nobody has touched
+  std::byte* const a = machine.allocate(kBytes);
+  const auto remembered = [&] {
+    Current current{};
+    (void)coherence::currentPrefix(a, kBytes, &current);
+    return current;
+  };
+  EXPECT_EQ(remembered(), Current::kBoth);
+  machine.call(nothingKernel(machine.fake()), {});
+  EXPECT_EQ(remembered(), Current::kAccelerator);
+  coherence::open(before);
 }
 
 TEST(OwnWork, ReleasesTheBlocksOfItsRangesAlone) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -41,7 +42,8 @@ struct Oracle {
 
 class RandomSteps {
  public:
-  RandomSteps(const MachineSetup& setup, std::uint64_t seed) : machine_(setup), random_(seed) {
+  RandomSteps(const MachineSetup& setup, std::uint64_t seed)
+      : machine_(setup), before_(coherence::open(machine_.manager())), random_(seed) {
     add_ = machine_.fake().kernel("add", 3, [this](const LaunchShape&, void** args) {
       auto* data = machine_.fake().argument<std::uint8_t>(args, 0);
       const auto count = *static_cast<std::size_t*>(args[1]);
@@ -58,11 +60,16 @@ class RandomSteps {
     machine_.fake().onCopyOut(look);
   }
 
+  ~RandomSteps() { coherence::open(before_); }
+  RandomSteps(const RandomSteps&) = delete;
+  RandomSteps& operator=(const RandomSteps&) = delete;
+
   void run(std::uint64_t steps) {
     for (std::uint64_t step = 0; step < steps && !::testing::Test::HasFailure(); ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
       one();
       machine_.verify();
+      rememberPlaces();
     }
     machine_.sync();
     for (const auto& object : objects_) {
@@ -71,6 +78,26 @@ class RandomSteps {
   }
 
  private:
+  // What this thread remembers of where bytes are current is what is so: of objects, and of what
+  // was one.
+  void rememberPlaces() {
+    if (!objects_.empty()) {
+      asked_[upTo(19) == 0 ? upTo(asked_.size() - 1) : 0] = objects_.front()->data;
+    }
+    for (const std::uint8_t* address : asked_) {
+      if (address == nullptr) continue;
+      const std::uint64_t before = coherence::placesChanged();
+      coherence::Current remembered{};
+      (void)coherence::currentPrefix(address, 1, &remembered);
+      const bool shared = coherence::touchesShared(address, 1);
+      const coherence::Current current = machine_.manager().placeOf(address, 1).current;
+      const bool isShared = machine_.manager().touchesShared(address, 1);
+      if (coherence::placesChanged() == before) {  // not by a thread of the manager's meanwhile
+        EXPECT_EQ(remembered, current);
+        EXPECT_EQ(shared, isShared);
+      }
+    }
+  }
   std::uint64_t upTo(std::uint64_t most) { return random_() % (most + 1); }
   struct Place {
     Oracle* object;
@@ -307,7 +334,9 @@ class RandomSteps {
   }
 
   ManagerUnderTest machine_;
+  coherence::Port& before_;
   std::mt19937_64 random_;
+  std::array<const std::uint8_t*, 6> asked_{};
   adsmKernel_t add_;
   std::vector<std::unique_ptr<Oracle>> objects_;
   std::uint32_t copies_ = 0;

@@ -366,10 +366,10 @@ TEST_F(Windows, AreFlushedAndCompletedEarlyWhenAskedFor) {
 TEST_F(Windows, SayWhereEachByteIsCurrent) {
   using coherence::Current;
   const auto prefix = [&](const std::byte* at) {
-    Current current{};
-    const std::size_t length =
-        manager().currentPrefix(at, static_cast<std::size_t>(a_ + kBytes - at), &current);
-    return std::pair(current, length);
+    const auto left = static_cast<std::size_t>(a_ + kBytes - at);
+    const coherence::Place place = manager().placeOf(at, left);
+    return std::pair(place.current,
+                     std::min(left, place.end - reinterpret_cast<std::uintptr_t>(at)));
   };
   window(1, 1)[0] = std::byte{1};
   EXPECT_EQ(prefix(a_), std::pair(Current::kAccelerator, kBlock + kWindow));

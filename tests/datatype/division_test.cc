@@ -28,11 +28,11 @@ class Blocks final : public coherence::Port {
   ~Blocks() { coherence::open(before_); }
 
   const std::byte* memory() const { return memory_.data(); }
-  std::size_t currentPrefix(const void* address, std::size_t bytes,
-                            Current* current) noexcept override {
-    const auto at = static_cast<std::size_t>(static_cast<const std::byte*>(address) - memory());
-    *current = blocks_[at / kBlock];
-    return std::min(bytes, kBlock - at % kBlock);
+  coherence::Place placeOf(const void* address, std::size_t /*bytes*/) noexcept override {
+    const auto base = reinterpret_cast<std::uintptr_t>(memory());
+    const auto block = (reinterpret_cast<std::uintptr_t>(address) - base) / kBlock;
+    const auto begin = base + block * kBlock;
+    return {begin, begin + kBlock, blocks_[block], 0};
   }
 
  private:

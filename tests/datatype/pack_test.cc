@@ -136,7 +136,7 @@ class Pack : public ::testing::Test {
     const auto* at = reinterpret_cast<const std::byte*>(grid_);
     for (std::size_t left = kGridBytes; left > 0;) {
       Current current{};
-      const std::size_t length = coherence::port().currentPrefix(at, left, &current);
+      const std::size_t length = coherence::currentPrefix(at, left, &current);
       other += current == where ? 0 : length;
       at += length;
       left -= length;

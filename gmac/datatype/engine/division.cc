@@ -21,7 +21,7 @@ Found currentOf(const std::byte* first, std::size_t bytes) {
   bool outside = false;
   while (bytes > 0) {
     Current here{};
-    const std::size_t length = coherence::port().currentPrefix(first, bytes, &here);
+    const std::size_t length = coherence::currentPrefix(first, bytes, &here);
     accelerator |= here == Current::kAccelerator;
     cpu |= here == Current::kCpu;
     outside |= here == Current::kNotShared;

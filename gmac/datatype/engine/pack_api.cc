@@ -115,6 +115,26 @@ bool overlap(const Operation& operation) {
   return operation.packed < last && first < operation.packed + operation.bytes;
 }
 
+// Whether the CPU can copy at once: it has the strided bytes, open as a kept answer says, and the
+// packed ones are its own memory. (What another thread closes meanwhile is opened by a fault, as
+// for any access of the CPU's.) Few bytes, as nothing is held and one thread copies.
+bool cpuHasAll(const Operation& operation, const gmac::accel::Accelerator& accelerator) {
+  using gmac::coherence::Current;
+  constexpr std::int64_t kMostSpan = std::int64_t{64} << 10;
+  const std::int64_t span = operation.bounds.last - operation.bounds.first;
+  if (span > kMostSpan || operation.stream || operation.method != adsmMethodAny ||
+      gmac::coherence::mayBeShared(operation.packed, static_cast<std::size_t>(operation.bytes))) {
+    return false;
+  }
+  const std::byte* const first = operation.strided + operation.bounds.first;
+  const auto bytes = static_cast<std::size_t>(span);
+  Current current{};
+  return gmac::coherence::mayBeShared(first, bytes) &&
+         gmac::coherence::currentPrefix(first, bytes, &current) == bytes &&
+         (current == Current::kCpu || (current == Current::kBoth && operation.packs())) &&
+         accelerator.memoryOf(operation.packed) != gmac::accel::Memory::kDevice;
+}
+
 void answer(const adsmPackOptions_t* options, const adsmPackReport_t& report,
             gmac::accel::Ticket ticket) {
   if (options == nullptr) {
@@ -195,7 +215,7 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
                   operation.stream ? "options.stream" : adsmMethodName(operation.method), target,
                   source);
     }
-    if (alone) {
+    if (alone || cpuHasAll(operation, engine->device().accelerator())) {
       outcome = runOnCpu(operation);
     } else {
       auto ran = engine->run(operation, cache.slot(request).replace(request, freed));

@@ -74,7 +74,7 @@ bool Placement::packedOfObjectOnDevice() const {
   const std::byte* at = op_.packed;
   for (auto left = static_cast<std::size_t>(op_.bytes); left > 0;) {
     Current current{};
-    const std::size_t length = coherence::port().currentPrefix(at, left, &current);
+    const std::size_t length = coherence::currentPrefix(at, left, &current);
     accelerator |= current == Current::kAccelerator;
     cpu |= current == Current::kCpu || current == Current::kNotShared;
     at += length;
