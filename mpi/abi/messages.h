@@ -77,13 +77,15 @@ class Awaited : public Pending {
 // A message that is sent.
 class Sent : public Pending {
  public:
-  // `packs`: at once.
+  // Of memory that is staged. `packs`: at once.
   Sent(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs, SentTicket sent)
-      : ticket(std::move(sent)), side(buffer, count, datatype, packs, &ticket) {}
+      : ticket(std::move(sent)), side(true, buffer, count, datatype, packs, &ticket) {}
 
   // Of plain memory, which is offered afterwards.
   Sent(SentTicket sent, MPI_Comm communicator)
-      : ticket(std::move(sent)), side(nullptr, 0, MPI_BYTE, false), communicator_(communicator) {}
+      : ticket(std::move(sent)),
+        side(false, nullptr, 0, MPI_BYTE, false),
+        communicator_(communicator) {}
 
   bool pack() override {
     (void)ticket.reserve(side.payloadBytes());

@@ -67,7 +67,7 @@ class PackedBytes {
 class NativeElements {
  public:
   NativeElements(const void* buffer, MPI_Count count, MPI_Datatype type, bool reads)
-      : side_(buffer, count, type, reads) {}
+      : side_(needsStaging(buffer, count, type), buffer, count, type, reads) {}
   bool failed() const { return side_.failed(); }
   const std::string& reason() const { return side_.reason(); }
   void* address() const { return side_.address(); }

@@ -102,7 +102,7 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
     return endSend(ticket, code, communicator, kName<call>);
   }
   SentTicket ticket = ticketFor<call>(communicator, destination);
-  Side out(buffer, count, datatype, true, &ticket);
+  Side out(true, buffer, count, datatype, true, &ticket);
   if (out.failed()) {
     return refuse(communicator, kName<call>, out.reason());
   }
@@ -185,7 +185,7 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
   if (!sendsStaged && !ticket.inUse() && in.isMpis()) {
     return forward();
   }
-  Side out(sent, sentCount, sentType, true, &ticket);
+  Side out(sendsStaged, sent, sentCount, sentType, true, &ticket);
   if (out.failed() || in.failed()) {
     ticket.recall();
     return refuse(communicator, kName<call>, out.failed() ? out.reason() : in.reason());

@@ -18,7 +18,7 @@ Reception::Reception(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_C
       communicator_(communicator),
       peers_(std::move(peers)) {
   if (needsStaging(buffer, count, datatype)) {
-    side_.emplace(buffer, count, datatype, false);
+    side_.emplace(true, buffer, count, datatype, false);
   } else if (peers_ != nullptr && ends == Ends::kLater && count > 0 &&
              datatype != MPI_DATATYPE_NULL && isDerived(datatype)) {
     (void)prepareElements();

@@ -12,12 +12,12 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 // One buffer of a call, as MPI is given it.
 class Side {
  public:
-  // `packs`: the payload is there before the call; with a `ticket` that has room for it, there, and
-  // the ticket is to be sent in place of this.
-  Side(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs,
+  // `staged`: what needsStaging() says of it. `packs`: the payload is there before the call; with a
+  // `ticket` that has room for it, there, and the ticket is to be sent in place of this.
+  Side(bool staged, const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs,
        SentTicket* ticket = nullptr)
       : address_(const_cast<void*>(buffer)), datatype_(datatype) {
-    if (!needsStaging(buffer, count, datatype)) {
+    if (!staged) {
       return;
     }
     const Ready ready = packs ? staged_.pack(buffer, count, datatype, ticket)
