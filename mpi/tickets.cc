@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "gmac/base/log.h"
 #include "gmac/base/status.h"
+#include "gmac/session/message_trace.h"
 #include "gmac/session/mpi_settings.h"
 
 namespace gmac::mpi::tickets {
@@ -86,6 +88,16 @@ bool isReadable(const std::byte* base, const datatype::Layout& layout) {
       iovec{reinterpret_cast<void*>(first + static_cast<std::uintptr_t>(bounds.last) - 1), 1}};
   return ::process_vm_readv(::getpid(), &here, 1, there.data(), there.size(), 0) == 2;
 }
+
+// In the trace.
+constexpr const char* kSent[kWays] = {"send: ticket",
+                                      "send: wire, no room",
+                                      "send: wire, mode",
+                                      "send: wire, not reached",
+                                      "send: mapped by the receiver",
+                                      "send: read by the receiver",
+                                      "send: ring",
+                                      "send: copy for a late receiver"};
 
 void tell() {
   const State& all = state();
@@ -164,13 +176,21 @@ bool reaches(int rank) {
   return all.exchange != nullptr && all.exchange->reaches(rank);
 }
 
-std::int64_t leastPayload() { return state().settings.leastTicketBytes; }
+std::int64_t leastPayload() {
+  const gmacMpiSettings& settings = state().settings;
+  return settings.tickets != 0 ? settings.leastTicketBytes : INT64_MAX;
+}
 
 void count(Way way, std::int64_t payloadBytes) {
   State& all = state();
   const auto i = static_cast<std::size_t>(way);
   all.messages[i].fetch_add(1, std::memory_order_relaxed);
   all.bytes[i].fetch_add(static_cast<std::uint64_t>(payloadBytes), std::memory_order_relaxed);
+  trace(kSent[i], payloadBytes);
+}
+
+void trace(const char* name, std::int64_t payloadBytes) {
+  gmacTraceMessage(name, static_cast<std::uint64_t>(payloadBytes));
 }
 
 exchange::Parcel reserve(int rank, std::int64_t bytes) {

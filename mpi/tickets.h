@@ -66,6 +66,8 @@ inline constexpr int kWays = 8;
 // Payloads of fewer bytes take MPI's wire, and are not counted.
 std::int64_t leastPayload();
 void count(Way way, std::int64_t payloadBytes);
+// The same of a message that nobody counts, and of what is received, for the trace alone.
+void trace(const char* name, std::int64_t payloadBytes);
 
 // Room for a payload for that rank. None: there is no room now.
 exchange::Parcel reserve(int rank, std::int64_t bytes);

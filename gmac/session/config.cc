@@ -175,7 +175,8 @@ const Variable kVariables[] = {
      {},
      "",
      store<&Config::statsPath>,
-     "Where statistics are written as JSON when the program ends."},
+     "Where statistics are written as JSON when the program ends. In the path, `%p` stands for the "
+     "process's id, `%r` for its MPI rank, `%%` for a `%`."},
     {"GMAC_TRACE",
      Kind::kPath,
      "",
@@ -183,7 +184,9 @@ const Variable kVariables[] = {
      {},
      "",
      store<&Config::tracePath>,
-     "Where a trace for Perfetto (Chrome trace JSON) is written when the program ends."},
+     "Where a trace for Perfetto (Chrome trace JSON) is written when the program ends. The path is "
+     "as "
+     "that of `GMAC_STATS`."},
     {"GMAC_HOST_MEMORY",
      Kind::kBytes,
      "half of the memory that the process may have",

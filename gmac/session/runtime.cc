@@ -28,6 +28,7 @@
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/fault.h"
+#include "gmac/session/file_names.h"
 
 namespace gmac {
 namespace {
@@ -210,7 +211,8 @@ Result<Runtime*> Runtime::get() {
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::start() {
-  auto config = readConfig([](const char* name) { return std::getenv(name); });
+  constexpr auto kVariable = [](const char* name) -> const char* { return std::getenv(name); };
+  auto config = readConfig(kVariable);
   if (!config.ok()) {
     // GMAC_LOG counts even if another variable is bad.
     const char* const wanted = std::getenv("GMAC_LOG");
@@ -248,7 +250,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
     installed = true;
   }
   if (!config->statsPath.empty()) {
-    startStats(config->statsPath,
+    startStats(ownFileName(config->statsPath, kVariable),
                {.accelerator = std::string(runtime->accelerator_->name()),
                 .device = std::string(runtime->accelerator_->deviceName()),
                 .protocol = std::string(runtime->manager_->protocol().name()),
@@ -257,7 +259,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
                 .devices = accel::deviceCount(*runtime->accelerator_)});
   }
   if (!config->tracePath.empty()) {
-    GMAC_TRY(startTrace(config->tracePath));
+    GMAC_TRY(startTrace(ownFileName(config->tracePath, kVariable)));
   }
   return runtime;
 }

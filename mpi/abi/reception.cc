@@ -161,8 +161,11 @@ bool Reception::redeem(const tickets::Ticket& ticket) {
 bool Reception::arrived(const MPI_Status& status) {
   const std::optional<tickets::Ticket> ticket = ticketIn(status);
   if (ticket.has_value()) {
+    tickets::trace(tickets::isTransfer(*ticket) ? "receive: transfer" : "receive: ticket",
+                   ticket->payloadBytes);
     return redeem(*ticket);
   }
+  if (side_.has_value()) tickets::trace("receive: wire", side_->payloadBytes());
   return !side_.has_value() || side_->unpack(status);
 }
 

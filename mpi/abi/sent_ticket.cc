@@ -20,6 +20,7 @@ SentTicket::SentTicket(MPI_Comm communicator, int destination) : mayBeUsed_(true
 
 std::byte* SentTicket::reserve(std::int64_t payloadBytes) {
   if (payloadBytes < tickets::leastPayload()) {
+    tickets::trace("send: wire", payloadBytes);
     return nullptr;
   }
   if (mayBeUsed_ && rank_ >= 0) {

@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -90,6 +92,29 @@ TEST_P(Mpi, LargeMessagesGoByTicketAndTheStatisticsSaySo) {
   EXPECT_EQ(without.errors, "");
   const ProgramEnd wrong = run(2, "exchange", {}, {{"GMAC_MPI_TICKETS", "2"}});
   EXPECT_THAT(wrong.errors, HasSubstr("GMAC_MPI_TICKETS=\"2\" is not allowed; allowed: 0, 1"));
+}
+
+TEST_P(Mpi, TheTraceOfEachRankHasTheWayOfEachMessage) {
+  const std::string folder = ::testing::TempDir() + "gmac_mpi_trace_" + GetParam() + "_";
+  for (const char* const tickets : {"1", "0"}) {
+    const ProgramEnd end =
+        run(2, "exchange", {}, {{"GMAC_MPI_TICKETS", tickets}, {"GMAC_TRACE", folder + "%r.json"}});
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    const auto eventsOf = [&](const char* rank, const std::string& name) {
+      std::ifstream file(folder + rank + ".json");
+      const std::string text((std::istreambuf_iterator<char>(file)), {});
+      const std::string quoted = "\"cat\":\"mpi\",\"name\":\"" + name + "\"";
+      int count = 0;
+      for (std::size_t at = 0; (at = text.find(quoted, at)) != std::string::npos; ++at) ++count;
+      return count;
+    };
+    // As many as the program sends from 64 KiB on.
+    const int large = tickets == std::string("1") ? 3 : 0;
+    EXPECT_EQ(eventsOf("0", "send: ticket"), large);
+    EXPECT_EQ(eventsOf("1", "receive: ticket"), large);
+    EXPECT_GT(eventsOf("0", "send: wire"), 0);
+    EXPECT_GT(eventsOf("1", "receive: wire"), 0);
+  }
 }
 
 TEST_P(Mpi, TicketsAreToTheProgramTheMessagesThatTheyStandFor) {
