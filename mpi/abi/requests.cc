@@ -117,8 +117,8 @@ void deliverIfDone(std::uint64_t key, const PendingPtr& pending) {
 void progress() {
   Table& all = table();
   std::vector<std::pair<std::uint64_t, PendingPtr>> receives;
-  // Without tickets nobody waits for what is delivered. (MPICH 4.0 calls an error handler when it is
-  // asked about a receive that was too short.)
+  // Without tickets nobody waits for what is delivered. (MPICH 4.0 calls an error handler when it
+  // is asked about a receive that was too short.)
   if (tickets::inUse()) {
     const std::lock_guard guard(all.lock);
     for (const auto& [key, pending] : all.entries) {
