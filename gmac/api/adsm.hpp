@@ -245,7 +245,7 @@ struct AllFit<std::tuple<P...>, std::tuple<Args...>,
 
 // What Kernel::uses() takes, and what it makes of all of them: ranges, if there is one.
 template <typename T>
-constexpr bool isUse = std::is_same_v<T, adsmUse_t> || std::is_same_v<T, adsmRangeUse_t>;
+constexpr bool kIsUse = std::is_same_v<T, adsmUse_t> || std::is_same_v<T, adsmRangeUse_t>;
 template <typename... Uses>
 using CommonUse =
     std::conditional_t<(std::is_same_v<Uses, adsmRangeUse_t> || ...), adsmRangeUse_t, adsmUse_t>;
@@ -333,7 +333,7 @@ class Kernel<void(P...)> {
           },
           P{std::forward<Args>(args)}...);
     }
-    template <typename... Uses, typename = std::enable_if_t<(detail::isUse<Uses> && ...)>>
+    template <typename... Uses, typename = std::enable_if_t<(detail::kIsUse<Uses> && ...)>>
     auto uses(const Uses&... list) const {
       using Use = detail::CommonUse<Uses...>;
       return Using<sizeof...(Uses), Use>(kernel_, {{detail::useAs<Use>(list)...}}, device_);
@@ -388,7 +388,7 @@ class Kernel<void(P...)> {
     std::optional<int> device_;
   };
 
-  template <typename... Uses, typename = std::enable_if_t<(detail::isUse<Uses> && ...)>>
+  template <typename... Uses, typename = std::enable_if_t<(detail::kIsUse<Uses> && ...)>>
   auto uses(const Uses&... list) const {
     using Use = detail::CommonUse<Uses...>;
     return Using<sizeof...(Uses), Use>(kernel_, {{detail::useAs<Use>(list)...}});

@@ -117,7 +117,9 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
       offer.callTakes = times.of(kernel, offer.device);
     }
   }
-  for (const auto& [object, part] : used) {
+  for (const auto& use : used) {
+    const Object* const object = use.object;
+    const ByteRange part = use.bytes;
     if (migration_.unused(*object) || part.empty()) {
       continue;  // it goes anywhere
     }
