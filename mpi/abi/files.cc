@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "mpi/abi/errors.h"
+#include "mpi/abi/handle.h"
 #include "mpi/abi/hooks.h"
 #include "mpi/abi/operand.h"
 #include "mpi/abi/requests.h"
@@ -96,13 +97,6 @@ class Splits {
   }
 
  private:
-  static std::uint64_t keyOf(MPI_File file) {
-    std::uint64_t key = 0;
-    static_assert(sizeof file <= sizeof key);
-    std::memcpy(&key, &file, sizeof file);
-    return key;
-  }
-
   std::mutex lock_;
   std::unordered_map<std::uint64_t, FileBufferPtr> buffers_;
   std::atomic<std::size_t> count_{0};

@@ -8,8 +8,8 @@
 // As a completing call takes it out of the table of requests meanwhile, they find it in one of its
 // own.
 #include <atomic>
+#include <climits>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "mpi/abi/errors.h"
+#include "mpi/abi/handle.h"
 #include "mpi/abi/hooks.h"
 #include "mpi/abi/memory.h"
 #include "mpi/abi/messages.h"
@@ -120,13 +121,6 @@ Table& table() {
   return *table;
 }
 
-std::uint64_t keyOf(MPI_Request request) {
-  static_assert(sizeof request <= sizeof(std::uint64_t));
-  std::uint64_t key = 0;
-  std::memcpy(&key, &request, sizeof request);
-  return key;
-}
-
 void add(MPI_Request request, const std::shared_ptr<Partitioned>& message) {
   message->key = keyOf(request);
   Table& all = table();
@@ -207,7 +201,8 @@ int ready(int partition, MPI_Request request) {
 template <Layer layer>
 int readyRange(int low, int high, MPI_Request request) {
   return makeReady<&Calls::Pready_range>(
-      request, low <= high ? high - low + 1 : 0, [&](int i) { return low + i; },
+      request, 0 <= low && low <= high && high < INT_MAX ? high - low + 1 : 0,
+      [&](int i) { return low + i; },
       [&] { return next<layer>().Pready_range(low, high, request); });
 }
 

@@ -4,23 +4,15 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstring>
 #include <shared_mutex>
 #include <unordered_map>
 #include <utility>
 
+#include "mpi/abi/handle.h"
 #include "mpi/abi/types.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
-
-template <typename Handle>
-std::uint64_t keyOf(Handle handle) {
-  static_assert(sizeof handle <= sizeof(std::uint64_t));
-  std::uint64_t key = 0;
-  std::memcpy(&key, &handle, sizeof handle);
-  return key;
-}
 
 // Communicators by MPI's handles, which are used again: an attribute tells when one is freed.
 struct Known {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mpi/abi/errors.h"
+#include "mpi/abi/handle.h"
 #include "mpi/abi/types.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI::requests {
@@ -36,13 +37,6 @@ struct Table {
 Table& table() {
   static auto* const table = new Table;  // also for exit handlers
   return *table;
-}
-
-std::uint64_t keyOf(MPI_Request request) {
-  static_assert(sizeof request <= sizeof(std::uint64_t));
-  std::uint64_t key = 0;
-  std::memcpy(&key, &request, sizeof request);
-  return key;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "mpi/abi/types.h"
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <new>
 #include <shared_mutex>
@@ -29,15 +28,10 @@
 #undef MPI_Type_get_extent_x
 #undef MPI_Type_size_x
 
+#include "mpi/abi/handle.h"
+
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
-
-std::uint64_t keyOf(MPI_Datatype datatype) {
-  static_assert(sizeof datatype <= sizeof(std::uint64_t));
-  std::uint64_t key = 0;
-  std::memcpy(&key, &datatype, sizeof datatype);
-  return key;
-}
 
 // Handles of MPI are used again. An entry goes with its type: the type has an attribute, and MPI
 // calls removeType() when the type is freed.
