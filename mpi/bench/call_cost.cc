@@ -59,6 +59,14 @@ double message(std::byte* from, std::byte* to, int bytes) {
   });
 }
 
+// The same by one blocking call.
+double exchange(std::byte* from, std::byte* to, int bytes) {
+  return nanoseconds([&] {
+    MPI_Sendrecv(from, bytes, MPI_BYTE, 0, 0, to, bytes, MPI_BYTE, 0, 0, MPI_COMM_SELF,
+                 MPI_STATUS_IGNORE);
+  });
+}
+
 void measureObject(std::byte* object) {
   constexpr std::size_t kHalf = std::size_t{1} << 15;
   std::vector<std::byte> plain(2 * kHalf);
@@ -67,8 +75,12 @@ void measureObject(std::byte* object) {
     const double neither = message(plain.data(), plain.data() + kHalf, bytes);
     const double sent = message(object, plain.data() + kHalf, bytes);
     const double received = message(plain.data(), object + kHalf, bytes);
-    std::printf("%4d bytes: plain memory %.0f ns; an object is sent %+.0f ns, received %+.0f ns\n",
-                bytes, neither, sent - neither, received - neither);
+    const double plainBoth = exchange(plain.data(), plain.data() + kHalf, bytes);
+    const double objectBoth = exchange(object, object + kHalf, bytes);
+    std::printf(
+        "%4d bytes: plain memory %.0f ns; an object is sent %+.0f ns, received %+.0f ns; "
+        "MPI_Sendrecv %.0f ns, from and to objects %+.0f ns\n",
+        bytes, neither, sent - neither, received - neither, plainBoth, objectBoth - plainBoth);
   }
 }
 
