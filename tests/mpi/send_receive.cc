@@ -100,7 +100,7 @@ void toItself() {
   expect(countOf(statuses[1], MPI_BYTE) == kBytes, "and says how much");
 }
 
-// Half of it is nobody's.
+// The send or the receive is with MPI_PROC_NULL.
 void withNobody() {
   const Memory object(Memory::Kind::kShared, kBytes);
   fill(object, 20 + rank);
