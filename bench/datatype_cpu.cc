@@ -23,6 +23,7 @@
 #include "bench/turns.h"
 #include "gmac/api/adsm_mpi.h"
 #include "gmac/datatype/cpu/cpu_engine.h"
+#include "gmac/datatype/cpu/streaming_copy.h"
 #include "gmac/datatype/engine/plain_copy.h"
 #include "gmac/datatype/types/registry.h"
 
@@ -188,7 +189,8 @@ bool measure(const Work& work, std::size_t threads, std::size_t rounds, Row* row
   std::vector<std::byte> packed(bytes);
   for (std::size_t i = 0; i < room; ++i) plain[i] = static_cast<std::byte>(i * 31 + (i >> 9));
   // As the engine copies.
-  const datatype::CpuOptions options{.threads = threads, .copy = &datatype::plainCopy};
+  const datatype::CpuOptions options{
+      .threads = threads, .copy = datatype::copyOf<&datatype::plainCopy>(layout->bytes())};
   const auto pack = [&](std::size_t who) {
     int position = 0;
     if (who == 0) {

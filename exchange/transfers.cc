@@ -13,6 +13,7 @@
 #include "gmac/base/log.h"
 #include "gmac/base/round_up.h"
 #include "gmac/datatype/cpu/cpu_engine.h"
+#include "gmac/datatype/cpu/streaming_copy.h"
 #include "gmac/datatype/cpu/transfer.h"
 
 namespace gmac::exchange::internal {
@@ -389,7 +390,8 @@ Result<bool> Outgoing::leaveCopy() {
   }
   const Result<std::byte*> copy = transfers_->copyOf(index_);
   GMAC_TRY(copy.status());
-  datatype::pack(layout_->layout, *copy, base_, 0, bytes());
+  datatype::pack(layout_->layout, *copy, base_, 0, bytes(),
+                 {.copy = datatype::copyOf<&std::memcpy>(bytes())});
   if (!state.compare_exchange_strong(expected, Slot::stateOf(id_, Phase::kCopied),
                                      std::memory_order_acq_rel)) {
     return false;
@@ -609,10 +611,12 @@ Result<int64_t> Incoming::unpackRing(int64_t most) {
 Result<int64_t> Incoming::step(int64_t most) {
   switch (path_) {
     case Path::kMapped:
-      datatype::transfer(to_, base_, *from_, mapped_, done_, most);
+      datatype::transfer(to_, base_, *from_, mapped_, done_, most,
+                         datatype::copyOf<&std::memcpy>(bytes_));
       return most;
     case Path::kCopy:
-      datatype::unpack(to_, base_, copy_ + done_, done_, most);
+      datatype::unpack(to_, base_, copy_ + done_, done_, most,
+                       {.copy = datatype::copyOf<&std::memcpy>(bytes_)});
       return most;
     case Path::kRead:
       return read(most);

@@ -11,6 +11,7 @@
 #include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/cpu/cpu_engine.h"
+#include "gmac/datatype/cpu/streaming_copy.h"
 #include "gmac/datatype/engine/device_constants.h"
 #include "gmac/datatype/engine/placement.h"
 #include "gmac/datatype/engine/plain_copy.h"
@@ -28,9 +29,10 @@ using coherence::HoldFor;
 // little.
 constexpr std::size_t kTableBytes = std::size_t{256} << 20;
 
-CpuOptions cpuOptions() {
+// Of an operation of so many bytes.
+CpuOptions cpuOptions(std::int64_t bytes) {
   constexpr unsigned kMaxThreads = 8;
-  return {.threads = std::min(usableCores(), kMaxThreads), .copy = &plainCopy};
+  return {.threads = std::min(usableCores(), kMaxThreads), .copy = copyOf<&plainCopy>(bytes)};
 }
 
 }  // namespace
@@ -143,9 +145,9 @@ class Engine::Run {
       GMAC_TRY(hold(packed, bytes, op_.packs() ? HoldFor::kOverwrite : HoldFor::kRead));
     }
     if (op_.packs()) {
-      pack(layout_, packed, op_.strided, offset, bytes, cpuOptions());
+      pack(layout_, packed, op_.strided, offset, bytes, cpuOptions(op_.bytes));
     } else {
-      unpack(layout_, op_.strided, packed, offset, bytes, cpuOptions());
+      unpack(layout_, op_.strided, packed, offset, bytes, cpuOptions(op_.bytes));
     }
     return {};
   }
@@ -270,10 +272,10 @@ Outcome runOnCpu(const Operation& operation) {
   const Layout& layout = operation.prepared->layout();
   if (operation.direction == Direction::kPack) {
     pack(layout, operation.packed, operation.strided, operation.offset, operation.bytes,
-         cpuOptions());
+         cpuOptions(operation.bytes));
   } else {
     unpack(layout, operation.strided, operation.packed, operation.offset, operation.bytes,
-           cpuOptions());
+           cpuOptions(operation.bytes));
   }
   Outcome outcome;
   outcome.report.method = adsmMethodCpu;
