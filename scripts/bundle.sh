@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./gmacw bundle FILE: tests, benchmarks, Parboil, datatypes and the managed-memory programs for a machine that has only a driver and a C library.
+# ./gmacw bundle FILE: tests, benchmarks, Parboil, datatypes and the managed-memory programs for a machine that has only a driver and a C library;
+# and programs of MPI for one that has Open MPI 4 as well.
 
 max_bundle_mib=60
 
@@ -7,6 +8,8 @@ max_bundle_mib=60
 # (libgmac.so, which libgmac_mpi.so needs, in its own place).
 c_library='^(linux-vdso|ld-linux-[a-z0-9-]+|libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s|libgmac)\.so'
 bundled_library='^(libbenchmark|libcudart|libstdc\+\+)\.so'
+# What programs of MPI find in the bundle or have from the machine's MPI.
+mpi_library='^(libmpi|libmpi_[a-z0-9]+|libgfortran|libprofiler_openmpi|libstdc\+\+)\.so'
 
 # Copies the shared libraries that a program needs into DIRECTORY/lib; an unexpected one is an error, because it would be
 # missed only on the other machine.
@@ -24,6 +27,15 @@ bundle_libraries() { # PROGRAM DIRECTORY
   done < <(ldd "$1" | awk '{ name = $1; sub(".*/", "", name); print name, ($2 == "=>" ? $3 : $1) }')
 }
 
+# Programs of MPI take nothing along: what their libraries need is the machine's.
+check_mpi_libraries() { # PROGRAM
+  local name
+  while read -r name; do
+    [[ $name =~ $c_library || $name =~ $mpi_library ]] ||
+      fail "$1 needs $name, which is neither part of the C library nor of Open MPI nor of the bundle"
+  done < <(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+}
+
 make_bundle() {
   local file=$1 folder program size
   bazel_build //...
@@ -33,7 +45,7 @@ make_bundle() {
   mkdir -p "$top"
 
   # As Bazel lays them out: a test finds the files it names (gmac/libgmac.so) from the same current directory.
-  local programs tests benchmarks
+  local programs mpi_programs tests benchmarks
   find_built programs \
     'kind("cc_(test|binary)",
        //tests/... union //bench/... union //parboil/... union //datatypes/... union //managed/... union //tools/...) union //gmac:libgmac.so union //mpi:libgmac_mpi.so
@@ -49,6 +61,13 @@ make_bundle() {
     # As built: there it finds the libraries that the toolkit brought.
     bundle_libraries "bazel-bin/$program" "$top"
   done
+  find_built mpi_programs 'filter("_openmpi(\.so)?$", kind("cc_binary|generated file", //tests/mpi:* union //mpi:* union //exchange/bench:*))'
+  for program in "${mpi_programs[@]}"; do
+    install -D -m 755 "bazel-bin/$program" "$top/$program"
+    strip "$top/$program"
+    check_mpi_libraries "bazel-bin/$program"
+  done
+  ln -s libgmac.so "$top/gmac/libgmac.so.$(so_version)"
   while read -r program; do
     install -D -m 644 "$program" "$top/$program"
   done < <(find tests -name '*.py')
@@ -64,5 +83,5 @@ make_bundle() {
   size=$(stat -c %s "$file")
   ((size <= max_bundle_mib << 20)) ||
     fail "$file has $((size >> 20)) MiB; more than $max_bundle_mib do not travel: $(du -m "$top"/* | sort -rn | head -3 | tr '\n\t' ', ')"
-  say "$file: $(((size + 1048575) >> 20)) MiB, ${#tests[@]} test programs, ${#benchmarks[@]} benchmark programs"
+  say "$file: $(((size + 1048575) >> 20)) MiB, ${#tests[@]} test programs, ${#benchmarks[@]} benchmark programs, ${#mpi_programs[@]} of MPI"
 }

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run [PART...] [-- ARGUMENTS...]: runs the bundle. PART: tests, parboil, managed, bench, datatypes; all but datatypes
-# by default. The arguments are for parboil, or for managed or datatypes where that part is asked for alone.
-#   GMAC_TEST_FILTER  a pattern for the names of test programs, e.g. 'accel/*'
+# run [PART...] [-- ARGUMENTS...]: runs the bundle. PART: tests, mpi, parboil, managed, bench, datatypes; all but mpi and
+# datatypes by default. The arguments are for parboil, or for managed or datatypes where that part is asked for alone.
+# mpi: programs of MPI, by the machine's own Open MPI 4, on `cuda` and on `host`; then what measures MPI.
+#   GMAC_TEST_FILTER  a pattern for the names of test programs, e.g. 'accel/*'; of mpi, 'mpi/windows' or 'bench/*'
+#   GMAC_TEST_DRIVER  of mpi: fake, where the machine has no GPU
 #   GMAC_LOGS         where each program's output goes (./logs)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
@@ -52,6 +54,130 @@ run_tests() {
   grep -h '^\[  SKIPPED \] .* ms)$' "$logs"/tests_*.log 2>/dev/null | sed 's/^\[  SKIPPED \] /skipped: /' | sort | uniq -c |
     sed 's/^ *1 //'
   ((failed == 0)) || status=1
+}
+
+# mpi_run NAME PROGRAM RANKS EXPECTED [VARIABLE=VALUE...] [ARGUMENTS...]: passes if all ranks end well and say what is
+# expected.
+mpi_run() {
+  local name=$1 program=$2 ranks=$3 expected=$4 variables=() code=0 log label missing
+  shift 4
+  # shellcheck disable=SC2254  # the filter is a pattern
+  case $name in
+    ${GMAC_TEST_FILTER:-*}) ;;
+    *) return ;;
+  esac
+  while [[ ${1-} =~ ^[A-Z_]+= ]]; do
+    variables+=("$1")
+    shift
+  done
+  label="$name, $ranks ranks${*:+, $*}${variables[*]:+, ${variables[*]}}"
+  log=$logs/$(tr -cs 'A-Za-z0-9.=\n' _ <<<"$label").log
+  missing=$(LD_LIBRARY_PATH=$mpi_libraries ldd "$program" | awk '/not found/ { print $1 }' | sort -u | paste -sd ' ')
+  if [[ -n $missing ]]; then
+    skipped=$((skipped + 1))
+    echo "skipped: $label: this machine has no $missing"
+    return
+  fi
+  env "${variables[@]}" timeout --kill-after=10 "${GMAC_TEST_TIMEOUT:-300}" \
+    mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks" \
+    -x "LD_PRELOAD=$PWD/gmac/libgmac.so:$PWD/mpi/libgmac_mpi.so" -x "LD_LIBRARY_PATH=$mpi_libraries" \
+    "./$program" "$@" >"$log" 2>&1 || code=$?
+  if ((code == 0)) && grep -qF -- "$expected" "$log"; then
+    passed=$((passed + 1))
+    echo "passed: $label"
+  else
+    failed=$((failed + 1))
+    status=1
+    echo "failed: $label: exit status $code"
+    tail -n 25 "$log" | sed 's/^/    /'
+  fi
+}
+
+# As tests/mpi/mpi_test.cc runs them.
+mpi_tests() { # ACCELERATOR
+  local accelerator=GMAC_ACCEL=$1 way ranks memory how
+  local tickets=(GMAC_MPI_TICKETS=1 GMAC_TEST_TICKET_BYTES=512)
+  test_program() { # NAME RANKS EXPECTED ...
+    mpi_run "mpi/$1" "tests/mpi/$1_openmpi" "$2" "$3" "$accelerator" GMAC_BLOCK_SIZE=4096 "${@:4}"
+  }
+  for way in "GMAC_MPI_TICKETS=0" "${tickets[*]}"; do
+    # shellcheck disable=SC2086  # words
+    {
+      test_program exchange 2 "exchanged" $way
+      test_program requests 2 "requests are right" $way
+      test_program intercommunicators 3 "groups agree" $way
+      test_program threads 2 "threads are right" $way
+      test_program profiled 2 "every call once" $way
+      # (The Fortran program knows no driver but the machine's.)
+      [[ $1/$mpi_driver == cuda/fake ]] || test_program fortran 2 "Fortran is right" $way
+    }
+  done
+  test_program tickets 2 "tickets are right" GMAC_MPI_TICKETS=1
+  for how in readable guarded unreadable; do
+    test_program transfers 2 "transfers are right" GMAC_MPI_TICKETS=1 "$how"
+  done
+  test_program windows 3 "windows are right"
+  for ranks in 2 3; do
+    for memory in shared mixed plain; do
+      test_program random_program "$ranks" " programs agree" "${tickets[@]}" --programs $((ranks == 2 ? 200 : 80)) \
+        --seed $((3000 * ranks)) --memory "$memory"
+    done
+    test_program random_program "$ranks" " programs agree" --programs $((ranks == 2 ? 400 : 120)) --seed $((1000 * ranks))
+  done
+  [[ -n $mpi_driver ]] || return
+  test_program device_memory 2 "device memory is right" GMAC_MPI_ORDER=default
+  test_program device_memory 2 "device memory is right" GMAC_MPI_ORDER=streams ordered
+  for memory in device pinned; do
+    test_program random_program 2 " programs agree" --programs 120 --seed 5000 --memory "$memory"
+  done
+  [[ $1 != cuda ]] || test_program which_device 2 "rank 1: "
+}
+
+mpi_benchmarks() { # ACCELERATOR
+  local program ranks
+  for program in call_cost message_rate transpose_rate typed_messages; do
+    ranks=2
+    [[ $program != call_cost ]] || ranks=1
+    mpi_run "bench/$program" "mpi/${program}_openmpi" "$ranks" "" "GMAC_ACCEL=$1" GMAC_MPI_TICKETS=1
+  done
+}
+
+run_mpi() {
+  echo "== mpi"
+  local accelerators=(host) accelerator program
+  if ! command -v mpirun >/dev/null; then
+    echo "this machine has no mpirun; the bundle's programs of MPI were built with Open MPI 4.1"
+    status=1
+    return
+  fi
+  if ! mpirun --version 2>&1 | grep -q 'Open MPI\|OpenRTE'; then
+    echo "mpirun here is not Open MPI's, which the bundle's programs of MPI were built with: $(mpirun --version 2>&1 | head -1)"
+    status=1
+    return
+  fi
+  mpi_libraries=$PWD/gmac:$PWD/tests/mpi:$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  mpi_driver=${GMAC_TEST_DRIVER:-}
+  if [[ -z $mpi_driver ]] && nvidia-smi -L >/dev/null 2>&1; then
+    mpi_driver=real
+  fi
+  if [[ -n $mpi_driver ]]; then
+    export GMAC_TEST_DRIVER=$mpi_driver
+    [[ $mpi_driver == real ]] || export GMAC_TEST_MIRROR=file
+    accelerators=(cuda host)
+  else
+    echo "this machine has no GPU (nvidia-smi -L finds none): on \`host\` alone; GMAC_TEST_DRIVER=fake has a driver without a device"
+  fi
+  mpirun --version 2>&1 | head -1
+  export OMPI_MCA_mpi_yield_when_idle=1  # there may be more ranks than cores
+  for accelerator in "${accelerators[@]}"; do
+    mpi_tests "$accelerator"
+  done
+  # With cores enough, ranks that wait measure what they do elsewhere.
+  unset OMPI_MCA_mpi_yield_when_idle
+  for accelerator in "${accelerators[@]}"; do
+    [[ $mpi_driver == fake && $accelerator == cuda ]] || mpi_benchmarks "$accelerator"
+  done
+  mpi_run bench/transfers exchange/bench/transfers_openmpi 2 ""
 }
 
 run_parboil() {
@@ -104,13 +230,13 @@ run_datatypes() {
 parts=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    tests | parboil | managed | bench | datatypes) parts+=("$1") ;;
+    tests | mpi | parboil | managed | bench | datatypes) parts+=("$1") ;;
     --)
       shift
       break
       ;;
     *)
-      echo "usage: run [tests] [parboil] [managed] [bench] [datatypes] [-- ARGUMENTS of parboil, or of managed or datatypes alone...]" >&2
+      echo "usage: run [tests] [mpi] [parboil] [managed] [bench] [datatypes] [-- ARGUMENTS of parboil, or of managed or datatypes alone...]" >&2
       exit 2
       ;;
   esac
@@ -122,13 +248,14 @@ echo "gmac $(cat revision) on $(uname -srm), $(nproc) cores, $(nvidia-smi -L 2>/
 for part in "${parts[@]}"; do
   case $part in
     tests) run_tests ;;
+    mpi) run_mpi ;;
     parboil) run_parboil "$@" ;;
     managed) if [[ ${#parts[@]} == 1 ]]; then run_managed "$@"; else run_managed; fi ;;
     bench) run_bench ;;
     datatypes) if [[ ${#parts[@]} == 1 ]]; then run_datatypes "$@"; else run_datatypes; fi ;;
   esac
 done
-if [[ " ${parts[*]} " == *" tests "* ]]; then
+if [[ " ${parts[*]} " == *" tests "* || " ${parts[*]} " == *" mpi "* ]]; then
   echo "$passed passed, $failed failed$( ((skipped == 0)) || echo ", $skipped skipped")"
 fi
 exit "$status"

@@ -3,8 +3,14 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <thread>
+#include <vector>
 
 #if GMAC_HAVE_CUDA
 
@@ -13,15 +19,58 @@
 namespace gmac::testing {
 namespace {
 
-// (Past the hooks: what these do is not what is tested.)
+bool isReal() { return !usesFakeDriver(); }
+
+void* library() {
+  if (!isReal()) return fake_cuda::library();
+  static void* const handle = ::dlopen("libcuda.so.1", RTLD_NOW);
+  if (handle == nullptr) {
+    std::fprintf(stderr, "FAILED: GMAC_TEST_DRIVER=real: %s\n", ::dlerror());
+    std::abort();
+  }
+  return handle;
+}
+
 template <typename Function>
 Function* driver(const char* name) {
-  return fake_cuda::control<Function>(name);
+  return reinterpret_cast<Function*>(::dlsym(library(), name));
 }
 
 void require(CUresult result) {
-  if (result != CUDA_SUCCESS) std::abort();
+  if (result == CUDA_SUCCESS) return;
+  std::fprintf(stderr, "FAILED: a call of the CUDA driver: error %d\n", static_cast<int>(result));
+  std::abort();
 }
+
+// shared.h's kernel, as the fake driver runs kernels.
+CUresult flip(const unsigned*, const unsigned*, unsigned, void** args) {
+  auto* const bytes = fake_cuda::device(fake_cuda::argument<unsigned char*>(args, 0));
+  const auto count = fake_cuda::argument<std::size_t>(args, 1);
+  for (std::size_t i = 0; i < count; ++i) bytes[i] ^= 0x5a;
+  return CUDA_SUCCESS;
+}
+
+// All that these programs launch.
+const fake_cuda::Image& image() {
+  static constexpr std::size_t kFlipBytes[] = {sizeof(void*), sizeof(std::size_t)};
+  static const auto* const kernels = [] {
+    const fake_cuda::Image& packs = fake_cuda::packImage();
+    auto* const all =
+        new std::vector<fake_cuda::Kernel>(packs.kernels, packs.kernels + packs.kernelCount);
+    all->push_back({"flip", &flip, std::size(kFlipBytes), kFlipBytes});
+    return all;
+  }();
+  static const fake_cuda::Image kImage = {"fakecud", kernels->data(), kernels->size(), nullptr, 0};
+  return kImage;
+}
+
+// Before the program asks for a driver.
+[[maybe_unused]] const bool kFakeFromTheBeginning = [] {
+  const char* const driver = std::getenv("GMAC_TEST_DRIVER");
+  const bool wanted = driver != nullptr && std::strcmp(driver, "fake") == 0;
+  if (wanted) fake_cuda::standIn(&image());
+  return wanted;
+}();
 
 CUstream stream = nullptr;
 
@@ -37,10 +86,15 @@ struct Arena {
 
 }  // namespace
 
-bool loadDriver() { return fake_cuda::library() != nullptr; }
+bool usesFakeDriver() {
+  const char* const driver = std::getenv("GMAC_TEST_DRIVER");
+  return driver == nullptr || std::strcmp(driver, "real") != 0;
+}
+
+bool loadDriver() { return library() != nullptr; }
 
 bool startDevice() {
-  fake_cuda::standIn(&fake_cuda::packImage());
+  if (!isReal()) fake_cuda::standIn(&image());
   CUcontext context = nullptr;
   require(driver<decltype(::cuInit)>("cuInit")(0));
   require(driver<decltype(::cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 0));
@@ -77,7 +131,11 @@ int deviceOf(const void* memory) {
 
 void* allocateOnDevice(std::size_t bytes) {
   if (arena.first == 0) {
-    require(driver<decltype(::cuMemAlloc)>("cuMemAlloc_v2")(&arena.first, Arena::kBytes));
+    // The CPU looks at the bytes of managed memory, which is the device's too.
+    require(isReal()
+                ? driver<decltype(::cuMemAllocManaged)>("cuMemAllocManaged")(
+                      &arena.first, Arena::kBytes, CU_MEM_ATTACH_GLOBAL)
+                : driver<decltype(::cuMemAlloc)>("cuMemAlloc_v2")(&arena.first, Arena::kBytes));
   }
   const std::size_t whole = (bytes + Arena::kAlignment) / Arena::kAlignment * Arena::kAlignment;
   if (whole > Arena::kBytes - arena.used) std::abort();
@@ -90,6 +148,7 @@ void freeOnDevice(void*) {
   if (--arena.living == 0) arena.used = 0;
 }
 unsigned char* behindDevice(void* memory) {
+  if (isReal()) return static_cast<unsigned char*>(memory);
   return reinterpret_cast<unsigned char*>(
       fake_cuda::backing(reinterpret_cast<CUdeviceptr>(memory)));
 }
@@ -107,9 +166,16 @@ void fillLater(void* memory, unsigned char value, std::size_t bytes, StreamKind 
   CUstream const on = kind == StreamKind::kOwn       ? stream
                       : kind == StreamKind::kDefault ? nullptr
                                                      : CU_STREAM_PER_THREAD;
+  // A real device is as late as the fake one by a host function's sleep.
+  if (isReal()) {
+    require(driver<decltype(::cuLaunchHostFunc)>("cuLaunchHostFunc")(
+        on, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }, nullptr));
+  }
   require(driver<decltype(::cuMemsetD8Async)>("cuMemsetD8Async")(
       reinterpret_cast<CUdeviceptr>(memory), value, bytes, on));
 }
+
+void finishStreams() { require(driver<decltype(::cuCtxSynchronize)>("cuCtxSynchronize")()); }
 
 std::size_t deviceCalls(const char* name) { return fake_cuda::calls(name); }
 
@@ -119,6 +185,7 @@ std::size_t deviceCalls(const char* name) { return fake_cuda::calls(name); }
 
 namespace gmac::testing {
 
+bool usesFakeDriver() { return false; }
 bool loadDriver() { return false; }
 bool startDevice() { return false; }
 void showDevices(int) { std::abort(); }
@@ -132,6 +199,7 @@ unsigned char* behindDevice(void*) { std::abort(); }
 void* allocatePinned(std::size_t) { std::abort(); }
 void freePinned(void*) { std::abort(); }
 void fillLater(void*, unsigned char, std::size_t, StreamKind) { std::abort(); }
+void finishStreams() { std::abort(); }
 std::size_t deviceCalls(const char*) { std::abort(); }
 
 }  // namespace gmac::testing

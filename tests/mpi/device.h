@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of CUDA's for the programs of this folder, on a driver without a device: the CPU may look
-// at it through another address.
+// Memory of CUDA's for the programs of this folder. On a driver without a device the CPU may look
+// at it through another address; with GMAC_TEST_DRIVER=real the driver is the machine's, and device
+// memory is managed memory, which the CPU reaches. GMAC_TEST_DRIVER=fake: programs that use no
+// device memory find the driver without a device as well.
 #ifndef GMAC_TESTS_MPI_DEVICE_H_
 #define GMAC_TESTS_MPI_DEVICE_H_
 
 #include <cstddef>
 
 namespace gmac::testing {
+
+// Whether the driver is one without a device: it counts calls, shows devices at will, and runs
+// kernels only when somebody waits.
+bool usesFakeDriver();
 
 // Loads the driver, as the program's CUDA runtime would when it is first used; and initialises it
 // and makes a context. False: this build has no CUDA.
@@ -39,6 +45,9 @@ enum class StreamKind { kOwn, kDefault, kThreads };
 // Lets a kernel on a stream write `value` to the bytes, which happens once somebody waits for that
 // stream.
 void fillLater(void* memory, unsigned char value, std::size_t bytes, StreamKind stream);
+
+// Waits for all of them.
+void finishStreams();
 
 // How often the driver's function has been called.
 std::size_t deviceCalls(const char* name);

@@ -37,6 +37,7 @@ def mpi_program(name, srcs = None, library = None):
             tags = ["no-bundle"],
             deps = [
                 ":device",
+                ":kernels",
                 "//gmac/api:headers",
                 "@" + mpi,
             ],
@@ -57,6 +58,7 @@ def mpi_fortran_program(name, helper):
         tags = ["no-bundle"],
         deps = [
             ":device",
+            ":kernels",
             "//gmac/api:headers",
         ],
     )
@@ -67,11 +69,12 @@ def mpi_fortran_program(name, helper):
             srcs = [
                 name + ".f90",
                 ":" + name + "_helper",
+                ":flip_fatbin.pic.o",
                 "//gmac:libgmac.so",
             ],
             outs = ["{}_{}".format(name, mpi)],
             cmd = "mpifort.{} -o $@ $(location {}.f90) $$(ls $(locations :{}_helper) | grep '[.]a$$' | head -1) ".format(mpi, name, name) +
-                  "$(location //gmac:libgmac.so) -lstdc++",
+                  "$(location :flip_fatbin.pic.o) $(location //gmac:libgmac.so) -lstdc++",
             executable = True,
             tags = ["no-bundle"],
         )

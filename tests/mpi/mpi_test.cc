@@ -186,6 +186,33 @@ TEST_P(Mpi, DeviceMemoryGoesWhereOtherMemoryGoes) {
   }
 }
 
+// As on `host`, in the tests below.
+TEST_P(Mpi, ObjectsOnACudaDeviceAreServedAsThoseOfHostAre) {
+  const struct {
+    const char* program;
+    int ranks;
+    std::vector<std::string> arguments;
+    const char* says;
+  } programs[] = {
+      {"exchange", 2, {}, "exchanged\n"},
+      {"requests", 2, {}, "requests are right\n"},
+      {"windows", 3, {}, "windows are right\n"},
+      {"intercommunicators", 3, {}, "groups agree\n"},
+      {"threads", 2, {}, "threads are right\n"},
+      {"tickets", 2, {}, "tickets are right\n"},
+      {"random_program", 2, {"--programs", "100", "--seed", "7000"}, " programs agree"},
+      {"random_program", 3, {"--programs", "40", "--seed", "8000"}, " programs agree"},
+  };
+  Variables variables = kOnCuda;
+  variables["GMAC_TEST_DRIVER"] = "fake";
+  for (const auto& [name, value] : kTickets) variables[name] = value;
+  for (const auto& one : programs) {
+    const ProgramEnd end = run(one.ranks, one.program, one.arguments, variables);
+    EXPECT_EQ(end.exitStatus, 0) << one.program << ": " << end.seen();
+    EXPECT_THAT(end.output, HasSubstr(one.says));
+  }
+}
+
 TEST_P(Mpi, RanksThatChooseNoDeviceHaveThemInTurn) {
   Variables variables = kOnCuda;
   variables["GMAC_LOG"] = "info";

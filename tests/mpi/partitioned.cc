@@ -2,7 +2,6 @@
 //
 // Partitioned messages of shared objects: what each partition's bytes are, and when.
 #include <mpi.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -11,23 +10,17 @@
 #include <thread>
 #include <vector>
 
+#include "tests/mpi/expect.h"
 #include "tests/mpi/shared.h"
 
 #if MPI_VERSION >= 4
 namespace {
 
+using gmac::testing::expect;
 using gmac::testing::kMask;
 using gmac::testing::Memory;
 
 int rank = 0;
-
-void expect(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "rank %d: FAILED: %s\n", rank, what);
-  std::fflush(stderr);
-  sleep(1);  // the launcher passes that on
-  MPI_Abort(MPI_COMM_WORLD, 1);
-}
 
 constexpr int kPartitions = 16;
 constexpr int kBytes = 10'000;  // of one; so that two share a block

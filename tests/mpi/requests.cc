@@ -9,19 +9,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/mpi/expect.h"
 #include "tests/mpi/shared.h"
 
 namespace {
 
+using gmac::testing::expect;
 using gmac::testing::Memory;
 
 int rank = 0;
-
-void expect(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "rank %d: FAILED: %s\n", rank, what);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-}
 
 bool allBytesAre(const Memory& memory, int value) {
   for (const unsigned char byte : memory.bytes()) {
@@ -330,11 +326,7 @@ void refused(const char* name, Call call) {
   std::memset(object.data(), 3, kBytes);
   object.flip();
   const int code = call(object.data(), plain.data());
-  std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
-  int length = 0;
-  expect(code != MPI_SUCCESS, "a call that is not served fails");
-  MPI_Error_string(code, text.data(), &length);
-  expect(std::strstr(text.data(), name) != nullptr, name);
+  expect(gmac::testing::says(code, name), name);
   expect(allBytesAre(object, 3 ^ gmac::testing::kMask), "and the object is as it was");
 }
 

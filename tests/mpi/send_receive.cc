@@ -9,23 +9,18 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/mpi/expect.h"
 #include "tests/mpi/shared.h"
 
 #if MPI_VERSION >= 4
 namespace {
 
+using gmac::testing::expect;
+using gmac::testing::expectSuccess;
 using gmac::testing::kMask;
 using gmac::testing::Memory;
 
 int rank = 0;
-
-void expect(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "rank %d: FAILED: %s\n", rank, what);
-  std::fflush(stderr);
-  sleep(1);  // the launcher passes that on
-  MPI_Abort(MPI_COMM_WORLD, 1);
-}
 
 bool firstAre(const Memory& memory, std::size_t bytes, int value) {
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -163,7 +158,8 @@ void truncated() {
       expect(classOf(several ? status.MPI_ERROR : code) == MPI_ERR_TRUNCATE, "it is too long");
       expect(!several || code == MPI_ERR_IN_STATUS, "the status says so");
     } else {
-      expect(code == MPI_SUCCESS && firstAre(received, kBytes, 30), "the other side has it all");
+      expectSuccess(code, "the other side has it all");
+      expect(firstAre(received, kBytes, 30), "the other side has it all");
     }
     expect(request == MPI_REQUEST_NULL, "the request is freed");
   }

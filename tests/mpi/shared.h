@@ -5,6 +5,7 @@
 #ifndef GMAC_TESTS_MPI_SHARED_H_
 #define GMAC_TESTS_MPI_SHARED_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -14,6 +15,7 @@
 
 #include "gmac/api/adsm.h"
 #include "tests/mpi/device.h"
+#include "tests/mpi/flip_fatbin.h"
 
 namespace gmac::testing {
 
@@ -27,14 +29,18 @@ inline void require(adsmError_t error, const char* text) {
   if (error != adsmSuccess) fail(text);
 }
 
-// The kernel: every byte becomes its own, xor 0x5a.
+// The kernel: every byte becomes its own, xor 0x5a. Each block of the host's has a part in one
+// piece.
 inline constexpr unsigned char kMask = 0x5a;
-inline void flipBytes(const adsmThreadBlock_t*, void** args) {
+inline void flipBytes(const adsmThreadBlock_t* block, void** args) {
   unsigned char* bytes;
   std::size_t count;
   std::memcpy(&bytes, args[0], sizeof bytes);
   std::memcpy(&count, args[1], sizeof count);
-  for (std::size_t i = 0; i < count; ++i) bytes[i] ^= kMask;
+  const std::size_t part = count / block->gridDim.x + 1;
+  const std::size_t first = std::min(count, block->blockIdx.x * part);
+  const std::size_t last = std::min(count, first + part);
+  for (std::size_t i = first; i < last; ++i) bytes[i] ^= kMask;
 }
 
 inline adsmKernel_t makeFlip() {
@@ -44,6 +50,8 @@ inline adsmKernel_t makeFlip() {
   desc.paramCount = 2;
   desc.paramSizes = sizes;
   desc.host = &flipBytes;
+  desc.cudaImage = tests_mpi_flip_fatbin;
+  desc.cudaName = tests_mpi_flip_fatbin != nullptr ? desc.name : nullptr;
   adsmKernel_t kernel = nullptr;
   require(adsmKernelCreate(&desc, &kernel), "adsmKernelCreate");
   return kernel;
@@ -54,7 +62,7 @@ inline void flipObject(void* object, std::size_t bytes) {
   static adsmKernel_t kernel = makeFlip();
   void* args[] = {&object, &bytes};
   const adsmUse_t use = {object, adsmReadWrite};
-  require(adsmCallUsing(kernel, {1, 1, 1}, {1, 1, 1}, 0, args, &use, 1), "adsmCallUsing");
+  require(adsmCallUsing(kernel, {32, 1, 1}, {256, 1, 1}, 0, args, &use, 1), "adsmCallUsing");
 }
 
 // One range of memory. Thread-safe as its bytes are.

@@ -8,9 +8,11 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/mpi/expect.h"
 #include "tests/mpi/shared.h"
 
 namespace {
@@ -24,11 +26,10 @@ constexpr int kBytes = 20'000;
 
 int rank = 0;
 
-void expect(const Memory& memory, int value) {
+void expectAll(const Memory& memory, int value) {
   for (const unsigned char byte : memory.bytes()) {
     if (byte == value) continue;
-    std::fprintf(stderr, "rank %d: FAILED: %d in place of %d\n", rank, byte, value);
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    gmac::testing::failRank(std::to_string(byte) + " in place of " + std::to_string(value));
   }
 }
 
@@ -66,11 +67,11 @@ void exchange(int tag, MPI_Comm comm) {
       MPI_Isend(kept.data(), kBytes, MPI_BYTE, 1 - rank, tag, comm, &requests[1]);
     }
     complete(round, requests);
-    expect(received, value ^ kMask);
+    expectAll(received, value ^ kMask);
     MPI_Request all;
     MPI_Ibcast(received.data(), kBytes, MPI_BYTE, round % 2, comm, &all);
     MPI_Wait(&all, MPI_STATUS_IGNORE);
-    expect(received, value ^ kMask);
+    expectAll(received, value ^ kMask);
   }
   MPI_Request_free(&persistent);
 }

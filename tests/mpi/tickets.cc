@@ -18,10 +18,12 @@
 #include <thread>
 #include <vector>
 
+#include "tests/mpi/expect.h"
 #include "tests/mpi/shared.h"
 
 namespace {
 
+using gmac::testing::expect;
 using gmac::testing::Memory;
 
 constexpr int kBytes = 300'000;
@@ -30,12 +32,6 @@ constexpr Memory::Kind kKinds[] = {Memory::Kind::kPlain, Memory::Kind::kShared};
 
 int rank = 0;
 int errorsSeen = 0;
-
-void expect(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "rank %d: FAILED: %s\n", rank, what);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-}
 
 bool bytesAre(const Memory& memory, std::size_t first, std::size_t last, int value) {
   for (std::size_t i = first; i < last; ++i) {

@@ -14,8 +14,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <vector>
+
+#include "tests/mpi/expect.h"
 
 namespace {
 
@@ -46,9 +49,7 @@ constexpr int kBytes = 327'680;
 int rank = 0;
 
 void expect(bool holds, const char* what, int number) {
-  if (holds) return;
-  std::fprintf(stderr, "rank %d: FAILED: %s (%d)\n", rank, what, number);
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  if (!holds) gmac::testing::failRank(std::string(what) + " (" + std::to_string(number) + ")");
 }
 
 // kBytes bytes: in two pieces, in pieces of 64 KiB, of 8 KiB, of 8 bytes.

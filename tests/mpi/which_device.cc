@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   which_device DEVICES [CHOSEN]
+//   which_device [DEVICES [CHOSEN]]
 //
-// On a driver that shows so many devices: says on which one each rank works, and its objects lie,
-// when it chooses none, or that one.
+// On a driver that shows so many devices, or as many as there are: says on which one each rank
+// works, and its objects lie, when it chooses none, or that one.
 #include <mpi.h>
 
 #include <cstdio>
@@ -16,7 +16,7 @@ using namespace gmac::testing;
 
 int main(int argc, char** argv) {
   loadDriver();
-  showDevices(std::atoi(argv[1]));
+  if (argc > 1) showDevices(std::atoi(argv[1]));
   MPI_Init(&argc, &argv);
   if (argc > 2) chooseDevice(std::atoi(argv[2]));
   initialiseCuda();
