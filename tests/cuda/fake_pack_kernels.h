@@ -15,6 +15,7 @@
 
 #include "gmac/datatype/kernels/pack_kernels.h"
 #include "gmac/datatype/kernels/pack_params.h"
+#include "gmac/datatype/kernels/transfer_params.h"
 #include "tests/cuda/fake_library.h"
 
 namespace gmac::fake_cuda {
@@ -83,13 +84,71 @@ CUresult packKernel(const unsigned* grid, const unsigned* block, unsigned, void*
   return CUDA_SUCCESS;
 }
 
+// One side of a transfer.
+inline void moveSide(datatype::Part* part) {
+  const std::uint64_t away = toBacking(part->first);
+  part->strided += away;
+  part->first += away;
+  part->last += away;
+}
+inline void moveSide(datatype::AnySideParams* side) {
+  using namespace datatype;
+  moveSide(&side->rows.part);
+  auto* const params = reinterpret_cast<std::byte*>(&side->rows);
+  switch (side->form) {
+    case SideForm::kEvenList:
+      moveTables(params, &EvenListParams::offsets);
+      break;
+    case SideForm::kMarkedList:
+      moveTables(params, &MarkedListParams::marks, &MarkedListParams::offsets);
+      break;
+    case SideForm::kLongList:
+    case SideForm::kWideList:
+      moveTables(params, &LongListParams::units, &LongListParams::pieces);
+      break;
+    case SideForm::kRows:
+    case SideForm::kShortList:
+      break;
+  }
+}
+template <int kDims>
+void moveSide(datatype::RowsParams<kDims>* side) {
+  moveSide(&side->part);
+}
+
+template <std::size_t kNumber>
+CUresult transferKernel(const unsigned* grid, const unsigned* block, unsigned, void** args) {
+  using namespace datatype;
+  constexpr int kKernel = kPackKernels + static_cast<int>(kNumber);
+  constexpr auto kShape = static_cast<TransferShape>(kNumber / kWidths);
+  const auto run = [&](auto params) {
+    std::memcpy(&params, args[0], sizeof params);
+    moveSide(&params.source);
+    moveSide(&params.target);
+    void* moved[] = {&params};
+    for (unsigned i = 0; i < grid[0]; ++i) {
+      const adsmThreadBlock_t place = {{grid[0], 1, 1}, {block[0], 1, 1}, {i, 0, 0}, nullptr, 0};
+      kernelOnHost(kKernel)(&place, moved);
+    }
+  };
+  if constexpr (kShape == TransferShape::kRows1) {
+    run(Rows1TransferParams{});
+  } else if constexpr (kShape == TransferShape::kRows3) {
+    run(Rows3TransferParams{});
+  } else {
+    run(AnyTransferParams{{}, {SideForm::kRows, {}}, {SideForm::kRows, {}}});
+  }
+  return CUDA_SUCCESS;
+}
+
 struct PackKernels {
-  std::array<std::size_t, datatype::kPackKernels> bytes{};
+  std::array<std::size_t, datatype::kAllKernels> bytes{};
   std::vector<Kernel> kernels;
 
-  template <std::size_t... kNumbers>
-  explicit PackKernels(std::index_sequence<kNumbers...>) {
+  template <std::size_t... kNumbers, std::size_t... kTransfers>
+  PackKernels(std::index_sequence<kNumbers...>, std::index_sequence<kTransfers...>) {
     (add(kNumbers, packKernel<kNumbers>), ...);
+    (add(datatype::kPackKernels + kTransfers, transferKernel<kTransfers>), ...);
   }
   void add(std::size_t number, KernelFunction function) {
     const int kernel = static_cast<int>(number);
@@ -102,7 +161,9 @@ struct PackKernels {
 
 // For standIn().
 inline const Image& packImage() {
-  static const PackKernels kAll{std::make_index_sequence<datatype::kPackKernels>{}};
+  constexpr std::size_t kTransfers = datatype::kAllKernels - datatype::kPackKernels;
+  static const PackKernels kAll{std::make_index_sequence<datatype::kPackKernels>{},
+                                std::make_index_sequence<kTransfers>{}};
   static const Image kImage = {"fakecud", kAll.kernels.data(), kAll.kernels.size(), nullptr, 0};
   return kImage;
 }

@@ -6,6 +6,7 @@
 
 #include "gmac/datatype/kernels/pack_kernels_fatbin.h"
 #include "gmac/datatype/kernels/pack_shapes.h"
+#include "gmac/datatype/kernels/transfer_bodies.h"
 
 namespace gmac::datatype {
 namespace {
@@ -35,10 +36,18 @@ void runTilesOnHost(const adsmThreadBlock_t* block, void** args) {
   }
 }
 
+template <typename S, int W>
+void transferOnHost(const adsmThreadBlock_t* block, void** args) {
+  const auto& params = *static_cast<const typename S::Params*>(args[0]);
+  for (std::uint32_t thread = 0; thread < block->blockDim.x; ++thread) {
+    S::template run<W>(params, {block->blockIdx.x, thread, block->gridDim.x, block->blockDim.x});
+  }
+}
+
 using Kernel = accel::BuiltInKernel;
 
-constexpr std::array<Kernel, kPackKernels> makeTable() {
-  std::array<Kernel, kPackKernels> table{};
+constexpr std::array<Kernel, kAllKernels> makeTable() {
+  std::array<Kernel, kAllKernels> table{};
   const auto slot = [&](Shape shape, int width, int direction) -> Kernel& {
     const int number =
         kernelNumber({shape, static_cast<std::uint8_t>(width), static_cast<Direction>(direction)});
@@ -66,10 +75,16 @@ constexpr std::array<Kernel, kPackKernels> makeTable() {
                                      runTilesOnHost<width, false>};
   GMAC_PACK_TILE_MOVERS(GMAC_PACK_TILE_ENTRY)
 #undef GMAC_PACK_TILE_ENTRY
+#define GMAC_TRANSFER_ENTRY(shape, width)                                             \
+  table[static_cast<std::size_t>(kernelNumber({TransferShape::k##shape, width}))] = { \
+      "gmacTransfer" #shape "_" #width, sizeof(transfers::shape::Params),             \
+      transferOnHost<transfers::shape, width>};
+  GMAC_TRANSFER_KERNELS(GMAC_TRANSFER_ENTRY)
+#undef GMAC_TRANSFER_ENTRY
   return table;
 }
 
-constexpr std::array<Kernel, kPackKernels> kTable = makeTable();
+constexpr std::array<Kernel, kAllKernels> kTable = makeTable();
 
 const Kernel& kernel(int number) noexcept { return kTable[static_cast<std::size_t>(number)]; }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pack kernels as a module: gmacPackSHAPE_WIDTH and gmacUnpackSHAPE_WIDTH.
+// The pack kernels as a module: gmacPackSHAPE_WIDTH, gmacUnpackSHAPE_WIDTH and
+// gmacTransferSHAPE_WIDTH.
 #include "gmac/datatype/kernels/pack_shapes.h"
+#include "gmac/datatype/kernels/transfer_bodies.h"
 
 namespace gmac::datatype {
 
@@ -59,3 +61,12 @@ GMAC_PACK_PACED_MOVERS(GMAC_PACK_PACED_KERNEL)
     gmac::datatype::runTiles<width, false, gmac::datatype::Tuning<>>(p);                  \
   }
 GMAC_PACK_TILE_MOVERS(GMAC_PACK_TILE_KERNEL)
+
+#define GMAC_TRANSFER_KERNEL(shape, width)                                                 \
+  extern "C" __global__ void __launch_bounds__(gmac::datatype::transfers::shape::kThreads) \
+      gmacTransfer##shape##_##width(                                                       \
+          const __grid_constant__ gmac::datatype::transfers::shape::Params p) {            \
+    gmac::datatype::transfers::shape::run<width>(                                          \
+        p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                              \
+  }
+GMAC_TRANSFER_KERNELS(GMAC_TRANSFER_KERNEL)

@@ -43,16 +43,40 @@ struct KernelId {
 };
 
 inline constexpr int kPackKernels = kShapes * kWidths * 2;
+
+// What both sides of a kernel that copies from one layout to another have.
+enum class TransferShape : std::uint8_t {
+  kRows1,  // equal pieces in one dimension
+  kRows3,  // in up to three
+  kAny     // any form
+};
+inline constexpr int kTransferShapes = 3;
+
+struct TransferKernelId {
+  TransferShape shape;
+  std::uint8_t width;  // as of KernelId
+  friend bool operator==(const TransferKernelId&, const TransferKernelId&) = default;
+};
+
+inline constexpr int kAllKernels = kPackKernels + kTransferShapes * kWidths;
+constexpr int columnOf(std::uint8_t width) noexcept {
+  return width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(width)) + 1;
+}
 // 0 <= number < kPackKernels. Some numbers have no kernel: tiles have no word mover, and paced rows
 // are only packed, in words of at least 4 bytes.
 constexpr int kernelNumber(KernelId id) noexcept {
-  const int column = id.width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(id.width)) + 1;
-  return (static_cast<int>(id.shape) * kWidths + column) * 2 + static_cast<int>(id.direction);
+  return (static_cast<int>(id.shape) * kWidths + columnOf(id.width)) * 2 +
+         static_cast<int>(id.direction);
+}
+// kPackKernels <= number < kAllKernels; all exist.
+constexpr int kernelNumber(TransferKernelId id) noexcept {
+  return kPackKernels + static_cast<int>(id.shape) * kWidths + columnOf(id.width);
 }
 bool kernelExists(int number) noexcept;
 
-// Kernel `number`'s name in the module ("gmacPackRows1_8"), the size of its one parameter in bytes,
-// and its implementation for the `host` accelerator. Constant; thread-safe.
+// 0 <= number < kAllKernels: kernel `number`'s name in the module ("gmacPackRows1_8"), the size of
+// its one parameter in bytes, and its implementation for the `host` accelerator. Constant;
+// thread-safe.
 const char* kernelName(int number) noexcept;
 std::size_t kernelParamBytes(int number) noexcept;
 adsmHostKernel_t kernelOnHost(int number) noexcept;

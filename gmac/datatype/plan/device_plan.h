@@ -52,6 +52,10 @@ struct DeviceJob {
   std::uint64_t table = 0;               // address of the plan's table, where it needs one
   std::uint32_t maxBlocks = 0;           // the most thread blocks that may run; 0: no limit
   const IssueRate* issueRate = nullptr;  // of the device, where both sides are in its memory
+  // One side of a transfer: the launch is not made for a kernel, but says in words of `width` bytes
+  // (0: bytes) where the part's elements lie. `packed` is `offset`; no tiles.
+  bool ofTransfer = false;
+  std::uint32_t width = 0;
 };
 
 // Tuning parameters; the defaults were the fastest on an H200.
@@ -121,6 +125,12 @@ class DevicePlan {
   // and, of the first array, what writeUnits makes of those; and how many of those there are.
   std::int64_t bytesWithin(std::uint64_t pieces) const;
   std::uint64_t unitsWithin(std::int64_t bytes) const;
+
+  const PlanTuning& tuning() const { return tuning_; }
+  // The bits that are set in any piece's bytes, stride or address, for an origin at `strided`.
+  std::uint64_t alignmentAt(std::uint64_t strided) const {
+    return alignment_ | (strided + static_cast<std::uint64_t>(lowest_));
+  }
 
   // The shape of the kernel that moves most bytes of a job.
   Shape shape() const { return shape_; }

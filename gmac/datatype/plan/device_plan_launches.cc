@@ -70,8 +70,7 @@ struct DevicePlan::Span {
 // 0 for the word mover.
 std::uint32_t DevicePlan::widthFor(const DeviceJob& job, std::int64_t offset,
                                    std::int64_t bytes) const {
-  std::uint64_t bits =
-      alignment_ | (job.strided + asBits(lowest_)) | (job.packed - asBits(job.offset));
+  std::uint64_t bits = alignmentAt(job.strided) | (job.packed - asBits(job.offset));
   if (job.repeat.count > 1) bits |= asBits(job.repeat.stride);
   const std::uint32_t width = widthOf(bits);
   const std::int64_t whole = (offset + bytes) / width - ceilDivide(offset, width);
@@ -159,9 +158,9 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
                                     DeviceLaunch& launch) const {
   std::int64_t offset = job.offset + done;
   const std::int64_t bytes = job.bytes - done;
-  std::uint32_t width = widthFor(job, offset, bytes);
+  std::uint32_t width = job.ofTransfer ? job.width : widthFor(job, offset, bytes);
   if (inUnits()) return makeUnits(job, offset, bytes, width, launch);
-  if (shape_ == Shape::kTile && width == pieceBytes_ && job.repeat.count == 1) {
+  if (shape_ == Shape::kTile && width == pieceBytes_ && job.repeat.count == 1 && !job.ofTransfer) {
     return makeTile(job, offset, bytes, width, launch);
   }
 
@@ -170,7 +169,8 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   std::uint64_t strided = job.strided + asBits(lowest_);
   std::uint64_t packed = job.packed - asBits(job.offset);
   const std::int64_t repeats = job.repeat.count;
-  if (shape == Shape::kLine && repeats == 1) {
+  const bool line = shape == Shape::kLine && repeats == 1 && !job.ofTransfer;
+  if (line) {
     // Only the distance of the two sides matters, so the line may begin at any offset.
     strided += asBits(offset);
     packed = job.packed + asBits(done);
@@ -188,7 +188,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
 
   Levels levels;
   int dimsFrom = 1;  // the level of the fastest of the dimensions
-  if (shape == Shape::kLine && repeats == 1) {
+  if (line) {
     levels.add(ceilDivide(offset + bytes, element), element);
   } else if (shape == Shape::kShortList || shape == Shape::kMarkedList) {
     levels.add(layout_.listBytes() / element, 0);
