@@ -166,6 +166,26 @@ ADSM_API adsmError_t adsmPackWith(void* target, const void* source, int64_t coun
 ADSM_API adsmError_t adsmUnpackWith(void* target, const void* source, int64_t count,
                                     adsmType_t type, const adsmPackOptions_t* options);
 
+/* ---- Transfer ---- */
+
+/* Copies `sourceCount` elements of a committed type at `source` to `targetCount` of another at
+ * `target`, byte after byte in packed order, as a pack and an unpack would, in one pass and without
+ * the packed bytes in between: by one kernel where the device has both sides, or by the CPU where
+ * it has. Where they are at different places, it is a pack and an unpack by way of the CPU's
+ * memory, 4 MiB at a time. An object's bytes that the CPU has are flushed where a kernel writes
+ * beside them. Both sides have the same number of bytes (adsmErrorInvalidValue). The bytes from the
+ * first to the last of the source and those of the target may not overlap (adsmErrorInvalidValue).
+ * Order, return and memory are as of adsmPack(). Thread-safe.
+ *
+ * With options: offset and bytes are those of the part in packed order, on both sides. Methods:
+ * kernel and cpu force the one pass, staged the two; adsmErrorNotSupported for a method that the
+ * sides do not allow, for the others, and for a stream where the CPU would take part. */
+ADSM_API adsmError_t adsmTransfer(void* target, int64_t targetCount, adsmType_t targetType,
+                                  const void* source, int64_t sourceCount, adsmType_t sourceType);
+ADSM_API adsmError_t adsmTransferWith(void* target, int64_t targetCount, adsmType_t targetType,
+                                      const void* source, int64_t sourceCount,
+                                      adsmType_t sourceType, const adsmPackOptions_t* options);
+
 /* Whether the operation is over (1 or 0); waits for it. Each event is given back once, by
  * adsmPackWait() only, whose result is the operation's. A second wait, and what is no event, is
  * adsmErrorInvalidValue (adsmPackDone: 1, and the last error). */

@@ -136,6 +136,54 @@ TEST_F(PackCalls, StridedCopiesAreMadeAgainToo) {
   ASSERT_EQ(DRIVER(cuMemAlloc)(&source_, kBytes), CUDA_SUCCESS);
 }
 
+// From device memory to device memory, on a stream and on the runtime's: one kernel.
+TEST_F(PackCalls, ATransferIsOneKernelOnItsStream) {
+  adsmType_t pairs = nullptr;
+  ASSERT_EQ(adsmTypeVector(kRows / 2, 2, 5, ADSM_TYPE_8, &pairs), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(pairs), adsmSuccess);
+  std::vector<std::int64_t> places(500);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    places[i] = static_cast<std::int64_t>(3 * i + i * i % 7 % 2);
+  }
+  adsmType_t listed = nullptr;
+  ASSERT_EQ(adsmTypeIndexedBlock(500, 1, places.data(), ADSM_TYPE_8, &listed), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(listed), adsmSuccess);
+  wait();  // for what the tests before have left on streams
+  for (void* const stream : {static_cast<void*>(stream_), static_cast<void*>(nullptr)}) {
+    options_.stream = stream;
+    fill(40);
+    ASSERT_EQ(adsmTransferWith(pointer(target_), 1, pairs, pointer(source_), 1, type_, &options_),
+              adsmSuccess)
+        << adsmLastErrorString();
+    EXPECT_EQ(report_.method, adsmMethodKernel);
+    EXPECT_EQ(report_.launches, 1);
+    EXPECT_EQ(report_.bytesAcross, 0);
+    wait();
+    for (std::uint64_t i = 0; i < 5 * (kRows / 2 - 1) + 2; ++i) {
+      const std::uint64_t row = i / 5 * 2 + i % 5;
+      ASSERT_EQ(words(target_)[i], i % 5 < 2 ? row * kStride + 40 : 7) << i;
+    }
+    // With tables, which are in device memory.
+    fill(50);
+    ASSERT_EQ(adsmTransferWith(pointer(target_), 1, listed, pointer(source_), 5, type_, &options_),
+              adsmSuccess)
+        << adsmLastErrorString();
+    wait();
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const std::uint64_t extent = (kRows - 1) * kStride + 1;
+      ASSERT_EQ(words(target_)[places[i]], i / kRows * extent + i % kRows * kStride + 50) << i;
+    }
+    ASSERT_EQ(words(target_)[2], 7U);
+  }
+  options_.stream = stream_;
+  std::vector<std::uint64_t> plain(1000);
+  EXPECT_EQ(adsmTransferWith(plain.data(), 1, pairs, pointer(source_), 1, type_, &options_),
+            adsmErrorNotSupported);
+  EXPECT_THAT(adsmLastErrorString(), HasSubstr("the CPU waits for no stream"));
+  EXPECT_EQ(adsmTypeFree(pairs), adsmSuccess);
+  EXPECT_EQ(adsmTypeFree(listed), adsmSuccess);
+}
+
 TEST_F(PackCalls, AskTheDriverForTwoAddressesAndALaunch) {
   expectPacks(10);
   const char* const kAsked[] = {"cuLaunchKernel", "cuPointerGetAttributes", "cuMemcpyHtoDAsync_v2",

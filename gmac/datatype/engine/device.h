@@ -14,6 +14,7 @@
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 #include "gmac/datatype/plan/device_plan.h"
+#include "gmac/datatype/plan/transfer_plan.h"
 
 namespace gmac::datatype {
 
@@ -40,6 +41,10 @@ class Device {
   // Adds a launch to the commands of a submission.
   Status launch(accel::Commands& commands, const DeviceLaunch& launch) {
     return commands.launch(*kernels_, ofPlan(launch));
+  }
+  Status launch(accel::Commands& commands, const TransferLaunch& launch) {
+    return commands.launch(
+        *kernels_, {kernelNumber(launch.kernel), launch.blocks, launch.threads, launch.params});
   }
 
   // See NativeStreams.

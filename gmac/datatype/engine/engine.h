@@ -41,6 +41,11 @@ class Engine {
 
   // Does an operation, and fills in `cached` for relaunch() where that can be done.
   Result<Outcome> run(const Operation& operation, CachedLaunch& cached);
+  // Copies from one layout to the other: by one kernel and in one pass where both sides' bytes are
+  // the device's, or may be; by the CPU where it has both; else packs and unpacks by way of the
+  // CPU's memory. adsmErrorNotSupported for a method that these sides do not allow, and where the
+  // CPU would take part in work on a stream.
+  Result<Outcome> transfer(const Transfer& transfer);
   // Does the operation of `cached` again if everything that its launch depends on is as it was;
   // memory may have been freed and allocated meanwhile. False: it is not, and nothing was done.
   Result<bool> relaunch(const CachedLaunch& cached, std::optional<accel::NativeStream> stream,
@@ -50,6 +55,7 @@ class Engine {
 
  private:
   class Run;
+  class TransferRun;
   // The memory of an engine whose context has ended is gone; it is abandoned.
   bool lives() const noexcept { return context_ == coherence::contextsEnded(); }
 
@@ -67,6 +73,7 @@ class Engine {
 
 // Needs no engine: both sides are in CPU memory that is not shared.
 Outcome runOnCpu(const Operation& operation);
+Outcome transferOnCpu(const Transfer& transfer);
 
 }  // namespace gmac::datatype
 

@@ -17,6 +17,10 @@
 
 namespace gmac::datatype {
 
+// Ranges of objects closer than this in memory are released together; the smallest block of large
+// objects.
+inline constexpr std::int64_t kReleaseGap = std::int64_t{64} << 10;
+
 // One operation, with its arguments checked. A view: the caller keeps `prepared`.
 struct Operation {
   Direction direction = Direction::kPack;
@@ -35,6 +39,28 @@ struct Operation {
   const Layout& layout() const { return prepared->layout(); }
   // Where a byte of packed order lies on the packed side.
   std::byte* packedAt(std::int64_t at) const { return packed + (at - offset); }
+};
+
+// One copy between two layouts, with its arguments checked: the part [offset, offset + bytes), in
+// packed order, that both have. A view: the caller keeps what is `prepared`.
+struct Transfer {
+  struct Side {
+    const Prepared* prepared = nullptr;
+    std::byte* base = nullptr;  // the layout's origin
+    Bounds bounds;              // of the part, from `base`
+    const Layout& layout() const { return prepared->layout(); }
+    std::byte* first() const { return base + bounds.first; }
+    std::size_t span() const { return static_cast<std::size_t>(bounds.last - bounds.first); }
+  };
+  const char* function = nullptr;  // for errors
+  Side target;
+  Side source;
+  std::int64_t offset = 0;
+  std::int64_t bytes = 0;  // more than 0
+  adsmMethod_t method = adsmMethodAny;
+  std::uint32_t blocks = 0;  // 0: no limit
+  std::optional<accel::NativeStream> stream;
+  bool wait = true;  // until CPU memory has its bytes
 };
 
 // The result of an operation; it may still be under way until `ticket` is complete.

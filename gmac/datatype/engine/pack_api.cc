@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of adsm_datatype.h that pack and unpack: they check arguments and call the engine.
+// The functions of adsm_datatype.h that pack, unpack and transfer: they check arguments and call
+// the engine.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -84,8 +85,9 @@ Status checkOptions(const char* function, const adsmPackOptions_t& options) {
 }
 
 // Fills in the part that the options name; 0 bytes: nothing to do.
+template <typename AnyOperation>
 Status takePart(const char* function, const adsmPackOptions_t* options, std::int64_t whole,
-                Operation* operation) {
+                AnyOperation* operation) {
   operation->bytes = whole;
   if (options == nullptr) {
     return {};
@@ -273,6 +275,120 @@ constexpr Function kUnpackWith{"adsmUnpackWith", Direction::kUnpack};
   });
 }
 
+// One side of a transfer, with its type and count looked up. `kept` outlives it.
+Status prepareSide(const char* function, const char* typeName, const char* countName,
+                   adsmType_t type, std::int64_t count, PreparedCache& cache, PreparedPtr* kept,
+                   Transfer::Side* side) {
+  if (count < 0) {
+    return fail(adsmErrorInvalidValue, "{}: {} is {}; 0 or more is allowed", function, countName,
+                count);
+  }
+  auto form = committed(type, function, typeName);
+  if (!form.ok()) {
+    return form.status();
+  }
+  auto prepared = cache.get(*form, count);
+  if (!prepared.ok()) {
+    return prepared.status();
+  }
+  *kept = std::move(*prepared);
+  side->prepared = kept->get();
+  return {};
+}
+
+struct TransferRequest {
+  void* target;
+  std::int64_t targetCount;
+  adsmType_t targetType;
+  const void* source;
+  std::int64_t sourceCount;
+  adsmType_t sourceType;
+};
+
+Status transferBytes(const char* function, const TransferRequest& request,
+                     const adsmPackOptions_t* options) {
+  if (options != nullptr) {
+    GMAC_TRY(checkOptions(function, *options));
+  }
+  const bool alone = !devicesInUse();
+  Engine* engine = nullptr;
+  if (!alone) {
+    auto made = Engine::get();
+    if (!made.ok()) {
+      return made.status();
+    }
+    engine = *made;
+  }
+  PreparedCache& cache = alone ? cpuCache() : engine->prepared();
+  PreparedPtr targetKept;
+  PreparedPtr sourceKept;
+  Transfer transfer;
+  transfer.function = function;
+  GMAC_TRY(prepareSide(function, "targetType", "targetCount", request.targetType,
+                       request.targetCount, cache, &targetKept, &transfer.target));
+  GMAC_TRY(prepareSide(function, "sourceType", "sourceCount", request.sourceType,
+                       request.sourceCount, cache, &sourceKept, &transfer.source));
+  const std::int64_t whole = transfer.source.layout().bytes();
+  if (transfer.target.layout().bytes() != whole) {
+    return fail(adsmErrorInvalidValue,
+                "{}: {} elements of targetType have {} bytes, and {} of sourceType have {}; both "
+                "must have the same",
+                function, request.targetCount, transfer.target.layout().bytes(),
+                request.sourceCount, whole);
+  }
+  if (options != nullptr) {
+    transfer.method = options->method;
+    transfer.blocks = static_cast<std::uint32_t>(options->blocks);
+    transfer.wait = options->event == nullptr;
+    if (options->stream != nullptr) {
+      transfer.stream =
+          gmac::accel::NativeStream{reinterpret_cast<std::uintptr_t>(options->stream)};
+      if (engine != nullptr) {
+        GMAC_TRY(engine->device().checkStream(*transfer.stream));
+      }
+    }
+  }
+  GMAC_TRY(takePart(function, options, whole, &transfer));
+  Outcome outcome;
+  if (transfer.bytes > 0) {
+    if (request.target == nullptr || request.source == nullptr) {
+      return fail(adsmErrorInvalidValue, "{}: {} is NULL, and {} bytes are to be moved", function,
+                  request.target == nullptr ? "target" : "source", transfer.bytes);
+    }
+    const auto place = [&](Transfer::Side& side, const void* base) {
+      side.base = static_cast<std::byte*>(const_cast<void*>(base));
+      side.bounds = side.layout().boundsOf(transfer.offset, transfer.bytes);
+    };
+    place(transfer.target, request.target);
+    place(transfer.source, request.source);
+    if (transfer.target.first() < transfer.source.first() + transfer.source.span() &&
+        transfer.source.first() < transfer.target.first() + transfer.target.span()) {
+      return fail(adsmErrorInvalidValue,
+                  "{}: target {} and source {} overlap: the bytes from the first to the last of "
+                  "each are apart",
+                  function, request.target, request.source);
+    }
+    if (alone && (transfer.stream ||
+                  (transfer.method != adsmMethodAny && transfer.method != adsmMethodCpu))) {
+      return fail(adsmErrorNotSupported,
+                  "{}: {}: no device is in use, {} and {} are the CPU's memory", function,
+                  transfer.stream ? "options.stream" : adsmMethodName(transfer.method),
+                  request.target, request.source);
+    }
+    if (alone) {
+      outcome = transferOnCpu(transfer);
+    } else {
+      auto ran = engine->transfer(transfer);
+      if (!ran.ok()) {
+        return ran.status();
+      }
+      outcome = *ran;
+    }
+  }
+  answer(options, outcome.report, outcome.ticket);
+  return {};
+}
+
 }  // namespace
 
 extern "C" {
@@ -298,6 +414,25 @@ adsmError_t adsmPackWith(void* target, const void* source, int64_t count, adsmTy
 adsmError_t adsmUnpackWith(void* target, const void* source, int64_t count, adsmType_t type,
                            const adsmPackOptions_t* options) {
   return run(kUnpackWith, target, source, count, type, options);
+}
+
+adsmError_t adsmTransfer(void* target, int64_t targetCount, adsmType_t targetType,
+                         const void* source, int64_t sourceCount, adsmType_t sourceType) {
+  return guarded("adsmTransfer", [&] {
+    return transferBytes("adsmTransfer",
+                         {target, targetCount, targetType, source, sourceCount, sourceType},
+                         nullptr);
+  });
+}
+
+adsmError_t adsmTransferWith(void* target, int64_t targetCount, adsmType_t targetType,
+                             const void* source, int64_t sourceCount, adsmType_t sourceType,
+                             const adsmPackOptions_t* options) {
+  return guarded("adsmTransferWith", [&] {
+    return transferBytes("adsmTransferWith",
+                         {target, targetCount, targetType, source, sourceCount, sourceType},
+                         options);
+  });
 }
 
 int adsmPackDone(adsmPackEvent_t event) {

@@ -3,18 +3,12 @@
 
 #include <algorithm>
 
+#include "gmac/datatype/engine/submit_using.h"
 #include "gmac/datatype/engine/table_filling.h"
 #include "gmac/datatype/layout/touched.h"
 
 namespace gmac::datatype {
-namespace {
-
 using accel::Ticket;
-
-// Ranges closer than this in memory are released together; the smallest block of large objects.
-constexpr std::int64_t kGap = std::int64_t{64} << 10;
-
-}  // namespace
 
 Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
   Ranges ranges = packedRange(portion.offset, portion.bytes);
@@ -23,7 +17,7 @@ Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
   if (method == adsmMethodKernel) {
     return launchUsing(portion.offset, portion.bytes, packed, ranges).status();
   }
-  auto ticket = submit(ranges, [&](accel::Commands& commands) {
+  auto ticket = submitUsing(device_, op_.stream, ranges, [&](accel::Commands& commands) {
     return method == adsmMethodCopy2d ? copy2d(commands, packed)
                                       : copyPieces(commands, portion, packed);
   });
@@ -120,7 +114,7 @@ Result<Ticket> Submissions::launchFilling(const DeviceJob& job, const Ranges& ra
 }
 
 Result<Ticket> Submissions::submitLaunches(const DeviceJob& job, const Ranges& ranges) {
-  auto ticket = submit(ranges, [&](accel::Commands& commands) {
+  auto ticket = submitUsing(device_, op_.stream, ranges, [&](accel::Commands& commands) {
     cached_.table = job.table;
     return op_.prepared->plan().launches(job, cached_.launch, [&](const DeviceLaunch& launch) {
       ++outcome_.report.launches;
@@ -134,13 +128,14 @@ Result<Ticket> Submissions::submitLaunches(const DeviceJob& job, const Ranges& r
 }
 
 Status Submissions::copySlot(StagingSlot& slot, std::int64_t offset, std::int64_t bytes) {
-  auto ticket = submit(packedRange(offset, bytes), [&](accel::Commands& commands) {
-    ++outcome_.report.launches;
-    const auto length = static_cast<std::size_t>(bytes);
-    const std::uint64_t packed = placement_.devicePacked(offset);
-    return op_.packs() ? commands.copyIn(packed, slot.pinned(), length)
-                       : commands.copyOut(slot.pinned(), packed, length);
-  });
+  auto ticket =
+      submitUsing(device_, op_.stream, packedRange(offset, bytes), [&](accel::Commands& commands) {
+        ++outcome_.report.launches;
+        const auto length = static_cast<std::size_t>(bytes);
+        const std::uint64_t packed = placement_.devicePacked(offset);
+        return op_.packs() ? commands.copyIn(packed, slot.pinned(), length)
+                           : commands.copyOut(slot.pinned(), packed, length);
+      });
   return ticket.ok() ? noteUse(slot, *ticket) : ticket.status();
 }
 
@@ -208,8 +203,8 @@ Status Submissions::noteUse(StagingSlot& slot, Ticket ticket) {
 
 std::vector<Bounds> Submissions::touchedBy(std::int64_t offset, std::int64_t bytes) const {
   const Layout& layout = op_.layout();
-  return offset == 0 && bytes == layout.bytes() ? op_.prepared->allTouched(kGap)
-                                                : touched(layout, offset, bytes, kGap);
+  return offset == 0 && bytes == layout.bytes() ? op_.prepared->allTouched(kReleaseGap)
+                                                : touched(layout, offset, bytes, kReleaseGap);
 }
 
 void Submissions::addStrided(std::int64_t offset, std::int64_t bytes, Ranges& ranges) const {
@@ -228,24 +223,6 @@ Submissions::Ranges Submissions::packedRange(std::int64_t offset, std::int64_t b
     ranges.push_back({op_.packedAt(offset), static_cast<std::size_t>(bytes), op_.packs()});
   }
   return ranges;
-}
-
-template <typename Function>
-Result<Ticket> Submissions::submit(const Ranges& ranges, Function function) {
-  accel::WorkOf work(std::move(function));
-  if (ranges.empty()) {
-    return device_.submit(op_.stream, work);
-  }
-  if (op_.stream) {
-    GMAC_TRY(coherence::port().beginDeviceWork(*op_.stream, ranges));
-    auto ticket = device_.submit(op_.stream, work);
-    const Status ended = coherence::port().endDeviceWork(*op_.stream, ticket.ok());
-    return ticket.ok() && !ended.ok() ? Result<Ticket>(ended) : ticket;
-  }
-  GMAC_TRY(coherence::port().beginOwnWork(ranges));
-  auto ticket = device_.submit(op_.stream, work);
-  const Status ended = coherence::port().endOwnWork(ranges, ticket.ok() ? *ticket : Ticket{});
-  return ticket.ok() && !ended.ok() ? Result<Ticket>(ended) : ticket;
 }
 
 }  // namespace gmac::datatype

@@ -70,10 +70,6 @@ class Submissions {
   Status copyPieces(accel::Commands& commands, const Portion& portion, std::uint64_t packed);
   void addStrided(std::int64_t offset, std::int64_t bytes, Ranges& ranges) const;
   Ranges packedRange(std::int64_t offset, std::int64_t bytes) const;
-  // Calls `function(accel::Commands&)`, which submits; the ticket is of that. Without ranges
-  // nothing is released.
-  template <typename Function>
-  Result<accel::Ticket> submit(const Ranges& ranges, Function function);
 
   Device& device_;
   Tables& tables_;

@@ -55,9 +55,9 @@ Status noType(adsmType_t handle, const char* function, const char* argument) {
               argument, static_cast<const void*>(handle));
 }
 
-Status notCommitted(adsmType_t handle, const char* function) {
-  return fail(adsmErrorInvalidValue, "{}: type {} is not committed; adsmTypeCommit() does it",
-              function, static_cast<const void*>(handle));
+Status notCommitted(adsmType_t handle, const char* function, const char* argument) {
+  return fail(adsmErrorInvalidValue, "{}: {} {} is not committed; adsmTypeCommit() does it",
+              function, argument, static_cast<const void*>(handle));
 }
 
 bool isPrimitive(adsmType_t handle) { return numberOf(handle) <= 16; }
@@ -88,15 +88,15 @@ Result<TypePtr> findType(adsmType_t handle, const char* function, const char* ar
   return found->second.type;
 }
 
-Result<CommittedPtr> committed(adsmType_t handle, const char* function) {
+Result<CommittedPtr> committed(adsmType_t handle, const char* function, const char* argument) {
   const std::lock_guard guard(registryLock);
   Registry& all = registry(guard);
   const auto found = all.entries.find(numberOf(handle));
   if (found == all.entries.end()) {
-    return noType(handle, function, "type");
+    return noType(handle, function, argument);
   }
   if (found->second.committed == nullptr) {
-    return notCommitted(handle, function);
+    return notCommitted(handle, function, argument);
   }
   return found->second.committed;
 }

@@ -28,7 +28,8 @@ adsmType_t addType(TypePtr type, bool isCommitted);
 Result<TypePtr> findType(adsmType_t handle, const char* function, const char* argument = "type");
 // The committed form, which outlives the handle. adsmErrorInvalidValue also for a type that is not
 // committed. A look-up under the lock.
-Result<CommittedPtr> committed(adsmType_t handle, const char* function = "adsmPack");
+Result<CommittedPtr> committed(adsmType_t handle, const char* function = "adsmPack",
+                               const char* argument = "type");
 bool isCommitted(adsmType_t handle);
 Status commitType(adsmType_t handle, const char* function);
 // The number of types that have been freed: while it stays the same, results of look-ups are valid.

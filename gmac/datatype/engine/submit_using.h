@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Submits device work of the engine's own that uses shared objects.
+#ifndef GMAC_DATATYPE_ENGINE_SUBMIT_USING_H_
+#define GMAC_DATATYPE_ENGINE_SUBMIT_USING_H_
+
+#include <utility>
+#include <vector>
+
+#include "gmac/accel/commands.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/port.h"
+#include "gmac/datatype/engine/device.h"
+
+namespace gmac::datatype {
+
+// Releases the ranges, calls `function(accel::Commands&)`, which submits to the stream or the
+// kernel queue, and gives the ranges its ticket. Without ranges nothing is released. Thread-safe.
+template <typename Function>
+Result<accel::Ticket> submitUsing(Device& device, const Device::Stream& stream,
+                                  const std::vector<coherence::DeviceRange>& ranges,
+                                  Function function) {
+  accel::WorkOf work(std::move(function));
+  if (ranges.empty()) {
+    return device.submit(stream, work);
+  }
+  if (stream) {
+    GMAC_TRY(coherence::port().beginDeviceWork(*stream, ranges));
+    auto ticket = device.submit(stream, work);
+    const Status ended = coherence::port().endDeviceWork(*stream, ticket.ok());
+    return ticket.ok() && !ended.ok() ? Result<accel::Ticket>(ended) : ticket;
+  }
+  GMAC_TRY(coherence::port().beginOwnWork(ranges));
+  auto ticket = device.submit(stream, work);
+  const Status ended =
+      coherence::port().endOwnWork(ranges, ticket.ok() ? *ticket : accel::Ticket{});
+  return ticket.ok() && !ended.ok() ? Result<accel::Ticket>(ended) : ticket;
+}
+
+}  // namespace gmac::datatype
+
+#endif  // GMAC_DATATYPE_ENGINE_SUBMIT_USING_H_
