@@ -70,7 +70,7 @@ mpi_run() {
     variables+=("$1")
     shift
   done
-  label="$name, $ranks ranks${*:+, $*}${variables[*]:+, ${variables[*]}}"
+  label="$name, $ranks rank$( ((ranks == 1)) || echo s)${*:+, $*}${variables[*]:+, ${variables[*]}}"
   log=$logs/$(tr -cs 'A-Za-z0-9.=\n' _ <<<"$label").log
   missing=$(LD_LIBRARY_PATH=$mpi_libraries ldd "$program" | awk '/not found/ { print $1 }' | sort -u | paste -sd ' ')
   if [[ -n $missing ]]; then
@@ -85,6 +85,7 @@ mpi_run() {
   if ((code == 0)) && grep -qF -- "$expected" "$log"; then
     passed=$((passed + 1))
     echo "passed: $label"
+    [[ $name != bench/* ]] || sed 's/^/    /' "$log"
   else
     failed=$((failed + 1))
     status=1
