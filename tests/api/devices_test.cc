@@ -19,6 +19,7 @@
 #include "gmac/api/adsm_datatype.h"
 #include "gmac/observe/stats.h"
 #include "gmac/session/runtime.h"
+#include "tests/api/host_kernel.h"
 #include "tests/support/child.h"
 
 namespace gmac::testing {
@@ -45,8 +46,9 @@ void crash(const adsmThreadBlock_t*, void**) { __builtin_trap(); }
 class Devices : public ::testing::Test {
  protected:
   void SetUp() override {
-    add_ = make("addTo", addTo, 2);
-    crash_ = make("crash", crash, 0);
+    static const adsmConstant_t kConstant[] = {{"addend", sizeof addend, &addend, nullptr}};
+    add_ = hostKernel("addTo", addTo, 2, kConstant);
+    crash_ = hostKernel("crash", crash, 0);
   }
   void TearDown() override {
     for (const adsmKernel_t kernel : {add_, crash_}) {
@@ -54,20 +56,6 @@ class Devices : public ::testing::Test {
     }
   }
 
-  static adsmKernel_t make(const char* name, adsmHostKernel_t host, std::size_t parameters) {
-    static const std::size_t kSizes[] = {8, 8};
-    static const adsmConstant_t kConstant = {"addend", sizeof addend, &addend, nullptr};
-    adsmKernelDesc_t desc = {};
-    desc.name = name;
-    desc.paramCount = parameters;
-    desc.paramSizes = kSizes;
-    desc.host = host;
-    desc.constantCount = 1;
-    desc.constants = &kConstant;
-    adsmKernel_t kernel = nullptr;
-    EXPECT_EQ(adsmKernelCreate(&desc, &kernel), adsmSuccess) << adsmLastErrorString();
-    return kernel;
-  }
   static std::uint32_t* allocate(std::size_t bytes = kBytes) {
     auto* words = static_cast<std::uint32_t*>(adsmAlloc(bytes));
     EXPECT_NE(words, nullptr) << adsmLastErrorString();

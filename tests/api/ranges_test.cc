@@ -23,6 +23,7 @@
 #include "gmac/api/adsm.hpp"
 #include "gmac/observe/stats.h"
 #include "gmac/session/runtime.h"
+#include "tests/api/host_kernel.h"
 #include "tests/support/child.h"
 
 namespace gmac::testing {
@@ -108,9 +109,9 @@ void writeAndTell(const adsmThreadBlock_t*, void** args) {
 class Ranges : public ::testing::Test {
  protected:
   void SetUp() override {
-    sweep_ = make("sweep", sweep, 4);
-    add_ = make("add", add, 3);
-    meet_ = make("meet", meet, 4);
+    sweep_ = hostKernel("sweep", sweep, 4);
+    add_ = hostKernel("add", add, 3);
+    meet_ = hostKernel("meet", meet, 4);
     ASSERT_EQ(adsmDeviceCount(&devices_), adsmSuccess) << adsmLastErrorString();
   }
   void TearDown() override {
@@ -119,17 +120,6 @@ class Ranges : public ::testing::Test {
     }
   }
 
-  static adsmKernel_t make(const char* name, adsmHostKernel_t host, std::size_t parameters) {
-    static const std::size_t kSizes[] = {8, 8, 8, 8};
-    adsmKernelDesc_t desc = {};
-    desc.name = name;
-    desc.paramCount = parameters;
-    desc.paramSizes = kSizes;
-    desc.host = host;
-    adsmKernel_t kernel = nullptr;
-    EXPECT_EQ(adsmKernelCreate(&desc, &kernel), adsmSuccess) << adsmLastErrorString();
-    return kernel;
-  }
   static Word* allocate(std::size_t bytes = kBytes) {
     auto* words = static_cast<Word*>(adsmAlloc(bytes));
     EXPECT_NE(words, nullptr) << adsmLastErrorString();
@@ -300,8 +290,8 @@ TEST_F(Ranges, DISABLED_FourDevicesComputeAtOnce) {
 
 // It has a copy of its own of what another device writes, until a later call of its own needs that.
 TEST_F(Ranges, DISABLED_WhatACallReadsDoesNotChangeUnderIt) {
-  const adsmKernel_t watcher = make("watch", watch, 3);
-  const adsmKernel_t writer = make("writeAndTell", writeAndTell, 2);
+  const adsmKernel_t watcher = hostKernel("watch", watch, 3);
+  const adsmKernel_t writer = hostKernel("writeAndTell", writeAndTell, 2);
   const adsmDim_t one = {1, 1, 1};
   Word* data = allocate();
   Word* flag = data + 2 * kPartWords;
@@ -424,7 +414,7 @@ TEST_F(Ranges, DISABLED_PartsElsewhereOutliveADevice) {
     addTo(deviceOf(part), data, part * kPartWords, kPartWords);
   }
   ASSERT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
-  const adsmKernel_t crash = make(
+  const adsmKernel_t crash = hostKernel(
       "crash", [](const adsmThreadBlock_t*, void**) { __builtin_trap(); }, 0);
   ASSERT_EQ(adsmCallRanges(1, crash, {1, 1, 1}, {1, 1, 1}, 0, nullptr, nullptr, 0), adsmSuccess)
       << adsmLastErrorString();

@@ -22,6 +22,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/observe/stats.h"
+#include "tests/api/host_kernel.h"
 #include "tests/support/child.h"
 #include "tests/support/temporary_folder.h"
 
@@ -53,10 +54,10 @@ class Scheduler : public FolderTest {
  protected:
   void SetUp() override {
     FolderTest::SetUp();
-    add_ = make("addOne", addOne, 2);
-    nothing_ = make("doNothing", doNothing, 0);
-    crash_ = make("crash", crash, 0);
-    wait_ = make("waitForFile", waitForFile, 1);
+    add_ = hostKernel("addOne", addOne, 2);
+    nothing_ = hostKernel("doNothing", doNothing, 0);
+    crash_ = hostKernel("crash", crash, 0);
+    wait_ = hostKernel("waitForFile", waitForFile, 1);
   }
   void TearDown() override {
     for (const adsmKernel_t kernel : {add_, nothing_, crash_, wait_}) {
@@ -65,17 +66,6 @@ class Scheduler : public FolderTest {
     FolderTest::TearDown();
   }
 
-  static adsmKernel_t make(const char* name, adsmHostKernel_t host, std::size_t parameters) {
-    static const std::size_t kSizes[] = {8, 8};
-    adsmKernelDesc_t desc = {};
-    desc.name = name;
-    desc.paramCount = parameters;
-    desc.paramSizes = kSizes;
-    desc.host = host;
-    adsmKernel_t kernel = nullptr;
-    EXPECT_EQ(adsmKernelCreate(&desc, &kernel), adsmSuccess) << adsmLastErrorString();
-    return kernel;
-  }
   static std::uint32_t* allocate(std::size_t bytes) {
     auto* words = static_cast<std::uint32_t*>(adsmAlloc(bytes));
     EXPECT_NE(words, nullptr) << adsmLastErrorString();
@@ -268,7 +258,7 @@ TEST_F(Scheduler, DISABLED_HistoryPassesOverABusyDevice) {
     ASSERT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
     objects.push_back(hold(0));
     // Nothing is known of it: each device would take it.
-    const adsmKernel_t other = make("other", doNothing, 0);
+    const adsmKernel_t other = hostKernel("other", doNothing, 0);
     use(other, {{data, adsmReadWrite}});
     letGo();
     ASSERT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();

@@ -37,14 +37,10 @@ constexpr std::size_t kBytes = 300'000;
 const bool kPrepared = fake_cuda::prepare();
 
 std::unique_ptr<Exchange> met(Board& board, const Job& job) {
-  Result<std::unique_ptr<Exchange>> made =
-      Exchange::open(job, {.device = &kDevice, .devicePieceBytes = kPiece});
-  CHECK_THAT(made.ok());
-  testing::arrive(board, 0);
-  testing::await(board, 0, job.size);
-  (*made)->meet(job.rank, job.size);
-  CHECK_THAT((*made)->reaches(1 - job.rank));
-  return std::move(*made);
+  std::unique_ptr<Exchange> made =
+      testing::met(board, job, {.device = &kDevice, .devicePieceBytes = kPiece});
+  CHECK_THAT(made->reaches(1 - job.rank));
+  return made;
 }
 
 std::vector<unsigned char> pattern(int seed) {

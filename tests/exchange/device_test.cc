@@ -90,14 +90,7 @@ adsmError_t copyFrom(void* to, const void* device, std::size_t bytes) {
 constexpr DeviceFunctions kDevice{&exportMemory, &importMemory, &copyTo, &copyFrom};
 constexpr Options kOptions{.hostBytes = 4 << 20, .device = &kDevice, .devicePieceBytes = kPiece};
 
-std::unique_ptr<Exchange> met(Board& board, const Job& job, const Options& options = kOptions) {
-  Result<std::unique_ptr<Exchange>> made = Exchange::open(job, options);
-  CHECK_THAT(made.ok());
-  arrive(board, 0);
-  await(board, 0, job.size);
-  (*made)->meet(job.rank, job.size);
-  return std::move(*made);
-}
+std::unique_ptr<Exchange> met(Board& board, const Job& job) { return met(board, job, kOptions); }
 
 Bytes lay(Parcel& parcel, int value) {
   std::memset(parcel.data(), value, parcel.bytes());
@@ -131,8 +124,6 @@ Delivery collected(Exchange& exchange, Board& board, int sender, int value) {
   }
   return std::move(*delivery);
 }
-
-bool saysLast(const char* part) { return std::strstr(lastErrorText(), part) != nullptr; }
 
 TEST(ExchangeDevice, PayloadsLieThereOnceTheReceiverHasProvedThatItReachesThem) {
   Team team(2);

@@ -69,38 +69,13 @@ constexpr int kSafe = 7;  // nothing comes to the victim any more
 constexpr int kSent = 8;
 constexpr int kReady = 9;
 
-bool saysLast(const char* part) { return std::strstr(lastErrorText(), part) != nullptr; }
 bool reached(Board& board, int step) { return board.steps[step].load() > 0; }
 
-// The memory that messages lie in; each begins at another byte of it.
-class Arena {
- public:
-  Arena() : file_(::memfd_create("exported", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-    CHECK_THAT(::ftruncate(file_, kArena) == 0);
-    data_ = static_cast<std::byte*>(
-        ::mmap(nullptr, kArena, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0));
-    CHECK_THAT(data_ != MAP_FAILED);
-    std::mt19937_64 random(5);
-    for (std::size_t at = 0; at < kArena; at += 8) {
-      const std::uint64_t word = random();
-      std::memcpy(data_ + at, &word, sizeof word);
-    }
-  }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-  ~Arena() {
-    ::munmap(data_, kArena);
-    ::close(file_);
-  }
-  // Of message `number`; the same in each process.
-  const std::byte* source(long number) const { return data_ + offset(number); }
-  static int64_t offset(long number) { return number % 1000 * 64; }
-  int file() const { return file_; }
-
- private:
-  int file_;
-  std::byte* data_;
-};
+// Where a message lies in the arena, by its number; the same in each process.
+int64_t offsetOf(long number) { return number % 1000 * 64; }
+const std::byte* sourceOf(const Arena& arena, long number) {
+  return arena.data() + offsetOf(number);
+}
 
 const SharedLayoutPtr& layout() {
   static const SharedLayoutPtr made = exchange::shareLayout(*Layout::make({}, {{0, kBytes}}));
@@ -108,14 +83,10 @@ const SharedLayoutPtr& layout() {
 }
 
 std::unique_ptr<Exchange> met(Board& board, const Job& job) {
-  Result<std::unique_ptr<Exchange>> made = Exchange::open(job, {.hostBytes = kRoom});
-  CHECK_THAT(made.ok());
-  arrive(board, kMet);
-  await(board, kMet, job.size);
-  (*made)->meet(job.rank, job.size);
+  std::unique_ptr<Exchange> made = met(board, job, {.hostBytes = kRoom});
   arrive(board, kReady);
   await(board, kReady, job.size);
-  return std::move(*made);
+  return made;
 }
 
 // What a process has of the system.
@@ -150,9 +121,9 @@ void checkAllIsFree(Exchange& exchange, int other) {
 
 Result<Sending> begin(Exchange& exchange, const Arena& arena, Path path, ExportId file,
                       long number) {
-  return exchange.send(1, arena.source(number), layout(),
+  return exchange.send(1, sourceOf(arena, number), layout(),
                        {.file = path == Path::kMapped ? file : exchange::kNoExport,
-                        .fileOffset = Arena::offset(number),
+                        .fileOffset = offsetOf(number),
                         .path = path == Path::kMapped ? std::optional<Path>()
                                 : path == Path::kCopy ? Path::kRing
                                                       : path,
@@ -161,7 +132,7 @@ Result<Sending> begin(Exchange& exchange, const Arena& arena, Path path, ExportI
 }
 
 bool isRight(const std::vector<std::byte>& target, const Arena& arena, long number) {
-  return std::memcmp(target.data(), arena.source(number), kBytes) == 0;
+  return std::memcmp(target.data(), sourceOf(arena, number), kBytes) == 0;
 }
 
 // ---- Calls that fail.
@@ -239,7 +210,7 @@ bool receiveOnce(Board& board, Exchange& exchange, const Arena& arena, Path path
 }
 
 void playFailure(Board& board, const Job& job, Path path, Disturbance how, int victim, int number) {
-  const Arena arena;
+  const Arena arena(kArena);
   const auto exchange = met(board, job);
   const Held before;
   Failures failures;
@@ -320,7 +291,7 @@ TEST(Transfers, AProcessThatCannotBeLookedAtLives) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const Arena arena;
+    const Arena arena(kArena);
     const auto exchange = met(board, job);
     Failures failures;
     if (job.rank == 0) {
@@ -347,7 +318,7 @@ TEST(Transfers, AFileThatWasLostOnItsWayIsHandedAgain) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const Arena arena;
+    const Arena arena(kArena);
     const auto exchange = met(board, job);
     Failures failures;
     if (job.rank == 0) {
@@ -382,7 +353,7 @@ TEST(Transfers, AFileThatWasLostOnItsWayIsHandedAgain) {
 TEST(Transfers, AFileThatCannotBeHandedIsNotMapped) {
   Team team(2);
   team.start([&](const Job& job) {
-    const Arena arena;
+    const Arena arena(kArena);
     const auto exchange = met(team.board(), job);
     if (job.rank == 0) {
       CHECK_THAT(begin(*exchange, arena, Path::kRing, exchange::kNoExport, 0).ok());
@@ -507,13 +478,13 @@ void stream(Board& board, Exchange& exchange, const Arena& arena, const Job& job
 }
 
 void playBlow(Board& board, const Job& job, Path path, const Blow& blow) {
-  const Arena arena;
+  const Arena arena(kArena);
   const auto exchange = met(board, job);
   constexpr int kHelper = 2;
   std::vector<std::byte> target(kBytes);
   const auto pass = [&](int from, int to) {
     if (job.rank == from) {
-      Result<Sending> sending = exchange->send(to, arena.source(7), layout());
+      Result<Sending> sending = exchange->send(to, sourceOf(arena, 7), layout());
       CHECK_THAT(sending.ok());
       Description description;
       sending->describe(description);
@@ -687,7 +658,7 @@ TEST(Transfers, WhoHasAllMayEndBeforeTheSenderLooks) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const Arena arena;
+    const Arena arena(kArena);
     const auto exchange = met(board, job);
     if (job.rank == 0) {
       Result<Sending> sending = begin(*exchange, arena, Path::kRead, exchange::kNoExport, 0);

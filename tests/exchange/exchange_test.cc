@@ -88,7 +88,7 @@ std::unique_ptr<Exchange> opened(const Job& job, const Options& options = {}) {
 constexpr int kOpened = 0;
 
 // An exchange that has met all others of the team.
-std::unique_ptr<Exchange> met(Board& board, const Job& job, const Options& options = {}) {
+std::unique_ptr<Exchange> metAll(Board& board, const Job& job, const Options& options = {}) {
   std::unique_ptr<Exchange> made = opened(job, options);
   arrive(board, kOpened);
   await(board, kOpened, job.size);
@@ -131,7 +131,7 @@ Bytes lay(Exchange& from, int receiver, std::size_t bytes, unsigned seed) {
 TEST(Exchange, PayloadsArriveBetweenAllPairs) {
   Team team(4);
   team.start([&](const Job& job) {
-    const auto exchange = met(team.board(), job);
+    const auto exchange = metAll(team.board(), job);
     for (int other = 0; other < job.size; ++other) {
       if (other != job.rank) {
         for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, kMiB + 5}) {
@@ -161,12 +161,11 @@ TEST(Exchange, PayloadsArriveBetweenAllPairs) {
 }
 
 // What the next calls say of an error.
-bool saysLast(const char* part) { return std::strstr(lastErrorText(), part) != nullptr; }
 
 TEST(Exchange, RoomIsUsedAgainAndNeverMoreThanThereIs) {
   Team team(2);
   team.start([&](const Job& job) {
-    const auto exchange = met(team.board(), job, {.hostBytes = 4 * kMiB});
+    const auto exchange = metAll(team.board(), job, {.hostBytes = 4 * kMiB});
     if (job.rank == 0) {
       CHECK_THAT(!exchange->reserve(1, 4 * kMiB + 1, Memory::kHost).ok());
       CHECK_THAT(saysLast("4194305 bytes are more than the 4194304"));
@@ -210,7 +209,7 @@ TEST(Exchange, WhatIsNoDescriptionIsRefused) {
   Team team(3);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const auto exchange = met(board, job);
+    const auto exchange = metAll(board, job);
     if (job.rank == 0) {
       for (int part = 0; part < 3; ++part) {
         post(board, 0, 1, lay(*exchange, 1, 1000, 1));
@@ -258,7 +257,7 @@ TEST(Exchange, ADescribedParcelCanBeRecalledUntilItIsCollected) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const auto exchange = met(board, job, {.hostBytes = 2 * kMiB});
+    const auto exchange = metAll(board, job, {.hostBytes = 2 * kMiB});
     if (job.rank == 0) {
       Result<Parcel> first = exchange->reserve(1, 2 * kMiB, Memory::kHost);
       CHECK_THAT(first.ok() && !first->recall());
@@ -294,7 +293,7 @@ TEST(Exchange, PayloadsOutliveTheirExchange) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    auto exchange = met(board, job);
+    auto exchange = metAll(board, job);
     if (job.rank == 0) {
       Result<Parcel> kept = exchange->reserve(1, kMiB, Memory::kHost);
       CHECK_THAT(kept.ok());
@@ -390,7 +389,7 @@ TEST(Exchange, AChildOfForkHasNoPartInIt) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const auto exchange = met(board, job);
+    const auto exchange = metAll(board, job);
     Result<Parcel> parcel = exchange->reserve(1 - job.rank, kMiB, Memory::kHost);
     Result<Parcel> kept = exchange->reserve(1 - job.rank, kMiB, Memory::kHost);
     CHECK_THAT(parcel.ok() && kept.ok());
@@ -476,7 +475,7 @@ TEST(Exchange, TheRoomOfAProcessThatHasEndedIsUsedAgain) {
   Team team(3);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const auto exchange = met(board, job, {.hostBytes = 4 * kMiB});
+    const auto exchange = metAll(board, job, {.hostBytes = 4 * kMiB});
     if (job.rank == 1) {
       Result<Delivery> delivery = exchange->collect(0, fetch(board, 0, 1));
       CHECK_THAT(delivery.ok());
@@ -512,7 +511,7 @@ TEST(Exchange, AStoppedReceiverKeepsItsPayloads) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const auto exchange = met(board, job, {.hostBytes = 2 * kMiB});
+    const auto exchange = metAll(board, job, {.hostBytes = 2 * kMiB});
     if (job.rank == 1) {
       Result<Delivery> delivery = exchange->collect(0, fetch(board, 0, 1));
       CHECK_THAT(delivery.ok());
@@ -615,7 +614,7 @@ TEST(Exchange, ManyPayloadsLeaveNothingBehind) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const auto exchange = met(board, job, {.hostBytes = 8 * kMiB});
+    const auto exchange = metAll(board, job, {.hostBytes = 8 * kMiB});
     [[maybe_unused]] std::size_t pages = 0;
     std::size_t descriptors = 0;
     for (long step = 0; step < steps; ++step) {
@@ -653,7 +652,7 @@ TEST(Exchange, RandomPayloadsArriveWhole) {
   Team team(kSize);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const auto exchange = met(board, job, {.hostBytes = 6 * kMiB});
+    const auto exchange = metAll(board, job, {.hostBytes = 6 * kMiB});
     std::mt19937 random(seed + static_cast<unsigned>(job.rank));
     struct Kept {
       Delivery delivery;

@@ -144,14 +144,7 @@ class File {
   unsigned char* data_;
 };
 
-std::unique_ptr<Exchange> met(Board& board, const Job& job, const Options& options = kOptions) {
-  Result<std::unique_ptr<Exchange>> made = Exchange::open(job, options);
-  CHECK_THAT(made.ok());
-  arrive(board, 0);
-  await(board, 0, job.size);
-  (*made)->meet(job.rank, job.size);
-  return std::move(*made);
-}
+std::unique_ptr<Exchange> met(Board& board, const Job& job) { return met(board, job, kOptions); }
 
 // ---- Ids and steps that processes tell each other, on the board.
 
@@ -178,8 +171,6 @@ bool holds(const Imported& imported, int value) {
   }
   return true;
 }
-
-bool saysLast(const char* part) { return std::strstr(lastErrorText(), part) != nullptr; }
 
 ExportId exported(Exchange& exchange, const File& file, int rank) {
   const Result<ExportId> id = exchange.exportFile(file.get(), 0, kBytes);

@@ -9,9 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
+#include <utility>
 
 #include "gmac/base/status.h"
 
@@ -117,6 +120,36 @@ void await(Board& board, int step, int count) {
   while (board.steps[step].load() < count) {
     ::usleep(200);
   }
+}
+
+std::unique_ptr<exchange::Exchange> met(Board& board, const exchange::Job& job,
+                                        const exchange::Options& options) {
+  Result<std::unique_ptr<exchange::Exchange>> made = exchange::Exchange::open(job, options);
+  CHECK_THAT(made.ok());
+  arrive(board, 0);
+  await(board, 0, job.size);
+  (*made)->meet(job.rank, job.size);
+  return std::move(*made);
+}
+
+bool saysLast(const char* words) { return std::strstr(lastErrorText(), words) != nullptr; }
+
+Arena::Arena(std::size_t bytes)
+    : bytes_(bytes), file_(::memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+  CHECK_THAT(::ftruncate(file_, static_cast<off_t>(bytes)) == 0);
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  CHECK_THAT(mapped != MAP_FAILED);
+  data_ = static_cast<std::byte*>(mapped);
+  std::mt19937_64 random(5);
+  for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random();
+    std::memcpy(data_ + at, &word, sizeof word);
+  }
+}
+
+Arena::~Arena() {
+  ::munmap(data_, bytes_);
+  ::close(file_);
 }
 
 void failed(const char* file, int line, const std::string& what) {

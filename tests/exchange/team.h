@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,30 @@ bool full(Board& board, int sender, int receiver);
 // Waits until `step` has been reached so many times; counts this one.
 void arrive(Board& board, int step);
 void await(Board& board, int step, int count);
+
+// An exchange that has met all other processes of the team; counts step 0.
+std::unique_ptr<exchange::Exchange> met(Board& board, const exchange::Job& job,
+                                        const exchange::Options& options);
+
+// Whether the thread's last error has these words.
+bool saysLast(const char* words);
+
+// What a sender sends from: a memory file with the same random bytes in each process.
+class Arena {
+ public:
+  explicit Arena(std::size_t bytes);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  std::byte* data() const { return data_; }
+  int file() const { return file_; }
+
+ private:
+  std::size_t bytes_;
+  int file_;
+  std::byte* data_;
+};
 
 [[noreturn]] void failed(const char* file, int line, const std::string& what);
 

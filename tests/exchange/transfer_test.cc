@@ -81,42 +81,7 @@ long stepsOr(long normally) {
   return text != nullptr ? std::atol(text) : normally;
 }
 
-// What a sender sends from: a memory file with the same bytes in each process.
-class Arena {
- public:
-  Arena() : file_(::memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-    CHECK_THAT(::ftruncate(file_, kArena) == 0);
-    data_ = static_cast<std::byte*>(
-        ::mmap(nullptr, kArena, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0));
-    CHECK_THAT(data_ != MAP_FAILED);
-    std::mt19937_64 random(5);
-    for (std::size_t at = 0; at < kArena; at += 8) {
-      const std::uint64_t word = random();
-      std::memcpy(data_ + at, &word, sizeof word);
-    }
-  }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-  ~Arena() {
-    ::munmap(data_, kArena);
-    ::close(file_);
-  }
-  std::byte* data() const { return data_; }
-  int file() const { return file_; }
-
- private:
-  int file_;
-  std::byte* data_;
-};
-
-std::unique_ptr<Exchange> met(Board& board, const Job& job, const Options& options = {}) {
-  Result<std::unique_ptr<Exchange>> made = Exchange::open(job, options);
-  CHECK_THAT(made.ok());
-  arrive(board, 0);
-  await(board, 0, job.size);
-  (*made)->meet(job.rank, job.size);
-  return std::move(*made);
-}
+std::unique_ptr<Exchange> met(Board& board, const Job& job) { return met(board, job, {}); }
 
 Description described(Sending& sending) {
   Description description;
@@ -199,7 +164,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const Arena arena;
+    const Arena arena(kArena);
     std::mt19937_64 random(first);
     Options options{.hostBytes = std::size_t{4} << 20};
     options.maxLayouts = 20;
@@ -215,7 +180,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
     exchange::Imported only;
     if (hindrance == Hindrance::kImportsAreRefused) {
       // The one import that there may be is in use, of a file that no message lies in.
-      const Arena unused;
+      const Arena unused(kArena);
       const Result<ExportId> held = exchange->exportFile(unused.file(), 0, kArena);
       CHECK_THAT(held.ok() && exchange->offer(*held, other).ok());
       board.numbers[4 + job.rank] = static_cast<long>(*held);
@@ -313,13 +278,12 @@ TEST(Transfers, WhatCannotBeReadOrMappedIsPacked) {
 }
 
 Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
-bool saysLast(const char* part) { return std::strstr(lastErrorText(), part) != nullptr; }
 
 TEST(Transfers, ThePathFollowsTheLayout) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const Arena arena;
+    const Arena arena(kArena);
     const auto exchange = met(board, job);
     if (job.rank == 0) {
       const auto pathOf = [&](const Layout& layout, const SendOptions& options = {}) {
@@ -355,7 +319,7 @@ TEST(Transfers, ADescriptionIsGoodForOneMessage) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const Arena arena;
+    const Arena arena(kArena);
     const auto exchange = met(board, job);
     if (job.rank == 0) {
       Result<Sending> sending =
@@ -423,7 +387,7 @@ void disturbed(const Case& how) {
   Team team(3);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    const Arena arena;
+    const Arena arena(kArena);
     Options options{.hostBytes = std::size_t{2} << 20};
     const auto exchange = met(board, job, options);
     std::vector<std::byte> target(1000000);

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/neighbours/run_program.h"
+#include "tests/neighbours/mpi_ranks.h"
 
 namespace gmac::testing {
 namespace {
@@ -18,19 +18,9 @@ namespace fs = std::filesystem;
 // With four ranks.
 ProgramEnd runRanks(const std::string& mpi, const std::vector<std::string>& program,
                     const Variables& variables) {
-  std::vector<std::string> words = {
-      "/usr/bin/timeout", "--kill-after=5", "120", "mpirun." + mpi, "-n", "4"};
-  if (mpi == "openmpi") {
-    words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
-  }
+  std::vector<std::string> words = mpirun(mpi, 4);
   words.insert(words.end(), program.begin(), program.end());
-  Variables all = {{"GMAC_ACCEL", "host"},
-                   {"GMAC_BLOCK_SIZE", "4096"},
-                   {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                   {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-                   {"OMPI_MCA_mpi_yield_when_idle", "1"}};
-  for (const auto& [name, value] : variables) all[name] = value;
-  return runProgram(words, all);
+  return runProgram(words, mpiVariables(variables));
 }
 
 class Example : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {

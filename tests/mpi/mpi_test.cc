@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/neighbours/run_program.h"
+#include "tests/neighbours/mpi_ranks.h"
 
 namespace gmac::testing {
 namespace {
@@ -20,16 +20,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const Variables kVariables = {
-    {"GMAC_ACCEL", "host"},
-    // Objects of a few KiB have several blocks.
-    {"GMAC_BLOCK_SIZE", "4096"},
-    {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-    {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-    // There are more ranks than cores.
-    {"OMPI_MCA_mpi_yield_when_idle", "1"},
-};
-
 // Large messages by ticket, those of 512 bytes too. On and off.
 const Variables kTickets = {{"GMAC_MPI_TICKETS", "1"}, {"GMAC_TEST_TICKET_BYTES", "512"}};
 const Variables kWays[] = {{{"GMAC_MPI_TICKETS", "0"}}, kTickets};
@@ -37,28 +27,16 @@ const Variables kWays[] = {{{"GMAC_MPI_TICKETS", "0"}}, kTickets};
 // By what it is given as a parameter: "openmpi" or "mpich".
 class Mpi : public ::testing::TestWithParam<std::string> {
  protected:
-  std::vector<std::string> launch(int ranks) const {
-    std::vector<std::string> words = {
-        "/usr/bin/timeout",   "--kill-after=5", "120", "mpirun." + GetParam(), "-n",
-        std::to_string(ranks)};
-    if (GetParam() == "openmpi") {
-      words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
-    }
-    return words;
-  }
-
   // The program of this folder, with libgmac_mpi.so.
   ProgramEnd run(int ranks, const std::string& program, const std::vector<std::string>& arguments,
                  const Variables& variables = {},
                  const std::vector<std::string>& launcherOptions = {}) const {
-    std::vector<std::string> words = launch(ranks);
+    std::vector<std::string> words = mpirun(GetParam(), ranks);
     words.insert(words.end(), launcherOptions.begin(), launcherOptions.end());
     words.insert(words.end(), {fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--",
                                fs::absolute("tests/mpi/" + program + "_" + GetParam()).string()});
     words.insert(words.end(), arguments.begin(), arguments.end());
-    Variables all = kVariables;
-    for (const auto& [name, value] : variables) all[name] = value;
-    return runProgram(words, all);
+    return runProgram(words, mpiVariables(variables));
   }
 };
 
@@ -136,7 +114,7 @@ TEST_P(MpiAfterADeath, WhatAKilledRankHasSentByTicketArrives) {
   }
 }
 
-// By what MPI and its launcher do about it; the limit is launch()'s.
+// By what MPI and its launcher do about it; the limit is mpirun()'s.
 TEST_P(Mpi, NobodyWaitsForARankThatIsKilledAmongTickets) {
   for (const char* const dies : {"sending", "receiving"}) {
     for (const bool plain : {false, true}) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/neighbours/run_program.h"
+#include "tests/neighbours/mpi_ranks.h"
 
 namespace gmac::testing {
 namespace {
@@ -20,17 +20,10 @@ namespace fs = std::filesystem;
 class Transfers : public ::testing::TestWithParam<std::string> {
  protected:
   static ProgramEnd run(const std::vector<std::string>& arguments, int processes = 2) {
-    std::vector<std::string> words = {
-        "/usr/bin/timeout",       "--kill-after=5", "240", "mpirun." + GetParam(), "-n",
-        std::to_string(processes)};
-    if (GetParam() == "openmpi") {
-      words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
-    }
+    std::vector<std::string> words = mpirun(GetParam(), processes, 240);
     words.push_back(fs::absolute("exchange/bench/transfers_" + GetParam()).string());
     words.insert(words.end(), arguments.begin(), arguments.end());
-    return runProgram(words, {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                              {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-                              {"OMPI_MCA_mpi_yield_when_idle", "1"}});
+    return runProgram(words, mpiVariables());
   }
 };
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/neighbours/run_program.h"
+#include "tests/neighbours/mpi_ranks.h"
 
 namespace gmac::testing {
 namespace {
@@ -36,13 +36,7 @@ class TwoHosts : public ::testing::TestWithParam<std::string> {
                                       "--",
                                       fs::absolute("tests/mpi/" + program + "_" + GetParam())};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    Variables all = {{"GMAC_ACCEL", "host"},
-                     {"GMAC_BLOCK_SIZE", "4096"},
-                     {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                     {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-                     {"OMPI_MCA_mpi_yield_when_idle", "1"}};
-    for (const auto& [name, value] : variables) all[name] = value;
-    return runProgram(words, all);
+    return runProgram(words, mpiVariables(variables));
   }
 };
 
