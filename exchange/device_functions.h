@@ -7,8 +7,10 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "gmac/api/adsm.h"
+#include "gmac/datatype/layout/layout.h"
 
 namespace gmac::exchange {
 
@@ -31,6 +33,12 @@ struct DeviceFunctions {
   // then on nothing uses the address. NULL: only exportMemory()'s can be imported, for good.
   adsmError_t (*handleOf)(void* address, unsigned char* handle) = nullptr;
   adsmError_t (*releaseImport)(void* address) = nullptr;
+  // Copies the part [offset, offset + bytes), in packed order, of one layout to the same part of
+  // another, in one pass where the device reaches both sides; done when it returns. Either address
+  // is one of this process's device, an import's or the CPU's. The sides do not overlap. NULL: the
+  // memory of a message is never the device's.
+  adsmError_t (*transfer)(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                          const void* source, std::int64_t offset, std::int64_t bytes) = nullptr;
 };
 
 }  // namespace gmac::exchange

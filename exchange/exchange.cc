@@ -43,6 +43,10 @@ struct Exchange::State {
   std::shared_ptr<internal::PathCounters> received = std::make_shared<internal::PathCounters>();
   std::unique_ptr<LayoutTable> layouts;
 
+  // NULL: it copies no messages.
+  const DeviceFunctions* copying() const {
+    return device != nullptr && device->transfer != nullptr ? device : nullptr;
+  }
   internal::Peer* peer(int rank) const {
     return rank >= 0 && static_cast<std::size_t>(rank) < peers.size()
                ? peers[static_cast<std::size_t>(rank)].get()
@@ -314,11 +318,15 @@ Result<Imported> Exchange::import(int owner, ExportId id) {
 }
 
 const char* pathName(Path path) {
-  static constexpr const char* kNames[kPaths] = {"mapped", "read", "ring", "copy"};
+  static constexpr const char* kNames[kPaths] = {"mapped", "read", "ring", "device", "copy"};
   return kNames[static_cast<std::size_t>(path)];
 }
 
 namespace {
+
+Status noCopies() {
+  return fail(adsmErrorNotSupported, "exchange: no device of this process copies messages");
+}
 
 // The receiver's kernel looks up each piece, which costs as much as to copy so many bytes; shorter
 // pieces, and short messages, are packed.
@@ -346,21 +354,36 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   constexpr std::size_t kFragmentUnit = 4096;
   if (layout == nullptr || options.fragmentBytes == 0 ||
       options.fragmentBytes % kFragmentUnit != 0 || options.fragments == 0 ||
-      options.path == Path::kCopy || (options.path == Path::kMapped && options.file == kNoExport)) {
+      options.path == Path::kCopy || (options.path == Path::kMapped && options.file == kNoExport) ||
+      (options.path == Path::kDevice && options.device == kNoExport)) {
     return fail(adsmErrorInvalidValue,
                 "exchange: a message in {} fragments of {} bytes; allowed are multiples of {}, and "
-                "mapped only what is exported",
+                "mapped or by a device only what is exported",
                 options.fragments, options.fragmentBytes, kFragmentUnit);
+  }
+  if (options.onDevice ? options.path == Path::kMapped || options.path == Path::kRead ||
+                             options.file != kNoExport
+                       : options.device != kNoExport) {
+    return fail(
+        adsmErrorInvalidValue, "exchange: a message in {} memory does not go as one in {} memory",
+        options.onDevice ? "device" : "the CPU's", options.onDevice ? "the CPU's" : "device");
+  }
+  if (options.onDevice && state.copying() == nullptr) {
+    return noCopies();
   }
   const std::shared_ptr<internal::Peer>& peer = state.peers[static_cast<std::size_t>(rank)];
   const bool refusesReads = state.outbox->file().proof(rank, FileLayout::kReads) == Proof::kRefused;
-  const Path copied = choose(layout->layout, peer->reads && !refusesReads);
-  Path path = options.path.value_or(options.file != kNoExport ? Path::kMapped : copied);
-  if (path == Path::kMapped) {
-    if (const Status status = state.exports->hand(options.file, rank, *peer);
+  const Path copied =
+      options.onDevice ? Path::kRing : choose(layout->layout, peer->reads && !refusesReads);
+  const ExportId exported = options.onDevice ? options.device : options.file;
+  Path path = options.path.value_or(exported == kNoExport ? copied
+                                    : options.onDevice    ? Path::kDevice
+                                                          : Path::kMapped);
+  if (path == Path::kMapped || path == Path::kDevice) {
+    if (const Status status = state.exports->hand(exported, rank, *peer);
         status.code() == adsmErrorSystem && !options.path.has_value()) {
-      log(LogLevel::kInfo, "exchange: a message of {} bytes is not mapped: {}",
-          layout->layout.bytes(), lastErrorText());
+      log(LogLevel::kInfo, "exchange: a message of {} bytes is not {}: {}", layout->layout.bytes(),
+          pathName(path), lastErrorText());
       path = copied;
     } else {
       GMAC_TRY(status);
@@ -370,10 +393,11 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   GMAC_TRY(index.status());
   TransferRecord& record = state.transfers->record(*index);
   record.address = reinterpret_cast<std::uintptr_t>(base);
-  record.exportId = static_cast<std::uint64_t>(options.file);
-  record.exportOffset = options.fileOffset;
+  record.exportId = static_cast<std::uint64_t>(exported);
+  record.exportOffset = options.onDevice ? options.deviceOffset : options.fileOffset;
   record.path = static_cast<std::uint32_t>(path);
-  return Sending(std::make_unique<internal::Outgoing>(state.transfers, peer, *index, base,
+  const internal::Copies copies(options.onDevice ? state.copying() : nullptr);
+  return Sending(std::make_unique<internal::Outgoing>(state.transfers, peer, *index, base, copies,
                                                       std::move(layout), rank, path));
 }
 
@@ -391,10 +415,13 @@ std::int64_t Exchange::bytesOf(ConstDescription description) {
 }
 
 Result<Receiving> Exchange::receive(int sender, ConstDescription description, std::byte* base,
-                                    const datatype::Layout& layout) {
+                                    const datatype::Layout& layout, Memory memory) {
   State& state = *state_;
   if (state.outbox->inChild()) {
     return forked();
+  }
+  if (memory == Memory::kDevice && state.copying() == nullptr) {
+    return noCopies();
   }
   const internal::Peer* const peer = state.peer(sender);
   if (peer == nullptr) {
@@ -428,9 +455,10 @@ Result<Receiving> Exchange::receive(int sender, ConstDescription description, st
     }
   } while (!record.state.compare_exchange_weak(found, Slot::stateOf(said.id, Phase::kCollected),
                                                std::memory_order_acq_rel));
-  auto message = std::make_unique<internal::Incoming>(state.peers[static_cast<std::size_t>(sender)],
-                                                      state.imports, state.received, sender,
-                                                      said.record, said.id, base, layout);
+  const internal::Copies copies(memory == Memory::kDevice ? state.copying() : nullptr);
+  auto message = std::make_unique<internal::Incoming>(
+      state.peers[static_cast<std::size_t>(sender)], state.imports, state.received, sender,
+      said.record, said.id, base, copies, state.copying(), layout);
   if (const Status status = message->begin(*state.layouts, said.bytes, found == copied);
       !status.ok()) {
     const std::string text = lastErrorText();

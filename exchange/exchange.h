@@ -288,6 +288,7 @@ class Exchange {
 
   // Begins a message: the bytes of `layout` relative to `base`, for `rank`. Never waits.
   // adsmErrorInvalidValue: that rank is not reached, or options that cannot be;
+  // adsmErrorNotSupported: device memory, where this process's device copies no messages;
   // adsmErrorHostMemory: as many messages as there can be are under way, or no room is left.
   Result<Sending> send(int rank, const std::byte* base, SharedLayoutPtr layout,
                        const SendOptions& options = {});
@@ -299,8 +300,10 @@ class Exchange {
   // Begins to receive it as the first bytes of `layout` relative to `base`. adsmErrorInvalidValue:
   // that is no description of such a message of that process for this one, it was received or taken
   // back before, or it is longer than the layout (it may be received by a longer one then).
+  // `memory`: what the base is. kDevice: an address of this process's device, and nothing is under
+  // way there; adsmErrorNotSupported where that copies no messages.
   Result<Receiving> receive(int sender, ConstDescription description, std::byte* base,
-                            const datatype::Layout& layout);
+                            const datatype::Layout& layout, Memory memory = Memory::kHost);
 
   // ---- Memory that is not copied. Its owner orders its writes before others' reads.
 

@@ -33,9 +33,10 @@ enum class Path {
   kMapped,  // the receiver has the sender's memory file mapped
   kRead,    // the receiver reads the sender's memory by process_vm_readv ("CMA")
   kRing,    // the sender packs into fragments of shared memory, the receiver unpacks them
+  kDevice,  // the receiver's device has the sender's device memory imported, and copies from there
   kCopy     // the sender has packed all of it into shared memory (Sending::leaveCopy)
 };
-inline constexpr int kPaths = 4;
+inline constexpr int kPaths = 5;
 const char* pathName(Path path);
 
 namespace internal {
@@ -50,9 +51,16 @@ struct SendOptions {
   // start. All of the layout lies inside.
   ExportId file{0};
   std::int64_t fileOffset = 0;
-  // Nothing: kMapped if there is a file that the receiver can be given, else chosen by the layout.
-  // What the receiver cannot do becomes kRing all the same. kCopy is none.
-  std::optional<Path> path;
+  // The base is an address of this process's device, and what a device does to the memory is done.
+  // `device` and `deviceOffset` are then as the two above are for files, of an export of device
+  // memory.
+  bool onDevice = false;
+  ExportId device{0};
+  std::int64_t deviceOffset = 0;
+  // Nothing: kDevice or kMapped if there is such an export that the receiver can be given, else
+  // chosen by the layout, and kRing on a device. What the receiver cannot do becomes kRing all the
+  // same. kCopy is none; kMapped and kRead are none of device memory, and kDevice of no other.
+  std::optional<Path> path = std::nullopt;
   // Of the ring; a multiple of 4096.
   std::size_t fragmentBytes = std::size_t{64} << 10;
   std::size_t fragments = 4;

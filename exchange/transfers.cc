@@ -12,8 +12,6 @@
 #include "exchange/description.h"
 #include "gmac/base/log.h"
 #include "gmac/base/round_up.h"
-#include "gmac/datatype/cpu/cpu_engine.h"
-#include "gmac/datatype/cpu/streaming_copy.h"
 #include "gmac/datatype/cpu/transfer.h"
 
 namespace gmac::exchange::internal {
@@ -237,13 +235,14 @@ Result<std::byte*> Transfers::copyOf(std::size_t index) {
 // ---- At the sender.
 
 Outgoing::Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer,
-                   std::size_t record, const std::byte* base, SharedLayoutPtr layout, int receiver,
-                   Path path)
+                   std::size_t record, const std::byte* base, Copies copies, SharedLayoutPtr layout,
+                   int receiver, Path path)
     : transfers_(std::move(transfers)),
       peer_(std::move(peer)),
       index_(record),
       id_(transfers_->idOf(record)),
       base_(base),
+      copies_(copies),
       layout_(std::move(layout)),
       receiver_(receiver),
       path_(path) {}
@@ -298,7 +297,7 @@ Status Outgoing::produce(TransferRecord& record) {
     if (produced_ + now - consumed > ringBytes) {
       return {};
     }
-    datatype::pack(layout_->layout, ring + produced_ % ringBytes, base_, produced_, now);
+    GMAC_TRY(copies_.pack(layout_->layout, ring + produced_ % ringBytes, base_, produced_, now));
     produced_ += now;
     record.produced.store(static_cast<std::uint64_t>(produced_), std::memory_order_release);
   }
@@ -390,8 +389,7 @@ Result<bool> Outgoing::leaveCopy() {
   }
   const Result<std::byte*> copy = transfers_->copyOf(index_);
   GMAC_TRY(copy.status());
-  datatype::pack(layout_->layout, *copy, base_, 0, bytes(),
-                 {.copy = datatype::copyOf<&std::memcpy>(bytes())});
+  GMAC_TRY(copies_.pack(layout_->layout, *copy, base_, 0, bytes(), bytes()));
   if (!state.compare_exchange_strong(expected, Slot::stateOf(id_, Phase::kCopied),
                                      std::memory_order_acq_rel)) {
     return false;
@@ -408,7 +406,8 @@ Result<bool> Outgoing::leaveCopy() {
 
 Incoming::Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
                    std::shared_ptr<PathCounters> counters, int sender, std::size_t record,
-                   std::uint64_t id, std::byte* base, Layout to)
+                   std::uint64_t id, std::byte* base, Copies copies, const DeviceFunctions* device,
+                   Layout to)
     : peer_(std::move(peer)),
       imports_(std::move(imports)),
       counters_(std::move(counters)),
@@ -416,6 +415,8 @@ Incoming::Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
       index_(record),
       id_(id),
       base_(base),
+      copies_(copies),
+      device_(device),
       to_(std::move(to)) {}
 
 Incoming::~Incoming() {
@@ -497,28 +498,40 @@ Status Incoming::begin(LayoutTable& layouts, int64_t bytes, bool copied) {
   fragmentBytes_ = static_cast<int64_t>(fragmentBytes);
   path_ = copied ? Path::kCopy : static_cast<Path>(path);
   copy_ = peer_->met().file.payloads() + (copied ? copy : 0);
-  if (path_ == Path::kMapped) {
-    const auto import = imports_->use(peer_, sender_, ExportId{said.exportId});
-    const std::int64_t offset = said.exportOffset;
-    if (import.ok()) {
-      import_ = *import;
-      const datatype::Bounds bounds = from_->bounds();
-      std::int64_t first = 0;
-      std::int64_t last = 0;
-      if (import_->kind != ExportKind::kFile ||
-          __builtin_add_overflow(offset, bounds.first, &first) ||
-          __builtin_add_overflow(offset, bounds.last, &last) || first < 0 ||
-          last > static_cast<int64_t>(import_->bytes)) {
-        return fail(adsmErrorInvalidValue,
-                    "exchange: a message of rank {} does not lie in its export", sender_);
-      }
-      mapped_ = import_->data + offset;
-    } else {
-      log(LogLevel::kInfo, "exchange: a message of {} bytes goes through the ring: {}", bytes_,
-          lastErrorText());
-      askForRing();
-    }
+  if (path_ == Path::kMapped || path_ == Path::kDevice) {
+    return importSource(path_ == Path::kMapped ? ExportKind::kFile : ExportKind::kDevice,
+                        ExportId{said.exportId}, said.exportOffset);
   }
+  return {};
+}
+
+Status Incoming::importSource(ExportKind kind, ExportId id, int64_t offset) {
+  if (kind == ExportKind::kDevice && device_ == nullptr) {
+    log(LogLevel::kInfo,
+        "exchange: a message of {} bytes goes through the ring: no device of this process copies "
+        "it",
+        bytes_);
+    askForRing();
+    return {};
+  }
+  const auto import = imports_->use(peer_, sender_, id);
+  if (!import.ok()) {
+    log(LogLevel::kInfo, "exchange: a message of {} bytes goes through the ring: {}", bytes_,
+        lastErrorText());
+    askForRing();
+    return {};
+  }
+  import_ = *import;
+  const datatype::Bounds bounds = from_->bounds();
+  int64_t first = 0;
+  int64_t last = 0;
+  if (import_->kind != kind || __builtin_add_overflow(offset, bounds.first, &first) ||
+      __builtin_add_overflow(offset, bounds.last, &last) || first < 0 ||
+      last > static_cast<int64_t>(import_->bytes)) {
+    return fail(adsmErrorInvalidValue, "exchange: a message of rank {} does not lie in its export",
+                sender_);
+  }
+  mapped_ = import_->data + offset;
   return {};
 }
 
@@ -532,8 +545,13 @@ void Incoming::askForRing() {
 // The kernel looks up each piece of either side. So it reads small pieces of ours as one, which are
 // unpacked from there.
 Result<int64_t> Incoming::read(int64_t most) {
-  if (to_.meanBlockBytes() < kLeastPiece && unpackFrom_ == nullptr) {
+  // (A device's memory is none that the kernel reads into.)
+  if ((copies_.onDevice() || to_.meanBlockBytes() < kLeastPiece) && unpackFrom_ == nullptr) {
     unpackFrom_.reset(new (std::nothrow) std::byte[kUnpackBytes]);
+    if (unpackFrom_ == nullptr && copies_.onDevice()) {
+      askForRing();
+      return 0;
+    }
   }
   std::array<iovec, kPieces + 1> here;
   std::array<iovec, kPieces + 1> there;
@@ -580,7 +598,7 @@ Result<int64_t> Incoming::read(int64_t most) {
       ::process_vm_readv(peer_->met().process, here.data(), hereCount, there.data(), thereCount, 0);
   if (got == bytes + static_cast<ssize_t>(sizeof nonce) && nonce == peer_->met().nonce) {
     if (unpackFrom_ != nullptr) {
-      datatype::unpack(to_, base_, unpackFrom_.get(), done_, bytes);
+      GMAC_TRY(copies_.unpack(to_, base_, unpackFrom_.get(), done_, bytes));
     }
     return bytes;
   }
@@ -603,7 +621,9 @@ Result<int64_t> Incoming::unpackRing(int64_t most) {
                 sender_, produced, bytes_);
   }
   const int64_t now = std::min({most, produced - done_, fragmentBytes_ - done_ % fragmentBytes_});
-  datatype::unpack(to_, base_, ring_ + done_ % ringBytes_, done_, now);
+  if (now > 0) {
+    GMAC_TRY(copies_.unpack(to_, base_, ring_ + done_ % ringBytes_, done_, now));
+  }
   return now;
 }
 
@@ -611,12 +631,13 @@ Result<int64_t> Incoming::unpackRing(int64_t most) {
 Result<int64_t> Incoming::step(int64_t most) {
   switch (path_) {
     case Path::kMapped:
-      datatype::transfer(to_, base_, *from_, mapped_, done_, most,
-                         datatype::copyOf<&std::memcpy>(bytes_));
+      GMAC_TRY(copies_.transfer(to_, base_, *from_, mapped_, done_, most, bytes_));
+      return most;
+    case Path::kDevice:
+      GMAC_TRY(transferByDevice(*device_, to_, base_, *from_, mapped_, done_, most));
       return most;
     case Path::kCopy:
-      datatype::unpack(to_, base_, copy_ + done_, done_, most,
-                       {.copy = datatype::copyOf<&std::memcpy>(bytes_)});
+      GMAC_TRY(copies_.unpack(to_, base_, copy_ + done_, done_, most, bytes_));
       return most;
     case Path::kRead:
       return read(most);

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <vector>
 
+#include "exchange/copies.h"
 #include "exchange/exchange.h"
 #include "exchange/imports.h"
 #include "exchange/layout_bytes.h"
@@ -114,7 +115,7 @@ class Patience {
 class Outgoing {
  public:
   Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer, std::size_t record,
-           const std::byte* base, SharedLayoutPtr layout, int receiver, Path path);
+           const std::byte* base, Copies copies, SharedLayoutPtr layout, int receiver, Path path);
   ~Outgoing();
 
   std::int64_t bytes() const { return layout_->layout.bytes(); }
@@ -135,6 +136,7 @@ class Outgoing {
   const std::size_t index_;
   const std::uint64_t id_;
   const std::byte* const base_;
+  const Copies copies_;
   const SharedLayoutPtr layout_;
   const int receiver_;
   Path path_;
@@ -151,7 +153,7 @@ class Incoming {
  public:
   Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
            std::shared_ptr<PathCounters> counters, int sender, std::size_t record, std::uint64_t id,
-           std::byte* base, datatype::Layout to);
+           std::byte* base, Copies copies, const DeviceFunctions* device, datatype::Layout to);
   ~Incoming();
 
   // Reads what the sender says, once. Later it may be otherwise.
@@ -162,6 +164,9 @@ class Incoming {
 
  private:
   Status readLayout(LayoutTable& layouts);
+  // What the sender has exported and says that the message lies in; if it cannot be imported, the
+  // path is kRing.
+  Status importSource(ExportKind kind, ExportId id, std::int64_t offset);
   // So many bytes were read; 0: the path is kRing from now on.
   Result<std::int64_t> read(std::int64_t most);
   Result<std::int64_t> unpackRing(std::int64_t most);
@@ -180,6 +185,8 @@ class Incoming {
   const std::size_t index_;
   const std::uint64_t id_;
   std::byte* const base_;
+  const Copies copies_;
+  const DeviceFunctions* const device_;  // NULL: it copies no messages
   const datatype::Layout to_;
   std::shared_ptr<const datatype::Layout> from_;
   Path path_ = Path::kRing;
@@ -191,7 +198,7 @@ class Incoming {
   std::int64_t ringBytes_ = 0;
   std::int64_t fragmentBytes_ = 0;
   Imports::Entry* import_ = nullptr;
-  const std::byte* mapped_ = nullptr;
+  const std::byte* mapped_ = nullptr;  // by the CPU or the device
   const std::byte* copy_ = nullptr;
   bool over_ = false;
   adsmError_t failed_ = adsmSuccess;

@@ -97,6 +97,7 @@ constexpr const char* kSent[kWays] = {"send: ticket",
                                       "send: mapped by the receiver",
                                       "send: read by the receiver",
                                       "send: ring",
+                                      "send: copied by the receiver's device",
                                       "send: copy for a late receiver"};
 
 void tell() {
@@ -109,6 +110,7 @@ void tell() {
       "mapped by their receivers",
       "read by their receivers",
       "through a ring",
+      "copied by their receivers' devices",
       "copied for receivers that were late"};
   std::string line = "mpi: large messages of rank 0:";
   for (std::size_t i = 0; i < kWays; ++i) {

@@ -60,9 +60,10 @@ enum class Way {
   kMapped,
   kRead,
   kRing,
+  kDevice,
   kCopied,
 };
-inline constexpr int kWays = 8;
+inline constexpr int kWays = 9;
 // Payloads of fewer bytes take MPI's wire, and are not counted.
 std::int64_t leastPayload();
 void count(Way way, std::int64_t payloadBytes);

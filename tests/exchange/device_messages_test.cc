@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages whose memory is a device's, at either end: random layouts by every path, what is
+// refused, revoked or taken back. The device is of the test's own: the CPU dies where it touches
+// its memory, which is a memory file that has pages at another address.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "exchange/exchange.h"
+#include "gmac/base/status.h"
+#include "gmac/datatype/cpu/transfer.h"
+#include "tests/exchange/random_layout.h"
+#include "tests/exchange/team.h"
+
+namespace gmac::testing {
+namespace {
+
+using datatype::Layout;
+using exchange::DeviceFunctions;
+using exchange::Exchange;
+using exchange::ExportId;
+using exchange::Job;
+using exchange::Options;
+using exchange::Path;
+using exchange::Receiving;
+using exchange::Sending;
+using exchange::SendOptions;
+using exchange::shareLayout;
+using std::int64_t;
+using std::chrono::milliseconds;
+using Description = std::array<std::byte, exchange::kDescriptionBytes>;
+
+constexpr milliseconds kPatience{20000};
+
+std::uint64_t seed() {
+  const char* const text = std::getenv("GMAC_TEST_SEED");
+  return text != nullptr ? static_cast<std::uint64_t>(std::atoll(text)) : 1;
+}
+
+// ---- The device.
+
+struct Handle {
+  std::size_t bytes;
+  int process;
+  int file;
+};
+
+// Addresses that nobody may touch, and where the memory behind them is.
+struct Window {
+  std::byte* address;
+  std::size_t bytes;
+  std::byte* memory;
+  Handle handle;
+};
+
+std::vector<Window> windows;
+bool refusesImports = false;
+adsmError_t transferError = adsmSuccess;
+int transfers = 0;
+std::function<void()> inTransfer;
+
+Window& add(const Handle& handle, int file) {
+  void* const address =
+      ::mmap(nullptr, handle.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory = ::mmap(nullptr, handle.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  CHECK_THAT(address != MAP_FAILED && memory != MAP_FAILED);
+  windows.push_back(
+      {static_cast<std::byte*>(address), handle.bytes, static_cast<std::byte*>(memory), handle});
+  return windows.back();
+}
+
+// Where the memory at an address of the device's is; what is none stays.
+std::byte* behind(const void* address) {
+  auto* const at = static_cast<std::byte*>(const_cast<void*>(address));
+  for (const Window& window : windows) {
+    if (at >= window.address && at < window.address + window.bytes) {
+      return window.memory + (at - window.address);
+    }
+  }
+  return at;
+}
+
+std::byte* allocate(std::size_t bytes) {
+  const int file = ::memfd_create("device", MFD_CLOEXEC);
+  CHECK_THAT(::ftruncate(file, static_cast<off_t>(bytes)) == 0);
+  return add({bytes, ::getpid(), file}, file).address;
+}
+
+adsmError_t handleOf(void* address, unsigned char* handle) {
+  for (const Window& window : windows) {
+    if (window.address == address) {
+      std::memcpy(handle, &window.handle, sizeof window.handle);
+      return adsmSuccess;
+    }
+  }
+  return fail(adsmErrorInvalidValue, "no allocation starts there").code();
+}
+
+adsmError_t exportMemory(std::size_t bytes, void** address, unsigned char* handle) {
+  *address = allocate(bytes);
+  return handleOf(*address, handle);
+}
+
+adsmError_t importMemory(const unsigned char* handle, void** address) {
+  if (refusesImports) {
+    return fail(adsmErrorNotSupported, "the device is out of reach").code();
+  }
+  Handle given;
+  std::memcpy(&given, handle, sizeof given);
+  const std::string path =
+      "/proc/" + std::to_string(given.process) + "/fd/" + std::to_string(given.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  CHECK_THAT(file >= 0);
+  *address = add(given, file).address;
+  ::close(file);
+  return adsmSuccess;
+}
+
+adsmError_t releaseImport(void* address) {
+  for (auto window = windows.begin(); window != windows.end(); ++window) {
+    if (window->address == address) {
+      ::munmap(window->memory, window->bytes);
+      ::munmap(window->address, window->bytes);
+      windows.erase(window);
+      return adsmSuccess;
+    }
+  }
+  return adsmErrorInvalidValue;
+}
+
+adsmError_t copyTo(void* device, const void* from, std::size_t bytes) {
+  std::memcpy(behind(device), from, bytes);
+  return adsmSuccess;
+}
+
+adsmError_t copyFrom(void* to, const void* device, std::size_t bytes) {
+  std::memcpy(to, behind(device), bytes);
+  return adsmSuccess;
+}
+
+adsmError_t transfer(const Layout& to, void* target, const Layout& from, const void* source,
+                     int64_t offset, int64_t bytes) {
+  ++transfers;
+  if (transferError != adsmSuccess) {
+    return transferError;
+  }
+  datatype::transfer(to, behind(target), from, behind(source), offset, bytes);
+  if (inTransfer) {
+    inTransfer();
+  }
+  return adsmSuccess;
+}
+
+constexpr DeviceFunctions kDevice{&exportMemory, &importMemory,  &copyTo,  &copyFrom,
+                                  &handleOf,     &releaseImport, &transfer};
+// One that copies no messages.
+constexpr DeviceFunctions kOldDevice{&exportMemory, &importMemory, &copyTo,
+                                     &copyFrom,     &handleOf,     &releaseImport};
+
+Options optionsWith(const DeviceFunctions* device) {
+  Options options{.hostBytes = std::size_t{4} << 20, .device = device};
+  options.devicePieceBytes = std::size_t{64} << 10;
+  return options;
+}
+
+// ---- Messages.
+
+constexpr std::size_t kArena = std::size_t{2} << 20;
+
+std::byte byteAt(std::size_t at) { return static_cast<std::byte>(at * 7 + at / 251 + at / 65537); }
+
+void fill(std::byte* device) {
+  std::byte* const memory = behind(device);
+  for (std::size_t at = 0; at < kArena; ++at) {
+    memory[at] = byteAt(at);
+  }
+}
+
+std::unique_ptr<Exchange> met(Board& board, const Job& job, const Options& options) {
+  Result<std::unique_ptr<Exchange>> made = Exchange::open(job, options);
+  CHECK_THAT(made.ok());
+  arrive(board, 0);
+  await(board, 0, job.size);
+  (*made)->meet(job.rank, job.size);
+  return std::move(*made);
+}
+
+Description described(Sending& sending) {
+  Description description;
+  sending.describe(description);
+  return description;
+}
+
+bool saysLast(const char* part) { return std::strstr(lastErrorText(), part) != nullptr; }
+
+Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
+
+// The export of the arena, when the other one has proved that it reaches this device.
+ExportId exportedArena(Exchange& exchange, std::byte* arena, int rank) {
+  const Result<ExportId> id = exchange.exportDevice(arena, kArena);
+  CHECK_THAT(id.ok() && exchange.offer(*id, rank).ok());
+  return *id;
+}
+
+enum class Hindrance { kNone, kImportsAreRefused, kReceiversDeviceCopiesNothing };
+
+// Rank 0 sends, from device memory or the CPU's, and rank 1 receives to either.
+void exchangeRandomly(Hindrance hindrance, long steps) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const bool simple = hindrance == Hindrance::kReceiversDeviceCopiesNothing && job.rank == 1;
+    const auto exchange = met(board, job, optionsWith(simple ? &kOldDevice : &kDevice));
+    refusesImports = hindrance == Hindrance::kImportsAreRefused && job.rank == 1;
+    std::mt19937_64 random(seed());
+    const auto below = [&](int64_t end) {
+      return static_cast<int64_t>(random() % static_cast<std::uint64_t>(end));
+    };
+    std::byte* const arena = allocate(kArena);
+    std::vector<std::byte> plain(kArena);
+    fill(arena);
+    std::memcpy(plain.data(), behind(arena), kArena);
+    const ExportId id = job.rank == 0 ? exportedArena(*exchange, arena, 1) : exchange::kNoExport;
+    for (long step = 0; step < steps; ++step) {
+      // Both make up the same message.
+      const int64_t about = 1 + below(step % 10 == 0 ? 100000 : 2000);
+      RandomLayout from = randomLayout(random, about);
+      while (from.span > static_cast<int64_t>(kArena) / 2) {
+        from = randomLayout(random, about);
+      }
+      RandomLayout to = randomLayout(random, from.layout.bytes() + 1);
+      while (to.layout.bytes() < from.layout.bytes() ||
+             to.span > static_cast<int64_t>(kArena) / 2) {
+        to = randomLayout(random, 2 * from.layout.bytes());
+      }
+      const int64_t base = below(static_cast<int64_t>(kArena) - from.span);
+      const bool fromDevice = below(4) != 0;
+      const bool isExported = below(3) != 0;
+      const bool toDevice = below(4) != 0 && hindrance != Hindrance::kReceiversDeviceCopiesNothing;
+      const bool leaves = below(6) == 0;
+      const int64_t most = below(2) == 0 ? from.layout.bytes() : 1 + below(about);
+      if (job.rank == 0) {
+        SendOptions options;
+        options.onDevice = fromDevice;
+        if (fromDevice && isExported) {
+          options.device = id;
+          options.deviceOffset = base;
+        }
+        options.fragmentBytes = 4096;
+        options.fragments = 2;
+        options.mayCopy = leaves;
+        Result<Sending> sending = exchange->send(1, (fromDevice ? arena : plain.data()) + base,
+                                                 shareLayout(from.layout), options);
+        CHECK_THAT(sending.ok());
+        CHECK_THAT(!fromDevice || sending->path() == (isExported ? Path::kDevice : Path::kRing));
+        const Description description = described(*sending);
+        if (leaves) {
+          const Result<bool> left = sending->leaveCopy();
+          CHECK_THAT(left.ok() && *left);
+        }
+        post(board, 0, 1, description);
+        CHECK_THAT(*sending->wait(kPatience));
+      } else {
+        std::byte* const target = toDevice ? arena : plain.data();
+        std::memset(behind(target), 0xa5, kArena);
+        std::vector<std::byte> expected(kArena, std::byte{0xa5});
+        for (std::size_t at = 0; at < static_cast<std::size_t>(from.layout.bytes()); ++at) {
+          expected[static_cast<std::size_t>(64 + to.offsets[at])] =
+              byteAt(static_cast<std::size_t>(base + from.offsets[at]));
+        }
+        Result<Receiving> receiving =
+            exchange->receive(0, fetch(board, 0, 1), target + 64, to.layout,
+                              toDevice ? exchange::Memory::kDevice : exchange::Memory::kHost);
+        CHECK_THAT(receiving.ok());
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        for (bool done = false; !done;) {
+          const Result<bool> now = receiving->advance(most);
+          CHECK_THAT(now.ok() && std::chrono::steady_clock::now() < end);
+          done = *now;
+        }
+        const bool byDevice = fromDevice && isExported && !leaves && hindrance == Hindrance::kNone;
+        CHECK_THAT((receiving->path() == Path::kDevice) == byDevice);
+        CHECK_THAT(std::memcmp(behind(target), expected.data(), kArena) == 0);
+      }
+    }
+    const exchange::Statistics statistics = exchange->statistics();
+    const auto& device = statistics.paths[static_cast<int>(Path::kDevice)];
+    const auto& ring = statistics.paths[static_cast<int>(Path::kRing)];
+    const bool none = hindrance == Hindrance::kNone;
+    CHECK_THAT((device.sent.parcels > 0) == (none && job.rank == 0));
+    CHECK_THAT((device.received.parcels > 0) == (none && job.rank == 1));
+    CHECK_THAT(job.rank == 0 ? ring.sent.parcels > 0 : ring.received.parcels > 0);
+    arrive(board, 3);
+    await(board, 3, 2);
+  });
+  EXPECT_EQ(team.end(), "") << "GMAC_TEST_SEED=" << seed();
+}
+
+TEST(DeviceMessages, RandomOnesArriveByEveryPath) {
+  for (const Hindrance hindrance : {Hindrance::kNone, Hindrance::kImportsAreRefused,
+                                    Hindrance::kReceiversDeviceCopiesNothing}) {
+    exchangeRandomly(hindrance, 400);
+  }
+}
+
+TEST(DeviceMessages, OneCopyOfTheReceiversDeviceIsAll) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, optionsWith(&kDevice));
+    std::byte* const arena = allocate(kArena);
+    const Layout rows = *Layout::make({{1000, 256}}, {{0, 64}});
+    if (job.rank == 0) {
+      fill(arena);
+      Result<Sending> sending =
+          exchange->send(1, arena, shareLayout(rows),
+                         {.onDevice = true, .device = exportedArena(*exchange, arena, 1)});
+      CHECK_THAT(sending.ok());
+      post(board, 0, 1, described(*sending));
+      CHECK_THAT(*sending->wait(kPatience) && transfers == 0);
+    } else {
+      Result<Receiving> receiving = exchange->receive(0, fetch(board, 0, 1), arena,
+                                                      contiguous(64000), exchange::Memory::kDevice);
+      CHECK_THAT(receiving.ok() && *receiving->advance() && transfers == 1);
+      for (std::size_t at = 0; at < 64000; ++at) {
+        CHECK_THAT(behind(arena)[at] == byteAt(at / 64 * 256 + at % 64));
+      }
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// Bytes that were copied from memory that was revoked, or from a message that was taken back,
+// meanwhile are worth nothing: the receiver is told, and the memory is free when it has let go.
+TEST(DeviceMessages, WhatIsRevokedOrTakenBackWhileItIsCopiedFails) {
+  for (const bool revoked : {true, false}) {
+    Team team(2);
+    team.start([&](const Job& job) {
+      Board& board = team.board();
+      const auto exchange = met(board, job, optionsWith(&kDevice));
+      std::byte* const arena = allocate(kArena);
+      if (job.rank == 0) {
+        fill(arena);
+        const ExportId id = exportedArena(*exchange, arena, 1);
+        Result<Sending> sending = exchange->send(1, arena, shareLayout(contiguous(100000)),
+                                                 {.onDevice = true, .device = id});
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        await(board, 1, 1);  // its device is at it
+        CHECK_THAT(!sending->recall());
+        if (revoked) {
+          CHECK_THAT(!*exchange->revoke(id, milliseconds(20)));
+        } else {
+          *sending = Sending();
+        }
+        arrive(board, 2);
+        if (revoked) {
+          CHECK_THAT(sending->wait(kPatience).status().code() == adsmErrorSystem);
+          CHECK_THAT(sending->declined());
+        }
+        CHECK_THAT(*exchange->revoke(id, kPatience));
+      } else {
+        inTransfer = [&] {
+          arrive(board, 1);
+          await(board, 2, 1);
+        };
+        {
+          Result<Receiving> receiving = exchange->receive(
+              0, fetch(board, 0, 1), arena, contiguous(100000), exchange::Memory::kDevice);
+          CHECK_THAT(receiving.ok() && receiving->path() == Path::kDevice);
+          CHECK_THAT(receiving->advance().status().code() == adsmErrorInvalidValue);
+          CHECK_THAT(saysLast("taken a message of 100000 bytes back"));
+        }
+        // (An idle import goes when its owner wants it.)
+        for (int round = 0; round < 2000 && exchange->statistics().imports != 0; ++round) {
+          exchange->sweep();
+          ::usleep(1000);
+        }
+        CHECK_THAT(exchange->statistics().imports == 0);
+      }
+    });
+    EXPECT_EQ(team.end(), "") << revoked;
+  }
+}
+
+TEST(DeviceMessages, ADeviceThatFailsEndsTheMessageForBoth) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, optionsWith(&kDevice));
+    std::byte* const arena = allocate(kArena);
+    for (const bool isExported : {true, false}) {
+      if (job.rank == 0) {
+        SendOptions options{.onDevice = true};
+        if (isExported) {
+          options.device = exportedArena(*exchange, arena, 1);
+        }
+        Result<Sending> sending =
+            exchange->send(1, arena, shareLayout(contiguous(100000)), options);
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        CHECK_THAT(sending->wait(kPatience).status().code() == adsmErrorSystem);
+        CHECK_THAT(sending->declined());
+      } else {
+        transferError = adsmErrorAcceleratorLost;
+        Result<Receiving> receiving = exchange->receive(
+            0, fetch(board, 0, 1), arena, contiguous(100000), exchange::Memory::kDevice);
+        CHECK_THAT(receiving.ok());
+        const Result<bool> end = receiving->wait(kPatience);
+        CHECK_THAT(end.status().code() == adsmErrorAcceleratorLost);
+        CHECK_THAT(saysLast("the device has not copied"));
+      }
+    }
+    // The sender's own: the receiver is told that it has ended the message.
+    arrive(board, 4);
+    await(board, 4, 2);
+    transferError = job.rank == 0 ? adsmErrorAcceleratorLost : adsmSuccess;
+    if (job.rank == 0) {
+      Result<Sending> sending =
+          exchange->send(1, arena, shareLayout(contiguous(100000)), {.onDevice = true});
+      CHECK_THAT(sending.ok());
+      post(board, 0, 1, described(*sending));
+      CHECK_THAT(sending->wait(kPatience).status().code() == adsmErrorAcceleratorLost);
+    } else {
+      const Description description = fetch(board, 0, 1);
+      Result<Receiving> receiving =
+          exchange->receive(0, description, arena, contiguous(100000), exchange::Memory::kDevice);
+      CHECK_THAT(!receiving.ok() || !receiving->wait(kPatience).ok());
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(DeviceMessages, WhatCannotBeIsRefused) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, optionsWith(job.rank == 0 ? &kDevice : &kOldDevice));
+    std::byte* const arena = allocate(kArena);
+    const auto refused = [&](const SendOptions& options) {
+      const Result<Sending> sending =
+          exchange->send(1 - job.rank, arena, shareLayout(contiguous(9)), options);
+      return sending.status().code();
+    };
+    if (job.rank == 1) {
+      CHECK_THAT(refused({.onDevice = true}) == adsmErrorNotSupported);
+      CHECK_THAT(saysLast("no device of this process copies messages"));
+      const Description description = fetch(board, 0, 1);
+      std::vector<std::byte> plain(9);
+      CHECK_THAT(exchange->receive(0, description, arena, contiguous(9), exchange::Memory::kDevice)
+                     .status()
+                     .code() == adsmErrorNotSupported);
+      // (It is there still.)
+      Result<Receiving> receiving = exchange->receive(0, description, plain.data(), contiguous(9));
+      CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+    } else {
+      const ExportId id = exportedArena(*exchange, arena, 1);
+      CHECK_THAT(refused({.onDevice = true, .path = Path::kDevice}) == adsmErrorInvalidValue);
+      CHECK_THAT(refused({.onDevice = true, .path = Path::kRead}) == adsmErrorInvalidValue);
+      CHECK_THAT(refused({.file = id, .onDevice = true}) == adsmErrorInvalidValue);
+      CHECK_THAT(refused({.device = id}) == adsmErrorInvalidValue);
+      CHECK_THAT(refused({.device = id, .path = Path::kDevice}) == adsmErrorInvalidValue);
+      Result<Sending> sending =
+          exchange->send(1, arena, shareLayout(contiguous(9)), {.onDevice = true, .device = id});
+      CHECK_THAT(sending.ok());
+      post(board, 0, 1, described(*sending));
+      CHECK_THAT(*sending->wait(kPatience) && sending->path() == Path::kRing);
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// Whatever a sender says, a receiver's device reads no byte beside the export.
+TEST(DeviceMessages, AMessageBesideItsExportIsRefused) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, optionsWith(&kDevice));
+    std::byte* const arena = allocate(kArena);
+    const std::int64_t offsets[] = {-1, static_cast<int64_t>(kArena) - 99, INT64_MAX - 5};
+    if (job.rank == 0) {
+      const ExportId id = exportedArena(*exchange, arena, 1);
+      // And one in a file, which is no device's.
+      const int file = ::memfd_create("file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+      CHECK_THAT(::ftruncate(file, kArena) == 0);
+      const Result<ExportId> other = exchange->exportFile(file, 0, kArena);
+      CHECK_THAT(other.ok() && exchange->offer(*other, 1).ok());
+      for (std::size_t message = 0; message < std::size(offsets) + 1; ++message) {
+        const bool inFile = message == std::size(offsets);
+        Result<Sending> sending = exchange->send(1, arena, shareLayout(contiguous(100)),
+                                                 {.onDevice = true,
+                                                  .device = inFile ? *other : id,
+                                                  .deviceOffset = inFile ? 0 : offsets[message]});
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        CHECK_THAT(sending->wait(kPatience).status().code() == adsmErrorSystem);
+      }
+    } else {
+      for (std::size_t message = 0; message < std::size(offsets) + 1; ++message) {
+        const Result<Receiving> receiving = exchange->receive(
+            0, fetch(board, 0, 1), arena, contiguous(100), exchange::Memory::kDevice);
+        CHECK_THAT(receiving.status().code() == adsmErrorInvalidValue);
+        CHECK_THAT(saysLast("does not lie in its export"));
+      }
+      CHECK_THAT(transfers == 0);
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+}  // namespace
+}  // namespace gmac::testing
