@@ -191,22 +191,11 @@ void fill(std::byte* device) {
   }
 }
 
-std::unique_ptr<Exchange> met(Board& board, const Job& job, const Options& options) {
-  Result<std::unique_ptr<Exchange>> made = Exchange::open(job, options);
-  CHECK_THAT(made.ok());
-  arrive(board, 0);
-  await(board, 0, job.size);
-  (*made)->meet(job.rank, job.size);
-  return std::move(*made);
-}
-
 Description described(Sending& sending) {
   Description description;
   sending.describe(description);
   return description;
 }
-
-bool saysLast(const char* part) { return std::strstr(lastErrorText(), part) != nullptr; }
 
 Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
 
