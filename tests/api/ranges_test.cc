@@ -338,6 +338,24 @@ TEST_F(Ranges, DISABLED_WhatIsOnlyReadIsCopiedOnce) {
   EXPECT_EQ(adsmFree(data), adsmSuccess);
 }
 
+// All devices have a copy of what the CPU writes then, and one block may be dirty: the others are
+// flushed to one device, before a call says which one needs them.
+TEST_F(Ranges, DISABLED_AnEvictionOutdatesTheOtherCopies) {
+  Word* data = allocate();
+  std::fill_n(data, kWords, 1u);
+  for (int device = 0; device < 4; ++device) {
+    for (int other = 0; other < 4; ++other) migratedBy(other, data, 0, kPartWords, adsmRead);
+    const auto value = static_cast<Word>(10 * device);
+    std::fill_n(data, kPartWords, value);
+    addTo(device, data, 0, kPartWords);
+    for (std::size_t i = 0; i < kWords; ++i)
+      ASSERT_EQ(data[i], i < kPartWords ? value + 1 : 1) << i;
+  }
+  EXPECT_GT(stats().evictions.value(), 0u);
+  verify();
+  EXPECT_EQ(adsmFree(data), adsmSuccess);
+}
+
 TEST_F(Ranges, DISABLED_WhatNobodyHasWrittenIsNotCopied) {
   Word* data = allocate();
   for (std::size_t part = 0; part < kParts; ++part) {
@@ -555,6 +573,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "AUseOfTheWholeBringsItTogether", "WhatDoesNotFitChangesNothing",
                       "PartsElsewhereOutliveADevice"),
     [](const auto& info) { return std::string(info.param); });
+
+TEST(InAProcessWithBlocks, AnEvictionOutdatesTheOtherCopies) {
+  run("AnEvictionOutdatesTheOtherCopies", {4}, {{"rolling", "64K"}, {"rolling", "4K"}}, "1");
+}
 
 TEST(InAProcessWithBlocks, OtherBlocksStayOpenOnTheCpu) {
   run("OtherBlocksStayOpenOnTheCpu", {1, 4}, {{"rolling", "64K"}}, "1000");
