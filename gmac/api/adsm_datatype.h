@@ -177,7 +177,8 @@ ADSM_API adsmError_t adsmUnpackWith(void* target, const void* source, int64_t co
  * first to the last of the source and those of the target may not overlap (adsmErrorInvalidValue).
  * Order, return and memory are as of adsmPack(). Thread-safe.
  *
- * With options: offset and bytes are those of the part in packed order, on both sides. Methods:
+ * With options: offset and bytes are those of the part in packed order, on both sides; with bytes,
+ * one side may be longer. Methods:
  * kernel and cpu force the one pass, staged the two; adsmErrorNotSupported for a method that the
  * sides do not allow, for the others, and for a stream where the CPU would take part. */
 ADSM_API adsmError_t adsmTransfer(void* target, int64_t targetCount, adsmType_t targetType,

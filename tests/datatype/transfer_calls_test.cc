@@ -479,6 +479,37 @@ TEST_F(Transfers, SaysWhatIsWrong) {
   EXPECT_EQ(adsmTypeFree(to), adsmSuccess);
 }
 
+TEST_F(Transfers, APartMayBeOfALongerType) {
+  const adsmType_t from = vectorOf(1000, 2, 8);
+  const adsmType_t to = vectorOf(50, 4, 6);
+  writeByCpu(source_, 1);
+  writeByCpu(target_, 2);
+  options_.offset = 160;
+  options_.bytes = 1440;
+  for (const adsmMethod_t method : {adsmMethodKernel, adsmMethodStaged, adsmMethodCpu}) {
+    options_.method = method;
+    ASSERT_EQ(adsmTransferWith(target_.data, 1, to, source_.data, 1, from, &options_), adsmSuccess)
+        << adsmLastErrorString();
+    for (std::size_t i = 20; i < 200; ++i) {
+      std::memcpy(target_.expected.data() + 8 * (i / 4 * 6 + i % 4),
+                  source_.expected.data() + 8 * (i / 2 * 8 + i % 2), 8);
+    }
+    EXPECT_TRUE(holds(target_));
+    writeByCpu(target_, 3);
+  }
+  options_.bytes = 1441;
+  EXPECT_EQ(adsmTransferWith(target_.data, 1, to, source_.data, 1, from, &options_),
+            adsmErrorInvalidValue);
+  EXPECT_THAT(adsmLastErrorString(), HasSubstr("options.bytes is 1441; allowed are 1 to 1440"));
+  options_.bytes = 0;
+  EXPECT_EQ(adsmTransferWith(target_.data, 1, to, source_.data, 1, from, &options_),
+            adsmErrorInvalidValue);
+  EXPECT_THAT(adsmLastErrorString(), HasSubstr("have 16000; both must have the same"));
+  EXPECT_TRUE(holds(target_));
+  EXPECT_EQ(adsmTypeFree(from), adsmSuccess);
+  EXPECT_EQ(adsmTypeFree(to), adsmSuccess);
+}
+
 class TransfersUnder : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TransfersUnder, DoTheSame) {

@@ -4,6 +4,7 @@
 // the engine.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -328,13 +329,13 @@ Status transferBytes(const char* function, const TransferRequest& request,
                        request.targetCount, cache, &targetKept, &transfer.target));
   GMAC_TRY(prepareSide(function, "sourceType", "sourceCount", request.sourceType,
                        request.sourceCount, cache, &sourceKept, &transfer.source));
-  const std::int64_t whole = transfer.source.layout().bytes();
-  if (transfer.target.layout().bytes() != whole) {
+  const std::int64_t there = transfer.target.layout().bytes();
+  const std::int64_t here = transfer.source.layout().bytes();
+  if (there != here && (options == nullptr || options->bytes == 0)) {
     return fail(adsmErrorInvalidValue,
                 "{}: {} elements of targetType have {} bytes, and {} of sourceType have {}; both "
-                "must have the same",
-                function, request.targetCount, transfer.target.layout().bytes(),
-                request.sourceCount, whole);
+                "must have the same where options.bytes does not say how many",
+                function, request.targetCount, there, request.sourceCount, here);
   }
   if (options != nullptr) {
     transfer.method = options->method;
@@ -348,7 +349,7 @@ Status transferBytes(const char* function, const TransferRequest& request,
       }
     }
   }
-  GMAC_TRY(takePart(function, options, whole, &transfer));
+  GMAC_TRY(takePart(function, options, std::min(there, here), &transfer));
   Outcome outcome;
   if (transfer.bytes > 0) {
     if (request.target == nullptr || request.source == nullptr) {
