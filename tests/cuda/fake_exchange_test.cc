@@ -5,15 +5,20 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "exchange/exchange.h"
 #include "gmac/api/adsm.h"
+#include "gmac/datatype/layout/layout.h"
 #include "gmac/session/device_memory.h"
+#include "mpi/device_copies.h"
+#include "tests/cuda/fake_pack_kernels.h"
 #include "tests/cuda/fake_program.h"
 #include "tests/exchange/team.h"
 
@@ -101,6 +106,99 @@ TEST(ExchangeOverTheDriver, PayloadsGoThroughImportedMemory) {
     }
   });
   EXPECT_EQ(team.end(), "");
+}
+
+// ---- Messages between device memories.
+
+// Memory that was allocated to be exported.
+std::map<void*, exchange::DeviceHandle> handles;
+
+std::byte* allocate(std::size_t bytes) {
+  void* address = nullptr;
+  exchange::DeviceHandle handle{};
+  CHECK_THAT(gmacExportDeviceMemory(bytes, &address, handle.data()) == adsmSuccess);
+  handles[address] = handle;
+  return static_cast<std::byte*>(address);
+}
+adsmError_t handleOf(void* address, unsigned char* handle) {
+  const auto found = handles.find(address);
+  if (found == handles.end()) {
+    return adsmErrorInvalidValue;
+  }
+  std::memcpy(handle, found->second.data(), found->second.size());
+  return adsmSuccess;
+}
+// (The runtime keeps its imports until the process ends.)
+adsmError_t releaseImport(void*) { return adsmSuccess; }
+
+constexpr exchange::DeviceFunctions kCopying{&gmacExportDeviceMemory,
+                                             &gmacImportDeviceMemory,
+                                             &gmacCopyToDevice,
+                                             &gmacCopyFromDevice,
+                                             &handleOf,
+                                             &releaseImport,
+                                             &mpi::copyByDevice};
+
+// From rows to rows of other lengths, by one kernel of the receiver's, where its driver imports the
+// memory; else both pack and unpack.
+TEST(ExchangeOverTheDriver, RowsGoFromDeviceMemoryToDeviceMemory) {
+  using datatype::Layout;
+  constexpr std::size_t kMemory = std::size_t{1} << 20;
+  for (const bool refused : {false, true}) {
+    Team team(2);
+    team.start([&](const Job& job) {
+      fake_cuda::standIn(&fake_cuda::packImage());
+      Board& board = team.board();
+      const auto exchange =
+          testing::met(board, job, {.device = &kCopying, .devicePieceBytes = kPiece});
+      std::byte* const memory = allocate(kMemory);
+      if (refused && job.rank == 1) {
+        fake_cuda::failNext("cuIpcOpenMemHandle_v2", CUDA_ERROR_INVALID_CONTEXT);
+      }
+      const Layout from = *Layout::make({{2000, 256}}, {{0, 64}});
+      const Layout to = *Layout::make({{8100, 48}}, {{0, 16}});
+      std::vector<unsigned char> bytes(kMemory);
+      for (int round = 0; round < 3; ++round) {
+        const std::size_t launches = fake_cuda::calls("cuLaunchKernel");
+        if (job.rank == 0) {
+          for (std::size_t at = 0; at < kMemory; ++at) {
+            bytes[at] =
+                static_cast<unsigned char>(at * 13 + at / 256 + static_cast<std::size_t>(round));
+          }
+          CHECK_THAT(gmacCopyToDevice(memory, bytes.data(), kMemory) == adsmSuccess);
+          const Result<exchange::ExportId> id = exchange->exportDevice(memory, kMemory);
+          CHECK_THAT(id.ok() && exchange->offer(*id, 1).ok());
+          Result<exchange::Sending> sending =
+              exchange->send(1, memory + 512, exchange::shareLayout(from),
+                             {.onDevice = true, .device = *id, .deviceOffset = 512});
+          CHECK_THAT(sending.ok());
+          std::array<std::byte, exchange::kDescriptionBytes> description;
+          sending->describe(description);
+          testing::post(board, 0, 1, description);
+          CHECK_THAT(*sending->wait(std::chrono::seconds(60)));
+          CHECK_THAT((fake_cuda::calls("cuLaunchKernel") == launches) == !refused);
+        } else {
+          std::memset(bytes.data(), 0xa5, kMemory);
+          CHECK_THAT(gmacCopyToDevice(memory, bytes.data(), kMemory) == adsmSuccess);
+          Result<exchange::Receiving> receiving =
+              exchange->receive(0, testing::fetch(board, 0, 1), memory, to, Memory::kDevice);
+          CHECK_THAT(receiving.ok() && *receiving->wait(std::chrono::seconds(60)));
+          CHECK_THAT(receiving->path() ==
+                     (refused ? exchange::Path::kRing : exchange::Path::kDevice));
+          CHECK_THAT(refused || fake_cuda::calls("cuLaunchKernel") == launches + 1);
+          std::vector<unsigned char> expected = bytes;
+          for (std::size_t i = 0; i < 2000 * 64; ++i) {
+            const std::size_t at = 512 + i / 64 * 256 + i % 64;
+            expected[i / 16 * 48 + i % 16] =
+                static_cast<unsigned char>(at * 13 + at / 256 + static_cast<std::size_t>(round));
+          }
+          CHECK_THAT(gmacCopyFromDevice(bytes.data(), memory, kMemory) == adsmSuccess);
+          CHECK_THAT(bytes == expected);
+        }
+      }
+    });
+    EXPECT_EQ(team.end(), "") << refused;
+  }
 }
 
 // As in a container, or where the GPUs do not reach each other.

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies between two layouts by the runtime's device, for exchange/ (DeviceFunctions::transfer).
+// Knows no mpi.h.
+#ifndef GMAC_MPI_DEVICE_COPIES_H_
+#define GMAC_MPI_DEVICE_COPIES_H_
+
+#include <cstdint>
+
+#include "gmac/api/adsm.h"
+#include "gmac/datatype/layout/layout.h"
+
+namespace gmac::mpi {
+
+// See DeviceFunctions. Where a side is contiguous, by a pack or an unpack; else by
+// adsmTransferWith. Keeps the types of the last few layouts. Errors are those of these functions.
+adsmError_t copyByDevice(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                         const void* source, std::int64_t offset, std::int64_t bytes);
+
+}  // namespace gmac::mpi
+
+#endif  // GMAC_MPI_DEVICE_COPIES_H_
