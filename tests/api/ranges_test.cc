@@ -21,6 +21,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm.hpp"
+#include "gmac/api/adsm_datatype.h"
 #include "gmac/observe/stats.h"
 #include "gmac/session/runtime.h"
 #include "tests/api/host_kernel.h"
@@ -399,9 +400,27 @@ TEST_F(Ranges, DISABLED_AUseOfTheWholeBringsItTogether) {
   for (std::size_t i = 0; i < kWords; ++i) {
     ASSERT_EQ(data[i], i < kPartWords ? 5u : i < 3 * kPartWords ? 3u : 2u) << i;
   }
+  // So does a migration to the home itself.
+  addTo(3, data, 0, kPartWords);
+  expectRoom({1, 0, 0, 1});
+  ASSERT_EQ(adsmMigrate(data, 1, 0), adsmSuccess) << adsmLastErrorString();
+  expectRoom({1, 0, 0, 0});
   addTo(3, data, 0, kPartWords);
   EXPECT_EQ(adsmFree(data), adsmSuccess);
   expectRoom({0, 0, 0, 0});
+}
+
+// Packs run on the first device.
+TEST_F(Ranges, DISABLED_APackBringsItTogether) {
+  Word* data = allocate();
+  std::fill_n(data, kWords, 1u);
+  ASSERT_EQ(addToAll(0, data), adsmSuccess) << adsmLastErrorString();
+  addTo(devices_ - 1, data, 0, kPartWords);
+  std::vector<Word> packed(kWords);
+  ASSERT_EQ(adsmPack(packed.data(), data, kWords, ADSM_TYPE_4), adsmSuccess)
+      << adsmLastErrorString();
+  for (std::size_t i = 0; i < kWords; ++i) ASSERT_EQ(packed[i], i < kPartWords ? 3u : 2u) << i;
+  EXPECT_EQ(adsmFree(data), adsmSuccess);
 }
 
 TEST_F(Ranges, DISABLED_WhatDoesNotFitChangesNothing) {
@@ -570,8 +589,8 @@ INSTANTIATE_TEST_SUITE_P(
     Ranges, OnFourDevices,
     ::testing::Values("FourDevicesComputeAtOnce", "WhatACallReadsDoesNotChangeUnderIt",
                       "WhatIsOnlyReadIsCopiedOnce", "WhatNobodyHasWrittenIsNotCopied",
-                      "AUseOfTheWholeBringsItTogether", "WhatDoesNotFitChangesNothing",
-                      "PartsElsewhereOutliveADevice"),
+                      "AUseOfTheWholeBringsItTogether", "APackBringsItTogether",
+                      "WhatDoesNotFitChangesNothing", "PartsElsewhereOutliveADevice"),
     [](const auto& info) { return std::string(info.param); });
 
 TEST(InAProcessWithBlocks, AnEvictionOutdatesTheOtherCopies) {

@@ -5,8 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "gmac/accel/devices.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/waits.h"
 #include "tests/support/fake_accelerator.h"
@@ -85,6 +90,15 @@ TEST_F(LedgerTest, ACallThatListsNothingMayWriteWhatIsNotBound) {
   EXPECT_THAT(writers(bound), ::testing::IsEmpty());
   bound.lastWrite[0] = launched.value;
   EXPECT_THAT(writers(bound), ::testing::ElementsAre(launched.value));
+}
+
+TEST_F(LedgerTest, ABindingForgetsNoUnlistedCallThatRuns) {
+  ledger_.allocated(object_);
+  const Ticket launched = call();
+  ledger_.calledUnlisted(launched);
+  ledger_.bind(object_, nullptr, adsmWrite);
+  EXPECT_THAT(writers(object_), ::testing::ElementsAre(launched.value));
+  ledger_.forget(object_);
 }
 
 TEST_F(LedgerTest, CallsOnPartsMayWriteThoseAlone) {
@@ -193,6 +207,115 @@ TEST_F(LedgerTest, HostFunctionsAreCounted) {
   EXPECT_FALSE(ledger_.hostFunctionsRun());
   ledger_.hostFunctionsDropped();
   EXPECT_TRUE(ledger_.hostFunctionsRun());
+}
+
+// Three devices that only have tickets, of one queue.
+class ThreeDevices final : public accel::Devices {
+ public:
+  std::map<std::uint64_t, std::size_t> byTicket;
+
+  std::size_t count() const noexcept override { return 3; }
+  std::size_t deviceOf(Ticket ticket) const noexcept override {
+    const auto found = byTicket.find(ticket.value);
+    return found != byTicket.end() ? found->second : 0;
+  }
+  std::size_t homeOf(accel::DeviceAddress) noexcept override { return 0; }
+  Result<accel::DeviceDescription> describe(std::size_t) override { return none(); }
+  Status usable(std::size_t) override { return {}; }
+  Status move(accel::DeviceAddress, std::size_t, std::size_t,
+              std::span<const accel::Part>) override {
+    return none();
+  }
+  Status place(accel::DeviceAddress, std::size_t, std::size_t) override { return none(); }
+  Result<std::unique_ptr<accel::LoadedKernel>> load(std::size_t, const adsmKernelDesc_t&) override {
+    return none();
+  }
+  Result<Ticket> launch(std::size_t, accel::LoadedKernel&, const accel::LaunchShape&, void**,
+                        std::span<const Ticket>) override {
+    return none();
+  }
+  Status setConstant(std::size_t, accel::LoadedKernel&, const adsmConstant_t&, const void*,
+                     std::size_t) override {
+    return none();
+  }
+
+ private:
+  static Status none() { return fail(adsmErrorNotSupported, "tickets alone"); }
+};
+
+class SeveralDevices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    memory_ = *accelerator_.allocate(4096, 4096, accel::Placement::kAnywhere);
+    ledger_.allocated(object_);
+    Ledger::expectParts(object_);
+  }
+  void TearDown() override { accelerator_.runAll(); }
+
+  Ticket call(std::size_t device) {
+    const Ticket ticket = *accelerator_.fill(memory_, std::byte{1}, 4096);
+    devices_.byTicket[ticket.value] = device;
+    ledger_.called(ticket);
+    return ticket;
+  }
+  std::vector<std::uint64_t> conflictsOn(std::size_t device, bool writes) const {
+    Ledger::NewestCalls before{};
+    ledger_.addConflicts(object_, {0, 100}, device, writes, before);
+    std::vector<std::uint64_t> values;
+    for (std::size_t other = 0; other < 3; ++other) values.push_back(before[other].value);
+    return values;
+  }
+
+  ThreeDevices devices_;
+  FakeAccelerator accelerator_{{.devices = &devices_}};
+  Ledger ledger_{accelerator_};
+  DeviceUses object_;
+  accel::DeviceAddress memory_{};
+};
+
+TEST_F(SeveralDevices, EachOnesWritersCount) {
+  std::vector<Ticket> tickets;
+  for (const std::size_t device : {0, 1, 2}) {
+    tickets.push_back(call(device));
+    ledger_.used(object_, tickets.back(), true);
+  }
+  for (const Ticket ticket : tickets) {
+    EXPECT_FALSE(ledger_.writersDone(object_)) << "before " << ticket.value;
+    EXPECT_TRUE(accelerator_.wait(ticket).ok());
+  }
+  EXPECT_TRUE(ledger_.writersDone(object_));
+}
+
+TEST_F(SeveralDevices, OnlyTheFirstOnesQueueIsTheKernelQueue) {
+  using Kind = Ledger::WriterQueue::Kind;
+  EXPECT_EQ(ledger_.writerQueue(object_).kind, Kind::kAny);
+  ledger_.used(object_, call(0), true);
+  EXPECT_EQ(ledger_.writerQueue(object_).kind, Kind::kKernelQueue);
+  EXPECT_FALSE(ledger_.callsElsewhere(0));
+  EXPECT_TRUE(ledger_.callsElsewhere(1));
+  ledger_.used(object_, call(1), true);
+  EXPECT_EQ(ledger_.writerQueue(object_).kind, Kind::kNone);
+  EXPECT_TRUE(ledger_.callsElsewhere(0));
+  accelerator_.runAll();
+  EXPECT_EQ(ledger_.writerQueue(object_).kind, Kind::kAny);
+  EXPECT_FALSE(ledger_.callsElsewhere(0));
+}
+
+// A call that writes follows readers elsewhere, too.
+TEST_F(SeveralDevices, WritesMustNotOvertakeReads) {
+  const Ticket reader = call(1);
+  ledger_.used(object_, {0, 50}, reader, false);
+  const Ticket writer = call(2);
+  ledger_.used(object_, {50, 60}, writer, true);
+  const Ticket beside = call(0);
+  ledger_.used(object_, {100, 200}, beside, true);
+  using ::testing::ElementsAre;
+  EXPECT_THAT(conflictsOn(0, true), ElementsAre(0, reader.value, writer.value));
+  EXPECT_THAT(conflictsOn(0, false), ElementsAre(0, 0, writer.value));
+  EXPECT_THAT(conflictsOn(2, true), ElementsAre(0, reader.value, 0)) << "its own queue's order";
+  std::vector<std::uint64_t> users;
+  for (const Ticket ticket : ledger_.callsWith(object_, {0, 100})) users.push_back(ticket.value);
+  EXPECT_THAT(users, ::testing::UnorderedElementsAre(reader.value, writer.value));
 }
 
 // Whatever waits for a call sees when it ends; a wait for one that has ended says nothing.

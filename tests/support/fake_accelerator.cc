@@ -92,7 +92,9 @@ class FakeAccelerator::Loaded final : public accel::LoadedKernel {
 };
 
 FakeAccelerator::FakeAccelerator(const FakeOptions& options)
-    : Accelerator({.streams = this, .movable = options.movableMemory ? this : nullptr}),
+    : Accelerator({.streams = this,
+                   .movable = options.movableMemory ? this : nullptr,
+                   .devices = options.devices}),
       options_(options),
       random_(options.seed) {}
 

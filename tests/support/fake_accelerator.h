@@ -73,6 +73,7 @@ struct FakeOptions {
   std::size_t memoryBytes = std::size_t{64} << 30;
   bool movableMemory = false;                    // as in movable_memory.h
   std::size_t cpuBytes = std::size_t{64} << 30;  // for what lies in the CPU's memory
+  accel::Devices* devices = nullptr;  // of which it says that it consists; the test's own
 };
 
 // An accelerator whose memory is a buffer of this process and whose queues are lists of
