@@ -2,8 +2,8 @@
 //
 // The public copy of a window in MPI's separate memory model (MPI 4.0, section 12.4): private
 // memory that other processes read and write at any time, beside the application's own copy. The
-// two are brought together byte by byte: what differs from the twin, which is what both held
-// last, was written meanwhile, on the one side or the other.
+// two are reconciled byte by byte against the twin, which keeps what both held last: a byte that
+// differs from the twin was written on that side meanwhile.
 #ifndef GMAC_MPI_PUBLIC_COPY_H_
 #define GMAC_MPI_PUBLIC_COPY_H_
 
@@ -23,12 +23,12 @@ struct ByteRun {
   friend bool operator==(const ByteRun&, const ByteRun&) = default;
 };
 
-// The runs in which two ranges of the same length differ, ascending, the longest that there are;
-// their places count from `first`. What stands in `runs` stays.
+// Appends to `runs` the maximal runs in which two ranges of the same length differ, in ascending
+// order. Their offsets count from `first`.
 void findDifferences(std::span<const std::byte> one, const std::byte* other, std::size_t first,
                      std::vector<ByteRun>* runs);
 
-// Not thread-safe, but for what others write to memory() meanwhile.
+// Not thread-safe, except that other processes may write to memory() at any time.
 class PublicCopy {
  public:
   // collect() hands over no more bytes at a time, and about so many runs at most.
@@ -39,8 +39,8 @@ class PublicCopy {
   // not taken them, and they remain changed.
   using Take = std::function<bool(std::span<const ByteRun> runs, const std::byte* values)>;
 
-  // Memory for `bytes` (1 or more), at an address that is `like`'s modulo 64: what is aligned for
-  // an operation there is so here.
+  // Allocates `bytes` (1 or more) at an address that equals `like` modulo 64, so that elements keep
+  // their alignment.
   PublicCopy(const void* like, std::size_t bytes);
   // False: there was no memory.
   bool made() const { return memory_.data() != nullptr && twin_.data() != nullptr; }
@@ -51,8 +51,8 @@ class PublicCopy {
   // Both copies hold these bytes from `first` on, and nobody else uses them yet.
   void begin(std::size_t first, std::span<const std::byte> values);
 
-  // The application's copy has these values from `first` on: those that are new there become
-  // public. No other byte of memory() is written. What others have written meanwhile stays.
+  // The application's copy has these values from `first` on. Publishes those that differ from the
+  // twin, and writes no other byte of memory(). What others have written meanwhile stays.
   void publish(std::size_t first, std::span<const std::byte> values);
 
   // Hands over what others have written to `bytes` from `first` on. False: `take` said so; or there

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private memory that MPI is given in place of shared memory or a device's. It is no shared
-// object's, so an MPI library, its helper processes and the kernel may do with it as they like.
+// Private memory that MPI is given in place of shared objects or device memory. MPI, its helper
+// processes and the kernel may access it freely.
 #ifndef GMAC_MPI_STAGING_MEMORY_H_
 #define GMAC_MPI_STAGING_MEMORY_H_
 
@@ -10,21 +10,21 @@
 
 namespace gmac::mpi {
 
-// One range, owned; freed ranges are kept for the next, at most kKeptBytes of them, those that were
-// freed last. Thread-safe.
+// Owns one range. Freed ranges are kept for reuse, the most recently freed first, up to kKeptBytes
+// in all. Thread-safe.
 class StagingMemory {
  public:
   static constexpr std::size_t kKeptBytes = std::size_t{64} << 20;
   static constexpr std::size_t kLeastPinned = std::size_t{1} << 20;
 
-  // Lets a device reach memory at the speed of its bus, whole pages, and ends that.
+  // Pins and unpins whole pages, so that a device copies at the speed of its bus.
   struct Pinning {
     bool (*pin)(void* memory, std::size_t bytes);
     void (*unpin)(void* memory, std::size_t bytes);
   };
 
   StagingMemory() = default;
-  // `bytes` may be 0. NULL in data() when there is no memory.
+  // `bytes` may be 0. data() is NULL if there is no memory.
   explicit StagingMemory(std::size_t bytes);
   ~StagingMemory();
   StagingMemory(StagingMemory&& other) noexcept { swap(other); }
@@ -34,9 +34,9 @@ class StagingMemory {
   }
   // Aligned to 64 bytes.
   std::byte* data() const { return range_.data; }
-  // A device is to read or write it: pins a range of kLeastPinned bytes or more that was used
-  // before. (Pinning takes longer than two copies of memory that is not, so one message alone is
-  // not worth it.) It stays pinned as long as it is kept.
+  // Call it before a device reads or writes the range. Pins a range of kLeastPinned bytes or more
+  // that has been reused; for a single message pinning would take longer than it saves. The range
+  // stays pinned as long as it is kept.
   void pin(const Pinning& pinning);
 
  private:

@@ -47,7 +47,7 @@ void open(int rank, int size);
 // went.
 void close();
 
-// Whether tickets go to and come from that rank; the same for the process there. A load.
+// Whether tickets can be exchanged with that rank. Both processes give the same answer. A load.
 bool reaches(int rank);
 
 // Which way a large message went, and why. Of plain memory that takes the wire nothing is counted.
@@ -67,12 +67,12 @@ inline constexpr int kWays = 9;
 // Payloads of fewer bytes take MPI's wire, and are not counted.
 std::int64_t leastPayload();
 void count(Way way, std::int64_t payloadBytes);
-// The same of a message that nobody counts, and of what is received, for the trace alone.
+// Adds a received message, or one that is not counted, to the trace.
 void trace(const char* name, std::int64_t payloadBytes);
 
-// Room for a payload for that rank. None: there is no room now.
+// Reserves room for a payload for that rank. Empty if there is no room now.
 exchange::Parcel reserve(int rank, std::int64_t bytes);
-// The ticket of a payload that is all there.
+// Makes the ticket, once the payload is complete.
 Bytes write(exchange::Parcel& parcel);
 
 // What a ticket says.
@@ -81,7 +81,7 @@ struct Ticket {
   int sender;
   std::array<std::byte, exchange::kDescriptionBytes> description;
 };
-// Nothing: these are other bytes of the same number.
+// Empty if the bytes are no ticket but a message of the same length.
 std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes);
 
 // The payload that was packed. An error's message says why there is none.
@@ -93,10 +93,10 @@ bool isTransfer(const Ticket& ticket);
 // goes by the ring, and meanwhile serves this process's own transfers. An error's message says why
 // the bytes are worth nothing.
 Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout);
-// Nobody wants them.
+// The bytes are not wanted: releases the sender.
 void discard(const Ticket& ticket);
 
-// What a send allows.
+// What the sending call may do meanwhile.
 enum class Sender {
   kWaits,  // it is in a call of its own until the receiver has all: the ring may be used
   kLeaves  // it may be in any other call
@@ -144,7 +144,7 @@ class Transfer {
 
 // Whether any of this process is under way. A load.
 bool anyTransfers();
-// Does for each what there is to do.
+// Advances each of them.
 void serveTransfers();
 
 }  // namespace gmac::mpi::tickets

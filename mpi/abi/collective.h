@@ -38,16 +38,18 @@ Form formOf(Rest... rest) {
   return form;
 }
 
-// Whether a buffer of a collective may need staging. Of a communicator that is none, MPI says so.
+// Whether a buffer of a collective may need staging. False for MPI_COMM_NULL: MPI refuses that
+// call.
 inline bool mayStage(MPI_Comm communicator) {
   return mayNeedStaging() && communicator != MPI_COMM_NULL;
 }
 
-// Before and after the call of MPI, which has succeeded: the application's result.
+// beginCollective() comes before the call of MPI, endCollective() after it has succeeded. Both
+// return the application's result.
 int beginCollective(const char* call, const PendingPtr& buffers, const Form& form);
 int endCollective(const char* call, const PendingPtr& buffers, const Form& form);
 
-// Both, and the call.
+// beginCollective(), the call, and endCollective().
 template <typename Call>
 int performCollective(const char* name, const PendingPtr& buffers, const Form& form,
                       const Call& call) {

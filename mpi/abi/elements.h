@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elements of a datatype in memory of the application's, which may be shared in part or a device's,
-// and their packed payload in private memory.
+// Packs and unpacks elements of a datatype between the application's memory, which may be partly
+// shared or on a device, and private memory.
 #ifndef GMAC_MPI_ABI_ELEMENTS_H_
 #define GMAC_MPI_ABI_ELEMENTS_H_
 
@@ -16,9 +16,9 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// A duplicate of a datatype, owned: the application may free the type while a request needs it.
-// (Not kept with the Type: MPICH never frees a type of which a duplicate lives, and so never tells
-// of it.)
+// Owns a duplicate of a datatype, because the application may free the type while a request needs
+// it. (The duplicate cannot be kept in Type: as long as it lives MPICH does not free the original,
+// and so never reports that it was freed.)
 class MpiDuplicate {
  public:
   MpiDuplicate() = default;
@@ -31,7 +31,7 @@ class MpiDuplicate {
     std::swap(type_, other.type_);
     return *this;
   }
-  // False: there is none.
+  // False if there is no duplicate.
   bool made() const { return made_; }
   MPI_Datatype get() const { return type_; }
 
@@ -51,23 +51,24 @@ class Elements {
  public:
   Elements() = default;
 
-  // `count` (1 or more) elements, `from` bytes after `buffer`.
+  // Prepares `count` (1 or more) elements that begin `from` bytes after `buffer`.
   Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_Count from = 0);
-  // Adds as many elements of the datatype at an address when it is where these end.
+  // Adds elements of the same datatype if `buffer` is where these elements end; else returns false.
   bool extend(const void* buffer, MPI_Count count, MPI_Datatype datatype);
 
   const Type& type() const { return *type_; }
-  // Of the payload.
+  // The size of the payload.
   std::int64_t bytes() const { return count_ * type_->size; }
-  // In the order of calls, each part where it is current. False: failed, and nothing was packed.
+  // Packs all elements, each part on the side where it is current; ordered after all kernel calls
+  // made before. False: failed, and nothing was packed.
   bool pack(std::byte* to);
-  // The payload's first bytes, which it has. Of memory that no device holds.
+  // Packs the first to.size() bytes of the payload, which has as many. Only for plain memory.
   bool packFront(std::span<std::byte> to);
-  // The first `bytes` of the payload. False: failed.
+  // Unpacks the first `bytes` of the payload. False: failed.
   bool unpack(std::byte* from, std::int64_t bytes);
 
-  // Where all bytes are, relative to address(), and may be read and written by anybody in this
-  // process; NULL: only MPI knows, or they are a device's.
+  // Where the bytes lie relative to address(), for code that reads and writes them directly. NULL
+  // if only MPI knows, or they are in device memory.
   exchange::SharedLayoutPtr layout() const {
     return onDevice_ || fromBottom_ ? nullptr : type_->layoutOf(count_);
   }

@@ -10,16 +10,16 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// An error code, of a class of this library's own, whose text is "gmac: CALL: REASON", after that
-// line was written to standard error: the default error handler ends the process and does not show
-// it. One code for equal texts.
+// Writes "gmac: CALL: REASON" to standard error, since the default error handler ends the process
+// without showing it, and returns an MPI error code with that text. The code belongs to an error
+// class of this library; equal texts have one code.
 int errorCode(const char* call, const std::string& reason);
 
-// The same, handed to the error handler of the communicator, file or window; what the call is to
-// return.
+// The same, and calls the error handler of the communicator, file or window with that code. Returns
+// what the call returns to the application.
 int refuse(MPI_Comm communicator, const char* call, const std::string& reason);
 int refuse(MPI_File file, const char* call, const std::string& reason);
-// (To MPICH a window and a communicator are of one type.)
+// (It has another name because MPICH has one type for windows and communicators.)
 int refuseAtWindow(MPI_Win window, const char* call, const std::string& reason);
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives that move data: MPI is given a buffer that is shared as packed blocks in private
-// memory.
+// Collectives that move data. Of a shared buffer MPI is given a packed copy in private memory.
 #ifndef GMAC_MPI_ABI_EXCHANGE_H_
 #define GMAC_MPI_ABI_EXCHANGE_H_
 
@@ -16,10 +15,11 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// A buffer as MPI's functions take it. blocks(n): of n processes, none where an argument is wrong.
-// replace(): by its payload. False: reason() of that says why not.
+// The following three describe a buffer in the forms that MPI's functions take. blocks(n) lists the
+// blocks of n processes, none if an argument is wrong. replace() puts the packed payload in place
+// of the buffer; it fails with false, and the payload's reason() says why.
 
-// As many elements for each process.
+// The same number of elements for each process.
 template <typename Count>
 struct Uniform {
   void* buffer;
@@ -37,7 +37,7 @@ struct Uniform {
   }
 };
 
-// Numbers and places of elements, one of each for a process.
+// A count and a displacement, in elements, for each process.
 template <typename Count, typename Displacement>
 struct Spread {
   void* buffer;
@@ -67,7 +67,7 @@ struct Spread {
   }
 };
 
-// Those, with places in bytes, and types.
+// A count, a displacement in bytes and a datatype for each process.
 template <typename Count, typename Displacement>
 struct Typed {
   void* buffer;
@@ -95,7 +95,7 @@ struct Typed {
 // The two buffers of one collective.
 class Exchange : public Pending {
  public:
-  // `keeps`: what is received to is packed as well.
+  // `keeps`: the receive buffer is packed as well, because MPI may leave parts of it as they were.
   Ready prepare(const std::vector<Block>& sent, const std::vector<Block>& received, bool keeps) {
     keeps_ = keeps;
     const Ready ready = out.prepare(sent);
@@ -144,7 +144,7 @@ int exchangeBuffers(Sent sent, Received received, Rest... rest) {
   return performCollective(kName<call>, state, form, forward);
 }
 
-// One buffer, which the root sends.
+// MPI_Bcast and its like: one buffer, which the root sends.
 template <Layer layer, auto call, Pattern pattern, typename Count, typename... Rest>
 int broadcast(void* buffer, Count count, MPI_Datatype type, Rest... rest) {
   Uniform<Count> all{buffer, count, type};
@@ -170,8 +170,8 @@ int broadcast(void* buffer, Count count, MPI_Datatype type, Rest... rest) {
   return performCollective(kName<call>, state, form, forward);
 }
 
-// Gather, Scatter, Allgather, Alltoall; and those with several blocks on one side or on both, with
-// types of their own.
+// Gather, Scatter, Allgather and Alltoall; then their forms with one count, or one datatype, for
+// each process (Gatherv, Alltoallw).
 template <Layer layer, auto call, Pattern pattern, typename Count, typename... Rest>
 int exchange(const void* sent, Count sentCount, MPI_Datatype sentType, void* received,
              Count receivedCount, MPI_Datatype receivedType, Rest... rest) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which memory a buffer is. MPI is given neither shared objects nor memory of devices.
+// Tells which kind of memory a buffer lies in. MPI is given neither shared objects nor device
+// memory.
 #ifndef GMAC_MPI_ABI_MEMORY_H_
 #define GMAC_MPI_ABI_MEMORY_H_
 
@@ -11,24 +12,25 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// Whether there may be memory that is the CPU's no more, or not alone.
+// Whether the process may have memory that MPI must not touch: shared objects or device memory.
 inline bool mayNeedStaging() { return gmacAnythingShared() != 0 || gmacAnyDeviceMemory() != 0; }
 
-// Whether MPI is not to touch `count` elements at `buffer`: a byte of their span is shared, or they
-// lie in memory of a device. No for arguments that MPI has to refuse, and for MPI_IN_PLACE.
+// Whether MPI must not touch `count` elements at `buffer`, because a byte of their span is shared
+// or they lie in device memory. False for arguments that MPI refuses, and for MPI_IN_PLACE.
 bool needsStagingSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype);
 inline bool needsStaging(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
   return mayNeedStaging() && needsStagingSlow(buffer, count, datatype);
 }
 
-// Memory of a device that is no shared object. kMixed: one end of the span is, the other is not.
+// Whether a span lies in device memory that belongs to no shared object. kMixed: only one end of it
+// does.
 enum class OnDevice { kNo, kYes, kMixed };
 OnDevice onDevice(const void* buffer, const Span& span);
 
 // Pins private memory for the runtime's device.
 extern const StagingMemory::Pinning kPinning;
 
-// What is `bytes` from an address, which may be MPI_BOTTOM.
+// The address `bytes` after `address`, which may be MPI_BOTTOM.
 inline void* shifted(const void* address, MPI_Count bytes) {
   return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) +
                                  static_cast<std::uintptr_t>(bytes));

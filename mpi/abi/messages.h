@@ -35,15 +35,15 @@ class Awaited : public Pending {
   void amend(MPI_Status* status) const override { in.amend(status); }
   const std::string& reason() const override { return in.reason(); }
   int code() const override { return in.code(); }
-  // (That of a request may be freed already.)
+  // (The request's own communicator may have been freed.)
   MPI_Comm communicator() const override {
     return in.knowsCommunicator() ? in.communicator() : MPI_COMM_WORLD;
   }
   bool mpiTellsNobody() const override { return in.mpiToldNobody(); }
   Awaited* awaited() override { return this; }
 
-  // Of a persistent one that begins. With a held message that it gets, another request is under
-  // way.
+  // Called when a persistent receive is started. If it gets a held message, another request is
+  // active in its place.
   std::unique_ptr<Matching> match() {
     in.restart();
     matched = false;
@@ -77,11 +77,11 @@ class Awaited : public Pending {
 // A message that is sent.
 class Sent : public Pending {
  public:
-  // Of memory that is staged. `packs`: at once.
+  // Sends staged memory. `packs`: packs it now.
   Sent(const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs, SentTicket sent)
       : ticket(std::move(sent)), side(true, buffer, count, datatype, packs, &ticket) {}
 
-  // Of plain memory, which is offered afterwards.
+  // Sends plain memory; the caller offers it to the receiver afterwards.
   Sent(SentTicket sent, MPI_Comm communicator)
       : ticket(std::move(sent)),
         side(false, nullptr, 0, MPI_BYTE, false),
@@ -101,7 +101,8 @@ class Sent : public Pending {
   }
   const std::string& reason() const override { return failure_.empty() ? side.reason() : failure_; }
   MPI_Comm communicator() const override { return communicator_; }
-  // The request of a transfer that MPI has completed at once is one of ours, which ends here.
+  // If MPI completed the send of the ticket at once, the application has a request of ours, which
+  // is completed here.
   bool settled() override {
     if (!ticket.settled()) return false;
     if (std::exchange(isOurs, false)) (void)real().Grequest_complete(ours);
@@ -118,10 +119,10 @@ class Sent : public Pending {
   MPI_Comm communicator_ = MPI_COMM_WORLD;
 };
 
-// When MPI begins.
+// When MPI begins the operation: at the call, or at MPI_Start().
 enum class Begins { kAtOnce, kByStart };
 
-// What MPI has made is in the table from now on.
+// Puts a request that MPI has made into the table.
 template <typename Message>
 void enter(Begins begins, const std::shared_ptr<Message>& message, MPI_Request request) {
   message->persistent = begins == Begins::kByStart;
@@ -129,11 +130,11 @@ void enter(Begins begins, const std::shared_ptr<Message>& message, MPI_Request r
   requests::add(request, message);
 }
 
-// A request that is no message of MPI's, and has its status from whoever completes it; it is ended
-// by MPI_Grequest_complete(). It cannot be cancelled.
+// Makes a generalized request, which MPI_Grequest_complete() completes. Its status is set by the
+// completing call. It cannot be cancelled.
 int makeOwnRequest(MPI_Request* request);
 
-// A receive that gets a held message. `count` is of either width.
+// Starts a receive of a held message. `count` is of either width.
 template <typename Count>
 int receiveHeldLater(const std::shared_ptr<Awaited>& message, Count count, Held& held,
                      MPI_Request* request) {

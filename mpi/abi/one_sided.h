@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One-sided operations under way whose buffers here are staged. MPI reads and writes those buffers
-// until a synchronisation of the window says that the operation is complete at its origin; those of
-// an operation with a request until that is completed. (MPICH 4.0 may fetch for an MPI_Rget after
+// Pending one-sided operations whose origin buffers are staged. MPI reads and writes those buffers
+// until the operation is complete at its origin: until a synchronisation of the window, or, if the
+// operation has a request, until that is completed. (MPICH 4.0 may fetch for an MPI_Rget after
 // MPI_Win_flush_local has returned.)
 //
-// Thread-safe. No lock is kept while MPI is called.
+// Thread-safe. No lock is held while MPI is called.
 #ifndef GMAC_MPI_ABI_ONE_SIDED_H_
 #define GMAC_MPI_ABI_ONE_SIDED_H_
 
@@ -22,28 +22,29 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// One buffer of an operation, in private memory where it is shared or a device's. A result in the
-// window's own memory goes to its public copy: after a fence other processes may fetch it there at
-// once.
+// One origin buffer of an operation; private memory stands in for shared objects and device memory.
+// A result that lies in the window's own memory is written to the public copy, because other
+// processes may fetch it right after a fence.
 class OriginBuffer {
  public:
-  // kPacked: MPI only moves the bytes, which are packed. kElements: MPI computes with the elements,
-  // which stand as they stand in the buffer.
+  // kPacked: MPI only moves the bytes, so they are packed. kElements: MPI computes with the
+  // elements, so the private copy keeps their layout.
   enum class Form { kPacked, kElements };
 
   Ready prepare(Form form, const void* buffer, MPI_Count count, MPI_Datatype type);
-  // Of a buffer that lies in that window. What the process has written there is published first.
+  // The same for a buffer that lies in that window. What the process has written there is published
+  // first.
   Ready prepareIn(SeparateWindowPtr window, void* buffer, MPI_Count count, MPI_Datatype type);
   bool isInWindow() const { return window_ != nullptr; }
   bool failed() const { return failed_; }
-  // Of a packed buffer no more than so many bytes will have been filled when it is unpacked.
+  // unpack() writes at most the first `bytes` of a packed buffer, because MPI fills no more.
   void fillOnly(std::int64_t bytes) { filled_ = bytes; }
-  // The elements go to private memory and back. False: failed. Without private memory there is
-  // nothing to do.
+  // Copies the elements to private memory, and back; does nothing without private memory. False:
+  // failed.
   bool pack();
   bool unpack();
 
-  // For MPI, with the application's count.
+  // What MPI is given, with the application's count.
   void* address() const;
   MPI_Datatype datatype() const;
   const std::string& reason() const;
@@ -66,13 +67,14 @@ class Operation : public Pending {
  public:
   Operation(MPI_Win window, int target) : window(window), target(target) {}
 
-  // Packs what MPI reads. `keeps`: of the result too, which the operation may fill in part.
+  // Packs what MPI reads. `keeps`: packs the result, too, because the operation may fill only a
+  // part of it.
   bool begin(bool keeps);
-  // The operation is complete here: what it fetched goes to its buffer, and the private memory is
-  // no more needed. Once, whoever says so first; the others wait for that. False: failed.
+  // The operation is complete at its origin: unpacks what it has fetched. Done once, by the first
+  // caller; others wait for it. False: failed.
   bool finish();
 
-  // For those that complete requests.
+  // As Pending.
   bool pack() override { return true; }
   bool deliver(const MPI_Status&) override;
   const std::string& reason() const override { return reason_; }
@@ -90,7 +92,7 @@ class Operation : public Pending {
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
-// Those without a request, by the window.
+// The table of operations without a request.
 namespace operations {
 
 // Whether there are any. A load.
@@ -98,7 +100,7 @@ bool any();
 
 void add(const OperationPtr& operation);
 void remove(const OperationPtr& operation);
-// Those on a window, with one target or (none given) with all.
+// The operations on a window whose target is `target`; all of the window if none is given.
 std::vector<OperationPtr> of(MPI_Win window, std::optional<int> target);
 
 }  // namespace operations

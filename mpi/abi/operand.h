@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A buffer that MPI computes with: its elements stand in private memory as they stand in the
-// buffer, so that every operation finds them in their type, the application's operations too.
+// A staged buffer that MPI computes with. The private copy keeps the elements' layout, so that
+// every operation, the application's own included, finds them as their datatype says.
 #ifndef GMAC_MPI_ABI_OPERAND_H_
 #define GMAC_MPI_ABI_OPERAND_H_
 
@@ -15,16 +15,16 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 
 class Operand {
  public:
-  // Memory for the elements, when a byte of them is shared.
+  // Allocates memory for the elements if a byte of them is shared.
   Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype);
-  // Whether there is any: of other buffers the rest does nothing.
+  // Whether there is such memory. If not, the functions below do nothing.
   bool inUse() const { return memory_.data() != nullptr; }
 
-  // Copies the elements there and back. False: failed.
+  // Copies the elements to private memory, and back. False: failed.
   bool pack();
   bool unpack();
 
-  // For MPI, with the application's count and datatype.
+  // What MPI is given, with the application's count and datatype.
   void* address() const { return address_; }
 
   const std::string& reason() const { return reason_; }

@@ -11,39 +11,40 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// The buffer of a receive, as MPI is given it, and what comes there: a payload, or a ticket, whose
-// payload then takes its place. A buffer of plain memory is given to MPI as it is; the bytes of a
-// ticket are read from its front by its datatype.
+// The buffer of a receive. What arrives is a payload, or a ticket, which is then replaced by its
+// payload. MPI is given a buffer of plain memory as it is; a ticket that arrives there is read from
+// the first bytes, as the datatype lays them out.
 class Reception {
  public:
-  // When the datatype is needed: a nonblocking receive outlives the application's handle of it.
+  // How long the datatype is needed: a nonblocking receive may outlive the application's handle of
+  // it.
   enum class Ends { kInTheCall, kLater };
 
-  // `peers`: those who may send tickets; NULL: nobody. `communicator`: whose error handler is
-  // called.
+  // `peers`: the processes that may send tickets; NULL: none. The error handler of `communicator`
+  // is called.
   Reception(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_Comm communicator,
             PeersPtr peers, Ends ends);
 
-  // Whether all that is to be done is to call MPI.
+  // Whether nothing is left to do but to call MPI.
   bool isMpis() const { return !side_.has_value() && peers_ == nullptr; }
   bool failed() const { return side_.has_value() && side_->failed(); }
 
   void* address() const { return side_.has_value() ? side_->address() : buffer_; }
   MPI_Datatype datatype() const { return side_.has_value() ? side_->datatype() : datatype_; }
 
-  // Of a call that sends what is in the buffer before it receives there: packs it. False: failed.
+  // Packs the buffer, for calls that send its contents before they receive into it. False: failed.
   bool pack(SentTicket* wire);
-  // It receives this message, and no other, whose status is to be what it would have been.
+  // This receive gets a held message. Its status becomes what it would have been without the probe.
   void receives(const Held& held);
 
-  // MPI has received, with success. False: code() says with what the call fails.
+  // MPI has received with success: delivers the payload. False: the call fails with code().
   bool arrived(const MPI_Status& status);
-  // Makes the status of a receive that has arrived that of its message.
+  // Corrects the status after arrived(): it becomes that of the message, not of the ticket.
   void amend(MPI_Status* status) const;
-  // Of a persistent request: it begins again.
+  // A persistent request is started again.
   void restart();
 
-  // An error of MPI's; MPI_SUCCESS: it is one of ours, with that reason.
+  // MPI's error code; MPI_SUCCESS if the failure is this library's, which reason() explains.
   int code() const { return code_; }
   const std::string& reason() const {
     return reason_.empty() && side_.has_value() ? side_->reason() : reason_;

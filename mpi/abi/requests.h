@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The requests under way whose buffers are staged, by MPI's own handles. A request is in the table
-// from the call that made it until a completing call has taken it out, and only while MPI has not
-// completed it: MPI uses handles again. A persistent one is in it until it is freed.
+// The table of pending requests whose buffers are staged, by MPI's own handles. A request is in it
+// from the call that made it until a completing call takes it out, which happens before MPI
+// completes it, because MPI reuses handles. A persistent request stays until it is freed.
 //
-// Thread-safe. No lock is kept while MPI is called: a completing call takes its requests out, calls
-// MPI, and puts back what was not completed.
+// Thread-safe. No lock is held while MPI is called: a completing call takes its requests out, calls
+// MPI, and puts back those that were not completed.
 #ifndef GMAC_MPI_ABI_REQUESTS_H_
 #define GMAC_MPI_ABI_REQUESTS_H_
 
@@ -23,7 +23,7 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 // A receive, in messages.h.
 class Awaited;
 
-// The staged buffers of a request, or a receive that may get a ticket.
+// A request with staged buffers, or a receive that may get a ticket.
 class Pending {
  public:
   Pending() = default;
@@ -31,38 +31,42 @@ class Pending {
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
 
-  // Packs what is sent, for MPI_Start(). False: failed, and nothing is sent.
+  // Packs the send buffer, for MPI_Start(). False: failed, and nothing is sent.
   virtual bool pack() = 0;
-  // MPI has completed it with that status: what was received goes to its buffer. False: failed.
+  // MPI has completed the request with that status: unpacks what was received. False: failed.
   virtual bool deliver(const MPI_Status& status) = 0;
-  // Makes the status that of the message; also of a request that MPI has completed with an error.
+  // Corrects the status: it becomes that of the message. Also for requests that MPI has completed
+  // with an error.
   virtual void amend(MPI_Status*) const {}
-  // Whether what belongs to it besides has succeeded; asked when it is settled.
+  // Whether the other operations of this request have succeeded. Valid once it is settled.
   virtual bool restSucceeded() { return true; }
-  // Why something has failed; or with which error of MPI's.
+  // Why the request has failed: this library's reason, or MPI's error code.
   virtual const std::string& reason() const = 0;
   virtual int code() const { return MPI_SUCCESS; }
-  // Whose error handler is told of a failure; and whether MPI tells it of none of its own.
+  // The communicator whose error handler is called, and whether MPI does not call it for its own
+  // errors.
   virtual MPI_Comm communicator() const { return MPI_COMM_WORLD; }
   virtual bool mpiTellsNobody() const { return false; }
-  // Whether its buffer is the application's again as soon as MPI has completed it. Else it is to be
-  // asked again, and MPI's completing calls not called meanwhile.
+  // Whether the application may reuse the buffer as soon as MPI has completed the request. While
+  // this is false, MPI's completing calls must not be called; ask again.
   virtual bool settled() { return true; }
-  // This, where it is a receive of point to point.
+  // This object, if it is a point-to-point receive.
   virtual Awaited* awaited() { return nullptr; }
 
   bool persistent = false;
   // MPI has begun and not completed it. Of a persistent one, between MPI_Start() and completion.
   std::atomic<bool> active{true};
-  // What a completing call has delivered while the request remains: it is not done twice.
+  // Set once the payload is delivered while the request stays in the table, so that it is delivered
+  // once.
   std::atomic<bool> delivered{false};
   int result = MPI_SUCCESS;
   // A receive that cannot be cancelled: its message was matched before.
   bool matched = false;
-  // Of a persistent receive that got a message which was matched before: the request that is under
-  // way in its place.
+  // For a persistent receive that got a message which was matched before: the request that is
+  // active in its place.
   bool hasInstead = false;
-  // Held while progress() delivers it. Who has taken it out of the table locks it once.
+  // Held while progress() delivers the request. A thread that takes the request out of the table
+  // locks it once, to wait for that.
   std::mutex delivering;
   MPI_Request instead = MPI_REQUEST_NULL;
 };
@@ -75,7 +79,7 @@ extern std::atomic<std::size_t> underWay;
 extern std::atomic<std::size_t> unsettled;
 }  // namespace internal
 
-// As long as this lives, requests are asked whether they are settled.
+// While such an object lives, completing calls ask requests whether they are settled.
 class MayBeUnsettled {
  public:
   MayBeUnsettled() { internal::unsettled.fetch_add(1, std::memory_order_acq_rel); }
@@ -83,39 +87,40 @@ class MayBeUnsettled {
   MayBeUnsettled(const MayBeUnsettled&) = delete;
   MayBeUnsettled& operator=(const MayBeUnsettled&) = delete;
 };
-// Whether any may not be. Two loads.
+// Whether any request may be unsettled. Two loads.
 inline bool anyUnsettled() {
   return tickets::anyTransfers() || internal::unsettled.load(std::memory_order_acquire) != 0;
 }
 
-// Whether there are any. A load.
+// Whether the table has any requests. A load.
 inline bool any() { return internal::underWay.load(std::memory_order_acquire) != 0; }
 
 void add(MPI_Request request, PendingPtr pending);
-// NULL for a request that is not in the table. take(): it is not any more.
+// Both return NULL for a request that is not in the table; take() also removes it.
 PendingPtr find(MPI_Request request);
 PendingPtr take(MPI_Request request);
 
-// A request that MPI has completed with that status: what was received goes to its buffer, and the
-// status becomes that of the message. The completing call's result, of which nobody is told.
+// MPI has completed the request with that status: unpacks what was received and corrects the
+// status. Returns the completing call's result, and calls no error handler.
 int complete(Pending& pending, MPI_Status* status, const char* call);
 
-// MPI_Request_free() of an active request: the payload is needed until MPI has completed it, which
-// only we know now. Later calls of keepOrphans() look after it.
+// MPI_Request_free() of an active request. The payload is kept until MPI has completed the request;
+// later calls of keepOrphans() test for that, since the application no longer can.
 void orphan(MPI_Request request, PendingPtr pending);
 
-// Delivers the receives in the table that MPI has completed; they remain. To be called while this
-// process waits for others: that they wait for what it has not yet read. Lets MPI go on, too.
+// Delivers the receives that MPI has completed; they stay in the table. Call it while this process
+// waits for others, because their senders may wait for this process to read. Also drives MPI's
+// progress.
 void progress();
-// Waits until the message is settled: for no longer than it takes to leave a copy of it, or its
-// receiver to read it.
+// Waits until the message is settled: at most until its receiver has read it or a copy has been
+// left.
 void settle(SentTicket& ticket);
-// The same for those of the requests that are in the table.
+// The same for each request of the list that is in the table.
 void settle(int count, const MPI_Request* list);
-// Whether each is.
+// Whether each of those is settled.
 bool settled(int count, const MPI_Request* list);
-// `all`: waits for them.
-void keepOrphans(bool all);
+// Frees orphans that MPI has completed. `wait`: waits for the others, too.
+void keepOrphans(bool wait);
 
 }  // namespace requests
 }  // namespace gmac::mpi::GMAC_MPI_ABI

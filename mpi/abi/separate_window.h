@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Windows over shared objects and memory of devices. MPI's window is over a public copy in private
-// memory, and the two copies are brought together where this process synchronises the window: the
+// Windows over shared objects and device memory. MPI's window is over a public copy in private
+// memory; the two copies are reconciled when this process synchronises the window. This is the
 // separate memory model (MPI 4.0, sections 12.4 and 12.7, rules 5 and 6).
 #ifndef GMAC_MPI_ABI_SEPARATE_WINDOW_H_
 #define GMAC_MPI_ABI_SEPARATE_WINDOW_H_
@@ -20,46 +20,48 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// Thread-safe. Its lock is kept while bytes are copied, which waits for kernels, and never while
+// Thread-safe. Its lock is held while bytes are copied, which waits for kernels, and never while
 // MPI is called.
 class SeparateWindow {
  public:
-  // Over `bytes` (1 or more) at `base`, of which the whole is shared or a device's. `unit`: of
-  // displacements. `rank`: this process's in the window. NULL: failed, and *reason says why.
+  // Makes the public copy of `bytes` (1 or more) at `base`, all of which must be shared or in
+  // device memory. `unit`: the displacement unit. `rank`: this process's rank in the window. NULL:
+  // failed, and *reason says why.
   static std::shared_ptr<SeparateWindow> make(void* base, std::size_t bytes, MPI_Aint unit,
                                               int rank, std::string* reason);
 
   void* base() const { return base_; }
-  // For MPI, in place of base().
+  // What MPI is given in place of base().
   void* publicBase() const { return public_.memory(); }
   int rank() const { return rank_; }
-  // Of a displacement, in the application's memory.
+  // The address of a displacement in the application's memory.
   void* addressOf(MPI_Aint place) const { return shifted(base_, MPI_Count{place} * unit_); }
-  // Whether all bytes of a span from an address are the window's.
+  // Whether all bytes of a span, relative to `buffer`, are in the window.
   bool contains(const void* buffer, const Span& span) const;
-  // Where the public copy has what the application has at an address in the window.
+  // The address in the public copy of a byte at `address` in the window.
   void* publicAddress(const void* address) const;
 
-  // What this process and its kernels have written since becomes public: all, or a part of the
-  // window. Ordered after all kernel calls made before. True where the memory was freed: there is
-  // nothing to publish. False: failed, and *reason says why.
+  // Copies to the public copy what this process and its kernels have written since the last time:
+  // in all of the window, or in a part. Ordered after all kernel calls made before. True if the
+  // memory was freed: there is nothing to publish. False: failed, and *reason says why.
   bool publish(std::string* reason);
   bool publish(const void* buffer, const Span& span, std::string* reason);
-  // What others have written to the public copy goes to the application's. False: failed; also
-  // where the memory was freed and others have written there since: once for those bytes.
+  // Copies to the application's memory what other processes have written to the public copy. False:
+  // failed. It also fails, once for the same bytes, if the memory was freed and others have written
+  // there since.
   bool collect(std::string* reason);
   bool collect(const void* buffer, const Span& span, std::string* reason);
-  // Whether the application has not freed its memory (or has memory of that kind there again).
+  // Whether the memory still exists, or has been freed and memory of that kind lies there again.
   bool lives() const;
 
-  // This process begins an operation on its own part of the window; and whether it has since the
-  // last time that this was asked.
+  // noteOwnTarget(): this process begins an operation with itself as the target. takeOwnTarget():
+  // whether it has done so since the last takeOwnTarget().
   void noteOwnTarget() { ownTarget_.store(true, std::memory_order_relaxed); }
   bool takeOwnTarget() { return ownTarget_.exchange(false, std::memory_order_relaxed); }
-  // Whether the last synchronisation published everything: then the application may say of the next
-  // one that there is nothing new (MPI_MODE_NOSTORE).
+  // Whether the last synchronisation published everything. Only then may the next one skip
+  // publishing for MPI_MODE_NOSTORE.
   std::atomic<bool> lastPublished{true};
-  // Others write nothing before the next synchronisation (MPI_MODE_NOPUT).
+  // The application asserts that nobody writes before the next synchronisation (MPI_MODE_NOPUT).
   std::atomic<bool> noPuts{false};
 
  private:
@@ -70,7 +72,7 @@ class SeparateWindow {
     std::size_t bytes;
   };
   Part partOf(const void* buffer, const Span& span) const;
-  // Calls `use(first, values)` for one piece of the application's copy after the other.
+  // Reads the application's copy piece by piece, and calls `use(first, values)` for each.
   template <typename Use>
   bool readAll(Part part, const Use& use, std::string* reason);
   bool publishPart(Part part, std::string* reason);
@@ -90,7 +92,7 @@ class SeparateWindow {
 };
 using SeparateWindowPtr = std::shared_ptr<SeparateWindow>;
 
-// Of MPI's windows, by their handles. Thread-safe.
+// The table of such windows, by MPI's handles. Thread-safe.
 namespace separate_windows {
 
 namespace internal {
@@ -99,7 +101,7 @@ SeparateWindowPtr findSlow(MPI_Win window);
 }  // namespace internal
 
 void add(MPI_Win window, SeparateWindowPtr separate);
-// NULL for any other window. take(): it is not in the table any more.
+// Both return NULL for any other window; take() also removes the entry.
 inline SeparateWindowPtr find(MPI_Win window) {
   return internal::count.load(std::memory_order_acquire) != 0 ? internal::findSlow(window)
                                                               : nullptr;

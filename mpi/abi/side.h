@@ -9,11 +9,12 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// One buffer of a call, as MPI is given it.
+// One buffer of a call: what MPI is given in its place, or the buffer itself if it needs no
+// staging.
 class Side {
  public:
-  // `staged`: what needsStaging() says of it. `packs`: the payload is there before the call; with a
-  // `ticket` that has room for it, there, and the ticket is to be sent in place of this.
+  // `staged`: the answer of needsStaging(). `packs`: packs the payload now. If `ticket` has room
+  // for it, the payload goes there, and the caller sends the ticket instead of this buffer.
   Side(bool staged, const void* buffer, MPI_Count count, MPI_Datatype datatype, bool packs,
        SentTicket* ticket = nullptr)
       : address_(const_cast<void*>(buffer)), datatype_(datatype) {
@@ -35,19 +36,19 @@ class Side {
   void* address() const { return address_; }
   MPI_Datatype datatype() const { return datatype_; }
 
-  // Packs again what is sent, and unpacks what was received. False: failed.
+  // Packs a send buffer again; unpacks a receive buffer. False: failed.
   bool pack() { return !staged_in_use_ || staged_.repack(); }
   bool unpack(const MPI_Status& status) {
     return !staged_in_use_ || staged_.unpackReceived(status);
   }
-  // Of a staged buffer: the payload's bytes; and unpacks one that is elsewhere.
+  // For staged buffers: the size of the payload, and unpacking of a payload that lies elsewhere.
   std::int64_t payloadBytes() const { return staged_in_use_ ? staged_.bytes() : 0; }
   bool unpackFrom(std::byte* payload, std::int64_t bytes) {
     return staged_.unpackFrom(payload, bytes);
   }
-  // Unpacks all of it.
+  // Unpacks the whole payload.
   bool unpackAll() { return !staged_in_use_ || staged_.unpackAll(); }
-  // After a successful receive: the call's result.
+  // Unpacks after a successful receive. Returns the call's result.
   int deliver(const MPI_Status& status, MPI_Comm communicator, const char* call) {
     return unpack(status) ? MPI_SUCCESS : refuse(communicator, call, reason());
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A buffer of the application's that MPI does not touch: MPI is given its packed payload in private
-// memory, as `count` elements of a contiguous type of the same size. So a message has the bytes,
-// the status and the truncation that it would have without this library.
+// A staged buffer: MPI is given a packed copy of it in private memory, as `count` elements of a
+// contiguous type of the same size. So the message has the same bytes, status and truncation as
+// without this library.
 #ifndef GMAC_MPI_ABI_STAGED_H_
 #define GMAC_MPI_ABI_STAGED_H_
 
@@ -19,21 +19,20 @@ class Staged {
  public:
   Staged() = default;
 
-  // Memory for the payload of `count` (1 or more) elements at `buffer`.
+  // Allocates memory for the payload of `count` (1 or more) elements at `buffer`.
   Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype);
-  // The same, and packs the payload there: in the order of calls, each part where it is current. Or
-  // into the ticket's room, where that has any.
+  // The same, and packs the payload there, or into the ticket's room if the ticket has any.
   Ready pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, SentTicket* ticket);
   // Packs again. False: failed, and nothing was sent.
   bool repack();
   // Unpacks the first `bytes` of the payload into the buffer. False: failed.
   bool unpack(std::int64_t bytes);
   bool unpackAll() { return unpack(elements_.bytes()); }
-  // The same of a payload that is elsewhere.
+  // The same, from a payload that lies elsewhere.
   bool unpackFrom(std::byte* payload, std::int64_t bytes) {
     return elements_.unpack(payload, bytes);
   }
-  // The same for what a receive says that it has received.
+  // The same, for as many bytes as the status of the receive says.
   bool unpackReceived(const MPI_Status& status);
 
   std::int64_t bytes() const { return elements_.bytes(); }
@@ -48,7 +47,7 @@ class Staged {
 
   Elements elements_;
   StagingMemory memory_;
-  std::string reason_;  // where the elements' is not meant
+  std::string reason_;  // unless it is the elements'
 };
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A buffer of a collective that MPI does not touch: blocks of elements, packed one after the other
-// in private memory.
+// A staged buffer of a collective: MPI is given its blocks, packed one after the other in private
+// memory.
 #ifndef GMAC_MPI_ABI_STAGED_BLOCKS_H_
 #define GMAC_MPI_ABI_STAGED_BLOCKS_H_
 
@@ -24,24 +24,24 @@ struct Block {
 
 class StagedBlocks {
  public:
-  // Memory for the payload, when a byte of it is shared. Blocks that follow each other in memory
-  // are packed at once.
+  // Allocates memory for the payload if a byte of the blocks is shared. Blocks that are neighbours
+  // in memory are packed together.
   Ready prepare(std::span<const Block> blocks);
-  // Whether there is any: of other buffers the rest does nothing.
+  // Whether there is such memory. If not, the functions below do nothing.
   bool inUse() const { return memory_.data() != nullptr; }
 
-  // All of it. False: failed.
+  // Packs and unpacks the whole payload. False: failed.
   bool pack();
   bool unpack();
 
-  // For MPI, with the application's counts; valid as long as this is.
+  // What MPI is given, with the application's counts; valid as long as this object lives.
   void* address() const { return memory_.data(); }
-  // Of all blocks, where they have one.
+  // The datatype of all blocks, if they share one.
   MPI_Datatype datatype() const { return datatype_; }
-  // By block.
+  // One for each block.
   const MPI_Datatype* datatypes() const { return datatypes_.data(); }
-  // Where each block begins, in elements of datatype(), or in bytes. NULL: an int does not count
-  // that far, as reason() says then.
+  // The displacement of each block, in elements of datatype() or in bytes. NULL if one does not fit
+  // into an int; reason() says so.
   template <typename Displacement>
   const Displacement* places(bool inBytes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Datatypes of MPI as gmac packs them.
+// MPI's datatypes, as gmac packs them.
 #ifndef GMAC_MPI_ABI_TYPES_H_
 #define GMAC_MPI_ABI_TYPES_H_
 
@@ -16,7 +16,7 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// Elements of more bytes are refused: MPI counts them in ints.
+// Larger elements are refused, because MPI counts their bytes in ints.
 inline constexpr std::int64_t kMaxElementBytes = std::int64_t{1} << 30;
 
 struct Type {
@@ -32,13 +32,13 @@ struct Type {
   adsmType_t own = nullptr;  // committed. NULL: dense, or only MPI knows how to pack it
   std::int64_t trueLowerBound = 0;
   std::int64_t trueExtent = 0;
-  // One element's payload as MPI is told of it, as many bytes as the type has: the type itself
-  // where it is dense.
+  // The datatype by which MPI transfers one packed element. It has the same size; a dense type is
+  // its own.
   MPI_Datatype wire = MPI_DATATYPE_NULL;
   bool ownsWire = false;
 
-  // Of `count` (1 or more) elements; NULL where only MPI knows it. O(blocks) for another count than
-  // the last. Thread-safe.
+  // The layout of `count` (1 or more) elements; NULL where only MPI knows it. O(blocks) if the
+  // count differs from that of the last call. Thread-safe.
   exchange::SharedLayoutPtr layoutOf(std::int64_t count) const;
 
  private:
@@ -56,29 +56,29 @@ struct FoundType {
   bool refusedByMpi = false;  // there is none because MPI does not communicate with it
   const char* reason = "";    // else why there is none
 };
-// The type; made when it is first asked for, kept until MPI frees it. Thread-safe; keeps no lock
-// while it calls MPI.
+// Finds a type, which is made at the first call and kept until MPI frees it. Thread-safe; holds no
+// lock while it calls MPI.
 FoundType findType(MPI_Datatype datatype);
 
-// Whether MPI gives a new handle for such a type where it is an answer, which is to be freed.
+// Whether MPI_Type_get_contents returns a new handle for such a type, which the caller frees.
 bool isDerived(MPI_Datatype datatype);
 
-// When MPI has been initialised, and before it is finalised.
+// openTypes() comes after MPI_Init, closeTypes() before MPI_Finalize.
 void openTypes();
 void closeTypes();
 
-// A communicator of this process alone whose errors are returned; MPI_COMM_NULL outside of
-// MPI_Init and MPI_Finalize.
+// A communicator of this process alone, whose error handler is MPI_ERRORS_RETURN. MPI_COMM_NULL
+// before MPI_Init and after MPI_Finalize.
 MPI_Comm ownCommunicator();
 
-// Where elements at an address lie: [first, last) in bytes from it.
+// The bytes that elements occupy: [first, last), relative to their address.
 struct Span {
   MPI_Count first = 0;
   MPI_Count last = 0;
 
   bool empty() const { return last <= first; }
   std::size_t bytes() const { return static_cast<std::size_t>(last - first); }
-  // Of `count` elements (1 or more), each so many bytes after the one before it.
+  // The span of `count` elements (1 or more), each `extent` bytes after the one before it.
   static Span of(MPI_Count count, MPI_Count trueLowerBound, MPI_Count trueExtent,
                  MPI_Count extent) {
     Span span = {trueLowerBound, trueLowerBound + trueExtent};
@@ -86,7 +86,7 @@ struct Span {
     return span;
   }
 };
-// Empty for arguments that MPI has to refuse.
+// Empty for arguments that MPI refuses.
 Span spanOf(MPI_Count count, MPI_Datatype datatype);
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI
