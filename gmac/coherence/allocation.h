@@ -63,11 +63,11 @@ class Allocation final : private RegionSource {
   // `bytes`: from there on; none after the object's end.
   Status checkSmall(const char* function, const void* address, std::size_t bytes = 0);
 
-  // What ends with the application's context, as CUDA's own memory does: every object.
-  // `workFinished`: the work there, with success.
+  // The application's context ends: frees every object, as CUDA frees its own memory.
+  // `workFinished`: the work in the context has finished with success.
   void endContext(bool workFinished);
 
-  // How many objects have two addresses that differ. A load.
+  // How many objects have another address on the accelerator (adsmSafeAlloc). A load.
   std::size_t safeObjects() const noexcept { return safeObjects_.load(std::memory_order_relaxed); }
 
  private:

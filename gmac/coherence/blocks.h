@@ -51,23 +51,22 @@ class Blocks {
   Blocks(const Blocks&) = delete;
   Blocks& operator=(const Blocks&) = delete;
 
-  // Everybody finds the object from now on; nobody does any more, and what its blocks hold is
-  // dropped. No block is in transit or held.
+  // add(): the object can be found from now on. remove(): it no longer can, and the contents of its
+  // blocks are dropped; no block may be in transit or held.
   void add(Object& object);
   void remove(Object& object);
 
   // ---- The CPU's side
 
-  // Makes bytes that lie in one block usable: one step of it, which may let the lock go. kDone and
-  // kOpened: they are, though the protection of other blocks may be stricter than their states
-  // after a failure.
+  // Makes bytes that lie in one block usable. Takes one step, which may let the lock go. After
+  // kDone and kOpened they are usable; the protection of other blocks may be stricter than their
+  // states after a failure.
   Result<Step> open(Lock& lock, Object& object, ByteRange bytes, Intent intent);
-  // Opens what was copied ahead to the CPU (Object::copiedBack), if that is complete and good, and
-  // nothing stands against it. May let the lock go. A hint: what it cannot do, or what fails, is
-  // left to the access.
+  // Opens the bytes that were copied back ahead (Object::copiedBack), if the copy is complete and
+  // still valid. May let the lock go. A hint: after a failure the access does the work.
   void openCopiedBack(Lock& lock, Object& object);
-  // Gives an Invalid block up for a window of it, where open() would open one: from now on it opens
-  // the whole, which takes fewer mappings. False: it would not.
+  // From now on open() opens the whole of an Invalid block instead of a window of it, which takes
+  // fewer mappings. False: it would have opened the whole anyway.
   bool refuseWindow(Object& object, ByteRange bytes, Intent intent);
   // Whether the CPU gets only a window of an Invalid block for those bytes, if the protocol opens
   // any.
@@ -81,7 +80,7 @@ class Blocks {
   // The same for settled blocks in any states whose pages are there, once nobody writes them or
   // reads their old bytes; keeps the lock.
   Status openUnfetched(Lock& lock, Object& object, BlockRange range);
-  // Keeps a block open that is, until the opposite.
+  // Keeps an open block open until unhold().
   void hold(Object& object, BlockIndex index) {
     ++object.writable(index).holds;
     ++object.holds_;
@@ -92,7 +91,7 @@ class Blocks {
       --object.holds_;
     }
   }
-  // Flushes and closes what the protocol has too much of dirty blocks. Lets the lock go.
+  // Evicts the dirty blocks that exceed the protocol's limit. Lets the lock go.
   Status evictExcess(Lock& lock);
 
   // ---- The accelerator's side
@@ -102,8 +101,8 @@ class Blocks {
   // writable (batch-update) must have arrived before the caller's thread goes on and writes them:
   // `stillOpen` becomes the ticket that it has to wait for, once it has let go of the lock.
   Status close(Lock& lock, Object& object, BlockRange range, Event event, accel::Ticket* stillOpen);
-  // The same for the blocks that are open in part, as a call that writes them would. No block of
-  // the object is in transit or held.
+  // The same for the blocks that are open in part, as if a call wrote them. No block of the object
+  // is in transit or held.
   Status closeWindows(Lock& lock, Object& object);
   // Gives blocks to the accelerator whose bytes it overwrites, without a flush: `work()` queues
   // that. `covers(block)`: every byte of it is overwritten; else what the CPU has of it is not
@@ -124,23 +123,23 @@ class Blocks {
   // ---- Questions
 
   OpenList& openObjects() { return open_; }
-  // Objects whose policy guesses what the CPU is about to read, or did so lately.
+  // Objects whose read-back policy guesses what the CPU reads next, or did so recently.
   ReadBackList& readBacks() { return readBacks_; }
   // Whether there may be any; without the lock.
   bool anyReadBacks() const { return anyReadBacks_.load(std::memory_order_relaxed); }
   void noReadBacks() { anyReadBacks_.store(false, std::memory_order_relaxed); }
   const Protocol& protocol() const { return protocol_; }
-  // A call has released what it uses.
+  // Called when a call has released what it uses.
   void called() { protocol_.called(); }
-  // The accelerator's copy lies on another device now, as a whole, and no work uses it.
+  // The accelerator's copy has moved to another device as a whole. No work uses it.
   static void moved(Object& object, std::size_t device);
   // From now on devices have copies of their own (Object::places): the home has all bytes, or all
   // devices have, since nothing was copied or written yet. No block of the object is in transit.
   // Throws std::bad_alloc.
   static void spread(Object& object, bool all);
-  // A device has memory for it; has what it lacked of some blocks; is about to get what the CPU
-  // alone has of those, and has the rest; alone has them, since a call there writes them. Of a
-  // spread object.
+  // For spread objects. added(): the device has memory for the object, and current copies of these
+  // blocks. sends(): the device is about to get the blocks that only the CPU has. writes(): the
+  // device alone has these blocks, since a call there writes them.
   static void added(Object& object, BlockRange range, std::size_t device);
   static void sends(Object& object, BlockRange range, std::size_t device);
   static void writes(Object& object, BlockRange range, std::size_t device);

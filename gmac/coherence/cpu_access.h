@@ -32,7 +32,7 @@ class CpuAccess {
   // Makes a faulting access possible; false when the address is no object's. What fails in here
   // ends the process.
   bool onFault(void* address, bool write) noexcept;
-  // Says what a child of fork has touched.
+  // Reports an access of a child of fork to a shared object, which the child does not have.
   void tellOfFaultInChild(void* address) noexcept;
 
   // See CpuHold (port.h).
@@ -53,7 +53,7 @@ class CpuAccess {
   Coarsening& coarsening_;
 };
 
-// Ends the process: an access cannot be told of its failure, which is the thread's last error.
+// Ends the process with the thread's last error, because an access cannot return one.
 [[noreturn]] void endFailedAccess(const Object& object, BlockIndex index,
                                   const char* operation) noexcept;
 

@@ -38,7 +38,7 @@ class FreedMemory {
   FreedMemory(const FreedMemory&) = delete;
   FreedMemory& operator=(const FreedMemory&) = delete;
 
-  // An object lives; does no more; has another home.
+  // An object was made; was freed; has another home.
   void born(const Object& object) {
     livingBytes_ += object.bytes();
     onCpu_ += object.home == accel::Home::kCpu ? 1 : 0;
@@ -66,7 +66,7 @@ class FreedMemory {
   // run out, or the accelerator goes. Whether there was anything.
   bool giveBackAll(Lock& lock);
   bool giveBackAll();
-  // From now on nothing is kept, or memory is again.
+  // Stops, or resumes, keeping memory.
   void keepNothing() { keeps_ = false; }
   void keepAgain() { keeps_ = true; }
 

@@ -111,7 +111,7 @@ class Ledger {
     newestWork_ = ++works_;
     times_.submitted(kernel, deviceOf(ticket), ticket);
   }
-  // The device of this call is gone, and all of its calls with it.
+  // The device of this call is lost, and with it all of its calls.
   void callsLost(accel::Ticket ticket) {
     callsOf(ticket) = {};
     times_.lost(deviceOf(ticket));
@@ -119,7 +119,8 @@ class Ledger {
   // Before the first of the calls that list parts of an object: from then on used() below allocates
   // nothing. Throws std::bad_alloc.
   static void expectParts(DeviceUses& object) { object.parts.reserve(DeviceUses::kMaxParts); }
-  // The newest call, or own work, lists the object, and may write it or only reads it.
+  // The newest call, or work of the runtime's own, lists the object, and may write it or only reads
+  // it.
   void used(DeviceUses& object, accel::Ticket ticket, bool write) const {
     (write ? object.lastWrite : object.lastRead)[deviceOf(ticket)] = ticket.value;
     object.lastWork = works_;
@@ -136,8 +137,8 @@ class Ledger {
   }
   // The same for the objects that are bound to its kernel.
   void calledBound(adsmKernel_t kernel, accel::Ticket ticket);
-  // A kernel's calls use an object, which only kernels use from now on that it is bound to; do no
-  // more; the object is gone.
+  // bind(): the kernel's calls use the object; calls of kernels that are not bound to it no longer
+  // do. unbind(): drops a kernel's bindings. forget(): the object is freed.
   void bind(DeviceUses& object, adsmKernel_t kernel, adsmAccess_t access);
   void unbind(adsmKernel_t kernel);
   void forget(DeviceUses& object) { std::erase(bound_, &object); }
@@ -147,12 +148,12 @@ class Ledger {
   Status fence(accel::NativeStream stream) const;
   // Work on a stream is about to be submitted.
   void submitting() { newestWork_ = ++works_; }
-  // It has been: a ticket for all that the stream holds. `reads`: objects whose CPU copy stays
-  // current, so that a write of the CPU must not reach it. `names`: objects itself, whoever else
-  // may use them. There must be room for the stream,
-  // and it has been fenced.
+  // It has been submitted. Returns a ticket for all work in the stream so far. `reads`: the work
+  // reads objects whose CPU copy stays current, so that the CPU must not overwrite it. `names`: the
+  // work lists its objects, so the promises of other users do not matter. The stream has been
+  // fenced, and there is room for it.
   Result<accel::Ticket> submitted(accel::NativeStream stream, bool reads, bool names);
-  // The stream's handle may come again; its work stays known by its ticket.
+  // The stream is destroyed and its handle may be reused. Its work stays known by its ticket.
   void streamDestroyed(accel::NativeStream stream);
   // All work of the application's streams has ended with their context.
   void contextEnded() { streamCount_ = 0; }
@@ -174,15 +175,15 @@ class Ledger {
   CallTimes& times() { return times_; }
   const CallTimes& times() const { return times_; }
   bool submissionUnderWay() const { return submitter_.has_value(); }
-  // By another thread than the caller's.
+  // Whether another thread than the caller's is submitting.
   bool submissionElsewhere() const {
     return submitter_ && *submitter_ != std::this_thread::get_id();
   }
   // The newest call of a device.
   accel::Ticket lastCall(std::size_t device = 0) const { return {calls_[device].last}; }
-  // The same of the device where that work runs.
+  // The same, of the device on which that work runs.
   accel::Ticket lastCallBeside(accel::Ticket work) const { return lastCall(deviceOf(work)); }
-  // Of a device, a call that has not finished, if there is any; else of the next one.
+  // The newest call of the first device whose newest call has not finished; no ticket if all have.
   accel::Ticket runningCall() const noexcept;
   // Where devices reach each other's memory: other devices' calls that work on this one, which
   // uses those bytes of the object and may write them or only reads them, must not overtake. Adds

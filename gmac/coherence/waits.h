@@ -44,13 +44,14 @@ class Waits {
   Status forWork(Lock& lock, const Ledger::NewestCalls& calls, bool* waited);
   // For some, whatever becomes of it: a kernel's error is for adsmSync to tell.
   void forCalls(Lock& lock, const Ledger::Tickets& calls);
-  // For what the caller's thread may not overwrite yet; nothing of it: kDone. No limit.
+  // Waits for copies of bytes that the calling thread must not overwrite yet. kDone if there are
+  // none. No limit.
   Status forArrival(Lock& lock, accel::Ticket ticket);
   // For all calls and all work on streams so far; the first error. No limit.
   Status forEverything(Lock& lock);
   // For the functions of the CPU in streams; sets `waited` if there were any.
   Status forHostFunctions(Lock& lock, bool* waited);
-  // For the end of what another thread submits.
+  // Waits until another thread has submitted its work.
   void forSubmission(Lock& lock);
 
   // The accelerator's wait, with and without the limit.
@@ -97,8 +98,8 @@ class Waits {
   Status awaitEnd(const Free& free, accel::Ticket ticket, Ends& ends);
   // The first error.
   Status awaitEnds(const Free& free, std::span<const accel::Ticket> tickets, Ends& ends);
-  // Of the calling thread's wait; 0: none. What the application calls and waits for, such as
-  // freeing, has none.
+  // The limit of the calling thread's wait; 0: none. Calls that the application waits for, such as
+  // adsmFree, have none.
   std::chrono::seconds limitOf(const void* access) const {
     return std::chrono::seconds(access != nullptr ? limit_ : 0);
   }

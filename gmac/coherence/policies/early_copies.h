@@ -41,7 +41,7 @@ class EarlyCopies {
 
   Status startFlush(const void* address, std::size_t bytes);
   Status startFetch(const void* address, std::size_t bytes);
-  // Ends the thread; what it would have fetched is fetched when it is needed.
+  // Ends the thread. What it would have fetched is fetched on demand.
   void stop();
 
   // One step of the oldest early fetch; for one thread at a time. kWaits: kernels, or a copy, must

@@ -59,18 +59,18 @@ class Migration {
  private:
   void stay(const Away& away);
   Away awayFrom(std::size_t device, std::span<const coherence::DeviceRange> ranges);
-  // Whatever is kept of freed objects goes before a move fails for memory.
+  // If a move fails for want of memory, gives back the memory of freed objects and tries again.
   Status move(const Away& away, std::size_t device);
   Status moveOnce(const Away& away, std::size_t device);
   Status relocate(const Away& away, std::size_t device);
   Status gather(const Away& away, std::size_t device);
   Status unite(Lock& lock, Object& object, std::size_t device);
   Status complete(Lock& lock, Object& object, BlockRange range, std::size_t device);
-  // The object, once no copy names it, nor the kernels that `calls(object)` says; NULL: it has been
-  // freed.
+  // Waits for the calls that `calls(object)` returns and for all copies of the object. NULL: it has
+  // been freed.
   template <typename Calls>
   Object* settled(Lock& lock, const Away& away, Calls calls);
-  // For an object that is unused. False: it is not, or is gone.
+  // Moves an unused object without copying. False: the object is in use or has been freed.
   Result<bool> place(const Away& away, std::size_t device);
   static void tell(const Object& object);
 
@@ -82,8 +82,8 @@ class Migration {
   FreedMemory& freed_;
   Blocks& blocks_;
   Launches& launches_;
-  // Held from the first move for a piece of work until that is submitted, so that two threads whose
-  // work needs one object on two devices do not take it from each other for ever.
+  // Held from the first move for a call until the call is submitted, so that two threads that need
+  // one object on two devices do not take it from each other for ever.
   std::mutex moving_;
 };
 

@@ -32,7 +32,7 @@ class Placement {
 
   // Whether there is a choice. Constant while a context lasts.
   bool chooses() const noexcept { return memory_ != nullptr && memory_->severalDevices(); }
-  // The program says that a device is to have these bytes; other bytes are left alone.
+  // The program asks for these bytes to lie on a device.
   Status prefer(const void* address, std::size_t bytes, int device);
   // A kernel on a device has been given an address: it is wished there if no kernel was given an
   // address of this object before, and nothing else was said of it.
@@ -47,7 +47,7 @@ class Placement {
     std::uint64_t number;  // the object's, which tells whether it is still the same
     int device;
   };
-  // More wishes than programs have: the oldest ones are dropped.
+  // Far more wishes than programs have; when they are exceeded, the oldest are dropped.
   static constexpr std::size_t kMostWishes = 1024;
 
   void remember(const Wish& wish);

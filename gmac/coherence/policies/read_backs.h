@@ -37,7 +37,7 @@ class ReadBacks {
   // The program is about to wait: for all device work, or for that of one stream. Queues the
   // copies. A hint: a failure leaves the bytes to the access.
   void beforeWait(Lock& lock, std::optional<accel::NativeStream> stream);
-  // It has waited, with success. Opens what has come. Lets the lock go.
+  // The program has waited with success: opens the bytes that were copied. Lets the lock go.
   void afterWait(Lock& lock);
 
  private:
