@@ -16,8 +16,9 @@ namespace gmac::accel {
 // By which another process imports what this one has exported. It may be sent to it in any way.
 using MemoryHandle = std::array<unsigned char, 64>;
 
-// Thread-safe. Both functions block, at first for milliseconds. What they return is kept until the
-// process ends or, if that comes first, the context does; it is none of Accelerator::allocate()'s.
+// Thread-safe. All functions block, at first for milliseconds. What the first two return is kept
+// until the process ends or, if that comes first, the context does, but for releaseImport(); it is
+// none of Accelerator::allocate()'s.
 class ExportedMemory {
  public:
   virtual ~ExportedMemory() = default;
@@ -30,6 +31,12 @@ class ExportedMemory {
   // adsmErrorNotSupported (among others, the exporter's device is out of this one's reach),
   // adsmErrorAcceleratorLost.
   virtual Result<DeviceAddress> importMemory(const MemoryHandle& handle) = 0;
+  // The handle of memory that the application has from this accelerator's device, from the start of
+  // an allocation; good until it frees that. adsmErrorInvalidValue: none starts there.
+  // adsmErrorNotSupported: memory of this kind has none.
+  virtual Status handleOf(DeviceAddress start, MemoryHandle* handle) = 0;
+  // The end of an import, whose memory nothing uses any more.
+  virtual Status releaseImport(DeviceAddress address) = 0;
 };
 
 }  // namespace gmac::accel

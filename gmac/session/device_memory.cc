@@ -105,6 +105,33 @@ adsmError_t gmacImportDeviceMemory(const unsigned char* handle, void** address) 
   });
 }
 
+adsmError_t gmacHandleOfDeviceMemory(void* address, unsigned char* handle) {
+  return gmac::api::guarded("gmacHandleOfDeviceMemory", [&]() -> gmac::Status {
+    const auto exported = gmac::exportedMemory();
+    GMAC_TRY(exported.status());
+    const auto accelerator = gmac::coherence::port().ensureAccelerator();
+    GMAC_TRY(accelerator.status());
+    const auto memory = gmac::applicationMemoryAt(address);
+    if (!memory.ofDevice || !gmac::reaches(**accelerator, address, memory)) {
+      return gmac::fail(adsmErrorNotSupported, "{} is no memory of the runtime's device", address);
+    }
+    gmac::accel::MemoryHandle made{};
+    GMAC_TRY((*exported)->handleOf(
+        gmac::accel::DeviceAddress{reinterpret_cast<std::uintptr_t>(address)}, &made));
+    std::memcpy(handle, made.data(), made.size());
+    return {};
+  });
+}
+
+adsmError_t gmacReleaseDeviceImport(void* address) {
+  return gmac::api::guarded("gmacReleaseDeviceImport", [&]() -> gmac::Status {
+    const auto exported = gmac::exportedMemory();
+    GMAC_TRY(exported.status());
+    return (*exported)->releaseImport(
+        gmac::accel::DeviceAddress{reinterpret_cast<std::uintptr_t>(address)});
+  });
+}
+
 int gmacAnyDeviceMemory(void) { return gmac::accel::cuda::driverLoaded() ? 1 : 0; }
 
 int gmacIsDeviceMemory(const void* address) {
@@ -173,6 +200,8 @@ adsmError_t gmacUnpinMemory(void*, size_t) { return adsmSuccess; }
 void gmacSpreadByLocalRank(void) {}
 adsmError_t gmacExportDeviceMemory(size_t, void**, unsigned char*) { return adsmErrorNotSupported; }
 adsmError_t gmacImportDeviceMemory(const unsigned char*, void**) { return adsmErrorNotSupported; }
+adsmError_t gmacHandleOfDeviceMemory(void*, unsigned char*) { return adsmErrorNotSupported; }
+adsmError_t gmacReleaseDeviceImport(void*) { return adsmErrorNotSupported; }
 int gmacServesDeviceMemory(void) { return 0; }
 
 #endif

@@ -53,6 +53,13 @@ ADSM_API void gmacSpreadByLocalRank(void);
 ADSM_API adsmError_t gmacExportDeviceMemory(size_t bytes, void** address, unsigned char* handle);
 ADSM_API adsmError_t gmacImportDeviceMemory(const unsigned char* handle, void** address);
 
+/* The handle of memory of the runtime's device that the application has allocated, from the start
+ * of an allocation; good until it is freed. adsmErrorInvalidValue: none starts there;
+ * adsmErrorNotSupported: it is another device's, or of a kind that has none (managed, mapped, a
+ * pool's). The second function ends an import: nothing uses the address any more. */
+ADSM_API adsmError_t gmacHandleOfDeviceMemory(void* address, unsigned char* handle);
+ADSM_API adsmError_t gmacReleaseDeviceImport(void* address);
+
 /* Whether the application may expect to use such memory: the machine has a CUDA driver, and the
  * runtime is not told to use another device. Loads the driver, and does not initialise it. */
 ADSM_API int gmacServesDeviceMemory(void);

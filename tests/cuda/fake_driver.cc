@@ -794,8 +794,13 @@ static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   FAKE_CALL();
-  const auto found = device().memory.find(address);
-  if (found == device().memory.end() || found->second.mapped()) return CUDA_ERROR_INVALID_VALUE;
+  // Of the whole allocation, wherever in it the address lies.
+  auto found = device().memory.upper_bound(address);
+  if (found == device().memory.begin()) return CUDA_ERROR_INVALID_VALUE;
+  --found;
+  if (address - found->first >= found->second.bytes || found->second.mapped()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const Allocation& allocation = found->second;
   const int file = memfd_create("exported", MFD_CLOEXEC);
   const auto bytes = static_cast<off_t>(allocation.bytes);
@@ -830,6 +835,10 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
   usedOn(context->device) += given.bytes;
   *address = range;
   return CUDA_SUCCESS;
+}
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  FAKE_CALL();
+  return release(address);
 }
 CUresult cuMemHostRegister(void* address, std::size_t, unsigned) {
   FAKE_CALL();

@@ -3,12 +3,12 @@
 // Device memory that one process exports and another imports: each has a runtime of its own over
 // the fake driver, whose exported memory is a file. Needs no GPU.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -110,40 +110,34 @@ TEST(ExchangeOverTheDriver, PayloadsGoThroughImportedMemory) {
 
 // ---- Messages between device memories.
 
-// Memory that was allocated to be exported.
-std::map<void*, exchange::DeviceHandle> handles;
+constexpr exchange::DeviceFunctions kCopying{
+    &gmacExportDeviceMemory,   &gmacImportDeviceMemory,  &gmacCopyToDevice, &gmacCopyFromDevice,
+    &gmacHandleOfDeviceMemory, &gmacReleaseDeviceImport, &mpi::copyByDevice};
 
+// The application's own.
 std::byte* allocate(std::size_t bytes) {
-  void* address = nullptr;
-  exchange::DeviceHandle handle{};
-  CHECK_THAT(gmacExportDeviceMemory(bytes, &address, handle.data()) == adsmSuccess);
-  handles[address] = handle;
-  return static_cast<std::byte*>(address);
+  void* const object = adsmAlloc(4096);  // starts the runtime, whose context it is
+  CHECK_THAT(object != nullptr && adsmFree(object) == adsmSuccess);
+  CUcontext context = nullptr;
+  CUdeviceptr address = 0;
+  CHECK_THAT(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+  CHECK_THAT(DRIVER(cuCtxPushCurrent)(context) == CUDA_SUCCESS);
+  CHECK_THAT(DRIVER(cuMemAlloc)(&address, bytes) == CUDA_SUCCESS);
+  return reinterpret_cast<std::byte*>(address);
 }
-adsmError_t handleOf(void* address, unsigned char* handle) {
-  const auto found = handles.find(address);
-  if (found == handles.end()) {
-    return adsmErrorInvalidValue;
-  }
-  std::memcpy(handle, found->second.data(), found->second.size());
-  return adsmSuccess;
-}
-// (The runtime keeps its imports until the process ends.)
-adsmError_t releaseImport(void*) { return adsmSuccess; }
 
-constexpr exchange::DeviceFunctions kCopying{&gmacExportDeviceMemory,
-                                             &gmacImportDeviceMemory,
-                                             &gmacCopyToDevice,
-                                             &gmacCopyFromDevice,
-                                             &handleOf,
-                                             &releaseImport,
-                                             &mpi::copyByDevice};
+std::size_t freeMemory() {
+  std::size_t bytes = 0;
+  std::size_t all = 0;
+  CHECK_THAT(DRIVER(cuMemGetInfo)(&bytes, &all) == CUDA_SUCCESS);
+  return bytes;
+}
 
 // From rows to rows of other lengths, by one kernel of the receiver's, where its driver imports the
 // memory; else both pack and unpack.
 TEST(ExchangeOverTheDriver, RowsGoFromDeviceMemoryToDeviceMemory) {
   using datatype::Layout;
-  constexpr std::size_t kMemory = std::size_t{1} << 20;
+  constexpr std::size_t kMemory = std::size_t{2} << 20;  // what the driver gives at least
   for (const bool refused : {false, true}) {
     Team team(2);
     team.start([&](const Job& job) {
@@ -177,6 +171,11 @@ TEST(ExchangeOverTheDriver, RowsGoFromDeviceMemoryToDeviceMemory) {
           testing::post(board, 0, 1, description);
           CHECK_THAT(*sending->wait(std::chrono::seconds(60)));
           CHECK_THAT((fake_cuda::calls("cuLaunchKernel") == launches) == !refused);
+          CHECK_THAT(!exchange->exportDevice(memory + 256, 256).ok());
+          CHECK_THAT(testing::saysLast("not exported") || testing::saysLast("not the start of"));
+          // The receiver gives its import back when it is revoked.
+          CHECK_THAT(*exchange->revoke(*id, std::chrono::seconds(refused ? 0 : 60)));
+          testing::arrive(board, 1);
         } else {
           std::memset(bytes.data(), 0xa5, kMemory);
           CHECK_THAT(gmacCopyToDevice(memory, bytes.data(), kMemory) == adsmSuccess);
@@ -194,6 +193,14 @@ TEST(ExchangeOverTheDriver, RowsGoFromDeviceMemoryToDeviceMemory) {
           }
           CHECK_THAT(gmacCopyFromDevice(bytes.data(), memory, kMemory) == adsmSuccess);
           CHECK_THAT(bytes == expected);
+          const std::size_t before = freeMemory();
+          receiving = exchange::Receiving();
+          for (int wait = 0; wait < 60000 && exchange->statistics().imports > 0; ++wait) {
+            exchange->sweep();
+            ::usleep(1000);
+          }
+          testing::await(board, 1, round + 1);
+          CHECK_THAT(freeMemory() == before + (refused ? 0 : kMemory));
         }
       }
     });

@@ -212,6 +212,17 @@ class DriverCalls final : public DeviceCalls {
     return failAs(adsmErrorNotSupported, result, driver_.cuIpcOpenMemHandle.name,
                   "another process's memory");
   }
+  Status releaseImport(std::uintptr_t address) override {
+    return check(driver_.cuIpcCloseMemHandle, CUdeviceptr{address});
+  }
+  Result<std::uintptr_t> startOfAllocation(std::uintptr_t address) override {
+    CUdeviceptr start = 0;
+    CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_RANGE_START_ADDR;
+    void* value = &start;
+    GMAC_TRY(checkAs(adsmErrorInvalidValue, driver_.cuPointerGetAttributes, 1u, &attribute, &value,
+                     CUdeviceptr{address}));
+    return static_cast<std::uintptr_t>(start);
+  }
   Result<void*> allocateHost(std::size_t bytes) override {
     void* address = nullptr;
     GMAC_TRY(checkAs(adsmErrorHostMemory, driver_.cuMemHostAlloc, &address, bytes, 0u));

@@ -187,8 +187,8 @@ class DeviceCalls {
 
   virtual Result<std::uintptr_t> allocate(std::size_t bytes) = 0;
   virtual Status release(std::uintptr_t address) = 0;
-  // By which another process imports memory of allocate()'s, and where what another one has is from
-  // here. adsmErrorNotSupported.
+  // By which another process imports the allocation that starts there, and where what another one
+  // has is from here. adsmErrorNotSupported.
   virtual Status exportMemory(std::uintptr_t address, MemoryHandle* handle) {
     (void)address, (void)handle;
     return gmac::fail(adsmErrorNotSupported, "{} exports no memory to other processes", name());
@@ -196,6 +196,14 @@ class DeviceCalls {
   virtual Result<std::uintptr_t> importMemory(const MemoryHandle& handle) {
     (void)handle;
     return gmac::fail(adsmErrorNotSupported, "{} imports no memory of other processes", name());
+  }
+  virtual Status releaseImport(std::uintptr_t address) {
+    return gmac::fail(adsmErrorNotSupported, "{} has not imported {:#x}", name(), address);
+  }
+  // Where the allocation of an address starts, whoever has made it. adsmErrorInvalidValue: it is in
+  // none.
+  virtual Result<std::uintptr_t> startOfAllocation(std::uintptr_t address) {
+    return gmac::fail(adsmErrorNotSupported, "{} does not know where {:#x} lies", name(), address);
   }
   // Pinned CPU memory of the layer's own.
   virtual Result<void*> allocateHost(std::size_t bytes) = 0;

@@ -43,6 +43,7 @@
   X(cuMemSetAccess)                    \
   X(cuIpcGetMemHandle)                 \
   X(cuIpcOpenMemHandle)                \
+  X(cuIpcCloseMemHandle)               \
   X(cuMemHostAlloc)                    \
   X(cuMemFreeHost)                     \
   X(cuMemHostRegister)                 \

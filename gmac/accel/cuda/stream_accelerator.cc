@@ -465,6 +465,26 @@ Result<DeviceAddress> StreamAccelerator::importMemory(const MemoryHandle& handle
   return DeviceAddress{*address};
 }
 
+Status StreamAccelerator::handleOf(DeviceAddress start, MemoryHandle* handle) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const auto address = static_cast<std::uintptr_t>(start);
+  const Result<std::uintptr_t> found = calls_->startOfAllocation(address);
+  GMAC_TRY(found.status());
+  // (A handle is of the whole allocation, wherever in it the address lies.)
+  if (*found != address) {
+    return gmac::fail(adsmErrorInvalidValue, "{:#x} is not the start of an allocation of {}",
+                      address, deviceName());
+  }
+  return calls_->exportMemory(address, handle);
+}
+
+Status StreamAccelerator::releaseImport(DeviceAddress address) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  return calls_->releaseImport(static_cast<std::uintptr_t>(address));
+}
+
 Result<MemoryRoom> StreamAccelerator::memoryRoom() {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);

@@ -66,6 +66,8 @@ class StreamAccelerator final : public Accelerator,
   Status moveTo(DeviceAddress address, std::size_t bytes, int device) override;
   Result<DeviceAddress> exportMemory(std::size_t bytes, MemoryHandle* handle) override;
   Result<DeviceAddress> importMemory(const MemoryHandle& handle) override;
+  Status handleOf(DeviceAddress start, MemoryHandle* handle) override;
+  Status releaseImport(DeviceAddress address) override;
   Result<MemoryRoom> memoryRoom() override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
