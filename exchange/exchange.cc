@@ -506,7 +506,8 @@ Path Sending::path() const { return message_->path(); }
 void Sending::describe(Description description) { message_->describe(description); }
 Result<bool> Sending::advance() { return message_->advance(); }
 bool Sending::recall() { return message_->recall(); }
-Result<bool> Sending::leaveCopy() { return message_->leaveCopy(); }
+Result<bool> Sending::leaveCopy() { return message_->leaveCopy(false); }
+Result<bool> Sending::leaveCopyNow() { return message_->leaveCopy(true); }
 bool Sending::declined() const { return message_->declined(); }
 Result<bool> Sending::wait(std::chrono::milliseconds limit) {
   return waitFor(limit, [this] { return advance(); });
@@ -520,6 +521,8 @@ Receiving::Receiving(std::unique_ptr<internal::Incoming> message) : message_(std
 std::int64_t Receiving::bytes() const { return message_->bytes(); }
 Path Receiving::path() const { return message_->path(); }
 Result<bool> Receiving::advance(std::int64_t most) { return message_->advance(most); }
+const std::byte* Receiving::packed() const { return message_->packed(); }
+Result<bool> Receiving::end() { return message_->end(); }
 Result<bool> Receiving::wait(std::chrono::milliseconds limit) {
   return waitFor(limit, [this] { return advance(); });
 }

@@ -62,6 +62,7 @@ enum class Phase : std::uint64_t {
   kDescribed,  // the receiver may collect it
   kCollected,  // the receiver reads
   kCopied,     // as kDescribed; of a message that the receiver finds as the sender's copy
+  kMoved,      // as kCollected; the sender has left a copy, to be read from its beginning
 };
 
 // One cache line, so that receivers do not slow each other.
@@ -83,7 +84,7 @@ static_assert(sizeof(Slot) == 64 && std::atomic<std::uint64_t>::is_always_lock_f
 
 // A message that is copied once; see transfers.h.
 struct TransferRecord {
-  enum Answer : std::uint32_t { kNone, kWantsRing, kGaveUp };
+  enum Answer : std::uint32_t { kNone, kWantsRing, kGaveUp, kReads };
   static constexpr std::uint64_t kInline = UINT64_MAX;
 
   // Written by the owner in phase kWritten; the state is as a slot's.
@@ -98,7 +99,8 @@ struct TransferRecord {
   std::uint64_t ring;  // from the start of the payloads
   std::uint64_t ringBytes;
   std::uint64_t fragmentBytes;
-  std::uint64_t copy;  // of all bytes, packed, in phase kCopied; from the start of the payloads
+  std::uint64_t
+      copy;  // of all bytes, packed, in kCopied and kMoved; from the start of the payloads
   std::int32_t receiver;
   std::uint32_t path;
   // Packed bytes in the ring, since the start; by the owner.

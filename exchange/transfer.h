@@ -58,8 +58,9 @@ struct SendOptions {
   ExportId device{0};
   std::int64_t deviceOffset = 0;
   // Nothing: kDevice or kMapped if there is such an export that the receiver can be given, else
-  // chosen by the layout, and kRing on a device. What the receiver cannot do becomes kRing all the
-  // same. kCopy is none; kMapped and kRead are none of device memory, and kDevice of no other.
+  // chosen by the layout, and kRing on a device. A file that the receiver cannot map it reads,
+  // where it may; what it can do neither with becomes kRing all the same. kCopy is none; kMapped
+  // and kRead are none of device memory, and kDevice of no other.
   std::optional<Path> path = std::nullopt;
   // Of the ring; a multiple of 4096.
   std::size_t fragmentBytes = std::size_t{64} << 10;
@@ -96,6 +97,10 @@ class Sending {
   // over. adsmErrorHostMemory: there is no memory for the copy, and nothing has changed;
   // adsmErrorInvalidValue: it was begun without room for one.
   Result<bool> leaveCopy();
+  // The same, also if the receiver has begun: it then begins again, with the copy. So the memory is
+  // the sender's again after no more than the time of a pack, whatever the receiver does. False: it
+  // was over.
+  Result<bool> leaveCopyNow();
   // Whether it is over because the receiver has given up.
   bool declined() const;
 
@@ -121,6 +126,14 @@ class Receiving {
   // or what it says of it cannot be. The message is over then, and what was copied worth nothing.
   Result<bool> advance(std::int64_t most = std::numeric_limits<std::int64_t>::max());
   Result<bool> wait(std::chrono::milliseconds limit);
+
+  // All bytes, packed, where they are (in the sender's memory, or its copy), for those who bring
+  // them to their place themselves in place of advance(), and then call end(). NULL: it is to be
+  // advance(). The layout and the base of receive() mean nothing then.
+  const std::byte* packed() const;
+  // All of packed() has been read. True: that was the message, and it is over. False: it was not;
+  // packed() is elsewhere now, and to be read again. Errors as of advance().
+  Result<bool> end();
 
  private:
   friend class Exchange;

@@ -317,8 +317,10 @@ Result<bool> Outgoing::advance() {
   if (described_ && state == free) {
     return freed(record);
   }
-  if (path_ != Path::kRing &&
-      record.answer.load(std::memory_order_acquire) == TransferRecord::kWantsRing) {
+  const std::uint32_t answer = record.answer.load(std::memory_order_acquire);
+  if (path_ == Path::kMapped && answer == TransferRecord::kReads) {
+    path_ = Path::kRead;
+  } else if (path_ != Path::kRing && answer == TransferRecord::kWantsRing) {
     if (path_ == Path::kRead) {
       peer_->reads.store(false, std::memory_order_relaxed);
     }
@@ -347,9 +349,12 @@ Result<bool> Outgoing::advance() {
 
 // The receiver has let go of it.
 Result<bool> Outgoing::freed(const TransferRecord& record) {
-  const bool gaveUp = record.answer.load(std::memory_order_relaxed) == TransferRecord::kGaveUp;
+  const std::uint32_t answer = record.answer.load(std::memory_order_relaxed);
   finish(false);
-  if (gaveUp) {
+  if (path_ == Path::kMapped && answer == TransferRecord::kReads) {
+    path_ = Path::kRead;
+  }
+  if (answer == TransferRecord::kGaveUp) {
     declined_ = true;
     failed_ = adsmErrorSystem;
     return fail(failed_, "exchange: rank {} has given up a message of {} bytes", receiver_,
@@ -378,22 +383,28 @@ bool Outgoing::recall() {
   return true;
 }
 
-Result<bool> Outgoing::leaveCopy() {
+Result<bool> Outgoing::leaveCopy(bool evenIfBegun) {
   if (transfers_->outbox().inChild()) {
     return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
   }
   std::atomic<std::uint64_t>& state = transfers_->record(index_).state;
-  std::uint64_t expected = Slot::stateOf(id_, Phase::kDescribed);
-  if (over_ || !described_ || state.load(std::memory_order_acquire) != expected) {
+  const std::uint64_t described = Slot::stateOf(id_, Phase::kDescribed);
+  const std::uint64_t collected = Slot::stateOf(id_, Phase::kCollected);
+  std::uint64_t found = state.load(std::memory_order_acquire);
+  const auto mayCopy = [&] { return found == described || (evenIfBegun && found == collected); };
+  if (over_ || !described_ || !mayCopy()) {
     return false;
   }
   const Result<std::byte*> copy = transfers_->copyOf(index_);
   GMAC_TRY(copy.status());
   GMAC_TRY(copies_.pack(layout_->layout, *copy, base_, 0, bytes(), bytes()));
-  if (!state.compare_exchange_strong(expected, Slot::stateOf(id_, Phase::kCopied),
-                                     std::memory_order_acq_rel)) {
-    return false;
-  }
+  do {
+    if (!mayCopy()) {
+      return false;
+    }
+  } while (!state.compare_exchange_weak(
+      found, Slot::stateOf(id_, found == described ? Phase::kCopied : Phase::kMoved),
+      std::memory_order_acq_rel));
   over_ = true;
   copied_ = true;
   path_ = Path::kCopy;
@@ -443,13 +454,63 @@ bool Incoming::letGo(bool gaveUp) {
     failed_ = adsmErrorInvalidValue;
     record().answer.store(TransferRecord::kGaveUp, std::memory_order_relaxed);
   }
-  std::uint64_t expected = Slot::stateOf(id_, Phase::kCollected);
-  if (record().state.compare_exchange_strong(expected, Slot::stateOf(id_, Phase::kFree),
-                                             std::memory_order_acq_rel)) {
+  std::uint64_t expected = Slot::stateOf(id_, phase_);
+  const std::uint64_t free = Slot::stateOf(id_, Phase::kFree);
+  if (record().state.compare_exchange_strong(expected, free, std::memory_order_acq_rel)) {
     return true;
+  }
+  if (expected == Slot::stateOf(id_, Phase::kMoved)) {
+    // It is the receiver's alone.
+    if (gaveUp) {
+      record().state.store(free, std::memory_order_release);
+    } else {
+      over_ = false;
+    }
+    return gaveUp;
   }
   failed_ = adsmErrorInvalidValue;
   record().left.store(id_, std::memory_order_release);
+  return false;
+}
+
+Status Incoming::moveToCopy() {
+  const std::uint64_t copy = record().copy;
+  const std::size_t all = peer_->met().file.payloadBytes();
+  phase_ = Phase::kMoved;
+  if (copy > all || static_cast<std::uint64_t>(bytes_) > all - copy) {
+    (void)letGo(true);
+    return fail(failed_, "exchange: the copy that rank {} has left of a message cannot be there",
+                sender_);
+  }
+  path_ = Path::kCopy;
+  copy_ = peer_->met().file.payloads() + copy;
+  done_ = 0;
+  return {};
+}
+
+Result<bool> Incoming::conclude() {
+  // In this order: a sender may leave a copy and then revoke its export.
+  const bool revoked = path_ != Path::kCopy && import_ != nullptr && import_->revoked();
+  const std::uint64_t state = record().state.load(std::memory_order_acquire);
+  if (phase_ == Phase::kCollected && state == Slot::stateOf(id_, Phase::kMoved)) {
+    GMAC_TRY(moveToCopy());
+    return false;
+  }
+  if (state != Slot::stateOf(id_, phase_) || revoked) {
+    (void)letGo(true);
+    return tookBack();
+  }
+  if (done_ < bytes_) {
+    return false;
+  }
+  if (letGo(false)) {
+    counters_->add(path_, bytes_);
+    return true;
+  }
+  if (over_) {
+    return tookBack();
+  }
+  GMAC_TRY(moveToCopy());
   return false;
 }
 
@@ -515,6 +576,14 @@ Status Incoming::importSource(ExportKind kind, ExportId id, int64_t offset) {
     return {};
   }
   const auto import = imports_->use(peer_, sender_, id);
+  if (!import.ok() && kind == ExportKind::kFile &&
+      peer_->readable.load(std::memory_order_relaxed)) {
+    log(LogLevel::kInfo, "exchange: a message of {} bytes is read, not mapped: {}", bytes_,
+        lastErrorText());
+    path_ = Path::kRead;
+    record().answer.store(TransferRecord::kReads, std::memory_order_release);
+    return {};
+  }
   if (!import.ok()) {
     log(LogLevel::kInfo, "exchange: a message of {} bytes goes through the ring: {}", bytes_,
         lastErrorText());
@@ -647,15 +716,39 @@ Result<int64_t> Incoming::step(int64_t most) {
   return unpackRing(most);
 }
 
+Status Incoming::isOver() const {
+  return failed_ == adsmErrorSystem
+             ? fail(failed_, "exchange: the process of rank {} has ended", sender_)
+             : tookBack();
+}
+
+const std::byte* Incoming::packed() const {
+  if (over_ || peer_->inChild()) {
+    return nullptr;
+  }
+  if (path_ == Path::kCopy) {
+    return copy_;
+  }
+  return path_ == Path::kMapped && from_->blockCount() == 1 ? mapped_ + from_->bounds().first
+                                                            : nullptr;
+}
+
+Result<bool> Incoming::end() {
+  if (packed() == nullptr) {
+    return over_ && failed_ != adsmSuccess
+               ? Result<bool>(isOver())
+               : fail(adsmErrorInvalidValue, "exchange: a message that is not read where it lies");
+  }
+  done_ = bytes_;
+  return conclude();
+}
+
 Result<bool> Incoming::advance(int64_t most) {
   if (peer_->inChild()) {
     return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
   }
   if (over_) {
-    if (failed_ == adsmErrorSystem) {
-      return fail(failed_, "exchange: the process of rank {} has ended", sender_);
-    }
-    return failed_ != adsmSuccess ? Result<bool>(tookBack()) : Result<bool>(true);
+    return failed_ != adsmSuccess ? Result<bool>(isOver()) : Result<bool>(true);
   }
   if (path_ == Path::kRead && !peer_->readable.load(std::memory_order_relaxed)) {
     askForRing();
@@ -679,18 +772,9 @@ Result<bool> Incoming::advance(int64_t most) {
       break;
     }
   }
-  // Whether all of that was the message.
-  if (record().state.load(std::memory_order_acquire) != Slot::stateOf(id_, Phase::kCollected) ||
-      (import_ != nullptr && import_->revoked())) {
-    (void)letGo(true);
-    return tookBack();
-  }
-  if (done_ == bytes_) {
-    if (!letGo(false)) {
-      return tookBack();
-    }
-    counters_->add(path_, bytes_);
-    return true;
+  const Result<bool> concluded = conclude();
+  if (!concluded.ok() || *concluded) {
+    return concluded;
   }
   if (copied == 0 && patience_.passed() && !peer_->lives()) {
     (void)letGo(true);

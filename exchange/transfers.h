@@ -123,7 +123,7 @@ class Outgoing {
   void describe(std::span<std::byte, kDescriptionBytes> description);
   Result<bool> advance();
   bool recall();
-  Result<bool> leaveCopy();
+  Result<bool> leaveCopy(bool evenIfBegun);
   bool declined() const { return declined_; }
 
  private:
@@ -161,11 +161,13 @@ class Incoming {
   std::int64_t bytes() const { return bytes_; }
   Path path() const { return path_; }
   Result<bool> advance(std::int64_t most);
+  const std::byte* packed() const;
+  Result<bool> end();
 
  private:
   Status readLayout(LayoutTable& layouts);
   // What the sender has exported and says that the message lies in; if it cannot be imported, the
-  // path is kRing.
+  // path is kRead or kRing.
   Status importSource(ExportKind kind, ExportId id, std::int64_t offset);
   // So many bytes were read; 0: the path is kRing from now on.
   Result<std::int64_t> read(std::int64_t most);
@@ -173,7 +175,13 @@ class Incoming {
   Result<std::int64_t> step(std::int64_t most);
   void askForRing();
   Status tookBack() const;
-  // Lets go of the record; false: the sender has taken it back.
+  Status isOver() const;
+  // The sender has left a copy, which is to be read from now on.
+  Status moveToCopy();
+  // After bytes were read: whether they were the message's, and all of it. False: there are more,
+  // or they are elsewhere.
+  Result<bool> conclude();
+  // Lets go of the record; false: the sender has taken it back, or left a copy.
   bool letGo(bool gaveUp);
 
   TransferRecord& record() const { return peer_->met().file.transfer(index_); }
@@ -200,6 +208,7 @@ class Incoming {
   Imports::Entry* import_ = nullptr;
   const std::byte* mapped_ = nullptr;  // by the CPU or the device
   const std::byte* copy_ = nullptr;
+  Phase phase_ = Phase::kCollected;
   bool over_ = false;
   adsmError_t failed_ = adsmSuccess;
   std::unique_ptr<std::byte[]> unpackFrom_;  // of kRead, into small pieces; NULL: not needed yet

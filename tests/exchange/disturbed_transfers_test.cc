@@ -336,7 +336,7 @@ TEST(Transfers, AFileThatWasLostOnItsWayIsHandedAgain) {
       const rlimit none{0, limit.rlim_max};
       CHECK_THAT(::setrlimit(RLIMIT_NOFILE, &none) == 0);
       CHECK_THAT(receiveOnce(board, *exchange, arena, Path::kMapped, failures));
-      CHECK_THAT(received(Path::kRing) == 1 && received(Path::kMapped) == 0);
+      CHECK_THAT(received(Path::kRead) == 1 && received(Path::kMapped) == 0);
       CHECK_THAT(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
       CHECK_THAT(receiveOnce(board, *exchange, arena, Path::kMapped, failures));
       CHECK_THAT(receiveOnce(board, *exchange, arena, Path::kMapped, failures));

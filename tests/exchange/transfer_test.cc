@@ -166,6 +166,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
     Board& board = team.board();
     const Arena arena(kArena);
     std::mt19937_64 random(first);
+    std::mt19937_64 own(first);  // of what the other side does not know
     Options options{.hostBytes = std::size_t{4} << 20};
     options.maxLayouts = 20;
     options.maxImports = 1;
@@ -207,7 +208,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
     };
     for (long step = 0; step < steps; ++step) {
       Message message = messageOf(random, step);
-      message.options.mayCopy = step % 5 == 0;
+      message.options.mayCopy = step % 5 <= 1;
       // In turns of 32 messages, so that several are under way.
       if (step / 32 % 2 == job.rank) {
         Result<Sending> sending = sent(*exchange, other, arena, *file, message);
@@ -227,6 +228,13 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
           push();
         }
         post(board, job.rank, other, description);
+        if (step % 5 == 1) {
+          // Begun or not.
+          for (auto i = own() % 3000; i > 0; --i) {
+            push();
+          }
+          CHECK_THAT(under.empty() || under.back().leaveCopyNow().ok());
+        }
         push();
       } else {
         while (!posted(board, other, job.rank)) {
@@ -311,6 +319,125 @@ TEST(Transfers, ThePathFollowsTheLayout) {
     }
     arrive(board, 1);
     await(board, 1, 2);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// The receiver has begun, the sender leaves a copy and uses its memory for something else.
+TEST(Transfers, ACopyMayBeLeftToAReceiverThatHasBegun) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena(kArena);
+    constexpr int64_t kBytes = 1 << 20;
+    const auto exchange = met(board, job);
+    const Result<ExportId> file = exchange->exportFile(arena.file(), 0, kArena);
+    CHECK_THAT(file.ok());
+    std::size_t phase = 1;
+    const auto meetAgain = [&] {
+      arrive(board, phase);
+      await(board, phase++, 2);
+    };
+    for (const Path path : {Path::kMapped, Path::kRead, Path::kRing}) {
+      for (const bool inPlace : {false, true}) {
+        if (inPlace && path != Path::kMapped) {
+          continue;
+        }
+        if (job.rank == 0) {
+          const Arena fresh(kArena);
+          const Result<ExportId> own = exchange->exportFile(fresh.file(), 0, kArena);
+          CHECK_THAT(own.ok());
+          SendOptions options{.path = path, .mayCopy = true};
+          options.file = path == Path::kMapped ? *own : exchange::kNoExport;
+          Result<Sending> sending =
+              exchange->send(1, fresh.data(), shareLayout(contiguous(kBytes)), options);
+          CHECK_THAT(sending.ok());
+          post(board, 0, 1, described(*sending));
+          meetAgain();  // the receiver has read a part, or all
+          CHECK_THAT(!*sending->leaveCopy());
+          CHECK_THAT(*sending->leaveCopyNow());
+          CHECK_THAT(*sending->advance() && sending->path() == Path::kCopy);
+          CHECK_THAT(!*sending->leaveCopyNow() && !sending->recall());
+          std::memset(fresh.data(), 0, kArena);
+          CHECK_THAT(exchange->revoke(*own).ok());
+          meetAgain();
+          meetAgain();  // it has all
+        } else {
+          while (!posted(board, 0, 1)) {
+            ::sched_yield();
+          }
+          std::vector<std::byte> target(kBytes);
+          Result<Receiving> receiving =
+              exchange->receive(0, fetch(board, 0, 1), target.data(), contiguous(kBytes));
+          CHECK_THAT(receiving.ok());
+          if (inPlace) {
+            CHECK_THAT(receiving->packed() != nullptr);
+            std::memcpy(target.data(), receiving->packed(), kBytes);
+          } else {
+            CHECK_THAT(!*receiving->advance(100'000));
+          }
+          meetAgain();
+          meetAgain();
+          if (inPlace) {
+            const Result<bool> first = receiving->end();
+            CHECK_THAT(first.ok() && !*first && receiving->packed() != nullptr);
+            std::memcpy(target.data(), receiving->packed(), kBytes);
+            CHECK_THAT(*receiving->end() && receiving->packed() == nullptr);
+          } else {
+            const Result<bool> done = receiving->wait(kPatience);
+            CHECK_THAT(done.ok() && *done);
+          }
+          CHECK_THAT(receiving->path() == Path::kCopy);
+          CHECK_THAT(std::memcmp(target.data(), arena.data(), kBytes) == 0);
+          meetAgain();
+        }
+      }
+    }
+    // All room has come back.
+    if (job.rank == 0) {
+      CHECK_THAT(exchange->reserve(1, std::size_t{255} << 20, exchange::Memory::kHost).ok());
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// The receiver ends, or gives up, after the copy was left.
+TEST(Transfers, WhatWasLeftToAReceiverThatGivesUpComesBack) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena(kArena);
+    constexpr int64_t kBytes = 1 << 20;
+    const auto exchange = met(board, job, {.hostBytes = std::size_t{4} << 20});
+    for (std::size_t i = 0; i < 8; ++i) {
+      const std::size_t phase = 1 + 3 * i;
+      if (job.rank == 0) {
+        Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(contiguous(kBytes)),
+                                                 {.path = Path::kRead, .mayCopy = true});
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        arrive(board, phase);
+        await(board, phase, 2);
+        CHECK_THAT(*sending->leaveCopyNow());
+        arrive(board, phase + 1);
+        await(board, phase + 1, 2);
+      } else {
+        while (!posted(board, 0, 1)) {
+          ::sched_yield();
+        }
+        std::vector<std::byte> target(kBytes);
+        Result<Receiving> receiving =
+            exchange->receive(0, fetch(board, 0, 1), target.data(), contiguous(kBytes));
+        CHECK_THAT(receiving.ok() && !*receiving->advance(1000));
+        arrive(board, phase);
+        await(board, phase, 2);
+        arrive(board, phase + 1);
+        await(board, phase + 1, 2);
+        // (It gives up.)
+      }
+      arrive(board, phase + 2);
+      await(board, phase + 2, 2);
+    }
   });
   EXPECT_EQ(team.end(), "");
 }
