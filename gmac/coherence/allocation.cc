@@ -249,7 +249,9 @@ Status Allocation::destroy(Lock& lock, Object& object) {
   const auto settle = [&] {
     while (object.inTransit() || object.preparing > 0 || object.held() ||
            ledger_.submissionUnderWay()) {
-      lock.waitForChange();
+      if (!object.held() || !loans_.reclaim(lock)) {
+        lock.waitForChange();
+      }
     }
     return blocks_.flushesOf(object, object.all());
   };

@@ -15,6 +15,7 @@
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/coarsening.h"
@@ -34,13 +35,14 @@ struct AllocationOptions {
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Allocation final : private RegionSource {
  public:
-  Allocation(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
-             ObjectIndex& index, FreedMemory& freed, Residency& residency, Blocks& blocks,
-             Coarsening& coarsening, std::unique_ptr<os::FileArena> arena,
+  Allocation(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Loans& loans,
+             Waits& waits, ObjectIndex& index, FreedMemory& freed, Residency& residency,
+             Blocks& blocks, Coarsening& coarsening, std::unique_ptr<os::FileArena> arena,
              const AllocationOptions& options)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
+        loans_(loans),
         waits_(waits),
         index_(index),
         freed_(freed),
@@ -89,6 +91,7 @@ class Allocation final : private RegionSource {
   ObjectMutex& mutex_;
   accel::Accelerator& accelerator_;
   Ledger& ledger_;
+  Loans& loans_;
   Waits& waits_;
   ObjectIndex& index_;
   FreedMemory& freed_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 
 #include "gmac/base/log.h"
 #include "gmac/observe/stats.h"
@@ -178,6 +179,50 @@ void CpuAccess::unhold(const void* address, std::size_t bytes) {
   // told.
   (void)blocks_.evictExcess(lock);
   lock.changed();
+}
+
+// ---- Loans
+
+bool CpuAccess::lend(const void* address, std::size_t bytes, coherence::Loan* loan) {
+  if (bytes == 0) {
+    return false;
+  }
+  const Walk walk(blocks_);
+  const Lock lock(mutex_);
+  Object* const object = index_.find(address);
+  if (object == nullptr || object->closing ||
+      bytes > static_cast<std::size_t>(object->end() - static_cast<const std::byte*>(address))) {
+    return false;
+  }
+  const auto begin =
+      static_cast<std::size_t>(static_cast<const std::byte*>(address) - object->address());
+  const std::optional<os::FilePlace> place = object->mirror->place(begin);
+  if (!place) {
+    return false;
+  }
+  const BlockRange range = object->covering(address, bytes);
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    const ByteRange part{std::max(begin, object->offsetOf(i)),
+                         std::min(begin + bytes, object->offsetOf(i + 1))};
+    if (!object->usable(part, Intent::kRead)) {
+      return false;
+    }
+  }
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    blocks_.hold(*object, i);
+  }
+  loans_.begins();
+  *loan = {place->file, place->fileNumber, place->fileBytes, place->offset,
+           object->mirror->copyAddress(begin)};
+  return true;
+}
+
+void CpuAccess::giveBack(const void* address, std::size_t bytes) {
+  {
+    const Lock lock(mutex_);
+    loans_.ends();
+  }
+  unhold(address, bytes);
 }
 
 }  // namespace gmac

@@ -8,6 +8,7 @@
 
 #include "gmac/base/status.h"
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/coarsening.h"
@@ -19,10 +20,11 @@ namespace gmac {
 // Thread-safe. Fault path.
 class CpuAccess {
  public:
-  CpuAccess(ObjectMutex& mutex, ObjectIndex& index, Residency& residency, Blocks& blocks,
-            Coarsening& coarsening)
+  CpuAccess(ObjectMutex& mutex, ObjectIndex& index, Loans& loans, Residency& residency,
+            Blocks& blocks, Coarsening& coarsening)
       : mutex_(mutex),
         index_(index),
+        loans_(loans),
         residency_(residency),
         blocks_(blocks),
         coarsening_(coarsening) {}
@@ -38,6 +40,10 @@ class CpuAccess {
   // See CpuHold (port.h).
   Status hold(const void* address, std::size_t bytes, coherence::HoldFor purpose);
   void unhold(const void* address, std::size_t bytes);
+  // See coherence::Loan. False: not all of the bytes are one object's in a memory file, and current
+  // on the CPU. Waits for nothing.
+  bool lend(const void* address, std::size_t bytes, coherence::Loan* loan);
+  void giveBack(const void* address, std::size_t bytes);
 
   // Blocks::open, with the kernel's limit of mappings lifted by coarsening before it is met, or
   // where it is.
@@ -48,6 +54,7 @@ class CpuAccess {
 
   ObjectMutex& mutex_;
   ObjectIndex& index_;
+  Loans& loans_;
   Residency& residency_;
   Blocks& blocks_;
   Coarsening& coarsening_;

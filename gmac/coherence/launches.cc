@@ -108,7 +108,9 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
     return Step::kRetry;
   }
   if (object.held(range)) {
-    lock.waitForChange();
+    if (!loans_.reclaim(lock)) {
+      lock.waitForChange();
+    }
     return Step::kRetry;
   }
   const Status closed = blocks_.close(lock, object, range, event, stillOpen);

@@ -16,6 +16,7 @@
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/kernels.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/coarsening.h"
@@ -43,12 +44,13 @@ struct Away {
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Launches {
  public:
-  Launches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
-           ObjectIndex& index, Blocks& blocks, Coarsening& coarsening, Allocation& allocation,
-           Kernels& kernels)
+  Launches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Loans& loans,
+           Waits& waits, ObjectIndex& index, Blocks& blocks, Coarsening& coarsening,
+           Allocation& allocation, Kernels& kernels)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
+        loans_(loans),
         waits_(waits),
         index_(index),
         blocks_(blocks),
@@ -91,6 +93,7 @@ class Launches {
   ObjectMutex& mutex_;
   accel::Accelerator& accelerator_;
   Ledger& ledger_;
+  Loans& loans_;
   Waits& waits_;
   ObjectIndex& index_;
   Blocks& blocks_;

@@ -83,6 +83,8 @@ class Lock {
     mutex_.generation_.fetch_add(1);
     mutex_.generation_.notify_all();
   }
+  // How often changed() was called.
+  std::uint32_t changes() const { return mutex_.generation_.load(); }
   // Whether a thread is in waitForTransit().
   bool callsWait() const { return mutex_.callsWaiting_ > 0; }
 

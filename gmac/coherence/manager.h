@@ -105,6 +105,14 @@ class Manager final : public coherence::Port {
             coherence::MoveFunction move) noexcept override;
   void fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept override;
   void unhold(const void* address, std::size_t bytes) override;
+  bool lend(const void* address, std::size_t bytes, coherence::Loan* loan) override {
+    return !forked() && access_.lend(address, bytes, loan);
+  }
+  void giveBack(const void* address, std::size_t bytes) override {
+    if (!forked()) {
+      access_.giveBack(address, bytes);
+    }
+  }
   std::size_t pieceBytes() const noexcept override {
     return std::max(Port::pieceBytes(), options_.blockBytes);
   }
@@ -181,6 +189,7 @@ class Manager final : public coherence::Port {
   ObjectMutex mutex_;
   ObjectIndex index_;
   Ledger ledger_;
+  Loans loans_;
   Waits waits_;
   MappingUse mappings_;
   FreedMemory freed_;

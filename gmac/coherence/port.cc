@@ -38,6 +38,18 @@ CpuHold::~CpuHold() {
   }
 }
 
+namespace {
+constinit std::atomic<void (*)()> borrower{nullptr};
+}  // namespace
+
+void onReclaim(void (*giveBack)()) noexcept { borrower.store(giveBack, std::memory_order_release); }
+
+void reclaimLoans() {
+  if (void (*const giveBack)() = borrower.load(std::memory_order_acquire)) {
+    giveBack();
+  }
+}
+
 bool Port::touchesShared(const void*, std::size_t) noexcept { return false; }
 std::size_t Port::sharedPrefix(const void*, std::size_t bytes, bool* shared) noexcept {
   *shared = false;
@@ -54,6 +66,8 @@ void Port::fill(void* to, int value, std::size_t bytes, SetFunction set) noexcep
 
 Status Port::hold(const void*, std::size_t, HoldFor) { return {}; }
 void Port::unhold(const void*, std::size_t) {}
+bool Port::lend(const void*, std::size_t, Loan*) { return false; }
+void Port::giveBack(const void*, std::size_t) {}
 
 std::size_t Port::pieceBytes() const noexcept { return std::size_t{1} << 20; }
 std::size_t Port::ioThreads() const noexcept { return 1; }

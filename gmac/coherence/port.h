@@ -55,6 +55,18 @@ struct Place {
   std::uint64_t asOf;  // placesChanged() then; 0: nobody may remember it
 };
 
+// Bytes of one object that another process may read where they lie: in the memory file that is the
+// CPU's pages of this process's objects. All of them are current on the CPU, and stay so and as
+// they are, but for what the application itself writes, until giveBack(); until then, calls and
+// frees that need their blocks call what reclaimLoans() does, and wait.
+struct Loan {
+  int file;                  // its descriptor, to be used at once
+  std::uint64_t fileNumber;  // of no other file of this process, ever
+  std::int64_t fileBytes;    // its length, which only grows
+  std::int64_t offset;       // of the first of the bytes
+  const void* view;  // where this process may read them, whatever is done to the object's pages
+};
+
 // Whose kernels on the application's streams use an object: everybody's, nobody's, or one
 // stream's.
 enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
@@ -91,6 +103,10 @@ class Port {
   // See CpuHold.
   virtual Status hold(const void* address, std::size_t bytes, HoldFor purpose);
   virtual void unhold(const void* address, std::size_t bytes);
+
+  // See Loan.
+  virtual bool lend(const void* address, std::size_t bytes, Loan* loan);
+  virtual void giveBack(const void* address, std::size_t bytes);
 
   // How many bytes one piece of a split transfer should have, so that copies of one piece overlap
   // the next.
@@ -272,6 +288,12 @@ inline bool touchesShared(const void* address, std::size_t bytes) noexcept {
 // not wait for such work. For good; also before the runtime starts.
 inline void noteOpenWait() noexcept { internal::openWaits.store(true, std::memory_order_relaxed); }
 inline bool openWaits() noexcept { return internal::openWaits.load(std::memory_order_relaxed); }
+
+// Who borrows (one library of the process) says how it is asked to give back all that it can, as
+// soon as it can: by any thread, with no lock of ours held; it may call giveBack(). For good.
+void onReclaim(void (*giveBack)()) noexcept;
+// Asks it.
+void reclaimLoans();
 
 // How often a context has ended: what was made in one is gone with it. A load.
 inline std::uint64_t contextsEnded() noexcept { return internal::contextsEnded.load(); }

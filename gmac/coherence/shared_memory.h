@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which memory is shared, for a library beside libgmac.so that stands between the application and
- * somebody else (mpi/). Not installed. Both functions are thread-safe, take no lock where nothing
- * is shared, need no runtime, and may be called by signal handlers. */
+ * somebody else (mpi/); and how others read it where it lies. Not installed. All functions are
+ * thread-safe. */
 #ifndef GMAC_COHERENCE_SHARED_MEMORY_H_
 #define GMAC_COHERENCE_SHARED_MEMORY_H_
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "gmac/api/adsm.h"
 
@@ -14,11 +15,35 @@
 extern "C" {
 #endif
 
-/* Whether any object lives. */
+/* Both take no lock where nothing is shared, need no runtime, and may be called by signal handlers.
+ *
+ * Whether any object lives. */
 ADSM_API int gmacAnythingShared(void);
 
 /* Whether any byte of [address, address + bytes) belongs to a shared object. */
 ADSM_API int gmacTouchesShared(const void* address, size_t bytes);
+
+/* Bytes of one object that another process may read where they lie: in the memory file of this
+ * process's objects. All of them are current on the CPU, and stay so, and as they are but for what
+ * the application itself writes, until they are given back. */
+typedef struct {
+  int file;            /* its descriptor, to be duplicated at once */
+  uint64_t fileNumber; /* of no other file of this process, ever */
+  int64_t fileBytes;   /* its length, which only grows: the file is sealed against shrinking */
+  int64_t offset;      /* of the first of the bytes */
+  const void* view; /* where this process may read them, whatever is done to the object's pages */
+} gmacLoan;
+
+/* 1: so it is, and exactly one gmacGiveBack() with the same bytes follows. 0: it cannot be: not all
+ * of the bytes are one object's and current on the CPU, or objects of this process are no file.
+ * Waits for nothing. */
+ADSM_API int gmacLend(const void* address, size_t bytes, gmacLoan* loan);
+ADSM_API void gmacGiveBack(const void* address, size_t bytes);
+
+/* What lent bytes are asked back with, for the one library that borrows: called when a kernel call
+ * or a free needs them, which then waits until they are back; by its thread, with no lock of gmac's
+ * held. It gives back all that it can. For good. */
+ADSM_API void gmacOnReclaim(void (*giveBack)(void));
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -32,10 +33,30 @@ Result<std::unique_ptr<FileArena>> FileArena::make() {
   if (!file.ok()) {
     return file.status();
   }
+  // Others may map it (place()), and would die of reading what is gone. A hole stays allowed.
+  GMAC_TRY(keepFromShrinking(file->get()));
   std::unique_ptr<FileArena> arena(new FileArena(std::move(*file)));
   GMAC_TRY(arena->addView(1));
   GMAC_TRY(arena->mapUpTo(arena->views_.back(), 1));
   return arena;
+}
+
+namespace {
+std::uint64_t nextNumber() {
+  static std::atomic<std::uint64_t> made{0};
+  return ++made;
+}
+}  // namespace
+
+FileArena::FileArena(Descriptor file) : file_(std::move(file)), number_(nextNumber()) {}
+
+std::optional<FilePlace> FileArena::place(std::int64_t offset) const {
+  const Result<int> file = use();
+  if (!file.ok()) {
+    return std::nullopt;
+  }
+  const std::lock_guard guard(lock_);
+  return FilePlace{*file, number_, size_, offset};
 }
 
 Result<void*> FileArena::map(void* address, std::size_t bytes, std::int64_t offset,
@@ -106,15 +127,21 @@ std::byte* FileArena::view(std::int64_t offset) {
 Status FileArena::open(View& view, std::int64_t offset, std::int64_t bytes) {
   const std::int64_t end = offset + bytes;
   GMAC_TRY(mapUpTo(view, end - view.begin));
-  if (end <= size_) {
-    return {};
-  }
+  return end <= size_ ? Status() : grow(end);
+}
+
+Status FileArena::grow(std::int64_t end) {
   auto fd = use();
   if (!fd.ok()) {
     return fd.status();
   }
-  GMAC_TRY(resizeFile(*fd, end));
-  size_ = end;
+  // Who has the file mapped maps it anew when it has grown. Pages that nobody touches take nothing.
+  std::int64_t ahead = std::max(roundUp(end, kMapStep), 2 * size_);
+  if (!resizeFile(*fd, ahead).ok()) {  // ulimit -f
+    GMAC_TRY(resizeFile(*fd, end));
+    ahead = end;
+  }
+  size_ = ahead;
   return {};
 }
 
@@ -198,6 +225,10 @@ class FileMirror final : public Mirror {
   const char* kind() const noexcept override { return "file"; }
 
   void* copyAddress(std::size_t offset) const noexcept override { return runtimeView_ + offset; }
+
+  std::optional<FilePlace> place(std::size_t offset) const override {
+    return arena_.place(offset_ + static_cast<std::int64_t>(offset));
+  }
 
   bool readableBeforeInstall() const noexcept override { return true; }
 

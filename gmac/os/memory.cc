@@ -175,11 +175,18 @@ Status keepFromDumps(void* address, std::size_t bytes) {
 }
 
 Result<Descriptor> makeMemoryFile(const char* name) {
-  Descriptor file(injected(Call::kFile) ? -1 : memfd_create(name, MFD_CLOEXEC));
+  Descriptor file(injected(Call::kFile) ? -1 : memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) {
     return failed("memfd_create", nullptr, 0);
   }
   return file;
+}
+
+Status keepFromShrinking(int fd) {
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
+    return failed("fcntl(F_ADD_SEALS)", nullptr, 0);
+  }
+  return {};
 }
 
 Status resizeFile(int fd, std::int64_t bytes) {

@@ -46,6 +46,8 @@ Status keepFromChildren(void* address, std::size_t bytes);
 Status keepFromDumps(void* address, std::size_t bytes);
 
 Result<Descriptor> makeMemoryFile(const char* name);
+// Nobody can shorten such a file any more, nor seal it otherwise; holes may still be punched.
+Status keepFromShrinking(int fd);
 // adsmErrorHostMemory beyond the limit of file sizes (RLIMIT_FSIZE), and no signal.
 Status resizeFile(int fd, std::int64_t bytes);
 // Frees the file's pages in a range.

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,14 @@ class Pinner {
   // Blocks.
   virtual Status pin(void* address, std::size_t bytes, int fd, std::int64_t offset) = 0;
   virtual Status unpin(void* address, std::size_t bytes, int fd, std::int64_t offset) = 0;
+};
+
+// Where bytes of a mirror are that is a memory file.
+struct FilePlace {
+  int file;                  // the descriptor, to be used at once
+  std::uint64_t fileNumber;  // of no other file of this process, ever
+  std::int64_t fileBytes;    // its length, which only grows
+  std::int64_t offset;
 };
 
 // One run of equal protection.
@@ -72,6 +81,9 @@ class Mirror {
 
   // The address that copies use for the byte at `offset`.
   virtual void* copyAddress(std::size_t offset) const noexcept = 0;
+
+  // Where the byte at `offset` is in a memory file that cannot shrink. Nothing: it is in none.
+  virtual std::optional<FilePlace> place(std::size_t) const { return std::nullopt; }
 
   // Whether the app view's pages exist before the chunk is installed (they are zero and current
   // then).
@@ -121,6 +133,8 @@ class FileArena {
   // A range of the file that reads as zero; page-aligned.
   Result<std::int64_t> allocate(std::size_t bytes);
   void free(std::int64_t offset, std::size_t bytes);
+  // Where that is for others. Nothing: the descriptor is closed.
+  std::optional<FilePlace> place(std::int64_t offset) const;
   // The address of such a range's bytes, readable and writable until it is freed.
   std::byte* view(std::int64_t offset);
 
@@ -135,15 +149,18 @@ class FileArena {
     RangeAllocator free;  // its ranges, by their offsets in the file
   };
 
-  explicit FileArena(Descriptor file) : file_(std::move(file)) {}
+  explicit FileArena(Descriptor file);
 
   const Descriptor file_;
-  std::mutex lock_;
+  const std::uint64_t number_;
+  mutable std::mutex lock_;
   Status addView(std::int64_t least);
   Status mapUpTo(View& view, std::int64_t end);
   View& viewOf(std::int64_t offset);
   // Makes [offset, offset + bytes) of the file and its view usable.
   Status open(View& view, std::int64_t offset, std::int64_t bytes);
+  // Lengthens the file, ahead of need where it may, so that its length seldom changes.
+  Status grow(std::int64_t end);
 
   std::int64_t size_ = 0;    // of the file: no range ends after it
   std::vector<View> views_;  // by their beginnings

@@ -3,9 +3,12 @@
 // Mirrors and the checked calls below them.
 #include "gmac/os/mirror.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -13,6 +16,8 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -228,6 +233,45 @@ TEST_F(MirrorTest, TheArenaJoinsFreedNeighbours) {
   auto joined = arena_->allocate(12 * kPage);
   ASSERT_TRUE(joined.ok());
   EXPECT_EQ(*joined, offsets[1]);
+}
+
+// Others may have it mapped.
+TEST_F(MirrorTest, TheArenasFileNeverShrinks) {
+  const auto mirror = fileMirror(nullptr, 4 * kPage, Access::kReadWrite);
+  const std::optional<FilePlace> place = mirror->place(kPage);
+  ASSERT_TRUE(place.has_value());
+  EXPECT_EQ(place->file, arena_->fd());
+  EXPECT_NE(ftruncate(place->file, place->fileBytes - 1), 0);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_NE(fcntl(place->file, F_ADD_SEALS, F_SEAL_GROW), 0);
+  EXPECT_FALSE(movedMirror(nullptr, 2 * kMiB)->place(0).has_value());
+}
+
+// Who has it mapped maps it anew when it has grown.
+TEST_F(MirrorTest, TheArenasFileGrowsInLongSteps) {
+  std::set<std::int64_t> lengths;
+  for (int i = 0; i < 1000; ++i) {
+    const auto offset = arena_->allocate(kMiB);
+    ASSERT_TRUE(offset.ok());
+    const std::optional<FilePlace> place = arena_->place(*offset);
+    ASSERT_TRUE(place.has_value());
+    ASSERT_LE(*offset + static_cast<std::int64_t>(kMiB), place->fileBytes);
+    lengths.insert(place->fileBytes);
+  }
+  EXPECT_LE(lengths.size(), 5U);
+}
+
+TEST_F(MirrorTest, TheArenasFileGrowsByLessUnderALimit) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit low{10 * kMiB, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  const auto fits = arena_->allocate(8 * kMiB);
+  const auto beyond = arena_->allocate(8 * kMiB);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_TRUE(fits.ok());
+  EXPECT_EQ(beyond.status().code(), adsmErrorHostMemory);
+  EXPECT_EQ(arena_->place(*fits)->fileBytes, static_cast<std::int64_t>(8 * kMiB));
 }
 
 TEST_F(MirrorTest, TenThousandMirrorsTakeOneFileDescriptor) {
