@@ -42,6 +42,9 @@ struct State {
   std::mutex lock;                                   // guards the next
   std::vector<std::shared_ptr<Transfer>> transfers;  // under way
   std::atomic<std::size_t> transferCount{0};
+  std::mutex fileLock;  // guards the next
+  std::shared_ptr<const ExportedFile> file;
+  std::atomic<std::uint64_t> reclaims{0};
   std::array<std::atomic<std::uint64_t>, kWays> messages{};
   std::array<std::atomic<std::uint64_t>, kWays> bytes{};
 };
@@ -99,6 +102,33 @@ constexpr const char* kSent[kWays] = {"send: ticket",
                                       "send: ring",
                                       "send: copied by the receiver's device",
                                       "send: copy for a late receiver"};
+
+// Asked for by a thread whose kernel call or free needs what is lent.
+void giveBackAll() {
+  State& all = state();
+  all.reclaims.fetch_add(1);
+  std::vector<std::shared_ptr<Transfer>> transfers;
+  {
+    const std::lock_guard guard(all.lock);
+    transfers = all.transfers;
+  }
+  for (const auto& transfer : transfers) {
+    transfer->giveBack();
+  }
+}
+
+// The export of the memory file, which grows: another one where it has. NULL: there is none.
+std::shared_ptr<const ExportedFile> exportOf(const Loan& loan) {
+  State& all = state();
+  const std::lock_guard guard(all.fileLock);
+  if (all.file == nullptr || all.file->number != (*loan).fileNumber ||
+      all.file->bytes < loan.end()) {
+    const auto id =
+        all.exchange->exportFile((*loan).file, 0, static_cast<std::size_t>((*loan).fileBytes));
+    all.file = id.ok() ? std::make_shared<const ExportedFile>(*id, *loan) : nullptr;
+  }
+  return all.file;
+}
 
 void tell() {
   const State& all = state();
@@ -161,6 +191,9 @@ void open(int rank, int size) {
       internal::inUse.store(true, std::memory_order_release);
     }
   }
+  if (inUse()) {
+    gmacOnReclaim(&giveBackAll);
+  }
 }
 
 void close() {
@@ -170,6 +203,7 @@ void close() {
     tell();
   }
   internal::inUse.store(false, std::memory_order_release);
+  all.file.reset();
   all.exchange.reset();
 }
 
@@ -226,11 +260,11 @@ bool isTransfer(const Ticket& ticket) {
   return exchange::Exchange::bytesOf(ticket.description) > 0;
 }
 
-Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout) {
-  auto receiving = state().exchange->receive(ticket.sender, ticket.description, base, layout);
-  GMAC_TRY(receiving.status());
+namespace {
+
+Status finish(exchange::Receiving& receiving) {
   while (true) {
-    const Result<bool> done = receiving->advance();
+    const Result<bool> done = receiving.advance();
     GMAC_TRY(done.status());
     if (*done) {
       return {};
@@ -239,6 +273,33 @@ Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& la
     serveTransfers();
     ::sched_yield();
   }
+}
+
+}  // namespace
+
+Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout) {
+  auto receiving = state().exchange->receive(ticket.sender, ticket.description, base, layout);
+  GMAC_TRY(receiving.status());
+  return finish(*receiving);
+}
+
+Result<bool> receive(const Ticket& ticket, std::byte* room,
+                     const std::function<bool(const std::byte* packed)>& take) {
+  const auto whole = datatype::Layout::make({}, {{0, ticket.payloadBytes}});
+  GMAC_TRY(whole.status());
+  auto receiving = state().exchange->receive(ticket.sender, ticket.description, room, *whole);
+  GMAC_TRY(receiving.status());
+  while (const std::byte* const packed = receiving->packed()) {
+    if (!take(packed)) {
+      return true;  // it says why itself; nobody needs the rest
+    }
+    const Result<bool> done = receiving->end();
+    if (!done.ok() || *done) {
+      return done;
+    }
+  }
+  GMAC_TRY(finish(*receiving));
+  return false;
 }
 
 void discard(const Ticket& ticket) {
@@ -251,8 +312,56 @@ void discard(const Ticket& ticket) {
 
 // ---- Transfers of this process.
 
-Transfer::Transfer(exchange::Sending sending, int rank)
-    : sending_(std::move(sending)), rank_(rank) {}
+ExportedFile::~ExportedFile() {
+  if (const auto& exchange = state().exchange) {
+    (void)exchange->revoke(id);  // its memory stays with whoever has it
+  }
+}
+
+Transfer::Transfer(exchange::Sending sending, int rank, Loan loan,
+                   std::shared_ptr<const ExportedFile> file)
+    : file_(std::move(file)), loan_(std::move(loan)), sending_(std::move(sending)), rank_(rank) {}
+
+std::shared_ptr<Transfer> Transfer::lend(int rank, const std::byte* base,
+                                         exchange::SharedLayoutPtr layout, Sender sender) {
+  State& all = tickets::state();
+  // (As in begin(): a receiver that cannot map it reads it.)
+  if (sender == Sender::kLeaves && !all.exchange->isReadBy(rank)) {
+    return nullptr;
+  }
+  const std::uint64_t reclaims = all.reclaims.load();
+  const datatype::Bounds bounds = layout->layout.bounds();
+  Loan loan(base + bounds.first, static_cast<std::size_t>(bounds.last - bounds.first));
+  if (!loan) {
+    return nullptr;
+  }
+  auto file = exportOf(loan);
+  if (file == nullptr) {
+    return nullptr;
+  }
+  exchange::SendOptions options;
+  options.mayCopy = true;
+  options.path = exchange::Path::kMapped;
+  options.file = file->id;
+  options.fileOffset = (*loan).offset - bounds.first;
+  const auto* const view = static_cast<const std::byte*>((*loan).view) - bounds.first;
+  auto sending = all.exchange->send(rank, view, std::move(layout), options);
+  if (!sending.ok()) {
+    return nullptr;
+  }
+  auto transfer =
+      std::make_shared<Transfer>(std::move(*sending), rank, std::move(loan), std::move(file));
+  {
+    const std::lock_guard guard(all.lock);
+    all.transfers.push_back(transfer);
+    all.transferCount = all.transfers.size();
+  }
+  // Who asked after the loan was made has found the transfer, or is found here.
+  if (all.reclaims.load() != reclaims) {
+    transfer->giveBack();
+  }
+  return transfer;
+}
 
 std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
                                           exchange::SharedLayoutPtr layout, Sender sender) {
@@ -286,12 +395,38 @@ Bytes Transfer::write() {
   const std::lock_guard guard(lock_);
   Wire wire = {all.nonce, sending_.bytes(), all.rank, {}, 0};
   sending_.describe(wire.description);
+  written_ = true;
+  if (wanted_) {
+    leaveCopyNow();
+  }
   return ticketOf(wire);
+}
+
+void Transfer::giveBack() {
+  const std::lock_guard guard(lock_);
+  if (!loan_) {
+    return;
+  }
+  wanted_ = true;
+  if (written_ && serve() == Progress::kUnderWay) {
+    leaveCopyNow();
+  }
+}
+
+void Transfer::leaveCopyNow() {
+  if (const Result<bool> copied = sending_.leaveCopyNow(); !copied.ok()) {
+    writeLogLine(
+        std::string("mpi: a kernel call, or a free, waits for the receiver of a message: ") +
+        lastErrorText());
+  }
+  (void)serve();
 }
 
 // The list keeps it no more.
 void Transfer::end() {
   tickets::State& all = tickets::state();
+  loan_ = {};
+  file_.reset();
   const std::lock_guard guard(all.lock);
   std::erase_if(all.transfers, [this](const auto& other) { return other.get() == this; });
   all.transferCount = all.transfers.size();

@@ -16,13 +16,16 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "exchange/exchange.h"
+#include "gmac/coherence/shared_memory.h"
 
 namespace gmac::mpi::tickets {
 
@@ -93,6 +96,11 @@ bool isTransfer(const Ticket& ticket);
 // goes by the ring, and meanwhile serves this process's own transfers. An error's message says why
 // the bytes are worth nothing.
 Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout);
+// The same for a caller that unpacks the payload itself. `take` is given the packed payload where
+// it lies and returns whether it has read all of it; it is called again if the sender has moved the
+// payload meanwhile. True: `take` has it. False: the payload is in `room`, which has as many bytes.
+Result<bool> receive(const Ticket& ticket, std::byte* room,
+                     const std::function<bool(const std::byte* packed)>& take);
 // The bytes are not wanted: releases the sender.
 void discard(const Ticket& ticket);
 
@@ -102,11 +110,57 @@ enum class Sender {
   kLeaves  // it may be in any other call
 };
 
+// Bytes of a shared object while another process may read them where they lie. Owner; one thread at
+// a time.
+class Loan {
+ public:
+  Loan() = default;
+  // Without them if they cannot be lent.
+  Loan(const std::byte* address, std::size_t bytes)
+      : address_(address), bytes_(gmacLend(address, bytes, &loan_) != 0 ? bytes : 0) {}
+  Loan(Loan&& other) noexcept { swap(other); }
+  Loan& operator=(Loan&& other) noexcept {
+    Loan(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Loan() {
+    if (bytes_ > 0) gmacGiveBack(address_, bytes_);
+  }
+  explicit operator bool() const { return bytes_ > 0; }
+  const gmacLoan& operator*() const { return loan_; }
+  std::int64_t end() const { return loan_.offset + static_cast<std::int64_t>(bytes_); }
+
+ private:
+  void swap(Loan& other) noexcept {
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(loan_, other.loan_);
+  }
+  gmacLoan loan_{};  // before bytes_, whose initialisation fills it in
+  const std::byte* address_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// The memory file of this process's objects, as others import it. Revoked when no message needs it.
+struct ExportedFile {
+  ExportedFile(exchange::ExportId exported, const gmacLoan& loan)
+      : id(exported), number(loan.fileNumber), bytes(loan.fileBytes) {}
+  ~ExportedFile();
+  ExportedFile(const ExportedFile&) = delete;
+  ExportedFile& operator=(const ExportedFile&) = delete;
+  const exchange::ExportId id;
+  const std::uint64_t number;
+  const std::int64_t bytes;
+};
+
 // A message in the sender's memory until the receiver has taken it. Thread-safe.
 //
 // A sender that waits cannot tell a receiver that is late from one that comes to its receive only
 // after something else of the sender's, so it leaves a copy in shared memory when it has waited for
 // about as long as the copy takes: at most twice the time of the better choice, but for kLeastWait.
+//
+// Bytes of a shared object are lent meanwhile. As soon as a kernel call or a free needs them, its
+// thread leaves a copy, whether the receiver has begun or not: it waits for no longer than that.
 class Transfer {
  public:
   static constexpr std::chrono::microseconds kLeastWait{100};
@@ -115,7 +169,12 @@ class Transfer {
   // memory, or only in pieces too short to be worth it, and the sender leaves.
   static std::shared_ptr<Transfer> begin(int rank, const std::byte* base,
                                          exchange::SharedLayoutPtr layout, Sender sender);
-  Transfer(exchange::Sending sending, int rank);
+  // The same of a shared object all of whose bytes between the layout's bounds are current on the
+  // CPU, in a memory file, which the receiver maps. NULL: it does not go this way.
+  static std::shared_ptr<Transfer> lend(int rank, const std::byte* base,
+                                        exchange::SharedLayoutPtr layout, Sender sender);
+  Transfer(exchange::Sending sending, int rank, Loan loan = {},
+           std::shared_ptr<const ExportedFile> file = nullptr);
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
@@ -126,15 +185,23 @@ class Transfer {
   Progress advance();
   // The ticket was not sent.
   void recall();
+  // Gives lent bytes back, and leaves a copy; before write(): as soon as that is called.
+  void giveBack();
   // Of a failure.
   std::string reason() const;
 
  private:
   friend void serveTransfers();
-  Progress serve();  // advance() without its wait; under the lock
+  // Both under the lock.
+  Progress serve();  // advance() without its wait
+  void leaveCopyNow();
   void end();
 
-  mutable std::mutex lock_;  // guards what follows
+  mutable std::mutex lock_;                   // guards what follows
+  std::shared_ptr<const ExportedFile> file_;  // of lent bytes
+  Loan loan_;
+  bool written_ = false;
+  bool wanted_ = false;  // what is lent, as soon as it is written
   exchange::Sending sending_;
   const int rank_;
   Progress progress_ = Progress::kUnderWay;

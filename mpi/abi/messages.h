@@ -5,6 +5,7 @@
 #define GMAC_MPI_ABI_MESSAGES_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -105,8 +106,18 @@ class Sent : public Pending {
   // is completed here.
   bool settled() override {
     if (!ticket.settled()) return false;
-    if (std::exchange(isOurs, false)) (void)real().Grequest_complete(ours);
+    if (std::exchange(isOurs, false)) {
+      (void)real().Grequest_complete(ours);
+      unended_.reset();
+    }
     return true;
+  }
+  // It stands in the table under a request of ours. (Its transfer may be over before anybody asks
+  // whether it is settled: a kernel call, or another message, has seen to it.)
+  void standsFor(MPI_Request request) {
+    ours = request;
+    isOurs = true;
+    unended_.emplace();
   }
 
   SentTicket ticket;
@@ -117,6 +128,7 @@ class Sent : public Pending {
  private:
   std::string failure_;
   MPI_Comm communicator_ = MPI_COMM_WORLD;
+  std::optional<requests::MayBeUnsettled> unended_;
 };
 
 // When MPI begins the operation: at the call, or at MPI_Start().

@@ -16,6 +16,27 @@
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
 
+// MPI has begun to send a message at once, or its ticket: it is in the table until it is settled,
+// unless it is already.
+void beginTicket(const std::shared_ptr<Sent>& message, MPI_Request* request) {
+  int done = 0;
+  if (real().Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
+    if (!message->ticket.isTransfer()) {
+      return;
+    }
+    // MPI may have one handle for all sends that were complete at once.
+    MPI_Request own = MPI_REQUEST_NULL;
+    if (makeOwnRequest(&own) != MPI_SUCCESS) {
+      requests::settle(message->ticket);
+      return;
+    }
+    (void)real().Wait(request, MPI_STATUS_IGNORE);
+    *request = own;
+    message->standsFor(own);
+  }
+  enter(Begins::kAtOnce, message, *request);
+}
+
 // MPI_Isend of plain memory that may be a ticket. False: it takes the wire.
 template <auto call, typename Function, typename Count>
 bool sendPlain(Function function, const void* buffer, Count count, MPI_Datatype datatype,
@@ -33,22 +54,7 @@ bool sendPlain(Function function, const void* buffer, Count count, MPI_Datatype 
     ticket.recall();
     return true;
   }
-  int done = 0;
-  if (real().Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
-    if (!ticket.isTransfer()) {
-      return true;
-    }
-    // MPI may have one handle for all sends that were complete at once.
-    MPI_Request own = MPI_REQUEST_NULL;
-    if (makeOwnRequest(&own) != MPI_SUCCESS) {
-      requests::settle(ticket);
-      return true;
-    }
-    (void)real().Wait(request, MPI_STATUS_IGNORE);
-    *request = message->ours = own;
-    message->isOurs = true;
-  }
-  enter(Begins::kAtOnce, message, *request);
+  beginTicket(message, request);
   return true;
 }
 
@@ -68,9 +74,12 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
                ? code
                : function(buffer, count, datatype, destination, tag, communicator, request);
   }
-  const auto message =
-      std::make_shared<Sent>(buffer, count, datatype, begins == Begins::kAtOnce,
-                             kMayBeTicket ? SentTicket(communicator, destination) : SentTicket());
+  SentTicket offered = kMayBeTicket ? SentTicket(communicator, destination) : SentTicket();
+  if (kMayBeTicket) {
+    offered.mayBeLent(tickets::Sender::kLeaves);
+  }
+  const auto message = std::make_shared<Sent>(buffer, count, datatype, begins == Begins::kAtOnce,
+                                              std::move(offered));
   if (message->side.failed()) {
     return refuse(communicator, kName<call>, message->reason());
   }
@@ -85,11 +94,10 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
     ticket.recall();
     return code;
   }
-  // One handle may stand for all sends that were complete at once.
-  int done = 0;
-  if (begins == Begins::kByStart ||
-      real().Request_get_status(*request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) {
+  if (begins == Begins::kByStart) {
     enter(begins, message, *request);
+  } else {
+    beginTicket(message, request);
   }
   return code;
 }

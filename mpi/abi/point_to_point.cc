@@ -102,13 +102,16 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
     return endSend(ticket, code, communicator, kName<call>);
   }
   SentTicket ticket = ticketFor<call>(communicator, destination);
+  ticket.mayBeLent(tickets::Sender::kWaits);
   Side out(true, buffer, count, datatype, true, &ticket);
   if (out.failed()) {
     return refuse(communicator, kName<call>, out.reason());
   }
-  return sendSide(out, ticket, count, [&](const void* sent, Count elements, MPI_Datatype wire) {
-    return function(sent, elements, wire, destination, tag, communicator);
-  });
+  const int code =
+      sendSide(out, ticket, count, [&](const void* sent, Count elements, MPI_Datatype wire) {
+        return function(sent, elements, wire, destination, tag, communicator);
+      });
+  return ticket.isTransfer() ? endSend(ticket, code, communicator, kName<call>) : code;
 }
 
 template <Layer layer, auto call, typename Count>
@@ -179,6 +182,7 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
                Reception::Ends::kInTheCall);
   SentTicket ticket =
       sendsStaged || tickets::inUse() ? SentTicket(communicator, destination) : SentTicket();
+  ticket.mayBeLent(tickets::Sender::kLeaves);
   if (!in.failed() && !sendsStaged) {
     (void)ticket.offer(sent, sentCount, sentType, tickets::Sender::kLeaves);
   }

@@ -116,14 +116,25 @@ bool Reception::redeemTransfer(const tickets::Ticket& ticket) {
     reason_ = "no memory for a message of " + std::to_string(ticket.payloadBytes) + " bytes";
     return false;
   }
+  if (fits && side_.has_value()) {
+    bool unpacked = false;
+    const auto taken = tickets::receive(ticket, packed, [&](const std::byte* payload) {
+      unpacked = side_->unpackFrom(const_cast<std::byte*>(payload), payloadBytes_);
+      return unpacked;
+    });
+    if (!taken.ok()) {
+      reason_ = lastErrorText();
+      return false;
+    }
+    return *taken ? unpacked : side_->unpackFrom(packed, payloadBytes_);
+  }
   if (!tickets::receive(ticket, packed, *whole).ok()) {
     reason_ = lastErrorText();
     return false;
   }
   if (!fits) code_ = MPI_ERR_TRUNCATE;
   // Of plain memory, the ticket does not remain.
-  const bool unpacked = side_.has_value() ? !fits || side_->unpackFrom(packed, payloadBytes_)
-                                          : elements_->unpack(packed, payloadBytes_);
+  const bool unpacked = side_.has_value() || elements_->unpack(packed, payloadBytes_);
   if (!unpacked && !side_.has_value()) reason_ = elements_->reason();
   return fits && unpacked;
 }

@@ -39,6 +39,23 @@ void SentTicket::write() {
   inUse_ = true;
 }
 
+bool SentTicket::lend(const Elements& elements) {
+  if (!lends_.has_value() || rank_ < 0 || elements.bytes() < tickets::leastPayload()) {
+    return false;
+  }
+  const exchange::SharedLayoutPtr layout = elements.layout();
+  if (layout == nullptr || layout->layout.bytes() != elements.bytes()) {
+    return false;
+  }
+  transfer_ = tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
+  if (transfer_ == nullptr) {
+    return false;
+  }
+  bytes_ = transfer_->write();
+  inUse_ = true;
+  return true;
+}
+
 bool SentTicket::offer(const void* buffer, MPI_Count count, MPI_Datatype datatype,
                        tickets::Sender sender) {
   MPI_Count size = 0;

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "mpi/abi/calls.h"
+#include "mpi/abi/elements.h"
 #include "mpi/tickets.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -27,6 +29,9 @@ class SentTicket {
   std::byte* reserve(std::int64_t payloadBytes);
   // The payload is there.
   void write();
+  // Of staged memory: before Side: what it says may stay where it is; and whether it does.
+  void mayBeLent(tickets::Sender sender) { lends_ = sender; }
+  bool lend(const Elements& elements);
   // Of plain memory: a transfer, or for short pieces whose sender leaves, a packed payload. False:
   // it takes the wire.
   bool offer(const void* buffer, MPI_Count count, MPI_Datatype datatype, tickets::Sender sender);
@@ -59,6 +64,7 @@ class SentTicket {
   Progress progress() { return transfer_->advance(); }
 
   std::shared_ptr<tickets::Transfer> transfer_;
+  std::optional<tickets::Sender> lends_;
   bool mayBeUsed_ = false;
   int rank_ = -1;  // in MPI_COMM_WORLD
   exchange::Parcel parcel_;

@@ -24,6 +24,9 @@ Ready Staged::pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, S
     return ready;
   }
   if (ticket != nullptr) {
+    if (ticket->lend(elements_)) {
+      return Ready::kYes;
+    }
     if (std::byte* const room = ticket->reserve(elements_.bytes())) {
       if (!elements_.pack(room)) {
         return Ready::kFailed;

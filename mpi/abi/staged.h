@@ -21,7 +21,8 @@ class Staged {
 
   // Allocates memory for the payload of `count` (1 or more) elements at `buffer`.
   Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype);
-  // The same, and packs the payload there, or into the ticket's room if the ticket has any.
+  // The same, and packs the payload there, or into the ticket's room if the ticket has any. If the
+  // ticket lends the elements, they stay where they are.
   Ready pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, SentTicket* ticket);
   // Packs again. False: failed, and nothing was sent.
   bool repack();

@@ -144,6 +144,22 @@ TEST_P(Mpi, MessagesOfPlainMemoryStayThereUntilTheirReceiversTakeThem) {
   }
 }
 
+// Under every protocol.
+TEST_P(Mpi, MessagesOfObjectsAreCopiedOnceAndKernelsNeedNotWaitForThem) {
+  const std::string file = ::testing::TempDir() + "gmac_mpi_lent_" + GetParam() + ".json";
+  for (const char* const protocol : {"rolling", "lazy", "batch"}) {
+    Variables variables = kTickets;
+    variables["GMAC_STATS"] = file;
+    variables["GMAC_PROTOCOL"] = protocol;
+    const ProgramEnd end = run(2, "lent", {}, variables);
+    EXPECT_EQ(end.exitStatus, 0) << protocol << ": " << end.seen();
+    EXPECT_EQ(end.output, "lent objects are right\n");
+    EXPECT_THAT(end.errors, HasSubstr(" mapped by their receivers, "));
+    EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) mapped by their receivers"))) << protocol;
+    EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) copied for receivers"))) << protocol;
+  }
+}
+
 #if GMAC_HAVE_CUDA
 // On a driver without a device.
 const Variables kOnCuda = {{"GMAC_ACCEL", "cuda"}, {"GMAC_TEST_MIRROR", "file"}};
