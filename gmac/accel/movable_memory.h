@@ -18,6 +18,8 @@ namespace gmac::accel {
 enum class Home : std::uint8_t {
   kDevice,  // the device's own memory
   kCpu,     // pinned memory of the CPU's, which kernels reach over the bus
+  kMirror,  // the very pages that the CPU has at the same addresses, reached over the bus: there is
+            // one copy, and nothing to be copied
 };
 
 // Thread-safe. Every function blocks.
@@ -34,6 +36,11 @@ class MovableMemory {
   // they were to go. Errors:
   // adsmErrorNotSupported (this allocation cannot move), adsmErrorAcceleratorMemory,
   // adsmErrorHostMemory, adsmErrorAcceleratorLost.
+  //
+  // To Home::kMirror: what the accelerator's pages hold is lost, and the CPU's pages, all of them
+  // there, are readable and writable until this returns; from then on their protection is the
+  // caller's affair, and they stay mapped there until the memory has moved back. Besides the
+  // errors: adsmErrorNotSupported (the accelerator cannot reach these pages).
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;
 
   // For devices that do not reach each other's memory, but the CPU's: from now on all memory is

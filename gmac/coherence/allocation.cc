@@ -269,7 +269,15 @@ Status Allocation::destroy(Lock& lock, Object& object) {
       (void)waits_.await(free, flush);
     }
   } while (settle() != awaited);
-
+  if (object.isZeroCopy()) {
+    // The CPU's pages go before the device's do.
+    const FreeForWork free(lock);
+    if (accelerator_.movableMemory()
+            ->move(object.device, object.bytes(), accel::Home::kDevice)
+            .ok()) {
+      object.home = accel::Home::kDevice;
+    }
+  }
   blocks_.remove(object);
   ledger_.forget(object);
   residency_.forget(object);

@@ -171,6 +171,9 @@ void Blocks::step(Object& object, BlockRange range, TransitStep step) {
 // queued. The lock may be let go.
 Status Blocks::queueFlush(const Object& object, ByteRange bytes, accel::Ticket after,
                           accel::Ticket* newest) {
+  if (object.isZeroCopy()) {
+    return {};
+  }
   for (std::size_t offset = bytes.begin; offset < bytes.end;) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
     const std::size_t stop = std::min(bytes.end, (offset / chunkBytes + 1) * chunkBytes);
@@ -237,6 +240,18 @@ void Blocks::aimFlush(Object& object, BlockRange range) {
   if (object.spread()) {
     writes(object, range, object.deviceOf(range.begin));
   }
+}
+
+// The least window is a page where nothing is copied. What is known of the CPU's rounds is known of
+// other windows.
+void Blocks::zeroCopyChanged(Object& object) const {
+  if (options_.windowBytes != 0) {
+    object.windowBytes = object.isZeroCopy() ? std::min(options_.windowBytes, os::pageBytes())
+                                             : options_.windowBytes;
+  }
+  object.readBackHook.unlink();
+  object.readBack = {};
+  object.copiedBack = {};
 }
 
 Ledger::NewestCalls Blocks::flushesOf(const Object& object, BlockRange range) const {

@@ -143,11 +143,18 @@ class Blocks {
   static void added(Object& object, BlockRange range, std::size_t device);
   static void sends(Object& object, BlockRange range, std::size_t device);
   static void writes(Object& object, BlockRange range, std::size_t device);
+  // The object's bytes have one copy from now on, or two again. None of it is open.
+  void zeroCopyChanged(Object& object) const;
   // The newest flush of some blocks, by device.
   Ledger::NewestCalls flushesOf(const Object& object, BlockRange range) const;
   // Whether a call that reads leaves dirty blocks writable: such writes go undetected.
   bool readsLeaveWritable() const {
     return protocol_.on(State::kDirty, Event::kCallRead).next == State::kDirty;
+  }
+
+  // Whether a call leaves nothing open of what it may write.
+  bool callsClose() const {
+    return protocol_.on(State::kDirty, Event::kCall).next == State::kInvalid;
   }
 
   // Checks every object: states, lists, open ranges, and the protections in the kernel's own table
@@ -193,6 +200,7 @@ class Blocks {
   bool isCopiedBack(const Object& object, ByteRange bytes) const;
   Status copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after);
   Status queueFetch(Object& object, ByteRange bytes, accel::Ticket after, accel::Ticket* last);
+  Result<Step> awaitReaders(Lock& lock, Object& object, ByteRange bytes);
   void step(Object& object, BlockRange range, TransitStep step);
   Event eventOf(const Object& object, ByteRange bytes, Intent intent);
   BlockRange readAhead(Object& object, BlockIndex index);

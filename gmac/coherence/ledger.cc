@@ -170,6 +170,18 @@ bool Ledger::writersDone(const DeviceUses& object, ByteRange bytes) const noexce
   });
 }
 
+bool Ledger::readersDone(const DeviceUses& object) const noexcept {
+  const NewestCalls readers = readersOf(object);
+  return std::all_of(readers.begin(), readers.end(),
+                     [&](accel::Ticket reader) { return accelerator_.done(reader); }) &&
+         accelerator_.done(runningReader());
+}
+
+bool Ledger::quiet() const noexcept {
+  return accelerator_.done(runningCall()) && accelerator_.done(runningStreamWork()) &&
+         hostFunctionsRun() && !submissionUnderWay();
+}
+
 Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
   const bool unlisted = object.bindings.empty() && everyCallWork_ >= object.born;
   return {.call = std::max(object.lastWriteWork, unlisted ? everyCallWork_ : 0),

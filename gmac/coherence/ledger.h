@@ -217,6 +217,10 @@ class Ledger {
   // All that may write those bytes of the object and has not finished.
   Tickets writersOf(const DeviceUses& object, ByteRange bytes = kAllBytes) const;
   bool writersDone(const DeviceUses& object, ByteRange bytes = kAllBytes) const noexcept;
+  // Whether all work that only reads the object has finished.
+  bool readersDone(const DeviceUses& object) const noexcept;
+  // Whether no device work is in flight, nor about to be.
+  bool quiet() const noexcept;
   Writers newestWriters(const DeviceUses& object) const;
   // The queue on which work of the calling thread follows, by the queue's order alone, all that may
   // write the object and has not finished.

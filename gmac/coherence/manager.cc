@@ -50,7 +50,8 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
       scheduling_(mutex_, accelerator, ledger_, index_, migration_, options.scheduling),
       spilling_(mutex_, accelerator, ledger_, waits_, index_, freed_, allocation_, launches_,
                 options.spill),
-      readBacks_(accelerator, ledger_, blocks_),
+      zeroCopy_(mutex_, accelerator, ledger_, waits_, index_, blocks_, launches_, options.zeroCopy),
+      readBacks_(accelerator, ledger_, blocks_, zeroCopy_),
       acquire_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_, readBacks_),
       lookup_(mutex_, index_, allocation_),
       promises_(mutex_, ledger_, waits_, index_) {}
@@ -180,7 +181,12 @@ Status Manager::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant,
 }
 
 Status Manager::sync() {
-  return forked() ? fail(adsmErrorForked, "adsmSync in a child of fork") : acquire_.sync();
+  if (forked()) {
+    return fail(adsmErrorForked, "adsmSync in a child of fork");
+  }
+  GMAC_TRY(acquire_.sync());
+  zeroCopy_.afterWait();
+  return {};
 }
 
 // ---- Accesses of the CPU
@@ -260,7 +266,9 @@ Status Manager::afterDeviceWait() {
     return {};
   }
   GMAC_TRY(placement_.afterWait());
-  return acquire_.afterDeviceWait();
+  GMAC_TRY(acquire_.afterDeviceWait());
+  zeroCopy_.afterWait();
+  return {};
 }
 
 // A device that does not reach the objects where they lie reaches them in the CPU's memory.

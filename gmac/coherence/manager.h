@@ -34,6 +34,7 @@
 #include "gmac/coherence/policies/read_backs.h"
 #include "gmac/coherence/policies/scheduling.h"
 #include "gmac/coherence/policies/spilling.h"
+#include "gmac/coherence/policies/zero_copy.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/promises.h"
 #include "gmac/coherence/residency.h"
@@ -54,6 +55,7 @@ struct ManagerOptions {
   bool fetchInBackground = true;                  // what startFetch asks for
   bool movedPages = false;                        // mirrors of moved pages instead of memory files
   SpillOptions spill;                             // what becomes of objects that do not fit
+  ZeroCopyOptions zeroCopy;                       // which objects get one copy
   SchedulingRule scheduling{};                    // of calls that name no device
   std::size_t keptBytes = 0;      // memory of freed objects that is kept (object_pool.h)
   bool managed = false;           // CUDA's managed-memory calls give shared objects
@@ -206,6 +208,7 @@ class Manager final : public coherence::Port {
   Placement placement_;
   Scheduling scheduling_;
   Spilling spilling_;
+  ZeroCopy zeroCopy_;
   ReadBacks readBacks_;
   Acquire acquire_;
   Lookup lookup_;

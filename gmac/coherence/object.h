@@ -24,6 +24,7 @@
 #include "gmac/coherence/read_back_policy.h"
 #include "gmac/coherence/read_runs.h"
 #include "gmac/coherence/window_policy.h"
+#include "gmac/coherence/zero_copy_policy.h"
 #include "gmac/os/mirror.h"
 
 namespace gmac {
@@ -64,9 +65,8 @@ class Object : public DeviceUses,
   const accel::DeviceAddress device;
   bool sharedBySmallObjects = false;
   bool sameAddress = true;
-  std::size_t windowBytes = SIZE_MAX;  // of a block that is open in part; SIZE_MAX: none is
-  std::uint64_t number = 0;            // counts allocations
-  std::size_t requestedBytes = 0;      // what the allocation asked for; the rest is rounding
+  std::uint64_t number = 0;        // counts allocations
+  std::size_t requestedBytes = 0;  // what the allocation asked for; the rest is rounding
 
   // ---- blocks ----
   std::size_t blockBytes;  // grows when blocks are coarsened
@@ -164,6 +164,8 @@ class Object : public DeviceUses,
 
   // ---- what is current on the CPU ----
   WindowPolicy windows;
+  // Of a block that is open in part; SIZE_MAX: none is. Changes while nothing is open.
+  std::size_t windowBytes = SIZE_MAX;
   ByteRange bytesOf(BlockIndex index) const { return {offsetOf(index), offsetOf(index + 1)}; }
   ByteRange bytesOf(BlockRange range) const { return {offsetOf(range.begin), offsetOf(range.end)}; }
   // The window of a block that is open in part.
@@ -231,6 +233,9 @@ class Object : public DeviceUses,
   accel::Home home = accel::Home::kDevice;
   std::size_t homeDevice = 0;  // the number of the device of kDevice (devices.h)
   bool hasMoved = false;       // with what it held
+  // There is one copy, in the CPU's pages, and nothing to be copied.
+  bool isZeroCopy() const { return home == accel::Home::kMirror; }
+  ZeroCopyPolicy zeroCopy;
   // Where devices do not reach each other's memory, and calls have listed parts of the object. By
   // block: bit i, the copy of device i has every byte of it that not the CPU alone has, once that
   // device has memory for the object (`copies`). One has at least. Empty: all is at home. The

@@ -25,6 +25,9 @@ Status Blocks::copyOut(const Free& free, Object& object, ByteRange bytes, accel:
 // that was queued. Their blocks are in transit.
 Status Blocks::queueFetch(Object& object, ByteRange bytes, accel::Ticket after,
                           accel::Ticket* last) {
+  if (object.isZeroCopy()) {
+    return {};
+  }
   const std::size_t end = bytes.end;
   for (std::size_t offset = bytes.begin; offset < end;) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
@@ -60,7 +63,8 @@ Status Blocks::queueFetch(Object& object, ByteRange bytes, accel::Ticket after,
 bool Blocks::isCopiedBack(const Object& object, ByteRange bytes) const {
   const Object::ReadBack& copy = object.copiedBack;
   return copy.bytes.contains(bytes) && copy.writers == ledger_.newestWriters(object) &&
-         accelerator_.done(copy.ticket);
+         accelerator_.done(copy.ticket) &&
+         (!object.isZeroCopy() || (ledger_.writersDone(object) && ledger_.readersDone(object)));
 }
 
 void Blocks::openCopiedBack(Lock& lock, Object& object) {
@@ -187,6 +191,13 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     return ready;
   }
   const Transition transition = protocol_.on(block.state, eventOf(object, bytes, intent));
+  const bool becomesDirty = isDirty(transition.next) && !isDirty(block.state);
+  if (object.isZeroCopy() && becomesDirty) {
+    const Result<Step> step = awaitReaders(lock, object, object.bytesOf(index));
+    if (!step.ok() || *step == Step::kRetry) {
+      return step;
+    }
+  }
   if (transition.move == Move::kFetch) {
     bool waited = false;
     GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(index), &waited));
@@ -221,7 +232,7 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
   // A write waits for what reads the old bytes: the copy of its own eviction, and device work of
   // the application's own, which later flushes would not wait for as they do for calls.
   accel::Ticket ticket;
-  if (isDirty(transition.next) && !isDirty(block.state)) {
+  if (becomesDirty) {
     if (!accelerator_.done({block.flushed})) {
       ticket.value = block.flushed;
     }
@@ -283,6 +294,16 @@ Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State nex
   return status;
 }
 
+// Kernels that only read bytes read the CPU's: a write waits for them.
+Result<Step> Blocks::awaitReaders(Lock& lock, Object& object, ByteRange bytes) {
+  bool waited = false;
+  GMAC_TRY(waits_.forWork(lock, ledger_.readersOf(object, bytes), &waited));
+  if (!waited) {
+    GMAC_TRY(waits_.forWork(lock, ledger_.runningReader(), &waited));
+  }
+  return waited ? Step::kRetry : Step::kDone;
+}
+
 Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index) {
   const Block& block = object[index];
   if (!block.settled()) {
@@ -306,6 +327,12 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
   }
   if (waited) {
     return Step::kRetry;
+  }
+  if (object.isZeroCopy()) {
+    const Result<Step> step = awaitReaders(lock, object, object.bytesOf(index));
+    if (!step.ok() || *step == Step::kRetry) {
+      return step;
+    }
   }
   if (lock.callsWait()) {
     lock.waitForChange();

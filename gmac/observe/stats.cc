@@ -48,6 +48,8 @@ constexpr struct {
     {"spills", &Stats::spills},
     {"spilledBytes", &Stats::spilledBytes},
     {"broughtBack", &Stats::broughtBack},
+    {"zeroCopies", &Stats::zeroCopies},
+    {"zeroCopiesEnded", &Stats::zeroCopiesEnded},
     {"migrations", &Stats::migrations},
     {"migratedBytes", &Stats::migratedBytes},
     {"windows", &Stats::windows},

@@ -53,6 +53,8 @@ struct Stats {
   Counter spills;             // objects that got memory of the CPU's in place of the accelerator's
   Counter spilledBytes;       // of those
   Counter broughtBack;        // of them, those that got the accelerator's memory again
+  Counter zeroCopies;         // objects that got one copy, in the CPU's memory
+  Counter zeroCopiesEnded;    // of them, those that got two again
   Counter migrations;         // times that an object moved to another device
   Counter migratedBytes;      // that were copied for it
 

@@ -382,6 +382,66 @@ TEST_P(Conformance, MemoryMovesUnderItsAddressWithWhatItHolds) {
   }
 }
 
+TEST_P(Conformance, TheCpusPagesTakeTheDevicesPlace) {
+  MovableMemory* const memory = accelerator().movableMemory();
+  if (memory == nullptr) {
+    GTEST_SKIP() << "its memory does not move";
+  }
+  const auto increment = load(kit().increment);
+  ASSERT_TRUE(increment);
+  constexpr std::uint64_t kCount = (std::uint64_t{2} << 20) / sizeof(std::uint32_t);
+  Object object(accelerator(), kCount * sizeof(std::uint32_t));
+  ASSERT_TRUE(object.good());
+  auto* const cpu = object.appAs<std::uint32_t>();
+  std::uint32_t added = 0;
+  const auto run = [&] {
+    std::uint32_t* data = cpu;
+    std::uint64_t count = kCount;
+    std::uint32_t by = 5;
+    void* args[] = {&data, &count, &by};
+    waitFor(good(accelerator().launch(*increment, shapeFor(kCount), args)));
+    added += 5;
+  };
+  std::iota(cpu, cpu + kCount, 0U);
+  const std::size_t before = freeBytes();
+  if (const Status moved = memory->move(object.device(), object.bytes(), Home::kMirror);
+      moved.code() == adsmErrorNotSupported) {
+    // What is there is what was there.
+    EXPECT_EQ(cpu[1], 1U);
+    waitFor(good(accelerator().copyOut(object.runtime(), object.device(), object.bytes(), {})));
+    EXPECT_EQ(object.runtimeAs<std::uint32_t>()[1], 0U);
+    GTEST_SKIP() << lastErrorText();
+  } else {
+    ASSERT_TRUE(moved.ok()) << lastErrorText();
+  }
+  EXPECT_GT(freeBytes(), before) << "the device's pages are free";
+  for (int round = 0; round < 3; ++round) {
+    run();
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(cpu[i], i + added) << i;
+    }
+    cpu[round] += 7;
+    run();
+    ASSERT_EQ(cpu[round], round + 7 + added);
+    cpu[round] -= 7;
+  }
+  // Fills and copies inside the device's memory reach them, too.
+  waitFor(good(accelerator().fill(object.device(4), std::byte{1}, 4)));
+  EXPECT_EQ(cpu[1], 0x01010101U);
+  waitFor(good(accelerator().copyWithin(object.device(4), object.device(8), 4)));
+  EXPECT_EQ(cpu[1], 2 + added);
+  cpu[1] = 1 + added;
+  ASSERT_TRUE(memory->move(object.device(), object.bytes(), Home::kDevice).ok()) << lastErrorText();
+  // Two copies again, and the device's has what was there.
+  std::fill_n(cpu, kCount, 0xDEADBEEFU);
+  run();
+  EXPECT_EQ(cpu[kCount - 1], 0xDEADBEEFU);
+  bringOut(object);
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(object.runtimeAs<std::uint32_t>()[i], i + added) << i;
+  }
+}
+
 TEST_P(Conformance, MemoryOfTheCpusIsZeroAndTakesNoneOfTheDevices) {
   MovableMemory* const memory = accelerator().movableMemory();
   if (memory == nullptr) {

@@ -358,6 +358,8 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   const std::uint64_t windows = stats().windows.value();
   const std::uint64_t outgrown = stats().windowsOutgrown.value();
   const std::uint64_t readBacks = stats().readBacks.value();
+  const std::uint64_t zeroCopies = stats().zeroCopies.value();
+  const std::uint64_t zeroCopiesEnded = stats().zeroCopiesEnded.value();
   for (const auto run : {FakeOptions::Run::kDeferred, FakeOptions::Run::kRandom}) {
     MachineSetup setup = GetParam();
     setup.fake.run = run;
@@ -368,6 +370,10 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   if (GetParam().windowBytes != 0 && steps >= 1000) {
     EXPECT_GT(stats().windows.value(), windows);
     EXPECT_GT(stats().windowsOutgrown.value(), outgrown);
+  }
+  if (GetParam().fake.zeroCopy && steps >= 1000) {
+    EXPECT_GT(stats().zeroCopies.value(), zeroCopies);
+    EXPECT_GT(stats().zeroCopiesEnded.value(), zeroCopiesEnded);
   }
   if (GetParam().protocol != "batch" && GetParam().blockBytes <= 64 * kKiB && steps >= 1000) {
     EXPECT_GT(stats().readBacks.value(), readBacks);
@@ -402,10 +408,19 @@ std::vector<MachineSetup> randomSetups() {
   windows.rollingSize = 3;
   windows.readAheadBytes = 8 * windows.blockBytes;
   setups.push_back(windows);
+  // The same with objects that get one copy after few rounds, and two again.
+  const auto addZeroCopy = [&setups](MachineSetup setup) {
+    setup.fake.movableMemory = true;
+    setup.fake.zeroCopy = true;
+    setup.zeroCopy = {.mostBytes = SIZE_MAX, .limits = {.leastRounds = 1, .longest = UINT64_MAX}};
+    setups.push_back(setup);
+  };
+  addZeroCopy(windows);
   windows.blockBytes = 512 * kKiB;
   windows.windowBytes = 64 * kKiB;
   windows.fake.movedPages = true;
   setups.push_back(windows);
+  addZeroCopy(windows);
   return setups;
 }
 

@@ -315,6 +315,44 @@ TEST_P(OverFakeDriver, AMoveThatFailsAnywhereChangesNothing) {
   }
 }
 
+TEST_P(OverFakeDriver, AMoveToTheCpusPagesThatFailsAnywhereChangesNothing) {
+  MovableMemory& memory = *accelerator().movableMemory();
+  Object object(accelerator(), std::size_t{2} << 20);
+  ASSERT_TRUE(object.good());
+  std::memset(object.runtime(), 42, object.bytes());
+  bringIn(object);
+  const std::size_t available = freeBytes();
+  for (const char* call :
+       {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemcpyDtoDAsync_v2",
+        "cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"}) {
+    fake_cuda::failNext(call, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_FALSE(memory.move(object.device(), object.bytes(), Home::kMirror).ok()) << call;
+    EXPECT_TRUE(errorSays("failed")) << lastErrorText();
+    EXPECT_EQ(freeBytes(), available) << call;
+    std::memset(object.runtime(), 0, object.bytes());
+    bringOut(object);
+    EXPECT_EQ(object.runtime()[object.bytes() - 1], std::byte{42}) << call;
+  }
+  ASSERT_TRUE(memory.move(object.device(), object.bytes(), Home::kMirror).ok());
+  for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemHostUnregister"}) {
+    fake_cuda::failNext(call, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_FALSE(memory.move(object.device(), object.bytes(), Home::kDevice).ok()) << call;
+    object.app()[0] = std::byte{17};
+    waitFor(good(accelerator().copyWithin(object.device(1), object.device(), 1)));
+    EXPECT_EQ(object.app()[1], std::byte{17}) << call << ": it is the CPU's still";
+    object.app()[1] = std::byte{42};
+  }
+}
+
+TEST_P(OverFakeDriver, PagesThatAreNoWholeOnesOfTheDevicesStay) {
+  MovableMemory& memory = *accelerator().movableMemory();
+  for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{3} << 20}) {
+    Object object(accelerator(), bytes);
+    ASSERT_TRUE(object.good());
+    EXPECT_EQ(memory.move(object.device(), bytes, Home::kMirror).code(), adsmErrorNotSupported);
+  }
+}
+
 // Mapped memory is the device's: it does not go with a context that a kernel took with it.
 TEST_P(OverFakeDriver, MappedMemoryOfALostContextIsGivenBackInTheNext) {
   const auto kernel = load(&kPoke);

@@ -749,7 +749,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAcces
 CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   FAKE_CALL();
   const auto found = device().memory.find(address);
-  if (found == device().memory.end() || !found->second.mapped() || found->second.bytes != bytes) {
+  if (found == device().memory.end() || !found->second.mapped() || found->second.bytes != bytes ||
+      device().mapped.count(address) == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   (void)mmap(found->second.backing, bytes, PROT_NONE,
@@ -840,17 +841,48 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   FAKE_CALL();
   return release(address);
 }
-CUresult cuMemHostRegister(void* address, std::size_t, unsigned) {
+// The CPU's pages at reserved addresses where nothing is mapped: the device reaches them there, and
+// work reaches them through the window, which becomes a second mapping of them.
+CUresult mapRegistered(void* address, std::size_t bytes) {
+  auto range = device().reserved.upper_bound(number(address));
+  if (range == device().reserved.begin()) return CUDA_SUCCESS;
+  --range;
+  const std::size_t offset = number(address) - range->first;
+  if (offset + bytes > range->second.bytes) return CUDA_SUCCESS;
+  std::byte* const window = range->second.window + offset;
+  if (mremap(address, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, window) != window) {
+    return CUDA_ERROR_NOT_SUPPORTED;  // it is no shared mapping
+  }
+  device().memory[number(address)] = {bytes, window, ~0U, nullptr, -1};
+  return CUDA_SUCCESS;
+}
+CUresult cuMemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   FAKE_CALL();
-  if (backingOf(number(address)) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (mappedWithin(number(address), bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0) {
+    if (const CUresult mapped = mapRegistered(address, bytes); mapped != CUDA_SUCCESS) {
+      return mapped;
+    }
+  }
   return device().registered.emplace(address, currentContext()).second
              ? CUDA_SUCCESS
              : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 CUresult cuMemHostUnregister(void* address) {
   FAKE_CALL();
-  return device().registered.erase(address) != 0 ? CUDA_SUCCESS
-                                                 : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (device().registered.erase(address) == 0) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (const auto found = device().memory.find(number(address)); found != device().memory.end()) {
+    (void)mmap(found->second.backing, found->second.bytes, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    device().memory.erase(found);
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuMemHostGetDevicePointer(CUdeviceptr* reached, void* address, unsigned) {
+  FAKE_CALL();
+  if (device().registered.count(address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  *reached = number(address);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
@@ -1129,13 +1161,13 @@ CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint
           FAKE_ENTRY(cuMemcpyHtoDAsync) FAKE_ENTRY(cuMemcpyDtoHAsync) FAKE_ENTRY(cuMemcpy2D)
               FAKE_ENTRY(cuMemsetD8) FAKE_ENTRY(cuMemsetD32) FAKE_ENTRY(cuLaunchKernel)
                   FAKE_ENTRY(cuStreamSynchronize) FAKE_ENTRY(cuCtxSynchronize) FAKE_ENTRY(cuMemFree)
-                      FAKE_ENTRY(cuMemHostRegister) FAKE_ENTRY(cuGetProcAddress)
-                          FAKE_ENTRY(cuEventSynchronize) FAKE_ENTRY(cuStreamCreate)
-                              FAKE_ENTRY(cuMemAlloc) FAKE_ENTRY(cuModuleLoadDataEx)
-                                  FAKE_ENTRY(cuMemGetInfo) FAKE_ENTRY(cuModuleUnload)
-                                      FAKE_ENTRY(cuModuleGetFunction) FAKE_ENTRY(cuEventCreate)
-                                          FAKE_ENTRY(cuEventDestroy) FAKE_ENTRY(cuEventRecord)
-                                              FAKE_ENTRY(cuEventQuery)
+                      FAKE_ENTRY(cuMemHostRegister) FAKE_ENTRY(cuMemHostGetDevicePointer)
+                          FAKE_ENTRY(cuGetProcAddress) FAKE_ENTRY(cuEventSynchronize)
+                              FAKE_ENTRY(cuStreamCreate) FAKE_ENTRY(cuMemAlloc)
+                                  FAKE_ENTRY(cuModuleLoadDataEx) FAKE_ENTRY(cuMemGetInfo)
+                                      FAKE_ENTRY(cuModuleUnload) FAKE_ENTRY(cuModuleGetFunction)
+                                          FAKE_ENTRY(cuEventCreate) FAKE_ENTRY(cuEventDestroy)
+                                              FAKE_ENTRY(cuEventRecord) FAKE_ENTRY(cuEventQuery)
                                                   FAKE_ENTRY(cuEventElapsedTime)};
 #undef FAKE_ENTRY
   const auto entry = entries.find(name);

@@ -252,16 +252,46 @@ void FakeAccelerator::complainOfUsers(const char* what, std::uintptr_t device, s
   }
 }
 
+namespace {
+
+// The CPU's pages get a second address, as open as they are now: they are shared mappings, of a
+// memory file or, chunk by chunk, as pin() has them.
+bool mapAgain(std::uintptr_t address, std::size_t bytes, void* to) {
+  constexpr std::size_t kChunk = std::size_t{2} << 20;
+  for (std::size_t offset = 0; offset < bytes; offset += kChunk) {
+    void* const place = static_cast<std::byte*>(to) + offset;
+    if (mremap(reinterpret_cast<void*>(address + offset), 0, std::min(kChunk, bytes - offset),
+               MREMAP_MAYMOVE | MREMAP_FIXED, place) != place) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void FakeAccelerator::complainOfZeroCopy(const char* what, std::uintptr_t device) {
+  auto after = allocations_.upper_bound(device);
+  if (after != allocations_.begin() && (--after)->second.home == accel::Home::kMirror) {
+    complain(fmt::format("{} at {:#x}: there is one copy", what, device));
+  }
+}
+
 Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Home home) {
+  if (moveHook_) {
+    moveHook_();
+  }
   const std::lock_guard guard(lock_);
   const auto device = static_cast<std::uintptr_t>(address);
-  record({Op::Kind::kMove, device, bytes, {}, home == accel::Home::kCpu ? 1U : 0U});
+  record({Op::Kind::kMove, device, bytes, {}, static_cast<std::uintptr_t>(home)});
   mayBlock("move");
   complainOfUsers("move", device, bytes);
-  // A kernel may use what no argument names.
-  if (!queues_[kKernels].empty() ||
-      std::any_of(queues_.begin() + kFirstStream, queues_.end(),
-                  [](const auto& stream) { return !stream.empty(); })) {
+  // A kernel may use what no argument names. (What has one copy moves back before it is freed,
+  // while kernels may run that were told not to use it.)
+  const bool freed = allocations_.at(device).home == accel::Home::kMirror;
+  if (!freed && (!queues_[kKernels].empty() ||
+                 std::any_of(queues_.begin() + kFirstStream, queues_.end(),
+                             [](const auto& stream) { return !stream.empty(); }))) {
     complain(fmt::format("move of {:#x}, {} bytes: kernels may use it", device, bytes));
   }
   if (Status failed; fails(Op::Kind::kMove, "move", &failed)) {
@@ -271,14 +301,22 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Ho
   if (allocation.home == home) {
     return {};
   }
-  GMAC_TRY(roomFor(bytes, home));
+  const bool toMirror = home == accel::Home::kMirror;
+  if (toMirror && !options_.zeroCopy) {
+    return fail(adsmErrorNotSupported, "fake driver: {:#x} is out of reach", device);
+  }
+  if (!toMirror) {
+    GMAC_TRY(roomFor(bytes, home));
+  }
   // Who still uses the old pages does not live.
   void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED) {
+  if (pages == MAP_FAILED || (toMirror && !mapAgain(device, bytes, pages))) {
     return fail(adsmErrorHostMemory, "fake driver: no address space for {} bytes", bytes);
   }
-  std::memcpy(pages, allocation.backing, bytes);
+  if (!toMirror) {
+    std::memcpy(pages, allocation.backing, bytes);
+  }
   munmap(allocation.backing, bytes);
   allocation.backing = static_cast<std::byte*>(pages);
   usedOf(allocation.home) -= bytes;
@@ -564,6 +602,7 @@ Result<Ticket> FakeAccelerator::copyIn(DeviceAddress to, const void* from, std::
   if (Status failed; fails(Op::Kind::kCopyIn, "copyIn", &failed)) {
     return failed;
   }
+  complainOfZeroCopy("copyIn", device);
   std::byte* const target = deviceView(to, bytes);
   const std::byte* const source = hostView(from, bytes);
   if (target == nullptr || source == nullptr) {
@@ -595,6 +634,7 @@ Result<Ticket> FakeAccelerator::copyOutOn(Queue queue, void* to, DeviceAddress f
   if (Status failed; fails(Op::Kind::kCopyOut, "copyOut", &failed)) {
     return failed;
   }
+  complainOfZeroCopy("copyOut", device);
   const std::byte* const source = deviceView(from, bytes);
   std::byte* const target = hostView(to, bytes);
   if (target == nullptr || source == nullptr) {

@@ -47,7 +47,7 @@ struct Op {
     kLoad,
     kFence,
     kMark,
-    kMove,  // to the CPU's memory where `from` is 1, else to the device's
+    kMove,  // `from`: the accel::Home
   };
   Kind kind;
   std::uintptr_t device = 0;  // copies, allocations
@@ -73,6 +73,7 @@ struct FakeOptions {
   std::size_t memoryBytes = std::size_t{64} << 30;
   bool movableMemory = false;                    // as in movable_memory.h
   std::size_t cpuBytes = std::size_t{64} << 30;  // for what lies in the CPU's memory
+  bool zeroCopy = false;                         // movable: to the CPU's own pages, too
   accel::Devices* devices = nullptr;  // of which it says that it consists; the test's own
 };
 
@@ -122,6 +123,7 @@ class FakeAccelerator final : public accel::Accelerator,
   // Called at the start of every pin, copyIn and copyOut, by the thread that asks for it, with none
   // of the fake's locks held.
   void onPin(std::function<void()> hook) { pinHook_ = std::move(hook); }
+  void onMove(std::function<void()> hook) { moveHook_ = std::move(hook); }
   void onCopyIn(std::function<void()> hook) { copyInHook_ = std::move(hook); }
   void onCopyOut(std::function<void()> hook) { copyOutHook_ = std::move(hook); }
   // Whether the calling thread holds a lock that the fault handler takes: then it must make no call
@@ -238,8 +240,10 @@ class FakeAccelerator final : public accel::Accelerator,
   Result<accel::Ticket> copyOutOn(Queue queue, void* to, accel::DeviceAddress from,
                                   std::size_t bytes, accel::Ticket after, std::uint64_t afterIns);
   std::size_t& usedOf(accel::Home home) {
-    return home == accel::Home::kDevice ? used_ : usedOnCpu_;
+    return home == accel::Home::kDevice ? used_ : home == accel::Home::kCpu ? usedOnCpu_ : shared_;
   }
+  // A complaint where there is nothing to be copied.
+  void complainOfZeroCopy(const char* what, std::uintptr_t device);
   // Whether memory has so much left.
   Status roomFor(std::size_t bytes, accel::Home home);
   // A complaint for each piece of queued work that names the range.
@@ -273,12 +277,14 @@ class FakeAccelerator final : public accel::Accelerator,
   std::map<const std::byte*, Pinned> pins_;
   std::size_t used_ = 0;
   std::size_t usedOnCpu_ = 0;
+  std::size_t shared_ = 0;  // with the CPU
   bool refuseSameAddress_ = false;
   bool (*lockIsHeld_)() noexcept = nullptr;
   std::array<bool, kQueues> stalledQueues_{};
   std::size_t stalledThreads_ = 0;
   std::condition_variable_any resumed_;
   std::function<void()> pinHook_;
+  std::function<void()> moveHook_;
   std::function<void()> copyInHook_;
   std::function<void()> copyOutHook_;
   std::vector<Op> log_;

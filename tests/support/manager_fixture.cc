@@ -43,7 +43,8 @@ std::unique_ptr<Protocol> makeProtocol(const MachineSetup& setup) {
 
 std::string nameOf(const MachineSetup& setup) {
   return setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
-         (setup.fake.movedPages ? "_moved" : "") + (setup.windowBytes != 0 ? "_windows" : "");
+         (setup.fake.movedPages ? "_moved" : "") + (setup.windowBytes != 0 ? "_windows" : "") +
+         (setup.fake.zeroCopy ? "_zeroCopy" : "");
 }
 
 // NOLINTNEXTLINE: GoogleTest's name
@@ -81,6 +82,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.fetchInBackground = setup.fetchInBackground;
   options.keptBytes = setup.keptBytes;
   options.spill = setup.spill;
+  options.zeroCopy = setup.zeroCopy;
   options.mappingLimit = setup.mappingLimit;
   options.windowBytes = setup.windowBytes;
   options.movedPages = setup.fake.movedPages;

@@ -35,6 +35,7 @@ struct MachineSetup {
   bool fetchInBackground = false;
   std::size_t keptBytes = 0;
   SpillOptions spill;            // where the fake's memory can move
+  ZeroCopyOptions zeroCopy;      // where it can move to the CPU's pages
   std::size_t mappingLimit = 0;  // 0: the kernel's
   std::size_t windowBytes = 0;   // 0: no block is open in part
   FakeOptions fake;

@@ -47,6 +47,7 @@
   X(cuMemHostAlloc)                    \
   X(cuMemFreeHost)                     \
   X(cuMemHostRegister)                 \
+  X(cuMemHostGetDevicePointer)         \
   X(cuMemHostUnregister)               \
   X(cuMemcpyHtoDAsync)                 \
   X(cuMemcpyDtoHAsync)                 \

@@ -67,6 +67,8 @@ void MappedMemory::open() noexcept {
   onCpu_ = onDevice_ &&
            attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0 &&
            fits(Home::kCpu);
+  onMirror_ =
+      onDevice_ && attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
   directAccess_ = attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
   for (const std::uintptr_t address : abandoned_) {
     (void)release(address);
@@ -96,6 +98,9 @@ Result<MappedMemory::Handle> MappedMemory::create(std::size_t bytes, Place place
 
 Status MappedMemory::create(Pieces& pieces) {
   for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
+    if (piece->isMirror()) {
+      continue;
+    }
     const Result<Handle> pages = create(piece->bytes, piece->place);
     if (!pages.ok()) {
       return keepingError(pages.status(), [&] { releasePages({pieces.begin(), piece}); });
@@ -107,12 +112,36 @@ Status MappedMemory::create(Pieces& pieces) {
 
 void MappedMemory::releasePages(const Pieces& pieces) noexcept {
   for (const Piece& piece : pieces) {
-    static_cast<void>(
-        calls_.check(driver_.cuMemRelease, CUmemGenericAllocationHandle{piece.pages}));
+    if (!piece.isMirror()) {
+      static_cast<void>(
+          calls_.check(driver_.cuMemRelease, CUmemGenericAllocationHandle{piece.pages}));
+    }
   }
 }
 
+// The pages of the CPU's range [address, address + bytes) take the place of device memory that was
+// mapped there: the driver gives registered memory its CPU address on the device too.
+Status MappedMemory::mapMirror(std::uintptr_t address, std::size_t bytes) {
+  void* const pages = reinterpret_cast<void*>(address);
+  GMAC_TRY(calls_.checkAs(adsmErrorNotSupported, driver_.cuMemHostRegister, pages, bytes,
+                          unsigned{CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP}));
+  CUdeviceptr reached = 0;
+  Status status = calls_.check(driver_.cuMemHostGetDevicePointer, &reached, pages, 0u);
+  if (status.ok() && reached != address) {
+    status = fail(adsmErrorNotSupported, "the device reaches the CPU's pages at {:#x} at {:#x}",
+                  address, reached);
+  }
+  return status.ok() ? status : keepingError(status, [&] { (void)unmapMirror(address); });
+}
+
+Status MappedMemory::unmapMirror(std::uintptr_t address) {
+  return calls_.check(driver_.cuMemHostUnregister, reinterpret_cast<void*>(address));
+}
+
 Status MappedMemory::mapOne(std::uintptr_t address, const Piece& piece, For users) {
+  if (piece.isMirror()) {
+    return users == For::kCopy ? Status() : mapMirror(address, piece.bytes);
+  }
   GMAC_TRY(calls_.check(driver_.cuMemMap, CUdeviceptr{address}, piece.bytes, std::size_t{0},
                         CUmemGenericAllocationHandle{piece.pages}, 0ULL));
   Status access = setAccess(address, piece.bytes, device_);
@@ -131,7 +160,7 @@ Status MappedMemory::map(std::uintptr_t address, const Pieces& pieces, For users
     if (!mapped.ok()) {
       return keepingError(mapped, [&] {
         if (piece != pieces.begin()) {
-          (void)unmap(address, {pieces.begin(), piece});
+          (void)unmap(address, {pieces.begin(), piece}, users);
         }
       });
     }
@@ -157,20 +186,25 @@ Status MappedMemory::allow(int device) {
       if (piece.place.home == Home::kDevice && !calls_.reachedFrom(device)) {
         continue;
       }
-      GMAC_TRY(setAccess(address + piece.offset, piece.bytes, device));
+      if (!piece.isMirror()) {
+        GMAC_TRY(setAccess(address + piece.offset, piece.bytes, device));
+      }
     }
   }
   allowed_.push_back(device);
   return {};
 }
 
-Status MappedMemory::unmap(std::uintptr_t address, const Pieces& pieces) {
+Status MappedMemory::unmap(std::uintptr_t address, const Pieces& pieces, For users) {
   for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
     const std::uintptr_t at = address + (piece->offset - pieces.front().offset);
-    const Status unmapped = calls_.check(driver_.cuMemUnmap, CUdeviceptr{at}, piece->bytes);
+    const Status unmapped = !piece->isMirror()
+                                ? calls_.check(driver_.cuMemUnmap, CUdeviceptr{at}, piece->bytes)
+                            : users == For::kCopy ? Status()
+                                                  : unmapMirror(at);
     if (!unmapped.ok()) {
       return keepingError(unmapped, [&] {
-        if (piece != pieces.begin() && !map(address, {pieces.begin(), piece}, For::kAll).ok()) {
+        if (piece != pieces.begin() && !map(address, {pieces.begin(), piece}, users).ok()) {
           calls_.health().end("the pages of an object could not be mapped again");
         }
       });
@@ -212,7 +246,9 @@ Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, const Pieces& 
                           Stream stream, Event event) {
   for (const Piece& piece : pieces) {
     const std::size_t offset = piece.offset - pieces.front().offset;
-    GMAC_TRY(calls_.copyWithin(to + offset, from + offset, piece.bytes, stream));
+    if (!piece.isMirror()) {
+      GMAC_TRY(calls_.copyWithin(to + offset, from + offset, piece.bytes, stream));
+    }
   }
   GMAC_TRY(calls_.record(event, stream));
   return awaitEvent(calls_, event);
@@ -286,13 +322,13 @@ Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::ite
   }
   const Status copied = copy(*aside, start, after, stream, event);
   const Status left = keepingError(copied, [&] {
-    (void)unmap(*aside, after);
+    (void)unmap(*aside, after, For::kCopy);
     (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{*aside}, piece->bytes);
   });
   if (!left.ok()) {
     return undo(left);
   }
-  if (const Status unmapped = unmap(start, before); !unmapped.ok()) {
+  if (const Status unmapped = unmap(start, before, For::kAll); !unmapped.ok()) {
     return undo(unmapped);
   }
   if (const Status mapped = map(start, after, For::kAll); !mapped.ok()) {
@@ -309,7 +345,7 @@ Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::ite
 }
 
 Status MappedMemory::giveBack(std::uintptr_t address, const Range& range) {
-  GMAC_TRY(unmap(address, range.pieces));
+  GMAC_TRY(unmap(address, range.pieces, For::kAll));
   releasePages(range.pieces);
   return calls_.check(driver_.cuMemAddressFree, CUdeviceptr{address}, range.bytes);
 }

@@ -19,7 +19,7 @@ namespace gmac::accel::cuda {
 
 class Driver;
 
-// Where pages lie. `device` is a CUdevice; with Home::kCpu it is 0.
+// Where pages lie. `device` is a CUdevice; with the other homes it is 0.
 struct Place {
   Home home = Home::kDevice;
   int device = 0;
@@ -39,7 +39,9 @@ class MappedMemory {
 
   // Asks what the device can do, and gives back what was mapped when an earlier context was lost.
   void open() noexcept;
-  bool offers(Home home) const noexcept { return home == Home::kDevice ? onDevice_ : onCpu_; }
+  bool offers(Home home) const noexcept {
+    return home == Home::kDevice ? onDevice_ : home == Home::kCpu ? onCpu_ : onMirror_;
+  }
 
   // The place of that kind that is next to the accelerator's device.
   Place placeOf(Home home) const noexcept { return {home, home == Home::kDevice ? device_ : 0}; }
@@ -72,6 +74,8 @@ class MappedMemory {
     Place place;
     Handle pages;
     std::size_t end() const { return offset + bytes; }
+    // The CPU's own: nothing is created, and mapping is registering.
+    bool isMirror() const { return place.home == Home::kMirror; }
   };
   using Pieces = std::vector<Piece>;  // one behind the other
   // Of the pages that begin in [offset, offset + bytes), from the first to behind the last.
@@ -86,7 +90,7 @@ class MappedMemory {
   };
 
   // Which devices a mapping is for: all that have been allowed, or the accelerator's own, which
-  // copies.
+  // copies (and has no use for the CPU's own pages).
   enum class For { kAll, kCopy };
 
   // Makes the pages of pieces that have none yet: of all or of none.
@@ -94,8 +98,10 @@ class MappedMemory {
   Result<Handle> create(std::size_t bytes, Place place);
   // Maps pieces, all or none, where the first one's offset is `address`; unmaps them.
   Status map(std::uintptr_t address, const Pieces& pieces, For users);
-  Status unmap(std::uintptr_t address, const Pieces& pieces);
+  Status unmap(std::uintptr_t address, const Pieces& pieces, For users);
   Status mapOne(std::uintptr_t address, const Piece& piece, For users);
+  Status mapMirror(std::uintptr_t address, std::size_t bytes);
+  Status unmapMirror(std::uintptr_t address);
   Status setAccess(std::uintptr_t address, std::size_t bytes, int device);
   Result<std::uintptr_t> reserveAndMap(const Pieces& pieces, std::size_t bytes,
                                        std::size_t alignment, For users);
@@ -113,6 +119,7 @@ class MappedMemory {
   int node_ = 0;  // of the CPU's memory next to the device
   bool onDevice_ = false;
   bool onCpu_ = false;
+  bool onMirror_ = false;
   bool directAccess_ = false;  // by network cards
   std::vector<int> allowed_;   // the other devices that use it
   std::map<std::uintptr_t, Range> ranges_;

@@ -387,6 +387,16 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
     return gmac::fail(adsmErrorNotSupported, "other devices do not reach the memory of {}",
                       deviceName());
   }
+  if (home == Home::kMirror) {
+    const std::size_t offset = static_cast<std::uintptr_t>(address) - found->second.given;
+    if (!found->second.mapped || offset % kDevicePage != 0 || bytes % kDevicePage != 0) {
+      return gmac::fail(adsmErrorNotSupported,
+                        "{} bytes at {:#x} are no whole pages of {}, which the CPU's could replace",
+                        bytes, static_cast<std::uintptr_t>(address), deviceName());
+    }
+    return mapped_.move(found->second.given, offset, bytes, mapped_.placeOf(home), zeroStream_,
+                        zeroEvent_);
+  }
   // The margin, too.
   return mapped_.move(found->second.given, 0, SIZE_MAX / 2, mapped_.placeOf(home), zeroStream_,
                       zeroEvent_);

@@ -614,6 +614,9 @@ Status HostAccelerator::free(DeviceAddress address, std::size_t bytes, bool with
 
 Status HostAccelerator::move(DeviceAddress address, std::size_t bytes, Home home) {
   GMAC_TRY(usable());
+  if (home == Home::kMirror) {
+    return fail(adsmErrorNotSupported, "the device process does not reach the CPU's own pages");
+  }
   std::lock_guard lock(memoryMutex_);
   const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
   if (found == allocations_.end() || found->second.bytes != bytes) {

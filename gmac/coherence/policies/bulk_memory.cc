@@ -391,6 +391,9 @@ Result<Step> BulkMemory::openForWriting(Lock& lock, const Part& part) {
   if (!waited) {
     GMAC_TRY(waits_.forWork(lock, ledger_.runningReader(), &waited));
   }
+  if (!waited && object.isZeroCopy()) {
+    GMAC_TRY(waits_.forWork(lock, ledger_.readersOf(object, object.bytesOf(range)), &waited));
+  }
   if (waited) {
     return Step::kRetry;
   }

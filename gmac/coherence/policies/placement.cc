@@ -66,12 +66,6 @@ Status Placement::namedBy(const void* address, int device) {
   return fulfil();
 }
 
-bool Placement::quiet() const {
-  return accelerator_.done(ledger_.runningCall()) &&
-         accelerator_.done(ledger_.runningStreamWork()) && ledger_.hostFunctionsRun() &&
-         !ledger_.submissionUnderWay();
-}
-
 const Object* Placement::objectOf(const Wish& wish) {
   const Object* const object = index_.find(wish.address);
   return object != nullptr && object->number == wish.number && !object->closing ? object : nullptr;
@@ -82,7 +76,7 @@ Status Placement::fulfil() {
     Wish wish{};
     {
       const Lock lock(mutex_);
-      if (wishes_.empty() || !quiet()) {
+      if (wishes_.empty() || !ledger_.quiet()) {
         return {};
       }
       wish = wishes_.front();

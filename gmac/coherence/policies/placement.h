@@ -53,7 +53,6 @@ class Placement {
   void remember(const Wish& wish);
   // Under the lock. Of the object that holds the wish's bytes; NULL: it is gone.
   const Object* objectOf(const Wish& wish);
-  bool quiet() const;
   Status fulfil();
   Status move(const Wish& wish);
 

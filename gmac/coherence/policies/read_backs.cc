@@ -17,6 +17,7 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
   if (ledger_.submissionUnderWay() || lock.callsWait() || !ledger_.hostFunctionsRun()) {
     return;
   }
+  zeroCopy_.waits();
   Blocks::ReadBackList& objects = blocks_.readBacks();
   for (auto next = objects.begin(); next != objects.end();) {
     Object& object = *next;
@@ -29,6 +30,10 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
         object[object.readBack.block()].state != State::kInvalid ||
         (!object.copiedBack.bytes.empty() &&
          object.copiedBack.writers == ledger_.newestWriters(object))) {
+      continue;
+    }
+    if (object.isZeroCopy()) {
+      openAfter(object);
       continue;
     }
     Ledger::WriterQueue queue = ledger_.writerQueue(object);
@@ -76,6 +81,7 @@ void ReadBacks::copy(Object& object, const Ledger::WriterQueue& queue) {
   if (!guess) {
     return;
   }
+  zeroCopy_.round(object);
   const TraceSpan span("copy", "read back", {"bytes", guess->bytes.length()});
   void* const to = object.mirror->copyAddress(guess->bytes.begin);
   const auto from = static_cast<std::uint64_t>(object.deviceAt(guess->bytes.begin));
@@ -96,6 +102,22 @@ void ReadBacks::copy(Object& object, const Ledger::WriterQueue& queue) {
                        .write = guess->write};
   stats().readBacks.add();
   stats().bytesToHost.add(guess->bytes.length());
+}
+
+// What is to be opened is there when its writers have finished.
+void ReadBacks::openAfter(Object& object) {
+  const ByteRange bytes = object.readBack.bytes();
+  if (!object.pagesReady(bytes.begin, bytes.length())) {
+    return;
+  }
+  if (const auto guess = object.readBack.guess()) {
+    zeroCopy_.round(object);
+    object.copiedBack = {.bytes = guess->bytes,
+                         .writers = ledger_.newestWriters(object),
+                         .ticket = {},
+                         .opens = guess->open,
+                         .write = guess->write};
+  }
 }
 
 Result<accel::Ticket> ReadBacks::submit(const Ledger::WriterQueue& queue, accel::Work& work) {

@@ -14,26 +14,29 @@
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/zero_copy.h"
 
 namespace gmac {
 
 // To everybody else such a copy is device work that writes the object: accesses of the CPU wait for
 // it, and so does the object's end. It is queued after the work that the program waits for, on the
 // same queue, so that it keeps nothing waiting that the work does not. There is none where
-// something on that queue may wait for the CPU, which would wait for the copy. Thread-safe. Not for
-// the fault handler, nor in a child of fork.
+// something on that queue may wait for the CPU, which would wait for the copy. Bytes that have one
+// copy (zero_copy.h) are opened at the wait's end alone. Thread-safe. Not for the fault handler,
+// nor in a child of fork.
 class ReadBacks {
  public:
-  ReadBacks(accel::Accelerator& accelerator, Ledger& ledger, Blocks& blocks)
+  ReadBacks(accel::Accelerator& accelerator, Ledger& ledger, Blocks& blocks, ZeroCopy& zeroCopy)
       : accelerator_(accelerator),
         native_(accelerator.nativeStreams()),
         ledger_(ledger),
-        blocks_(blocks) {}
+        blocks_(blocks),
+        zeroCopy_(zeroCopy) {}
   ReadBacks(const ReadBacks&) = delete;
   ReadBacks& operator=(const ReadBacks&) = delete;
 
   // Whether there is anything to do; needs no lock.
-  bool any() const { return blocks_.anyReadBacks(); }
+  bool any() const { return blocks_.anyReadBacks() || zeroCopy_.any(); }
   // The program is about to wait: for all device work, or for that of one stream. Queues the
   // copies. A hint: a failure leaves the bytes to the access.
   void beforeWait(Lock& lock, std::optional<accel::NativeStream> stream);
@@ -44,12 +47,14 @@ class ReadBacks {
   bool mayCopy(const Object& object, const Ledger::WriterQueue& queue,
                std::optional<accel::NativeStream> stream) const;
   void copy(Object& object, const Ledger::WriterQueue& queue);
+  void openAfter(Object& object);
   Result<accel::Ticket> submit(const Ledger::WriterQueue& queue, accel::Work& work);
 
   accel::Accelerator& accelerator_;
   accel::NativeStreams* const native_;
   Ledger& ledger_;
   Blocks& blocks_;
+  ZeroCopy& zeroCopy_;
 };
 
 }  // namespace gmac

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/policies/zero_copy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+
+#include "gmac/base/log.h"
+#include "gmac/observe/stats.h"
+#include "gmac/observe/trace.h"
+#include "gmac/os/signal_mask.h"
+
+namespace gmac {
+
+ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
+                   Waits& waits, ObjectIndex& index, Blocks& blocks, Launches& launches,
+                   const ZeroCopyOptions& options)
+    : mutex_(mutex),
+      accelerator_(accelerator),
+      // Of several devices the others might lack the pages. A protocol that leaves blocks open
+      // during calls has no rounds to save.
+      memory_(options.allowed && accelerator.devices() == nullptr && blocks.callsClose()
+                  ? accelerator.movableMemory()
+                  : nullptr),
+      ledger_(ledger),
+      waits_(waits),
+      index_(index),
+      blocks_(blocks),
+      launches_(launches),
+      options_(options) {}
+
+bool ZeroCopy::mayMove(const Object& object) const {
+  return object.isZeroCopy() ||
+         (object.home == accel::Home::kDevice && object.sameAddress &&
+          object.bytes() <= options_.mostBytes && object.pagesReady(0, object.bytes()));
+}
+
+void ZeroCopy::setDue(const Object& object) {
+  const Known known{object.address(), object.number};
+  const auto same = [&](const Known& other) { return other.number == known.number; };
+  if (std::none_of(moves_.begin(), moves_.end(), same)) {
+    moves_.push_back(known);
+    due_.store(true, std::memory_order_relaxed);
+  }
+}
+
+Object* ZeroCopy::find(const Known& known) {
+  Object* const object = index_.find(known.address);
+  return object != nullptr && object->number == known.number && !object->closing ? object : nullptr;
+}
+
+void ZeroCopy::waits() {
+  for (auto one = ones_.begin(); one != ones_.end();) {
+    Object* const object = find(*one);
+    if (object == nullptr || !object->isZeroCopy()) {
+      one = ones_.erase(one);
+      continue;
+    }
+    if (object->zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove) {
+      setDue(*object);
+    }
+    ++one;
+  }
+  any_.store(!ones_.empty(), std::memory_order_relaxed);
+}
+
+void ZeroCopy::round(Object& object) {
+  if (memory_ != nullptr && mayMove(object) && !memory_->severalDevices() &&
+      object.zeroCopy.round(ledger_.times().now(), options_.limits) ==
+          ZeroCopyPolicy::Advice::kMove) {
+    setDue(object);
+  }
+}
+
+void ZeroCopy::moveDue() {
+  for (;;) {
+    Known next{};
+    {
+      const Lock lock(mutex_);
+      // Nobody waits for a kernel, which might itself wait for what the program does next.
+      if (moves_.empty() || !ledger_.quiet()) {
+        return;
+      }
+      next = moves_.front();
+      moves_.erase(moves_.begin());
+      due_.store(!moves_.empty(), std::memory_order_relaxed);
+    }
+    move(next);
+  }
+}
+
+// To everybody else a move is device work that writes the object: blocks are closed, accesses of
+// the CPU wait for its end, and so do calls and the object's end. A handler of the application on
+// this thread would not wait: it comes later.
+void ZeroCopy::move(const Known& known) {
+  const os::SignalsBlocked blocked;
+  std::size_t bytes = 0;
+  {
+    const Lock lock(mutex_);
+    const Object* const object = find(known);
+    if (object == nullptr || !mayMove(*object)) {
+      return;
+    }
+    bytes = object->bytes();
+  }
+  const TraceSpan span("memory", "zero copy", {"bytes", bytes});
+  const coherence::DeviceRange range{known.address, bytes, true};
+  const std::span<const coherence::DeviceRange> ranges(&range, 1);
+  if (!launches_.beginOwnWork(ranges).ok()) {
+    return;  // whoever works with the object next is told
+  }
+  if (Object* const object = settled(known)) {
+    const Status moved = object->isZeroCopy() ? toDevice(*object) : toCpu(*object);
+    const Lock lock(mutex_);
+    if (moved.ok()) {
+      this->moved(*object, object->isZeroCopy() ? accel::Home::kDevice : accel::Home::kMirror);
+    } else {
+      object->zeroCopy.stays();
+      log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", fmt::ptr(known.address),
+          bytes, lastErrorText());
+    }
+  }
+  (void)launches_.endOwnWork(ranges, accel::Ticket{});
+}
+
+// Waits for what another thread has submitted meanwhile. Nothing else can be.
+Object* ZeroCopy::settled(const Known& known) {
+  Lock lock(mutex_);
+  Object* const object = find(known);
+  if (object != nullptr) {
+    const Ledger::Tickets calls = ledger_.everything();
+    const accel::Ticket flushes = ledger_.lastFlush();
+    const Free free(lock);
+    // A kernel's error is for adsmSync to tell; an accelerator that is lost says so when the object
+    // moves.
+    for (const accel::Ticket call : calls) {
+      (void)waits_.await(free, call);
+    }
+    (void)waits_.await(free, flushes);
+  }
+  return object;
+}
+
+Status ZeroCopy::copy(Object& object, bool toCpu) {
+  os::Mirror& mirror = *object.mirror;
+  for (std::size_t offset = 0; offset < object.bytes(); offset += mirror.chunkBytes()) {
+    const std::size_t length = std::min(mirror.chunkBytes(), object.bytes() - offset);
+    void* const pages = mirror.copyAddress(offset);
+    const accel::DeviceAddress device = object.deviceAt(offset);
+    const auto copied = toCpu ? accelerator_.copyOut(pages, device, length, accel::Ticket{})
+                              : accelerator_.copyIn(device, pages, length, accel::Ticket{});
+    GMAC_TRY(copied.status());
+    GMAC_TRY(accelerator_.wait(*copied));
+  }
+  return {};
+}
+
+// The pages have to be open for that. What another thread meets in them meanwhile is current
+// already, and what it writes there stays: from here on there is no other copy.
+Status ZeroCopy::toCpu(Object& object) {
+  GMAC_TRY(copy(object, true));
+  os::Mirror& mirror = *object.mirror;
+  Status moved = mirror.protect(0, object.bytes(), os::Access::kReadWrite);
+  if (moved.ok()) {
+    moved = memory_->move(object.device, object.bytes(), accel::Home::kMirror);
+  }
+  const std::string words = moved.ok() ? "" : lastErrorText();
+  // (Closing all of an object splits no mapping: it does not fail for want of one.)
+  const Status closed = mirror.protect(0, object.bytes(), os::Access::kNone);
+  if (!moved.ok()) {
+    (void)copy(object, false);
+    recordError(moved.code(), words);
+    return moved;
+  }
+  if (!closed.ok()) {
+    log(LogLevel::kError, "object {}: {}", fmt::ptr(object.address()), lastErrorText());
+  }
+  return {};
+}
+
+Status ZeroCopy::toDevice(Object& object) {
+  return memory_->move(object.device, object.bytes(), accel::Home::kDevice);
+}
+
+// Every block is Invalid.
+void ZeroCopy::moved(Object& object, accel::Home home) {
+  const bool toCpu = home == accel::Home::kMirror;
+  object.home = home;
+  object.zeroCopy.moved(toCpu);
+  blocks_.zeroCopyChanged(object);
+  if (toCpu) {
+    ones_.push_back({object.address(), object.number});
+    any_.store(true, std::memory_order_relaxed);
+    stats().zeroCopies.add();
+  } else {
+    stats().zeroCopiesEnded.add();
+  }
+  log(LogLevel::kInfo, "object {} ({} bytes) {}", fmt::ptr(object.address()), object.bytes(),
+      toCpu ? "has one copy now, in the CPU's memory" : "has a copy on the accelerator again");
+}
+
+}  // namespace gmac

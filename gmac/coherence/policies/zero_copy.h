@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Objects with one copy, in the CPU's pages (zero_copy_policy.h).
+#ifndef GMAC_COHERENCE_POLICIES_ZERO_COPY_H_
+#define GMAC_COHERENCE_POLICIES_ZERO_COPY_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/movable_memory.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/launches.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/waits.h"
+
+namespace gmac {
+
+struct ZeroCopyOptions {
+  bool allowed = true;
+  // A kernel can read all of a larger object over the bus: that is too much to try.
+  std::size_t mostBytes = std::size_t{2} << 20;
+  ZeroCopyPolicy::Limits limits;
+};
+
+// What the CPU and the accelerator see does not change by it: blocks are closed for calls and
+// opened for accesses as ever, but no copy is made. Objects move while no device work is in flight,
+// as placement.h has it. Thread-safe. Not for the fault handler, nor in a child of fork.
+class ZeroCopy {
+ public:
+  ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
+           ObjectIndex& index, Blocks& blocks, Launches& launches, const ZeroCopyOptions& options);
+  ZeroCopy(const ZeroCopy&) = delete;
+  ZeroCopy& operator=(const ZeroCopy&) = delete;
+
+  // Whether there is such an object; needs no lock.
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+  // The program waits. Under the lock.
+  void waits();
+  // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
+  void round(Object& object);
+  // The program has waited for device work.
+  void afterWait() {
+    if (due_.load(std::memory_order_relaxed)) [[unlikely]] {
+      moveDue();
+    }
+  }
+
+ private:
+  // An object while the lock is free: its number tells whether it is still the same.
+  struct Known {
+    std::byte* address;
+    std::uint64_t number;
+  };
+  bool mayMove(const Object& object) const;
+  void setDue(const Object& object);
+  Object* find(const Known& known);
+  [[gnu::cold, gnu::noinline]] void moveDue();
+  void move(const Known& known);
+  Object* settled(const Known& known);
+  Status copy(Object& object, bool toCpu);
+  Status toCpu(Object& object);
+  Status toDevice(Object& object);
+  void moved(Object& object, accel::Home home);
+
+  ObjectMutex& mutex_;
+  accel::Accelerator& accelerator_;
+  accel::MovableMemory* const memory_;  // NULL: nothing moves
+  Ledger& ledger_;
+  Waits& waits_;
+  ObjectIndex& index_;
+  Blocks& blocks_;
+  Launches& launches_;
+  const ZeroCopyOptions options_;
+  std::vector<Known> ones_;  // with one copy, and those that were freed lately
+  std::vector<Known> moves_;
+  std::atomic<bool> any_{false};  // ones_ is not empty
+  std::atomic<bool> due_{false};  // moves_ is not
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_POLICIES_ZERO_COPY_H_

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which objects should have one copy, in the CPU's pages, which kernels reach over the bus
+// (zero-copy memory).
+//
+// A program that stores a flag or a counter, launches a kernel, waits, and reads it, again and
+// again, spends more time on copying these few bytes and on changing protections than the kernel
+// takes. Where there is one copy, nothing is copied. But kernels reach it 4 to 135 times more
+// slowly, so an object moves on evidence only, and moves back when the evidence is against it:
+//
+//  - A round is a wait of the program after which the CPU comes for the same few bytes again. An
+//    object moves after `leastRounds` << n rounds of at most `longest` each (what takes longer has
+//    little to gain), where n counts the times that it has moved back.
+//  - Once moved, it moves back when two rounds in a row take more than twice as long as they did
+//    before, and kSlack more; when kTrialRounds rounds have taken longer than those before; and
+//    when kMostIdle waits pass without a round.
+//
+// The bound: a wrong move costs the two moves, about a millisecond each, and two rounds whose
+// kernels ran in at most `longest` from the device's memory. The n-th comes after at least
+// `leastRounds` << n rounds that cost more than they had to.
+#ifndef GMAC_COHERENCE_ZERO_COPY_POLICY_H_
+#define GMAC_COHERENCE_ZERO_COPY_POLICY_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace gmac {
+
+// Of one object; guarded like that. Constant time, allocates nothing.
+class ZeroCopyPolicy {
+ public:
+  using Nanoseconds = std::uint64_t;
+  enum class Advice : std::uint8_t { kStay, kMove };  // kMove: to the other kind of memory
+
+  struct Limits {
+    std::uint32_t leastRounds = 32;
+    Nanoseconds longest = 100'000;
+  };
+  static constexpr std::uint32_t kTrialRounds = 32;
+  static constexpr std::uint32_t kMostIdle = 8;
+  static constexpr std::uint32_t kMostWrong = 20;
+  static constexpr Nanoseconds kSlack = 20'000;
+
+  // A round begins: the program waits, and the CPU will come for the bytes that it came for after
+  // the last wait.
+  Advice round(Nanoseconds now, const Limits& limits) {
+    const Nanoseconds took = now - std::exchange(begun_, now);
+    idle_ = 0;
+    if (never_ || first_) {
+      first_ = false;
+      return Advice::kStay;
+    }
+    if (!moved_) {
+      if (took > limits.longest) {
+        rounds_ = 0;
+        return Advice::kStay;
+      }
+      before_ = rounds_ == 0 ? took : (7 * before_ + took) / 8;
+      return ++rounds_ >= std::uint64_t{limits.leastRounds} << wrong_ ? Advice::kMove
+                                                                      : Advice::kStay;
+    }
+    sum_ += took;
+    ++rounds_;
+    slow_ = took > 2 * before_ + kSlack ? slow_ + 1 : 0;
+    if (slow_ >= 2) {
+      return Advice::kMove;
+    }
+    if (rounds_ < kTrialRounds) {
+      return Advice::kStay;
+    }
+    const bool gains = sum_ <= rounds_ * before_;
+    rounds_ = 0;
+    sum_ = 0;
+    return gains ? Advice::kStay : Advice::kMove;
+  }
+  // The program waits; perhaps no round begins.
+  Advice waits() { return moved_ && idle_++ >= kMostIdle ? Advice::kMove : Advice::kStay; }
+  // The object has moved: to the CPU's pages, or back.
+  void moved(bool toCpu) {
+    wrong_ = !toCpu ? std::min(wrong_ + 1, kMostWrong) : wrong_;
+    moved_ = toCpu;
+    first_ = true;  // what the move took is not the round's
+    rounds_ = slow_ = idle_ = 0;
+    sum_ = 0;
+  }
+  // It cannot move.
+  void stays() { never_ = true; }
+
+ private:
+  Nanoseconds begun_ = 0;
+  Nanoseconds before_ = 0;  // what a round takes with two copies: a moving average
+  Nanoseconds sum_ = 0;     // of the rounds since
+  std::uint64_t rounds_ = 0;
+  std::uint32_t slow_ = 0;  // rounds in a row
+  std::uint32_t idle_ = 0;  // waits since the last round
+  std::uint32_t wrong_ = 0;
+  bool moved_ = false;
+  bool first_ = true;  // when the last round began is not known
+  bool never_ = false;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_ZERO_COPY_POLICY_H_

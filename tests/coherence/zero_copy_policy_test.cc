@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/zero_copy_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace gmac {
+namespace {
+
+using Advice = ZeroCopyPolicy::Advice;
+constexpr std::uint64_t kUs = 1000;
+
+class ZeroCopyRounds : public ::testing::Test {
+ protected:
+  Advice round(std::uint64_t took) {
+    policy_.waits();
+    return policy_.round(now_ += took, limits_);
+  }
+  // How many rounds it takes until the policy wants a move; at most `most`.
+  int roundsUntilMove(std::uint64_t took, int most = 100'000) {
+    for (int i = 1; i <= most; ++i) {
+      if (round(took) == Advice::kMove) {
+        return i;
+      }
+    }
+    return 0;
+  }
+  void moves(bool toCpu) {
+    policy_.moved(toCpu);
+    now_ += 1000 * kUs;
+    ASSERT_EQ(round(1000 * kUs), Advice::kStay) << "what the move took counts for nothing";
+  }
+
+  ZeroCopyPolicy policy_;
+  ZeroCopyPolicy::Limits limits_;
+  std::uint64_t now_ = 1;
+};
+
+TEST_F(ZeroCopyRounds, ShortRoundsMoveTheObject) {
+  EXPECT_EQ(roundsUntilMove(25 * kUs), 33);  // of which the first has no beginning
+}
+
+TEST_F(ZeroCopyRounds, LongRoundsDoNot) {
+  EXPECT_EQ(roundsUntilMove(101 * kUs, 1000), 0);
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(round(i % 32 == 0 ? 200 * kUs : 25 * kUs), Advice::kStay) << i;
+  }
+}
+
+TEST_F(ZeroCopyRounds, FasterRoundsStay) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  EXPECT_EQ(roundsUntilMove(13 * kUs, 1000), 0);
+}
+
+TEST_F(ZeroCopyRounds, TwoSlowRoundsMoveItBack) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  EXPECT_EQ(round(5000 * kUs), Advice::kStay);
+  EXPECT_EQ(round(5000 * kUs), Advice::kMove);
+}
+
+TEST_F(ZeroCopyRounds, OneSlowRoundDoesNot) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  for (int i = 0; i < 15; ++i) {
+    ASSERT_EQ(round(75 * kUs), Advice::kStay);
+    ASSERT_EQ(round(1 * kUs), Advice::kStay);
+  }
+}
+
+TEST_F(ZeroCopyRounds, WhatGainsNothingMovesBackAfterATrial) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  EXPECT_EQ(roundsUntilMove(26 * kUs), 32);
+}
+
+TEST_F(ZeroCopyRounds, EachWrongMoveDoublesTheEvidenceForTheNext) {
+  for (const int wanted : {33, 64, 128, 256}) {
+    ASSERT_EQ(roundsUntilMove(25 * kUs), wanted);
+    moves(true);
+    roundsUntilMove(26 * kUs);
+    moves(false);
+  }
+}
+
+TEST_F(ZeroCopyRounds, WaitsWithoutARoundMoveItBack) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(policy_.waits(), Advice::kStay);
+  }
+  EXPECT_EQ(policy_.waits(), Advice::kMove);
+}
+
+TEST_F(ZeroCopyRounds, WhatCannotMoveIsLeftAlone) {
+  policy_.stays();
+  EXPECT_EQ(roundsUntilMove(25 * kUs, 1000), 0);
+}
+
+}  // namespace
+}  // namespace gmac

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Objects with one copy, in the CPU's pages: when they get it, that nothing is copied then, that
+// accesses and kernels keep out of each other's way as ever, and how it ends.
+#include "gmac/coherence/policies/zero_copy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gmac/observe/stats.h"
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::size_t kBytes = 2 * kMiB;
+constexpr std::size_t kBlock = 64 * kKiB;
+constexpr int kRounds = 4;  // that move an object
+
+// A kernel adds one to a byte, the program waits, and the CPU adds one.
+class ZeroCopies : public ::testing::TestWithParam<bool> {
+ protected:
+  ZeroCopies() { start(setup()); }
+  static MachineSetup setup() {
+    MachineSetup setup;
+    setup.blockBytes = kBlock;
+    setup.windowBytes = kBlock;
+    setup.fake.movedPages = GetParam();
+    setup.fake.movableMemory = true;
+    setup.fake.zeroCopy = true;
+    setup.zeroCopy.limits = {.leastRounds = kRounds, .longest = UINT64_MAX};
+    return setup;
+  }
+  void start(const MachineSetup& setup) {
+    machine_.reset();
+    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    bump_ = fake().kernel("bump", 1, [fake = &fake()](const LaunchShape&, void** args) {
+      ++*fake->argument<std::uint8_t>(args, 0);
+    });
+    copy_ = fake().kernel("copy", 2, [fake = &fake()](const LaunchShape&, void** args) {
+      *fake->argument<std::uint8_t>(args, 0) = *fake->argument<std::uint8_t>(args, 1);
+    });
+    object_ = machine_->allocate(kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      object_[i] = patternAt(i);
+    }
+    at_ = object_ + kBytes / 2 + 5;
+    value_ = static_cast<std::uint8_t>(patternAt(kBytes / 2 + 5));
+  }
+  static std::byte patternAt(std::size_t i) { return static_cast<std::byte>(i * 7 + i / 251); }
+  FakeAccelerator& fake() { return machine_->fake(); }
+  volatile std::uint8_t& byte() const { return *reinterpret_cast<volatile std::uint8_t*>(at_); }
+  void round() {
+    machine_->call(bump_, {at_});
+    ++value_;
+    machine_->sync();
+    ASSERT_EQ(byte(), value_);
+    byte() = ++value_;
+    machine_->verify();
+  }
+  void rounds(int count) {
+    for (int i = 0; i < count; ++i) {
+      ASSERT_NO_FATAL_FAILURE(round());
+    }
+  }
+  // So many that the object has one copy, and is opened at waits.
+  void move() {
+    const std::uint64_t before = moved();
+    for (int i = 0; i < 40 && moved() == before; ++i) {
+      ASSERT_NO_FATAL_FAILURE(round());
+    }
+    ASSERT_EQ(moved(), before + 1);
+    ASSERT_NO_FATAL_FAILURE(rounds(4));
+  }
+  void expectPattern() {
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      ASSERT_EQ(object_[i], object_ + i == at_ ? std::byte{value_} : patternAt(i)) << i;
+    }
+  }
+  static std::uint64_t moved() { return stats().zeroCopies.value(); }
+  static std::uint64_t ended() { return stats().zeroCopiesEnded.value(); }
+  std::vector<Op> moves() { return fake().log({Op::Kind::kMove}); }
+  Op movedTo(accel::Home home) const {
+    return {Op::Kind::kMove,
+            reinterpret_cast<std::uintptr_t>(object_),
+            kBytes,
+            {},
+            static_cast<std::uintptr_t>(home)};
+  }
+
+  std::unique_ptr<ManagerUnderTest> machine_;
+  adsmKernel_t bump_ = nullptr;
+  adsmKernel_t copy_ = nullptr;
+  std::byte* object_ = nullptr;
+  std::byte* at_ = nullptr;
+  std::uint8_t value_ = 0;
+};
+
+TEST_P(ZeroCopies, NothingIsCopiedAnyMore) {
+  move();
+  fake().clearLog();
+  const std::uint64_t faults = stats().readFaults.value() + stats().writeFaults.value();
+  rounds(16);
+  EXPECT_THAT(fake().copies(), IsEmpty());
+  EXPECT_LE(stats().readFaults.value() + stats().writeFaults.value() - faults, 4u)
+      << "but for checks, it is opened at the wait";
+  EXPECT_THAT(moves(), IsEmpty());
+  expectPattern();
+}
+
+TEST_P(ZeroCopies, TheMoveKeepsEveryByte) {
+  move();
+  EXPECT_THAT(moves(), ElementsAre(movedTo(accel::Home::kMirror)));
+  expectPattern();
+  machine_->call(bump_, {object_ + 17});
+  machine_->sync();
+  EXPECT_EQ(static_cast<std::uint8_t>(object_[17]),
+            static_cast<std::uint8_t>(static_cast<std::uint8_t>(patternAt(17)) + 1));
+}
+
+TEST_P(ZeroCopies, AnAccessWithoutASyncWaitsForTheKernel) {
+  move();
+  for (int i = 0; i < 20; ++i) {
+    machine_->call(bump_, {at_});
+    ++value_;
+    ASSERT_EQ(byte(), value_);
+    byte() = ++value_;
+    machine_->call(bump_, {at_});
+    byte() = value_ = 9;
+    machine_->verify();
+  }
+}
+
+// The kernel runs only when something waits for it.
+TEST_P(ZeroCopies, AWriteWaitsForAKernelThatOnlyReads) {
+  move();
+  std::byte* const target = machine_->allocate(kBytes);
+  byte() = 1;
+  machine_->callUsing(copy_, {target, at_}, {{target, adsmWrite}, {object_, adsmRead}});
+  byte() = 2;
+  machine_->callUsing(copy_, {target + 1, at_}, {{target, adsmWrite}, {object_, adsmRead}});
+  machine_->manager().fill(at_, 3, 100, [](void* to, int value, std::size_t bytes) {
+    return std::memset(to, value, bytes);
+  });
+  machine_->sync();
+  EXPECT_EQ(target[0], std::byte{1});
+  EXPECT_EQ(target[1], std::byte{2});
+  EXPECT_EQ(byte(), 3);
+}
+
+TEST_P(ZeroCopies, AWaitForSomethingElseOpensNothing) {
+  move();
+  for (int i = 0; i < 10; ++i) {
+    machine_->call(bump_, {at_});
+    ++value_;
+    machine_->manager().beforeDeviceWait(std::nullopt);
+    ASSERT_TRUE(machine_->manager().afterDeviceWait().ok());  // the kernel has not run
+    ASSERT_EQ(accessAt(at_), os::Access::kNone) << i;
+    ASSERT_EQ(byte(), value_);
+    byte() = ++value_;
+  }
+}
+
+TEST_P(ZeroCopies, BulkMemoryAndOtherObjectsWorkWithIt) {
+  move();
+  std::byte* const other = machine_->allocate(kBytes);
+  std::memset(other, 0x31, kBytes);
+  const auto moveBytes = [](void* to, const void* from, std::size_t bytes) {
+    return std::memmove(to, from, bytes);
+  };
+  machine_->call(bump_, {other + 1});
+  machine_->call(bump_, {at_});
+  ++value_;
+  machine_->manager().copy(other, object_, kBytes, moveBytes);
+  EXPECT_EQ(other[at_ - object_], std::byte{value_});
+  EXPECT_EQ(other[1], patternAt(1));
+  other[3] = std::byte{77};
+  machine_->call(bump_, {other + 3});
+  machine_->manager().copy(object_, other, kBytes / 2, moveBytes);
+  EXPECT_EQ(object_[3], std::byte{78});
+  EXPECT_EQ(byte(), value_);
+  machine_->verify();
+}
+
+TEST_P(ZeroCopies, ItEndsWhereTheCpuComesNoMore) {
+  move();
+  const std::uint64_t before = ended();
+  for (int i = 0; i < 30; ++i) {
+    machine_->call(bump_, {at_});
+    ++value_;
+    machine_->sync();
+  }
+  EXPECT_EQ(ended(), before + 1);
+  fake().clearLog();
+  expectPattern();
+  EXPECT_THAT(fake().copies(), ::testing::Not(IsEmpty()));
+}
+
+TEST_P(ZeroCopies, WhatItCannotReachStaysAndIsNotAskedForAgain) {
+  MachineSetup refusing = setup();
+  refusing.fake.zeroCopy = false;
+  start(refusing);
+  const std::uint64_t before = moved();
+  rounds(60);
+  EXPECT_EQ(moved(), before);
+  EXPECT_THAT(moves(), ElementsAre(movedTo(accel::Home::kMirror)));
+  expectPattern();
+}
+
+TEST_P(ZeroCopies, AMoveThatFailsLosesNothing) {
+  fake().failNext(Op::Kind::kMove, 1, adsmErrorHostMemory);
+  // The pages are open by then: what another thread writes stays.
+  fake().onMove([this] { object_[100] = std::byte{77}; });
+  const std::uint64_t before = moved();
+  rounds(60);
+  fake().onMove({});
+  EXPECT_EQ(moved(), before);
+  EXPECT_EQ(object_[100], std::byte{77});
+  object_[100] = patternAt(100);
+  expectPattern();
+}
+
+TEST_P(ZeroCopies, ItMovesBackBeforeItIsFreed) {
+  move();
+  fake().clearLog();
+  machine_->free(object_);
+  EXPECT_THAT(moves(), ElementsAre(movedTo(accel::Home::kDevice)));
+}
+
+TEST_P(ZeroCopies, SmallObjectsMoveTogether) {
+  std::byte* const flag = machine_->allocate(4);
+  std::byte* const neighbour = machine_->allocate(1000);
+  std::memset(neighbour, 0x42, 1000);
+  at_ = flag;
+  byte() = value_ = 0;
+  move();
+  fake().clearLog();
+  rounds(8);
+  EXPECT_THAT(fake().copies(), IsEmpty());
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(neighbour[i], std::byte{0x42});
+  }
+  machine_->call(bump_, {neighbour});
+  EXPECT_EQ(neighbour[0], std::byte{0x43});
+  machine_->free(flag);
+  machine_->free(neighbour);
+}
+
+TEST_P(ZeroCopies, LargeObjectsStay) {
+  std::byte* const large = machine_->allocate(2 * kBytes);
+  at_ = large;
+  byte() = value_ = 0;
+  const std::uint64_t before = moved();
+  rounds(60);
+  EXPECT_EQ(moved(), before);
+}
+
+TEST_P(ZeroCopies, NotWhereItIsOff) {
+  MachineSetup off = setup();
+  off.zeroCopy.allowed = false;
+  start(off);
+  rounds(60);
+  EXPECT_THAT(moves(), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Mirrors, ZeroCopies, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "moved" : "file"; });
+
+}  // namespace
+}  // namespace gmac::testing
