@@ -11,12 +11,14 @@
 //  - A round is a wait of the program after which the CPU comes for the same few bytes again. An
 //    object moves after `leastRounds` << n rounds of at most `longest` each (what takes longer has
 //    little to gain), where n counts the times that it has moved back.
-//  - Once moved, it moves back when two rounds in a row take more than twice as long as they did
-//    before, and kSlack more; when kTrialRounds rounds have taken longer than those before; and
-//    when kMostIdle waits pass without a round.
+//  - Once moved, a round is slow that takes more than twice as long as rounds did before, and
+//  kSlack
+//    more. The object moves back when two rounds in a row are slow; when more than kMostSlow of
+//    kTrialRounds are, or the others took longer than before; and when kMostIdle waits pass without
+//    a round. (One slow round may be a program that has paused.)
 //
-// The bound: a wrong move costs the two moves, about a millisecond each, and two rounds whose
-// kernels ran in at most `longest` from the device's memory. The n-th comes after at least
+// The bound: a wrong move costs the two moves, about a millisecond each, and at most five rounds
+// whose kernels ran in at most `longest` from the device's memory. The n-th comes after at least
 // `leastRounds` << n rounds that cost more than they had to.
 #ifndef GMAC_COHERENCE_ZERO_COPY_POLICY_H_
 #define GMAC_COHERENCE_ZERO_COPY_POLICY_H_
@@ -38,6 +40,7 @@ class ZeroCopyPolicy {
     Nanoseconds longest = 100'000;
   };
   static constexpr std::uint32_t kTrialRounds = 32;
+  static constexpr std::uint32_t kMostSlow = 4;
   static constexpr std::uint32_t kMostIdle = 8;
   static constexpr std::uint32_t kMostWrong = 20;
   static constexpr Nanoseconds kSlack = 20'000;
@@ -60,17 +63,19 @@ class ZeroCopyPolicy {
       return ++rounds_ >= std::uint64_t{limits.leastRounds} << wrong_ ? Advice::kMove
                                                                       : Advice::kStay;
     }
-    sum_ += took;
     ++rounds_;
-    slow_ = took > 2 * before_ + kSlack ? slow_ + 1 : 0;
-    if (slow_ >= 2) {
+    const bool slow = took > 2 * before_ + kSlack;
+    const bool again = std::exchange(wasSlow_, slow) && slow;
+    slow_ += slow ? 1 : 0;
+    sum_ += slow ? 0 : took;
+    if (again || slow_ > kMostSlow) {
       return Advice::kMove;
     }
     if (rounds_ < kTrialRounds) {
       return Advice::kStay;
     }
-    const bool gains = sum_ <= rounds_ * before_;
-    rounds_ = 0;
+    const bool gains = sum_ <= (rounds_ - slow_) * before_;
+    rounds_ = slow_ = 0;
     sum_ = 0;
     return gains ? Advice::kStay : Advice::kMove;
   }
@@ -83,6 +88,7 @@ class ZeroCopyPolicy {
     first_ = true;  // what the move took is not the round's
     rounds_ = slow_ = idle_ = 0;
     sum_ = 0;
+    wasSlow_ = false;
   }
   // It cannot move.
   void stays() { never_ = true; }
@@ -90,13 +96,14 @@ class ZeroCopyPolicy {
  private:
   Nanoseconds begun_ = 0;
   Nanoseconds before_ = 0;  // what a round takes with two copies: a moving average
-  Nanoseconds sum_ = 0;     // of the rounds since
+  Nanoseconds sum_ = 0;     // of the rounds of this trial, but for slow ones
   std::uint64_t rounds_ = 0;
-  std::uint32_t slow_ = 0;  // rounds in a row
+  std::uint32_t slow_ = 0;  // of this trial's rounds
   std::uint32_t idle_ = 0;  // waits since the last round
   std::uint32_t wrong_ = 0;
   bool moved_ = false;
-  bool first_ = true;  // when the last round began is not known
+  bool wasSlow_ = false;  // the last round
+  bool first_ = true;     // when the last round began is not known
   bool never_ = false;
 };
 
