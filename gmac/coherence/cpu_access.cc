@@ -139,8 +139,15 @@ Status CpuAccess::hold(const void* address, std::size_t bytes, coherence::HoldFo
           overwrites ? openForOverwriting(lock, *object, index) : open(lock, *object, held, intent);
       if (!step.ok()) {
         const Status failed = step.status();
-        const Free free(lock);
-        unhold(begin, static_cast<std::size_t>(position - begin));
+        {
+          const Free free(lock);
+          unhold(begin, static_cast<std::size_t>(position - begin));
+        }
+        // What it kept could not be joined to make room for mappings: perhaps there is some now.
+        if (position > begin && coarsening_.retry(lock, failed).ok()) {
+          position = begin;
+          continue;
+        }
         return failed;
       }
       if (*step == Step::kRetry) {

@@ -8,8 +8,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <string>
 
+#include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
 #include "tests/support/manager_fixture.h"
 
 namespace gmac::testing {
@@ -95,6 +99,32 @@ TEST(HoldsAndTheWalker, ABlockThatIsClosedFurtherThanItsStateSaysIsFound) {
   EXPECT_THAT(lastErrorText(), HasSubstr("block 0 (Dirty): its pages are closed further"));
   ASSERT_EQ(mprotect(object + 3 * kPage, kPage, PROT_READ | PROT_WRITE), 0);
   machine.verify();
+}
+
+// The blocks that it has opened so far are the only ones that could be joined.
+TEST(Holds, MakeRoomForMappingsInTheObjectThatTheyHold) {
+  MachineSetup setup;
+  setup.rollingSize = 100;
+  ManagerUnderTest machine(setup);
+  constexpr std::size_t kBytes = 64 * kPage;
+  std::byte* const object = machine.allocate(kBytes);
+  const auto fill = machine.fake().kernel(
+      "fill", 1, [fake = &machine.fake()](const accel::LaunchShape&, void** args) {
+        std::memset(fake->argument<std::byte>(args, 0), 7, kBytes);
+      });
+  for (const auto purpose : {coherence::HoldFor::kRead, coherence::HoldFor::kWrite}) {
+    machine.call(fill, {object});
+    os::failNext(os::Call::kProtect, 4, ENOMEM);
+    EXPECT_TRUE(machine.manager().hold(object, kBytes / 2, purpose).ok()) << lastErrorText();
+    os::failNext(os::Call::kProtect, 0, 0);
+    machine.verify();
+    for (std::size_t i = 0; i < kBytes / 2; i += kPage) {
+      EXPECT_EQ(object[i], std::byte{7});
+      EXPECT_GE(accessAt(object + i), os::Access::kRead);
+    }
+    machine.manager().unhold(object, kBytes / 2);
+  }
+  EXPECT_GT(stats().coarsenings.value(), 0u);
 }
 
 }  // namespace
