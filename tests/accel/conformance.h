@@ -385,7 +385,9 @@ TEST_P(Conformance, MemoryMovesUnderItsAddressWithWhatItHolds) {
 TEST_P(Conformance, TheCpusPagesTakeTheDevicesPlace) {
   MovableMemory* const memory = accelerator().movableMemory();
   if (memory == nullptr) {
-    GTEST_SKIP() << "its memory does not move";
+    GTEST_SKIP() << accelerator().deviceName()
+                 << " is several devices without a GPU, whose memory does not move: needs one GPU, "
+                    "or one device of host";
   }
   const auto increment = load(kit().increment);
   ASSERT_TRUE(increment);
@@ -410,7 +412,11 @@ TEST_P(Conformance, TheCpusPagesTakeTheDevicesPlace) {
     EXPECT_EQ(cpu[1], 1U);
     waitFor(good(accelerator().copyOut(object.runtime(), object.device(), object.bytes(), {})));
     EXPECT_EQ(object.runtimeAs<std::uint32_t>()[1], 0U);
-    GTEST_SKIP() << lastErrorText();
+    if (accelerator().name() != "host") {
+      GTEST_SKIP() << accelerator().deviceName()
+                   << " is no GPU that reaches registered memory at the CPU's address";
+    }
+    return;
   } else {
     ASSERT_TRUE(moved.ok()) << lastErrorText();
   }

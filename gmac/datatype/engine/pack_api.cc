@@ -24,6 +24,7 @@
 namespace {
 
 using gmac::fail;
+using gmac::Result;
 using gmac::Status;
 using gmac::api::guarded;
 using namespace gmac::datatype;
@@ -158,6 +159,9 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
   return gmac::accel::NativeStream{reinterpret_cast<std::uintptr_t>(request.stream)};
 }
 
+// NULL: no device is in use, and the CPU works alone.
+Result<Engine*> engineInUse() { return devicesInUse() ? Engine::get() : Result<Engine*>(nullptr); }
+
 // Slow path: the thread's launch cache missed.
 [[gnu::noinline]] Status runUncached(const char* function, const Request& request,
                                      const adsmPackOptions_t* options, LaunchCache& cache) {
@@ -170,15 +174,10 @@ std::optional<gmac::accel::NativeStream> streamOf(const Request& request) {
   if (options != nullptr) {
     GMAC_TRY(checkOptions(function, *options));
   }
-  const bool alone = !devicesInUse();
-  Engine* engine = nullptr;
-  if (!alone) {
-    auto made = Engine::get();
-    if (!made.ok()) {
-      return made.status();
-    }
-    engine = *made;
-  }
+  const Result<Engine*> inUse = engineInUse();
+  GMAC_TRY(inUse.status());
+  Engine* const engine = *inUse;
+  const bool alone = engine == nullptr;
   auto prepared = cache.lastType().prepared(alone ? cpuCache() : engine->prepared());
   if (!prepared.ok()) {
     return prepared.status();
@@ -311,15 +310,10 @@ Status transferBytes(const char* function, const TransferRequest& request,
   if (options != nullptr) {
     GMAC_TRY(checkOptions(function, *options));
   }
-  const bool alone = !devicesInUse();
-  Engine* engine = nullptr;
-  if (!alone) {
-    auto made = Engine::get();
-    if (!made.ok()) {
-      return made.status();
-    }
-    engine = *made;
-  }
+  const Result<Engine*> inUse = engineInUse();
+  GMAC_TRY(inUse.status());
+  Engine* const engine = *inUse;
+  const bool alone = engine == nullptr;
   PreparedCache& cache = alone ? cpuCache() : engine->prepared();
   PreparedPtr targetKept;
   PreparedPtr sourceKept;
