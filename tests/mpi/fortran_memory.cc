@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shared object of the Fortran program.
+// The shared object of the Fortran program, and whether it tests windows.
 #include "tests/mpi/shared.h"
+#include "tests/mpi/windows_here.h"
 
 namespace {
 
@@ -20,5 +21,7 @@ void* sharedAlloc(std::size_t bytes) {
 }
 
 void sharedFlip() { gmac::testing::flipObject(object, objectBytes); }
+
+int windowsHere(int says) { return gmac::testing::windowsHere(says != 0) ? 1 : 0; }
 
 }  // extern "C"

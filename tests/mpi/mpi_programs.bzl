@@ -8,13 +8,14 @@ MPIS = [
     "mpich",
 ]
 
-def mpi_program(name, srcs = None, library = None):
-    """NAME_openmpi and NAME_mpich of the same sources, linked with libgmac.so as an application is.
+def mpi_program(name, srcs = None, library = None, gmac = True):
+    """NAME_openmpi and NAME_mpich of the same sources.
 
     Args:
       name: of the program.
       srcs: NAME.cc and the headers of this folder by default.
-      library: source of a shared library that comes between the program and the MPI."""
+      library: source of a shared library that comes between the program and the MPI.
+      gmac: whether it is linked with libgmac.so, as an application is."""
     for mpi in MPIS:
         libraries = []
         if library:
@@ -31,16 +32,15 @@ def mpi_program(name, srcs = None, library = None):
         native.cc_binary(
             name = name + "_" + mpi,
             testonly = True,
-            srcs = (srcs or [name + ".cc"]) + native.glob(["*.h"]) + libraries + ["//gmac:libgmac.so"],
+            srcs = (srcs or [name + ".cc"]) + native.glob(["*.h"]) + libraries + (["//gmac:libgmac.so"] if gmac else []),
             # As compilers do by default: the program then has copies of the library's variables.
             copts = COPTS + ["-fpie"],
             tags = ["no-bundle"],
-            deps = [
+            deps = ["@" + mpi] + ([
                 ":device",
                 ":kernels",
                 "//gmac/api:headers",
-                "@" + mpi,
-            ],
+            ] if gmac else []),
         )
 
 def mpi_fortran_program(name, helper):

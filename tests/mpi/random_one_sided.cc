@@ -76,17 +76,21 @@ class Window {
     if (place == Place::kApplications) {
       own_ = std::make_unique<Memory>(run.kind, static_cast<std::size_t>(bytes));
       memory_ = own_->data();
-      MPI_Win_create(own_->address(), bytes, 1, MPI_INFO_NULL, run.comm, &window_);
+      code_ = MPI_Win_create(own_->address(), bytes, 1, MPI_INFO_NULL, run.comm, &window_);
     } else {
-      (place == Place::kMpis ? MPI_Win_allocate : MPI_Win_allocate_shared)(
+      code_ = (place == Place::kMpis ? MPI_Win_allocate : MPI_Win_allocate_shared)(
           bytes, 1, MPI_INFO_NULL, run.comm, static_cast<void*>(&memory_), &window_);
     }
-    MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN);
+    if (code_ == MPI_SUCCESS) MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN);
   }
-  ~Window() { MPI_Win_free(&window_); }
+  ~Window() {
+    if (code_ == MPI_SUCCESS) MPI_Win_free(&window_);
+  }
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
+  // What MPI has answered; without success there is no window, on any rank.
+  int code() const { return code_; }
   MPI_Win get() const { return window_; }
   unsigned char* memory() const { return memory_; }
   // A kernel flips all bytes, where they are not MPI's.
@@ -98,6 +102,7 @@ class Window {
   std::unique_ptr<Memory> own_;
   unsigned char* memory_ = nullptr;
   MPI_Win window_ = MPI_WIN_NULL;
+  int code_ = MPI_SUCCESS;
 };
 
 void fillWindow(Run& run, const Window& window, int bytes, bool flips) {
@@ -155,6 +160,9 @@ void oneSided(Run& run) {
   constexpr int kOwned = 16;
   bytes += kOwned;
   const Window windowed(run, place, bytes);
+  run.noteResult("window", windowed.code());
+  run.judge(windowed.code(), true);
+  if (windowed.code() != MPI_SUCCESS) return;
   const MPI_Win window = windowed.get();
   unsigned char* const memory = windowed.memory();
   fillWindow(run, windowed, bytes, flips);

@@ -12,7 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "tests/mpi/random_run.h"
 
@@ -85,6 +88,8 @@ bool agree(int rank, const Step& plain, const Step& other) {
   if (!plain.notes.empty()) show(rank, "step", plain.notes.front());
   if (a != plain.notes.end()) show(rank, "plain", *a);
   if (b != other.notes.end()) show(rank, "other", *b);
+  for (const std::string& error : plain.errors) show(rank, "plain", error);
+  for (const std::string& error : other.errors) show(rank, "other", error);
   if (a != plain.notes.end() && b != other.notes.end() && a->size() == b->size()) {
     const auto at = std::mismatch(a->begin(), a->end(), b->begin()).first - a->begin();
     std::size_t others = 0;
@@ -95,6 +100,18 @@ bool agree(int rank, const Step& plain, const Step& other) {
                  static_cast<unsigned char>((*b)[place]));
   }
   return false;
+}
+
+// The errors that MPI itself gave for calls that are right, in plain memory. By class: their
+// number, and the text of the first.
+using Unexpected = std::map<int, std::pair<unsigned long long, std::string>>;
+
+void note(int code, Unexpected* all) {
+  if (code == MPI_SUCCESS) return;
+  int errorClass = MPI_SUCCESS;
+  MPI_Error_class(code, &errorClass);
+  auto& [count, text] = (*all)[errorClass];
+  if (count++ == 0) text = errorText(code);
 }
 
 Memory::Kind kindOf(std::string_view name) {
@@ -134,6 +151,7 @@ int main(int argc, char** argv) {
   int rank = 0;
   MPI_Comm_rank(world, &rank);
   unsigned long long unreliable = 0;
+  Unexpected unexpected;
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
     const auto plain = run(seed, Memory::Kind::kPlain, true, world, only, mixed);
     const bool plainHere = mixed && (seed + static_cast<std::uint64_t>(rank)) % 2 == 0;
@@ -143,6 +161,7 @@ int main(int argc, char** argv) {
     for (std::size_t i = 0; i < plain.size(); ++i) {
       same = agree(rank, plain[i], other[i]) && same;
       unreliable += plain[i].unreliable ? 1 : 0;
+      note(plain[i].unexpected, &unexpected);
     }
     if (!same) {
       std::fprintf(stderr, "FAILED: seed %llu\n", static_cast<unsigned long long>(seed));
@@ -156,5 +175,9 @@ int main(int argc, char** argv) {
   if (rank == 0) {
     std::printf("%llu programs agree; %llu steps of rank 0 not compared\n",
                 static_cast<unsigned long long>(programs), unreliable);
+    for (const auto& [errorClass, seen] : unexpected) {
+      std::printf("MPI's own errors in plain memory: %llu of class %d: %s\n", seen.first,
+                  errorClass, seen.second.c_str());
+    }
   }
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/mpi/expect.h"
 #include "tests/mpi/random_types.h"
 #include "tests/mpi/shared.h"
 
@@ -19,7 +20,9 @@ namespace gmac::testing {
 
 struct Step {
   std::vector<std::string> notes;
-  bool unreliable = false;  // MPI itself did wrong: see judge()
+  std::vector<std::string> errors;  // MPI's texts for the results noted
+  bool unreliable = false;          // MPI itself did wrong: see judge()
+  int unexpected = MPI_SUCCESS;     // the error code by which it did
 };
 
 struct Run {
@@ -35,11 +38,17 @@ struct Run {
   // (MPICH 4.0 says of some messages of types with gaps that they are truncated. Steps in which it
   // does so in plain memory are not compared.)
   void judge(int code, bool fits) {
-    if (code != MPI_SUCCESS && fits) steps.back().unreliable = true;
+    if (code != MPI_SUCCESS && fits) {
+      steps.back().unreliable = true;
+      steps.back().unexpected = code;
+    }
   }
   void noteResult(const char* call, int code) {
     int errorClass = MPI_SUCCESS;
-    if (code != MPI_SUCCESS) MPI_Error_class(code, &errorClass);
+    if (code != MPI_SUCCESS) {
+      MPI_Error_class(code, &errorClass);
+      steps.back().errors.push_back(std::string(call) + ": " + errorText(code));
+    }
     note(std::string(call) + ": error class " + std::to_string(errorClass));
   }
   void noteStatus(const MPI_Status& status, MPI_Datatype type) {

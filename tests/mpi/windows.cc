@@ -71,21 +71,6 @@ class Windowed {
   std::unique_ptr<Memory> memory_;
 };
 
-// Else what follows says nothing of objects: Open MPI has no windows where none of its components
-// serves this system.
-void plainWindow() {
-  alignas(16) int value = rank;  // (MPICH 4.0 rounds the address of a window)
-  int got = -1;
-  MPI_Win window;
-  expectSuccess(MPI_Win_create(&value, sizeof value, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window),
-                "a window over plain memory, which is MPI's alone");
-  MPI_Win_fence(0, window);
-  MPI_Get(&got, 1, MPI_INT, next, 0, 1, MPI_INT, window);
-  MPI_Win_fence(0, window);
-  MPI_Win_free(&window);
-  expect(got == next, "plain memory is fetched from its window");
-}
-
 void attributes() {
   const Windowed object(kBytes, 4);
   void* base = nullptr;
@@ -592,7 +577,6 @@ int main(int argc, char** argv) {
   next = (rank + 1) % ranks;
   previous = (rank + ranks - 1) % ranks;
   expect(ranks == 3, "three ranks: mpirun -n 3");
-  plainWindow();
   attributes();
   fences();
   assertions();
