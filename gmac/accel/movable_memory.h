@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
@@ -52,9 +53,26 @@ class MovableMemory {
 
   // Whether memory may lie on several.
   virtual bool severalDevices() const noexcept { return false; }
-  // Where Accelerator::allocate() puts memory for the calling thread: on the device that the thread
-  // works with, if others reach it.
+  // Where Accelerator::allocate() puts memory for the calling thread, if there is room: on the
+  // device that the thread works with, if others reach it.
   virtual int deviceHere() const noexcept { return 0; }
+  // The devices in whose memory allocations may lie, the accelerator's own first.
+  virtual std::vector<int> devicesWithMemory() const { return {0}; }
+  // As Accelerator::memoryRoom(), of one of them; it is opened, where nothing has used it yet.
+  virtual Result<MemoryRoom> roomOn(int device) {
+    return fail(adsmErrorNotSupported, "how much memory device {} has", device);
+  }
+  // As Accelerator::allocate(), in the memory of one of them.
+  virtual Result<DeviceAddress> allocateOn(std::size_t bytes, std::size_t alignment,
+                                           Placement placement, int device) {
+    (void)alignment, (void)placement;
+    return fail(adsmErrorNotSupported, "{} bytes on device {}", bytes, device);
+  }
+  // How many bytes of an allocation lie in a device's memory.
+  virtual std::size_t bytesOn(DeviceAddress address, std::size_t bytes, int device) const {
+    (void)address, (void)device;
+    return bytes;
+  }
   // Whether the pages of a part of an allocation all lie there.
   virtual bool liesOn(DeviceAddress address, std::size_t bytes, int device) const {
     (void)address, (void)bytes, (void)device;
@@ -65,6 +83,10 @@ class MovableMemory {
   virtual Status moveTo(DeviceAddress address, std::size_t bytes, int device) {
     return fail(adsmErrorNotSupported, "{} bytes at {:#x} cannot move to device {}", bytes,
                 static_cast<std::uintptr_t>(address), device);
+  }
+  // As move(), to the memory of that device. Errors of both.
+  virtual Status moveAllTo(DeviceAddress address, std::size_t bytes, int device) {
+    return moveTo(address, bytes, device);
   }
 };
 

@@ -37,7 +37,8 @@ Allocation::~Allocation() {
   (void)freed_.giveBackAll(lock);
 }
 
-Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement, accel::Home home) {
+Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement,
+                                   const NewHome& home) {
   const Timed timed(Phase::kMalloc);
   const char* const function = functionOf(placement);
   constexpr std::size_t kMost = std::size_t{1} << 46;
@@ -49,9 +50,9 @@ Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement,
   // A slot in a region that is there needs nothing of the accelerator, and could not be touched
   // without it.
   GMAC_TRY(accelerator_.usable());
-  // (Regions of small objects are in the device's memory.)
+  // (Regions of small objects are in the memory of the device here.)
   if (size <= SmallHeap::kLargestObject && placement == accel::Placement::kSameAddress &&
-      home == accel::Home::kDevice) {
+      home.isUsual()) {
     address = small_.allocate(size);
   } else {
     auto object = makeObject(size, options_.blockBytes, placement, false, home);
@@ -68,7 +69,7 @@ Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement,
 
 Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
                                        accel::Placement placement, bool sharedBySmallObjects,
-                                       accel::Home home) {
+                                       const NewHome& home) {
   // A handler that faulted in the middle of this would need the accelerator, too.
   const os::SignalsBlocked blocked;
   const auto leaveMappings = [&] {
@@ -80,7 +81,7 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
   }
   const bool moved = options_.movedPages;
   const std::size_t bytes = roundUp(size, moved ? kMovedGranularity : os::pageBytes());
-  if (auto kept = home == accel::Home::kDevice ? freed_.reuse(bytes, placement) : nullptr) {
+  if (auto kept = home.isUsual() ? freed_.reuse(bytes, placement) : nullptr) {
     auto object = reuse(std::move(kept), size, blockBytes, sharedBySmallObjects);
     if (!object.ok()) {
       return object.status();
@@ -89,7 +90,9 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
     return addObject(std::move(*object));
   }
   const accel::MovableMemory* const memory = accelerator_.movableMemory();
-  const int here = memory == nullptr ? 0 : memory->deviceHere();
+  const int here = home.device != NewHome::kHere ? home.device
+                   : memory == nullptr           ? 0
+                                                 : memory->deviceHere();
   const auto allocate = [&] { return allocateDevice(bytes, placement, home); };
   auto device = allocate();
   // Of either kind: what is kept takes memory, and addresses.
@@ -127,7 +130,8 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
                                         blocks_.protocol().initial());
       object->sharedBySmallObjects = sharedBySmallObjects;
       object->sameAddress = sameAddress;
-      object->home = home;
+      object->home = home.home;
+      object->spilledFrom = home.spilledFrom;
       object->homeDevice =
           accelerator_.devices() == nullptr ? 0 : accelerator_.devices()->homeOf(*device);
       object->pagesOn = here;
@@ -158,13 +162,20 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
 
 Result<accel::DeviceAddress> Allocation::allocateDevice(std::size_t bytes,
                                                         accel::Placement placement,
-                                                        accel::Home home) {
+                                                        const NewHome& home) {
   const Timed timed(Phase::kCudaMalloc);
   // Where neighbours touch, there is no gap that takes a mapping.
   const std::size_t alignment = options_.movedPages ? os::kHugePageBytes : os::pageBytes();
-  return home == accel::Home::kDevice
-             ? accelerator_.allocate(bytes, alignment, placement)
-             : accelerator_.movableMemory()->allocateOnCpu(bytes, alignment, placement);
+  accel::MovableMemory* const memory = accelerator_.movableMemory();
+  if (home.home == accel::Home::kCpu) {
+    return memory->allocateOnCpu(bytes, alignment, placement);
+  }
+  if (memory == nullptr || !memory->severalDevices()) {
+    return accelerator_.allocate(bytes, alignment, placement);
+  }
+  // On no other one, if that is full: who spills decides.
+  return memory->allocateOn(bytes, alignment, placement,
+                            home.device == NewHome::kHere ? memory->deviceHere() : home.device);
 }
 
 // An object in kept memory. Its bytes are zero on the accelerator and of any age on the CPU, so all
@@ -316,7 +327,7 @@ Result<void*> Allocation::acquire(std::size_t bytes) {
   // have.
   const std::size_t least = options_.movedPages ? kMovedGranularity : os::pageBytes();
   auto object = makeObject(bytes, std::clamp(options_.blockBytes, least, kSmallBlockBytes),
-                           accel::Placement::kSameAddress, true, accel::Home::kDevice);
+                           accel::Placement::kSameAddress, true, NewHome());
   if (!object.ok()) {
     return object.status();
   }

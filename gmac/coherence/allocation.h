@@ -32,6 +32,15 @@ struct AllocationOptions {
   bool movedPages = false;     // mirrors of moved pages instead of memory files
 };
 
+// Which memory a new object gets for the accelerator's copy.
+struct NewHome {
+  static constexpr int kHere = -1;  // MovableMemory::deviceHere
+  accel::Home home = accel::Home::kDevice;
+  int device = kHere;    // of kDevice: the driver's number
+  int spilledFrom = -1;  // Object::spilledFrom
+  bool isUsual() const { return home == accel::Home::kDevice && device == kHere; }
+};
+
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Allocation final : private RegionSource {
  public:
@@ -58,7 +67,7 @@ class Allocation final : private RegionSource {
   Allocation& operator=(const Allocation&) = delete;
 
   // See adsm.h.
-  Result<void*> allocate(std::size_t size, accel::Placement placement, accel::Home home);
+  Result<void*> allocate(std::size_t size, accel::Placement placement, const NewHome& home);
   Status free(void* address);
   Result<void*> deviceAddress(const void* address);
   // An address inside a region of small objects must be in one that lives. `function`: of the API.
@@ -78,9 +87,9 @@ class Allocation final : private RegionSource {
   Status release(void* region) override;
 
   Result<Object*> makeObject(std::size_t size, std::size_t blockBytes, accel::Placement placement,
-                             bool sharedBySmallObjects, accel::Home home);
+                             bool sharedBySmallObjects, const NewHome& home);
   Result<accel::DeviceAddress> allocateDevice(std::size_t bytes, accel::Placement placement,
-                                              accel::Home home);
+                                              const NewHome& home);
   Result<std::unique_ptr<Object>> reuse(std::unique_ptr<Object> kept, std::size_t size,
                                         std::size_t blockBytes, bool sharedBySmallObjects);
   Object* addObject(std::unique_ptr<Object> object);

@@ -18,7 +18,7 @@ Status FreedMemory::take(Lock& lock, Object& object) {
 
 // False: it has to be given back. Lets the lock go.
 bool FreedMemory::keep(Lock& lock, Object& object) {
-  if (!keeps_ || onCpu_ != 0 || object.home != accel::Home::kDevice || object.relocated ||
+  if (!keeps_ || spilled_ != 0 || object.home != accel::Home::kDevice || object.relocated ||
       !pool_.admits(object.bytes(), livingBytes_)) {
     return false;
   }

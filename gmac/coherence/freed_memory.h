@@ -38,23 +38,25 @@ class FreedMemory {
   FreedMemory(const FreedMemory&) = delete;
   FreedMemory& operator=(const FreedMemory&) = delete;
 
-  // An object was made; was freed; has another home.
+  // An object was made; was freed; has another home, and perhaps is not in the memory of a device
+  // where it belongs (Object::spilledFrom).
   void born(const Object& object) {
     livingBytes_ += object.bytes();
-    onCpu_ += object.home == accel::Home::kCpu ? 1 : 0;
+    spilled_ += object.spilled() ? 1 : 0;
   }
   void died(const Object& object) {
     livingBytes_ -= object.bytes();
-    onCpu_ -= object.home == accel::Home::kCpu ? 1 : 0;
+    spilled_ -= object.spilled() ? 1 : 0;
   }
-  void moves(Object& object, accel::Home home) {
+  void moves(Object& object, accel::Home home, int spilledFrom = -1) {
     died(object);
     object.home = home;
+    object.spilledFrom = spilledFrom;
     born(object);
   }
-  // How many objects have the CPU's memory in place of the device's, which is full then: nothing is
-  // kept. For everybody, without the lock.
-  std::size_t onCpu() const noexcept { return onCpu_.load(std::memory_order_relaxed); }
+  // How many objects have the CPU's memory, or another device's, in place of a device's, which is
+  // full then: nothing is kept. For everybody, without the lock.
+  std::size_t spilled() const noexcept { return spilled_.load(std::memory_order_relaxed); }
 
   // Keeps the memory of an object that nobody uses and no index holds, or gives it back, and other
   // memory where too much is kept. The error is the accelerator's that did not take it.
@@ -93,7 +95,7 @@ class FreedMemory {
   ObjectPool pool_;
   bool keeps_ = true;
   std::size_t livingBytes_ = 0;
-  std::atomic<std::size_t> onCpu_{0};
+  std::atomic<std::size_t> spilled_{0};
   boost::intrusive::list<Object> retired_;  // whose pages are still pinned
   std::size_t retiredBytes_ = 0;            // of those, and of those on their way
   Alarm* disposer_ = nullptr;

@@ -46,7 +46,7 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
       launches_(mutex_, accelerator, ledger_, loans_, waits_, index_, blocks_, coarsening_,
                 allocation_, kernels_),
       migration_(mutex_, accelerator, ledger_, waits_, index_, freed_, blocks_, launches_),
-      placement_(mutex_, accelerator, ledger_, index_, launches_),
+      placement_(mutex_, accelerator, ledger_, index_, freed_, launches_),
       scheduling_(mutex_, accelerator, ledger_, index_, migration_, options.scheduling),
       spilling_(mutex_, accelerator, ledger_, waits_, index_, freed_, allocation_, launches_,
                 options.spill),

@@ -232,7 +232,12 @@ class Object : public DeviceUses,
   // ---- where the accelerator's copy lies ----
   accel::Home home = accel::Home::kDevice;
   std::size_t homeDevice = 0;  // the number of the device of kDevice (devices.h)
-  bool hasMoved = false;       // with what it held
+  // Of several devices the one whose memory it has left, or did not get, for want of room (the
+  // driver's number). -1: none.
+  int spilledFrom = -1;
+  bool advised = false;  // the program has named its home
+  bool spilled() const { return home == accel::Home::kCpu || spilledFrom >= 0; }
+  bool hasMoved = false;  // with what it held
   // There is one copy, in the CPU's pages, and nothing to be copied.
   bool isZeroCopy() const { return home == accel::Home::kMirror; }
   ZeroCopyPolicy zeroCopy;

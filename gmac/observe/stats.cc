@@ -47,6 +47,8 @@ constexpr struct {
     {"reusedAllocations", &Stats::reusedAllocations},
     {"spills", &Stats::spills},
     {"spilledBytes", &Stats::spilledBytes},
+    {"peerSpills", &Stats::peerSpills},
+    {"peerSpilledBytes", &Stats::peerSpilledBytes},
     {"broughtBack", &Stats::broughtBack},
     {"zeroCopies", &Stats::zeroCopies},
     {"zeroCopiesEnded", &Stats::zeroCopiesEnded},

@@ -52,7 +52,9 @@ struct Stats {
   Counter populatedBytes;     // made ready in the background, ahead of the program
   Counter spills;             // objects that got memory of the CPU's in place of the accelerator's
   Counter spilledBytes;       // of those
-  Counter broughtBack;        // of them, those that got the accelerator's memory again
+  Counter peerSpills;         // objects that got another device's memory in place of theirs
+  Counter peerSpilledBytes;   // of those
+  Counter broughtBack;        // of both, those that got the memory of their device again
   Counter zeroCopies;         // objects that got one copy, in the CPU's memory
   Counter zeroCopiesEnded;    // of them, those that got two again
   Counter migrations;         // times that an object moved to another device

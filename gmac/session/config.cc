@@ -240,11 +240,9 @@ const Variable kVariables[] = {
      {.words = kNoYes},
      "",
      store<&Config::spill>,
-     "`1`: when the accelerator's memory is full, the objects that were used least lately get "
-     "memory "
-     "of the CPU's in its place, which kernels reach over the bus. `0`: an allocation that does "
-     "not "
-     "fit fails."},
+     "`1`: when a device's memory is full, the objects that were used least lately get memory of "
+     "another GPU that reaches it in its place, or of the CPU's, which kernels reach over the bus. "
+     "`0`: an allocation that does not fit fails."},
     {"GMAC_MANAGED",
      Kind::kChoice,
      "0",

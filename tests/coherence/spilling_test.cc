@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -248,6 +249,202 @@ TEST_P(Spills, OtherThreadsGoOnMeanwhile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Spills, ::testing::ValuesIn(everySetup()),
+                         [](const auto& info) { return nameOf(info.param); });
+
+// ---- Several devices that reach each other's memory
+
+Op toPeer(const void* object, int device) {
+  return {
+      Op::Kind::kMove, reinterpret_cast<std::uintptr_t>(object), kBytes, {}, Op::toDevice(device)};
+}
+
+class SpillsToDevices : public Spills {
+ protected:
+  static constexpr std::size_t kReserve = 64 * kMiB;
+  // Device 0 has room for kFit objects, the others for as many as given besides what stays free.
+  static MachineSetup several(MachineSetup setup, const std::vector<std::size_t>& peers) {
+    setup = small(setup);
+    setup.fake.peerBytes.clear();
+    for (const std::size_t objects : peers) {
+      setup.fake.peerBytes.push_back(kReserve + objects * kBytes);
+    }
+    return setup;
+  }
+  static std::vector<int> devicesOf(ManagerUnderTest& machine,
+                                    const std::vector<std::byte*>& objects) {
+    std::vector<int> devices;
+    for (const std::byte* const object : objects)
+      devices.push_back(machine.fake().deviceOf(object));
+    return devices;
+  }
+  static void use(ManagerUnderTest& machine, adsmKernel_t kernel, std::byte* object) {
+    machine.callUsing(kernel, {object}, {{object, adsmReadWrite}});
+  }
+};
+
+TEST_P(SpillsToDevices, WhatDoesNotFitGoesToAnotherDeviceThenToTheCpu) {
+  ManagerUnderTest machine(several(GetParam(), {2, 1}));
+  const adsmKernel_t kernel = addOne(machine);
+  const auto counted = [] {
+    return std::array{stats().peerSpills.value(), stats().peerSpilledBytes.value(),
+                      stats().spills.value()};
+  };
+  const auto before = counted();
+  const std::vector<std::byte*> objects = fill(machine, kFit + 5);
+  // The one with the most room first; of all, a part stays free.
+  EXPECT_THAT(devicesOf(machine, objects), ElementsAre(0, 0, 0, 0, 1, 1, 2, -1, -1));
+  const auto after = counted();
+  EXPECT_EQ(after[0] - before[0], 3u);
+  EXPECT_EQ(after[1] - before[1], 3 * kBytes);
+  EXPECT_EQ(after[2] - before[2], 2u);
+  for (std::byte* const object : objects) machine.call(kernel, {object});
+  machine.sync();
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    EXPECT_EQ(objects[i][kPage], static_cast<std::byte>(i + 2));
+  }
+}
+
+TEST_P(SpillsToDevices, TheObjectThatWasUsedLeastLatelyGoesThere) {
+  ManagerUnderTest machine(several(GetParam(), {1}));
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> objects = fill(machine);
+  for (const std::size_t i : {1, 0, 3, 2}) use(machine, kernel, objects[i]);
+  std::byte* const next = machine.allocate(kBytes);
+  use(machine, kernel, next);
+  EXPECT_THAT(moves(machine), ElementsAre(toPeer(objects[1], 1)));
+  machine.allocate(kBytes);
+  EXPECT_THAT(moves(machine), ElementsAre(toPeer(objects[1], 1), toCpu(objects[0])));
+  machine.sync();
+  EXPECT_EQ(objects[1][0], std::byte{3});
+  EXPECT_EQ(objects[0][0], std::byte{2});
+}
+
+// What lies elsewhere makes no room on the device that is full.
+TEST_P(SpillsToDevices, RoomIsMadeOnTheDeviceThatIsFull) {
+  MachineSetup setup = several(GetParam(), {0});
+  setup.fake.peerBytes = {2 * kBytes};
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> first = fill(machine, 2);
+  machine.fake().setDeviceHere(1);
+  const std::vector<std::byte*> second = fill(machine, 2);
+  EXPECT_THAT(devicesOf(machine, second), ElementsAre(1, 1));
+  for (std::byte* const object : {first[0], first[1], second[1], second[0]}) {
+    use(machine, kernel, object);
+  }
+  ASSERT_TRUE(machine.manager().makeRoom());
+  EXPECT_THAT(moves(machine), ElementsAre(toCpu(second[1])));
+  machine.allocate(kBytes);
+  EXPECT_EQ(machine.fake().deviceOf(second[0]), 1);
+  machine.sync();
+  EXPECT_EQ(second[1][0], std::byte{3});
+}
+
+// The program has said where it wants it.
+TEST_P(SpillsToDevices, WhatTheProgramHasPlacedGoesLast) {
+  ManagerUnderTest machine(several(GetParam(), {3}));
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> objects = fill(machine);
+  ASSERT_TRUE(machine.manager().prefer(objects[0], kBytes, 0).ok());
+  for (std::byte* const object : objects) use(machine, kernel, object);
+  machine.sync();
+  machine.fake().clearLog();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(machine.manager().makeRoom());
+  EXPECT_THAT(moves(machine), ElementsAre(toPeer(objects[1], 1), toPeer(objects[2], 1),
+                                          toPeer(objects[3], 1), toCpu(objects[0])));
+}
+
+TEST_P(SpillsToDevices, ObjectsComeBackToTheirDevice) {
+  MachineSetup setup = several(GetParam(), {2});
+  setup.fake.memoryBytes += kReserve;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t kernel = addOne(machine);
+  std::byte* const filler = machine.allocate(kReserve);
+  const std::vector<std::byte*> objects = fill(machine, kFit + 3);
+  ASSERT_THAT(devicesOf(machine, objects), ElementsAre(0, 0, 0, 0, 1, 1, -1));
+  for (std::byte* const object : objects) use(machine, kernel, object);
+  machine.sync();
+  machine.fake().clearLog();
+  const std::uint64_t back = stats().broughtBack.value();
+  const std::uint64_t peers = stats().peerSpills.value();
+  machine.free(filler);
+  machine.free(objects[0]);
+  use(machine, kernel, objects[1]);
+  // The newest used has the room; the other device has none yet for the one in the CPU's memory.
+  EXPECT_THAT(moves(machine), ElementsAre(toPeer(objects[6], 0)));
+  EXPECT_EQ(stats().broughtBack.value() - back, 1u);
+  machine.fake().clearLog();
+  machine.free(objects[1]);
+  use(machine, kernel, objects[2]);
+  EXPECT_THAT(moves(machine), ElementsAre(toPeer(objects[5], 0)));
+  EXPECT_EQ(stats().broughtBack.value() - back, 2u);
+  EXPECT_EQ(stats().peerSpills.value(), peers);
+  machine.sync();
+  EXPECT_EQ(objects[6][0], std::byte{8});
+  EXPECT_EQ(objects[5][0], std::byte{7});
+}
+
+// Nearer than the CPU's memory, if not its own.
+TEST_P(SpillsToDevices, WhatLiesInTheCpusMemoryGoesToADeviceOnceThatHasRoom) {
+  ManagerUnderTest machine(several(GetParam(), {1}));
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> objects = fill(machine, kFit + 2);
+  ASSERT_THAT(devicesOf(machine, objects), ElementsAre(0, 0, 0, 0, 1, -1));
+  machine.free(objects[4]);
+  use(machine, kernel, objects[5]);
+  EXPECT_THAT(moves(machine), ElementsAre(toPeer(objects[5], 1)));
+  machine.sync();
+  EXPECT_EQ(objects[5][0], std::byte{7});
+}
+
+TEST_P(SpillsToDevices, AMoveThatFailsGoesToTheNextPlace) {
+  ManagerUnderTest machine(several(GetParam(), {2, 1}));
+  const adsmKernel_t kernel = addOne(machine);
+  for (const bool fails : {false, true}) {
+    const std::vector<std::byte*> objects = fill(machine);
+    for (std::byte* const object : objects) use(machine, kernel, object);
+    machine.sync();
+    machine.fake().clearLog();
+    if (fails) machine.fake().failNext(Op::Kind::kMove, 1, adsmErrorAcceleratorMemory);
+    ASSERT_TRUE(machine.manager().makeRoom());
+    machine.verify();
+    EXPECT_EQ(moves(machine).front(), toPeer(objects[0], 1));
+    EXPECT_EQ(moves(machine).size(), fails ? 2u : 1u);
+    EXPECT_EQ(machine.fake().deviceOf(objects[0]), fails ? 2 : 1);
+    for (std::size_t i = 0; i < kFit; ++i) {
+      EXPECT_EQ(objects[i][kPage], static_cast<std::byte>(i + 2));
+      EXPECT_EQ(objects[i][kPage + 1], static_cast<std::byte>(i + 1));
+      machine.free(objects[i]);
+    }
+  }
+}
+
+TEST_P(SpillsToDevices, ADeviceThatIsGoneTakesNothing) {
+  ManagerUnderTest machine(several(GetParam(), {2, 1}));
+  const std::vector<std::byte*> objects = fill(machine, kFit - 1);
+  machine.fake().loseDevice(1);
+  const std::vector<std::byte*> others = fill(machine, 2);
+  ASSERT_TRUE(machine.manager().makeRoom());
+  EXPECT_THAT(devicesOf(machine, others), ElementsAre(0, 2));
+  EXPECT_THAT(moves(machine), ElementsAre(toCpu(objects[0])));
+  expectAll(objects[0], 1);
+  expectAll(others[1], 2);
+}
+
+TEST_P(SpillsToDevices, WhereItIsNotAllowedOnlyTheFirstDeviceIsTriedBesides) {
+  MachineSetup setup = several(GetParam(), {0});
+  setup.fake.peerBytes = {kBytes};
+  setup.spill.allowed = false;
+  ManagerUnderTest machine(setup);
+  machine.fake().setDeviceHere(1);
+  const std::vector<std::byte*> objects = fill(machine, kFit + 1);
+  EXPECT_THAT(devicesOf(machine, objects), ElementsAre(1, 0, 0, 0, 0));
+  EXPECT_EQ(machine.manager().allocate(kBytes, Placement::kSameAddress).status().code(),
+            adsmErrorAcceleratorMemory);
+  EXPECT_FALSE(machine.manager().makeRoom());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SpillsToDevices, ::testing::ValuesIn(everySetup()),
                          [](const auto& info) { return nameOf(info.param); });
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -385,8 +386,139 @@ TEST_F(DeviceCalls, ThreadsCallOnAllAtOnce) {
   release(shared);
 }
 
+// ---- More than a device's memory holds
+
+class FullDevices : public DeviceCalls {
+ protected:
+  static constexpr std::size_t kPage = std::size_t{2} << 20;
+
+  void SetUp() override {
+    DeviceCalls::SetUp();
+    // Every device has a context.
+    std::uint32_t* const words = allocate();
+    for (int on = kDevices - 1; on >= 0; --on) {
+      ASSERT_EQ(increment(on, words), adsmSuccess) << adsmLastErrorString();
+    }
+    release(words);
+  }
+  static std::size_t freeOn(int on) {
+    adsmDeviceInfo_t info = {};
+    EXPECT_EQ(adsmDeviceInfo(on, &info), adsmSuccess) << adsmLastErrorString();
+    return info.freeBytes;
+  }
+  static int homeOf(const std::uint32_t* words) {
+    int home = -1;
+    // (The CPU's memory has none.)
+    (void)DRIVER(cuPointerGetAttribute)(&home, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                        reinterpret_cast<CUdeviceptr>(words));
+    return home;
+  }
+  // Memory of the program's own, of device 0: all but `left` bytes of what is free; so much, which
+  // objects make room for.
+  static CUdeviceptr reserve(std::size_t left) { return take((freeOn(0) - left) / kPage * kPage); }
+  static CUdeviceptr take(std::size_t bytes) {
+    CUdeviceptr address = 0;
+    EXPECT_EQ(DRIVER(cuMemAlloc)(&address, bytes), CUDA_SUCCESS);
+    return address;
+  }
+  static void giveBack(CUdeviceptr address) { EXPECT_EQ(DRIVER(cuMemFree)(address), CUDA_SUCCESS); }
+};
+
+TEST_F(FullDevices, AnObjectGoesToAnotherAndComesBack) {
+  std::uint32_t* const first = allocate();
+  ASSERT_EQ(increment(0, first), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(homeOf(first), 0);
+  const CUdeviceptr own = reserve(0);
+  const auto spills = [] { return std::array{stats().peerSpills.value(), stats().spills.value()}; };
+  const auto before = spills();
+  // What the newest work has used does not make room for it.
+  std::uint32_t* const next = allocate();
+  EXPECT_GT(homeOf(next), 0);
+  ASSERT_EQ(increment(0, next), adsmSuccess) << adsmLastErrorString();
+  const CUdeviceptr more = take(kPage);
+  EXPECT_GT(homeOf(first), 0);
+  EXPECT_EQ(spills()[0], before[0] + 2);
+  EXPECT_EQ(spills()[1], before[1]);
+  for (int on = 0; on < kDevices; ++on) {
+    ASSERT_EQ(increment(on, first), adsmSuccess) << adsmLastErrorString();
+    ASSERT_EQ(add(on, next, first), adsmSuccess) << adsmLastErrorString();
+  }
+  verify();
+  giveBack(more);
+  giveBack(own);
+  const std::uint64_t back = stats().broughtBack.value();
+  release(allocate(false));
+  ASSERT_EQ(increment(2, first), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(stats().broughtBack.value(), back + 2);
+  EXPECT_EQ(homeOf(first), 0);
+  EXPECT_EQ(homeOf(next), 0);
+  expectWords(first, 1, 1 + kDevices + 1);
+  expectWords(next, 1 + kDevices, 1 + (2 + 3 + 4));
+  verify();
+  release(first);
+  release(next);
+}
+
+// Whichever call of the driver fails, the object is whole, and kernels of all devices use it.
+TEST_F(FullDevices, AMoveThatFailsLosesNothing) {
+  std::uint32_t* const words = allocate();
+  std::uint32_t times = 0;
+  for (const char* const call : {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
+                                 "cuMemcpyDtoDAsync", "cuMemUnmap"}) {
+    for (std::size_t n = 1; n <= 5; ++n) {
+      SCOPED_TRACE(::testing::Message() << call << ", " << n);
+      ASSERT_EQ(increment(0, words), adsmSuccess) << adsmLastErrorString();
+      ++times;
+      const CUdeviceptr own = reserve(0);
+      fake_cuda::failNth(call, n, CUDA_ERROR_OUT_OF_MEMORY);
+      CUdeviceptr more = 0;
+      (void)DRIVER(cuMemAlloc)(&more, kPage);
+      fake_cuda::failNth(call, 0, CUDA_SUCCESS);
+      for (int on = 0; on < kDevices; ++on) {
+        ASSERT_EQ(increment(on, words), adsmSuccess) << adsmLastErrorString();
+        ++times;
+      }
+      expectWords(words, 1, times);
+      verify();
+      giveBack(own);
+      if (more != 0) giveBack(more);
+      // There is room again.
+      release(allocate(false));
+    }
+  }
+  ASSERT_EQ(increment(0, words), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(homeOf(words), 0);
+  expectWords(words, 1, times + 1);
+  release(words);
+}
+
+// (Which device has what is kept of freed objects differs.)
+TEST_F(FullDevices, MemoryStaysFlat) {
+  const auto free = [] {
+    std::size_t all = 0;
+    for (int on = 0; on < kDevices; ++on) all += freeOn(on);
+    return all;
+  };
+  std::size_t before = 0;
+  for (int round = 0; round < 12; ++round) {
+    std::uint32_t* const words = allocate();
+    ASSERT_EQ(increment(0, words), adsmSuccess) << adsmLastErrorString();
+    const CUdeviceptr own = reserve(0);
+    const CUdeviceptr more = take(kPage);
+    std::uint32_t* const next = allocate();
+    expectWords(words, 1, 1);
+    expectWords(next, 1, 0);
+    giveBack(own);
+    giveBack(more);
+    release(words);
+    release(next);
+    if (round == 2) before = free();
+  }
+  EXPECT_GE(free() + 2 * (kBytes + 2 * kPage), before);
+}
+
 // Whatever a program does, in any order: the bytes are those of a program without devices.
-class RandomDeviceCalls : public DeviceCalls {
+class RandomDeviceCalls : public FullDevices {
  protected:
   static constexpr std::size_t kObjects = 4;
   struct Pair {
@@ -403,6 +535,7 @@ class RandomDeviceCalls : public DeviceCalls {
     const auto below = [&](std::size_t end) { return std::size_t{random()} % end; };
     Pair pairs[kObjects];
     for (Pair& pair : pairs) begin(&pair);
+    std::vector<CUdeviceptr> own;
     for (int step = 0; step < 120; ++step) {
       Pair& pair = pairs[below(kObjects)];
       Pair& other = pairs[below(kObjects)];
@@ -410,7 +543,7 @@ class RandomDeviceCalls : public DeviceCalls {
       const std::size_t at = below(kWords);
       const std::size_t words = 1 + below(kWords - at);
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", step " << step);
-      switch (below(12)) {
+      switch (below(14)) {
         case 0:
         case 1:
         case 2:
@@ -441,13 +574,24 @@ class RandomDeviceCalls : public DeviceCalls {
           ASSERT_EQ(std::memcmp(pair.shared + at, &pair.plain[at], words * 4), 0);
           break;
         case 10:
-          ASSERT_EQ(adsmMigrate(pair.shared, 1, on), adsmSuccess) << adsmLastErrorString();
+          // (Not what lies in the CPU's memory, nor to a device that is full.)
+          (void)adsmMigrate(pair.shared, 1, on);
           break;
-        default:
+        case 11:
           release(pair.shared);
           begin(&pair);
+          break;
+        default:
+          // Memory of device 0 for the program itself: objects spill, and come back once they can.
+          if (own.size() > 2 || (!own.empty() && below(2) == 0)) {
+            giveBack(own.back());
+            own.pop_back();
+          } else {
+            own.push_back(own.empty() ? reserve(below(2) * kPage) : take((1 + below(3)) * kPage));
+          }
       }
     }
+    for (const CUdeviceptr one : own) giveBack(one);
     for (Pair& pair : pairs) {
       ASSERT_EQ(std::memcmp(pair.shared, pair.plain.data(), kBytes), 0) << "seed " << seed;
       release(pair.shared);

@@ -106,7 +106,11 @@ struct Device {
   CUmemGenericAllocationHandle lastPages = 0;
   std::array<std::size_t, kMostDevices> used{};
   std::map<std::string, std::size_t> calls;
-  std::map<std::string, CUresult> failNext;
+  struct Failure {
+    std::size_t countdown;
+    CUresult code;
+  };
+  std::map<std::string, Failure> failNext;
   const Image* standIn = nullptr;  // for images of other kinds
   bool occupyNext = false;
   std::deque<CUdeviceptr> again;   // where the next allocations lie, when what is there is freed
@@ -163,8 +167,9 @@ Call::Call(const char* name) : lock_(device().mutex) {
   }
   ++device().calls[name];
   result = device().broken;
-  if (const auto failing = device().failNext.find(name); failing != device().failNext.end()) {
-    result = failing->second;
+  if (const auto failing = device().failNext.find(name);
+      failing != device().failNext.end() && --failing->second.countdown == 0) {
+    result = failing->second.code;
     device().failNext.erase(failing);
   }
 }
@@ -517,7 +522,13 @@ __attribute__((visibility("default"))) std::size_t fakeCudaCalls(const char* nam
 }
 __attribute__((visibility("default"))) void fakeCudaFailNext(const char* name, CUresult code) {
   const std::lock_guard lock(device().mutex);
-  device().failNext[name] = code;
+  device().failNext[name] = {1, code};
+}
+__attribute__((visibility("default"))) void fakeCudaFailNth(const char* name, std::size_t n,
+                                                            CUresult code) {
+  const std::lock_guard lock(device().mutex);
+  device().failNext.erase(name);
+  if (n != 0) device().failNext[name] = {n, code};
 }
 __attribute__((visibility("default"))) void fakeCudaStandIn(const Image* image) {
   const std::lock_guard lock(device().mutex);

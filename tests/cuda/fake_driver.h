@@ -50,6 +50,8 @@ using Backing = void*(CUdeviceptr address);
 using Calls = std::size_t(const char* name);
 // The next call of the function fails with the code (and does nothing).
 using FailNext = void(const char* name, CUresult code);
+// The same for the n-th next call; 0: none fails.
+using FailNth = void(const char* name, std::size_t n, CUresult code);
 // What every module image that is not of this driver's kind is taken for from now on; NULL: for
 // none.
 using StandIn = void(const Image* image);

@@ -48,6 +48,9 @@ inline std::size_t calls(const char* name) { return control<Calls>("fakeCudaCall
 inline void failNext(const char* name, CUresult code) {
   control<FailNext>("fakeCudaFailNext")(name, code);
 }
+inline void failNth(const char* name, std::size_t n, CUresult code) {
+  control<FailNth>("fakeCudaFailNth")(name, n, code);
+}
 inline void standIn(const Image* image) { control<StandIn>("fakeCudaStandIn")(image); }
 inline void occupyNext() { control<OccupyNext>("fakeCudaOccupyNext")(); }
 inline void giveAgain(CUdeviceptr address) { control<GiveAgain>("fakeCudaGiveAgain")(address); }

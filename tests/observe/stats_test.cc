@@ -71,12 +71,13 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
   EXPECT_EQ(written.at("deviceCalls"), json::array({0}));
   EXPECT_EQ(written.at("bytesToAccelerator"), stats().bytesToAccelerator.value());
   for (const char* name :
-       {"bytesToHost",     "readFaults",      "writeFaults",     "fetches",
-        "flushes",         "evictions",       "evictionsWasted", "calls",
-        "syncs",           "allocations",     "frees",           "coarsenings",
-        "windows",         "windowsOutgrown", "populatedBytes",  "reusedAllocations",
-        "spills",          "spilledBytes",    "broughtBack",     "zeroCopies",
-        "zeroCopiesEnded", "migrations",      "migratedBytes",   "readBacks"}) {
+       {"bytesToHost",   "readFaults",      "writeFaults",     "fetches",
+        "flushes",       "evictions",       "evictionsWasted", "calls",
+        "syncs",         "allocations",     "frees",           "coarsenings",
+        "windows",       "windowsOutgrown", "populatedBytes",  "reusedAllocations",
+        "spills",        "spilledBytes",    "peerSpills",      "peerSpilledBytes",
+        "broughtBack",   "zeroCopies",      "zeroCopiesEnded", "migrations",
+        "migratedBytes", "readBacks"}) {
     EXPECT_TRUE(written.contains(name)) << name;
   }
   for (const char* name : {"copy", "malloc", "free", "launch", "sync", "signal", "cudaMalloc",

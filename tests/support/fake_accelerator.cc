@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <ostream>
 #include <utility>
 
@@ -232,9 +233,9 @@ bool FakeAccelerator::fails(Op::Kind kind, const char* what, Status* status) {
 
 // ---- Memory
 
-Status FakeAccelerator::roomFor(std::size_t bytes, accel::Home home) {
+Status FakeAccelerator::roomFor(std::size_t bytes, accel::Home home, int on) {
   const bool device = home == accel::Home::kDevice;
-  if (bytes <= (device ? options_.memoryBytes : options_.cpuBytes) - usedOf(home)) {
+  if (bytes <= (device ? memoryOf(on) : options_.cpuBytes) - usedOf(home, on)) {
     return {};
   }
   return device
@@ -278,12 +279,25 @@ void FakeAccelerator::complainOfZeroCopy(const char* what, std::uintptr_t device
 }
 
 Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Home home) {
+  return move(address, bytes, home, 0);
+}
+
+Status FakeAccelerator::moveAllTo(DeviceAddress address, std::size_t bytes, int device) {
+  return move(address, bytes, accel::Home::kDevice, device);
+}
+
+Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Home home, int on) {
   if (moveHook_) {
     moveHook_();
   }
   const std::lock_guard guard(lock_);
   const auto device = static_cast<std::uintptr_t>(address);
-  record({Op::Kind::kMove, device, bytes, {}, static_cast<std::uintptr_t>(home)});
+  record({Op::Kind::kMove,
+          device,
+          bytes,
+          {},
+          severalDevices() && home == accel::Home::kDevice ? Op::toDevice(on)
+                                                           : static_cast<std::uintptr_t>(home)});
   mayBlock("move");
   complainOfUsers("move", device, bytes);
   // A kernel may use what no argument names. (What has one copy moves back before it is freed,
@@ -297,8 +311,11 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Ho
   if (Status failed; fails(Op::Kind::kMove, "move", &failed)) {
     return failed;
   }
+  if (home == accel::Home::kDevice && on == lost_) {
+    return fail(adsmErrorAcceleratorLost, "fake driver: device {} is gone", on);
+  }
   Allocation& allocation = allocations_.at(device);
-  if (allocation.home == home) {
+  if (allocation.home == home && allocation.device == on) {
     return {};
   }
   const bool toMirror = home == accel::Home::kMirror;
@@ -306,7 +323,7 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Ho
     return fail(adsmErrorNotSupported, "fake driver: {:#x} is out of reach", device);
   }
   if (!toMirror) {
-    GMAC_TRY(roomFor(bytes, home));
+    GMAC_TRY(roomFor(bytes, home, on));
   }
   // Who still uses the old pages does not live.
   void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -319,24 +336,51 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Ho
   }
   munmap(allocation.backing, bytes);
   allocation.backing = static_cast<std::byte*>(pages);
-  usedOf(allocation.home) -= bytes;
-  usedOf(home) += bytes;
+  usedOf(allocation.home, allocation.device) -= bytes;
+  usedOf(home, on) += bytes;
   allocation.home = home;
+  allocation.device = on;
   return {};
 }
 
-Result<accel::MemoryRoom> FakeAccelerator::memoryRoom() {
+std::vector<int> FakeAccelerator::devicesWithMemory() const {
+  std::vector<int> devices(1 + options_.peerBytes.size());
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
+}
+
+Result<accel::MemoryRoom> FakeAccelerator::roomOn(int device) {
   const std::lock_guard guard(lock_);
-  return accel::MemoryRoom{options_.memoryBytes, options_.memoryBytes - used_};
+  mayBlock("roomOn");
+  if (device == lost_) {
+    return fail(adsmErrorAcceleratorLost, "fake driver: device {} is gone", device);
+  }
+  return accel::MemoryRoom{memoryOf(device),
+                           memoryOf(device) - usedOf(accel::Home::kDevice, device)};
+}
+
+std::size_t FakeAccelerator::bytesOn(DeviceAddress address, std::size_t bytes, int device) const {
+  const std::lock_guard guard(lock_);
+  const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
+  return found != allocations_.end() && found->second.home == accel::Home::kDevice &&
+                 found->second.device == device
+             ? bytes
+             : 0;
+}
+
+int FakeAccelerator::deviceOf(const void* object) const {
+  const std::lock_guard guard(lock_);
+  const Allocation& allocation = allocations_.at(reinterpret_cast<std::uintptr_t>(object));
+  return allocation.home == accel::Home::kDevice ? allocation.device : -1;
 }
 
 Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                 Placement placement) {
-  return allocate(bytes, alignment, placement, accel::Home::kDevice);
+  return allocate(bytes, alignment, placement, accel::Home::kDevice, here_);
 }
 
 Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t alignment,
-                                                Placement placement, accel::Home home) {
+                                                Placement placement, accel::Home home, int on) {
   const std::lock_guard guard(lock_);
   mayBlock("allocate");
   if (Status failed; fails(Op::Kind::kAllocate, "allocate", &failed)) {
@@ -345,7 +389,7 @@ Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t a
   if (refuseSameAddress_ && placement == Placement::kSameAddress) {
     return fail(adsmErrorAddressConflict, "fake driver: no address for {} bytes", bytes);
   }
-  GMAC_TRY(roomFor(bytes, home));
+  GMAC_TRY(roomFor(bytes, home, on));
   void* backing = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (backing == MAP_FAILED) {
@@ -370,8 +414,8 @@ Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t a
     }
   }
   allocations_[device] = {bytes, static_cast<std::byte*>(backing),
-                          placement == Placement::kSameAddress, home};
-  usedOf(home) += bytes;
+                          placement == Placement::kSameAddress, home, on};
+  usedOf(home, on) += bytes;
   record({Op::Kind::kAllocate, device, bytes, {}});
   return DeviceAddress{device};
 }
@@ -394,7 +438,7 @@ Status FakeAccelerator::free(DeviceAddress address, std::size_t bytes) {
   if (found->second.sameAddress) {
     munmap(reinterpret_cast<void*>(device), bytes);
   }
-  usedOf(found->second.home) -= bytes;
+  usedOf(found->second.home, found->second.device) -= bytes;
   allocations_.erase(found);
   return status;
 }

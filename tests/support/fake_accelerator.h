@@ -6,6 +6,7 @@
 #define GMAC_TESTS_SUPPORT_FAKE_ACCELERATOR_H_
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -47,13 +48,17 @@ struct Op {
     kLoad,
     kFence,
     kMark,
-    kMove,  // `from`: the accel::Home
+    kMove,  // `from`: the accel::Home, or Op::toDevice()
   };
   Kind kind;
   std::uintptr_t device = 0;  // copies, allocations
   std::size_t bytes = 0;
   std::string kernel;       // launches
   std::uintptr_t from = 0;  // copies within
+  // Of a move, to one of several devices.
+  static constexpr std::uintptr_t toDevice(int number) {
+    return 100 + static_cast<std::uintptr_t>(number);
+  }
   friend bool operator==(const Op&, const Op&) = default;
 };
 std::ostream& operator<<(std::ostream& out, const Op& op);
@@ -72,6 +77,7 @@ struct FakeOptions {
       false;  // copies out change nothing, as where a driver reads by an address that is gone
   std::size_t memoryBytes = std::size_t{64} << 30;
   bool movableMemory = false;                    // as in movable_memory.h
+  std::vector<std::size_t> peerBytes;            // movable: the memory of devices 1, 2, ...
   std::size_t cpuBytes = std::size_t{64} << 30;  // for what lies in the CPU's memory
   bool zeroCopy = false;                         // movable: to the CPU's own pages, too
   accel::Devices* devices = nullptr;  // of which it says that it consists; the test's own
@@ -138,6 +144,13 @@ class FakeAccelerator final : public accel::Accelerator,
   // No same address can be had from now on.
   void refuseSameAddress(bool refuse) { refuseSameAddress_ = refuse; }
 
+  // The device that the calling threads work with.
+  void setDeviceHere(int device) { here_ = device; }
+  // From now on it says that it is lost, and takes nothing.
+  void loseDevice(int device) { lost_ = device; }
+  // On which device an allocation lies; -1: on none.
+  int deviceOf(const void* object) const;
+
   // Runs all queued work.
   void runAll();
   // Queued work that has not run.
@@ -180,10 +193,27 @@ class FakeAccelerator final : public accel::Accelerator,
   // accel::MovableMemory
   Result<accel::DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
                                              accel::Placement placement) override {
-    return allocate(bytes, alignment, placement, accel::Home::kCpu);
+    return allocate(bytes, alignment, placement, accel::Home::kCpu, 0);
   }
   Status move(accel::DeviceAddress address, std::size_t bytes, accel::Home home) override;
-  Result<accel::MemoryRoom> memoryRoom() override;
+  Result<accel::MemoryRoom> memoryRoom() override { return roomOn(0); }
+  bool severalDevices() const noexcept override { return !options_.peerBytes.empty(); }
+  int deviceHere() const noexcept override { return here_; }
+  std::vector<int> devicesWithMemory() const override;
+  Result<accel::MemoryRoom> roomOn(int device) override;
+  Result<accel::DeviceAddress> allocateOn(std::size_t bytes, std::size_t alignment,
+                                          accel::Placement placement, int device) override {
+    return allocate(bytes, alignment, placement, accel::Home::kDevice, device);
+  }
+  std::size_t bytesOn(accel::DeviceAddress address, std::size_t bytes, int device) const override;
+  bool liesOn(accel::DeviceAddress address, std::size_t bytes, int device) const override {
+    return bytesOn(address, bytes, device) == bytes;
+  }
+  // (All of it, whatever part is asked for.)
+  Status moveTo(accel::DeviceAddress address, std::size_t bytes, int device) override {
+    return moveAllTo(address, bytes, device);
+  }
+  Status moveAllTo(accel::DeviceAddress address, std::size_t bytes, int device) override;
 
   // accel::NativeStreams
   Status check(accel::NativeStream) const override { return {}; }
@@ -227,6 +257,7 @@ class FakeAccelerator final : public accel::Accelerator,
     std::byte* backing;
     bool sameAddress;
     accel::Home home;
+    int device;  // of kDevice
   };
   struct Pinned {
     std::size_t bytes;
@@ -236,16 +267,23 @@ class FakeAccelerator final : public accel::Accelerator,
   class Loaded;
 
   Result<accel::DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
-                                        accel::Placement placement, accel::Home home);
+                                        accel::Placement placement, accel::Home home, int device);
+  Status move(accel::DeviceAddress address, std::size_t bytes, accel::Home home, int device);
   Result<accel::Ticket> copyOutOn(Queue queue, void* to, accel::DeviceAddress from,
                                   std::size_t bytes, accel::Ticket after, std::uint64_t afterIns);
-  std::size_t& usedOf(accel::Home home) {
-    return home == accel::Home::kDevice ? used_ : home == accel::Home::kCpu ? usedOnCpu_ : shared_;
+  std::size_t& usedOf(accel::Home home, int device) {
+    return home == accel::Home::kDevice ? used_.at(static_cast<std::size_t>(device))
+           : home == accel::Home::kCpu  ? usedOnCpu_
+                                        : shared_;
+  }
+  std::size_t memoryOf(int device) const {
+    return device == 0 ? options_.memoryBytes
+                       : options_.peerBytes.at(static_cast<std::size_t>(device) - 1);
   }
   // A complaint where there is nothing to be copied.
   void complainOfZeroCopy(const char* what, std::uintptr_t device);
   // Whether memory has so much left.
-  Status roomFor(std::size_t bytes, accel::Home home);
+  Status roomFor(std::size_t bytes, accel::Home home, int device);
   // A complaint for each piece of queued work that names the range.
   void complainOfUsers(const char* what, std::uintptr_t device, std::size_t bytes);
   void* translate(std::uintptr_t device, std::size_t bytes);
@@ -275,7 +313,9 @@ class FakeAccelerator final : public accel::Accelerator,
   std::atomic<bool> capturing_{false};  // every stream
   std::map<std::uintptr_t, Allocation> allocations_;
   std::map<const std::byte*, Pinned> pins_;
-  std::size_t used_ = 0;
+  std::array<std::size_t, 8> used_{};  // by device
+  std::atomic<int> here_{0};
+  std::atomic<int> lost_{-1};
   std::size_t usedOnCpu_ = 0;
   std::size_t shared_ = 0;  // with the CPU
   bool refuseSameAddress_ = false;

@@ -275,6 +275,22 @@ bool MappedMemory::liesAt(std::uintptr_t address, std::size_t offset, std::size_
       [&](const Piece& piece) { return piece.place == place || !pages.touch(piece); });
 }
 
+std::size_t MappedMemory::bytesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes,
+                                  Place place) const {
+  const auto found = ranges_.find(address);
+  if (found == ranges_.end()) {
+    return 0;
+  }
+  const Pages pages = pagesIn(offset, bytes, found->second.bytes);
+  std::size_t there = 0;
+  for (const Piece& piece : found->second.pieces) {
+    if (piece.place == place && pages.touch(piece)) {
+      there += std::min(piece.end(), pages.last) - std::max(piece.offset, pages.first);
+    }
+  }
+  return there;
+}
+
 // One piece after the other: what lies beside them meanwhile is bounded, and several small mappings
 // are made in less time than one large one.
 Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_t bytes,

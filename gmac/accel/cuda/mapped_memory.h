@@ -58,7 +58,11 @@ class MappedMemory {
   Place placeAt(std::uintptr_t address) const;
   // Whether all of those pages lie there.
   bool liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place) const;
+  // How many bytes of those pages do.
+  std::size_t bytesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes,
+                      Place place) const;
   Status release(std::uintptr_t address);
+  // Of the device whose context is current.
   Result<MemoryRoom> room();
   // Lets kernels of another device use all of it that they can reach, from now on.
   Status allow(int device);

@@ -297,16 +297,26 @@ Status StreamAccelerator::giveBack(const Allocation& allocation) {
 
 Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                   Placement placement) {
-  return allocate(bytes, alignment, placement, Home::kDevice);
+  const int here = deviceHere();
+  const auto address = allocate(bytes, alignment, placement, Home::kDevice, here);
+  const int own = calls_->deviceNumber();
+  return here == own || address.ok() || address.status().code() != adsmErrorAcceleratorMemory
+             ? address
+             : allocate(bytes, alignment, placement, Home::kDevice, own);
+}
+
+Result<DeviceAddress> StreamAccelerator::allocateOn(std::size_t bytes, std::size_t alignment,
+                                                    Placement placement, int device) {
+  return allocate(bytes, alignment, placement, Home::kDevice, device);
 }
 
 Result<DeviceAddress> StreamAccelerator::allocateOnCpu(std::size_t bytes, std::size_t alignment,
                                                        Placement placement) {
-  return allocate(bytes, alignment, placement, Home::kCpu);
+  return allocate(bytes, alignment, placement, Home::kCpu, 0);
 }
 
 Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,
-                                                  Placement placement, Home home) {
+                                                  Placement placement, Home home, int device) {
   GMAC_TRY(ready());
   const bool sameAddress = placement == Placement::kSameAddress;
   if (sameAddress && !calls_->unifiedAddresses()) {
@@ -315,13 +325,12 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
                       "sides; use adsmSafeAlloc()",
                       deviceName());
   }
-  const int here = deviceHere();
   const DeviceScope scope(*calls_);
   const std::lock_guard lock(memoryMutex_);
   if (keepsOnCpu_) home = Home::kCpu;
   Place place = mapped_.placeOf(home);
-  if (home == Home::kDevice && here != place.device && allowLocked(here).ok()) {
-    place.device = here;
+  if (home == Home::kDevice && device != place.device && allowLocked(device).ok()) {
+    place.device = device;
   }
   const std::size_t slack = alignment > kDevicePage ? alignment : 0;
   if (bytes > PTRDIFF_MAX || slack > PTRDIFF_MAX) {
@@ -339,9 +348,6 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
     before = 0;
     total = roundUp(bytes, kDevicePage);
     taken = take(bytes, total + slack, alignment, place);
-  }
-  if (isFull() && place != mapped_.placeOf(home)) {
-    taken = take(bytes, total + slack, alignment, mapped_.placeOf(home));
   }
   if (!taken.ok()) return taken.status();
   Allocation allocation = *taken;
@@ -414,6 +420,21 @@ Status StreamAccelerator::keepOnCpu() {
   return Status();
 }
 
+Status StreamAccelerator::moveAllTo(DeviceAddress address, std::size_t bytes, int device) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
+  if (found == allocations_.end() || !found->second.mapped || keepsOnCpu_) {
+    return gmac::fail(adsmErrorNotSupported, "the {} bytes at {:#x} cannot move", bytes,
+                      static_cast<std::uintptr_t>(address));
+  }
+  GMAC_TRY(allowLocked(device));
+  // The margin, too.
+  return mapped_.move(found->second.given, 0, SIZE_MAX / 2, {Home::kDevice, device}, zeroStream_,
+                      zeroEvent_);
+}
+
 bool StreamAccelerator::allIsMapped() const {
   return mapped_.offers(Home::kDevice) &&
          std::all_of(allocations_.begin(), allocations_.end(),
@@ -451,6 +472,36 @@ Status StreamAccelerator::moveTo(DeviceAddress address, std::size_t bytes, int d
   GMAC_TRY(allowLocked(device));
   return mapped_.move(part->first, part->second, bytes, {Home::kDevice, device}, zeroStream_,
                       zeroEvent_);
+}
+
+std::vector<int> StreamAccelerator::devicesWithMemory() const {
+  std::vector<int> devices{calls_->deviceNumber()};
+  for (std::size_t other = 1; several_.load() && other <= devices_.count(); ++other) {
+    const int number = devices_.device(other).number.load();
+    if (number >= 0) devices.push_back(number);
+  }
+  return devices;
+}
+
+Result<MemoryRoom> StreamAccelerator::roomOn(int device) {
+  if (device == calls_->deviceNumber()) return memoryRoom();
+  const std::size_t other = devices_.find(device);
+  if (other == 0) {
+    return gmac::fail(adsmErrorNotSupported, "device {} shares no memory with {}", device,
+                      deviceName());
+  }
+  const Result<KernelQueue> opened = kernelQueue(other);
+  if (!opened.ok()) return opened.status();
+  const DeviceScope scope(opened->calls);
+  return mapped_.room();
+}
+
+std::size_t StreamAccelerator::bytesOn(DeviceAddress address, std::size_t bytes, int device) const {
+  const std::lock_guard lock(memoryMutex_);
+  const auto part = partOf(static_cast<std::uintptr_t>(address));
+  return part.ok() ? mapped_.bytesAt(part->first, part->second, bytes, {Home::kDevice, device})
+         : device == calls_->deviceNumber() ? bytes
+                                            : 0;
 }
 
 // (Not mapped memory, whose pages move: a handle is for good.)

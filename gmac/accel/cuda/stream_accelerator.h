@@ -14,6 +14,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/device_calls.h"
@@ -62,8 +63,14 @@ class StreamAccelerator final : public Accelerator,
   Status keepOnCpu() override;
   bool severalDevices() const noexcept override { return several_.load(); }
   int deviceHere() const noexcept override;
+  std::vector<int> devicesWithMemory() const override;
+  Result<MemoryRoom> roomOn(int device) override;
+  Result<DeviceAddress> allocateOn(std::size_t bytes, std::size_t alignment, Placement placement,
+                                   int device) override;
+  std::size_t bytesOn(DeviceAddress address, std::size_t bytes, int device) const override;
   bool liesOn(DeviceAddress address, std::size_t bytes, int device) const override;
   Status moveTo(DeviceAddress address, std::size_t bytes, int device) override;
+  Status moveAllTo(DeviceAddress address, std::size_t bytes, int device) override;
   Result<DeviceAddress> exportMemory(std::size_t bytes, MemoryHandle* handle) override;
   Result<DeviceAddress> importMemory(const MemoryHandle& handle) override;
   Status handleOf(DeviceAddress start, MemoryHandle* handle) override;
@@ -206,8 +213,9 @@ class StreamAccelerator final : public Accelerator,
   Status setConstant(const KernelQueue& queue, LoadedKernel& loaded, const adsmConstant_t& constant,
                      const void* data, std::size_t bytes);
   Status zero(std::uintptr_t address, std::size_t bytes);
+  // `device`: of Home::kDevice, the driver's number.
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement,
-                                 Home home);
+                                 Home home, int device);
 
   const std::unique_ptr<DeviceCalls> calls_;
   OwnWork ownWork_;

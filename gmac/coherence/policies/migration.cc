@@ -63,7 +63,7 @@ Away Migration::awayFrom(std::size_t device, std::span<const coherence::DeviceRa
 Status Migration::migrate(const void* address, std::size_t bytes, std::size_t device) {
   {
     const Lock lock(mutex_);
-    const Object* const object = index_.find(address);
+    Object* const object = index_.find(address);
     if (object == nullptr || object->closing) {
       return fail(adsmErrorInvalidPointer, "adsmMigrate: {} is in no shared object", address);
     }
@@ -74,6 +74,7 @@ Status Migration::migrate(const void* address, std::size_t bytes, std::size_t de
                   "adsmMigrate({}): {} bytes; allowed are 1 to {}, which end with the object",
                   address, bytes, rest);
     }
+    object->advised = true;
     if (object->home == accel::Home::kCpu) {
       return fail(adsmErrorAcceleratorMemory,
                   "adsmMigrate({}): the object lies in the CPU's memory, as the devices' is full",
@@ -278,6 +279,7 @@ Status Migration::relocate(const Away& away, std::size_t device) {
   object->hasMoved = true;
   // (What lies elsewhere than new memory does is not kept for the next object.)
   object->relocated = devices_->reachEachOther();
+  freed_.moves(*object, object->home);
   stats().migratedBytes.add(carried);
   tell(*object);
   return {};

@@ -15,12 +15,13 @@
 namespace gmac {
 
 Placement::Placement(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
-                     ObjectIndex& index, Launches& launches)
+                     ObjectIndex& index, FreedMemory& freed, Launches& launches)
     : mutex_(mutex),
       accelerator_(accelerator),
       memory_(accelerator.movableMemory()),
       ledger_(ledger),
       index_(index),
+      freed_(freed),
       launches_(launches) {}
 
 // A newer wish takes the place of those whose bytes it has.
@@ -43,7 +44,7 @@ Status Placement::prefer(const void* address, std::size_t bytes, int device) {
   {
     const Lock lock(mutex_);
     index_.forEachIn(address, bytes, [&](Object& object, const auto* first, const auto* last) {
-      object.placed = true;
+      object.placed = object.advised = true;
       if (!object.sharedBySmallObjects) {
         remember({first, static_cast<std::size_t>(last - first), object.number, device});
       }
@@ -66,8 +67,8 @@ Status Placement::namedBy(const void* address, int device) {
   return fulfil();
 }
 
-const Object* Placement::objectOf(const Wish& wish) {
-  const Object* const object = index_.find(wish.address);
+Object* Placement::objectOf(const Wish& wish) {
+  Object* const object = index_.find(wish.address);
   return object != nullptr && object->number == wish.number && !object->closing ? object : nullptr;
 }
 
@@ -93,8 +94,13 @@ Status Placement::move(const Wish& wish) {
   accel::DeviceAddress device{};
   {
     const Lock lock(mutex_);
-    const Object* const object = objectOf(wish);
-    if (object == nullptr || object->home != accel::Home::kDevice) {
+    Object* const object = objectOf(wish);
+    if (object == nullptr) {
+      return {};
+    }
+    if (object->home != accel::Home::kDevice) {
+      // It goes there once there is room.
+      freed_.moves(*object, object->home, wish.device);
       return {};
     }
     device = object->deviceAt(static_cast<std::size_t>(wish.address - object->address()));
@@ -125,6 +131,7 @@ Status Placement::move(const Wish& wish) {
       const Lock lock(mutex_);
       if (Object* const object = index_.find(wish.address)) {
         object->relocated = true;
+        freed_.moves(*object, object->home);
         if (accel::Devices* const devices = accelerator_.devices()) {
           object->homeDevice = devices->homeOf(object->device);
         }

@@ -12,6 +12,7 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/base/status.h"
+#include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
@@ -26,7 +27,7 @@ namespace gmac {
 class Placement {
  public:
   Placement(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, ObjectIndex& index,
-            Launches& launches);
+            FreedMemory& freed, Launches& launches);
   Placement(const Placement&) = delete;
   Placement& operator=(const Placement&) = delete;
 
@@ -52,7 +53,7 @@ class Placement {
 
   void remember(const Wish& wish);
   // Under the lock. Of the object that holds the wish's bytes; NULL: it is gone.
-  const Object* objectOf(const Wish& wish);
+  Object* objectOf(const Wish& wish);
   Status fulfil();
   Status move(const Wish& wish);
 
@@ -61,6 +62,7 @@ class Placement {
   accel::MovableMemory* const memory_;
   Ledger& ledger_;
   ObjectIndex& index_;
+  FreedMemory& freed_;
   Launches& launches_;
   std::vector<Wish> wishes_;          // oldest first; under the mutex
   std::atomic<bool> waiting_{false};  // there are some

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <tuple>
+#include <utility>
 
+#include "gmac/accel/devices.h"
 #include "gmac/base/log.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
@@ -16,6 +19,13 @@ namespace {
 
 // What stays free when an object comes back: the application allocates, too.
 constexpr std::size_t kLeftFree = std::size_t{64} << 20;
+
+// What stays free of a device's memory when objects of others go there: a part of it, as what works
+// with that device has not asked for them.
+std::size_t reserveOf(const accel::MemoryRoom& room) {
+  constexpr std::size_t kPart = 16;
+  return std::max(kLeftFree, room.total / kPart);
+}
 
 }  // namespace
 
@@ -31,86 +41,132 @@ Spilling::Spilling(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
       allocation_(allocation),
       launches_(launches),
       leastBytes_(options.leastBytes),
-      memory_(options.allowed ? accelerator.movableMemory() : nullptr) {}
+      allowed_(options.allowed),
+      memory_(accelerator.movableMemory()) {}
 
 bool Spilling::movable(const Object& object, accel::Home home) const {
   return object.home == home && !object.closing && object.bytes() >= leastBytes_;
 }
 
-Spilling::Candidate Spilling::leastLatelyUsed(std::uint64_t before) {
-  const Lock lock(mutex_);
-  Candidate found;
-  std::uint64_t oldest = before;
-  for (const Object& object : index_.all()) {
-    const std::uint64_t used = ledger_.newestWorkWith(object);
-    if (movable(object, accel::Home::kDevice) && used < oldest) {
-      oldest = used;
-      found = {object.address(), object.bytes(), object.number};
-    }
-  }
-  return found;
+Result<accel::MemoryRoom> Spilling::roomOn(int device) const {
+  return several() ? memory_->roomOn(device) : accelerator_.memoryRoom();
 }
 
-bool Spilling::sufficient(std::size_t bytes, std::uint64_t before) {
-  const Result<accel::MemoryRoom> available = accelerator_.memoryRoom();
-  const Lock lock(mutex_);
-  std::size_t room = available.ok() ? available->free : 0;
-  for (const Object& object : index_.all()) {
-    if (movable(object, accel::Home::kDevice) && ledger_.newestWorkWith(object) < before) {
-      room += object.bytes();
+std::vector<int> Spilling::peersWithRoom(std::size_t bytes, int device) const {
+  std::vector<std::pair<std::size_t, int>> peers;
+  for (const int other : several() ? memory_->devicesWithMemory() : std::vector<int>()) {
+    if (other == device) {
+      continue;
     }
+    const Result<accel::MemoryRoom> room = memory_->roomOn(other);
+    if (!room.ok()) {
+      log(LogLevel::kDebug, "device {} takes no objects of others: {}", other, lastErrorText());
+    } else if (const std::size_t reserve = reserveOf(*room);
+               room->free >= reserve && room->free - reserve >= bytes) {
+      peers.emplace_back(room->free, other);
+    }
+  }
+  std::sort(peers.begin(), peers.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  std::vector<int> devices;
+  for (const auto& [room, other] : peers) {
+    devices.push_back(other);
+  }
+  return devices;
+}
+
+// (What moves between devices is asked about without the lock: such a move may be under way.)
+std::vector<Spilling::Used> Spilling::usedBefore(std::uint64_t before) {
+  const Lock lock(mutex_);
+  std::vector<Used> all;
+  for (const Object& object : index_.all()) {
+    const std::uint64_t used = ledger_.newestWorkWith(object);
+    if (movable(object, accel::Home::kDevice) && used < before) {
+      all.push_back(
+          {{object.address(), object.bytes(), object.number}, used, object.advised, object.device});
+    }
+  }
+  return all;
+}
+
+std::size_t Spilling::bytesOn(const Used& used, int device) const {
+  return several() ? memory_->bytesOn(used.address, used.candidate.bytes, device)
+                   : used.candidate.bytes;
+}
+
+Spilling::Candidate Spilling::leastLatelyUsed(std::uint64_t before, int device) {
+  std::vector<Used> all = usedBefore(before);
+  std::sort(all.begin(), all.end(), [](const Used& a, const Used& b) {
+    return std::tuple(a.advised, a.used) < std::tuple(b.advised, b.used);
+  });
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const Used& used) { return bytesOn(used, device) != 0; });
+  return found == all.end() ? Candidate() : found->candidate;
+}
+
+bool Spilling::sufficient(std::size_t bytes, std::uint64_t before, int device) {
+  const Result<accel::MemoryRoom> available = roomOn(device);
+  std::size_t room = available.ok() ? available->free : 0;
+  for (const Used& used : usedBefore(before)) {
+    room += bytesOn(used, device);
   }
   return room >= bytes;
 }
 
-Spilling::Candidate Spilling::lastUsed(std::size_t bytes) {
-  const Lock lock(mutex_);
-  Candidate found;
-  std::uint64_t newest = 0;
-  for (const Object& object : index_.all()) {
-    const std::uint64_t used = ledger_.newestWorkWith(object);
-    if (movable(object, accel::Home::kCpu) && object.bytes() <= bytes && used > newest) {
-      newest = used;
-      found = {object.address(), object.bytes(), object.number};
-    }
-  }
-  return found;
-}
-
 Result<void*> Spilling::allocate(std::size_t size, accel::Placement placement) {
-  Result<void*> address = allocation_.allocate(size, placement, accel::Home::kDevice);
-  if (address.ok() || memory_ == nullptr || address.status().code() != adsmErrorAcceleratorMemory) {
-    return address;
-  }
-  const std::string full = lastErrorText();
-  const std::lock_guard one(moving_);
+  Result<void*> address = allocation_.allocate(size, placement, NewHome());
   const auto isFull = [&] {
     return !address.ok() && address.status().code() == adsmErrorAcceleratorMemory;
   };
+  if (!isFull() || memory_ == nullptr) {
+    return address;
+  }
+  const std::string full = lastErrorText();
+  const int device = here();
+  if (!allowed_) {
+    // Only the accelerator's own device is tried besides.
+    const int own = several() ? memory_->devicesWithMemory().front() : device;
+    return own == device ? address
+                         : allocation_.allocate(size, placement, {accel::Home::kDevice, own});
+  }
+  const std::lock_guard one(moving_);
   // What the newest work uses, and what no work has used yet, is as likely to be used next as the
-  // new object: that goes to the CPU's memory then, which takes no copy.
+  // new object: that goes to other memory then, which takes no copy.
   const std::uint64_t newest = [&] {
     const Lock lock(mutex_);
     return ledger_.newestWork();
   }();
-  if (sufficient(size, newest)) {
+  if (sufficient(size, newest, device)) {
     for (;;) {
-      const Candidate oldest = leastLatelyUsed(newest);
-      if (oldest.address == nullptr || !move(oldest, accel::Home::kCpu).ok()) {
+      const Candidate oldest = leastLatelyUsed(newest, device);
+      if (oldest.address == nullptr || !spill(oldest, device).ok()) {
         break;
       }
-      address = allocation_.allocate(size, placement, accel::Home::kDevice);
+      address = allocation_.allocate(size, placement, NewHome());
       if (!isFull()) {
         return address;
       }
     }
   }
-  address = allocation_.allocate(size, placement, accel::Home::kCpu);
-  if (address.ok()) {
-    const Lock lock(mutex_);
-    if (const Object* const object = index_.find(*address)) {
-      tell(*object);
+  const auto allocateIn = [&](const Place& place) {
+    address =
+        allocation_.allocate(size, placement, {place.home, place.device, several() ? device : -1});
+    if (address.ok()) {
+      const Lock lock(mutex_);
+      if (const Object* const object = index_.find(*address)) {
+        tell(*object, place);
+      }
     }
+    return !isFull();
+  };
+  for (const int peer : peersWithRoom(size, device)) {
+    if (allocateIn({accel::Home::kDevice, peer})) {
+      return address;
+    }
+  }
+  (void)allocateIn({accel::Home::kCpu, 0});
+  if (address.ok()) {
     return address;
   }
   if (address.status().code() == adsmErrorNotSupported) {
@@ -123,19 +179,20 @@ Result<void*> Spilling::allocate(std::size_t size, accel::Placement placement) {
 
 Status Spilling::free(void* address) {
   const Status freed = allocation_.free(address);
-  if (freed_.onCpu() != 0) {
+  if (freed_.spilled() != 0) {
     roomMayBe_ = true;
   }
   return freed;
 }
 
 bool Spilling::makeRoom() {
-  if (memory_ == nullptr) {
+  if (memory_ == nullptr || !allowed_) {
     return false;
   }
   const std::lock_guard one(moving_);
-  const Candidate oldest = leastLatelyUsed(UINT64_MAX);
-  return oldest.address != nullptr && move(oldest, accel::Home::kCpu).ok();
+  const int device = here();
+  const Candidate oldest = leastLatelyUsed(UINT64_MAX, device);
+  return oldest.address != nullptr && spill(oldest, device).ok();
 }
 
 Spilling::Candidate Spilling::anyOnDevice() {
@@ -149,16 +206,15 @@ Spilling::Candidate Spilling::anyOnDevice() {
 }
 
 Status Spilling::keepOnCpu() {
-  accel::MovableMemory* const memory = accelerator_.movableMemory();
-  if (memory == nullptr) {
+  if (memory_ == nullptr) {
     return fail(adsmErrorNotSupported, "the {} accelerator's memory cannot move",
                 accelerator_.name());
   }
   const std::lock_guard one(moving_);
-  GMAC_TRY(memory->keepOnCpu());
+  GMAC_TRY(memory_->keepOnCpu());
   (void)freed_.giveBackAll();
   for (Candidate next = anyOnDevice(); next.address != nullptr; next = anyOnDevice()) {
-    GMAC_TRY(move(next, accel::Home::kCpu));
+    GMAC_TRY(move(next, {accel::Home::kCpu, 0}, -1));
   }
   return {};
 }
@@ -184,23 +240,51 @@ Status Spilling::waitForUsers(const Candidate& candidate, Object** object) {
   return {};
 }
 
+Status Spilling::spill(const Candidate& candidate, int from) {
+  const int wanted = several() ? from : -1;
+  for (const int peer : peersWithRoom(candidate.bytes, from)) {
+    if (const Status moved = move(candidate, {accel::Home::kDevice, peer}, wanted); moved.ok()) {
+      return moved;
+    }
+  }
+  return move(candidate, {accel::Home::kCpu, 0}, wanted);
+}
+
+Status Spilling::moveMemory(const Object& object, const Place& place) const {
+  return place.home == accel::Home::kDevice && several()
+             ? memory_->moveAllTo(object.device, object.bytes(), place.device)
+             : memory_->move(object.device, object.bytes(), place.home);
+}
+
 // To everybody else a move is device work that writes the object: blocks are closed, accesses of
 // the CPU wait for its end, and so do calls and the object's end.
-Status Spilling::move(const Candidate& candidate, accel::Home home) {
-  const TraceSpan span("memory", home == accel::Home::kCpu ? "spill" : "bring back",
-                       {"bytes", candidate.bytes});
+Status Spilling::move(const Candidate& candidate, const Place& place, int wanted) {
+  const bool toCpu = place.home == accel::Home::kCpu;
+  const bool isBack = !toCpu && place.device == wanted;
+  const TraceSpan span("memory",
+                       isBack || (!toCpu && !several()) ? "bring back"
+                       : toCpu                          ? "spill"
+                                                        : "spill to device",
+                       {"bytes", candidate.bytes},
+                       toCpu || !several()
+                           ? TraceArg()
+                           : TraceArg{"device", static_cast<std::uint64_t>(place.device)});
   const coherence::DeviceRange range{candidate.address, candidate.bytes, true};
   const std::span<const coherence::DeviceRange> ranges(&range, 1);
   GMAC_TRY(launches_.beginOwnWork(ranges));
   Object* object = nullptr;
   Status moved = waitForUsers(candidate, &object);
   if (moved.ok() && object != nullptr) {
-    moved = accelerator_.movableMemory()->move(object->device, object->bytes(), home);
+    moved = moveMemory(*object, place);
   }
   if (moved.ok() && object != nullptr) {
+    accel::Devices* const devices = accelerator_.devices();
+    const std::size_t homeDevice = devices == nullptr ? 0 : devices->homeOf(object->device);
     const Lock lock(mutex_);
-    freed_.moves(*object, home);
-    tell(*object);
+    freed_.moves(*object, place.home, isBack ? -1 : wanted);
+    object->homeDevice = homeDevice;
+    object->relocated |= several();  // (it is not kept for the next object)
+    tell(*object, place);
   }
   const std::string words = moved.ok() ? "" : lastErrorText();
   const Status ended = launches_.endOwnWork(ranges, accel::Ticket{});
@@ -213,16 +297,69 @@ Status Spilling::move(const Candidate& candidate, accel::Home home) {
   return ended;
 }
 
-void Spilling::tell(const Object& object) {
-  const bool onCpu = object.home == accel::Home::kCpu;
-  if (onCpu) {
+void Spilling::tell(const Object& object, const Place& place) const {
+  if (place.home == accel::Home::kCpu) {
     stats().spills.add();
     stats().spilledBytes.add(object.bytes());
+  } else if (object.spilled()) {
+    stats().peerSpills.add();
+    stats().peerSpilledBytes.add(object.bytes());
   } else {
     stats().broughtBack.add();
   }
-  log(LogLevel::kInfo, "object {} ({} bytes) is in {} memory now", fmt::ptr(object.address()),
-      object.bytes(), onCpu ? "the CPU's" : "the accelerator's");
+  const std::string where = place.home == accel::Home::kCpu ? "the CPU's"
+                            : several() ? fmt::format("device {}'s", place.device)
+                                        : "the accelerator's";
+  log(LogLevel::kInfo, "object {} ({} bytes) is in {} memory now{}", fmt::ptr(object.address()),
+      object.bytes(), where,
+      object.spilledFrom >= 0 ? fmt::format(", as device {}'s is full", object.spilledFrom) : "");
+}
+
+std::vector<Spilling::Guest> Spilling::guests() {
+  // In the order of the devices' numbers.
+  const std::vector<int> devices = several() ? memory_->devicesWithMemory() : std::vector<int>();
+  const auto numberOf = [&](int device) {
+    return static_cast<std::size_t>(std::find(devices.begin(), devices.end(), device) -
+                                    devices.begin());
+  };
+  std::vector<Guest> all;
+  const Lock lock(mutex_);
+  for (Object& object : index_.all()) {
+    const bool onCpu = object.home == accel::Home::kCpu;
+    if (!object.spilled() || !movable(object, object.home)) {
+      continue;
+    }
+    // Where only the device has used it that it lies on, it is at home there.
+    const auto isUsedBy = [&](std::size_t device) {
+      return object.lastWrite[device] != 0 || object.lastRead[device] != 0;
+    };
+    const std::size_t wanted = numberOf(object.spilledFrom);
+    if (!onCpu && !object.advised && isUsedBy(object.homeDevice) &&
+        (wanted == devices.size() || !isUsedBy(wanted))) {
+      freed_.moves(object, object.home);
+      continue;
+    }
+    all.push_back({{object.address(), object.bytes(), object.number},
+                   ledger_.newestWorkWith(object),
+                   onCpu,
+                   object.spilledFrom});
+  }
+  std::sort(all.begin(), all.end(), [](const Guest& a, const Guest& b) { return a.used > b.used; });
+  return all;
+}
+
+std::optional<Spilling::Place> Spilling::betterPlace(const Guest& guest) const {
+  const Place home{accel::Home::kDevice, guest.wanted};
+  const Result<accel::MemoryRoom> room =
+      guest.wanted >= 0 ? roomOn(guest.wanted) : accelerator_.memoryRoom();
+  if (room.ok() && room->free >= kLeftFree && room->free - kLeftFree >= guest.candidate.bytes) {
+    return home;
+  }
+  if (!guest.onCpu) {
+    return std::nullopt;
+  }
+  const std::vector<int> peers = peersWithRoom(guest.candidate.bytes, guest.wanted);
+  return peers.empty() ? std::nullopt : std::optional(Place{accel::Home::kDevice, peers.front()});
 }
 
 void Spilling::bringBack() {
@@ -232,13 +369,9 @@ void Spilling::bringBack() {
   }
   roomMayBe_ = false;
   (void)freed_.giveBackAll();
-  for (;;) {
-    const Result<accel::MemoryRoom> available = accelerator_.memoryRoom();
-    if (!available.ok() || available->free < kLeftFree) {
-      return;
-    }
-    const Candidate last = lastUsed(available->free - kLeftFree);
-    if (last.address == nullptr || !move(last, accel::Home::kDevice).ok()) {
+  for (const Guest& guest : guests()) {
+    const std::optional<Place> place = betterPlace(guest);
+    if (place && !move(guest.candidate, *place, guest.wanted).ok()) {
       return;
     }
   }

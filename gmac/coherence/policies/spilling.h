@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// More objects than the device's memory holds: those that were used least lately have the
-// accelerator's copy in the CPU's memory, under the same address, and come back when there is room.
+// More objects than a device's memory holds: those that were used least lately have the
+// accelerator's copy in the memory of another device that reaches it, or in the CPU's, under the
+// same address, and come back when there is room.
 #ifndef GMAC_COHERENCE_POLICIES_SPILLING_H_
 #define GMAC_COHERENCE_POLICIES_SPILLING_H_
 
@@ -9,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/movable_memory.h"
@@ -39,13 +42,13 @@ class Spilling {
   Spilling(const Spilling&) = delete;
   Spilling& operator=(const Spilling&) = delete;
 
-  // As Allocation. Where the device's memory is full, makes room there, or takes the CPU's memory
-  // for the new object. Where that fails too, the error is adsmErrorAcceleratorMemory and has the
-  // words of both.
+  // As Allocation. Where the device's memory is full, makes room there, or takes another device's
+  // memory, or the CPU's, for the new object. Where that fails too, the error is
+  // adsmErrorAcceleratorMemory and has the words of both.
   Result<void*> allocate(std::size_t size, accel::Placement placement);
   Status free(void* address);
-  // For an allocation of the application's own that has failed: moves one object out of the
-  // device's memory. False: there is none that can move.
+  // For an allocation of the application's own that has failed: moves one object out of the memory
+  // of the device that the thread works with. False: there is none that can move.
   bool makeRoom();
   // For devices that do not reach each other's memory: all of it goes to the CPU's, which they do
   // reach, and stays there. adsmErrorNotSupported, adsmErrorHostMemory.
@@ -65,17 +68,52 @@ class Spilling {
     std::uint64_t number = 0;
   };
 
-  // The object in `home` that was used least lately, before the work with that number; the one that
-  // was used last of those with at most `bytes` bytes. No address: there is none.
-  Candidate leastLatelyUsed(std::uint64_t before);
-  Candidate lastUsed(std::size_t bytes);
+  // Where an object's memory may lie.
+  struct Place {
+    accel::Home home;
+    int device;  // of kDevice
+  };
+  // An object that is not in its device's memory, which may come closer.
+  struct Guest {
+    Candidate candidate;
+    std::uint64_t used;
+    bool onCpu;
+    int wanted;
+  };
+
+  int here() const { return several() ? memory_->deviceHere() : 0; }
+  bool several() const { return memory_->severalDevices(); }
+  Result<accel::MemoryRoom> roomOn(int device) const;
+  // Other devices than `device` with room for an object besides a reserve, the one with the most
+  // room first.
+  std::vector<int> peersWithRoom(std::size_t bytes, int device) const;
+  // The object in a device's memory that was used least lately, before the work with that number.
+  // Those whose home the program has named come last. No address: there is none.
+  Candidate leastLatelyUsed(std::uint64_t before, int device);
+  // What lies in a device's memory and was used before that work; `bytes` of them are there.
+  struct Used {
+    Candidate candidate;
+    std::uint64_t used;
+    bool advised;
+    accel::DeviceAddress address;
+  };
+  std::vector<Used> usedBefore(std::uint64_t before);
+  std::size_t bytesOn(const Used& used, int device) const;
   Candidate anyOnDevice();
   // Whether moving what was used before that work makes so much room.
-  bool sufficient(std::size_t bytes, std::uint64_t before);
+  bool sufficient(std::size_t bytes, std::uint64_t before, int device);
   bool movable(const Object& object, accel::Home home) const;
-  Status move(const Candidate& candidate, accel::Home home);
+  // Out of a device's memory.
+  Status spill(const Candidate& candidate, int from);
+  // `wanted`: Object::spilledFrom.
+  Status move(const Candidate& candidate, const Place& place, int wanted);
+  Status moveMemory(const Object& object, const Place& place) const;
   Status waitForUsers(const Candidate& candidate, Object** object);
-  static void tell(const Object& object);
+  // Those that may come closer, the newest used first.
+  std::vector<Guest> guests();
+  // A better place for one of them than it has; none: there is no room.
+  std::optional<Place> betterPlace(const Guest& guest) const;
+  void tell(const Object& object, const Place& place) const;
   [[gnu::cold, gnu::noinline]] void bringBack();
 
   ObjectMutex& mutex_;
@@ -87,6 +125,7 @@ class Spilling {
   Allocation& allocation_;
   Launches& launches_;
   const std::size_t leastBytes_;
+  const bool allowed_;
   accel::MovableMemory* const memory_;  // NULL: nothing moves
   std::mutex moving_;                   // one thread at a time makes room or brings back
   std::atomic<bool> roomMayBe_{false};
