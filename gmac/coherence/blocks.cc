@@ -83,9 +83,14 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     object.copiedBack = {};
   } else if (next == State::kInvalid) {
     object.readBack.closed(index);
-    if (object.readBack.guesses() && !object.readBackHook.is_linked()) {
-      readBacks_.push_back(object);
-      anyReadBacks_.store(true, std::memory_order_relaxed);
+    if (object.readBack.guesses()) {
+      if (!object.readBackHook.is_linked()) {
+        readBacks_.push_back(object);
+        anyReadBacks_.store(true, std::memory_order_relaxed);
+      }
+      if (index == object.readBack.block()) {
+        object.zeroCopy.launched(ledger_.times().now());
+      }
     }
   }
   if (isDirty(next)) {

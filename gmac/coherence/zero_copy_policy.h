@@ -8,18 +8,20 @@
 // takes. Where there is one copy, nothing is copied. But kernels reach it 4 to 135 times more
 // slowly, so an object moves on evidence only, and moves back when the evidence is against it:
 //
-//  - A round is a wait of the program after which the CPU comes for the same few bytes again. An
-//    object moves after `leastRounds` << n rounds of at most `longest` each (what takes longer has
-//    little to gain), where n counts the times that it has moved back.
-//  - Once moved, a round is slow that takes more than twice as long as rounds did before, and
-//  kSlack
-//    more. The object moves back when two rounds in a row are slow; when more than kMostSlow of
-//    kTrialRounds are, or the others took longer than before; and when kMostIdle waits pass without
-//    a round. (One slow round may be a program that has paused.)
+//  - A round is a wait of the program after which the CPU comes for the same few bytes again. It
+//    takes from the first launch that took these bytes from the CPU until that wait is over, so
+//    that a pause of the program is no part of it. An object moves after `leastRounds` << n rounds
+//    of at most `longest` each (what takes longer has little to gain), where n counts the times
+//    that it has moved back.
+//  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
+//    kSlack. The object moves back when kMostInARow + 1 rounds in a row are slow; when more than
+//    kMostSlow of kTrialRounds are, or the others took longer than before; and when kMostIdle waits
+//    pass without a round. (The first kernel after another process has used the device is slow, and
+//    now and then one or two others are.)
 //
-// The bound: a wrong move costs the two moves, about a millisecond each, and at most five rounds
-// whose kernels ran in at most `longest` from the device's memory. The n-th comes after at least
-// `leastRounds` << n rounds that cost more than they had to.
+// The bound: a wrong move costs the two moves, about a millisecond each, and at most five slow
+// rounds, whose kernels ran in at most `longest` from the device's memory. The n-th comes after at
+// least `leastRounds` << n rounds that cost more than they had to.
 #ifndef GMAC_COHERENCE_ZERO_COPY_POLICY_H_
 #define GMAC_COHERENCE_ZERO_COPY_POLICY_H_
 
@@ -41,19 +43,25 @@ class ZeroCopyPolicy {
   };
   static constexpr std::uint32_t kTrialRounds = 32;
   static constexpr std::uint32_t kMostSlow = 4;
+  static constexpr std::uint32_t kMostInARow = 2;
   static constexpr std::uint32_t kMostIdle = 8;
   static constexpr std::uint32_t kMostWrong = 20;
   static constexpr Nanoseconds kSlack = 20'000;
 
-  // A round begins: the program waits, and the CPU will come for the bytes that it came for after
-  // the last wait.
-  Advice round(Nanoseconds now, const Limits& limits) {
-    const Nanoseconds took = now - std::exchange(begun_, now);
+  // A launch takes the bytes that the CPU came for.
+  void launched(Nanoseconds now) { begun_ = now; }
+  // The program waits, and the CPU will come for the bytes that it came for after the last wait.
+  void round() {
+    inRound_ = true;
     idle_ = 0;
-    if (never_ || first_) {
-      first_ = false;
+  }
+  // What round() told of is over.
+  Advice finished(Nanoseconds now, const Limits& limits) {
+    const Nanoseconds begun = std::exchange(begun_, 0);
+    if (!std::exchange(inRound_, false) || begun == 0 || never_) {
       return Advice::kStay;
     }
+    const Nanoseconds took = now - begun;
     if (!moved_) {
       if (took > limits.longest) {
         rounds_ = 0;
@@ -65,10 +73,10 @@ class ZeroCopyPolicy {
     }
     ++rounds_;
     const bool slow = took > 2 * before_ + kSlack;
-    const bool again = std::exchange(wasSlow_, slow) && slow;
+    inARow_ = slow ? inARow_ + 1 : 0;
     slow_ += slow ? 1 : 0;
     sum_ += slow ? 0 : took;
-    if (again || slow_ > kMostSlow) {
+    if (inARow_ > kMostInARow || slow_ > kMostSlow) {
       return Advice::kMove;
     }
     if (rounds_ < kTrialRounds) {
@@ -85,25 +93,24 @@ class ZeroCopyPolicy {
   void moved(bool toCpu) {
     wrong_ = !toCpu ? std::min(wrong_ + 1, kMostWrong) : wrong_;
     moved_ = toCpu;
-    first_ = true;  // what the move took is not the round's
-    rounds_ = slow_ = idle_ = 0;
-    sum_ = 0;
-    wasSlow_ = false;
+    inRound_ = false;
+    rounds_ = slow_ = inARow_ = idle_ = 0;
+    begun_ = sum_ = 0;
   }
   // It cannot move.
   void stays() { never_ = true; }
 
  private:
-  Nanoseconds begun_ = 0;
+  Nanoseconds begun_ = 0;   // the launch of this round; 0: there was none
   Nanoseconds before_ = 0;  // what a round takes with two copies: a moving average
   Nanoseconds sum_ = 0;     // of the rounds of this trial, but for slow ones
   std::uint64_t rounds_ = 0;
   std::uint32_t slow_ = 0;  // of this trial's rounds
+  std::uint32_t inARow_ = 0;
   std::uint32_t idle_ = 0;  // waits since the last round
   std::uint32_t wrong_ = 0;
   bool moved_ = false;
-  bool wasSlow_ = false;  // the last round
-  bool first_ = true;     // when the last round began is not known
+  bool inRound_ = false;
   bool never_ = false;
 };
 

@@ -132,6 +132,9 @@ Result<accel::Ticket> ReadBacks::submit(const Ledger::WriterQueue& queue, accel:
 // Opening lets the lock go, and any object may be gone by then.
 void ReadBacks::afterWait(Lock& lock) {
   Blocks::ReadBackList& objects = blocks_.readBacks();
+  for (Object& object : objects) {
+    zeroCopy_.waited(object);
+  }
   for (;;) {
     const auto next = std::find_if(objects.begin(), objects.end(),
                                    [](const Object& object) { return object.copiedBack.opens; });

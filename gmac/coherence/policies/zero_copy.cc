@@ -67,8 +67,15 @@ void ZeroCopy::waits() {
 }
 
 void ZeroCopy::round(Object& object) {
-  if (memory_ != nullptr && mayMove(object) && !memory_->severalDevices() &&
-      object.zeroCopy.round(ledger_.times().now(), options_.limits) ==
+  if (memory_ != nullptr && mayMove(object) && !memory_->severalDevices()) {
+    object.zeroCopy.round();
+  }
+}
+
+void ZeroCopy::waited(Object& object) {
+  // (A copy on the same queue would have told that its kernel has finished.)
+  if ((!object.isZeroCopy() || ledger_.writersDone(object)) &&
+      object.zeroCopy.finished(ledger_.times().now(), options_.limits) ==
           ZeroCopyPolicy::Advice::kMove) {
     setDue(object);
   }

@@ -44,6 +44,8 @@ class ZeroCopy {
   void waits();
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
+  // The program has waited with success, perhaps for what round() told of. Under the lock.
+  void waited(Object& object);
   // The program has waited for device work.
   void afterWait() {
     if (due_.load(std::memory_order_relaxed)) [[unlikely]] {
