@@ -14,7 +14,7 @@
 //    of at most `longest` each (what takes longer has little to gain), where n counts the times
 //    that it has moved back.
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
-//    kSlack. The object moves back when kMostInARow + 1 rounds in a row are slow; when more than
+//    `slack`. The object moves back when kMostInARow + 1 rounds in a row are slow; when more than
 //    kMostSlow of kTrialRounds are, or the others took longer than before; and when kMostIdle waits
 //    pass without a round. (The first kernel after another process has used the device is slow, and
 //    now and then one or two others are.)
@@ -40,13 +40,13 @@ class ZeroCopyPolicy {
   struct Limits {
     std::uint32_t leastRounds = 32;
     Nanoseconds longest = 100'000;
+    Nanoseconds slack = 20'000;
   };
   static constexpr std::uint32_t kTrialRounds = 32;
   static constexpr std::uint32_t kMostSlow = 4;
   static constexpr std::uint32_t kMostInARow = 2;
   static constexpr std::uint32_t kMostIdle = 8;
   static constexpr std::uint32_t kMostWrong = 20;
-  static constexpr Nanoseconds kSlack = 20'000;
 
   // A launch takes the bytes that the CPU came for.
   void launched(Nanoseconds now) { begun_ = now; }
@@ -72,7 +72,7 @@ class ZeroCopyPolicy {
                                                                       : Advice::kStay;
     }
     ++rounds_;
-    const bool slow = took > 2 * before_ + kSlack;
+    const bool slow = took > 2 * before_ + limits.slack;
     inARow_ = slow ? inARow_ + 1 : 0;
     slow_ += slow ? 1 : 0;
     sum_ += slow ? 0 : took;

@@ -7,9 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "gmac/observe/stats.h"
@@ -25,6 +27,7 @@ using ::testing::IsEmpty;
 constexpr std::size_t kBytes = 2 * kMiB;
 constexpr std::size_t kBlock = 64 * kKiB;
 constexpr int kRounds = 4;  // that move an object
+constexpr std::uint64_t kNeverSlow = std::uint64_t{3600} * 1'000'000'000;
 
 // A kernel adds one to a byte, the program waits, and the CPU adds one.
 class ZeroCopies : public ::testing::TestWithParam<bool> {
@@ -37,7 +40,8 @@ class ZeroCopies : public ::testing::TestWithParam<bool> {
     setup.fake.movedPages = GetParam();
     setup.fake.movableMemory = true;
     setup.fake.zeroCopy = true;
-    setup.zeroCopy.limits = {.leastRounds = kRounds, .longest = UINT64_MAX};
+    // However busy the machine is.
+    setup.zeroCopy.limits = {.leastRounds = kRounds, .longest = UINT64_MAX, .slack = kNeverSlow};
     return setup;
   }
   void start(const MachineSetup& setup) {
@@ -203,6 +207,35 @@ TEST_P(ZeroCopies, ItEndsWhereTheCpuComesNoMore) {
   fake().clearLog();
   expectPattern();
   EXPECT_THAT(fake().copies(), ::testing::Not(IsEmpty()));
+}
+
+TEST_P(ZeroCopies, ItEndsWhereKernelsAreSlow) {
+  MachineSetup strict = setup();
+  strict.zeroCopy.limits.slack = 0;
+  start(strict);
+  bool slow = false;
+  bump_ = fake().kernel("slow bump", 1, [&, fake = &fake()](const LaunchShape&, void** args) {
+    if (slow) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    ++*fake->argument<std::uint8_t>(args, 0);
+  });
+  for (int i = 0; i < 1000 && moved() == ended(); ++i) {
+    ASSERT_NO_FATAL_FAILURE(round());
+  }
+  slow = true;
+  const std::uint64_t before = ended();
+  for (int i = 0; i < 20 && ended() == before; ++i) {
+    machine_->call(bump_, {at_});
+    // Not the end of the round: the kernel has not run.
+    machine_->manager().beforeDeviceWait(std::nullopt);
+    ASSERT_TRUE(machine_->manager().afterDeviceWait().ok());
+    machine_->sync();
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }
+  EXPECT_EQ(ended(), before + 1);
+  expectPattern();
 }
 
 TEST_P(ZeroCopies, WhatItCannotReachStaysAndIsNotAskedForAgain) {
