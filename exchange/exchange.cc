@@ -37,6 +37,7 @@ struct Exchange::State {
   std::vector<std::shared_ptr<internal::Peer>> peers;  // by rank; NULL: not reached
   internal::Counters collected;
   const DeviceFunctions* device = nullptr;
+  bool devicePayloads = true;
   std::unique_ptr<internal::Exports> exports;
   std::shared_ptr<internal::Imports> imports;
   std::shared_ptr<internal::Transfers> transfers;
@@ -96,6 +97,7 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& 
   auto state = std::make_unique<State>();
   state->job = job;
   state->device = options.device;
+  state->devicePayloads = options.devicePayloads;
   Result<Listener> listener = Listener::open(job);
   GMAC_TRY(listener.status());
   state->listener.emplace(std::move(*listener));
@@ -151,6 +153,9 @@ Result<Parcel> Exchange::reserve(int rank, std::size_t bytes, Memory wanted) {
     return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", rank,
                 state.job.rank);
   }
+  if (wanted == Memory::kDevice && !state.devicePayloads) {
+    return fail(adsmErrorNotSupported, "exchange: this process lays no payload in device memory");
+  }
   Result<std::size_t> slot = state.outbox->reserve(rank, bytes, wanted, state.peers);
   // Copies of messages that their receivers have freed, and layouts, may have it.
   if (!slot.ok() && wanted == Memory::kHost && state.transfers->makeRoom()) {
@@ -177,7 +182,7 @@ Result<Delivery> Exchange::collect(int sender, ConstDescription description) {
     return fail(adsmErrorInvalidValue, "exchange: rank {} is not reached from rank {}", sender,
                 state.job.rank);
   }
-  if (state.device != nullptr) {
+  if (state.device != nullptr && state.devicePayloads) {
     peer->importPieces(state.job.rank, *state.device);
   }
   const auto refused = [&](const char* why) {
@@ -294,6 +299,10 @@ Result<bool> Exchange::revoke(ExportId id, std::chrono::milliseconds limit) {
     state.imports->sweep();
     std::this_thread::sleep_for(kRevokePoll);
   }
+}
+
+bool Exchange::isImportedBy(ExportId id, int rank) const noexcept {
+  return state_->peer(rank) != nullptr && state_->exports->isImportedBy(id, rank);
 }
 
 Result<Imported> Exchange::import(int owner, ExportId id) {

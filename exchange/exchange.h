@@ -237,6 +237,9 @@ struct Options {
   // A piece of device memory; there are at most 4, taken one by one when payloads need them. A
   // multiple of 4096.
   std::size_t devicePieceBytes = std::size_t{64} << 20;
+  // false: no payload lies in device memory, of this process or for it. Its device is not used
+  // before it exports or imports something.
+  bool devicePayloads = true;
   // Imports that this process keeps at a time; those in use are never given up for others.
   std::size_t maxImports = 64;
   // Layouts of others that this process keeps, to know them by their hash.
@@ -323,6 +326,9 @@ class Exchange {
   // still; call it again later. A process gives an idle import back in its next call of import() or
   // sweep(). Memory of files needs no wait: its pages stay while somebody has them.
   Result<bool> revoke(ExportId id, std::chrono::milliseconds limit = {});
+
+  // Whether that rank has an export imported now, used or not. A few loads.
+  bool isImportedBy(ExportId id, int rank) const noexcept;
 
   // What `owner` has exported and offered. Maps it, the first time, which may take a device some
   // milliseconds. adsmErrorInvalidValue: it is revoked, or never was; adsmErrorHostMemory: as many

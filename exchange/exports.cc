@@ -160,6 +160,12 @@ Status Exports::hand(ExportId id, int rank, const Peer& peer) {
   return {};
 }
 
+bool Exports::isImportedBy(ExportId id, int rank) const {
+  const auto at = static_cast<std::size_t>(rank);
+  return file_.exportRecord(recordOf(id)).live.load() == static_cast<std::uint64_t>(id) &&
+         (file_.importers(recordOf(id), at / 64).load() >> at % 64 & 1) != 0;
+}
+
 bool Exports::imported(std::size_t record, const std::vector<std::shared_ptr<Peer>>& peers) {
   bool any = false;
   for (std::size_t word = 0; word < file_.importerWords(); ++word) {

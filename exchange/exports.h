@@ -47,6 +47,9 @@ class Exports {
   // From now on nobody imports it. True: no process that lives has it, and the id is forgotten.
   Result<bool> revoke(ExportId id, const std::vector<std::shared_ptr<Peer>>& peers);
 
+  // Whether the process of that rank has it imported. Takes no lock.
+  bool isImportedBy(ExportId id, int rank) const;
+
   // So many are not revoked.
   std::size_t count() const;
 

@@ -9,13 +9,16 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "gmac/base/log.h"
 #include "gmac/base/status.h"
+#include "gmac/session/device_memory.h"
 #include "gmac/session/message_trace.h"
 #include "gmac/session/mpi_settings.h"
+#include "mpi/device_copies.h"
 
 namespace gmac::mpi::tickets {
 
@@ -29,6 +32,7 @@ struct Wire {
   std::int64_t payloadBytes;
   std::int64_t sender;
   std::array<std::byte, exchange::kDescriptionBytes> description;
+  std::uint64_t exported;
   std::uint64_t sum;
 };
 static_assert(sizeof(Wire) <= kBytes);
@@ -44,6 +48,10 @@ struct State {
   std::atomic<std::size_t> transferCount{0};
   std::mutex fileLock;  // guards the next
   std::shared_ptr<const ExportedFile> file;
+  std::unique_ptr<DeviceExports> memory;
+  std::atomic<bool> exchangesMemory{false};  // whether anything was exported or imported
+  std::mutex refusedLock;                    // guards the next
+  std::set<std::pair<int, exchange::ExportId>> refused;  // exports that were not imported
   std::atomic<std::uint64_t> reclaims{0};
   std::array<std::atomic<std::uint64_t>, kWays> messages{};
   std::array<std::atomic<std::uint64_t>, kWays> bytes{};
@@ -91,6 +99,14 @@ bool isReadable(const std::byte* base, const datatype::Layout& layout) {
       iovec{reinterpret_cast<void*>(first + static_cast<std::uintptr_t>(bounds.last) - 1), 1}};
   return ::process_vm_readv(::getpid(), &here, 1, there.data(), there.size(), 0) == 2;
 }
+
+// The runtime's device, where it has memory that other processes reach.
+constexpr exchange::DeviceFunctions kDevice{
+    &gmacExportDeviceMemory,   &gmacImportDeviceMemory,  &gmacCopyToDevice, &gmacCopyFromDevice,
+    &gmacHandleOfDeviceMemory, &gmacReleaseDeviceImport, &copyByDevice};
+static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
+// More exports that could not be imported are forgotten.
+constexpr std::size_t kMaxRefused = 1024;
 
 // In the trace.
 constexpr const char* kSent[kWays] = {"send: ticket",
@@ -169,12 +185,17 @@ void prepare() {
   if (!job.has_value() || job->size < 2) {
     return;
   }
-  auto opened = exchange::Exchange::open(*job);
+  exchange::Options options;
+  options.device = &kDevice;
+  options.devicePayloads = false;
+  options.devicePieceBytes = std::size_t{64} << 10;  // only to prove by
+  auto opened = exchange::Exchange::open(*job, options);
   if (!opened.ok()) {
     writeLogLine(std::string("mpi: no message is sent as a ticket: ") + lastErrorText());
     return;
   }
   all.exchange = std::move(*opened);
+  all.memory = std::make_unique<DeviceExports>(*all.exchange);
   const auto key = std::as_bytes(std::span(job->key));
   all.nonce = {hash(key, 0x9ae16a3b2f90404f), hash(key, 0xc949d7c7509e6557)};
 }
@@ -204,6 +225,7 @@ void close() {
   }
   internal::inUse.store(false, std::memory_order_release);
   all.file.reset();
+  all.memory.reset();
   all.exchange.reset();
 }
 
@@ -235,9 +257,10 @@ exchange::Parcel reserve(int rank, std::int64_t bytes) {
   return parcel.ok() ? std::move(*parcel) : exchange::Parcel();
 }
 
-Bytes write(exchange::Parcel& parcel) {
+Bytes write(exchange::Parcel& parcel, exchange::ExportId exported) {
   const State& all = state();
-  Wire wire = {all.nonce, static_cast<std::int64_t>(parcel.bytes()), all.rank, {}, 0};
+  Wire wire = {all.nonce, static_cast<std::int64_t>(parcel.bytes()), all.rank,
+               {},        static_cast<std::uint64_t>(exported),      0};
   parcel.describe(wire.description);
   return ticketOf(wire);
 }
@@ -249,7 +272,8 @@ std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes) {
   if (all.exchange == nullptr || wire.nonce != all.nonce || wire.sum != sumOf(wire)) {
     return std::nullopt;
   }
-  return Ticket{wire.payloadBytes, static_cast<int>(wire.sender), wire.description};
+  return Ticket{wire.payloadBytes, static_cast<int>(wire.sender), wire.description,
+                exchange::ExportId{wire.exported}};
 }
 
 Result<exchange::Delivery> collect(const Ticket& ticket) {
@@ -277,10 +301,45 @@ Status finish(exchange::Receiving& receiving) {
 
 }  // namespace
 
-Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout) {
-  auto receiving = state().exchange->receive(ticket.sender, ticket.description, base, layout);
+Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout,
+               exchange::Memory memory) {
+  auto receiving =
+      state().exchange->receive(ticket.sender, ticket.description, base, layout, memory);
   GMAC_TRY(receiving.status());
   return finish(*receiving);
+}
+
+void importFor(const Ticket& ticket) {
+  State& all = state();
+  if (ticket.exported == exchange::kNoExport) {
+    return;
+  }
+  const std::pair<int, exchange::ExportId> key{ticket.sender, ticket.exported};
+  {
+    const std::lock_guard guard(all.refusedLock);
+    if (all.refused.contains(key)) {
+      return;
+    }
+  }
+  all.exchangesMemory = true;
+  if (all.exchange->import(ticket.sender, ticket.exported).ok()) {
+    return;  // it stays imported
+  }
+  log(LogLevel::kInfo, "mpi: messages of rank {}'s device memory are packed: {}", ticket.sender,
+      lastErrorText());
+  const std::lock_guard guard(all.refusedLock);
+  if (all.refused.size() >= kMaxRefused) {
+    all.refused.clear();
+  }
+  all.refused.insert(key);
+}
+
+void sweep() {
+  State& all = state();
+  if (all.exchangesMemory.load(std::memory_order_acquire) && all.exchange != nullptr) {
+    all.exchange->sweep();
+    all.memory->sweep();
+  }
 }
 
 Result<bool> receive(const Ticket& ticket, std::byte* room,
@@ -319,8 +378,55 @@ ExportedFile::~ExportedFile() {
 }
 
 Transfer::Transfer(exchange::Sending sending, int rank, Loan loan,
-                   std::shared_ptr<const ExportedFile> file)
-    : file_(std::move(file)), loan_(std::move(loan)), sending_(std::move(sending)), rank_(rank) {}
+                   std::shared_ptr<const ExportedFile> file, DeviceExports::MemoryPtr memory)
+    : file_(std::move(file)),
+      memory_(std::move(memory)),
+      loan_(std::move(loan)),
+      sending_(std::move(sending)),
+      rank_(rank) {}
+
+void Transfer::list(const std::shared_ptr<Transfer>& transfer) {
+  State& all = tickets::state();
+  const std::lock_guard guard(all.lock);
+  all.transfers.push_back(transfer);
+  all.transferCount = all.transfers.size();
+}
+
+std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
+                                          exchange::SharedLayoutPtr layout,
+                                          exchange::ExportId* exported) {
+  State& all = tickets::state();
+  const datatype::Bounds bounds = layout->layout.bounds();
+  const std::byte* const first = base + bounds.first;
+  auto memory = all.memory->find(first, static_cast<std::size_t>(bounds.last - bounds.first));
+  if (memory == nullptr) {
+    return nullptr;
+  }
+  all.exchangesMemory = true;
+  // (So it needs no ring, which nobody may serve while the sender is in another call.)
+  if (!all.exchange->isImportedBy(memory->id, rank)) {
+    *exported = memory->id;
+    return nullptr;
+  }
+  int reached = 0;
+  if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess || reached == 0) {
+    return nullptr;  // packing says why
+  }
+  exchange::SendOptions options;
+  options.mayCopy = true;
+  options.onDevice = true;
+  options.path = exchange::Path::kDevice;
+  options.device = memory->id;
+  options.deviceOffset = base - memory->start;
+  auto sending = all.exchange->send(rank, base, std::move(layout), options);
+  if (!sending.ok()) {
+    return nullptr;
+  }
+  auto transfer =
+      std::make_shared<Transfer>(std::move(*sending), rank, Loan(), nullptr, std::move(memory));
+  list(transfer);
+  return transfer;
+}
 
 std::shared_ptr<Transfer> Transfer::lend(int rank, const std::byte* base,
                                          exchange::SharedLayoutPtr layout, Sender sender) {
@@ -351,11 +457,7 @@ std::shared_ptr<Transfer> Transfer::lend(int rank, const std::byte* base,
   }
   auto transfer =
       std::make_shared<Transfer>(std::move(*sending), rank, std::move(loan), std::move(file));
-  {
-    const std::lock_guard guard(all.lock);
-    all.transfers.push_back(transfer);
-    all.transferCount = all.transfers.size();
-  }
+  list(transfer);
   // Who asked after the loan was made has found the transfer, or is found here.
   if (all.reclaims.load() != reclaims) {
     transfer->giveBack();
@@ -384,16 +486,15 @@ std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
     return nullptr;
   }
   auto transfer = std::make_shared<Transfer>(std::move(*sending), rank);
-  const std::lock_guard guard(all.lock);
-  all.transfers.push_back(transfer);
-  all.transferCount = all.transfers.size();
+  list(transfer);
   return transfer;
 }
 
 Bytes Transfer::write() {
   const tickets::State& all = tickets::state();
   const std::lock_guard guard(lock_);
-  Wire wire = {all.nonce, sending_.bytes(), all.rank, {}, 0};
+  const auto exported = memory_ != nullptr ? memory_->id : exchange::kNoExport;
+  Wire wire = {all.nonce, sending_.bytes(), all.rank, {}, static_cast<std::uint64_t>(exported), 0};
   sending_.describe(wire.description);
   written_ = true;
   if (wanted_) {
@@ -427,6 +528,7 @@ void Transfer::end() {
   tickets::State& all = tickets::state();
   loan_ = {};
   file_.reset();
+  memory_.reset();
   const std::lock_guard guard(all.lock);
   std::erase_if(all.transfers, [this](const auto& other) { return other.get() == this; });
   all.transferCount = all.transfers.size();

@@ -26,6 +26,7 @@
 
 #include "exchange/exchange.h"
 #include "gmac/coherence/shared_memory.h"
+#include "mpi/device_exports.h"
 
 namespace gmac::mpi::tickets {
 
@@ -76,13 +77,16 @@ void trace(const char* name, std::int64_t payloadBytes);
 // Reserves room for a payload for that rank. Empty if there is no room now.
 exchange::Parcel reserve(int rank, std::int64_t bytes);
 // Makes the ticket, once the payload is complete.
-Bytes write(exchange::Parcel& parcel);
+// `exported`: what Transfer::offer() has found.
+Bytes write(exchange::Parcel& parcel, exchange::ExportId exported = exchange::kNoExport);
 
 // What a ticket says.
 struct Ticket {
   std::int64_t payloadBytes;
   int sender;
   std::array<std::byte, exchange::kDescriptionBytes> description;
+  // Where the payload was, or is: device memory that the sender has exported. kNoExport: elsewhere.
+  exchange::ExportId exported;
 };
 // Empty if the bytes are no ticket but a message of the same length.
 std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes);
@@ -95,7 +99,9 @@ bool isTransfer(const Ticket& ticket);
 // Copies the bytes to those of the layout, which has as many or more. Waits for the sender where it
 // goes by the ring, and meanwhile serves this process's own transfers. An error's message says why
 // the bytes are worth nothing.
-Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout);
+// `memory`: what the base is; kDevice: device memory that the runtime's device reaches, or objects.
+Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout,
+               exchange::Memory memory = exchange::Memory::kHost);
 // The same for a caller that unpacks the payload itself. `take` is given the packed payload where
 // it lies and returns whether it has read all of it; it is called again if the sender has moved the
 // payload meanwhile. True: `take` has it. False: the payload is in `room`, which has as many bytes.
@@ -103,6 +109,13 @@ Result<bool> receive(const Ticket& ticket, std::byte* room,
                      const std::function<bool(const std::byte* packed)>& take);
 // The bytes are not wanted: releases the sender.
 void discard(const Ticket& ticket);
+// The receiver's bytes were on its device: imports the memory that the payload came from, so that
+// the next one need not be packed. Some milliseconds, once for each export; what cannot be imported
+// is not tried again.
+void importFor(const Ticket& ticket);
+// Gives back what others want back of what this process has imported, and ends exports that others
+// have given back. A load if there is neither.
+void sweep();
 
 // What the sending call may do meanwhile.
 enum class Sender {
@@ -173,8 +186,16 @@ class Transfer {
   // CPU, in a memory file, which the receiver maps. NULL: it does not go this way.
   static std::shared_ptr<Transfer> lend(int rank, const std::byte* base,
                                         exchange::SharedLayoutPtr layout, Sender sender);
+  // The same of device memory that the program has allocated, whose context's default streams are
+  // waited for: the receiver's device copies it, in one pass, and needs nothing of the sender
+  // meanwhile. NULL: it does not go this way, and *exported is what the receiver has to import
+  // first (importFor()), if that may help.
+  static std::shared_ptr<Transfer> offer(int rank, const std::byte* base,
+                                         exchange::SharedLayoutPtr layout,
+                                         exchange::ExportId* exported);
   Transfer(exchange::Sending sending, int rank, Loan loan = {},
-           std::shared_ptr<const ExportedFile> file = nullptr);
+           std::shared_ptr<const ExportedFile> file = nullptr,
+           DeviceExports::MemoryPtr memory = nullptr);
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
@@ -196,9 +217,11 @@ class Transfer {
   Progress serve();  // advance() without its wait
   void leaveCopyNow();
   void end();
+  static void list(const std::shared_ptr<Transfer>& transfer);
 
   mutable std::mutex lock_;                   // guards what follows
   std::shared_ptr<const ExportedFile> file_;  // of lent bytes
+  DeviceExports::MemoryPtr memory_;           // of device memory
   Loan loan_;
   bool written_ = false;
   bool wanted_ = false;  // what is lent, as soon as it is written

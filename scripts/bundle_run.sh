@@ -153,6 +153,7 @@ mpi_tests() { # ACCELERATOR
   [[ -n $mpi_driver ]] || return
   test_program device_memory 2 "device memory is right" GMAC_MPI_ORDER=default
   test_program device_memory 2 "device memory is right" GMAC_MPI_ORDER=streams ordered
+  [[ $1 != cuda ]] || test_program device_copies 2 "copies are right" GMAC_MPI_TICKETS=1
   for memory in device pinned; do
     test_program random_program 2 " programs agree" --programs 120 --seed 5000 --memory "$memory"
   done
@@ -161,7 +162,8 @@ mpi_tests() { # ACCELERATOR
 
 mpi_benchmarks() { # ACCELERATOR
   local program ranks
-  for program in call_cost message_rate transpose_rate typed_messages; do
+  for program in call_cost device_rate message_rate transpose_rate typed_messages; do
+    [[ $program != device_rate || $1/$mpi_driver == cuda/real ]] || continue
     ranks=2
     [[ $program != call_cost ]] || ranks=1
     mpi_run "bench/$program" "mpi/${program}_openmpi" "$ranks" "" "GMAC_ACCEL=$1" GMAC_MPI_TICKETS=1

@@ -132,6 +132,17 @@ adsmError_t gmacReleaseDeviceImport(void* address) {
   });
 }
 
+adsmError_t gmacAllocationOf(const void* address, gmacAllocation* allocation) {
+  return gmac::api::guarded("gmacAllocationOf", [&]() -> gmac::Status {
+    const auto found = gmac::accel::cuda::allocationAt(address);
+    if (found.bytes == 0) {
+      return gmac::fail(adsmErrorInvalidValue, "{} is in no allocation of a device's", address);
+    }
+    *allocation = {reinterpret_cast<void*>(found.start), found.bytes, found.id};
+    return {};
+  });
+}
+
 int gmacAnyDeviceMemory(void) { return gmac::accel::cuda::driverLoaded() ? 1 : 0; }
 
 int gmacIsDeviceMemory(const void* address) {
@@ -202,6 +213,7 @@ adsmError_t gmacExportDeviceMemory(size_t, void**, unsigned char*) { return adsm
 adsmError_t gmacImportDeviceMemory(const unsigned char*, void**) { return adsmErrorNotSupported; }
 adsmError_t gmacHandleOfDeviceMemory(void*, unsigned char*) { return adsmErrorNotSupported; }
 adsmError_t gmacReleaseDeviceImport(void*) { return adsmErrorNotSupported; }
+adsmError_t gmacAllocationOf(const void*, gmacAllocation*) { return adsmErrorInvalidValue; }
 int gmacServesDeviceMemory(void) { return 0; }
 
 #endif

@@ -7,6 +7,7 @@
 #define GMAC_SESSION_DEVICE_MEMORY_H_
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "gmac/api/adsm.h"
 
@@ -59,6 +60,16 @@ ADSM_API adsmError_t gmacImportDeviceMemory(const unsigned char* handle, void** 
  * pool's). The second function ends an import: nothing uses the address any more. */
 ADSM_API adsmError_t gmacHandleOfDeviceMemory(void* address, unsigned char* handle);
 ADSM_API adsmError_t gmacReleaseDeviceImport(void* address);
+
+/* The allocation that a byte of device memory is of; of a shared object, the one that the runtime
+ * has made for it. Some hundred nanoseconds; starts nothing. adsmErrorInvalidValue: it is of none.
+ */
+typedef struct {
+  void* start;
+  size_t bytes;
+  uint64_t id; /* of no other allocation of this process, ever */
+} gmacAllocation;
+ADSM_API adsmError_t gmacAllocationOf(const void* address, gmacAllocation* allocation);
 
 /* Whether the application may expect to use such memory: the machine has a CUDA driver, and the
  * runtime is not told to use another device. Loads the driver, and does not initialise it. */

@@ -48,6 +48,17 @@ Ready Elements::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype, MP
   return Ready::kYes;
 }
 
+exchange::SharedLayoutPtr Elements::layoutForDevice() const {
+  if (onDevice_) {
+    int reached = 0;
+    if (gmacOpenDeviceMemory(shifted(buffer_, span().first), &reached) != adsmSuccess ||
+        reached == 0) {
+      return nullptr;
+    }
+  }
+  return fromBottom_ ? nullptr : type_->layoutOf(count_);
+}
+
 bool Elements::extend(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
   const auto end = reinterpret_cast<std::uintptr_t>(buffer_) +
                    static_cast<std::uintptr_t>(count_ * type_->extent);

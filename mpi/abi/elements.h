@@ -73,6 +73,14 @@ class Elements {
     return onDevice_ || fromBottom_ ? nullptr : type_->layoutOf(count_);
   }
   std::byte* address() const { return static_cast<std::byte*>(buffer_); }
+  // The same for code that leaves it to the runtime's device, which reaches objects, too. NULL also
+  // if the memory is another device's; waits for the default streams of device memory.
+  exchange::SharedLayoutPtr layoutForDevice() const;
+  // All of it is device memory and no shared object; the layout is known as above.
+  bool isOnDevice() const { return onDevice_; }
+  exchange::SharedLayoutPtr layoutOnDevice() const {
+    return onDevice_ && !fromBottom_ ? type_->layoutOf(count_) : nullptr;
+  }
 
   const std::string& reason() const { return reason_; }
 

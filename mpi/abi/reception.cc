@@ -90,11 +90,26 @@ std::optional<tickets::Ticket> Reception::ticketIn(const MPI_Status& status) {
   return elements_->packFront(bytes) ? tickets::read(bytes) : std::nullopt;
 }
 
+// Straight to device memory, or an object.
+bool Reception::redeemByDevice(const tickets::Ticket& ticket, const datatype::Layout& layout) {
+  payloadBytes_ = ticket.payloadBytes;
+  const bool received =
+      tickets::receive(ticket, side_->elements()->address(), layout, exchange::Memory::kDevice)
+          .ok();
+  if (!received) reason_ = lastErrorText();
+  return received;
+}
+
 // To the buffer where its layout is known, else by private memory.
 bool Reception::redeemTransfer(const tickets::Ticket& ticket) {
   const std::int64_t room = side_.has_value() ? side_->payloadBytes() : elements_->bytes();
   payloadBytes_ = std::min(room, ticket.payloadBytes);
   const bool fits = ticket.payloadBytes <= room;
+  if (fits && ticket.exported != exchange::kNoExport && side_.has_value()) {
+    if (const auto layout = side_->elements()->layoutForDevice()) {
+      return redeemByDevice(ticket, layout->layout);
+    }
+  }
   const exchange::SharedLayoutPtr layout =
       fits && !side_.has_value() ? elements_->layout() : nullptr;
   if (layout != nullptr) {
@@ -166,10 +181,15 @@ bool Reception::redeem(const tickets::Ticket& ticket) {
   if (!unpacked && !side_.has_value()) {
     reason_ = elements_->reason();
   }
+  if (unpacked && ticket.exported != exchange::kNoExport && side_.has_value() &&
+      side_->elements()->layoutForDevice() != nullptr) {
+    tickets::importFor(ticket);
+  }
   return unpacked;
 }
 
 bool Reception::arrived(const MPI_Status& status) {
+  tickets::sweep();
   const std::optional<tickets::Ticket> ticket = ticketIn(status);
   if (ticket.has_value()) {
     tickets::trace(tickets::isTransfer(*ticket) ? "receive: transfer" : "receive: ticket",

@@ -63,6 +63,7 @@ class Reception {
   bool prepareElements();
   bool redeem(const tickets::Ticket& ticket);
   bool redeemTransfer(const tickets::Ticket& ticket);
+  bool redeemByDevice(const tickets::Ticket& ticket, const datatype::Layout& layout);
 
   void* buffer_;
   MPI_Count count_;

@@ -35,7 +35,7 @@ std::byte* SentTicket::reserve(std::int64_t payloadBytes) {
 }
 
 void SentTicket::write() {
-  bytes_ = tickets::write(parcel_);
+  bytes_ = tickets::write(parcel_, exported_);
   inUse_ = true;
 }
 
@@ -43,11 +43,14 @@ bool SentTicket::lend(const Elements& elements) {
   if (!lends_.has_value() || rank_ < 0 || elements.bytes() < tickets::leastPayload()) {
     return false;
   }
-  const exchange::SharedLayoutPtr layout = elements.layout();
+  const exchange::SharedLayoutPtr layout =
+      elements.isOnDevice() ? elements.layoutOnDevice() : elements.layout();
   if (layout == nullptr || layout->layout.bytes() != elements.bytes()) {
     return false;
   }
-  transfer_ = tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
+  transfer_ = elements.isOnDevice()
+                  ? tickets::Transfer::offer(rank_, elements.address(), layout, &exported_)
+                  : tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
   if (transfer_ == nullptr) {
     return false;
   }

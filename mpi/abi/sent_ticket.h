@@ -68,6 +68,7 @@ class SentTicket {
   bool mayBeUsed_ = false;
   int rank_ = -1;  // in MPI_COMM_WORLD
   exchange::Parcel parcel_;
+  exchange::ExportId exported_ = exchange::kNoExport;  // where the payload was packed from
   bool inUse_ = false;
   tickets::Bytes bytes_{};  // once inUse_
 };

@@ -46,6 +46,8 @@ class Side {
   bool unpackFrom(std::byte* payload, std::int64_t bytes) {
     return staged_.unpackFrom(payload, bytes);
   }
+  // NULL: it is not staged.
+  const Elements* elements() const { return staged_in_use_ ? &staged_.elements() : nullptr; }
   // Unpacks the whole payload.
   bool unpackAll() { return !staged_in_use_ || staged_.unpackAll(); }
   // Unpacks after a successful receive. Returns the call's result.

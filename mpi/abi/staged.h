@@ -36,6 +36,7 @@ class Staged {
   // The same, for as many bytes as the status of the receive says.
   bool unpackReceived(const MPI_Status& status);
 
+  const Elements& elements() const { return elements_; }
   std::int64_t bytes() const { return elements_.bytes(); }
   // For MPI, with the application's count.
   void* address() const { return memory_.data(); }

@@ -74,12 +74,18 @@ constexpr unsigned kMaxBlockThreads = 1024;
 constexpr std::size_t kMostDevices = 4;
 
 struct Allocation {
+  static unsigned long long nextId() {
+    static std::atomic<unsigned long long> ids{6};
+    return ++ids;
+  }
   std::size_t bytes;
   std::byte* backing;
   unsigned access = 0;  // a bit for each device
   CUcontext context =
       nullptr;  // whose memory it is; NULL: mapped, and the backing is that of pages
   CUdevice device = 0;
+  unsigned long long id = nextId();  // given once
+  int file = -1;                     // of memory that was exported
   bool mapped() const { return context == nullptr; }
 };
 
@@ -196,6 +202,8 @@ bool allocationOf(CUdeviceptr address, CUdeviceptr* start, std::size_t* bytes) {
   *bytes = allocation.bytes;
   return true;
 }
+
+unsigned long long allocationId(CUdeviceptr start) { return device().memory.at(start).id; }
 
 CUdevice deviceOf(CUdeviceptr address) {
   const auto& memory = device().memory;
@@ -405,6 +413,7 @@ CUresult release(CUdeviceptr address) {
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
   munmap(found->second.backing, found->second.bytes);
+  if (found->second.file >= 0) close(found->second.file);
   usedOn(found->second.device) -= found->second.bytes;
   device().memory.erase(found);
   return CUDA_SUCCESS;
@@ -804,6 +813,19 @@ struct IpcHandle {
 };
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
+// All but pages of zeros, which the file has already.
+bool copyToFile(int file, const Allocation& allocation) {
+  constexpr std::size_t kPart = 4096;
+  static constexpr std::byte kZeros[kPart] = {};
+  for (std::size_t at = 0; at < allocation.bytes; at += kPart) {
+    if (std::memcmp(allocation.backing + at, kZeros, kPart) != 0 &&
+        pwrite(file, allocation.backing + at, kPart, static_cast<off_t>(at)) != kPart) {
+      return false;
+    }
+  }
+  return true;
+}
+
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   FAKE_CALL();
   // Of the whole allocation, wherever in it the address lies.
@@ -813,16 +835,18 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (address - found->first >= found->second.bytes || found->second.mapped()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const Allocation& allocation = found->second;
-  const int file = memfd_create("exported", MFD_CLOEXEC);
-  const auto bytes = static_cast<off_t>(allocation.bytes);
-  if (file < 0 || ftruncate(file, bytes) != 0 ||
-      pwrite(file, allocation.backing, allocation.bytes, 0) != bytes ||
-      mmap(allocation.backing, allocation.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-           file, 0) == MAP_FAILED) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  Allocation& allocation = found->second;
+  if (allocation.file < 0) {
+    const int file = memfd_create("exported", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(allocation.bytes)) != 0 ||
+        !copyToFile(file, allocation) ||
+        mmap(allocation.backing, allocation.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             file, 0) == MAP_FAILED) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    allocation.file = file;
   }
-  const IpcHandle made{allocation.bytes, getpid(), file};
+  const IpcHandle made{allocation.bytes, getpid(), allocation.file};
   std::memcpy(handle, &made, sizeof made);
   return CUDA_SUCCESS;
 }

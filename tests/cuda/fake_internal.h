@@ -41,6 +41,8 @@ std::byte* bytesAt(CUdeviceptr address);
 
 // The allocation that holds a device address; false when none does.
 bool allocationOf(CUdeviceptr address, CUdeviceptr* start, std::size_t* bytes);
+// Its number, which no other has had.
+unsigned long long allocationId(CUdeviceptr start);
 // Where such an address lies; -1: in the CPU's memory.
 CUdevice deviceOf(CUdeviceptr address);
 // True for an address that cuMemHostAlloc has given.

@@ -96,7 +96,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       return put(bytes);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      return put(7ULL);
+      return put(allocationId(start));
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }

@@ -129,6 +129,8 @@ int deviceOf(const void* memory) {
   return device;
 }
 
+void refuseImports() { fake_cuda::failNext("cuIpcOpenMemHandle_v2", CUDA_ERROR_INVALID_CONTEXT); }
+
 void* allocateOnDevice(std::size_t bytes) {
   if (arena.first == 0) {
     // The CPU looks at the bytes of managed memory, which is the device's too.
@@ -151,6 +153,23 @@ unsigned char* behindDevice(void* memory) {
   if (isReal()) return static_cast<unsigned char*>(memory);
   return reinterpret_cast<unsigned char*>(
       fake_cuda::backing(reinterpret_cast<CUdeviceptr>(memory)));
+}
+
+void* allocateExportable(std::size_t bytes) {
+  CUdeviceptr memory = 0;
+  require(driver<decltype(::cuMemAlloc)>("cuMemAlloc_v2")(&memory, bytes));
+  return reinterpret_cast<void*>(memory);
+}
+void freeExportable(void* memory) {
+  require(driver<decltype(::cuMemFree)>("cuMemFree_v2")(reinterpret_cast<CUdeviceptr>(memory)));
+}
+void copyToDevice(void* device, const void* from, std::size_t bytes) {
+  require(driver<decltype(::cuMemcpyHtoD)>("cuMemcpyHtoD_v2")(reinterpret_cast<CUdeviceptr>(device),
+                                                              from, bytes));
+}
+void copyFromDevice(void* to, const void* device, std::size_t bytes) {
+  require(driver<decltype(::cuMemcpyDtoH)>("cuMemcpyDtoH_v2")(
+      to, reinterpret_cast<CUdeviceptr>(device), bytes));
 }
 
 void* allocatePinned(std::size_t bytes) {
@@ -193,9 +212,14 @@ void initialiseCuda() { std::abort(); }
 int currentDevice() { std::abort(); }
 void chooseDevice(int) { std::abort(); }
 int deviceOf(const void*) { std::abort(); }
+void refuseImports() { std::abort(); }
 void* allocateOnDevice(std::size_t) { std::abort(); }
 void freeOnDevice(void*) { std::abort(); }
 unsigned char* behindDevice(void*) { std::abort(); }
+void* allocateExportable(std::size_t) { std::abort(); }
+void freeExportable(void*) { std::abort(); }
+void copyToDevice(void*, const void*, std::size_t) { std::abort(); }
+void copyFromDevice(void*, const void*, std::size_t) { std::abort(); }
 void* allocatePinned(std::size_t) { std::abort(); }
 void freePinned(void*) { std::abort(); }
 void fillLater(void*, unsigned char, std::size_t, StreamKind) { std::abort(); }

@@ -31,10 +31,21 @@ void chooseDevice(int device);
 // The device that memory is on.
 int deviceOf(const void* memory);
 
+// From now on nothing of another process is imported: the driver without a device refuses the first
+// import, by which the two would prove that they reach each other.
+void refuseImports();
+
 void* allocateOnDevice(std::size_t bytes);
 void freeOnDevice(void* memory);
 // Where the CPU finds what is in device memory.
 unsigned char* behindDevice(void* memory);
+
+// Memory of the device's that other processes may import: an allocation of its own, which the CPU
+// does not look at, on a real device either.
+void* allocateExportable(std::size_t bytes);
+void freeExportable(void* memory);
+void copyToDevice(void* device, const void* from, std::size_t bytes);
+void copyFromDevice(void* to, const void* device, std::size_t bytes);
 
 // Memory of the CPU's that the device reaches.
 void* allocatePinned(std::size_t bytes);

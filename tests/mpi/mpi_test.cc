@@ -221,6 +221,26 @@ TEST_P(Mpi, DeviceMemoryGoesWhereOtherMemoryGoes) {
   SKIP_WITHOUT_WINDOWS();
 }
 
+// Where the receiver's driver imports the sender's memory; else as other messages.
+TEST_P(Mpi, MessagesBetweenDeviceMemoriesAreCopiedOnceByTheReceiversDevice) {
+  const std::string file = ::testing::TempDir() + "gmac_mpi_copies_" + GetParam() + ".json";
+  for (const bool packed : {false, true}) {
+    Variables variables = kOnCuda;
+    variables["GMAC_MPI_TICKETS"] = "1";
+    variables["GMAC_STATS"] = file;
+    const ProgramEnd end =
+        run(2, "device_copies",
+            packed ? std::vector<std::string>{"packed"} : std::vector<std::string>(), variables);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "copies are right\n");
+    EXPECT_EQ(
+        end.errors.find(", 0 (0 bytes) copied by their receivers' devices") == std::string::npos,
+        !packed)
+        << end.errors;
+    EXPECT_THAT(end.errors, Not(HasSubstr(": 0 (0 bytes) by ticket")));
+  }
+}
+
 // As on `host`, in the tests below.
 TEST_P(Mpi, ObjectsOnACudaDeviceAreServedAsThoseOfHostAre) {
   const struct {
@@ -273,12 +293,29 @@ TEST_P(Mpi, RanksThatChooseNoDeviceHaveThemInTurn) {
 // By the engine; and by copies, where the runtime's device is another one.
 TEST_P(Mpi, RandomProgramsDoInDeviceMemoryWhatTheyDoInPlainMemory) {
   for (const char* const accelerator : {"cuda", "host"}) {
+    for (const Variables& way : kWays) {
+      Variables variables = kOnCuda;
+      variables["GMAC_ACCEL"] = accelerator;
+      for (const auto& [name, value] : way) variables[name] = value;
+      const ProgramEnd end =
+          run(2, "random_program", {"--programs", "120", "--seed", "5000", "--memory", "device"},
+              variables);
+      EXPECT_EQ(end.exitStatus, 0) << accelerator << ": " << end.seen();
+      EXPECT_THAT(end.output, HasSubstr(" programs agree"));
+    }
+  }
+}
+
+// The receivers' devices copy large ones.
+TEST_P(Mpi, RandomProgramsOfSeveralRanksExchangeDeviceMemory) {
+  for (const int ranks : {3, 4}) {
     Variables variables = kOnCuda;
-    variables["GMAC_ACCEL"] = accelerator;
+    for (const auto& [name, value] : kTickets) variables[name] = value;
     const ProgramEnd end =
-        run(2, "random_program", {"--programs", "120", "--seed", "5000", "--memory", "device"},
+        run(ranks, "random_program",
+            {"--programs", "60", "--seed", std::to_string(9000 * ranks), "--memory", "device"},
             variables);
-    EXPECT_EQ(end.exitStatus, 0) << accelerator << ": " << end.seen();
+    EXPECT_EQ(end.exitStatus, 0) << ranks << ": " << end.seen();
     EXPECT_THAT(end.output, HasSubstr(" programs agree"));
   }
 }

@@ -145,6 +145,26 @@ ApplicationMemory applicationMemoryAt(const void* address) noexcept {
   return {true, context, device};
 }
 
+ApplicationAllocation allocationAt(const void* address) noexcept {
+  const PointerGetAttributes ask = findDriver();
+  if (ask == nullptr) {
+    return {};
+  }
+  const Reentry inside;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                      CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                      CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  CUdeviceptr start = 0;
+  std::size_t bytes = 0;
+  unsigned long long id = 0;
+  void* data[] = {&start, &bytes, &id};
+  if (ask(3, attributes, data, reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS ||
+      start == 0 || id == 0) {
+    return {};
+  }
+  return {static_cast<std::uintptr_t>(start), bytes, id};
+}
+
 Status copyFromApplication(const ApplicationMemory& memory, void* to, const void* device,
                            std::size_t bytes) {
   return copy(memory, [&](const Driver& driver, CUstream stream) {

@@ -26,6 +26,15 @@ struct ApplicationMemory {
 // nanoseconds.
 ApplicationMemory applicationMemoryAt(const void* address) noexcept;
 
+// The allocation that an address is of, as the driver says; no bytes: of none. The id is given once
+// in the life of the process.
+struct ApplicationAllocation {
+  std::uintptr_t start = 0;
+  std::size_t bytes = 0;
+  std::uint64_t id = 0;
+};
+ApplicationAllocation allocationAt(const void* address) noexcept;
+
 // Copies between `device`, memory as just asked about, and private memory of the CPU, and returns
 // when it is done. Ordered with no stream.
 Status copyFromApplication(const ApplicationMemory& memory, void* to, const void* device,

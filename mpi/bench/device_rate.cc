@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tickets gain where both buffers are device memory (cuMemAlloc): messages from rank 0 to rank
+// 1 and back, 8 B to 64 MiB in one piece, and 64 KiB to 64 MiB in rows of 8 B, in ways that take
+// turns:
+//   wire    MPI_Ssend, which is never a ticket: packed, sent by MPI, unpacked
+//   send    MPI_Send, by what tickets choose
+//   isend   MPI_Isend, MPI_Irecv and MPI_Waitall, both ways at once
+// Microseconds and GB/s of one way, and how many times as fast as the wire. Bytes are checked once
+// for each row. Ranks take the GPUs in turn, or share one.
+//   GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- device_rate [rounds]
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace {
+
+int rounds = 11;
+int rank = 0;
+
+// ---- CUDA's driver, which is found when the program runs.
+
+using Address = unsigned long long;
+int (*cuMemAlloc)(Address*, std::size_t) = nullptr;
+int (*cuMemFree)(Address) = nullptr;
+int (*cuMemcpyHtoD)(Address, const void*, std::size_t) = nullptr;
+int (*cuMemcpyDtoH)(void*, Address, std::size_t) = nullptr;
+
+[[noreturn]] void give(const char* why) {
+  std::fprintf(stderr, "device_rate: %s\n", why);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
+void require(bool holds, const char* what) {
+  if (!holds) give(what);
+}
+
+// (The names of the driver's newer versions of them.)
+void openDriver() {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (library == nullptr) give("there is no CUDA driver");
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    if (function == nullptr) give(name);
+  };
+  int (*init)(unsigned) = nullptr;
+  int (*count)(int*) = nullptr;
+  int (*retain)(void**, int) = nullptr;
+  int (*push)(void*) = nullptr;
+  find(init, "cuInit");
+  find(count, "cuDeviceGetCount");
+  find(retain, "cuDevicePrimaryCtxRetain");
+  find(push, "cuCtxPushCurrent_v2");
+  find(cuMemAlloc, "cuMemAlloc_v2");
+  find(cuMemFree, "cuMemFree_v2");
+  find(cuMemcpyHtoD, "cuMemcpyHtoD_v2");
+  find(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+  int devices = 0;
+  void* context = nullptr;
+  require(init(0) == 0 && count(&devices) == 0 && devices > 0, "cuInit");
+  require(retain(&context, rank % devices) == 0 && push(context) == 0, "a context");
+}
+
+// ---- Messages.
+
+using Send = decltype(&MPI_Send);
+
+struct Row {
+  const char* name;
+  int block;  // bytes; 0: one piece
+  int bytes;
+};
+
+MPI_Datatype makeType(const Row& row) {
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  if (row.block == 0) {
+    MPI_Type_contiguous(row.bytes, MPI_BYTE, &type);
+  } else {
+    MPI_Type_vector(row.bytes / row.block, row.block, 2 * row.block, MPI_BYTE, &type);
+  }
+  MPI_Type_commit(&type);
+  return type;
+}
+
+int timesOf(int bytes) { return std::clamp((32 << 20) / bytes, 4, 200); }
+
+// Seconds of one way.
+double pingPong(Send send, void* memory, int bytes, MPI_Datatype type) {
+  const int times = timesOf(bytes);
+  MPI_Barrier(MPI_COMM_WORLD);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < times; ++i) {
+    if (rank == 0) send(memory, 1, type, 1, 0, MPI_COMM_WORLD);
+    MPI_Recv(memory, 1, type, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (rank == 1) send(memory, 1, type, 0, 0, MPI_COMM_WORLD);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  return took.count() / times / 2;
+}
+
+double bothWays(void* memory, void* other, int bytes, MPI_Datatype type) {
+  const int times = timesOf(bytes);
+  MPI_Barrier(MPI_COMM_WORLD);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < times; ++i) {
+    std::array<MPI_Request, 2> requests{};
+    MPI_Irecv(other, 1, type, 1 - rank, 0, MPI_COMM_WORLD, &requests[0]);
+    MPI_Isend(memory, 1, type, 1 - rank, 0, MPI_COMM_WORLD, &requests[1]);
+    MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  return took.count() / times;
+}
+
+unsigned char byteAt(std::size_t at) { return static_cast<unsigned char>(at * 7 + at / 251); }
+
+// One message that arrives where all was zero.
+void check(const Row& row, Address memory, std::size_t span, MPI_Datatype type) {
+  std::vector<unsigned char> bytes(span, 0);
+  if (rank == 0) {
+    for (std::size_t at = 0; at < span; ++at) bytes[at] = byteAt(at);
+  }
+  require(cuMemcpyHtoD(memory, bytes.data(), span) == 0, "cuMemcpyHtoD");
+  void* const address = reinterpret_cast<void*>(memory);
+  // (Twice: the first one may be how the receiver comes to know the memory.)
+  for (int i = 0; i < 2; ++i) {
+    if (rank == 0) MPI_Send(address, 1, type, 1, 1, MPI_COMM_WORLD);
+    if (rank == 1) MPI_Recv(address, 1, type, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
+  if (rank == 0) return;
+  require(cuMemcpyDtoH(bytes.data(), memory, span) == 0, "cuMemcpyDtoH");
+  for (std::size_t at = 0; at < span; ++at) {
+    const bool sent = row.block == 0 || at / static_cast<std::size_t>(row.block) % 2 == 0;
+    if (bytes[at] != (sent ? byteAt(at) : 0)) give("wrong bytes");
+  }
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void measure(const Row& row) {
+  MPI_Datatype type = makeType(row);
+  const std::size_t span = static_cast<std::size_t>(row.bytes) * (row.block == 0 ? 1 : 2);
+  Address memory = 0;
+  Address other = 0;
+  require(cuMemAlloc(&memory, span) == 0 && cuMemAlloc(&other, span) == 0, "cuMemAlloc");
+  check(row, memory, span, type);
+  void* const address = reinterpret_cast<void*>(memory);
+  std::array<std::vector<double>, 3> seconds;
+  for (int round = 0; round < rounds; ++round) {
+    seconds[0].push_back(pingPong(&MPI_Ssend, address, row.bytes, type));
+    seconds[1].push_back(pingPong(&MPI_Send, address, row.bytes, type));
+    seconds[2].push_back(bothWays(address, reinterpret_cast<void*>(other), row.bytes, type));
+  }
+  if (rank == 0) {
+    const double wire = median(seconds[0]);
+    const double sent = median(seconds[1]);
+    const double both = median(seconds[2]);
+    const auto rate = [&](double one) { return row.bytes / one / 1e9; };
+    std::printf(
+        "%-12s %9d B: wire %9.1f us %7.2f GB/s; send %9.1f us %7.2f GB/s, ratio %5.2f; isend %9.1f "
+        "us %7.2f GB/s\n",
+        row.name, row.bytes, wire * 1e6, rate(wire), sent * 1e6, rate(sent), wire / sent,
+        both * 1e6, rate(both));
+    std::fflush(stdout);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  require(cuMemFree(memory) == 0 && cuMemFree(other) == 0, "cuMemFree");
+  MPI_Type_free(&type);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (argc > 1) rounds = std::max(1, std::atoi(argv[1]));
+  if (size != 2 || dlsym(RTLD_DEFAULT, "adsmAlloc") == nullptr) {
+    give("GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- device_rate");
+  }
+  openDriver();
+  for (const int bytes :
+       {8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20, 64 << 20}) {
+    measure({"contiguous", 0, bytes});
+  }
+  for (const int bytes : {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20}) {
+    measure({"rows of 8 B", 8, bytes});
+  }
+  for (const int bytes : {64 << 10, 1 << 20, 64 << 20}) {
+    measure({"rows of 1 KiB", 1024, bytes});
+  }
+  MPI_Finalize();
+}

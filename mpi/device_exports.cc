@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mpi/device_exports.h"
+
+#include <utility>
+
+#include "gmac/base/log.h"
+#include "gmac/base/status.h"
+#include "gmac/session/device_memory.h"
+
+namespace gmac::mpi {
+
+DeviceExports::MemoryPtr DeviceExports::find(const std::byte* first, std::size_t bytes) {
+  gmacAllocation allocation{};
+  if (gmacAllocationOf(first, &allocation) != adsmSuccess) {
+    return nullptr;
+  }
+  auto* const start = static_cast<std::byte*>(allocation.start);
+  if (bytes > allocation.bytes - static_cast<std::size_t>(first - start)) {
+    return nullptr;
+  }
+  const std::lock_guard guard(lock_);
+  sweepLocked();
+  auto found = entries_.find(start);
+  if (found != entries_.end() && found->second.allocation != allocation.id) {
+    giveUp(found);  // it was freed where nobody has seen it
+    found = entries_.end();
+  }
+  if (found != entries_.end()) {
+    uses_.splice(uses_.end(), uses_, found->second.use);
+    return found->second.memory;
+  }
+  makeRoom();
+  MemoryPtr memory;
+  const auto id = exchange_.exportDevice(start, allocation.bytes);
+  if (id.ok()) {
+    memory = std::make_shared<const Memory>(Memory{*id, start, allocation.bytes, allocation.id});
+  } else {
+    log(LogLevel::kInfo, "mpi: messages from an allocation of {} bytes of a device are packed: {}",
+        allocation.bytes, lastErrorText());
+    if (id.status().code() == adsmErrorHostMemory) {
+      return nullptr;  // there are too many exports now
+    }
+  }
+  entries_.emplace(start, Entry{memory, allocation.id, uses_.insert(uses_.end(), start)});
+  return memory;
+}
+
+void DeviceExports::giveUp(Entries::iterator entry) {
+  if (const MemoryPtr& memory = entry->second.memory) {
+    ended_.push_back(memory->id);
+  }
+  uses_.erase(entry->second.use);
+  entries_.erase(entry);
+}
+
+void DeviceExports::makeRoom() {
+  for (auto use = uses_.begin(); entries_.size() >= most_ && use != uses_.end();) {
+    const auto entry = entries_.find(*use++);
+    if (entry->second.memory == nullptr || entry->second.memory.use_count() == 1) {
+      giveUp(entry);
+    }
+  }
+  sweepLocked();
+}
+
+void DeviceExports::sweepLocked() {
+  std::erase_if(ended_, [&](exchange::ExportId id) {
+    const Result<bool> done = exchange_.revoke(id);
+    return !done.ok() || *done;
+  });
+}
+
+DeviceExports::MemoryPtr DeviceExports::take(const void* start) {
+  const std::lock_guard guard(lock_);
+  const auto found = entries_.find(static_cast<std::byte*>(const_cast<void*>(start)));
+  if (found == entries_.end()) {
+    return nullptr;
+  }
+  MemoryPtr memory = std::move(found->second.memory);
+  uses_.erase(found->second.use);
+  entries_.erase(found);
+  return memory;
+}
+
+void DeviceExports::sweep() {
+  const std::lock_guard guard(lock_);
+  sweepLocked();
+}
+
+std::size_t DeviceExports::count() const {
+  const std::lock_guard guard(lock_);
+  std::size_t count = 0;
+  for (const auto& [start, entry] : entries_) {
+    count += entry.memory != nullptr ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace gmac::mpi

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+//   device_copies [packed]
+//
+// Large messages between device memories of two ranks of one host: the receiver's device copies
+// them, once it has imported the sender's allocation. Tickets are on; `packed`: imports are
+// refused, and all is packed.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/mpi/expect.h"
+#include "tests/mpi/shared.h"
+
+namespace {
+
+using gmac::testing::Memory;
+using Kind = gmac::testing::Memory::Kind;
+
+constexpr int kBytes = 160 << 10;
+int rank = 0;
+
+void expect(bool holds, const char* what, int number) {
+  if (!holds) gmac::testing::failRank(std::string(what) + " (" + std::to_string(number) + ")");
+}
+
+// kBytes bytes: in one piece, and in pieces of 4 KiB and of 8 bytes.
+constexpr int kShapes = 3;
+MPI_Datatype types[kShapes];
+std::size_t spans[kShapes];
+
+void makeTypes() {
+  MPI_Type_contiguous(kBytes, MPI_BYTE, &types[0]);
+  MPI_Type_vector(kBytes / 4096, 4096, 5000, MPI_BYTE, &types[1]);
+  MPI_Type_vector(kBytes / 8, 8, 24, MPI_BYTE, &types[2]);
+  for (int i = 0; i < kShapes; ++i) {
+    MPI_Type_commit(&types[i]);
+    MPI_Aint lowerBound = 0;
+    MPI_Aint extent = 0;
+    MPI_Type_get_extent(types[i], &lowerBound, &extent);
+    spans[i] = static_cast<std::size_t>(extent);
+  }
+}
+
+std::vector<unsigned char> pattern(int seed) {
+  std::vector<unsigned char> bytes(kBytes);
+  for (int i = 0; i < kBytes; ++i) {
+    bytes[static_cast<std::size_t>(i)] = static_cast<unsigned char>(i * 7 + (i >> 8) + seed * 31);
+  }
+  return bytes;
+}
+
+// Memory of one kind that a message of one shape fits in.
+class Buffer {
+ public:
+  Buffer(Kind kind, int shape) : bytes_(spans[shape]), type_(types[shape]) {
+    if (kind == Kind::kDevice) {
+      device_ = gmac::testing::allocateExportable(bytes_);
+    } else {
+      memory_ = std::make_unique<Memory>(kind, bytes_);
+    }
+  }
+  ~Buffer() {
+    if (device_ != nullptr) gmac::testing::freeExportable(device_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  // One that is used again, so that it is exported and imported once.
+  static const Buffer& kept(Kind kind, int shape) {
+    static std::map<std::pair<Kind, int>, std::unique_ptr<Buffer>> all;
+    std::unique_ptr<Buffer>& one = all[{kind, shape}];
+    if (one == nullptr) one = std::make_unique<Buffer>(kind, shape);
+    return *one;
+  }
+
+  void fill(int seed) const {
+    const std::vector<unsigned char> packed = pattern(seed);
+    std::vector<unsigned char> bytes(bytes_, 0x11);
+    int position = 0;
+    MPI_Unpack(packed.data(), kBytes, &position, bytes.data(), 1, type_, MPI_COMM_SELF);
+    put(bytes);
+  }
+  void spoil() const { put(std::vector<unsigned char>(bytes_, 0xee)); }
+  bool holds(int seed) const {
+    std::vector<unsigned char> bytes(bytes_);
+    if (device_ != nullptr) {
+      gmac::testing::copyFromDevice(bytes.data(), device_, bytes_);
+    } else {
+      bytes.assign(memory_->data(), memory_->data() + bytes_);
+    }
+    std::vector<unsigned char> packed(kBytes);
+    int position = 0;
+    MPI_Pack(bytes.data(), 1, type_, packed.data(), kBytes, &position, MPI_COMM_SELF);
+    return packed == pattern(seed);
+  }
+  void* address() const { return device_ != nullptr ? device_ : memory_->address(); }
+  MPI_Datatype type() const { return type_; }
+
+ private:
+  void put(const std::vector<unsigned char>& bytes) const {
+    if (device_ != nullptr) {
+      gmac::testing::copyToDevice(device_, bytes.data(), bytes_);
+    } else {
+      std::memcpy(memory_->data(), bytes.data(), bytes_);
+    }
+  }
+
+  const std::size_t bytes_;
+  void* device_ = nullptr;
+  std::unique_ptr<Memory> memory_;
+  const MPI_Datatype type_;
+};
+
+// By each way of sending, from each shape to each, to every kind of memory, to receivers that are
+// there and that are late. What is sent is spoilt at once.
+void everyShape() {
+  constexpr Kind kKinds[] = {Kind::kDevice, Kind::kShared, Kind::kPlain};
+  constexpr int kForms = 3;
+  int round = 0;
+  for (const Kind kind : kKinds) {
+    for (const bool late : {false, true}) {
+      for (int i = 0; i < kForms * kShapes * kShapes; ++i, ++round) {
+        const int form = i % kForms;
+        const int shape = i / kForms % kShapes;
+        const int received = i / kForms / kShapes;
+        if (rank == 0) {
+          const Buffer& buffer = Buffer::kept(Kind::kDevice, shape);
+          buffer.fill(round);
+          if (form == 0) {
+            MPI_Send(buffer.address(), 1, buffer.type(), 1, 1, MPI_COMM_WORLD);
+          } else if (form == 1) {
+            MPI_Request request;
+            MPI_Isend(buffer.address(), 1, buffer.type(), 1, 1, MPI_COMM_WORLD, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+          } else {
+            int answer = 0;
+            MPI_Sendrecv(buffer.address(), 1, buffer.type(), 1, 1, &answer, 1, MPI_INT, 1, 2,
+                         MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            expect(answer == round, "MPI_Sendrecv receives", round);
+          }
+          buffer.spoil();
+        } else {
+          if (form == 2) MPI_Send(&round, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
+          if (late) ::usleep(2000);
+          const Buffer& buffer = Buffer::kept(kind, received);
+          buffer.spoil();
+          MPI_Status status = {};
+          MPI_Recv(buffer.address(), 1, buffer.type(), 0, 1, MPI_COMM_WORLD, &status);
+          int count = 0;
+          MPI_Get_count(&status, buffer.type(), &count);
+          expect(count == 1, "the status is the message's", round);
+          expect(buffer.holds(round), "the message is what was sent", round);
+        }
+      }
+    }
+  }
+}
+
+// Both send at the same time, and each waits for the other's.
+void bothAtOnce() {
+  for (int round = 0; round < 30; ++round) {
+    const Buffer& sent = Buffer::kept(Kind::kDevice, round % kShapes);
+    const Buffer received(Kind::kDevice, (round + rank) % kShapes);
+    sent.fill(round + rank);
+    received.spoil();
+    MPI_Request requests[2];
+    MPI_Irecv(received.address(), 1, received.type(), 1 - rank, 3, MPI_COMM_WORLD, &requests[0]);
+    MPI_Isend(sent.address(), 1, sent.type(), 1 - rank, 3, MPI_COMM_WORLD, &requests[1]);
+    if (round % 2 == 0) MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    expect(received.holds(round + 1 - rank), "both are right", round);
+    expect(sent.holds(round + rank), "and stay as they were", round);
+  }
+}
+
+// The receiver comes when the sender waits in another call, as it may where MPI buffers the send.
+void theSenderIsElsewhere() {
+  for (int round = 0; round < 6; ++round) {
+    const Buffer& buffer = Buffer::kept(Kind::kDevice, round % kShapes);
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (rank == 0) {
+      buffer.fill(round);
+      MPI_Isend(buffer.address(), 1, buffer.type(), 1, 4, MPI_COMM_WORLD, &request);
+      MPI_Barrier(MPI_COMM_WORLD);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+      buffer.spoil();
+      MPI_Recv(buffer.address(), 1, buffer.type(), 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      expect(buffer.holds(round), "nothing is needed of the sender", round);
+      MPI_Barrier(MPI_COMM_WORLD);
+    }
+  }
+}
+
+// And the other way: the sender waits for a receiver that comes to its receive only afterwards.
+void theReceiverIsElsewhere() {
+  for (int round = 0; round < 6; ++round) {
+    const Buffer& buffer = Buffer::kept(Kind::kDevice, round % kShapes);
+    if (rank == 0) {
+      buffer.fill(round);
+      MPI_Send(buffer.address(), 1, buffer.type(), 1, 5, MPI_COMM_WORLD);
+      MPI_Barrier(MPI_COMM_WORLD);
+    } else {
+      buffer.spoil();
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Irecv(buffer.address(), 1, buffer.type(), 0, 5, MPI_COMM_WORLD, &request);
+      MPI_Barrier(MPI_COMM_WORLD);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      expect(buffer.holds(round), "a late receiver finds a copy", round);
+    }
+  }
+}
+
+// Shorter receives, and ones that are longer.
+void otherLengths() {
+  const Buffer& buffer = Buffer::kept(Kind::kDevice, 0);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  for (int round = 0; round < 4; ++round) {
+    const int sent = round % 2 == 0 ? kBytes : kBytes / 2;
+    if (rank == 0) {
+      buffer.fill(round);
+      MPI_Send(buffer.address(), sent, MPI_BYTE, 1, 6, MPI_COMM_WORLD);
+    } else {
+      buffer.spoil();
+      const int room = round % 2 == 0 ? kBytes / 2 : kBytes;
+      MPI_Status status = {};
+      const int code = MPI_Recv(buffer.address(), room, MPI_BYTE, 0, 6, MPI_COMM_WORLD, &status);
+      int errorClass = MPI_SUCCESS;
+      MPI_Error_class(code, &errorClass);
+      expect(errorClass == (room < sent ? MPI_ERR_TRUNCATE : MPI_SUCCESS), "truncation", round);
+      int count = 0;
+      MPI_Get_count(&status, MPI_BYTE, &count);
+      expect(room < sent || count == sent, "the length", round);
+    }
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool refused = argc > 1 && std::strcmp(argv[1], "packed") == 0;
+  if (!gmac::testing::startDevice()) return 1;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (refused) gmac::testing::refuseImports();
+  makeTypes();
+  everyShape();
+  bothAtOnce();
+  theSenderIsElsewhere();
+  theReceiverIsElsewhere();
+  otherLengths();
+  for (MPI_Datatype& type : types) MPI_Type_free(&type);
+  MPI_Finalize();
+  if (rank == 0) std::puts("copies are right");
+}
