@@ -108,7 +108,7 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& 
   state->exports = std::make_unique<internal::Exports>(state->outbox->file(), job.size);
   state->imports = std::make_shared<internal::Imports>(
       job.rank, options.device, std::max<std::size_t>(options.maxImports, 1));
-  state->transfers = std::make_shared<internal::Transfers>(state->outbox);
+  state->transfers = std::make_shared<internal::Transfers>(state->outbox, job.rank);
   state->layouts = std::make_unique<LayoutTable>(options.maxLayouts);
   return std::unique_ptr<Exchange>(new Exchange(std::move(state)));
 }
@@ -417,6 +417,16 @@ bool Exchange::isReadBy(int rank) const noexcept {
              Proof::kProved;
 }
 
+bool Exchange::anyWaits() const noexcept {
+  return !state_->outbox->inChild() &&
+         state_->outbox->file().waiting().load(std::memory_order_acquire) != 0;
+}
+
+bool Exchange::waits(int sender) const noexcept {
+  return reaches(sender) && !state_->outbox->inChild() &&
+         state_->outbox->file().waitingOf(sender).load(std::memory_order_acquire) != 0;
+}
+
 std::int64_t Exchange::bytesOf(ConstDescription description) {
   internal::TransferContents said;
   std::memcpy(&said, description.data(), sizeof said);
@@ -464,6 +474,11 @@ Result<Receiving> Exchange::receive(int sender, ConstDescription description, st
     }
   } while (!record.state.compare_exchange_weak(found, Slot::stateOf(said.id, Phase::kCollected),
                                                std::memory_order_acq_rel));
+  if (found == described) {
+    const SharedFile& own = state.outbox->file();
+    own.waiting().fetch_sub(1, std::memory_order_acq_rel);
+    own.waitingOf(sender).fetch_sub(1, std::memory_order_acq_rel);
+  }
   const internal::Copies copies(memory == Memory::kDevice ? state.copying() : nullptr);
   auto message = std::make_unique<internal::Incoming>(
       state.peers[static_cast<std::size_t>(sender)], state.imports, state.received, sender,

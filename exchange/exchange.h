@@ -298,6 +298,11 @@ class Exchange {
   // Whether that rank has proved that it reads this process's memory where it is: a message that
   // goes by kRead then needs nothing of its sender while it is received. A load.
   bool isReadBy(int rank) const noexcept;
+  // Whether any rank, or that one, has described such a message for this process that this process
+  // has not begun to receive, and that was neither taken back nor left as a copy. (Also if a
+  // process ended in the middle of that.) A load or two.
+  bool anyWaits() const noexcept;
+  bool waits(int sender) const noexcept;
   // How many bytes such a message has; 0 for another description.
   static std::int64_t bytesOf(ConstDescription description);
   // Begins to receive it as the first bytes of `layout` relative to `base`. adsmErrorInvalidValue:

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 // What is not of a rank.
-constexpr std::size_t kHeader = 64;
+constexpr std::size_t kHeader = 128;
+constexpr std::size_t kLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // No process may shorten the file: the others would die of reading it.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -29,7 +30,8 @@ std::size_t wordsFor(int ranks) { return (static_cast<std::size_t>(ranks) + 63) 
 FileLayout::FileLayout(int ranks, std::size_t payloadBytes)
     : offers(kHeader),
       proofs(roundUp(offers + static_cast<std::size_t>(ranks) * sizeof(Offer), kPage)),
-      pieces(roundUp(proofs + static_cast<std::size_t>(ranks) * kProofs * sizeof(Proof), kPage)),
+      waiting(roundUp(proofs + static_cast<std::size_t>(ranks) * kProofs * sizeof(Proof), kLine)),
+      pieces(roundUp(waiting + static_cast<std::size_t>(ranks) * sizeof(std::uint32_t), kPage)),
       exports(roundUp(pieces + kPieces * sizeof(DevicePiece), kPage)),
       importers(exports + kExports * sizeof(ExportRecord)),
       slots(roundUp(importers + kExports * wordsFor(ranks) * sizeof(std::uint64_t), kPage)),
@@ -113,6 +115,14 @@ std::atomic<Offer>& SharedFile::offer(int rank) const {
 std::atomic<Proof>& SharedFile::proof(int rank, std::size_t piece) const {
   const std::size_t index = static_cast<std::size_t>(rank) * FileLayout::kProofs + piece;
   return reinterpret_cast<std::atomic<Proof>*>(control_.data() + layout_.proofs)[index];
+}
+
+std::atomic<std::uint32_t>& SharedFile::waitingOf(int rank) const {
+  return reinterpret_cast<std::atomic<std::uint32_t>*>(control_.data() + layout_.waiting)[rank];
+}
+
+std::atomic<std::uint32_t>& SharedFile::waiting() const {
+  return *reinterpret_cast<std::atomic<std::uint32_t>*>(control_.data() + kLine);
 }
 
 DevicePiece& SharedFile::piece(std::size_t index) const {

@@ -3,8 +3,8 @@
 // The memory file of one process of the exchange: what it lays down for others, and what they tell
 // it. Every other process that it reaches has it mapped.
 //
-//     revocations | offers, by rank | device pieces | exports | importers | slots | transfers |
-//     payloads
+//     revocations, waiting | offers, proofs and waiting, by rank | device pieces | exports |
+//     importers | slots | transfers | payloads
 //
 // All but the payloads is written by both sides, so neither believes more of it than it checks.
 #ifndef GMAC_EXCHANGE_SHARED_FILE_H_
@@ -127,6 +127,7 @@ struct FileLayout {
 
   std::size_t offers;
   std::size_t proofs;
+  std::size_t waiting;
   std::size_t pieces;
   std::size_t exports;
   std::size_t importers;
@@ -178,6 +179,11 @@ class SharedFile {
   DevicePiece& piece(std::size_t index) const;
   Slot& slot(std::size_t index) const;
   TransferRecord& transfer(std::size_t index) const;
+  // How many messages of that rank, and of all ranks, are described for the owner (kDescribed) and
+  // in no later phase. Counted by senders and owner, who add before and subtract after: a process
+  // that ends in between leaves too many.
+  std::atomic<std::uint32_t>& waitingOf(int rank) const;
+  std::atomic<std::uint32_t>& waiting() const;
   // How often the owner has revoked an export.
   std::atomic<std::uint64_t>& revocations() const;
   ExportRecord& exportRecord(std::size_t index) const;

@@ -46,8 +46,11 @@ bool Patience::passed() {
 
 // ---- Records of this process.
 
-Transfers::Transfers(std::shared_ptr<Outbox> outbox)
-    : outbox_(std::move(outbox)), entries_(FileLayout::kTransfers), free_(FileLayout::kTransfers) {
+Transfers::Transfers(std::shared_ptr<Outbox> outbox, int rank)
+    : outbox_(std::move(outbox)),
+      rank_(rank),
+      entries_(FileLayout::kTransfers),
+      free_(FileLayout::kTransfers) {
   std::iota(free_.rbegin(), free_.rend(), 0);
 }
 
@@ -254,7 +257,22 @@ Outgoing::~Outgoing() {
   std::atomic<std::uint64_t>& state = transfers_->record(index_).state;
   const std::uint64_t free = Slot::stateOf(id_, Phase::kFree);
   const std::uint64_t before = state.exchange(free, std::memory_order_acq_rel);
+  if (before == Slot::stateOf(id_, Phase::kDescribed)) {
+    countWaiting(false);
+  }
   finish(before == Slot::stateOf(id_, Phase::kCollected));
+}
+
+void Outgoing::countWaiting(bool begins) {
+  const SharedFile& there = peer_->met().file;
+  const int sender = transfers_->rank();
+  if (begins) {
+    there.waitingOf(sender).fetch_add(1, std::memory_order_acq_rel);
+    there.waiting().fetch_add(1, std::memory_order_acq_rel);
+  } else {
+    there.waiting().fetch_sub(1, std::memory_order_acq_rel);
+    there.waitingOf(sender).fetch_sub(1, std::memory_order_acq_rel);
+  }
 }
 
 void Outgoing::finish(bool taken) {
@@ -276,6 +294,7 @@ void Outgoing::describe(std::span<std::byte, kDescriptionBytes> description) {
     contents.bytes = bytes();
     contents.receiver = receiver_;
     described_ = true;
+    countWaiting(true);
     record.state.store(Slot::stateOf(id_, Phase::kDescribed), std::memory_order_release);
   }
   std::memcpy(description.data(), &contents, sizeof contents);
@@ -340,6 +359,9 @@ Result<bool> Outgoing::advance() {
     if (described_ && before == free) {
       return freed(record);  // the receiver has ended after it had all
     }
+    if (before == Slot::stateOf(id_, Phase::kDescribed)) {
+      countWaiting(false);
+    }
     failed_ = status.code();
     finish(before == Slot::stateOf(id_, Phase::kCollected));
     return status;
@@ -379,6 +401,7 @@ bool Outgoing::recall() {
           expected, Slot::stateOf(id_, Phase::kFree), std::memory_order_acq_rel)) {
     return false;
   }
+  countWaiting(false);
   finish(false);
   return true;
 }
@@ -405,6 +428,9 @@ Result<bool> Outgoing::leaveCopy(bool evenIfBegun) {
   } while (!state.compare_exchange_weak(
       found, Slot::stateOf(id_, found == described ? Phase::kCopied : Phase::kMoved),
       std::memory_order_acq_rel));
+  if (found == described) {
+    countWaiting(false);
+  }
   over_ = true;
   copied_ = true;
   path_ = Path::kCopy;

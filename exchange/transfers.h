@@ -42,7 +42,8 @@ struct PathCounters {
 // The records of this process, and the layouts that it has laid down for others. Thread-safe.
 class Transfers {
  public:
-  explicit Transfers(std::shared_ptr<Outbox> outbox);
+  // `rank`: this process's.
+  Transfers(std::shared_ptr<Outbox> outbox, int rank);
 
   // A record in phase kWritten; all but its state and what depends on the message's memory is set.
   Result<std::size_t> take(int receiver, const SharedLayoutPtr& layout, const SendOptions& options,
@@ -60,6 +61,7 @@ class Transfers {
   TransferRecord& record(std::size_t index) const { return outbox_->file().transfer(index); }
   std::uint64_t idOf(std::size_t index) const;
   Outbox& outbox() const { return *outbox_; }
+  int rank() const { return rank_; }
 
   PathCounters sent;
 
@@ -94,6 +96,7 @@ class Transfers {
   bool sweepAll();
 
   const std::shared_ptr<Outbox> outbox_;
+  const int rank_;
   mutable std::mutex lock_;  // guards what follows
   std::vector<Entry> entries_;
   std::vector<std::size_t> free_;
@@ -128,6 +131,8 @@ class Outgoing {
 
  private:
   Status produce(TransferRecord& record);
+  // The receiver's count of the messages that wait for it; see SharedFile::waitingOf().
+  void countWaiting(bool begins);
   Result<bool> freed(const TransferRecord& record);
   void finish(bool taken);
 

@@ -594,6 +594,10 @@ std::string Transfer::reason() const {
 
 bool anyTransfers() { return state().transferCount.load(std::memory_order_acquire) != 0; }
 
+bool anyWaits() { return inUse() && state().exchange->anyWaits(); }
+
+bool waits(int rank) { return inUse() && state().exchange->waits(rank); }
+
 void serveTransfers() {
   if (!anyTransfers()) {
     return;

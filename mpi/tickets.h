@@ -236,6 +236,10 @@ class Transfer {
 bool anyTransfers();
 // Advances each of them.
 void serveTransfers();
+// Whether any process, or that one, may wait for this one to receive a transfer; by its rank. A
+// load or two.
+bool anyWaits();
+bool waits(int rank);
 
 }  // namespace gmac::mpi::tickets
 

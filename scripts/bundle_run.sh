@@ -162,7 +162,7 @@ mpi_tests() { # ACCELERATOR
 
 mpi_benchmarks() { # ACCELERATOR
   local program ranks
-  for program in call_cost device_rate message_rate transpose_rate typed_messages; do
+  for program in call_cost device_rate message_rate open_receives transpose_rate typed_messages; do
     [[ $program != device_rate || $1/$mpi_driver == cuda/real ]] || continue
     ranks=2
     [[ $program != call_cost ]] || ranks=1

@@ -42,6 +42,11 @@ class Awaited : public Pending {
   }
   bool mpiTellsNobody() const override { return in.mpiToldNobody(); }
   Awaited* awaited() override { return this; }
+  int ticketSender() const override {
+    return peers_ == nullptr           ? kNobody
+           : source_ == MPI_ANY_SOURCE ? kAnybody
+                                       : peers_->rankInWorld(source_);
+  }
 
   // Called when a persistent receive is started. If it gets a held message, another request is
   // active in its place.

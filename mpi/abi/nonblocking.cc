@@ -212,10 +212,7 @@ int packAll(int count, const MPI_Request* list, const char* call) {
 
 void activateAll(int count, const MPI_Request* list) {
   for (int i = 0; i < count; ++i) {
-    if (const PendingPtr pending = requests::find(list[i])) {
-      pending->active = true;
-      pending->delivered = false;
-    }
+    requests::activate(list[i]);
   }
 }
 

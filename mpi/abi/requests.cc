@@ -3,8 +3,11 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -28,10 +31,18 @@ struct Orphan {
   PendingPtr pending;
 };
 
+// The active receives whose tickets come from one process, or from any, that were not delivered.
+struct Receives {
+  std::map<std::uint64_t, std::uint64_t> keys;  // by their numbers
+  std::uint64_t next = 0;                       // the number at which progress() goes on
+};
+
 struct Table {
   std::mutex lock;
   std::unordered_map<std::uint64_t, PendingPtr> entries;
-  std::vector<Orphan> orphans;
+  std::map<int, Receives> receives;  // by Pending::ticketSender()
+  std::uint64_t begun = 0;
+  std::deque<Orphan> orphans;
   std::atomic<bool> anyOrphans{false};
 };
 Table& table() {
@@ -39,12 +50,31 @@ Table& table() {
   return *table;
 }
 
+// Both under the lock.
+void list(Table& all, std::uint64_t key, Pending& pending) {
+  if (const int sender = pending.ticketSender();
+      sender != Pending::kNobody && pending.active && !pending.delivered) {
+    if (pending.number == 0) pending.number = ++all.begun;
+    all.receives[sender].keys[pending.number] = key;
+  }
+}
+void unlist(Table& all, const Pending& pending) {
+  if (pending.number == 0) return;
+  const auto found = all.receives.find(pending.ticketSender());
+  if (found != all.receives.end() && found->second.keys.erase(pending.number) != 0 &&
+      found->second.keys.empty()) {
+    all.receives.erase(found);
+  }
+}
+
 }  // namespace
 
 void add(MPI_Request request, PendingPtr pending) {
   Table& all = table();
   const std::lock_guard guard(all.lock);
-  all.entries[keyOf(request)] = std::move(pending);
+  const std::uint64_t key = keyOf(request);
+  list(all, key, *pending);
+  all.entries[key] = std::move(pending);
   underWay.store(all.entries.size(), std::memory_order_release);
 }
 
@@ -53,6 +83,21 @@ PendingPtr find(MPI_Request request) {
   const std::lock_guard guard(all.lock);
   const auto found = all.entries.find(keyOf(request));
   return found != all.entries.end() ? found->second : nullptr;
+}
+
+void activate(MPI_Request request) {
+  Table& all = table();
+  const std::lock_guard guard(all.lock);
+  const std::uint64_t key = keyOf(request);
+  const auto found = all.entries.find(key);
+  if (found != all.entries.end()) {
+    Pending& pending = *found->second;
+    unlist(all, pending);
+    pending.number = 0;
+    pending.active = true;
+    pending.delivered = false;
+    list(all, key, pending);
+  }
 }
 
 PendingPtr take(MPI_Request request) {
@@ -66,6 +111,7 @@ PendingPtr take(MPI_Request request) {
     }
     pending = std::move(found->second);
     all.entries.erase(found);
+    unlist(all, *pending);
     underWay.store(all.entries.size(), std::memory_order_release);
   }
   // Another thread's progress() may be at it.
@@ -84,7 +130,8 @@ void deliverOnce(Pending& pending, const MPI_Status& status, const char* call) {
 }
 
 // Delivers a receive that MPI has completed, if it is in the table still and nobody is at it.
-void deliverIfDone(std::uint64_t key, const PendingPtr& pending) {
+// Whether it did.
+bool deliverIfDone(std::uint64_t key, const PendingPtr& pending) {
   Table& all = table();
   std::unique_lock delivering(pending->delivering, std::defer_lock);
   {
@@ -92,17 +139,56 @@ void deliverIfDone(std::uint64_t key, const PendingPtr& pending) {
     const auto found = all.entries.find(key);
     // From now on nobody completes it: take() waits.
     if (found == all.entries.end() || found->second != pending || !delivering.try_lock()) {
-      return;
+      return false;
     }
   }
   MPI_Request request;
   std::memcpy(&request, &key, sizeof request);
   int done = 0;
   MPI_Status status = {};
-  if (real().Request_get_status(pending->hasInstead ? pending->instead : request, &done, &status) ==
-          MPI_SUCCESS &&
-      done != 0) {
-    deliverOnce(*pending, status, "MPI_Wait");
+  if (real().Request_get_status(pending->hasInstead ? pending->instead : request, &done, &status) !=
+          MPI_SUCCESS ||
+      done == 0) {
+    return false;
+  }
+  deliverOnce(*pending, status, "MPI_Wait");
+  const std::lock_guard guard(all.lock);
+  unlist(all, *pending);
+  return true;
+}
+
+// How many receives from one process a call looks at. It goes on where the last one has found
+// something, or ended: what is received in the order of its receives is found at once.
+constexpr std::size_t kLookedAt = 16;
+
+void deliverFrom(int sender) {
+  Table& all = table();
+  struct Candidate {
+    std::uint64_t number;
+    std::uint64_t key;
+    PendingPtr pending;
+  };
+  std::vector<Candidate> candidates;
+  {
+    const std::lock_guard guard(all.lock);
+    const auto found = all.receives.find(sender);
+    if (found == all.receives.end()) {
+      return;
+    }
+    const auto& keys = found->second.keys;
+    auto at = keys.lower_bound(found->second.next);
+    for (std::size_t i = std::min(kLookedAt, keys.size()); i > 0; --i, ++at) {
+      if (at == keys.end()) at = keys.begin();
+      candidates.push_back({at->first, at->second, all.entries.at(at->second)});
+    }
+  }
+  std::uint64_t next = candidates.back().number + 1;
+  for (const Candidate& one : candidates) {
+    if (deliverIfDone(one.key, one.pending)) next = one.number + 1;
+  }
+  const std::lock_guard guard(all.lock);
+  if (const auto found = all.receives.find(sender); found != all.receives.end()) {
+    found->second.next = next;
   }
 }
 
@@ -110,19 +196,18 @@ void deliverIfDone(std::uint64_t key, const PendingPtr& pending) {
 
 void progress() {
   Table& all = table();
-  std::vector<std::pair<std::uint64_t, PendingPtr>> receives;
-  // Without tickets nobody waits for what is delivered. (MPICH 4.0 calls an error handler when it
-  // is asked about a receive that was too short.)
-  if (tickets::inUse()) {
-    const std::lock_guard guard(all.lock);
-    for (const auto& [key, pending] : all.entries) {
-      if (pending->active && !pending->delivered && pending->awaited() != nullptr) {
-        receives.emplace_back(key, pending);
+  // (MPICH 4.0 calls an error handler when it is asked about a receive that was too short.)
+  if (tickets::anyWaits()) {
+    std::vector<int> senders;
+    {
+      const std::lock_guard guard(all.lock);
+      for (const auto& [sender, receives] : all.receives) {
+        if (sender == Pending::kAnybody || tickets::waits(sender)) senders.push_back(sender);
       }
     }
-  }
-  for (const auto& [key, pending] : receives) {
-    deliverIfDone(key, pending);
+    for (const int sender : senders) {
+      deliverFrom(sender);
+    }
   }
   int found = 0;
   (void)real().Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ownCommunicator(), &found, MPI_STATUS_IGNORE);
@@ -187,11 +272,16 @@ void keepOrphans(bool wait) {
   if (!all.anyOrphans) {
     return;
   }
+  // Without a wait, some of them in turn.
+  constexpr std::size_t kAskedFor = 16;
   std::vector<Orphan> orphans;
   {
     const std::lock_guard guard(all.lock);
-    orphans.swap(all.orphans);
-    all.anyOrphans = false;
+    while (!all.orphans.empty() && (wait || orphans.size() < kAskedFor)) {
+      orphans.push_back(std::move(all.orphans.front()));
+      all.orphans.pop_front();
+    }
+    all.anyOrphans = !all.orphans.empty();
   }
   for (Orphan& one : orphans) {
     MPI_Status status = {};

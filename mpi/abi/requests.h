@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,6 +51,11 @@ class Pending {
   // Whether the application may reuse the buffer as soon as MPI has completed the request. While
   // this is false, MPI's completing calls must not be called; ask again.
   virtual bool settled() { return true; }
+  // Who may wait for this process to receive a ticket by this request: a rank in MPI_COMM_WORLD,
+  // anybody, or nobody (any other negative number).
+  static constexpr int kNobody = -1;
+  static constexpr int kAnybody = -2;
+  virtual int ticketSender() const { return kNobody; }
   // This object, if it is a point-to-point receive.
   virtual Awaited* awaited() { return nullptr; }
 
@@ -60,6 +66,8 @@ class Pending {
   // once.
   std::atomic<bool> delivered{false};
   int result = MPI_SUCCESS;
+  // The table's: in the order of the calls that have begun them. 0: not begun yet.
+  std::uint64_t number = 0;
   // A receive that cannot be cancelled: its message was matched before.
   bool matched = false;
   // For a persistent receive that got a message which was matched before: the request that is
@@ -96,6 +104,8 @@ inline bool anyUnsettled() {
 inline bool any() { return internal::underWay.load(std::memory_order_acquire) != 0; }
 
 void add(MPI_Request request, PendingPtr pending);
+// MPI has begun a persistent request, if it is in the table.
+void activate(MPI_Request request);
 // Both return NULL for a request that is not in the table; take() also removes it.
 PendingPtr find(MPI_Request request);
 PendingPtr take(MPI_Request request);
@@ -108,9 +118,9 @@ int complete(Pending& pending, MPI_Status* status, const char* call);
 // later calls of keepOrphans() test for that, since the application no longer can.
 void orphan(MPI_Request request, PendingPtr pending);
 
-// Delivers the receives that MPI has completed; they stay in the table. Call it while this process
-// waits for others, because their senders may wait for this process to read. Also drives MPI's
-// progress.
+// Delivers receives that MPI has completed and whose senders may wait for this process to read;
+// they stay in the table. Call it again and again while this process waits for others. Also drives
+// MPI's progress. Looks at a few receives in each call, and at none as long as nobody waits.
 void progress();
 // Waits until the message is settled: at most until its receiver has read it or a copy has been
 // left.

@@ -498,6 +498,60 @@ TEST(Transfers, ADescriptionIsGoodForOneMessage) {
   EXPECT_EQ(team.end(), "");
 }
 
+// From the description on, until it is received, taken back, left as a copy, or dropped.
+TEST(Transfers, AReceiverKnowsWhoWaitsForIt) {
+  Team team(3);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena(kArena);
+    const auto exchange = met(board, job);
+    constexpr int64_t kBytes = 100000;
+    constexpr std::size_t kEnds = 4;
+    std::vector<std::byte> target(kBytes);
+    for (std::size_t way = 0; way < kEnds; ++way) {
+      const std::size_t phase = 1 + 4 * way;
+      Result<Sending> sending = Sending();
+      if (job.rank == 0) {
+        sending = exchange->send(1, arena.data(), shareLayout(contiguous(kBytes)),
+                                 {.path = Path::kRead, .mayCopy = true});
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+      }
+      arrive(board, phase);
+      await(board, phase, 3);
+      const bool isReceiver = job.rank == 1;
+      CHECK_THAT(exchange->anyWaits() == isReceiver && exchange->waits(0) == isReceiver);
+      CHECK_THAT(!exchange->waits(2) && !exchange->waits(1));
+      arrive(board, phase + 1);
+      await(board, phase + 1, 3);
+      const Description description = isReceiver ? fetch(board, 0, 1) : Description();
+      Result<Receiving> receiving = Receiving();
+      if (way == 0 && isReceiver) {
+        receiving = exchange->receive(0, description, target.data(), contiguous(kBytes));
+        CHECK_THAT(receiving.ok());
+      } else if (way == 1 && job.rank == 0) {
+        CHECK_THAT(sending->recall());
+      } else if (way == 2 && job.rank == 0) {
+        CHECK_THAT(*sending->leaveCopy());
+      } else if (way == 3 && job.rank == 0) {
+        *sending = Sending();
+      }
+      arrive(board, phase + 2);
+      await(board, phase + 2, 3);
+      CHECK_THAT(!exchange->anyWaits() && !exchange->waits(0));
+      if (way == 0 && isReceiver) {
+        CHECK_THAT(*receiving->wait(kPatience));
+      } else if (way == 2 && isReceiver) {
+        receiving = exchange->receive(0, description, target.data(), contiguous(kBytes));
+        CHECK_THAT(receiving.ok() && *receiving->wait(kPatience) && !exchange->anyWaits());
+      }
+      arrive(board, phase + 3);
+      await(board, phase + 3, 3);
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
 // ---- Processes that end, or stop, in between.
 
 enum Phase { kDescribed, kBegun, kHalf, kPhases };

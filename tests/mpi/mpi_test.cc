@@ -183,6 +183,17 @@ TEST_P(Mpi, MessagesOfPlainMemoryStayThereUntilTheirReceiversTakeThem) {
   }
 }
 
+// A process that sends receives meanwhile, however many receives it has open. (Else all that it is
+// sent would be left as copies.)
+TEST_P(Mpi, WhoWaitsForAReceiverIsFoundAmongItsOpenReceives) {
+  const std::string file = ::testing::TempDir() + "gmac_mpi_open_" + GetParam() + ".json";
+  const ProgramEnd end =
+      run(2, "transfers", {"open"}, {{"GMAC_MPI_TICKETS", "1"}, {"GMAC_STATS", file}});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "transfers are right\n");
+  EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) read by their receivers")));
+}
+
 // Under every protocol.
 TEST_P(Mpi, MessagesOfObjectsAreCopiedOnceAndKernelsNeedNotWaitForThem) {
   const std::string file = ::testing::TempDir() + "gmac_mpi_lent_" + GetParam() + ".json";

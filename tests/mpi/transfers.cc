@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -246,6 +247,40 @@ void bothWays() {
   }
 }
 
+// Both send while many receives are open, of which every other one is for messages that come at the
+// end, some from anybody. What comes meanwhile is found among them, in any order.
+void amongOpenReceives() {
+  constexpr int kMessages = 60;
+  constexpr int kFirstTag = 2000;
+  const int other = 1 - rank;
+  std::vector<std::unique_ptr<Buffer>> in;
+  std::vector<int> late(kMessages, -1);
+  std::vector<MPI_Request> list(2 * kMessages);
+  for (int i = 0; i < kMessages; ++i) {
+    in.push_back(std::make_unique<Buffer>(i % kShapes));
+    MPI_Irecv(in.back()->data(), 1, in.back()->type(), i % 3 == 0 ? MPI_ANY_SOURCE : other,
+              kFirstTag + i, MPI_COMM_WORLD, &list[std::size_t{2} * static_cast<std::size_t>(i)]);
+    MPI_Irecv(&late[static_cast<std::size_t>(i)], 1, MPI_INT, other, kFirstTag + kMessages + i,
+              MPI_COMM_WORLD, &list[std::size_t{2} * static_cast<std::size_t>(i) + 1]);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int i = 0; i < kMessages; ++i) {
+    const int number = i * 37 % kMessages;
+    Buffer out(number % kShapes);
+    out.fill(number + rank);
+    MPI_Send(out.data(), 1, out.type(), other, kFirstTag + number, MPI_COMM_WORLD);
+    out.spoil();
+  }
+  for (int i = 0; i < kMessages; ++i) {
+    MPI_Send(&i, 1, MPI_INT, other, kFirstTag + kMessages + i, MPI_COMM_WORLD);
+  }
+  MPI_Waitall(2 * kMessages, list.data(), MPI_STATUSES_IGNORE);
+  for (int i = 0; i < kMessages; ++i) {
+    expect(in[static_cast<std::size_t>(i)]->holds(i + other), "a message among open receives", i);
+    expect(late[static_cast<std::size_t>(i)] == i, "and those after it", i);
+  }
+}
+
 // A request that is freed: the buffer is the sender's when it hears that the message has arrived.
 void freed() {
   for (int shape = 0; shape < kShapes; ++shape) {
@@ -297,10 +332,14 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   makeTypes();
-  everyForm();
-  bothWays();
-  freed();
-  many();
+  if (argc > 1 && std::string_view(argv[1]) == "open") {
+    amongOpenReceives();
+  } else {
+    everyForm();
+    bothWays();
+    freed();
+    many();
+  }
   for (MPI_Datatype& type : types) MPI_Type_free(&type);
   MPI_Finalize();
   if (rank == 0) std::puts("transfers are right");
