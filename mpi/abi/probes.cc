@@ -10,9 +10,12 @@
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
 
+// But for the error, which calls on one message leave as it is.
 void copy(const MPI_Status& from, MPI_Status* to) {
   if (to != MPI_STATUS_IGNORE) {
+    const int error = to->MPI_ERROR;
     *to = from;
+    to->MPI_ERROR = error;
   }
 }
 

@@ -86,7 +86,7 @@ void receive(Run& run, const Sides& sides, const Reception& reception, const Buf
   // A wildcard matches this message alone.
   const int from = reception.anySource && source != MPI_PROC_NULL ? MPI_ANY_SOURCE : source;
   const int with = reception.anyTag && (!reception.anySource || run.size == 2) ? MPI_ANY_TAG : tag;
-  MPI_Status status = {};
+  MPI_Status status = freshStatus();
   MPI_Status* const asked = reception.ignoresStatus ? MPI_STATUS_IGNORE : &status;
   int code = MPI_SUCCESS;
   if (reception.how == 2) {
@@ -144,7 +144,7 @@ void shift(Run& run, const Sides& sides, int sentPast, int receivedPast, int tag
   const int right = last ? (open ? MPI_PROC_NULL : 0) : run.rank + 1;
   const int left = first ? (open ? MPI_PROC_NULL : run.size - 1) : run.rank - 1;
   const Buffer sent(run, sides.sent, sides.sentCount, sentPast);
-  MPI_Status status = {};
+  MPI_Status status = {};  // (MPICH 4.0 sets the error field.)
   if (replaces) {
     const int code = MPI_Sendrecv_replace(sent.address(), sides.sentCount, sides.sent, right, tag,
                                           left, tag, run.comm, &status);

@@ -78,6 +78,8 @@ int receiveBy(Run& run, How how, const Buffer& buffer, const Letter& letter, int
   MPI_Request request = MPI_REQUEST_NULL;
   void* const to = buffer.address();
   int code = MPI_SUCCESS;
+  // (MPICH 4.0 sets the error field in these.)
+  if (how == How::kSendrecv || how == How::kReplace) status->MPI_ERROR = MPI_SUCCESS;
   switch (how) {
     case How::kRecv:
       return MPI_Recv(to, letter.count, letter.type, source, tag, run.comm, status);
@@ -137,7 +139,7 @@ void probedMessages(Run& run) {
     mail.remove(letter);
     if (run.rank != receiver) continue;
     const int with = tag == MPI_ANY_TAG ? tag : base + tag;
-    MPI_Status status = {};
+    MPI_Status status = freshStatus();
     MPI_Message message = MPI_MESSAGE_NULL;
     int flag = 0;
     if (ask == Ask::kProbe) {
@@ -154,7 +156,7 @@ void probedMessages(Run& run) {
     }
     if (ask != Ask::kNothing && ask != Ask::kOther) run.noteStatus(status, letter.type);
     const Buffer buffer(run, letter.type, letter.count, past);
-    status = {};
+    status = freshStatus();
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_SUCCESS;
     if (message == MPI_MESSAGE_NULL) {

@@ -68,23 +68,27 @@ void completeAll(int way, std::vector<MPI_Request>& requests, std::vector<MPI_St
       MPI_Waitall(count, requests.data(), statuses.data());
       break;
     case 1:
-      for (std::size_t i = 0; i < requests.size(); ++i) MPI_Wait(&requests[i], &statuses[i]);
+      for (std::size_t i = 0; i < requests.size(); ++i) {
+        statuses[i] = freshStatus();
+        MPI_Wait(&requests[i], &statuses[i]);
+      }
       break;
     case 2:
       for (std::size_t i = 0; i < requests.size(); ++i) {
+        statuses[i] = freshStatus();
         for (done = 0; done == 0;) MPI_Test(&requests[i], &done, &statuses[i]);
       }
       break;
     case 3:
       for (int i = 0; i < count; ++i) {
-        MPI_Status status = {};
+        MPI_Status status = freshStatus();
         MPI_Waitany(count, requests.data(), &index, &status);
         statuses[static_cast<std::size_t>(index)] = status;
       }
       break;
     case 4:
       for (int left = count; left > 0;) {
-        MPI_Status status = {};
+        MPI_Status status = freshStatus();
         MPI_Testany(count, requests.data(), &index, &done, &status);
         if (done == 0) continue;
         statuses[static_cast<std::size_t>(index)] = status;

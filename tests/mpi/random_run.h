@@ -25,6 +25,13 @@ struct Step {
   int unexpected = MPI_SUCCESS;     // the error code by which it did
 };
 
+// Of calls that complete one operation: they leave the error field as it is (MPI 3.1, 3.2.5).
+inline MPI_Status freshStatus() {
+  MPI_Status status = {};
+  status.MPI_ERROR = 4711;
+  return status;
+}
+
 struct Run {
   Rng& rng;  // in the same state on all ranks
   Memory::Kind kind;
@@ -62,7 +69,7 @@ struct Run {
     note("source " + std::to_string(status.MPI_SOURCE) + " tag " + std::to_string(status.MPI_TAG) +
          " count " + std::to_string(count) + " bytes " +
          std::to_string(static_cast<long long>(elements)) + " cancelled " +
-         std::to_string(cancelled));
+         std::to_string(cancelled) + " error " + std::to_string(status.MPI_ERROR));
   }
 };
 
