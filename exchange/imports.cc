@@ -139,19 +139,24 @@ Status Imports::open(Entry& entry) {
   return status;
 }
 
-void Imports::giveBack(Entry& entry) {
+// False: the device has it still, so its owner must not free it: the bit stays.
+bool Imports::giveBack(Entry& entry) {
   if (entry.kind == ExportKind::kFile) {
     entry.mapping = Mapping();
   } else if (const adsmError_t code = device_->releaseImport(const_cast<std::byte*>(entry.data));
              code != adsmSuccess) {
-    // The owner must not free it then: the bit stays.
-    log(LogLevel::kError, "exchange: export {} of rank {} cannot be given back: {}", entry.id,
+    log(LogLevel::kInfo, "exchange: export {} of rank {} is not given back yet: {}", entry.id,
         entry.owner, errorName(code));
-    return;
+    return false;
   }
   entry.peer->met()
       .file.importers(entry.id % FileLayout::kExports, static_cast<std::size_t>(rank_) / 64)
       .fetch_and(~(std::uint64_t{1} << rank_ % 64));
+  return true;
+}
+
+void Imports::giveBackStuck() {
+  std::erase_if(stuck_, [this](const auto& entry) { return giveBack(*entry); });
 }
 
 void Imports::drop(std::map<Key, std::unique_ptr<Entry>>::iterator found) {
@@ -160,7 +165,9 @@ void Imports::drop(std::map<Key, std::unique_ptr<Entry>>::iterator found) {
   if (entry.revoked()) {
     files_.erase(found->first);
   }
-  giveBack(entry);
+  if (!giveBack(entry)) {
+    stuck_.push_back(std::move(found->second));
+  }
   entries_.erase(found);
 }
 
@@ -182,6 +189,7 @@ bool Imports::hasAnyOf(int owner) const {
 }
 
 void Imports::sweepLocked() {
+  giveBackStuck();
   const auto time = std::chrono::steady_clock::now();
   const bool ask = time - askedForEnded_ >= kAskForEnded;
   askedForEnded_ = ask ? time : askedForEnded_;
@@ -231,6 +239,12 @@ Result<Imports::Entry*> Imports::use(const std::shared_ptr<Peer>& peer, int owne
   if (id == kNoExport) {
     return fail(adsmErrorInvalidValue, "exchange: 0 is no export");
   }
+  for (const auto& entry : stuck_) {
+    if (entry->owner == owner && entry->id == key.second) {
+      return fail(adsmErrorNotSupported, "exchange: export {} of rank {} is being given back",
+                  key.second, owner);
+    }
+  }
   if (entries_.size() >= most_ && !evictOne()) {
     return fail(adsmErrorHostMemory, "exchange: {} imports are in use, as many as there may be",
                 most_);
@@ -268,7 +282,7 @@ void Imports::close() {
 Imports::Counts Imports::counts() const {
   const std::lock_guard guard(lock_);
   Counts counts = counts_;
-  counts.imported = entries_.size();
+  counts.imported = entries_.size() + stuck_.size();
   return counts;
 }
 

@@ -58,7 +58,8 @@ class Imports : public std::enable_shared_from_this<Imports> {
   Status open(Entry& entry);
   Status openFile(Entry& entry, ExportRecord& record);
   Status openDevice(Entry& entry, const ExportRecord& record);
-  void giveBack(Entry& entry);
+  bool giveBack(Entry& entry);
+  void giveBackStuck();
   void drop(std::map<Key, std::unique_ptr<Entry>>::iterator found);
   bool evictOne();
   void sweepLocked();
@@ -70,6 +71,8 @@ class Imports : public std::enable_shared_from_this<Imports> {
   const std::size_t most_;
   mutable std::mutex lock_;  // guards what follows
   std::map<Key, std::unique_ptr<Entry>> entries_;
+  // That the device has not given back yet.
+  std::vector<std::unique_ptr<Entry>> stuck_;
   std::list<Entry*> idle_;                                               // unused for longest first
   Files files_;                                                          // that have arrived
   std::map<int, std::pair<std::shared_ptr<Peer>, std::uint64_t>> seen_;  // owner: revocations

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Messages whose memory is a device's, at either end: random layouts by every path, what is
-// refused, revoked or taken back. The device is of the test's own: the CPU dies where it touches
-// its memory, which is a memory file that has pages at another address.
+// refused, revoked or taken back. The device is of the tests' own (device.h).
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -13,7 +12,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -24,6 +22,7 @@
 #include "exchange/exchange.h"
 #include "gmac/base/status.h"
 #include "gmac/datatype/cpu/transfer.h"
+#include "tests/exchange/device.h"
 #include "tests/exchange/random_layout.h"
 #include "tests/exchange/team.h"
 
@@ -51,126 +50,6 @@ std::uint64_t seed() {
   const char* const text = std::getenv("GMAC_TEST_SEED");
   return text != nullptr ? static_cast<std::uint64_t>(std::atoll(text)) : 1;
 }
-
-// ---- The device.
-
-struct Handle {
-  std::size_t bytes;
-  int process;
-  int file;
-};
-
-// Addresses that nobody may touch, and where the memory behind them is.
-struct Window {
-  std::byte* address;
-  std::size_t bytes;
-  std::byte* memory;
-  Handle handle;
-};
-
-std::vector<Window> windows;
-bool refusesImports = false;
-adsmError_t transferError = adsmSuccess;
-int transfers = 0;
-std::function<void()> inTransfer;
-
-Window& add(const Handle& handle, int file) {
-  void* const address =
-      ::mmap(nullptr, handle.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  void* const memory = ::mmap(nullptr, handle.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  CHECK_THAT(address != MAP_FAILED && memory != MAP_FAILED);
-  windows.push_back(
-      {static_cast<std::byte*>(address), handle.bytes, static_cast<std::byte*>(memory), handle});
-  return windows.back();
-}
-
-// Where the memory at an address of the device's is; what is none stays.
-std::byte* behind(const void* address) {
-  auto* const at = static_cast<std::byte*>(const_cast<void*>(address));
-  for (const Window& window : windows) {
-    if (at >= window.address && at < window.address + window.bytes) {
-      return window.memory + (at - window.address);
-    }
-  }
-  return at;
-}
-
-std::byte* allocate(std::size_t bytes) {
-  const int file = ::memfd_create("device", MFD_CLOEXEC);
-  CHECK_THAT(::ftruncate(file, static_cast<off_t>(bytes)) == 0);
-  return add({bytes, ::getpid(), file}, file).address;
-}
-
-adsmError_t handleOf(void* address, unsigned char* handle) {
-  for (const Window& window : windows) {
-    if (window.address == address) {
-      std::memcpy(handle, &window.handle, sizeof window.handle);
-      return adsmSuccess;
-    }
-  }
-  return fail(adsmErrorInvalidValue, "no allocation starts there").code();
-}
-
-adsmError_t exportMemory(std::size_t bytes, void** address, unsigned char* handle) {
-  *address = allocate(bytes);
-  return handleOf(*address, handle);
-}
-
-adsmError_t importMemory(const unsigned char* handle, void** address) {
-  if (refusesImports) {
-    return fail(adsmErrorNotSupported, "the device is out of reach").code();
-  }
-  Handle given;
-  std::memcpy(&given, handle, sizeof given);
-  const std::string path =
-      "/proc/" + std::to_string(given.process) + "/fd/" + std::to_string(given.file);
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  CHECK_THAT(file >= 0);
-  *address = add(given, file).address;
-  ::close(file);
-  return adsmSuccess;
-}
-
-adsmError_t releaseImport(void* address) {
-  for (auto window = windows.begin(); window != windows.end(); ++window) {
-    if (window->address == address) {
-      ::munmap(window->memory, window->bytes);
-      ::munmap(window->address, window->bytes);
-      windows.erase(window);
-      return adsmSuccess;
-    }
-  }
-  return adsmErrorInvalidValue;
-}
-
-adsmError_t copyTo(void* device, const void* from, std::size_t bytes) {
-  std::memcpy(behind(device), from, bytes);
-  return adsmSuccess;
-}
-
-adsmError_t copyFrom(void* to, const void* device, std::size_t bytes) {
-  std::memcpy(to, behind(device), bytes);
-  return adsmSuccess;
-}
-
-adsmError_t transfer(const Layout& to, void* target, const Layout& from, const void* source,
-                     int64_t offset, int64_t bytes) {
-  ++transfers;
-  if (transferError != adsmSuccess) {
-    return transferError;
-  }
-  datatype::transfer(to, behind(target), from, behind(source), offset, bytes);
-  if (inTransfer) {
-    inTransfer();
-  }
-  return adsmSuccess;
-}
-
-constexpr DeviceFunctions kDevice{&exportMemory, &importMemory,  &copyTo,  &copyFrom,
-                                  &handleOf,     &releaseImport, &transfer};
-// One that copies no messages.
-constexpr DeviceFunctions kOldDevice{&exportMemory, &importMemory, &copyTo,
-                                     &copyFrom,     &handleOf,     &releaseImport};
 
 Options optionsWith(const DeviceFunctions* device) {
   Options options{.hostBytes = std::size_t{4} << 20, .device = device};

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device of the tests' own, in each process: the CPU dies where it touches its memory, which is a
+// memory file that has pages at another address. Each of its functions can be made to fail, to kill
+// the process or to stop it.
+#ifndef GMAC_TESTS_EXCHANGE_DEVICE_H_
+#define GMAC_TESTS_EXCHANGE_DEVICE_H_
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "exchange/exchange.h"
+#include "gmac/base/status.h"
+#include "gmac/datatype/cpu/transfer.h"
+#include "tests/exchange/team.h"
+
+namespace gmac::testing {
+
+// What happens in the call of a function of the device with that number, from 1.
+struct DeviceBlow {
+  enum class How { kNone, kFails, kKilled, kStopped };
+  How how = How::kNone;
+  int call = 0;
+};
+inline DeviceBlow deviceBlow;
+inline int deviceCalls = 0;  // since deviceBlow was set
+
+// Whether the call is to fail.
+inline bool blowFalls() {
+  if (++deviceCalls != deviceBlow.call) return false;
+  switch (deviceBlow.how) {
+    case DeviceBlow::How::kNone:
+      return false;
+    case DeviceBlow::How::kFails:
+      return true;
+    case DeviceBlow::How::kKilled:
+      ::raise(SIGKILL);
+      return false;
+    case DeviceBlow::How::kStopped:
+      ::raise(SIGSTOP);
+      return false;
+  }
+  return false;
+}
+
+struct DeviceMemoryHandle {
+  std::size_t bytes;
+  int process;
+  int file;
+};
+
+// Addresses that nobody may touch, and where the memory behind them is.
+struct DeviceWindow {
+  std::byte* address;
+  std::size_t bytes;
+  std::byte* memory;
+  DeviceMemoryHandle handle;
+};
+
+inline std::vector<DeviceWindow> deviceWindows;
+inline bool refusesImports = false;
+inline adsmError_t transferError = adsmSuccess;
+inline int transfers = 0;
+inline std::function<void()> inTransfer;
+
+inline DeviceWindow& addWindow(const DeviceMemoryHandle& handle, int file) {
+  void* const address =
+      ::mmap(nullptr, handle.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory = ::mmap(nullptr, handle.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  CHECK_THAT(address != MAP_FAILED && memory != MAP_FAILED);
+  deviceWindows.push_back(
+      {static_cast<std::byte*>(address), handle.bytes, static_cast<std::byte*>(memory), handle});
+  return deviceWindows.back();
+}
+
+// Where the memory at an address of the device's is; what is none stays.
+inline std::byte* behind(const void* address) {
+  auto* const at = static_cast<std::byte*>(const_cast<void*>(address));
+  for (const DeviceWindow& window : deviceWindows) {
+    if (at >= window.address && at < window.address + window.bytes) {
+      return window.memory + (at - window.address);
+    }
+  }
+  return at;
+}
+
+inline std::byte* allocate(std::size_t bytes) {
+  const int file = ::memfd_create("device", MFD_CLOEXEC);
+  CHECK_THAT(::ftruncate(file, static_cast<off_t>(bytes)) == 0);
+  return addWindow({bytes, ::getpid(), file}, file).address;
+}
+
+// What exchange::DeviceFunctions asks for.
+namespace device {
+
+inline adsmError_t refuse(const char* why) { return fail(adsmErrorNotSupported, "{}", why).code(); }
+
+inline adsmError_t find(void* address, unsigned char* handle) {
+  for (const DeviceWindow& window : deviceWindows) {
+    if (window.address == address) {
+      std::memcpy(handle, &window.handle, sizeof window.handle);
+      return adsmSuccess;
+    }
+  }
+  return fail(adsmErrorInvalidValue, "no allocation starts there").code();
+}
+
+inline adsmError_t handleOf(void* address, unsigned char* handle) {
+  return blowFalls() ? refuse("there is no handle") : find(address, handle);
+}
+
+inline adsmError_t exportMemory(std::size_t bytes, void** address, unsigned char* handle) {
+  if (blowFalls()) {
+    return refuse("nothing is exported");
+  }
+  *address = allocate(bytes);
+  return find(*address, handle);
+}
+
+inline adsmError_t importMemory(const unsigned char* handle, void** address) {
+  if (blowFalls() || refusesImports) {
+    return refuse("the device is out of reach");
+  }
+  DeviceMemoryHandle given;
+  std::memcpy(&given, handle, sizeof given);
+  const std::string path =
+      "/proc/" + std::to_string(given.process) + "/fd/" + std::to_string(given.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) {
+    return refuse("the owner has ended");
+  }
+  *address = addWindow(given, file).address;
+  ::close(file);
+  return adsmSuccess;
+}
+
+inline adsmError_t releaseImport(void* address) {
+  if (blowFalls()) {
+    return refuse("the import stays");
+  }
+  for (auto window = deviceWindows.begin(); window != deviceWindows.end(); ++window) {
+    if (window->address == address) {
+      ::munmap(window->memory, window->bytes);
+      ::munmap(window->address, window->bytes);
+      deviceWindows.erase(window);
+      return adsmSuccess;
+    }
+  }
+  return adsmErrorInvalidValue;
+}
+
+inline adsmError_t copyTo(void* device, const void* from, std::size_t bytes) {
+  if (blowFalls()) {
+    return refuse("the copy to the device");
+  }
+  std::memcpy(behind(device), from, bytes);
+  return adsmSuccess;
+}
+
+inline adsmError_t copyFrom(void* to, const void* device, std::size_t bytes) {
+  if (blowFalls()) {
+    return refuse("the copy from the device");
+  }
+  std::memcpy(to, behind(device), bytes);
+  return adsmSuccess;
+}
+
+inline adsmError_t transfer(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                            const void* source, std::int64_t offset, std::int64_t bytes) {
+  ++transfers;
+  if (blowFalls()) {
+    return refuse("the kernel");
+  }
+  if (transferError != adsmSuccess) {
+    return transferError;
+  }
+  datatype::transfer(to, behind(target), from, behind(source), offset, bytes);
+  if (inTransfer) {
+    inTransfer();
+  }
+  return adsmSuccess;
+}
+
+}  // namespace device
+
+inline constexpr exchange::DeviceFunctions kDevice{
+    &device::exportMemory, &device::importMemory,  &device::copyTo,  &device::copyFrom,
+    &device::handleOf,     &device::releaseImport, &device::transfer};
+// One that copies no messages.
+inline constexpr exchange::DeviceFunctions kOldDevice{
+    &device::exportMemory, &device::importMemory, &device::copyTo,
+    &device::copyFrom,     &device::handleOf,     &device::releaseImport};
+
+}  // namespace gmac::testing
+
+#endif  // GMAC_TESTS_EXCHANGE_DEVICE_H_
