@@ -47,7 +47,7 @@ DeviceExports::MemoryPtr DeviceExports::find(const std::byte* first, std::size_t
 
 void DeviceExports::giveUp(Entries::iterator entry) {
   if (const MemoryPtr& memory = entry->second.memory) {
-    ended_.push_back(memory->id);
+    ended_.emplace(memory->start, memory);
   }
   uses_.erase(entry->second.use);
   entries_.erase(entry);
@@ -64,22 +64,30 @@ void DeviceExports::makeRoom() {
 }
 
 void DeviceExports::sweepLocked() {
-  std::erase_if(ended_, [&](exchange::ExportId id) {
-    const Result<bool> done = exchange_.revoke(id);
+  std::erase_if(ended_, [&](const auto& one) {
+    if (one.second.use_count() > 1) {
+      return false;  // a message keeps it
+    }
+    const Result<bool> done = exchange_.revoke(one.second->id);
     return !done.ok() || *done;
   });
 }
 
-DeviceExports::MemoryPtr DeviceExports::take(const void* start) {
+exchange::ExportId DeviceExports::take(const void* start) {
   const std::lock_guard guard(lock_);
   const auto found = entries_.find(static_cast<std::byte*>(const_cast<void*>(start)));
   if (found == entries_.end()) {
-    return nullptr;
+    return exchange::kNoExport;
   }
-  MemoryPtr memory = std::move(found->second.memory);
-  uses_.erase(found->second.use);
-  entries_.erase(found);
-  return memory;
+  const auto id = found->second.memory != nullptr ? found->second.memory->id : exchange::kNoExport;
+  giveUp(found);
+  return id;
+}
+
+bool DeviceExports::mayBeFreed(const void* start) {
+  const std::lock_guard guard(lock_);
+  sweepLocked();
+  return !ended_.contains(start);
 }
 
 void DeviceExports::sweep() {

@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "exchange/exchange.h"
 
@@ -43,8 +42,13 @@ class DeviceExports {
   // remembered as long as it lives.
   MemoryPtr find(const std::byte* first, std::size_t bytes);
 
-  // Somebody is about to free what starts there: it is found no more. What it was; NULL: none.
-  MemoryPtr take(const void* start);
+  // Somebody is about to free what starts there: from now on it is found no more. What it was;
+  // kNoExport: nothing.
+  exchange::ExportId take(const void* start);
+  // Whether nobody has any more what starts there; true also for what was never exported. Nobody
+  // imports it any more as soon as no message keeps it: a receiver whose message's export is
+  // revoked takes the message for lost.
+  bool mayBeFreed(const void* start);
   // Tries again to end exports that were given up while others had them.
   void sweep();
 
@@ -65,10 +69,10 @@ class DeviceExports {
 
   exchange::Exchange& exchange_;
   const std::size_t most_;
-  mutable std::mutex lock_;                // guards what follows
-  Entries entries_;                        // by their starts
-  std::list<std::byte*> uses_;             // unused for longest first
-  std::vector<exchange::ExportId> ended_;  // that somebody has still
+  mutable std::mutex lock_;                      // guards what follows
+  Entries entries_;                              // by their starts
+  std::list<std::byte*> uses_;                   // unused for longest first
+  std::multimap<const void*, MemoryPtr> ended_;  // that somebody has still, by starts
 };
 
 }  // namespace gmac::mpi

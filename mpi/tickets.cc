@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <shared_mutex>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct State {
   std::atomic<std::size_t> transferCount{0};
   std::mutex fileLock;  // guards the next
   std::shared_ptr<const ExportedFile> file;
+  std::shared_mutex freeing;  // held by close(), shared by mayFree()
   std::unique_ptr<DeviceExports> memory;
   std::atomic<bool> exchangesMemory{false};  // whether anything was exported or imported
   std::mutex refusedLock;                    // guards the next
@@ -133,6 +135,29 @@ void giveBackAll() {
   }
 }
 
+// A thread is about to free device memory: messages of it become copies, and nobody imports it any
+// more. Whether nobody has it, that is, whether nobody reads there.
+int mayFree(void* start) {
+  State& all = state();
+  const std::shared_lock guard(all.freeing);
+  if (all.memory == nullptr) {
+    return 1;
+  }
+  const exchange::ExportId id = all.memory->take(start);
+  if (id != exchange::kNoExport) {
+    all.reclaims.fetch_add(1);
+    std::vector<std::shared_ptr<Transfer>> transfers;
+    {
+      const std::lock_guard transfersGuard(all.lock);
+      transfers = all.transfers;
+    }
+    for (const auto& transfer : transfers) {
+      transfer->giveBack(id);
+    }
+  }
+  return all.memory->mayBeFreed(start) ? 1 : 0;
+}
+
 // The export of the memory file, which grows: another one where it has. NULL: there is none.
 std::shared_ptr<const ExportedFile> exportOf(const Loan& loan) {
   State& all = state();
@@ -214,6 +239,7 @@ void open(int rank, int size) {
   }
   if (inUse()) {
     gmacOnReclaim(&giveBackAll);
+    gmacOnDeviceFree(&mayFree);
   }
 }
 
@@ -224,6 +250,7 @@ void close() {
     tell();
   }
   internal::inUse.store(false, std::memory_order_release);
+  const std::unique_lock guard(all.freeing);
   all.file.reset();
   all.memory.reset();
   all.exchange.reset();
@@ -339,6 +366,7 @@ void sweep() {
   if (all.exchangesMemory.load(std::memory_order_acquire) && all.exchange != nullptr) {
     all.exchange->sweep();
     all.memory->sweep();
+    gmacFreeKept();
   }
 }
 
@@ -403,6 +431,7 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
     return nullptr;
   }
   all.exchangesMemory = true;
+  const std::uint64_t reclaims = all.reclaims.load();
   // (So it needs no ring, which nobody may serve while the sender is in another call.)
   if (!all.exchange->isImportedBy(memory->id, rank)) {
     *exported = memory->id;
@@ -425,6 +454,10 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
   auto transfer =
       std::make_shared<Transfer>(std::move(*sending), rank, Loan(), nullptr, std::move(memory));
   list(transfer);
+  // (As of lent bytes.)
+  if (all.reclaims.load() != reclaims) {
+    transfer->giveBack(options.device);
+  }
   return transfer;
 }
 
@@ -506,6 +539,17 @@ Bytes Transfer::write() {
 void Transfer::giveBack() {
   const std::lock_guard guard(lock_);
   if (!loan_) {
+    return;
+  }
+  wanted_ = true;
+  if (written_ && serve() == Progress::kUnderWay) {
+    leaveCopyNow();
+  }
+}
+
+void Transfer::giveBack(exchange::ExportId memory) {
+  const std::lock_guard guard(lock_);
+  if (memory_ == nullptr || memory_->id != memory) {
     return;
   }
   wanted_ = true;

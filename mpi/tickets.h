@@ -208,6 +208,8 @@ class Transfer {
   void recall();
   // Gives lent bytes back, and leaves a copy; before write(): as soon as that is called.
   void giveBack();
+  // The same of a message of that device memory.
+  void giveBack(exchange::ExportId memory);
   // Of a failure.
   std::string reason() const;
 

@@ -9,6 +9,7 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/application_memory.h"
 #include "gmac/accel/cuda/default_device.h"
+#include "gmac/accel/cuda/deferred_frees.h"
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/exported_memory.h"
 #include "gmac/base/api_call.h"
@@ -143,6 +144,9 @@ adsmError_t gmacAllocationOf(const void* address, gmacAllocation* allocation) {
   });
 }
 
+void gmacOnDeviceFree(int (*mayFree)(void*)) { gmac::accel::cuda::askBeforeFrees(mayFree); }
+void gmacFreeKept(void) { (void)gmac::accel::cuda::freeDeferred(); }
+
 int gmacAnyDeviceMemory(void) { return gmac::accel::cuda::driverLoaded() ? 1 : 0; }
 
 int gmacIsDeviceMemory(const void* address) {
@@ -213,6 +217,8 @@ adsmError_t gmacExportDeviceMemory(size_t, void**, unsigned char*) { return adsm
 adsmError_t gmacImportDeviceMemory(const unsigned char*, void**) { return adsmErrorNotSupported; }
 adsmError_t gmacHandleOfDeviceMemory(void*, unsigned char*) { return adsmErrorNotSupported; }
 adsmError_t gmacReleaseDeviceImport(void*) { return adsmErrorNotSupported; }
+void gmacOnDeviceFree(int (*)(void*)) {}
+void gmacFreeKept(void) {}
 adsmError_t gmacAllocationOf(const void*, gmacAllocation*) { return adsmErrorInvalidValue; }
 int gmacServesDeviceMemory(void) { return 0; }
 

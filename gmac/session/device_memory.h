@@ -71,6 +71,15 @@ typedef struct {
 } gmacAllocation;
 ADSM_API adsmError_t gmacAllocationOf(const void* address, gmacAllocation* allocation);
 
+/* For the one library that lets other processes import the application's memory, for good:
+ * `mayFree` is asked before an allocation is freed (cuMemFree and its like), by the thread that
+ * does, with no lock of gmac's held. 0: others have it still. The allocation is kept then, while
+ * the application takes it for freed; it is asked again by later frees, by allocations that find no
+ * memory (which wait for up to a second), and by the second function, which costs a load if there
+ * is none. A context's end frees its memory without asking. */
+ADSM_API void gmacOnDeviceFree(int (*mayFree)(void* start));
+ADSM_API void gmacFreeKept(void);
+
 /* Whether the application may expect to use such memory: the machine has a CUDA driver, and the
  * runtime is not told to use another device. Loads the driver, and does not initialise it. */
 ADSM_API int gmacServesDeviceMemory(void);

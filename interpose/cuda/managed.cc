@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "gmac/accel/cuda/deferred_frees.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
@@ -92,7 +93,14 @@ struct Free {
     if (!shared(cpuAddressOf(address), 1)) {
       // The driver still has it allocated.
       if (coherence::port().isKept(address)) return CUDA_ERROR_INVALID_VALUE;
-      return direct(real, address, rest...);
+      switch (accel::cuda::beforeFree(address)) {
+        case accel::cuda::Freeing::kNow:
+          return direct(real, address, rest...);
+        case accel::cuda::Freeing::kLater:
+          return CUDA_SUCCESS;
+        case accel::cuda::Freeing::kTwice:
+          return CUDA_ERROR_INVALID_VALUE;
+      }
     }
     if (coherence::port().managedMode())
       return resultOf(Status(adsmFree(reinterpret_cast<void*>(cpuAddressOf(address)))));

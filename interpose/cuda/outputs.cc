@@ -9,6 +9,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "gmac/accel/cuda/deferred_frees.h"
 #include "gmac/coherence/port.h"
 #include "interpose/cuda/call.h"
 
@@ -87,7 +88,10 @@ struct Allocation {
   static CUresult run(Real real, Args... args) {
     for (;;) {
       const CUresult result = Output::run<Zero>(real, args...);
-      if (result != CUDA_ERROR_OUT_OF_MEMORY || !coherence::port().makeRoom()) return result;
+      if (result != CUDA_ERROR_OUT_OF_MEMORY ||
+          !(coherence::port().makeRoom() || accel::cuda::waitForDeferred())) {
+        return result;
+      }
     }
   }
 };

@@ -13,6 +13,7 @@ constexpr MPI_Count kLongPiece = 4096;
 }  // namespace
 
 SentTicket::SentTicket(MPI_Comm communicator, int destination) : mayBeUsed_(true) {
+  tickets::sweep();
   if (const PeersPtr peers = Peers::of(communicator)) {
     rank_ = peers->rankInWorld(destination);
   }

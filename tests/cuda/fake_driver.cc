@@ -2,6 +2,7 @@
 //
 // The fake libcuda.so.1 (fake_driver.h says how it behaves). One lock guards all of it.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -85,7 +86,8 @@ struct Allocation {
       nullptr;  // whose memory it is; NULL: mapped, and the backing is that of pages
   CUdevice device = 0;
   unsigned long long id = nextId();  // given once
-  int file = -1;                     // of memory that was exported
+  int file = -1;                     // of memory that was exported, or is imported
+  bool imported = false;
   bool mapped() const { return context == nullptr; }
 };
 
@@ -412,8 +414,15 @@ CUresult release(CUdeviceptr address) {
     (void)mmap(range, found->second.bytes, PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
+  if (found->second.file >= 0) {
+    // An importer holds a lock: what it would read after this is undefined.
+    if (!found->second.imported && flock(found->second.file, LOCK_EX | LOCK_NB) != 0) {
+      std::fprintf(stderr, "FAILED: memory is freed that another process has imported\n");
+      std::abort();
+    }
+    close(found->second.file);
+  }
   munmap(found->second.backing, found->second.bytes);
-  if (found->second.file >= 0) close(found->second.file);
   usedOn(found->second.device) -= found->second.bytes;
   device().memory.erase(found);
   return CUDA_SUCCESS;
@@ -863,11 +872,15 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   const CUdeviceptr range = reserveAddresses(given.bytes);
   void* const backing = mmap(nullptr, given.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  close(file);
-  if (range == 0 || backing == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;
+  if (file < 0 || range == 0 || backing == MAP_FAILED || flock(file, LOCK_SH | LOCK_NB) != 0) {
+    close(file);
+    return CUDA_ERROR_MAP_FAILED;
+  }
   const CUcontext context = currentContext();
-  device().memory[range] = {given.bytes, static_cast<std::byte*>(backing), bitOf(context->device),
-                            context, context->device};
+  Allocation& made = device().memory[range] = {given.bytes, static_cast<std::byte*>(backing),
+                                               bitOf(context->device), context, context->device};
+  made.file = file;
+  made.imported = true;
   usedOn(context->device) += given.bytes;
   *address = range;
   return CUDA_SUCCESS;

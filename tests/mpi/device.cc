@@ -163,6 +163,12 @@ void* allocateExportable(std::size_t bytes) {
 void freeExportable(void* memory) {
   require(driver<decltype(::cuMemFree)>("cuMemFree_v2")(reinterpret_cast<CUdeviceptr>(memory)));
 }
+std::size_t freeDeviceMemory() {
+  std::size_t bytes = 0;
+  std::size_t all = 0;
+  require(driver<decltype(::cuMemGetInfo)>("cuMemGetInfo_v2")(&bytes, &all));
+  return bytes;
+}
 void copyToDevice(void* device, const void* from, std::size_t bytes) {
   require(driver<decltype(::cuMemcpyHtoD)>("cuMemcpyHtoD_v2")(reinterpret_cast<CUdeviceptr>(device),
                                                               from, bytes));
@@ -218,6 +224,7 @@ void freeOnDevice(void*) { std::abort(); }
 unsigned char* behindDevice(void*) { std::abort(); }
 void* allocateExportable(std::size_t) { std::abort(); }
 void freeExportable(void*) { std::abort(); }
+std::size_t freeDeviceMemory() { std::abort(); }
 void copyToDevice(void*, const void*, std::size_t) { std::abort(); }
 void copyFromDevice(void*, const void*, std::size_t) { std::abort(); }
 void* allocatePinned(std::size_t) { std::abort(); }

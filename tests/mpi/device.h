@@ -44,6 +44,8 @@ unsigned char* behindDevice(void* memory);
 // does not look at, on a real device either.
 void* allocateExportable(std::size_t bytes);
 void freeExportable(void* memory);
+// Of the device; what the runtime keeps included.
+std::size_t freeDeviceMemory();
 void copyToDevice(void* device, const void* from, std::size_t bytes);
 void copyFromDevice(void* to, const void* device, std::size_t bytes);
 

@@ -244,6 +244,72 @@ void otherLengths() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
+// Memory is freed after its messages, and other memory has its address, and other bytes.
+void allocationsComeAndGo() {
+  for (int round = 0; round < 40; ++round) {
+    const int shape = round % kShapes;
+    if (rank == 0) {
+      const Buffer buffer(Kind::kDevice, shape);
+      for (int i = 0; i < 3; ++i) {
+        buffer.fill(round + i);
+        MPI_Send(buffer.address(), 1, buffer.type(), 1, 7, MPI_COMM_WORLD);
+      }
+    } else {
+      const Buffer& buffer = Buffer::kept(Kind::kDevice, (round + 1) % kShapes);
+      for (int i = 0; i < 3; ++i) {
+        MPI_Recv(buffer.address(), 1, buffer.type(), 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        expect(buffer.holds(round + i), "memory that comes and goes is sent", round);
+      }
+    }
+  }
+}
+
+// Memory is freed while a message of it is under way, before its receiver has begun, or at any
+// moment.
+void freedMeanwhile(bool late) {
+  for (int round = 0; round < 60; ++round) {
+    const int shape = round % kShapes;
+    int heard = 0;
+    if (rank == 0) {
+      auto buffer = std::make_unique<Buffer>(Kind::kDevice, shape);
+      buffer->fill(round);
+      // (From then on the receiver has it imported.)
+      MPI_Send(buffer->address(), 1, buffer->type(), 1, 8, MPI_COMM_WORLD);
+      MPI_Recv(&heard, 1, MPI_INT, 1, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Request request;
+      MPI_Isend(buffer->address(), 1, buffer->type(), 1, 8, MPI_COMM_WORLD, &request);
+      if (!late) ::usleep(static_cast<unsigned>(round * 7919 % 600));
+      buffer.reset();
+      if (late) MPI_Send(&heard, 1, MPI_INT, 1, 9, MPI_COMM_WORLD);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+      const Buffer& buffer = Buffer::kept(round % 2 == 0 ? Kind::kDevice : Kind::kShared, shape);
+      MPI_Recv(buffer.address(), 1, buffer.type(), 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Send(&heard, 1, MPI_INT, 0, 9, MPI_COMM_WORLD);
+      buffer.spoil();
+      if (late) MPI_Recv(&heard, 1, MPI_INT, 0, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Recv(buffer.address(), 1, buffer.type(), 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      expect(buffer.holds(round), "the message is what the memory was", round);
+    }
+  }
+}
+
+// What was freed while others had it imported is free when they have let go, which they do in
+// their calls.
+void freedMemoryIsFree(std::size_t before) {
+  for (int round = 0; round < 2000; ++round) {
+    int enough = gmac::testing::freeDeviceMemory() >= before ? 1 : 0;
+    const Buffer& buffer = Buffer::kept(Kind::kDevice, 0);
+    MPI_Sendrecv_replace(buffer.address(), 1, buffer.type(), 1 - rank, 10, 1 - rank, 10,
+                         MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Allreduce(MPI_IN_PLACE, &enough, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (enough != 0) return;
+    ::usleep(1000);
+  }
+  expect(false, "what was freed is free",
+         static_cast<int>(gmac::testing::freeDeviceMemory() >> 20));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -258,6 +324,11 @@ int main(int argc, char** argv) {
   theSenderIsElsewhere();
   theReceiverIsElsewhere();
   otherLengths();
+  const std::size_t before = gmac::testing::freeDeviceMemory();
+  allocationsComeAndGo();
+  freedMeanwhile(true);
+  freedMeanwhile(false);
+  if (gmac::testing::usesFakeDriver()) freedMemoryIsFree(before);
   for (MPI_Datatype& type : types) MPI_Type_free(&type);
   MPI_Finalize();
   if (rank == 0) std::puts("copies are right");

@@ -181,6 +181,17 @@ Status copyToApplication(const ApplicationMemory& memory, void* device, const vo
   });
 }
 
+Status freeOfApplication(void* start) {
+  const auto driver = Driver::get();
+  if (!driver.ok()) {
+    return driver.status();
+  }
+  const ApplicationMemory memory = applicationMemoryAt(start);
+  const Inside inside(**driver, memory);
+  GMAC_TRY(inside.status());
+  return call(**driver, (*driver)->cuMemFree, reinterpret_cast<CUdeviceptr>(start));
+}
+
 Status waitForDefaultStreams(const ApplicationMemory& memory) {
   const auto driver = Driver::get();
   if (!driver.ok()) {

@@ -42,6 +42,9 @@ Status copyFromApplication(const ApplicationMemory& memory, void* to, const void
 Status copyToApplication(const ApplicationMemory& memory, void* device, const void* from,
                          std::size_t bytes);
 
+// Frees what starts there, which is of no pool.
+Status freeOfApplication(void* start);
+
 // Waits for what was submitted to the default streams in the context of that memory (the thread's
 // own, and the one of all), and so for copies that have returned to the program while the device
 // still makes them (CUDA's of pageable memory to the device do); or for all of that context's work.
