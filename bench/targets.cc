@@ -298,6 +298,31 @@ void deviceRows(Collector& collector, bool cuda) {
                  whyNotMeasured(result, {{"ratio", kRatio}, {"best", kPlausibleRound}})});
 }
 
+// Over all buses at once. (Whole objects are handed over, so that the copies are what takes time.)
+void stripingRow(Collector& collector, bool cuda) {
+  const std::string name = "filling 1 GiB that is striped over all GPUs, from the CPU's pages";
+  if (!collector.wants(name)) {
+    return;
+  }
+  const char* const why = "not several CUDA GPUs that reach each other's memory";
+  if (!cuda) {
+    collector.skip(name, why);
+    return;
+  }
+  std::fprintf(stderr, "measuring: %s\n", name.c_str());
+  const json result = measureInChild("striping", {{"bytes", std::size_t{1} << 30}, {"rounds", 11}},
+                                     {{"GMAC_ACCEL", "cuda"}, {"GMAC_PROTOCOL", "lazy"}});
+  if (result.at("devices") == 1) {
+    collector.skip(name, why);
+    return;
+  }
+  const json& rate = result["stripedRate"];
+  collector.add(
+      {name, rate.is_number() ? rate.get<double>() : 0, "GB/s", atLeast(95), result,
+       whyNotMeasured(
+           result, {{"striped", kPlausibleRound}, {"plain", kPlausibleRound}, {"ratio", kRatio}})});
+}
+
 json vecaddParameters(bool cuda, bool compare, int rounds) {
   return {{"count", cuda ? kVectorFloats : kHostVectorFloats},
           {"sparse", cuda ? 100 : 10},
@@ -343,6 +368,7 @@ std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& 
   patternRows(collector, cuda);
   vecaddRows(collector, cuda);
   deviceRows(collector, cuda);
+  stripingRow(collector, cuda);
   return collector.take();
 }
 

@@ -68,6 +68,17 @@ class Devices {
   // copied.
   virtual Status place(DeviceAddress address, std::size_t bytes, std::size_t device) = 0;
 
+  // As Accelerator::allocate(), where the devices reach each other's memory: pages of 2 MiB lie on
+  // these devices in turn, of which there are two or more. Copies between the allocation and the
+  // CPU's memory run on all of them at once, after earlier ones of the same pages and direction.
+  // Also adsmErrorNotSupported.
+  virtual Result<DeviceAddress> allocateStriped(std::size_t bytes, std::size_t alignment,
+                                                Placement placement,
+                                                std::span<const std::size_t> devices) {
+    (void)alignment, (void)placement;
+    return fail(adsmErrorNotSupported, "{} bytes over {} devices", bytes, devices.size());
+  }
+
   // ---- Several copies of an allocation, where the devices do not reach each other's memory. Which
   // has which bytes is known to the caller.
 

@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "gmac/accel/devices.h"
 #include "gmac/base/api_call.h"
@@ -234,6 +235,40 @@ const char* adsmLastErrorString(void) { return gmac::lastErrorText(); }
 
 void* adsmAlloc(size_t size) {
   return allocate("adsmAlloc", size, gmac::accel::Placement::kSameAddress);
+}
+
+void* adsmAllocStriped(size_t size, int deviceCount, const int* devices) {
+  void* address = nullptr;
+  (void)guarded("adsmAllocStriped", [&]() -> Status {
+    auto runtime = Runtime::get();
+    if (!runtime.ok()) {
+      return runtime.status();
+    }
+    const auto all =
+        static_cast<int>(gmac::accel::deviceCount((*runtime)->manager().accelerator()));
+    if (deviceCount < 0 || deviceCount > all || (deviceCount == 0 && devices != nullptr)) {
+      return fail(adsmErrorInvalidValue,
+                  "adsmAllocStriped: deviceCount is {}; allowed are 1 to {}, or 0 (all devices) "
+                  "with devices NULL",
+                  deviceCount, all);
+    }
+    std::vector<std::size_t> list;
+    for (int i = 0; i < (deviceCount == 0 ? all : deviceCount); ++i) {
+      const int device = devices == nullptr ? i : devices[i];
+      GMAC_TRY(checkDevice("adsmAllocStriped", **runtime, device));
+      if (std::find(list.begin(), list.end(), static_cast<std::size_t>(device)) != list.end()) {
+        return fail(adsmErrorInvalidValue, "adsmAllocStriped: device {} is listed twice", device);
+      }
+      list.push_back(static_cast<std::size_t>(device));
+    }
+    auto allocated = (*runtime)->manager().allocateStriped(size, list);
+    if (!allocated.ok()) {
+      return allocated.status();
+    }
+    address = *allocated;
+    return {};
+  });
+  return address;
 }
 
 void* adsmSafeAlloc(size_t size) {

@@ -78,6 +78,15 @@ ADSM_API const char* adsmLastErrorString(void);
  * adsmSafeAlloc() still works. */
 ADSM_API void* adsmAlloc(size_t size);
 
+/* Like adsmAlloc(), for an object that the CPU fills and several GPUs use: its pieces of 2 MiB lie
+ * in the memory of these devices in turn, piece i on devices[i % deviceCount], so that it is filled
+ * over the buses of all of them at once. `deviceCount` 0: all devices; `devices` NULL: the first
+ * `deviceCount`. A device is listed once. The address is the same for all devices. Where there is
+ * one device, where devices do not reach each other's memory or a device has no room for its
+ * pieces, and for at most 2 MiB: an object of adsmAlloc(), and one line at level info says why.
+ * Also adsmErrorInvalidValue for a number that is no device's or is listed twice. */
+ADSM_API void* adsmAllocStriped(size_t size, int deviceCount, const int* devices);
+
 /* Like adsmAlloc(), but the address is valid on the CPU only; pass adsmSafe(address) to kernels
  * (section 4.2). Pointers stored inside the object are not translated. */
 ADSM_API void* adsmSafeAlloc(size_t size);

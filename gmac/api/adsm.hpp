@@ -18,6 +18,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "adsm.h"
 
@@ -170,6 +171,22 @@ unique_ptr<T> makeUniqueForOverwrite(std::size_t count) {
   static_assert(alignof(Element) <= detail::kAlignment, "shared objects are aligned to 256 bytes");
   return unique_ptr<T>(static_cast<Element*>(detail::allocate(detail::bytesOf<Element>(count))),
                        Deleter<T>(count));
+}
+
+// The same, in pieces of 2 MiB over several devices in turn (adsmAllocStriped); no devices: all.
+template <typename T, std::enable_if_t<std::is_array_v<T> && std::extent_v<T> == 0, int> = 0>
+unique_ptr<T> makeUniqueStripedForOverwrite(std::size_t count,
+                                            const std::vector<int>& devices = {}) {
+  using Element = std::remove_extent_t<T>;
+  static_assert(std::is_trivially_default_constructible_v<Element> &&
+                    std::is_trivially_destructible_v<Element>,
+                "elements that need construction: use makeUnique");
+  static_assert(alignof(Element) <= detail::kAlignment, "shared objects are aligned to 256 bytes");
+  void* const address =
+      adsmAllocStriped(detail::bytesOf<Element>(count), static_cast<int>(devices.size()),
+                       devices.empty() ? nullptr : devices.data());
+  if (address == nullptr) throw Error(adsmLastError(), adsmLastErrorString());
+  return unique_ptr<T>(static_cast<Element*>(address), Deleter<T>(count));
 }
 
 // ---- Kernels ----

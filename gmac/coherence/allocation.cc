@@ -132,6 +132,9 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
       object->sameAddress = sameAddress;
       object->home = home.home;
       object->spilledFrom = home.spilledFrom;
+      // (It is not kept for the next object.)
+      object->striped = object->placed = object->advised = object->relocated =
+          !home.stripes.empty();
       object->homeDevice =
           accelerator_.devices() == nullptr ? 0 : accelerator_.devices()->homeOf(*device);
       object->pagesOn = here;
@@ -166,6 +169,9 @@ Result<accel::DeviceAddress> Allocation::allocateDevice(std::size_t bytes,
   const Timed timed(Phase::kCudaMalloc);
   // Where neighbours touch, there is no gap that takes a mapping.
   const std::size_t alignment = options_.movedPages ? os::kHugePageBytes : os::pageBytes();
+  if (!home.stripes.empty()) {
+    return accelerator_.devices()->allocateStriped(bytes, alignment, placement, home.stripes);
+  }
   accel::MovableMemory* const memory = accelerator_.movableMemory();
   if (home.home == accel::Home::kCpu) {
     return memory->allocateOnCpu(bytes, alignment, placement);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
@@ -36,9 +37,12 @@ struct AllocationOptions {
 struct NewHome {
   static constexpr int kHere = -1;  // MovableMemory::deviceHere
   accel::Home home = accel::Home::kDevice;
-  int device = kHere;    // of kDevice: the driver's number
-  int spilledFrom = -1;  // Object::spilledFrom
-  bool isUsual() const { return home == accel::Home::kDevice && device == kHere; }
+  int device = kHere;                      // of kDevice: the driver's number
+  int spilledFrom = -1;                    // Object::spilledFrom
+  std::span<const std::size_t> stripes{};  // two devices or more, by number: pages on each in turn
+  bool isUsual() const {
+    return home == accel::Home::kDevice && device == kHere && stripes.empty();
+  }
 };
 
 // Thread-safe. Not for the fault handler, nor in a child of fork.

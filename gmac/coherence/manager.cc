@@ -115,6 +115,35 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
   return spilling_.allocate(size, placement);
 }
 
+Result<void*> Manager::allocateStriped(std::size_t size, std::span<const std::size_t> devices) {
+  if (forked()) {
+    return fail(adsmErrorForked, "adsmAllocStriped in a child of fork");
+  }
+  if (const Status proved = proveStripes(devices); !proved.ok()) {
+    log(LogLevel::kInfo, "adsmAllocStriped: {} bytes are not striped: {}", size, lastErrorText());
+    return spilling_.allocate(size, accel::Placement::kSameAddress);
+  }
+  return spilling_.allocateStriped(size, devices);
+}
+
+// Other devices' copies, too, must reach pages that have moved.
+Status Manager::proveStripes(std::span<const std::size_t> devices) {
+  const accel::Devices* const all = accelerator_.devices();
+  if (!options_.movedPages || devices.size() < 2 || all == nullptr || !all->reachEachOther()) {
+    return {};
+  }
+  unsigned wanted = 0;
+  for (const std::size_t device : devices) {
+    wanted |= 1U << device;
+  }
+  const std::lock_guard one(proofs_);
+  if ((wanted & ~provedDevices_) != 0) {
+    GMAC_TRY(proveMovedPages(accelerator_, residency_, devices));
+    provedDevices_ |= wanted;
+  }
+  return {};
+}
+
 Status Manager::free(void* address) {
   return forked() ? fail(adsmErrorForked, "adsmFree({}) in a child of fork", address)
                   : spilling_.free(address);

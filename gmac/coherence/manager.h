@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 
@@ -79,6 +80,7 @@ class Manager final : public coherence::Port {
 
   // See adsm.h.
   Result<void*> allocate(std::size_t size, accel::Placement placement);
+  Result<void*> allocateStriped(std::size_t size, std::span<const std::size_t> devices);
   Status free(void* address);
   Result<void*> deviceAddress(const void* address);
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
@@ -213,6 +215,9 @@ class Manager final : public coherence::Port {
   Acquire acquire_;
   Lookup lookup_;
   Promises promises_;
+  Status proveStripes(std::span<const std::size_t> devices);
+  std::mutex proofs_;              // one thread at a time proves
+  unsigned provedDevices_ = 0;     // bit i: device i's copies reach moved pages; under proofs_
   std::unique_ptr<Lock> forking_;  // held from beforeFork to afterFork
 };
 

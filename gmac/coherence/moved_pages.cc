@@ -4,44 +4,56 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "gmac/accel/devices.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
 
-Status proveMovedPages(accel::Accelerator& accelerator, os::Pinner& pinner) {
-  constexpr std::size_t kBytes = os::kHugePageBytes;
+Status proveMovedPages(accel::Accelerator& accelerator, os::Pinner& pinner,
+                       std::span<const std::size_t> stripes) {
+  const std::size_t bytes = os::kHugePageBytes * std::max<std::size_t>(stripes.size(), 1);
   class Open final : public os::AccessMap {
-    os::AccessRun at(std::size_t) const override { return {kBytes, os::Access::kReadWrite}; }
+   public:
+    explicit Open(std::size_t bytes) : bytes_(bytes) {}
+    os::AccessRun at(std::size_t offset) const override {
+      return {bytes_ - offset, os::Access::kReadWrite};
+    }
+
+   private:
+    const std::size_t bytes_;
   };
-  auto device = accelerator.allocate(kBytes, os::kHugePageBytes, accel::Placement::kAnywhere);
+  auto device = stripes.empty()
+                    ? accelerator.allocate(bytes, os::kHugePageBytes, accel::Placement::kAnywhere)
+                    : accelerator.devices()->allocateStriped(bytes, os::kHugePageBytes,
+                                                             accel::Placement::kAnywhere, stripes);
   if (!device.ok()) {
     return device.status();
   }
   const Status proof = [&]() -> Status {
-    auto mirror = os::makeMovedMirror({nullptr, kBytes, kBytes, os::Access::kNone}, pinner);
+    auto mirror = os::makeMovedMirror({nullptr, bytes, bytes, os::Access::kNone}, pinner);
     if (!mirror.ok()) {
       return mirror.status();
     }
     os::Mirror& pages = **mirror;
     GMAC_TRY(pages.prepare(0));
-    GMAC_TRY(pages.install(0, Open()));
+    GMAC_TRY(pages.install(0, Open(bytes)));
     // Word by word: this is part of every program's start.
     auto* const words = reinterpret_cast<std::uint64_t*>(pages.address());
-    constexpr std::size_t kWords = kBytes / sizeof *words;
+    const std::size_t count = bytes / sizeof *words;
     const auto pattern = [](std::size_t i) { return i * 0x9E3779B97F4A7C15U + (i >> 9); };
-    for (std::size_t i = 0; i < kWords; ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       words[i] = pattern(i);
     }
-    GMAC_TRY(pages.protect(0, kBytes, os::Access::kNone));
-    auto in = accelerator.copyIn(*device, pages.copyAddress(0), kBytes, kDone);
+    GMAC_TRY(pages.protect(0, bytes, os::Access::kNone));
+    auto in = accelerator.copyIn(*device, pages.copyAddress(0), bytes, kDone);
     if (!in.ok()) {
       return in.status();
     }
     GMAC_TRY(accelerator.wait(*in));
-    GMAC_TRY(pages.protect(0, kBytes, os::Access::kReadWrite));
-    std::fill_n(pages.address(), kBytes, std::byte{0});
-    GMAC_TRY(pages.protect(0, kBytes, os::Access::kNone));
-    for (std::size_t offset = 0; offset < kBytes; offset += kMovedGranularity) {
+    GMAC_TRY(pages.protect(0, bytes, os::Access::kReadWrite));
+    std::fill_n(pages.address(), bytes, std::byte{0});
+    GMAC_TRY(pages.protect(0, bytes, os::Access::kNone));
+    for (std::size_t offset = 0; offset < bytes; offset += kMovedGranularity) {
       auto out =
           accelerator.copyOut(pages.copyAddress(offset),
                               accel::DeviceAddress{static_cast<std::uintptr_t>(*device) + offset},
@@ -51,16 +63,16 @@ Status proveMovedPages(accel::Accelerator& accelerator, os::Pinner& pinner) {
       }
       GMAC_TRY(accelerator.wait(*out));
     }
-    GMAC_TRY(pages.protect(0, kBytes, os::Access::kRead));
-    for (std::size_t i = 0; i < kWords; ++i) {
+    GMAC_TRY(pages.protect(0, bytes, os::Access::kRead));
+    for (std::size_t i = 0; i < count; ++i) {
       if (words[i] != pattern(i)) {
         return fail(adsmErrorNotSupported,
-                    "copies do not reach moved pages (word {} of {} differs)", i, kWords);
+                    "copies do not reach moved pages (word {} of {} differs)", i, count);
       }
     }
     return {};
   }();
-  const Status freed = accelerator.free(*device, kBytes);
+  const Status freed = accelerator.free(*device, bytes);
   return proof.ok() ? freed : proof;
 }
 

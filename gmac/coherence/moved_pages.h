@@ -3,6 +3,7 @@
 #define GMAC_COHERENCE_MOVED_PAGES_H_
 
 #include <cstddef>
+#include <span>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
@@ -15,8 +16,10 @@ namespace gmac {
 inline constexpr std::size_t kMovedGranularity = std::size_t{64} << 10;
 
 // Whether this kernel and driver copy to and from pages that moved away: shown with real pages
-// before any object depends on it. adsmErrorNotSupported: they do not.
-Status proveMovedPages(accel::Accelerator& accelerator, os::Pinner& pinner);
+// before any object depends on it. `stripes`: for copies of allocations over these devices; none:
+// for those of others. adsmErrorNotSupported: they do not.
+Status proveMovedPages(accel::Accelerator& accelerator, os::Pinner& pinner,
+                       std::span<const std::size_t> stripes = {});
 
 }  // namespace gmac
 

@@ -236,6 +236,7 @@ class Object : public DeviceUses,
   // driver's number). -1: none.
   int spilledFrom = -1;
   bool advised = false;  // the program has named its home
+  bool striped = false;  // over several devices, from its allocation on
   bool spilled() const { return home == accel::Home::kCpu || spilledFrom >= 0; }
   bool hasMoved = false;  // with what it held
   // There is one copy, in the CPU's pages, and nothing to be copied.

@@ -45,6 +45,7 @@ constexpr struct {
     {"allocations", &Stats::allocations},
     {"frees", &Stats::frees},
     {"reusedAllocations", &Stats::reusedAllocations},
+    {"stripedAllocations", &Stats::stripedAllocations},
     {"spills", &Stats::spills},
     {"spilledBytes", &Stats::spilledBytes},
     {"peerSpills", &Stats::peerSpills},

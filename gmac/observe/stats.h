@@ -45,20 +45,21 @@ struct Stats {
   Counter syncs;            // waits for kernels
   Counter allocations;      // objects
   Counter frees;
-  Counter reusedAllocations;  // that got the memory of freed objects
-  Counter windows;            // blocks opened in part
-  Counter windowsOutgrown;    // of them, those that were needed as a whole before a call took them
-  Counter coarsenings;        // times that blocks were joined because mappings ran out
-  Counter populatedBytes;     // made ready in the background, ahead of the program
-  Counter spills;             // objects that got memory of the CPU's in place of the accelerator's
-  Counter spilledBytes;       // of those
-  Counter peerSpills;         // objects that got another device's memory in place of theirs
-  Counter peerSpilledBytes;   // of those
-  Counter broughtBack;        // of both, those that got the memory of their device again
-  Counter zeroCopies;         // objects that got one copy, in the CPU's memory
-  Counter zeroCopiesEnded;    // of them, those that got two again
-  Counter migrations;         // times that an object moved to another device
-  Counter migratedBytes;      // that were copied for it
+  Counter reusedAllocations;   // that got the memory of freed objects
+  Counter stripedAllocations;  // whose pages lie on several devices in turn
+  Counter windows;             // blocks opened in part
+  Counter windowsOutgrown;     // of them, those that were needed as a whole before a call took them
+  Counter coarsenings;         // times that blocks were joined because mappings ran out
+  Counter populatedBytes;      // made ready in the background, ahead of the program
+  Counter spills;              // objects that got memory of the CPU's in place of the accelerator's
+  Counter spilledBytes;        // of those
+  Counter peerSpills;          // objects that got another device's memory in place of theirs
+  Counter peerSpilledBytes;    // of those
+  Counter broughtBack;         // of both, those that got the memory of their device again
+  Counter zeroCopies;          // objects that got one copy, in the CPU's memory
+  Counter zeroCopiesEnded;     // of them, those that got two again
+  Counter migrations;          // times that an object moved to another device
+  Counter migratedBytes;       // that were copied for it
 
   static constexpr std::size_t kMaxDevices = 16;
   std::array<Counter, kMaxDevices> deviceCalls;  // of `calls`, by the number of their device

@@ -131,6 +131,24 @@ TEST_F(Devices, DISABLED_WrongNumbersAreNamed) {
   EXPECT_EQ(adsmFree(data), adsmSuccess);
 }
 
+// Devices that do not reach each other's memory cannot have parts of one address.
+TEST_F(Devices, DISABLED_AStripedObjectIsPlain) {
+  auto* data = static_cast<std::uint32_t*>(adsmAllocStriped(kBytes, 0, nullptr));
+  ASSERT_NE(data, nullptr) << adsmLastErrorString();
+  std::fill_n(data, kWords, 1u);
+  for (const int device : {2, 0, 1}) {
+    ASSERT_EQ(call(device, data), adsmSuccess) << adsmLastErrorString();
+  }
+  for (std::size_t i = 0; i < kWords; ++i) ASSERT_EQ(data[i], 4u) << i;
+  EXPECT_EQ(stats().stripedAllocations.value(), 0u);
+  EXPECT_EQ(adsmFree(data), adsmSuccess);
+  const int twice[] = {1, 1};
+  EXPECT_EQ(adsmAllocStriped(kBytes, 2, twice), nullptr);
+  EXPECT_EQ(adsmLastError(), adsmErrorInvalidValue);
+  EXPECT_EQ(adsmAllocStriped(kBytes, 4, nullptr), nullptr);
+  EXPECT_EQ(adsmLastError(), adsmErrorInvalidValue);
+}
+
 TEST_F(Devices, DISABLED_AnObjectGoesWhereItIsUsed) {
   std::uint32_t* data = allocate();
   std::iota(data, data + kWords, 0u);
@@ -447,7 +465,8 @@ TEST(InAProcessWithoutEvictions, WhatTheCpuHasWrittenGoesThereAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, InAProcess,
                          ::testing::Values("AreListed", "WrongNumbersAreNamed",
-                                           "AnObjectGoesWhereItIsUsed", "ItsFirstUseChoosesItsHome",
+                                           "AStripedObjectIsPlain", "AnObjectGoesWhereItIsUsed",
+                                           "ItsFirstUseChoosesItsHome",
                                            "WhatTheCpuHasReadStaysOpen", "TheCpuGoesOnDuringMoves",
                                            "AMigrationMovesMemory", "SmallAndSafeObjectsMove",
                                            "ConstantsAreSetOnAll", "ThreadsUseAllAtOnce",

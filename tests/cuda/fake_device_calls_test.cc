@@ -27,6 +27,7 @@
 namespace gmac::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using fake_cuda::argument;
@@ -106,8 +107,9 @@ class DeviceCalls : public ::testing::Test {
     return kernel;
   }
   // Each word is its index.
-  static std::uint32_t* allocate(bool fill = true) {
-    auto* const words = static_cast<std::uint32_t*>(adsmAlloc(kBytes));
+  static std::uint32_t* allocate(bool fill = true, bool striped = false) {
+    auto* const words = static_cast<std::uint32_t*>(striped ? adsmAllocStriped(kBytes, 0, nullptr)
+                                                            : adsmAlloc(kBytes));
     EXPECT_NE(words, nullptr) << adsmLastErrorString();
     for (std::size_t i = 0; fill && i < kWords; ++i) words[i] = static_cast<std::uint32_t>(i);
     return words;
@@ -517,6 +519,239 @@ TEST_F(FullDevices, MemoryStaysFlat) {
   EXPECT_GE(free() + 2 * (kBytes + 2 * kPage), before);
 }
 
+// ---- Pages on several devices in turn
+
+class StripedCalls : public FullDevices {
+ protected:
+  static constexpr std::size_t kPageWords = kPage / 4;
+  // Several chunks, and a last page that is not whole.
+  static constexpr std::size_t kCount = 9 * kPageWords + 12345;
+
+  static std::uint32_t* striped(int count = 0, const int* devices = nullptr) {
+    auto* const words = static_cast<std::uint32_t*>(adsmAllocStriped(kCount * 4, count, devices));
+    EXPECT_NE(words, nullptr) << adsmLastErrorString();
+    return words;
+  }
+  static void number(std::uint32_t* words) { std::iota(words, words + kCount, 0); }
+  static void expectCount(const std::uint32_t* words, std::uint32_t more) {
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(words[i], i + more) << i;
+  }
+  adsmError_t incrementAll(int on, std::uint32_t* words) const {
+    std::uint64_t count = kCount;
+    void* args[] = {&words, &count};
+    const adsmUse_t use = {words, adsmReadWrite};
+    return adsmCallOn(on, increment_, {1, 1, 1}, {1, 1, 1}, 0, args, &use, 1);
+  }
+  // (Memory of freed objects. There are no others.)
+  static void giveBackKept() { (void)(*Runtime::get())->manager().makeRoom(); }
+  static std::vector<int> homesOf(const std::uint32_t* words) {
+    std::vector<int> homes;
+    for (std::size_t i = 0; i < kCount; i += kPageWords) homes.push_back(homeOf(words + i));
+    return homes;
+  }
+};
+
+TEST_F(StripedCalls, PagesLieOnTheDevicesInTurn) {
+  const std::uint64_t before = stats().stripedAllocations.value();
+  std::uint32_t* const all = striped();
+  EXPECT_THAT(homesOf(all), ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2, 0));
+  const int two[] = {2, 1};
+  std::uint32_t* const some = striped(2, two);
+  EXPECT_THAT(homesOf(some), ElementsAre(2, 1, 2, 1, 2, 1, 2, 1, 2, 1));
+  EXPECT_EQ(stats().stripedAllocations.value(), before + 2);
+  for (std::size_t i = 0; i < kCount; i += 1021) ASSERT_EQ(some[i], 0U) << i;
+  // They stay there, whichever device's call comes first.
+  for (int on = 2; on >= 0; --on) {
+    ASSERT_EQ(incrementAll(on, all), adsmSuccess) << adsmLastErrorString();
+  }
+  EXPECT_THAT(homesOf(all), ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2, 0));
+  release(all);
+  release(some);
+}
+
+TEST_F(StripedCalls, EachDeviceCopiesItsPages) {
+  const auto copied = [] {
+    std::array<fake_cuda::CopiedBytes, kDevices> all{};
+    for (int on = 0; on < kDevices; ++on) {
+      all[static_cast<std::size_t>(on)] = fake_cuda::copied(on);
+    }
+    return all;
+  };
+  std::uint32_t* const words = striped();
+  const auto before = copied();
+  number(words);
+  ASSERT_EQ(incrementAll(1, words), adsmSuccess) << adsmLastErrorString();
+  expectSynced();
+  const auto filled = copied();
+  expectCount(words, 1);
+  const auto read = copied();
+  for (std::size_t on = 0; on < kDevices; ++on) {
+    // (The last page is not whole; what is copied of it is in units of the system's pages.)
+    const std::size_t whole = 3 * kPage;
+    EXPECT_GE(filled[on].in - before[on].in, whole) << on;
+    EXPECT_LT(filled[on].in - before[on].in, whole + kPage) << on;
+    EXPECT_GE(read[on].out - filled[on].out, whole) << on;
+    EXPECT_LT(read[on].out - filled[on].out, whole + kPage) << on;
+  }
+  release(words);
+}
+
+// What nothing orders runs in the wrong order.
+TEST_F(StripedCalls, CallsSeeWhatTheCpuHasWrittenAndTheOtherWayRound) {
+  std::uint32_t* const words = striped();
+  std::uint32_t* const other = allocate();
+  number(words);
+  for (std::uint32_t round = 0; round < 4; ++round) {
+    const int on = static_cast<int>(round) % kDevices;
+    ASSERT_EQ(incrementAll(on, words), adsmSuccess) << adsmLastErrorString();
+    // Only some pages: of the first and the last device, and across two.
+    for (std::size_t page = round; page < 9; page += 3) words[page * kPageWords] += 7;
+    words[4 * kPageWords - 1] += 7;
+    ASSERT_EQ(add((on + 1) % kDevices, other, words), adsmSuccess) << adsmLastErrorString();
+    // The call may still be reading.
+    for (std::size_t page = round; page < 9; page += 3) words[page * kPageWords] -= 7;
+    words[4 * kPageWords - 1] -= 7;
+  }
+  expectSynced();
+  expectCount(words, 4);
+  for (std::size_t i = 1; i < kWords; ++i) {
+    if (i % kPageWords != 0) {
+      ASSERT_EQ(other[i], 5 * i + (1 + 2 + 3 + 4)) << i;
+    }
+  }
+  verify();
+  release(words);
+  release(other);
+}
+
+TEST_F(StripedCalls, FillsAndCopiesCrossThem) {
+  std::uint32_t* const words = striped();
+  std::uint32_t* const other = striped(2, nullptr);
+  number(words);
+  ASSERT_EQ(incrementAll(2, words), adsmSuccess) << adsmLastErrorString();
+  std::memcpy(other, words, kCount * 4);
+  ASSERT_EQ(incrementAll(1, other), adsmSuccess) << adsmLastErrorString();
+  std::memset(words, 0, kCount * 4);
+  ASSERT_EQ(incrementAll(0, words), adsmSuccess) << adsmLastErrorString();
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(words[i], 1U) << i;
+  expectCount(other, 2);
+  release(words);
+  release(other);
+}
+
+TEST_F(StripedCalls, TheyMoveToOneDeviceAsAllObjectsDo) {
+  std::uint32_t* const words = striped();
+  number(words);
+  ASSERT_EQ(incrementAll(0, words), adsmSuccess) << adsmLastErrorString();
+  ASSERT_EQ(adsmMigrate(words, 1, 2), adsmSuccess) << adsmLastErrorString();
+  EXPECT_THAT(homesOf(words), ElementsAre(2, 2, 2, 2, 2, 2, 2, 2, 2, 2));
+  ASSERT_EQ(incrementAll(1, words), adsmSuccess) << adsmLastErrorString();
+  words[5 * kPageWords] += 1;
+  ASSERT_EQ(incrementAll(2, words), adsmSuccess) << adsmLastErrorString();
+  words[5 * kPageWords] -= 1;
+  expectCount(words, 3);
+  verify();
+  release(words);
+}
+
+TEST_F(StripedCalls, ADeviceThatIsResetIsCopiedToByTheFirst) {
+  std::uint32_t* const words = striped();
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    number(words);
+    ASSERT_EQ(incrementAll(0, words), adsmSuccess) << adsmLastErrorString();
+    ASSERT_EQ(DRIVER(cuDevicePrimaryCtxReset)(1), CUDA_SUCCESS);
+    expectCount(words, 1);
+    words[kPageWords] = 5;
+    ASSERT_EQ(incrementAll(2, words), adsmSuccess) << adsmLastErrorString();
+    EXPECT_EQ(words[kPageWords], 6U);
+    verify();
+  }
+  release(words);
+}
+
+TEST_F(StripedCalls, WrongArgumentsAreRefused) {
+  const int devices[] = {0, 1, 1};
+  const int unknown[] = {0, kDevices};
+  const auto refused = [](std::size_t bytes, int count, const int* list) {
+    EXPECT_EQ(adsmAllocStriped(bytes, count, list), nullptr);
+    EXPECT_EQ(adsmLastError(), adsmErrorInvalidValue);
+    return std::string(adsmLastErrorString());
+  };
+  EXPECT_THAT(refused(kBytes, 3, devices), HasSubstr("device 1 is listed twice"));
+  EXPECT_THAT(refused(kBytes, 2, unknown), HasSubstr("3"));
+  EXPECT_THAT(refused(kBytes, kDevices + 1, nullptr), HasSubstr("deviceCount is 4"));
+  EXPECT_THAT(refused(kBytes, -1, nullptr), HasSubstr("deviceCount is -1"));
+  EXPECT_THAT(refused(kBytes, 0, devices), HasSubstr("deviceCount is 0"));
+  EXPECT_THAT(refused(0, 2, nullptr), HasSubstr("size is 0"));
+}
+
+// An object all the same, as adsmAlloc makes it.
+TEST_F(StripedCalls, WhereADeviceHasNoRoomTheObjectIsPlain) {
+  const std::uint64_t before = stats().stripedAllocations.value();
+  giveBackKept();
+  const CUdeviceptr own = reserve(2 * kPage);
+  std::uint32_t* const words = striped();
+  number(words);
+  ASSERT_EQ(incrementAll(1, words), adsmSuccess) << adsmLastErrorString();
+  expectCount(words, 1);
+  EXPECT_EQ(stats().stripedAllocations.value(), before);
+  giveBack(own);
+  auto* const small = static_cast<std::uint32_t*>(adsmAllocStriped(kPage, 0, nullptr));
+  ASSERT_NE(small, nullptr) << adsmLastErrorString();
+  const int one = 2;
+  std::uint32_t* const single = striped(1, &one);
+  EXPECT_EQ(stats().stripedAllocations.value(), before);
+  release(words);
+  release(small);
+  release(single);
+}
+
+TEST_F(StripedCalls, AnAllocationThatFailsLeavesNothingBehind) {
+  release(striped());
+  const auto free = [] {
+    giveBackKept();
+    std::vector<std::size_t> all;
+    for (int on = 0; on < kDevices; ++on) all.push_back(freeOn(on));
+    return all;
+  };
+  const std::vector<std::size_t> before = free();
+  for (const char* const call :
+       {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"}) {
+    for (const std::size_t n : {1, 2, 5, 9}) {
+      SCOPED_TRACE(::testing::Message() << call << ", " << n);
+      fake_cuda::failNth(call, n, CUDA_ERROR_OUT_OF_MEMORY);
+      void* const words = adsmAllocStriped(kCount * 4, 0, nullptr);
+      fake_cuda::failNth(call, 0, CUDA_SUCCESS);
+      if (words != nullptr) {
+        number(static_cast<std::uint32_t*>(words));
+        ASSERT_EQ(incrementAll(1, static_cast<std::uint32_t*>(words)), adsmSuccess);
+        expectCount(static_cast<std::uint32_t*>(words), 1);
+        release(static_cast<std::uint32_t*>(words));
+      }
+      release(striped());
+      verify();
+    }
+  }
+  EXPECT_EQ(free(), before);
+}
+
+// The first copy, or a later one, to one device or another.
+TEST_F(StripedCalls, ACopyThatFailsLosesNothing) {
+  std::uint32_t* const words = striped();
+  for (std::size_t n = 1; n <= 12; ++n) {
+    SCOPED_TRACE(n);
+    number(words);
+    fake_cuda::failNth("cuMemcpyHtoDAsync", n, CUDA_ERROR_INVALID_VALUE);
+    const adsmError_t error = incrementAll(static_cast<int>(n) % kDevices, words);
+    fake_cuda::failNth("cuMemcpyHtoDAsync", 0, CUDA_SUCCESS);
+    verify();
+    expectSynced();
+    expectCount(words, error == adsmSuccess ? 1 : 0);
+    verify();
+  }
+  release(words);
+}
+
 // Whatever a program does, in any order: the bytes are those of a program without devices.
 class RandomDeviceCalls : public FullDevices {
  protected:
@@ -526,15 +761,15 @@ class RandomDeviceCalls : public FullDevices {
     std::vector<std::uint32_t> plain;
   };
 
-  static void begin(Pair* pair) {
-    *pair = {allocate(), std::vector<std::uint32_t>(kWords)};
+  static void begin(Pair* pair, bool striped) {
+    *pair = {allocate(true, striped), std::vector<std::uint32_t>(kWords)};
     std::iota(pair->plain.begin(), pair->plain.end(), 0);
   }
   void run(std::uint32_t seed) {
     std::mt19937 random(seed);
     const auto below = [&](std::size_t end) { return std::size_t{random()} % end; };
     Pair pairs[kObjects];
-    for (Pair& pair : pairs) begin(&pair);
+    for (Pair& pair : pairs) begin(&pair, below(2) == 0);
     std::vector<CUdeviceptr> own;
     for (int step = 0; step < 120; ++step) {
       Pair& pair = pairs[below(kObjects)];
@@ -579,7 +814,7 @@ class RandomDeviceCalls : public FullDevices {
           break;
         case 11:
           release(pair.shared);
-          begin(&pair);
+          begin(&pair, below(2) == 0);
           break;
         default:
           // Memory of device 0 for the program itself: objects spill, and come back once they can.

@@ -137,8 +137,10 @@ struct Device {
   std::vector<std::unique_ptr<CUmod_st>> modules;
   std::vector<std::unique_ptr<CUfunc_st>> functions;
   std::map<void*, CUcontext> registered;
-  std::map<void*, CUcontext> given;  // by cuMemHostAlloc
-  std::set<const void*> living;      // streams, events, modules, functions
+  std::map<CUdeviceptr, std::pair<std::size_t, CUdevice>> reached;  // registered for one device
+  std::array<std::size_t, kMostDevices> copiedIn{}, copiedOut{};    // bytes, by streams of each
+  std::map<void*, CUcontext> given;                                 // by cuMemHostAlloc
+  std::set<const void*> living;  // streams, events, modules, functions
 };
 
 Device& device() {
@@ -548,6 +550,11 @@ __attribute__((visibility("default"))) void fakeCudaFailNth(const char* name, st
   device().failNext.erase(name);
   if (n != 0) device().failNext[name] = {n, code};
 }
+__attribute__((visibility("default"))) CopiedBytes fakeCudaCopied(int number) {
+  const std::lock_guard lock(device().mutex);
+  const auto i = static_cast<std::size_t>(number);
+  return {device().copiedIn[i], device().copiedOut[i]};
+}
 __attribute__((visibility("default"))) void fakeCudaStandIn(const Image* image) {
   const std::lock_guard lock(device().mutex);
   device().standIn = image;
@@ -569,6 +576,7 @@ __attribute__((visibility("default"))) void fakeCudaReset() {
   device().calls.clear();
   device().failNext.clear();
   device().registered.clear();
+  device().reached.clear();
   device().broken = CUDA_SUCCESS;
 }
 
@@ -912,13 +920,18 @@ CUresult cuMemHostRegister(void* address, std::size_t bytes, unsigned flags) {
       return mapped;
     }
   }
-  return device().registered.emplace(address, currentContext()).second
-             ? CUDA_SUCCESS
-             : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  if (!device().registered.emplace(address, currentContext()).second) {
+    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  }
+  if ((flags & CU_MEMHOSTREGISTER_PORTABLE) == 0) {
+    device().reached[number(address)] = {bytes, currentDevice()};
+  }
+  return CUDA_SUCCESS;
 }
 CUresult cuMemHostUnregister(void* address) {
   FAKE_CALL();
   if (device().registered.erase(address) == 0) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  device().reached.erase(number(address));
   if (const auto found = device().memory.find(number(address)); found != device().memory.end()) {
     (void)mmap(found->second.backing, found->second.bytes, PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -933,13 +946,29 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr* reached, void* address, unsigned
   return CUDA_SUCCESS;
 }
 
+// Memory that was registered for one device alone is out of the others' reach.
+bool reaches(CUdevice from, const void* host) {
+  auto found = device().reached.upper_bound(number(host));
+  if (found == device().reached.begin()) return true;
+  --found;
+  const auto& [bytes, owner] = found->second;
+  return number(host) - found->first >= bytes || owner == from;
+}
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
   FAKE_CALL();
+  FAKE_HANDLE(stream);
+  const CUdevice by = streamOf(stream).context->device;
+  if (!reaches(by, from)) return CUDA_ERROR_INVALID_VALUE;
+  device().copiedIn[static_cast<std::size_t>(by)] += bytes;
   return backingOf(to) == nullptr ? CUDA_ERROR_INVALID_VALUE
                                   : submitCopy(to, number(from), bytes, stream);
 }
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   FAKE_CALL();
+  FAKE_HANDLE(stream);
+  const CUdevice by = streamOf(stream).context->device;
+  if (!reaches(by, to)) return CUDA_ERROR_INVALID_VALUE;
+  device().copiedOut[static_cast<std::size_t>(by)] += bytes;
   return backingOf(from) == nullptr ? CUDA_ERROR_INVALID_VALUE
                                     : submitCopy(number(to), from, bytes, stream);
 }

@@ -76,6 +76,12 @@ struct Living {
   std::size_t pinned;
 };
 using CountLiving = Living();
+// Bytes that a device's streams have been given to copy from the CPU's memory, and to it.
+struct CopiedBytes {
+  std::size_t in;
+  std::size_t out;
+};
+using Copied = CopiedBytes(int device);
 // Brings everything back to the state after loading but for memory and streams that are in use.
 using Reset = void();
 

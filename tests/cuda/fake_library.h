@@ -63,6 +63,7 @@ inline void setDevices(int count, bool reachEachOther = true) {
 inline void capture(CUstream stream) { control<Capture>("fakeCudaCapture")(stream); }
 inline void stall(CUstream stream) { control<Stall>("fakeCudaStall")(stream); }
 inline Living living() { return control<CountLiving>("fakeCudaLiving")(); }
+inline CopiedBytes copied(int device) { return control<Copied>("fakeCudaCopied")(device); }
 // A function by the other kind of handle, a CUkernel, as launches take it.
 inline CUfunction asKernel(CUfunction function) {
   return reinterpret_cast<CUfunction>(reinterpret_cast<std::uintptr_t>(function) + 1);

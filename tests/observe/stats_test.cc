@@ -70,14 +70,33 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
   EXPECT_EQ(written.at("mirror"), "file");
   EXPECT_EQ(written.at("deviceCalls"), json::array({0}));
   EXPECT_EQ(written.at("bytesToAccelerator"), stats().bytesToAccelerator.value());
-  for (const char* name :
-       {"bytesToHost",   "readFaults",      "writeFaults",     "fetches",
-        "flushes",       "evictions",       "evictionsWasted", "calls",
-        "syncs",         "allocations",     "frees",           "coarsenings",
-        "windows",       "windowsOutgrown", "populatedBytes",  "reusedAllocations",
-        "spills",        "spilledBytes",    "peerSpills",      "peerSpilledBytes",
-        "broughtBack",   "zeroCopies",      "zeroCopiesEnded", "migrations",
-        "migratedBytes", "readBacks"}) {
+  for (const char* name : {"bytesToHost",
+                           "readFaults",
+                           "writeFaults",
+                           "fetches",
+                           "flushes",
+                           "evictions",
+                           "evictionsWasted",
+                           "calls",
+                           "syncs",
+                           "allocations",
+                           "frees",
+                           "coarsenings",
+                           "windows",
+                           "windowsOutgrown",
+                           "populatedBytes",
+                           "reusedAllocations",
+                           "stripedAllocations",
+                           "spills",
+                           "spilledBytes",
+                           "peerSpills",
+                           "peerSpilledBytes",
+                           "broughtBack",
+                           "zeroCopies",
+                           "zeroCopiesEnded",
+                           "migrations",
+                           "migratedBytes",
+                           "readBacks"}) {
     EXPECT_TRUE(written.contains(name)) << name;
   }
   for (const char* name : {"copy", "malloc", "free", "launch", "sync", "signal", "cudaMalloc",

@@ -229,8 +229,9 @@ class DriverCalls final : public DeviceCalls {
     return address;
   }
   Status releaseHost(void* address) override { return check(driver_.cuMemFreeHost, address); }
-  Status registerHost(void* address, std::size_t bytes) override {
-    return checkAs(adsmErrorHostMemory, driver_.cuMemHostRegister, address, bytes, 0u);
+  Status registerHost(void* address, std::size_t bytes, bool everywhere) override {
+    return checkAs(adsmErrorHostMemory, driver_.cuMemHostRegister, address, bytes,
+                   everywhere ? unsigned{CU_MEMHOSTREGISTER_PORTABLE} : 0u);
   }
   Status unregisterHost(void* address) override {
     return check(driver_.cuMemHostUnregister, address);

@@ -136,9 +136,10 @@ class RuntimeCalls final : public DeviceCalls {
     return address;
   }
   Status releaseHost(void* address) override { return check(cudart_.cudaFreeHost, address); }
-  Status registerHost(void* address, std::size_t bytes) override {
-    return checkAs(adsmErrorHostMemory, cudart_.cudaHostRegister, address, bytes,
-                   unsigned{cudaHostRegisterDefault});
+  Status registerHost(void* address, std::size_t bytes, bool everywhere) override {
+    return checkAs(
+        adsmErrorHostMemory, cudart_.cudaHostRegister, address, bytes,
+        everywhere ? unsigned{cudaHostRegisterPortable} : unsigned{cudaHostRegisterDefault});
   }
   Status unregisterHost(void* address) override {
     return check(cudart_.cudaHostUnregister, address);

@@ -208,7 +208,8 @@ class DeviceCalls {
   // Pinned CPU memory of the layer's own.
   virtual Result<void*> allocateHost(std::size_t bytes) = 0;
   virtual Status releaseHost(void* address) = 0;
-  virtual Status registerHost(void* address, std::size_t bytes) = 0;
+  // `everywhere`: copies of other devices' contexts reach it, too.
+  virtual Status registerHost(void* address, std::size_t bytes, bool everywhere) = 0;
   virtual Status unregisterHost(void* address) = 0;
 
   // Streams do not synchronise with the legacy default stream; events carry no time.

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -226,11 +227,12 @@ Result<std::uintptr_t> MappedMemory::reserveAndMap(const Pieces& pieces, std::si
   return static_cast<std::uintptr_t>(address);
 }
 
-Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t alignment, Place place,
-                                              std::size_t pieceBytes) {
+Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t alignment,
+                                              const Layout& layout) {
   Pieces pieces;
-  for (std::size_t offset = 0; offset < bytes; offset += pieceBytes) {
-    pieces.push_back({offset, std::min(pieceBytes, bytes - offset), place, 0});
+  for (std::size_t offset = 0; offset < bytes; offset += layout.pieceBytes) {
+    pieces.push_back(
+        {offset, std::min(layout.pieceBytes, bytes - offset), layout.placeOf(offset), 0});
   }
   GMAC_TRY(create(pieces));
   Result<std::uintptr_t> address =
@@ -258,9 +260,16 @@ MappedMemory::Pages MappedMemory::pagesIn(std::size_t offset, std::size_t bytes,
   return {roundUp(offset, kPage), std::min(roundUp(offset + bytes, kPage), all)};
 }
 
-Place MappedMemory::placeAt(std::uintptr_t address) const {
+Place MappedMemory::placeAt(std::uintptr_t address, std::size_t offset) const {
   const auto found = ranges_.find(address);
-  return found == ranges_.end() ? placeOf(Home::kDevice) : found->second.pieces.front().place;
+  if (found == ranges_.end()) {
+    return placeOf(Home::kDevice);
+  }
+  const Pieces& pieces = found->second.pieces;
+  const auto next =
+      std::upper_bound(pieces.begin(), pieces.end(), offset,
+                       [](std::size_t at, const Piece& piece) { return at < piece.offset; });
+  return std::prev(next)->place;
 }
 
 bool MappedMemory::liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes,

@@ -45,17 +45,25 @@ class MappedMemory {
 
   // The place of that kind that is next to the accelerator's device.
   Place placeOf(Home home) const noexcept { return {home, home == Home::kDevice ? device_ : 0}; }
-  // `bytes` is a multiple of kPage. The contents are undefined. A device has been allowed().
-  // `pieceBytes`: how much moves at a time, in whole pages.
-  Result<std::uintptr_t> allocate(std::size_t bytes, std::size_t alignment, Place place,
-                                  std::size_t pieceBytes);
+  // How pages lie: in pieces, which move as such, in several places in turn. The piece with the
+  // offset `first` has the first place, and so has what lies before it.
+  struct Layout {
+    std::vector<Place> turns;
+    std::size_t pieceBytes;  // whole pages
+    std::size_t first = 0;   // a multiple of that
+    const Place& placeOf(std::size_t offset) const {
+      return turns[offset < first ? 0 : (offset - first) / pieceBytes % turns.size()];
+    }
+  };
+  // `bytes` is a multiple of kPage. The contents are undefined. Devices have been allowed().
+  Result<std::uintptr_t> allocate(std::size_t bytes, std::size_t alignment, const Layout& layout);
   // Moves pages; see MovableMemory. `address` is where an allocation begins, of which those pages
   // move that begin in [offset, offset + bytes). `stream` and `event` are for the copy, which is
   // waited for.
   Status move(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place,
               Stream stream, Event event);
-  // Where the first page of an allocation lies.
-  Place placeAt(std::uintptr_t address) const;
+  // Where the page with that offset in an allocation lies.
+  Place placeAt(std::uintptr_t address, std::size_t offset = 0) const;
   // Whether all of those pages lie there.
   bool liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place) const;
   // How many bytes of those pages do.

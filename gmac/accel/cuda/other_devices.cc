@@ -80,6 +80,7 @@ Status OtherDevices::open(std::size_t number, const std::function<Status(int dev
 void OtherDevices::close(OtherDevice& device) noexcept {
   {
     const DeviceScope scope(*device.calls);
+    device.lanes.close();
     device.queue.close();
   }
   device.calls->close();

@@ -19,6 +19,7 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/device_calls.h"
 #include "gmac/accel/cuda/queues.h"
+#include "gmac/accel/cuda/stripes.h"
 #include "gmac/accel/devices.h"
 #include "gmac/base/status.h"
 
@@ -27,11 +28,15 @@ namespace gmac::accel::cuda {
 // One of them, in its primary context, which is taken when a kernel first runs there.
 struct OtherDevice {
   OtherDevice(std::unique_ptr<DeviceCalls> layer, int device, QueueId id)
-      : number(device), calls(std::move(layer)), queue(*calls, id, /*ordered=*/true) {}
+      : number(device),
+        calls(std::move(layer)),
+        queue(*calls, id, /*ordered=*/true),
+        lanes(*calls) {}
 
   std::atomic<int> number;  // the driver's own
   const std::unique_ptr<DeviceCalls> calls;
   Queue queue;
+  CopyLanes lanes;  // open once allocations are striped over it
   std::atomic<bool> open{false};
   std::atomic<std::uint64_t> contexts{0};  // left so far
   std::uint64_t waitedFor = 0;             // the newest copy in; under the queue's lock

@@ -163,6 +163,7 @@ StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const D
       queues_{&in_, &out_, &kernel_, &foreign_},
       others_(*calls_),
       devices_(*calls_),
+      ownLanes_(*calls_),
       mapped_(driver, *calls_) {}
 
 StreamAccelerator::~StreamAccelerator() {
@@ -184,6 +185,7 @@ void StreamAccelerator::close() noexcept {
   Stream const stream = std::exchange(zeroStream_, nullptr);
   if (event != nullptr && !lost) static_cast<void>(calls_->destroyEvent(event));
   if (stream != nullptr && !lost) static_cast<void>(calls_->destroyStream(stream));
+  ownLanes_.close();
   for (Queue* queue : queues_) queue->close();
 }
 
@@ -204,6 +206,7 @@ void StreamAccelerator::leaveContext() noexcept {
   {
     const std::lock_guard memory(memoryMutex_);
     allocations_.clear();
+    stripes_.clear();
     margins_ = 0;
   }
   calls_->close();
@@ -260,11 +263,13 @@ Status StreamAccelerator::open() {
   return Status();
 }
 
-Status StreamAccelerator::zero(std::uintptr_t address, std::size_t bytes) {
+Status StreamAccelerator::zero(std::uintptr_t address, std::size_t bytes, std::size_t pieceBytes) {
   // Waited for, so that it is before everything else, the application's own streams included; on a
   // stream of its own, so that the wait is for the fill (0.3 ms per GiB) and not for the kernels in
   // flight.
-  GMAC_TRY(calls_->fill(address, 0, bytes, zeroStream_));
+  for (std::size_t offset = 0; offset < bytes; offset += std::min(pieceBytes, bytes - offset)) {
+    GMAC_TRY(calls_->fill(address + offset, 0, std::min(pieceBytes, bytes - offset), zeroStream_));
+  }
   GMAC_TRY(calls_->record(zeroEvent_, zeroStream_));
   return awaitEvent(*calls_, zeroEvent_);
 }
@@ -274,19 +279,19 @@ Status StreamAccelerator::usable() {
 }
 
 Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t bytes, std::size_t total,
-                                                              std::size_t alignment, Place place) {
-  const bool onCpu = place.home == Home::kCpu;
+                                                              std::size_t alignment,
+                                                              const MappedMemory::Layout& layout) {
+  const Home home = layout.turns.front().home;
+  const bool onCpu = home == Home::kCpu;
   // Small allocations share a page of the driver's; those that are mapped never do. What is not
   // mapped is out of other devices' reach.
-  const bool mapped =
-      mapped_.offers(place.home) && (onCpu || bytes >= kDevicePage || several_.load());
+  const bool mapped = mapped_.offers(home) && (onCpu || bytes >= kDevicePage || several_.load());
   if (!mapped && onCpu) {
     return gmac::fail(adsmErrorNotSupported,
                       "{} cannot have memory of the CPU's in place of its own", deviceName());
   }
   Result<std::uintptr_t> given =
-      mapped ? mapped_.allocate(total, alignment, place, several_.load() ? kPieceBytes : total)
-             : calls_->allocate(total);
+      mapped ? mapped_.allocate(total, alignment, layout) : calls_->allocate(total);
   if (!given.ok()) return given.status();
   return Allocation{*given, false, mapped};
 }
@@ -298,25 +303,68 @@ Status StreamAccelerator::giveBack(const Allocation& allocation) {
 Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                   Placement placement) {
   const int here = deviceHere();
-  const auto address = allocate(bytes, alignment, placement, Home::kDevice, here);
+  const auto address = allocate(bytes, alignment, placement, Home::kDevice, {&here, 1});
   const int own = calls_->deviceNumber();
   return here == own || address.ok() || address.status().code() != adsmErrorAcceleratorMemory
              ? address
-             : allocate(bytes, alignment, placement, Home::kDevice, own);
+             : allocate(bytes, alignment, placement, Home::kDevice, {&own, 1});
 }
 
 Result<DeviceAddress> StreamAccelerator::allocateOn(std::size_t bytes, std::size_t alignment,
                                                     Placement placement, int device) {
-  return allocate(bytes, alignment, placement, Home::kDevice, device);
+  return allocate(bytes, alignment, placement, Home::kDevice, {&device, 1});
+}
+
+Result<DeviceAddress> StreamAccelerator::allocateStriped(std::size_t bytes, std::size_t alignment,
+                                                         Placement placement,
+                                                         std::span<const std::size_t> devices) {
+  GMAC_TRY(ready());
+  if (!several_.load() || alignment > kDevicePage) {
+    return gmac::fail(adsmErrorNotSupported, "{}'s memory is not striped over several devices",
+                      deviceName());
+  }
+  std::vector<int> numbers;
+  // Its lanes stand in for those of a device that has been reset.
+  GMAC_TRY(openLanes(0));
+  for (const std::size_t device : devices) {
+    GMAC_TRY(openLanes(device));
+    GMAC_TRY(allow(numberOf(device)));
+    numbers.push_back(numberOf(device));
+  }
+  return allocate(bytes, alignment, placement, Home::kDevice, numbers);
+}
+
+Status StreamAccelerator::openLanes(std::size_t device) {
+  const Result<KernelQueue> opened = kernelQueue(device);
+  if (!opened.ok()) return opened.status();
+  const std::lock_guard lock(openMutex_);
+  return lanesOf(device).open();
+}
+
+void StreamAccelerator::noteStripes(std::uintptr_t address, std::size_t bytes,
+                                    std::uintptr_t given) {
+  std::vector<std::uint8_t> devices;
+  for (std::size_t offset = 0; offset < bytes; offset += kDevicePage) {
+    const Place place = mapped_.placeAt(given, address - given + offset);
+    const std::size_t device = place.home == Home::kDevice ? devices_.find(place.device) : 0;
+    devices.push_back(static_cast<std::uint8_t>(device));
+  }
+  if (std::all_of(devices.begin(), devices.end(),
+                  [&](std::uint8_t device) { return device == devices.front(); })) {
+    stripes_.remove(address);
+  } else {
+    stripes_.set(address, std::move(devices));
+  }
 }
 
 Result<DeviceAddress> StreamAccelerator::allocateOnCpu(std::size_t bytes, std::size_t alignment,
                                                        Placement placement) {
-  return allocate(bytes, alignment, placement, Home::kCpu, 0);
+  return allocate(bytes, alignment, placement, Home::kCpu, {});
 }
 
 Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,
-                                                  Placement placement, Home home, int device) {
+                                                  Placement placement, Home home,
+                                                  std::span<const int> devices) {
   GMAC_TRY(ready());
   const bool sameAddress = placement == Placement::kSameAddress;
   if (sameAddress && !calls_->unifiedAddresses()) {
@@ -328,10 +376,14 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   const DeviceScope scope(*calls_);
   const std::lock_guard lock(memoryMutex_);
   if (keepsOnCpu_) home = Home::kCpu;
-  Place place = mapped_.placeOf(home);
-  if (home == Home::kDevice && device != place.device && allowLocked(device).ok()) {
-    place.device = device;
+  const bool striped = home == Home::kDevice && devices.size() > 1;
+  MappedMemory::Layout layout{{}, striped ? kDevicePage : kPieceBytes};
+  for (const int device : home == Home::kDevice ? devices : std::span<const int>()) {
+    const Place own = mapped_.placeOf(home);
+    layout.turns.push_back(device != own.device && allowLocked(device).ok() ? Place{home, device}
+                                                                            : own);
   }
+  if (layout.turns.empty()) layout.turns = {mapped_.placeOf(home)};
   const std::size_t slack = alignment > kDevicePage ? alignment : 0;
   if (bytes > PTRDIFF_MAX || slack > PTRDIFF_MAX) {
     return gmac::fail(adsmErrorAcceleratorMemory, "{} bytes are more than {} can address", bytes,
@@ -340,14 +392,19 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   // With a margin where one is to be had: it is the first that goes where memory is short.
   std::size_t before = sameAddress && margins_ < kMostMargins ? kDevicePage : 0;
   std::size_t total = before + roundUp(bytes + (before != 0 ? kLeastMargin : 0), kDevicePage);
-  Result<Allocation> taken = take(bytes, total + slack, alignment, place);
+  const auto takeIt = [&] {
+    if (!several_.load()) layout.pieceBytes = total + slack;
+    layout.first = striped ? before : 0;
+    return take(bytes, total + slack, alignment, layout);
+  };
+  Result<Allocation> taken = takeIt();
   const auto isFull = [&] {
     return !taken.ok() && taken.status().code() == adsmErrorAcceleratorMemory;
   };
   if (isFull() && before != 0) {
     before = 0;
     total = roundUp(bytes, kDevicePage);
-    taken = take(bytes, total + slack, alignment, place);
+    taken = takeIt();
   }
   if (!taken.ok()) return taken.status();
   Allocation allocation = *taken;
@@ -365,7 +422,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
                         bytes, address);
   } else {
     // The margin too: what a kernel finds there is the same each time.
-    status = zero(given, total + slack);
+    status = zero(given, total + slack, striped ? kDevicePage : total + slack);
   }
   if (!status.ok()) {
     // What went wrong first is what the caller is told.
@@ -376,6 +433,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
     return status;
   }
   allocations_.emplace(address, allocation);
+  if (striped) noteStripes(address, bytes, given);
   margins_ += before != 0 ? 1 : 0;
   return DeviceAddress(address);
 }
@@ -404,8 +462,18 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
                         zeroEvent_);
   }
   // The margin, too.
-  return mapped_.move(found->second.given, 0, SIZE_MAX / 2, mapped_.placeOf(home), zeroStream_,
-                      zeroEvent_);
+  return moved(found->first, mapped_.move(found->second.given, 0, SIZE_MAX / 2,
+                                          mapped_.placeOf(home), zeroStream_, zeroEvent_));
+}
+
+Status StreamAccelerator::moved(std::uintptr_t address, const Status& status) {
+  // After a failure, too, some pages may lie elsewhere.
+  const auto next = allocations_.upper_bound(address);
+  if (next != allocations_.begin() && stripes_.hold(address)) {
+    const auto& [start, allocation] = *std::prev(next);
+    noteStripes(start, stripes_.bytesOf(start), allocation.given);
+  }
+  return status;
 }
 
 Status StreamAccelerator::keepOnCpu() {
@@ -431,8 +499,8 @@ Status StreamAccelerator::moveAllTo(DeviceAddress address, std::size_t bytes, in
   }
   GMAC_TRY(allowLocked(device));
   // The margin, too.
-  return mapped_.move(found->second.given, 0, SIZE_MAX / 2, {Home::kDevice, device}, zeroStream_,
-                      zeroEvent_);
+  return moved(found->first, mapped_.move(found->second.given, 0, SIZE_MAX / 2,
+                                          {Home::kDevice, device}, zeroStream_, zeroEvent_));
 }
 
 bool StreamAccelerator::allIsMapped() const {
@@ -470,8 +538,9 @@ Status StreamAccelerator::moveTo(DeviceAddress address, std::size_t bytes, int d
   const auto part = partOf(static_cast<std::uintptr_t>(address));
   if (!part.ok()) return part.status();
   GMAC_TRY(allowLocked(device));
-  return mapped_.move(part->first, part->second, bytes, {Home::kDevice, device}, zeroStream_,
-                      zeroEvent_);
+  return moved(static_cast<std::uintptr_t>(address),
+               mapped_.move(part->first, part->second, bytes, {Home::kDevice, device}, zeroStream_,
+                            zeroEvent_));
 }
 
 std::vector<int> StreamAccelerator::devicesWithMemory() const {
@@ -562,6 +631,7 @@ Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
                       static_cast<std::uintptr_t>(address), bytes, deviceName());
   }
   const Allocation allocation = found->second;
+  stripes_.remove(static_cast<std::uintptr_t>(address));
   margins_ -= allocation.hasMargin ? 1 : 0;
   allocations_.erase(found);
   if (calls_->health().lost()) {
@@ -575,7 +645,7 @@ Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
 Status StreamAccelerator::pin(const HostMemory& memory) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  return calls_->registerHost(memory.address, memory.bytes);
+  return calls_->registerHost(memory.address, memory.bytes, devices_.count() != 0);
 }
 
 Status StreamAccelerator::unpin(const HostMemory& memory) {
@@ -606,9 +676,18 @@ Result<Ticket> StreamAccelerator::copyIn(DeviceAddress to, const void* from, std
                                          Ticket after) {
   if (calls_->health().lost()) return calls_->health().lostStatus();
   const DeviceScope scope(*calls_);
+  const auto at = static_cast<std::uintptr_t>(to);
   return in_.submit(in_.stream(), [&]() -> Status {
+    if (stripes_.hold(at)) [[unlikely]] {
+      return copyStriped(
+          in_, &CopyLanes::in, to, bytes, after,
+          [&](DeviceCalls& calls, std::size_t offset, std::size_t length, Stream stream) {
+            return calls.copyIn(at + offset, static_cast<const std::byte*>(from) + offset, length,
+                                stream);
+          });
+    }
     GMAC_TRY(order(*calls_, in_.stream(), after));
-    return calls_->copyIn(static_cast<std::uintptr_t>(to), from, bytes, in_.stream());
+    return calls_->copyIn(at, from, bytes, in_.stream());
   });
 }
 
@@ -616,10 +695,62 @@ Result<Ticket> StreamAccelerator::copyOut(void* to, DeviceAddress from, std::siz
                                           Ticket after) {
   if (calls_->health().lost()) return calls_->health().lostStatus();
   const DeviceScope scope(*calls_);
+  const auto at = static_cast<std::uintptr_t>(from);
   return out_.submit(out_.stream(), [&]() -> Status {
+    if (stripes_.hold(at)) [[unlikely]] {
+      return copyStriped(
+          out_, &CopyLanes::out, from, bytes, after,
+          [&](DeviceCalls& calls, std::size_t offset, std::size_t length, Stream stream) {
+            return calls.copyOut(static_cast<std::byte*>(to) + offset, at + offset, length, stream);
+          });
+    }
     GMAC_TRY(order(*calls_, out_.stream(), after));
-    return calls_->copyOut(to, static_cast<std::uintptr_t>(from), bytes, out_.stream());
+    return calls_->copyOut(to, at, bytes, out_.stream());
   });
+}
+
+template <typename Copy>
+Status StreamAccelerator::copyStriped(const Queue& joined, Queue CopyLanes::*side,
+                                      DeviceAddress address, std::size_t bytes, Ticket after,
+                                      Copy copy) {
+  const auto at = static_cast<std::uintptr_t>(address);
+  std::array<std::pair<CopyLanes*, Ticket>, kMaxDevices> used{};
+  std::size_t lanesUsed = 0;
+  Status status;
+  for (std::size_t device = 0; status.ok() && device < count(); ++device) {
+    if (!stripes_.touches(at, bytes, device)) continue;
+    CopyLanes& own = lanesOf(device);
+    CopyLanes& lanes = own.isOpen() ? own : ownLanes_;
+    Queue& lane = lanes.*side;
+    const DeviceScope scope(lanes.calls());
+    const Result<Ticket> submitted = lane.submit(lane.stream(), [&]() -> Status {
+      GMAC_TRY(order(lanes.calls(), lane.stream(), after));
+      return stripes_.forEachRun(at, bytes, [&](std::size_t offset, const Stripes::Run& run) {
+        return run.device == device ? copy(lanes.calls(), offset, run.bytes, lane.stream())
+                                    : Status();
+      });
+    });
+    status = submitted.status();
+    if (status.ok()) used[lanesUsed++] = {&lanes, *submitted};
+  }
+  for (std::size_t i = 0; status.ok() && i < lanesUsed; ++i) {
+    const auto& [lanes, ticket] = used[i];
+    status = calls_->streamWait(joined.stream(), (lanes->*side).eventOf(sequenceOf(ticket)));
+  }
+  if (!status.ok()) {
+    // No ticket stands for what has been submitted, so it ends here.
+    const std::string words = lastErrorText();
+    for (std::size_t i = 0; i < lanesUsed; ++i) {
+      const auto& [lanes, ticket] = used[i];
+      const DeviceScope scope(lanes->calls());
+      for (Backoff backoff; !lanes->calls().health().lost() &&
+                            (lanes->*side).query(sequenceOf(ticket)) == kCudaNotReady;) {
+        backoff.step();
+      }
+    }
+    recordError(status.code(), words);
+  }
+  return status;
 }
 
 Result<StreamAccelerator::KernelQueue> StreamAccelerator::kernelQueue(std::size_t device) {
@@ -653,16 +784,26 @@ Result<Ticket> StreamAccelerator::submitKernelWork(Function&& work) {
 
 Result<Ticket> StreamAccelerator::copyWithin(DeviceAddress to, DeviceAddress from,
                                              std::size_t bytes) {
+  const auto target = static_cast<std::uintptr_t>(to);
+  const auto source = static_cast<std::uintptr_t>(from);
   return submitKernelWork([&] {
-    return calls_->copyWithin(static_cast<std::uintptr_t>(to), static_cast<std::uintptr_t>(from),
-                              bytes, kernel_.stream());
+    return stripes_.forEachRun(target, bytes, [&](std::size_t begin, const Stripes::Run& all) {
+      return stripes_.forEachRun(
+          source + begin, all.bytes, [&](std::size_t offset, const Stripes::Run& run) {
+            return calls_->copyWithin(target + begin + offset, source + begin + offset, run.bytes,
+                                      kernel_.stream());
+          });
+    });
   });
 }
 
 Result<Ticket> StreamAccelerator::fill(DeviceAddress to, std::byte value, std::size_t bytes) {
+  const auto target = static_cast<std::uintptr_t>(to);
   return submitKernelWork([&] {
-    return calls_->fill(static_cast<std::uintptr_t>(to), std::to_integer<unsigned char>(value),
-                        bytes, kernel_.stream());
+    return stripes_.forEachRun(target, bytes, [&](std::size_t offset, const Stripes::Run& run) {
+      return calls_->fill(target + offset, std::to_integer<unsigned char>(value), run.bytes,
+                          kernel_.stream());
+    });
   });
 }
 
@@ -819,13 +960,18 @@ std::size_t StreamAccelerator::homeOf(DeviceAddress address) noexcept {
 
 Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, std::size_t device,
                                std::span<const Part>) {
-  return moveTo(address, bytes,
-                device == 0 ? calls_->deviceNumber() : devices_.device(device).number.load());
+  return moveTo(address, bytes, numberOf(device));
 }
 
 Status StreamAccelerator::copiesFollow(Ticket ticket) {
   if (ticket.value == 0) return Status();
   if (calls_->health().lost()) return calls_->health().lostStatus();
+  for (std::size_t device = 0; stripes_.any() && device < count(); ++device) {
+    CopyLanes& lanes = lanesOf(device);
+    if (!lanes.isOpen()) continue;
+    const DeviceScope scope(lanes.calls());
+    GMAC_TRY(order(lanes.calls(), lanes.in.stream(), ticket));
+  }
   const DeviceScope scope(*calls_);
   return order(*calls_, in_.stream(), ticket);
 }

@@ -23,6 +23,7 @@
 #include "gmac/accel/cuda/other_devices.h"
 #include "gmac/accel/cuda/own_work.h"
 #include "gmac/accel/cuda/queues.h"
+#include "gmac/accel/cuda/stripes.h"
 #include "gmac/accel/devices.h"
 #include "gmac/accel/exported_memory.h"
 #include "gmac/accel/movable_memory.h"
@@ -110,6 +111,9 @@ class StreamAccelerator final : public Accelerator,
   Status place(DeviceAddress address, std::size_t bytes, std::size_t device) override {
     return move(address, bytes, device, {});
   }
+  Result<DeviceAddress> allocateStriped(std::size_t bytes, std::size_t alignment,
+                                        Placement placement,
+                                        std::span<const std::size_t> devices) override;
   Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,
                                              const adsmKernelDesc_t& desc) override;
   Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
@@ -212,10 +216,28 @@ class StreamAccelerator final : public Accelerator,
   Result<LoadedKernel*> loadedIn(const KernelQueue& queue, LoadedKernel& kernel);
   Status setConstant(const KernelQueue& queue, LoadedKernel& loaded, const adsmConstant_t& constant,
                      const void* data, std::size_t bytes);
-  Status zero(std::uintptr_t address, std::size_t bytes);
-  // `device`: of Home::kDevice, the driver's number.
+  // `devices`: of Home::kDevice, the driver's numbers; pages of several lie there in turn.
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement,
-                                 Home home, int device);
+                                 Home home, std::span<const int> devices);
+  Status zero(std::uintptr_t address, std::size_t bytes, std::size_t pieceBytes);
+  // The driver's number of a device, and the other way round; 0 for one that is none of them.
+  int numberOf(std::size_t device) const {
+    return device == 0 ? calls_->deviceNumber() : devices_.device(device).number.load();
+  }
+  CopyLanes& lanesOf(std::size_t device) {
+    return device == 0 ? ownLanes_ : devices_.device(device).lanes;
+  }
+  Status openLanes(std::size_t device);
+  // Notes where the pages of a striped allocation lie. Under the memory's lock.
+  void noteStripes(std::uintptr_t address, std::size_t bytes, std::uintptr_t given);
+  // The same after pages of an allocation have moved, where it is striped; passes `status` on.
+  Status moved(std::uintptr_t address, const Status& status);
+  // Copies bytes of a striped allocation by the lanes of the devices that have them, after `after`;
+  // `joined`, the queue of the caller's ticket, which is being submitted to, comes after them.
+  // `copy(calls, offset, bytes, stream)` submits one.
+  template <typename Copy>
+  Status copyStriped(const Queue& joined, Queue CopyLanes::*side, DeviceAddress address,
+                     std::size_t bytes, Ticket after, Copy copy);
 
   const std::unique_ptr<DeviceCalls> calls_;
   OwnWork ownWork_;
@@ -229,6 +251,8 @@ class StreamAccelerator final : public Accelerator,
   const std::array<Queue*, kOwnQueues> queues_;  // by QueueId
   OtherContexts others_;
   OtherDevices devices_;
+  CopyLanes ownLanes_;
+  Stripes stripes_;
   SetConstants constants_;  // where there are other devices
   // Newest copyIn that the kernel stream waits for; under the kernel queue's lock.
   std::uint64_t kernelWaitedFor_ = 0;
@@ -239,7 +263,8 @@ class StreamAccelerator final : public Accelerator,
     bool mapped;  // of mapped_
   };
   // Memory for an allocation of `bytes` bytes, `total` with all that goes around it.
-  Result<Allocation> take(std::size_t bytes, std::size_t total, std::size_t alignment, Place place);
+  Result<Allocation> take(std::size_t bytes, std::size_t total, std::size_t alignment,
+                          const MappedMemory::Layout& layout);
   Status giveBack(const Allocation& allocation);
 
   std::atomic<bool> several_{false};  // devices, in whose memory allocations may lie

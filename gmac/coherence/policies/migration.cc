@@ -51,7 +51,7 @@ Away Migration::awayFrom(std::size_t device, std::span<const coherence::DeviceRa
   Away away;
   for (const coherence::DeviceRange& range : ranges) {
     index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
-      if ((object.homeDevice != device || object.spread()) && !object.closing) {
+      if ((object.homeDevice != device || object.spread() || object.striped) && !object.closing) {
         away = {object.address(), object.bytes(), object.number};
       }
       return away.address == nullptr;
@@ -279,6 +279,7 @@ Status Migration::relocate(const Away& away, std::size_t device) {
   object->hasMoved = true;
   // (What lies elsewhere than new memory does is not kept for the next object.)
   object->relocated = devices_->reachEachOther();
+  object->striped = false;
   freed_.moves(*object, object->home);
   stats().migratedBytes.add(carried);
   tell(*object);

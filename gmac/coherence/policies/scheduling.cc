@@ -120,7 +120,7 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
   for (const auto& use : used) {
     const Object* const object = use.object;
     const ByteRange part = use.bytes;
-    if (migration_.unused(*object) || part.empty()) {
+    if (migration_.unused(*object) || object->striped || part.empty()) {
       continue;  // it goes anywhere
     }
     std::size_t current = part.length();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -177,6 +178,34 @@ Result<void*> Spilling::allocate(std::size_t size, accel::Placement placement) {
   return fail(adsmErrorAcceleratorMemory, "{}; in the CPU's memory instead: {}", full, there);
 }
 
+Result<void*> Spilling::allocateStriped(std::size_t size, std::span<const std::size_t> devices) {
+  constexpr std::size_t kPiece = std::size_t{2} << 20;
+  const auto plain = [&](std::string_view why) {
+    log(LogLevel::kInfo, "adsmAllocStriped: {} bytes are not striped: {}", size, why);
+    return allocate(size, accel::Placement::kSameAddress);
+  };
+  if (size <= kPiece) {
+    return plain("they are one piece");
+  }
+  if (devices.size() < 2) {
+    return plain("there is one device");
+  }
+  if (!accelerator_.devices()->reachEachOther()) {
+    return plain("devices do not reach each other's memory");
+  }
+  const Result<void*> address =
+      allocation_.allocate(size, accel::Placement::kSameAddress, {.stripes = devices});
+  const adsmError_t code = address.status().code();
+  if (code == adsmErrorAcceleratorMemory || code == adsmErrorNotSupported) {
+    const std::string words = lastErrorText();
+    return plain(words);
+  }
+  if (address.ok()) {
+    stats().stripedAllocations.add();
+  }
+  return address;
+}
+
 Status Spilling::free(void* address) {
   const Status freed = allocation_.free(address);
   if (freed_.spilled() != 0) {
@@ -283,6 +312,7 @@ Status Spilling::move(const Candidate& candidate, const Place& place, int wanted
     const Lock lock(mutex_);
     freed_.moves(*object, place.home, isBack ? -1 : wanted);
     object->homeDevice = homeDevice;
+    object->striped = false;
     object->relocated |= several();  // (it is not kept for the next object)
     tell(*object, place);
   }

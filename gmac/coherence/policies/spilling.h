@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
@@ -46,6 +47,9 @@ class Spilling {
   // memory, or the CPU's, for the new object. Where that fails too, the error is
   // adsmErrorAcceleratorMemory and has the words of both.
   Result<void*> allocate(std::size_t size, accel::Placement placement);
+  // See adsm.h. `devices`: different ones, by number. An object that cannot be striped, or for
+  // whose pieces a device has no room, is as allocate() makes it; a message says why.
+  Result<void*> allocateStriped(std::size_t size, std::span<const std::size_t> devices);
   Status free(void* address);
   // For an allocation of the application's own that has failed: moves one object out of the memory
   // of the device that the thread works with. False: there is none that can move.
