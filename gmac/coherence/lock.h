@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lock of all objects, and waiting for what other threads do under it.
+// The lock of all objects, and waits for changes that other threads make under it.
 //
-// One lock guards all states. It is never held while the CPU waits for a copy, a kernel or a
-// populating chunk: whoever must wait marks blocks as being in transit, lets go, and tells
-// everybody when it is done. So there is no order of locks to get wrong, and a fault on one block
-// never waits for a copy of another. All signals are blocked while a thread holds the lock, so that
-// a handler of the application cannot fault inside it.
+// One lock guards all states. No thread holds it while it waits for a copy, a kernel or the
+// population of a chunk: the thread marks the blocks as in transit, releases the lock, waits, and
+// wakes the others. So there is no lock order to get wrong, and a fault on one block never waits
+// for a copy of another. All signals of the holder are blocked, so that no handler of the
+// application can fault under the lock.
 #ifndef GMAC_COHERENCE_LOCK_H_
 #define GMAC_COHERENCE_LOCK_H_
 
@@ -21,9 +21,9 @@
 
 namespace gmac {
 
-// How a step ended that several may be needed of. kRetry: the lock was let go; look the object up
-// again. kOpened: done as kDone is, but the lock was let go meanwhile. The object could not go,
-// since a block of it was in transit; whatever else was known must be looked up again.
+// The outcome of one step of an operation. kRetry: the lock was released; look the object up and
+// try again. kOpened: done, but the lock was released meanwhile. The object still exists, since a
+// block of it was in transit; look up everything else again.
 enum class Step : std::uint8_t { kDone, kRetry, kOpened };
 
 // The lock itself; Lock takes it. Fault path.
@@ -33,8 +33,8 @@ class ObjectMutex {
   ObjectMutex(const ObjectMutex&) = delete;
   ObjectMutex& operator=(const ObjectMutex&) = delete;
 
-  // For whoever looks and neither waits nor runs beside handlers of the application. Mostly the
-  // lock is held for less than going to sleep and being woken takes.
+  // For readers that do not wait and share their thread with no handler of the application. Spins
+  // first: the lock is usually held for less time than a sleep and a wake-up take.
   void lock() {
     constexpr int kTries = 100;
     for (int i = 0; i < kTries; ++i) {
@@ -56,12 +56,12 @@ class ObjectMutex {
   std::uint32_t callsWaiting_ = 0;            // in waitForTransit(); guarded by the mutex
 };
 
-// Holds the lock, with all signals of the thread blocked, and lets it go for waits. For the stack;
-// the fault handler uses it.
+// Holds the lock with all signals of the thread blocked, and releases it for waits. Lives on the
+// stack. The fault handler uses it.
 class Lock {
  public:
-  // `access`: the shared address that the CPU is accessing, rather than in a call that the
-  // application made knowing that it may wait; NULL: no access.
+  // `access`: the shared address whose access has faulted; NULL in a call, which the application
+  // makes knowing that it may wait.
   explicit Lock(ObjectMutex& mutex, const void* access = nullptr) : mutex_(mutex), access_(access) {
     acquire();
   }
@@ -73,12 +73,12 @@ class Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
-  // Waiting: both let the lock go; what was known of objects before must be looked up again.
+  // Both waits release the lock: look objects up again afterwards.
   void waitForChange();
-  // For a call that needs blocks which are in transit. Until it has gone on, no others go into
-  // transit: threads that touch one block after the other would keep it waiting for ever.
+  // For a call that needs blocks in transit. Until it continues, no other block goes into transit:
+  // threads that touch one block after another would starve it.
   void waitForTransit();
-  // Wakes all that wait in either.
+  // Wakes all threads in both waits.
   void changed() {
     mutex_.generation_.fetch_add(1);
     mutex_.generation_.notify_all();
@@ -90,22 +90,22 @@ class Lock {
 
   const void* access() const { return access_; }
 
-  // The thread is in a signal handler that returns next, which unblocks its signals: the end of the
-  // lock need not.
+  // The thread is in a signal handler and returns from it next. That unblocks its signals, so the
+  // lock's end does not.
   void leaveSignalsToReturn() { blocked_->leaveToReturn(); }
 
-  // Whether an error is the kernel's limit of mappings, met by a change of mappings that the holder
-  // has made last; the driver's want of memory has the same code.
+  // Whether `status` tells of the kernel's limit of mappings: the holder's last change of mappings
+  // failed. (A driver that is out of memory gives the same code.)
   bool outOfMappings(Status status) const {
     return status.code() == adsmErrorHostMemory && mappingsRefused_;
   }
-  // The holder has changed mappings, with that outcome, which is returned.
+  // Notes the outcome of a change of mappings by the holder, and returns it.
   Status mapped(Status status) {
     mappingsRefused_ = status.code() == adsmErrorHostMemory;
     return status;
   }
 
-  // While it lives, signals stay blocked where the lock is let go, as FreeForWork has it.
+  // While it lives, signals stay blocked when the lock is released, as in FreeForWork.
   class Quiet {
    public:
     explicit Quiet(Lock& lock) : lock_(lock), before_(std::exchange(lock.quiet_, true)) {}
@@ -118,10 +118,10 @@ class Lock {
     const bool before_;
   };
 
-  // Whether the calling thread holds the lock, under which nothing may wait. For tests.
+  // Whether the calling thread holds the lock. For tests: nothing may wait under it.
   static bool isHeldHere() noexcept { return heldHere; }
-  // Whether it does, or works for one that does not wait for it: what it copies then is the
-  // runtime's own.
+  // Whether it holds the lock or does FreeForWork work. Memory that it copies then belongs to the
+  // runtime.
   static bool worksHere() noexcept { return workHere; }
 
  private:
@@ -158,8 +158,8 @@ class Lock {
   bool mappingsRefused_ = false;
 };
 
-// The lock is free while it lives. Whatever waits for the accelerator takes one as a proof
-// (Waits::await), so that no wait is made under the lock. For the stack.
+// Releases the lock for its lifetime. Waits for the accelerator take one as a proof (Waits::await),
+// so that no wait under the lock compiles. Lives on the stack.
 class Free {
  public:
   explicit Free(Lock& lock) : lock_(lock) { lock_.release(); }
@@ -177,9 +177,9 @@ class Free {
   Lock& lock_;
 };
 
-// The same for work that ends by itself, on blocks in transit or inside the accelerator: a
-// handler of the application that ran in the middle of it, on this thread, and faulted would wait
-// for it for ever. So the signals stay blocked.
+// The same for work that ends by itself, on blocks in transit or inside the accelerator. Signals
+// stay blocked: a handler that interrupted the work on this thread and faulted would wait for it
+// for ever.
 class FreeForWork : public Free {
  public:
   explicit FreeForWork(Lock& lock) : Free(lock, Signals::kStayBlocked) {}
@@ -191,8 +191,8 @@ inline void Lock::waitForChange() {
   mutex_.generation_.wait(seen);
 }
 
-// A transit ends by itself, so signals stay blocked: a handler of this thread that faulted would
-// wait for the thread.
+// A transit ends by itself, so signals stay blocked: a handler that faulted on this thread would
+// wait for its own thread.
 inline void Lock::waitForTransit() {
   ++mutex_.callsWaiting_;
   const std::uint32_t seen = mutex_.generation_.load();

@@ -32,7 +32,7 @@ namespace gmac {
 // What the CPU wants to do with bytes.
 enum class Intent : std::uint8_t { kRead, kWrite };
 
-// The protection of what is current on the CPU; there is none where nothing is (Object::currentOf).
+// The protection of the bytes of a block that are current on the CPU (Object::currentOf).
 constexpr os::Access accessOf(State state) {
   switch (state) {
     case State::kInvalid:
@@ -47,9 +47,8 @@ constexpr os::Access accessOf(State state) {
   __builtin_unreachable();
 }
 
-// One coherent address range: a large allocation, or a region that small allocations share.
-// Every member is guarded by the lock except those that never
-// change after construction (the first group).
+// One coherent address range: a large allocation, or a region that small allocations share. The
+// lock guards every member but those of the first group, which are constant.
 class Object : public DeviceUses,
                public boost::intrusive::set_base_hook<>,
                public boost::intrusive::list_base_hook<> {
@@ -61,12 +60,12 @@ class Object : public DeviceUses,
   std::byte* address() const { return mirror->address(); }
   std::size_t bytes() const { return mirror->bytes(); }
   std::byte* end() const { return address() + bytes(); }
-  std::unique_ptr<os::Mirror> mirror;  // handed on to the next object where the memory is kept
+  std::unique_ptr<os::Mirror> mirror;  // kept for the next object when this one is freed
   const accel::DeviceAddress device;
   bool sharedBySmallObjects = false;
   bool sameAddress = true;
-  std::uint64_t number = 0;        // counts allocations
-  std::size_t requestedBytes = 0;  // what the allocation asked for; the rest is rounding
+  std::uint64_t number = 0;        // unique: counts allocations
+  std::size_t requestedBytes = 0;  // as allocated, before rounding up
 
   // ---- blocks ----
   std::size_t blockBytes;  // grows when blocks are coarsened
@@ -102,7 +101,7 @@ class Object : public DeviceUses,
     return accel::DeviceAddress{static_cast<std::uintptr_t>(device) + offset};
   }
 
-  // The group of a block, and what there is to know of all its blocks (see BlockTable).
+  // The group of a block, and facts that hold for all blocks of it (see BlockTable).
   BlockIndex groupBegin(BlockIndex index) const {
     return BlockIndex{blocks_.groupBegin(static_cast<std::size_t>(index))};
   }
@@ -115,14 +114,13 @@ class Object : public DeviceUses,
     return blocks_.closed(static_cast<std::size_t>(index));
   }
 
-  // Blocks outside this range are Invalid. Empty when all are; then the object is in no list of
-  // open objects.
+  // Blocks outside this range are Invalid. Empty: all blocks are, and the object is not in the list
+  // of open objects.
   BlockRange open;
-  // Each edge takes a mapping at most: those between neighbouring blocks of one group whose
-  // borders differ in their protection, and those of windows. (What lies between groups is little
-  // beside that.)
+  // An upper bound of the mappings that differences in protection take: edges between neighbouring
+  // blocks of one group, and edges of windows. (Those between groups are few.)
   std::size_t edges = 0;
-  // Those of a block that is made, and of all.
+  // The edges of one made block; those of all blocks.
   std::size_t edgesAt(BlockIndex index) const { return bordersAt(index) + windowEdgesAt(index); }
   std::size_t countEdges() const {
     std::size_t twice = 0;
@@ -142,13 +140,13 @@ class Object : public DeviceUses,
   // ---- chunks of the mirror ----
   enum class Chunk : std::uint8_t { kEmpty, kPreparing, kReady };
   std::vector<Chunk> chunks;
-  // What is known of the CPU's use of a chunk, for population ahead of it.
+  // The CPU's use of a chunk, for population ahead of it.
   enum class Use : std::uint8_t { kNone, kAhead, kTouched };  // kAhead: populated, not touched yet
   std::vector<Use> uses;
-  std::size_t pieces = 0;  // mappings that installed chunks take besides
+  std::size_t pieces = 0;  // further mappings of installed chunks
   std::size_t chunkOf(std::size_t offset) const { return offset / mirror->chunkBytes(); }
 
-  // Whether all pages of [offset, offset + length), length > 0, or of a block, are there.
+  // Whether all pages of [offset, offset + length), length > 0, or of a block, are populated.
   bool pagesReady(std::size_t offset, std::size_t length) const {
     const std::size_t last = chunkOf(offset + length - 1);
     for (std::size_t chunk = chunkOf(offset); chunk <= last; ++chunk) {
@@ -164,7 +162,8 @@ class Object : public DeviceUses,
 
   // ---- what is current on the CPU ----
   WindowPolicy windows;
-  // Of a block that is open in part; SIZE_MAX: none is. Changes while nothing is open.
+  // The window size of blocks that are open in part; SIZE_MAX: there are none. Changes only while
+  // nothing is open.
   std::size_t windowBytes = SIZE_MAX;
   ByteRange bytesOf(BlockIndex index) const { return {offsetOf(index), offsetOf(index + 1)}; }
   ByteRange bytesOf(BlockRange range) const { return {offsetOf(range.begin), offsetOf(range.end)}; }
@@ -173,14 +172,14 @@ class Object : public DeviceUses,
     const std::size_t begin = offsetOf(index) + (*this)[index].window * windowBytes;
     return {begin, std::min(begin + windowBytes, offsetOf(index + 1))};
   }
-  // Whether bytes that lie in one block lie in one window, which is less than the block.
+  // Whether bytes of one block lie in one window, where the block has several.
   bool fitWindow(ByteRange bytes) const {
     const BlockIndex index{bytes.begin / blockBytes};
     const std::size_t block = offsetOf(index);
     return lengthOf({index, index + 1}) > windowBytes &&
            (bytes.begin - block) / windowBytes == (bytes.end - 1 - block) / windowBytes;
   }
-  // What of a block is current on the CPU, and open as accessOf(its state) says.
+  // The bytes of a block that are current on the CPU, and have the protection accessOf(its state).
   ByteRange currentOf(BlockIndex index) const {
     const State state = (*this)[index].state;
     const std::size_t begin = offsetOf(index);
@@ -189,20 +188,20 @@ class Object : public DeviceUses,
                                       : bytesOf(index);
   }
 
-  // Visits the bytes that only the CPU's copy has, in order.
+  // Visits the dirty bytes in order: those that are current on the CPU alone.
   template <typename Visit>
   void forEachOnlyOnCpu(Visit visit) const;
 
-  // The blocks all of whose bytes that were asked for at the allocation lie in [first, last).
+  // The blocks whose requested bytes (not the rounding) all lie in [first, last).
   BlockRange wholeBlocks(const std::byte* first, const std::byte* last) const {
     const auto to = static_cast<std::size_t>(last - address());
     return {indexAt(static_cast<std::size_t>(first - address())),
             BlockIndex{to >= requestedBytes ? blockCount : to / blockBytes}};
   }
-  // The first byte in [first, last), inside the object, that is not current on the CPU; `last` when
-  // there is none.
+  // The first byte in [first, last), inside the object, that is not current on the CPU; `last`: all
+  // are.
   const std::byte* firstInvalid(const std::byte* first, const std::byte* last) const;
-  // Whether a fetch of neighbours can take the block, too.
+  // Whether a fetch of its neighbours can include the block.
   bool fetchable(BlockIndex index) const {
     const Block& block = (*this)[index];
     return block.state == State::kInvalid && block.settled() && pagesReady(index);
@@ -222,44 +221,45 @@ class Object : public DeviceUses,
     return newest;
   }
 
-  // Whether the CPU can use [offset, offset + length), length > 0, inside one block without a
-  // fault. Faults, holds, bulk operations and the walker all ask here. A block may have more chunks
-  // than one, and not all of them are populated at once: a byte may be usable where its block is
-  // not.
+  // Whether the CPU can use bytes of one block without a fault. Faults, holds, bulk operations and
+  // the walker all ask here. A block may have several chunks, which are populated one by one: some
+  // of its bytes may be usable while the block is not.
   bool usable(ByteRange bytes, Intent intent) const;
   bool usable(BlockIndex index, Intent intent) const { return usable(bytesOf(index), intent); }
 
   // ---- where the accelerator's copy lies ----
   accel::Home home = accel::Home::kDevice;
   std::size_t homeDevice = 0;  // the number of the device of kDevice (devices.h)
-  // Of several devices the one whose memory it has left, or did not get, for want of room (the
-  // driver's number). -1: none.
+  // With several devices: the one (by the driver's number) whose memory was full, so that the
+  // object left it or never lay there. -1: none.
   int spilledFrom = -1;
   bool advised = false;  // the program has named its home
   bool striped = false;  // over several devices, from its allocation on
   bool spilled() const { return home == accel::Home::kCpu || spilledFrom >= 0; }
-  bool hasMoved = false;  // with what it held
-  // There is one copy, in the CPU's pages, and nothing to be copied.
+  bool hasMoved = false;  // with its contents
+  // There is one copy, in the CPU's pages, which kernels reach over the bus.
   bool isZeroCopy() const { return home == accel::Home::kMirror; }
   ZeroCopyPolicy zeroCopy;
-  // Where devices do not reach each other's memory, and calls have listed parts of the object. By
-  // block: bit i, the copy of device i has every byte of it that not the CPU alone has, once that
-  // device has memory for the object (`copies`). One has at least. Empty: all is at home. The
-  // blocks do not grow then. What is in transit does not change.
+  // For devices that do not reach each other's memory, once calls have listed parts of the object.
+  // Per block, bit i: device i is current in all bytes of the block that are not dirty, provided
+  // that it has memory for the object (bit i of `copies`). At least one device is. Empty: all
+  // blocks are at home. Blocks of such an object are not joined, and bits of blocks in transit do
+  // not change.
   std::vector<std::uint16_t> places;
   std::uint16_t copies = 0;
   bool spread() const { return !places.empty(); }
-  // A device that has the block.
+  // A device whose copy of the block is current.
   std::size_t deviceOf(BlockIndex index) const {
     return spread() ? static_cast<std::size_t>(std::countr_zero(
                           static_cast<unsigned>(places[static_cast<std::size_t>(index)] & copies)))
                     : homeDevice;
   }
-  // Visits the bytes of a range of blocks that a device lacks, were it to have memory, and another
-  // one has, in order: runs of one source. Of a spread object, as lacks() is.
+  // Visits, in order, the bytes of blocks that are current on another device and not on this one,
+  // in runs with one source each; assumes that this one has memory for the object. For spread
+  // objects only, as is lacks().
   template <typename Visit>
   void forEachLacking(BlockRange range, std::size_t onDevice, Visit visit) const;
-  // Whether a call there that uses those blocks has to wait for more than the CPU's bytes.
+  // Whether a call there that uses those blocks needs bytes of other devices.
   bool lacks(BlockRange range, std::size_t onDevice) const {
     bool any = (copies >> onDevice & 1U) == 0;
     if (!any) {
@@ -267,14 +267,14 @@ class Object : public DeviceUses,
     }
     return any;
   }
-  bool moving = false;     // to another device, while the lock is free: no copy names it
-  int pagesOn = 0;         // the device that new pages were asked for (MovableMemory::deviceHere)
-  bool placed = false;     // a device has been chosen for them
-  bool relocated = false;  // and pages have moved there
+  bool moving = false;  // to another device, with the lock released: no copies meanwhile
+  int pagesOn = 0;      // the device on which its pages were allocated (MovableMemory::deviceHere)
+  bool placed = false;  // a device has been chosen for its pages
+  bool relocated = false;  // its pages have moved there
 
   // ---- who is using it ----
-  bool inTransit() const { return inTransit_ > 0 || moving; }  // a block of it, or all of it
-  bool held() const { return holds_ > 0; }                     // a block of it
+  bool inTransit() const { return inTransit_ > 0 || moving; }  // some block, or the whole object
+  bool held() const { return holds_ > 0; }                     // some block
   bool inTransit(BlockRange range) const {
     return moving ||
            (inTransit_ > 0 && anyOpen(range, [](const Block& block) { return !block.settled(); }));
@@ -282,25 +282,25 @@ class Object : public DeviceUses,
   bool held(BlockRange range) const {
     return holds_ > 0 && anyOpen(range, [](const Block& block) { return block.holds > 0; });
   }
-  std::uint32_t preparing = 0;  // chunks whose pages are being made; their blocks are at rest
-  bool closing = false;         // being freed: no longer found
+  std::uint32_t preparing = 0;  // chunks that are being populated; their blocks are settled
+  bool closing = false;         // being freed: look-ups ignore it
 
   // ---- once it is freed and its memory is kept (object_pool.h) ----
-  accel::Ticket cleared;       // the device's bytes are zero then
-  accel::Ticket clearedAfter;  // the newest call that the clearing had to wait for
+  accel::Ticket cleared;       // when it has finished, the device's bytes are zero
+  accel::Ticket clearedAfter;  // the newest call before the clearing
 
   // ---- read-ahead ----
   ReadRuns readRuns;
 
   // ---- copies ahead of the CPU's next reads ----
   ReadBackPolicy readBack;
-  // Bytes of an Invalid block that the CPU's pages have once the ticket is complete, as those
-  // writers left them. Empty: there are none.
+  // Bytes of an Invalid block that were copied ahead: once the ticket has finished, the CPU's pages
+  // have them as those writers left them. Empty: none.
   struct ReadBack {
     ByteRange bytes;
     Ledger::Writers writers;
     accel::Ticket ticket;
-    bool opens = false;  // the wait's end opens them, for writing or for reading
+    bool opens = false;  // the end of the wait opens them, for writing or for reading
     bool write = false;
   };
   ReadBack copiedBack;
@@ -312,7 +312,7 @@ class Object : public DeviceUses,
   friend class Blocks;
 
   Block& writable(BlockIndex index) { return blocks_.writable(static_cast<std::size_t>(index)); }
-  // Whether that is true of a made block of a range. (One that is in transit or held is open.)
+  // Whether the predicate holds for a made block of a range. (Blocks in transit or held are open.)
   template <typename Predicate>
   bool anyOpen(BlockRange range, Predicate predicate) const {
     const BlockIndex end = std::min(range.end, open.end);
@@ -328,8 +328,8 @@ class Object : public DeviceUses,
     return false;
   }
 
-  // A block that is open in part is closed at its borders: where its window begins or ends there,
-  // it is counted among the window's edges.
+  // A block that is open in part counts as closed at its borders; a window that begins or ends
+  // there is counted among the edges of windows.
   static State borderOf(State state) { return isPart(state) ? State::kInvalid : state; }
   std::size_t bordersAt(BlockIndex index) const {
     const auto i = static_cast<std::size_t>(index);
@@ -344,8 +344,8 @@ class Object : public DeviceUses,
   BlockTable blocks_;
   std::uint32_t inTransit_ = 0;   // blocks
   std::uint32_t holds_ = 0;       // of blocks
-  bool protectionStale_ = false;  // pages may be closed further than their states, after a failure;
-                                  // the next fault opens them
+  bool protectionStale_ = false;  // after a failure pages may be more closed than their states
+                                  // say; the next fault opens them
 };
 
 template <typename Visit>
@@ -400,8 +400,8 @@ void Object::forEachOnlyOnCpu(Visit visit) const {
   }
 }
 
-// Answers Mirror::install(): the protections that an object's blocks shall have. For the stack,
-// under the lock of all objects.
+// Tells Mirror::install() which protections an object's blocks must have. Lives on the stack, under
+// the lock of all objects.
 class BlockAccess final : public os::AccessMap {
  public:
   explicit BlockAccess(Object& object) : object_(object) {}
@@ -415,7 +415,7 @@ class BlockAccess final : public os::AccessMap {
                  ? os::AccessRun{window.end - offset, access}
                  : os::AccessRun{object_.offsetOf(index + 1) - offset, os::Access::kNone};
     }
-    // Installing takes a chunk at a time; there may be very many blocks after it.
+    // Chunks are installed one at a time, and an object may have very many blocks.
     const BlockIndex last = object_.indexAt(offset + object_.mirror->chunkBytes());
     do {
       index = index + 1;
@@ -433,8 +433,7 @@ struct ObjectAddress {
   type operator()(const Object& object) const { return object.address(); }
 };
 
-// Finds the object that holds an address in O(log n). Guarded by the lock; allocates
-// nothing.
+// Finds the object at an address in O(log n). Guarded by the lock; allocates nothing.
 class ObjectIndex {
  public:
   using Set = boost::intrusive::set<Object, boost::intrusive::key_of_value<ObjectAddress>>;
@@ -449,7 +448,7 @@ class ObjectIndex {
     Object& object = *--after;
     return p < object.end() ? &object : nullptr;
   }
-  // The first object that ends after p; for walks during which the lock is let go.
+  // The first object that ends after p; for walks that release the lock between objects.
   Object* firstEndingAfter(const void* p) {
     if (Object* object = find(p)) {
       return object;
