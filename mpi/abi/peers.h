@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The processes of a communicator that may send tickets (mpi/tickets.h), and its messages that a
-// probe has taken out of MPI to see what they are.
+// The processes of a communicator that may send tickets (mpi/tickets.h), and the messages that a
+// probe has received to find out what they are.
 //
-// Such a probe sees a message of a ticket's length and no more. So it takes the message, reads it,
-// and holds it for the receive that follows; and with it all that the same process has sent
-// earlier on that communicator, which a receive with MPI_ANY_TAG is to get first. A held message is
-// an MPI_Message again: one that was read goes through this process's own communicator.
+// MPI shows a probe the length of a message only. Where that is a ticket's length, the probe
+// receives the message, reads it, and holds it for the next receive that matches. It also holds all
+// earlier messages of the same sender on that communicator, since a receive with MPI_ANY_TAG must
+// get them first. A held message is an MPI_Message again: the process sends it to itself on a
+// communicator of its own.
 //
-// Thread-safe. No lock is kept while MPI is called. A probe that takes messages leaves those alone
-// that another thread's receive may be about to match (Matching), and a receive that begins
-// meanwhile waits for the probe's few calls, none of which waits for another process.
+// Thread-safe. No lock is held while MPI is called. A probe does not take messages that another
+// thread's receive may match (Matching); a receive that begins meanwhile waits for the few calls of
+// the probe, none of which waits for another process.
 #ifndef GMAC_MPI_ABI_PEERS_H_
 #define GMAC_MPI_ABI_PEERS_H_
 
@@ -29,11 +30,11 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// The bytes of a held message that was read, sent by this process to itself. Destroyed after they
-// were received.
+// The bytes of a held message, which this process sends to itself. Destroy it after they were
+// received.
 class Reread {
  public:
-  // NULL: MPI does not do it.
+  // NULL: MPI has failed.
   static std::shared_ptr<Reread> send(const tickets::Bytes& bytes, MPI_Message* message);
   Reread() = default;
   ~Reread();
@@ -48,30 +49,30 @@ class Reread {
 class Peers;
 using PeersPtr = std::shared_ptr<Peers>;
 
-// A message that is matched: no other receive gets it.
+// A matched message: no other receive gets it.
 struct Held {
   MPI_Message message;
   int source;
   int tag;
-  std::int64_t bytes;              // as its receiver is to see it
-  std::shared_ptr<Reread> reread;  // NULL: as MPI has it
+  std::int64_t bytes;              // the length to show: a ticket's payload
+  std::shared_ptr<Reread> reread;  // NULL: still MPI's own message
   PeersPtr peers;
-  std::uint64_t number = 0;  // in the order of MPI
+  std::uint64_t number = 0;  // counts messages in MPI's order
 
   void show(MPI_Status* status) const;
 };
 
 class Peers {
  public:
-  // Of a communicator; NULL where nobody in it may send a ticket.
+  // The peers in a communicator; NULL where no process in it may send a ticket.
   static PeersPtr of(MPI_Comm communicator);
-  // The same for the messages of `source` alone, which may be MPI_ANY_SOURCE.
+  // The same; NULL also where `source` (or MPI_ANY_SOURCE) may not.
   static PeersPtr of(MPI_Comm communicator, int source);
 
   Peers(MPI_Comm communicator, std::vector<int> ranks)
       : communicator_(communicator), ranks_(std::move(ranks)) {}
 
-  // The rank in MPI_COMM_WORLD of one that may send tickets; -1: it may not.
+  // The rank in MPI_COMM_WORLD of a rank that may send tickets; -1: it may not.
   int rankInWorld(int rank) const {
     return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size()
                ? ranks_[static_cast<std::size_t>(rank)]
@@ -79,20 +80,20 @@ class Peers {
   }
   // Whether a message from `source`, which may be MPI_ANY_SOURCE, may be a ticket.
   bool maySend(int source) const { return source == MPI_ANY_SOURCE || rankInWorld(source) >= 0; }
-  // MPI_COMM_WORLD when it is no more.
+  // MPI_COMM_WORLD once the communicator is freed.
   MPI_Comm communicator() const { return freed_ ? MPI_COMM_WORLD : communicator_; }
 
-  // Whether a message that MPI shows with that status has to be read to know what it is.
+  // Whether a probed message with that status may be a ticket, so that it must be read.
   bool mustRead(const MPI_Status& status) const;
-  // Takes the first message of `source` with `tag` out of MPI, and those before it, and holds them.
-  // False: not now; another thread has it, or is about to.
+  // Receives the first message of `source` with `tag`, and those before it, and holds them. False:
+  // another thread has received it or is about to; try again.
   bool hold(int source, int tag);
-  // The first held message that matches, which stays.
+  // The status of the first held message that matches; it stays held. False: none matches.
   bool show(int source, int tag, MPI_Status* status);
-  // A message that MPI_Improbe has matched, read if it must be. Nothing: MPI does not do it.
+  // A message that MPI_Improbe has matched, read if it must be. Nothing: MPI has failed.
   std::optional<Held> readMatched(MPI_Message message, const MPI_Status& status);
 
-  // Receives all that is held and throws it away: nobody will ask for it.
+  // Receives and discards all held messages of a communicator that ends.
   static void dropHeld(MPI_Comm communicator);
   static void close();
 
@@ -124,18 +125,18 @@ class Peers {
   std::atomic<bool> taking_{false};
 };
 
-// A receive, from before it is given to MPI until MPI has posted it (a blocking one: until it is
-// over). It gets a held message, or MPI matches it.
+// A receive, from before MPI's call until MPI has posted it (a blocking one: until it returns). It
+// takes a held message that matches, else leaves the matching to MPI.
 class Matching {
  public:
-  // `peers` may be NULL. Waits while another thread's probe takes messages.
+  // `peers` may be NULL. Waits while another thread's probe receives messages.
   Matching(const PeersPtr& peers, int source, int tag);
   ~Matching();
   Matching(const Matching&) = delete;
   Matching& operator=(const Matching&) = delete;
 
   std::optional<Held>& held() { return held_; }
-  // The held message was not received.
+  // Holds the message again: it was not received.
   void putBack();
 
  private:
@@ -145,23 +146,23 @@ class Matching {
   std::optional<Held> held_;
 };
 
-// Messages that MPI_Mprobe has given to the application and that are not as MPI has them.
+// The held messages that MPI_Mprobe has given to the application.
 namespace matched {
 void add(const Held& held);
-// Nothing: the message is MPI's own. Else it is forgotten.
+// Removes the entry of a message. Nothing: the message is MPI's own.
 std::optional<Held> take(MPI_Message message);
-// Receives all of them and throws them away.
+// Receives and discards all of them.
 void dropAll();
 }  // namespace matched
 
-// MPI_Mrecv and MPI_Imrecv of a held message, by the width of the count. `message` is
-// MPI_MESSAGE_NULL after that.
+// MPI_Mrecv and MPI_Imrecv of a held message, for each width of the count. They set `held.message`
+// to MPI_MESSAGE_NULL.
 int receiveHeld(void* buffer, int count, MPI_Datatype datatype, Held& held, MPI_Status* status);
 int receiveHeld(void* buffer, int count, MPI_Datatype datatype, Held& held, MPI_Request* request);
-// Whether an MPI_Mrecv or MPI_Imrecv that has returned `code` has left its message unreceived: an
-// argument was wrong. (The handle does not tell: MPICH 4.0 leaves it after a truncation.)
+// Whether an MPI_Mrecv or MPI_Imrecv that returned `code` did not receive its message, because an
+// argument was wrong. (The handle does not tell: MPICH 4.0 leaves it as it is after a truncation.)
 bool notReceived(int code);
-// MPI_Isend, where a call that sends and receives gets a held message.
+// MPI_Isend, for a call that sends and receives where the receive gets a held message.
 int startSend(const void* buffer, int count, MPI_Datatype datatype, int destination, int tag,
               MPI_Comm communicator, MPI_Request* request);
 #if MPI_VERSION >= 4

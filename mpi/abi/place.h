@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who sends and receives what in a collective.
+// Which blocks a process sends and receives in a collective.
 #ifndef GMAC_MPI_ABI_PLACE_H_
 #define GMAC_MPI_ABI_PLACE_H_
 
@@ -12,10 +12,10 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 struct Pattern {
   enum class Root { kNone, kReceives, kSends };
   Root root = Root::kNone;
-  bool sendsToEach = false;       // a block for each process, else one for all of them
-  bool receivesFromEach = false;  // a block from each
-  bool neighbours = false;        // the processes are those next to this one in the topology
-  bool keeps = false;             // some processes receive nothing
+  bool sendsToEach = false;       // one block for each process; else one for all of them
+  bool receivesFromEach = false;  // one block from each process; else one in all
+  bool neighbours = false;        // the processes are the neighbours in the topology
+  bool keeps = false;  // some processes receive nothing, so their buffers keep their bytes
 };
 inline constexpr Pattern kGather{Pattern::Root::kReceives, false, true};
 inline constexpr Pattern kScatter{Pattern::Root::kSends, true, false};
@@ -28,14 +28,14 @@ inline constexpr Pattern kFromRoot{Pattern::Root::kSends, false, false};
 inline constexpr Pattern kEverywhere{};
 inline constexpr Pattern kExscan{Pattern::Root::kNone, false, false, false, true};
 
-// One process in one collective. Arguments that it does not use mean nothing.
+// The part of one process in one collective.
 struct Place {
-  int sent = 0;         // blocks in its send buffer; 0: not used
-  int received = 0;     // the same of what it receives to
-  bool isRoot = false;  // of a collective that has one
-  bool keeps = false;   // parts of what it receives to may stay as they were
+  int sent = 0;         // blocks in its send buffer; 0: the buffer is not used
+  int received = 0;     // blocks in its receive buffer; 0: the buffer is not used
+  bool isRoot = false;  // the root, where the collective has one
+  bool keeps = false;   // parts of its receive buffer may keep their bytes
 };
-// `root` is not looked at where there is none.
+// Ignores `root` where the pattern has none.
 Place placeIn(const Pattern& pattern, MPI_Comm communicator, int root);
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives that compute.
+// Reductions: MPI_Reduce and its like, and MPI_Reduce_scatter.
 #ifndef GMAC_MPI_ABI_REDUCTION_H_
 #define GMAC_MPI_ABI_REDUCTION_H_
 
@@ -18,7 +18,7 @@ class Reduction : public Pending {
  public:
   Reduction(void* sent, void* received) : sent_(sent), received_(received) {}
 
-  // So many elements of each. `keeps`: MPI finds in the second what is in it.
+  // The number of elements of each buffer. `keeps`: MPI also reads the receive buffer.
   Ready prepare(MPI_Count sentCount, MPI_Count receivedCount, MPI_Datatype type, bool keeps) {
     keeps_ = keeps;
     const Ready ready = out_.prepare(sent_, sentCount, type);
@@ -31,7 +31,7 @@ class Reduction : public Pending {
     return out_.reason().empty() ? in_.reason() : out_.reason();
   }
 
-  // For MPI.
+  // The buffers to pass to MPI.
   void* sent() const { return out_.inUse() ? out_.address() : sent_; }
   void* received() const { return in_.inUse() ? in_.address() : received_; }
 
@@ -43,8 +43,8 @@ class Reduction : public Pending {
   bool keeps_ = false;
 };
 
-// `count` as the call has it. sentCount, receivedCount: how many elements the buffers have; -1: the
-// arguments are wrong.
+// `count`: the call's own argument. sentCount, receivedCount: the numbers of elements in the
+// buffers; -1: the arguments are wrong, and MPI is to say so.
 template <Layer layer, auto call, bool rooted, typename Count, typename... Rest>
 int reduceBuffers(const Place& place, const void* sent, MPI_Count sentCount, void* received,
                   MPI_Count receivedCount, Count count, MPI_Datatype type, MPI_Op op,
@@ -80,8 +80,8 @@ int reduce(const void* sent, void* received, Count count, MPI_Datatype type, MPI
                                              count, received, count, count, type, op, rest...);
 }
 
-// How many elements Reduce_scatter_block and Reduce_scatter receive here, and of how many they
-// compute the sum.
+// The numbers of elements that Reduce_scatter_block and Reduce_scatter receive here (`own`) and
+// reduce in all (`all`).
 struct Parts {
   MPI_Count own = 0;
   MPI_Count all = 0;
