@@ -25,6 +25,8 @@ Ready StagedBlocks::prepare(std::span<const Block> blocks) {
     reason_ = "no memory for " + std::to_string(bytes_) + " bytes";
     return Ready::kFailed;
   }
+  // Else the device's bytes come through a pinned buffer, by a copy of the CPU's for each.
+  memory_.pin(kPinning);
   return Ready::kYes;
 }
 

@@ -26,6 +26,7 @@ using gmac::testing::Memory;
 using gmac::testing::says;
 
 int rank = 0;
+bool pins = false;  // the runtime's device is the one whose memory is sent
 
 bool allBytesAre(const Memory& memory, int value) {
   for (const unsigned char byte : memory.bytes()) {
@@ -120,6 +121,31 @@ void arrayOfProcesses() {
   MPI_Type_free(&type);
 }
 
+// The device fills and reads the private memory of large messages and collectives itself, from the
+// second one on.
+void privateMemoryIsPinned() {
+  constexpr int kLarge = 2 << 20;
+  const Memory sent(Memory::Kind::kDevice, 2 * kLarge);
+  const Memory received(Memory::Kind::kDevice, 2 * kLarge);
+  const std::array<int, 2> counts = {kLarge, kLarge};
+  const std::array<int, 2> inBytes = {0, kLarge};
+  const std::array<MPI_Datatype, 2> types = {MPI_BYTE, MPI_BYTE};
+  for (int round = 0; round < 3; ++round) {
+    std::memset(sent.data(), 40 + round, sent.size());
+    const std::size_t before =
+        gmac::testing::usesFakeDriver() ? gmac::testing::deviceCalls("cuMemHostRegister_v2") : 0;
+    expectSuccess(MPI_Alltoallw(sent.address(), counts.data(), inBytes.data(), types.data(),
+                                received.address(), counts.data(), inBytes.data(), types.data(),
+                                MPI_COMM_WORLD),
+                  "MPI_Alltoallw of device memory");
+    expect(allBytesAre(received, 40 + round), "what MPI_Alltoallw moves arrives");
+    if (gmac::testing::usesFakeDriver() && pins && round == 1) {
+      expect(gmac::testing::deviceCalls("cuMemHostRegister_v2") > before,
+             "the private memory of a collective is pinned when it is used again");
+    }
+  }
+}
+
 // Types of addresses.
 void fromBottom() {
   const Memory first(Memory::Kind::kDevice, kBytes);
@@ -211,6 +237,7 @@ int main(int argc, char** argv) {
   const bool cuda = accelerator != nullptr && std::strcmp(accelerator, "cuda") == 0;
   gmac::testing::loadDriver();
   expect(MPIX_Query_cuda_support() == (cuda ? 1 : 0), "MPI says whether it takes CUDA's memory");
+  pins = cuda;
   plainMemoryStartsNothing();
   expect(gmac::testing::startDevice(), "a build with CUDA");
   everyKindToEveryKind();
@@ -219,6 +246,7 @@ int main(int argc, char** argv) {
   for (const StreamKind stream : {StreamKind::kOwn, StreamKind::kDefault, StreamKind::kThreads})
     comesAfterStreams(ordered, stream);
   arrayOfProcesses();
+  privateMemoryIsPinned();
   fromBottom();
   if (gmac::testing::windowsHere(rank == 0)) {
     windows();
