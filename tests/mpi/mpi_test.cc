@@ -3,13 +3,17 @@
 // Programs of MPI under mpirun and `gmac run --mpi`, with each of the MPI libraries.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "tests/neighbours/mpi_ranks.h"
@@ -165,6 +169,55 @@ TEST_P(Mpi, NobodyWaitsForARankThatIsKilledAmongTickets) {
       EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
     }
   }
+}
+
+// The processes that have `text` in their environment, by their numbers. Waits a while for them to
+// end.
+std::string processesWith(const std::string& text) {
+  std::string found;
+  for (int round = 0; round < 100; ++round) {
+    found.clear();
+    std::error_code gone;
+    for (const auto& entry : fs::directory_iterator("/proc", gone)) {
+      std::ifstream file(entry.path() / "environ", std::ios::binary);
+      const std::string environment((std::istreambuf_iterator<char>(file)), {});
+      if (environment.find(text) != std::string::npos) {
+        found += entry.path().filename().string() + " ";
+      }
+    }
+    if (found.empty()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return found;
+}
+
+std::string filesInSharedMemory() {
+  std::string found;
+  for (const auto& entry : fs::directory_iterator("/dev/shm")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find("gmac") != std::string::npos) found += name + " ";
+  }
+  return found;
+}
+
+// Among messages, in a collective, in an epoch of a window: the launcher ends the job, and nothing
+// of it is left, the ranks' devices included.
+TEST_P(Mpi, ARankIsKilledAnywhereAndNothingOfTheJobIsLeft) {
+  for (const std::string kind : {"messages", "collectives", "windows"}) {
+    if (kind == "windows" && !noWindows().empty()) continue;
+    for (const char* const delay : {"0", "900", "7000", "60000"}) {
+      Variables variables = kTickets;
+      const std::string job =
+          GetParam() + "_" + kind + "_" + delay + "_" + std::to_string(::getpid());
+      variables["GMAC_TEST_JOB"] = job;
+      const ProgramEnd end = run(3, "deaths", {kind, delay}, variables);
+      EXPECT_NE(end.exitStatus, 0) << kind;
+      EXPECT_NE(end.exitStatus, 124) << kind << ", " << delay << ": " << end.seen();
+      EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
+      EXPECT_EQ(processesWith("GMAC_TEST_JOB=" + job), "") << kind << ", " << delay;
+    }
+  }
+  EXPECT_EQ(filesInSharedMemory(), "");
 }
 
 // Read by the receiver where the kernel lets it; else packed on the way.
