@@ -8,6 +8,7 @@ Globals globals;
 #endif
 Calls internal::layers[2];
 int (*queryCudaSupport)() = nullptr;
+FortranGetAttribute* fortranGetAttribute[2][static_cast<std::size_t>(FortranName::kCount)] = {};
 
 namespace {
 
@@ -18,6 +19,15 @@ void look(Find find, const char* name, Function* function) {
 
 }  // namespace
 
+#ifdef OPEN_MPI
+namespace {
+decltype(&::MPI_Win_f2c) winFromFortran = nullptr;
+}  // namespace
+MPI_Win windowOfFortran(MPI_Fint window) { return winFromFortran(window); }
+#else
+MPI_Win windowOfFortran(MPI_Fint window) { return window; }
+#endif
+
 void openCalls(Find next, [[maybe_unused]] Find variable) {
 #ifdef OPEN_MPI
 #define GMAC_MPI_GLOBAL(name) globals.name = variable(#name);
@@ -25,6 +35,14 @@ void openCalls(Find next, [[maybe_unused]] Find variable) {
 #undef GMAC_MPI_GLOBAL
 #endif
   look(next, "MPIX_Query_cuda_support", &queryCudaSupport);
+#ifdef OPEN_MPI
+  look(next, "MPI_Win_f2c", &winFromFortran);
+#endif
+#define GMAC_MPI_FORTRAN(name)                                                             \
+  look(next, #name, &fortranGetAttribute[0][static_cast<std::size_t>(FortranName::name)]); \
+  look(next, "p" #name, &fortranGetAttribute[1][static_cast<std::size_t>(FortranName::name)]);
+#include "mpi/stub/fortran_names.inc"
+#undef GMAC_MPI_FORTRAN
   Calls& mpi = internal::layers[static_cast<int>(Layer::kMpi)];
   Calls& pmpi = internal::layers[static_cast<int>(Layer::kPmpi)];
 #define GMAC_MPI_CALL(name)            \

@@ -8,6 +8,8 @@
 
 #include <mpi.h>
 
+#include <cstddef>
+
 #ifdef OPEN_MPI
 // Open MPI's handles are addresses of the library's variables.
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -65,6 +67,21 @@ inline constexpr const char* kName = nullptr;
 
 // MPIX_Query_cuda_support, which mpi.h need not declare; NULL where the library has none.
 extern int (*queryCudaSupport)();
+
+// Fortran's MPI_Win_get_attr: a logical, integers for handles, and values as long as an address.
+using FortranGetAttribute = void(const MPI_Fint* window, const MPI_Fint* key, MPI_Aint* value,
+                                 MPI_Fint* found, MPI_Fint* error);
+// The numbers of its names.
+enum class FortranName {
+#define GMAC_MPI_FORTRAN(name) name,
+#include "mpi/stub/fortran_names.inc"
+#undef GMAC_MPI_FORTRAN
+  kCount
+};
+// By Layer and FortranName; NULL where the process has no such function. And MPI_Win_f2c, which is
+// a macro where handles are integers.
+extern FortranGetAttribute* fortranGetAttribute[2][static_cast<std::size_t>(FortranName::kCount)];
+MPI_Win windowOfFortran(MPI_Fint window);
 
 // By which name the application has called. A call that is forwarded keeps it: a profiler that
 // comes after this library stands in for MPI_x and calls PMPI_x.

@@ -8,7 +8,7 @@ namespace GMAC_MPI_ABI {
 namespace {
 
 void* findHook(std::string_view name) {
-  const bool pmpi = name.starts_with('P');
+  const bool pmpi = name.starts_with('P') || name.starts_with('p');
   const std::string_view wanted = name.substr(pmpi ? 1 : 0);
   for (const auto hooks :
        {pointToPointHooks(), nonblockingHooks(), sendReceiveHooks(), completionHooks(),

@@ -12,7 +12,7 @@
 namespace gmac::mpi::GMAC_MPI_ABI {
 
 struct Hook {
-  std::string_view name;  // MPI_x
+  std::string_view name;  // MPI_x, or a name of stub/fortran_names.inc
   void* functions[2];     // by Layer
 };
 

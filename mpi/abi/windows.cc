@@ -100,6 +100,27 @@ int getAttribute(MPI_Win window, int key, void* value, int* found) {
   return code;
 }
 
+// The same of Fortran's. (MPICH's keys are there one more than C's.)
+template <Layer layer, FortranName name>
+void getAttributeOfFortran(const MPI_Fint* handle, const MPI_Fint* key, MPI_Aint* value,
+                           MPI_Fint* found, MPI_Fint* error) {
+  fortranGetAttribute[static_cast<std::size_t>(layer)][static_cast<std::size_t>(name)](
+      handle, key, value, found, error);
+#ifdef OPEN_MPI
+  constexpr int kLater = 0;
+#else
+  constexpr int kLater = 1;
+#endif
+  if ((*key != MPI_WIN_BASE + kLater && *key != MPI_WIN_MODEL + kLater) ||
+      (error != nullptr && *error != MPI_SUCCESS) || *found == 0) {
+    return;
+  }
+  if (const SeparateWindowPtr separate = separate_windows::find(windowOfFortran(*handle))) {
+    *value = *key == MPI_WIN_BASE + kLater ? reinterpret_cast<MPI_Aint>(separate->base())
+                                           : MPI_Aint{MPI_WIN_SEPARATE};
+  }
+}
+
 }  // namespace
 
 std::span<const Hook> windowHooks() {
@@ -108,6 +129,12 @@ std::span<const Hook> windowHooks() {
       GMAC_MPI_HOOK(Win_attach, attach),
       GMAC_MPI_HOOK(Win_free, freeWindow),
       GMAC_MPI_HOOK(Win_get_attr, getAttribute),
+#define GMAC_MPI_FORTRAN(name)                                                       \
+  {#name,                                                                            \
+   {reinterpret_cast<void*>(&getAttributeOfFortran<Layer::kMpi, FortranName::name>), \
+    reinterpret_cast<void*>(&getAttributeOfFortran<Layer::kPmpi, FortranName::name>)}},
+#include "mpi/stub/fortran_names.inc"
+#undef GMAC_MPI_FORTRAN
   };
   return hooks;
 }

@@ -16,7 +16,8 @@ struct Abi {
   // Called once, before hook(). `next` finds functions as the application would reach them without
   // this library: a profiler's comes before MPI's own.
   void (*open)(Find next, Find variable);
-  // The function that stands in for `name` (MPI_x or PMPI_x, of the same type); NULL where calls go
+  // The function that stands in for `name` (MPI_x or PMPI_x, or Fortran's mpi_x_ or pmpi_x_, of the
+  // same type); NULL where calls go
   // straight to the library.
   void* (*hook)(std::string_view name);
 };

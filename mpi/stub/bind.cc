@@ -28,6 +28,9 @@ constexpr const char* kNames[] = {
 #define GMAC_MPI_NAME(name) #name, "P" #name,
 #include "mpi/stub/names.inc"
 #undef GMAC_MPI_NAME
+#define GMAC_MPI_FORTRAN(name) #name, "p" #name,
+#include "mpi/stub/fortran_names.inc"
+#undef GMAC_MPI_FORTRAN
 };
 
 // Guarded by lock().

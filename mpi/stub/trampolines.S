@@ -84,5 +84,7 @@ gmacMpiBind:
 
 #define GMAC_MPI_NAME(name) trampoline name; trampoline P##name
 #include "mpi/stub/names.inc"
+#define GMAC_MPI_FORTRAN(name) trampoline name; trampoline p##name
+#include "mpi/stub/fortran_names.inc"
 
         .section .note.GNU-stack, "", @progbits

@@ -2,8 +2,24 @@
 !
 ! A Fortran program whose arrays are shared objects: columns and rows, Fortran's MPI_IN_PLACE and
 ! MPI_BOTTOM, a persistent request, a window.
+module attributes
+contains
+  ! The base of a window, by the other binding.
+  function base_by_f08(handle) result(base)
+    use mpi_f08
+    integer, intent(in) :: handle
+    integer(MPI_ADDRESS_KIND) :: base
+    type(MPI_Win) :: window
+    logical :: found
+    window%MPI_VAL = handle
+    call MPI_Win_get_attr(window, MPI_WIN_BASE, base, found)
+    if (.not. found) base = 0
+  end function
+end module
+
 program fortran
   use mpi
+  use attributes
   use, intrinsic :: iso_c_binding
   implicit none
 
@@ -27,7 +43,8 @@ program fortran
   integer, pointer :: a(:, :)
   integer :: rank, ranks, ierror, row, absolute, request, window, put, i, j
   integer :: status(MPI_STATUS_SIZE)
-  integer(MPI_ADDRESS_KIND) :: address(1)
+  integer(MPI_ADDRESS_KIND) :: address(1), attribute
+  logical :: found
   type(c_ptr) :: memory
 
   call MPI_Init(ierror)
@@ -91,6 +108,14 @@ contains
     ! A window over the array: each puts a number into the next one's.
     call fill()
     call MPI_Win_create(a, int(4 * n * n, MPI_ADDRESS_KIND), 4, MPI_INFO_NULL, MPI_COMM_WORLD, window, ierror)
+    call MPI_Get_address(a(1, 1), address(1), ierror)
+    call MPI_Win_get_attr(window, MPI_WIN_BASE, attribute, found, ierror)
+    call expect(merge(1, 0, found .and. attribute == address(1)), 1, 'the base of a window')
+    call expect(merge(1, 0, base_by_f08(window) == address(1)), 1, 'and by mpi_f08')
+    call MPI_Win_get_attr(window, MPI_WIN_MODEL, attribute, found, ierror)
+    call expect(merge(1, 0, found .and. attribute == MPI_WIN_SEPARATE), 1, 'the model of a window')
+    call MPI_Win_get_attr(window, MPI_WIN_SIZE, attribute, found, ierror)
+    call expect(int(attribute), 4 * n * n, 'the size of a window')
     call MPI_Win_fence(0, window, ierror)
     put = 70 + rank
     call MPI_Put(put, 1, MPI_INTEGER, mod(rank + 1, ranks), int(n + 4, MPI_ADDRESS_KIND), 1, MPI_INTEGER, window, ierror)
