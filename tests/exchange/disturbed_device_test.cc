@@ -32,7 +32,6 @@ using datatype::Layout;
 using exchange::Exchange;
 using exchange::ExportId;
 using exchange::Job;
-using exchange::Path;
 using exchange::Receiving;
 using exchange::Sending;
 using How = DeviceBlow::How;

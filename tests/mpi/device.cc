@@ -131,6 +131,8 @@ int deviceOf(const void* memory) {
 
 void refuseImports() { fake_cuda::failNext("cuIpcOpenMemHandle_v2", CUDA_ERROR_INVALID_CONTEXT); }
 
+void refuseExports() { fake_cuda::failNext("cuIpcGetMemHandle", CUDA_ERROR_NOT_SUPPORTED); }
+
 void* allocateOnDevice(std::size_t bytes) {
   if (arena.first == 0) {
     // The CPU looks at the bytes of managed memory, which is the device's too.
@@ -219,6 +221,7 @@ int currentDevice() { std::abort(); }
 void chooseDevice(int) { std::abort(); }
 int deviceOf(const void*) { std::abort(); }
 void refuseImports() { std::abort(); }
+void refuseExports() { std::abort(); }
 void* allocateOnDevice(std::size_t) { std::abort(); }
 void freeOnDevice(void*) { std::abort(); }
 unsigned char* behindDevice(void*) { std::abort(); }

@@ -34,6 +34,8 @@ int deviceOf(const void* memory);
 // From now on nothing of another process is imported: the driver without a device refuses the first
 // import, by which the two would prove that they reach each other.
 void refuseImports();
+// From now on nothing of this process is exported: it refuses the first export.
+void refuseExports();
 
 void* allocateOnDevice(std::size_t bytes);
 void freeOnDevice(void* memory);

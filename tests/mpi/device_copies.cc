@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   device_copies [packed]
+//   device_copies [unimported|unexported]
 //
 // Large messages between device memories of two ranks of one host: the receiver's device copies
-// them, once it has imported the sender's allocation. Tickets are on; `packed`: imports are
-// refused, and all is packed.
+// them, once it has imported the sender's allocation. Tickets are on. With a
+// word, the driver refuses imports or exports, and all is packed.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -313,11 +313,12 @@ void freedMemoryIsFree(std::size_t before) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool refused = argc > 1 && std::strcmp(argv[1], "packed") == 0;
+  const std::string refused = argc > 1 ? argv[1] : "";
   if (!gmac::testing::startDevice()) return 1;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (refused) gmac::testing::refuseImports();
+  if (refused == "unimported") gmac::testing::refuseImports();
+  if (refused == "unexported") gmac::testing::refuseExports();
   makeTypes();
   everyShape();
   bothAtOnce();

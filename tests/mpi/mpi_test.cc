@@ -288,18 +288,16 @@ TEST_P(Mpi, DeviceMemoryGoesWhereOtherMemoryGoes) {
 // Where the receiver's driver imports the sender's memory; else as other messages.
 TEST_P(Mpi, MessagesBetweenDeviceMemoriesAreCopiedOnceByTheReceiversDevice) {
   const std::string file = ::testing::TempDir() + "gmac_mpi_copies_" + GetParam() + ".json";
-  for (const bool packed : {false, true}) {
+  for (const std::string refused : {"", "unimported", "unexported"}) {
     Variables variables = kOnCuda;
     variables["GMAC_MPI_TICKETS"] = "1";
     variables["GMAC_STATS"] = file;
-    const ProgramEnd end =
-        run(2, "device_copies",
-            packed ? std::vector<std::string>{"packed"} : std::vector<std::string>(), variables);
-    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    const ProgramEnd end = run(2, "device_copies", {refused}, variables);
+    EXPECT_EQ(end.exitStatus, 0) << refused << ": " << end.seen();
     EXPECT_EQ(end.output, "copies are right\n");
     EXPECT_EQ(
         end.errors.find(", 0 (0 bytes) copied by their receivers' devices") == std::string::npos,
-        !packed)
+        refused.empty())
         << end.errors;
     EXPECT_THAT(end.errors, Not(HasSubstr(": 0 (0 bytes) by ticket")));
   }
