@@ -64,6 +64,8 @@ class Devices {
   // adsmErrorAcceleratorLost.
   virtual Status move(DeviceAddress address, std::size_t bytes, std::size_t device,
                       std::span<const Part> parts) = 0;
+  // Where the devices reach each other's memory, also for a part of an allocation: whole pages of
+  // 2 MiB.
   // The same for an allocation that holds nothing yet: it reads as zero there. Quick: no bytes are
   // copied.
   virtual Status place(DeviceAddress address, std::size_t bytes, std::size_t device) = 0;

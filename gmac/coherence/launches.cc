@@ -235,8 +235,8 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   // else every call does that uses it.
   const auto mayStay = [&](const Object& object) {
     return reach &&
-           (object.placed || object.sharedBySmallObjects || object.home != accel::Home::kDevice ||
-            ledger_.newestWorkWith(object) != object.born);
+           (object.placed || object.sharedBySmallObjects || !object.homes.empty() ||
+            object.home != accel::Home::kDevice || ledger_.newestWorkWith(object) != object.born);
   };
   // Of an object that lies there as a whole, a part does; one that no work has used yet is spread
   // by its first part, while that takes no copies.
@@ -256,7 +256,32 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
         reach || object.lengthOf(blocks) == object.bytes() ? ByteRange{} : object.bytesOf(blocks)};
     return true;
   };
+  // The first call that lists a part chooses the home of its pages.
+  const auto isPartAway = [&](const adsmRangeUse_t& use) {
+    Object* const object = index_.find(use.address);
+    if (object == nullptr || object->closing || object->placed || object->advised ||
+        object->sharedBySmallObjects || object->home != accel::Home::kDevice ||
+        bytesIn(*object, use).end > object->bytes() ||
+        (object->homes.empty() &&
+         (use.bytes == 0 || ledger_.newestWorkWith(*object) != object->born))) {
+      return false;
+    }
+    ByteRange part = use.bytes == 0 ? ByteRange{0, object->bytes()} : bytesIn(*object, use);
+    if (part.end >= object->requestedBytes) {
+      part.end = object->bytes();  // the last page is not whole
+    }
+    const ByteRange own = object->homePages(part);
+    const ByteRange pages = own.begin < own.end ? object->homeless(part) : ByteRange{};
+    if (!pages.empty()) {
+      *away = {object->address(), object->bytes(), object->number, pages};
+    }
+    return !pages.empty();
+  };
   const auto isAway = [&] {
+    if (reach && uses && uses->parts &&
+        std::any_of(uses->list.begin(), uses->list.end(), isPartAway)) {
+      return true;
+    }
     return devices != nullptr && (uses || !reach) &&
            anyUsed([&](Object& object, BlockRange blocks, unsigned) {
              return isAwayHere(object, blocks);

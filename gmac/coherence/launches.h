@@ -38,7 +38,7 @@ struct Away {
   std::byte* address = nullptr;
   std::size_t bytes = 0;
   std::uint64_t number = 0;  // the object's, which tells whether it is still the same
-  ByteRange part{};          // whole blocks that are needed; empty: all of it is
+  ByteRange part{};  // whole blocks that are needed, or pages that get a home; empty: all of it is
 };
 
 // Thread-safe. Not for the fault handler, nor in a child of fork.

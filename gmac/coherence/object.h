@@ -235,6 +235,20 @@ class Object : public DeviceUses,
   int spilledFrom = -1;
   bool advised = false;  // the program has named its home
   bool striped = false;  // over several devices, from its allocation on
+  // Where devices reach each other's memory and calls list parts: the device of each page, once a
+  // call on a part has chosen it. Empty: all have one home.
+  static constexpr std::size_t kHomePage = std::size_t{2} << 20;
+  static constexpr std::uint8_t kNotChosen = 0xff;
+  std::vector<std::uint8_t> homes;
+  // The pages of which bytes have a half or more, in bytes: what borders on a part is not its own.
+  ByteRange homePages(ByteRange part) const {
+    const auto nearest = [](std::size_t at) {
+      return (at + kHomePage / 2) / kHomePage * kHomePage;
+    };
+    return {nearest(part.begin), part.end == bytes() ? part.end : nearest(part.end)};
+  }
+  // Of those, from the first that has no home yet to the end of the last; empty: all have one.
+  ByteRange homeless(ByteRange part) const;
   bool spilled() const { return home == accel::Home::kCpu || spilledFrom >= 0; }
   bool hasMoved = false;  // with its contents
   // There is one copy, in the CPU's pages, which kernels reach over the bus.
@@ -347,6 +361,17 @@ class Object : public DeviceUses,
   bool protectionStale_ = false;  // after a failure pages may be more closed than their states
                                   // say; the next fault opens them
 };
+
+inline ByteRange Object::homeless(ByteRange part) const {
+  const ByteRange pages = homePages(part);
+  ByteRange found{pages.end, pages.begin};
+  for (std::size_t at = pages.begin; at < pages.end; at += kHomePage) {
+    if (homes.empty() || homes[at / kHomePage] == kNotChosen) {
+      found = {std::min(found.begin, at), std::min(at + kHomePage, pages.end)};
+    }
+  }
+  return found.begin < found.end ? found : ByteRange{};
+}
 
 template <typename Visit>
 void Object::forEachLacking(BlockRange range, std::size_t onDevice, Visit visit) const {

@@ -752,6 +752,88 @@ TEST_F(StripedCalls, ACopyThatFailsLosesNothing) {
   release(words);
 }
 
+// ---- Homes of parts
+
+class PartHomes : public StripedCalls {
+ protected:
+  static constexpr std::size_t kPart = 3 * kPageWords;  // of one device
+
+  static std::uint32_t* plain() {
+    auto* const words = static_cast<std::uint32_t*>(adsmAlloc(kCount * 4));
+    EXPECT_NE(words, nullptr) << adsmLastErrorString();
+    return words;
+  }
+  static std::size_t wordsOf(std::size_t on) { return on == 2 ? kCount - 2 * kPart : kPart; }
+  // Adds one to the part of a device, and lists some of what borders on it, to be read.
+  adsmError_t incrementPart(std::size_t on, std::uint32_t* words, std::size_t border = 0) const {
+    std::uint32_t* const part = words + on * kPart;
+    std::uint64_t count = wordsOf(on);
+    void* args[] = {const_cast<std::uint32_t**>(&part), &count};
+    std::vector<adsmRangeUse_t> uses{{part, count * 4, adsmReadWrite}};
+    if (border != 0 && on > 0) uses.push_back({part - border, border * 4, adsmRead});
+    if (border != 0 && on < 2) uses.push_back({part + count, border * 4, adsmRead});
+    return adsmCallRanges(static_cast<int>(on), increment_, {1, 1, 1}, {1, 1, 1}, 0, args,
+                          uses.data(), uses.size());
+  }
+};
+
+TEST_F(PartHomes, TheFirstCallOnAPartChoosesThem) {
+  std::uint32_t* const words = plain();
+  number(words);
+  for (const std::size_t on : {2, 0, 1}) {
+    ASSERT_EQ(incrementPart(on, words, 1000), adsmSuccess) << adsmLastErrorString();
+  }
+  EXPECT_THAT(homesOf(words), ElementsAre(0, 0, 0, 1, 1, 1, 2, 2, 2, 2));
+  expectCount(words, 1);
+  // For good: neither by a part nor by the whole object.
+  const auto moves = [] { return stats().migrations.value(); };
+  const std::uint64_t before = moves();
+  std::uint32_t* part = words;
+  std::uint64_t count = kPart;
+  void* args[] = {&part, &count};
+  const adsmRangeUse_t use{words, kPart * 4, adsmReadWrite};
+  ASSERT_EQ(adsmCallRanges(2, increment_, {1, 1, 1}, {1, 1, 1}, 0, args, &use, 1), adsmSuccess);
+  ASSERT_EQ(incrementAll(1, words), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(moves(), before);
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(words[i], i + (i < kPart ? 3 : 2)) << i;
+  verify();
+  // But where the program says so.
+  ASSERT_EQ(adsmMigrate(words, 1, 1), adsmSuccess) << adsmLastErrorString();
+  EXPECT_THAT(homesOf(words), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1, 1, 1));
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(words[i], i + (i < kPart ? 3 : 2)) << i;
+  release(words);
+}
+
+TEST_F(PartHomes, ACallOnTheWholeFirstLeavesNothingToChoose) {
+  std::uint32_t* const words = plain();
+  number(words);
+  ASSERT_EQ(incrementAll(1, words), adsmSuccess) << adsmLastErrorString();
+  for (std::size_t on = 0; on < 3; ++on) {
+    ASSERT_EQ(incrementPart(on, words), adsmSuccess) << adsmLastErrorString();
+  }
+  EXPECT_THAT(homesOf(words), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1, 1, 1));
+  expectCount(words, 2);
+  release(words);
+}
+
+TEST_F(PartHomes, AMoveThatFailsLosesNothing) {
+  for (const char* const call : {"cuMemCreate", "cuMemMap", "cuMemcpyDtoDAsync", "cuMemUnmap"}) {
+    for (std::size_t n = 1; n <= 6; ++n) {
+      SCOPED_TRACE(::testing::Message() << call << ", " << n);
+      std::uint32_t* const words = plain();
+      number(words);
+      fake_cuda::failNth(call, n, CUDA_ERROR_OUT_OF_MEMORY);
+      for (std::size_t on = 0; on < 3; ++on) {
+        ASSERT_EQ(incrementPart(on, words), adsmSuccess) << adsmLastErrorString();
+      }
+      fake_cuda::failNth(call, 0, CUDA_SUCCESS);
+      expectCount(words, 1);
+      verify();
+      release(words);
+    }
+  }
+}
+
 // Whatever a program does, in any order: the bytes are those of a program without devices.
 class RandomDeviceCalls : public FullDevices {
  protected:
@@ -779,7 +861,17 @@ class RandomDeviceCalls : public FullDevices {
       const std::size_t words = 1 + below(kWords - at);
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", step " << step);
       switch (below(14)) {
-        case 0:
+        case 0: {
+          std::uint32_t* const part = pair.shared + at;
+          std::uint64_t count = words;
+          void* args[] = {const_cast<std::uint32_t**>(&part), &count};
+          const adsmRangeUse_t use{part, words * 4, adsmReadWrite};
+          ASSERT_EQ(adsmCallRanges(on, increment_, {1, 1, 1}, {1, 1, 1}, 0, args, &use, 1),
+                    adsmSuccess)
+              << adsmLastErrorString();
+          for (std::size_t i = at; i < at + words; ++i) ++pair.plain[i];
+          break;
+        }
         case 1:
         case 2:
           ASSERT_EQ(increment(on, pair.shared, below(4) != 0), adsmSuccess)

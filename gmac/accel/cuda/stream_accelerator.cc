@@ -955,7 +955,9 @@ std::size_t StreamAccelerator::homeOf(DeviceAddress address) noexcept {
   const auto next = allocations_.upper_bound(static_cast<std::uintptr_t>(address));
   if (next == allocations_.begin()) return 0;
   const Allocation& allocation = std::prev(next)->second;
-  return allocation.mapped ? devices_.find(mapped_.placeAt(allocation.given).device) : 0;
+  // (Margins stay where they are when pages move.)
+  const std::size_t offset = static_cast<std::uintptr_t>(address) - allocation.given;
+  return allocation.mapped ? devices_.find(mapped_.placeAt(allocation.given, offset).device) : 0;
 }
 
 Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, std::size_t device,

@@ -51,7 +51,9 @@ Away Migration::awayFrom(std::size_t device, std::span<const coherence::DeviceRa
   Away away;
   for (const coherence::DeviceRange& range : ranges) {
     index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
-      if ((object.homeDevice != device || object.spread() || object.striped) && !object.closing) {
+      if ((object.homeDevice != device || object.spread() || object.striped ||
+           !object.homes.empty()) &&
+          !object.closing) {
         away = {object.address(), object.bytes(), object.number};
       }
       return away.address == nullptr;
@@ -142,7 +144,9 @@ Status Migration::moveOnce(const Away& away, std::size_t device) {
   const TraceSpan span("memory", part ? "gather" : "migrate",
                        {"bytes", part ? away.part.length() : away.bytes});
   GMAC_TRY(launches_.beginOwnWork({}));
-  const Status moved = part ? gather(away, device) : relocate(away, device);
+  const Status moved = !part                        ? relocate(away, device)
+                       : devices_->reachEachOther() ? settlePart(away, device)
+                                                    : gather(away, device);
   const std::string words = moved.ok() ? "" : lastErrorText();
   const Status ended = launches_.endOwnWork({}, accel::Ticket{});
   if (!moved.ok()) {
@@ -228,6 +232,57 @@ Status Migration::gather(const Away& away, std::size_t device) {
   return complete(lock, *object, range, device);
 }
 
+// Pages of an object get their home, for good. (Pages beside them may be made anew for that, so all
+// calls that use the object are waited for.)
+Status Migration::settlePart(const Away& away, std::size_t device) {
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  Object* const object =
+      settled(lock, away, [&](const Object& found) { return ledger_.callsWith(found); });
+  if (object == nullptr) {
+    return {};
+  }
+  if (object->homes.empty()) {
+    object->homes.assign((object->bytes() + Object::kHomePage - 1) / Object::kHomePage,
+                         Object::kNotChosen);
+  }
+  // Runs of pages without a home: others may lie between them.
+  for (std::size_t at = away.part.begin; at < away.part.end;) {
+    const auto chosen = [&](std::size_t page) {
+      return object->homes[page / Object::kHomePage] != Object::kNotChosen;
+    };
+    if (chosen(at)) {
+      at += Object::kHomePage;
+      continue;
+    }
+    std::size_t end = at;
+    while (end < away.part.end && !chosen(end)) {
+      end += Object::kHomePage;
+    }
+    const std::size_t length = std::min(end, away.part.end) - at;
+    object->moving = true;
+    const Status moved = [&] {
+      const FreeForWork free(lock);
+      return devices_->move(object->deviceAt(at), length, device, {});
+    }();
+    object->moving = false;
+    lock.changed();
+    GMAC_TRY(moved);
+    for (std::size_t page = at; page < at + length; page += Object::kHomePage) {
+      object->homes[page / Object::kHomePage] = static_cast<std::uint8_t>(device);
+    }
+    object->relocated = true;
+    stats().migrations.add();
+    stats().migratedBytes.add(length);
+    log(LogLevel::kInfo, "{} bytes at {} are on device {} now", length,
+        fmt::ptr(object->address() + at), device);
+    at += length;
+  }
+  object->homeDevice = devices_->homeOf(object->device);
+  freed_.moves(*object, object->home);
+  return {};
+}
+
 // All of it goes to one device, and the other copies go.
 Status Migration::unite(Lock& lock, Object& object, std::size_t device) {
   GMAC_TRY(complete(lock, object, object.all(), device));
@@ -280,6 +335,7 @@ Status Migration::relocate(const Away& away, std::size_t device) {
   // (What lies elsewhere than new memory does is not kept for the next object.)
   object->relocated = devices_->reachEachOther();
   object->striped = false;
+  object->homes.clear();
   freed_.moves(*object, object->home);
   stats().migratedBytes.add(carried);
   tell(*object);

@@ -64,6 +64,7 @@ class Migration {
   Status moveOnce(const Away& away, std::size_t device);
   Status relocate(const Away& away, std::size_t device);
   Status gather(const Away& away, std::size_t device);
+  Status settlePart(const Away& away, std::size_t device);
   Status unite(Lock& lock, Object& object, std::size_t device);
   Status complete(Lock& lock, Object& object, BlockRange range, std::size_t device);
   // Waits for the calls that `calls(object)` returns and for all copies of the object. NULL: it has

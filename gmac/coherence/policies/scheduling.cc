@@ -146,6 +146,18 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
         offer.homeBytes += current - lacking;
         offer.moveBytes += lacking;
         offer.free = lacking != 0 ? std::max(offer.free, leaves) : offer.free;
+      } else if (!object->homes.empty()) {
+        std::size_t there = 0;
+        for (std::size_t at = part.begin; at < part.end;) {
+          const std::size_t page = at / Object::kHomePage;
+          const std::size_t end = std::min(part.end, (page + 1) * Object::kHomePage);
+          there += object->homes[page] == offer.device ? end - at : 0;
+          at = end;
+        }
+        const std::size_t currentThere = std::min(there, current);
+        offer.currentBytes += currentThere;
+        offer.homeBytes += there;
+        offer.moveBytes += current - currentThere;
       } else if (offer.device == object->homeDevice) {
         offer.currentBytes += current;
         offer.homeBytes += part.length();

@@ -313,6 +313,7 @@ Status Spilling::move(const Candidate& candidate, const Place& place, int wanted
     freed_.moves(*object, place.home, isBack ? -1 : wanted);
     object->homeDevice = homeDevice;
     object->striped = false;
+    object->homes.clear();
     object->relocated |= several();  // (it is not kept for the next object)
     tell(*object, place);
   }
