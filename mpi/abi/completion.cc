@@ -18,7 +18,10 @@ namespace {
 class Taken {
  public:
   Taken(int count, MPI_Request* list)
-      : list_(list), requests_(list, list + std::max(count, 0)), pending_(requests_.size()) {
+      : list_(list),
+        requests_(list, list + std::max(count, 0)),
+        pending_(requests_.size()),
+        results_(requests_.size()) {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       pending_[i] = requests::take(requests_[i]);
       any_ = any_ || pending_[i] != nullptr;
@@ -70,6 +73,8 @@ class Taken {
   // The first failure of complete(), and whose error handler is to be told.
   int code() const { return code_; }
   MPI_Comm communicator() const { return communicator_; }
+  // Room for as many results: when MPI has completed requests, nothing may fail.
+  std::vector<int>& results() { return results_; }
 
  private:
   // A persistent request outlives its completion.
@@ -89,6 +94,7 @@ class Taken {
   MPI_Request* list_;
   std::vector<MPI_Request> requests_;
   std::vector<PendingPtr> pending_;
+  std::vector<int> results_;
   bool any_ = false;
   int code_ = MPI_SUCCESS;
   MPI_Comm communicator_ = MPI_COMM_WORLD;
@@ -149,7 +155,7 @@ int either(int code, const Taken& taken) {
 // result.
 int completeSeveral(Taken& taken, int code, int done, const int* indices, MPI_Status* statuses,
                     const char* call) {
-  std::vector<int> results(static_cast<std::size_t>(done), MPI_SUCCESS);
+  std::vector<int>& results = taken.results();
   for (int i = 0; i < done; ++i) {
     const int index = indices != nullptr ? indices[i] : i;
     const int error = code == MPI_SUCCESS ? MPI_SUCCESS : statuses[i].MPI_ERROR;

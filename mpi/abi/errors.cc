@@ -3,6 +3,7 @@
 
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "gmac/base/log.h"
 
@@ -71,6 +72,20 @@ int errorCode(const char* call, const std::string& reason) {
   Codes& all = codes();
   const std::lock_guard guard(all.lock);
   return all.byText.try_emplace(text, code).first->second;
+}
+
+int noMemory(const char* call) noexcept {
+  try {
+    return errorCode(call, "no memory for what gmac notes of it");
+  } catch (const std::bad_alloc&) {
+    return MPI_ERR_NO_MEM;
+  }
+}
+
+int refuseForMemory(const char* call) noexcept {
+  const int code = noMemory(call);
+  (void)real().Comm_call_errhandler(MPI_COMM_WORLD, code);
+  return code;
 }
 
 int refuse(MPI_Comm communicator, const char* call, const std::string& reason) {

@@ -22,6 +22,11 @@ int refuse(MPI_File file, const char* call, const std::string& reason);
 // (It has another name because MPICH has one type for windows and communicators.)
 int refuseAtWindow(MPI_Win window, const char* call, const std::string& reason);
 
+// An allocation of this library's own has failed in that call: the code of that error; and the same
+// for calls of which nothing else is known, at the error handler of MPI_COMM_WORLD.
+int noMemory(const char* call) noexcept;
+int refuseForMemory(const char* call) noexcept;
+
 }  // namespace gmac::mpi::GMAC_MPI_ABI
 
 #endif  // GMAC_MPI_ABI_ERRORS_H_

@@ -4,10 +4,13 @@
 #ifndef GMAC_MPI_ABI_HOOKS_H_
 #define GMAC_MPI_ABI_HOOKS_H_
 
+#include <cstddef>
+#include <new>
 #include <span>
 #include <string_view>
 
 #include "mpi/abi/calls.h"
+#include "mpi/abi/errors.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
@@ -16,16 +19,43 @@ struct Hook {
   void* functions[2];     // by Layer
 };
 
+// The name of a call, as a template argument.
+template <std::size_t length>
+struct CallName {
+  char text[length];
+  // NOLINTNEXTLINE(google-explicit-constructor): of a literal
+  consteval CallName(const char (&literal)[length]) {
+    for (std::size_t i = 0; i < length; ++i) text[i] = literal[i];
+  }
+};
+
+// The same function for callers that know no exceptions.
+template <auto function, CallName name>
+struct Guarded;
+template <typename... Arguments, int (*function)(Arguments...), CallName name>
+struct Guarded<function, name> {
+  static int call(Arguments... arguments) {
+    try {
+      return function(arguments...);
+    } catch (const std::bad_alloc&) {
+      return refuseForMemory(name.text);
+    }
+  }
+};
+
 // The hook for MPI_name: function<Layer, ...>, whose type must be that of MPI_name. What follows
 // the layer in its template arguments comes last.
-#define GMAC_MPI_HOOK(name, function, ...)                              \
-  ::gmac::mpi::GMAC_MPI_ABI::Hook {                                     \
-    "MPI_" #name, {                                                     \
-      reinterpret_cast<void*>(static_cast<decltype(&::MPI_##name)>(     \
-          &function<Layer::kMpi __VA_OPT__(, ) __VA_ARGS__>)),          \
-          reinterpret_cast<void*>(static_cast<decltype(&::MPI_##name)>( \
-              &function<Layer::kPmpi __VA_OPT__(, ) __VA_ARGS__>))      \
-    }                                                                   \
+#define GMAC_MPI_HOOK(name, function, ...)                                                     \
+  ::gmac::mpi::GMAC_MPI_ABI::Hook {                                                            \
+    "MPI_" #name, {                                                                            \
+      reinterpret_cast<void*>(&Guarded<static_cast<decltype(&::MPI_##name)>(                   \
+                                           &function<Layer::kMpi __VA_OPT__(, ) __VA_ARGS__>), \
+                                       "MPI_" #name>::call),                                   \
+          reinterpret_cast<void*>(                                                             \
+              &Guarded<static_cast<decltype(&::MPI_##name)>(                                   \
+                           &function<Layer::kPmpi __VA_OPT__(, ) __VA_ARGS__>),                \
+                       "MPI_" #name>::call)                                                    \
+    }                                                                                          \
   }
 
 // The hooks for MPI_name and, where the MPI has it, MPI_name_c: function<Layer, &Calls::name, ...>.

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -40,6 +41,8 @@ struct Receives {
 struct Table {
   std::mutex lock;
   std::unordered_map<std::uint64_t, PendingPtr> entries;
+  PendingPtr more;  // those for which there was no memory, by Pending::next
+  std::size_t moreCount = 0;
   std::map<int, Receives> receives;  // by Pending::ticketSender()
   std::uint64_t begun = 0;
   std::deque<Orphan> orphans;
@@ -69,34 +72,62 @@ void unlist(Table& all, const Pending& pending) {
 
 }  // namespace
 
-void add(MPI_Request request, PendingPtr pending) {
+void add(MPI_Request request, PendingPtr pending) noexcept {
   Table& all = table();
   const std::lock_guard guard(all.lock);
   const std::uint64_t key = keyOf(request);
-  list(all, key, *pending);
-  all.entries[key] = std::move(pending);
-  underWay.store(all.entries.size(), std::memory_order_release);
+  try {
+    Pending& added = *(all.entries[key] = pending);
+    try {
+      list(all, key, added);
+    } catch (const std::bad_alloc&) {
+      // progress() does not look at it: its sender leaves a copy
+    }
+  } catch (const std::bad_alloc&) {
+    Pending& added = *pending;
+    added.key = key;
+    added.next = std::exchange(all.more, std::move(pending));
+    ++all.moreCount;
+  }
+  underWay.store(all.entries.size() + all.moreCount, std::memory_order_release);
 }
+
+namespace {
+
+// Under the lock: the link to one for which there was no memory; NULL: there is none.
+PendingPtr* findMore(Table& all, std::uint64_t key) {
+  PendingPtr* link = &all.more;
+  while (*link != nullptr && (*link)->key != key) link = &(*link)->next;
+  return *link != nullptr ? link : nullptr;
+}
+
+}  // namespace
 
 PendingPtr find(MPI_Request request) {
   Table& all = table();
   const std::lock_guard guard(all.lock);
-  const auto found = all.entries.find(keyOf(request));
-  return found != all.entries.end() ? found->second : nullptr;
+  const std::uint64_t key = keyOf(request);
+  if (const auto found = all.entries.find(key); found != all.entries.end()) {
+    return found->second;
+  }
+  PendingPtr* const link = findMore(all, key);
+  return link != nullptr ? *link : nullptr;
 }
 
 void activate(MPI_Request request) {
   Table& all = table();
   const std::lock_guard guard(all.lock);
   const std::uint64_t key = keyOf(request);
-  const auto found = all.entries.find(key);
-  if (found != all.entries.end()) {
+  if (const auto found = all.entries.find(key); found != all.entries.end()) {
     Pending& pending = *found->second;
     unlist(all, pending);
     pending.number = 0;
     pending.active = true;
     pending.delivered = false;
     list(all, key, pending);
+  } else if (PendingPtr* const link = findMore(all, key)) {
+    (*link)->active = true;
+    (*link)->delivered = false;
   }
 }
 
@@ -105,14 +136,19 @@ PendingPtr take(MPI_Request request) {
   PendingPtr pending;
   {
     const std::lock_guard guard(all.lock);
-    const auto found = all.entries.find(keyOf(request));
-    if (found == all.entries.end()) {
+    const std::uint64_t key = keyOf(request);
+    if (const auto found = all.entries.find(key); found != all.entries.end()) {
+      pending = std::move(found->second);
+      all.entries.erase(found);
+      unlist(all, *pending);
+    } else if (PendingPtr* const link = findMore(all, key)) {
+      pending = *link;
+      *link = std::exchange(pending->next, nullptr);
+      --all.moreCount;
+    } else {
       return nullptr;
     }
-    pending = std::move(found->second);
-    all.entries.erase(found);
-    unlist(all, *pending);
-    underWay.store(all.entries.size(), std::memory_order_release);
+    underWay.store(all.entries.size() + all.moreCount, std::memory_order_release);
   }
   // Another thread's progress() may be at it.
   const std::lock_guard delivered(pending->delivering);
@@ -122,10 +158,15 @@ PendingPtr take(MPI_Request request) {
 namespace {
 
 void deliverOnce(Pending& pending, const MPI_Status& status, const char* call) {
-  if (!pending.delivered.exchange(true)) {
+  if (pending.delivered.exchange(true)) {
+    return;
+  }
+  try {
     pending.result = pending.deliver(status)         ? MPI_SUCCESS
                      : pending.code() != MPI_SUCCESS ? pending.code()
                                                      : errorCode(call, pending.reason());
+  } catch (const std::bad_alloc&) {
+    pending.result = noMemory(call);
   }
 }
 
@@ -260,11 +301,16 @@ int complete(Pending& pending, MPI_Status* status, const char* call) {
   return pending.result;
 }
 
-void orphan(MPI_Request request, PendingPtr pending) {
+void orphan(MPI_Request request, PendingPtr pending) noexcept {
   Table& all = table();
   const std::lock_guard guard(all.lock);
-  all.orphans.push_back({request, std::move(pending)});
-  all.anyOrphans = true;
+  try {
+    all.orphans.push_back({request, pending});
+    all.anyOrphans = true;
+  } catch (const std::bad_alloc&) {
+    Pending& kept = *pending;
+    kept.next = std::move(pending);  // nobody asks for it any more, and MPI may use its payload
+  }
 }
 
 void keepOrphans(bool wait) {
@@ -277,6 +323,7 @@ void keepOrphans(bool wait) {
   std::vector<Orphan> orphans;
   {
     const std::lock_guard guard(all.lock);
+    orphans.reserve(wait ? all.orphans.size() : std::min(kAskedFor, all.orphans.size()));
     while (!all.orphans.empty() && (wait || orphans.size() < kAskedFor)) {
       orphans.push_back(std::move(all.orphans.front()));
       all.orphans.pop_front();

@@ -68,6 +68,10 @@ class Pending {
   int result = MPI_SUCCESS;
   // The table's: in the order of the calls that have begun them. 0: not begun yet.
   std::uint64_t number = 0;
+  // The table's, for want of memory: its key, and the next one of the same; itself, if it has to
+  // live as long as the process.
+  std::uint64_t key = 0;
+  std::shared_ptr<Pending> next;
   // A receive that cannot be cancelled: its message was matched before.
   bool matched = false;
   // For a persistent receive that got a message which was matched before: the request that is
@@ -103,7 +107,8 @@ inline bool anyUnsettled() {
 // Whether the table has any requests. A load.
 inline bool any() { return internal::underWay.load(std::memory_order_acquire) != 0; }
 
-void add(MPI_Request request, PendingPtr pending);
+// Needs no memory where there is none.
+void add(MPI_Request request, PendingPtr pending) noexcept;
 // MPI has begun a persistent request, if it is in the table.
 void activate(MPI_Request request);
 // Both return NULL for a request that is not in the table; take() also removes it.
@@ -116,7 +121,7 @@ int complete(Pending& pending, MPI_Status* status, const char* call);
 
 // MPI_Request_free() of an active request. The payload is kept until MPI has completed the request;
 // later calls of keepOrphans() test for that, since the application no longer can.
-void orphan(MPI_Request request, PendingPtr pending);
+void orphan(MPI_Request request, PendingPtr pending) noexcept;
 
 // Delivers receives that MPI has completed and whose senders may wait for this process to read;
 // they stay in the table. Call it again and again while this process waits for others. Also drives

@@ -460,6 +460,13 @@ TEST_P(Mpi, ThreadsSendSharedObjectsAtTheSameTime) {
   }
 }
 
+// Of every allocation of the library's own.
+TEST_P(Mpi, AnAllocationThatFailsIsAnErrorOfItsCallAndNoMore) {
+  const ProgramEnd end = run(1, "failures", {}, {{"GMAC_MPI_TICKETS", "0"}});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "failures are right\n");
+}
+
 TEST_P(Mpi, AProfilerSeesEveryCallOnce) {
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(2, "profiled", {}, way);
