@@ -234,10 +234,12 @@ class StreamAccelerator final : public Accelerator,
   Status moved(std::uintptr_t address, const Status& status);
   // Copies bytes of a striped allocation by the lanes of the devices that have them, after `after`;
   // `joined`, the queue of the caller's ticket, which is being submitted to, comes after them.
-  // `copy(calls, offset, bytes, stream)` submits one.
+  // `copy(calls, offset, bytes, stream)` submits one. (Inlined, it would take from the stack on
+  // which other objects' faults happen.)
   template <typename Copy>
-  Status copyStriped(const Queue& joined, Queue CopyLanes::*side, DeviceAddress address,
-                     std::size_t bytes, Ticket after, Copy copy);
+  [[gnu::noinline]] Status copyStriped(const Queue& joined, Queue CopyLanes::*side,
+                                       DeviceAddress address, std::size_t bytes, Ticket after,
+                                       Copy copy);
 
   const std::unique_ptr<DeviceCalls> calls_;
   OwnWork ownWork_;
