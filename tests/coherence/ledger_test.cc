@@ -267,7 +267,7 @@ class SeveralDevices : public ::testing::Test {
   }
 
   ThreeDevices devices_;
-  FakeAccelerator accelerator_{{.devices = &devices_}};
+  FakeAccelerator accelerator_{{.peerBytes = {}, .devices = &devices_}};
   Ledger ledger_{accelerator_};
   DeviceUses object_;
   accel::DeviceAddress memory_{};
