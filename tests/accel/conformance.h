@@ -414,7 +414,7 @@ TEST_P(Conformance, TheCpusPagesTakeTheDevicesPlace) {
     EXPECT_EQ(object.runtimeAs<std::uint32_t>()[1], 0U);
     if (accelerator().name() != "host") {
       GTEST_SKIP() << accelerator().deviceName()
-                   << " is no GPU that reaches registered memory at the CPU's address";
+                   << " does not reach registered memory at the CPU's address: needs one GPU";
     }
     return;
   } else {

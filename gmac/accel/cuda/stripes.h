@@ -20,9 +20,9 @@
 
 namespace gmac::accel::cuda {
 
-// A device's own queues of copies, in its context. Tickets of theirs are nobody's but the
-// accelerator's: another queue follows their work, and has the ticket that callers see. open() and
-// close(): one thread at a time.
+// The copy queues of one device, in its context. Only the accelerator uses their tickets: one of
+// its own queues waits for their work and gives callers the ticket. Call open() and close() from
+// one thread at a time.
 class CopyLanes {
  public:
   explicit CopyLanes(DeviceCalls& calls)
