@@ -103,6 +103,7 @@ class RuntimeCalls final : public DeviceCalls {
   // (It cannot be closed: the end of a context is seen from inside of the CUDA runtime that ends
   // it.)
   int primaryDevice() const noexcept override { return device_; }
+  int deviceNumber() const noexcept override { return device_; }  // the driver has the same numbers
 
   // The token is the device to go back to, and whether the application had an error of its own to
   // see.

@@ -168,8 +168,8 @@ class DeviceCalls {
     (void)device;
     return {};
   }
-  // The device of the context; -1: not known.
-  virtual int deviceNumber() const noexcept { return -1; }
+  // The device of the context, by the driver's number.
+  virtual int deviceNumber() const noexcept = 0;
   // Whether kernels of `device` can reach this device's memory, and this device's that one's.
   virtual bool reachedFrom(int device) const noexcept {
     (void)device;
