@@ -5,6 +5,7 @@
 #ifndef GMAC_COHERENCE_LAUNCHES_H_
 #define GMAC_COHERENCE_LAUNCHES_H_
 
+#include <atomic>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -72,6 +73,11 @@ class Launches {
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
 
+  // Whether objects in the CPU's memory are used so much that others on the device may be worth
+  // less there (guest_policy.h); once.
+  bool guestsAreDue() const { return guestsAreDue_.load(std::memory_order_relaxed); }
+  bool takeGuestsAreDue() { return guestsAreDue_.exchange(false, std::memory_order_relaxed); }
+
  private:
   // What the thread between begin and end has to know at its end.
   struct Submission {
@@ -101,6 +107,7 @@ class Launches {
   Allocation& allocation_;
   Kernels& kernels_;
   Submission submission_;  // of the thread that the ledger knows
+  std::atomic<bool> guestsAreDue_{false};
 };
 
 }  // namespace gmac

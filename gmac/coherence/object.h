@@ -20,6 +20,7 @@
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/block_table.h"
+#include "gmac/coherence/guest_policy.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/read_back_policy.h"
 #include "gmac/coherence/read_runs.h"
@@ -250,6 +251,7 @@ class Object : public DeviceUses,
   // Of those, from the first that has no home yet to the end of the last; empty: all have one.
   ByteRange homeless(ByteRange part) const;
   bool spilled() const { return home == accel::Home::kCpu || spilledFrom >= 0; }
+  GuestPolicy guest;      // of its uses, while its accelerator's copy is in the CPU's memory
   bool hasMoved = false;  // with its contents
   // There is one copy, in the CPU's pages, which kernels reach over the bus.
   bool isZeroCopy() const { return home == accel::Home::kMirror; }

@@ -22,9 +22,13 @@ namespace {
 
 using accel::LaunchShape;
 using accel::Placement;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Le;
+using ::testing::SizeIs;
 
 constexpr std::size_t kBytes = 4 * kMiB;
 constexpr std::size_t kFit = 4;  // objects of that size in the device's memory
@@ -160,6 +164,130 @@ TEST_P(Spills, ObjectsComeBackBeforeTheNextWorkOnceThereIsRoom) {
   // And only once.
   machine.call(kernel, {objects[kFit]});
   EXPECT_THAT(moves(machine), ElementsAre(toDevice(objects[kFit])));
+}
+
+// The last one is a guest in the CPU's memory.
+TEST_P(Spills, AGuestThatIsUsedTakesThePlaceOfWhatIsNotUsed) {
+  ManagerUnderTest machine(small(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> objects = fill(machine, kFit + 1);
+  const auto use = [&](std::size_t i) {
+    machine.callUsing(kernel, {objects[i]}, {{objects[i], adsmReadWrite}});
+  };
+  for (const std::size_t i : {1, 0, 2, 3}) {
+    use(i);
+  }
+  for (int i = 0; i < 3; ++i) {
+    use(0);
+    use(kFit);
+    EXPECT_THAT(moves(machine), IsEmpty());
+  }
+  use(kFit);
+  EXPECT_THAT(moves(machine), ElementsAre(toCpu(objects[1]), toDevice(objects[kFit])));
+  machine.verify();
+  // And the next one that is used takes the place of the next one that is not.
+  for (int i = 0; i < 4; ++i) {
+    use(1);
+  }
+  EXPECT_THAT(moves(machine), ElementsAre(toCpu(objects[1]), toDevice(objects[kFit]),
+                                          toCpu(objects[2]), toDevice(objects[1])));
+  machine.sync();
+  machine.verify();
+  const std::array<int, kFit + 1> uses{4, 5, 1, 1, 4};
+  for (std::size_t i = 0; i <= kFit; ++i) {
+    EXPECT_EQ(objects[i][kPage], static_cast<std::byte>(i + 1 + static_cast<std::size_t>(uses[i])));
+    EXPECT_EQ(objects[i][kPage + 1], static_cast<std::byte>(i + 1));
+  }
+}
+
+TEST_P(Spills, NothingMovesWhereTheProgramGoesThroughMoreThanFits) {
+  ManagerUnderTest machine(small(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> objects = fill(machine, 2 * kFit);
+  for (int sweep = 0; sweep < 30; ++sweep) {
+    for (std::byte* const object : objects) {
+      machine.callUsing(kernel, {object}, {{object, adsmReadWrite}});
+    }
+  }
+  EXPECT_THAT(moves(machine), IsEmpty());
+}
+
+// The worst case: each is used just as often as it takes it to come.
+TEST_P(Spills, ObjectsThatAreUsedInTurnMoveAFewTimesOnly) {
+  MachineSetup setup = small(GetParam());
+  setup.fake.memoryBytes = kBytes;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> objects = fill(machine, 2);
+  constexpr int kTurns = 200;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (std::byte* const object : objects) {
+      for (int use = 0; use < 4; ++use) {
+        machine.callUsing(kernel, {object}, {{object, adsmReadWrite}});
+      }
+    }
+  }
+  EXPECT_THAT(moves(machine), SizeIs(AllOf(Ge(2u), Le(20u))));
+}
+
+// One that is larger than the guest goes only after as much use as that takes.
+TEST_P(Spills, ALargeObjectGoesForASmallGuestWhenThatPays) {
+  MachineSetup setup = small(GetParam());
+  constexpr std::size_t kLarge = kFit * kBytes;
+  ManagerUnderTest machine(setup);
+  const adsmKernel_t kernel = addOne(machine);
+  std::byte* const large = machine.allocate(kLarge);
+  std::byte* const guest = machine.allocate(kBytes);
+  int uses = 0;
+  for (; uses < 100 && moves(machine).empty(); ++uses) {
+    machine.callUsing(kernel, {guest}, {{guest, adsmReadWrite}});
+  }
+  EXPECT_THAT(moves(machine), ElementsAre(toCpu(large, kLarge), toDevice(guest)));
+  EXPECT_GE(uses, 8) << "1.5 times what is moved";
+  EXPECT_LE(uses, 16);
+}
+
+TEST_P(Spills, AnExchangeThatFailsLosesNothingAndIsTriedAgainLater) {
+  ManagerUnderTest machine(small(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> objects = fill(machine, kFit + 1);
+  machine.fake().failNext(Op::Kind::kMove, 1, adsmErrorHostMemory);
+  int uses = 0;
+  const auto use = [&] {
+    machine.callUsing(kernel, {objects[kFit]}, {{objects[kFit], adsmReadWrite}});
+    ++uses;
+  };
+  for (int i = 0; i < 4; ++i) {
+    use();
+  }
+  EXPECT_THAT(moves(machine), ElementsAre(toCpu(objects[0])));
+  machine.verify();
+  for (int i = 0; i < 4; ++i) {
+    use();
+  }
+  EXPECT_THAT(moves(machine),
+              ElementsAre(toCpu(objects[0]), toCpu(objects[0]), toDevice(objects[kFit])));
+  machine.sync();
+  EXPECT_EQ(objects[kFit][0], static_cast<std::byte>(static_cast<int>(kFit) + 1 + uses));
+  expectAll(objects[0], 1);
+}
+
+// The second half of an exchange: the guest finds no room after all.
+TEST_P(Spills, WhatHasMadeRoomForNobodyComesBack) {
+  ManagerUnderTest machine(small(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> objects = fill(machine, kFit + 1);
+  machine.fake().failNext(Op::Kind::kMove, 2, adsmErrorAcceleratorMemory);
+  for (int i = 0; i < 5; ++i) {
+    machine.callUsing(kernel, {objects[kFit]}, {{objects[kFit], adsmReadWrite}});
+  }
+  machine.sync();
+  machine.verify();
+  EXPECT_THAT(moves(machine), SizeIs(Ge(2u)));
+  EXPECT_EQ(objects[kFit][0], static_cast<std::byte>(kFit + 6));
+  for (std::size_t i = 0; i < kFit; ++i) {
+    expectAll(objects[i], static_cast<int>(i) + 1);
+  }
 }
 
 TEST_P(Spills, AnAllocationThatFitsNowhereFailsWithBothReasonsAndChangesNothing) {

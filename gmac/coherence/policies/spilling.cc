@@ -315,6 +315,9 @@ Status Spilling::move(const Candidate& candidate, const Place& place, int wanted
     object->striped = false;
     object->homes.clear();
     object->relocated |= several();  // (it is not kept for the next object)
+    if (toCpu || !isBack) {
+      object->guest.leaves();
+    }
     tell(*object, place);
   }
   const std::string words = moved.ok() ? "" : lastErrorText();
@@ -405,6 +408,89 @@ void Spilling::bringBack() {
     if (place && !move(guest.candidate, *place, guest.wanted).ok()) {
       return;
     }
+  }
+}
+
+std::vector<Spilling::DueGuest> Spilling::dueGuests() {
+  const int device = here();
+  std::vector<DueGuest> all;
+  const Lock lock(mutex_);
+  for (const Object& object : index_.all()) {
+    if (movable(object, accel::Home::kCpu) && object.guest.due(object.bytes())) {
+      all.push_back({{object.address(), object.bytes(), object.number},
+                     object.guest.since(),
+                     object.spilledFrom >= 0 ? object.spilledFrom : device});
+    }
+  }
+  return all;
+}
+
+std::vector<Spilling::Candidate> Spilling::placesFor(const DueGuest& guest, bool* colder) {
+  std::vector<Used> all = usedBefore(guest.since);
+  std::erase_if(all,
+                [&](const Used& used) { return used.advised || bytesOn(used, guest.device) == 0; });
+  *colder = !all.empty();
+  // The coldest first of those that are no larger than the guest, then the smallest.
+  const auto rank = [&](const Used& used) {
+    const std::size_t bytes = used.candidate.bytes;
+    return std::pair(bytes > guest.candidate.bytes ? bytes : 0, used.used);
+  };
+  std::sort(all.begin(), all.end(),
+            [&](const Used& a, const Used& b) { return rank(a) < rank(b); });
+  const Result<accel::MemoryRoom> available = roomOn(guest.device);
+  std::size_t room =
+      available.ok() && available->free > kLeftFree ? available->free - kLeftFree : 0;
+  std::vector<Candidate> places;
+  for (auto next = all.begin(); next != all.end() && room < guest.candidate.bytes; ++next) {
+    room += bytesOn(*next, guest.device);
+    places.push_back(next->candidate);
+  }
+  return room < guest.candidate.bytes ? std::vector<Candidate>() : places;
+}
+
+void Spilling::exchange(const DueGuest& guest) {
+  // To the guest's policy, unless the guest has been freed.
+  const auto tellPolicy = [&](auto what) {
+    const Lock lock(mutex_);
+    Object* const object = index_.find(guest.candidate.address);
+    return object != nullptr && object->number == guest.candidate.number && what(object->guest);
+  };
+  bool colder = false;
+  const std::vector<Candidate> places = placesFor(guest, &colder);
+  std::size_t out = 0;
+  for (const Candidate& place : places) {
+    out += place.bytes;
+  }
+  const bool exchanges = tellPolicy([&](GuestPolicy& policy) {
+    const bool pays = !places.empty() && policy.pays(out + guest.candidate.bytes);
+    if (!pays) {
+      policy.stays(!colder);
+    }
+    return pays;
+  });
+  if (!exchanges) {
+    return;
+  }
+  const int wanted = several() ? guest.device : -1;
+  const bool moved =
+      std::all_of(places.begin(), places.end(),
+                  [&](const Candidate& place) { return spill(place, guest.device).ok(); }) &&
+      move(guest.candidate, {accel::Home::kDevice, wanted}, wanted).ok();
+  (void)tellPolicy([&](GuestPolicy& policy) {
+    moved ? policy.comes() : policy.stays(false);
+    return true;
+  });
+  // Perhaps some of them can go back.
+  roomMayBe_ = roomMayBe_ || !moved;
+}
+
+void Spilling::exchange() {
+  const std::unique_lock one(moving_, std::try_to_lock);
+  if (!one.owns_lock() || !launches_.takeGuestsAreDue()) {
+    return;
+  }
+  for (const DueGuest& guest : dueGuests()) {
+    exchange(guest);
   }
 }
 

@@ -57,10 +57,14 @@ class Spilling {
   // For devices that do not reach each other's memory: all of it goes to the CPU's, which they do
   // reach, and stays there. adsmErrorNotSupported, adsmErrorHostMemory.
   Status keepOnCpu();
-  // Before device work: brings objects back if memory may have become free. A load, usually.
+  // Before device work: brings objects back if memory may have become free, and in place of others
+  // where work uses them more (guest_policy.h). Two loads, usually.
   void beforeWork() {
     if (roomMayBe_.load(std::memory_order_relaxed)) [[unlikely]] {
       bringBack();
+    }
+    if (launches_.guestsAreDue()) [[unlikely]] {
+      exchange();
     }
   }
 
@@ -119,6 +123,18 @@ class Spilling {
   std::optional<Place> betterPlace(const Guest& guest) const;
   void tell(const Object& object, const Place& place) const;
   [[gnu::cold, gnu::noinline]] void bringBack();
+  // A guest that work uses so much that others on its device may be worth less there.
+  struct DueGuest {
+    Candidate candidate;
+    std::uint64_t since;
+    int device;
+  };
+  [[gnu::cold, gnu::noinline]] void exchange();
+  std::vector<DueGuest> dueGuests();
+  // What a guest takes the place of: what no work has used since it has been counted. `colder`:
+  // whether there is any such object.
+  std::vector<Candidate> placesFor(const DueGuest& guest, bool* colder);
+  void exchange(const DueGuest& guest);
 
   ObjectMutex& mutex_;
   accel::Accelerator& accelerator_;
