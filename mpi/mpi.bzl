@@ -18,6 +18,7 @@ def mpi_abi(name, headers, defines):
         local_defines = defines + ["GMAC_MPI_ABI=" + name],
         deps = [
             ":abi",
+            ":handle_table",
             ":launch",
             ":public_copy",
             ":staging_memory",

@@ -7,6 +7,7 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 Globals globals;
 #endif
 Calls internal::layers[2];
+constinit std::atomic<bool> internal::concurrent{true};
 int (*queryCudaSupport)() = nullptr;
 FortranGetAttribute* fortranGetAttribute[2][static_cast<std::size_t>(FortranName::kCount)] = {};
 
@@ -27,6 +28,11 @@ MPI_Win windowOfFortran(MPI_Fint window) { return winFromFortran(window); }
 #else
 MPI_Win windowOfFortran(MPI_Fint window) { return window; }
 #endif
+
+void findConcurrency() {
+  int level = MPI_THREAD_MULTIPLE;
+  internal::concurrent = real().Query_thread(&level) != MPI_SUCCESS || level == MPI_THREAD_MULTIPLE;
+}
 
 void openCalls(Find next, [[maybe_unused]] Find variable) {
 #ifdef OPEN_MPI

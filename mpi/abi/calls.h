@@ -8,6 +8,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <cstddef>
 
 #ifdef OPEN_MPI
@@ -98,6 +99,15 @@ const Calls& next() {
 
 // For calls of our own: a profiler does not see them.
 inline const Calls& real() { return next<Layer::kPmpi>(); }
+
+namespace internal {
+extern std::atomic<bool> concurrent;
+}  // namespace internal
+
+// Whether several threads may call MPI at the same time: until MPI has said that they may not.
+inline bool concurrentCalls() { return internal::concurrent.load(std::memory_order_relaxed); }
+// After MPI_Init, before other threads call MPI.
+void findConcurrency();
 
 // Looks all of it up.
 void openCalls(Find next, Find variable);

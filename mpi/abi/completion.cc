@@ -4,40 +4,91 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
+#include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
 #include "mpi/abi/requests.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
 
+// As many values as a call has requests, not initialised. Most calls have few.
+template <typename Value>
+class Several {
+ public:
+  explicit Several(int count) : count_(static_cast<std::size_t>(std::max(count, 0))) {
+    if (count_ > kFew) {
+      many_ = std::make_unique_for_overwrite<Value[]>(count_);
+      values_ = many_.get();
+    }
+  }
+  Several(const Several&) = delete;
+  Several& operator=(const Several&) = delete;
+  Value* data() { return values_; }
+  const Value* data() const { return values_; }
+  std::size_t size() const { return count_; }
+  Value& operator[](int i) { return values_[i]; }
+  const Value& operator[](int i) const { return values_[i]; }
+
+ private:
+  static constexpr std::size_t kFew = 64;
+  std::size_t count_;
+  Value few_[kFew];
+  std::unique_ptr<Value[]> many_;
+  Value* values_ = few_;
+};
+
+// The handles of a call's requests before MPI has completed any, while plain receives stay in the
+// table.
+class Before {
+ public:
+  // A call that waits may wait long, and other threads' progress() with it.
+  enum class Call { kWaits, kTests };
+  Before(Call call, int count, const MPI_Request* list) : handles_(count) {
+    std::copy_n(list, handles_.size(), handles_.data());
+    mayStay_ = (call == Call::kTests || !concurrentCalls()) && requests::beginPlain(&last_);
+  }
+  ~Before() {
+    if (mayStay_) requests::endPlain();
+  }
+  Before(const Before&) = delete;
+  Before& operator=(const Before&) = delete;
+  // False: other requests are in the table.
+  explicit operator bool() const { return mayStay_; }
+  const MPI_Request* handles() const { return handles_.data(); }
+  std::uint64_t last() const { return last_; }
+  // Those were completed, and have got no tickets.
+  void drop(int first, int count) const {
+    requests::dropPlain(count, handles_.data() + first, last_);
+  }
+
+ private:
+  Several<MPI_Request> handles_;
+  std::uint64_t last_ = 0;
+  bool mayStay_ = false;
+};
+
 // The requests of one call that are ours, out of the table while MPI is called. `list` is the
 // call's own: where another request is under way in place of one, it stands there meanwhile.
 class Taken {
  public:
-  Taken(int count, MPI_Request* list)
-      : list_(list),
-        requests_(list, list + std::max(count, 0)),
-        pending_(requests_.size()),
-        results_(requests_.size()) {
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      pending_[i] = requests::take(requests_[i]);
-      any_ = any_ || pending_[i] != nullptr;
-      if (pending_[i] != nullptr && pending_[i]->hasInstead) {
-        list_[i] = pending_[i]->instead;
-      }
-    }
-  }
+  Taken(int count, MPI_Request* list) : Taken(count, list, list, UINT64_MAX) {}
+  // The same after MPI was called: `count` of those from number `first` on.
+  Taken(const Before& before, int first, int count, MPI_Request* list)
+      : Taken(count, list, before.handles() + first, before.last()) {}
   // What MPI has not completed goes back.
   ~Taken() {
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (pending_[i] != nullptr) {
-        if (pending_[i]->hasInstead) list_[i] = requests_[i];
-        requests::add(requests_[i], std::move(pending_[i]));
+    for (int i = 0; any_ && i < static_cast<int>(entries_.size()); ++i) {
+      if (Pending* const pending = pendingAt(i); pending != nullptr && pending->hasInstead) {
+        list_[i] = handleOf(*entries_[i]);
       }
     }
+    if (any_) requests::putBack(entries_.size(), entries_.data());
   }
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
@@ -51,18 +102,28 @@ class Taken {
   }
   // The same, and the request remains.
   int show(int i, MPI_Status* status, const char* call) {
-    const PendingPtr& pending = pending_[static_cast<std::size_t>(i)];
-    const int result =
-        pending != nullptr ? requests::complete(*pending, status, call) : MPI_SUCCESS;
+    requests::Entry*& entry = entries_[i];
+    if (entry == nullptr || (entry->pending == nullptr && !hasTicketsLength(*status))) {
+      return MPI_SUCCESS;
+    }
+    MPI_Comm communicator = MPI_COMM_WORLD;
+    int result = MPI_SUCCESS;
+    try {
+      Pending& pending = requests::pendingOf(entry);
+      result = requests::complete(pending, status, call);
+      communicator = pending.communicator();
+    } catch (const std::bad_alloc&) {
+      result = noMemory(call);
+    }
     if (code_ == MPI_SUCCESS && result != MPI_SUCCESS) {
       code_ = result;
-      communicator_ = pending->communicator();
+      communicator_ = communicator;
     }
     return result;
   }
   // MPI has completed it with an error.
   void fail(int i, int code, MPI_Status* status) {
-    if (const PendingPtr& pending = pending_[static_cast<std::size_t>(i)]) {
+    if (const Pending* const pending = pendingAt(i)) {
       pending->amend(status);
       if (pending->mpiTellsNobody()) {
         (void)real().Comm_call_errhandler(pending->communicator(), code);
@@ -74,27 +135,41 @@ class Taken {
   int code() const { return code_; }
   MPI_Comm communicator() const { return communicator_; }
   // Room for as many results: when MPI has completed requests, nothing may fail.
-  std::vector<int>& results() { return results_; }
+  Several<int>& results() { return results_; }
 
  private:
+  Taken(int count, MPI_Request* list, const MPI_Request* handles, std::uint64_t last)
+      : list_(list), entries_(count), results_(count) {
+    requests::take(static_cast<int>(entries_.size()), handles, entries_.data(), last);
+    for (int i = 0; i < static_cast<int>(entries_.size()); ++i) {
+      any_ = any_ || entries_[i] != nullptr;
+      if (const Pending* const pending = pendingAt(i); pending != nullptr && pending->hasInstead) {
+        list_[i] = pending->instead;
+      }
+    }
+  }
+  // NULL: it is not ours, or a plain receive.
+  Pending* pendingAt(int i) const {
+    return entries_[i] != nullptr ? entries_[i]->pending.get() : nullptr;
+  }
   // A persistent request outlives its completion.
   void end(int i) {
-    PendingPtr& pending = pending_[static_cast<std::size_t>(i)];
-    if (pending == nullptr) {
+    requests::Entry*& entry = entries_[i];
+    if (entry == nullptr) {
       return;
     }
-    pending->active = false;
-    if (!pending->persistent) {
-      pending.reset();
+    Pending* const pending = entry->pending.get();
+    if (pending != nullptr) pending->active = false;
+    if (pending == nullptr || !pending->persistent) {
+      requests::end(*std::exchange(entry, nullptr));
     } else if (std::exchange(pending->hasInstead, false)) {
-      list_[i] = requests_[static_cast<std::size_t>(i)];
+      list_[i] = handleOf(*entry);
     }
   }
 
   MPI_Request* list_;
-  std::vector<MPI_Request> requests_;
-  std::vector<PendingPtr> pending_;
-  std::vector<int> results_;
+  Several<requests::Entry*> entries_;
+  Several<int> results_;
   bool any_ = false;
   int code_ = MPI_SUCCESS;
   MPI_Comm communicator_ = MPI_COMM_WORLD;
@@ -103,16 +178,17 @@ class Taken {
 // Statuses for MPI, also for those who do not ask.
 class Statuses {
  public:
-  Statuses(int count, MPI_Status* asked) : asked_(asked) {
-    if (asked == MPI_STATUSES_IGNORE || asked == MPI_STATUS_IGNORE) {
-      own_.resize(static_cast<std::size_t>(std::max(count, 1)));
-      asked_ = own_.data();
-    }
+  Statuses(int count, MPI_Status* asked) : own_(ignores(asked) ? std::max(count, 1) : 0) {
+    std::fill_n(own_.data(), own_.size(), MPI_Status{});
+    asked_ = ignores(asked) ? own_.data() : asked;
   }
   MPI_Status* get() { return asked_; }
 
  private:
-  std::vector<MPI_Status> own_;
+  static bool ignores(const MPI_Status* asked) {
+    return asked == MPI_STATUSES_IGNORE || asked == MPI_STATUS_IGNORE;
+  }
+  Several<MPI_Status> own_;
   MPI_Status* asked_;
 };
 
@@ -155,11 +231,11 @@ int either(int code, const Taken& taken) {
 // result.
 int completeSeveral(Taken& taken, int code, int done, const int* indices, MPI_Status* statuses,
                     const char* call) {
-  std::vector<int>& results = taken.results();
+  Several<int>& results = taken.results();
   for (int i = 0; i < done; ++i) {
     const int index = indices != nullptr ? indices[i] : i;
     const int error = code == MPI_SUCCESS ? MPI_SUCCESS : statuses[i].MPI_ERROR;
-    int& result = results[static_cast<std::size_t>(i)];
+    int& result = results[i];
     result = error;
     if (error == MPI_SUCCESS) {
       result = taken.complete(index, &statuses[i], call);
@@ -171,7 +247,7 @@ int completeSeveral(Taken& taken, int code, int done, const int* indices, MPI_St
     return code;
   }
   for (int i = 0; i < done; ++i) {
-    statuses[i].MPI_ERROR = results[static_cast<std::size_t>(i)];
+    statuses[i].MPI_ERROR = results[i];
   }
   if (code == MPI_SUCCESS) {
     (void)real().Comm_call_errhandler(taken.communicator(), MPI_ERR_IN_STATUS);
@@ -182,10 +258,57 @@ int completeSeveral(Taken& taken, int code, int done, const int* indices, MPI_St
 // Of errors that are in no status nobody knows which request is meant.
 bool meansStatuses(int code) { return code == MPI_SUCCESS || code == MPI_ERR_IN_STATUS; }
 
+// MPI has ended number `i` of a list with that code; nothing but plain receives was in the table.
+// The call's result.
+int endPlain(const Before& before, int i, int code, MPI_Request* list, MPI_Status* status,
+             const char* call) {
+  tickets::sweep();
+  if (code == MPI_SUCCESS && !hasTicketsLength(*status)) {
+    before.drop(i, 1);
+    return code;
+  }
+  Taken taken(before, i, 1, list + i);
+  if (code == MPI_SUCCESS) {
+    (void)taken.complete(0, status, call);
+  } else {
+    taken.fail(0, code, status);
+  }
+  return either(code, taken);
+}
+
+// The same if `ended` and the index is one of the list; else nothing is.
+int endAnyPlain(const Before& before, int count, MPI_Request* list, int index, bool ended, int code,
+                MPI_Status* status, const char* call) {
+  return ended && index != MPI_UNDEFINED && index >= 0 && index < count
+             ? endPlain(before, index, code, list, status, call)
+             : code;
+}
+
+// The same of several, as in completeSeveral(), of a list of `count`.
+int endSeveralPlain(const Before& before, int count, MPI_Request* list, int code, int done,
+                    const int* indices, MPI_Status* statuses, const char* call) {
+  tickets::sweep();
+  if (code == MPI_SUCCESS && std::none_of(statuses, statuses + done, &hasTicketsLength)) {
+    if (indices == nullptr) {
+      before.drop(0, done);
+    } else {
+      std::for_each_n(indices, done, [&](int index) { before.drop(index, 1); });
+    }
+    return code;
+  }
+  Taken taken(before, 0, count, list);
+  return completeSeveral(taken, code, done, indices, statuses, call);
+}
+
 template <Layer layer>
 int wait(MPI_Request* request, MPI_Status* status) {
   const auto function = next<layer>().Wait;
   if (!requests::any()) return function(request, status);
+  if (const Before before(Before::Call::kWaits, 1, request); before) {
+    Statuses statuses(1, status);
+    const int code = function(request, statuses.get());
+    return endPlain(before, 0, code, request, statuses.get(), "MPI_Wait");
+  }
   requests::settle(1, request);
   Taken taken(1, request);
   if (!taken.any()) return function(request, status);
@@ -203,6 +326,13 @@ template <Layer layer>
 int test(MPI_Request* request, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Test;
   if (!requests::any()) return function(request, flag, status);
+  if (const Before before(Before::Call::kTests, 1, request); before) {
+    Statuses statuses(1, status);
+    const int code = function(request, flag, statuses.get());
+    return code == MPI_SUCCESS && *flag == 0
+               ? code
+               : endPlain(before, 0, code, request, statuses.get(), "MPI_Test");
+  }
   if (!requests::settled(1, request)) {
     requests::progress();
     *flag = 0;
@@ -224,6 +354,13 @@ template <Layer layer>
 int waitAll(int count, MPI_Request* list, MPI_Status* status) {
   const auto function = next<layer>().Waitall;
   if (!requests::any()) return function(count, list, status);
+  if (const Before before(Before::Call::kWaits, count, list); before) {
+    Statuses statuses(count, status);
+    const int code = function(count, list, statuses.get());
+    return meansStatuses(code) ? endSeveralPlain(before, count, list, code, count, nullptr,
+                                                 statuses.get(), "MPI_Waitall")
+                               : code;
+  }
   requests::settle(count, list);
   Taken taken(count, list);
   if (!taken.any()) return function(count, list, status);
@@ -238,6 +375,14 @@ template <Layer layer>
 int testAll(int count, MPI_Request* list, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Testall;
   if (!requests::any()) return function(count, list, flag, status);
+  if (const Before before(Before::Call::kTests, count, list); before) {
+    Statuses statuses(count, status);
+    const int code = function(count, list, flag, statuses.get());
+    return code == MPI_ERR_IN_STATUS || (code == MPI_SUCCESS && *flag != 0)
+               ? endSeveralPlain(before, count, list, code, count, nullptr, statuses.get(),
+                                 "MPI_Testall")
+               : code;
+  }
   if (!requests::settled(count, list)) {
     requests::progress();
     *flag = 0;
@@ -256,6 +401,12 @@ template <Layer layer>
 int testAny(int count, MPI_Request* list, int* index, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Testany;
   if (!requests::any()) return function(count, list, index, flag, status);
+  if (const Before before(Before::Call::kTests, count, list); before) {
+    Statuses statuses(1, status);
+    const int code = function(count, list, index, flag, statuses.get());
+    return endAnyPlain(before, count, list, *index, code != MPI_SUCCESS || *flag != 0, code,
+                       statuses.get(), "MPI_Testany");
+  }
   const Unsettled unsettled(count, list);
   Taken taken(count, list);
   if (!unsettled.any() && !taken.any()) return function(count, list, index, flag, status);
@@ -278,6 +429,11 @@ template <Layer layer>
 int waitAny(int count, MPI_Request* list, int* index, MPI_Status* status) {
   const auto function = next<layer>().Waitany;
   if (!requests::any()) return function(count, list, index, status);
+  if (const Before before(Before::Call::kWaits, count, list); before) {
+    Statuses statuses(1, status);
+    const int code = function(count, list, index, statuses.get());
+    return endAnyPlain(before, count, list, *index, true, code, statuses.get(), "MPI_Waitany");
+  }
   if (!requests::settled(count, list)) {
     int flag = 0;
     while (true) {
@@ -303,6 +459,16 @@ template <Layer layer, auto call>
 int some(int count, MPI_Request* list, int* done, int* indices, MPI_Status* status) {
   const auto function = next<layer>().*call;
   if (!requests::any()) return function(count, list, done, indices, status);
+  constexpr Before::Call kCall =
+      call == &Calls::Waitsome ? Before::Call::kWaits : Before::Call::kTests;
+  if (const Before before(kCall, count, list); before) {
+    Statuses statuses(count, status);
+    const int code = function(count, list, done, indices, statuses.get());
+    return meansStatuses(code) && *done != MPI_UNDEFINED
+               ? endSeveralPlain(before, count, list, code, *done, indices, statuses.get(),
+                                 kName<call>)
+               : code;
+  }
   if constexpr (call == &Calls::Waitsome) {
     if (!requests::settled(count, list)) {
       while (true) {
@@ -328,6 +494,14 @@ template <Layer layer>
 int getStatus(MPI_Request request, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Request_get_status;
   if (!requests::any()) return function(request, flag, status);
+  if (requests::onlyPlain()) {
+    Statuses statuses(1, status);
+    const int code = function(request, flag, statuses.get());
+    if (code != MPI_SUCCESS || *flag == 0 || !hasTicketsLength(*statuses.get())) return code;
+    Taken taken(1, &request);
+    (void)taken.show(0, statuses.get(), "MPI_Request_get_status");
+    return either(code, taken);
+  }
   if (!requests::settled(1, &request)) {
     requests::progress();
     *flag = 0;

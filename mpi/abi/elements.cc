@@ -48,6 +48,14 @@ Ready Elements::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype, MP
   return Ready::kYes;
 }
 
+void Elements::preparePlain(void* buffer, MPI_Count count, MPI_Datatype datatype, TypePtr type) {
+  type_ = std::move(type);
+  buffer_ = buffer;
+  fromBottom_ = buffer == MPI_BOTTOM;
+  count_ = count;
+  handle_ = datatype;
+}
+
 exchange::SharedLayoutPtr Elements::layoutForDevice() const {
   if (onDevice_) {
     int reached = 0;

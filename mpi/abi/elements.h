@@ -53,6 +53,9 @@ class Elements {
 
   // Prepares `count` (1 or more) elements that begin `from` bytes after `buffer`.
   Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_Count from = 0);
+  // The same of plain memory and a type that was found before, but not one that only MPI packs.
+  // Calls no MPI.
+  void preparePlain(void* buffer, MPI_Count count, MPI_Datatype datatype, TypePtr type);
   // Adds elements of the same datatype if `buffer` is where these elements end; else returns false.
   bool extend(const void* buffer, MPI_Count count, MPI_Datatype datatype);
 

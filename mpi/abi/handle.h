@@ -2,8 +2,11 @@
 #ifndef GMAC_MPI_ABI_HANDLE_H_
 #define GMAC_MPI_ABI_HANDLE_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
@@ -15,6 +18,36 @@ std::uint64_t keyOf(Handle handle) {
   std::memcpy(&key, &handle, sizeof handle);
   return key;
 }
+
+// What was answered about the handles that were asked about last, each as long as `changes` (not 0)
+// is what it was then. Not thread-safe.
+template <typename Answer>
+class RecentAnswers {
+ public:
+  // NULL: not known, or not any more. Valid until the next keep().
+  const Answer* find(std::uint64_t key, std::uint64_t changes) const {
+    const Slot& slot = slots_[slotOf(key)];
+    return slot.key == key && slot.changes == changes ? &slot.answer : nullptr;
+  }
+  void keep(std::uint64_t key, std::uint64_t changes, Answer answer) {
+    Slot& slot = slots_[slotOf(key)];
+    slot.key = key;
+    slot.changes = changes;
+    slot.answer = std::move(answer);
+  }
+  void clear() { slots_ = {}; }
+
+ private:
+  struct Slot {
+    std::uint64_t key = 0;
+    std::uint64_t changes = 0;
+    Answer answer{};
+  };
+  static constexpr std::size_t kSlots = 16;
+  // Handles are addresses of aligned objects, or numbers whose lowest byte tells them apart.
+  static std::size_t slotOf(std::uint64_t key) { return (key ^ (key >> 6) ^ (key >> 10)) % kSlots; }
+  std::array<Slot, kSlots> slots_{};
+};
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI
 

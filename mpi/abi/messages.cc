@@ -16,6 +16,10 @@ int cancelNothing(void*, int) { return MPI_SUCCESS; }
 
 }  // namespace
 
+PendingPtr requests::awaitedOf(const PlainReceive& receive) {
+  return std::make_shared<Awaited>(receive);
+}
+
 int makeOwnRequest(MPI_Request* request) {
   return real().Grequest_start(&statusOfSend, &freeNothing, &cancelNothing, nullptr, request);
 }

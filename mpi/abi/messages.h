@@ -26,6 +26,12 @@ class Awaited : public Pending {
         source_(source),
         tag_(tag),
         peers_(std::move(peers)) {}
+  explicit Awaited(const PlainReceive& receive)
+      : in(receive),
+        count_(receive.count),
+        source_(receive.source),
+        tag_(MPI_ANY_TAG),
+        peers_(receive.peers) {}
 
   bool pack() override { return true; }
   bool deliver(const MPI_Status& status) override {

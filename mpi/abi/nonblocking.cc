@@ -68,7 +68,7 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
                                 (kCall.starts_with("MPI_Isend") || kCall.starts_with("MPI_Irsend"));
   if (!needsStaging(buffer, count, datatype)) {
     int code = MPI_SUCCESS;
-    return kMayBeTicket && tickets::inUse() &&
+    return kMayBeTicket && SentTicket::mayBeOffered(count, datatype) &&
                    sendPlain<call>(function, buffer, count, datatype, destination, tag,
                                    communicator, request, &code)
                ? code
@@ -102,15 +102,6 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
   return code;
 }
 
-// Whether plain memory of that size may get a ticket. (Of shorter memory MPI says that it is too
-// short.)
-bool hasRoomForTicket(MPI_Count count, MPI_Datatype datatype) {
-  MPI_Count size = 0;
-  return count > 0 && datatype != MPI_DATATYPE_NULL &&
-         real().Type_size_x(datatype, &size) == MPI_SUCCESS && size > 0 &&
-         count >= (static_cast<MPI_Count>(tickets::kBytes) + size - 1) / size;
-}
-
 // MPI is to receive it.
 template <auto call, typename Function, typename Count>
 int post(Begins begins, const std::shared_ptr<Awaited>& message, Function function, Count count,
@@ -118,11 +109,40 @@ int post(Begins begins, const std::shared_ptr<Awaited>& message, Function functi
   if (message->in.failed()) {
     return refuse(communicator, kName<call>, message->reason());
   }
-  requests::keepOrphans(false);
   const int code = function(message->in.address(), count, message->in.datatype(), source, tag,
                             communicator, request);
   if (code == MPI_SUCCESS) {
     enter(begins, message, *request);
+  }
+  return code;
+}
+
+// A receive into plain memory is entered as such, which takes some nanoseconds, if it may get a
+// ticket and its type is one that gmac packs. Nothing: it has not begun.
+template <typename Function, typename Count>
+std::optional<int> postPlain(Function function, void* buffer, Count count, MPI_Datatype datatype,
+                             int source, int tag, MPI_Comm communicator, const PeersPtr& peers,
+                             MPI_Request* request) {
+  TicketRoom room = roomForTicket(count, datatype);
+  if (!room.any) {
+    return function(buffer, count, datatype, source, tag, communicator, request);
+  }
+  if (!room.isPlain) {
+    return std::nullopt;
+  }
+  requests::PlainEntry& entry = *requests::reservePlain();
+  PlainReceive& receive = entry.receive;
+  receive.buffer = buffer;
+  receive.count = count;
+  receive.datatype = datatype;
+  receive.type = std::move(room.type);
+  receive.source = source;
+  if (receive.peers != peers) receive.peers = peers;
+  const int code = function(buffer, count, datatype, source, tag, communicator, request);
+  if (code == MPI_SUCCESS) {
+    requests::addPlain(entry, *request);
+  } else {
+    requests::release(entry);
   }
   return code;
 }
@@ -136,6 +156,23 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
     return function(buffer, count, datatype, source, tag, communicator, request);
   };
   const bool staged = source != MPI_PROC_NULL && needsStaging(buffer, count, datatype);
+  if (!staged && !tickets::inUse()) {
+    return forward();
+  }
+  requests::keepOrphans(false);
+  if (begins == Begins::kAtOnce && !staged) {
+    const PeersPtr* const recent = Peers::recent(communicator);
+    if (recent != nullptr && (*recent == nullptr || !(*recent)->maySend(source))) {
+      return forward();
+    }
+    if (recent != nullptr) {
+      if (const Posting posting(*recent); posting) {
+        const std::optional<int> code = postPlain(function, buffer, count, datatype, source, tag,
+                                                  communicator, *recent, request);
+        if (code.has_value()) return *code;
+      }
+    }
+  }
   const PeersPtr peers = Peers::of(communicator, source);
   if (!staged && peers == nullptr) {
     return forward();
@@ -158,8 +195,10 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
       }
       return code;
     }
-    if (!staged && !hasRoomForTicket(count, datatype)) {
-      return forward();
+    if (!staged) {
+      const std::optional<int> code =
+          postPlain(function, buffer, count, datatype, source, tag, communicator, peers, request);
+      if (code.has_value()) return *code;
     }
     return post<call>(begins, make(), function, count, source, tag, communicator, request);
   } else {

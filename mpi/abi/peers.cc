@@ -20,15 +20,20 @@ struct Known {
   std::unordered_map<std::uint64_t, PeersPtr> peers;  // NULL: none there
   std::atomic<std::uint64_t> changes{1};
   int keyval = MPI_KEYVAL_INVALID;
-  bool concurrent = false;  // several threads call MPI
   std::atomic<bool> opened{false};
   // Of one communicator there is one object. Kept while MPI is called, for calls that wait for
   // nothing; recursive, as an error handler of the application's may call MPI.
   std::recursive_mutex making;
+  RecentAnswers<PeersPtr> recent;  // where one thread at a time calls MPI
 };
 Known& known() {
   static auto* const known = new Known;  // also for exit handlers
   return *known;
+}
+
+RecentAnswers<PeersPtr>& recentAnswers() {
+  static thread_local RecentAnswers<PeersPtr> ofThread;
+  return concurrentCalls() ? ofThread : known().recent;
 }
 
 int copyNothing(MPI_Comm, int, void*, void*, void*, int* copied) {
@@ -40,13 +45,6 @@ std::int64_t bytesOf(const MPI_Status& status) {
   MPI_Count bytes = 0;
   return real().Get_elements_x(&status, MPI_BYTE, &bytes) == MPI_SUCCESS ? bytes : MPI_UNDEFINED;
 }
-
-// The last communicator that a thread has asked about.
-struct Latest {
-  std::uint64_t key = 0;
-  std::uint64_t changes = 0;
-  PeersPtr peers;
-};
 
 }  // namespace
 
@@ -140,24 +138,22 @@ PeersPtr Peers::of(MPI_Comm communicator) {
   }
   Known& all = known();
   const std::uint64_t key = keyOf(communicator);
-  static thread_local Latest latest;
+  RecentAnswers<PeersPtr>& recent = recentAnswers();
   const std::uint64_t changes = all.changes.load(std::memory_order_acquire);
-  if (latest.changes == changes && latest.key == key) {
-    return latest.peers;
+  if (const PeersPtr* const peers = recent.find(key, changes)) {
+    return *peers;
   }
   {
     const std::shared_lock guard(all.lock);
     const auto found = all.peers.find(key);
     if (found != all.peers.end()) {
-      latest = {key, changes, found->second};
+      recent.keep(key, changes, found->second);
       return found->second;
     }
   }
   const std::lock_guard making(all.making);
   if (!all.opened) {
-    int level = 0;
     (void)real().Comm_create_keyval(&copyNothing, &Peers::forget, &all.keyval, nullptr);
-    all.concurrent = real().Query_thread(&level) == MPI_SUCCESS && level == MPI_THREAD_MULTIPLE;
     all.opened = true;
   }
   {
@@ -173,6 +169,10 @@ PeersPtr Peers::of(MPI_Comm communicator) {
     all.peers[key] = made;
   }
   return made;
+}
+
+const PeersPtr* Peers::recent(MPI_Comm communicator) {
+  return recentAnswers().find(keyOf(communicator), known().changes.load(std::memory_order_acquire));
 }
 
 PeersPtr Peers::of(MPI_Comm communicator, int source) {
@@ -240,6 +240,10 @@ bool Peers::hold(int source, int tag) {
       return false;
     }
     taking_ = true;
+    if (posting_ != 0) {
+      taking_ = false;
+      return false;
+    }
   }
   int taken = tag;
   bool done = false;
@@ -273,7 +277,7 @@ Matching::Matching(const PeersPtr& peers, int source, int tag) : peers_(peers) {
   if (peers == nullptr) {
     return;
   }
-  const bool concurrent = known().concurrent;
+  const bool concurrent = concurrentCalls();
   if (!concurrent && peers->heldCount_ == 0) {
     return;
   }
@@ -294,6 +298,20 @@ Matching::Matching(const PeersPtr& peers, int source, int tag) : peers_(peers) {
       }
     }
     ::sched_yield();
+  }
+}
+
+Posting::Posting(const PeersPtr& peers) : mayPost_(peers->holdsNothing()) {
+  if (!mayPost_ || !concurrentCalls()) {
+    return;
+  }
+  // Either this one sees that a probe is at it, or the probe sees this one.
+  peers->posting_.fetch_add(1);
+  mayPost_ = !peers->taking_ && peers->holdsNothing();
+  if (mayPost_) {
+    peers_ = peers;
+  } else {
+    peers->posting_.fetch_sub(1);
   }
 }
 
@@ -422,6 +440,7 @@ void Peers::close() {
   {
     const std::lock_guard guard(all.lock);
     all.peers.clear();
+    all.recent.clear();
     all.changes.fetch_add(1, std::memory_order_release);
   }
   (void)real().Comm_free_keyval(&all.keyval);

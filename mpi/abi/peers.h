@@ -69,6 +69,10 @@ class Peers {
   // The same; NULL also where `source` (or MPI_ANY_SOURCE) may not.
   static PeersPtr of(MPI_Comm communicator, int source);
 
+  // The same as of() for a communicator that this thread has asked about not long ago; valid until
+  // its next call of this class. NULL: ask of().
+  static const PeersPtr* recent(MPI_Comm communicator);
+
   Peers(MPI_Comm communicator, std::vector<int> ranks)
       : communicator_(communicator), ranks_(std::move(ranks)) {}
 
@@ -85,6 +89,8 @@ class Peers {
 
   // Whether a probed message with that status may be a ticket, so that it must be read.
   bool mustRead(const MPI_Status& status) const;
+  // Whether no message is held. A load.
+  bool holdsNothing() const { return heldCount_ == 0; }
   // Receives the first message of `source` with `tag`, and those before it, and holds them. False:
   // another thread has received it or is about to; try again.
   bool hold(int source, int tag);
@@ -99,6 +105,7 @@ class Peers {
 
  private:
   friend class Matching;
+  friend class Posting;
   struct Pattern {
     int source;
     int tag;
@@ -123,6 +130,25 @@ class Peers {
   std::uint64_t heldEver_ = 0;
   std::list<Pattern> awaited_;
   std::atomic<bool> taking_{false};
+  std::atomic<int> posting_{0};  // not under the lock
+};
+
+// The same as Matching for a nonblocking receive when nothing is held, and no lock is needed: from
+// before MPI's call until MPI has posted it, no probe takes messages.
+class Posting {
+ public:
+  explicit Posting(const PeersPtr& peers);
+  ~Posting() {
+    if (peers_ != nullptr) peers_->posting_.fetch_sub(1);
+  }
+  Posting(const Posting&) = delete;
+  Posting& operator=(const Posting&) = delete;
+  // False: a message is held, or a probe is at it.
+  explicit operator bool() const { return mayPost_; }
+
+ private:
+  PeersPtr peers_;  // NULL: one thread at a time calls MPI
+  bool mayPost_;
 };
 
 // A receive, from before MPI's call until MPI has posted it (a blocking one: until it returns). It

@@ -45,6 +45,18 @@ int finish(Reception& in, int code, MPI_Status* status, const char* call) {
   return code;
 }
 
+// The same of a receive to plain memory that MPI was given, of which most are no tickets.
+int finishPlain(void* buffer, MPI_Count count, MPI_Datatype datatype, int source,
+                MPI_Comm communicator, int code, MPI_Status* status, const char* call) {
+  tickets::sweep();
+  if (code != MPI_SUCCESS || !hasTicketsLength(*status)) {
+    return code;
+  }
+  Reception in(buffer, count, datatype, communicator, Peers::of(communicator, source),
+               Reception::Ends::kInTheCall);
+  return finish(in, code, status, call);
+}
+
 // Receives the message that a probe holds. One that MPI has not received remains held.
 template <auto call, typename Count>
 int receiveHeld(Reception& in, Count count, Matching& matching, MPI_Status* status) {
@@ -92,8 +104,10 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
          MPI_Comm communicator) {
   const auto function = next<layer>().*call;
   if (!needsStaging(buffer, count, datatype)) {
-    SentTicket ticket =
-        tickets::inUse() ? ticketFor<call>(communicator, destination) : SentTicket();
+    if (!SentTicket::mayBeOffered(count, datatype)) {
+      return function(buffer, count, datatype, destination, tag, communicator);
+    }
+    SentTicket ticket = ticketFor<call>(communicator, destination);
     if (!ticket.offer(buffer, count, datatype, tickets::Sender::kWaits)) {
       return function(buffer, count, datatype, destination, tag, communicator);
     }
@@ -118,8 +132,20 @@ template <Layer layer, auto call, typename Count>
 int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int tag,
             MPI_Comm communicator, MPI_Status* status) {
   const auto function = next<layer>().*call;
-  if (!tickets::inUse() && !needsStaging(buffer, count, datatype)) {
+  const bool staged = needsStaging(buffer, count, datatype);
+  if (!tickets::inUse() && !staged) {
     return function(buffer, count, datatype, source, tag, communicator, status);
+  }
+  if (const PeersPtr* const recent = Peers::recent(communicator); recent != nullptr && !staged) {
+    if (*recent == nullptr || !(*recent)->maySend(source)) {
+      return function(buffer, count, datatype, source, tag, communicator, status);
+    }
+    if (!concurrentCalls() && (*recent)->holdsNothing()) {
+      const Received received(status);
+      const int code = function(buffer, count, datatype, source, tag, communicator, received.get());
+      return finishPlain(buffer, count, datatype, source, communicator, code, received.get(),
+                         kName<call>);
+    }
   }
   const PeersPtr peers = Peers::of(communicator, source);
   Reception in(buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
@@ -174,8 +200,24 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
                     receivedType, source, receivedTag, communicator, status);
   };
   const bool sendsStaged = needsStaging(sent, sentCount, sentType);
-  if (!sendsStaged && !tickets::inUse() && !needsStaging(received, receivedCount, receivedType)) {
+  const bool receivesStaged = needsStaging(received, receivedCount, receivedType);
+  if (!sendsStaged && !receivesStaged && !tickets::inUse()) {
     return forward();
+  }
+  if (const PeersPtr* const recent = Peers::recent(communicator);
+      recent != nullptr && !sendsStaged && !receivesStaged &&
+      !SentTicket::mayBeOffered(sentCount, sentType)) {
+    if (*recent == nullptr || !(*recent)->maySend(source)) {
+      return forward();
+    }
+    if (!concurrentCalls() && (*recent)->holdsNothing()) {
+      const Received result(status);
+      const int code =
+          function(sent, sentCount, sentType, destination, sentTag, received, receivedCount,
+                   receivedType, source, receivedTag, communicator, result.get());
+      return finishPlain(received, receivedCount, receivedType, source, communicator, code,
+                         result.get(), kName<call>);
+    }
   }
   const PeersPtr peers = Peers::of(communicator, source);
   Reception in(received, receivedCount, receivedType, communicator, peers,

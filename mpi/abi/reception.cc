@@ -25,6 +25,18 @@ Reception::Reception(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_C
   }
 }
 
+Reception::Reception(const PlainReceive& receive)
+    : buffer_(receive.buffer),
+      count_(receive.count),
+      datatype_(receive.datatype),
+      communicator_(receive.peers->communicator()),
+      peers_(receive.peers) {
+  if (receive.type != nullptr) {
+    elements_.emplace();
+    elements_->preparePlain(buffer_, count_, datatype_, receive.type);
+  }
+}
+
 bool Reception::pack(SentTicket* wire) {
   if (!side_.has_value()) {
     return true;
@@ -66,7 +78,8 @@ bool Reception::prepareElements() {
 bool Reception::mayHold(const MPI_Status& status) const {
   MPI_Count bytes = 0;
   int cancelled = 0;
-  return (isHeld_ ? reread_ != nullptr : peers_->rankInWorld(status.MPI_SOURCE) >= 0) &&
+  return hasTicketsLength(status) &&
+         (isHeld_ ? reread_ != nullptr : peers_->rankInWorld(status.MPI_SOURCE) >= 0) &&
          real().Get_elements_x(&status, MPI_BYTE, &bytes) == MPI_SUCCESS &&
          bytes == static_cast<MPI_Count>(tickets::kBytes) &&
          real().Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled == 0;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "mpi/abi/peers.h"
+#include "mpi/abi/plain_receive.h"
 #include "mpi/abi/side.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -24,6 +25,8 @@ class Reception {
   // is called.
   Reception(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_Comm communicator,
             PeersPtr peers, Ends ends);
+  // The same of one that MPI has been given before. Calls no MPI.
+  explicit Reception(const PlainReceive& receive);
 
   // Whether nothing is left to do but to call MPI.
   bool isMpis() const { return !side_.has_value() && peers_ == nullptr; }

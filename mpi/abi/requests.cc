@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <deque>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <new>
-#include <unordered_map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,10 +20,12 @@
 namespace gmac::mpi::GMAC_MPI_ABI::requests {
 
 constinit std::atomic<std::size_t> internal::underWay{0};
+constinit std::atomic<std::size_t> internal::plain{0};
 constinit std::atomic<std::size_t> internal::unsettled{0};
 
 namespace {
 
+using internal::plain;
 using internal::underWay;
 
 struct Orphan {
@@ -32,19 +33,14 @@ struct Orphan {
   PendingPtr pending;
 };
 
-// The active receives whose tickets come from one process, or from any, that were not delivered.
-struct Receives {
-  std::map<std::uint64_t, std::uint64_t> keys;  // by their numbers
-  std::uint64_t next = 0;                       // the number at which progress() goes on
-};
-
 struct Table {
-  std::mutex lock;
-  std::unordered_map<std::uint64_t, PendingPtr> entries;
-  PendingPtr more;  // those for which there was no memory, by Pending::next
-  std::size_t moreCount = 0;
-  std::map<int, Receives> receives;  // by Pending::ticketSender()
-  std::uint64_t begun = 0;
+  std::mutex lock;  // guards what follows
+  HandleTable<Entry> entries;
+  std::vector<PlainEntry*> free;  // has room for all that there are
+  std::vector<std::unique_ptr<PlainEntry[]>> plain;
+  std::vector<std::unique_ptr<Receives>> bySender;  // number ticketSender() - kAnybody
+  Receives* receives = nullptr;                     // all of those
+  std::size_t completing = 0;                       // calls since beginPlain()
   std::deque<Orphan> orphans;
   std::atomic<bool> anyOrphans{false};
 };
@@ -53,20 +49,131 @@ Table& table() {
   return *table;
 }
 
-// Both under the lock.
-void list(Table& all, std::uint64_t key, Pending& pending) {
-  if (const int sender = pending.ticketSender();
-      sender != Pending::kNobody && pending.active && !pending.delivered) {
-    if (pending.number == 0) pending.number = ++all.begun;
-    all.receives[sender].keys[pending.number] = key;
+// Holds the table. Where one thread at a time calls MPI, nobody else can want it.
+class Guard {
+ public:
+  explicit Guard(Table& all) : table_(concurrentCalls() ? &all : nullptr) {
+    if (table_ != nullptr) table_->lock.lock();
+  }
+  ~Guard() {
+    if (table_ != nullptr) table_->lock.unlock();
+  }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  Table* table_;
+};
+
+// The following are under the lock.
+
+void addTo(std::atomic<std::size_t>& number, std::size_t more) {
+  number.store(number.load(std::memory_order_relaxed) + more, std::memory_order_release);
+}
+
+// Needs memory when it is asked about that sender for the first time.
+Receives* receivesFrom(Table& all, int sender) {
+  const auto number = static_cast<std::size_t>(sender - Pending::kAnybody);
+  if (number >= all.bySender.size()) all.bySender.resize(number + 1);
+  std::unique_ptr<Receives>& from = all.bySender[number];
+  if (from == nullptr) {
+    from = std::make_unique<Receives>();
+    from->sender = sender;
+    from->next = std::exchange(all.receives, from.get());
+  }
+  return from.get();
+}
+
+void list(Entry& entry, Receives& receives) {
+  entry.receives = &receives;
+  entry.after = nullptr;
+  entry.before = std::exchange(receives.last, &entry);
+  (entry.before != nullptr ? entry.before->after : receives.first) = &entry;
+}
+
+void list(Table& all, Pending& pending) {
+  const int sender = pending.ticketSender();
+  if ((sender != Pending::kAnybody && sender < 0) || !pending.active || pending.delivered) {
+    return;
+  }
+  try {
+    list(pending.entry, *receivesFrom(all, sender));
+  } catch (const std::bad_alloc&) {
+    // progress() does not look at it: its sender leaves a copy
   }
 }
-void unlist(Table& all, const Pending& pending) {
-  if (pending.number == 0) return;
-  const auto found = all.receives.find(pending.ticketSender());
-  if (found != all.receives.end() && found->second.keys.erase(pending.number) != 0 &&
-      found->second.keys.empty()) {
-    all.receives.erase(found);
+
+void list(Table& all, PlainEntry& entry) {
+  const PlainReceive& receive = entry.receive;
+  const int sender = receive.source == MPI_ANY_SOURCE ? Pending::kAnybody
+                                                      : receive.peers->rankInWorld(receive.source);
+  try {
+    list(entry, *receivesFrom(all, sender));
+  } catch (const std::bad_alloc&) {
+    // as above
+  }
+}
+
+void unlist(Entry& entry) {
+  Receives* const receives = std::exchange(entry.receives, nullptr);
+  if (receives == nullptr) return;
+  (entry.before != nullptr ? entry.before->after : receives->first) = entry.after;
+  (entry.after != nullptr ? entry.after->before : receives->last) = entry.before;
+  if (receives->at == &entry) receives->at = entry.after;
+}
+
+void insert(Table& all, Entry& entry) {
+  entry.inTable = true;
+  all.entries.insert(entry);
+  addTo(underWay, 1);
+  if (entry.pending == nullptr) addTo(plain, 1);
+}
+
+Entry* remove(Table& all, MPI_Request request, std::uint64_t last = UINT64_MAX) {
+  Entry* const entry = all.entries.remove(keyOf(request), last);
+  if (entry != nullptr) {
+    entry->inTable = false;
+    unlist(*entry);
+    addTo(underWay, std::size_t{0} - 1);
+    if (entry->pending == nullptr) addTo(plain, std::size_t{0} - 1);
+  }
+  return entry;
+}
+
+// The receive as a request that can be delivered, not in the table.
+PendingPtr madeOf(const PlainEntry& entry) {
+  PendingPtr pending = awaitedOf(entry.receive);
+  pending->entry.key = entry.key;
+  return pending;
+}
+
+// That takes its place in the table.
+Pending& promote(Table& all, PlainEntry& entry) {
+  PendingPtr made = madeOf(entry);
+  Entry& with = made->entry;
+  with.pending = std::move(made);
+  with.inTable = true;
+  all.entries.replace(entry, with);
+  if (Receives* const receives = entry.receives) {
+    with.receives = receives;
+    with.before = entry.before;
+    with.after = entry.after;
+    (with.before != nullptr ? with.before->after : receives->first) = &with;
+    (with.after != nullptr ? with.after->before : receives->last) = &with;
+    if (receives->at == &entry) receives->at = &with;
+  }
+  addTo(plain, std::size_t{0} - 1);
+  entry.receives = nullptr;
+  entry.inTable = false;
+  entry.receive.type.reset();
+  all.free.push_back(&entry);
+  return *with.pending;
+}
+
+// Another thread's progress() may be at what is taken.
+void waitForDelivery(const Entry* entry) {
+  if (entry != nullptr && entry->pending != nullptr) {
+    const std::lock_guard delivered(entry->pending->delivering);
   }
 }
 
@@ -74,85 +181,155 @@ void unlist(Table& all, const Pending& pending) {
 
 void add(MPI_Request request, PendingPtr pending) noexcept {
   Table& all = table();
-  const std::lock_guard guard(all.lock);
-  const std::uint64_t key = keyOf(request);
-  try {
-    Pending& added = *(all.entries[key] = pending);
-    try {
-      list(all, key, added);
-    } catch (const std::bad_alloc&) {
-      // progress() does not look at it: its sender leaves a copy
-    }
-  } catch (const std::bad_alloc&) {
-    Pending& added = *pending;
-    added.key = key;
-    added.next = std::exchange(all.more, std::move(pending));
-    ++all.moreCount;
+  const Guard guard(all);
+  Entry& entry = pending->entry;
+  entry.key = keyOf(request);
+  entry.pending = std::move(pending);
+  insert(all, entry);
+  list(all, *entry.pending);
+}
+
+PlainEntry* reservePlain() {
+  Table& all = table();
+  const Guard guard(all);
+  if (all.free.empty()) {
+    constexpr std::size_t kMore = 64;
+    all.free.reserve((all.plain.size() + 1) * kMore);
+    all.plain.reserve(all.plain.size() + 1);
+    auto more = std::make_unique<PlainEntry[]>(kMore);
+    for (std::size_t i = kMore; i > 0; --i) all.free.push_back(&more[i - 1]);
+    all.plain.push_back(std::move(more));
   }
-  underWay.store(all.entries.size() + all.moreCount, std::memory_order_release);
+  PlainEntry* const entry = all.free.back();
+  all.free.pop_back();
+  return entry;
+}
+
+void addPlain(PlainEntry& entry, MPI_Request request) noexcept {
+  Table& all = table();
+  const Guard guard(all);
+  entry.key = keyOf(request);
+  insert(all, entry);
+  list(all, entry);
 }
 
 namespace {
 
-// Under the lock: the link to one for which there was no memory; NULL: there is none.
-PendingPtr* findMore(Table& all, std::uint64_t key) {
-  PendingPtr* link = &all.more;
-  while (*link != nullptr && (*link)->key != key) link = &(*link)->next;
-  return *link != nullptr ? link : nullptr;
+// (What it knows of its communicator it keeps: most often the next one is of the same.)
+void release(Table& all, PlainEntry& entry) {
+  entry.receive.type.reset();
+  all.free.push_back(&entry);
 }
 
 }  // namespace
 
+void release(PlainEntry& entry) noexcept {
+  Table& all = table();
+  const Guard guard(all);
+  release(all, entry);
+}
+
+bool beginPlain(std::uint64_t* last) noexcept {
+  Table& all = table();
+  const Guard guard(all);
+  if (!onlyPlain()) {
+    return false;
+  }
+  ++all.completing;
+  *last = all.entries.last();
+  return true;
+}
+
+void endPlain() noexcept {
+  Table& all = table();
+  const Guard guard(all);
+  --all.completing;
+}
+
+void dropPlain(int count, const MPI_Request* list, std::uint64_t last) noexcept {
+  Table& all = table();
+  const Guard guard(all);
+  for (int i = 0; i < count; ++i) {
+    if (Entry* const entry = remove(all, list[i], last)) {
+      release(all, static_cast<PlainEntry&>(*entry));
+    }
+  }
+}
+
 PendingPtr find(MPI_Request request) {
   Table& all = table();
-  const std::lock_guard guard(all.lock);
-  const std::uint64_t key = keyOf(request);
-  if (const auto found = all.entries.find(key); found != all.entries.end()) {
-    return found->second;
-  }
-  PendingPtr* const link = findMore(all, key);
-  return link != nullptr ? *link : nullptr;
+  const Guard guard(all);
+  const Entry* const entry = all.entries.find(keyOf(request));
+  return entry != nullptr ? entry->pending : nullptr;
 }
 
 void activate(MPI_Request request) {
   Table& all = table();
-  const std::lock_guard guard(all.lock);
-  const std::uint64_t key = keyOf(request);
-  if (const auto found = all.entries.find(key); found != all.entries.end()) {
-    Pending& pending = *found->second;
-    unlist(all, pending);
-    pending.number = 0;
-    pending.active = true;
-    pending.delivered = false;
-    list(all, key, pending);
-  } else if (PendingPtr* const link = findMore(all, key)) {
-    (*link)->active = true;
-    (*link)->delivered = false;
+  const Guard guard(all);
+  Entry* const entry = all.entries.find(keyOf(request));
+  if (entry != nullptr && entry->pending != nullptr) {
+    unlist(*entry);
+    entry->pending->active = true;
+    entry->pending->delivered = false;
+    list(all, *entry->pending);
   }
 }
 
 PendingPtr take(MPI_Request request) {
   Table& all = table();
-  PendingPtr pending;
+  Entry* entry = nullptr;
   {
-    const std::lock_guard guard(all.lock);
-    const std::uint64_t key = keyOf(request);
-    if (const auto found = all.entries.find(key); found != all.entries.end()) {
-      pending = std::move(found->second);
-      all.entries.erase(found);
-      unlist(all, *pending);
-    } else if (PendingPtr* const link = findMore(all, key)) {
-      pending = *link;
-      *link = std::exchange(pending->next, nullptr);
-      --all.moreCount;
-    } else {
-      return nullptr;
+    const Guard guard(all);
+    entry = all.entries.find(keyOf(request));
+    if (entry != nullptr && entry->pending == nullptr) {
+      (void)promote(all, static_cast<PlainEntry&>(*entry));
     }
-    underWay.store(all.entries.size() + all.moreCount, std::memory_order_release);
+    entry = remove(all, request);
   }
-  // Another thread's progress() may be at it.
-  const std::lock_guard delivered(pending->delivering);
-  return pending;
+  waitForDelivery(entry);
+  return entry != nullptr ? std::move(entry->pending) : nullptr;
+}
+
+void take(int count, const MPI_Request* list, Entry** taken, std::uint64_t last) noexcept {
+  Table& all = table();
+  {
+    const Guard guard(all);
+    for (int i = 0; i < count; ++i) taken[i] = remove(all, list[i], last);
+  }
+  if (concurrentCalls()) std::for_each_n(taken, std::max(count, 0), &waitForDelivery);
+}
+
+void putBack(std::size_t count, Entry* const* entries) noexcept {
+  Table& all = table();
+  const Guard guard(all);
+  for (Entry* const entry : std::span(entries, count)) {
+    if (entry == nullptr) continue;
+    insert(all, *entry);
+    if (entry->pending != nullptr) {
+      list(all, *entry->pending);
+    } else {
+      list(all, static_cast<PlainEntry&>(*entry));
+    }
+  }
+}
+
+void end(Entry& entry) noexcept {
+  if (entry.pending != nullptr) {
+    const PendingPtr ended = std::move(entry.pending);
+  } else {
+    release(static_cast<PlainEntry&>(entry));
+  }
+}
+
+Pending& pendingOf(Entry*& entry) {
+  if (entry->pending == nullptr) {
+    auto& plainEntry = static_cast<PlainEntry&>(*entry);
+    PendingPtr made = madeOf(plainEntry);
+    entry = &made->entry;
+    entry->pending = std::move(made);
+    release(plainEntry);
+  }
+  return *entry->pending;
 }
 
 namespace {
@@ -171,65 +348,57 @@ void deliverOnce(Pending& pending, const MPI_Status& status, const char* call) {
 }
 
 // Delivers a receive that MPI has completed, if it is in the table still and nobody is at it.
-// Whether it did.
-bool deliverIfDone(std::uint64_t key, const PendingPtr& pending) {
+void deliverIfDone(const PendingPtr& pending) {
   Table& all = table();
   std::unique_lock delivering(pending->delivering, std::defer_lock);
+  Entry& entry = pending->entry;
   {
-    const std::lock_guard guard(all.lock);
-    const auto found = all.entries.find(key);
+    const Guard guard(all);
     // From now on nobody completes it: take() waits.
-    if (found == all.entries.end() || found->second != pending || !delivering.try_lock()) {
-      return false;
+    if (!entry.inTable || !delivering.try_lock()) {
+      return;
     }
   }
-  MPI_Request request;
-  std::memcpy(&request, &key, sizeof request);
+  const MPI_Request request = pending->hasInstead ? pending->instead : handleOf(entry);
   int done = 0;
   MPI_Status status = {};
-  if (real().Request_get_status(pending->hasInstead ? pending->instead : request, &done, &status) !=
-          MPI_SUCCESS ||
-      done == 0) {
-    return false;
+  if (real().Request_get_status(request, &done, &status) != MPI_SUCCESS || done == 0) {
+    return;
   }
   deliverOnce(*pending, status, "MPI_Wait");
-  const std::lock_guard guard(all.lock);
-  unlist(all, *pending);
-  return true;
+  const Guard guard(all);
+  if (entry.receives != nullptr) {
+    entry.receives->at = entry.after;
+    unlist(entry);
+  }
 }
 
 // How many receives from one process a call looks at. It goes on where the last one has found
 // something, or ended: what is received in the order of its receives is found at once.
 constexpr std::size_t kLookedAt = 16;
 
-void deliverFrom(int sender) {
+void deliverFrom(Receives& receives) {
   Table& all = table();
-  struct Candidate {
-    std::uint64_t number;
-    std::uint64_t key;
-    PendingPtr pending;
-  };
-  std::vector<Candidate> candidates;
+  std::vector<PendingPtr> candidates;
   {
-    const std::lock_guard guard(all.lock);
-    const auto found = all.receives.find(sender);
-    if (found == all.receives.end()) {
-      return;
+    const Guard guard(all);
+    candidates.reserve(kLookedAt);
+    const Entry* first = nullptr;
+    Entry* at = receives.at;
+    for (std::size_t i = 0; i < kLookedAt; ++i) {
+      if (at == nullptr) at = receives.first;
+      if (at == nullptr || at == first) break;
+      if (at->pending == nullptr && all.completing == 0) {
+        at = &promote(all, static_cast<PlainEntry&>(*at)).entry;
+      }
+      if (first == nullptr) first = at;
+      if (at->pending != nullptr) candidates.push_back(at->pending);
+      at = at->after;
     }
-    const auto& keys = found->second.keys;
-    auto at = keys.lower_bound(found->second.next);
-    for (std::size_t i = std::min(kLookedAt, keys.size()); i > 0; --i, ++at) {
-      if (at == keys.end()) at = keys.begin();
-      candidates.push_back({at->first, at->second, all.entries.at(at->second)});
-    }
+    receives.at = at;
   }
-  std::uint64_t next = candidates.back().number + 1;
-  for (const Candidate& one : candidates) {
-    if (deliverIfDone(one.key, one.pending)) next = one.number + 1;
-  }
-  const std::lock_guard guard(all.lock);
-  if (const auto found = all.receives.find(sender); found != all.receives.end()) {
-    found->second.next = next;
+  for (const PendingPtr& candidate : candidates) {
+    deliverIfDone(candidate);
   }
 }
 
@@ -239,15 +408,16 @@ void progress() {
   Table& all = table();
   // (MPICH 4.0 calls an error handler when it is asked about a receive that was too short.)
   if (tickets::anyWaits()) {
-    std::vector<int> senders;
+    Receives* receives = nullptr;
     {
-      const std::lock_guard guard(all.lock);
-      for (const auto& [sender, receives] : all.receives) {
-        if (sender == Pending::kAnybody || tickets::waits(sender)) senders.push_back(sender);
-      }
+      const Guard guard(all);
+      receives = all.receives;
     }
-    for (const int sender : senders) {
-      deliverFrom(sender);
+    // (None of them ever goes.)
+    for (; receives != nullptr; receives = receives->next) {
+      if (receives->sender == Pending::kAnybody || tickets::waits(receives->sender)) {
+        deliverFrom(*receives);
+      }
     }
   }
   int found = 0;
@@ -303,13 +473,14 @@ int complete(Pending& pending, MPI_Status* status, const char* call) {
 
 void orphan(MPI_Request request, PendingPtr pending) noexcept {
   Table& all = table();
-  const std::lock_guard guard(all.lock);
+  const Guard guard(all);
   try {
     all.orphans.push_back({request, pending});
     all.anyOrphans = true;
   } catch (const std::bad_alloc&) {
     Pending& kept = *pending;
-    kept.next = std::move(pending);  // nobody asks for it any more, and MPI may use its payload
+    // Nobody asks for it any more, and MPI may use its payload.
+    kept.entry.pending = std::move(pending);
   }
 }
 
@@ -322,7 +493,7 @@ void keepOrphans(bool wait) {
   constexpr std::size_t kAskedFor = 16;
   std::vector<Orphan> orphans;
   {
-    const std::lock_guard guard(all.lock);
+    const Guard guard(all);
     orphans.reserve(wait ? all.orphans.size() : std::min(kAskedFor, all.orphans.size()));
     while (!all.orphans.empty() && (wait || orphans.size() < kAskedFor)) {
       orphans.push_back(std::move(all.orphans.front()));

@@ -1,30 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of pending requests whose buffers are staged, by MPI's own handles. A request is in it
-// from the call that made it until a completing call takes it out, which happens before MPI
-// completes it, because MPI reuses handles. A persistent request stays until it is freed.
+// The table of requests by MPI's own handles: those whose buffers are staged, and receives into
+// plain memory that may get tickets. A request is in it from the call that made it until a
+// completing call takes it out. A persistent request stays until it is freed.
 //
-// Thread-safe. No lock is held while MPI is called: a completing call takes its requests out, calls
-// MPI, and puts back those that were not completed.
+// Thread-safe. No lock is held while MPI is called. MPI uses handles again, and another thread's
+// progress() may be at a request; so a completing call takes its requests out, calls MPI, and puts
+// back those that were not completed. Plain receives may stay in the table meanwhile: beginPlain().
+// Where one thread at a time calls MPI, no lock is taken.
 #ifndef GMAC_MPI_ABI_REQUESTS_H_
 #define GMAC_MPI_ABI_REQUESTS_H_
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "mpi/abi/calls.h"
+#include "mpi/abi/plain_receive.h"
 #include "mpi/abi/sent_ticket.h"
+#include "mpi/handle_table.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
 // A receive, in messages.h.
 class Awaited;
 
-// A request with staged buffers, or a receive that may get a ticket.
+class Pending;
+using PendingPtr = std::shared_ptr<Pending>;
+
+namespace requests {
+
+struct Entry;
+
+// The active receives whose tickets come from one process, or from any, that were not delivered: in
+// the order of the calls that have begun them.
+struct Receives {
+  int sender = 0;  // as Pending::ticketSender()
+  Entry* first = nullptr;
+  Entry* last = nullptr;
+  Entry* at = nullptr;  // where progress() goes on; NULL: at the first
+  Receives* next = nullptr;
+};
+
+// A request in the table; its links are the table's.
+struct Entry : HandleNode<Entry> {
+  PendingPtr pending;  // which this is part of; NULL: a PlainEntry
+  bool inTable = false;
+  Receives* receives = nullptr;  // NULL: in no list
+  Entry* before = nullptr;
+  Entry* after = nullptr;
+};
+
+inline MPI_Request handleOf(const Entry& entry) {
+  MPI_Request request;
+  std::memcpy(&request, &entry.key, sizeof request);
+  return request;
+}
+
+// The table's own, used again and again.
+struct PlainEntry : Entry {
+  PlainReceive receive;
+};
+
+}  // namespace requests
+
+// A request with staged buffers, or a receive that has got a ticket, or more to it than a plain
+// one.
 class Pending {
  public:
   Pending() = default;
@@ -34,6 +79,9 @@ class Pending {
 
   // Packs the send buffer, for MPI_Start(). False: failed, and nothing is sent.
   virtual bool pack() = 0;
+  // A receive of plain memory as a request that can be delivered. Calls no MPI. (In messages.cc.)
+  PendingPtr awaitedOf(const PlainReceive& receive);
+
   // MPI has completed the request with that status: unpacks what was received. False: failed.
   virtual bool deliver(const MPI_Status& status) = 0;
   // Corrects the status: it becomes that of the message. Also for requests that MPI has completed
@@ -66,12 +114,7 @@ class Pending {
   // once.
   std::atomic<bool> delivered{false};
   int result = MPI_SUCCESS;
-  // The table's: in the order of the calls that have begun them. 0: not begun yet.
-  std::uint64_t number = 0;
-  // The table's, for want of memory: its key, and the next one of the same; itself, if it has to
-  // live as long as the process.
-  std::uint64_t key = 0;
-  std::shared_ptr<Pending> next;
+  requests::Entry entry;
   // A receive that cannot be cancelled: its message was matched before.
   bool matched = false;
   // For a persistent receive that got a message which was matched before: the request that is
@@ -82,12 +125,12 @@ class Pending {
   std::mutex delivering;
   MPI_Request instead = MPI_REQUEST_NULL;
 };
-using PendingPtr = std::shared_ptr<Pending>;
 
 namespace requests {
 
 namespace internal {
 extern std::atomic<std::size_t> underWay;
+extern std::atomic<std::size_t> plain;
 extern std::atomic<std::size_t> unsettled;
 }  // namespace internal
 
@@ -106,14 +149,45 @@ inline bool anyUnsettled() {
 
 // Whether the table has any requests. A load.
 inline bool any() { return internal::underWay.load(std::memory_order_acquire) != 0; }
+// Whether it has none but plain receives. Two loads.
+inline bool onlyPlain() {
+  return internal::underWay.load(std::memory_order_relaxed) ==
+         internal::plain.load(std::memory_order_relaxed);
+}
 
-// Needs no memory where there is none.
+// Needs no memory.
 void add(MPI_Request request, PendingPtr pending) noexcept;
 // MPI has begun a persistent request, if it is in the table.
 void activate(MPI_Request request);
-// Both return NULL for a request that is not in the table; take() also removes it.
+// Both return NULL for a request that is not in the table; take() also removes it. Of a plain
+// receive, find() returns NULL, and take() what it has made of it.
 PendingPtr find(MPI_Request request);
 PendingPtr take(MPI_Request request);
+
+// Room for a plain receive, to be had before MPI is called: then it is added, or released.
+PlainEntry* reservePlain();
+void addPlain(PlainEntry& entry, MPI_Request request) noexcept;
+void release(PlainEntry& entry) noexcept;
+
+// Calls that complete requests may leave plain receives in the table meanwhile, if there is nothing
+// else in it. From beginPlain(), which says whether that is so, to endPlain() nothing else is made
+// of plain receives; so in the meantime progress() does not look at them. `last` is of what was
+// there before, as MPI may use a handle again as soon as it has completed a request.
+bool beginPlain(std::uint64_t* last) noexcept;
+void endPlain() noexcept;
+// In between: removes the plain receives of the list, which have got no tickets.
+void dropPlain(int count, const MPI_Request* list, std::uint64_t last) noexcept;
+// For several at once, each as take() and add(): NULL where a request is not in the table, and what
+// putBack() skips. What is taken is the caller's, who may end it: end().
+void take(int count, const MPI_Request* list, Entry** taken,
+          std::uint64_t last = UINT64_MAX) noexcept;
+void putBack(std::size_t count, Entry* const* entries) noexcept;
+void end(Entry& entry) noexcept;
+// What has been taken: if it is a plain receive, the request that it becomes. Throws bad_alloc.
+Pending& pendingOf(Entry*& entry);
+
+// A receive of plain memory as a request that can be delivered. Calls no MPI. (In messages.cc.)
+PendingPtr awaitedOf(const PlainReceive& receive);
 
 // MPI has completed the request with that status: unpacks what was received and corrects the
 // status. Returns the completing call's result, and calls no error handler.

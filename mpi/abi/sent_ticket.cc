@@ -60,6 +60,16 @@ bool SentTicket::lend(const Elements& elements) {
   return true;
 }
 
+bool SentTicket::mayBeOffered(MPI_Count count, MPI_Datatype datatype) {
+  // One piece takes MPI's wire.
+  if (!tickets::inUse() || count <= 0 || denseSize(datatype) > 0) {
+    return false;
+  }
+  const TypePtr* const type = recentType(datatype);
+  return type == nullptr || (*type)->size >= tickets::leastPayload() ||
+         count * (*type)->size >= tickets::leastPayload();
+}
+
 bool SentTicket::offer(const void* buffer, MPI_Count count, MPI_Datatype datatype,
                        tickets::Sender sender) {
   MPI_Count size = 0;

@@ -20,6 +20,7 @@ void opened() {
   }
   // (MPI_Init of one layer may call the other's.)
   if (ownCommunicator() == MPI_COMM_NULL) {
+    findConcurrency();
     openTypes();
     if (ownCommunicator() != MPI_COMM_NULL &&
         real().Comm_rank(MPI_COMM_WORLD, &rank) == MPI_SUCCESS) {

@@ -2,6 +2,8 @@
 #include "mpi/abi/types.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <mutex>
 #include <new>
 #include <shared_mutex>
@@ -38,6 +40,8 @@ namespace {
 struct Known {
   std::shared_mutex lock;  // never kept while MPI is called: MPI calls removeType()
   std::unordered_map<std::uint64_t, TypePtr> types;
+  std::uint64_t changes = 1;  // how often one has gone; not for concurrent calls, like the next
+  RecentAnswers<TypePtr> recent;
   int keyval = MPI_KEYVAL_INVALID;
   MPI_Comm communicator;  // meaningful while the keyval is
 };
@@ -50,6 +54,7 @@ int removeType(MPI_Datatype datatype, int, void*, void*) {
   TypePtr removed;  // destroyed after the lock is gone: that calls MPI
   Known& all = known();
   const std::lock_guard guard(all.lock);
+  ++all.changes;
   const auto found = all.types.find(keyOf(datatype));
   if (found != all.types.end()) {
     removed = std::move(found->second);
@@ -184,6 +189,24 @@ exchange::SharedLayoutPtr Type::layoutOf(std::int64_t count) const {
   return lastLayout_;
 }
 
+const TypePtr* recentType(MPI_Datatype datatype) {
+  if (concurrentCalls()) {
+    return nullptr;
+  }
+  Known& all = known();
+  const std::uint64_t key = keyOf(datatype);
+  const TypePtr* const recent = all.recent.find(key, all.changes);
+  if (recent != nullptr) {
+    return recent;
+  }
+  TypePtr type = lookUp(datatype);
+  if (type == nullptr) {
+    return nullptr;
+  }
+  all.recent.keep(key, all.changes, std::move(type));
+  return all.recent.find(key, all.changes);
+}
+
 FoundType findType(MPI_Datatype datatype) {
   if (TypePtr type = lookUp(datatype)) {
     return {std::move(type)};
@@ -204,6 +227,33 @@ FoundType findType(MPI_Datatype datatype) {
   // removeType().)
   const std::lock_guard guard(all.lock);
   return {all.types.try_emplace(keyOf(datatype), made.type).first->second};
+}
+
+MPI_Count denseSize(MPI_Datatype datatype) {
+  // Predefined types are never freed: a slot keeps the first that comes there.
+  struct Slot {
+    std::atomic<std::uint64_t> key{0};  // of MPI_DATATYPE_NULL no size is asked
+    std::atomic<MPI_Count> size{0};     // set before the key
+    std::atomic<bool> taken{false};
+  };
+  constexpr int kSlotBits = 8;
+  constinit static std::array<Slot, std::size_t{1} << kSlotBits> slots;
+  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;  // as in HandleTable
+  const std::uint64_t key = keyOf(datatype);
+  Slot& slot = slots[(key * kGolden) >> (64 - kSlotBits)];
+  if (key != 0 && slot.key.load(std::memory_order_acquire) == key) {
+    return slot.size.load(std::memory_order_relaxed);
+  }
+  Type type;
+  if (datatype == MPI_DATATYPE_NULL || isDerived(datatype) || !measure(datatype, true, &type)) {
+    return 0;
+  }
+  const MPI_Count size = type.dense ? type.size : 0;
+  if (!slot.taken.exchange(true)) {
+    slot.size.store(size, std::memory_order_relaxed);
+    slot.key.store(key, std::memory_order_release);
+  }
+  return size;
 }
 
 bool isDerived(MPI_Datatype datatype) { return adsmMpiIsDerived_(datatype) != 0; }
@@ -236,6 +286,7 @@ void closeTypes() {
     const std::lock_guard guard(all.lock);
     types.swap(all.types);
   }
+  all.recent.clear();
   types.clear();
   int keyval = all.keyval;
   (void)real().Type_free_keyval(&keyval);

@@ -59,6 +59,13 @@ struct FoundType {
 // Finds a type, which is made at the first call and kept until MPI frees it. Thread-safe; holds no
 // lock while it calls MPI.
 FoundType findType(MPI_Datatype datatype);
+// One that was found before, where one thread at a time calls MPI; valid until the next call of
+// these functions. NULL: ask findType().
+const TypePtr* recentType(MPI_Datatype datatype);
+
+// The size of an element of a predefined type without gaps; 0: of another type. Some nanoseconds
+// for the types that are used most.
+MPI_Count denseSize(MPI_Datatype datatype);
 
 // Whether MPI_Type_get_contents returns a new handle for such a type, which the caller frees.
 bool isDerived(MPI_Datatype datatype);

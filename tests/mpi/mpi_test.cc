@@ -138,10 +138,23 @@ TEST_P(Mpi, TheTraceOfEachRankHasTheWayOfEachMessage) {
   }
 }
 
+// With several threads that call MPI, and with one.
 TEST_P(Mpi, TicketsAreToTheProgramTheMessagesThatTheyStandFor) {
-  const ProgramEnd end = run(2, "tickets", {}, {{"GMAC_MPI_TICKETS", "1"}});
-  EXPECT_EQ(end.exitStatus, 0) << end.seen();
-  EXPECT_EQ(end.output, "tickets are right\n");
+  for (const std::vector<std::string>& words : {std::vector<std::string>(), {"single"}}) {
+    const ProgramEnd end = run(2, "tickets", words, {{"GMAC_MPI_TICKETS", "1"}});
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "tickets are right\n");
+  }
+}
+
+TEST_P(Mpi, PlainReceivesGetTicketsInEveryCallThatCompletesThem) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>(), {"multiple"}}) {
+    for (const Variables& way : kWays) {
+      const ProgramEnd end = run(2, "plain_receives", words, way);
+      EXPECT_EQ(end.exitStatus, 0) << end.seen();
+      EXPECT_EQ(end.output, "plain receives are right\n");
+    }
+  }
 }
 
 TEST_P(MpiAfterADeath, WhatAKilledRankHasSentByTicketArrives) {
@@ -387,13 +400,16 @@ TEST_P(Mpi, RandomProgramsOfSeveralRanksExchangeDeviceMemory) {
 TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
   for (const char* const memory : {"shared", "mixed", "plain"}) {
     for (const int ranks : {2, 3}) {
-      Variables variables = kTickets;
-      const ProgramEnd end = run(ranks, "random_program",
-                                 {"--programs", ranks == 2 ? "200" : "80", "--seed",
-                                  std::to_string(3000 * ranks), "--memory", memory},
-                                 variables);
-      EXPECT_EQ(end.exitStatus, 0) << memory << ": " << end.seen();
-      EXPECT_THAT(end.output, HasSubstr(" programs agree"));
+      for (const std::string threads : {"0", "1"}) {
+        if (threads == "1" && memory != std::string("plain")) continue;
+        const ProgramEnd end =
+            run(ranks, "random_program",
+                {"--programs", ranks == 2 ? "150" : "70", "--seed", std::to_string(3000 * ranks),
+                 "--memory", memory, "--threads", threads},
+                kTickets);
+        EXPECT_EQ(end.exitStatus, 0) << memory << ": " << end.seen();
+        EXPECT_THAT(end.output, HasSubstr(" programs agree"));
+      }
     }
   }
   const char* const steps = std::getenv("GMAC_TEST_STEPS");
@@ -404,7 +420,8 @@ TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
                                 steps != nullptr ? steps
                                 : ranks == 2     ? "400"
                                                  : "120",
-                                "--seed", seed != nullptr ? seed : std::to_string(1000 * ranks)});
+                                "--seed", seed != nullptr ? seed : std::to_string(1000 * ranks)},
+                               {{"GMAC_MPI_TICKETS", "0"}});
     EXPECT_EQ(end.exitStatus, 0) << end.seen();
     EXPECT_THAT(end.output, HasSubstr(" programs agree"));
   }

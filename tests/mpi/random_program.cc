@@ -136,7 +136,11 @@ std::uint64_t option(int argc, char** argv, const char* name, std::uint64_t othe
 }  // namespace
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
+  // The table of requests is another one where several threads may call MPI.
+  int level = 0;
+  MPI_Init_thread(&argc, &argv,
+                  option(argc, argv, "--threads", 0) != 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
+                  &level);
   const std::uint64_t first = option(argc, argv, "--seed", 1);
   const std::uint64_t programs = option(argc, argv, "--programs", 100);
   const std::string_view memory = textOption(argc, argv, "--memory", "shared");

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   tickets [plain] [sent MICROSECONDS | sending | receiving]
+//   tickets [single] [plain] [sent MICROSECONDS | sending | receiving]
 //
 // Large messages of shared objects and of plain memory between two ranks of one host, which go
 // through its memory. What the receiver sees is what it sees of other messages: sizes, errors,
 // order; with buffers of every kind. With arguments a rank is killed: 0 after it has sent, 0 while
-// it sends, 1 while it receives; messages of `plain` memory alone, or of shared objects.
+// it sends, 1 while it receives; messages of `plain` memory alone, or of shared objects. `single`:
+// without MPI_THREAD_MULTIPLE.
 #include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
@@ -397,12 +398,15 @@ void killedInBetween(int dies) {
 
 int main(int argc, char** argv) {
   int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  const bool single = argc > 1 && std::string_view(argv[1]) == "single";
+  MPI_Init_thread(&argc, &argv, single ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  const bool plain = argc > 1 && std::string_view(argv[1]) == "plain";
-  if (plain) sentFrom = Memory::Kind::kPlain;
-  char** const words = argv + (plain ? 2 : 1);
+  char** words = argv + (single ? 2 : 1);
+  if (*words != nullptr && std::string_view(*words) == "plain") {
+    sentFrom = Memory::Kind::kPlain;
+    ++words;
+  }
   const std::string_view dies = *words != nullptr ? *words : "";
   if (dies == "sent") {
     killedAfterSending(static_cast<unsigned>(std::atoi(words[1])));

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GMAC_MPI_ABI_PLAIN_RECEIVE_H_
+#define GMAC_MPI_ABI_PLAIN_RECEIVE_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "mpi/abi/peers.h"
+#include "mpi/abi/types.h"
+
+namespace gmac::mpi::GMAC_MPI_ABI {
+
+// A receive into plain memory that MPI has been given as it is, and that may get a ticket. Most get
+// none, so this is only what is needed to tell, and to find the payload then.
+struct PlainReceive {
+  void* buffer = nullptr;
+  MPI_Count count = 0;
+  MPI_Datatype datatype{};  // the application may have freed it, unless it is predefined
+  TypePtr type;             // NULL: a predefined type
+  int source = 0;
+  PeersPtr peers;
+};
+
+// Whether a plain buffer has room for a ticket. (Of a shorter one MPI says that it is too short.)
+struct TicketRoom {
+  bool any = false;
+  // Whether a PlainReceive can be made of it: gmac packs the type.
+  bool isPlain = false;
+  TypePtr type = nullptr;  // as in PlainReceive
+};
+inline TicketRoom roomForTicket(MPI_Count count, MPI_Datatype datatype) {
+  const auto holds = [&](MPI_Count size) {
+    return size > 0 && count >= (static_cast<MPI_Count>(tickets::kBytes) + size - 1) / size;
+  };
+  if (count <= 0 || datatype == MPI_DATATYPE_NULL) {
+    return {};
+  }
+  if (const MPI_Count size = denseSize(datatype); size > 0) {
+    return {holds(size), count <= PTRDIFF_MAX / size};
+  }
+  const TypePtr* const recent = recentType(datatype);
+  TypePtr type = recent != nullptr ? *recent : findType(datatype).type;
+  if (type != nullptr) {
+    const bool isPlain = (type->dense || type->own != nullptr) &&
+                         count <= PTRDIFF_MAX / std::max(type->size, std::int64_t{1});
+    return {holds(type->size), isPlain, std::move(type)};
+  }
+  MPI_Count size = 0;
+  return {real().Type_size_x(datatype, &size) == MPI_SUCCESS && holds(size)};
+}
+
+// Whether a message with that status may be a ticket, by its length. For every message, so from the
+// fields; of no length else. (MPI_Get_elements_x takes as long as all else that is done.)
+inline bool hasTicketsLength(const MPI_Status& status) {
+#ifdef OPEN_MPI
+  return status._ucount == tickets::kBytes;
+#else
+  return status.count_lo == static_cast<int>(tickets::kBytes);
+#endif
+}
+
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+
+#endif  // GMAC_MPI_ABI_PLAIN_RECEIVE_H_
