@@ -285,7 +285,7 @@ const Variable kVariables[] = {
      "memory's context."},
     {"GMAC_MPI_TICKETS",
      Kind::kChoice,
-     "0",
+     "1",
      nullptr,
      {.words = kNoYes},
      "",

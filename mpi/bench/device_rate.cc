@@ -8,7 +8,7 @@
 //   isend   MPI_Isend, MPI_Irecv and MPI_Waitall, both ways at once
 // Microseconds and GB/s of one way, and how many times as fast as the wire. Bytes are checked once
 // for each row. Ranks take the GPUs in turn, or share one.
-//   GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- device_rate [rounds]
+//   mpirun -n 2 gmac run --mpi -- device_rate [rounds]
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (argc > 1) rounds = std::max(1, std::atoi(argv[1]));
   if (size != 2 || dlsym(RTLD_DEFAULT, "adsmAlloc") == nullptr) {
-    give("GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- device_rate");
+    give("mpirun -n 2 gmac run --mpi -- device_rate");
   }
   openDriver();
   for (const int bytes :

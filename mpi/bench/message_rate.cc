@@ -7,7 +7,7 @@
 //   isend     MPI_Isend and MPI_Wait of it: short pieces are packed into shared memory at once
 //   object    MPI_Send of a shared object that is current on the CPU, which the receiver maps
 // GB/s of one way, and how many times as fast as the wire.
-//   GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- message_rate
+//   mpirun -n 2 gmac run --mpi -- message_rate
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -86,8 +86,7 @@ int main(int argc, char** argv) {
   const auto allocate = reinterpret_cast<Allocate>(dlsym(RTLD_DEFAULT, "adsmAlloc"));
   const auto release = reinterpret_cast<Free>(dlsym(RTLD_DEFAULT, "adsmFree"));
   if (size != 2 || allocate == nullptr || release == nullptr) {
-    std::fprintf(stderr,
-                 "message_rate: GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- message_rate\n");
+    std::fprintf(stderr, "message_rate: mpirun -n 2 gmac run --mpi -- message_rate\n");
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   for (const Shape& shape : kShapes) {

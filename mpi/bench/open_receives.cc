@@ -4,7 +4,7 @@
 // each 16 after the one before it, from both ranks at the same time (MPI_Irecv, MPI_Send,
 // MPI_Wait), while each rank has posted so many MPI_Irecv that get their messages at the end.
 // Microseconds of one exchange, and how many times as long as with none open.
-//   GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- open_receives
+//   mpirun -n 2 gmac run --mpi -- open_receives
 #include <mpi.h>
 
 #include <algorithm>
@@ -52,8 +52,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size != 2) {
-    std::fprintf(stderr,
-                 "open_receives: GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- open_receives\n");
+    std::fprintf(stderr, "open_receives: mpirun -n 2 gmac run --mpi -- open_receives\n");
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   const int other = 1 - rank;

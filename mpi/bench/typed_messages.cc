@@ -7,7 +7,7 @@
 //   send        MPI_Send of the vector
 //   isend       MPI_Isend and MPI_Wait of the vector
 // Microseconds of one way, and how many times as long as the contiguous one.
-//   GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- typed_messages
+//   mpirun -n 2 gmac run --mpi -- typed_messages
 #include <mpi.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size != 2) {
     std::fprintf(stderr,
-                 "typed_messages: GMAC_MPI_TICKETS=1 mpirun -n 2 gmac run --mpi -- "
+                 "typed_messages: mpirun -n 2 gmac run --mpi -- "
                  "typed_messages\n");
     MPI_Abort(MPI_COMM_WORLD, 1);
   }

@@ -105,7 +105,7 @@ TEST_P(Mpi, MessagesOfEveryLengthLeaveSharedObjectsAndArrive) {
 // As many as the program sends from 64 KiB on.
 TEST_P(Mpi, LargeMessagesGoByTicketAndTheStatisticsSaySo) {
   const std::string file = ::testing::TempDir() + "gmac_mpi_statistics_" + GetParam() + ".json";
-  const ProgramEnd with = run(2, "exchange", {}, {{"GMAC_MPI_TICKETS", "1"}, {"GMAC_STATS", file}});
+  const ProgramEnd with = run(2, "exchange", {}, {{"GMAC_STATS", file}});
   EXPECT_THAT(with.errors, HasSubstr("gmac: mpi: large messages of rank 0: 3 (2752512 bytes) by "
                                      "ticket, 0 (0 bytes) by the wire for want of room"));
   const ProgramEnd without =
@@ -138,10 +138,10 @@ TEST_P(Mpi, TheTraceOfEachRankHasTheWayOfEachMessage) {
   }
 }
 
-// With several threads that call MPI, and with one.
+// They are the default. With several threads that call MPI, and with one.
 TEST_P(Mpi, TicketsAreToTheProgramTheMessagesThatTheyStandFor) {
   for (const std::vector<std::string>& words : {std::vector<std::string>(), {"single"}}) {
-    const ProgramEnd end = run(2, "tickets", words, {{"GMAC_MPI_TICKETS", "1"}});
+    const ProgramEnd end = run(2, "tickets", words);
     EXPECT_EQ(end.exitStatus, 0) << end.seen();
     EXPECT_EQ(end.output, "tickets are right\n");
   }
