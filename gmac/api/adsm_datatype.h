@@ -114,8 +114,8 @@ ADSM_API adsmError_t adsmTypeDescribe(adsmType_t type, const char** text);
  * what only the accelerator has is packed there and only packed bytes cross the bus. In the order
  * of calls: the operation sees what earlier calls and device work have written. On return, CPU
  * memory has its bytes; work on the accelerator's side may still be under way, in order before
- * every later call, copy and sync. Source and target may not overlap. An unpack of a type whose
- * pieces overlap leaves one of the values there. */
+ * every later call, copy and sync. No piece of the type may overlap the packed bytes; they may lie
+ * in its gaps. An unpack of a type whose pieces overlap leaves one of the values there. */
 ADSM_API adsmError_t adsmPack(void* target, const void* source, int64_t count, adsmType_t type);
 ADSM_API adsmError_t adsmUnpack(void* target, const void* source, int64_t count, adsmType_t type);
 
@@ -173,8 +173,8 @@ ADSM_API adsmError_t adsmUnpackWith(void* target, const void* source, int64_t co
  * the packed bytes in between: by one kernel where the device has both sides, or by the CPU where
  * it has. Where they are at different places, it is a pack and an unpack by way of the CPU's
  * memory, 4 MiB at a time. An object's bytes that the CPU has are flushed where a kernel writes
- * beside them. Both sides have the same number of bytes (adsmErrorInvalidValue). The bytes from the
- * first to the last of the source and those of the target may not overlap (adsmErrorInvalidValue).
+ * beside them. Both sides have the same number of bytes (adsmErrorInvalidValue). One of the two
+ * has no bytes between the first and the last of the other (adsmErrorInvalidValue).
  * Order, return and memory are as of adsmPack(). Thread-safe.
  *
  * With options: offset and bytes are those of the part in packed order, on both sides; with bytes,

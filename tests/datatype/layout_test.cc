@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gmac/datatype/layout/pieces.h"
+#include "gmac/datatype/layout/touched.h"
 #include "gmac/datatype/types/registry.h"
 #include "tests/datatype/recipe.h"
 
@@ -263,6 +264,47 @@ BlockListPtr listOf(const std::vector<Block>& blocks) {
 }
 
 // A long list is not copied: not by a commit, nor by what repeats it.
+TEST(Layouts, KnowWhetherAPartHasABytesInARange) {
+  std::mt19937_64 random(20261124);
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
+  int64_t hits = 0;
+  int64_t misses = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<Dim> dims;
+    for (int64_t d = below(4); d > 0; --d) dims.push_back({1 + below(4), below(120) - 40});
+    std::vector<Block> blocks;
+    for (int64_t b = 1 + below(4); b > 0; --b) blocks.push_back({below(200) - 50, 1 + below(9)});
+    const Layout layout = made(dims, blocks);
+    const Offsets offsets = offsetsOf(layout);
+    const int64_t offset = below(layout.bytes());
+    const int64_t bytes = 1 + below(layout.bytes() - offset);
+    const int64_t first =
+        layout.bounds().first - 10 + below(layout.bounds().last - layout.bounds().first + 20);
+    const Bounds range{first, first + 1 + below(12)};
+    const bool wanted =
+        std::any_of(offsets.begin() + offset, offsets.begin() + offset + bytes,
+                    [&](int64_t at) { return at >= range.first && at < range.last; });
+    ASSERT_EQ(touches(layout, offset, bytes, range), wanted)
+        << "round " << round << ": " << layout.describe() << ", the part from " << offset << " of "
+        << bytes << ", in [" << range.first << ", " << range.last << ")";
+    ++(wanted ? hits : misses);
+  }
+  EXPECT_GT(hits, 500);
+  EXPECT_GT(misses, 500);
+}
+
+// Blocks far apart, each of many: answered from the dims, without a walk.
+TEST(Layouts, KnowWithoutAWalkWhatLiesInTheirGaps) {
+  constexpr int64_t kMany = int64_t{1} << 40;
+  const Layout layout = made({{kMany, 8}, {2, kMany * 16}}, {{0, 4}});
+  EXPECT_FALSE(touches(layout, 0, layout.bytes(), {kMany * 8, kMany * 16}));
+  EXPECT_FALSE(touches(layout, 0, layout.bytes(), {44, 48}));
+  EXPECT_TRUE(touches(layout, 0, layout.bytes(), {44, 49}));
+  EXPECT_TRUE(touches(layout, 0, layout.bytes(), {kMany * 16 + 3, kMany * 16 + 4}));
+}
+
 TEST(Layouts, ShareListsThatAreCanonical) {
   const BlockListPtr even = listOf({{0, 8}, {24, 8}, {40, 8}});
   const BlockListPtr uneven = listOf({{0, 8}, {24, 12}, {0, 9}});

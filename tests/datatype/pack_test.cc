@@ -424,6 +424,38 @@ TEST_F(Pack, ManyShortRowsFarApart) {
   EXPECT_EQ(adsmFree(source), adsmSuccess);
 }
 
+// As of a type of two allocations, with the packed bytes in a third between them.
+TEST_F(Pack, TakesPackedBytesInAGapOfTheType) {
+  std::memset(grid_, 0, kGridBytes);
+  constexpr std::int64_t kPiece = 5;
+  const std::int64_t lengths[] = {kPiece, kPiece};
+  const std::int64_t offsets[] = {0, 40 * sizeof(double)};
+  adsmType_t type = nullptr;
+  ASSERT_EQ(adsmTypeHindexed(2, lengths, offsets, ADSM_TYPE_8, &type), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(type), adsmSuccess);
+  for (int i = 0; i < kPiece; ++i) {
+    grid_[i] = 1 + i;
+    grid_[40 + i] = 11 + i;
+  }
+  double* const packed = grid_ + kPiece;
+  ASSERT_EQ(adsmPack(packed, grid_, 1, type), adsmSuccess) << adsmLastErrorString();
+  for (int i = 0; i < kPiece; ++i) {
+    EXPECT_EQ(packed[i], 1 + i);
+    EXPECT_EQ(packed[kPiece + i], 11 + i);
+    packed[i] = 21 + i;
+    packed[kPiece + i] = 31 + i;
+  }
+  ASSERT_EQ(adsmUnpack(grid_, packed, 1, type), adsmSuccess) << adsmLastErrorString();
+  for (int i = 0; i < kPiece; ++i) {
+    EXPECT_EQ(grid_[i], 21 + i);
+    EXPECT_EQ(grid_[40 + i], 31 + i);
+  }
+  EXPECT_EQ(adsmPack(packed - 1, grid_, 1, type), adsmErrorInvalidValue);
+  EXPECT_EQ(adsmPack(grid_ + 31, grid_, 1, type), adsmErrorInvalidValue);
+  EXPECT_THAT(adsmLastErrorString(), HasSubstr("overlap"));
+  EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
+}
+
 TEST_F(Pack, SaysWhatIsWrong) {
   std::memset(grid_, 0, kGridBytes);
   const adsmType_t type = faceType(kFaces[2]);

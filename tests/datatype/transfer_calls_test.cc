@@ -424,6 +424,27 @@ TEST_F(Transfers, AnEventTellsTheEnd) {
   EXPECT_EQ(adsmTypeFree(to), adsmSuccess);
 }
 
+TEST_F(Transfers, TakesASideInAGapOfTheOther) {
+  const std::int64_t lengths[] = {64, 64};
+  const std::int64_t offsets[] = {0, 8000};
+  adsmType_t apart = nullptr;
+  ASSERT_EQ(adsmTypeHindexed(2, lengths, offsets, ADSM_TYPE_1, &apart), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(apart), adsmSuccess);
+  const adsmType_t inside = vectorOf(8, 2, 5);
+  writeByCpu(source_, 1);
+  auto* const data = static_cast<std::uint8_t*>(static_cast<void*>(source_.data));
+  const std::vector<std::uint8_t> before(data, data + 8064);
+  ASSERT_EQ(adsmTransfer(data + 100, 1, inside, data, 1, apart), adsmSuccess)
+      << adsmLastErrorString();
+  for (std::size_t i = 0; i < 128; ++i) {
+    EXPECT_EQ(data[100 + i / 16 * 40 + i % 16], before[i < 64 ? i : 7936 + i]) << i;
+  }
+  EXPECT_EQ(adsmTransfer(data + 4, 1, apart, data, 1, apart), adsmErrorInvalidValue);
+  EXPECT_THAT(adsmLastErrorString(), HasSubstr("overlap"));
+  EXPECT_EQ(adsmTypeFree(apart), adsmSuccess);
+  EXPECT_EQ(adsmTypeFree(inside), adsmSuccess);
+}
+
 TEST_F(Transfers, SaysWhatIsWrong) {
   const adsmType_t from = vectorOf(100, 2, 8);
   const adsmType_t to = vectorOf(50, 4, 6);

@@ -461,6 +461,14 @@ TEST_P(Mpi4, ASendAndReceiveIsOneRequest) {
   }
 }
 
+TEST_P(Mpi, ATypeOfSeveralAllocationsSpansWhateverIsBetweenThem) {
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "wide_types", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "wide\n");
+  }
+}
+
 TEST_P(Mpi, CollectivesBetweenGroupsDoWhatTheyDoInPlainMemory) {
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(3, "intercommunicators", {}, way);

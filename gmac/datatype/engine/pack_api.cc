@@ -19,6 +19,7 @@
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/engine/engine.h"
 #include "gmac/datatype/engine/launch_cache.h"
+#include "gmac/datatype/layout/touched.h"
 #include "gmac/datatype/types/registry.h"
 
 namespace {
@@ -113,10 +114,26 @@ Status takePart(const char* function, const adsmPackOptions_t* options, std::int
   return {};
 }
 
+// Whether the part of the layout at `base`, whose bytes lie within `bounds`, has one in the range.
+// Others may lie in its gaps: a type of several allocations spans whatever is between them.
+bool covers(const Layout& layout, std::int64_t offset, std::int64_t bytes, const std::byte* base,
+            Bounds bounds, const std::byte* first, std::int64_t length) {
+  return first < base + bounds.last && base + bounds.first < first + length &&
+         touches(layout, offset, bytes, {first - base, first - base + length});
+}
+
 bool overlap(const Operation& operation) {
-  const std::byte* const first = operation.strided + operation.bounds.first;
-  const std::byte* const last = operation.strided + operation.bounds.last;
-  return operation.packed < last && first < operation.packed + operation.bytes;
+  return covers(operation.layout(), operation.offset, operation.bytes, operation.strided,
+                operation.bounds, operation.packed, operation.bytes);
+}
+
+// Each side has bytes between the first and the last of the other.
+bool overlap(const Transfer& transfer) {
+  const auto reaches = [&](const Transfer::Side& side, const Transfer::Side& other) {
+    return covers(side.layout(), transfer.offset, transfer.bytes, side.base, side.bounds,
+                  other.first(), other.span());
+  };
+  return reaches(transfer.target, transfer.source) && reaches(transfer.source, transfer.target);
 }
 
 // Whether the CPU can copy at once: it has the strided bytes, open as a kept answer says, and the
@@ -356,11 +373,10 @@ Status transferBytes(const char* function, const TransferRequest& request,
     };
     place(transfer.target, request.target);
     place(transfer.source, request.source);
-    if (transfer.target.first() < transfer.source.first() + transfer.source.span() &&
-        transfer.source.first() < transfer.target.first() + transfer.target.span()) {
+    if (overlap(transfer)) {
       return fail(adsmErrorInvalidValue,
-                  "{}: target {} and source {} overlap: the bytes from the first to the last of "
-                  "each are apart",
+                  "{}: target {} and source {} overlap: each has bytes between the first and the "
+                  "last of the other",
                   function, request.target, request.source);
     }
     if (alone && (transfer.stream ||

@@ -19,6 +19,11 @@ inline constexpr std::size_t kMaxTouched = 4096;
 std::vector<Bounds> touched(const Layout& layout, std::int64_t offset, std::int64_t bytes,
                             std::int64_t gap);
 
+// Whether a byte of the part [offset, offset + bytes) in packed order lies in `range`, both
+// relative to the base; exact. O(blocks of one pass over the list) where repetitions do not
+// interleave, at worst O(blocks of the part). Thread-safe.
+bool touches(const Layout& layout, std::int64_t offset, std::int64_t bytes, Bounds range);
+
 }  // namespace gmac::datatype
 
 #endif  // GMAC_DATATYPE_LAYOUT_TOUCHED_H_
