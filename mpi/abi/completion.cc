@@ -50,6 +50,7 @@ class Before {
   // A call that waits may wait long, and other threads' progress() with it.
   enum class Call { kWaits, kTests };
   Before(Call call, int count, const MPI_Request* list) : handles_(count) {
+    tickets::sweep();
     std::copy_n(list, handles_.size(), handles_.data());
     mayStay_ = (call == Call::kTests || !concurrentCalls()) && requests::beginPlain(&last_);
   }
@@ -140,6 +141,7 @@ class Taken {
  private:
   Taken(int count, MPI_Request* list, const MPI_Request* handles, std::uint64_t last)
       : list_(list), entries_(count), results_(count) {
+    tickets::sweep();
     requests::take(static_cast<int>(entries_.size()), handles, entries_.data(), last);
     for (int i = 0; i < static_cast<int>(entries_.size()); ++i) {
       any_ = any_ || entries_[i] != nullptr;
@@ -262,7 +264,6 @@ bool meansStatuses(int code) { return code == MPI_SUCCESS || code == MPI_ERR_IN_
 // The call's result.
 int endPlain(const Before& before, int i, int code, MPI_Request* list, MPI_Status* status,
              const char* call) {
-  tickets::sweep();
   if (code == MPI_SUCCESS && !hasTicketsLength(*status)) {
     before.drop(i, 1);
     return code;
@@ -287,7 +288,6 @@ int endAnyPlain(const Before& before, int count, MPI_Request* list, int index, b
 // The same of several, as in completeSeveral(), of a list of `count`.
 int endSeveralPlain(const Before& before, int count, MPI_Request* list, int code, int done,
                     const int* indices, MPI_Status* statuses, const char* call) {
-  tickets::sweep();
   if (code == MPI_SUCCESS && std::none_of(statuses, statuses + done, &hasTicketsLength)) {
     if (indices == nullptr) {
       before.drop(0, done);

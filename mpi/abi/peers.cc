@@ -204,8 +204,11 @@ std::optional<Held> Peers::readMatched(MPI_Message message, const MPI_Status& st
 
 bool Peers::isAwaited(int source, int tag) {
   const std::lock_guard guard(lock_);
-  return std::any_of(awaited_.begin(), awaited_.end(),
-                     [&](const Pattern& pattern) { return pattern.matches(source, tag); });
+  const Matching* matching = awaited_;
+  while (matching != nullptr && !matching->pattern_.matches(source, tag)) {
+    matching = matching->after_;
+  }
+  return matching != nullptr;
 }
 
 // The first message of the source. Receives that begin now wait, so what MPI shows is what it then
@@ -273,7 +276,8 @@ bool Peers::show(int source, int tag, MPI_Status* status) {
   return true;
 }
 
-Matching::Matching(const PeersPtr& peers, int source, int tag) : peers_(peers) {
+Matching::Matching(const PeersPtr& peers, int source, int tag)
+    : peers_(peers), pattern_{source, tag} {
   if (peers == nullptr) {
     return;
   }
@@ -285,14 +289,15 @@ Matching::Matching(const PeersPtr& peers, int source, int tag) : peers_(peers) {
     {
       const std::lock_guard guard(peers->lock_);
       if (!peers->taking_) {
-        const auto found = peers->findHeld({source, tag});
+        const auto found = peers->findHeld(pattern_);
         if (found != peers->held_.end()) {
           held_ = std::move(*found);
           peers->held_.erase(found);
           peers->heldCount_ = peers->held_.size();
         } else if (concurrent) {
           listed_ = true;
-          pattern_ = peers->awaited_.insert(peers->awaited_.end(), {source, tag});
+          after_ = std::exchange(peers->awaited_, this);
+          if (after_ != nullptr) after_->before_ = this;
         }
         return;
       }
@@ -318,7 +323,8 @@ Posting::Posting(const PeersPtr& peers) : mayPost_(peers->holdsNothing()) {
 Matching::~Matching() {
   if (listed_) {
     const std::lock_guard guard(peers_->lock_);
-    peers_->awaited_.erase(pattern_);
+    (before_ != nullptr ? before_->after_ : peers_->awaited_) = after_;
+    if (after_ != nullptr) after_->before_ = before_;
   }
 }
 

@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,6 +45,7 @@ class Reread {
   MPI_Request sent_ = MPI_REQUEST_NULL;
 };
 
+class Matching;
 class Peers;
 using PeersPtr = std::shared_ptr<Peers>;
 
@@ -128,7 +128,7 @@ class Peers {
   std::deque<Held> held_;
   std::atomic<std::size_t> heldCount_{0};
   std::uint64_t heldEver_ = 0;
-  std::list<Pattern> awaited_;
+  Matching* awaited_ = nullptr;  // those that leave the matching to MPI, linked
   std::atomic<bool> taking_{false};
   std::atomic<int> posting_{0};  // not under the lock
 };
@@ -166,10 +166,14 @@ class Matching {
   void putBack();
 
  private:
+  friend class Peers;
   const PeersPtr& peers_;
-  bool listed_ = false;
-  std::list<Peers::Pattern>::iterator pattern_;
+  const Peers::Pattern pattern_;
   std::optional<Held> held_;
+  // Under the lock of the peers.
+  bool listed_ = false;
+  Matching* before_ = nullptr;
+  Matching* after_ = nullptr;
 };
 
 // The held messages that MPI_Mprobe has given to the application.

@@ -48,7 +48,6 @@ int finish(Reception& in, int code, MPI_Status* status, const char* call) {
 // The same of a receive to plain memory that MPI was given, of which most are no tickets.
 int finishPlain(void* buffer, MPI_Count count, MPI_Datatype datatype, int source,
                 MPI_Comm communicator, int code, MPI_Status* status, const char* call) {
-  tickets::sweep();
   if (code != MPI_SUCCESS || !hasTicketsLength(*status)) {
     return code;
   }
@@ -136,6 +135,7 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
   if (!tickets::inUse() && !staged) {
     return function(buffer, count, datatype, source, tag, communicator, status);
   }
+  tickets::sweep();
   if (const PeersPtr* const recent = Peers::recent(communicator); recent != nullptr && !staged) {
     if (*recent == nullptr || !(*recent)->maySend(source)) {
       return function(buffer, count, datatype, source, tag, communicator, status);
@@ -148,21 +148,31 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
     }
   }
   const PeersPtr peers = Peers::of(communicator, source);
-  Reception in(buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
-  if (in.isMpis()) {
+  if (!staged && peers == nullptr) {
     return function(buffer, count, datatype, source, tag, communicator, status);
   }
-  if (in.failed()) {
-    return refuse(communicator, kName<call>, in.reason());
+  std::optional<Reception> in;
+  const auto prepare = [&] {
+    in.emplace(buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
+    return !in->failed();
+  };
+  if (staged && !prepare()) {
+    return refuse(communicator, kName<call>, in->reason());
   }
   const Received received(status);
   Matching matching(peers, source, tag);
   if (matching.held().has_value()) {
-    return receiveHeld<call>(in, count, matching, received.get());
+    if (!staged) (void)prepare();
+    return receiveHeld<call>(*in, count, matching, received.get());
+  }
+  if (!staged) {
+    const int code = function(buffer, count, datatype, source, tag, communicator, received.get());
+    return finishPlain(buffer, count, datatype, source, communicator, code, received.get(),
+                       kName<call>);
   }
   const int code =
-      function(in.address(), count, in.datatype(), source, tag, communicator, received.get());
-  return finish(in, code, received.get(), kName<call>);
+      function(in->address(), count, in->datatype(), source, tag, communicator, received.get());
+  return finish(*in, code, received.get(), kName<call>);
 }
 
 // The message knows its communicator; an error of ours goes to this process's handler.

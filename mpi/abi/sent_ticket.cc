@@ -61,8 +61,13 @@ bool SentTicket::lend(const Elements& elements) {
 }
 
 bool SentTicket::mayBeOffered(MPI_Count count, MPI_Datatype datatype) {
+  if (!tickets::inUse()) {
+    return false;
+  }
+  // What others want back they get in the next call that sends or receives.
+  tickets::sweep();
   // One piece takes MPI's wire.
-  if (!tickets::inUse() || count <= 0 || denseSize(datatype) > 0) {
+  if (count <= 0 || denseSize(datatype) > 0) {
     return false;
   }
   const TypePtr* const type = recentType(datatype);
