@@ -327,7 +327,7 @@ class Device {
     const Request& request = received.request;
     switch (request.kind) {
       case RequestKind::kAllocate:
-        return {allocate(request), 0};
+        return {allocate(request, fd), 0};
       case RequestKind::kFree:
         return {release(request), 0};
       case RequestKind::kPin:
@@ -354,15 +354,21 @@ class Device {
     }
   }
 
-  Failure allocate(const Request& request) {
+  Failure allocate(const Request& request, const Descriptor& fd) {
     void* const address = reinterpret_cast<void*>(request.address);
     if (!memory_.insert(request.address, request.bytes, address)) {
       return failureOf(adsmErrorSystem, "the {} bytes at {} are allocated already", request.bytes,
                        address);
     }
     const auto [begin, end] = memory_.around(request.address, request.bytes, kMarginBytes);
+    // A file's pages between margins that are anonymous.
+    const auto backing = static_cast<Backing>(request.file);
+    const int protection = backing == Backing::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
     if (mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED ||
+        (backing != Backing::kAnonymous &&
+         mmap(address, request.bytes, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd.get(),
+              static_cast<off_t>(request.offset)) == MAP_FAILED)) {
       const int error = errno;
       memory_.remove(request.address, request.bytes);
       return failureOf(adsmErrorAcceleratorMemory,
@@ -382,7 +388,11 @@ class Device {
                        request.bytes, request.address);
     }
     void* const address = reinterpret_cast<void*>(request.address);
-    if (madvise(address, request.bytes, MADV_DONTNEED) != 0) {
+    const bool anonymous = static_cast<Backing>(request.file) == Backing::kAnonymous;
+    if (anonymous
+            ? madvise(address, request.bytes, MADV_DONTNEED) != 0
+            : mmap(address, request.bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
       return failureOf(adsmErrorSystem, "the device process cannot give back {} bytes at {}: {}",
                        request.bytes, address, errorText(errno));
     }

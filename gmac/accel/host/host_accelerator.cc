@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "gmac/accel/commands.h"
+#include "gmac/accel/exported_memory.h"
 #include "gmac/accel/host/control_block.h"
 #include "gmac/accel/host/device_process.h"
 #include "gmac/accel/host/mapping.h"
@@ -45,6 +46,7 @@
 #include "gmac/base/cores.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/fork_mark.h"
+#include "gmac/base/log.h"
 #include "gmac/base/memory_limit.h"
 #include "gmac/base/round_up.h"
 
@@ -105,14 +107,18 @@ class HostKernel final : public LoadedKernel {
 // The application's side: hands out addresses, writes commands, reads completions, watches the
 // device process. Thread-safe. Owned by the runtime. The fault handler may call copyIn, copyOut,
 // wait and done.
-class HostAccelerator final : public Accelerator, public MovableMemory, public SharedAddresses {
+class HostAccelerator final : public Accelerator,
+                              public MovableMemory,
+                              public SharedAddresses,
+                              public ExportedMemory {
  public:
   explicit HostAccelerator(const HostOptions& options)
-      : Accelerator({.movable = this, .shared = this}),
+      : Accelerator({.movable = this, .shared = this, .exported = this}),
         memoryBytes_(
             roundUp(options.memoryBytes != 0 ? options.memoryBytes : usableMemory(), pageBytes())),
         threads_(options.threads != 0 ? options.threads : usableCores()),
         deviceName_(fmt::format("{}, {} threads", processorName(), threads_)),
+        ofGroup_(options.windows != nullptr),
         windows_(options.windows) {}
   ~HostAccelerator() override;
 
@@ -141,6 +147,11 @@ class HostAccelerator final : public Accelerator, public MovableMemory, public S
   Status leave(DeviceAddress address, std::size_t bytes) override {
     return free(address, bytes, false);
   }
+  Result<SharedAllocation> sharedAllocation(DeviceAddress address) override;
+  Result<std::vector<MemoryFile>> filesOf(const SharedAllocation& allocation) override;
+  Result<DeviceAddress> importFiles(std::span<const MemoryFile> files) override;
+  Status releaseImport(DeviceAddress address) override;
+  Memory memoryOf(const void* address) const noexcept override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
   Result<void*> allocatePinned(std::size_t bytes) override;
@@ -184,12 +195,16 @@ class HostAccelerator final : public Accelerator, public MovableMemory, public S
     std::size_t bytes;
     Placement placement;
     Home home;
+    std::uint64_t number = 0;  // of its pages in memoryFile_; 0: they are anonymous
+    bool handedOut = false;    // its file was
   };
 
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement,
                                  Home home);
   // Maps memory under an address that is the allocation's, and counts it.
-  Status mapAt(std::uintptr_t address, const Allocation& allocation);
+  Status mapAt(std::uintptr_t address, Allocation allocation);
+  // The memory file, with those bytes; the memory's lock is held.
+  Result<int> fileUpTo(std::int64_t end);
   Status free(DeviceAddress address, std::size_t bytes, bool withItsAddress);
   // What allocations with that home take; whether so much more can be had there. The memory's lock
   // is held.
@@ -230,6 +245,7 @@ class HostAccelerator final : public Accelerator, public MovableMemory, public S
   const std::size_t memoryBytes_;
   const unsigned threads_;
   const std::string deviceName_;
+  const bool ofGroup_;  // its addresses are other accelerators', too
 
   std::shared_ptr<Windows> windows_;  // perhaps of other accelerators, too
   ForkMark forkMark_;
@@ -244,10 +260,18 @@ class HostAccelerator final : public Accelerator, public MovableMemory, public S
   std::mutex socketMutex_;  // held from a request to its reply
   Reply reply_;             // guarded by it; too large for the stack of a fault
 
-  std::mutex memoryMutex_;  // guards what follows
+  mutable std::mutex memoryMutex_;  // guards what follows
   std::map<std::uintptr_t, Allocation> allocations_;
-  std::size_t usedBytes_ = 0;  // of the device's memory
-  std::size_t cpuBytes_ = 0;   // of allocations with the CPU's
+  // What allocations lie in that other processes can be given: a sparse file as long as the
+  // windows, so that neighbours are one mapping of the device process, as anonymous ones are.
+  Descriptor memoryFile_;
+  std::int64_t fileBytes_ = 0;
+  bool fileRefused_ = false;
+  std::uint64_t numbers_ = 0;
+  std::map<std::uintptr_t, std::size_t> imports_;  // addresses, bytes
+  std::atomic<bool> anyImports_{false};            // ever; read without the lock
+  std::size_t usedBytes_ = 0;                      // of the device's memory
+  std::size_t cpuBytes_ = 0;                       // of allocations with the CPU's
 
   std::mutex pinMutex_;  // guards what follows
   std::map<std::uintptr_t, Pin> pins_;
@@ -554,7 +578,7 @@ Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t a
                 "longest free range has {} bytes",
                 bytes, windows_->largest(placement));
   }
-  const Status mapped = mapAt(*address, {bytes, placement, home});
+  const Status mapped = mapAt(*address, Allocation{bytes, placement, home});
   if (!mapped.ok()) {
     windows_->giveBack(*address, bytes, placement);
     return mapped;
@@ -562,13 +586,58 @@ Result<DeviceAddress> HostAccelerator::allocate(std::size_t bytes, std::size_t a
   return DeviceAddress{*address};
 }
 
-Status HostAccelerator::mapAt(std::uintptr_t address, const Allocation& allocation) {
+Result<int> HostAccelerator::fileUpTo(std::int64_t end) {
+  if (!memoryFile_) {
+    // A mapping of a file that its owner can shorten may end the process that reads it.
+    Descriptor file(memfd_create("gmac accelerator", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file || fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+      return fail(adsmErrorSystem, "a file for accelerator memory: {}", std::strerror(errno));
+    }
+    memoryFile_ = std::move(file);
+  }
+  const Result<int> file = memoryFile_.use("the file of accelerator memory");
+  GMAC_TRY(file.status());
+  // Looked at first: a file that exceeds it would also bring a signal.
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(end)) {
+    return fail(adsmErrorSystem,
+                "a file of {} bytes for accelerator memory is more than the limit of file sizes "
+                "(RLIMIT_FSIZE, ulimit -f), {} bytes",
+                end, limit.rlim_cur);
+  }
+  if (fileBytes_ < end) {
+    if (ftruncate(*file, end) != 0) {
+      return fail(adsmErrorSystem, "{} bytes of a file for accelerator memory: {}", end,
+                  std::strerror(errno));
+    }
+    fileBytes_ = end;
+  }
+  return *file;
+}
+
+Status HostAccelerator::mapAt(std::uintptr_t address, Allocation allocation) {
+  Request request = requestFor(RequestKind::kAllocate, address, allocation.bytes);
+  int fd = -1;
   {
     const std::lock_guard lock(memoryMutex_);
     GMAC_TRY(roomFor(allocation.bytes, allocation.home));
+    if (sharesMemory() && !ofGroup_ && !fileRefused_) {
+      request.offset = windows_->offsetOf(address, allocation.placement);
+      const Result<int> file =
+          fileUpTo(request.offset + static_cast<std::int64_t>(allocation.bytes));
+      if (file.ok()) {
+        fd = *file;
+        request.file = static_cast<std::uint32_t>(Backing::kFile);
+        allocation.number = ++numbers_;
+      } else {
+        fileRefused_ = true;
+        log(LogLevel::kInfo, "other processes cannot be given memory of the host accelerator: {}",
+            lastErrorText());
+      }
+    }
     usedIn(allocation.home) += allocation.bytes;
   }
-  const Status mapped = control(requestFor(RequestKind::kAllocate, address, allocation.bytes));
+  const Status mapped = control(request, fd);
   const std::lock_guard lock(memoryMutex_);
   if (mapped.ok()) {
     allocations_.emplace(address, allocation);
@@ -580,7 +649,7 @@ Status HostAccelerator::mapAt(std::uintptr_t address, const Allocation& allocati
 
 Status HostAccelerator::allocateAt(DeviceAddress address, std::size_t bytes, Placement placement) {
   GMAC_TRY(usable());
-  return mapAt(static_cast<std::uintptr_t>(address), {bytes, placement, Home::kDevice});
+  return mapAt(static_cast<std::uintptr_t>(address), Allocation{bytes, placement, Home::kDevice});
 }
 
 Status HostAccelerator::free(DeviceAddress address, std::size_t bytes, bool withItsAddress) {
@@ -597,7 +666,13 @@ Status HostAccelerator::free(DeviceAddress address, std::size_t bytes, bool with
     allocation = found->second;
     allocations_.erase(found);
   }
-  const Status unmapped = control(requestFor(RequestKind::kFree, number, bytes));
+  if (allocation.handedOut) {
+    sharedMemoryEnds(allocation.number);
+  }
+  Request request = requestFor(RequestKind::kFree, number, bytes);
+  request.file =
+      static_cast<std::uint32_t>(allocation.number != 0 ? Backing::kFile : Backing::kAnonymous);
+  const Status unmapped = control(request);
   {
     const std::lock_guard lock(memoryMutex_);
     if (!unmapped.ok()) {
@@ -605,6 +680,13 @@ Status HostAccelerator::free(DeviceAddress address, std::size_t bytes, bool with
       return unmapped;
     }
     usedIn(allocation.home) -= bytes;
+  }
+  // The pages are freed, and read as zero for the next allocation there.
+  if (allocation.number != 0 &&
+      fallocate(memoryFile_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                windows_->offsetOf(number, allocation.placement), static_cast<off_t>(bytes)) != 0) {
+    return fail(adsmErrorSystem, "{} bytes of the host accelerator's memory are not freed: {}",
+                bytes, std::strerror(errno));
   }
   if (withItsAddress) {
     windows_->giveBack(number, bytes, allocation.placement);
@@ -632,6 +714,110 @@ Status HostAccelerator::move(DeviceAddress address, std::size_t bytes, Home home
     now = home;
   }
   return {};
+}
+
+Result<SharedAllocation> HostAccelerator::sharedAllocation(DeviceAddress address) {
+  const auto number = static_cast<std::uintptr_t>(address);
+  const std::lock_guard lock(memoryMutex_);
+  auto found = allocations_.upper_bound(number);
+  if (found == allocations_.begin() || number - (--found)->first >= found->second.bytes ||
+      found->second.number == 0) {
+    return fail(adsmErrorNotSupported, "the memory at {:#x} of the host accelerator has no file",
+                number);
+  }
+  return SharedAllocation{DeviceAddress{found->first}, found->second.bytes, found->second.number};
+}
+
+Result<std::vector<MemoryFile>> HostAccelerator::filesOf(const SharedAllocation& allocation) {
+  GMAC_TRY(usable());
+  const auto start = static_cast<std::uintptr_t>(allocation.start);
+  const std::lock_guard lock(memoryMutex_);
+  const auto found = allocations_.find(start);
+  if (found == allocations_.end() || found->second.number == 0 ||
+      found->second.number != allocation.number) {
+    return fail(adsmErrorInvalidValue, "memory at {:#x} of the host accelerator is freed", start);
+  }
+  const Result<int> own = memoryFile_.use("the file of accelerator memory");
+  GMAC_TRY(own.status());
+  const int file = fcntl(*own, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (file < 0) {
+    return fail(adsmErrorSystem, "a descriptor of accelerator memory: {}", std::strerror(errno));
+  }
+  found->second.handedOut = true;
+  return std::vector<MemoryFile>{
+      {file, windows_->offsetOf(start, found->second.placement), found->second.bytes}};
+}
+
+Result<DeviceAddress> HostAccelerator::importFiles(std::span<const MemoryFile> files) {
+  GMAC_TRY(usable());
+  const auto refused = [](const char* why) {
+    return fail(adsmErrorInvalidValue,
+                "these files are no memory of another process's host accelerator: {}", why);
+  };
+  if (files.size() != 1) {
+    return refused("it has one");
+  }
+  const MemoryFile& from = files.front();
+  struct stat status {};
+  const int seals = fcntl(from.file, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(from.file, &status) != 0 ||
+      from.offset < 0 || from.bytes == 0 || from.bytes % pageBytes() != 0 ||
+      static_cast<std::size_t>(from.offset) % pageBytes() != 0 || from.offset > status.st_size ||
+      from.bytes > static_cast<std::size_t>(status.st_size - from.offset)) {
+    return refused("it is no file of so many bytes that cannot shrink");
+  }
+  const auto address = windows_->take(from.bytes, pageBytes(), Placement::kAnywhere);
+  if (!address) {
+    return fail(adsmErrorAcceleratorMemory,
+                "the host accelerator has no {} free addresses for another process's memory",
+                from.bytes);
+  }
+  Request request = requestFor(RequestKind::kAllocate, *address, from.bytes);
+  request.file = static_cast<std::uint32_t>(Backing::kReadOnly);
+  request.offset = from.offset;
+  if (const Status mapped = control(request, from.file); !mapped.ok()) {
+    windows_->giveBack(*address, from.bytes, Placement::kAnywhere);
+    return mapped;
+  }
+  const std::lock_guard lock(memoryMutex_);
+  imports_.emplace(*address, from.bytes);
+  anyImports_.store(true, std::memory_order_release);
+  return DeviceAddress{*address};
+}
+
+Status HostAccelerator::releaseImport(DeviceAddress address) {
+  GMAC_TRY(usable());
+  const auto number = static_cast<std::uintptr_t>(address);
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(memoryMutex_);
+    const auto found = imports_.find(number);
+    if (found == imports_.end()) {
+      return fail(adsmErrorInvalidValue, "the host accelerator has imported nothing at {:#x}",
+                  number);
+    }
+    bytes = found->second;
+  }
+  Request request = requestFor(RequestKind::kFree, number, bytes);
+  request.file = static_cast<std::uint32_t>(Backing::kReadOnly);
+  GMAC_TRY(control(request));
+  {
+    const std::lock_guard lock(memoryMutex_);
+    imports_.erase(number);
+  }
+  windows_->giveBack(number, bytes, Placement::kAnywhere);
+  return {};
+}
+
+Memory HostAccelerator::memoryOf(const void* address) const noexcept {
+  if (!anyImports_.load(std::memory_order_acquire)) {
+    return Memory::kPageable;
+  }
+  const auto number = reinterpret_cast<std::uintptr_t>(address);
+  const std::lock_guard lock(memoryMutex_);
+  auto found = imports_.upper_bound(number);
+  return found != imports_.begin() && number - (--found)->first < found->second ? Memory::kDevice
+                                                                                : Memory::kPageable;
 }
 
 Result<MemoryRoom> HostAccelerator::memoryRoom() {

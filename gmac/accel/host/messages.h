@@ -21,16 +21,24 @@ namespace gmac::accel::host {
 
 enum class RequestKind : std::uint32_t { kAllocate, kFree, kPin, kUnpin, kResolve };
 
+// What is mapped at the addresses of accelerator memory.
+enum class Backing : std::uint32_t {
+  kAnonymous,
+  kFile,     // pages of a memory file, whose descriptor comes with the request
+  kReadOnly  // the same, of another process
+};
+
 struct Request {
   RequestKind kind;
-  std::uint32_t file;           // pin, unpin: the application's number for the memory file
+  std::uint32_t file;           // pin, unpin: the application's number for the memory file;
+                                // allocate, free: the Backing
   std::uint64_t onlyPinOfFile;  // pin, unpin: 1 if no other pin names the file, else 0
   std::uintptr_t address;       // allocate, free, pin, unpin
   std::uint64_t bytes;          // allocate, free, pin, unpin
-  std::int64_t offset;          // pin: in the file; resolve: from the module's load address
-  std::uint32_t moduleBytes;    // resolve: length of the module's name as the dynamic linker has it
-                                // ("": the program)
-  std::uint32_t pathBytes;      // resolve: length of the absolute path to load it from
+  std::int64_t offset;        // pin, allocate: in the file; resolve: from the module's load address
+  std::uint32_t moduleBytes;  // resolve: length of the module's name as the dynamic linker has it
+                              // ("": the program)
+  std::uint32_t pathBytes;    // resolve: length of the absolute path to load it from
 };
 
 // As it arrives. Not for the stack: requests are made on the fault path, answered on a large one.

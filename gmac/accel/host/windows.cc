@@ -84,6 +84,13 @@ void Windows::giveBack(std::uintptr_t address, std::size_t bytes, Placement plac
   of(placement).ranges->giveBack(address, bytes);
 }
 
+std::int64_t Windows::offsetOf(std::uintptr_t address, Placement placement) const {
+  return static_cast<std::int64_t>(placement == Placement::kSameAddress
+                                       ? address - same_.mapping.number()
+                                       : same_.mapping.bytes() +
+                                             (address - anywhere_.mapping.number()));
+}
+
 std::size_t Windows::largest(Placement placement) {
   const std::lock_guard lock(mutex_);
   return of(placement).ranges->largest();

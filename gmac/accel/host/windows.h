@@ -29,6 +29,8 @@ class Windows {
   // Addresses for `bytes` bytes; nothing: no free range is so long.
   std::optional<std::uintptr_t> take(std::size_t bytes, std::size_t alignment, Placement placement);
   void giveBack(std::uintptr_t address, std::size_t bytes, Placement placement);
+  // The place of such an address in a file that both windows' addresses have one behind the other.
+  std::int64_t offsetOf(std::uintptr_t address, Placement placement) const;
   // The longest free range, bytes.
   std::size_t largest(Placement placement);
 
