@@ -18,6 +18,15 @@ namespace gmac::exchange {
 inline constexpr std::size_t kHandleBytes = 64;
 using DeviceHandle = std::array<unsigned char, kHandleBytes>;
 
+// Part of device memory, as a file: see gmacMemoryFile (gmac/session/device_memory.h).
+struct DeviceFile {
+  int file;
+  std::int64_t offset;
+  std::uint64_t bytes;
+};
+// The most that exported memory consists of.
+inline constexpr std::size_t kMaxDeviceFiles = 16;
+
 // Thread-safe; all block.
 struct DeviceFunctions {
   // Memory of this process's device, until the process ends, that others may import.
@@ -39,6 +48,9 @@ struct DeviceFunctions {
   // memory of a message is never the device's.
   adsmError_t (*transfer)(const datatype::Layout& to, void* target, const datatype::Layout& from,
                           const void* source, std::int64_t offset, std::int64_t bytes) = nullptr;
+  // Where this process's device has another process's memory that is files, in their order, until
+  // releaseImport(). NULL: nowhere.
+  adsmError_t (*importFiles)(const DeviceFile* files, int count, void** address) = nullptr;
 };
 
 }  // namespace gmac::exchange

@@ -271,6 +271,10 @@ Result<ExportId> Exchange::exportDevice(void* address, std::size_t bytes) {
   return state.exports->addDevice(handle, bytes);
 }
 
+Result<ExportId> Exchange::exportDeviceFiles(std::span<const DeviceFile> files) {
+  return state_->outbox->inChild() ? forked() : state_->exports->addDeviceFiles(files);
+}
+
 Status Exchange::offer(ExportId id, int rank) {
   State& state = *state_;
   if (state.outbox->inChild()) {

@@ -72,8 +72,9 @@ enum class ExportId : std::uint64_t;
 inline constexpr ExportId kNoExport{0};
 
 enum class ExportKind {
-  kFile,   // CPU memory that is a memory file's, mapped by others for reading
-  kDevice  // memory of the process's device, by its handle
+  kFile,        // CPU memory that is a memory file's, mapped by others for reading
+  kDevice,      // memory of the process's device, by its handle
+  kDeviceFiles  // the same, by files
 };
 
 // Room for one payload, at the sender. Owner; one thread at a time. May outlive its exchange.
@@ -176,7 +177,7 @@ class Imported {
   // unless it is revoked.
   ~Imported();
 
-  // Read-only. kFile: the CPU may read it. kDevice: an address of this process's device.
+  // Read-only. kFile: the CPU may read it. Else an address of this process's device.
   const std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   ExportKind kind() const { return kind_; }
@@ -323,6 +324,9 @@ class Exchange {
   // The same for memory that the application has from its device; from the start of an allocation.
   // adsmErrorNotSupported: this process's device does not do that.
   Result<ExportId> exportDevice(void* address, std::size_t bytes);
+  // The same for device memory that is files, at most kMaxDeviceFiles, which may be closed
+  // afterwards. Its pages stay while somebody has them, so that freeing it waits for nobody.
+  Result<ExportId> exportDeviceFiles(std::span<const DeviceFile> files);
   // Lets `rank` import it: to be called before that rank hears of it, and again where it says that
   // the file has not come. Never blocks; most times a look. adsmErrorSystem: not now.
   Status offer(ExportId id, int rank);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -21,12 +22,12 @@ std::size_t Exports::count() const {
   return live_;
 }
 
-// Records of files that were revoked while others had them mapped. (Device memory stays its
-// owner's until it has asked again.)
+// Records of files that were revoked while others had them mapped. (Device memory with a handle
+// stays its owner's until it has asked again.)
 void Exports::sweepRevoked() {
   for (std::size_t record = 0; record < entries_.size(); ++record) {
     Entry& entry = entries_[record];
-    if (entry.id == 0 || !entry.revoked || !entry.file) {
+    if (entry.id == 0 || !entry.revoked || entry.files.empty()) {
       continue;
     }
     bool any = false;
@@ -91,17 +92,42 @@ Result<ExportId> Exports::addFile(int file, std::int64_t offset, std::size_t byt
                 "would die of it: {}",
                 seals < 0 ? "it takes no seals" : std::strerror(errno));
   }
+  Result<Descriptor> own = duplicate(file);
+  GMAC_TRY(own.status());
   Entry entry;
-  entry.file = Descriptor(::fcntl(file, F_DUPFD_CLOEXEC, 3));
-  if (!entry.file) {
-    return fail(adsmErrorSystem, "exchange: a descriptor of an exported file: {}",
-                std::strerror(errno));
-  }
-  entry.offset = offset;
+  entry.files.push_back(std::move(*own));
+  entry.parts.push_back({offset, bytes});
   const std::lock_guard guard(lock_);
   const Result<std::size_t> record = freeRecord();
   GMAC_TRY(record.status());
   return publish(*record, std::move(entry), {}, ExportKind::kFile, bytes);
+}
+
+Result<Descriptor> Exports::duplicate(int file) {
+  Descriptor own(::fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  return own ? Result<Descriptor>(std::move(own))
+             : fail(adsmErrorSystem, "exchange: a descriptor of an exported file: {}",
+                    std::strerror(errno));
+}
+
+Result<ExportId> Exports::addDeviceFiles(std::span<const DeviceFile> files) {
+  if (files.empty() || files.size() > kMaxDeviceFiles) {
+    return fail(adsmErrorInvalidValue, "exchange: device memory of {} files; allowed are 1 to {}",
+                files.size(), kMaxDeviceFiles);
+  }
+  Entry entry;
+  std::size_t bytes = 0;
+  for (const DeviceFile& one : files) {
+    Result<Descriptor> own = duplicate(one.file);
+    GMAC_TRY(own.status());
+    entry.files.push_back(std::move(*own));
+    entry.parts.push_back({one.offset, one.bytes});
+    bytes += one.bytes;
+  }
+  const std::lock_guard guard(lock_);
+  const Result<std::size_t> record = freeRecord();
+  GMAC_TRY(record.status());
+  return publish(*record, std::move(entry), {}, ExportKind::kDeviceFiles, bytes);
 }
 
 Result<ExportId> Exports::addDevice(const DeviceHandle& handle, std::size_t bytes) {
@@ -132,28 +158,34 @@ Status Exports::hand(ExportId id, int rank, const Peer& peer) {
   // (Another rank's loss hands it to this one as well.)
   std::uint32_t& handed = entry.handed[static_cast<std::size_t>(rank)];
   const std::uint32_t now = file_.exportRecord(recordOf(id)).lost.load() + 1;
-  if (!entry.file || handed == now) {
+  if (entry.files.empty() || handed == now) {
     return {};
   }
-  const Result<int> file = entry.file.use("an exported file");
-  GMAC_TRY(file.status());
+  HandedFiles text{HandedFiles::kMagic, entry.id, entry.files.size(), {}};
+  std::array<int, kMaxDeviceFiles> files{};
+  for (std::size_t i = 0; i < entry.files.size(); ++i) {
+    const Result<int> file = entry.files[i].use("an exported file");
+    GMAC_TRY(file.status());
+    files[i] = *file;
+    text.parts[i] = entry.parts[i];
+  }
   const Result<int> channel = peer.met().channel.use("the channel to another process");
   GMAC_TRY(channel.status());
-  HandedFile text{HandedFile::kMagic, entry.id, entry.offset};
   iovec part{&text, sizeof text};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof *file)> control{};
+  const std::size_t descriptorBytes = entry.files.size() * sizeof(int);
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof files)> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
-  message.msg_controllen = control.size();
+  message.msg_controllen = CMSG_SPACE(descriptorBytes);
   cmsghdr* const header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof *file);
-  std::memcpy(CMSG_DATA(header), &*file, sizeof *file);
+  header->cmsg_len = CMSG_LEN(descriptorBytes);
+  std::memcpy(CMSG_DATA(header), files.data(), descriptorBytes);
   if (::sendmsg(*channel, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-    return fail(adsmErrorSystem, "exchange: the descriptor of export {} for rank {}: {}", entry.id,
+    return fail(adsmErrorSystem, "exchange: the descriptors of export {} for rank {}: {}", entry.id,
                 rank, std::strerror(errno));
   }
   handed = now;

@@ -4,11 +4,13 @@
 #ifndef GMAC_EXCHANGE_EXPORTS_H_
 #define GMAC_EXCHANGE_EXPORTS_H_
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "exchange/exchange.h"
@@ -24,6 +26,12 @@ constexpr std::size_t recordOf(ExportId id) {
   return static_cast<std::uint64_t>(id) % FileLayout::kExports;
 }
 
+// What is exported of a file.
+struct FilePart {
+  std::int64_t offset;
+  std::uint64_t bytes;
+};
+
 // The exports of this process. Thread-safe.
 //
 // A record of the shared table goes through: free, exported (`live` is the id), revoked (`live` is
@@ -38,6 +46,8 @@ class Exports {
   // The file is duplicated; it must not be able to shrink (F_SEAL_SHRINK), or be such that it can
   // be told so.
   Result<ExportId> addFile(int file, std::int64_t offset, std::size_t bytes);
+  // The files are duplicated.
+  Result<ExportId> addDeviceFiles(std::span<const DeviceFile> files);
   Result<ExportId> addDevice(const DeviceHandle& handle, std::size_t bytes);
 
   // Gives the process of that rank what it needs to import it, once, or again where that was lost.
@@ -57,8 +67,8 @@ class Exports {
   struct Entry {
     std::uint64_t id = 0;  // 0: the record is free
     bool revoked = false;
-    Descriptor file;
-    std::int64_t offset = 0;
+    std::vector<Descriptor> files;  // empty: it has a handle
+    std::vector<FilePart> parts;    // of them
     // By rank: 0, it was not handed; else 1 and the record's `lost` at that time.
     std::vector<std::uint32_t> handed;
   };
@@ -70,6 +80,7 @@ class Exports {
   // Whether a process that lives has the record's memory imported.
   bool imported(std::size_t record, const std::vector<std::shared_ptr<Peer>>& peers);
   void sweepRevoked();
+  static Result<Descriptor> duplicate(int file);
 
   const SharedFile& file_;
   const int ranks_;
@@ -80,12 +91,13 @@ class Exports {
   std::size_t live_ = 0;
 };
 
-// What goes over a pair's channel, with the file's descriptor.
-struct HandedFile {
-  static constexpr std::uint64_t kMagic = 0x31656c69666d6167;
+// What goes over a pair's channel, with the files' descriptors.
+struct HandedFiles {
+  static constexpr std::uint64_t kMagic = 0x32656c69666d6167;
   std::uint64_t magic;
   std::uint64_t id;
-  std::int64_t offset;
+  std::uint64_t count;
+  std::array<FilePart, kMaxDeviceFiles> parts;
 };
 
 }  // namespace gmac::exchange::internal

@@ -6,11 +6,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
-#include "exchange/exports.h"
 #include "gmac/base/log.h"
 
 namespace gmac::exchange::internal {
@@ -28,9 +28,10 @@ Imports::~Imports() = default;
 // Keeps what the owner has sent over the channel.
 void Imports::takeFiles(Peer& peer, int owner) {
   while (true) {
-    HandedFile text{};
+    HandedFiles text{};
+    std::array<int, kMaxDeviceFiles> passed{};
     iovec part{&text, sizeof text};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof passed)> control{};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
@@ -47,23 +48,36 @@ void Imports::takeFiles(Peer& peer, int owner) {
     if (received <= 0) {
       return;
     }
-    Descriptor file;
+    std::vector<Descriptor> files;
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
          header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-          header->cmsg_len == CMSG_LEN(sizeof(int))) {
-        int passed = -1;
-        std::memcpy(&passed, CMSG_DATA(header), sizeof passed);
-        file = Descriptor(passed);
+      if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        const std::size_t bytes =
+            std::min<std::size_t>(header->cmsg_len - CMSG_LEN(0), sizeof passed);
+        std::memcpy(passed.data(), CMSG_DATA(header), bytes);
+        for (std::size_t i = 0; i < bytes / sizeof(int); ++i) {
+          Descriptor file(passed[i]);
+          if (file) {
+            files.push_back(std::move(file));
+          }
+        }
       }
     }
-    if (received == sizeof text && text.magic == HandedFile::kMagic && file) {
-      files_[{owner, text.id}] = {std::move(file), text.offset};
+    // (With too few descriptors left, some have not come.)
+    if (received != sizeof text || text.magic != HandedFiles::kMagic || files.empty() ||
+        text.count != files.size()) {
+      continue;
+    }
+    std::vector<Handed>& handed = files_[{owner, text.id}];
+    handed.clear();
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      handed.push_back({std::move(files[i]), text.parts[i]});
     }
   }
 }
 
-Status Imports::openFile(Entry& entry, ExportRecord& record) {
+Result<const std::vector<Imports::Handed>*> Imports::filesOf(const Entry& entry,
+                                                             ExportRecord& record) {
   const Key key{entry.owner, entry.id};
   auto found = files_.find(key);
   if (found == files_.end()) {
@@ -75,8 +89,15 @@ Status Imports::openFile(Entry& entry, ExportRecord& record) {
     return fail(adsmErrorNotSupported, "exchange: the file of export {} has not come from rank {}",
                 entry.id, entry.owner);
   }
-  const auto& [descriptor, offset] = found->second;
-  const Result<int> file = descriptor.use("another process's file");
+  return &found->second;
+}
+
+Status Imports::openFile(Entry& entry, ExportRecord& record) {
+  const auto handed = filesOf(entry, record);
+  GMAC_TRY(handed.status());
+  const Handed& first = (*handed)->front();
+  const std::int64_t offset = first.part.offset;
+  const Result<int> file = first.file.use("another process's file");
   GMAC_TRY(file.status());
   struct stat status {};
   const int seals = ::fcntl(*file, F_GET_SEALS);
@@ -116,6 +137,37 @@ Status Imports::openDevice(Entry& entry, const ExportRecord& record) {
   return {};
 }
 
+// (That the descriptors come from the owner proves what they are of.)
+Status Imports::openDeviceFiles(Entry& entry, ExportRecord& record) {
+  if (device_ == nullptr || device_->importFiles == nullptr) {
+    return fail(adsmErrorNotSupported, "exchange: this process imports no device memory by files");
+  }
+  const auto handed = filesOf(entry, record);
+  GMAC_TRY(handed.status());
+  std::array<DeviceFile, kMaxDeviceFiles> files{};
+  std::size_t count = 0;
+  std::uint64_t bytes = 0;
+  for (const Handed& one : **handed) {
+    const Result<int> file = one.file.use("another process's device memory");
+    GMAC_TRY(file.status());
+    files[count++] = {*file, one.part.offset, one.part.bytes};
+    bytes += one.part.bytes;
+  }
+  if (bytes != record.bytes) {
+    return fail(adsmErrorInvalidValue, "exchange: export {} of rank {} has {} bytes, its files {}",
+                entry.id, entry.owner, record.bytes, bytes);
+  }
+  void* address = nullptr;
+  if (const adsmError_t code =
+          device_->importFiles(files.data(), static_cast<int>(count), &address);
+      code != adsmSuccess) {
+    return fail(code, "exchange: device memory of rank {}, export {}, is not imported", entry.owner,
+                entry.id);
+  }
+  entry.data = static_cast<const std::byte*>(address);
+  return {};
+}
+
 Status Imports::open(Entry& entry) {
   const SharedFile& file = entry.peer->met().file;
   const std::size_t index = entry.id % FileLayout::kExports;
@@ -131,7 +183,9 @@ Status Imports::open(Entry& entry) {
   } else {
     entry.kind = static_cast<ExportKind>(record.kind);
     entry.bytes = record.bytes;
-    status = entry.kind == ExportKind::kFile ? openFile(entry, record) : openDevice(entry, record);
+    status = entry.kind == ExportKind::kFile          ? openFile(entry, record)
+             : entry.kind == ExportKind::kDeviceFiles ? openDeviceFiles(entry, record)
+                                                      : openDevice(entry, record);
   }
   if (!status.ok() && !before) {
     bits.fetch_and(~bit);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "exchange/exchange.h"
+#include "exchange/exports.h"
 #include "exchange/outbox.h"
 #include "exchange/shared_file.h"
 #include "gmac/base/descriptor.h"
@@ -52,12 +53,19 @@ class Imports : public std::enable_shared_from_this<Imports> {
 
  private:
   using Key = std::pair<int, std::uint64_t>;  // owner, id
-  using Files = std::map<Key, std::pair<Descriptor, std::int64_t>>;
+  struct Handed {
+    Descriptor file;
+    FilePart part;
+  };
+  using Files = std::map<Key, std::vector<Handed>>;
 
   // All under the lock.
   Status open(Entry& entry);
   Status openFile(Entry& entry, ExportRecord& record);
   Status openDevice(Entry& entry, const ExportRecord& record);
+  Status openDeviceFiles(Entry& entry, ExportRecord& record);
+  // What has come for that export; NULL: nothing.
+  Result<const std::vector<Handed>*> filesOf(const Entry& entry, ExportRecord& record);
   bool giveBack(Entry& entry);
   void giveBackStuck();
   void drop(std::map<Key, std::unique_ptr<Entry>>::iterator found);

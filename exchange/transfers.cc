@@ -620,7 +620,8 @@ Status Incoming::importSource(ExportKind kind, ExportId id, int64_t offset) {
   const datatype::Bounds bounds = from_->bounds();
   int64_t first = 0;
   int64_t last = 0;
-  if (import_->kind != kind || __builtin_add_overflow(offset, bounds.first, &first) ||
+  if ((import_->kind == ExportKind::kFile) != (kind == ExportKind::kFile) ||
+      __builtin_add_overflow(offset, bounds.first, &first) ||
       __builtin_add_overflow(offset, bounds.last, &last) || first < 0 ||
       last > static_cast<int64_t>(import_->bytes)) {
     return fail(adsmErrorInvalidValue, "exchange: a message of rank {} does not lie in its export",

@@ -111,8 +111,27 @@ adsmError_t releaseImport(void* address) {
   return ::munmap(address, kBytes) == 0 ? adsmSuccess : adsmErrorSystem;
 }
 
-constexpr DeviceFunctions kDevice{&exportMemory, &importMemory, &copy,
-                                  &copy,         &handleOf,     &releaseImport};
+// One after the other.
+adsmError_t importFiles(const exchange::DeviceFile* files, int count, void** address) {
+  if (refusesImports) {
+    return fail(adsmErrorNotSupported, "the device is out of reach").code();
+  }
+  std::uint64_t bytes = 0;
+  for (int i = 0; i < count; ++i) bytes += files[i].bytes;
+  auto* const all = static_cast<std::byte*>(
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::byte* at = all;
+  for (int i = 0; i < count; at += files[i++].bytes) {
+    CHECK_THAT(::mmap(at, files[i].bytes, PROT_READ, MAP_SHARED | MAP_FIXED, files[i].file,
+                      files[i].offset) == at);
+  }
+  *address = all;
+  ++openImports;
+  return adsmSuccess;
+}
+
+constexpr DeviceFunctions kDevice{&exportMemory, &importMemory,  &copy,   &copy,
+                                  &handleOf,     &releaseImport, nullptr, &importFiles};
 constexpr std::size_t kPiece = std::size_t{1} << 16;
 constexpr Options kOptions{.hostBytes = 1 << 20, .device = &kDevice, .devicePieceBytes = kPiece};
 
@@ -261,6 +280,60 @@ TEST(Imports, DeviceMemoryIsReadInPlaceOnceTheDeviceIsProved) {
     });
     EXPECT_EQ(team.end(), "");
   }
+}
+
+// Without a piece of the device that its reach is proved by: the descriptors prove it.
+TEST(Imports, DeviceMemoryOfFilesIsHandedOver) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const std::set<int> before = openDescriptors();
+    {
+      const auto exchange = met(board, job);
+      if (job.rank == 0) {
+        // Its halves are the second half of one file and the first of another.
+        constexpr std::uint64_t kHalf = kBytes / 2;
+        Result<ExportId> id = Status(adsmErrorInvalidValue);
+        {
+          const File first;
+          const File second;
+          first.fill(1);
+          std::memset(first.data() + kHalf, 7, kHalf);
+          second.fill(7);
+          const exchange::DeviceFile files[] = {{first.get(), kHalf, kHalf},
+                                                {second.get(), 0, kHalf}};
+          id = exchange->exportDeviceFiles(files);
+          CHECK_THAT(!exchange->exportDeviceFiles({}).ok());
+          const std::vector<exchange::DeviceFile> tooMany(exchange::kMaxDeviceFiles + 1, files[0]);
+          CHECK_THAT(!exchange->exportDeviceFiles(tooMany).ok());
+        }
+        CHECK_THAT(id.ok() && exchange->offer(*id, 1).ok() && exchange->offer(*id, 1).ok());
+        CHECK_THAT(!exchange->isImportedBy(*id, 1));
+        tell(board, 0, 1, *id);
+        await(board, 1, 1);
+        CHECK_THAT(exchange->isImportedBy(*id, 1));
+        CHECK_THAT(!*exchange->revoke(*id));
+        arrive(board, 2);
+        await(board, 1, 2);
+        CHECK_THAT(*exchange->revoke(*id));
+        CHECK_THAT(exchange->statistics().exports == 0);
+      } else {
+        const ExportId id = hear(board, 0, 1).first;
+        Result<Imported> imported = exchange->import(0, id);
+        CHECK_THAT(imported.ok() && imported->kind() == ExportKind::kDeviceFiles);
+        CHECK_THAT(imported->bytes() == kBytes && holds(*imported, 7));
+        arrive(board, 1);
+        await(board, 2, 1);
+        CHECK_THAT(imported->revoked() && openImports == 1);
+        *imported = Imported();
+        exchange->sweep();
+        CHECK_THAT(openImports == 0 && !exchange->import(0, id).ok());
+        arrive(board, 1);
+      }
+    }
+    CHECK_THAT(openDescriptors() == before);
+  });
+  EXPECT_EQ(team.end(), "");
 }
 
 // What is freed is in nobody's hands.
