@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi/device_exports.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include "gmac/base/log.h"
@@ -18,10 +23,44 @@ DeviceExports::MemoryPtr DeviceExports::find(const std::byte* first, std::size_t
   if (bytes > allocation.bytes - static_cast<std::size_t>(first - start)) {
     return nullptr;
   }
+  return find(start, allocation.bytes, Owner::kApplication, allocation.id,
+              [&] { return exchange_.exportDevice(start, allocation.bytes); });
+}
+
+DeviceExports::MemoryPtr DeviceExports::find(const gmacDeviceLoan& loan) {
+  return find(static_cast<std::byte*>(loan.start), loan.bytes, Owner::kRuntime, loan.number,
+              [&] { return exportFiles(loan); });
+}
+
+Result<exchange::ExportId> DeviceExports::exportFiles(const gmacDeviceLoan& loan) {
+  std::array<gmacMemoryFile, GMAC_MEMORY_FILES> files{};
+  int count = 0;
+  if (const adsmError_t code =
+          gmacFilesOfDeviceMemory(loan.start, loan.bytes, loan.number, files.data(), &count);
+      code != adsmSuccess) {
+    return Status(code);
+  }
+  std::array<exchange::DeviceFile, GMAC_MEMORY_FILES> parts{};
+  for (int i = 0; i < count; ++i) {
+    const gmacMemoryFile& file = files[static_cast<std::size_t>(i)];
+    parts[static_cast<std::size_t>(i)] = {file.file, file.offset, file.bytes};
+  }
+  const auto id =
+      exchange_.exportDeviceFiles(std::span(parts).first(static_cast<std::size_t>(count)));
+  for (int i = 0; i < count; ++i) {
+    (void)::close(files[static_cast<std::size_t>(i)].file);
+  }
+  return id;
+}
+
+template <typename Export>
+DeviceExports::MemoryPtr DeviceExports::find(std::byte* start, std::size_t bytes, Owner owner,
+                                             std::uint64_t allocation, Export exportIt) {
   const std::lock_guard guard(lock_);
   sweepLocked();
   auto found = entries_.find(start);
-  if (found != entries_.end() && found->second.allocation != allocation.id) {
+  if (found != entries_.end() &&
+      (found->second.allocation != allocation || found->second.owner != owner)) {
     giveUp(found);  // it was freed where nobody has seen it
     found = entries_.end();
   }
@@ -31,18 +70,29 @@ DeviceExports::MemoryPtr DeviceExports::find(const std::byte* first, std::size_t
   }
   makeRoom();
   MemoryPtr memory;
-  const auto id = exchange_.exportDevice(start, allocation.bytes);
+  const Result<exchange::ExportId> id = exportIt();
   if (id.ok()) {
-    memory = std::make_shared<const Memory>(Memory{*id, start, allocation.bytes, allocation.id});
+    memory = std::make_shared<const Memory>(Memory{*id, start, bytes, owner, allocation});
   } else {
     log(LogLevel::kInfo, "mpi: messages from an allocation of {} bytes of a device are packed: {}",
-        allocation.bytes, lastErrorText());
+        bytes, lastErrorText());
     if (id.status().code() == adsmErrorHostMemory) {
       return nullptr;  // there are too many exports now
     }
   }
-  entries_.emplace(start, Entry{memory, allocation.id, uses_.insert(uses_.end(), start)});
+  entries_.emplace(start, Entry{memory, owner, allocation, uses_.insert(uses_.end(), start)});
   return memory;
+}
+
+void DeviceExports::ended(std::uint64_t number) {
+  const std::lock_guard guard(lock_);
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
+    return entry.second.owner == Owner::kRuntime && entry.second.allocation == number;
+  });
+  if (found != entries_.end()) {
+    giveUp(found);
+  }
+  sweepLocked();
 }
 
 void DeviceExports::giveUp(Entries::iterator entry) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The application's device memory that other processes may import: each allocation is exported
-// once, when a message of it is first sent to a process that could copy it by its device. Knows no
-// mpi.h.
+// Device memory that other processes may import, the application's own and that of shared objects:
+// each allocation is exported once, when a message of it is first sent to a process that could copy
+// it by its device. Knows no mpi.h.
 #ifndef GMAC_MPI_DEVICE_EXPORTS_H_
 #define GMAC_MPI_DEVICE_EXPORTS_H_
 
@@ -14,6 +14,8 @@
 #include <mutex>
 
 #include "exchange/exchange.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/shared_memory.h"
 
 namespace gmac::mpi {
 
@@ -21,12 +23,16 @@ namespace gmac::mpi {
 // some microseconds, the first one of the process as long as an allocation.
 class DeviceExports {
  public:
+  // Who has made it, and numbers it: the application (gmacAllocationOf), the runtime for objects
+  // (gmacLendOnDevice).
+  enum class Owner { kApplication, kRuntime };
   // An allocation that is exported. Messages keep it.
   struct Memory {
     exchange::ExportId id;
     std::byte* start;
     std::size_t bytes;
-    std::uint64_t allocation;  // as gmacAllocationOf() numbers it
+    Owner owner;
+    std::uint64_t allocation;  // its number
   };
   using MemoryPtr = std::shared_ptr<const Memory>;
 
@@ -41,10 +47,15 @@ class DeviceExports {
   // (managed, mapped and a pool's memory, and that of other devices than the runtime's), which is
   // remembered as long as it lives.
   MemoryPtr find(const std::byte* first, std::size_t bytes);
+  // Of the allocation of lent bytes. NULL: it has no files, which is remembered.
+  MemoryPtr find(const gmacDeviceLoan& loan);
 
   // Somebody is about to free what starts there: from now on it is found no more. What it was;
   // kNoExport: nothing.
   exchange::ExportId take(const void* start);
+  // The pages with that number cease to be an object's: they are found no more, and freed when the
+  // last importer lets go of them.
+  void ended(std::uint64_t number);
   // Whether nobody has any more what starts there; true also for what was never exported. Nobody
   // imports it any more as soon as no message keeps it: a receiver whose message's export is
   // revoked takes the message for lost.
@@ -56,12 +67,18 @@ class DeviceExports {
 
  private:
   struct Entry {
-    MemoryPtr memory;  // NULL: it has no handle
+    MemoryPtr memory;  // NULL: it has no handle, or files
+    Owner owner;
     std::uint64_t allocation;
     std::list<std::byte*>::iterator use;
   };
   using Entries = std::map<std::byte*, Entry>;
 
+  // An allocation, and what exports it.
+  template <typename Export>
+  MemoryPtr find(std::byte* start, std::size_t bytes, Owner owner, std::uint64_t allocation,
+                 Export exportIt);
+  Result<exchange::ExportId> exportFiles(const gmacDeviceLoan& loan);
   // All under the lock.
   void giveUp(Entries::iterator entry);
   void makeRoom();

@@ -102,10 +102,19 @@ bool isReadable(const std::byte* base, const datatype::Layout& layout) {
   return ::process_vm_readv(::getpid(), &here, 1, there.data(), there.size(), 0) == 2;
 }
 
+adsmError_t importFiles(const exchange::DeviceFile* files, int count, void** address) {
+  std::array<gmacMemoryFile, GMAC_MEMORY_FILES> given{};
+  static_assert(exchange::kMaxDeviceFiles == GMAC_MEMORY_FILES);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    given[i] = {files[i].file, files[i].offset, files[i].bytes};
+  }
+  return gmacImportDeviceFiles(given.data(), count, address);
+}
+
 // The runtime's device, where it has memory that other processes reach.
 constexpr exchange::DeviceFunctions kDevice{
     &gmacExportDeviceMemory,   &gmacImportDeviceMemory,  &gmacCopyToDevice, &gmacCopyFromDevice,
-    &gmacHandleOfDeviceMemory, &gmacReleaseDeviceImport, &copyByDevice};
+    &gmacHandleOfDeviceMemory, &gmacReleaseDeviceImport, &copyByDevice,     &importFiles};
 static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
 // More exports that could not be imported are forgotten.
 constexpr std::size_t kMaxRefused = 1024;
@@ -122,7 +131,7 @@ constexpr const char* kSent[kWays] = {"send: ticket",
                                       "send: copy for a late receiver"};
 
 // Asked for by a thread whose kernel call or free needs what is lent.
-void giveBackAll() {
+void giveBackAll(int onDevice) {
   State& all = state();
   all.reclaims.fetch_add(1);
   std::vector<std::shared_ptr<Transfer>> transfers;
@@ -131,7 +140,7 @@ void giveBackAll() {
     transfers = all.transfers;
   }
   for (const auto& transfer : transfers) {
-    transfer->giveBack();
+    transfer->giveBack(onDevice != 0);
   }
 }
 
@@ -156,6 +165,16 @@ int mayFree(void* start) {
     }
   }
   return all.memory->mayBeFreed(start) ? 1 : 0;
+}
+
+// Pages of objects are about to be freed, or to be replaced. (No message is of them: what is lent
+// neither moves nor is freed.)
+void memoryEnds(std::uint64_t number) {
+  State& all = state();
+  const std::shared_lock guard(all.freeing);
+  if (all.memory != nullptr) {
+    all.memory->ended(number);
+  }
 }
 
 // The export of the memory file, which grows: another one where it has. NULL: there is none.
@@ -219,6 +238,7 @@ void prepare() {
     writeLogLine(std::string("mpi: no message is sent as a ticket: ") + lastErrorText());
     return;
   }
+  gmacShareDeviceMemory();
   all.exchange = std::move(*opened);
   all.memory = std::make_unique<DeviceExports>(*all.exchange);
   const auto key = std::as_bytes(std::span(job->key));
@@ -240,6 +260,7 @@ void open(int rank, int size) {
   if (inUse()) {
     gmacOnReclaim(&giveBackAll);
     gmacOnDeviceFree(&mayFree);
+    gmacOnDeviceMemoryEnd(&memoryEnds);
   }
 }
 
@@ -405,11 +426,10 @@ ExportedFile::~ExportedFile() {
   }
 }
 
-Transfer::Transfer(exchange::Sending sending, int rank, Loan loan,
-                   std::shared_ptr<const ExportedFile> file, DeviceExports::MemoryPtr memory)
-    : file_(std::move(file)),
-      memory_(std::move(memory)),
-      loan_(std::move(loan)),
+Transfer::Transfer(exchange::Sending sending, int rank, Source source)
+    : isLent_(source.loan),
+      isDeviceLent_(source.deviceLoan),
+      source_(std::move(source)),
       sending_(std::move(sending)),
       rank_(rank) {}
 
@@ -441,22 +461,65 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
   if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess || reached == 0) {
     return nullptr;  // packing says why
   }
+  auto transfer =
+      beginOnDevice(rank, base, base, std::move(layout), {{}, nullptr, std::move(memory), {}});
+  // (As of lent bytes.)
+  if (transfer != nullptr && all.reclaims.load() != reclaims) {
+    transfer->giveBack(transfer->source_.memory->id);
+  }
+  return transfer;
+}
+
+// `device`: the address of `base` on the device.
+std::shared_ptr<Transfer> Transfer::beginOnDevice(int rank, const std::byte* base,
+                                                  const std::byte* device,
+                                                  exchange::SharedLayoutPtr layout, Source source) {
   exchange::SendOptions options;
   options.mayCopy = true;
   options.onDevice = true;
   options.path = exchange::Path::kDevice;
-  options.device = memory->id;
-  options.deviceOffset = base - memory->start;
-  auto sending = all.exchange->send(rank, base, std::move(layout), options);
+  options.device = source.memory->id;
+  options.deviceOffset = device - source.memory->start;
+  auto sending = state().exchange->send(rank, base, std::move(layout), options);
   if (!sending.ok()) {
     return nullptr;
   }
-  auto transfer =
-      std::make_shared<Transfer>(std::move(*sending), rank, Loan(), nullptr, std::move(memory));
+  auto transfer = std::make_shared<Transfer>(std::move(*sending), rank, std::move(source));
   list(transfer);
+  return transfer;
+}
+
+std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base,
+                                                 exchange::SharedLayoutPtr layout,
+                                                 exchange::ExportId* exported, bool* failed) {
+  State& all = tickets::state();
+  const std::uint64_t reclaims = all.reclaims.load();
+  const datatype::Bounds bounds = layout->layout.bounds();
+  adsmError_t error = adsmSuccess;
+  DeviceLoan loan(base + bounds.first, static_cast<std::size_t>(bounds.last - bounds.first),
+                  &error);
+  *failed = error != adsmSuccess;
+  if (!loan) {
+    return nullptr;
+  }
+  auto memory = all.memory->find(*loan);
+  if (memory == nullptr) {
+    return nullptr;
+  }
+  all.exchangesMemory = true;
+  // (So it needs no ring, which nobody may serve while the sender is in another call.)
+  if (!all.exchange->isImportedBy(memory->id, rank)) {
+    if (all.exchange->offer(memory->id, rank).ok()) {
+      *exported = memory->id;
+    }
+    return nullptr;
+  }
+  const auto* const device = static_cast<const std::byte*>((*loan).address) - bounds.first;
+  auto transfer = beginOnDevice(rank, base, device, std::move(layout),
+                                {{}, nullptr, std::move(memory), std::move(loan)});
   // (As of lent bytes.)
-  if (all.reclaims.load() != reclaims) {
-    transfer->giveBack(options.device);
+  if (transfer != nullptr && all.reclaims.load() != reclaims) {
+    transfer->giveBack(true);
   }
   return transfer;
 }
@@ -488,12 +551,12 @@ std::shared_ptr<Transfer> Transfer::lend(int rank, const std::byte* base,
   if (!sending.ok()) {
     return nullptr;
   }
-  auto transfer =
-      std::make_shared<Transfer>(std::move(*sending), rank, std::move(loan), std::move(file));
+  auto transfer = std::make_shared<Transfer>(std::move(*sending), rank,
+                                             Source{std::move(loan), std::move(file), nullptr, {}});
   list(transfer);
   // Who asked after the loan was made has found the transfer, or is found here.
   if (all.reclaims.load() != reclaims) {
-    transfer->giveBack();
+    transfer->giveBack(false);
   }
   return transfer;
 }
@@ -526,7 +589,7 @@ std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
 Bytes Transfer::write() {
   const tickets::State& all = tickets::state();
   const std::lock_guard guard(lock_);
-  const auto exported = memory_ != nullptr ? memory_->id : exchange::kNoExport;
+  const auto exported = source_.memory != nullptr ? source_.memory->id : exchange::kNoExport;
   Wire wire = {all.nonce, sending_.bytes(), all.rank, {}, static_cast<std::uint64_t>(exported), 0};
   sending_.describe(wire.description);
   written_ = true;
@@ -536,25 +599,28 @@ Bytes Transfer::write() {
   return ticketOf(wire);
 }
 
-void Transfer::giveBack() {
-  const std::lock_guard guard(lock_);
-  if (!loan_) {
-    return;
-  }
+// Under the lock.
+void Transfer::settle() {
   wanted_ = true;
   if (written_ && serve() == Progress::kUnderWay) {
     leaveCopyNow();
   }
 }
 
+void Transfer::giveBack(bool onDevice) {
+  if (!(onDevice ? isDeviceLent_ : isLent_)) {
+    return;  // (without its lock, which this thread may hold)
+  }
+  const std::lock_guard guard(lock_);
+  if (source_.loan || source_.deviceLoan) {
+    settle();
+  }
+}
+
 void Transfer::giveBack(exchange::ExportId memory) {
   const std::lock_guard guard(lock_);
-  if (memory_ == nullptr || memory_->id != memory) {
-    return;
-  }
-  wanted_ = true;
-  if (written_ && serve() == Progress::kUnderWay) {
-    leaveCopyNow();
+  if (source_.memory != nullptr && source_.memory->id == memory) {
+    settle();
   }
 }
 
@@ -570,9 +636,7 @@ void Transfer::leaveCopyNow() {
 // The list keeps it no more.
 void Transfer::end() {
   tickets::State& all = tickets::state();
-  loan_ = {};
-  file_.reset();
-  memory_.reset();
+  source_ = {};
   const std::lock_guard guard(all.lock);
   std::erase_if(all.transfers, [this](const auto& other) { return other.get() == this; });
   all.transferCount = all.transfers.size();

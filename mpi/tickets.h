@@ -154,6 +154,38 @@ class Loan {
   std::size_t bytes_ = 0;
 };
 
+// The same on this process's device: while another process's device may read them there.
+class DeviceLoan {
+ public:
+  DeviceLoan() = default;
+  // *error: that of a kernel that was waited for. Without the bytes if they cannot be lent.
+  DeviceLoan(const std::byte* address, std::size_t bytes, adsmError_t* error) : address_(address) {
+    int lent = 0;
+    *error = gmacLendOnDevice(address, bytes, &loan_, &lent);
+    bytes_ = *error == adsmSuccess && lent != 0 ? bytes : 0;
+  }
+  DeviceLoan(DeviceLoan&& other) noexcept { swap(other); }
+  DeviceLoan& operator=(DeviceLoan&& other) noexcept {
+    DeviceLoan(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~DeviceLoan() {
+    if (bytes_ > 0) gmacGiveBackOnDevice(address_, bytes_, &loan_);
+  }
+  explicit operator bool() const { return bytes_ > 0; }
+  const gmacDeviceLoan& operator*() const { return loan_; }
+
+ private:
+  void swap(DeviceLoan& other) noexcept {
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(loan_, other.loan_);
+  }
+  gmacDeviceLoan loan_{};
+  const std::byte* address_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
 // The memory file of this process's objects, as others import it. Revoked when no message needs it.
 struct ExportedFile {
   ExportedFile(exchange::ExportId exported, const gmacLoan& loan)
@@ -172,8 +204,12 @@ struct ExportedFile {
 // after something else of the sender's, so it leaves a copy in shared memory when it has waited for
 // about as long as the copy takes: at most twice the time of the better choice, but for kLeastWait.
 //
-// Bytes of a shared object are lent meanwhile. As soon as a kernel call or a free needs them, its
-// thread leaves a copy, whether the receiver has begun or not: it waits for no longer than that.
+// Bytes of a shared object are lent meanwhile, on the CPU or on the device. As soon as a kernel
+// call or a free needs them, its thread leaves a copy, whether the receiver has begun or not: it
+// waits for no longer than that.
+//
+// A thread may hold the lock of one on the device and then take that of one on the CPU: packing on
+// the device may ask for what is lent on the CPU. Never the other way round.
 class Transfer {
  public:
   static constexpr std::chrono::microseconds kLeastWait{100};
@@ -193,9 +229,20 @@ class Transfer {
   static std::shared_ptr<Transfer> offer(int rank, const std::byte* base,
                                          exchange::SharedLayoutPtr layout,
                                          exchange::ExportId* exported);
-  Transfer(exchange::Sending sending, int rank, Loan loan = {},
-           std::shared_ptr<const ExportedFile> file = nullptr,
-           DeviceExports::MemoryPtr memory = nullptr);
+  // The same of a shared object all of whose bytes between the layout's bounds are current on the
+  // device. Waits for kernels that write them. *failed: one of them has, or the device; the message
+  // cannot be sent then, and an error's text says why.
+  static std::shared_ptr<Transfer> lendOnDevice(int rank, const std::byte* base,
+                                                exchange::SharedLayoutPtr layout,
+                                                exchange::ExportId* exported, bool* failed);
+  // What the message is of.
+  struct Source {
+    Loan loan;
+    std::shared_ptr<const ExportedFile> file;
+    DeviceExports::MemoryPtr memory;
+    DeviceLoan deviceLoan;
+  };
+  Transfer(exchange::Sending sending, int rank, Source source = {});
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
@@ -206,8 +253,9 @@ class Transfer {
   Progress advance();
   // The ticket was not sent.
   void recall();
-  // Gives lent bytes back, and leaves a copy; before write(): as soon as that is called.
-  void giveBack();
+  // Gives bytes back that are lent on the device, or on the CPU, and leaves a copy; before write():
+  // as soon as that is called.
+  void giveBack(bool onDevice);
   // The same of a message of that device memory.
   void giveBack(exchange::ExportId memory);
   // Of a failure.
@@ -220,11 +268,15 @@ class Transfer {
   void leaveCopyNow();
   void end();
   static void list(const std::shared_ptr<Transfer>& transfer);
+  static std::shared_ptr<Transfer> beginOnDevice(int rank, const std::byte* base,
+                                                 const std::byte* device,
+                                                 exchange::SharedLayoutPtr layout, Source source);
+  void settle();
 
-  mutable std::mutex lock_;                   // guards what follows
-  std::shared_ptr<const ExportedFile> file_;  // of lent bytes
-  DeviceExports::MemoryPtr memory_;           // of device memory
-  Loan loan_;
+  const bool isLent_;        // on the CPU
+  const bool isDeviceLent_;  // on the device
+  mutable std::mutex lock_;  // guards what follows
+  Source source_;
   bool written_ = false;
   bool wanted_ = false;  // what is lent, as soon as it is written
   exchange::Sending sending_;

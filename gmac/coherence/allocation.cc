@@ -234,6 +234,12 @@ Status Allocation::free(void* address) {
   {
     Lock lock(mutex_);
     Object* object = index_.find(address);
+    while (object != nullptr && object->address() == address && !object->closing &&
+           !object->lent.empty()) {
+      // Asked back before the object closes: it is still read for that.
+      loans_.awaitReturn(lock, coherence::Lent::kOnDevice);
+      object = index_.find(address);
+    }
     if (object == nullptr || object->closing) {
       return fail(adsmErrorInvalidPointer,
                   "adsmFree({}): no shared object is there (never allocated, or freed already)",
@@ -266,7 +272,7 @@ Status Allocation::destroy(Lock& lock, Object& object) {
   const auto settle = [&] {
     while (object.inTransit() || object.preparing > 0 || object.held() ||
            ledger_.submissionUnderWay()) {
-      if (!object.held() || !loans_.reclaim(lock)) {
+      if (!object.held() || !loans_.reclaim(lock, coherence::Lent::kOnCpu)) {
         lock.waitForChange();
       }
     }

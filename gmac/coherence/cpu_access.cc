@@ -218,7 +218,7 @@ bool CpuAccess::lend(const void* address, std::size_t bytes, coherence::Loan* lo
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     blocks_.hold(*object, i);
   }
-  loans_.begins();
+  loans_.begins(coherence::Lent::kOnCpu);
   *loan = {place->file, place->fileNumber, place->fileBytes, place->offset,
            object->mirror->copyAddress(begin)};
   return true;
@@ -227,7 +227,7 @@ bool CpuAccess::lend(const void* address, std::size_t bytes, coherence::Loan* lo
 void CpuAccess::giveBack(const void* address, std::size_t bytes) {
   {
     const Lock lock(mutex_);
-    loans_.ends();
+    loans_.ends(coherence::Lent::kOnCpu);
   }
   unhold(address, bytes);
 }

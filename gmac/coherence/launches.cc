@@ -15,6 +15,8 @@
 namespace gmac {
 namespace {
 
+using coherence::Lent;
+
 Event eventOf(bool writes) { return writes ? Event::kCall : Event::kCallRead; }
 
 // The bytes of a use in its object, whatever blocks that has.
@@ -68,11 +70,12 @@ class CallArguments {
 // ---- The one path
 
 // The release, and who may submit. `ready(&waited)` waits for what the work's queue does not order
-// by itself. `forEachUse(release)` calls `release(object, blocks, event)` for all that the work
-// uses, until that is not kDone; it returns that. Objects are released one by one; whatever made us
-// let the lock go, start over: what was released stays released.
-template <typename Ready, typename ForEachUse>
-Status Launches::releaseUsed(Lock& lock, Ready ready, ForEachUse forEachUse,
+// by itself. `writesLent()`: whether the work may write what is lent on the device, or moves it;
+// asked where anything is lent. `forEachUse(release)` calls `release(object, blocks, event)` for
+// all that the work uses, until that is not kDone; it returns that. Objects are released one by
+// one; whatever made us let the lock go, start over: what was released stays released.
+template <typename Ready, typename WritesLent, typename ForEachUse>
+Status Launches::releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, ForEachUse forEachUse,
                              accel::Ticket* stillOpen) {
   for (Step step = Step::kRetry; step == Step::kRetry;) {
     bool waited = false;
@@ -83,6 +86,10 @@ Status Launches::releaseUsed(Lock& lock, Ready ready, ForEachUse forEachUse,
     // Asked anew after every wait: another thread may have come first.
     if (ledger_.submissionUnderWay()) {
       lock.waitForChange();
+      continue;
+    }
+    if (loans_.any(Lent::kOnDevice) && writesLent()) {
+      loans_.awaitReturn(lock, Lent::kOnDevice);
       continue;
     }
     auto released = forEachUse([&](Object& object, BlockRange blocks, Event event) {
@@ -108,9 +115,7 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
     return Step::kRetry;
   }
   if (object.held(range)) {
-    if (!loans_.reclaim(lock)) {
-      lock.waitForChange();
-    }
+    loans_.awaitReturn(lock, Lent::kOnCpu);
     return Step::kRetry;
   }
   const Status closed = blocks_.close(lock, object, range, event, stillOpen);
@@ -297,6 +302,19 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
       // Work on the application's own streams was submitted before; the accelerator's queue knows
       // nothing of them.
       [&](bool* waited) { return waits_.forWork(lock, ledger_.runningStreamWork(), waited); },
+      [&] {
+        if (!uses) {
+          return std::any_of(index_.all().begin(), index_.all().end(), [&](const Object& object) {
+            const auto access = object.accessBy(kernel).value_or(adsmAccess_t{});
+            return (static_cast<unsigned>(access) & adsmWrite) != 0 && !object.lent.empty();
+          });
+        }
+        return std::any_of(uses->list.begin(), uses->list.end(), [&](const adsmRangeUse_t& use) {
+          const Object* const object = index_.find(use.address);
+          return (use.access & adsmWrite) != 0 && object != nullptr &&
+                 object->isLent(bytesIn(*object, use));
+        });
+      },
       [&](auto release) -> Result<Step> {
         Result<Step> step = Step::kDone;
         const auto releaseAll = [&](Object& object, BlockRange blocks, unsigned access) {
@@ -420,8 +438,24 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     return release(object, object.covering(begin, static_cast<std::size_t>(end - begin)),
                    eventOf(range.write));
   };
+  const auto writesLent = [&](const coherence::DeviceRange& range) {
+    bool writes = false;
+    for (const Object& object : index_.all()) {
+      writes = writes || (range.address == nullptr && !object.lent.empty() &&
+                          object.usedBy(stream) && !object.onlyRead);
+    }
+    index_.forEachIn(range.address, range.address == nullptr ? 0 : range.bytes,
+                     [&](const Object& object, const auto* first, const auto* last) {
+                       const auto offset = static_cast<std::size_t>(first - object.address());
+                       writes =
+                           writes ||
+                           object.isLent({offset, offset + static_cast<std::size_t>(last - first)});
+                       return !writes;
+                     });
+    return range.write && writes;
+  };
   GMAC_TRY(releaseUsed(
-      lock, ready,
+      lock, ready, [&] { return std::any_of(ranges.begin(), ranges.end(), writesLent); },
       [&](auto release) -> Result<Step> {
         Blocks::OpenList& open = blocks_.openObjects();
         for (auto next = open.begin(); next != open.end();) {
@@ -495,7 +529,7 @@ Status Launches::waitForOtherDevices(Lock& lock, std::span<const coherence::Devi
   return waits_.forWork(lock, before, waited);
 }
 
-Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
+Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges, const void* moves) {
   const Timed timed(Phase::kLaunch);
   const Walk walk(blocks_);
   Lock lock(mutex_);
@@ -510,6 +544,10 @@ Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
           GMAC_TRY(waits_.forHostFunctions(lock, waited));
         }
         return *waited ? Status() : waitForOtherDevices(lock, ranges, waited);
+      },
+      [&] {
+        const Object* const moved = index_.find(moves);
+        return moved != nullptr && !moved->lent.empty();
       },
       [&](auto release) -> Result<Step> {
         Result<Step> step = Step::kDone;

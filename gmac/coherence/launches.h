@@ -70,7 +70,9 @@ class Launches {
   Status beginDeviceWork(accel::NativeStream stream,
                          std::span<const coherence::DeviceRange> ranges);
   Status endDeviceWork(accel::NativeStream stream, bool submitted);
-  Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
+  // `moves`: an address of the object whose memory the work moves: then it does not lend, and what
+  // it has lent on the device is asked back first.
+  Status beginOwnWork(std::span<const coherence::DeviceRange> ranges, const void* moves = nullptr);
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
 
   // Whether objects in the CPU's memory are used so much that others on the device may be worth
@@ -86,8 +88,9 @@ class Launches {
     accel::Ticket stillOpen;  // copies of what the thread may go on writing
   };
 
-  template <typename Ready, typename ForEachUse>
-  Status releaseUsed(Lock& lock, Ready ready, ForEachUse forEachUse, accel::Ticket* stillOpen);
+  template <typename Ready, typename WritesLent, typename ForEachUse>
+  Status releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, ForEachUse forEachUse,
+                     accel::Ticket* stillOpen);
   Result<Step> release(Lock& lock, Object& object, BlockRange range, Event event,
                        accel::Ticket* stillOpen);
   void begins(const Submission& submission);

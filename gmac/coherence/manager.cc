@@ -38,6 +38,7 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
                    .chunkBytes = options.chunkBytes,
                    .movedPages = options.movedPages}),
       access_(mutex_, index_, loans_, residency_, blocks_, coarsening_),
+      deviceLoans_(mutex_, accelerator, ledger_, loans_, waits_, index_, blocks_),
       bulk_(mutex_, accelerator, ledger_, waits_, index_, residency_, blocks_, coarsening_,
             access_),
       early_(mutex_, ledger_, index_, residency_, blocks_, options.readAheadBytes,

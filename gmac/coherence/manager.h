@@ -19,6 +19,7 @@
 #include "gmac/coherence/allocation.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/cpu_access.h"
+#include "gmac/coherence/device_loans.h"
 #include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/kernels.h"
 #include "gmac/coherence/launches.h"
@@ -117,6 +118,16 @@ class Manager final : public coherence::Port {
       access_.giveBack(address, bytes);
     }
   }
+  Result<bool> lendOnDevice(const void* address, std::size_t bytes,
+                            coherence::DeviceLoan* loan) override {
+    return forked() ? Result<bool>(false) : deviceLoans_.lend(address, bytes, loan);
+  }
+  void giveBackOnDevice(const void* address, std::size_t bytes,
+                        const coherence::DeviceLoan& loan) override {
+    if (!forked()) {
+      deviceLoans_.giveBack(address, bytes, loan);
+    }
+  }
   std::size_t pieceBytes() const noexcept override {
     return std::max(Port::pieceBytes(), options_.blockBytes);
   }
@@ -202,6 +213,7 @@ class Manager final : public coherence::Port {
   Coarsening coarsening_;
   Allocation allocation_;
   CpuAccess access_;
+  DeviceLoans deviceLoans_;
   BulkMemory bulk_;
   EarlyCopies early_;
   Kernels kernels_;

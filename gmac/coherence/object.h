@@ -301,6 +301,13 @@ class Object : public DeviceUses,
   std::uint32_t preparing = 0;  // chunks that are being populated; their blocks are settled
   bool closing = false;         // being freed: look-ups ignore it
 
+  // ---- what other processes read in the accelerator's memory (device_loans.h) ----
+  std::vector<ByteRange> lent;  // one for each loan
+  bool isLent(ByteRange bytes) const {
+    return std::any_of(lent.begin(), lent.end(),
+                       [&](ByteRange one) { return one.overlaps(bytes); });
+  }
+
   // ---- once it is freed and its memory is kept (object_pool.h) ----
   accel::Ticket cleared;       // when it has finished, the device's bytes are zero
   accel::Ticket clearedAfter;  // the newest call before the clearing

@@ -39,14 +39,16 @@ CpuHold::~CpuHold() {
 }
 
 namespace {
-constinit std::atomic<void (*)()> borrower{nullptr};
+constinit std::atomic<void (*)(Lent)> borrower{nullptr};
 }  // namespace
 
-void onReclaim(void (*giveBack)()) noexcept { borrower.store(giveBack, std::memory_order_release); }
+void onReclaim(void (*giveBack)(Lent)) noexcept {
+  borrower.store(giveBack, std::memory_order_release);
+}
 
-void reclaimLoans() {
-  if (void (*const giveBack)() = borrower.load(std::memory_order_acquire)) {
-    giveBack();
+void reclaimLoans(Lent lent) {
+  if (void (*const giveBack)(Lent) = borrower.load(std::memory_order_acquire)) {
+    giveBack(lent);
   }
 }
 
@@ -68,6 +70,8 @@ Status Port::hold(const void*, std::size_t, HoldFor) { return {}; }
 void Port::unhold(const void*, std::size_t) {}
 bool Port::lend(const void*, std::size_t, Loan*) { return false; }
 void Port::giveBack(const void*, std::size_t) {}
+Result<bool> Port::lendOnDevice(const void*, std::size_t, DeviceLoan*) { return false; }
+void Port::giveBackOnDevice(const void*, std::size_t, const DeviceLoan&) {}
 
 std::size_t Port::pieceBytes() const noexcept { return std::size_t{1} << 20; }
 std::size_t Port::ioThreads() const noexcept { return 1; }

@@ -67,6 +67,20 @@ struct Loan {
   const void* view;  // this process may read them here, whatever the protection of the object
 };
 
+// Bytes of one object that another process's accelerator may read in place, in this one's memory:
+// part of an allocation that can be handed over (accel/exported_memory.h). They are current on the
+// accelerator, what calls and other work submitted before write there is done, and nothing but the
+// application's own copies and packs to these bytes changes them until giveBackOnDevice(). Calls
+// and other device work that may write them ask for them, as do frees and what moves the memory
+// (reclaimLoans()), and wait.
+struct DeviceLoan {
+  std::uintptr_t start;    // of the allocation, a device address
+  std::size_t bytes;       // of the allocation
+  std::uint64_t number;    // of its pages: see accel::SharedAllocation
+  std::uintptr_t address;  // of the first of the lent bytes, a device address
+  std::uint64_t object;    // for giveBackOnDevice()
+};
+
 // Which of the application's streams have kernels that use an object: all, none, or one.
 enum class Users : std::uint8_t { kEverybody, kCpu, kOneStream };
 
@@ -105,6 +119,11 @@ class Port {
   // See Loan.
   virtual bool lend(const void* address, std::size_t bytes, Loan* loan);
   virtual void giveBack(const void* address, std::size_t bytes);
+  // See DeviceLoan. False: not all of the bytes are one object's and current on the accelerator, or
+  // its memory is not handed over. Waits for device work that writes them; errors are that work's.
+  // No block changes its state.
+  virtual Result<bool> lendOnDevice(const void* address, std::size_t bytes, DeviceLoan* loan);
+  virtual void giveBackOnDevice(const void* address, std::size_t bytes, const DeviceLoan& loan);
 
   // The length of a piece of a long transfer, in bytes, at which the copy of one piece overlaps the
   // transfer of the next.
@@ -286,12 +305,15 @@ inline bool touchesShared(const void* address, std::size_t bytes) noexcept {
 inline void noteOpenWait() noexcept { internal::openWaits.store(true, std::memory_order_relaxed); }
 inline bool openWaits() noexcept { return internal::openWaits.load(std::memory_order_relaxed); }
 
+// Which loans are asked for: all of a kind, as the borrower knows no blocks.
+enum class Lent { kOnCpu, kOnDevice };
 // The borrower (one library of the process) registers the function that asks it to give back all
-// loans that it can, as soon as it can. Any thread may call that function, with no lock of ours
-// held; it may call giveBack(). Never revoked.
-void onReclaim(void (*giveBack)()) noexcept;
+// loans of a kind that it can, as soon as it can. Any thread may call that function, with no lock
+// of ours held; it may call giveBack(), and for kOnDevice submit device work that reads what is
+// lent. Never revoked.
+void onReclaim(void (*giveBack)(Lent lent)) noexcept;
 // Calls that function.
-void reclaimLoans();
+void reclaimLoans(Lent lent);
 
 // How often a context has ended; resources made in it are gone. A load.
 inline std::uint64_t contextsEnded() noexcept { return internal::contextsEnded.load(); }

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/shared_memory.h"
 
+#include <atomic>
+#include <cstdint>
+
+#include "gmac/base/api_call.h"
+#include "gmac/base/status.h"
 #include "gmac/coherence/port.h"
 
 int gmacAnythingShared(void) { return gmac::coherence::anythingShared() ? 1 : 0; }
@@ -22,4 +27,31 @@ void gmacGiveBack(const void* address, size_t bytes) {
   gmac::coherence::port().giveBack(address, bytes);
 }
 
-void gmacOnReclaim(void (*giveBack)(void)) { gmac::coherence::onReclaim(giveBack); }
+adsmError_t gmacLendOnDevice(const void* address, size_t bytes, gmacDeviceLoan* loan, int* lent) {
+  return gmac::api::guarded("gmacLendOnDevice", [&]() -> gmac::Status {
+    gmac::coherence::DeviceLoan made{};
+    const auto is = gmac::coherence::port().lendOnDevice(address, bytes, &made);
+    GMAC_TRY(is.status());
+    *lent = *is ? 1 : 0;
+    *loan = {reinterpret_cast<void*>(made.start), made.bytes, made.number,
+             reinterpret_cast<void*>(made.address), made.object};
+    return {};
+  });
+}
+
+void gmacGiveBackOnDevice(const void* address, size_t bytes, const gmacDeviceLoan* loan) {
+  gmac::coherence::port().giveBackOnDevice(
+      address, bytes,
+      {reinterpret_cast<std::uintptr_t>(loan->start), loan->bytes, loan->number,
+       reinterpret_cast<std::uintptr_t>(loan->address), loan->object});
+}
+
+void gmacOnReclaim(void (*giveBack)(int)) {
+  static std::atomic<void (*)(int)> borrower{nullptr};
+  borrower = giveBack;
+  gmac::coherence::onReclaim([](gmac::coherence::Lent lent) {
+    if (auto* const asked = borrower.load()) {
+      asked(lent == gmac::coherence::Lent::kOnDevice ? 1 : 0);
+    }
+  });
+}

@@ -40,10 +40,30 @@ typedef struct {
 ADSM_API int gmacLend(const void* address, size_t bytes, gmacLoan* loan);
 ADSM_API void gmacGiveBack(const void* address, size_t bytes);
 
+/* Bytes of one object that other processes' accelerators may read where they lie: in the memory of
+ * this process's, whose files they get (gmacFilesOfDeviceMemory). All of them are current there,
+ * and kernels that write them have finished; they stay as they are, but for what the program itself
+ * copies or packs there, until they are given back. */
+typedef struct {
+  void* start;     /* of the allocation, a device address */
+  uint64_t bytes;  /* of the allocation */
+  uint64_t number; /* of its pages: of no others of this process, ever */
+  void* address;   /* of the first of the lent bytes, a device address */
+  uint64_t object;
+} gmacDeviceLoan;
+
+/* *lent: whether so it is, and exactly one gmacGiveBackOnDevice() with the same bytes follows. 0:
+ * not all of the bytes are one object's and current on the accelerator, or that has no files.
+ * Waits for kernels; errors are theirs, and nothing is lent then. */
+ADSM_API adsmError_t gmacLendOnDevice(const void* address, size_t bytes, gmacDeviceLoan* loan,
+                                      int* lent);
+ADSM_API void gmacGiveBackOnDevice(const void* address, size_t bytes, const gmacDeviceLoan* loan);
+
 /* What lent bytes are asked back with, for the one library that borrows: called when a kernel call
- * or a free needs them, which then waits until they are back; by its thread, with no lock of gmac's
- * held. It gives back all that it can. For good. */
-ADSM_API void gmacOnReclaim(void (*giveBack)(void));
+ * or a free needs them, or a move of their memory, which then waits until they are back; by its
+ * thread, with no lock of gmac's held. It gives back all that it can of one kind: what is lent on
+ * the device, or on the CPU. For good. */
+ADSM_API void gmacOnReclaim(void (*giveBack)(int onDevice));
 
 #ifdef __cplusplus
 }

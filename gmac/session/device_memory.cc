@@ -1,21 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/session/device_memory.h"
 
-#if GMAC_HAVE_CUDA
 #include <cstdint>
+#include <vector>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/exported_memory.h"
+#include "gmac/base/api_call.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/port.h"
+
+// ---- Of every accelerator
+
+namespace gmac {
+namespace {
+
+Result<accel::ExportedMemory*> exportedMemory() {
+  const auto accelerator = coherence::port().ensureAccelerator();
+  if (!accelerator.ok()) {
+    return accelerator.status();
+  }
+  accel::ExportedMemory* const exported = (*accelerator)->exportedMemory();
+  if (exported == nullptr) {
+    return fail(adsmErrorNotSupported, "the {} accelerator has no memory for other processes",
+                (*accelerator)->name());
+  }
+  return exported;
+}
+
+static_assert(GMAC_MEMORY_FILES == accel::kMaxMemoryFiles);
+
+accel::DeviceAddress deviceAddressOf(const void* address) {
+  return accel::DeviceAddress{reinterpret_cast<std::uintptr_t>(address)};
+}
+
+}  // namespace
+}  // namespace gmac
+
+void gmacShareDeviceMemory(void) { gmac::accel::shareMemory(); }
+
+void gmacOnDeviceMemoryEnd(void (*ended)(uint64_t)) { gmac::accel::onSharedMemoryEnd(ended); }
+
+adsmError_t gmacFilesOfDeviceMemory(const void* start, uint64_t bytes, uint64_t number,
+                                    gmacMemoryFile* files, int* count) {
+  return gmac::api::guarded("gmacFilesOfDeviceMemory", [&]() -> gmac::Status {
+    const auto exported = gmac::exportedMemory();
+    GMAC_TRY(exported.status());
+    auto made = (*exported)->filesOf({gmac::deviceAddressOf(start), bytes, number});
+    GMAC_TRY(made.status());
+    *count = 0;
+    for (const gmac::accel::MemoryFile& one : *made) {
+      files[(*count)++] = {one.file, one.offset, one.bytes};
+    }
+    return {};
+  });
+}
+
+adsmError_t gmacImportDeviceFiles(const gmacMemoryFile* files, int count, void** address) {
+  return gmac::api::guarded("gmacImportDeviceFiles", [&]() -> gmac::Status {
+    const auto exported = gmac::exportedMemory();
+    GMAC_TRY(exported.status());
+    std::vector<gmac::accel::MemoryFile> given;
+    for (const gmacMemoryFile* one = files; one != files + count; ++one) {
+      given.push_back({one->file, one->offset, one->bytes});
+    }
+    const auto memory = (*exported)->importFiles(given);
+    GMAC_TRY(memory.status());
+    *address = reinterpret_cast<void*>(static_cast<std::uintptr_t>(*memory));
+    return {};
+  });
+}
+
+adsmError_t gmacReleaseDeviceImport(void* address) {
+  return gmac::api::guarded("gmacReleaseDeviceImport", [&]() -> gmac::Status {
+    const auto exported = gmac::exportedMemory();
+    GMAC_TRY(exported.status());
+    return (*exported)->releaseImport(gmac::deviceAddressOf(address));
+  });
+}
+
+// ---- Of CUDA
+
+#if GMAC_HAVE_CUDA
 #include <cstdlib>
 #include <cstring>
 
-#include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/application_memory.h"
 #include "gmac/accel/cuda/default_device.h"
 #include "gmac/accel/cuda/deferred_frees.h"
 #include "gmac/accel/cuda/driver.h"
-#include "gmac/accel/exported_memory.h"
-#include "gmac/base/api_call.h"
 #include "gmac/base/cpu_memory.h"
 #include "gmac/base/log.h"
-#include "gmac/coherence/port.h"
 #include "gmac/session/config.h"
 
 namespace gmac {
@@ -64,19 +139,6 @@ Status open(const void* address, int* packs) {
 
 static_assert(GMAC_MEMORY_HANDLE_BYTES == sizeof(accel::MemoryHandle));
 
-Result<accel::ExportedMemory*> exportedMemory() {
-  const auto accelerator = coherence::port().ensureAccelerator();
-  if (!accelerator.ok()) {
-    return accelerator.status();
-  }
-  accel::ExportedMemory* const exported = (*accelerator)->exportedMemory();
-  if (exported == nullptr) {
-    return fail(adsmErrorNotSupported, "the {} accelerator has no memory for other processes",
-                (*accelerator)->name());
-  }
-  return exported;
-}
-
 }  // namespace
 }  // namespace gmac
 
@@ -121,15 +183,6 @@ adsmError_t gmacHandleOfDeviceMemory(void* address, unsigned char* handle) {
         gmac::accel::DeviceAddress{reinterpret_cast<std::uintptr_t>(address)}, &made));
     std::memcpy(handle, made.data(), made.size());
     return {};
-  });
-}
-
-adsmError_t gmacReleaseDeviceImport(void* address) {
-  return gmac::api::guarded("gmacReleaseDeviceImport", [&]() -> gmac::Status {
-    const auto exported = gmac::exportedMemory();
-    GMAC_TRY(exported.status());
-    return (*exported)->releaseImport(
-        gmac::accel::DeviceAddress{reinterpret_cast<std::uintptr_t>(address)});
   });
 }
 
@@ -216,7 +269,6 @@ void gmacSpreadByLocalRank(void) {}
 adsmError_t gmacExportDeviceMemory(size_t, void**, unsigned char*) { return adsmErrorNotSupported; }
 adsmError_t gmacImportDeviceMemory(const unsigned char*, void**) { return adsmErrorNotSupported; }
 adsmError_t gmacHandleOfDeviceMemory(void*, unsigned char*) { return adsmErrorNotSupported; }
-adsmError_t gmacReleaseDeviceImport(void*) { return adsmErrorNotSupported; }
 void gmacOnDeviceFree(int (*)(void*)) {}
 void gmacFreeKept(void) {}
 adsmError_t gmacAllocationOf(const void*, gmacAllocation*) { return adsmErrorInvalidValue; }

@@ -61,6 +61,32 @@ ADSM_API adsmError_t gmacImportDeviceMemory(const unsigned char* handle, void** 
 ADSM_API adsmError_t gmacHandleOfDeviceMemory(void* address, unsigned char* handle);
 ADSM_API adsmError_t gmacReleaseDeviceImport(void* address);
 
+/* Memory that the runtime has made for objects, as other processes are given it: by files. From the
+ * first function on, and no earlier, it is made such that it has files; to be called before objects
+ * are made. For good. */
+ADSM_API void gmacShareDeviceMemory(void);
+
+/* Consecutive bytes of an allocation: the part of a file that they are. */
+typedef struct {
+  int file; /* a descriptor */
+  int64_t offset;
+  uint64_t bytes;
+} gmacMemoryFile;
+#define GMAC_MEMORY_FILES 16
+
+/* The files of an allocation that gmacLendOnDevice() has told, in the order of its bytes; the
+ * caller closes them. *count: how many. adsmErrorInvalidValue: it is freed, or has other pages now;
+ * adsmErrorNotSupported: the system refuses, or there are more than GMAC_MEMORY_FILES.
+ * The second function: where the runtime's device has another process's allocation, for reading,
+ * until gmacReleaseDeviceImport(); adsmErrorNotSupported: it is out of its reach. Both block. */
+ADSM_API adsmError_t gmacFilesOfDeviceMemory(const void* start, uint64_t bytes, uint64_t number,
+                                             gmacMemoryFile* files, int* count);
+ADSM_API adsmError_t gmacImportDeviceFiles(const gmacMemoryFile* files, int count, void** address);
+
+/* For the one library that gives files to others, for good: `ended` is called with the number of an
+ * allocation whose files were asked for when it is about to be freed, or get other pages. */
+ADSM_API void gmacOnDeviceMemoryEnd(void (*ended)(uint64_t number));
+
 /* The allocation that a byte of device memory is of; of a shared object, the one that the runtime
  * has made for it. Some hundred nanoseconds; starts nothing. adsmErrorInvalidValue: it is of none.
  */

@@ -52,6 +52,12 @@ bool SentTicket::lend(const Elements& elements) {
   transfer_ = elements.isOnDevice()
                   ? tickets::Transfer::offer(rank_, elements.address(), layout, &exported_)
                   : tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
+  if (transfer_ == nullptr && !elements.isOnDevice()) {
+    bool failed = false;
+    transfer_ =
+        tickets::Transfer::lendOnDevice(rank_, elements.address(), layout, &exported_, &failed);
+    if (failed) refusal_ = adsmLastErrorString();
+  }
   if (transfer_ == nullptr) {
     return false;
   }

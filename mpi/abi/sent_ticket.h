@@ -48,6 +48,8 @@ class SentTicket {
   // Whether the buffer is the application's again, or never was anybody else's; if not, waits no
   // more than it takes to leave a copy.
   bool settled() { return transfer_ == nullptr || progress() != Progress::kUnderWay; }
+  // Of lend(): why the message cannot be sent at all; empty: it can.
+  const std::string& refusal() const { return refusal_; }
   // After settled(): with which reason the message failed; empty: it has not.
   std::string failure() {
     return transfer_ != nullptr && progress() == Progress::kFailed ? transfer_->reason() : "";
@@ -72,6 +74,7 @@ class SentTicket {
   int rank_ = -1;  // in MPI_COMM_WORLD
   exchange::Parcel parcel_;
   exchange::ExportId exported_ = exchange::kNoExport;  // where the payload was packed from
+  std::string refusal_;
   bool inUse_ = false;
   tickets::Bytes bytes_{};  // once inUse_
 };

@@ -27,6 +27,10 @@ Ready Staged::pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, S
     if (ticket->lend(elements_)) {
       return Ready::kYes;
     }
+    if (!ticket->refusal().empty()) {
+      reason_ = ticket->refusal();
+      return Ready::kFailed;
+    }
     if (std::byte* const room = ticket->reserve(elements_.bytes())) {
       if (!elements_.pack(room)) {
         return Ready::kFailed;

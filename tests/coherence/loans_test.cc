@@ -28,7 +28,7 @@ class Borrower {
   explicit Borrower(std::function<void()> giveBack) {
     asked = 0;
     answer = std::move(giveBack);
-    coherence::onReclaim([] {
+    coherence::onReclaim([](coherence::Lent) {
       ++asked;
       answer();
     });

@@ -276,6 +276,23 @@ TEST_P(Mpi, MessagesOfObjectsAreCopiedOnceAndKernelsNeedNotWaitForThem) {
   }
 }
 
+// The same where the accelerator has them, by the receiver's device.
+TEST_P(Mpi, MessagesOfObjectsOnTheDeviceAreCopiedOnceAndKernelsNeedNotWaitForThem) {
+  const std::string file = ::testing::TempDir() + "gmac_mpi_lent_there_" + GetParam() + ".json";
+  for (const char* const protocol : {"rolling", "lazy", "batch"}) {
+    Variables variables = kTickets;
+    variables["GMAC_STATS"] = file;
+    variables["GMAC_PROTOCOL"] = protocol;
+    const ProgramEnd end = run(2, "lent_on_device", {}, variables);
+    EXPECT_EQ(end.exitStatus, 0) << protocol << ": " << end.seen();
+    EXPECT_EQ(end.output, "objects on devices are right\n");
+    EXPECT_THAT(end.errors, HasSubstr(" copied by their receivers' devices"));
+    EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) copied by their receivers' devices")))
+        << protocol;
+    EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) copied for receivers"))) << protocol;
+  }
+}
+
 #if GMAC_HAVE_CUDA
 // On a driver without a device.
 const Variables kOnCuda = {{"GMAC_ACCEL", "cuda"}, {"GMAC_TEST_MIRROR", "file"}};

@@ -95,6 +95,7 @@ class FakeAccelerator::Loaded final : public accel::LoadedKernel {
 FakeAccelerator::FakeAccelerator(const FakeOptions& options)
     : Accelerator({.streams = this,
                    .movable = options.movableMemory ? this : nullptr,
+                   .exported = this,
                    .devices = options.devices}),
       options_(options),
       random_(options.seed) {}
@@ -278,6 +279,21 @@ void FakeAccelerator::complainOfZeroCopy(const char* what, std::uintptr_t device
   }
 }
 
+Result<accel::SharedAllocation> FakeAccelerator::sharedAllocation(DeviceAddress address) {
+  const std::lock_guard guard(lock_);
+  const auto at = static_cast<std::uintptr_t>(address);
+  auto found = allocations_.upper_bound(at);
+  if (found == allocations_.begin() || at - (--found)->first >= found->second.bytes) {
+    return fail(adsmErrorNotSupported, "fake driver: {:#x} is in no allocation", at);
+  }
+  return accel::SharedAllocation{DeviceAddress{found->first}, found->second.bytes,
+                                 found->second.number};
+}
+
+Status FakeAccelerator::releaseImport(DeviceAddress) {
+  return fail(adsmErrorNotSupported, "fake driver: nothing is imported");
+}
+
 Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Home home) {
   return move(address, bytes, home, 0);
 }
@@ -413,8 +429,9 @@ Result<DeviceAddress> FakeAccelerator::allocate(std::size_t bytes, std::size_t a
       munmap(reinterpret_cast<void*>(device + bytes), begin + align - device);
     }
   }
-  allocations_[device] = {bytes, static_cast<std::byte*>(backing),
-                          placement == Placement::kSameAddress, home, on};
+  allocations_[device] = {
+      bytes,     static_cast<std::byte*>(backing), placement == Placement::kSameAddress, home, on,
+      ++numbers_};
   usedOf(home, on) += bytes;
   record({Op::Kind::kAllocate, device, bytes, {}});
   return DeviceAddress{device};

@@ -25,6 +25,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/commands.h"
+#include "gmac/accel/exported_memory.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/coherence/kernel.h"
@@ -90,7 +91,8 @@ struct FakeOptions {
 // accelerator; it allocates there, which tests can afford because they fault outside malloc.
 class FakeAccelerator final : public accel::Accelerator,
                               public accel::NativeStreams,
-                              public accel::MovableMemory {
+                              public accel::MovableMemory,
+                              public accel::ExportedMemory {
  public:
   // A kernel's body: called once per launch with the copied arguments.
   using Body = std::function<void(const accel::LaunchShape& shape, void** args)>;
@@ -158,6 +160,10 @@ class FakeAccelerator final : public accel::Accelerator,
   std::size_t liveAllocations() const;
   std::size_t livePins() const;
   std::vector<std::string> complaints() const;
+
+  // accel::ExportedMemory: of its own memory it tells the number alone.
+  Result<accel::SharedAllocation> sharedAllocation(accel::DeviceAddress address) override;
+  Status releaseImport(accel::DeviceAddress address) override;
 
   // accel::Accelerator
   std::string_view name() const noexcept override { return "fake"; }
@@ -258,6 +264,7 @@ class FakeAccelerator final : public accel::Accelerator,
     bool sameAddress;
     accel::Home home;
     int device;  // of kDevice
+    std::uint64_t number;
   };
   struct Pinned {
     std::size_t bytes;
@@ -313,6 +320,7 @@ class FakeAccelerator final : public accel::Accelerator,
   std::atomic<bool> capturing_{false};  // every stream
   std::map<std::uintptr_t, Allocation> allocations_;
   std::map<const std::byte*, Pinned> pins_;
+  std::uint64_t numbers_ = 0;
   std::array<std::size_t, 8> used_{};  // by device
   std::atomic<int> here_{0};
   std::atomic<int> lost_{-1};

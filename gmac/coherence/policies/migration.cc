@@ -143,7 +143,7 @@ Status Migration::moveOnce(const Away& away, std::size_t device) {
   const bool part = !away.part.empty();
   const TraceSpan span("memory", part ? "gather" : "migrate",
                        {"bytes", part ? away.part.length() : away.bytes});
-  GMAC_TRY(launches_.beginOwnWork({}));
+  GMAC_TRY(launches_.beginOwnWork({}, away.address));
   const Status moved = !part                        ? relocate(away, device)
                        : devices_->reachEachOther() ? settlePart(away, device)
                                                     : gather(away, device);

@@ -111,7 +111,7 @@ Status Placement::move(const Wish& wish) {
   const TraceSpan span("memory", "place", {"bytes", wish.bytes});
   const coherence::DeviceRange range{wish.address, wish.bytes, true};
   const std::span<const coherence::DeviceRange> ranges(&range, 1);
-  GMAC_TRY(launches_.beginOwnWork(ranges));
+  GMAC_TRY(launches_.beginOwnWork(ranges, wish.address));
   Status moved;
   accel::Ticket flushes;
   {

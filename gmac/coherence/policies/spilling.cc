@@ -300,7 +300,7 @@ Status Spilling::move(const Candidate& candidate, const Place& place, int wanted
                            : TraceArg{"device", static_cast<std::uint64_t>(place.device)});
   const coherence::DeviceRange range{candidate.address, candidate.bytes, true};
   const std::span<const coherence::DeviceRange> ranges(&range, 1);
-  GMAC_TRY(launches_.beginOwnWork(ranges));
+  GMAC_TRY(launches_.beginOwnWork(ranges, candidate.address));
   Object* object = nullptr;
   Status moved = waitForUsers(candidate, &object);
   if (moved.ok() && object != nullptr) {

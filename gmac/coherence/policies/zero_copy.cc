@@ -115,7 +115,7 @@ void ZeroCopy::move(const Known& known) {
   const TraceSpan span("memory", "zero copy", {"bytes", bytes});
   const coherence::DeviceRange range{known.address, bytes, true};
   const std::span<const coherence::DeviceRange> ranges(&range, 1);
-  if (!launches_.beginOwnWork(ranges).ok()) {
+  if (!launches_.beginOwnWork(ranges, known.address).ok()) {
     return;  // whoever works with the object next is told
   }
   if (Object* const object = settled(known)) {

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+//   lent_on_device
+//
+// Large messages of shared objects that are current on the accelerator, between two ranks of one
+// host: the receiver's device copies them out of the sender's memory, once it has imported that.
+// Meanwhile the sender's kernels and frees go on, and the message is what was sent. Tickets are on.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/mpi/expect.h"
+#include "tests/mpi/shared.h"
+
+namespace {
+
+using gmac::testing::flipObject;
+using gmac::testing::kMask;
+using gmac::testing::Memory;
+
+constexpr int kBytes = 160 << 10;
+// On one GPU, memory has files from 2 MiB on.
+const std::size_t kRest =
+    std::getenv("GMAC_TEST_DRIVER") != nullptr ? std::size_t{2} << 20 : std::size_t{128} << 10;
+int rank = 0;
+
+void expect(bool holds, const char* what, int number) {
+  if (!holds) gmac::testing::failRank(std::string(what) + " (" + std::to_string(number) + ")");
+}
+
+// kBytes bytes: in one piece, and in pieces of 4 KiB and of 8 bytes.
+constexpr int kShapes = 3;
+MPI_Datatype types[kShapes];
+std::size_t spans[kShapes];
+
+void makeTypes() {
+  MPI_Type_contiguous(kBytes, MPI_BYTE, &types[0]);
+  MPI_Type_vector(kBytes / 4096, 4096, 5000, MPI_BYTE, &types[1]);
+  MPI_Type_vector(kBytes / 8, 8, 24, MPI_BYTE, &types[2]);
+  for (int i = 0; i < kShapes; ++i) {
+    MPI_Type_commit(&types[i]);
+    MPI_Aint lowerBound = 0;
+    MPI_Aint extent = 0;
+    MPI_Type_get_extent(types[i], &lowerBound, &extent);
+    spans[i] = static_cast<std::size_t>(extent);
+  }
+}
+
+std::vector<unsigned char> pattern(int seed) {
+  std::vector<unsigned char> bytes(kBytes);
+  for (int i = 0; i < kBytes; ++i) {
+    bytes[static_cast<std::size_t>(i)] = static_cast<unsigned char>(i * 7 + (i >> 8) + seed * 31);
+  }
+  return bytes;
+}
+
+std::vector<unsigned char> flipped(std::vector<unsigned char> bytes) {
+  for (unsigned char& byte : bytes) byte ^= kMask;
+  return bytes;
+}
+
+// What a receive goes to: an object that the accelerator has, or the CPU; plain memory.
+enum class Target { kOnDevice, kOnCpu, kPlain };
+constexpr int kTargets = 3;
+
+class Buffer {
+ public:
+  explicit Buffer(int shape, Memory::Kind kind = Memory::Kind::kShared)
+      : memory_(kind, spans[shape] + kRest), type_(types[shape]) {}
+
+  // A sender's that is used again, so that it is imported once; a receiver's.
+  static Buffer& kept(int shape) { return kept(shape, Target::kOnDevice); }
+  static Buffer& kept(int shape, Target target) {
+    static std::map<std::pair<int, Target>, std::unique_ptr<Buffer>> all;
+    std::unique_ptr<Buffer>& one = all[{shape, target}];
+    if (one == nullptr) {
+      one = std::make_unique<Buffer>(
+          shape, target == Target::kPlain ? Memory::Kind::kPlain : Memory::Kind::kShared);
+    }
+    return *one;
+  }
+
+  // Kernels write it, so that it is current on the accelerator; they may still run. An odd number.
+  void fill(int seed, int kernels = 1) {
+    put(flipped(pattern(seed)));
+    for (int i = 0; i < kernels; ++i) flipObject(data(), size());
+  }
+  void spoil(Target target) {
+    std::memset(data(), 0xee, size());
+    if (target == Target::kOnDevice) flipObject(data(), size());
+  }
+  bool holds(const std::vector<unsigned char>& expected) const {
+    const std::vector<unsigned char> bytes(data(), data() + size());
+    std::vector<unsigned char> packed(kBytes);
+    int position = 0;
+    MPI_Pack(bytes.data(), 1, type_, packed.data(), kBytes, &position, MPI_COMM_SELF);
+    return packed == expected;
+  }
+  bool holds(int seed) const { return holds(pattern(seed)); }
+  void send(int tag) { MPI_Send(data(), 1, type_, 1, tag, MPI_COMM_WORLD); }
+  void receive(int tag) {
+    MPI_Status status = {};
+    MPI_Recv(data(), 1, type_, 0, tag, MPI_COMM_WORLD, &status);
+    int count = 0;
+    MPI_Get_count(&status, type_, &count);
+    expect(count == 1, "the status is the message's", tag);
+  }
+  unsigned char* data() const { return memory_.data(); }
+  std::size_t size() const { return memory_.size(); }
+  unsigned char* rest() const { return data() + size() - kRest; }
+  MPI_Datatype type() const { return type_; }
+
+ private:
+  void put(const std::vector<unsigned char>& packed) {
+    std::vector<unsigned char> bytes(size(), 0x11);
+    int position = 0;
+    MPI_Unpack(packed.data(), kBytes, &position, bytes.data(), 1, type_, MPI_COMM_SELF);
+    std::memcpy(data(), bytes.data(), bytes.size());
+  }
+
+  Memory memory_;
+  const MPI_Datatype type_;
+};
+
+void signal(int from, int tag) {
+  int word = 0;
+  if (rank == from) {
+    MPI_Send(&word, 1, MPI_INT, 1 - rank, tag, MPI_COMM_WORLD);
+  } else {
+    MPI_Recv(&word, 1, MPI_INT, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
+}
+
+// By each way of sending, from each shape to each, to every target, to receivers that are there and
+// that are late. What is sent is spoilt at once.
+void everyShape() {
+  constexpr int kForms = 3;
+  constexpr int kRounds = kForms * kShapes * kShapes * kTargets * 2;
+  for (int round = 0; round < kRounds; ++round) {
+    const int form = round % kForms;
+    const int shape = round / kForms % kShapes;
+    const int received = round / kForms / kShapes % kShapes;
+    const auto target = static_cast<Target>(round / kForms / kShapes / kShapes % kTargets);
+    const bool late = round >= kRounds / 2;
+    if (rank == 0) {
+      Buffer& buffer = Buffer::kept(shape);
+      buffer.fill(round);
+      if (form == 0) {
+        buffer.send(1);
+      } else if (form == 1) {
+        MPI_Request request;
+        MPI_Isend(buffer.data(), 1, buffer.type(), 1, 1, MPI_COMM_WORLD, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+      } else {
+        int answer = 0;
+        MPI_Sendrecv(buffer.data(), 1, buffer.type(), 1, 1, &answer, 1, MPI_INT, 1, 2,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        expect(answer == round, "MPI_Sendrecv receives", round);
+      }
+      buffer.spoil(round % 2 == 0 ? Target::kOnDevice : Target::kOnCpu);
+    } else {
+      if (form == 2) MPI_Send(&round, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
+      if (late) ::usleep(2000);
+      Buffer& buffer = Buffer::kept(received, target);
+      buffer.spoil(target);
+      buffer.receive(1);
+      expect(buffer.holds(round), "the message is what was sent", round);
+    }
+  }
+}
+
+// Many kernels are still to run when the message is sent.
+void messagesComeAfterKernels() {
+  for (int round = 0; round < 4 * kShapes; ++round) {
+    Buffer& buffer = Buffer::kept(round % kShapes);
+    if (rank == 0) {
+      buffer.fill(round, 81);
+      buffer.send(3);
+    } else {
+      buffer.spoil(Target::kOnDevice);
+      buffer.receive(3);
+      expect(buffer.holds(round), "a message comes after the kernels before it", round);
+    }
+  }
+}
+
+// The receiver comes only when it has heard that the sender, without a call of MPI's, has had its
+// way with the object.
+void objectsAreNeededMeanwhile() {
+  constexpr int kNeeds = 6;
+  for (int round = 0; round < 2 * kShapes * kNeeds; ++round) {
+    const int shape = round % kShapes;
+    const int need = round / kShapes % kNeeds;
+    const auto target = static_cast<Target>(round / kShapes % kTargets);
+    if (rank == 0) {
+      auto buffer = std::make_unique<Buffer>(shape);
+      buffer->fill(round);
+      buffer->send(4);  // the receiver has it imported from then on
+      signal(1, 5);
+      MPI_Request request;
+      MPI_Isend(buffer->data(), 1, buffer->type(), 1, 4, MPI_COMM_WORLD, &request);
+      if (need == 0) {
+        flipObject(buffer->data(), buffer->size());  // a kernel that writes it
+      } else if (need == 1) {
+        flipObject(buffer->data(), buffer->size());
+        buffer->spoil(Target::kOnDevice);
+      } else if (need == 2) {
+        buffer.reset();
+      } else if (need == 3) {
+        // The CPU has what is beside it, and a kernel gets that.
+        std::memset(buffer->rest(), 0x77, kRest);
+        flipObject(buffer->data(), buffer->size());
+      } else if (need == 4) {
+        std::memset(buffer->rest(), 0x77, kRest);
+      } else {
+        buffer.reset();
+        buffer = std::make_unique<Buffer>(shape);  // which has the same memory, as a rule
+        buffer->spoil(Target::kOnDevice);
+      }
+      signal(0, 5);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+      Buffer& imports = Buffer::kept(shape);
+      imports.spoil(Target::kOnDevice);
+      imports.receive(4);
+      signal(1, 5);
+      Buffer& buffer = Buffer::kept(shape, target);
+      buffer.spoil(target);
+      signal(0, 5);
+      buffer.receive(4);
+      expect(buffer.holds(round), "a message is what its object was", round);
+    }
+  }
+}
+
+// A kernel of another thread's, at any moment of the message: before, while it is read, after.
+void kernelsAtAnyMoment() {
+  for (int round = 0; round < 100; ++round) {
+    const int shape = round % kShapes;
+    if (rank == 0) {
+      Buffer& buffer = Buffer::kept(shape);
+      buffer.fill(round);
+      std::thread other([&] {
+        ::usleep(static_cast<unsigned>(round * 7919 % 400));
+        flipObject(buffer.data(), buffer.size());
+      });
+      buffer.send(6);
+      other.join();
+    } else {
+      const auto target = static_cast<Target>(round % kTargets);
+      Buffer& buffer = Buffer::kept((shape + round / 7) % kShapes, target);
+      buffer.spoil(target);
+      ::usleep(static_cast<unsigned>(round * 104'729 % 300));
+      buffer.receive(6);
+      expect(buffer.holds(round) || buffer.holds(flipped(pattern(round))),
+             "a message is one state of its object", round);
+    }
+  }
+}
+
+// Only a part is current on the accelerator: it is packed.
+void partsElsewhere() {
+  for (int round = 0; round < kShapes; ++round) {
+    Buffer& buffer = Buffer::kept(round);
+    if (rank == 0) {
+      buffer.fill(round);
+      buffer.data()[0] = pattern(round)[0];  // (as it is)
+      buffer.send(7);
+    } else {
+      buffer.spoil(Target::kOnDevice);
+      buffer.receive(7);
+      expect(buffer.holds(round), "what the CPU has is sent, too", round);
+    }
+  }
+}
+
+// Objects are freed after their messages, and others have their memory; more than are imported at a
+// time.
+void objectsComeAndGo() {
+  std::vector<std::unique_ptr<Buffer>> all;
+  for (int round = 0; round < 150; ++round) {
+    const int shape = round % kShapes;
+    if (rank == 0) {
+      if (all.size() >= 70) {
+        all.erase(all.begin() + round % 5);
+      }
+      all.push_back(std::make_unique<Buffer>(shape));
+      for (const std::size_t index : {all.size() - 1, all.size() - 1, all.size() / 2}) {
+        Buffer& buffer = *all[index];
+        buffer.fill(round);
+        MPI_Send(buffer.data(), 1, buffer.type(), 1, 8, MPI_COMM_WORLD);
+      }
+    } else {
+      for (int i = 0; i < 3; ++i) {
+        Buffer& buffer = Buffer::kept((round + i) % kShapes);
+        buffer.spoil(Target::kOnDevice);
+        buffer.receive(8);
+        expect(buffer.holds(round), "objects that come and go are sent", round);
+      }
+    }
+  }
+}
+
+// Both send and receive parts of one object at a time, as borders of a grid are.
+void partsOfOneObject() {
+  constexpr int kHalf = kBytes / 2;
+  for (int round = 0; round < 12; ++round) {
+    Buffer& buffer = Buffer::kept(0);
+    buffer.fill(round + 100 * rank);
+    MPI_Request requests[2];
+    MPI_Irecv(buffer.data() + kHalf, kHalf, MPI_BYTE, 1 - rank, 9, MPI_COMM_WORLD, &requests[0]);
+    MPI_Isend(buffer.data(), kHalf, MPI_BYTE, 1 - rank, 9, MPI_COMM_WORLD, &requests[1]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    std::vector<unsigned char> expected = pattern(round + 100 * rank);
+    const std::vector<unsigned char> other = pattern(round + 100 * (1 - rank));
+    std::copy_n(other.begin(), kHalf, expected.begin() + kHalf);
+    expect(buffer.holds(expected), "both parts are right", round);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  makeTypes();
+  everyShape();
+  messagesComeAfterKernels();
+  objectsAreNeededMeanwhile();
+  kernelsAtAnyMoment();
+  partsElsewhere();
+  partsOfOneObject();
+  objectsComeAndGo();
+  for (MPI_Datatype& type : types) MPI_Type_free(&type);
+  MPI_Finalize();
+  if (rank == 0) std::puts("objects on devices are right");
+}
