@@ -2,4 +2,5 @@
 //
 // The kernels as a module for the `cuda` accelerator.
 #include "bench/kernels.h"
+#include "bench/sweep_kernel.h"
 #include "bench/touch_kernel.h"

@@ -323,6 +323,54 @@ void stripingRow(Collector& collector, bool cuda) {
            result, {{"striped", kPlausibleRound}, {"plain", kPlausibleRound}, {"ratio", kRatio}})});
 }
 
+// 1.5 times what the GPU has free. (One GPU: others would have room.)
+void workingSetRows(Collector& collector, bool cuda) {
+  constexpr std::size_t kPiece = std::size_t{256} << 20;
+  const struct {
+    const char* name;
+    int coldEvery;
+    double target;
+  } rows[] = {{"6 GiB of objects with 4 GiB free, swept, over streaming by hand", 1, 0.6},
+              {"the same, half of them in each fourth sweep only", 4, 0.4}};
+  for (const auto& row : rows) {
+    if (!collector.wants(row.name)) {
+      continue;
+    }
+    if (!cuda) {
+      collector.skip(row.name, "no CUDA GPU");
+      continue;
+    }
+    std::fprintf(stderr, "measuring: %s\n", row.name);
+    const int sweeps = 10 * row.coldEvery;
+    double byHand = 0;
+    double objects = 0;
+    double last = 0;
+    {
+      json parameters{
+          {"pieces", 24}, {"bytes", kPiece}, {"coldEvery", row.coldEvery}, {"byHand", true}};
+      const Environment environment{{"GMAC_ACCEL", "cuda"}, {"CUDA_VISIBLE_DEVICES", "0"}};
+      TurnsInChild hand("workingSet", parameters, environment);
+      byHand = hand.turn();  // its memory is there, before the other's reservation
+      parameters["byHand"] = false;
+      parameters["free"] = 16 * kPiece;
+      TurnsInChild shared("workingSet", parameters, environment);
+      objects = shared.turn();
+      for (int sweep = 1; sweep < sweeps; ++sweep) {
+        byHand += hand.turn();
+        objects += last = shared.turn();
+      }
+    }
+    const json result{{"byHand", byHand / sweeps},
+                      {"objects", objects / sweeps},
+                      {"last", last},
+                      {"ratio", objects / byHand}};
+    collector.add({row.name, objects / byHand, "", atMost(row.target), result,
+                   whyNotMeasured(result, {{"byHand", kPlausibleRound},
+                                           {"objects", kPlausibleRound},
+                                           {"ratio", {0.001, 1000}}})});
+  }
+}
+
 json vecaddParameters(bool cuda, bool compare, int rounds) {
   return {{"count", cuda ? kVectorFloats : kHostVectorFloats},
           {"sparse", cuda ? 100 : 10},
@@ -369,6 +417,7 @@ std::vector<Row> measureRows(const std::string& only, std::vector<std::string>& 
   vecaddRows(collector, cuda);
   deviceRows(collector, cuda);
   stripingRow(collector, cuda);
+  workingSetRows(collector, cuda);
   return collector.take();
 }
 

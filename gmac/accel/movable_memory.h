@@ -44,6 +44,10 @@ class MovableMemory {
   // errors: adsmErrorNotSupported (the accelerator cannot reach these pages).
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;
 
+  // Between true and false, the CPU's pages that one allocation leaves are there for the next of
+  // the same size that comes: the driver takes half a second to make a GiB of them.
+  virtual void keepPages(bool keep) noexcept { (void)keep; }
+
   // For devices that do not reach each other's memory, but the CPU's: from now on all memory is
   // made there, nothing moves to the device any more, and every device of the process reaches what
   // lies there. Until the context ends. adsmErrorNotSupported.

@@ -315,6 +315,47 @@ TEST_P(OverFakeDriver, AMoveThatFailsAnywhereChangesNothing) {
   }
 }
 
+// Objects that change places make the CPU's pages once.
+TEST_P(OverFakeDriver, TheCpusPagesThatOneObjectLeavesAreTheNextOnes) {
+  MovableMemory& memory = *accelerator().movableMemory();
+  std::vector<std::unique_ptr<Object>> objects;
+  for (int i = 0; i < 4; ++i) {
+    objects.push_back(std::make_unique<Object>(accelerator(), std::size_t{4} << 20));
+    ASSERT_TRUE(objects.back()->good());
+    std::memset(objects.back()->runtime(), i + 1, objects.back()->bytes());
+    bringIn(*objects.back());
+  }
+  ASSERT_TRUE(memory.move(objects[0]->device(), objects[0]->bytes(), Home::kCpu).ok());
+  const std::size_t available = freeBytes();
+  const std::size_t made = fake_cuda::calls("cuMemCreate");
+  const std::size_t released = fake_cuda::calls("cuMemRelease");
+  memory.keepPages(true);
+  for (std::size_t i = 1; i < objects.size(); ++i) {
+    ASSERT_TRUE(memory.move(objects[i - 1]->device(), objects[i - 1]->bytes(), Home::kDevice).ok());
+    ASSERT_TRUE(memory.move(objects[i]->device(), objects[i]->bytes(), Home::kCpu).ok());
+  }
+  EXPECT_EQ(fake_cuda::calls("cuMemCreate") - made, 3u) << "the device's";
+  EXPECT_EQ(fake_cuda::calls("cuMemRelease") - released, 3u) << "the device's";
+  memory.keepPages(false);
+  ASSERT_TRUE(memory.move(objects[3]->device(), objects[3]->bytes(), Home::kDevice).ok());
+  ASSERT_TRUE(memory.move(objects[3]->device(), objects[3]->bytes(), Home::kCpu).ok());
+  EXPECT_EQ(fake_cuda::calls("cuMemCreate") - made, 5u);
+  EXPECT_EQ(fake_cuda::calls("cuMemRelease") - released, 5u);
+  // One that nobody has taken goes back.
+  memory.keepPages(true);
+  ASSERT_TRUE(memory.move(objects[3]->device(), objects[3]->bytes(), Home::kDevice).ok());
+  EXPECT_EQ(fake_cuda::calls("cuMemRelease") - released, 5u);
+  memory.keepPages(false);
+  EXPECT_EQ(fake_cuda::calls("cuMemRelease") - released, 6u);
+  ASSERT_TRUE(memory.move(objects[0]->device(), objects[0]->bytes(), Home::kCpu).ok());
+  EXPECT_EQ(freeBytes(), available);
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    std::memset(objects[i]->runtime(), 0, objects[i]->bytes());
+    bringOut(*objects[i]);
+    EXPECT_EQ(objects[i]->runtime()[objects[i]->bytes() - 1], static_cast<std::byte>(i + 1));
+  }
+}
+
 TEST_P(OverFakeDriver, AMoveToTheCpusPagesThatFailsAnywhereChangesNothing) {
   MovableMemory& memory = *accelerator().movableMemory();
   Object object(accelerator(), std::size_t{2} << 20);

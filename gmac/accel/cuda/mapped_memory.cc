@@ -79,6 +79,13 @@ void MappedMemory::open() noexcept {
 
 Result<MappedMemory::Handle> MappedMemory::create(std::size_t bytes, Place place) {
   if (place.home == Home::kCpu) {
+    const auto kept = std::find_if(keptPages_.begin(), keptPages_.end(),
+                                   [&](const auto& one) { return one.first == bytes; });
+    if (kept != keptPages_.end()) {
+      const Handle pages = kept->second;
+      keptPages_.erase(kept);
+      return pages;
+    }
     if (const std::size_t spare = spareMemory(); bytes > spare) {
       return fail(adsmErrorHostMemory,
                   "{} bytes of the CPU's memory for the accelerator: {} can be spared", bytes,
@@ -113,10 +120,22 @@ Status MappedMemory::create(Pieces& pieces) {
 
 void MappedMemory::releasePages(const Pieces& pieces) noexcept {
   for (const Piece& piece : pieces) {
-    if (!piece.isMirror()) {
+    if (keepsPages_ && piece.place.home == Home::kCpu) {
+      keptPages_.emplace_back(piece.bytes, piece.pages);
+    } else if (!piece.isMirror()) {
       static_cast<void>(
           calls_.check(driver_.cuMemRelease, CUmemGenericAllocationHandle{piece.pages}));
     }
+  }
+}
+
+void MappedMemory::keepPages(bool keep) noexcept {
+  keepsPages_ = keep;
+  if (!keep) {
+    for (const auto& [bytes, pages] : keptPages_) {
+      static_cast<void>(calls_.check(driver_.cuMemRelease, CUmemGenericAllocationHandle{pages}));
+    }
+    keptPages_.clear();
   }
 }
 

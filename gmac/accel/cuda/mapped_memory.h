@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "gmac/accel/cuda/device_calls.h"
@@ -74,6 +75,8 @@ class MappedMemory {
   Result<MemoryRoom> room();
   // Lets kernels of another device use all of it that they can reach, from now on.
   Status allow(int device);
+  // See MovableMemory.
+  void keepPages(bool keep) noexcept;
   // The context is lost, with the range in it: open() gives it back.
   void abandon(std::uintptr_t address);
 
@@ -136,6 +139,9 @@ class MappedMemory {
   std::vector<int> allowed_;   // the other devices that use it
   std::map<std::uintptr_t, Range> ranges_;
   std::vector<std::uintptr_t> abandoned_;
+  // The CPU's, in no mapping, with their bytes.
+  std::vector<std::pair<std::size_t, Handle>> keptPages_;
+  bool keepsPages_ = false;
 };
 
 }  // namespace gmac::accel::cuda

@@ -476,6 +476,12 @@ Status StreamAccelerator::moved(std::uintptr_t address, const Status& status) {
   return status;
 }
 
+void StreamAccelerator::keepPages(bool keep) noexcept {
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  mapped_.keepPages(keep);
+}
+
 Status StreamAccelerator::keepOnCpu() {
   GMAC_TRY(ready());
   const std::lock_guard lock(memoryMutex_);

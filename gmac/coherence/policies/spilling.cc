@@ -489,9 +489,11 @@ void Spilling::exchange() {
   if (!one.owns_lock() || !launches_.takeGuestsAreDue()) {
     return;
   }
+  memory_->keepPages(true);
   for (const DueGuest& guest : dueGuests()) {
     exchange(guest);
   }
+  memory_->keepPages(false);
 }
 
 }  // namespace gmac
