@@ -37,14 +37,24 @@ constexpr int kStride = 16;
 constexpr int kBlock = 8;
 
 struct Calls {
-#define CALLS                                                                               \
-  CALL(Irecv)                                                                               \
-  CALL(Isend)                                                                               \
-  CALL(Recv)                                                                                \
-  CALL(Send) CALL(Sendrecv) CALL(Wait) CALL(Test) CALL(Waitall) CALL(Testall) CALL(Waitany) \
-      CALL(Waitsome) CALL(Recv_init) CALL(Start) CALL(Iprobe) CALL(Request_free)
+#define CALLS(CALL) \
+  CALL(Irecv)       \
+  CALL(Isend)       \
+  CALL(Recv)        \
+  CALL(Send)        \
+  CALL(Sendrecv)    \
+  CALL(Wait)        \
+  CALL(Test)        \
+  CALL(Waitall)     \
+  CALL(Testall)     \
+  CALL(Waitany)     \
+  CALL(Waitsome)    \
+  CALL(Recv_init)   \
+  CALL(Start)       \
+  CALL(Iprobe)      \
+  CALL(Request_free)
 #define CALL(name) decltype(&MPI_##name) name = nullptr;
-  CALLS
+  CALLS(CALL)
 #undef CALL
 };
 
@@ -58,7 +68,7 @@ bool look(Calls* calls) {
 #define CALL(name)                                                                     \
   calls->name = reinterpret_cast<decltype(&MPI_##name)>(dlsym(library, "MPI_" #name)); \
   if (calls->name == nullptr) return false;
-  CALLS
+  CALLS(CALL)
 #undef CALL
   return true;
 }
@@ -66,7 +76,7 @@ bool look(Calls* calls) {
 Calls throughGmac() {
   Calls calls;
 #define CALL(name) calls.name = &MPI_##name;
-  CALLS
+  CALLS(CALL)
 #undef CALL
   return calls;
 }
