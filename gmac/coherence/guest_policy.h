@@ -5,20 +5,18 @@
 // Where a device's memory is full, an object has memory of the CPU's instead, which kernels reach
 // over the bus, at a fortieth of the device's rate or so. It is a guest there. Which objects become
 // guests was decided when memory was allocated; what the program uses most may be among them. So
-// uses of a guest are counted:
+// the bytes of each object are counted that work uses, and a guest has a regret: the bytes that
+// work has used of it, less those of the objects in whose place it could be. An exchange moves all
+// their bytes over the same bus, each once. It is made when the regret is kRatio times that. The
+// counts are halved when one reaches kMostUses of its object, so that what was long ago counts
+// little.
 //
-//  - After kLeastUses of all of it, those objects on the device are looked for that no work has
-//  used
-//    since the first of them. If the guest fits in the place of some of these, they exchange
-//    places, provided that work has used kRatio times as many bytes of the guest as the exchange
-//    moves. (That moves each byte once, over the same bus.)
-//  - Where there are none, counting begins anew, as the program goes through more than fits; where
-//    they are too large, it goes on. The next look comes after twice as many uses.
-//
-// The bound: exchanges take at most 1 / kRatio of the time that the uses before them took, if these
-// read what their calls list. An object that comes and has to leave again before it was used as
-// often as it took it to come needs twice as many uses the next time. So a program that uses each
-// of two objects just as often as it takes one to come pays for that a few times only.
+// The bound, where work uses the bytes that its calls list: exchanges take at most 1 / kRatio of
+// the time that better places would have saved. A program that uses all of its objects in turn has
+// no regret beyond one use. An object that comes and has to leave again before it was used as much
+// as it took it to come needs twice the regret the next time, up to 2^kMostDoublings; so a program
+// that uses each of two objects just as often as it takes one to come pays for that a few times
+// only.
 #ifndef GMAC_COHERENCE_GUEST_POLICY_H_
 #define GMAC_COHERENCE_GUEST_POLICY_H_
 
@@ -28,62 +26,74 @@
 
 namespace gmac {
 
-// Of one object; guarded like that. Constant time, allocates nothing.
+// Of one object of `all` bytes; guarded like that. Constant time, allocates nothing.
 class GuestPolicy {
  public:
-  static constexpr std::uint32_t kLeastUses = 3;
+  static constexpr std::uint64_t kLeastUses = 3;  // between two looks for a better place
+  static constexpr std::uint64_t kMostUses = 16;
   static constexpr double kRatio = 1.5;
-  static constexpr std::uint32_t kMostDoublings = 20;
+  static constexpr unsigned kMostDoublings = 2;
+  static constexpr unsigned kMostLonger = 2;  // doublings of kLeastUses where looks find nothing
 
-  // Work with that number uses so many bytes of the object, which has `all`. Whether it is time to
-  // look for objects to exchange it with; never of one that is no guest.
-  bool used(std::uint64_t work, std::uint64_t bytes, std::uint64_t all, bool guest) {
-    if (used_ == 0) {
-      since_ = work;
-    }
-    used_ += bytes;
+  // Work uses so many bytes of it. Whether it is time to look for a better place; never of one that
+  // is no guest.
+  bool used(std::uint64_t bytes, std::uint64_t all, bool guest) {
+    used_ = std::min(used_ + bytes, kMostUses * all);
+    sinceMove_ += bytes;
+    sinceLook_ += bytes;
     return guest && due(all);
   }
-  bool due(std::uint64_t all) const { return used_ >= next_ * all; }
-  // The first work of those that are counted.
-  std::uint64_t since() const { return since_; }
-  // Whether an exchange pays that moves so many bytes.
-  bool pays(std::uint64_t moved) const {
-    return static_cast<double>(used_) >= kRatio *
+  bool due(std::uint64_t all) const {
+    return sinceLook_ >= (kLeastUses << (doublings_ + longer_)) * all;
+  }
+  // The bytes that count, and when they are to be halved.
+  std::uint64_t bytesUsed() const { return used_; }
+  bool isFull(std::uint64_t all) const { return used_ >= kMostUses * all; }
+  void halve() { used_ /= 2; }
+  // A new object: so many count, so that what was used before its time makes no regret, neither its
+  // own nor against it.
+  void begins(std::uint64_t bytes) { used_ = bytes; }
+
+  // Whether an exchange pays that moves so many bytes, with objects of which so many count.
+  bool pays(std::uint64_t others, std::uint64_t moved) const {
+    return static_cast<double>(used_) >=
+           static_cast<double>(others) + kRatio *
                                              static_cast<double>(std::uint64_t{1} << doublings_) *
                                              static_cast<double>(moved);
   }
-
-  // It stays: there is nothing to exchange it with, or nothing for which that pays.
-  void stays(bool nothing) {
-    next_ = std::min(2 * next_, std::uint64_t{kLeastUses} << kMostDoublings);
-    if (nothing) {
-      used_ = 0;
-    }
+  // There was no better place.
+  void stays() {
+    sinceLook_ = 0;
+    longer_ = std::min(longer_ + 1, kMostLonger);
   }
   // It came to the device by an exchange.
   void comes() {
-    needed_ = used_;
-    used_ = 0;
+    needed_ = sinceMove_;
+    moves();
     came_ = true;
   }
   // It is a guest from now on.
   void leaves() {
     if (came_) {
-      doublings_ = used_ >= needed_ ? doublings_ - (doublings_ > 0 ? 1 : 0)
-                                    : std::min(doublings_ + 1, kMostDoublings);
+      doublings_ = sinceMove_ >= needed_ ? doublings_ - (doublings_ > 0 ? 1 : 0)
+                                         : std::min(doublings_ + 1, kMostDoublings);
     }
+    moves();
     came_ = false;
-    used_ = 0;
-    next_ = std::uint64_t{kLeastUses} << doublings_;
   }
 
  private:
-  std::uint64_t since_ = 0;
-  std::uint64_t used_ = 0;           // bytes
-  std::uint64_t needed_ = 0;         // so many it took to come
-  std::uint64_t next_ = kLeastUses;  // so many uses of all of it until the next look
-  std::uint32_t doublings_ = 0;
+  void moves() {
+    sinceMove_ = sinceLook_ = 0;
+    longer_ = 0;
+  }
+
+  std::uint64_t used_ = 0;
+  std::uint64_t sinceMove_ = 0;
+  std::uint64_t sinceLook_ = 0;
+  std::uint64_t needed_ = 0;  // what it took to come
+  unsigned doublings_ = 0;
+  unsigned longer_ = 0;
   bool came_ = false;
 };
 

@@ -381,8 +381,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
       const bool writes = (access & adsmWrite) != 0;
       bytes.length() == object.bytes() ? ledger_.used(object, *launched, writes)
                                        : ledger_.used(object, bytes, *launched, writes);
-      if (object.guest.used(ledger_.newestWork(), bytes.length(), object.bytes(),
-                            object.home == accel::Home::kCpu)) {
+      if (object.guest.used(bytes.length(), object.bytes(), object.home == accel::Home::kCpu)) {
         guestsAreDue_.store(true, std::memory_order_relaxed);
       }
       if (writes && object.spread()) {

@@ -84,8 +84,11 @@ std::vector<Spilling::Used> Spilling::usedBefore(std::uint64_t before) {
   for (const Object& object : index_.all()) {
     const std::uint64_t used = ledger_.newestWorkWith(object);
     if (movable(object, accel::Home::kDevice) && used < before) {
-      all.push_back(
-          {{object.address(), object.bytes(), object.number}, used, object.advised, object.device});
+      all.push_back({{object.address(), object.bytes(), object.number},
+                     used,
+                     object.advised,
+                     object.device,
+                     object.guest.bytesUsed()});
     }
   }
   return all;
@@ -116,6 +119,30 @@ bool Spilling::sufficient(std::size_t bytes, std::uint64_t before, int device) {
 }
 
 Result<void*> Spilling::allocate(std::size_t size, accel::Placement placement) {
+  const Result<void*> address = allocateAnywhere(size, placement);
+  if (address.ok() && freed_.spilled() != 0) {
+    beginsHere(*address);
+  }
+  return address;
+}
+
+void Spilling::beginsHere(void* address) {
+  const Lock lock(mutex_);
+  Object* const object = index_.find(address);
+  if (object == nullptr || object->home != accel::Home::kDevice) {
+    return;
+  }
+  double most = 0;
+  for (const Object& guest : index_.all()) {
+    if (guest.home == accel::Home::kCpu) {
+      most = std::max(
+          most, static_cast<double>(guest.guest.bytesUsed()) / static_cast<double>(guest.bytes()));
+    }
+  }
+  object->guest.begins(static_cast<std::uint64_t>(most * static_cast<double>(object->bytes())));
+}
+
+Result<void*> Spilling::allocateAnywhere(std::size_t size, accel::Placement placement) {
   Result<void*> address = allocation_.allocate(size, placement, NewHome());
   const auto isFull = [&] {
     return !address.ok() && address.status().code() == adsmErrorAcceleratorMemory;
@@ -154,8 +181,11 @@ Result<void*> Spilling::allocate(std::size_t size, accel::Placement placement) {
     address =
         allocation_.allocate(size, placement, {place.home, place.device, several() ? device : -1});
     if (address.ok()) {
+      const std::uint64_t used =
+          place.home == accel::Home::kCpu ? placesFor(size, device).bytesUsed : 0;
       const Lock lock(mutex_);
-      if (const Object* const object = index_.find(*address)) {
+      if (Object* const object = index_.find(*address)) {
+        object->guest.begins(used);
         tell(*object, place);
       }
     }
@@ -241,6 +271,7 @@ Status Spilling::keepOnCpu() {
   }
   const std::lock_guard one(moving_);
   GMAC_TRY(memory_->keepOnCpu());
+  keepsOnCpu_ = true;
   (void)freed_.giveBackAll();
   for (Candidate next = anyOnDevice(); next.address != nullptr; next = anyOnDevice()) {
     GMAC_TRY(move(next, {accel::Home::kCpu, 0}, -1));
@@ -414,38 +445,54 @@ void Spilling::bringBack() {
 std::vector<Spilling::DueGuest> Spilling::dueGuests() {
   const int device = here();
   std::vector<DueGuest> all;
+  bool full = false;
   const Lock lock(mutex_);
   for (const Object& object : index_.all()) {
     if (movable(object, accel::Home::kCpu) && object.guest.due(object.bytes())) {
+      full |= object.guest.isFull(object.bytes());
       all.push_back({{object.address(), object.bytes(), object.number},
-                     object.guest.since(),
                      object.spilledFrom >= 0 ? object.spilledFrom : device});
+    }
+  }
+  for (Object& object : index_.all()) {
+    if (full) {
+      object.guest.halve();
     }
   }
   return all;
 }
 
-std::vector<Spilling::Candidate> Spilling::placesFor(const DueGuest& guest, bool* colder) {
-  std::vector<Used> all = usedBefore(guest.since);
-  std::erase_if(all,
-                [&](const Used& used) { return used.advised || bytesOn(used, guest.device) == 0; });
-  *colder = !all.empty();
-  // The coldest first of those that are no larger than the guest, then the smallest.
-  const auto rank = [&](const Used& used) {
-    const std::size_t bytes = used.candidate.bytes;
-    return std::pair(bytes > guest.candidate.bytes ? bytes : 0, used.used);
+// Those of which work has used the smallest share, as many as it takes.
+Spilling::Places Spilling::placesFor(std::size_t bytes, int device) {
+  std::vector<Used> all = usedBefore(UINT64_MAX);
+  std::erase_if(all, [&](const Used& used) { return used.advised || bytesOn(used, device) == 0; });
+  const auto share = [](const Used& used) {
+    return static_cast<double>(used.bytesUsed) / static_cast<double>(used.candidate.bytes);
   };
-  std::sort(all.begin(), all.end(),
-            [&](const Used& a, const Used& b) { return rank(a) < rank(b); });
-  const Result<accel::MemoryRoom> available = roomOn(guest.device);
+  std::sort(all.begin(), all.end(), [&](const Used& a, const Used& b) {
+    return std::pair(share(a), a.used) < std::pair(share(b), b.used);
+  });
+  const Result<accel::MemoryRoom> available = roomOn(device);
   std::size_t room =
       available.ok() && available->free > kLeftFree ? available->free - kLeftFree : 0;
-  std::vector<Candidate> places;
-  for (auto next = all.begin(); next != all.end() && room < guest.candidate.bytes; ++next) {
-    room += bytesOn(*next, guest.device);
-    places.push_back(next->candidate);
+  auto end = all.begin();
+  for (; end != all.end() && room < bytes; ++end) {
+    room += bytesOn(*end, device);
   }
-  return room < guest.candidate.bytes ? std::vector<Candidate>() : places;
+  Places places;
+  places.suffice = room >= bytes;
+  for (auto next = all.begin(); next != end; ++next) {
+    // (A small one is not needed beside a large one that came later.)
+    const std::size_t frees = bytesOn(*next, device);
+    if (room >= bytes + frees) {
+      room -= frees;
+      continue;
+    }
+    places.objects.push_back(next->candidate);
+    places.bytes += next->candidate.bytes;
+    places.bytesUsed += next->bytesUsed;
+  }
+  return places;
 }
 
 void Spilling::exchange(const DueGuest& guest) {
@@ -455,16 +502,12 @@ void Spilling::exchange(const DueGuest& guest) {
     Object* const object = index_.find(guest.candidate.address);
     return object != nullptr && object->number == guest.candidate.number && what(object->guest);
   };
-  bool colder = false;
-  const std::vector<Candidate> places = placesFor(guest, &colder);
-  std::size_t out = 0;
-  for (const Candidate& place : places) {
-    out += place.bytes;
-  }
+  const Places places = placesFor(guest.candidate.bytes, guest.device);
   const bool exchanges = tellPolicy([&](GuestPolicy& policy) {
-    const bool pays = !places.empty() && policy.pays(out + guest.candidate.bytes);
+    const bool pays =
+        places.suffice && policy.pays(places.bytesUsed, places.bytes + guest.candidate.bytes);
     if (!pays) {
-      policy.stays(!colder);
+      policy.stays();
     }
     return pays;
   });
@@ -473,11 +516,11 @@ void Spilling::exchange(const DueGuest& guest) {
   }
   const int wanted = several() ? guest.device : -1;
   const bool moved =
-      std::all_of(places.begin(), places.end(),
+      std::all_of(places.objects.begin(), places.objects.end(),
                   [&](const Candidate& place) { return spill(place, guest.device).ok(); }) &&
       move(guest.candidate, {accel::Home::kDevice, wanted}, wanted).ok();
   (void)tellPolicy([&](GuestPolicy& policy) {
-    moved ? policy.comes() : policy.stays(false);
+    moved ? policy.comes() : policy.stays();
     return true;
   });
   // Perhaps some of them can go back.
@@ -486,7 +529,7 @@ void Spilling::exchange(const DueGuest& guest) {
 
 void Spilling::exchange() {
   const std::unique_lock one(moving_, std::try_to_lock);
-  if (!one.owns_lock() || !launches_.takeGuestsAreDue()) {
+  if (!one.owns_lock() || !launches_.takeGuestsAreDue() || keepsOnCpu_) {
     return;
   }
   memory_->keepPages(true);

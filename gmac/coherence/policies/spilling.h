@@ -89,6 +89,9 @@ class Spilling {
     int wanted;
   };
 
+  Result<void*> allocateAnywhere(std::size_t size, accel::Placement placement);
+  // A new object on a device: what guests were used before its time is no regret against it.
+  void beginsHere(void* address);
   int here() const { return several() ? memory_->deviceHere() : 0; }
   bool several() const { return memory_->severalDevices(); }
   Result<accel::MemoryRoom> roomOn(int device) const;
@@ -104,6 +107,7 @@ class Spilling {
     std::uint64_t used;
     bool advised;
     accel::DeviceAddress address;
+    std::uint64_t bytesUsed;
   };
   std::vector<Used> usedBefore(std::uint64_t before);
   std::size_t bytesOn(const Used& used, int device) const;
@@ -123,17 +127,21 @@ class Spilling {
   std::optional<Place> betterPlace(const Guest& guest) const;
   void tell(const Object& object, const Place& place) const;
   [[gnu::cold, gnu::noinline]] void bringBack();
-  // A guest that work uses so much that others on its device may be worth less there.
+  // A guest for which it is time to look for a better place.
   struct DueGuest {
     Candidate candidate;
-    std::uint64_t since;
     int device;
+  };
+  // What a guest could take the place of, and how much of that work has used.
+  struct Places {
+    std::vector<Candidate> objects;
+    std::uint64_t bytes = 0;
+    std::uint64_t bytesUsed = 0;
+    bool suffice = false;
   };
   [[gnu::cold, gnu::noinline]] void exchange();
   std::vector<DueGuest> dueGuests();
-  // What a guest takes the place of: what no work has used since it has been counted. `colder`:
-  // whether there is any such object.
-  std::vector<Candidate> placesFor(const DueGuest& guest, bool* colder);
+  Places placesFor(std::size_t bytes, int device);
   void exchange(const DueGuest& guest);
 
   ObjectMutex& mutex_;
@@ -149,6 +157,7 @@ class Spilling {
   accel::MovableMemory* const memory_;  // NULL: nothing moves
   std::mutex moving_;                   // one thread at a time makes room or brings back
   std::atomic<bool> roomMayBe_{false};
+  std::atomic<bool> keepsOnCpu_{false};  // see keepOnCpu()
 };
 
 }  // namespace gmac
