@@ -130,11 +130,14 @@ mpi_tests() { # ACCELERATOR
       test_program intercommunicators 3 "groups agree" $way
       test_program threads 2 "threads are right" $way
       test_program profiled 2 "every call once" $way
+      test_program plain_receives 2 "plain receives are right" $way
+      test_program wide_types 2 "wide" $way
       # (The Fortran program knows no driver but the machine's.)
       [[ $1/$mpi_driver == cuda/fake ]] || test_program fortran 2 "Fortran is right" $way
     }
   done
   test_program tickets 2 "tickets are right" GMAC_MPI_TICKETS=1
+  test_program lent_on_device 2 "objects on devices are right" GMAC_MPI_TICKETS=1
   for how in readable guarded unreadable; do
     test_program transfers 2 "transfers are right" GMAC_MPI_TICKETS=1 "$how"
   done
@@ -162,7 +165,7 @@ mpi_tests() { # ACCELERATOR
 
 mpi_benchmarks() { # ACCELERATOR
   local program ranks
-  for program in call_cost device_rate message_rate open_receives transpose_rate typed_messages; do
+  for program in call_cost receive_cost device_rate message_rate open_receives transpose_rate typed_messages; do
     [[ $program != device_rate || $1/$mpi_driver == cuda/real ]] || continue
     ranks=2
     [[ $program != call_cost ]] || ranks=1
