@@ -135,15 +135,20 @@ class Object {
   ~Object() {
     if (good_) {
       // A lost accelerator refuses; the tests that lose it look at that themselves.
-      const Status unpinned = accelerator_.unpin(memory());
-      EXPECT_TRUE(unpinned.ok() || unpinned.code() == adsmErrorAcceleratorLost) << lastErrorText();
-      (void)mmap(app_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-                 -1, 0);
-      munmap(runtime_, bytes_);
-      const Status freed = accelerator_.free(device_, bytes_);
-      EXPECT_TRUE(freed.ok() || freed.code() == adsmErrorAcceleratorLost) << lastErrorText();
+      const Status released = release();
+      EXPECT_TRUE(released.ok() || released.code() == adsmErrorAcceleratorLost) << lastErrorText();
     }
     close(fd_);
+  }
+  // Early, of a good one. The first error.
+  Status release() {
+    good_ = false;
+    const Status unpinned = accelerator_.unpin(memory());
+    (void)mmap(app_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+               0);
+    munmap(runtime_, bytes_);
+    const Status freed = accelerator_.free(device_, bytes_);
+    return unpinned.ok() ? freed : unpinned;
   }
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;

@@ -18,6 +18,7 @@
 #include "gmac/coherence/port.h"
 #include "tests/cuda/application_test.h"
 #include "tests/cuda/fake_program.h"
+#include "tests/support/child.h"
 
 namespace gmac::interpose {
 namespace {
@@ -319,6 +320,35 @@ TEST_F(OtherCudaCalls, WhatWouldGetPastTheRuntimeIsRefusedWithAReason) {
   EXPECT_EQ(DRIVER(cuIpcGetMemHandle)(&handle, plain_), CUDA_SUCCESS);
   EXPECT_EQ(DRIVER(cuMemUnmap)(plain_, 4096), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(fake_cuda::calls("cuMemUnmap"), 1U);
+}
+
+// Objects of every kind, with a kernel under way and bytes that only the CPU has.
+TEST_F(OtherCudaCalls, DISABLED_ObjectsAreFreedAfterCudaHasEnded) {
+  std::vector<char*> objects;
+  for (const std::size_t bytes : {100, 64 << 10, 2 << 20, 5 << 20}) {
+    for (const bool used : {false, true}) {
+      auto* const object = static_cast<char*>(adsmAlloc(bytes));
+      ASSERT_NE(object, nullptr) << adsmLastErrorString();
+      if (used) object[bytes / 2] = 1;
+      objects.push_back(object);
+    }
+  }
+  objects.push_back(static_cast<char*>(adsmSafeAlloc(5 << 20)));
+  ASSERT_NE(objects.back(), nullptr) << adsmLastErrorString();
+  launch(stream_, object_);
+  fake_cuda::failAll(CUDA_ERROR_DEINITIALIZED);
+  objects.push_back(reinterpret_cast<char*>(object_));
+  for (char* const object : objects) {
+    EXPECT_EQ(adsmFree(object), adsmSuccess) << adsmLastErrorString();
+    EXPECT_EQ(adsmFree(object), adsmErrorInvalidPointer);
+  }
+  std::exit(HasFailure() ? 1 : 0);
+}
+
+TEST(StaticDestructors, FreeObjectsAfterCudaHasEnded) {
+  const testing::ChildEnd end =
+      testing::runChild("OtherCudaCalls.DISABLED_ObjectsAreFreedAfterCudaHasEnded", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
 }
 
 }  // namespace

@@ -418,6 +418,41 @@ TEST_P(OverFakeDriver, MappedMemoryOfALostContextIsGivenBackInTheNext) {
   EXPECT_EQ(fake_cuda::calls("cuMemRelease"), pages + 1);
 }
 
+// Static destructors run after CUDA has ended: what they free has gone with it, and that is no
+// error. What needs the device says why there is none.
+TEST_P(OverFakeDriver, ObjectsAreFreedAfterCudaHasEnded) {
+  constexpr std::size_t kBytes = std::size_t{2} << 20;
+  Object mapped(accelerator(), kBytes);
+  Object mirrored(accelerator(), kBytes);
+  Object small(accelerator(), std::size_t{64} << 10);
+  ASSERT_TRUE(mapped.good() && mirrored.good() && small.good());
+  ASSERT_TRUE(accelerator().movableMemory()->move(mirrored.device(), kBytes, Home::kMirror).ok())
+      << lastErrorText();
+  fake_cuda::failAll(CUDA_ERROR_DEINITIALIZED);
+  for (Object* object : {&mapped, &mirrored, &small}) {
+    EXPECT_TRUE(object->release().ok()) << lastErrorText();
+  }
+  std::byte word{};
+  EXPECT_EQ(accelerator().copyOut(&word, mapped.device(), 1, {}).status().code(),
+            adsmErrorAcceleratorLost);
+  EXPECT_TRUE(errorSays("the process exits, and CUDA has ended before")) << lastErrorText();
+}
+
+TEST_P(OverFakeDriver, MemoryIsFreedAfterCudaHasEnded) {
+  for (const std::size_t bytes : {std::size_t{2} << 20, std::size_t{64} << 10}) {
+    const auto first = accelerator().allocate(bytes, pageBytes(), Placement::kSameAddress);
+    const auto second = accelerator().allocate(bytes, pageBytes(), Placement::kSameAddress);
+    ASSERT_TRUE(first.ok() && second.ok()) << lastErrorText();
+    fake_cuda::failAll(CUDA_ERROR_DEINITIALIZED);
+    EXPECT_TRUE(accelerator().free(*first, bytes).ok()) << lastErrorText();
+    EXPECT_TRUE(accelerator().free(*second, bytes).ok()) << lastErrorText();
+    EXPECT_EQ(accelerator().free(*second, bytes).code(), adsmErrorInvalidPointer);
+    destroyAccelerator();
+    fake_cuda::failAll(CUDA_SUCCESS);
+    SetUp();
+  }
+}
+
 TEST_P(OverFakeDriver, WhereTheDeviceCannotMapMemoryItIsAllocatedAsEver) {
   destroyAccelerator();
   fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);

@@ -550,6 +550,10 @@ __attribute__((visibility("default"))) void fakeCudaFailNth(const char* name, st
   device().failNext.erase(name);
   if (n != 0) device().failNext[name] = {n, code};
 }
+__attribute__((visibility("default"))) void fakeCudaFailAll(CUresult code) {
+  const std::lock_guard lock(device().mutex);
+  device().broken = code;
+}
 __attribute__((visibility("default"))) CopiedBytes fakeCudaCopied(int number) {
   const std::lock_guard lock(device().mutex);
   const auto i = static_cast<std::size_t>(number);

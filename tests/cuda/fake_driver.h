@@ -52,6 +52,9 @@ using Calls = std::size_t(const char* name);
 using FailNext = void(const char* name, CUresult code);
 // The same for the n-th next call; 0: none fails.
 using FailNth = void(const char* name, std::size_t n, CUresult code);
+// Every call fails with the code from now on, as after a kernel's crash or at the end of the
+// process; CUDA_SUCCESS: none.
+using FailAll = void(CUresult code);
 // What every module image that is not of this driver's kind is taken for from now on; NULL: for
 // none.
 using StandIn = void(const Image* image);

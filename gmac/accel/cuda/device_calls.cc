@@ -8,7 +8,7 @@ namespace gmac::accel::cuda {
 
 namespace {
 
-enum class Severity { kOrdinary, kKernelCrashed, kDeviceGone };
+enum class Severity { kOrdinary, kKernelCrashed, kDeviceGone, kCudaEnded };
 
 // What a failure says about the device. The numbers are CUresult's and cudaError_t's alike.
 Severity severityOf(int code) noexcept {
@@ -31,6 +31,8 @@ Severity severityOf(int code) noexcept {
     case 721:  // tensor memory leaked by a kernel
     case 802:  // system not ready
       return Severity::kDeviceGone;
+    case kCudaDeinitialized:
+      return Severity::kCudaEnded;
     default:
       return Severity::kOrdinary;
   }
@@ -64,8 +66,12 @@ Status DeviceHealth::fail(int code, adsmError_t otherwise, std::string_view call
     return gmac::fail(exhausted ? adsmErrorAcceleratorMemory : otherwise,
                       "{}({}) failed with {}: {}", call, arguments, code, words);
   }
-  const ShortText text("{}({}) failed with {}: {}", call, arguments, code, words);
+  // (CUDA has no words of its own left once it has ended.)
+  const bool ended = severity == Severity::kCudaEnded;
+  const ShortText text("{}({}) failed with {}: {}", call, arguments, code,
+                       ended ? "the process exits, and CUDA has ended before" : words);
   const std::string_view described = text.view();
+  if (ended) ended_.store(true, std::memory_order_release);
   const bool first = die(described);
   if (!first) return lostStatus();
   return gmac::fail(

@@ -45,6 +45,9 @@ inline constexpr int kCudaNotReady = 600;
 class DeviceHealth {
  public:
   bool lost() const noexcept { return state_.load(std::memory_order_acquire) != kHealthy; }
+  // Whether it is lost because the process exits and CUDA has ended before the caller, which took
+  // all memory, streams and registrations with it. Static destructors free objects that late.
+  bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   // The application has ended the context: for good, or so that the next one is a healthy one.
   void end(std::string_view text) noexcept { static_cast<void>(die(text)); }
   void recover() noexcept { state_.store(kHealthy, std::memory_order_release); }
@@ -60,6 +63,7 @@ class DeviceHealth {
   bool die(std::string_view text) noexcept;
 
   std::atomic<int> state_{kHealthy};
+  std::atomic<bool> ended_{false};
   char cause_[256] = {};  // written before state_ becomes kLost
 };
 

@@ -640,12 +640,14 @@ Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
   stripes_.remove(static_cast<std::uintptr_t>(address));
   margins_ -= allocation.hasMargin ? 1 : 0;
   allocations_.erase(found);
-  if (calls_->health().lost()) {
-    // What was mapped does not go with the context.
-    if (allocation.mapped) mapped_.abandon(allocation.given);
-    return calls_->health().lostStatus();
+  if (!calls_->health().lost()) {
+    const Status given = giveBack(allocation);
+    if (!calls_->health().ended()) return given;
   }
-  return giveBack(allocation);
+  if (calls_->health().ended()) return Status();  // it has gone with CUDA
+  // What was mapped does not go with the context.
+  if (allocation.mapped) mapped_.abandon(allocation.given);
+  return calls_->health().lostStatus();
 }
 
 Status StreamAccelerator::pin(const HostMemory& memory) {
@@ -655,10 +657,11 @@ Status StreamAccelerator::pin(const HostMemory& memory) {
 }
 
 Status StreamAccelerator::unpin(const HostMemory& memory) {
-  if (!open_.load()) return Status();
+  if (!open_.load() || calls_->health().ended()) return Status();
   if (calls_->health().lost()) return calls_->health().lostStatus();
   const DeviceScope scope(*calls_);
-  return calls_->unregisterHost(memory.address);
+  const Status unpinned = calls_->unregisterHost(memory.address);
+  return calls_->health().ended() ? Status() : unpinned;
 }
 
 Result<void*> StreamAccelerator::allocatePinned(std::size_t bytes) {
