@@ -251,6 +251,25 @@ TEST_P(Spills, AHotHalfComesToTheDevice) {
   }
 }
 
+// The CPU's pages that one guest leaves are there for what leaves the device next, until work comes
+// that exchanges nothing.
+TEST_P(Spills, ExchangesThatFollowEachOtherMakeTheCpusPagesOnce) {
+  ManagerUnderTest machine(small(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  const std::vector<std::byte*> objects = fill(machine, 2 * kFit);
+  std::size_t most = 0;
+  for (int sweep = 0; sweep < 12; ++sweep) {
+    for (std::size_t i = kFit; i < objects.size(); ++i) {
+      machine.callUsing(kernel, {objects[i]}, {{objects[i], adsmReadWrite}});
+      most = std::max(most, machine.fake().cpuPagesKept());
+    }
+  }
+  EXPECT_THAT(moves(machine), SizeIs(2 * kFit));
+  EXPECT_EQ(machine.fake().cpuPagesMade(), kBytes);
+  EXPECT_EQ(most, kBytes);
+  EXPECT_EQ(machine.fake().cpuPagesKept(), 0u);
+}
+
 // Guests that were used much have no claim to the place of what was made a moment ago.
 TEST_P(Spills, ANewObjectIsNotColdAtOnce) {
   MachineSetup setup = small(GetParam());

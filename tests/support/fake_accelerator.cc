@@ -350,6 +350,17 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Ho
   if (!toMirror) {
     std::memcpy(pages, allocation.backing, bytes);
   }
+  if (home == accel::Home::kCpu) {
+    const auto kept = std::find(keptPages_.begin(), keptPages_.end(), bytes);
+    if (kept != keptPages_.end()) {
+      keptPages_.erase(kept);
+    } else {
+      cpuPagesMade_ += bytes;
+    }
+  }
+  if (allocation.home == accel::Home::kCpu && keepsPages_) {
+    keptPages_.push_back(bytes);
+  }
   munmap(allocation.backing, bytes);
   allocation.backing = static_cast<std::byte*>(pages);
   usedOf(allocation.home, allocation.device) -= bytes;
@@ -357,6 +368,24 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Ho
   allocation.home = home;
   allocation.device = on;
   return {};
+}
+
+void FakeAccelerator::keepPages(bool keep) noexcept {
+  const std::lock_guard guard(lock_);
+  keepsPages_ = keep;
+  if (!keep) {
+    keptPages_.clear();
+  }
+}
+
+std::size_t FakeAccelerator::cpuPagesMade() const {
+  const std::lock_guard guard(lock_);
+  return cpuPagesMade_;
+}
+
+std::size_t FakeAccelerator::cpuPagesKept() const {
+  const std::lock_guard guard(lock_);
+  return std::accumulate(keptPages_.begin(), keptPages_.end(), std::size_t{0});
 }
 
 std::vector<int> FakeAccelerator::devicesWithMemory() const {

@@ -150,6 +150,9 @@ class FakeAccelerator final : public accel::Accelerator,
   void setDeviceHere(int device) { here_ = device; }
   // From now on it says that it is lost, and takes nothing.
   void loseDevice(int device) { lost_ = device; }
+  // Bytes of the CPU's pages that moves have made so far, and that wait for the next move.
+  std::size_t cpuPagesMade() const;
+  std::size_t cpuPagesKept() const;
   // On which device an allocation lies; -1: on none.
   int deviceOf(const void* object) const;
 
@@ -202,6 +205,7 @@ class FakeAccelerator final : public accel::Accelerator,
     return allocate(bytes, alignment, placement, accel::Home::kCpu, 0);
   }
   Status move(accel::DeviceAddress address, std::size_t bytes, accel::Home home) override;
+  void keepPages(bool keep) noexcept override;
   Result<accel::MemoryRoom> memoryRoom() override { return roomOn(0); }
   bool severalDevices() const noexcept override { return !options_.peerBytes.empty(); }
   int deviceHere() const noexcept override { return here_; }
@@ -325,6 +329,9 @@ class FakeAccelerator final : public accel::Accelerator,
   std::atomic<int> here_{0};
   std::atomic<int> lost_{-1};
   std::size_t usedOnCpu_ = 0;
+  bool keepsPages_ = false;
+  std::vector<std::size_t> keptPages_;  // the CPU's, left by what moved: bytes
+  std::size_t cpuPagesMade_ = 0;
   std::size_t shared_ = 0;  // with the CPU
   bool refuseSameAddress_ = false;
   bool (*lockIsHeld_)() noexcept = nullptr;

@@ -159,6 +159,7 @@ Result<void*> Spilling::allocateAnywhere(std::size_t size, accel::Placement plac
                          : allocation_.allocate(size, placement, {accel::Home::kDevice, own});
   }
   const std::lock_guard one(moving_);
+  letPagesGo();
   // What the newest work uses, and what no work has used yet, is as likely to be used next as the
   // new object: that goes to other memory then, which takes no copy.
   const std::uint64_t newest = [&] {
@@ -249,6 +250,7 @@ bool Spilling::makeRoom() {
     return false;
   }
   const std::lock_guard one(moving_);
+  letPagesGo();
   const int device = here();
   const Candidate oldest = leastLatelyUsed(UINT64_MAX, device);
   return oldest.address != nullptr && spill(oldest, device).ok();
@@ -433,6 +435,7 @@ void Spilling::bringBack() {
     return;  // another thread makes room, or brings back
   }
   roomMayBe_ = false;
+  letPagesGo();
   (void)freed_.giveBackAll();
   for (const Guest& guest : guests()) {
     const std::optional<Place> place = betterPlace(guest);
@@ -495,7 +498,7 @@ Spilling::Places Spilling::placesFor(std::size_t bytes, int device) {
   return places;
 }
 
-void Spilling::exchange(const DueGuest& guest) {
+bool Spilling::exchange(const DueGuest& guest) {
   // To the guest's policy, unless the guest has been freed.
   const auto tellPolicy = [&](auto what) {
     const Lock lock(mutex_);
@@ -512,7 +515,7 @@ void Spilling::exchange(const DueGuest& guest) {
     return pays;
   });
   if (!exchanges) {
-    return;
+    return false;
   }
   const int wanted = several() ? guest.device : -1;
   const bool moved =
@@ -525,18 +528,31 @@ void Spilling::exchange(const DueGuest& guest) {
   });
   // Perhaps some of them can go back.
   roomMayBe_ = roomMayBe_ || !moved;
+  return moved;
 }
 
 void Spilling::exchange() {
   const std::unique_lock one(moving_, std::try_to_lock);
-  if (!one.owns_lock() || !launches_.takeGuestsAreDue() || keepsOnCpu_) {
+  if (!one.owns_lock()) {
     return;
   }
-  memory_->keepPages(true);
-  for (const DueGuest& guest : dueGuests()) {
-    exchange(guest);
+  bool any = false;
+  if (launches_.takeGuestsAreDue() && !keepsOnCpu_) {
+    memory_->keepPages(true);
+    for (const DueGuest& guest : dueGuests()) {
+      any |= exchange(guest);
+    }
   }
-  memory_->keepPages(false);
+  if (!any) {
+    memory_->keepPages(false);
+  }
+  keepsPages_ = any;
+}
+
+void Spilling::letPagesGo() {
+  if (keepsPages_.exchange(false)) {
+    memory_->keepPages(false);
+  }
 }
 
 }  // namespace gmac

@@ -58,12 +58,12 @@ class Spilling {
   // reach, and stays there. adsmErrorNotSupported, adsmErrorHostMemory.
   Status keepOnCpu();
   // Before device work: brings objects back if memory may have become free, and in place of others
-  // where work uses them more (guest_policy.h). Two loads, usually.
+  // where work uses them more (guest_policy.h). Three loads, usually.
   void beforeWork() {
     if (roomMayBe_.load(std::memory_order_relaxed)) [[unlikely]] {
       bringBack();
     }
-    if (launches_.guestsAreDue()) [[unlikely]] {
+    if (launches_.guestsAreDue() || keepsPages_.load(std::memory_order_relaxed)) [[unlikely]] {
       exchange();
     }
   }
@@ -142,7 +142,8 @@ class Spilling {
   [[gnu::cold, gnu::noinline]] void exchange();
   std::vector<DueGuest> dueGuests();
   Places placesFor(std::size_t bytes, int device);
-  void exchange(const DueGuest& guest);
+  bool exchange(const DueGuest& guest);  // whether it was made
+  void letPagesGo();                     // moving_ is held
 
   ObjectMutex& mutex_;
   accel::Accelerator& accelerator_;
@@ -158,6 +159,9 @@ class Spilling {
   std::mutex moving_;                   // one thread at a time makes room or brings back
   std::atomic<bool> roomMayBe_{false};
   std::atomic<bool> keepsOnCpu_{false};  // see keepOnCpu()
+  // The CPU's pages that exchanges have left are kept, as guests often come one after the other;
+  // until work comes that exchanges nothing, or other objects move.
+  std::atomic<bool> keepsPages_{false};
 };
 
 }  // namespace gmac
