@@ -192,9 +192,15 @@ class Accelerator {
   virtual Result<Ticket> fill(DeviceAddress to, std::byte value, std::size_t bytes) = 0;
 
   // done: true if the work has finished; never blocks. wait: yields the CPU until it has; an error
-  // of that work (or of a kernel before it on its queue) is returned once. Fault path.
+  // of that work (or of a kernel before it on its queue) is returned once. succeeded: true if the
+  // work is known to have finished without an error; asks the device nothing, so false says little.
+  // Fault path.
   virtual bool done(Ticket ticket) noexcept = 0;
   virtual Status wait(Ticket ticket) = 0;
+  virtual bool succeeded(Ticket ticket) noexcept {
+    (void)ticket;
+    return false;
+  }
 
   // ---- Kernels
 

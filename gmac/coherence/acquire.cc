@@ -12,6 +12,9 @@ Status Acquire::sync() {
   const Timed timed(Phase::kSync);
   const TraceSpan span("call", "sync");
   stats().syncs.add();
+  if (readBacks_.foundSettled()) {
+    return {};
+  }
   const Walk walk(blocks_);
   Lock lock(mutex_);
   if (readBacks_.any()) {
@@ -31,7 +34,7 @@ Status Acquire::sync() {
 }
 
 void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
-  if (!readBacks_.any()) {
+  if (!readBacks_.any() || readBacks_.foundSettled()) {
     return;
   }
   const Walk walk(blocks_);
@@ -40,6 +43,9 @@ void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
 }
 
 Status Acquire::afterDeviceWait() {
+  if (ledger_.settled()) {
+    return {};
+  }
   if (readBacks_.any()) {
     const Walk walk(blocks_);
     Lock lock(mutex_);

@@ -255,7 +255,8 @@ void Blocks::zeroCopyChanged(Object& object) const {
                                              : options_.windowBytes;
   }
   object.readBackHook.unlink();
-  object.readBack = {};
+  object.readBack = ReadBackPolicy(object.isZeroCopy() ? ReadBackPolicy::kMostUncheckedOfOneCopy
+                                                       : ReadBackPolicy::kMostUnchecked);
   object.copiedBack = {};
 }
 

@@ -5,6 +5,7 @@
 #ifndef GMAC_COHERENCE_BLOCKS_H_
 #define GMAC_COHERENCE_BLOCKS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <boost/intrusive/list.hpp>
 #include <cstddef>
@@ -127,6 +128,12 @@ class Blocks {
   ReadBackList& readBacks() { return readBacks_; }
   // Whether there may be any; without the lock.
   bool anyReadBacks() const { return anyReadBacks_.load(std::memory_order_relaxed); }
+  // Whether a wait would find such bytes closed.
+  bool readsBack() const {
+    return std::any_of(readBacks_.begin(), readBacks_.end(), [](const Object& object) {
+      return object.readBack.guesses() && object[object.readBack.block()].state == State::kInvalid;
+    });
+  }
   void noReadBacks() { anyReadBacks_.store(false, std::memory_order_relaxed); }
   const Protocol& protocol() const { return protocol_; }
   // Called when a call has released what it uses.

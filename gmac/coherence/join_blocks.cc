@@ -132,7 +132,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
   mappings_.noteEdges(object, object.countEdges());
   object.readRuns = {};
   object.windows.restart();
-  object.readBack = {};
+  object.readBack.forget();
   object.copiedBack = {};
   if (!object.open.empty()) {
     object.open = object.all();

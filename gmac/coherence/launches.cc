@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/accel/backoff.h"
 #include "gmac/base/round_up.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
@@ -120,6 +121,104 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
   }
   const Status closed = blocks_.close(lock, object, range, event, stillOpen);
   return closed.ok() ? Step::kDone : coarsening_.retry(lock, closed);
+}
+
+// Whether a call of the program's leaves all of an object open, because it may wait for its kernel.
+// What made the release start over may have changed the object.
+bool Launches::leavesOpen(Object& object, BlockRange range, Event event, LeftOpen& leftOpen) {
+  LeftOpen::Part* const end = leftOpen.parts.data() + leftOpen.count;
+  LeftOpen::Part* const before =
+      std::find_if(leftOpen.parts.data(), end,
+                   [&](const LeftOpen::Part& part) { return part.number == object.number; });
+  if (before != end) {
+    if (object.isZeroCopy()) {
+      return true;
+    }
+    *before = *(end - 1);
+    --leftOpen.count;
+    return false;
+  }
+  // (What only reads leaves its blocks readable, and has no rounds.)
+  if (!object.isZeroCopy() || event != Event::kCall || !promptWaits_.mayWait() ||
+      leftOpen.count == leftOpen.parts.size() || object.closing || object.open.empty() ||
+      object.inTransit() || object.held() || object.lengthOf(range) < object.bytes() ||
+      !object.readBack.staysOpen()) {
+    return false;
+  }
+  leftOpen.parts[leftOpen.count++] = {object.address(), object.number};
+  leftOpen.patience = std::max(leftOpen.patience, object.zeroCopy.patience(oneCopy_));
+  object.zeroCopy.round();
+  object.zeroCopy.launched(ledger_.times().now());
+  return true;
+}
+
+// The end of a call of the program's. Until here its thread could not touch what the call has left
+// open.
+void Launches::returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket) {
+  if (!promptWaits_.on()) {
+    return;
+  }
+  if (leftOpen.count != 0) {
+    stats().awaitedCalls.add();
+    if (endsWithin(lock, ticket, leftOpen.patience)) {
+      endedInCall(leftOpen);
+    } else {
+      promptWaits_.inVain();
+      closeAfterAll(lock, leftOpen, ticket);
+    }
+  }
+  promptWaits_.returns(ledger_.times().now());
+}
+
+// The program's wait then has nothing to do, unless the policies do, or anything has failed.
+void Launches::endedInCall(const LeftOpen& leftOpen) {
+  const PromptWaits::Nanoseconds now = ledger_.times().now();
+  bool settled = ledger_.allSucceeded() && !blocks_.readsBack();
+  for (std::size_t i = 0; i < leftOpen.count; ++i) {
+    Object* const object = find(leftOpen.parts[i]);
+    if (object != nullptr && object->zeroCopy.finishedInCall(now, oneCopy_)) {
+      settled = false;
+    }
+  }
+  if (settled) {
+    ledger_.settle();
+  }
+}
+
+// What fails is for adsmSync to tell.
+bool Launches::endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanoseconds) {
+  const FreeForWork free(lock);
+  const Timed timed(Phase::kGpu);
+  accel::Backoff backoff;
+  while (!accelerator_.done(ticket)) {
+    if (static_cast<std::uint64_t>(backoff.waited().count()) > nanoseconds) {
+      return false;
+    }
+    backoff.step();
+  }
+  return true;
+}
+
+// Closes what the kernel that still runs may use; where that fails, waits for its end.
+void Launches::closeAfterAll(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket) {
+  for (std::size_t i = 0; i < leftOpen.count; ++i) {
+    Result<Step> closed = Step::kRetry;
+    while (closed.ok() && *closed == Step::kRetry) {
+      Object* const object = find(leftOpen.parts[i]);
+      accel::Ticket none;  // nothing of it is copied
+      closed = object == nullptr ? Step::kDone
+                                 : release(lock, *object, object->all(), Event::kCall, &none);
+    }
+    if (!closed.ok()) {
+      const Free free(lock);
+      (void)waits_.await(free, ticket);
+    }
+  }
+}
+
+Object* Launches::find(const LeftOpen::Part& part) {
+  Object* const object = index_.find(part.address);
+  return object != nullptr && object->number == part.number && !object->closing ? object : nullptr;
 }
 
 // The calling thread submits next, after it has let go of the lock.
@@ -297,6 +396,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
     return {};
   }
   accel::Ticket stillOpen;
+  LeftOpen leftOpen;
   GMAC_TRY(releaseUsed(
       lock,
       // Work on the application's own streams was submitted before; the accelerator's queue knows
@@ -327,7 +427,9 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
               Blocks::sends(object, blocks, device);
             }
           }
-          step = release(object, blocks, eventOf((access & adsmWrite) != 0));
+          const Event event = eventOf((access & adsmWrite) != 0);
+          step = leavesOpen(object, blocks, event, leftOpen) ? Step::kDone
+                                                             : release(object, blocks, event);
           return !step.ok() || *step == Step::kRetry;
         };
         if (uses) {
@@ -393,6 +495,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
     ledger_.calledUnlisted(*launched);
     ledger_.calledBound(kernel, *launched);
   }
+  returns(lock, leftOpen, *launched);
   return waits_.forArrival(lock, stillOpen);
 }
 
@@ -424,6 +527,9 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
         return Step::kDone;
       }
       const bool writes = range.write && !object.onlyRead;
+      if (!foreign && leavesOpen(object, object.all(), eventOf(writes), submission.leftOpen)) {
+        return Step::kDone;
+      }
       submission.reads |= !writes;
       return release(object, object.all(), eventOf(writes));
     }
@@ -491,12 +597,15 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   Lock lock(mutex_);
   Status status;
   accel::Ticket reader;
+  accel::Ticket work;
+  const LeftOpen leftOpen = submission_.leftOpen;
   if (submitted && stream == accel::kForeignStream) {
     stats().called(0);
   } else if (submitted) {
     auto ticket = ledger_.submitted(stream, submission_.reads, submission_.names);
     if (ticket.ok()) {
       stats().called(0);
+      work = *ticket;
       if (submission_.reads && blocks_.readsLeaveWritable()) {
         reader = *ticket;
       }
@@ -505,6 +614,9 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
     }
   }
   const Status ended = ends(lock, reader);
+  if (work.value != 0) {
+    returns(lock, leftOpen, work);
+  }
   return status.ok() ? ended : status;
 }
 

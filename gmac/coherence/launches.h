@@ -5,8 +5,10 @@
 #ifndef GMAC_COHERENCE_LAUNCHES_H_
 #define GMAC_COHERENCE_LAUNCHES_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -22,7 +24,9 @@
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/port.h"
+#include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/waits.h"
+#include "gmac/coherence/zero_copy_policy.h"
 
 namespace gmac {
 
@@ -45,9 +49,11 @@ struct Away {
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Launches {
  public:
+  // `oneCopy`: of objects with one copy.
   Launches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Loans& loans,
            Waits& waits, ObjectIndex& index, Blocks& blocks, Coarsening& coarsening,
-           Allocation& allocation, Kernels& kernels)
+           Allocation& allocation, Kernels& kernels, PromptWaits& promptWaits,
+           const ZeroCopyPolicy::Limits& oneCopy)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
@@ -57,7 +63,9 @@ class Launches {
         blocks_(blocks),
         coarsening_(coarsening),
         allocation_(allocation),
-        kernels_(kernels) {}
+        kernels_(kernels),
+        promptWaits_(promptWaits),
+        oneCopy_(oneCopy) {}
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 
@@ -81,11 +89,24 @@ class Launches {
   bool takeGuestsAreDue() { return guestsAreDue_.exchange(false, std::memory_order_relaxed); }
 
  private:
+  // Objects that a call leaves open, since they have one copy: the call waits for its kernel,
+  // within limits, and closes them after that where it still runs.
+  struct LeftOpen {
+    struct Part {
+      std::byte* address;
+      std::uint64_t number;  // the object's
+    };
+    std::array<Part, 4> parts;
+    std::size_t count = 0;
+    ZeroCopyPolicy::Nanoseconds patience = 0;
+  };
+
   // What the thread between begin and end has to know at its end.
   struct Submission {
     bool reads = false;       // objects whose CPU copy stays current
     bool names = false;       // objects itself, whoever else may use them
     accel::Ticket stillOpen;  // copies of what the thread may go on writing
+    LeftOpen leftOpen;
   };
 
   template <typename Ready, typename WritesLent, typename ForEachUse>
@@ -93,6 +114,12 @@ class Launches {
                      accel::Ticket* stillOpen);
   Result<Step> release(Lock& lock, Object& object, BlockRange range, Event event,
                        accel::Ticket* stillOpen);
+  bool leavesOpen(Object& object, BlockRange range, Event event, LeftOpen& leftOpen);
+  void returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket);
+  void endedInCall(const LeftOpen& leftOpen);
+  bool endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanoseconds);
+  void closeAfterAll(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket);
+  Object* find(const LeftOpen::Part& part);
   void begins(const Submission& submission);
   Status ends(Lock& lock, accel::Ticket reader);
   Status checkUses(adsmKernel_t kernel, const CallUses& uses);
@@ -109,6 +136,8 @@ class Launches {
   Coarsening& coarsening_;
   Allocation& allocation_;
   Kernels& kernels_;
+  PromptWaits& promptWaits_;
+  const ZeroCopyPolicy::Limits oneCopy_;
   Submission submission_;  // of the thread that the ledger knows
   std::atomic<bool> guestsAreDue_{false};
 };

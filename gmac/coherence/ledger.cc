@@ -177,6 +177,13 @@ bool Ledger::readersDone(const DeviceUses& object) const noexcept {
          accelerator_.done(runningReader());
 }
 
+bool Ledger::allSucceeded() const noexcept {
+  const Tickets work = everything();
+  return hostFunctionsRun() && !submissionUnderWay() &&
+         std::all_of(work.begin(), work.end(),
+                     [&](accel::Ticket ticket) { return accelerator_.succeeded(ticket); });
+}
+
 bool Ledger::quiet() const noexcept {
   return accelerator_.done(runningCall()) && accelerator_.done(runningStreamWork()) &&
          hostFunctionsRun() && !submissionUnderWay();

@@ -5,7 +5,7 @@
 // the CPU in streams.
 //
 // The ledger answers with tickets, and never waits. Its owner's lock guards all of it but the count
-// of host functions. Fault path: nothing is allocated but by bind().
+// of host functions and settled(). Fault path: nothing is allocated but by bind().
 #ifndef GMAC_COHERENCE_LEDGER_H_
 #define GMAC_COHERENCE_LEDGER_H_
 
@@ -107,6 +107,7 @@ class Ledger {
   void allocated(DeviceUses& object) { object.born = ++works_; }
   // A call, or other work on the kernel queue (no kernel).
   void called(accel::Ticket ticket, adsmKernel_t kernel = nullptr) {
+    settled_.store(false);
     callsOf(ticket).last = ticket.value;
     newestWork_ = ++works_;
     times_.submitted(kernel, deviceOf(ticket), ticket);
@@ -147,7 +148,10 @@ class Ledger {
   // adsmErrorNotSupported where the accelerator has no streams of the application's.
   Status fence(accel::NativeStream stream) const;
   // Work on a stream is about to be submitted.
-  void submitting() { newestWork_ = ++works_; }
+  void submitting() {
+    settled_.store(false);
+    newestWork_ = ++works_;
+  }
   // It has been submitted. Returns a ticket for all work in the stream so far. `reads`: the work
   // reads objects whose CPU copy stays current, so that the CPU must not overwrite it. `names`: the
   // work lists its objects, so the promises of other users do not matter. The stream has been
@@ -158,6 +162,9 @@ class Ledger {
   // All work of the application's streams has ended with their context.
   void contextEnded() { streamCount_ = 0; }
 
+  // All work so far is known to have ended without an error, and a wait would find nothing to do.
+  // That holds until more work is noted.
+  void settle() noexcept { settled_.store(true); }
   // A thread submits device work, from when objects were released for it until it is noted: other
   // threads' accesses to what it may use wait. One at a time.
   void submissionBegins() { submitter_ = std::this_thread::get_id(); }
@@ -171,6 +178,10 @@ class Ledger {
 
   // ---- Questions
 
+  // See settle(). Needs no lock.
+  bool settled() const noexcept { return settled_.load(); }
+  // Whether all work so far is known to have ended without an error.
+  bool allSucceeded() const noexcept;
   // How long kernels take.
   CallTimes& times() { return times_; }
   const CallTimes& times() const { return times_; }
@@ -308,6 +319,7 @@ class Ledger {
   std::vector<DeviceUses*> bound_;  // objects with bindings
   std::optional<std::thread::id> submitter_;
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
+  std::atomic<bool> settled_{false};
   CallTimes times_;
 };
 

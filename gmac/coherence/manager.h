@@ -39,6 +39,7 @@
 #include "gmac/coherence/policies/zero_copy.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/promises.h"
+#include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/residency.h"
 #include "gmac/coherence/waits.h"
 #include "gmac/os/mirror.h"
@@ -217,6 +218,7 @@ class Manager final : public coherence::Port {
   BulkMemory bulk_;
   EarlyCopies early_;
   Kernels kernels_;
+  PromptWaits promptWaits_;
   Launches launches_;
   Migration migration_;
   Placement placement_;

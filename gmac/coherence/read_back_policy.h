@@ -13,6 +13,10 @@
 //    closed: the fault that opens them, without a copy of its own, confirms the guess. After n
 //    confirmations in a row they are opened at the end of 2^n - 1 waits, at most seven, before the
 //    next such check; also for writing, if they were written in the round of the last check.
+//  - Where bytes have one copy (zero_copy_policy.h) nothing is copied, and calls may leave them
+//  open
+//    (prompt_waits.h): such a call counts as a wait without a check. There may be more of them, as
+//    the constructor is told.
 //  - Where no fault comes, the guess was wrong: twice as many equal rounds are needed before the
 //    next one. A check that succeeds where checks are rarest halves that again.
 //
@@ -38,6 +42,12 @@ class ReadBackPolicy {
   // What takes longer to copy gains little by an early start.
   static constexpr std::size_t kMostBytes = std::size_t{256} << 10;
   static constexpr std::uint32_t kMostUnchecked = 7;  // waits between two checks
+  static constexpr std::uint32_t kMostUncheckedOfOneCopy = 63;
+
+  ReadBackPolicy() = default;
+  // `limit`: of the waits between two checks.
+  explicit ReadBackPolicy(std::uint32_t limit) : limit_(limit) {}
+  void forget() { *this = ReadBackPolicy(limit_); }
 
   // What to copy at a wait, and how far to open it when the wait is over.
   struct Guess {
@@ -61,8 +71,8 @@ class ReadBackPolicy {
       bytes_ = bytes;
       equalRounds_ = 0;
     } else if (copied_) {
-      wrongGuesses_ -= wrongGuesses_ > 0 && mostUnchecked_ == kMostUnchecked ? 1 : 0;
-      mostUnchecked_ = std::min(2 * mostUnchecked_ + 1, kMostUnchecked);
+      wrongGuesses_ -= wrongGuesses_ > 0 && mostUnchecked_ == limit_ ? 1 : 0;
+      mostUnchecked_ = std::min(2 * mostUnchecked_ + 1, limit_);
     }
     copied_ = wrote_ = false;
   }
@@ -80,6 +90,15 @@ class ReadBackPolicy {
       writes_ = wrote_;
       equalRounds_ = std::min(equalRounds_ + 1, kMostRounds);
     }
+  }
+  // A call may leave the bytes open, and if so does: the CPU will come for them after it. Not where
+  // a check is due.
+  bool staysOpen() {
+    if (!guesses() || !inRound_ || copied_ || unchecked_ >= mostUnchecked_) {
+      return false;
+    }
+    ++unchecked_;
+    return true;
   }
   // Whether guesses are made.
   bool guesses() const {
@@ -116,6 +135,7 @@ class ReadBackPolicy {
     wrongGuesses_ = std::min(wrongGuesses_ + 1, kMostWrong);
   }
 
+  std::uint32_t limit_ = kMostUnchecked;  // of mostUnchecked_
   BlockIndex block_{};
   ByteRange bytes_;
   std::uint32_t equalRounds_ = 0;

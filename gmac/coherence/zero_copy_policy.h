@@ -57,6 +57,9 @@ class ZeroCopyPolicy {
   }
   // What round() told of is over.
   Advice finished(Nanoseconds now, const Limits& limits) {
+    if (std::exchange(kept_, Advice::kStay) == Advice::kMove) {
+      return Advice::kMove;
+    }
     const Nanoseconds begun = std::exchange(begun_, 0);
     if (!std::exchange(inRound_, false) || begun == 0 || never_) {
       return Advice::kStay;
@@ -72,7 +75,7 @@ class ZeroCopyPolicy {
                                                                       : Advice::kStay;
     }
     ++rounds_;
-    const bool slow = took > 2 * before_ + limits.slack;
+    const bool slow = took > patience(limits);
     inARow_ = slow ? inARow_ + 1 : 0;
     slow_ += slow ? 1 : 0;
     sum_ += slow ? 0 : took;
@@ -87,6 +90,14 @@ class ZeroCopyPolicy {
     sum_ = 0;
     return gains ? Advice::kStay : Advice::kMove;
   }
+  // The same where a call has waited for its kernel. The advice is kept for the next finished();
+  // whether it is kMove.
+  bool finishedInCall(Nanoseconds now, const Limits& limits) {
+    kept_ = finished(now, limits);
+    return kept_ == Advice::kMove;
+  }
+  // Once moved: a round that takes longer is slow.
+  Nanoseconds patience(const Limits& limits) const { return 2 * before_ + limits.slack; }
   // The program waits; perhaps no round begins.
   Advice waits() { return moved_ && idle_++ >= kMostIdle ? Advice::kMove : Advice::kStay; }
   // The object has moved: to the CPU's pages, or back.
@@ -95,6 +106,7 @@ class ZeroCopyPolicy {
     moved_ = toCpu;
     inRound_ = false;
     rounds_ = slow_ = inARow_ = idle_ = 0;
+    kept_ = Advice::kStay;
     begun_ = sum_ = 0;
   }
   // It cannot move.
@@ -109,6 +121,7 @@ class ZeroCopyPolicy {
   std::uint32_t inARow_ = 0;
   std::uint32_t idle_ = 0;  // waits since the last round
   std::uint32_t wrong_ = 0;
+  Advice kept_ = Advice::kStay;  // of a call
   bool moved_ = false;
   bool inRound_ = false;
   bool never_ = false;

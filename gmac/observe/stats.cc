@@ -53,6 +53,7 @@ constexpr struct {
     {"broughtBack", &Stats::broughtBack},
     {"zeroCopies", &Stats::zeroCopies},
     {"zeroCopiesEnded", &Stats::zeroCopiesEnded},
+    {"awaitedCalls", &Stats::awaitedCalls},
     {"migrations", &Stats::migrations},
     {"migratedBytes", &Stats::migratedBytes},
     {"windows", &Stats::windows},

@@ -58,6 +58,7 @@ struct Stats {
   Counter broughtBack;         // of both, those that got the memory of their device again
   Counter zeroCopies;          // objects that got one copy, in the CPU's memory
   Counter zeroCopiesEnded;     // of them, those that got two again
+  Counter awaitedCalls;        // that waited for their kernel, with such objects left open
   Counter migrations;          // times that an object moved to another device
   Counter migratedBytes;       // that were copied for it
 

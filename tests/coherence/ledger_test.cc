@@ -79,6 +79,27 @@ TEST_F(LedgerTest, WorkMayWriteTheObjectsThatWereThereBefore) {
   EXPECT_THAT(writers(object_), ::testing::IsEmpty());
 }
 
+TEST_F(LedgerTest, IsSettledUntilMoreWorkIsNoted) {
+  EXPECT_FALSE(ledger_.settled());
+  call();
+  submit(kOne);
+  EXPECT_FALSE(ledger_.allSucceeded());
+  accelerator_.runAll();
+  EXPECT_TRUE(ledger_.allSucceeded());
+  ledger_.settle();
+  EXPECT_TRUE(ledger_.settled());
+  call();
+  EXPECT_FALSE(ledger_.settled());
+  ledger_.settle();
+  ledger_.submitting();
+  EXPECT_FALSE(ledger_.settled());
+  ledger_.hostFunctionQueued();
+  accelerator_.runAll();
+  EXPECT_FALSE(ledger_.allSucceeded());
+  ledger_.hostFunctionEnded();
+  EXPECT_TRUE(ledger_.allSucceeded());
+}
+
 TEST_F(LedgerTest, ACallThatListsNothingMayWriteWhatIsNotBound) {
   ledger_.allocated(object_);
   DeviceUses bound;

@@ -412,7 +412,9 @@ std::vector<MachineSetup> randomSetups() {
   const auto addZeroCopy = [&setups](MachineSetup setup) {
     setup.fake.movableMemory = true;
     setup.fake.zeroCopy = true;
-    setup.zeroCopy = {.mostBytes = SIZE_MAX, .limits = {.leastRounds = 1, .longest = UINT64_MAX}};
+    setup.zeroCopy = {.mostBytes = SIZE_MAX,
+                      .limits = {.leastRounds = 1, .longest = UINT64_MAX},
+                      .prompt = {.leastRounds = 1, .soon = UINT64_MAX}};
     setups.push_back(setup);
   };
   addZeroCopy(windows);

@@ -116,6 +116,22 @@ TEST_F(ZeroCopyRounds, WhatGainsNothingMovesBackAfterATrial) {
   EXPECT_EQ(roundsUntilMove(26 * kUs), 32);
 }
 
+TEST_F(ZeroCopyRounds, WhatACallFindsIsToldAtTheWait) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  for (int i = 0; i < 2; ++i) {
+    policy_.launched(now_ += kUs);
+    policy_.round();
+    ASSERT_FALSE(policy_.finishedInCall(now_ += 5000 * kUs, limits_));
+    ASSERT_EQ(policy_.finished(now_ += kUs, limits_), Advice::kStay);
+  }
+  policy_.launched(now_ += kUs);
+  policy_.round();
+  EXPECT_TRUE(policy_.finishedInCall(now_ += 5000 * kUs, limits_));
+  EXPECT_EQ(policy_.finished(now_ += kUs, limits_), Advice::kMove);
+  EXPECT_EQ(policy_.finished(now_ += kUs, limits_), Advice::kStay) << "once";
+}
+
 TEST_F(ZeroCopyRounds, EachWrongMoveDoublesTheEvidenceForTheNext) {
   for (const int wanted : {32, 64, 128, 256}) {
     ASSERT_EQ(roundsUntilMove(25 * kUs), wanted);

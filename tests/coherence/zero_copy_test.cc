@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -42,6 +43,7 @@ class ZeroCopies : public ::testing::TestWithParam<bool> {
     setup.fake.zeroCopy = true;
     // However busy the machine is.
     setup.zeroCopy.limits = {.leastRounds = kRounds, .longest = UINT64_MAX, .slack = kNeverSlow};
+    setup.zeroCopy.prompt = {.leastRounds = UINT32_MAX};
     return setup;
   }
   void start(const MachineSetup& setup) {
@@ -304,6 +306,229 @@ TEST_P(ZeroCopies, NotWhereItIsOff) {
   rounds(60);
   EXPECT_THAT(moves(), IsEmpty());
 }
+
+// ---- Calls that wait for their kernel, and leave it open
+
+class AwaitedCalls : public ZeroCopies {
+ protected:
+  AwaitedCalls() {
+    MachineSetup prompt = setup();
+    prompt.fake.run = FakeOptions::Run::kEager;
+    prompt.zeroCopy.prompt = {.leastRounds = kRounds, .soon = UINT64_MAX};
+    start(prompt);
+  }
+  // So many that a call leaves the object open, and the next would.
+  void beginToWait() {
+    ASSERT_NO_FATAL_FAILURE(move());
+    const std::uint64_t before = awaited();
+    for (int i = 0; i < 20 && awaited() < before + 8; ++i) {
+      ASSERT_NO_FATAL_FAILURE(round());
+    }
+    ASSERT_GE(awaited(), before + 8);
+    for (int i = 0; i < 40 && !opensCalls(); ++i) {
+      ASSERT_NO_FATAL_FAILURE(round());
+    }
+  }
+  // Whether the last call has left it open; makes one, and its wait.
+  bool opensCalls() {
+    const std::uint64_t before = awaited();
+    round();
+    return awaited() == before + 1;
+  }
+  void call() {
+    machine_->call(bump_, {at_});
+    ++value_;
+  }
+  static std::uint64_t awaited() { return stats().awaitedCalls.value(); }
+  static std::uint64_t faults() { return stats().readFaults.value() + stats().writeFaults.value(); }
+};
+
+TEST_P(AwaitedCalls, NoProtectionChangesAndNothingIsCopied) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  machine_->expectNothingHappens([&] { ASSERT_NO_FATAL_FAILURE(round()); });
+  EXPECT_EQ(accessAt(at_), os::Access::kReadWrite);
+  expectPattern();
+}
+
+TEST_P(AwaitedCalls, TheKernelHasFinishedWhenTheCallReturns) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  machine_->call(bump_, {at_});
+  ASSERT_EQ(accessAt(at_), os::Access::kReadWrite);
+  EXPECT_EQ(fake().pending(), 0u);
+  EXPECT_EQ(byte(), ++value_);
+}
+
+TEST_P(AwaitedCalls, TheWaitAfterItAsksForNothing) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  call();
+  ASSERT_EQ(accessAt(at_), os::Access::kReadWrite);
+  fake().clearLog();
+  machine_->sync();
+  EXPECT_THAT(fake().log(), IsEmpty());
+  EXPECT_EQ(byte(), value_);
+}
+
+TEST_P(AwaitedCalls, AWaitForWhatCameAfterItWaits) {
+  constexpr accel::NativeStream kStream{3};
+  MachineSetup prompt = setup();
+  prompt.fake.run = FakeOptions::Run::kRandom;
+  prompt.zeroCopy.prompt = {.leastRounds = kRounds, .soon = UINT64_MAX};
+  start(prompt);
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  std::byte* const other = machine_->allocate(kBytes);
+  for (int i = 1; i <= 50; ++i) {
+    call();
+    if (i % 2 == 0) {
+      machine_->callUsing(bump_, {other}, {{other, adsmReadWrite}});
+    } else {
+      const coherence::DeviceRange range{other, 1, true};
+      ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&range, 1}).ok());
+      fake().submit(kStream, [&] { ++*fake().at(reinterpret_cast<std::uint8_t*>(other)); });
+      ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+    }
+    machine_->sync();
+    ASSERT_EQ(fake().pending(), 0u) << i;
+    ASSERT_EQ(other[0], static_cast<std::byte>(i));
+    ASSERT_EQ(byte(), value_);
+    byte() = ++value_;
+  }
+}
+
+TEST_P(AwaitedCalls, WhatIsReadBackAfterAWaitStillIs) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  std::byte* const large = machine_->allocate(2 * kBytes);  // stays where it is
+  large[0] = std::byte{0};
+  const std::uint64_t before = stats().readBacks.value();
+  for (int i = 1; i <= 40; ++i) {
+    machine_->call(bump_, {at_});
+    ++value_;
+    machine_->sync();
+    ASSERT_EQ(byte(), value_);
+    byte() = ++value_;
+    ASSERT_EQ(large[0], std::byte{0});
+  }
+  EXPECT_GE(stats().readBacks.value() - before, 20u);
+}
+
+TEST_P(AwaitedCalls, NowAndThenItIsClosedToSeeWhetherTheCpuStillComes) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  const std::uint64_t before = awaited();
+  const std::uint64_t faultsBefore = faults();
+  ASSERT_NO_FATAL_FAILURE(rounds(128));
+  EXPECT_GE(awaited() - before, 120u);
+  EXPECT_LT(awaited() - before, 128u);
+  EXPECT_GE(faults() - faultsBefore, 1u);
+  EXPECT_LE(faults() - faultsBefore, 16u);
+}
+
+TEST_P(AwaitedCalls, ASecondCallWithoutAWaitCloses) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  call();
+  call();
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  EXPECT_EQ(byte(), value_);
+  byte() = ++value_;
+  machine_->verify();
+}
+
+TEST_P(AwaitedCalls, WorkOnStreamsWaitsLikewise) {
+  constexpr accel::NativeStream kStream{3};
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  const auto work = [&] {
+    const coherence::DeviceRange everything{nullptr, 0, true};
+    ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&everything, 1}).ok());
+    fake().submit(kStream, [this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at_)); });
+    ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+    ++value_;
+  };
+  const std::uint64_t before = awaited();
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_NO_FATAL_FAILURE(work());
+    machine_->manager().beforeDeviceWait(kStream);
+    ASSERT_TRUE(machine_->manager().afterDeviceWait().ok());
+    ASSERT_EQ(byte(), value_);
+    byte() = ++value_;
+    machine_->verify();
+  }
+  EXPECT_GE(awaited() - before, 3u);
+}
+
+TEST_P(AwaitedCalls, ACallThatListsPartOfItCloses) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  machine_->callRanges(bump_, {at_}, {{at_, 1, adsmReadWrite}});
+  ++value_;
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  EXPECT_EQ(byte(), value_);
+}
+
+TEST_P(AwaitedCalls, OtherObjectsAreClosedAsEver) {
+  std::byte* const other = machine_->allocate(kBytes);
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  other[7] = std::byte{7};
+  call();
+  EXPECT_EQ(accessAt(at_), os::Access::kReadWrite);
+  EXPECT_EQ(accessAt(other + 7), os::Access::kNone);
+  EXPECT_EQ(other[7], std::byte{7});
+}
+
+TEST_P(AwaitedCalls, AnObjectThatThreadsHoldIsWaitedFor) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  ASSERT_TRUE(machine_->manager().hold(at_, 1, false).ok());
+  std::atomic<bool> called{false};
+  std::thread caller([&] {
+    machine_->call(bump_, {at_});
+    called = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(called);
+  EXPECT_EQ(byte(), value_);
+  machine_->manager().unhold(at_, 1);
+  caller.join();
+  EXPECT_EQ(byte(), ++value_);
+}
+
+TEST_P(AwaitedCalls, AMoveBackClosesIt) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  const std::uint64_t before = ended();
+  for (int i = 0; i < 100 && ended() == before; ++i) {
+    call();
+    machine_->sync();
+  }
+  EXPECT_EQ(ended(), before + 1) << "the CPU comes no more";
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  expectPattern();
+}
+
+// The fake's kernels run only when something waits for them in earnest.
+TEST_P(AwaitedCalls, ALongKernelIsNotWaitedForToItsEnd) {
+  MachineSetup prompt = setup();
+  prompt.zeroCopy.limits.slack = 0;
+  prompt.zeroCopy.prompt = {.leastRounds = kRounds, .soon = UINT64_MAX};
+  start(prompt);
+  for (int i = 0; i < 1000 && moved() == ended(); ++i) {
+    ASSERT_NO_FATAL_FAILURE(round());
+  }
+  const std::uint64_t before = awaited();
+  for (int i = 0; i < 100 && awaited() == before; ++i) {
+    call();
+    ASSERT_EQ(accessAt(at_), os::Access::kNone) << "it runs still";
+    machine_->sync();
+    ASSERT_EQ(byte(), value_);
+    byte() = ++value_;
+  }
+  EXPECT_EQ(awaited(), before + 1);
+  expectPattern();
+}
+
+TEST_P(AwaitedCalls, AKernelThatFailsIsToldOfByTheWait) {
+  ASSERT_NO_FATAL_FAILURE(beginToWait());
+  fake().crashKernel(1);
+  EXPECT_TRUE(machine_->tryCall(bump_, {at_}).ok());
+  EXPECT_EQ(machine_->manager().sync().code(), adsmErrorKernel);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mirrors, AwaitedCalls, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "moved" : "file"; });
 
 INSTANTIATE_TEST_SUITE_P(Mirrors, ZeroCopies, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });

@@ -94,6 +94,7 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
                            "broughtBack",
                            "zeroCopies",
                            "zeroCopiesEnded",
+                           "awaitedCalls",
                            "migrations",
                            "migratedBytes",
                            "readBacks"}) {

@@ -651,6 +651,11 @@ bool FakeAccelerator::done(Ticket ticket) noexcept {
   return ticket.value == 0 || sequenceOf(ticket) <= finished_[queueOf(ticket)];
 }
 
+bool FakeAccelerator::succeeded(Ticket ticket) noexcept {
+  const std::lock_guard guard(lock_);
+  return ticket.value == 0 || (sequenceOf(ticket) <= finished_[queueOf(ticket)] && !kernelFailed_);
+}
+
 Status FakeAccelerator::wait(Ticket ticket) {
   std::unique_lock guard(lock_);
   if (ticket.value == 0) {

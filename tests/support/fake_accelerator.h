@@ -192,6 +192,7 @@ class FakeAccelerator final : public accel::Accelerator,
                                    std::size_t bytes) override;
   Result<accel::Ticket> fill(accel::DeviceAddress to, std::byte value, std::size_t bytes) override;
   bool done(accel::Ticket ticket) noexcept override;
+  bool succeeded(accel::Ticket ticket) noexcept override;
   Status wait(accel::Ticket ticket) override;
   Result<std::unique_ptr<accel::LoadedKernel>> load(const adsmKernelDesc_t& desc) override;
   Result<accel::Ticket> launch(accel::LoadedKernel& kernel, const accel::LaunchShape& shape,

@@ -826,6 +826,11 @@ bool StreamAccelerator::done(Ticket ticket) noexcept {
   return queue.query(sequenceOf(ticket)) != kCudaNotReady;
 }
 
+bool StreamAccelerator::succeeded(Ticket ticket) noexcept {
+  return ticket.value == 0 ||
+         (queueOf(ticket).knownComplete(sequenceOf(ticket)) && !callsOf(ticket).health().lost());
+}
+
 Status StreamAccelerator::wait(Ticket ticket) {
   if (ticket.value == 0) return Status();
   Queue& queue = queueOf(ticket);

@@ -93,6 +93,7 @@ class StreamAccelerator final : public Accelerator,
   Result<Ticket> fill(DeviceAddress to, std::byte value, std::size_t bytes) override;
 
   bool done(Ticket ticket) noexcept override;
+  bool succeeded(Ticket ticket) noexcept override;
   Status wait(Ticket ticket) override;
 
   Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override;

@@ -13,6 +13,7 @@ namespace gmac {
 using Kind = Ledger::WriterQueue::Kind;
 
 void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream) {
+  zeroCopy_.waitBegins();
   // A function of the CPU in a stream may touch the object: it would wait for a copy behind itself.
   if (ledger_.submissionUnderWay() || lock.callsWait() || !ledger_.hostFunctionsRun()) {
     return;

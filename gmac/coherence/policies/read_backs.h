@@ -37,6 +37,9 @@ class ReadBacks {
 
   // Whether there is anything to do; needs no lock.
   bool any() const { return blocks_.anyReadBacks() || zeroCopy_.any(); }
+  // The program is about to wait, and neither the wait nor what follows it has anything to do.
+  // Needs no lock.
+  bool foundSettled() { return zeroCopy_.foundSettled(); }
   // The program is about to wait: for all device work, or for that of one stream. Queues the
   // copies. A hint: a failure leaves the bytes to the access.
   void beforeWait(Lock& lock, std::optional<accel::NativeStream> stream);

@@ -16,7 +16,7 @@ namespace gmac {
 
 ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
                    Waits& waits, ObjectIndex& index, Blocks& blocks, Launches& launches,
-                   const ZeroCopyOptions& options)
+                   PromptWaits& promptWaits, const ZeroCopyOptions& options)
     : mutex_(mutex),
       accelerator_(accelerator),
       // Of several devices the others might lack the pages. A protocol that leaves blocks open
@@ -29,7 +29,15 @@ ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
       index_(index),
       blocks_(blocks),
       launches_(launches),
+      promptWaits_(promptWaits),
       options_(options) {}
+
+void ZeroCopy::setAny(bool any) {
+  if (any != any_.load(std::memory_order_relaxed)) {
+    any_.store(any, std::memory_order_relaxed);
+    promptWaits_.watch(any);
+  }
+}
 
 bool ZeroCopy::mayMove(const Object& object) const {
   return object.isZeroCopy() ||
@@ -63,7 +71,7 @@ void ZeroCopy::waits() {
     }
     ++one;
   }
-  any_.store(!ones_.empty(), std::memory_order_relaxed);
+  setAny(!ones_.empty());
 }
 
 void ZeroCopy::round(Object& object) {
@@ -199,7 +207,7 @@ void ZeroCopy::moved(Object& object, accel::Home home) {
   blocks_.zeroCopyChanged(object);
   if (toCpu) {
     ones_.push_back({object.address(), object.number});
-    any_.store(true, std::memory_order_relaxed);
+    setAny(true);
     stats().zeroCopies.add();
   } else {
     stats().zeroCopiesEnded.add();

@@ -17,6 +17,7 @@
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
+#include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
@@ -26,6 +27,7 @@ struct ZeroCopyOptions {
   // A kernel can read all of a larger object over the bus: that is too much to try.
   std::size_t mostBytes = std::size_t{2} << 20;
   ZeroCopyPolicy::Limits limits;
+  PromptWaits::Limits prompt;
 };
 
 // What the CPU and the accelerator see does not change by it: blocks are closed for calls and
@@ -34,13 +36,28 @@ struct ZeroCopyOptions {
 class ZeroCopy {
  public:
   ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
-           ObjectIndex& index, Blocks& blocks, Launches& launches, const ZeroCopyOptions& options);
+           ObjectIndex& index, Blocks& blocks, Launches& launches, PromptWaits& promptWaits,
+           const ZeroCopyOptions& options);
   ZeroCopy(const ZeroCopy&) = delete;
   ZeroCopy& operator=(const ZeroCopy&) = delete;
 
   // Whether there is such an object; needs no lock.
   bool any() const { return any_.load(std::memory_order_relaxed); }
-  // The program waits. Under the lock.
+  // The program waits, and a call has waited for all work already. Needs no lock.
+  bool foundSettled() {
+    if (!ledger_.settled()) {
+      return false;
+    }
+    promptWaits_.found(ledger_.times().now());
+    return true;
+  }
+  // The program begins to wait. Under the lock.
+  void waitBegins() {
+    if (promptWaits_.on()) {
+      promptWaits_.waits(ledger_.times().now());
+    }
+  }
+  // It waits, where something may be copied or opened then. Under the lock.
   void waits();
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
@@ -59,6 +76,7 @@ class ZeroCopy {
     std::byte* address;
     std::uint64_t number;
   };
+  void setAny(bool any);
   bool mayMove(const Object& object) const;
   void setDue(const Object& object);
   Object* find(const Known& known);
@@ -78,6 +96,7 @@ class ZeroCopy {
   ObjectIndex& index_;
   Blocks& blocks_;
   Launches& launches_;
+  PromptWaits& promptWaits_;
   const ZeroCopyOptions options_;
   std::vector<Known> ones_;  // with one copy, and those that were freed lately
   std::vector<Known> moves_;

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether the program waits for each of its calls at once.
+//
+// Where it does, a call may wait for its kernel itself, since the program does nothing else
+// meanwhile. Then what has one copy (zero_copy_policy.h) stays open: no access of the CPU comes
+// between such a call and its wait, so that neither the call has to close a page nor the wait to
+// open it. That is what a store, a short kernel and a load cost most.
+//
+//  - A round is a call, and a wait that begins within `soon` of the call's end. After `leastRounds`
+//    << n rounds in a row calls may wait, where n counts the times that they had to cease to.
+//  - A miss is a call after which another one comes first, a wait that comes later, or a call that
+//    has waited as long as it may and whose kernel still runs. Calls cease to wait after more than
+//    kMostMissed misses in kTrialRounds rounds. After kForgivingTrials trials n is one less.
+//
+// The bound: a miss costs what the program would have done while that kernel ran, for as long as
+// calls may wait at most (a small multiple of what its rounds take). There are at most kMostMissed
+// misses in kTrialRounds rounds, or one more before calls cease to wait, and the n-th such end
+// comes after at least `leastRounds` << n rounds that were faster for it.
+#ifndef GMAC_COHERENCE_PROMPT_WAITS_H_
+#define GMAC_COHERENCE_PROMPT_WAITS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace gmac {
+
+// Of all calls of the process; guarded by the lock of all objects, but for on() and found().
+// Constant time, allocates nothing.
+class PromptWaits {
+ public:
+  using Nanoseconds = std::uint64_t;
+
+  struct Limits {
+    std::uint32_t leastRounds = 32;
+    Nanoseconds soon = 4'000;
+  };
+  static constexpr std::uint32_t kTrialRounds = 32;
+  static constexpr std::uint32_t kMostMissed = 4;
+  static constexpr std::uint32_t kForgivingTrials = 32;
+  static constexpr std::uint32_t kMostWrong = 20;
+
+  explicit PromptWaits(const Limits& limits) : limits_(limits) {}
+
+  // Whether it watches: while something has one copy.
+  bool on() const { return on_.load(std::memory_order_relaxed); }
+  void watch(bool on) {
+    on_.store(on, std::memory_order_relaxed);
+    pending_ = false;
+    rounds_ = 0;
+  }
+
+  // Whether a call that is about to be submitted may wait for its kernel.
+  bool mayWait() {
+    noteFound();
+    return may_ && !pending_;
+  }
+  // A call returns to the program.
+  void returns(Nanoseconds now) {
+    noteFound();
+    if (pending_) {
+      missed();
+    }
+    pending_ = true;
+    returned_ = now;
+  }
+  // The program waits.
+  void waits(Nanoseconds now) {
+    if (std::exchange(pending_, false)) {
+      now - returned_ <= limits_.soon ? wasPrompt() : missed();
+    }
+  }
+  // The program waits, and nothing is to be waited for.
+  void found(Nanoseconds now) { found_.store(now, std::memory_order_relaxed); }
+  // A call has waited as long as it may, and its kernel still runs.
+  void inVain() { missed(); }
+
+ private:
+  void noteFound() {
+    if (const Nanoseconds when = found_.exchange(0, std::memory_order_relaxed); when != 0) {
+      waits(when);
+    }
+  }
+  void wasPrompt() {
+    ++rounds_;
+    if (!may_) {
+      if (rounds_ >= std::uint64_t{limits_.leastRounds} << wrong_) {
+        may_ = true;
+        rounds_ = missed_ = trials_ = 0;
+      }
+    } else if (rounds_ + missed_ >= kTrialRounds) {
+      rounds_ = missed_ = 0;
+      if (++trials_ == kForgivingTrials) {
+        trials_ = 0;
+        wrong_ -= wrong_ > 0 ? 1 : 0;
+      }
+    }
+  }
+  void missed() {
+    if (!may_) {
+      rounds_ = 0;
+    } else if (++missed_ > kMostMissed) {
+      may_ = false;
+      rounds_ = 0;
+      wrong_ += wrong_ < kMostWrong ? 1 : 0;
+    }
+  }
+
+  const Limits limits_;
+  std::atomic<bool> on_{false};
+  std::atomic<Nanoseconds> found_{0};  // when the newest such wait began; 0: it has been noted
+  Nanoseconds returned_ = 0;
+  std::uint64_t rounds_ = 0;  // in a row; of this trial, once calls may wait
+  std::uint32_t missed_ = 0;  // of this trial
+  std::uint32_t trials_ = 0;
+  std::uint32_t wrong_ = 0;
+  bool may_ = false;
+  bool pending_ = false;  // a call has returned, and nothing has waited since
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_PROMPT_WAITS_H_

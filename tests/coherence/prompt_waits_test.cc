@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When a call may wait for its kernel; and a program that does other things meanwhile pays for few.
+#include "gmac/coherence/prompt_waits.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace gmac {
+namespace {
+
+constexpr std::uint64_t kUs = 1000;
+
+class Program : public ::testing::Test {
+ protected:
+  // A call and a wait; the program does something else for `pause` between them.
+  void round(std::uint64_t pause = kUs) {
+    call();
+    policy_.waits(now_ += pause);
+  }
+  void call() {
+    awaited_ += policy_.mayWait() ? 1 : 0;
+    policy_.returns(now_ += 10 * kUs);
+  }
+  // How many rounds it takes until calls may wait; at most `most`.
+  int roundsUntilTheyMay(int most = 100'000) {
+    for (int i = 0; i < most; ++i) {
+      if (policy_.mayWait()) {
+        return i;
+      }
+      round();
+    }
+    return most;
+  }
+
+  PromptWaits policy_{PromptWaits::Limits{}};
+  std::uint64_t now_ = 1;
+  int awaited_ = 0;
+};
+
+TEST_F(Program, PromptRoundsLetCallsWait) { EXPECT_EQ(roundsUntilTheyMay(), 32); }
+
+TEST_F(Program, ALateWaitStartsOver) {
+  for (int i = 0; i < 1000; ++i) {
+    round(i % 32 == 31 ? 5 * kUs : kUs);
+  }
+  EXPECT_EQ(awaited_, 0);
+}
+
+TEST_F(Program, TwoCallsForEachWaitDoNot) {
+  for (int i = 0; i < 1000; ++i) {
+    call();
+    round();
+  }
+  EXPECT_EQ(awaited_, 0);
+}
+
+TEST_F(Program, TheSecondOfTwoCallsDoesNotWait) {
+  roundsUntilTheyMay();
+  call();
+  EXPECT_FALSE(policy_.mayWait());
+}
+
+TEST_F(Program, AWaitWithoutACallCountsForNothing) {
+  for (int i = 0; i < 31; ++i) {
+    round();
+    policy_.waits(now_ += 1000 * kUs);
+  }
+  EXPECT_FALSE(policy_.mayWait());
+  round();
+  EXPECT_TRUE(policy_.mayWait());
+}
+
+TEST_F(Program, AMissNowAndThenIsForgiven) {
+  roundsUntilTheyMay();
+  for (int i = 0; i < 10'000; ++i) {
+    round(i % 8 == 0 ? 100 * kUs : kUs);
+    ASSERT_TRUE(policy_.mayWait()) << i;
+  }
+}
+
+TEST_F(Program, FiveInARowAreNot) {
+  roundsUntilTheyMay();
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(policy_.mayWait()) << i;
+    round(100 * kUs);
+  }
+  EXPECT_FALSE(policy_.mayWait());
+}
+
+TEST_F(Program, KernelsThatAreWaitedForInVainCountAlike) {
+  roundsUntilTheyMay();
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(policy_.mayWait()) << i;
+    policy_.inVain();
+    round();
+  }
+  EXPECT_FALSE(policy_.mayWait());
+}
+
+TEST_F(Program, EachEndDoublesTheEvidence) {
+  for (const int wanted : {32, 64, 128, 256}) {
+    ASSERT_EQ(roundsUntilTheyMay(), wanted);
+    while (policy_.mayWait()) {
+      round(100 * kUs);
+    }
+  }
+}
+
+TEST_F(Program, LongSuccessHalvesItAgain) {
+  for (int ends = 0; ends < 3; ++ends) {
+    roundsUntilTheyMay();
+    while (policy_.mayWait()) {
+      round(100 * kUs);
+    }
+  }
+  roundsUntilTheyMay();
+  for (int i = 0; i < 32 * 32; ++i) {
+    round();
+  }
+  while (policy_.mayWait()) {
+    round(100 * kUs);
+  }
+  EXPECT_EQ(roundsUntilTheyMay(), 256) << "three ends, one of them forgiven, and one more";
+}
+
+// The worst program does something else as soon as calls wait.
+TEST_F(Program, TheWorstProgramPaysForFew) {
+  constexpr int kRounds = 100'000;
+  for (int i = 0; i < kRounds; ++i) {
+    round(policy_.mayWait() ? 100 * kUs : kUs);
+  }
+  EXPECT_LE(awaited_, 5 * 12) << "of " << kRounds;
+}
+
+TEST_F(Program, WhereItDoesNotWatchNothingIsRemembered) {
+  policy_.watch(true);
+  EXPECT_TRUE(policy_.on());
+  call();
+  policy_.watch(false);
+  EXPECT_FALSE(policy_.on());
+  policy_.watch(true);
+  policy_.waits(now_ += 1000 * kUs);  // not for that call
+  EXPECT_EQ(roundsUntilTheyMay(), 32);
+}
+
+}  // namespace
+}  // namespace gmac
