@@ -38,8 +38,10 @@ class MovableMemory {
   // adsmErrorNotSupported (this allocation cannot move), adsmErrorAcceleratorMemory,
   // adsmErrorHostMemory, adsmErrorAcceleratorLost.
   //
-  // To Home::kMirror: what the accelerator's pages hold is lost, and the CPU's pages, all of them
-  // there, are readable and writable until this returns; from then on their protection is the
+  // To Home::kMirror: `bytes` may be more than was allocated, up to a whole page of 2 MiB, and what
+  // lies after them in their last page is nowhere until the memory has moved back. What the
+  // accelerator's pages hold is lost, and the CPU's pages, all of those bytes' there, are readable
+  // and writable until this returns; from then on their protection is the
   // caller's affair, and they stay mapped there until the memory has moved back. Besides the
   // errors: adsmErrorNotSupported (the accelerator cannot reach these pages).
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;

@@ -299,6 +299,7 @@ Status Allocation::destroy(Lock& lock, Object& object) {
             ->move(object.device, object.bytes(), accel::Home::kDevice)
             .ok()) {
       object.home = accel::Home::kDevice;
+      object.mirror->removeMargin();
     }
   }
   blocks_.remove(object);

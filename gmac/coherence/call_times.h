@@ -37,6 +37,8 @@ class CallTimes {
   using Done = std::function<bool(accel::Ticket)>;  // whether work has finished; never blocks
   static constexpr std::uint64_t kFirstBytesPerNanosecond = 4;  // of moves, before the first
 
+  static Nanoseconds monotonicClock();
+
   explicit CallTimes(Done done, Clock clock = monotonicClock);
   CallTimes(const CallTimes&) = delete;
   CallTimes& operator=(const CallTimes&) = delete;
@@ -111,7 +113,6 @@ class CallTimes {
     bool empty() const { return first == calls.size(); }
   };
 
-  static Nanoseconds monotonicClock();
   void look(std::size_t device);
   // The first calls of a queue, up to `end`, took between `least` and `most`.
   void learn(std::size_t device, std::size_t end, Nanoseconds least, Nanoseconds most);

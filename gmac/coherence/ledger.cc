@@ -2,6 +2,7 @@
 #include "gmac/coherence/ledger.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gmac {
 
@@ -17,12 +18,13 @@ std::optional<adsmAccess_t> DeviceUses::accessBy(adsmKernel_t kernel) const {
   return std::nullopt;
 }
 
-Ledger::Ledger(accel::Accelerator& accelerator)
+Ledger::Ledger(accel::Accelerator& accelerator, CallTimes::Clock clock)
     : accelerator_(accelerator),
       native_(accelerator.nativeStreams()),
       devices_(accelerator.devices()),
       deviceCount_(accel::deviceCount(accelerator)),
-      times_([&accelerator](accel::Ticket ticket) { return accelerator.done(ticket); }) {}
+      times_([&accelerator](accel::Ticket ticket) { return accelerator.done(ticket); },
+             std::move(clock)) {}
 
 void Ledger::used(DeviceUses& object, ByteRange bytes, accel::Ticket ticket, bool write) const {
   const std::size_t device = deviceOf(ticket);

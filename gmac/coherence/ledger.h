@@ -100,7 +100,8 @@ class Ledger {
     friend bool operator==(const Writers&, const Writers&) = default;
   };
 
-  explicit Ledger(accel::Accelerator& accelerator);
+  explicit Ledger(accel::Accelerator& accelerator,
+                  CallTimes::Clock clock = CallTimes::monotonicClock);
 
   // ---- Notes
 

@@ -19,7 +19,7 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
       accelerator_(accelerator),
       protocol_(std::move(protocol)),
       options_(options),
-      ledger_(accelerator),
+      ledger_(accelerator, options.clock),
       waits_(accelerator, ledger_, options.waitLimitSeconds),
       mappings_(options.mappingLimit, options.movedPages),
       // Where new objects are Dirty their bytes count on the CPU's side, which nobody has cleared.

@@ -60,11 +60,12 @@ struct ManagerOptions {
   SpillOptions spill;                             // what becomes of objects that do not fit
   ZeroCopyOptions zeroCopy;                       // which objects get one copy
   SchedulingRule scheduling{};                    // of calls that name no device
-  std::size_t keptBytes = 0;      // memory of freed objects that is kept (object_pool.h)
-  bool managed = false;           // CUDA's managed-memory calls give shared objects
-  bool trustHints = false;        // a managed-memory program's hints are promises
-  std::size_t ioThreads = 1;      // the most for one transfer between a file and objects
-  std::size_t mappingLimit = 0;   // of the process; 0: the kernel's
+  std::size_t keptBytes = 0;     // memory of freed objects that is kept (object_pool.h)
+  bool managed = false;          // CUDA's managed-memory calls give shared objects
+  bool trustHints = false;       // a managed-memory program's hints are promises
+  std::size_t ioThreads = 1;     // the most for one transfer between a file and objects
+  std::size_t mappingLimit = 0;  // of the process; 0: the kernel's
+  CallTimes::Clock clock = CallTimes::monotonicClock;  // of policies; not of limits
   unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
 };
 

@@ -207,6 +207,7 @@ class FileMirror final : public Mirror {
   }
 
   void withdraw() noexcept override {
+    removeMargin();
     if (std::exchange(appMapped_, false)) {
       (void)(keepsAddress_ ? close(address_, bytes_) : unmap(address_, bytes_));
     }

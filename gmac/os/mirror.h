@@ -103,6 +103,12 @@ class Mirror {
   // destruction may follow.
   virtual void withdraw() noexcept = 0;
 
+  // Puts readable and writable pages after the mirror's last one, in place of what is mapped there,
+  // until removeMargin() or withdraw(), which leave a mapping without access. Where a device uses
+  // the app view's pages, what reaches over their end finds these. They are no part of the mirror.
+  Status addMargin(std::size_t bytes);
+  void removeMargin() noexcept;
+
  protected:
   Mirror(void* address, std::size_t bytes, std::size_t chunkBytes)
       : address_(static_cast<std::byte*>(address)), bytes_(bytes), chunkBytes_(chunkBytes) {}
@@ -110,6 +116,9 @@ class Mirror {
   std::byte* address_;
   std::size_t bytes_;
   std::size_t chunkBytes_;
+
+ private:
+  std::size_t marginBytes_ = 0;
 };
 
 // Ranges of one growing memory file: any number of objects takes one file descriptor. They share

@@ -31,6 +31,7 @@ class MovedMirror final : public Mirror {
   }
 
   void withdraw() noexcept override {
+    removeMargin();
     if (std::byte* const address = std::exchange(address_, nullptr); address != nullptr) {
       (void)(keepsAddress_ ? close(address, bytes_) : unmap(address, bytes_));
     }

@@ -198,6 +198,7 @@ class Conformance : public testing::TestWithParam<const Kit*> {
   const Kit& kit() const { return *GetParam(); }
   Accelerator& accelerator() { return *accelerator_; }
   NativeStreams& streams() { return *accelerator_->nativeStreams(); }
+  void takeTheDevicesPlace(std::size_t bytes);
   std::size_t freeBytes() {
     const auto room = accelerator().memoryRoom();
     EXPECT_TRUE(room.ok()) << lastErrorText();
@@ -387,7 +388,13 @@ TEST_P(Conformance, MemoryMovesUnderItsAddressWithWhatItHolds) {
   }
 }
 
-TEST_P(Conformance, TheCpusPagesTakeTheDevicesPlace) {
+TEST_P(Conformance, TheCpusPagesTakeTheDevicesPlace) { takeTheDevicesPlace(std::size_t{2} << 20); }
+
+TEST_P(Conformance, FewOfTheCpusPagesTakeTheDevicesPlace) {
+  takeTheDevicesPlace(std::size_t{64} << 10);
+}
+
+inline void Conformance::takeTheDevicesPlace(std::size_t bytes) {
   MovableMemory* const memory = accelerator().movableMemory();
   if (memory == nullptr) {
     GTEST_SKIP() << accelerator().deviceName()
@@ -396,20 +403,20 @@ TEST_P(Conformance, TheCpusPagesTakeTheDevicesPlace) {
   }
   const auto increment = load(kit().increment);
   ASSERT_TRUE(increment);
-  constexpr std::uint64_t kCount = (std::uint64_t{2} << 20) / sizeof(std::uint32_t);
-  Object object(accelerator(), kCount * sizeof(std::uint32_t));
+  const std::uint64_t count = bytes / sizeof(std::uint32_t);
+  Object object(accelerator(), count * sizeof(std::uint32_t));
   ASSERT_TRUE(object.good());
   auto* const cpu = object.appAs<std::uint32_t>();
   std::uint32_t added = 0;
   const auto run = [&] {
     std::uint32_t* data = cpu;
-    std::uint64_t count = kCount;
+    std::uint64_t all = count;
     std::uint32_t by = 5;
-    void* args[] = {&data, &count, &by};
-    waitFor(good(accelerator().launch(*increment, shapeFor(kCount), args)));
+    void* args[] = {&data, &all, &by};
+    waitFor(good(accelerator().launch(*increment, shapeFor(count), args)));
     added += 5;
   };
-  std::iota(cpu, cpu + kCount, 0U);
+  std::iota(cpu, cpu + count, 0U);
   const std::size_t before = freeBytes();
   if (const Status moved = memory->move(object.device(), object.bytes(), Home::kMirror);
       moved.code() == adsmErrorNotSupported) {
@@ -428,7 +435,7 @@ TEST_P(Conformance, TheCpusPagesTakeTheDevicesPlace) {
   EXPECT_GT(freeBytes(), before) << "the device's pages are free";
   for (int round = 0; round < 3; ++round) {
     run();
-    for (std::uint64_t i = 0; i < kCount; ++i) {
+    for (std::uint64_t i = 0; i < count; ++i) {
       ASSERT_EQ(cpu[i], i + added) << i;
     }
     cpu[round] += 7;
@@ -444,11 +451,11 @@ TEST_P(Conformance, TheCpusPagesTakeTheDevicesPlace) {
   cpu[1] = 1 + added;
   ASSERT_TRUE(memory->move(object.device(), object.bytes(), Home::kDevice).ok()) << lastErrorText();
   // Two copies again, and the device's has what was there.
-  std::fill_n(cpu, kCount, 0xDEADBEEFU);
+  std::fill_n(cpu, count, 0xDEADBEEFU);
   run();
-  EXPECT_EQ(cpu[kCount - 1], 0xDEADBEEFU);
+  EXPECT_EQ(cpu[count - 1], 0xDEADBEEFU);
   bringOut(object);
-  for (std::uint64_t i = 0; i < kCount; ++i) {
+  for (std::uint64_t i = 0; i < count; ++i) {
     ASSERT_EQ(object.runtimeAs<std::uint32_t>()[i], i + added) << i;
   }
 }

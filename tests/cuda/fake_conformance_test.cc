@@ -151,13 +151,13 @@ TEST_P(OverFakeDriver, AFailureNamesTheCallItsArgumentsAndTheDriversWords) {
 }
 
 TEST_P(OverFakeDriver, AFailedFillGivesTheMemoryBack) {
-  const std::size_t freed = fake_cuda::calls("cuMemFree_v2");
+  const std::size_t freed = fake_cuda::calls("cuMemRelease");
   fake_cuda::failNext("cuMemsetD8Async", CUDA_ERROR_INVALID_VALUE);
   const auto address = accelerator().allocate(pageBytes(), pageBytes(), Placement::kSameAddress);
   ASSERT_FALSE(address.ok());
   EXPECT_EQ(address.status().code(), adsmErrorSystem);
   EXPECT_TRUE(errorSays("cuMemsetD8Async")) << lastErrorText();
-  EXPECT_EQ(fake_cuda::calls("cuMemFree_v2"), freed + 1);
+  EXPECT_EQ(fake_cuda::calls("cuMemRelease"), freed + 1);
 }
 
 TEST_P(OverFakeDriver, PinningThatFailsIsTheCpusMemory) {
@@ -167,13 +167,13 @@ TEST_P(OverFakeDriver, PinningThatFailsIsTheCpusMemory) {
 }
 
 TEST_P(OverFakeDriver, AddressesThatTheCpuUsesAreAConflictThatNamesSafeAlloc) {
-  const std::size_t freed = fake_cuda::calls("cuMemFree_v2");
+  const std::size_t freed = fake_cuda::calls("cuMemRelease");
   fake_cuda::occupyNext();
   const auto address = accelerator().allocate(pageBytes(), pageBytes(), Placement::kSameAddress);
   ASSERT_FALSE(address.ok());
   EXPECT_EQ(address.status().code(), adsmErrorAddressConflict);
   EXPECT_TRUE(errorSays("adsmSafeAlloc")) << lastErrorText();
-  EXPECT_EQ(fake_cuda::calls("cuMemFree_v2"), freed + 1);
+  EXPECT_EQ(fake_cuda::calls("cuMemRelease"), freed + 1);
   // Where only the accelerator's side matters it does not.
   fake_cuda::occupyNext();
   const auto anywhere = accelerator().allocate(pageBytes(), pageBytes(), Placement::kAnywhere);
@@ -385,12 +385,25 @@ TEST_P(OverFakeDriver, AMoveToTheCpusPagesThatFailsAnywhereChangesNothing) {
   }
 }
 
-TEST_P(OverFakeDriver, PagesThatAreNoWholeOnesOfTheDevicesStay) {
+// What of the device's page the CPU has no pages for is zero when the page is the device's again.
+TEST_P(OverFakeDriver, PagesThatTheCpusFillInPartMove) {
   MovableMemory& memory = *accelerator().movableMemory();
   for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{3} << 20}) {
     Object object(accelerator(), bytes);
     ASSERT_TRUE(object.good());
-    EXPECT_EQ(memory.move(object.device(), bytes, Home::kMirror).code(), adsmErrorNotSupported);
+    const std::size_t available = freeBytes();
+    ASSERT_TRUE(memory.move(object.device(), bytes, Home::kMirror).ok()) << lastErrorText();
+    EXPECT_GT(freeBytes(), available);
+    std::memset(object.app(), 21, bytes);
+    waitFor(good(accelerator().copyWithin(object.device(8), object.device(), 1)));
+    EXPECT_EQ(object.app()[8], std::byte{21});
+    ASSERT_TRUE(memory.move(object.device(), bytes, Home::kDevice).ok()) << lastErrorText();
+    EXPECT_EQ(freeBytes(), available);
+    bringOut(object);
+    EXPECT_EQ(object.runtime()[bytes - 1], std::byte{21});
+    std::byte after{1};
+    waitFor(good(accelerator().copyOut(&after, object.device(bytes), 1, {})));
+    EXPECT_EQ(after, std::byte{0});
   }
 }
 

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -901,8 +902,24 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   FAKE_CALL();
   return release(address);
 }
+// Where the process's mapping that holds an address ends, and whether other mappings may share it.
+std::pair<std::uintptr_t, bool> mappingAt(std::uintptr_t address) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    char access[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access) == 3 && address >= begin &&
+        address < end) {
+      return {end, access[3] == 's'};
+    }
+  }
+  return {address, false};
+}
+
 // The CPU's pages at reserved addresses where nothing is mapped: the device reaches them there, and
-// work reaches them through the window, which becomes a second mapping of them.
+// work reaches them through the window, which becomes a second mapping of them. (Of private ones
+// after the first it cannot be: work finds other pages there.)
 CUresult mapRegistered(void* address, std::size_t bytes) {
   auto range = device().reserved.upper_bound(number(address));
   if (range == device().reserved.begin()) return CUDA_SUCCESS;
@@ -910,8 +927,18 @@ CUresult mapRegistered(void* address, std::size_t bytes) {
   const std::size_t offset = number(address) - range->first;
   if (offset + bytes > range->second.bytes) return CUDA_SUCCESS;
   std::byte* const window = range->second.window + offset;
-  if (mremap(address, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, window) != window) {
-    return CUDA_ERROR_NOT_SUPPORTED;  // it is no shared mapping
+  for (std::size_t done = 0; done < bytes;) {
+    std::byte* const page = static_cast<std::byte*>(address) + done;
+    const auto [end, shared] = mappingAt(number(page));
+    const std::size_t length = std::min<std::size_t>(end - number(page), bytes - done);
+    void* const there = window + done;
+    if (length == 0 || (!shared && done == 0) ||
+        (shared ? mremap(page, 0, length, MREMAP_MAYMOVE | MREMAP_FIXED, there)
+                : mmap(there, length, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0)) != there) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    done += length;
   }
   device().memory[number(address)] = {bytes, window, ~0U, nullptr, -1};
   return CUDA_SUCCESS;

@@ -364,6 +364,38 @@ TEST_F(MirrorTest, AMovedMirrorLeavesAClosedMappingWhereItWasPut) {
   ASSERT_TRUE(unmap(*place, 4 * kMiB).ok());
 }
 
+TEST_F(MirrorTest, AMarginLiesAfterTheLastPageUntilItIsRemoved) {
+  auto place = reserve(4 * kMiB, kHugePageBytes);
+  ASSERT_TRUE(place.ok());
+  const Footprint before = measureFootprint();
+  for (const bool moved : {false, true}) {
+    auto mirror = moved ? movedMirror(*place, 16 * kPage)
+                        : fileMirror(*place, 16 * kPage, Access::kReadWrite);
+    std::byte* const end = mirror->address() + 16 * kPage;
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_EQ(accessAt(end), Access::kNone);
+      ASSERT_TRUE(mirror->addMargin(4 * kPage).ok()) << lastErrorText();
+      EXPECT_EQ(accessAt(end - 1), moved ? Access::kNone : Access::kReadWrite);
+      EXPECT_EQ(accessAt(end + 4 * kPage), Access::kNone);
+      EXPECT_EQ(end[4 * kPage - 1], std::byte{0});
+      end[0] = std::byte{1};
+      EXPECT_NE(flagsAt(end).find(" dc "), std::string::npos) << "children of fork lack it";
+      round == 0 ? mirror->removeMargin() : mirror.reset();
+    }
+    EXPECT_EQ(accessAt(end), Access::kNone);
+    for (const Call call : {Call::kMap, Call::kAdvise}) {
+      mirror = movedMirror(*place, 16 * kPage);
+      failNext(call, 1, ENOMEM);
+      EXPECT_FALSE(mirror->addMargin(4 * kPage).ok());
+      failNext(call, 0, 0);
+      EXPECT_EQ(accessAt(end), Access::kNone);
+      mirror.reset();
+    }
+  }
+  EXPECT_EQ(measureFootprint(), before);
+  ASSERT_TRUE(unmap(*place, 4 * kMiB).ok());
+}
+
 TEST_F(MirrorTest, APinThatFailsLeavesNothingPinned) {
   const auto file = fileMirror(nullptr, kPage, Access::kReadWrite);
   const auto moved = movedMirror(nullptr, 2 * kMiB);

@@ -12,6 +12,8 @@
 #include <ostream>
 #include <utility>
 
+#include "gmac/base/round_up.h"
+
 namespace gmac::testing {
 
 using accel::DeviceAddress;
@@ -24,7 +26,9 @@ using accel::Ticket;
 namespace {
 
 constexpr std::uint64_t kQueueBits = 4;
-constexpr std::size_t kAlignment = std::size_t{2} << 20;
+constexpr std::size_t kDevicePage = std::size_t{2} << 20;
+constexpr std::size_t kAlignment = kDevicePage;
+constexpr std::size_t kPage = 4096;
 
 const char* kindName(Op::Kind kind) {
   switch (kind) {
@@ -302,15 +306,25 @@ Status FakeAccelerator::moveAllTo(DeviceAddress address, std::size_t bytes, int 
   return move(address, bytes, accel::Home::kDevice, device);
 }
 
-Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Home home, int on) {
+Status FakeAccelerator::move(DeviceAddress address, std::size_t moved, accel::Home home, int on) {
   if (moveHook_) {
     moveHook_();
   }
   const std::lock_guard guard(lock_);
   const auto device = static_cast<std::uintptr_t>(address);
+  const std::size_t bytes = allocations_.at(device).bytes;
+  const bool toMirror = home == accel::Home::kMirror;
+  if (toMirror ? moved < bytes || moved > roundUp(bytes, kDevicePage) : moved != bytes) {
+    complain(fmt::format("move of {:#x}, {} bytes: it has {}", device, moved, bytes));
+  }
+  // The device uses all of it: who has no right to a byte would know.
+  for (std::size_t at = bytes; toMirror && at < moved; at += kPage) {
+    auto* const byte = reinterpret_cast<volatile std::byte*>(device + at);
+    *byte = *byte;
+  }
   record({Op::Kind::kMove,
           device,
-          bytes,
+          moved,
           {},
           severalDevices() && home == accel::Home::kDevice ? Op::toDevice(on)
                                                            : static_cast<std::uintptr_t>(home)});
@@ -334,7 +348,6 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t bytes, accel::Ho
   if (allocation.home == home && allocation.device == on) {
     return {};
   }
-  const bool toMirror = home == accel::Home::kMirror;
   if (toMirror && !options_.zeroCopy) {
     return fail(adsmErrorNotSupported, "fake driver: {:#x} is out of reach", device);
   }

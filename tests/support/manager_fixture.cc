@@ -83,6 +83,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.keptBytes = setup.keptBytes;
   options.spill = setup.spill;
   options.zeroCopy = setup.zeroCopy;
+  options.clock = setup.clock;
   options.mappingLimit = setup.mappingLimit;
   options.windowBytes = setup.windowBytes;
   options.movedPages = setup.fake.movedPages;

@@ -38,6 +38,7 @@ struct MachineSetup {
   ZeroCopyOptions zeroCopy;      // where it can move to the CPU's pages
   std::size_t mappingLimit = 0;  // 0: the kernel's
   std::size_t windowBytes = 0;   // 0: no block is open in part
+  CallTimes::Clock clock = CallTimes::monotonicClock;
   FakeOptions fake;
 };
 // "rolling_4K", "lazy_64K_moved", ...

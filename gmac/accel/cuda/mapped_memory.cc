@@ -160,7 +160,7 @@ Status MappedMemory::unmapMirror(std::uintptr_t address) {
 
 Status MappedMemory::mapOne(std::uintptr_t address, const Piece& piece, For users) {
   if (piece.isMirror()) {
-    return users == For::kCopy ? Status() : mapMirror(address, piece.bytes);
+    return users == For::kCopy ? Status() : mapMirror(address, piece.mirrored);
   }
   GMAC_TRY(calls_.check(driver_.cuMemMap, CUdeviceptr{address}, piece.bytes, std::size_t{0},
                         CUmemGenericAllocationHandle{piece.pages}, 0ULL));
@@ -263,12 +263,20 @@ Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t ali
   return address;
 }
 
-Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, const Pieces& pieces,
-                          Stream stream, Event event) {
+// Of the first `there` bytes at `from`; what follows them becomes zero.
+Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, std::size_t there,
+                          const Pieces& pieces, Stream stream, Event event) {
   for (const Piece& piece : pieces) {
+    if (piece.isMirror()) {
+      continue;
+    }
     const std::size_t offset = piece.offset - pieces.front().offset;
-    if (!piece.isMirror()) {
-      GMAC_TRY(calls_.copyWithin(to + offset, from + offset, piece.bytes, stream));
+    const std::size_t copied = std::min(piece.bytes, there - std::min(there, offset));
+    if (copied != 0) {
+      GMAC_TRY(calls_.copyWithin(to + offset, from + offset, copied, stream));
+    }
+    if (copied < piece.bytes) {
+      GMAC_TRY(calls_.fill(to + offset + copied, 0, piece.bytes - copied, stream));
     }
   }
   GMAC_TRY(calls_.record(event, stream));
@@ -276,7 +284,8 @@ Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, const Pieces& 
 }
 
 MappedMemory::Pages MappedMemory::pagesIn(std::size_t offset, std::size_t bytes, std::size_t all) {
-  return {roundUp(offset, kPage), std::min(roundUp(offset + bytes, kPage), all)};
+  return {roundUp(offset, kPage), std::min(roundUp(offset + bytes, kPage), all),
+          std::min(offset + bytes, all)};
 }
 
 Place MappedMemory::placeAt(std::uintptr_t address, std::size_t offset) const {
@@ -349,7 +358,8 @@ Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::ite
   Pieces after;
   const auto add = [&](std::size_t from, std::size_t to, Place where) {
     if (from < to) {
-      after.push_back({from, to - from, where, 0});
+      const bool mirror = where.home == Home::kMirror;
+      after.push_back({from, to - from, where, 0, mirror ? std::min(to, pages.end) - from : 0});
     }
   };
   add(piece->offset, std::min(pages.first, piece->end()), piece->place);
@@ -364,7 +374,8 @@ Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::ite
   if (!aside.ok()) {
     return undo(aside.status());
   }
-  const Status copied = copy(*aside, start, after, stream, event);
+  const std::size_t there = piece->isMirror() ? piece->mirrored : piece->bytes;
+  const Status copied = copy(*aside, start, there, after, stream, event);
   const Status left = keepingError(copied, [&] {
     (void)unmap(*aside, after, For::kCopy);
     (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{*aside}, piece->bytes);

@@ -88,14 +88,16 @@ class MappedMemory {
     std::size_t bytes;
     Place place;
     Handle pages;
+    std::size_t mirrored = 0;  // bytes of the CPU's own, where these are its pages
     std::size_t end() const { return offset + bytes; }
     // The CPU's own: nothing is created, and mapping is registering.
     bool isMirror() const { return place.home == Home::kMirror; }
   };
   using Pieces = std::vector<Piece>;  // one behind the other
-  // Of the pages that begin in [offset, offset + bytes), from the first to behind the last.
+  // Of the pages that begin in [offset, offset + bytes), from the first to the end of the last; and
+  // where those bytes end.
   struct Pages {
-    std::size_t first, last;
+    std::size_t first, last, end;
     bool touch(const Piece& piece) const { return piece.offset < last && first < piece.end(); }
   };
   static Pages pagesIn(std::size_t offset, std::size_t bytes, std::size_t all);
@@ -123,8 +125,8 @@ class MappedMemory {
   Status movePiece(std::uintptr_t address, Range& range, Pieces::iterator piece, Pages pages,
                    Place place, Stream stream, Event event);
   Status giveBack(std::uintptr_t address, const Range& range);
-  Status copy(std::uintptr_t to, std::uintptr_t from, const Pieces& pieces, Stream stream,
-              Event event);
+  Status copy(std::uintptr_t to, std::uintptr_t from, std::size_t there, const Pieces& pieces,
+              Stream stream, Event event);
   int attribute(int which) const noexcept;
   void releasePages(const Pieces& pieces) noexcept;
 

@@ -278,14 +278,14 @@ Status StreamAccelerator::usable() {
   return calls_->health().lost() ? calls_->health().lostStatus() : Status();
 }
 
-Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t bytes, std::size_t total,
+Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t total,
                                                               std::size_t alignment,
                                                               const MappedMemory::Layout& layout) {
   const Home home = layout.turns.front().home;
   const bool onCpu = home == Home::kCpu;
-  // Small allocations share a page of the driver's; those that are mapped never do. What is not
-  // mapped is out of other devices' reach.
-  const bool mapped = mapped_.offers(home) && (onCpu || bytes >= kDevicePage || several_.load());
+  // What is not mapped is out of other devices' reach, and cannot move. (It takes whole pages,
+  // too.)
+  const bool mapped = mapped_.offers(home);
   if (!mapped && onCpu) {
     return gmac::fail(adsmErrorNotSupported,
                       "{} cannot have memory of the CPU's in place of its own", deviceName());
@@ -395,7 +395,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   const auto takeIt = [&] {
     if (!several_.load()) layout.pieceBytes = total + slack;
     layout.first = striped ? before : 0;
-    return take(bytes, total + slack, alignment, layout);
+    return take(total + slack, alignment, layout);
   };
   Result<Allocation> taken = takeIt();
   const auto isFull = [&] {
@@ -453,9 +453,9 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
   }
   if (home == Home::kMirror) {
     const std::size_t offset = static_cast<std::uintptr_t>(address) - found->second.given;
-    if (!found->second.mapped || offset % kDevicePage != 0 || bytes % kDevicePage != 0) {
+    if (!found->second.mapped || offset % kDevicePage != 0) {
       return gmac::fail(adsmErrorNotSupported,
-                        "{} bytes at {:#x} are no whole pages of {}, which the CPU's could replace",
+                        "{} bytes at {:#x} are no pages of {}, which the CPU's could replace",
                         bytes, static_cast<std::uintptr_t>(address), deviceName());
     }
     return mapped_.move(found->second.given, offset, bytes, mapped_.placeOf(home), zeroStream_,

@@ -267,7 +267,7 @@ class StreamAccelerator final : public Accelerator,
     bool mapped;  // of mapped_
   };
   // Memory for an allocation of `bytes` bytes, `total` with all that goes around it.
-  Result<Allocation> take(std::size_t bytes, std::size_t total, std::size_t alignment,
+  Result<Allocation> take(std::size_t total, std::size_t alignment,
                           const MappedMemory::Layout& layout);
   Status giveBack(const Allocation& allocation);
 

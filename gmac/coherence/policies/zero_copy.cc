@@ -8,11 +8,24 @@
 #include <string>
 
 #include "gmac/base/log.h"
+#include "gmac/base/round_up.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/signal_mask.h"
 
 namespace gmac {
+namespace {
+
+// The accelerator's pages, which move as a whole; and how much of the last one is mapped after an
+// object's end. A kernel that overruns its array a little meets that, as in the device's memory.
+constexpr std::size_t kDevicePage = std::size_t{2} << 20;
+constexpr std::size_t kMostMargin = std::size_t{64} << 10;
+
+std::size_t marginOf(const Object& object) {
+  return std::min(roundUp(object.bytes(), kDevicePage) - object.bytes(), kMostMargin);
+}
+
+}  // namespace
 
 ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
                    Waits& waits, ObjectIndex& index, Blocks& blocks, Launches& launches,
@@ -177,14 +190,19 @@ Status ZeroCopy::copy(Object& object, bool toCpu) {
 Status ZeroCopy::toCpu(Object& object) {
   GMAC_TRY(copy(object, true));
   os::Mirror& mirror = *object.mirror;
+  const std::size_t margin = marginOf(object);
   Status moved = mirror.protect(0, object.bytes(), os::Access::kReadWrite);
+  if (moved.ok() && margin != 0) {
+    moved = mirror.addMargin(margin);
+  }
   if (moved.ok()) {
-    moved = memory_->move(object.device, object.bytes(), accel::Home::kMirror);
+    moved = memory_->move(object.device, object.bytes() + margin, accel::Home::kMirror);
   }
   const std::string words = moved.ok() ? "" : lastErrorText();
   // (Closing all of an object splits no mapping: it does not fail for want of one.)
   const Status closed = mirror.protect(0, object.bytes(), os::Access::kNone);
   if (!moved.ok()) {
+    mirror.removeMargin();
     (void)copy(object, false);
     recordError(moved.code(), words);
     return moved;
@@ -196,7 +214,9 @@ Status ZeroCopy::toCpu(Object& object) {
 }
 
 Status ZeroCopy::toDevice(Object& object) {
-  return memory_->move(object.device, object.bytes(), accel::Home::kDevice);
+  GMAC_TRY(memory_->move(object.device, object.bytes(), accel::Home::kDevice));
+  object.mirror->removeMargin();
+  return {};
 }
 
 // Every block is Invalid.
