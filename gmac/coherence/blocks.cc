@@ -346,7 +346,8 @@ Status Blocks::flushPages(Lock& lock, Object& object, BlockRange range, State ne
 
 // A call that waits for blocks in transit will take all dirty ones.
 Status Blocks::evictExcess(Lock& lock) {
-  while (Block* const block = lock.callsWait() ? nullptr : protocol_.evictionCandidate(flushing_)) {
+  while (Block* const block =
+             lock.callsWait() || !evicts_ ? nullptr : protocol_.evictionCandidate(flushing_)) {
     Object& object = *block->owner;
     if (object.moving) {
       return {};  // the next fault or call evicts it

@@ -94,6 +94,8 @@ class Blocks {
   }
   // Evicts the dirty blocks that exceed the protocol's limit. Lets the lock go.
   Status evictExcess(Lock& lock);
+  // From now on nothing is evicted: there may soon be no accelerator to evict to.
+  void stopEvicting() { evicts_ = false; }
 
   // ---- The accelerator's side
 
@@ -224,8 +226,9 @@ class Blocks {
   MappingUse& mappings_;
   Residency& residency_;
   const BlockOptions options_;
-  OpenList open_;              // objects with a block that is not Invalid, or in transit
-  std::size_t flushing_ = 0;   // blocks in that transit
+  OpenList open_;             // objects with a block that is not Invalid, or in transit
+  std::size_t flushing_ = 0;  // blocks in that transit
+  bool evicts_ = true;
   WindowTrials firstWindows_;  // of all objects
   ReadBackList readBacks_;
   std::atomic<bool> anyReadBacks_{false};

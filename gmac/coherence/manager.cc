@@ -38,6 +38,7 @@ Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> prot
                    .chunkBytes = options.chunkBytes,
                    .movedPages = options.movedPages}),
       access_(mutex_, index_, loans_, residency_, blocks_, coarsening_),
+      exitFetch_(mutex_, ledger_, index_, blocks_, access_),
       deviceLoans_(mutex_, accelerator, ledger_, loans_, waits_, index_, blocks_),
       bulk_(mutex_, accelerator, ledger_, waits_, index_, residency_, blocks_, coarsening_,
             access_),
@@ -97,6 +98,13 @@ void Manager::stopBackground() {
   }
   early_.stop();
   residency_.stop();
+}
+
+void Manager::exits() {
+  stopBackground();
+  if (options_.managed && !forked()) {
+    exitFetch_.run();
+  }
 }
 
 // Signals are blocked as under Lock: a handler that faulted between the two would wait for its own

@@ -31,6 +31,7 @@
 #include "gmac/coherence/policies/bulk_memory.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/policies/early_copies.h"
+#include "gmac/coherence/policies/exit_fetch.h"
 #include "gmac/coherence/policies/migration.h"
 #include "gmac/coherence/policies/placement.h"
 #include "gmac/coherence/policies/read_backs.h"
@@ -182,9 +183,10 @@ class Manager final : public coherence::Port {
   EarlyStep fetchNext();
   bool disposeNext();
 
-  // Ends the background threads; their work is done by whoever needs it from then on. Before
-  // the driver goes at process exit.
-  void stopBackground();
+  // The process exits, and the driver goes next: ends the background threads, whose work is done by
+  // whoever needs it from then on, and brings to the CPU what a managed-memory program may still
+  // read.
+  void exits();
 
   // See Blocks.
   Status verify();
@@ -194,6 +196,7 @@ class Manager final : public coherence::Port {
   const ManagerOptions& options() const { return options_; }
 
  private:
+  void stopBackground();
   Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
           const ManagerOptions& options, std::unique_ptr<os::FileArena> arena);
 
@@ -215,6 +218,7 @@ class Manager final : public coherence::Port {
   Coarsening coarsening_;
   Allocation allocation_;
   CpuAccess access_;
+  ExitFetch exitFetch_;
   DeviceLoans deviceLoans_;
   BulkMemory bulk_;
   EarlyCopies early_;

@@ -244,7 +244,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
     // threads may be in it then.
     std::atexit([] {
       uncancelled([] {
-        if (Runtime* r = started()) r->manager().stopBackground();
+        if (Runtime* r = started()) r->manager().exits();
       });
     });
     installed = true;

@@ -524,7 +524,7 @@ TEST(EarlyFetch, RunsOnAThreadOfItsOwnThatEndsWithTheRuntime) {
   startFetch(machine, a, 4 * kBlock);
   EXPECT_NE(fetched.get_future().get(), std::this_thread::get_id());
   expectAddedOne(a, 4);  // whoever comes first, and while blocks are in transit
-  machine.manager().stopBackground();
+  machine.manager().exits();
   machine.call(addOne(machine.fake()), {a, number(4)});
   machine.fake().clearLog();
   startFetch(machine, a, 4 * kBlock);

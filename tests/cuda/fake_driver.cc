@@ -149,7 +149,17 @@ Device& device() {
   return *one;
 }
 
-thread_local std::vector<CUcontext> contexts;
+// A thread's contexts, the current one last. Works in exit handlers, too, which run after the ends
+// of thread-local objects.
+struct Contexts {
+  std::array<CUcontext, 64> all;
+  std::size_t count;
+  bool empty() const { return count == 0; }
+  CUcontext back() const { return all[count - 1]; }
+  void push(CUcontext context) { all.at(count++) = context; }
+  void pop() { --count; }
+};
+thread_local constinit Contexts contexts{};
 thread_local bool readsArguments = false;
 thread_local CUdevice working = -1;  // the device whose work this thread does; -1: none's
 
@@ -677,13 +687,13 @@ CUresult cuCtxGetDevice(CUdevice* number) {
   return CUDA_SUCCESS;
 }
 CUresult cuCtxPushCurrent(CUcontext context) {
-  contexts.push_back(context);
+  contexts.push(context);
   return CUDA_SUCCESS;
 }
 CUresult cuCtxPopCurrent(CUcontext* context) {
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   *context = contexts.back();
-  contexts.pop_back();
+  contexts.pop();
   return CUDA_SUCCESS;
 }
 CUresult cuCtxSynchronize() {

@@ -892,6 +892,54 @@ TEST_F(ManagedPrograms, EveryThreadsOwnStreamIsWaitedFor) {
   EXPECT_EQ(DRIVER(cuMemFree)(number(others)), CUDA_SUCCESS);
 }
 
+// ---- The end of the process
+
+// An object of the program's that was there before CUDA.
+struct AtExit {
+  std::function<void()> look;
+  ~AtExit() {
+    if (look) look();
+  }
+} atExit;
+
+TEST_F(ManagedPrograms, DISABLED_AStaticDestructorLooksAtIt) {
+  std::uint32_t* const large = allocate(std::size_t{96} << 20);
+  for (std::size_t i = 0; i < (std::size_t{96} << 20) / sizeof *large; i += 4096) {
+    large[i] = 7;
+  }
+  std::uint32_t* const second = allocate(kBytes);
+  second[5] = 1;
+  for (const int step : {1, 2}) {
+    launch(stream_, data_);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    ASSERT_EQ(data_[5], 5U + step);
+    launch(stream_, data_);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    data_[5] = 5U + step;
+  }
+  launch(stream_, data_);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  const std::uint64_t before = stats().bytesToHost.value();
+  atExit.look = [data = data_, second, before] {
+    fake_cuda::failAll(CUDA_ERROR_DEINITIALIZED);
+    bool right = stats().bytesToHost.value() - before < 2 * kBytes + (std::size_t{2} << 20);
+    right = right && second[5] == 1;
+    second[5] = 2;  // and the first one's block may have to make room
+    for (std::size_t i = 0; i < kCount; ++i) {
+      right = right && data[i] == (i == 5 ? 8 : i + 5);
+      data[i] = 9;
+    }
+    _exit(right && data[kCount - 1] == 9 ? 0 : 1);
+  };
+  std::exit(HasFailure() ? 2 : 3);
+}
+
+TEST(ManagedProgramsAtExit, StaticDestructorsReadAfterCudaHasEnded) {
+  const testing::ChildEnd end = testing::runChild(
+      "ManagedPrograms.DISABLED_AStaticDestructorLooksAtIt", {{"GMAC_ROLLING_SIZE", "1"}});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
+}
+
 // ---- What is kept of freed memory
 
 TEST_F(ManagedPrograms, KeptMemoryIsUsedAgainAndReadsAsZero) {
