@@ -19,7 +19,8 @@ namespace gmac::accel {
 // By which another process imports what this one has exported. It may be sent to it in any way.
 using MemoryHandle = std::array<unsigned char, 64>;
 
-// Memory of Accelerator::allocate()'s, as another process can be given it.
+// Memory of Accelerator::allocate()'s, as another process can be given it. It may begin before what
+// that function has returned, and end after it.
 struct SharedAllocation {
   DeviceAddress start;
   std::size_t bytes;
@@ -77,8 +78,9 @@ class ExportedMemory {
   virtual Result<DeviceAddress> importFiles(std::span<const MemoryFile> files);
 };
 
-// From now on accelerators make their memory such that it has files. (Memory of `host` has no huge
-// pages then, unless the system gives them to shared memory.) Before, none has. For good.
+// From now on accelerators make their memory such that it has files, where the system lets them.
+// (Memory of `host` has no huge pages then, unless the system gives them to shared memory; on CUDA
+// devices allocations from 32 KiB on have it.) Before, none has. For good.
 void shareMemory() noexcept;
 bool sharesMemory() noexcept;
 

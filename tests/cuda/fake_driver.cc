@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -102,9 +104,15 @@ struct Range {
 struct Pages {
   std::size_t bytes;
   int file;
-  int device;            // -1: in the CPU's memory
+  int device;       // -1: in the CPU's memory
+  bool exportable;  // asked for when they were made
+  bool imported = false;
   std::size_t uses = 1;  // the handle, and where they are mapped
 };
+
+// In the name of the file, so that another process knows what it is given. The device's number
+// follows.
+constexpr char kPagesName[] = "gmac fake device ";
 
 struct Device {
   std::recursive_mutex mutex;
@@ -149,17 +157,25 @@ Device& device() {
   return *one;
 }
 
-// A thread's contexts, the current one last. Works in exit handlers, too, which run after the ends
-// of thread-local objects.
-struct Contexts {
-  std::array<CUcontext, 64> all;
-  std::size_t count;
-  bool empty() const { return count == 0; }
-  CUcontext back() const { return all[count - 1]; }
-  void push(CUcontext context) { all.at(count++) = context; }
-  void pop() { --count; }
+// The contexts of a thread, those that have ended included. Static destructors use it, which run
+// after the destructors of the main thread.
+class ContextStack {
+ public:
+  bool empty() const { return count_ == 0; }
+  CUcontext back() const { return contexts_[count_ - 1]; }
+  bool push(CUcontext context) {
+    if (count_ == contexts_.size()) return false;
+    contexts_[count_++] = context;
+    return true;
+  }
+  void pop() { --count_; }
+
+ private:
+  std::array<CUcontext, 4096> contexts_{};
+  std::size_t count_ = 0;
 };
-thread_local constinit Contexts contexts{};
+static_assert(std::is_trivially_destructible_v<ContextStack>);
+thread_local constinit ContextStack contexts;
 thread_local bool readsArguments = false;
 thread_local CUdevice working = -1;  // the device whose work this thread does; -1: none's
 
@@ -386,7 +402,9 @@ void dropPages(CUmemGenericAllocationHandle handle) {
   const auto found = device().pages.find(handle);
   if (--found->second.uses != 0) return;
   close(found->second.file);
-  if (found->second.device >= 0) usedOn(found->second.device) -= found->second.bytes;
+  if (found->second.device >= 0 && !found->second.imported) {
+    usedOn(found->second.device) -= found->second.bytes;
+  }
   device().pages.erase(found);
 }
 
@@ -584,7 +602,8 @@ __attribute__((visibility("default"))) void fakeCudaGiveAgain(CUdeviceptr addres
 }
 __attribute__((visibility("default"))) Living fakeCudaLiving() {
   const std::lock_guard lock(device().mutex);
-  return {device().living.size(), device().registered.size() + device().given.size()};
+  return {device().living.size(), device().registered.size() + device().given.size(),
+          device().reserved.size(), device().pages.size()};
 }
 __attribute__((visibility("default"))) void fakeCudaReset() {
   const std::lock_guard lock(device().mutex);
@@ -687,8 +706,7 @@ CUresult cuCtxGetDevice(CUdevice* number) {
   return CUDA_SUCCESS;
 }
 CUresult cuCtxPushCurrent(CUcontext context) {
-  contexts.push(context);
-  return CUDA_SUCCESS;
+  return contexts.push(context) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 CUresult cuCtxPopCurrent(CUcontext* context) {
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
@@ -746,14 +764,51 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
   if (bytes == 0 || bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
   if (onDevice && !isDevice(home)) return CUDA_ERROR_INVALID_DEVICE;
   if (onDevice && bytes > kMemory - usedOn(home)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const int file = memfd_create("pages", MFD_CLOEXEC);
+  const std::string name = kPagesName + std::to_string(home);
+  const int file = memfd_create(name.c_str(), MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   // Fresh pages hold anything; all of them where that is cheap.
   const std::vector<std::byte> anything(std::min<std::size_t>(bytes, 16 << 20), std::byte{0xA5});
   if (pwrite(file, anything.data(), anything.size(), 0) < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   if (onDevice) usedOn(home) += bytes;
   *handle = ++device().lastPages;
-  device().pages[*handle] = {bytes, file, home};
+  const bool exportable =
+      (properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+  device().pages[*handle] = {bytes, file, home, exportable};
+  return CUDA_SUCCESS;
+}
+CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags) {
+  FAKE_CALL();
+  const auto found = device().pages.find(handle);
+  if (found == device().pages.end() || !found->second.exportable || flags != 0 ||
+      type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const int file = dup(found->second.file);
+  if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  std::memcpy(shareable, &file, sizeof file);
+  return CUDA_SUCCESS;
+}
+// The pages live as long as anybody has them: another process's count, too.
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
+                                        CUmemAllocationHandleType type) {
+  FAKE_CALL();
+  const auto given = static_cast<int>(number(shareable));
+  const std::string link = "/proc/self/fd/" + std::to_string(given);
+  std::array<char, 256> name{};
+  struct stat status {};
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(given, &status) != 0 ||
+      readlink(link.c_str(), name.data(), name.size() - 1) < 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const char* const described = std::strstr(name.data(), kPagesName);
+  if (described == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const int home = std::atoi(described + sizeof kPagesName - 1);
+  const int file = fcntl(given, F_DUPFD_CLOEXEC, 3);
+  if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *handle = ++device().lastPages;
+  device().pages[*handle] = {static_cast<std::size_t>(status.st_size), file, home, true, true};
   return CUDA_SUCCESS;
 }
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
@@ -795,6 +850,12 @@ CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAcces
   const CUdevice home = found->second.device;
   if (home >= 0 && home != access->location.id && !device().reachEachOther)
     return CUDA_ERROR_INVALID_DEVICE;
+  // A kernel that writes what its device may only read ends the process.
+  if (found->second.access == 0 || access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+    const int mode =
+        access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (mprotect(found->second.backing, bytes, mode) != 0) return CUDA_ERROR_INVALID_VALUE;
+  }
   found->second.access |= bitOf(access->location.id);
   return CUDA_SUCCESS;
 }

@@ -73,10 +73,13 @@ using Stall = void(CUstream stream);
 // kernel reaches what its device has been given access to.
 using SetDevices = void(int count, bool reachEachOther);
 // Streams, events, modules and functions that have not ended with their context; CPU memory that is
-// pinned or was given by the driver.
+// pinned or was given by the driver; reserved ranges of addresses, and physical pages.
 struct Living {
   std::size_t handles;
   std::size_t pinned;
+  std::size_t ranges;
+  std::size_t pages;
+  friend bool operator==(const Living&, const Living&) = default;
 };
 using CountLiving = Living();
 // Bytes that a device's streams have been given to copy from the CPU's memory, and to it.

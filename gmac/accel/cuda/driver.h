@@ -41,6 +41,8 @@
   X(cuMemMap)                          \
   X(cuMemUnmap)                        \
   X(cuMemSetAccess)                    \
+  X(cuMemExportToShareableHandle)      \
+  X(cuMemImportFromShareableHandle)    \
   X(cuIpcGetMemHandle)                 \
   X(cuIpcOpenMemHandle)                \
   X(cuIpcCloseMemHandle)               \

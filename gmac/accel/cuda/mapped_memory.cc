@@ -2,14 +2,20 @@
 #include "gmac/accel/cuda/mapped_memory.h"
 
 #include <cuda.h>
+#include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <iterator>
-#include <string>
 #include <utility>
 
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/queues.h"
+#include "gmac/base/descriptor.h"
+#include "gmac/base/keeping_error.h"
+#include "gmac/base/log.h"
 #include "gmac/base/memory_limit.h"
 #include "gmac/base/round_up.h"
 
@@ -22,19 +28,6 @@ CUmemLocation locationOf(Place place, int node) {
       place.home == Home::kDevice ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA;
   location.id = place.home == Home::kDevice ? place.device : node;
   return location;
-}
-
-// Undoes something; what the caller is told stays what went wrong first.
-template <typename Function>
-Status keepingError(const Status& status, Function undo) {
-  if (status.ok()) {
-    undo();
-    return status;
-  }
-  const std::string text = lastErrorText();
-  undo();
-  recordError(status.code(), text);
-  return status;
 }
 
 }  // namespace
@@ -71,37 +64,57 @@ void MappedMemory::open() noexcept {
   onMirror_ =
       onDevice_ && attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
   directAccess_ = attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
+  makesFiles_ =
+      onDevice_ && attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
   for (const std::uintptr_t address : abandoned_) {
     (void)release(address);
   }
   abandoned_.clear();
 }
 
-Result<MappedMemory::Handle> MappedMemory::create(std::size_t bytes, Place place) {
+Status MappedMemory::create(Piece& piece) {
+  const Place place = piece.place;
   if (place.home == Home::kCpu) {
     const auto kept = std::find_if(keptPages_.begin(), keptPages_.end(),
-                                   [&](const auto& one) { return one.first == bytes; });
+                                   [&](const auto& one) { return one.first == piece.bytes; });
     if (kept != keptPages_.end()) {
-      const Handle pages = kept->second;
+      piece.pages = kept->second;
       keptPages_.erase(kept);
-      return pages;
+      return {};
     }
-    if (const std::size_t spare = spareMemory(); bytes > spare) {
+    if (const std::size_t spare = spareMemory(); piece.bytes > spare) {
       return fail(adsmErrorHostMemory,
-                  "{} bytes of the CPU's memory for the accelerator: {} can be spared", bytes,
+                  "{} bytes of the CPU's memory for the accelerator: {} can be spared", piece.bytes,
                   spare);
     }
   }
+  if (place.home == Home::kDevice && makesFiles()) {
+    const Status created =
+        createPages(piece, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, adsmErrorNotSupported);
+    piece.hasFile = created.ok();
+    if (created.ok() || created.code() == adsmErrorAcceleratorMemory || calls_.health().lost()) {
+      return created;
+    }
+    makesFiles_ = false;
+    log(LogLevel::kInfo, "other processes cannot be given memory of the device: {}",
+        lastErrorText());
+  }
+  return createPages(piece, CU_MEM_HANDLE_TYPE_NONE,
+                     place.home == Home::kCpu ? adsmErrorHostMemory : adsmErrorAcceleratorMemory);
+}
+
+Status MappedMemory::createPages(Piece& piece, int handleType, adsmError_t otherwise) {
+  const bool onDevice = piece.place.home == Home::kDevice;
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = locationOf(place, node_);
-  properties.allocFlags.gpuDirectRDMACapable = place.home == Home::kDevice && directAccess_ ? 1 : 0;
+  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(handleType);
+  properties.location = locationOf(piece.place, node_);
+  properties.allocFlags.gpuDirectRDMACapable = onDevice && directAccess_ ? 1 : 0;
   CUmemGenericAllocationHandle pages = 0;
-  GMAC_TRY(
-      calls_.checkAs(place.home == Home::kCpu ? adsmErrorHostMemory : adsmErrorAcceleratorMemory,
-                     driver_.cuMemCreate, &pages, bytes,
-                     static_cast<const CUmemAllocationProp*>(&properties), 0ULL));
-  return Handle{pages};
+  GMAC_TRY(calls_.checkAs(otherwise, driver_.cuMemCreate, &pages, piece.bytes,
+                          static_cast<const CUmemAllocationProp*>(&properties), 0ULL));
+  piece.pages = pages;
+  return {};
 }
 
 Status MappedMemory::create(Pieces& pieces) {
@@ -109,11 +122,9 @@ Status MappedMemory::create(Pieces& pieces) {
     if (piece->isMirror()) {
       continue;
     }
-    const Result<Handle> pages = create(piece->bytes, piece->place);
-    if (!pages.ok()) {
-      return keepingError(pages.status(), [&] { releasePages({pieces.begin(), piece}); });
+    if (const Status created = create(*piece); !created.ok()) {
+      return keepingError(created, [&] { releasePages({pieces.begin(), piece}); });
     }
-    piece->pages = *pages;
   }
   return {};
 }
@@ -246,12 +257,15 @@ Result<std::uintptr_t> MappedMemory::reserveAndMap(const Pieces& pieces, std::si
   return static_cast<std::uintptr_t>(address);
 }
 
+std::size_t MappedMemory::pieceBytes(std::size_t bytes, std::size_t least) {
+  return std::max(least, roundUp((bytes + kMaxMemoryFiles - 1) / kMaxMemoryFiles, kPage));
+}
+
 Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t alignment,
                                               const Layout& layout) {
   Pieces pieces;
   for (std::size_t offset = 0; offset < bytes; offset += layout.pieceBytes) {
-    pieces.push_back(
-        {offset, std::min(layout.pieceBytes, bytes - offset), layout.placeOf(offset), 0});
+    pieces.push_back({offset, std::min(layout.pieceBytes, bytes - offset), layout.placeOf(offset)});
   }
   GMAC_TRY(create(pieces));
   Result<std::uintptr_t> address =
@@ -259,7 +273,7 @@ Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t ali
   if (!address.ok()) {
     return keepingError(address.status(), [&] { releasePages(pieces); });
   }
-  ranges_.emplace(*address, Range{bytes, std::move(pieces)});
+  ranges_.emplace(*address, Range{bytes, std::move(pieces), nextNumber()});
   return address;
 }
 
@@ -358,8 +372,10 @@ Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::ite
   Pieces after;
   const auto add = [&](std::size_t from, std::size_t to, Place where) {
     if (from < to) {
-      const bool mirror = where.home == Home::kMirror;
-      after.push_back({from, to - from, where, 0, mirror ? std::min(to, pages.end) - from : 0});
+      after.push_back({from, to - from, where});
+      if (where.home == Home::kMirror) {
+        after.back().mirrored = std::min(to, pages.end) - from;
+      }
     }
   };
   add(piece->offset, std::min(pages.first, piece->end()), piece->place);
@@ -396,6 +412,8 @@ Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::ite
   }
   releasePages(before);
   range.pieces.insert(range.pieces.erase(piece), after.begin(), after.end());
+  retire(range);
+  range.number = nextNumber();
   return {};
 }
 
@@ -410,6 +428,84 @@ Status MappedMemory::release(std::uintptr_t address) {
   const Range range = std::move(found->second);
   ranges_.erase(found);
   return giveBack(address, range);
+}
+
+std::uint64_t MappedMemory::nextNumber() {
+  static std::atomic<std::uint64_t> numbers{0};
+  return ++numbers;
+}
+
+void MappedMemory::retire(Range& range) {
+  if (std::exchange(range.handedOut, false)) {
+    retired_.push_back(range.number);
+  }
+}
+
+void MappedMemory::retire(std::uintptr_t address) { retire(ranges_.find(address)->second); }
+
+std::vector<std::uint64_t> MappedMemory::takeRetired() { return std::exchange(retired_, {}); }
+
+bool MappedMemory::makesFiles() const noexcept { return makesFiles_ && sharesMemory(); }
+
+Result<SharedAllocation> MappedMemory::shared(std::uintptr_t address, std::size_t offset) const {
+  const auto found = ranges_.find(address);
+  if (found == ranges_.end() || offset >= found->second.bytes) {
+    return fail(adsmErrorNotSupported, "no mapped memory of the device holds {:#x}",
+                address + offset);
+  }
+  const auto& [start, range] = *found;
+  for (const Piece& piece : range.pieces) {
+    if (!piece.hasFile) {
+      return fail(adsmErrorNotSupported, "the {} bytes at {:#x} {}, and have no file", piece.bytes,
+                  start + piece.offset,
+                  piece.place.home == Home::kDevice ? "were made for this process alone"
+                                                    : "lie in the CPU's memory");
+    }
+  }
+  return SharedAllocation{DeviceAddress{start}, range.bytes, range.number};
+}
+
+Result<std::vector<MemoryFile>> MappedMemory::filesOf(const SharedAllocation& allocation) {
+  const auto start = static_cast<std::uintptr_t>(allocation.start);
+  const auto found = ranges_.find(start);
+  if (found == ranges_.end() || found->second.number != allocation.number) {
+    return fail(adsmErrorInvalidValue,
+                "the memory at {:#x} of the device is freed, or has other pages", start);
+  }
+  GMAC_TRY(shared(start, 0).status());
+  Range& range = found->second;
+  if (range.pieces.size() > kMaxMemoryFiles) {
+    return fail(adsmErrorNotSupported, "the {} bytes at {:#x} are {} files; allowed are {}",
+                range.bytes, start, range.pieces.size(), kMaxMemoryFiles);
+  }
+  std::vector<MemoryFile> files;
+  for (const Piece& piece : range.pieces) {
+    const Result<int> file = fileOf(piece);
+    if (!file.ok()) {
+      return keepingError(file.status(), [&] {
+        for (const MemoryFile& one : files) {
+          Descriptor(one.file).reset();
+        }
+      });
+    }
+    files.push_back({*file, 0, piece.bytes});
+  }
+  range.handedOut = true;
+  return files;
+}
+
+Result<int> MappedMemory::fileOf(const Piece& piece) {
+  int file = -1;
+  GMAC_TRY(calls_.checkAs(adsmErrorNotSupported, driver_.cuMemExportToShareableHandle,
+                          static_cast<void*>(&file), CUmemGenericAllocationHandle{piece.pages},
+                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0ULL));
+  file = aboveStandard(file);
+  if (file < 0 || fcntl(file, F_SETFD, FD_CLOEXEC) != 0) {
+    const int error = errno;
+    Descriptor(file).reset();
+    return fail(adsmErrorSystem, "a descriptor of the device's memory: {}", std::strerror(error));
+  }
+  return file;
 }
 
 Result<MemoryRoom> MappedMemory::room() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gmac/accel/cuda/device_calls.h"
+#include "gmac/accel/exported_memory.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/base/status.h"
 
@@ -27,8 +28,8 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-// Guarded by its owner, a StreamAccelerator. Every function but forget() is called in the device's
-// context (DeviceScope).
+// Guarded by its owner, a StreamAccelerator. Functions that ask the driver are called in the
+// device's context (DeviceScope).
 class MappedMemory {
  public:
   // Pages of either home have this size.
@@ -56,6 +57,9 @@ class MappedMemory {
       return turns[offset < first ? 0 : (offset - first) / pieceBytes % turns.size()];
     }
   };
+  // Of the pieces of an allocation: at least `least`, and so many that it has no more pieces than
+  // it may have files.
+  static std::size_t pieceBytes(std::size_t bytes, std::size_t least);
   // `bytes` is a multiple of kPage. The contents are undefined. Devices have been allowed().
   Result<std::uintptr_t> allocate(std::size_t bytes, std::size_t alignment, const Layout& layout);
   // Moves pages; see MovableMemory. `address` is where an allocation begins, of which those pages
@@ -77,6 +81,21 @@ class MappedMemory {
   Status allow(int device);
   // See MovableMemory.
   void keepPages(bool keep) noexcept;
+
+  // ---- For other processes: see ExportedMemory. An allocation is all of its pages here, those
+  // around the part that was asked for, too.
+
+  // Whether pages of devices that are made now have files.
+  bool makesFiles() const noexcept;
+  // The allocation that starts at `address`, by an offset in it.
+  Result<SharedAllocation> shared(std::uintptr_t address, std::size_t offset) const;
+  Result<std::vector<MemoryFile>> filesOf(const SharedAllocation& allocation);
+  // An allocation's pages are about to be freed.
+  void retire(std::uintptr_t address);
+  // The numbers of those that have ceased to be an allocation's since the last call, and for which
+  // filesOf() was called.
+  std::vector<std::uint64_t> takeRetired();
+
   // The context is lost, with the range in it: open() gives it back.
   void abandon(std::uintptr_t address);
 
@@ -87,7 +106,8 @@ class MappedMemory {
     std::size_t offset;
     std::size_t bytes;
     Place place;
-    Handle pages;
+    Handle pages = 0;
+    bool hasFile = false;      // for other processes
     std::size_t mirrored = 0;  // bytes of the CPU's own, where these are its pages
     std::size_t end() const { return offset + bytes; }
     // The CPU's own: nothing is created, and mapping is registering.
@@ -104,6 +124,8 @@ class MappedMemory {
   struct Range {
     std::size_t bytes;
     Pieces pieces;
+    std::uint64_t number;    // of these pieces' pages; see SharedAllocation
+    bool handedOut = false;  // filesOf() was called
   };
 
   // Which devices a mapping is for: all that have been allowed, or the accelerator's own, which
@@ -112,7 +134,9 @@ class MappedMemory {
 
   // Makes the pages of pieces that have none yet: of all or of none.
   Status create(Pieces& pieces);
-  Result<Handle> create(std::size_t bytes, Place place);
+  Status create(Piece& piece);
+  // `otherwise`: see DeviceCalls::checkAs().
+  Status createPages(Piece& piece, int handleType, adsmError_t otherwise);
   // Maps pieces, all or none, where the first one's offset is `address`; unmaps them.
   Status map(std::uintptr_t address, const Pieces& pieces, For users);
   Status unmap(std::uintptr_t address, const Pieces& pieces, For users);
@@ -127,6 +151,9 @@ class MappedMemory {
   Status giveBack(std::uintptr_t address, const Range& range);
   Status copy(std::uintptr_t to, std::uintptr_t from, std::size_t there, const Pieces& pieces,
               Stream stream, Event event);
+  static std::uint64_t nextNumber();
+  void retire(Range& range);
+  Result<int> fileOf(const Piece& piece);
   int attribute(int which) const noexcept;
   void releasePages(const Pieces& pieces) noexcept;
 
@@ -138,12 +165,14 @@ class MappedMemory {
   bool onCpu_ = false;
   bool onMirror_ = false;
   bool directAccess_ = false;  // by network cards
-  std::vector<int> allowed_;   // the other devices that use it
+  bool makesFiles_ = false;
+  std::vector<int> allowed_;  // the other devices that use it
   std::map<std::uintptr_t, Range> ranges_;
   std::vector<std::uintptr_t> abandoned_;
   // The CPU's, in no mapping, with their bytes.
   std::vector<std::pair<std::size_t, Handle>> keptPages_;
   bool keepsPages_ = false;
+  std::vector<std::uint64_t> retired_;
 };
 
 }  // namespace gmac::accel::cuda

@@ -164,7 +164,8 @@ StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const D
       others_(*calls_),
       devices_(*calls_),
       ownLanes_(*calls_),
-      mapped_(driver, *calls_) {}
+      mapped_(driver, *calls_),
+      imports_(driver, *calls_) {}
 
 StreamAccelerator::~StreamAccelerator() {
   if (!calls_->reopens() || calls_->nativeContext() != 0) close();
@@ -283,8 +284,8 @@ Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t total,
                                                               const MappedMemory::Layout& layout) {
   const Home home = layout.turns.front().home;
   const bool onCpu = home == Home::kCpu;
-  // What is not mapped is out of other devices' reach, and cannot move. (It takes whole pages,
-  // too.)
+  // What is not mapped is out of reach of other devices and processes, and cannot move. (It takes
+  // whole pages, too.)
   const bool mapped = mapped_.offers(home);
   if (!mapped && onCpu) {
     return gmac::fail(adsmErrorNotSupported,
@@ -393,9 +394,14 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   std::size_t before = sameAddress && margins_ < kMostMargins ? kDevicePage : 0;
   std::size_t total = before + roundUp(bytes + (before != 0 ? kLeastMargin : 0), kDevicePage);
   const auto takeIt = [&] {
-    if (!several_.load()) layout.pieceBytes = total + slack;
+    const std::size_t all = total + slack;
+    if (!several_.load()) {
+      layout.pieceBytes = all;
+    } else if (!striped && mapped_.makesFiles()) {
+      layout.pieceBytes = MappedMemory::pieceBytes(all, kPieceBytes);
+    }
     layout.first = striped ? before : 0;
-    return take(total + slack, alignment, layout);
+    return take(all, alignment, layout);
   };
   Result<Allocation> taken = takeIt();
   const auto isFull = [&] {
@@ -441,7 +447,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
 Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home home) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  const std::lock_guard lock(memoryMutex_);
+  const RetiringLock lock(*this);
   const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
   if (found == allocations_.end()) {
     return gmac::fail(adsmErrorInvalidPointer, "{:#x} ({} bytes) is no allocation of {}",
@@ -497,7 +503,7 @@ Status StreamAccelerator::keepOnCpu() {
 Status StreamAccelerator::moveAllTo(DeviceAddress address, std::size_t bytes, int device) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  const std::lock_guard lock(memoryMutex_);
+  const RetiringLock lock(*this);
   const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
   if (found == allocations_.end() || !found->second.mapped || keepsOnCpu_) {
     return gmac::fail(adsmErrorNotSupported, "the {} bytes at {:#x} cannot move", bytes,
@@ -526,7 +532,7 @@ Result<std::pair<std::uintptr_t, std::size_t>> StreamAccelerator::partOf(
     std::uintptr_t address) const {
   auto next = allocations_.upper_bound(address);
   if (next == allocations_.begin() || !(--next)->second.mapped) {
-    return gmac::fail(adsmErrorNotSupported, "what is at {:#x} cannot move", address);
+    return gmac::fail(adsmErrorNotSupported, "the memory at {:#x} is not mapped", address);
   }
   return std::pair{next->second.given, address - next->second.given};
 }
@@ -540,7 +546,7 @@ bool StreamAccelerator::liesOn(DeviceAddress address, std::size_t bytes, int dev
 Status StreamAccelerator::moveTo(DeviceAddress address, std::size_t bytes, int device) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  const std::lock_guard lock(memoryMutex_);
+  const RetiringLock lock(*this);
   const auto part = partOf(static_cast<std::uintptr_t>(address));
   if (!part.ok()) return part.status();
   GMAC_TRY(allowLocked(device));
@@ -618,7 +624,50 @@ Status StreamAccelerator::handleOf(DeviceAddress start, MemoryHandle* handle) {
 Status StreamAccelerator::releaseImport(DeviceAddress address) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  return calls_->releaseImport(static_cast<std::uintptr_t>(address));
+  const auto start = static_cast<std::uintptr_t>(address);
+  {
+    const std::lock_guard lock(memoryMutex_);
+    if (imports_.holds(start)) return imports_.release(start);
+  }
+  return calls_->releaseImport(start);
+}
+
+Result<SharedAllocation> StreamAccelerator::sharedAllocation(DeviceAddress address) {
+  const std::lock_guard lock(memoryMutex_);
+  const auto part = partOf(static_cast<std::uintptr_t>(address));
+  if (!part.ok()) return part.status();
+  return mapped_.shared(part->first, part->second);
+}
+
+Result<std::vector<MemoryFile>> StreamAccelerator::filesOf(const SharedAllocation& allocation) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  return mapped_.filesOf(allocation);
+}
+
+Result<DeviceAddress> StreamAccelerator::importFiles(std::span<const MemoryFile> files) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  if (!mapped_.offers(Home::kDevice)) {
+    return gmac::fail(adsmErrorNotSupported, "{} cannot map another process's memory",
+                      deviceName());
+  }
+  const Result<std::uintptr_t> address = imports_.add(files);
+  GMAC_TRY(address.status());
+  return DeviceAddress{*address};
+}
+
+StreamAccelerator::RetiringLock::~RetiringLock() {
+  const std::vector<std::uint64_t> retired = accelerator_.mapped_.takeRetired();
+  lock_.unlock();
+  if (retired.empty()) return;
+  // (The caller may be told of an error.)
+  const adsmError_t code = lastErrorCode();
+  const std::string text = lastErrorText();
+  for (const std::uint64_t number : retired) sharedMemoryEnds(number);
+  recordError(code, text);
 }
 
 Result<MemoryRoom> StreamAccelerator::memoryRoom() {
@@ -630,7 +679,7 @@ Result<MemoryRoom> StreamAccelerator::memoryRoom() {
 Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
   if (!open_.load()) return Status();  // it has gone with the context
   const DeviceScope scope(*calls_);
-  const std::lock_guard lock(memoryMutex_);
+  const RetiringLock lock(*this);
   const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
   if (found == allocations_.end()) {
     return gmac::fail(adsmErrorInvalidPointer, "{:#x} ({} bytes) is no allocation of {}",
@@ -640,6 +689,7 @@ Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
   stripes_.remove(static_cast<std::uintptr_t>(address));
   margins_ -= allocation.hasMargin ? 1 : 0;
   allocations_.erase(found);
+  if (allocation.mapped) mapped_.retire(allocation.given);
   if (!calls_->health().lost()) {
     const Status given = giveBack(allocation);
     if (!calls_->health().ended()) return given;

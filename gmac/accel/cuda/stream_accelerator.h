@@ -18,6 +18,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/cuda/device_calls.h"
+#include "gmac/accel/cuda/imported_files.h"
 #include "gmac/accel/cuda/mapped_memory.h"
 #include "gmac/accel/cuda/other_contexts.h"
 #include "gmac/accel/cuda/other_devices.h"
@@ -77,6 +78,9 @@ class StreamAccelerator final : public Accelerator,
   Result<DeviceAddress> importMemory(const MemoryHandle& handle) override;
   Status handleOf(DeviceAddress start, MemoryHandle* handle) override;
   Status releaseImport(DeviceAddress address) override;
+  Result<SharedAllocation> sharedAllocation(DeviceAddress address) override;
+  Result<std::vector<MemoryFile>> filesOf(const SharedAllocation& allocation) override;
+  Result<DeviceAddress> importFiles(std::span<const MemoryFile> files) override;
   Result<MemoryRoom> memoryRoom() override;
   Status pin(const HostMemory& memory) override;
   Status unpin(const HostMemory& memory) override;
@@ -266,15 +270,30 @@ class StreamAccelerator final : public Accelerator,
     bool hasMargin;
     bool mapped;  // of mapped_
   };
+  // Holds the memory's lock, and tells when it has let go of it which pages other processes must
+  // not be given any more.
+  class RetiringLock {
+   public:
+    explicit RetiringLock(StreamAccelerator& accelerator)
+        : accelerator_(accelerator), lock_(accelerator.memoryMutex_) {}
+    ~RetiringLock();
+    RetiringLock(const RetiringLock&) = delete;
+    RetiringLock& operator=(const RetiringLock&) = delete;
+
+   private:
+    StreamAccelerator& accelerator_;
+    std::unique_lock<std::mutex> lock_;
+  };
   // Memory for an allocation of `bytes` bytes, `total` with all that goes around it.
   Result<Allocation> take(std::size_t total, std::size_t alignment,
                           const MappedMemory::Layout& layout);
   Status giveBack(const Allocation& allocation);
 
   std::atomic<bool> several_{false};  // devices, in whose memory allocations may lie
-  mutable std::mutex memoryMutex_;    // guards the six below
+  mutable std::mutex memoryMutex_;    // guards the seven below
   bool keepsOnCpu_ = false;
   MappedMemory mapped_;
+  ImportedFiles imports_;
   Stream zeroStream_ = nullptr;
   Event zeroEvent_ = nullptr;
   std::map<std::uintptr_t, Allocation> allocations_;  // by the address handed out
