@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tickets gain where both buffers are device memory (cuMemAlloc): messages from rank 0 to rank
-// 1 and back, 8 B to 64 MiB in one piece, and 64 KiB to 64 MiB in rows of 8 B, in ways that take
-// turns:
+// What tickets gain where both buffers are device memory (cuMemAlloc), and where both are shared
+// objects that are current on the device: messages from rank 0 to rank 1 and back, 8 B to 64 MiB in
+// one piece, and 64 KiB to 64 MiB in rows of 8 B, in ways that take turns:
 //   wire    MPI_Ssend, which is never a ticket: packed, sent by MPI, unpacked
 //   send    MPI_Send, by what tickets choose
 //   isend   MPI_Isend, MPI_Irecv and MPI_Waitall, both ways at once
@@ -33,6 +33,9 @@ int (*cuMemAlloc)(Address*, std::size_t) = nullptr;
 int (*cuMemFree)(Address) = nullptr;
 int (*cuMemcpyHtoD)(Address, const void*, std::size_t) = nullptr;
 int (*cuMemcpyDtoH)(void*, Address, std::size_t) = nullptr;
+// gmac's, which comes before the program. What CUDA copies to an object is current on the device.
+void* (*adsmAlloc)(std::size_t) = nullptr;
+int (*adsmFree)(void*) = nullptr;
 
 [[noreturn]] void give(const char* why) {
   std::fprintf(stderr, "device_rate: %s\n", why);
@@ -63,6 +66,9 @@ void openDriver() {
   find(cuMemFree, "cuMemFree_v2");
   find(cuMemcpyHtoD, "cuMemcpyHtoD_v2");
   find(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+  adsmAlloc = reinterpret_cast<decltype(adsmAlloc)>(dlsym(RTLD_DEFAULT, "adsmAlloc"));
+  adsmFree = reinterpret_cast<decltype(adsmFree)>(dlsym(RTLD_DEFAULT, "adsmFree"));
+  require(adsmAlloc != nullptr && adsmFree != nullptr, "mpirun -n 2 gmac run --mpi -- device_rate");
   int devices = 0;
   void* context = nullptr;
   require(init(0) == 0 && count(&devices) == 0 && devices > 0, "cuInit");
@@ -72,6 +78,29 @@ void openDriver() {
 // ---- Messages.
 
 using Send = decltype(&MPI_Send);
+
+enum class Kind { kDevice, kObject };
+
+Address allocate(Kind kind, std::size_t bytes) {
+  Address memory = 0;
+  if (kind == Kind::kObject) {
+    memory = reinterpret_cast<Address>(adsmAlloc(bytes));
+    require(memory != 0, "adsmAlloc");
+  } else {
+    require(cuMemAlloc(&memory, bytes) == 0, "cuMemAlloc");
+  }
+  const std::vector<unsigned char> zeros(bytes, 0);
+  require(cuMemcpyHtoD(memory, zeros.data(), bytes) == 0, "cuMemcpyHtoD");
+  return memory;
+}
+
+void release(Kind kind, Address memory) {
+  if (kind == Kind::kObject) {
+    require(adsmFree(reinterpret_cast<void*>(memory)) == 0, "adsmFree");
+  } else {
+    require(cuMemFree(memory) == 0, "cuMemFree");
+  }
+}
 
 struct Row {
   const char* name;
@@ -149,12 +178,11 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-void measure(const Row& row) {
+void measure(Kind kind, const Row& row) {
   MPI_Datatype type = makeType(row);
   const std::size_t span = static_cast<std::size_t>(row.bytes) * (row.block == 0 ? 1 : 2);
-  Address memory = 0;
-  Address other = 0;
-  require(cuMemAlloc(&memory, span) == 0 && cuMemAlloc(&other, span) == 0, "cuMemAlloc");
+  const Address memory = allocate(kind, span);
+  const Address other = allocate(kind, span);
   check(row, memory, span, type);
   void* const address = reinterpret_cast<void*>(memory);
   std::array<std::vector<double>, 3> seconds;
@@ -169,14 +197,16 @@ void measure(const Row& row) {
     const double both = median(seconds[2]);
     const auto rate = [&](double one) { return row.bytes / one / 1e9; };
     std::printf(
-        "%-12s %9d B: wire %9.1f us %7.2f GB/s; send %9.1f us %7.2f GB/s, ratio %5.2f; isend %9.1f "
+        "%-6s %-13s %9d B: wire %9.1f us %7.2f GB/s; send %9.1f us %7.2f GB/s, ratio %5.2f; isend "
+        "%9.1f "
         "us %7.2f GB/s\n",
-        row.name, row.bytes, wire * 1e6, rate(wire), sent * 1e6, rate(sent), wire / sent,
-        both * 1e6, rate(both));
+        kind == Kind::kObject ? "object" : "device", row.name, row.bytes, wire * 1e6, rate(wire),
+        sent * 1e6, rate(sent), wire / sent, both * 1e6, rate(both));
     std::fflush(stdout);
   }
   MPI_Barrier(MPI_COMM_WORLD);
-  require(cuMemFree(memory) == 0 && cuMemFree(other) == 0, "cuMemFree");
+  release(kind, memory);
+  release(kind, other);
   MPI_Type_free(&type);
 }
 
@@ -188,19 +218,19 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (argc > 1) rounds = std::max(1, std::atoi(argv[1]));
-  if (size != 2 || dlsym(RTLD_DEFAULT, "adsmAlloc") == nullptr) {
-    give("mpirun -n 2 gmac run --mpi -- device_rate");
-  }
+  if (size != 2) give("mpirun -n 2 gmac run --mpi -- device_rate");
   openDriver();
-  for (const int bytes :
-       {8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20, 64 << 20}) {
-    measure({"contiguous", 0, bytes});
-  }
-  for (const int bytes : {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20}) {
-    measure({"rows of 8 B", 8, bytes});
-  }
-  for (const int bytes : {64 << 10, 1 << 20, 64 << 20}) {
-    measure({"rows of 1 KiB", 1024, bytes});
+  for (const Kind kind : {Kind::kDevice, Kind::kObject}) {
+    for (const int bytes : {8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20,
+                            16 << 20, 64 << 20}) {
+      measure(kind, {"contiguous", 0, bytes});
+    }
+    for (const int bytes : {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20}) {
+      measure(kind, {"rows of 8 B", 8, bytes});
+    }
+    for (const int bytes : {64 << 10, 1 << 20, 64 << 20}) {
+      measure(kind, {"rows of 1 KiB", 1024, bytes});
+    }
   }
   MPI_Finalize();
 }
