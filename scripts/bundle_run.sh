@@ -156,7 +156,10 @@ mpi_tests() { # ACCELERATOR
   [[ -n $mpi_driver ]] || return
   test_program device_memory 2 "device memory is right" GMAC_MPI_ORDER=default
   test_program device_memory 2 "device memory is right" GMAC_MPI_ORDER=streams ordered
-  [[ $1 != cuda ]] || test_program device_copies 2 "copies are right" GMAC_MPI_TICKETS=1
+  if [[ $1 == cuda ]]; then
+    test_program device_copies 2 "copies are right" GMAC_MPI_TICKETS=1
+    test_program lent_on_device 2 "objects on devices are right" GMAC_MPI_TICKETS=1 GMAC_MANAGED=1 managed
+  fi
   for memory in device pinned; do
     test_program random_program 2 " programs agree" --programs 120 --seed 5000 --memory "$memory"
   done

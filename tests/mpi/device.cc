@@ -103,7 +103,7 @@ bool startDevice() {
   return true;
 }
 
-void showDevices(int count) { fake_cuda::setDevices(count); }
+void showDevices(int count, bool reachEachOther) { fake_cuda::setDevices(count, reachEachOther); }
 
 void initialiseCuda() {
   void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
@@ -180,6 +180,14 @@ void copyFromDevice(void* to, const void* device, std::size_t bytes) {
       to, reinterpret_cast<CUdeviceptr>(device), bytes));
 }
 
+void* allocateManaged(std::size_t bytes) {
+  CUdeviceptr memory = 0;
+  require(driver<decltype(::cuMemAllocManaged)>("cuMemAllocManaged")(&memory, bytes,
+                                                                     CU_MEM_ATTACH_GLOBAL));
+  return reinterpret_cast<void*>(memory);
+}
+void freeManaged(void* memory) { freeExportable(memory); }
+
 void* allocatePinned(std::size_t bytes) {
   void* memory = nullptr;
   require(driver<decltype(::cuMemHostAlloc)>("cuMemHostAlloc")(&memory, bytes, 0));
@@ -215,7 +223,7 @@ namespace gmac::testing {
 bool usesFakeDriver() { return false; }
 bool loadDriver() { return false; }
 bool startDevice() { return false; }
-void showDevices(int) { std::abort(); }
+void showDevices(int, bool) { std::abort(); }
 void initialiseCuda() { std::abort(); }
 int currentDevice() { std::abort(); }
 void chooseDevice(int) { std::abort(); }
@@ -230,6 +238,8 @@ void freeExportable(void*) { std::abort(); }
 std::size_t freeDeviceMemory() { std::abort(); }
 void copyToDevice(void*, const void*, std::size_t) { std::abort(); }
 void copyFromDevice(void*, const void*, std::size_t) { std::abort(); }
+void* allocateManaged(std::size_t) { std::abort(); }
+void freeManaged(void*) { std::abort(); }
 void* allocatePinned(std::size_t) { std::abort(); }
 void freePinned(void*) { std::abort(); }
 void fillLater(void*, unsigned char, std::size_t, StreamKind) { std::abort(); }

@@ -20,8 +20,9 @@ bool usesFakeDriver();
 bool loadDriver();
 bool startDevice();
 
-// Makes the driver show so many devices, before it is initialised.
-void showDevices(int count);
+// Makes the driver show so many devices, before it is initialised; and whether they reach each
+// other's memory.
+void showDevices(int count, bool reachEachOther = true);
 // What a program's CUDA runtime does first, through the functions that it finds; and the device on
 // which the calling thread then works, -1 for none.
 void initialiseCuda();
@@ -50,6 +51,10 @@ void freeExportable(void* memory);
 std::size_t freeDeviceMemory();
 void copyToDevice(void* device, const void* from, std::size_t bytes);
 void copyFromDevice(void* to, const void* device, std::size_t bytes);
+
+// Managed memory, for programs that run with GMAC_MANAGED=1, where it is shared objects.
+void* allocateManaged(std::size_t bytes);
+void freeManaged(void* memory);
 
 // Memory of the CPU's that the device reaches.
 void* allocatePinned(std::size_t bytes);

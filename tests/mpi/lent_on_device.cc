@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   lent_on_device
+//   lent_on_device [apart|unreached|managed]
 //
 // Large messages of shared objects that are current on the accelerator, between two ranks of one
 // host: the receiver's device copies them out of the sender's memory, once it has imported that.
 // Meanwhile the sender's kernels and frees go on, and the message is what was sent. Tickets are on.
+// On the driver without a device, `apart` gives each rank one of its own, and `unreached` such that
+// do not reach each other's memory, so that all is packed. With `managed`, the objects are CUDA's
+// managed memory (GMAC_MANAGED=1).
 #include <mpi.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -29,10 +31,9 @@ using gmac::testing::kMask;
 using gmac::testing::Memory;
 
 constexpr int kBytes = 160 << 10;
-// On one GPU, memory has files from 2 MiB on.
-const std::size_t kRest =
-    std::getenv("GMAC_TEST_DRIVER") != nullptr ? std::size_t{2} << 20 : std::size_t{128} << 10;
+constexpr std::size_t kRest = std::size_t{128} << 10;
 int rank = 0;
+Memory::Kind objects = Memory::Kind::kShared;
 
 void expect(bool holds, const char* what, int number) {
   if (!holds) gmac::testing::failRank(std::string(what) + " (" + std::to_string(number) + ")");
@@ -75,7 +76,7 @@ constexpr int kTargets = 3;
 
 class Buffer {
  public:
-  explicit Buffer(int shape, Memory::Kind kind = Memory::Kind::kShared)
+  explicit Buffer(int shape, Memory::Kind kind = objects)
       : memory_(kind, spans[shape] + kRest), type_(types[shape]) {}
 
   // A sender's that is used again, so that it is imported once; a receiver's.
@@ -84,8 +85,8 @@ class Buffer {
     static std::map<std::pair<int, Target>, std::unique_ptr<Buffer>> all;
     std::unique_ptr<Buffer>& one = all[{shape, target}];
     if (one == nullptr) {
-      one = std::make_unique<Buffer>(
-          shape, target == Target::kPlain ? Memory::Kind::kPlain : Memory::Kind::kShared);
+      one = std::make_unique<Buffer>(shape,
+                                     target == Target::kPlain ? Memory::Kind::kPlain : objects);
     }
     return *one;
   }
@@ -268,6 +269,36 @@ void kernelsAtAnyMoment() {
   }
 }
 
+// The pages of an object move to another device of the sender's process, which has several, when
+// the receiver has imported them and a message is under way. The next message is of the new ones.
+void objectsMove() {
+  int devices = 0;
+  gmac::testing::require(adsmDeviceCount(&devices), "adsmDeviceCount");
+  for (int round = 0; devices > 1 && round < 8 * kShapes; ++round) {
+    Buffer& buffer = Buffer::kept(round % kShapes);
+    if (rank == 0) {
+      buffer.fill(round);
+      buffer.send(10);
+      signal(1, 11);
+      MPI_Request request;
+      MPI_Isend(buffer.data(), 1, buffer.type(), 1, 10, MPI_COMM_WORLD, &request);
+      gmac::testing::require(adsmMigrate(buffer.data(), buffer.size(), round % devices),
+                             "adsmMigrate");
+      signal(0, 11);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+      buffer.spoil(Target::kOnDevice);
+      buffer.receive(10);
+      expect(buffer.holds(round), "an object that has moved is sent", round);
+      signal(1, 11);
+      buffer.spoil(Target::kOnDevice);
+      signal(0, 11);
+      buffer.receive(10);
+      expect(buffer.holds(round), "a message outlives the move of its object", round);
+    }
+  }
+}
+
 // Only a part is current on the accelerator: it is packed.
 void partsElsewhere() {
   for (int round = 0; round < kShapes; ++round) {
@@ -331,6 +362,13 @@ void partsOfOneObject() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (word == "managed") {
+    if (!gmac::testing::startDevice()) return 1;
+    objects = Memory::Kind::kManaged;
+  } else if (!word.empty()) {
+    gmac::testing::showDevices(2, word == "apart");
+  }
   int level = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -339,6 +377,7 @@ int main(int argc, char** argv) {
   messagesComeAfterKernels();
   objectsAreNeededMeanwhile();
   kernelsAtAnyMoment();
+  objectsMove();
   partsElsewhere();
   partsOfOneObject();
   objectsComeAndGo();

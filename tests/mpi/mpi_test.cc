@@ -333,6 +333,37 @@ TEST_P(Mpi, MessagesBetweenDeviceMemoriesAreCopiedOnceByTheReceiversDevice) {
   }
 }
 
+// On one device of both ranks; on one of each; where those do not reach each other; and as managed
+// memory.
+TEST_P(Mpi, MessagesOfObjectsOnCudaDevicesAreCopiedOnceAndKernelsNeedNotWaitForThem) {
+  const std::string file = ::testing::TempDir() + "gmac_mpi_lent_cuda_" + GetParam() + ".json";
+  const struct {
+    std::string word;
+    const char* protocol;
+  } runs[] = {{"", "rolling"},      {"", "lazy"},           {"", "batch"},
+              {"apart", "rolling"}, {"managed", "rolling"}, {"unreached", "rolling"}};
+  for (const auto& [word, protocol] : runs) {
+    Variables variables = kOnCuda;
+    for (const auto& [name, value] : kTickets) variables[name] = value;
+    variables["GMAC_TEST_DRIVER"] = "fake";
+    variables["GMAC_STATS"] = file;
+    variables["GMAC_PROTOCOL"] = protocol;
+    if (word == "managed") variables["GMAC_MANAGED"] = "1";
+    const std::string what = word + ", " + protocol + ": ";
+    const ProgramEnd end =
+        run(2, "lent_on_device", word.empty() ? std::vector<std::string>() : std::vector{word},
+            variables);
+    EXPECT_EQ(end.exitStatus, 0) << what << end.seen();
+    EXPECT_EQ(end.output, "objects on devices are right\n") << what;
+    const auto says = [&](const char* text) { return end.errors.find(text) != std::string::npos; };
+    EXPECT_TRUE(says(" copied by their receivers' devices")) << what << end.errors;
+    const bool packed = word == "unreached";
+    EXPECT_EQ(says(", 0 (0 bytes) copied by their receivers' devices"), packed)
+        << what << end.errors;
+    EXPECT_TRUE(packed || !says(", 0 (0 bytes) copied for receivers")) << what << end.errors;
+  }
+}
+
 // As on `host`, in the tests below.
 TEST_P(Mpi, ObjectsOnACudaDeviceAreServedAsThoseOfHostAre) {
   const struct {

@@ -68,8 +68,8 @@ inline void flipObject(void* object, std::size_t bytes) {
 // One range of memory. Thread-safe as its bytes are.
 class Memory {
  public:
-  // Device and pinned memory are for programs that have called startDevice().
-  enum class Kind { kPlain, kShared, kDevice, kPinned };
+  // Managed, device and pinned memory are for programs that have called startDevice().
+  enum class Kind { kPlain, kShared, kManaged, kDevice, kPinned };
 
   Memory(Kind kind, std::size_t bytes) : kind_(kind), bytes_(bytes) {
     switch (kind) {
@@ -78,6 +78,9 @@ class Memory {
         break;
       case Kind::kShared:
         address_ = adsmAlloc(bytes);
+        break;
+      case Kind::kManaged:
+        address_ = allocateManaged(bytes);
         break;
       case Kind::kDevice:
         address_ = allocateOnDevice(bytes);
@@ -95,6 +98,9 @@ class Memory {
         break;
       case Kind::kShared:
         require(adsmFree(address_), "adsmFree");
+        break;
+      case Kind::kManaged:
+        freeManaged(address_);
         break;
       case Kind::kDevice:
         freeOnDevice(address_);
@@ -116,7 +122,7 @@ class Memory {
   // Flips every byte: on the CPU, or in a shared object by a kernel, after which the bytes are
   // current there alone. Does not wait for it.
   void flip() const {
-    if (kind_ != Kind::kShared) {
+    if (kind_ != Kind::kShared && kind_ != Kind::kManaged) {
       for (unsigned char& byte : bytes()) byte ^= kMask;
       return;
     }
