@@ -24,7 +24,10 @@ DeviceExports::MemoryPtr DeviceExports::find(const std::byte* first, std::size_t
     return nullptr;
   }
   return find(start, allocation.bytes, Owner::kApplication, allocation.id,
-              [&] { return exchange_.exportDevice(start, allocation.bytes); });
+              [&]() -> Result<Exported> {
+                const auto id = exchange_.exportDevice(start, allocation.bytes);
+                return id.ok() ? Result<Exported>({*id, 0}) : id.status();
+              });
 }
 
 DeviceExports::MemoryPtr DeviceExports::find(const gmacDeviceLoan& loan) {
@@ -32,7 +35,7 @@ DeviceExports::MemoryPtr DeviceExports::find(const gmacDeviceLoan& loan) {
               [&] { return exportFiles(loan); });
 }
 
-Result<exchange::ExportId> DeviceExports::exportFiles(const gmacDeviceLoan& loan) {
+Result<DeviceExports::Exported> DeviceExports::exportFiles(const gmacDeviceLoan& loan) {
   std::array<gmacMemoryFile, GMAC_MEMORY_FILES> files{};
   int count = 0;
   if (const adsmError_t code =
@@ -45,12 +48,12 @@ Result<exchange::ExportId> DeviceExports::exportFiles(const gmacDeviceLoan& loan
     const gmacMemoryFile& file = files[static_cast<std::size_t>(i)];
     parts[static_cast<std::size_t>(i)] = {file.file, file.offset, file.bytes};
   }
-  const auto id =
-      exchange_.exportDeviceFiles(std::span(parts).first(static_cast<std::size_t>(count)));
-  for (int i = 0; i < count; ++i) {
-    (void)::close(files[static_cast<std::size_t>(i)].file);
+  const auto all = static_cast<std::size_t>(count);
+  const auto id = exchange_.exportDeviceFiles(std::span(parts).first(all));
+  for (const gmacMemoryFile& file : std::span(files).first(all)) {
+    (void)::close(file.file);
   }
-  return id;
+  return id.ok() ? Result<Exported>({*id, all}) : id.status();
 }
 
 template <typename Export>
@@ -70,13 +73,15 @@ DeviceExports::MemoryPtr DeviceExports::find(std::byte* start, std::size_t bytes
   }
   makeRoom();
   MemoryPtr memory;
-  const Result<exchange::ExportId> id = exportIt();
-  if (id.ok()) {
-    memory = std::make_shared<const Memory>(Memory{*id, start, bytes, owner, allocation});
+  const Result<Exported> exported = exportIt();
+  if (exported.ok()) {
+    memory = std::make_shared<const Memory>(
+        Memory{exported->id, start, bytes, owner, allocation, exported->files});
+    files_ += exported->files;
   } else {
     log(LogLevel::kInfo, "mpi: messages from an allocation of {} bytes of a device are packed: {}",
         bytes, lastErrorText());
-    if (id.status().code() == adsmErrorHostMemory) {
+    if (exported.status().code() == adsmErrorHostMemory) {
       return nullptr;  // there are too many exports now
     }
   }
@@ -97,6 +102,7 @@ void DeviceExports::ended(std::uint64_t number) {
 
 void DeviceExports::giveUp(Entries::iterator entry) {
   if (const MemoryPtr& memory = entry->second.memory) {
+    files_ -= memory->files;
     ended_.emplace(memory->start, memory);
   }
   uses_.erase(entry->second.use);
@@ -104,9 +110,12 @@ void DeviceExports::giveUp(Entries::iterator entry) {
 }
 
 void DeviceExports::makeRoom() {
-  for (auto use = uses_.begin(); entries_.size() >= most_ && use != uses_.end();) {
+  const auto full = [&] { return entries_.size() >= most_ || files_ >= mostFiles_; };
+  for (auto use = uses_.begin(); full() && use != uses_.end();) {
     const auto entry = entries_.find(*use++);
-    if (entry->second.memory == nullptr || entry->second.memory.use_count() == 1) {
+    const MemoryPtr& memory = entry->second.memory;
+    const bool helps = entries_.size() >= most_ || (memory != nullptr && memory->files > 0);
+    if (helps && (memory == nullptr || memory.use_count() == 1)) {
       giveUp(entry);
     }
   }

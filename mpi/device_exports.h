@@ -33,13 +33,16 @@ class DeviceExports {
     std::size_t bytes;
     Owner owner;
     std::uint64_t allocation;  // its number
+    std::size_t files;         // descriptors that it keeps open
   };
   using MemoryPtr = std::shared_ptr<const Memory>;
 
-  // `most`: allocations that are exported at a time, and known to have no handle. Of more, the one
-  // that was not asked for for longest is given up, unless a message keeps it.
-  explicit DeviceExports(exchange::Exchange& exchange, std::size_t most = 256)
-      : exchange_(exchange), most_(most) {}
+  // `most`: allocations that are exported at a time, and known to have no handle; `mostFiles`: when
+  // these have so many descriptors open, which are the program's, too. Of more, the one that was
+  // not asked for for longest is given up, unless a message keeps it.
+  explicit DeviceExports(exchange::Exchange& exchange, std::size_t most = 256,
+                         std::size_t mostFiles = 256)
+      : exchange_(exchange), most_(most), mostFiles_(mostFiles) {}
   DeviceExports(const DeviceExports&) = delete;
   DeviceExports& operator=(const DeviceExports&) = delete;
 
@@ -73,12 +76,16 @@ class DeviceExports {
     std::list<std::byte*>::iterator use;
   };
   using Entries = std::map<std::byte*, Entry>;
+  struct Exported {
+    exchange::ExportId id;
+    std::size_t files;
+  };
 
   // An allocation, and what exports it.
   template <typename Export>
   MemoryPtr find(std::byte* start, std::size_t bytes, Owner owner, std::uint64_t allocation,
                  Export exportIt);
-  Result<exchange::ExportId> exportFiles(const gmacDeviceLoan& loan);
+  Result<Exported> exportFiles(const gmacDeviceLoan& loan);
   // All under the lock.
   void giveUp(Entries::iterator entry);
   void makeRoom();
@@ -86,8 +93,10 @@ class DeviceExports {
 
   exchange::Exchange& exchange_;
   const std::size_t most_;
+  const std::size_t mostFiles_;
   mutable std::mutex lock_;                      // guards what follows
   Entries entries_;                              // by their starts
+  std::size_t files_ = 0;                        // of all of them
   std::list<std::byte*> uses_;                   // unused for longest first
   std::multimap<const void*, MemoryPtr> ended_;  // that somebody has still, by starts
 };

@@ -9,7 +9,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include "gmac/datatype/layout/layout.h"
 #include "gmac/session/device_memory.h"
 #include "mpi/device_copies.h"
+#include "mpi/device_exports.h"
 #include "tests/cuda/fake_pack_kernels.h"
 #include "tests/cuda/fake_program.h"
 #include "tests/exchange/team.h"
@@ -206,6 +210,54 @@ TEST(ExchangeOverTheDriver, RowsGoFromDeviceMemoryToDeviceMemory) {
     });
     EXPECT_EQ(team.end(), "") << refused;
   }
+}
+
+// Descriptors of device memory that this process has open.
+std::size_t deviceFiles() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string file = std::filesystem::read_symlink(entry.path(), gone).string();
+    count += file.find("gmac fake device") != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+// Each object has two files, as its memory may lie on two devices.
+TEST(ExchangeOverTheDriver, ObjectsWithManyFilesAreExportedAFewAtATime) {
+  constexpr std::size_t kObject = std::size_t{65} << 20;
+  Team team(1);
+  team.start([&](const Job& job) {
+    fake_cuda::setDevices(2);
+    gmacShareDeviceMemory();
+    const auto exchange = testing::met(team.board(), job, {.device = &kCopying});
+    mpi::DeviceExports exports(*exchange, /*most=*/256, /*mostFiles=*/4);
+    std::vector<void*> objects;
+    const std::size_t before = deviceFiles();
+    const auto exported = [&](void* object) {
+      gmacDeviceLoan loan{};
+      int lent = 0;
+      CHECK_THAT(gmacLendOnDevice(object, kObject, &loan, &lent) == adsmSuccess && lent == 1);
+      mpi::DeviceExports::MemoryPtr memory = exports.find(loan);
+      gmacGiveBackOnDevice(object, kObject, &loan);
+      CHECK_THAT(memory != nullptr && memory->files == 2);
+      return memory;
+    };
+    for (int i = 0; i < 3; ++i) {
+      objects.push_back(adsmAlloc(kObject));
+      CHECK_THAT(objects.back() != nullptr);
+      (void)exported(objects.back());
+    }
+    // (The driver has those of the memory itself.)
+    CHECK_THAT(exports.count() == 2 && deviceFiles() == before + 3 * 2 + 4);
+    // What a message keeps stays, although it was not asked for for longest.
+    const auto kept = exported(objects[1]);
+    (void)exported(objects[2]);
+    (void)exported(objects[0]);
+    CHECK_THAT(exports.count() == 2 && exported(objects[1]) == kept);
+    for (void* const object : objects) CHECK_THAT(adsmFree(object) == adsmSuccess);
+  });
+  EXPECT_EQ(team.end(), "");
 }
 
 // As in a container, or where the GPUs do not reach each other.
