@@ -59,6 +59,7 @@ void Ledger::calledBound(adsmKernel_t kernel, accel::Ticket ticket) {
 void Ledger::bind(DeviceUses& object, adsmKernel_t kernel, adsmAccess_t access) {
   // Calls made before counted it among all objects.
   if (object.bindings.empty()) {
+    object.lastWork = std::max(object.lastWork, everyCallWork_);
     object.lastWriteWork = newestWriters(object).call;
     for (std::size_t device = 0; device < deviceCount_; ++device) {
       if (const accel::Ticket every = unlistedCall(object, device); !accelerator_.done(every)) {

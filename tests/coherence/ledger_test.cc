@@ -119,6 +119,7 @@ TEST_F(LedgerTest, ABindingForgetsNoUnlistedCallThatRuns) {
   ledger_.calledUnlisted(launched);
   ledger_.bind(object_, nullptr, adsmWrite);
   EXPECT_THAT(writers(object_), ::testing::ElementsAre(launched.value));
+  EXPECT_GT(ledger_.newestWorkWith(object_), object_.born);
   ledger_.forget(object_);
 }
 
