@@ -538,6 +538,16 @@ bool closeFiles(const DeviceSetup& setup) {
          closeRange(high + 1, INT_MAX);
 }
 
+// Keeps the addresses of allocations free here, too: who has reserved them in the application may
+// keep its children from inheriting that, as drivers do.
+bool reserveWindows(const DeviceSetup& setup) {
+  return std::all_of(setup.windows.begin(), setup.windows.end(), [](const AddressRange& range) {
+    // Not mmap(): the sanitizers' would note all of it.
+    return syscall(SYS_mmap, range.begin, range.bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != -1;
+  });
+}
+
 // Tells the application that the device is up, its process id, and, where there are such, a pidfd
 // to watch it by.
 bool sayHello(int socket) {
@@ -615,7 +625,7 @@ UNSANITIZED void runDeviceProcess(const DeviceSetup& setup) {
   resetSignals();
   setsid();
   prctl(PR_SET_NAME, "gmac-device");
-  if (!closeFiles(setup)) {
+  if (!closeFiles(setup) || !reserveWindows(setup)) {
     dieOfStart(setup.socket, errorText(errno));
   }
   // This thread watches and does nothing else: the one of the socket may meet a lock that a thread

@@ -4,6 +4,10 @@
 #ifndef GMAC_ACCEL_HOST_DEVICE_PROCESS_H_
 #define GMAC_ACCEL_HOST_DEVICE_PROCESS_H_
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
 #include "gmac/accel/host/control_block.h"
 
 namespace gmac::accel::host {
@@ -13,12 +17,18 @@ namespace gmac::accel::host {
 // address space that allocations come from.
 inline constexpr std::size_t kMarginBytes = std::size_t{64} << 10;
 
+struct AddressRange {
+  std::uintptr_t begin;
+  std::size_t bytes;
+};
+
 struct DeviceSetup {
   ControlBlock* control;
   int socket;            // the device's end; both file descriptors are above stderr's
   int applicationPidfd;  // readable when the application is gone; -1: the socket's hang-up tells
   unsigned threads;      // 1 or more
-  std::size_t fileWindowBytes;  // of address space for a memory file, if it is no longer
+  std::size_t fileWindowBytes;          // of address space for a memory file, if it is no longer
+  std::array<AddressRange, 2> windows;  // where all allocations lie; nothing is there yet
 };
 
 // Turns the calling process, a fresh fork of the application with all signals blocked, into the

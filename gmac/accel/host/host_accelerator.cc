@@ -32,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/accel/address_windows.h"
 #include "gmac/accel/commands.h"
 #include "gmac/accel/exported_memory.h"
 #include "gmac/accel/host/control_block.h"
@@ -40,7 +41,6 @@
 #include "gmac/accel/host/messages.h"
 #include "gmac/accel/host/module_table.h"
 #include "gmac/accel/host/spawn.h"
-#include "gmac/accel/host/windows.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/accel/shared_addresses.h"
 #include "gmac/base/cores.h"
@@ -65,6 +65,7 @@ constexpr int kStopLimitMs = 1000;
 // Arguments up to this size are gathered on the stack.
 constexpr std::size_t kSmallArguments = 2048;
 constexpr std::size_t kArenaAlignment = 64;
+static_assert(AddressWindows::kEdgeBytes >= kMarginBytes);
 
 std::size_t pageBytes() {
   static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -247,7 +248,7 @@ class HostAccelerator final : public Accelerator,
   const std::string deviceName_;
   const bool ofGroup_;  // its addresses are other accelerators', too
 
-  std::shared_ptr<Windows> windows_;  // perhaps of other accelerators, too
+  std::shared_ptr<AddressWindows> windows_;  // perhaps of other accelerators, too
   ForkMark forkMark_;
   Mapping controlMemory_;
   ControlBlock* control_ = nullptr;
@@ -286,7 +287,7 @@ class HostAccelerator final : public Accelerator,
 
 Status HostAccelerator::start(std::size_t windowBytes) {
   if (windows_ == nullptr) {
-    auto windows = Windows::make(windowBytes, memoryBytes_);
+    auto windows = AddressWindows::make({.bytes = windowBytes, .memoryBytes = memoryBytes_});
     if (!windows.ok()) {
       return windows.status();
     }
@@ -329,8 +330,17 @@ Status HostAccelerator::forkDevice(int deviceSocket) {
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
+  const auto rangeOf = [&](Placement placement) {
+    const ReservedAddresses& addresses = windows_->of(placement);
+    return AddressRange{addresses.begin(), addresses.bytes()};
+  };
   const Status spawned =
-      spawnDeviceProcess({control_, deviceSocket, self.get(), threads_, fileWindow});
+      spawnDeviceProcess({control_,
+                          deviceSocket,
+                          self.get(),
+                          threads_,
+                          fileWindow,
+                          {rangeOf(Placement::kSameAddress), rangeOf(Placement::kAnywhere)}});
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return spawned;
 }
@@ -1362,7 +1372,8 @@ Result<std::vector<std::unique_ptr<Accelerator>>> makeHostAccelerators(const Hos
   each.threads = std::max(
       1U, (options.threads != 0 ? options.threads : usableCores()) / static_cast<unsigned>(count));
   if (each.windows == nullptr) {
-    auto windows = host::Windows::make(options.windowBytes, each.memoryBytes * count);
+    auto windows = AddressWindows::make(
+        {.bytes = options.windowBytes, .memoryBytes = each.memoryBytes * count});
     if (!windows.ok()) {
       return windows.status();
     }

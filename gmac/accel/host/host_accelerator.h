@@ -17,9 +17,7 @@
 #include "gmac/base/status.h"
 
 namespace gmac::accel {
-namespace host {
-class Windows;  // windows.h
-}
+class AddressWindows;  // address_windows.h
 
 struct HostOptions {
   // Capacity of the accelerator's memory, bytes. 0: the machine's physical memory.
@@ -28,8 +26,8 @@ struct HostOptions {
   unsigned threads = 0;
   // Address space to reserve for objects, bytes; halved until the system grants it. 0: 1 TiB.
   std::size_t windowBytes = 0;
-  // Address space that is shared with other host accelerators; NULL: one's own is reserved.
-  std::shared_ptr<host::Windows> windows = nullptr;
+  // Address space that is shared with other accelerators; NULL: one's own is reserved.
+  std::shared_ptr<AddressWindows> windows = nullptr;
 };
 
 // The largest launch: blocks of a grid, threads of a block, bytes of shared scratch, bytes of all
