@@ -67,11 +67,15 @@ Status Kernels::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant,
     const FreeForWork free(lock);
     return accelerator_.setConstant(*kernel->loaded[0], constant, copy.data(), bytes);
   }
-  // On all devices that are there.
+  // On all devices that are there, and for which the kernel has code.
   Status lost;
   std::size_t set = 0;
   for (std::size_t device = 0; device < devices->count(); ++device) {
     Status status = load(lock, kernel, device);
+    if (status.code() == adsmErrorNoImplementation) {
+      lost = status;
+      continue;
+    }
     if (status.ok()) {
       const FreeForWork free(lock);
       status = devices->setConstant(device, *kernel->loaded[device], constant, copy.data(), bytes);

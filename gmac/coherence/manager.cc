@@ -279,7 +279,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
     return fail(adsmErrorForked, "device work in a child of fork");
   }
   spilling_.beforeWork();
-  return launches_.beginDeviceWork(stream, ranges);
+  return migration_.beginDeviceWork(stream, ranges);
 }
 
 Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {

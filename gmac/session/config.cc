@@ -31,7 +31,7 @@ constexpr auto kProtocolNames = [] {
   return names;
 }();
 // In the order of the enumerators.
-constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host"};
+constexpr std::string_view kAccelerators[] = {"auto", "cuda", "cudart", "host", "cuda+host"};
 constexpr std::string_view kMirrors[] = {"auto", "file", "moved"};
 constexpr std::string_view kSchedulers[] = {"current", "data", "history"};
 constexpr std::string_view kMpiOrders[] = {"default", "streams"};
@@ -44,10 +44,18 @@ constexpr std::uint64_t kMostHostMemory = 64 * 1024 * kGiB;
 
 enum class Kind { kChoice, kCount, kBytes, kPath };
 
+// A word that `:N` may follow, 1 to `most`.
+struct CountedWord {
+  std::string_view word;
+  std::uint64_t most;
+};
+constexpr CountedWord kCountedAccelerators[] = {{"host", accel::kMaxDevices},
+                                                {"cuda+host", accel::kMaxDevices - 1}};
+
 // The values that a variable of each kind allows. Only the members of its kind have a meaning.
 struct Allowed {
   std::span<const std::string_view> words{};  // kChoice
-  std::string_view counted{};                 // kChoice: a word that `:N` may follow, 1 to `most`
+  std::span<const CountedWord> counted{};     // kChoice; some of the words
   std::uint64_t least = 0;                    // kCount, kBytes
   std::uint64_t most = 0;
   bool powerOfTwo = false;
@@ -147,11 +155,11 @@ const Variable kVariables[] = {
      Kind::kChoice,
      "auto",
      nullptr,
-     {.words = kAccelerators, .counted = "host", .most = accel::kMaxDevices},
+     {.words = kAccelerators, .counted = kCountedAccelerators},
      "devices",
      storeAccelerator,
      "The accelerator; `auto` takes an NVIDIA GPU if there is one, else `host`. `host:4` has four "
-     "devices."},
+     "devices; `cuda+host:2` a GPU, device 0, and two of `host`."},
     {"GMAC_BLOCK_SIZE",
      Kind::kBytes,
      "2M",
@@ -336,12 +344,13 @@ std::string shortBytes(std::uint64_t bytes) {
 std::string describeAllowed(const Variable& variable) {
   const Allowed& allowed = variable.allowed;
   switch (variable.kind) {
-    case Kind::kChoice:
-      return fmt::format("{}{}", fmt::join(allowed.words, ", "),
-                         allowed.counted.empty()
-                             ? ""
-                             : fmt::format(", {}:1 to {}:{} {}", allowed.counted, allowed.counted,
-                                           allowed.most, variable.unit));
+    case Kind::kChoice: {
+      std::string text = fmt::format("{}", fmt::join(allowed.words, ", "));
+      for (const auto& [word, most] : allowed.counted) {
+        text += fmt::format(", {}:1 to {}:{} {}", word, word, most, variable.unit);
+      }
+      return text;
+    }
     case Kind::kPath:
       return "the path of a file";
     case Kind::kCount:
@@ -375,11 +384,15 @@ bool parseInto(const Variable& variable, std::string_view text, Config& config) 
       const auto& words = variable.allowed.words;
       const std::size_t colon = text.find(':');
       std::string_view count;
-      if (text.substr(0, colon) == variable.allowed.counted && colon != std::string_view::npos) {
+      const auto& counted = variable.allowed.counted;
+      const auto of = std::find_if(counted.begin(), counted.end(), [&](const CountedWord& one) {
+        return one.word == text.substr(0, colon);
+      });
+      if (of != counted.end() && colon != std::string_view::npos) {
         count = text.substr(colon + 1);
         text = text.substr(0, colon);
         const auto number = parseNumber(count, false);
-        if (!number || *number == 0 || *number > variable.allowed.most) return false;
+        if (!number || *number == 0 || *number > of->most) return false;
       }
       const auto found = std::find(words.begin(), words.end(), text);
       if (found == words.end()) return false;

@@ -19,7 +19,7 @@
 
 namespace gmac {
 
-enum class AcceleratorKind { kAuto, kCuda, kCudart, kHost };
+enum class AcceleratorKind { kAuto, kCuda, kCudart, kHost, kCudaAndHost };
 enum class MirrorKind { kAuto, kFile, kMoved };
 enum class SchedulerKind { kCurrent, kData, kHistory };
 // What an MPI call on device memory of the application's own waits for first.
@@ -39,7 +39,7 @@ struct Config {
   MirrorKind mirror{};
   std::string statsPath;          // empty: no statistics file
   std::string tracePath;          // empty: no trace
-  std::size_t hostDevices{};      // the host accelerator's devices
+  std::size_t hostDevices{};      // the host accelerator's devices, beside a GPU or without
   std::size_t hostMemoryBytes{};  // the memory of all of them together
   std::size_t hostThreads{};      // their kernel threads, together; 0: one per core
   SchedulerKind scheduler{};      // of calls that name no device

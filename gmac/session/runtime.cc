@@ -4,14 +4,17 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "gmac/accel/devices.h"
 #include "gmac/accel/group/group.h"
@@ -70,15 +73,48 @@ constinit BeforeStart beforeStart;
 // Before ordinary constructors, which may call the library.
 [[gnu::constructor(101)]] void openPort() { coherence::open(beforeStart); }
 
-AcceleratorResult makeHost(const Config& config) {
-  const accel::HostOptions options{.memoryBytes = config.hostMemoryBytes,
-                                   .threads = static_cast<unsigned>(config.hostThreads)};
-  if (config.hostDevices <= 1) {
-    return accel::makeHostAccelerator(options);
-  }
-  auto members = accel::makeHostAccelerators(options, config.hostDevices);
-  return members.ok() ? accel::makeGroup(std::move(*members)) : members.status();
+using Members = std::vector<std::unique_ptr<accel::Accelerator>>;
+
+AcceleratorResult makeGroupOf(Members members) {
+  log(LogLevel::kInfo,
+      "{} devices that do not reach each other's memory: an object moves to the device whose call "
+      "uses it, and none spills, is striped over devices, or has one copy for device and CPU",
+      members.size());
+  return accel::makeGroup(std::move(members));
 }
+
+accel::HostOptions hostOptions(const Config& config) {
+  return {.memoryBytes = config.hostMemoryBytes,
+          .threads = static_cast<unsigned>(config.hostThreads)};
+}
+
+AcceleratorResult makeHost(const Config& config) {
+  if (config.hostDevices <= 1) {
+    return accel::makeHostAccelerator(hostOptions(config));
+  }
+  auto members = accel::makeHostAccelerators(hostOptions(config), config.hostDevices);
+  return members.ok() ? makeGroupOf(std::move(*members)) : members.status();
+}
+
+#if GMAC_HAVE_CUDA
+// The GPU first, since its driver says which addresses its memory can have.
+AcceleratorResult makeCudaAndHost(const Config& config) {
+  auto gpu = accel::makeSharingCudaAccelerator(config.hostMemoryBytes);
+  if (!gpu.ok()) {
+    return gpu.status();
+  }
+  accel::HostOptions options = hostOptions(config);
+  options.windows = gpu->windows;
+  auto others = accel::makeHostAccelerators(options, config.hostDevices);
+  if (!others.ok()) {
+    return others.status();
+  }
+  Members members;
+  members.push_back(std::move(gpu->accelerator));
+  std::move(others->begin(), others->end(), std::back_inserter(members));
+  return makeGroupOf(std::move(members));
+}
+#endif
 
 AcceleratorResult makeAccelerator(const Config& config) {
   switch (config.accelerator) {
@@ -89,6 +125,8 @@ AcceleratorResult makeAccelerator(const Config& config) {
       return accel::makeCudaAccelerator();
     case AcceleratorKind::kCudart:
       return accel::makeCudartAccelerator();
+    case AcceleratorKind::kCudaAndHost:
+      return makeCudaAndHost(config);
     case AcceleratorKind::kAuto: {
       auto cuda = accel::makeCudaAccelerator();
       if (cuda.ok() || cuda.status().code() != adsmErrorNoAccelerator) {
@@ -100,6 +138,7 @@ AcceleratorResult makeAccelerator(const Config& config) {
 #else
     case AcceleratorKind::kCuda:
     case AcceleratorKind::kCudart:
+    case AcceleratorKind::kCudaAndHost:
       return fail(
           adsmErrorNoAccelerator,
           "GMAC_ACCEL={}: this library was built without the CUDA toolkit; available is host",

@@ -94,7 +94,7 @@ TEST(Config, EveryWordNamesItsEnumerator) {
     EXPECT_EQ(config->protocol->make({})->name(), name);
   }
   for (const auto kind : {AcceleratorKind::kAuto, AcceleratorKind::kCuda, AcceleratorKind::kCudart,
-                          AcceleratorKind::kHost}) {
+                          AcceleratorKind::kHost, AcceleratorKind::kCudaAndHost}) {
     const auto config = readFrom({{"GMAC_ACCEL", std::string(acceleratorName(kind))}});
     ASSERT_TRUE(config.ok());
     EXPECT_EQ(config->accelerator, kind);
@@ -113,6 +113,16 @@ TEST(Config, TheHostAcceleratorMayHaveSeveralDevices) {
     const auto config = readFrom({{"GMAC_ACCEL", "host:" + std::to_string(count)}});
     ASSERT_TRUE(config.ok()) << lastErrorText();
     EXPECT_EQ(config->accelerator, AcceleratorKind::kHost);
+    EXPECT_EQ(config->hostDevices, count);
+  }
+}
+
+TEST(Config, AGpuMayHaveHostDevicesBesideIt) {
+  EXPECT_EQ(readFrom({{"GMAC_ACCEL", "cuda+host"}})->hostDevices, 1u);
+  for (const std::size_t count : {1, 15}) {
+    const auto config = readFrom({{"GMAC_ACCEL", "cuda+host:" + std::to_string(count)}});
+    ASSERT_TRUE(config.ok()) << lastErrorText();
+    EXPECT_EQ(config->accelerator, AcceleratorKind::kCudaAndHost);
     EXPECT_EQ(config->hostDevices, count);
   }
 }
@@ -146,6 +156,12 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_ACCEL", "host:17", "host:1 to host:16 devices"},
                       BadValue{"GMAC_ACCEL", "host:2x", "host:1 to host:16 devices"},
                       BadValue{"GMAC_ACCEL", "cuda:2", "host:1 to host:16 devices"},
+                      BadValue{"GMAC_ACCEL", "cuda+host:0", "cuda+host:1 to cuda+host:15 devices"},
+                      BadValue{"GMAC_ACCEL", "cuda+host:16", "cuda+host:1 to cuda+host:15 devices"},
+                      BadValue{"GMAC_ACCEL", "cuda+host:x", "cuda+host:1 to cuda+host:15 devices"},
+                      BadValue{"GMAC_ACCEL", "host+cuda", "host, cuda+host,"},
+                      BadValue{"GMAC_ACCEL", "cudart+host:2", "host, cuda+host,"},
+                      BadValue{"GMAC_ACCEL", "cuda+cuda", "host, cuda+host,"},
                       BadValue{"GMAC_TEST_MIRROR", "huge", "auto, file, moved"},
                       BadValue{"GMAC_DEVICE", "gpu0", "a whole number from 0 to 1023"},
                       BadValue{"GMAC_SCHEDULER", "fastest", "current, data, history"},

@@ -9,6 +9,7 @@
 
 #include "gmac/accel/cuda/default_device.h"
 #include "gmac/accel/cuda/driver.h"
+#include "gmac/accel/cuda/mapped_memory.h"
 #include "gmac/accel/cuda/stream_accelerator.h"
 
 namespace gmac::accel {
@@ -405,6 +406,43 @@ class DriverCalls final : public DeviceCalls {
   std::unordered_map<const void*, CUmodule> modules_;  // by image
 };
 
+// By the driver, which maps device memory nowhere else.
+class FromDriver final : public ReservedAddresses {
+ public:
+  FromDriver(const Driver& driver, CUdeviceptr address, std::size_t bytes)
+      : ReservedAddresses(static_cast<std::uintptr_t>(address), bytes), driver_(driver) {}
+  ~FromDriver() override {
+    const Reentry inside;
+    if (!forgotten()) driver_.cuMemAddressFree(CUdeviceptr{begin()}, bytes());
+  }
+
+ private:
+  const Driver& driver_;
+};
+
+Result<std::unique_ptr<DriverCalls>> openCalls(const Driver& driver) {
+  auto calls = std::make_unique<DriverCalls>(driver);
+  GMAC_TRY(calls->open());
+  return calls;
+}
+
+Result<std::shared_ptr<AddressWindows>> makeWindows(const Driver& driver, DriverCalls& calls,
+                                                    std::size_t otherBytes) {
+  const Result<MemoryRoom> room = calls.roomOf(calls.deviceNumber());
+  if (!room.ok()) return room.status();
+  const DeviceScope scope(calls);
+  return AddressWindows::make(
+      {.memoryBytes = room->total + otherBytes,
+       .unit = MappedMemory::kPage,
+       .reserve = [&](std::size_t bytes) -> Result<std::unique_ptr<ReservedAddresses>> {
+         CUdeviceptr address = 0;
+         GMAC_TRY(calls.checkAs(adsmErrorHostMemory, driver.cuMemAddressReserve, &address, bytes,
+                                MappedMemory::kPage, CUdeviceptr{0}, 0ULL));
+         return std::unique_ptr<ReservedAddresses>(
+             std::make_unique<FromDriver>(driver, address, bytes));
+       }});
+}
+
 }  // namespace
 
 }  // namespace cuda
@@ -412,9 +450,21 @@ class DriverCalls final : public DeviceCalls {
 Result<std::unique_ptr<Accelerator>> makeCudaAccelerator() {
   Result<const cuda::Driver*> driver = cuda::Driver::get();
   if (!driver.ok()) return driver.status();
-  auto calls = std::make_unique<cuda::DriverCalls>(**driver);
-  GMAC_TRY(calls->open());
-  return cuda::StreamAccelerator::make(std::move(calls), **driver);
+  auto calls = cuda::openCalls(**driver);
+  if (!calls.ok()) return calls.status();
+  return cuda::StreamAccelerator::make(std::move(*calls), **driver);
+}
+
+Result<SharingCudaAccelerator> makeSharingCudaAccelerator(std::size_t otherBytes) {
+  Result<const cuda::Driver*> driver = cuda::Driver::get();
+  if (!driver.ok()) return driver.status();
+  auto calls = cuda::openCalls(**driver);
+  if (!calls.ok()) return calls.status();
+  auto windows = cuda::makeWindows(**driver, **calls, otherBytes);
+  if (!windows.ok()) return windows.status();
+  auto accelerator = cuda::StreamAccelerator::make(std::move(*calls), **driver, *windows);
+  if (!accelerator.ok()) return accelerator.status();
+  return SharingCudaAccelerator{std::move(*accelerator), std::move(*windows)};
 }
 
 }  // namespace gmac::accel

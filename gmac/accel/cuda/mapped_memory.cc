@@ -261,20 +261,43 @@ std::size_t MappedMemory::pieceBytes(std::size_t bytes, std::size_t least) {
   return std::max(least, roundUp((bytes + kMaxMemoryFiles - 1) / kMaxMemoryFiles, kPage));
 }
 
-Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t alignment,
-                                              const Layout& layout) {
+Result<MappedMemory::Pieces> MappedMemory::makePieces(std::size_t bytes, const Layout& layout) {
   Pieces pieces;
   for (std::size_t offset = 0; offset < bytes; offset += layout.pieceBytes) {
     pieces.push_back({offset, std::min(layout.pieceBytes, bytes - offset), layout.placeOf(offset)});
   }
   GMAC_TRY(create(pieces));
-  Result<std::uintptr_t> address =
-      reserveAndMap(pieces, bytes, std::max(alignment, kPage), For::kAll);
-  if (!address.ok()) {
-    return keepingError(address.status(), [&] { releasePages(pieces); });
+  return pieces;
+}
+
+Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t alignment,
+                                              const Layout& layout) {
+  Result<Pieces> pieces = makePieces(bytes, layout);
+  if (!pieces.ok()) {
+    return pieces.status();
   }
-  ranges_.emplace(*address, Range{bytes, std::move(pieces), nextNumber()});
+  Result<std::uintptr_t> address =
+      reserveAndMap(*pieces, bytes, std::max(alignment, kPage), For::kAll);
+  if (!address.ok()) {
+    return keepingError(address.status(), [&] { releasePages(*pieces); });
+  }
+  ranges_.emplace(*address, Range{bytes, std::move(*pieces), nextNumber()});
   return address;
+}
+
+Status MappedMemory::allocateAt(std::uintptr_t address, std::size_t bytes, const Layout& layout) {
+  Result<Pieces> pieces = makePieces(bytes, layout);
+  if (!pieces.ok()) {
+    return pieces.status();
+  }
+  if (const Status mapped = map(address, *pieces, For::kAll); !mapped.ok()) {
+    return keepingError(mapped, [&] { releasePages(*pieces); });
+  }
+  ranges_.emplace(address, Range{.bytes = bytes,
+                                 .pieces = std::move(*pieces),
+                                 .number = nextNumber(),
+                                 .reservedHere = false});
+  return {};
 }
 
 // Of the first `there` bytes at `from`; what follows them becomes zero.
@@ -420,7 +443,9 @@ Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::ite
 Status MappedMemory::giveBack(std::uintptr_t address, const Range& range) {
   GMAC_TRY(unmap(address, range.pieces, For::kAll));
   releasePages(range.pieces);
-  return calls_.check(driver_.cuMemAddressFree, CUdeviceptr{address}, range.bytes);
+  return range.reservedHere
+             ? calls_.check(driver_.cuMemAddressFree, CUdeviceptr{address}, range.bytes)
+             : Status();
 }
 
 Status MappedMemory::release(std::uintptr_t address) {

@@ -62,6 +62,9 @@ class MappedMemory {
   static std::size_t pieceBytes(std::size_t bytes, std::size_t least);
   // `bytes` is a multiple of kPage. The contents are undefined. Devices have been allowed().
   Result<std::uintptr_t> allocate(std::size_t bytes, std::size_t alignment, const Layout& layout);
+  // The same at an address of a range that somebody else has reserved, where nothing is mapped, and
+  // gives back when nothing is there any more. A multiple of kPage.
+  Status allocateAt(std::uintptr_t address, std::size_t bytes, const Layout& layout);
   // Moves pages; see MovableMemory. `address` is where an allocation begins, of which those pages
   // move that begin in [offset, offset + bytes). `stream` and `event` are for the copy, which is
   // waited for.
@@ -126,12 +129,15 @@ class MappedMemory {
     Pieces pieces;
     std::uint64_t number;    // of these pieces' pages; see SharedAllocation
     bool handedOut = false;  // filesOf() was called
+    bool reservedHere = true;
   };
 
   // Which devices a mapping is for: all that have been allowed, or the accelerator's own, which
   // copies (and has no use for the CPU's own pages).
   enum class For { kAll, kCopy };
 
+  // Pieces with their pages.
+  Result<Pieces> makePieces(std::size_t bytes, const Layout& layout);
   // Makes the pages of pieces that have none yet: of all or of none.
   Status create(Pieces& pieces);
   Status create(Piece& piece);

@@ -82,6 +82,13 @@ bool accessibleOnCpu(std::uintptr_t first, std::uintptr_t last) {
   return false;
 }
 
+Status conflict(std::size_t bytes, std::uintptr_t address) {
+  return gmac::fail(adsmErrorAddressConflict,
+                    "the accelerator's {} bytes at {:#x} lie over memory that the CPU uses; use "
+                    "adsmSafeAlloc()",
+                    bytes, address);
+}
+
 // A kernel's arguments, taken out of the application's memory before any lock is taken or the
 // driver is entered: reading them may fault, and the fault handler needs both.
 class ArgumentCopy {
@@ -149,12 +156,16 @@ class DescribedKernel final : public LoadedKernel {
 
 }  // namespace
 
-StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver)
-    : Accelerator({.streams = this,
-                   .movable = this,
-                   .exported = this,
-                   .devices = OtherDevices::someReach(*calls) ? this : nullptr}),
+StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver,
+                                     std::shared_ptr<AddressWindows> windows)
+    : Accelerator(windows != nullptr
+                      ? Capabilities{.streams = this, .shared = this}
+                      : Capabilities{.streams = this,
+                                     .movable = this,
+                                     .exported = this,
+                                     .devices = OtherDevices::someReach(*calls) ? this : nullptr}),
       calls_(std::move(calls)),
+      windows_(std::move(windows)),
       ownWork_(driver, *calls_),
       in_(*calls_, QueueId::kIn, /*ordered=*/true),
       out_(*calls_, QueueId::kOut, /*ordered=*/true),
@@ -237,9 +248,11 @@ Status StreamAccelerator::reopen() {
   return Status();
 }
 
-Result<std::unique_ptr<Accelerator>> StreamAccelerator::make(std::unique_ptr<DeviceCalls> calls,
-                                                             const Driver& driver) {
-  std::unique_ptr<StreamAccelerator> accelerator(new StreamAccelerator(std::move(calls), driver));
+Result<std::unique_ptr<Accelerator>> StreamAccelerator::make(
+    std::unique_ptr<DeviceCalls> calls, const Driver& driver,
+    std::shared_ptr<AddressWindows> windows) {
+  std::unique_ptr<StreamAccelerator> accelerator(
+      new StreamAccelerator(std::move(calls), driver, std::move(windows)));
   GMAC_TRY(accelerator->open());
   return std::unique_ptr<Accelerator>(std::move(accelerator));
 }
@@ -257,7 +270,12 @@ Status StreamAccelerator::open() {
     const std::lock_guard lock(memoryMutex_);
     mapped_.open();
     keepsOnCpu_ = false;
-    several_ = mapped_.offers(Home::kDevice) && calls_->visibleDevices() > 1;
+    several_ = windows_ == nullptr && mapped_.offers(Home::kDevice) && calls_->visibleDevices() > 1;
+    if (windows_ != nullptr && !mapped_.offers(Home::kDevice)) {
+      return gmac::fail(adsmErrorNotSupported,
+                        "{} cannot map memory at addresses that other accelerators have, too",
+                        deviceName());
+    }
   }
   devices_.homeMoved();
   open_.store(true, std::memory_order_release);
@@ -301,8 +319,63 @@ Status StreamAccelerator::giveBack(const Allocation& allocation) {
   return allocation.mapped ? mapped_.release(allocation.given) : calls_->release(allocation.given);
 }
 
+Status StreamAccelerator::checkSameAddress() const {
+  return calls_->unifiedAddresses()
+             ? Status()
+             : gmac::fail(adsmErrorAddressConflict,
+                          "{} does not share the CPU's address space, so no address is valid on "
+                          "both sides; use adsmSafeAlloc()",
+                          deviceName());
+}
+
+Result<DeviceAddress> StreamAccelerator::allocateShared(std::size_t bytes, std::size_t alignment,
+                                                        Placement placement) {
+  GMAC_TRY(ready());
+  if (placement == Placement::kSameAddress) GMAC_TRY(checkSameAddress());
+  if (bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX) {
+    return gmac::fail(adsmErrorAcceleratorMemory, "{} bytes are more than {} can address", bytes,
+                      deviceName());
+  }
+  const auto address = windows_->take(bytes, alignment, placement);
+  if (!address) {
+    return gmac::fail(placement == Placement::kSameAddress ? adsmErrorAddressConflict
+                                                           : adsmErrorAcceleratorMemory,
+                      "no {} addresses in a row are free for memory of {}: the longest free range "
+                      "has {} bytes",
+                      bytes, deviceName(), windows_->largest(placement));
+  }
+  const bool used = placement == Placement::kSameAddress &&
+                    accessibleOnCpu(*address, *address + roundUp(bytes, kDevicePage));
+  const Status mapped =
+      used ? conflict(bytes, *address) : allocateAt(DeviceAddress{*address}, bytes, placement);
+  if (!mapped.ok()) {
+    windows_->giveBack(*address, bytes, placement);
+    return mapped;
+  }
+  return DeviceAddress{*address};
+}
+
+Status StreamAccelerator::allocateAt(DeviceAddress address, std::size_t bytes,
+                                     Placement placement) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(memoryMutex_);
+  const auto at = static_cast<std::uintptr_t>(address);
+  const std::size_t total = roundUp(bytes, kDevicePage);
+  GMAC_TRY(mapped_.allocateAt(at, total, {{mapped_.placeOf(Home::kDevice)}, total}));
+  if (const Status zeroed = zero(at, total, total); !zeroed.ok()) {
+    const std::string words = lastErrorText();
+    static_cast<void>(mapped_.release(at));
+    recordError(zeroed.code(), words);
+    return zeroed;
+  }
+  allocations_.emplace(at, Allocation{at, false, true, placement});
+  return Status();
+}
+
 Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t alignment,
                                                   Placement placement) {
+  if (windows_ != nullptr) return allocateShared(bytes, alignment, placement);
   const int here = deviceHere();
   const auto address = allocate(bytes, alignment, placement, Home::kDevice, {&here, 1});
   const int own = calls_->deviceNumber();
@@ -368,12 +441,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
                                                   std::span<const int> devices) {
   GMAC_TRY(ready());
   const bool sameAddress = placement == Placement::kSameAddress;
-  if (sameAddress && !calls_->unifiedAddresses()) {
-    return gmac::fail(adsmErrorAddressConflict,
-                      "{} does not share the CPU's address space, so no address is valid on both "
-                      "sides; use adsmSafeAlloc()",
-                      deviceName());
-  }
+  if (sameAddress) GMAC_TRY(checkSameAddress());
   const DeviceScope scope(*calls_);
   const std::lock_guard lock(memoryMutex_);
   if (keepsOnCpu_) home = Home::kCpu;
@@ -422,10 +490,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
     status = gmac::fail(adsmErrorSystem, "{} gave {:#x}, which is not aligned to {} bytes",
                         deviceName(), given, alignment);
   } else if (sameAddress && accessibleOnCpu(given, given + total + slack)) {
-    status = gmac::fail(adsmErrorAddressConflict,
-                        "the accelerator's {} bytes at {:#x} lie over memory that the CPU uses; "
-                        "use adsmSafeAlloc()",
-                        bytes, address);
+    status = conflict(bytes, address);
   } else {
     // The margin too: what a kernel finds there is the same each time.
     status = zero(given, total + slack, striped ? kDevicePage : total + slack);
@@ -676,7 +741,7 @@ Result<MemoryRoom> StreamAccelerator::memoryRoom() {
   return mapped_.room();
 }
 
-Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
+Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes, bool withItsAddress) {
   if (!open_.load()) return Status();  // it has gone with the context
   const DeviceScope scope(*calls_);
   const RetiringLock lock(*this);
@@ -692,6 +757,9 @@ Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes) {
   if (allocation.mapped) mapped_.retire(allocation.given);
   if (!calls_->health().lost()) {
     const Status given = giveBack(allocation);
+    if (given.ok() && withItsAddress && windows_ != nullptr) {
+      windows_->giveBack(allocation.given, bytes, allocation.placement);
+    }
     if (!calls_->health().ended()) return given;
   }
   if (calls_->health().ended()) return Status();  // it has gone with CUDA

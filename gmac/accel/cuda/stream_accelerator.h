@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/address_windows.h"
 #include "gmac/accel/cuda/device_calls.h"
 #include "gmac/accel/cuda/imported_files.h"
 #include "gmac/accel/cuda/mapped_memory.h"
@@ -29,6 +30,7 @@
 #include "gmac/accel/exported_memory.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/accel/native_streams.h"
+#include "gmac/accel/shared_addresses.h"
 #include "gmac/base/status.h"
 
 namespace gmac::accel::cuda {
@@ -42,10 +44,14 @@ class StreamAccelerator final : public Accelerator,
                                 public NativeStreams,
                                 public MovableMemory,
                                 public ExportedMemory,
+                                public SharedAddresses,
                                 public Devices {
  public:
-  static Result<std::unique_ptr<Accelerator>> make(std::unique_ptr<DeviceCalls> calls,
-                                                   const Driver& driver);
+  // `windows`, if any: it shares those addresses. Then it is one device, and its memory neither
+  // moves nor is exported. adsmErrorNotSupported: the device's memory cannot be mapped there.
+  static Result<std::unique_ptr<Accelerator>> make(
+      std::unique_ptr<DeviceCalls> calls, const Driver& driver,
+      std::shared_ptr<AddressWindows> windows = nullptr);
   ~StreamAccelerator() override;
 
   std::string_view name() const noexcept override { return calls_->name(); }
@@ -58,7 +64,13 @@ class StreamAccelerator final : public Accelerator,
   Status usable() override;
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment,
                                  Placement placement) override;
-  Status free(DeviceAddress address, std::size_t bytes) override;
+  Status free(DeviceAddress address, std::size_t bytes) override {
+    return free(address, bytes, true);
+  }
+  Status allocateAt(DeviceAddress address, std::size_t bytes, Placement placement) override;
+  Status leave(DeviceAddress address, std::size_t bytes) override {
+    return free(address, bytes, false);
+  }
   Result<DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
                                       Placement placement) override;
   Status move(DeviceAddress address, std::size_t bytes, Home home) override;
@@ -164,7 +176,8 @@ class StreamAccelerator final : public Accelerator,
   };
   static constexpr std::size_t kStageBytes = 64 << 10;  // the most that constant memory holds
 
-  StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver);
+  StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const Driver& driver,
+                    std::shared_ptr<AddressWindows> windows);
   // Makes streams, events and pinned memory in the layer's context.
   Status open();
   void close() noexcept;
@@ -248,6 +261,7 @@ class StreamAccelerator final : public Accelerator,
                                        Copy copy);
 
   const std::unique_ptr<DeviceCalls> calls_;
+  const std::shared_ptr<AddressWindows> windows_;  // NULL: its addresses are its own
   OwnWork ownWork_;
   std::mutex openMutex_;
   std::atomic<bool> open_{false};
@@ -269,6 +283,7 @@ class StreamAccelerator final : public Accelerator,
     std::uintptr_t given;  // what CUDA gave
     bool hasMargin;
     bool mapped;  // of mapped_
+    Placement placement = Placement::kAnywhere;
   };
   // Holds the memory's lock, and tells when it has let go of it which pages other processes must
   // not be given any more.
@@ -288,6 +303,12 @@ class StreamAccelerator final : public Accelerator,
   Result<Allocation> take(std::size_t total, std::size_t alignment,
                           const MappedMemory::Layout& layout);
   Status giveBack(const Allocation& allocation);
+  Status free(DeviceAddress address, std::size_t bytes, bool withItsAddress);
+  // An address is on both sides for everybody; none: the reason.
+  Status checkSameAddress() const;
+  // In the windows.
+  Result<DeviceAddress> allocateShared(std::size_t bytes, std::size_t alignment,
+                                       Placement placement);
 
   std::atomic<bool> several_{false};  // devices, in whose memory allocations may lie
   mutable std::mutex memoryMutex_;    // guards the seven below

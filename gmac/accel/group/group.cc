@@ -12,51 +12,60 @@
 #include "gmac/accel/commands.h"
 #include "gmac/accel/devices.h"
 #include "gmac/accel/group/homes.h"
+#include "gmac/accel/group/member_streams.h"
+#include "gmac/accel/group/tickets.h"
 #include "gmac/accel/shared_addresses.h"
 
 namespace gmac::accel {
 namespace {
 
 constexpr std::size_t kStageBytes = std::size_t{4} << 20;
-constexpr unsigned kDeviceBits = 4;
-static_assert(std::size_t{1} << kDeviceBits == kMaxDevices);
 
 // Pinned memory through which one member's bytes leave it. Each member copies through memory of its
 // own: what one has pinned another one need not reach.
 class Stage {
  public:
-  Stage() = default;
-  Stage(Accelerator& owner, void* memory) : owner_(&owner), memory_(memory) {}
+  explicit Stage(Accelerator& owner) : owner_(&owner) {}
   Stage(Stage&& other) noexcept
       : owner_(other.owner_), memory_(std::exchange(other.memory_, nullptr)) {}
   Stage& operator=(Stage&&) = delete;
-  ~Stage() {
+  ~Stage() { giveBack(); }
+  Result<std::byte*> memory() {
+    if (memory_ == nullptr) {
+      auto made = owner_->allocatePinned(kStageBytes);
+      if (!made.ok()) {
+        return made.status();
+      }
+      memory_ = static_cast<std::byte*>(*made);
+    }
+    return memory_;
+  }
+  void giveBack() {
     if (memory_ != nullptr) {
-      owner_->freePinned(memory_, kStageBytes);
+      owner_->freePinned(std::exchange(memory_, nullptr), kStageBytes);
     }
   }
-  void* memory() const { return memory_; }
 
  private:
-  Accelerator* owner_ = nullptr;
-  void* memory_ = nullptr;
+  Accelerator* owner_;
+  std::byte* memory_ = nullptr;
 };
-
-// A member's ticket with the member's number in the lowest bits; the empty ticket is that of all.
-Ticket encode(Ticket member, std::size_t device) {
-  return member.value == 0 ? Ticket{} : Ticket{member.value << kDeviceBits | device};
-}
 
 class Group final : public Accelerator, public Devices {
  public:
-  explicit Group(std::vector<std::unique_ptr<Accelerator>> members)
-      : Accelerator({.devices = this}), members_(std::move(members)) {}
+  // `streams`: those of the first member, if it has any.
+  Group(std::vector<std::unique_ptr<Accelerator>> members, std::unique_ptr<MemberStreams> streams)
+      : Accelerator({.streams = streams.get(), .devices = this}),
+        members_(std::move(members)),
+        streams_(std::move(streams)) {}
 
   // ---- accel::Accelerator
 
   std::string_view name() const noexcept override { return members_[0]->name(); }
   std::string_view deviceName() const noexcept override { return members_[0]->deviceName(); }
+  std::string busAddress() const override { return members_[0]->busAddress(); }
   bool copiesReachMovedPages() const noexcept override { return false; }
+  bool kernelsReachPinned() const noexcept override { return members_[0]->kernelsReachPinned(); }
   DeviceTraits traits() const noexcept override { return members_[0]->traits(); }
   Status usable() override;
   Result<MemoryRoom> memoryRoom() override;
@@ -96,18 +105,18 @@ class Group final : public Accelerator, public Devices {
               [&](Accelerator& member, Ticket) { return member.fill(to, value, bytes); });
   }
   bool done(Ticket ticket) noexcept override {
-    return ticket.value == 0 || members_[deviceOf(ticket)]->done(decode(ticket));
+    return ticket.value == 0 || members_[deviceOf(ticket)]->done(ofMember(ticket));
   }
   Status wait(Ticket ticket) override;
   Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override {
-    return members_[0]->load(desc);
+    return load(0, desc);
   }
   Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override {
     return launch(0, kernel, shape, args, {});
   }
   Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override {
-    return members_[0]->setConstant(kernel, constant, data, bytes);
+    return setConstant(0, kernel, constant, data, bytes);
   }
   std::unique_ptr<LoadedKernels> loadBuiltIn(const BuiltInKernels& kernels) override {
     return members_[0]->loadBuiltIn(kernels);
@@ -122,7 +131,7 @@ class Group final : public Accelerator, public Devices {
   Result<DeviceDescription> describe(std::size_t device) override;
   Status usable(std::size_t device) override { return naming(members_[device]->usable(), device); }
   std::size_t deviceOf(Ticket ticket) const noexcept override {
-    return std::min<std::size_t>(ticket.value & (kMaxDevices - 1), members_.size() - 1);
+    return std::min(memberOf(ticket), members_.size() - 1);
   }
   std::size_t homeOf(DeviceAddress address) noexcept override {
     const auto allocation = homes_.at(address);
@@ -153,7 +162,8 @@ class Group final : public Accelerator, public Devices {
   }
   Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,
                                              const adsmKernelDesc_t& desc) override {
-    return members_[device]->load(desc);
+    auto loaded = members_[device]->load(desc);
+    return loaded.ok() ? std::move(loaded) : naming(loaded.status(), device);
   }
   Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
                         void** args, std::span<const Ticket> after) override {
@@ -163,15 +173,13 @@ class Group final : public Accelerator, public Devices {
   }
   Status setConstant(std::size_t device, LoadedKernel& kernel, const adsmConstant_t& constant,
                      const void* data, std::size_t bytes) override {
-    return members_[device]->setConstant(kernel, constant, data, bytes);
+    return naming(members_[device]->setConstant(kernel, constant, data, bytes), device);
   }
 
   // Once, before anything else.
   Status start();
 
  private:
-  static Ticket decode(Ticket ticket) { return Ticket{ticket.value >> kDeviceBits}; }
-
   // Submits on one member. What a queue of another member does first is waited for.
   template <typename Submit>
   Result<Ticket> on(std::size_t device, Ticket after, Submit submit) {
@@ -179,8 +187,8 @@ class Group final : public Accelerator, public Devices {
       GMAC_TRY(wait(after));
       after = {};
     }
-    const Result<Ticket> ticket = submit(*members_[device], decode(after));
-    return ticket.ok() ? Result<Ticket>(encode(*ticket, device))
+    const Result<Ticket> ticket = submit(*members_[device], ofMember(after));
+    return ticket.ok() ? Result<Ticket>(ofGroup(*ticket, device))
                        : Result<Ticket>(naming(ticket.status(), device));
   }
   Status naming(Status status, std::size_t device) const;
@@ -191,6 +199,7 @@ class Group final : public Accelerator, public Devices {
   void leaveOthers(DeviceAddress address, const Homes::Allocation& allocation);
 
   const std::vector<std::unique_ptr<Accelerator>> members_;
+  const std::unique_ptr<MemberStreams> streams_;
   Homes homes_;
   std::mutex moving_;  // guards the stages
   std::vector<Stage> stages_;
@@ -198,11 +207,14 @@ class Group final : public Accelerator, public Devices {
 
 Status Group::start() {
   for (const auto& member : members_) {
-    auto memory = member->allocatePinned(kStageBytes);
-    if (!memory.ok()) {
-      return memory.status();
-    }
-    stages_.emplace_back(*member, *memory);
+    GMAC_TRY(stages_.emplace_back(*member).memory().status());
+  }
+  if (streams_ != nullptr) {
+    streams_->serve([this](Ticket ticket) { return wait(ticket); },
+                    [this] {
+                      const std::lock_guard one(moving_);
+                      stages_[0].giveBack();
+                    });
   }
   return {};
 }
@@ -316,13 +328,20 @@ Status Group::wait(Ticket ticket) {
     return {};
   }
   const std::size_t device = deviceOf(ticket);
-  return naming(members_[device]->wait(decode(ticket)), device);
+  return naming(members_[device]->wait(ofMember(ticket)), device);
 }
 
 Status Group::carry(DeviceAddress address, std::span<const Part> parts, std::size_t from,
                     std::size_t to) {
-  std::byte* const out = static_cast<std::byte*>(stages_[from].memory());
-  std::byte* const in = static_cast<std::byte*>(stages_[to].memory());
+  if (parts.empty()) {
+    return {};
+  }
+  const Result<std::byte*> leaving = stages_[from].memory();
+  GMAC_TRY(naming(leaving.status(), from));
+  const Result<std::byte*> arriving = stages_[to].memory();
+  GMAC_TRY(naming(arriving.status(), to));
+  std::byte* const out = *leaving;
+  std::byte* const in = *arriving;
   // Half of each stage at a time: one member copies while the other one does.
   constexpr std::size_t kHalf = kStageBytes / 2;
   std::array<Ticket, 2> arrived{};
@@ -469,12 +488,18 @@ void Group::dropOtherCopies(DeviceAddress address, std::size_t device) {
 Result<std::unique_ptr<Accelerator>> makeGroup(std::vector<std::unique_ptr<Accelerator>> members) {
   if (members.empty() || members.size() > kMaxDevices ||
       std::any_of(members.begin(), members.end(),
-                  [](const auto& member) { return member->sharedAddresses() == nullptr; })) {
-    return fail(adsmErrorInvalidValue,
-                "{} accelerators in a group; allowed are 1 to {} that share addresses",
-                members.size(), kMaxDevices);
+                  [](const auto& member) { return member->sharedAddresses() == nullptr; }) ||
+      std::any_of(members.begin() + 1, members.end(),
+                  [](const auto& member) { return member->nativeStreams() != nullptr; })) {
+    return fail(
+        adsmErrorInvalidValue,
+        "{} accelerators in a group; allowed are 1 to {} that share addresses, and none but "
+        "the first has streams of the application's",
+        members.size(), kMaxDevices);
   }
-  auto group = std::make_unique<Group>(std::move(members));
+  NativeStreams* const native = members[0]->nativeStreams();
+  auto group = std::make_unique<Group>(
+      std::move(members), native != nullptr ? std::make_unique<MemberStreams>(*native) : nullptr);
   GMAC_TRY(group->start());
   return std::unique_ptr<Accelerator>(std::move(group));
 }

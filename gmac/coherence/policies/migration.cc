@@ -46,18 +46,29 @@ void Migration::stay(const Away& away) {
   }
 }
 
-Away Migration::awayFrom(std::size_t device, std::span<const coherence::DeviceRange> ranges) {
+Away Migration::awayFrom(std::size_t device, std::span<const coherence::DeviceRange> ranges,
+                         accel::NativeStream stream) {
   const Lock lock(mutex_);
   Away away;
+  const auto look = [&](const Object& object) {
+    if ((object.homeDevice != device || object.spread() || object.striped ||
+         !object.homes.empty()) &&
+        !object.closing) {
+      away = {object.address(), object.bytes(), object.number};
+    }
+    return away.address == nullptr;
+  };
   for (const coherence::DeviceRange& range : ranges) {
-    index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
-      if ((object.homeDevice != device || object.spread() || object.striped ||
-           !object.homes.empty()) &&
-          !object.closing) {
-        away = {object.address(), object.bytes(), object.number};
+    if (range.address != nullptr) {
+      index_.forEachIn(range.address, range.bytes,
+                       [&](Object& object, const auto*, const auto*) { return look(object); });
+      continue;
+    }
+    for (const Object& object : index_.all()) {
+      if (object.usedBy(stream) && !look(object)) {
+        break;
       }
-      return away.address == nullptr;
-    });
+    }
   }
   return away;
 }
@@ -92,16 +103,28 @@ Status Migration::migrate(const void* address, std::size_t bytes, std::size_t de
   return away.address == nullptr ? Status() : move(away, device);
 }
 
-Status Migration::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
+template <typename Begin>
+Status Migration::beginOnFirst(std::span<const coherence::DeviceRange> ranges,
+                               accel::NativeStream stream, Begin begin) {
   if (devices_ == nullptr || devices_->reachEachOther()) {
-    return launches_.beginOwnWork(ranges);
+    return begin();
   }
   const std::lock_guard moving(moving_);
-  for (Away away = awayFrom(0, ranges); away.address != nullptr; away = awayFrom(0, ranges)) {
+  for (Away away = awayFrom(0, ranges, stream); away.address != nullptr;
+       away = awayFrom(0, ranges, stream)) {
     GMAC_TRY(move(away, 0));
   }
   // Nothing moves but under the mutex: it is where it was until the work is noted.
-  return launches_.beginOwnWork(ranges);
+  return begin();
+}
+
+Status Migration::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
+  return beginOnFirst(ranges, {}, [&] { return launches_.beginOwnWork(ranges); });
+}
+
+Status Migration::beginDeviceWork(accel::NativeStream stream,
+                                  std::span<const coherence::DeviceRange> ranges) {
+  return beginOnFirst(ranges, stream, [&] { return launches_.beginDeviceWork(stream, ranges); });
 }
 
 Status Migration::move(const Away& away, std::size_t device) {

@@ -53,12 +53,21 @@ class Migration {
            ledger_.newestWorkWith(object) == object.born && object.flushed().value == 0 &&
            !object.spread();
   }
-  // As Launches; the runtime's own work runs on device 0.
+  // As Launches. The runtime's own work runs on device 0; the application's streams are that
+  // device's where devices do not reach each other's memory.
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges);
+  Status beginDeviceWork(accel::NativeStream stream,
+                         std::span<const coherence::DeviceRange> ranges);
 
  private:
   void stay(const Away& away);
-  Away awayFrom(std::size_t device, std::span<const coherence::DeviceRange> ranges);
+  // `stream`: whose objects a range without an address names.
+  Away awayFrom(std::size_t device, std::span<const coherence::DeviceRange> ranges,
+                accel::NativeStream stream = {});
+  // Brings what the ranges name to device 0, where they do not reach it, and calls `begin()`.
+  template <typename Begin>
+  Status beginOnFirst(std::span<const coherence::DeviceRange> ranges, accel::NativeStream stream,
+                      Begin begin);
   // If a move fails for want of memory, gives back the memory of freed objects and tries again.
   Status move(const Away& away, std::size_t device);
   Status moveOnce(const Away& away, std::size_t device);

@@ -53,26 +53,26 @@ Status Scheduling::call(adsmKernel_t kernel, const accel::LaunchShape& shape, vo
   if (device || !uses || rule_ == SchedulingRule::kCurrent) {
     return migration_.call(kernel, shape, args, uses, device.value_or(0));
   }
-  Full full;
+  Unfit unfit;
   Status status;
-  while (const auto chosen = choose(kernel, uses->list, full)) {
+  while (const auto chosen = choose(kernel, uses->list, unfit)) {
     status = migration_.call(kernel, shape, args, uses, *chosen);
-    if (status.code() != adsmErrorAcceleratorMemory) {
+    if (status.code() != adsmErrorAcceleratorMemory && status.code() != adsmErrorNoImplementation) {
       return status;
     }
-    full.set(*chosen);
+    unfit.set(*chosen);
   }
   // Nowhere; where no device is left at all, the first one says so.
-  return full.none() ? migration_.call(kernel, shape, args, uses, 0) : status;
+  return unfit.none() ? migration_.call(kernel, shape, args, uses, 0) : status;
 }
 
 std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
                                               std::span<const adsmRangeUse_t> uses,
-                                              const Full& full) {
+                                              const Unfit& unfit) {
   std::vector<DeviceOffer> offers;
   offers.reserve(devices_->count());
   for (std::size_t device = 0; device < devices_->count(); ++device) {
-    if (!full.test(device) && devices_->usable(device).ok()) {
+    if (!unfit.test(device) && devices_->usable(device).ok()) {
       offers.push_back({.device = device});
     }
   }

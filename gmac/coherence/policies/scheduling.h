@@ -71,9 +71,9 @@ class Scheduling {
               const std::optional<CallUses>& uses, std::optional<std::size_t> device);
 
  private:
-  using Full = std::bitset<accel::kMaxDevices>;  // devices on which something did not fit
+  using Unfit = std::bitset<accel::kMaxDevices>;  // devices that had no room, or no code
   std::optional<std::size_t> choose(adsmKernel_t kernel, std::span<const adsmRangeUse_t> uses,
-                                    const Full& full);
+                                    const Unfit& unfit);
 
   ObjectMutex& mutex_;
   accel::Devices* const devices_;
