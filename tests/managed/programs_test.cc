@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          "sparse_updates", "two_streams", "prefetch_advise",
                                          "allocation_churn", "small_training", "small_reads",
                                          "short_records", "devices_in_turn", "devices_at_once",
-                                         "devices_jacobi", "devices_links"),
+                                         "devices_jacobi", "devices_links", "working_set"),
                        ::testing::Values("static", "shared"),
                        ::testing::Values("rolling", "lazy", "batch")),
     [](const auto& of) {
