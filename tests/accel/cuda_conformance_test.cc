@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The conformance suite on a real GPU: through the Driver API (`cuda`) and through this program's
-// CUDA runtime (`cudart`).
+// CUDA runtime (`cudart`); and with device processes beside it.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/accel/conformance.h"
 
@@ -16,6 +19,8 @@
 
 #include "gmac/accel/cuda/cuda_accelerator.h"
 #include "gmac/accel/cuda/cudart_accelerator.h"
+#include "gmac/accel/group/group.h"
+#include "gmac/accel/host/host_accelerator.h"
 #include "tests/accel/conformance_kernels_fatbin.h"
 
 extern "C" {
@@ -87,10 +92,34 @@ Kit kitOf(const char* name) {
           &kMissing};
 }
 
+// A GPU with two devices without one beside it.
+Result<std::unique_ptr<Accelerator>> makeMixed() {
+  constexpr std::size_t kOthersBytes = std::size_t{512} << 20;
+  auto gpu = makeSharingCudaAccelerator(kOthersBytes);
+  if (!gpu.ok()) {
+    return gpu.status();
+  }
+  HostOptions options;
+  options.memoryBytes = kOthersBytes;
+  options.threads = 2;
+  options.windows = gpu->windows;
+  auto others = makeHostAccelerators(options, 2);
+  if (!others.ok()) {
+    return others.status();
+  }
+  std::vector<std::unique_ptr<Accelerator>> members;
+  members.push_back(std::move(gpu->accelerator));
+  for (auto& other : *others) {
+    members.push_back(std::move(other));
+  }
+  return makeGroup(std::move(members));
+}
+
 const Kit kCuda = kitOf<makeCudaAccelerator>("Cuda");
 const Kit kCudart = kitOf<makeCudartAccelerator>("Cudart");
+const Kit kMixed = kitOf<makeMixed>("Mixed");
 
-INSTANTIATE_TEST_SUITE_P(Gpu, Conformance, testing::Values(&kCuda, &kCudart), kitName);
+INSTANTIATE_TEST_SUITE_P(Gpu, Conformance, testing::Values(&kCuda, &kCudart, &kMixed), kitName);
 
 }  // namespace
 }  // namespace gmac::accel::conformance
@@ -135,7 +164,8 @@ int main(int argc, char** argv) {
   }
   if (!apart && !chosen) {
     int status = runFiltered(argv, "-*ACrashedKernel*", true);
-    for (const char* crash : {"*ACrashedKernel*/Cuda", "*ACrashedKernel*/Cudart"}) {
+    for (const char* crash :
+         {"*ACrashedKernel*/Cuda", "*ACrashedKernel*/Cudart", "*ACrashedKernel*/Mixed"}) {
       const int one = runFiltered(argv, crash, false);
       status = status != 0 ? status : one;
     }

@@ -5,16 +5,21 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "gmac/accel/address_windows.h"
 #include "gmac/accel/devices.h"
 #include "gmac/accel/host/host_accelerator.h"
 #include "tests/accel/device_process.h"
@@ -332,6 +337,73 @@ TEST_F(GroupTest, CopiesWithinGoNoFurtherThanADevice) {
   expectWords(b, 4096, 0);
   ASSERT_TRUE(move(b, 4096, 2).ok()) << lastErrorText();
   EXPECT_EQ(group().copyWithin(b, a, 4096).status().code(), adsmErrorNotSupported);
+}
+
+// Addresses that children of fork do not inherit, as those that a driver reserves.
+class NotInherited final : public ReservedAddresses {
+ public:
+  static Result<std::unique_ptr<ReservedAddresses>> reserve(std::size_t bytes) {
+    void* const address =
+        mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED || madvise(address, bytes, MADV_DONTFORK) != 0) {
+      return fail(adsmErrorHostMemory, "no {} bytes", bytes);
+    }
+    return std::unique_ptr<ReservedAddresses>(
+        new NotInherited(reinterpret_cast<std::uintptr_t>(address), bytes));
+  }
+  ~NotInherited() override { munmap(reinterpret_cast<void*>(begin()), bytes()); }
+
+ private:
+  using ReservedAddresses::ReservedAddresses;
+};
+
+TEST(Group, ADeviceProcessKeepsTheAddressesOfObjectsFree) {
+  auto windows = AddressWindows::make(
+      {.bytes = 64 * kMiB, .memoryBytes = 64 * kMiB, .reserve = NotInherited::reserve});
+  ASSERT_TRUE(windows.ok()) << lastErrorText();
+  HostOptions options;
+  options.memoryBytes = 64 * kMiB;
+  options.threads = 1;
+  options.windows = *windows;
+  const auto accelerator = makeHostAccelerator(options);
+  ASSERT_TRUE(accelerator.ok()) << lastErrorText();
+  const pid_t device = conformance::deviceProcessOf(getpid());
+  ASSERT_NE(device, 0);
+  std::size_t closed = 0;  // bytes
+  std::ifstream maps("/proc/" + std::to_string(device) + "/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    char access[5] = {};
+    ASSERT_EQ(std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access), 3) << line;
+    for (const Placement placement : {Placement::kSameAddress, Placement::kAnywhere}) {
+      const ReservedAddresses& window = (*windows)->of(placement);
+      const std::uintptr_t first = std::max(begin, window.begin());
+      const std::uintptr_t last = std::min(end, window.begin() + window.bytes());
+      closed += first < last && std::string(access) == "---p" ? last - first : 0;
+    }
+  }
+  EXPECT_EQ(closed, (*windows)->of(Placement::kSameAddress).bytes() +
+                        (*windows)->of(Placement::kAnywhere).bytes());
+}
+
+// Whole units, also where less is asked for.
+TEST(Group, AddressesComeInUnits) {
+  auto windows =
+      AddressWindows::make({.bytes = 64 * kMiB, .memoryBytes = 64 * kMiB, .unit = 2 * kMiB});
+  ASSERT_TRUE(windows.ok()) << lastErrorText();
+  for (const Placement placement : {Placement::kSameAddress, Placement::kAnywhere}) {
+    const std::size_t free = (*windows)->largest(placement);
+    const auto first = (*windows)->take(4096, 4096, placement);
+    const auto second = (*windows)->take(2 * kMiB + 4096, 1, placement);
+    ASSERT_TRUE(first && second);
+    EXPECT_EQ(*first % (2 * kMiB), 0u);
+    EXPECT_EQ(*second, *first + 2 * kMiB);
+    EXPECT_EQ((*windows)->largest(placement), free - 6 * kMiB);
+    (*windows)->giveBack(*first, 4096, placement);
+    (*windows)->giveBack(*second, 2 * kMiB + 4096, placement);
+    EXPECT_EQ((*windows)->largest(placement), free);
+  }
 }
 
 TEST(Group, RefusesWhatSharesNoAddresses) {
