@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Randomised programs of CPU accesses, input and output, large copies and fills, kernels,
-// allocations, frees, lists, bindings, hints, packs, unpacks and syncs. They are compared with a
+// allocations, frees, lists, bindings, hints, packs, unpacks, syncs and launches of the program's
+// own. They are compared with a
 // copy of every object in plain memory. A test file includes this header, defines
 // randomProgramKit(), and says on which accelerators and under which protocols they run.
 //
@@ -64,6 +65,8 @@ struct RandomProgramKit {
   const void* image;                   // with functions of these names; NULL: there is none
   std::array<const void*, 2> symbols;  // in the test's own CUDA runtime
   void (*begin)() = [] {};             // first of all, in each process
+  // Launches one of them as a program's own CUDA work; NULL: there is none. False: that failed.
+  bool (*launch)(std::size_t kernel, void** args) = nullptr;
 };
 const RandomProgramKit& randomProgramKit();
 
@@ -285,8 +288,11 @@ class Program {
     const std::size_t kernel = upTo(1);
     auto [to, toOffset, count] = somewhere();
     auto [from, fromOffset, fromCount] = somewhere();
-    if (!allowed(*to, kernel, adsmReadWrite, listed) ||
-        (kernel == 1 && (from == to || !allowed(*from, kernel, adsmRead, listed)))) {
+    // The program's own launches may use every object.
+    const bool own = randomProgramKit().launch != nullptr && upTo(3) == 0;
+    const bool anything = listed || own;
+    if (!allowed(*to, kernel, adsmReadWrite, anything) ||
+        (kernel == 1 && (from == to || !allowed(*from, kernel, adsmRead, anything)))) {
       return;
     }
     std::uint64_t key = random_();
@@ -309,6 +315,10 @@ class Program {
       for (std::uint64_t i = 0; i < count; ++i) {
         target[i] = static_cast<std::uint8_t>(target[i] + from->oracle[fromOffset + i]);
       }
+    }
+    if (own) {
+      check(randomProgramKit().launch(kernel, args), "own launch");
+      return;
     }
     const adsmDim_t grid = {1 + static_cast<unsigned>(upTo(3)), 1, 1};
     const adsmDim_t block = {32, 1, 1};

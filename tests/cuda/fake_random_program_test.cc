@@ -4,6 +4,8 @@
 // Needs no GPU.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <vector>
@@ -44,11 +46,31 @@ const fake_cuda::Kernel kKernels[] = {{"transformBytes", transformOnDevice, 3, k
                                       {"addBytes", addOnDevice, 3, kThreeWords}};
 const fake_cuda::Image kImage = {"fakecud", kKernels, std::size(kKernels), nullptr, 0};
 
+// All on one stream: a program orders its streams itself.
+bool launch(std::size_t kernel, void** args) {
+  static const auto functions = [] {
+    std::array<CUfunction, std::size(kKernels)> found{};
+    CUmodule module = nullptr;
+    EXPECT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(DRIVER(cuModuleGetFunction)(&found[i], module, kKernels[i].name), CUDA_SUCCESS);
+    }
+    return found;
+  }();
+  static CUstream const stream = [] {
+    CUstream made = nullptr;
+    EXPECT_EQ(DRIVER(cuStreamCreate)(&made, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return made;
+  }();
+  static const auto submit = DRIVER(cuLaunchKernel);
+  return submit(functions[kernel], 1, 1, 1, 32, 1, 1, 0, stream, args, nullptr) == CUDA_SUCCESS;
+}
+
 }  // namespace
 
 const RandomProgramKit& randomProgramKit() {
   static const RandomProgramKit kit{
-      &kImage, {}, [] { fake_cuda::standIn(&fake_cuda::packImage()); }};
+      &kImage, {}, [] { fake_cuda::standIn(&fake_cuda::packImage()); }, launch};
   return kit;
 }
 
