@@ -277,6 +277,19 @@ TEST_F(MixedGroup, AMoveThatFailsAnywhereChangesNothing) {
   EXPECT_TRUE(group().free(address, kBytes).ok()) << lastErrorText();
 }
 
+// Memory of the program's own, which packs on the GPU use.
+TEST_F(MixedGroup, MemoryWithoutAFileIsPinnedForTheGpu) {
+  void* const memory =
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const std::size_t pinned = fake_cuda::living().pinned;
+  ASSERT_TRUE(group().pin({memory, 4096, -1, 0}).ok()) << lastErrorText();
+  EXPECT_EQ(fake_cuda::living().pinned, pinned + 1);
+  EXPECT_TRUE(group().unpin({memory, 4096, -1, 0}).ok()) << lastErrorText();
+  EXPECT_EQ(fake_cuda::living().pinned, pinned);
+  munmap(memory, 4096);
+}
+
 TEST_F(MixedGroup, NewMemoryIsWhereThereIsRoom) {
   fake_cuda::failNext("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
   const DeviceAddress there = allocate(kMiB);

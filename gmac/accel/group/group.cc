@@ -192,6 +192,8 @@ class Group final : public Accelerator, public Devices {
                        : Result<Ticket>(naming(ticket.status(), device));
   }
   Status naming(Status status, std::size_t device) const;
+  // How many members pin such memory, the first ones.
+  std::size_t pinning(const HostMemory& memory) const;
   Status relocate(DeviceAddress address, std::size_t bytes, std::size_t device,
                   std::span<const Part> parts);
   Status carry(DeviceAddress address, std::span<const Part> parts, std::size_t from,
@@ -294,11 +296,16 @@ Status Group::free(DeviceAddress address, std::size_t bytes) {
   return naming(freed, allocation->device);
 }
 
-// All members copy to and from an object's pages. One that is gone does not.
+// All members copy to and from an object's pages, which a memory file has. One that is gone does
+// not. Other memory is for the runtime's own work, which runs on the first.
+std::size_t Group::pinning(const HostMemory& memory) const {
+  return memory.fd < 0 ? 1 : members_.size();
+}
+
 Status Group::pin(const HostMemory& memory) {
   Status status;
   bool any = false;
-  for (std::size_t device = 0; device < members_.size(); ++device) {
+  for (std::size_t device = 0; device < pinning(memory); ++device) {
     status = naming(members_[device]->pin(memory), device);
     if (!status.ok() && status.code() != adsmErrorAcceleratorLost) {
       const std::string text = lastErrorText();
@@ -314,7 +321,7 @@ Status Group::pin(const HostMemory& memory) {
 
 Status Group::unpin(const HostMemory& memory) {
   Status status;
-  for (std::size_t device = 0; device < members_.size(); ++device) {
+  for (std::size_t device = 0; device < pinning(memory); ++device) {
     const Status unpinned = naming(members_[device]->unpin(memory), device);
     if (!unpinned.ok() && unpinned.code() != adsmErrorAcceleratorLost) {
       status = unpinned;
