@@ -27,7 +27,11 @@ const bool kMixed = setenv("GMAC_ACCEL", "cuda+host:2", 1) == 0 &&
                     setenv("GMAC_HOST_MEMORY", "128M", 1) == 0 &&
                     setenv("GMAC_SCHEDULER", "data", 1) == 0 &&
                     setenv("GMAC_BLOCK_SIZE", "64K", 1) == 0 && setenv("GMAC_MANAGED", "1", 1) == 0;
-const bool kPrepared = prepare();
+const bool kPrepared = [] {
+  prepare();
+  setDevices(2);
+  return true;
+}();
 
 void increment(const adsmThreadBlock_t* block, void** args) {
   auto* data = *static_cast<std::uint32_t**>(args[0]);
@@ -132,6 +136,33 @@ TEST_F(BesideOthers, PartsComeHomeToo) {
   launch(stream_, object_);
   EXPECT_EQ(homeOf(object_), 0u);
   expectNumbers(object_, 2);
+  verify();
+}
+
+// Another GPU is no device, but reaches what lies on the first one.
+TEST_F(BesideOthers, TheProgramsOwnLaunchOnAnotherGpuReachesIt) {
+  CUcontext context = nullptr;
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context, 1), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context), CUDA_SUCCESS);
+  CUstream stream = nullptr;
+  CUmodule module = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
+  CUfunction first = increment_;
+  ASSERT_EQ(DRIVER(cuModuleGetFunction)(&increment_, module, "increment"), CUDA_SUCCESS);
+  int count = 0;
+  EXPECT_EQ(adsmDeviceCount(&count), adsmSuccess);
+  EXPECT_EQ(count, 3);
+  for (const int device : {1, 2}) {
+    ASSERT_EQ(call(device, object_), adsmSuccess) << adsmLastErrorString();
+    launch(stream, object_);
+    EXPECT_EQ(homeOf(object_), 0u);
+  }
+  expectNumbers(object_, 4);
+  EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&context), CUDA_SUCCESS);
+  increment_ = first;
+  launch(stream_, object_);
+  expectNumbers(object_, 5);
   verify();
 }
 

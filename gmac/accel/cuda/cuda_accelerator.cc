@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/accel/cuda/cuda_accelerator.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -410,7 +412,10 @@ class DriverCalls final : public DeviceCalls {
 class FromDriver final : public ReservedAddresses {
  public:
   FromDriver(const Driver& driver, CUdeviceptr address, std::size_t bytes)
-      : ReservedAddresses(static_cast<std::uintptr_t>(address), bytes), driver_(driver) {}
+      : ReservedAddresses(static_cast<std::uintptr_t>(address), bytes), driver_(driver) {
+    // For device processes; where the driver's mapping does not allow it, they reserve it anew.
+    (void)madvise(reinterpret_cast<void*>(begin()), bytes, MADV_DOFORK);
+  }
   ~FromDriver() override {
     const Reentry inside;
     if (!forgotten()) driver_.cuMemAddressFree(CUdeviceptr{begin()}, bytes());

@@ -539,12 +539,15 @@ bool closeFiles(const DeviceSetup& setup) {
 }
 
 // Keeps the addresses of allocations free here, too: who has reserved them in the application may
-// keep its children from inheriting that, as drivers do.
+// keep its children from inheriting that, as drivers do. What is mapped there already stays: it is
+// the inherited reservation, as a rule.
 bool reserveWindows(const DeviceSetup& setup) {
   return std::all_of(setup.windows.begin(), setup.windows.end(), [](const AddressRange& range) {
     // Not mmap(): the sanitizers' would note all of it.
     return syscall(SYS_mmap, range.begin, range.bytes, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != -1;
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
+                   0) != -1 ||
+           errno == EEXIST;
   });
 }
 
@@ -625,7 +628,7 @@ UNSANITIZED void runDeviceProcess(const DeviceSetup& setup) {
   resetSignals();
   setsid();
   prctl(PR_SET_NAME, "gmac-device");
-  if (!closeFiles(setup) || !reserveWindows(setup)) {
+  if (!reserveWindows(setup) || !closeFiles(setup)) {
     dieOfStart(setup.socket, errorText(errno));
   }
   // This thread watches and does nothing else: the one of the socket may meet a lock that a thread
