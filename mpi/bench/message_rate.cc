@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tickets gain: messages from rank 0 to rank 1 and back, from 64 KiB to 64 MiB, contiguous and
-// strided (MPI_Type_vector), in four ways that take turns:
+// What tickets gain: messages from rank 0 to rank 1 and back, from 64 KiB (or the bytes given) to
+// 64 MiB, contiguous and strided (MPI_Type_vector), in seven ways that take turns:
 //   wire      MPI_Ssend of plain memory, which is MPI's alone
 //   transfer  MPI_Send of plain memory, which the receiver takes from there
 //   isend     MPI_Isend and MPI_Wait of it: short pieces are packed into shared memory at once
 //   object    MPI_Send of a shared object that is current on the CPU, which the receiver maps
-// GB/s of one way, and how many times as fast as the wire.
-//   mpirun -n 2 gmac run --mpi -- message_rate
+//   device    MPI_Send of one that only memset() has filled, which runs where its bytes are
+// and MPI_Ssend of both objects, which are packed, sent by MPI, and unpacked. GB/s of one way, and
+// how many times as fast as the wire. Between two hosts all of them take the wire.
+//   mpirun -n 2 gmac run --mpi -- message_rate [least bytes [number of the only shape]]
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -85,42 +87,54 @@ int main(int argc, char** argv) {
   using Free = int (*)(void*);
   const auto allocate = reinterpret_cast<Allocate>(dlsym(RTLD_DEFAULT, "adsmAlloc"));
   const auto release = reinterpret_cast<Free>(dlsym(RTLD_DEFAULT, "adsmFree"));
+  const int least = argc > 1 ? std::max(1, std::atoi(argv[1])) : 64 << 10;
   if (size != 2 || allocate == nullptr || release == nullptr) {
     std::fprintf(stderr, "message_rate: mpirun -n 2 gmac run --mpi -- message_rate\n");
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
+  const int only = argc > 2 ? std::atoi(argv[2]) : -1;
   for (const Shape& shape : kShapes) {
-    for (int bytes = 64 << 10; bytes <= 64 << 20; bytes *= 8) {
+    if (only >= 0 && &shape - kShapes != only) continue;
+    for (int bytes = least; bytes <= 64 << 20; bytes *= 8) {
       MPI_Datatype type = makeType(shape, bytes);
       const std::size_t span = static_cast<std::size_t>(bytes) * (shape.block == 0 ? 1 : 2);
       void* const object = allocate(span);
+      void* const device = allocate(span);
       void* const plain = std::malloc(span);
       // By the CPU itself: memset() runs where the bytes are current.
       auto* const bytesOfObject = static_cast<volatile unsigned char*>(object);
       for (std::size_t i = 0; i < span; ++i) bytesOfObject[i] = 1;
+      std::memset(device, 1, span);
       std::memset(plain, 1, span);
-      std::array<std::vector<double>, 4> seconds;
+      std::array<std::vector<double>, 7> seconds;
       for (int round = 0; round < kRounds; ++round) {
         seconds[0].push_back(pingPong(rank, &MPI_Ssend, plain, bytes, type));
         seconds[1].push_back(pingPong(rank, &MPI_Send, plain, bytes, type));
         seconds[2].push_back(pingPong(rank, &sendLater, plain, bytes, type));
         seconds[3].push_back(pingPong(rank, &MPI_Send, object, bytes, type));
+        seconds[4].push_back(pingPong(rank, &MPI_Send, device, bytes, type));
+        seconds[5].push_back(pingPong(rank, &MPI_Ssend, object, bytes, type));
+        seconds[6].push_back(pingPong(rank, &MPI_Ssend, device, bytes, type));
       }
-      const double wire = median(seconds[0]);
-      const double transfer = median(seconds[1]);
-      const double isend = median(seconds[2]);
-      const double fromObject = median(seconds[3]);
       if (rank == 0) {
-        std::printf(
-            "%-15s %6d KiB: wire %6.2f GB/s; transfer %6.2f, ratio %5.2f; isend %6.2f, ratio "
-            "%5.2f; "
-            "object %6.2f, ratio %5.2f\n",
-            shape.name, bytes >> 10, bytes / wire / 1e9, bytes / transfer / 1e9, wire / transfer,
-            bytes / isend / 1e9, wire / isend, bytes / fromObject / 1e9, wire / fromObject);
+        const double wire = median(seconds[0]);
+        const auto show = [&](const char* name, const std::vector<double>& taken) {
+          const double one = median(taken);
+          std::printf("; %s %5.2f GB/s, ratio %5.2f", name, bytes / one / 1e9, wire / one);
+        };
+        std::printf("%-15s %6d KiB: wire %5.2f GB/s", shape.name, bytes >> 10, bytes / wire / 1e9);
+        show("transfer", seconds[1]);
+        show("isend", seconds[2]);
+        show("object", seconds[3]);
+        show("packed", seconds[5]);
+        show("device", seconds[4]);
+        show("packed", seconds[6]);
+        std::printf("\n");
         std::fflush(stdout);
       }
       std::free(plain);
       release(object);
+      release(device);
       MPI_Type_free(&type);
     }
   }
