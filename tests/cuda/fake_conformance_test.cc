@@ -57,6 +57,22 @@ TEST_P(OverFakeDriver, AFailureNamesTheCallItsArgumentsAndTheDriversWords) {
   EXPECT_TRUE(errorSays("out of memory")) << lastErrorText();
 }
 
+// Memory that may move between devices is made in pieces.
+TEST_P(OverFakeDriver, AnAbsurdAllocationBesideAnotherDeviceIsRefusedAtOnce) {
+  fake_cuda::setDevices(2);
+  {
+    const auto several = kit().make();
+    ASSERT_TRUE(several.ok()) << lastErrorText();
+    const std::size_t made = fake_cuda::calls("cuMemCreate");
+    const auto address =
+        (*several)->allocate(std::size_t{1} << 47, pageBytes(), Placement::kSameAddress);
+    EXPECT_EQ(address.status().code(), adsmErrorAcceleratorMemory);
+    EXPECT_TRUE(errorSays("140737488355328 bytes")) << lastErrorText();
+    EXPECT_EQ(fake_cuda::calls("cuMemCreate"), made);
+  }
+  fake_cuda::setDevices(1);
+}
+
 TEST_P(OverFakeDriver, AFailedFillGivesTheMemoryBack) {
   const std::size_t freed = fake_cuda::calls("cuMemRelease");
   fake_cuda::failNext("cuMemsetD8Async", CUDA_ERROR_INVALID_VALUE);

@@ -118,6 +118,15 @@ Status MappedMemory::createPages(Piece& piece, int handleType, adsmError_t other
 }
 
 Status MappedMemory::create(Pieces& pieces) {
+  // Before the system makes what would not suffice.
+  std::size_t onCpu = 0;
+  for (const Piece& piece : pieces) {
+    onCpu += piece.place.home == Home::kCpu && keptPages_.empty() ? piece.bytes : 0;
+  }
+  if (const std::size_t spare = onCpu == 0 ? 0 : spareMemory(); onCpu > spare) {
+    return fail(adsmErrorHostMemory,
+                "{} bytes of the CPU's memory for the accelerator: {} can be spared", onCpu, spare);
+  }
   for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
     if (piece->isMirror()) {
       continue;
@@ -262,6 +271,12 @@ std::size_t MappedMemory::pieceBytes(std::size_t bytes, std::size_t least) {
 }
 
 Result<MappedMemory::Pieces> MappedMemory::makePieces(std::size_t bytes, const Layout& layout) {
+  // No machine has so much: 2 TiB in pages of 2 MiB. Each piece would be tried.
+  constexpr std::size_t kMostPieces = std::size_t{1} << 20;
+  if (bytes / layout.pieceBytes >= kMostPieces) {
+    return fail(adsmErrorAcceleratorMemory, "{} bytes are more than {} pieces of {} bytes", bytes,
+                kMostPieces, layout.pieceBytes);
+  }
   Pieces pieces;
   for (std::size_t offset = 0; offset < bytes; offset += layout.pieceBytes) {
     pieces.push_back({offset, std::min(layout.pieceBytes, bytes - offset), layout.placeOf(offset)});
