@@ -23,6 +23,7 @@
 #include "gmac/accel/devices.h"
 #include "gmac/accel/host/host_accelerator.h"
 #include "tests/accel/device_process.h"
+#include "tests/accel/group_fixture.h"
 
 namespace gmac::accel {
 namespace {
@@ -65,7 +66,7 @@ const adsmKernelDesc_t kCrash = describe("crash", crash, 0);
 constexpr LaunchShape kShape{{4, 1, 1}, {1, 1, 1}, 0};
 constexpr LaunchShape kOne{{1, 1, 1}, {1, 1, 1}, 0};
 
-class GroupTest : public ::testing::Test {
+class GroupTest : public GroupFixture {
  protected:
   void SetUp() override {
     HostOptions options;
@@ -73,25 +74,9 @@ class GroupTest : public ::testing::Test {
     options.threads = 2 * kDevices;
     auto members = makeHostAccelerators(options, kDevices);
     ASSERT_TRUE(members.ok()) << lastErrorText();
-    auto made = makeGroup(std::move(*members));
-    ASSERT_TRUE(made.ok()) << lastErrorText();
-    group_ = std::move(*made);
-    auto pinned = group_->allocatePinned(kPinned);
-    ASSERT_TRUE(pinned.ok()) << lastErrorText();
-    pinned_ = static_cast<std::uint32_t*>(*pinned);
+    start(makeGroup(std::move(*members)));
   }
 
-  Accelerator& group() { return *group_; }
-  Devices& devices() { return *group_->devices(); }
-  DeviceAddress allocate(std::size_t bytes, Placement placement = Placement::kSameAddress) {
-    const auto address = group().allocate(bytes, 4096, placement);
-    EXPECT_TRUE(address.ok()) << lastErrorText();
-    return address.ok() ? *address : DeviceAddress{};
-  }
-  void await(const Result<Ticket>& ticket) {
-    ASSERT_TRUE(ticket.ok()) << lastErrorText();
-    ASSERT_TRUE(group().wait(*ticket).ok()) << lastErrorText();
-  }
   std::unique_ptr<LoadedKernel> load(std::size_t device, const adsmKernelDesc_t& desc) {
     auto loaded = devices().load(device, desc);
     EXPECT_TRUE(loaded.ok()) << lastErrorText();
@@ -105,31 +90,6 @@ class GroupTest : public ::testing::Test {
     void* args[] = {&address, &count};
     await(devices().launch(device, *kernel, kShape, args, {}));
   }
-  // With all that it holds.
-  Status move(DeviceAddress address, std::size_t bytes, std::size_t device) {
-    const Part all{0, bytes};
-    return devices().move(address, bytes, device, {&all, 1});
-  }
-  // Its words, by way of memory that is pinned on device 0 alone: it has to be there.
-  void fillWith(DeviceAddress address, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes / 4; ++i) pinned_[i] = static_cast<std::uint32_t>(i * 7);
-    await(group().copyIn(address, pinned_, bytes, {}));
-  }
-  void expectWords(DeviceAddress address, std::size_t bytes, std::uint32_t added) {
-    await(group().copyOut(pinned_, address, bytes, {}));
-    for (std::size_t i = 0; i < bytes / 4; ++i) {
-      ASSERT_EQ(pinned_[i], i * 7 + added) << "word " << i;
-    }
-  }
-  std::size_t freeOn(std::size_t device) {
-    const auto described = devices().describe(device);
-    EXPECT_TRUE(described.ok()) << lastErrorText();
-    return described.ok() ? described->memory.free : 0;
-  }
-
-  static constexpr std::size_t kPinned = 16 * kMiB;
-  std::unique_ptr<Accelerator> group_;
-  std::uint32_t* pinned_ = nullptr;
 };
 
 // Less than half of a stage, several stages, and an odd rest.

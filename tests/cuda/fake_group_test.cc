@@ -18,6 +18,7 @@
 #include "gmac/accel/group/group.h"
 #include "gmac/accel/host/host_accelerator.h"
 #include "tests/accel/conformance.h"
+#include "tests/accel/group_fixture.h"
 #include "tests/cuda/fake_conformance_kernels.h"
 #include "tests/cuda/fake_library.h"
 
@@ -92,31 +93,10 @@ const adsmKernelDesc_t kCrash = [] {
 
 constexpr LaunchShape kOne{{1, 1, 1}, {1, 1, 1}, 0};
 
-class MixedGroup : public ::testing::Test {
+class MixedGroup : public GroupFixture {
  protected:
-  void SetUp() override {
-    auto made = makeMixed();
-    ASSERT_TRUE(made.ok()) << lastErrorText();
-    group_ = std::move(*made);
-    auto pinned = group_->allocatePinned(kPinned);
-    ASSERT_TRUE(pinned.ok()) << lastErrorText();
-    pinned_ = static_cast<std::uint32_t*>(*pinned);
-  }
-  void TearDown() override {
-    if (pinned_ != nullptr) group_->freePinned(pinned_, kPinned);
-  }
+  void SetUp() override { start(makeMixed()); }
 
-  Accelerator& group() { return *group_; }
-  Devices& devices() { return *group_->devices(); }
-  DeviceAddress allocate(std::size_t bytes, Placement placement = Placement::kSameAddress) {
-    const auto address = group().allocate(bytes, 4096, placement);
-    EXPECT_TRUE(address.ok()) << lastErrorText();
-    return address.ok() ? *address : DeviceAddress{};
-  }
-  void await(const Result<Ticket>& ticket) {
-    ASSERT_TRUE(ticket.ok()) << lastErrorText();
-    ASSERT_TRUE(group().wait(*ticket).ok()) << lastErrorText();
-  }
   // Adds 1 to each word, on a device.
   void increment(std::size_t device, DeviceAddress address, std::size_t bytes) {
     const auto kernel = devices().load(device, kIncrement);
@@ -125,27 +105,6 @@ class MixedGroup : public ::testing::Test {
     std::uint32_t by = 1;
     void* args[] = {&address, &count, &by};
     await(devices().launch(device, **kernel, kOne, args, {}));
-  }
-  // With all that it holds.
-  Status move(DeviceAddress address, std::size_t bytes, std::size_t device) {
-    const Part all{0, bytes};
-    return devices().move(address, bytes, device, {&all, 1});
-  }
-  // By way of memory that is pinned for the GPU alone: it has to be there.
-  void fillWith(DeviceAddress address, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes / 4; ++i) pinned_[i] = static_cast<std::uint32_t>(i * 7);
-    await(group().copyIn(address, pinned_, bytes, {}));
-  }
-  void expectWords(DeviceAddress address, std::size_t bytes, std::uint32_t added) {
-    await(group().copyOut(pinned_, address, bytes, {}));
-    for (std::size_t i = 0; i < bytes / 4; ++i) {
-      ASSERT_EQ(pinned_[i], i * 7 + added) << "word " << i;
-    }
-  }
-  std::size_t freeOn(std::size_t device) {
-    const auto described = devices().describe(device);
-    EXPECT_TRUE(described.ok()) << lastErrorText();
-    return described.ok() ? described->memory.free : 0;
   }
   void loseGpu() {
     const auto poke = devices().load(0, fake::kPoke);
@@ -160,10 +119,6 @@ class MixedGroup : public ::testing::Test {
   static bool errorSays(const std::string& words) {
     return std::string(lastErrorText()).find(words) != std::string::npos;
   }
-
-  static constexpr std::size_t kPinned = 16 * kMiB;
-  std::unique_ptr<Accelerator> group_;
-  std::uint32_t* pinned_ = nullptr;
 };
 
 TEST_F(MixedGroup, BytesGoAlongBetweenTheGpuAndTheOthers) {
