@@ -38,13 +38,20 @@ class MovableMemory {
   // adsmErrorNotSupported (this allocation cannot move), adsmErrorAcceleratorMemory,
   // adsmErrorHostMemory, adsmErrorAcceleratorLost.
   //
-  // To Home::kMirror: `bytes` may be more than was allocated, up to a whole page of 2 MiB, and what
-  // lies after them in their last page is nowhere until the memory has moved back. What the
-  // accelerator's pages hold is lost, and the CPU's pages, all of those bytes' there, are readable
+  // To Home::kMirror: `bytes` may have a margin (marginOf()), and what lies after that in the last
+  // page of 2 MiB is nowhere until the memory has moved back. What the accelerator's pages hold is
+  // lost, and the CPU's pages, all of those bytes' there, are readable
   // and writable until this returns; from then on their protection is the
   // caller's affair, and they stay mapped there until the memory has moved back. Besides the
   // errors: adsmErrorNotSupported (the accelerator cannot reach these pages).
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;
+  // How many bytes after an allocation nothing else has the addresses of, so that the CPU's pages
+  // may lie there, too, when it moves to Home::kMirror: what kernels overrun an array by. 0 where
+  // it cannot move there.
+  virtual std::size_t marginOf(DeviceAddress address, std::size_t bytes) const {
+    (void)address, (void)bytes;
+    return 0;
+  }
 
   // Between true and false, the CPU's pages that one allocation leaves are there for the next of
   // the same size that comes: the driver takes half a second to make a GiB of them.

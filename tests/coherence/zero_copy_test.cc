@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <chrono>
@@ -325,6 +326,34 @@ TEST_P(ZeroCopies, AnObjectThatIsNoWholePageHasAMargin) {
   EXPECT_EQ(accessAt(small + kSmall), os::Access::kReadWrite);
   machine_->free(small);
   EXPECT_EQ(accessAt(small + kSmall), os::Access::kNone);
+}
+
+// Where the accelerator has none, other memory may lie there.
+TEST_P(ZeroCopies, NothingIsMappedAfterWhatCannotMove) {
+  MachineSetup refusing = setup();
+  refusing.fake.zeroCopy = false;
+  start(refusing);
+  constexpr std::size_t kSmall = kBlock;
+  std::byte* const small = machine_->allocate(kSmall);
+  std::byte* const after = small + kSmall;
+  void* const others = mmap(after, kSmall, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  std::memset(small, 0x42, kSmall);
+  at_ = small + 9;
+  value_ = 0x42;
+  if (others == after) {
+    std::memset(after, 0x17, kSmall);
+  }
+  fake().clearLog();
+  rounds(60);
+  EXPECT_EQ(moves().size(), 1u) << "asked for once";
+  if (others == after) {
+    EXPECT_EQ(after[0], std::byte{0x17});
+    EXPECT_EQ(after[kSmall - 1], std::byte{0x17});
+    munmap(after, kSmall);
+  } else {
+    ADD_FAILURE() << "the addresses after the object are taken; nothing is checked";
+  }
 }
 
 TEST_P(ZeroCopies, LargeObjectsStay) {

@@ -206,6 +206,7 @@ class FakeAccelerator final : public accel::Accelerator,
     return allocate(bytes, alignment, placement, accel::Home::kCpu, 0);
   }
   Status move(accel::DeviceAddress address, std::size_t bytes, accel::Home home) override;
+  std::size_t marginOf(accel::DeviceAddress address, std::size_t bytes) const override;
   void keepPages(bool keep) noexcept override;
   Result<accel::MemoryRoom> memoryRoom() override { return roomOn(0); }
   bool severalDevices() const noexcept override { return !options_.peerBytes.empty(); }
@@ -292,6 +293,9 @@ class FakeAccelerator final : public accel::Accelerator,
     return device == 0 ? options_.memoryBytes
                        : options_.peerBytes.at(static_cast<std::size_t>(device) - 1);
   }
+  // Of an allocation at its own address: whole pages of the device's, where the CPU's may take
+  // their place.
+  std::size_t addressBytes(std::size_t bytes) const;
   // A complaint where there is nothing to be copied.
   void complainOfZeroCopy(const char* what, std::uintptr_t device);
   // Whether memory has so much left.

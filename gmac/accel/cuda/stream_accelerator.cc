@@ -537,6 +537,16 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
                                           mapped_.placeOf(home), zeroStream_, zeroEvent_));
 }
 
+// Its pages are its own to the end of the last one.
+std::size_t StreamAccelerator::marginOf(DeviceAddress address, std::size_t bytes) const {
+  const std::lock_guard lock(memoryMutex_);
+  const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
+  return found != allocations_.end() && found->second.mapped && mapped_.offers(Home::kMirror) &&
+                 (static_cast<std::uintptr_t>(address) - found->second.given) % kDevicePage == 0
+             ? std::min(roundUp(bytes, kDevicePage) - bytes, kLeastMargin)
+             : 0;
+}
+
 Status StreamAccelerator::moved(std::uintptr_t address, const Status& status) {
   // After a failure, too, some pages may lie elsewhere.
   const auto next = allocations_.upper_bound(address);

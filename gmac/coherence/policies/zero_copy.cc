@@ -8,24 +8,11 @@
 #include <string>
 
 #include "gmac/base/log.h"
-#include "gmac/base/round_up.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/signal_mask.h"
 
 namespace gmac {
-namespace {
-
-// The accelerator's pages, which move as a whole; and how much of the last one is mapped after an
-// object's end. A kernel that overruns its array a little meets that, as in the device's memory.
-constexpr std::size_t kDevicePage = std::size_t{2} << 20;
-constexpr std::size_t kMostMargin = std::size_t{64} << 10;
-
-std::size_t marginOf(const Object& object) {
-  return std::min(roundUp(object.bytes(), kDevicePage) - object.bytes(), kMostMargin);
-}
-
-}  // namespace
 
 ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
                    Waits& waits, ObjectIndex& index, Blocks& blocks, Launches& launches,
@@ -190,7 +177,8 @@ Status ZeroCopy::copy(Object& object, bool toCpu) {
 Status ZeroCopy::toCpu(Object& object) {
   GMAC_TRY(copy(object, true));
   os::Mirror& mirror = *object.mirror;
-  const std::size_t margin = marginOf(object);
+  // A kernel that overruns its array a little meets pages there, as in the device's memory.
+  const std::size_t margin = memory_->marginOf(object.device, object.bytes());
   Status moved = mirror.protect(0, object.bytes(), os::Access::kReadWrite);
   if (moved.ok() && margin != 0) {
     moved = mirror.addMargin(margin);
