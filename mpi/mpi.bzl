@@ -28,6 +28,7 @@ def mpi_abi(name, headers, defines):
             "//gmac/api:mpi",
             "//gmac/base",
             "//gmac/coherence:shared_memory",
+            "//gmac/datatype/engine:cpu_bytes",
             "//gmac/datatype/layout",
             "//gmac/session:device_memory",
         ],

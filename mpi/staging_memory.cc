@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi/staging_memory.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -15,7 +14,35 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPage = 4096;  // at least; what is pinned is a multiple of any page's size
-constexpr std::size_t kLeastRoom = 4096;
+
+// Ranges of kLeastRoom bytes that a thread has freed: most messages need no more, and no lock.
+// (Constant initialisation, and a destructor elsewhere: reading it takes no call.)
+struct OfThread {
+  static constexpr unsigned kMost = 16;
+  std::array<std::byte*, kMost> free;
+  unsigned count;
+  bool ends;  // the thread frees nothing here any more
+};
+constinit thread_local OfThread ofThread __attribute__((tls_model("initial-exec"))) = {};
+
+// Frees them when the thread ends.
+struct EndOfThread {
+  bool begun = false;
+  ~EndOfThread() {
+    ofThread.ends = true;
+    while (ofThread.count > 0) std::free(ofThread.free[--ofThread.count]);
+  }
+};
+thread_local EndOfThread endOfThread;
+
+bool keepInThread(std::byte* data) {
+  if (ofThread.ends || ofThread.count == OfThread::kMost) {
+    return false;
+  }
+  if (ofThread.count == 0) endOfThread.begun = true;
+  ofThread.free[ofThread.count++] = data;
+  return true;
+}
 
 }  // namespace
 
@@ -59,7 +86,11 @@ StagingMemory::StagingMemory(std::size_t bytes) {
   if (bytes > kMost) {
     return;
   }
-  const std::size_t room = std::bit_ceil(std::max(bytes, kLeastRoom));
+  const std::size_t room = bytes <= kLeastRoom ? kLeastRoom : std::bit_ceil(bytes);
+  if (room == kLeastRoom && ofThread.count > 0) {
+    range_ = {.data = ofThread.free[--ofThread.count], .room = room, .again = true};
+    return;
+  }
   Kept& all = kept();
   {
     const std::lock_guard guard(all.lock);
@@ -85,6 +116,9 @@ StagingMemory::~StagingMemory() {
   }
   if (range_.room > kKeptBytes) {
     giveBack(range_);
+    return;
+  }
+  if (range_.room == kLeastRoom && keepInThread(range_.data)) {
     return;
   }
   Kept& all = kept();

@@ -11,10 +11,12 @@
 namespace gmac::mpi {
 
 // Owns one range. Freed ranges are kept for reuse, the most recently freed first, up to kKeptBytes
-// in all. Thread-safe.
+// in all; besides, each thread keeps a few of kLeastRoom bytes for itself, without a lock, until it
+// ends. Thread-safe.
 class StagingMemory {
  public:
   static constexpr std::size_t kKeptBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kLeastRoom = 4096;  // of a range
   static constexpr std::size_t kLeastPinned = std::size_t{1} << 20;
 
   // Pins and unpins whole pages, so that a device copies at the speed of its bus.

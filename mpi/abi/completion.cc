@@ -161,10 +161,12 @@ class Taken {
       return;
     }
     Pending* const pending = entry->pending.get();
-    if (pending != nullptr) pending->active = false;
     if (pending == nullptr || !pending->persistent) {
       requests::end(*std::exchange(entry, nullptr));
-    } else if (std::exchange(pending->hasInstead, false)) {
+      return;
+    }
+    pending->active = false;
+    if (std::exchange(pending->hasInstead, false)) {
       list_[i] = handleOf(*entry);
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gmac/datatype/engine/cpu_bytes.h"
 #include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -153,7 +154,10 @@ bool Elements::copy(bool packs, std::byte* cpu, void* device, std::size_t bytes)
 // In memory that the engine, and the CPU by faults, reach.
 bool Elements::moveReached(bool packs, std::byte* packed, std::int64_t bytes) {
   if (type_->dense) {
-    return moveAs(packs, packed, buffer_, bytes, ADSM_TYPE_1, bytes);
+    const auto length = static_cast<std::size_t>(bytes);
+    return (packs ? gmacReadOnCpu(packed, buffer_, length)
+                  : gmacWriteOnCpu(buffer_, packed, length)) != 0 ||
+           moveAs(packs, packed, buffer_, bytes, ADSM_TYPE_1, bytes);
   }
   if (type_->own == nullptr) {
     return moveByMpi(packs, packed, bytes);

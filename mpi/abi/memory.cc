@@ -4,10 +4,7 @@
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
 
-// (The driver takes shared objects for its own.)
-bool isDevices(const void* address) {
-  return gmacTouchesShared(address, 1) == 0 && gmacIsDeviceMemory(address) != 0;
-}
+bool isShared(const void* address) { return gmacTouchesShared(address, 1) != 0; }
 
 }  // namespace
 
@@ -33,14 +30,22 @@ bool needsStagingSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype
 }
 
 OnDevice onDevice(const void* buffer, const Span& span) {
-  if (span.empty() || gmacAnyDeviceMemory() == 0) {
+  if (span.empty()) {
     return OnDevice::kNo;
   }
-  const bool first = isDevices(shifted(buffer, span.first));
-  if (first != isDevices(shifted(buffer, span.last - 1))) {
+  const void* const first = shifted(buffer, span.first);
+  const void* const last = shifted(buffer, span.last - 1);
+  // (The driver takes shared objects for its own.)
+  const bool firstIsShared = isShared(first);
+  const bool lastIsShared = isShared(last);
+  if ((firstIsShared && lastIsShared) || gmacAnyDeviceMemory() == 0) {
+    return OnDevice::kNo;
+  }
+  const bool isDevices = !firstIsShared && gmacIsDeviceMemory(first) != 0;
+  if (isDevices != (!lastIsShared && gmacIsDeviceMemory(last) != 0)) {
     return OnDevice::kMixed;
   }
-  return first ? OnDevice::kYes : OnDevice::kNo;
+  return isDevices ? OnDevice::kYes : OnDevice::kNo;
 }
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -19,9 +19,9 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 // A message that is received.
 class Awaited : public Pending {
  public:
-  Awaited(void* buffer, MPI_Count count, MPI_Datatype datatype, int source, int tag,
+  Awaited(bool staged, void* buffer, MPI_Count count, MPI_Datatype datatype, int source, int tag,
           MPI_Comm communicator, PeersPtr peers)
-      : in(buffer, count, datatype, communicator, peers, Reception::Ends::kLater),
+      : in(staged, buffer, count, datatype, communicator, peers, Reception::Ends::kLater),
         count_(count),
         source_(source),
         tag_(tag),
@@ -147,10 +147,12 @@ enum class Begins { kAtOnce, kByStart };
 
 // Puts a request that MPI has made into the table.
 template <typename Message>
-void enter(Begins begins, const std::shared_ptr<Message>& message, MPI_Request request) {
-  message->persistent = begins == Begins::kByStart;
-  message->active = !message->persistent;
-  requests::add(request, message);
+void enter(Begins begins, std::shared_ptr<Message> message, MPI_Request request) {
+  if (begins == Begins::kByStart) {
+    message->persistent = true;
+    message->active = false;
+  }
+  requests::add(request, std::move(message));
 }
 
 // Makes a generalized request, which MPI_Grequest_complete() completes. Its status is set by the

@@ -74,7 +74,10 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
                ? code
                : function(buffer, count, datatype, destination, tag, communicator, request);
   }
-  SentTicket offered = kMayBeTicket ? SentTicket(communicator, destination) : SentTicket();
+  tickets::sweep();
+  SentTicket offered = kMayBeTicket && SentTicket::mayBeReserved(count, datatype)
+                           ? SentTicket(communicator, destination)
+                           : SentTicket();
   if (kMayBeTicket) {
     offered.mayBeLent(tickets::Sender::kLeaves);
   }
@@ -104,7 +107,7 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
 
 // MPI is to receive it.
 template <auto call, typename Function, typename Count>
-int post(Begins begins, const std::shared_ptr<Awaited>& message, Function function, Count count,
+int post(Begins begins, std::shared_ptr<Awaited> message, Function function, Count count,
          int source, int tag, MPI_Comm communicator, MPI_Request* request) {
   if (message->in.failed()) {
     return refuse(communicator, kName<call>, message->reason());
@@ -112,7 +115,7 @@ int post(Begins begins, const std::shared_ptr<Awaited>& message, Function functi
   const int code = function(message->in.address(), count, message->in.datatype(), source, tag,
                             communicator, request);
   if (code == MPI_SUCCESS) {
-    enter(begins, message, *request);
+    enter(begins, std::move(message), *request);
   }
   return code;
 }
@@ -178,7 +181,8 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
     return forward();
   }
   const auto make = [&] {
-    return std::make_shared<Awaited>(buffer, count, datatype, source, tag, communicator, peers);
+    return std::make_shared<Awaited>(staged, buffer, count, datatype, source, tag, communicator,
+                                     peers);
   };
   if constexpr (begins == Begins::kAtOnce) {
     Matching matching(peers, source, tag);
@@ -211,11 +215,11 @@ int matchedReceive(void* buffer, Count count, MPI_Datatype datatype, MPI_Message
                    MPI_Request* request) {
   const auto function = next<layer>().*call;
   const std::optional<Held> held = matched::take(*message);
-  if (!held.has_value() &&
-      (*message == MPI_MESSAGE_NO_PROC || !needsStaging(buffer, count, datatype))) {
+  const bool staged = *message != MPI_MESSAGE_NO_PROC && needsStaging(buffer, count, datatype);
+  if (!held.has_value() && !staged) {
     return function(buffer, count, datatype, message, request);
   }
-  const auto pending = std::make_shared<Awaited>(buffer, count, datatype, MPI_ANY_SOURCE,
+  const auto pending = std::make_shared<Awaited>(staged, buffer, count, datatype, MPI_ANY_SOURCE,
                                                  MPI_ANY_TAG, MPI_COMM_SELF, nullptr);
   pending->matched = true;
   if (held.has_value()) {

@@ -51,7 +51,7 @@ int finishPlain(void* buffer, MPI_Count count, MPI_Datatype datatype, int source
   if (code != MPI_SUCCESS || !hasTicketsLength(*status)) {
     return code;
   }
-  Reception in(buffer, count, datatype, communicator, Peers::of(communicator, source),
+  Reception in(false, buffer, count, datatype, communicator, Peers::of(communicator, source),
                Reception::Ends::kInTheCall);
   return finish(in, code, status, call);
 }
@@ -114,7 +114,10 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
         function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination, tag, communicator);
     return endSend(ticket, code, communicator, kName<call>);
   }
-  SentTicket ticket = ticketFor<call>(communicator, destination);
+  tickets::sweep();
+  SentTicket ticket = SentTicket::mayBeReserved(count, datatype)
+                          ? ticketFor<call>(communicator, destination)
+                          : SentTicket();
   ticket.mayBeLent(tickets::Sender::kWaits);
   Side out(true, buffer, count, datatype, true, &ticket);
   if (out.failed()) {
@@ -153,7 +156,7 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
   }
   std::optional<Reception> in;
   const auto prepare = [&] {
-    in.emplace(buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
+    in.emplace(staged, buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
     return !in->failed();
   };
   if (staged && !prepare()) {
@@ -181,10 +184,12 @@ int matchedReceive(void* buffer, Count count, MPI_Datatype datatype, MPI_Message
                    MPI_Status* status) {
   const auto function = next<layer>().*call;
   const std::optional<Held> held = matched::take(*message);
-  if (!held.has_value() && !needsStaging(buffer, count, datatype)) {
+  const bool staged = needsStaging(buffer, count, datatype);
+  if (!held.has_value() && !staged) {
     return function(buffer, count, datatype, message, status);
   }
-  Reception in(buffer, count, datatype, MPI_COMM_SELF, nullptr, Reception::Ends::kInTheCall);
+  Reception in(staged, buffer, count, datatype, MPI_COMM_SELF, nullptr,
+               Reception::Ends::kInTheCall);
   if (held.has_value()) {
     in.receives(*held);
   }
@@ -230,10 +235,11 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
     }
   }
   const PeersPtr peers = Peers::of(communicator, source);
-  Reception in(received, receivedCount, receivedType, communicator, peers,
+  Reception in(receivesStaged, received, receivedCount, receivedType, communicator, peers,
                Reception::Ends::kInTheCall);
-  SentTicket ticket =
-      sendsStaged || tickets::inUse() ? SentTicket(communicator, destination) : SentTicket();
+  const bool mayBeTicket =
+      (sendsStaged || tickets::inUse()) && SentTicket::mayBeReserved(sentCount, sentType);
+  SentTicket ticket = mayBeTicket ? SentTicket(communicator, destination) : SentTicket();
   ticket.mayBeLent(tickets::Sender::kLeaves);
   if (!in.failed() && !sendsStaged) {
     (void)ticket.offer(sent, sentCount, sentType, tickets::Sender::kLeaves);
@@ -288,7 +294,7 @@ int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int des
     return forward();
   }
   const PeersPtr peers = Peers::of(communicator, source);
-  Reception in(buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
+  Reception in(staged, buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
   if (in.isMpis()) {
     return forward();
   }

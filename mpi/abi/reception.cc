@@ -10,14 +10,14 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-Reception::Reception(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_Comm communicator,
-                     PeersPtr peers, Ends ends)
+Reception::Reception(bool staged, void* buffer, MPI_Count count, MPI_Datatype datatype,
+                     MPI_Comm communicator, PeersPtr peers, Ends ends)
     : buffer_(buffer),
       count_(count),
       datatype_(datatype),
       communicator_(communicator),
       peers_(std::move(peers)) {
-  if (needsStaging(buffer, count, datatype)) {
+  if (staged) {
     side_.emplace(true, buffer, count, datatype, false);
   } else if (peers_ != nullptr && ends == Ends::kLater && count > 0 &&
              datatype != MPI_DATATYPE_NULL && isDerived(datatype)) {

@@ -21,10 +21,10 @@ class Reception {
   // it.
   enum class Ends { kInTheCall, kLater };
 
-  // `peers`: the processes that may send tickets; NULL: none. The error handler of `communicator`
-  // is called.
-  Reception(void* buffer, MPI_Count count, MPI_Datatype datatype, MPI_Comm communicator,
-            PeersPtr peers, Ends ends);
+  // `staged`: the answer of needsStaging(). `peers`: the processes that may send tickets; NULL:
+  // none. The error handler of `communicator` is called.
+  Reception(bool staged, void* buffer, MPI_Count count, MPI_Datatype datatype,
+            MPI_Comm communicator, PeersPtr peers, Ends ends);
   // The same of one that MPI has been given before. Calls no MPI.
   explicit Reception(const PlainReceive& receive);
 

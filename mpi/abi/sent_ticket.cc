@@ -66,6 +66,11 @@ bool SentTicket::lend(const Elements& elements) {
   return true;
 }
 
+bool SentTicket::mayBeReserved(MPI_Count count, MPI_Datatype datatype) {
+  const MPI_Count size = knownDenseSize(datatype);
+  return size == 0 || count > (tickets::leastPayload() - 1) / size;
+}
+
 bool SentTicket::mayBeOffered(MPI_Count count, MPI_Datatype datatype) {
   if (!tickets::inUse()) {
     return false;

@@ -35,6 +35,8 @@ class SentTicket {
   // Of plain memory: a transfer, or for short pieces whose sender leaves, a packed payload. False:
   // it takes the wire.
   bool offer(const void* buffer, MPI_Count count, MPI_Datatype datatype, tickets::Sender sender);
+  // False if so many elements of a predefined type are too few for a ticket.
+  static bool mayBeReserved(MPI_Count count, MPI_Datatype datatype);
   // False if offer() would be, whatever the buffer and the receiver are: some nanoseconds for most
   // messages.
   static bool mayBeOffered(MPI_Count count, MPI_Datatype datatype);

@@ -132,7 +132,42 @@ FoundType makeType(MPI_Datatype datatype, bool predefined) {
   return {type};
 }
 
+// Predefined types are never freed: a slot keeps the first that comes there.
+struct Predefined {
+  std::atomic<std::uint64_t> key{0};
+  const Type* dense = nullptr;  // set before the key; NULL: the type has gaps
+  std::atomic<bool> taken{false};
+
+  bool holds(MPI_Datatype datatype) const {
+    const std::uint64_t wanted = keyOf(datatype);
+    return wanted != 0 && key.load(std::memory_order_acquire) == wanted;
+  }
+};
+Predefined& predefinedSlot(MPI_Datatype datatype) {
+  constexpr int kSlotBits = 8;
+  constinit static std::array<Predefined, std::size_t{1} << kSlotBits> slots;
+  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;  // as in HandleTable
+  return slots[(keyOf(datatype) * kGolden) >> (64 - kSlotBits)];
+}
+
+void keepPredefined(MPI_Datatype datatype, const TypePtr& type) {
+  Predefined& slot = predefinedSlot(datatype);
+  if (slot.taken.load(std::memory_order_relaxed)) {
+    return;
+  }
+  // For as long as the process lives. (It has no type of MPI's to free.)
+  auto kept = type->dense ? std::make_unique<TypePtr>(type) : nullptr;
+  if (!slot.taken.exchange(true)) {
+    slot.dense = kept != nullptr ? kept.release()->get() : nullptr;
+    slot.key.store(keyOf(datatype), std::memory_order_release);
+  }
+}
+
 TypePtr lookUp(MPI_Datatype datatype) {
+  const Predefined& slot = predefinedSlot(datatype);
+  if (slot.holds(datatype) && slot.dense != nullptr) {
+    return {TypePtr(), slot.dense};  // nobody counts its users
+  }
   Known& all = known();
   const std::shared_lock guard(all.lock);
   const auto found = all.types.find(keyOf(datatype));
@@ -216,6 +251,9 @@ FoundType findType(MPI_Datatype datatype) {
     return {nullptr, true};
   }
   FoundType made = makeType(datatype, predefined);
+  if (made.type != nullptr && predefined) {
+    keepPredefined(datatype, made.type);
+  }
   Known& all = known();
   const int keyval = all.keyval;
   if (made.type == nullptr ||
@@ -230,30 +268,20 @@ FoundType findType(MPI_Datatype datatype) {
 }
 
 MPI_Count denseSize(MPI_Datatype datatype) {
-  // Predefined types are never freed: a slot keeps the first that comes there.
-  struct Slot {
-    std::atomic<std::uint64_t> key{0};  // of MPI_DATATYPE_NULL no size is asked
-    std::atomic<MPI_Count> size{0};     // set before the key
-    std::atomic<bool> taken{false};
-  };
-  constexpr int kSlotBits = 8;
-  constinit static std::array<Slot, std::size_t{1} << kSlotBits> slots;
-  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;  // as in HandleTable
-  const std::uint64_t key = keyOf(datatype);
-  Slot& slot = slots[(key * kGolden) >> (64 - kSlotBits)];
-  if (key != 0 && slot.key.load(std::memory_order_acquire) == key) {
-    return slot.size.load(std::memory_order_relaxed);
+  const Predefined& slot = predefinedSlot(datatype);
+  if (slot.holds(datatype)) {
+    return slot.dense != nullptr ? slot.dense->size : 0;
   }
-  Type type;
-  if (datatype == MPI_DATATYPE_NULL || isDerived(datatype) || !measure(datatype, true, &type)) {
+  if (datatype == MPI_DATATYPE_NULL || isDerived(datatype)) {
     return 0;
   }
-  const MPI_Count size = type.dense ? type.size : 0;
-  if (!slot.taken.exchange(true)) {
-    slot.size.store(size, std::memory_order_relaxed);
-    slot.key.store(key, std::memory_order_release);
-  }
-  return size;
+  const TypePtr type = findType(datatype).type;
+  return type != nullptr && type->dense ? type->size : 0;
+}
+
+MPI_Count knownDenseSize(MPI_Datatype datatype) {
+  const Predefined& slot = predefinedSlot(datatype);
+  return slot.holds(datatype) && slot.dense != nullptr ? slot.dense->size : 0;
 }
 
 bool isDerived(MPI_Datatype datatype) { return adsmMpiIsDerived_(datatype) != 0; }
@@ -301,6 +329,9 @@ MPI_Comm ownCommunicator() {
 }
 
 Span spanOf(MPI_Count count, MPI_Datatype datatype) {
+  if (const MPI_Count size = knownDenseSize(datatype); size > 0 && count > 0) {
+    return Span::of(count, 0, size, size);
+  }
   MPI_Count lowerBound = 0;
   MPI_Count bytes = 0;
   MPI_Count unused = 0;

@@ -66,6 +66,8 @@ const TypePtr* recentType(MPI_Datatype datatype);
 // The size of an element of a predefined type without gaps; 0: of another type. Some nanoseconds
 // for the types that are used most.
 MPI_Count denseSize(MPI_Datatype datatype);
+// The same, and 0 also of most types that were not asked about before. Calls no MPI.
+MPI_Count knownDenseSize(MPI_Datatype datatype);
 
 // Whether MPI_Type_get_contents returns a new handle for such a type, which the caller frees.
 bool isDerived(MPI_Datatype datatype);

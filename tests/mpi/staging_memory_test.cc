@@ -9,7 +9,10 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <set>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace gmac::mpi {
 namespace {
@@ -107,6 +110,53 @@ TEST_F(Staging, MoreThanMayBeKeptIsGivenBack) {
   use(StagingMemory::kKeptBytes + 1);
   EXPECT_EQ(asked, 0);
   EXPECT_TRUE(pinned.empty());
+}
+
+// Two ranges of a few bytes, one after the other, on a thread of its own.
+bool usesAgain() {
+  bool again = false;
+  std::thread([&] {
+    std::byte* const first = use(10);
+    again = use(StagingMemory::kLeastRoom) == first;
+  }).join();
+  return again;
+}
+
+TEST_F(Staging, FewBytesAreKeptByTheThreadThatFreesThem) {
+  std::byte* const here = use(10);
+  std::thread([&] { EXPECT_NE(use(10), here); }).join();
+  EXPECT_EQ(use(10), here);
+  EXPECT_TRUE(usesAgain());
+}
+
+TEST_F(Staging, FewBytesMayBeFreedByAnotherThread) {
+  std::vector<StagingMemory> many(1000);
+  std::set<std::byte*> addresses;
+  for (StagingMemory& one : many) {
+    one = StagingMemory(10);
+    std::memset(one.data(), 1, StagingMemory::kLeastRoom);
+    addresses.insert(one.data());
+  }
+  EXPECT_EQ(addresses.size(), many.size());
+  std::thread([&] { many.clear(); }).join();
+  const StagingMemory one(10);
+  EXPECT_TRUE(addresses.contains(one.data())) << "more than a thread keeps are everybody's";
+}
+
+// A destructor of a thread's own may free memory after that thread has given back what it kept.
+TEST_F(Staging, FewBytesMayBeUsedWhileAThreadEnds) {
+  struct AtTheEnd {
+    ~AtTheEnd() {
+      for (int i = 0; i < 3; ++i) use(10);
+    }
+    int first = 0;
+  };
+  std::thread([] {
+    thread_local AtTheEnd end;  // before what the memory registers: so its destructor runs later
+    end.first = 1;
+    use(10);
+  }).join();
+  EXPECT_TRUE(usesAgain());
 }
 
 TEST_F(Staging, NothingAndTooMuchAreNoCrash) {

@@ -17,6 +17,7 @@
 #include "gmac/base/cancellation.h"
 #include "gmac/base/handles.h"
 #include "gmac/coherence/port.h"
+#include "gmac/datatype/engine/cpu_may_use.h"
 #include "gmac/datatype/engine/engine.h"
 #include "gmac/datatype/engine/launch_cache.h"
 #include "gmac/datatype/layout/touched.h"
@@ -136,23 +137,14 @@ bool overlap(const Transfer& transfer) {
   return reaches(transfer.target, transfer.source) && reaches(transfer.source, transfer.target);
 }
 
-// Whether the CPU can copy at once: it has the strided bytes, open as a kept answer says, and the
-// packed ones are its own memory. (What another thread closes meanwhile is opened by a fault, as
-// for any access of the CPU's.) Few bytes, as nothing is held and one thread copies.
+// Whether the CPU can copy at once: it may use the strided bytes as they are, and the packed ones
+// are its own memory.
 bool cpuHasAll(const Operation& operation, const gmac::accel::Accelerator& accelerator) {
-  using gmac::coherence::Current;
-  constexpr std::int64_t kMostSpan = std::int64_t{64} << 10;
-  const std::int64_t span = operation.bounds.last - operation.bounds.first;
-  if (span > kMostSpan || operation.stream || operation.method != adsmMethodAny ||
-      gmac::coherence::mayBeShared(operation.packed, static_cast<std::size_t>(operation.bytes))) {
-    return false;
-  }
-  const std::byte* const first = operation.strided + operation.bounds.first;
-  const auto bytes = static_cast<std::size_t>(span);
-  Current current{};
-  return gmac::coherence::mayBeShared(first, bytes) &&
-         gmac::coherence::currentPrefix(first, bytes, &current) == bytes &&
-         (current == Current::kCpu || (current == Current::kBoth && operation.packs())) &&
+  const auto span = static_cast<std::size_t>(operation.bounds.last - operation.bounds.first);
+  return span <= kMostUnheldBytes && !operation.stream && operation.method == adsmMethodAny &&
+         !gmac::coherence::mayBeShared(operation.packed,
+                                       static_cast<std::size_t>(operation.bytes)) &&
+         cpuMayUse(operation.strided + operation.bounds.first, span, !operation.packs()) &&
          accelerator.memoryOf(operation.packed) != gmac::accel::Memory::kDevice;
 }
 
