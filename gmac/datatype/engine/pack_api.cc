@@ -2,8 +2,6 @@
 //
 // The functions of adsm_datatype.h that pack, unpack and transfer: they check arguments and call
 // the engine.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -16,6 +14,7 @@
 #include "gmac/base/api_call.h"
 #include "gmac/base/cancellation.h"
 #include "gmac/base/handles.h"
+#include "gmac/base/loaded_library.h"
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/engine/cpu_may_use.h"
 #include "gmac/datatype/engine/engine.h"
@@ -54,12 +53,9 @@ bool devicesInUse() {
   if (seen.load(std::memory_order_relaxed)) {
     return true;
   }
-  if (!gmac::coherence::anythingShared()) {
-    void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (driver == nullptr) {
-      return false;
-    }
-    ::dlclose(driver);
+  static constinit gmac::LoadedLibrary driver("libcuda.so.1");
+  if (!gmac::coherence::anythingShared() && driver.find() == nullptr) {
+    return false;
   }
   seen = true;
   return true;
