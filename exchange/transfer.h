@@ -82,7 +82,7 @@ class Sending {
   std::int64_t bytes() const;
   // How it goes as far as this side knows.
   Path path() const;
-  // Once; what the receiver needs.
+  // Once; what the receiver needs. Of a message that goes by the ring, packs one fragment.
   void describe(std::span<std::byte, 128> description);
   // Does what there is to do, and returns whether the receiver has all: the memory may be used
   // again. Never waits. adsmErrorSystem: the receiver's process has ended, or has given up; the

@@ -285,7 +285,8 @@ void Outgoing::describe(std::span<std::byte, kDescriptionBytes> description) {
   if (!transfers_->outbox().inChild()) {
     TransferRecord& record = transfers_->record(index_);
     if (path_ == Path::kRing) {
-      (void)produce(record);  // what the receiver can begin with
+      // What the receiver can begin with. The rest is packed while it unpacks.
+      (void)produce(record, static_cast<int64_t>(record.fragmentBytes));
     }
     contents.magic = TransferContents::kMagic;
     contents.nonce = transfers_->outbox().nonce();
@@ -300,9 +301,9 @@ void Outgoing::describe(std::span<std::byte, kDescriptionBytes> description) {
   std::memcpy(description.data(), &contents, sizeof contents);
 }
 
-// Fills what is free of the ring.
-Status Outgoing::produce(TransferRecord& record) {
-  const int64_t all = bytes();
+// Fills what is free of the ring, of the first `most` bytes of the message.
+Status Outgoing::produce(TransferRecord& record, int64_t most) {
+  const int64_t all = std::min(most, bytes());
   const auto ringBytes = static_cast<int64_t>(record.ringBytes);
   const auto fragment = static_cast<int64_t>(record.fragmentBytes);
   std::byte* const ring = transfers_->outbox().file().payloads() + record.ring;
@@ -347,7 +348,7 @@ Result<bool> Outgoing::advance() {
   }
   Status status;
   if (path_ == Path::kRing) {
-    status = produce(record);
+    status = produce(record, bytes());
   }
   if (status.ok() && patience_.passed() && !peer_->lives()) {
     status = fail(adsmErrorSystem,

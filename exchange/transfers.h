@@ -130,7 +130,7 @@ class Outgoing {
   bool declined() const { return declined_; }
 
  private:
-  Status produce(TransferRecord& record);
+  Status produce(TransferRecord& record, std::int64_t most);
   // The receiver's count of the messages that wait for it; see SharedFile::waitingOf().
   void countWaiting(bool begins);
   Result<bool> freed(const TransferRecord& record);

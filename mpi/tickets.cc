@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi/tickets.h"
 
-#include <sched.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include "gmac/session/message_trace.h"
 #include "gmac/session/mpi_settings.h"
 #include "mpi/device_copies.h"
+#include "mpi/spinning.h"
 
 namespace gmac::mpi::tickets {
 
@@ -87,6 +87,10 @@ Bytes ticketOf(Wire wire) {
 // The receiver's kernel looks up each piece, so that shorter ones go faster through the ring
 // (mpi/bench/message_rate.cc: 8 KiB at half its rate).
 constexpr std::int64_t kReadPiece = std::int64_t{64} << 10;
+// Of the ring: so short that both sides begin soon with a short message, and so many that it is
+// half of what a second-level cache has.
+constexpr std::size_t kFragmentBytes = std::size_t{32} << 10;
+constexpr std::size_t kFragments = 8;
 // Of a copy; on the slow side.
 constexpr std::int64_t kCopiedBytesPerMicrosecond = 4000;
 
@@ -335,7 +339,7 @@ bool isTransfer(const Ticket& ticket) {
 namespace {
 
 Status finish(exchange::Receiving& receiving) {
-  while (true) {
+  for (Spinning spinning(receiving.bytes());; spinning.turn()) {
     const Result<bool> done = receiving.advance();
     GMAC_TRY(done.status());
     if (*done) {
@@ -343,7 +347,6 @@ Status finish(exchange::Receiving& receiving) {
     }
     // The sender may be waiting for this process in turn.
     serveTransfers();
-    ::sched_yield();
   }
 }
 
@@ -568,6 +571,8 @@ std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
   exchange::SendOptions options;
   options.mayCopy = true;
   options.path = exchange::Path::kRing;
+  options.fragmentBytes = kFragmentBytes;
+  options.fragments = kFragments;
   if (all.exchange->isReadBy(rank) &&
       layout->layout.meanBlockBytes() >= std::min(bytes, kReadPiece)) {
     options.path = exchange::Path::kRead;

@@ -246,6 +246,7 @@ class Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
+  std::int64_t bytes() const { return sending_.bytes(); }
   // Once. The receiver may have it from now on.
   Bytes write();
   // Does what there is to do, and never waits. The first call begins the wait for the receiver.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls that complete requests.
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
 #include "mpi/abi/requests.h"
+#include "mpi/spinning.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
@@ -438,10 +437,9 @@ int waitAny(int count, MPI_Request* list, int* index, MPI_Status* status) {
   }
   if (!requests::settled(count, list)) {
     int flag = 0;
-    while (true) {
+    for (Spinning spinning;; spinning.turn()) {
       const int code = testAny<layer>(count, list, index, &flag, status);
       if (code != MPI_SUCCESS || flag != 0) return code;
-      ::sched_yield();
     }
   }
   Taken taken(count, list);
@@ -473,10 +471,9 @@ int some(int count, MPI_Request* list, int* done, int* indices, MPI_Status* stat
   }
   if constexpr (call == &Calls::Waitsome) {
     if (!requests::settled(count, list)) {
-      while (true) {
+      for (Spinning spinning;; spinning.turn()) {
         const int code = some<layer, &Calls::Testsome>(count, list, done, indices, status);
         if (code != MPI_SUCCESS || *done != 0) return code;
-        ::sched_yield();
       }
     }
   }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi/abi/requests.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -16,6 +14,7 @@
 #include "mpi/abi/errors.h"
 #include "mpi/abi/handle.h"
 #include "mpi/abi/types.h"
+#include "mpi/spinning.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI::requests {
 
@@ -426,22 +425,18 @@ void progress() {
 
 namespace {
 
-// Until `settled()` is true.
+// Until `settled()` is true. `bytes`: that others copy meanwhile.
 template <typename Settled>
-void wait(const Settled& settled) {
-  constexpr int kSpins = 16;
-  for (int round = 0; !settled(); ++round) {
+void wait(const Settled& settled, std::int64_t bytes = 0) {
+  for (Spinning spinning(bytes); !settled(); spinning.turn()) {
     progress();
-    if (round >= kSpins) {
-      ::sched_yield();
-    }
   }
 }
 
 }  // namespace
 
 void settle(SentTicket& ticket) {
-  wait([&] { return ticket.settled(); });
+  wait([&] { return ticket.settled(); }, ticket.transferBytes());
 }
 
 bool settled(int count, const MPI_Request* list) {

@@ -57,6 +57,8 @@ class SentTicket {
     return transfer_ != nullptr && progress() == Progress::kFailed ? transfer_->reason() : "";
   }
   bool isTransfer() const { return transfer_ != nullptr; }
+  // How many bytes the receiver takes from here.
+  std::int64_t transferBytes() const { return transfer_ != nullptr ? transfer_->bytes() : 0; }
 
   // The same after a blocking call has returned `code`: unless it may have been sent. (Of a call
   // that also receives, the receive may have failed.)

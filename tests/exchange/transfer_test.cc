@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -319,6 +320,42 @@ TEST(Transfers, ThePathFollowsTheLayout) {
     }
     arrive(board, 1);
     await(board, 1, 2);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// So that it is packed while the receiver unpacks, and not before.
+TEST(Transfers, AMessageOfTheRingBeginsWithOneFragment) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    constexpr std::size_t kFragment = 4096;
+    constexpr std::size_t kAll = 3 * kFragment;
+    Board& board = team.board();
+    const Arena arena(kArena);
+    const auto exchange = met(board, job);
+    if (job.rank == 0) {
+      Result<Sending> sending = exchange->send(
+          1, arena.data(), shareLayout(contiguous(kAll)),
+          {.path = Path::kRing, .fragmentBytes = kFragment, .fragments = 4, .mayCopy = true});
+      CHECK_THAT(sending.ok());
+      post(board, 0, 1, described(*sending));
+      await(board, 1, 1);
+      CHECK_THAT(*sending->wait(kPatience));
+    } else {
+      std::vector<std::byte> target(kAll);
+      Result<Receiving> receiving =
+          exchange->receive(0, fetch(board, 0, 1), target.data(), contiguous(kAll));
+      CHECK_THAT(receiving.ok());
+      for (int i = 0; i < 10; ++i) {
+        CHECK_THAT(!*receiving->advance());
+      }
+      CHECK_THAT(std::memcmp(target.data(), arena.data(), kFragment) == 0);
+      CHECK_THAT(std::count(target.begin() + kFragment, target.end(), std::byte{0}) ==
+                 kAll - kFragment);
+      arrive(board, 1);
+      CHECK_THAT(*receiving->wait(kPatience));
+      CHECK_THAT(std::memcmp(target.data(), arena.data(), kAll) == 0);
+    }
   });
   EXPECT_EQ(team.end(), "");
 }
