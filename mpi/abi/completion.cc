@@ -46,30 +46,33 @@ class Several {
 // table.
 class Before {
  public:
-  // A call that waits may wait long, and other threads' progress() with it.
-  enum class Call { kWaits, kTests };
-  Before(Call call, int count, const MPI_Request* list) : handles_(count) {
+  Before(int count, const MPI_Request* list) : handles_(count) {
     tickets::sweep();
     std::copy_n(list, handles_.size(), handles_.data());
-    mayStay_ = (call == Call::kTests || !concurrentCalls()) && requests::beginPlain(&last_);
+    call_.list = handles_.data();
+    call_.count = handles_.size();
+    mayStay_ = (count <= kMostLookedThrough || !concurrentCalls()) && requests::beginPlain(call_);
   }
   ~Before() {
-    if (mayStay_) requests::endPlain();
+    if (mayStay_) requests::endPlain(call_);
   }
   Before(const Before&) = delete;
   Before& operator=(const Before&) = delete;
   // False: other requests are in the table.
   explicit operator bool() const { return mayStay_; }
   const MPI_Request* handles() const { return handles_.data(); }
-  std::uint64_t last() const { return last_; }
+  std::uint64_t last() const { return call_.last; }
   // Those were completed, and have got no tickets.
   void drop(int first, int count) const {
-    requests::dropPlain(count, handles_.data() + first, last_);
+    requests::dropPlain(count, handles_.data() + first, call_.last);
   }
 
  private:
+  // Other threads' progress() looks through the lists of such calls, for each receive.
+  static constexpr int kMostLookedThrough = 256;
+
   Several<MPI_Request> handles_;
-  std::uint64_t last_ = 0;
+  requests::Completing call_;
   bool mayStay_ = false;
 };
 
@@ -305,7 +308,7 @@ template <Layer layer>
 int wait(MPI_Request* request, MPI_Status* status) {
   const auto function = next<layer>().Wait;
   if (!requests::any()) return function(request, status);
-  if (const Before before(Before::Call::kWaits, 1, request); before) {
+  if (const Before before(1, request); before) {
     Statuses statuses(1, status);
     const int code = function(request, statuses.get());
     return endPlain(before, 0, code, request, statuses.get(), "MPI_Wait");
@@ -327,7 +330,7 @@ template <Layer layer>
 int test(MPI_Request* request, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Test;
   if (!requests::any()) return function(request, flag, status);
-  if (const Before before(Before::Call::kTests, 1, request); before) {
+  if (const Before before(1, request); before) {
     Statuses statuses(1, status);
     const int code = function(request, flag, statuses.get());
     return code == MPI_SUCCESS && *flag == 0
@@ -355,7 +358,7 @@ template <Layer layer>
 int waitAll(int count, MPI_Request* list, MPI_Status* status) {
   const auto function = next<layer>().Waitall;
   if (!requests::any()) return function(count, list, status);
-  if (const Before before(Before::Call::kWaits, count, list); before) {
+  if (const Before before(count, list); before) {
     Statuses statuses(count, status);
     const int code = function(count, list, statuses.get());
     return meansStatuses(code) ? endSeveralPlain(before, count, list, code, count, nullptr,
@@ -376,7 +379,7 @@ template <Layer layer>
 int testAll(int count, MPI_Request* list, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Testall;
   if (!requests::any()) return function(count, list, flag, status);
-  if (const Before before(Before::Call::kTests, count, list); before) {
+  if (const Before before(count, list); before) {
     Statuses statuses(count, status);
     const int code = function(count, list, flag, statuses.get());
     return code == MPI_ERR_IN_STATUS || (code == MPI_SUCCESS && *flag != 0)
@@ -402,7 +405,7 @@ template <Layer layer>
 int testAny(int count, MPI_Request* list, int* index, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Testany;
   if (!requests::any()) return function(count, list, index, flag, status);
-  if (const Before before(Before::Call::kTests, count, list); before) {
+  if (const Before before(count, list); before) {
     Statuses statuses(1, status);
     const int code = function(count, list, index, flag, statuses.get());
     return endAnyPlain(before, count, list, *index, code != MPI_SUCCESS || *flag != 0, code,
@@ -430,7 +433,7 @@ template <Layer layer>
 int waitAny(int count, MPI_Request* list, int* index, MPI_Status* status) {
   const auto function = next<layer>().Waitany;
   if (!requests::any()) return function(count, list, index, status);
-  if (const Before before(Before::Call::kWaits, count, list); before) {
+  if (const Before before(count, list); before) {
     Statuses statuses(1, status);
     const int code = function(count, list, index, statuses.get());
     return endAnyPlain(before, count, list, *index, true, code, statuses.get(), "MPI_Waitany");
@@ -459,9 +462,7 @@ template <Layer layer, auto call>
 int some(int count, MPI_Request* list, int* done, int* indices, MPI_Status* status) {
   const auto function = next<layer>().*call;
   if (!requests::any()) return function(count, list, done, indices, status);
-  constexpr Before::Call kCall =
-      call == &Calls::Waitsome ? Before::Call::kWaits : Before::Call::kTests;
-  if (const Before before(kCall, count, list); before) {
+  if (const Before before(count, list); before) {
     Statuses statuses(count, status);
     const int code = function(count, list, done, indices, statuses.get());
     return meansStatuses(code) && *done != MPI_UNDEFINED

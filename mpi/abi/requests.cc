@@ -39,7 +39,7 @@ struct Table {
   std::vector<std::unique_ptr<PlainEntry[]>> plain;
   std::vector<std::unique_ptr<Receives>> bySender;  // number ticketSender() - kAnybody
   Receives* receives = nullptr;                     // all of those
-  std::size_t completing = 0;                       // calls since beginPlain()
+  Completing* completing = nullptr;                 // calls since beginPlain()
   std::deque<Orphan> orphans;
   std::atomic<bool> anyOrphans{false};
 };
@@ -228,21 +228,23 @@ void release(PlainEntry& entry) noexcept {
   release(all, entry);
 }
 
-bool beginPlain(std::uint64_t* last) noexcept {
+bool beginPlain(Completing& call) noexcept {
   Table& all = table();
   const Guard guard(all);
   if (!onlyPlain()) {
     return false;
   }
-  ++all.completing;
-  *last = all.entries.last();
+  call.last = all.entries.last();
+  call.after = std::exchange(all.completing, &call);
+  if (call.after != nullptr) call.after->before = &call;
   return true;
 }
 
-void endPlain() noexcept {
+void endPlain(Completing& call) noexcept {
   Table& all = table();
   const Guard guard(all);
-  --all.completing;
+  (call.before != nullptr ? call.before->after : all.completing) = call.after;
+  if (call.after != nullptr) call.after->before = call.before;
 }
 
 void dropPlain(int count, const MPI_Request* list, std::uint64_t last) noexcept {
@@ -372,6 +374,18 @@ void deliverIfDone(const PendingPtr& pending) {
   }
 }
 
+// Whether a call is about to complete it. Few calls are at once, and only those of one that waits
+// for a message have many requests.
+bool isBeingCompleted(const Table& all, const Entry& entry) {
+  for (const Completing* call = all.completing; call != nullptr; call = call->after) {
+    const auto isThis = [&](MPI_Request request) { return keyOf(request) == entry.key; };
+    if (entry.number <= call->last && std::any_of(call->list, call->list + call->count, isThis)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // How many receives from one process a call looks at. It goes on where the last one has found
 // something, or ended: what is received in the order of its receives is found at once.
 constexpr std::size_t kLookedAt = 16;
@@ -387,7 +401,7 @@ void deliverFrom(Receives& receives) {
     for (std::size_t i = 0; i < kLookedAt; ++i) {
       if (at == nullptr) at = receives.first;
       if (at == nullptr || at == first) break;
-      if (at->pending == nullptr && all.completing == 0) {
+      if (at->pending == nullptr && !isBeingCompleted(all, *at)) {
         at = &promote(all, static_cast<PlainEntry&>(*at)).entry;
       }
       if (first == nullptr) first = at;

@@ -169,12 +169,21 @@ PlainEntry* reservePlain();
 void addPlain(PlainEntry& entry, MPI_Request request) noexcept;
 void release(PlainEntry& entry) noexcept;
 
-// Calls that complete requests may leave plain receives in the table meanwhile, if there is nothing
-// else in it. From beginPlain(), which says whether that is so, to endPlain() nothing else is made
-// of plain receives; so in the meantime progress() does not look at them. `last` is of what was
-// there before, as MPI may use a handle again as soon as it has completed a request.
-bool beginPlain(std::uint64_t* last) noexcept;
-void endPlain() noexcept;
+// A call that completes requests may leave plain receives in the table meanwhile, if there is
+// nothing else in it. From beginPlain(), which says whether that is so, to endPlain() nothing else
+// is made of those in the call's list: progress() passes over them. The list is the call's own copy
+// of the handles, and `last` of what was there before, as MPI may use a handle again as soon as it
+// has completed a request.
+struct Completing {
+  const MPI_Request* list = nullptr;
+  std::size_t count = 0;
+  std::uint64_t last = 0;  // by beginPlain()
+  // The table's.
+  Completing* before = nullptr;
+  Completing* after = nullptr;
+};
+bool beginPlain(Completing& call) noexcept;
+void endPlain(Completing& call) noexcept;
 // In between: removes the plain receives of the list, which have got no tickets.
 void dropPlain(int count, const MPI_Request* list, std::uint64_t last) noexcept;
 // For several at once, each as take() and add(): NULL where a request is not in the table, and what

@@ -108,6 +108,11 @@ TEST_P(Mpi, LargeMessagesGoByTicketAndTheStatisticsSaySo) {
   const ProgramEnd with = run(2, "exchange", {}, {{"GMAC_STATS", file}});
   EXPECT_THAT(with.errors, HasSubstr("gmac: mpi: large messages of rank 0: 3 (2752512 bytes) by "
                                      "ticket, 0 (0 bytes) by the wire for want of room"));
+  // One of just as many bytes is large.
+  Variables shorter = kTickets;
+  shorter["GMAC_STATS"] = file;
+  EXPECT_THAT(run(2, "exchange", {}, shorter).errors,
+              HasSubstr("gmac: mpi: large messages of rank 0: 7 (2796032 bytes) by ticket"));
   const ProgramEnd without =
       run(2, "exchange", {}, {{"GMAC_MPI_TICKETS", "0"}, {"GMAC_STATS", file}});
   EXPECT_EQ(without.errors, "");

@@ -5,8 +5,8 @@
 // Rank 1 has many receives into plain memory open at once, some of which get tickets: completed by
 // every call, in lists of many lengths, with and without another kind of request among them. Rank 0
 // sends what they get: short messages, messages of a ticket's length, and large ones in pieces,
-// which are tickets. `multiple`: with MPI_THREAD_MULTIPLE, where such receives leave the table of
-// requests while MPI is called. (GMAC_TEST_TICKET_BYTES must be 1024 or less.)
+// which are tickets. `multiple`: with MPI_THREAD_MULTIPLE, where other threads look at open
+// receives while one completes its own. (GMAC_TEST_TICKET_BYTES must be 1024 or less.)
 #include <mpi.h>
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "gmac/api/adsm.h"
@@ -279,6 +280,55 @@ void usedAgain() {
   }
 }
 
+// One thread waits for a message while another one's send waits for its receiver, and meanwhile
+// delivers what that has sent to this process: but not to receives that the first thread completes.
+void completedByAnotherThread() {
+  constexpr int kRounds = 400;
+  constexpr int kBytes = 1600;
+  enum Tag { kLast = 1, kFirst, kBack, kBegin };
+  MPI_Datatype type = vectorOf(kBytes);
+  auto strided = room(kBytes);
+  for (int round = 0; round < kRounds; ++round) {
+    for (int at = 0; at < kBytes; ++at) strided[placeOf(true, at)] = valueOf(round, at);
+    if (rank == 1) {
+      MPI_Recv(nullptr, 0, MPI_BYTE, 0, kBegin, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Send(strided.data(), 1, type, 0, kFirst, MPI_COMM_WORLD);
+      auto back = room(kBytes);
+      MPI_Recv(back.data(), kBytes, MPI_BYTE, 0, kBack, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      // A ticket, or none.
+      if (round % 2 == 0) {
+        MPI_Send(strided.data(), 1, type, 0, kLast, MPI_COMM_WORLD);
+      } else {
+        MPI_Send(back.data(), kBytes, MPI_BYTE, 0, kLast, MPI_COMM_WORLD);
+      }
+      continue;
+    }
+    auto first = room(kBytes);
+    auto last = room(kBytes);
+    MPI_Request requests[2];
+    MPI_Irecv(last.data(), kBytes, MPI_BYTE, 1, kLast, MPI_COMM_WORLD, &requests[0]);
+    MPI_Irecv(first.data(), kBytes, MPI_BYTE, 1, kFirst, MPI_COMM_WORLD, &requests[1]);
+    std::thread waits([&] {
+      int index = 0;
+      if (round % 4 < 2) {
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+      } else {
+        MPI_Waitany(1, &requests[0], &index, MPI_STATUS_IGNORE);
+      }
+    });
+    MPI_Send(nullptr, 0, MPI_BYTE, 1, kBegin, MPI_COMM_WORLD);
+    MPI_Send(strided.data(), 1, type, 1, kBack, MPI_COMM_WORLD);
+    waits.join();
+    MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+    for (int at = 0; at < kBytes; ++at) {
+      expect(first[static_cast<std::size_t>(at)] == valueOf(round, at) &&
+                 last[static_cast<std::size_t>(at)] == valueOf(round, at),
+             "each receive gets its message", 0, round);
+    }
+  }
+  MPI_Type_free(&type);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -290,6 +340,7 @@ int main(int argc, char** argv) {
   if (object == nullptr) failRank("adsmAlloc");
   everyForm(object);
   usedAgain();
+  if (multiple) completedByAnotherThread();
   adsmFree(object);
   MPI_Finalize();
   if (rank == 0) std::puts("plain receives are right");
