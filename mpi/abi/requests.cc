@@ -386,26 +386,37 @@ bool isBeingCompleted(const Table& all, const Entry& entry) {
   return false;
 }
 
-// How many receives from one process a call looks at. It goes on where the last one has found
-// something, or ended: what is received in the order of its receives is found at once.
+// How many receives from one process a call looks at: the newest, as the oldest may be open for
+// long, and others in turn. It goes on where the last one has found something, or ended: what is
+// received in the order of its receives is found at once.
 constexpr std::size_t kLookedAt = 16;
+constexpr std::size_t kNewest = 4;
 
 void deliverFrom(Receives& receives) {
   Table& all = table();
   std::vector<PendingPtr> candidates;
+  // Returns the entry that stands in its place.
+  const auto look = [&](Entry* entry) {
+    if (entry->pending == nullptr && !isBeingCompleted(all, *entry)) {
+      entry = &promote(all, static_cast<PlainEntry&>(*entry)).entry;
+    }
+    if (entry->pending != nullptr) candidates.push_back(entry->pending);
+    return entry;
+  };
   {
     const Guard guard(all);
     candidates.reserve(kLookedAt);
+    Entry* newest = receives.last;
+    for (std::size_t i = 0; i < kNewest && newest != nullptr; ++i) {
+      newest = look(newest)->before;
+    }
     const Entry* first = nullptr;
     Entry* at = receives.at;
-    for (std::size_t i = 0; i < kLookedAt; ++i) {
+    for (std::size_t i = kNewest; i < kLookedAt; ++i) {
       if (at == nullptr) at = receives.first;
       if (at == nullptr || at == first) break;
-      if (at->pending == nullptr && !isBeingCompleted(all, *at)) {
-        at = &promote(all, static_cast<PlainEntry&>(*at)).entry;
-      }
+      at = look(at);
       if (first == nullptr) first = at;
-      if (at->pending != nullptr) candidates.push_back(at->pending);
       at = at->after;
     }
     receives.at = at;
