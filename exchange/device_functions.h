@@ -51,6 +51,8 @@ struct DeviceFunctions {
   // Where this process's device has another process's memory that is files, in their order, until
   // releaseImport(). NULL: nowhere.
   adsmError_t (*importFiles)(const DeviceFile* files, int count, void** address) = nullptr;
+  // A number that no other device of this host has; 0: unknown. NULL: always unknown.
+  std::uint64_t (*identity)() = nullptr;
 };
 
 }  // namespace gmac::exchange

@@ -2,6 +2,7 @@
 #include "exchange/exchange.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <optional>
@@ -38,6 +39,7 @@ struct Exchange::State {
   internal::Counters collected;
   const DeviceFunctions* device = nullptr;
   bool devicePayloads = true;
+  std::atomic<bool> deviceTold{false};
   std::unique_ptr<internal::Exports> exports;
   std::shared_ptr<internal::Imports> imports;
   std::shared_ptr<internal::Transfers> transfers;
@@ -303,6 +305,24 @@ Result<bool> Exchange::revoke(ExportId id, std::chrono::milliseconds limit) {
     state.imports->sweep();
     std::this_thread::sleep_for(kRevokePoll);
   }
+}
+
+void Exchange::tellDevice() {
+  State& state = *state_;
+  if (state.device == nullptr || state.device->identity == nullptr || state.outbox->inChild() ||
+      state.deviceTold.load(std::memory_order_relaxed)) {
+    return;
+  }
+  state.outbox->file().device().store(state.device->identity(), std::memory_order_release);
+  state.deviceTold.store(true, std::memory_order_relaxed);
+}
+
+bool Exchange::usesOtherDevice(int rank) const noexcept {
+  const internal::Peer* const peer = state_->peer(rank);
+  const std::uint64_t own = state_->outbox->file().device().load(std::memory_order_relaxed);
+  const std::uint64_t other =
+      peer != nullptr ? peer->met().file.device().load(std::memory_order_acquire) : 0;
+  return own != 0 && other != 0 && own != other;
 }
 
 bool Exchange::isImportedBy(ExportId id, int rank) const noexcept {

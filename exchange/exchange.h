@@ -336,6 +336,12 @@ class Exchange {
   // sweep(). Memory of files needs no wait: its pages stay while somebody has them.
   Result<bool> revoke(ExportId id, std::chrono::milliseconds limit = {});
 
+  // Tells the others which device this process uses. To be called when it uses one; a load from the
+  // second time on.
+  void tellDevice();
+  // Whether that rank has told that it uses another device than this process does. A few loads.
+  bool usesOtherDevice(int rank) const noexcept;
+
   // Whether that rank has an export imported now, used or not. A few loads.
   bool isImportedBy(ExportId id, int rank) const noexcept;
 

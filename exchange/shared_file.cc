@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 // What is not of a rank.
-constexpr std::size_t kHeader = 128;
+constexpr std::size_t kHeader = 192;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // No process may shorten the file: the others would die of reading it.
@@ -123,6 +123,10 @@ std::atomic<std::uint32_t>& SharedFile::waitingOf(int rank) const {
 
 std::atomic<std::uint32_t>& SharedFile::waiting() const {
   return *reinterpret_cast<std::atomic<std::uint32_t>*>(control_.data() + kLine);
+}
+
+std::atomic<std::uint64_t>& SharedFile::device() const {
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(control_.data() + 2 * kLine);
 }
 
 DevicePiece& SharedFile::piece(std::size_t index) const {

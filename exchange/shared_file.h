@@ -3,8 +3,8 @@
 // The memory file of one process of the exchange: what it lays down for others, and what they tell
 // it. Every other process that it reaches has it mapped.
 //
-//     revocations, waiting | offers, proofs and waiting, by rank | device pieces | exports |
-//     importers | slots | transfers | payloads
+//     revocations, waiting, device | offers, proofs and waiting, by rank | device pieces | exports
+//     | importers | slots | transfers | payloads
 //
 // All but the payloads is written by both sides, so neither believes more of it than it checks.
 #ifndef GMAC_EXCHANGE_SHARED_FILE_H_
@@ -184,6 +184,8 @@ class SharedFile {
   // that ends in between leaves too many.
   std::atomic<std::uint32_t>& waitingOf(int rank) const;
   std::atomic<std::uint32_t>& waiting() const;
+  // The identity of the owner's device (DeviceFunctions); 0: unknown.
+  std::atomic<std::uint64_t>& device() const;
   // How often the owner has revoked an export.
   std::atomic<std::uint64_t>& revocations() const;
   ExportRecord& exportRecord(std::size_t index) const;

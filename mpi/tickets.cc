@@ -115,11 +115,30 @@ adsmError_t importFiles(const exchange::DeviceFile* files, int count, void** add
   return gmacImportDeviceFiles(given.data(), count, address);
 }
 
+// By its bus address, which one device of a host has.
+std::uint64_t identity() {
+  adsmDeviceInfo_t device{};
+  if (adsmDeviceInfo(0, &device) != adsmSuccess || device.bus[0] == '\0') {
+    return 0;
+  }
+  return hash(std::as_bytes(std::span(device.bus)), 0xcbf29ce484222325);
+}
+
 // The runtime's device, where it has memory that other processes reach.
-constexpr exchange::DeviceFunctions kDevice{
-    &gmacExportDeviceMemory,   &gmacImportDeviceMemory,  &gmacCopyToDevice, &gmacCopyFromDevice,
-    &gmacHandleOfDeviceMemory, &gmacReleaseDeviceImport, &copyByDevice,     &importFiles};
+constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory,
+                                            &gmacImportDeviceMemory,
+                                            &gmacCopyToDevice,
+                                            &gmacCopyFromDevice,
+                                            &gmacHandleOfDeviceMemory,
+                                            &gmacReleaseDeviceImport,
+                                            &copyByDevice,
+                                            &importFiles,
+                                            &identity};
 static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
+// Of another device's memory, a ticket and a copy take less time than the staged wire from the
+// first byte on (docs/results.md); a message that is shorter than a ticket cannot be one.
+constexpr std::int64_t kLeastOnDevice = 512;
+static_assert(kLeastOnDevice >= std::int64_t{kBytes});
 // More exports that could not be imported are forgotten.
 constexpr std::size_t kMaxRefused = 1024;
 
@@ -289,6 +308,20 @@ bool reaches(int rank) {
 std::int64_t leastPayload() {
   const gmacMpiSettings& settings = state().settings;
   return settings.tickets != 0 ? settings.leastTicketBytes : INT64_MAX;
+}
+
+void tellDevice() {
+  if (inUse()) {
+    state().exchange->tellDevice();
+  }
+}
+
+std::int64_t leastOnDevice(int rank) {
+  const State& all = state();
+  tellDevice();
+  return inUse() && all.exchange->usesOtherDevice(rank)
+             ? std::min<std::int64_t>(kLeastOnDevice, all.settings.leastTicketBytes)
+             : leastPayload();
 }
 
 void count(Way way, std::int64_t payloadBytes) {

@@ -70,6 +70,11 @@ enum class Way {
 inline constexpr int kWays = 9;
 // Payloads of fewer bytes take MPI's wire, and are not counted.
 std::int64_t leastPayload();
+// Tells the others which device this process uses. To be called for messages of its memory.
+void tellDevice();
+// leastPayload() of messages on this process's device for a rank that may have told that it uses
+// another one. (Two processes that have one device in turns wait longer for it than for the wire.)
+std::int64_t leastOnDevice(int rank);
 void count(Way way, std::int64_t payloadBytes);
 // Adds a received message, or one that is not counted, to the trace.
 void trace(const char* name, std::int64_t payloadBytes);

@@ -44,18 +44,19 @@ struct Launch {
   const void* params;     // copied before the launch returns
 };
 
-// `rows` rows of `rowBytes`, `pitch` bytes apart, in `slices` slices, `slicePitch` apart, on one
-// side; contiguous bytes on the other.
+// `slices` slices of `rows` rows of `rowBytes`, which have distances of their own on each side.
 struct StridedCopy {
-  std::uint64_t strided = 0;
-  std::uint64_t packed = 0;
+  struct Side {
+    std::uint64_t address = 0;    // of the first row
+    std::int64_t pitch = 0;       // bytes from one row to the next
+    std::int64_t slicePitch = 0;  // and from one slice to the next
+    bool onCpu = false;           // in pinned memory; else it is the accelerator's
+  };
+  Side target;
+  Side source;
   std::int64_t rowBytes = 0;
   std::int64_t rows = 1;
-  std::int64_t pitch = 0;
   std::int64_t slices = 1;
-  std::int64_t slicePitch = 0;
-  bool packs = true;         // from the strided side to the packed one
-  bool packedOnCpu = false;  // in pinned memory; else both sides are the accelerator's
 };
 
 // Commands that run one after another. A view for the duration of one submit(); for one thread.

@@ -179,8 +179,9 @@ ADSM_API adsmError_t adsmUnpackWith(void* target, const void* source, int64_t co
  *
  * With options: offset and bytes are those of the part in packed order, on both sides; with bytes,
  * one side may be longer. Methods:
- * kernel and cpu force the one pass, staged the two; adsmErrorNotSupported for a method that the
- * sides do not allow, for the others, and for a stream where the CPU would take part. */
+ * kernel, copy2d (equal rows on both sides, or one contiguous side) and cpu force the one pass,
+ * staged the two; adsmErrorNotSupported for a method that the sides do not allow, for the others,
+ * and for a stream where the CPU would take part. */
 ADSM_API adsmError_t adsmTransfer(void* target, int64_t targetCount, adsmType_t targetType,
                                   const void* source, int64_t sourceCount, adsmType_t sourceType);
 ADSM_API adsmError_t adsmTransferWith(void* target, int64_t targetCount, adsmType_t targetType,

@@ -209,7 +209,10 @@ bool Reception::arrived(const MPI_Status& status) {
                    ticket->payloadBytes);
     return redeem(*ticket);
   }
-  if (side_.has_value()) tickets::trace("receive: wire", side_->payloadBytes());
+  if (side_.has_value()) {
+    tickets::tellDevice();
+    tickets::trace("receive: wire", side_->payloadBytes());
+  }
   return !side_.has_value() || side_->unpack(status);
 }
 

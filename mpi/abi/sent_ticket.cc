@@ -20,7 +20,8 @@ SentTicket::SentTicket(MPI_Comm communicator, int destination) : mayBeUsed_(true
 }
 
 std::byte* SentTicket::reserve(std::int64_t payloadBytes) {
-  if (payloadBytes < tickets::leastPayload()) {
+  // (What the receiver is to import first is packed, and told to it.)
+  if (payloadBytes < tickets::leastPayload() && exported_ == exchange::kNoExport) {
     tickets::trace("send: wire", payloadBytes);
     return nullptr;
   }
@@ -41,7 +42,11 @@ void SentTicket::write() {
 }
 
 bool SentTicket::lend(const Elements& elements) {
-  if (!lends_.has_value() || rank_ < 0 || elements.bytes() < tickets::leastPayload()) {
+  if (!lends_.has_value() || rank_ < 0) {
+    return false;
+  }
+  const bool isShort = elements.bytes() < tickets::leastPayload();
+  if (isShort && elements.bytes() < tickets::leastOnDevice(rank_)) {
     return false;
   }
   const exchange::SharedLayoutPtr layout =
@@ -49,9 +54,11 @@ bool SentTicket::lend(const Elements& elements) {
   if (layout == nullptr || layout->layout.bytes() != elements.bytes()) {
     return false;
   }
-  transfer_ = elements.isOnDevice()
-                  ? tickets::Transfer::offer(rank_, elements.address(), layout, &exported_)
-                  : tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
+  if (elements.isOnDevice()) {
+    transfer_ = tickets::Transfer::offer(rank_, elements.address(), layout, &exported_);
+  } else if (!isShort) {
+    transfer_ = tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
+  }
   if (transfer_ == nullptr && !elements.isOnDevice()) {
     bool failed = false;
     transfer_ =

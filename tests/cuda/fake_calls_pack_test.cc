@@ -184,6 +184,58 @@ TEST_F(PackCalls, ATransferIsOneKernelOnItsStream) {
   EXPECT_EQ(adsmTypeFree(listed), adsmSuccess);
 }
 
+// Equal rows, other distances: the copy engine's, on the application's stream and the runtime's.
+TEST_F(PackCalls, ATransferOfEqualRowsMayBeOneStridedCopy) {
+  constexpr std::uint64_t kWide = 7;
+  adsmType_t wide = nullptr;
+  ASSERT_EQ(adsmTypeVector(kRows, 1, kWide, ADSM_TYPE_8, &wide), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(wide), adsmSuccess);
+  options_.method = adsmMethodCopy2d;
+  const auto transfer = [&](adsmType_t target, const void* source) {
+    return adsmTransferWith(pointer(target_), 1, target, source, 1, type_, &options_);
+  };
+  for (void* const stream : {static_cast<void*>(stream_), static_cast<void*>(nullptr)}) {
+    options_.stream = stream;
+    const std::size_t copies = fake_cuda::calls("cuMemcpy3DAsync_v2");
+    const std::size_t launches = fake_cuda::calls("cuLaunchKernel");
+    fill(60);
+    ASSERT_EQ(transfer(wide, pointer(source_)), adsmSuccess) << adsmLastErrorString();
+    EXPECT_EQ(report_.method, adsmMethodCopy2d);
+    EXPECT_EQ(report_.launches, 1);
+    EXPECT_EQ(fake_cuda::calls("cuMemcpy3DAsync_v2"), copies + 1);
+    EXPECT_EQ(fake_cuda::calls("cuLaunchKernel"), launches);
+    wait();
+    for (std::uint64_t i = 0; i < kWide * (kRows - 1) + 2; ++i) {
+      ASSERT_EQ(words(target_)[i], i % kWide == 0 ? i / kWide * kStride + 60 : 7) << i;
+    }
+    // To contiguous bytes it is a pack.
+    fill(70);
+    ASSERT_EQ(adsmTransferWith(pointer(target_), kRows, ADSM_TYPE_8, pointer(source_), 1, type_,
+                               &options_),
+              adsmSuccess)
+        << adsmLastErrorString();
+    expectRows(target_, 70, 0, kRows);
+    EXPECT_EQ(fake_cuda::calls("cuMemcpy3DAsync_v2"), copies + 2);
+  }
+  // Others are refused, and nothing is copied.
+  const std::size_t copies = fake_cuda::calls("cuMemcpy3DAsync_v2");
+  const auto refused = [&](adsmType_t target, const void* source, const char* words) {
+    EXPECT_EQ(transfer(target, source), adsmErrorNotSupported);
+    EXPECT_THAT(adsmLastErrorString(), HasSubstr(words));
+  };
+  adsmType_t pairs = nullptr;
+  ASSERT_EQ(adsmTypeVector(kRows / 2, 2, 5, ADSM_TYPE_8, &pairs), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(pairs), adsmSuccess);
+  refused(pairs, pointer(source_), "equal rows fit");
+  const std::vector<std::uint64_t> plain(kRows * kStride);
+  refused(wide, plain.data(), "strided copies do not reach");
+  options_.bytes = 80;
+  refused(wide, pointer(source_), "whole strided layouts");
+  EXPECT_EQ(fake_cuda::calls("cuMemcpy3DAsync_v2"), copies);
+  EXPECT_EQ(adsmTypeFree(wide), adsmSuccess);
+  EXPECT_EQ(adsmTypeFree(pairs), adsmSuccess);
+}
+
 TEST_F(PackCalls, AskTheDriverForTwoAddressesAndALaunch) {
   expectPacks(10);
   const char* const kAsked[] = {"cuLaunchKernel", "cuPointerGetAttributes", "cuMemcpyHtoDAsync_v2",

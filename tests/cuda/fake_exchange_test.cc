@@ -212,6 +212,77 @@ TEST(ExchangeOverTheDriver, RowsGoFromDeviceMemoryToDeviceMemory) {
   }
 }
 
+// A message that the receiver's copy engine takes from the sender's memory: no kernel of either.
+// With `refused`, the engine does not take it, and a kernel does.
+void takesByEngine(const datatype::Layout& to, const datatype::Layout& from, const char* call,
+                   bool refused = false) {
+  constexpr std::size_t kMemory = std::size_t{2} << 20;
+  Team team(2);
+  team.start([&](const Job& job) {
+    fake_cuda::standIn(&fake_cuda::packImage());
+    Board& board = team.board();
+    const auto exchange =
+        testing::met(board, job, {.device = &kCopying, .devicePieceBytes = kPiece});
+    std::byte* const memory = allocate(kMemory);
+    std::vector<unsigned char> bytes(kMemory);
+    for (std::size_t at = 0; at < kMemory; ++at) {
+      bytes[at] = static_cast<unsigned char>(at * 13 + at / 256);
+    }
+    const std::size_t launches = fake_cuda::calls("cuLaunchKernel");
+    if (job.rank == 0) {
+      CHECK_THAT(gmacCopyToDevice(memory, bytes.data(), kMemory) == adsmSuccess);
+      const Result<exchange::ExportId> id = exchange->exportDevice(memory, kMemory);
+      CHECK_THAT(id.ok() && exchange->offer(*id, 1).ok());
+      Result<exchange::Sending> sending =
+          exchange->send(1, memory, exchange::shareLayout(from), {.onDevice = true, .device = *id});
+      CHECK_THAT(sending.ok());
+      std::array<std::byte, exchange::kDescriptionBytes> description;
+      sending->describe(description);
+      testing::post(board, 0, 1, description);
+      CHECK_THAT(*sending->wait(std::chrono::seconds(60)));
+    } else {
+      std::vector<unsigned char> expected(kMemory, 0xa5);
+      CHECK_THAT(gmacCopyToDevice(memory, expected.data(), kMemory) == adsmSuccess);
+      const std::size_t copies = fake_cuda::calls(call);
+      if (refused) fake_cuda::failNext(call, CUDA_ERROR_INVALID_VALUE);
+      Result<exchange::Receiving> receiving =
+          exchange->receive(0, testing::fetch(board, 0, 1), memory, to, Memory::kDevice);
+      CHECK_THAT(receiving.ok() && *receiving->wait(std::chrono::seconds(60)));
+      CHECK_THAT(receiving->path() == exchange::Path::kDevice);
+      CHECK_THAT(fake_cuda::calls(call) == copies + 1);
+      std::vector<std::int64_t> there;
+      from.forEach(0, from.bytes(), [&](std::int64_t at, std::int64_t, std::int64_t length) {
+        for (std::int64_t i = 0; i < length; ++i) there.push_back(at + i);
+      });
+      auto next = there.begin();
+      to.forEach(0, from.bytes(), [&](std::int64_t at, std::int64_t, std::int64_t length) {
+        for (std::int64_t i = 0; i < length; ++i) {
+          expected[static_cast<std::size_t>(at + i)] = bytes[static_cast<std::size_t>(*next++)];
+        }
+      });
+      CHECK_THAT(gmacCopyFromDevice(bytes.data(), memory, kMemory) == adsmSuccess);
+      CHECK_THAT(bytes == expected);
+    }
+    CHECK_THAT(fake_cuda::calls("cuLaunchKernel") == launches + (refused && job.rank == 1 ? 1 : 0));
+  });
+  EXPECT_EQ(team.end(), "") << call;
+}
+
+TEST(ExchangeOverTheDriver, CopyEnginesTakeOnePieceAndFewRows) {
+  using datatype::Layout;
+  const Layout piece = *Layout::make({}, {{256, 1 << 20}});
+  const Layout elsewhere = *Layout::make({}, {{0, 1 << 20}});
+  takesByEngine(elsewhere, piece, "cuMemcpyDtoDAsync_v2");
+  const Layout rows = *Layout::make({{1000, 1024}}, {{64, 64}});
+  const Layout dense = *Layout::make({{1000, 96}}, {{0, 64}});
+  takesByEngine(dense, rows, "cuMemcpy3DAsync_v2");
+  const Layout line = *Layout::make({}, {{0, 64000}});
+  takesByEngine(line, rows, "cuMemcpy3DAsync_v2");
+  takesByEngine(rows, line, "cuMemcpy3DAsync_v2");
+  takesByEngine(dense, rows, "cuMemcpy3DAsync_v2", /*refused=*/true);
+  takesByEngine(rows, line, "cuMemcpy3DAsync_v2", /*refused=*/true);
+}
+
 // Descriptors of device memory that this process has open.
 std::size_t deviceFiles() {
   std::size_t count = 0;

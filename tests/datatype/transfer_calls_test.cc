@@ -489,8 +489,8 @@ TEST_F(Transfers, SaysWhatIsWrong) {
   options_.bytes = 1600;
   refusedWith(adsmErrorInvalidValue, "options.bytes is 1600");
   options_.offset = options_.bytes = 0;
-  options_.method = adsmMethodCopy2d;
-  refusedWith(adsmErrorNotSupported, "transfers have any, kernel, staged and cpu");
+  options_.method = adsmMethodCopy;
+  refusedWith(adsmErrorNotSupported, "transfers have any, kernel, copy2d, staged and cpu");
   options_.method = adsmMethodKernel;
   std::vector<std::byte> plain(8000);
   refused(adsmTransferWith(plain.data(), 1, to, source_.data, 1, from, &options_),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   lent_on_device [apart|unreached|managed]
+//   lent_on_device [together|apart|unreached|managed] [short]
 //
 // Large messages of shared objects that are current on the accelerator, between two ranks of one
 // host: the receiver's device copies them out of the sender's memory, once it has imported that.
 // Meanwhile the sender's kernels and frees go on, and the message is what was sent. Tickets are on.
 // On the driver without a device, `apart` gives each rank one of its own, and `unreached` such that
 // do not reach each other's memory, so that all is packed. With `managed`, the objects are CUDA's
-// managed memory (GMAC_MANAGED=1).
+// managed memory (GMAC_MANAGED=1). `short`: messages that are too short for tickets between
+// processes of one device.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -359,20 +360,40 @@ void partsOfOneObject() {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
-  if (word == "managed") {
-    if (!gmac::testing::startDevice()) return 1;
-    objects = Memory::Kind::kManaged;
-  } else if (!word.empty()) {
-    gmac::testing::showDevices(2, word == "apart");
+// Between devices messages that are shorter than a ticket's payload on the CPU are copied by the
+// receiver's device as well; two processes of one device leave them to the wire.
+void shortMessages(bool apart) {
+  constexpr int kShort = 4096;
+  constexpr int kFirst = 4;  // until these have come the two may not know each other's memory
+  constexpr int kRounds = 20;
+  const auto copied = [] {
+    return gmac::testing::usesFakeDriver() ? gmac::testing::deviceCalls("cuMemcpyDtoDAsync_v2") : 0;
+  };
+  std::size_t before = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    Buffer& buffer = Buffer::kept(0);
+    if (round == kFirst) before = copied();
+    if (rank == 0) {
+      buffer.fill(round);
+      MPI_Send(buffer.data(), kShort, MPI_BYTE, 1, 12, MPI_COMM_WORLD);
+    } else {
+      buffer.spoil(Target::kOnDevice);
+      MPI_Recv(buffer.data(), kShort, MPI_BYTE, 0, 12, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      const auto expected = pattern(round);
+      expect(std::equal(expected.begin(), expected.begin() + kShort, buffer.data()) &&
+                 buffer.data()[kShort] == (0xee ^ kMask),
+             "a short message is what was sent", round);
+    }
+    signal(1, 13);  // what each has told the other by now is known in the next round
   }
-  int level = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  makeTypes();
+  const std::size_t copies = copied() - before;
+  if (rank == 1 && gmac::testing::usesFakeDriver()) {
+    expect(copies == (apart ? kRounds - kFirst : 0), "short messages go by the device between two",
+           static_cast<int>(copies));
+  }
+}
+
+void largeMessages() {
   everyShape();
   messagesComeAfterKernels();
   objectsAreNeededMeanwhile();
@@ -381,6 +402,27 @@ int main(int argc, char** argv) {
   partsElsewhere();
   partsOfOneObject();
   objectsComeAndGo();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (word == "managed") {
+    if (!gmac::testing::startDevice()) return 1;
+    objects = Memory::Kind::kManaged;
+  } else if (!word.empty() && word != "together") {
+    gmac::testing::showDevices(2, word == "apart");
+  }
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  makeTypes();
+  if (argc > 2 && std::strcmp(argv[2], "short") == 0) {
+    shortMessages(word == "apart");
+  } else {
+    largeMessages();
+  }
   for (MPI_Datatype& type : types) MPI_Type_free(&type);
   MPI_Finalize();
   if (rank == 0) std::puts("objects on devices are right");

@@ -369,6 +369,18 @@ TEST_P(Mpi, MessagesOfObjectsOnCudaDevicesAreCopiedOnceAndKernelsNeedNotWaitForT
   }
 }
 
+// Where both ranks have one device, which they use in turns, the wire is faster.
+TEST_P(Mpi, ShortMessagesGoByTheDeviceBetweenTwoDevicesOnly) {
+  for (const char* devices : {"apart", "together"}) {
+    Variables variables = kOnCuda;
+    variables["GMAC_MPI_TICKETS"] = "1";
+    variables["GMAC_TEST_DRIVER"] = "fake";
+    const ProgramEnd end = run(2, "lent_on_device", {devices, "short"}, variables);
+    EXPECT_EQ(end.exitStatus, 0) << devices << ": " << end.seen();
+    EXPECT_EQ(end.output, "objects on devices are right\n") << devices;
+  }
+}
+
 // As on `host`, in the tests below.
 TEST_P(Mpi, ObjectsOnACudaDeviceAreServedAsThoseOfHostAre) {
   const struct {

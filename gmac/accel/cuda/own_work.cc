@@ -164,41 +164,29 @@ class OwnWork::Queue final : public Commands {
                      CUdeviceptr{from}, bytes, stream_);
   }
   Status copyStrided(const StridedCopy& copy) override {
-    if (copy.pitch < copy.rowBytes || copy.slicePitch % copy.pitch != 0 ||
-        copy.slicePitch < copy.rows * copy.pitch) {
-      return fail(adsmErrorNotSupported,
-                  "strided copies take rows that do not overlap, not {} bytes every {}, {} times "
-                  "every {}",
-                  copy.rowBytes, copy.pitch, copy.rows, copy.slicePitch);
+    for (const StridedCopy::Side& side : {copy.target, copy.source}) {
+      if (side.pitch < copy.rowBytes || side.slicePitch % side.pitch != 0 ||
+          side.slicePitch < copy.rows * side.pitch) {
+        return fail(adsmErrorNotSupported,
+                    "strided copies take rows that do not overlap, not {} bytes every {}, {} times "
+                    "every {}",
+                    copy.rowBytes, side.pitch, copy.rows, side.slicePitch);
+      }
     }
     CUDA_MEMCPY3D what{};
     what.WidthInBytes = static_cast<std::size_t>(copy.rowBytes);
     what.Height = static_cast<std::size_t>(copy.rows);
     what.Depth = static_cast<std::size_t>(copy.slices);
-    const auto stridedPitch = static_cast<std::size_t>(copy.pitch);
-    const auto stridedHeight = static_cast<std::size_t>(copy.slicePitch / copy.pitch);
-    const CUmemorytype packedType = copy.packedOnCpu ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-    if (copy.packs) {
-      what.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-      what.srcDevice = copy.strided;
-      what.srcPitch = stridedPitch;
-      what.srcHeight = stridedHeight;
-      what.dstMemoryType = packedType;
-      what.dstDevice = copy.packedOnCpu ? 0 : copy.packed;
-      what.dstHost = copy.packedOnCpu ? reinterpret_cast<void*>(copy.packed) : nullptr;
-      what.dstPitch = what.WidthInBytes;
-      what.dstHeight = what.Height;
-    } else {
-      what.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-      what.dstDevice = copy.strided;
-      what.dstPitch = stridedPitch;
-      what.dstHeight = stridedHeight;
-      what.srcMemoryType = packedType;
-      what.srcDevice = copy.packedOnCpu ? 0 : copy.packed;
-      what.srcHost = copy.packedOnCpu ? reinterpret_cast<const void*>(copy.packed) : nullptr;
-      what.srcPitch = what.WidthInBytes;
-      what.srcHeight = what.Height;
-    }
+    what.dstMemoryType = copy.target.onCpu ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    what.dstDevice = copy.target.onCpu ? 0 : copy.target.address;
+    what.dstHost = copy.target.onCpu ? reinterpret_cast<void*>(copy.target.address) : nullptr;
+    what.dstPitch = static_cast<std::size_t>(copy.target.pitch);
+    what.dstHeight = static_cast<std::size_t>(copy.target.slicePitch / copy.target.pitch);
+    what.srcMemoryType = copy.source.onCpu ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    what.srcDevice = copy.source.onCpu ? 0 : copy.source.address;
+    what.srcHost = copy.source.onCpu ? reinterpret_cast<const void*>(copy.source.address) : nullptr;
+    what.srcPitch = static_cast<std::size_t>(copy.source.pitch);
+    what.srcHeight = static_cast<std::size_t>(copy.source.slicePitch / copy.source.pitch);
     const CUresult code = driver().cuMemcpy3DAsync.function(&what, stream_);
     if (code == CUDA_SUCCESS) {
       return {};
@@ -206,8 +194,9 @@ class OwnWork::Queue final : public Commands {
     return own_.calls_.health().fail(
         code, code == CUDA_ERROR_INVALID_VALUE ? adsmErrorNotSupported : adsmErrorSystem,
         driver().cuMemcpy3DAsync.name,
-        ShortText("{} x {} x {} bytes, {} and {} bytes apart", copy.rowBytes, copy.rows,
-                  copy.slices, copy.pitch, copy.slicePitch)
+        ShortText("{} x {} x {} bytes, to {} and {} bytes apart, from {} and {}", copy.rowBytes,
+                  copy.rows, copy.slices, copy.target.pitch, copy.target.slicePitch,
+                  copy.source.pitch, copy.source.slicePitch)
             .view(),
         driver().errorText(code));
   }

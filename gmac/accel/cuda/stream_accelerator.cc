@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/accel/cuda/application_memory.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/round_up.h"
 
@@ -679,6 +680,7 @@ Result<DeviceAddress> StreamAccelerator::importMemory(const MemoryHandle& handle
   const DeviceScope scope(*calls_);
   const Result<std::uintptr_t> address = calls_->importMemory(handle);
   GMAC_TRY(address.status());
+  importedRanges_.add(*address, allocationAt(reinterpret_cast<const void*>(*address)).bytes);
   return DeviceAddress{*address};
 }
 
@@ -700,6 +702,7 @@ Status StreamAccelerator::releaseImport(DeviceAddress address) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
   const auto start = static_cast<std::uintptr_t>(address);
+  importedRanges_.remove(start);
   {
     const std::lock_guard lock(memoryMutex_);
     if (imports_.holds(start)) return imports_.release(start);
@@ -731,6 +734,9 @@ Result<DeviceAddress> StreamAccelerator::importFiles(std::span<const MemoryFile>
   }
   const Result<std::uintptr_t> address = imports_.add(files);
   GMAC_TRY(address.status());
+  std::size_t bytes = 0;
+  for (const MemoryFile& file : files) bytes += file.bytes;
+  importedRanges_.add(*address, bytes);
   return DeviceAddress{*address};
 }
 

@@ -20,6 +20,7 @@
 #include "gmac/accel/address_windows.h"
 #include "gmac/accel/cuda/device_calls.h"
 #include "gmac/accel/cuda/imported_files.h"
+#include "gmac/accel/cuda/imported_ranges.h"
 #include "gmac/accel/cuda/mapped_memory.h"
 #include "gmac/accel/cuda/other_contexts.h"
 #include "gmac/accel/cuda/other_devices.h"
@@ -91,6 +92,9 @@ class StreamAccelerator final : public Accelerator,
   Result<DeviceAddress> importMemory(const MemoryHandle& handle) override;
   Status handleOf(DeviceAddress start, MemoryHandle* handle) override;
   Status releaseImport(DeviceAddress address) override;
+  bool isImported(DeviceAddress address) const noexcept override {
+    return importedRanges_.hold(static_cast<std::uintptr_t>(address));
+  }
   Result<SharedAllocation> sharedAllocation(DeviceAddress address) override;
   Result<std::vector<MemoryFile>> filesOf(const SharedAllocation& allocation) override;
   Result<DeviceAddress> importFiles(std::span<const MemoryFile> files) override;
@@ -316,6 +320,7 @@ class StreamAccelerator final : public Accelerator,
   bool keepsOnCpu_ = false;
   MappedMemory mapped_;
   ImportedFiles imports_;
+  ImportedRanges importedRanges_;
   Stream zeroStream_ = nullptr;
   Event zeroEvent_ = nullptr;
   std::map<std::uintptr_t, Allocation> allocations_;  // by the address handed out

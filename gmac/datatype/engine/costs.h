@@ -48,9 +48,6 @@ struct Costs {
   adsmMethod_t choose(const Crossing& crossing) const;
 };
 
-// True if the device's strided copy can do the part; `rows`: how many it has.
-bool fitsCopy2d(const Layout& layout, bool whole, std::int64_t* rows);
-
 }  // namespace gmac::datatype
 
 #endif  // GMAC_DATATYPE_ENGINE_COSTS_H_

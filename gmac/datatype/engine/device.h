@@ -11,6 +11,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/commands.h"
+#include "gmac/accel/exported_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 #include "gmac/datatype/plan/device_plan.h"
@@ -31,6 +32,13 @@ class Device {
         kernels_(accelerator.loadBuiltIn(packKernels())) {}
 
   accel::Accelerator& accelerator() const { return accelerator_; }
+  // Whether the memory there may be another device's, reached over a link.
+  bool reachesOverLink(const void* address) const {
+    const accel::ExportedMemory* const exported = accelerator_.exportedMemory();
+    return exported != nullptr &&
+           exported->isImported(accel::DeviceAddress{reinterpret_cast<std::uintptr_t>(address)});
+  }
+
   // adsmErrorInvalidValue if it is no stream, adsmErrorNotSupported if the accelerator has none.
   Status checkStream(accel::NativeStream stream) const;
 

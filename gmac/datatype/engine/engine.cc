@@ -13,6 +13,7 @@
 #include "gmac/datatype/cpu/cpu_engine.h"
 #include "gmac/datatype/cpu/streaming_copy.h"
 #include "gmac/datatype/engine/device_constants.h"
+#include "gmac/datatype/engine/link_costs.h"
 #include "gmac/datatype/engine/placement.h"
 #include "gmac/datatype/engine/plain_copy.h"
 #include "gmac/datatype/engine/staged_steps.h"
@@ -156,9 +157,16 @@ class Engine::Run {
 
   Status doOnDevice(const Portion& portion) {
     if (placement_.packedOnDevice()) {
-      method_ = op_.method == adsmMethodAny ? adsmMethodKernel : op_.method;
+      method_ = op_.method == adsmMethodAny ? methodWithin(portion) : op_.method;
       submissions_.setIssueRate(engine_.issueRate_);
-      return submissions_.atOnce(portion, method_);
+      Status done = submissions_.atOnce(portion, method_);
+      // The copy engine has limits that only the driver knows.
+      if (done.code() == adsmErrorNotSupported && op_.method == adsmMethodAny &&
+          method_ != adsmMethodKernel) {
+        method_ = adsmMethodKernel;
+        done = submissions_.atOnce(portion, method_);
+      }
+      return done;
     }
     reachesCpu_ = true;
     outcome_.report.bytesAcross += portion.bytes;
@@ -179,6 +187,19 @@ class Engine::Run {
     }
     return method_ == adsmMethodStaged ? steps_.run(portion)
                                        : submissions_.atOnce(portion, method_);
+  }
+
+  // Between memory that the device reaches.
+  adsmMethod_t methodWithin(const Portion& portion) const {
+    const bool isPlain = op_.packs() ? placement_.stridedPlain() : !placement_.packedShared();
+    const std::byte* const source = op_.packs() ? op_.strided + op_.bounds.first : op_.packed;
+    if (!isPlain || !device_.reachesOverLink(source)) {
+      return adsmMethodKernel;
+    }
+    const auto line = Layout::make({}, {{0, layout_.bytes()}});
+    return !line.ok()    ? adsmMethodKernel
+           : op_.packs() ? methodOverLink(*line, layout_, portion.offset, portion.bytes)
+                         : methodOverLink(layout_, *line, portion.offset, portion.bytes);
   }
 
   Engine& engine_;

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "gmac/coherence/port.h"
-#include "gmac/datatype/engine/costs.h"
+#include "gmac/datatype/engine/strided_copy.h"
 
 namespace gmac::datatype {
 namespace {
@@ -137,9 +137,8 @@ Status Placement::checkMethod() const {
                 "{}: method {}: kernels do not reach {}, which is not pinned", function, name,
                 fmt::ptr(op_.packed));
   }
-  std::int64_t rows = 0;
-  if (op_.method == adsmMethodCopy2d &&
-      !fitsCopy2d(layout, op_.offset == 0 && op_.bytes == layout.bytes(), &rows)) {
+  const bool whole = op_.offset == 0 && op_.bytes == layout.bytes();
+  if (op_.method == adsmMethodCopy2d && !(whole && gridOf(layout))) {
     return fail(adsmErrorNotSupported,
                 "{}: method {}: the layout is {}; whole strided layouts of at most three "
                 "dimensions fit",

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "gmac/datatype/engine/strided_copy.h"
 #include "gmac/datatype/engine/submit_using.h"
 #include "gmac/datatype/engine/table_filling.h"
 #include "gmac/datatype/layout/touched.h"
@@ -141,25 +142,15 @@ Status Submissions::copySlot(StagingSlot& slot, std::int64_t offset, std::int64_
 
 Status Submissions::copy2d(accel::Commands& commands, std::uint64_t packed) {
   const Layout& layout = op_.layout();
-  const std::vector<Dim>& dims = layout.dims();
+  const auto line = Layout::make({}, {{0, op_.bytes}});
+  GMAC_TRY(line.status());
   accel::StridedCopy& copy = cached_.copy;
-  copy = {};
-  copy.strided = placement_.deviceStrided() + static_cast<std::uint64_t>(layout.blocks()[0].offset);
-  copy.packed = packed;
-  copy.rowBytes = layout.blocks()[0].bytes;
-  if (!dims.empty()) {
-    copy.rows = dims.back().count;
-    copy.pitch = dims.back().stride;
-  } else {
-    copy.pitch = copy.rowBytes;
-  }
-  copy.slicePitch = copy.rows * copy.pitch;
-  if (dims.size() == 2) {
-    copy.slices = dims[0].count;
-    copy.slicePitch = dims[0].stride;
-  }
-  copy.packs = op_.packs();
-  copy.packedOnCpu = !placement_.packedOnDevice();
+  copy = op_.packs() ? *stridedCopy(*line, layout) : *stridedCopy(layout, *line);
+  accel::StridedCopy::Side& contiguous = op_.packs() ? copy.target : copy.source;
+  accel::StridedCopy::Side& strided = op_.packs() ? copy.source : copy.target;
+  contiguous.address += packed;
+  contiguous.onCpu = !placement_.packedOnDevice();
+  strided.address += placement_.deviceStrided();
   ++outcome_.report.launches;
   return commands.copyStrided(copy);
 }

@@ -13,7 +13,9 @@
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/engine/division.h"
 #include "gmac/datatype/engine/engine.h"
+#include "gmac/datatype/engine/link_costs.h"
 #include "gmac/datatype/engine/plain_copy.h"
+#include "gmac/datatype/engine/strided_copy.h"
 #include "gmac/datatype/engine/submit_using.h"
 #include "gmac/datatype/engine/table_filling.h"
 #include "gmac/datatype/layout/touched.h"
@@ -158,14 +160,15 @@ class Engine::TransferRun {
     adsmMethod_t method = op_.method;
     GMAC_TRY(checkMethod());
     const bool line = contiguous(op_.target.layout()) || contiguous(op_.source.layout());
-    if (line && (method == adsmMethodAny || method == adsmMethodKernel)) {
+    if (line &&
+        (method == adsmMethodAny || method == adsmMethodKernel || method == adsmMethodCopy2d)) {
       GMAC_TRY(packOrUnpack());
       return outcome_;
     }
     if (method == adsmMethodAny) {
       method = choose();
     }
-    if (method != adsmMethodKernel && op_.stream) {
+    if (method != adsmMethodKernel && method != adsmMethodCopy2d && op_.stream) {
       return fail(adsmErrorNotSupported,
                   "{}: options.stream: target {} and source {} are not both the device's, and the "
                   "CPU waits for no stream",
@@ -177,6 +180,17 @@ class Engine::TransferRun {
       case adsmMethodKernel:
         GMAC_TRY(onDevice());
         break;
+      case adsmMethodCopy2d: {
+        const Status done = byCopy2d();
+        // The copy engine has limits that only the driver knows.
+        if (done.code() == adsmErrorNotSupported && op_.method == adsmMethodAny) {
+          outcome_.report.method = adsmMethodKernel;
+          GMAC_TRY(onDevice());
+        } else {
+          GMAC_TRY(done);
+        }
+        break;
+      }
       case adsmMethodCpu:
         GMAC_TRY(onCpu());
         break;
@@ -195,8 +209,10 @@ class Engine::TransferRun {
     }
     // An object's blocks that the CPU has are flushed before a device writes beside them, as they
     // are for an unpack.
-    return source_.currentOnDevice() && target_.reachedByDevice() ? adsmMethodKernel
-                                                                  : adsmMethodStaged;
+    return !source_.currentOnDevice() || !target_.reachedByDevice() ? adsmMethodStaged
+           : source_.device && engine_.device_.reachesOverLink(op_.source.first())
+               ? methodOverLink(op_.target.layout(), op_.source.layout(), op_.offset, op_.bytes)
+               : adsmMethodKernel;
   }
 
   Status checkMethod() const {
@@ -214,15 +230,30 @@ class Engine::TransferRun {
         if (!source_.reachedByCpu()) return refuse("the CPU does", op_.source);
         return {};
       case adsmMethodCopy2d:
+        if (!target_.reachedByDevice()) return refuse("strided copies do", op_.target);
+        if (!source_.reachedByDevice()) return refuse("strided copies do", op_.source);
+        if (!isWhole() || !stridedCopy(op_.target.layout(), op_.source.layout())) {
+          return fail(adsmErrorNotSupported,
+                      "{}: method {}: the target's layout is {}, the source's {}; whole strided "
+                      "layouts of at most three dimensions and equal rows fit",
+                      op_.function, adsmMethodName(op_.method), op_.target.layout().describe(),
+                      op_.source.layout().describe());
+        }
+        return {};
       case adsmMethodCopy:
         return fail(adsmErrorNotSupported,
-                    "{}: method {}: transfers have any, kernel, staged and cpu", op_.function,
-                    adsmMethodName(op_.method));
+                    "{}: method {}: transfers have any, kernel, copy2d, staged and cpu",
+                    op_.function, adsmMethodName(op_.method));
       case adsmMethodAny:
       case adsmMethodStaged:
         break;
     }
     return {};
+  }
+
+  bool isWhole() const {
+    return op_.offset == 0 && op_.bytes == op_.target.layout().bytes() &&
+           op_.bytes == op_.source.layout().bytes();
   }
 
   // One side is contiguous.
@@ -264,29 +295,44 @@ class Engine::TransferRun {
     job.offset = op_.offset;
     job.bytes = op_.bytes;
     job.maxBlocks = op_.blocks;
-    std::vector<coherence::DeviceRange> ranges;
-    addRanges(op_.source, source_, false, ranges);
-    addRanges(op_.target, target_, true, ranges);
-    auto ticket = submitUsing(engine_.device_, op_.stream, ranges, [&](accel::Commands& commands) {
+    const auto ticket = submit([&](accel::Commands& commands) {
       return transferLaunches(job, [&](const TransferLaunch& launch) {
         ++outcome_.report.launches;
         return engine_.device_.launch(commands, launch);
       });
     });
-    if (!ticket.ok()) {
-      return ticket.status();
-    }
+    GMAC_TRY(ticket.status());
     targetTable.usedBy(*ticket);
     sourceTable.usedBy(*ticket);
+    return {};
+  }
+
+  Status byCopy2d() {
+    accel::StridedCopy copy = *stridedCopy(op_.target.layout(), op_.source.layout());
+    copy.target.address += deviceAddress(op_.target, target_);
+    copy.source.address += deviceAddress(op_.source, source_);
+    return submit([&](accel::Commands& commands) {
+             ++outcome_.report.launches;
+             return commands.copyStrided(copy);
+           })
+        .status();
+  }
+
+  // Submits work that uses both sides, whose ticket becomes the outcome's; that of the work.
+  template <typename Function>
+  Result<Ticket> submit(Function work) {
+    std::vector<coherence::DeviceRange> ranges;
+    addRanges(op_.source, source_, false, ranges);
+    addRanges(op_.target, target_, true, ranges);
+    auto ticket = submitUsing(engine_.device_, op_.stream, ranges, std::move(work));
+    GMAC_TRY(ticket.status());
     outcome_.ticket = *ticket;
     if (op_.stream && !op_.wait) {
       auto mark = engine_.device_.mark(*op_.stream);
-      if (!mark.ok()) {
-        return mark.status();
-      }
+      GMAC_TRY(mark.status());
       outcome_.ticket = *mark;
     }
-    return {};
+    return ticket;
   }
 
   void addRanges(const Transfer::Side& side, const Where& where, bool write,
