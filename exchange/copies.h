@@ -21,6 +21,7 @@ class Copies {
   // the CPU's.
   explicit Copies(const DeviceFunctions* device = nullptr) : device_(device) {}
   bool onDevice() const { return device_ != nullptr; }
+  const DeviceFunctions* device() const { return device_; }
 
   // Between `base` and `packed`, memory of the CPU's, which holds the part [offset, offset + bytes)
   // in packed order from its first byte on. `whole`: the bytes of the operation that it is part of,

@@ -53,6 +53,14 @@ struct DeviceFunctions {
   adsmError_t (*importFiles)(const DeviceFile* files, int count, void** address) = nullptr;
   // A number that no other device of this host has; 0: unknown. NULL: always unknown.
   std::uint64_t (*identity)() = nullptr;
+  // The same as transfer(), but returns when it is submitted; *event stands for it until end(),
+  // which waits for it and says how it ended. over(): whether that would not wait. Copies run in
+  // the order in which they are begun. NULL: there is only transfer().
+  adsmError_t (*begin)(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                       const void* source, std::int64_t offset, std::int64_t bytes,
+                       void** event) = nullptr;
+  bool (*over)(void* event) = nullptr;
+  adsmError_t (*end)(void* event) = nullptr;
 };
 
 }  // namespace gmac::exchange

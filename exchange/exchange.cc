@@ -40,6 +40,7 @@ struct Exchange::State {
   const DeviceFunctions* device = nullptr;
   bool devicePayloads = true;
   std::atomic<bool> deviceTold{false};
+  internal::AheadOptions ahead{};
   std::unique_ptr<internal::Exports> exports;
   std::shared_ptr<internal::Imports> imports;
   std::shared_ptr<internal::Transfers> transfers;
@@ -100,6 +101,7 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& 
   state->job = job;
   state->device = options.device;
   state->devicePayloads = options.devicePayloads;
+  state->ahead = {options.aheadLeast, options.aheadFragment};
   Result<Listener> listener = Listener::open(job);
   GMAC_TRY(listener.status());
   state->listener.emplace(std::move(*listener));
@@ -329,6 +331,28 @@ bool Exchange::isImportedBy(ExportId id, int rank) const noexcept {
   return state_->peer(rank) != nullptr && state_->exports->isImportedBy(id, rank);
 }
 
+void Exchange::suggest(ExportId id, int rank) noexcept {
+  if (reaches(rank) && !state_->outbox->inChild()) {
+    state_->outbox->file().suggestion(rank).store(static_cast<std::uint64_t>(id),
+                                                  std::memory_order_release);
+  }
+}
+
+ExportId Exchange::suggestion(int owner) const noexcept {
+  const internal::Peer* const peer = state_->peer(owner);
+  return peer == nullptr || state_->outbox->inChild()
+             ? kNoExport
+             : ExportId{
+                   peer->met().file.suggestion(state_->job.rank).load(std::memory_order_acquire)};
+}
+
+void Exchange::dropSuggestion(int owner, ExportId id) noexcept {
+  if (const internal::Peer* const peer = state_->peer(owner)) {
+    auto expected = static_cast<std::uint64_t>(id);
+    peer->met().file.suggestion(state_->job.rank).compare_exchange_strong(expected, 0);
+  }
+}
+
 Result<Imported> Exchange::import(int owner, ExportId id) {
   State& state = *state_;
   if (state.outbox->inChild()) {
@@ -431,7 +455,7 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   record.path = static_cast<std::uint32_t>(path);
   const internal::Copies copies(options.onDevice ? state.copying() : nullptr);
   return Sending(std::make_unique<internal::Outgoing>(state.transfers, peer, *index, base, copies,
-                                                      std::move(layout), rank, path));
+                                                      std::move(layout), rank, path, state.ahead));
 }
 
 bool Exchange::isReadBy(int rank) const noexcept {

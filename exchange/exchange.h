@@ -243,6 +243,11 @@ struct Options {
   bool devicePayloads = true;
   // Imports that this process keeps at a time; those in use are never given up for others.
   std::size_t maxImports = 64;
+  // Messages of at least so many bytes, in pieces of less than 64, are packed ahead in device
+  // memory while the receiver's device copies them: in fragments, of which 4 have room at a time.
+  // The memory is taken with the first such message and kept.
+  std::int64_t aheadLeast = std::int64_t{16} << 20;
+  std::int64_t aheadFragment = std::int64_t{4} << 20;
   // Layouts of others that this process keeps, to know them by their hash.
   std::size_t maxLayouts = 256;
 };
@@ -350,6 +355,12 @@ class Exchange {
   // imports as there may be are in use; adsmErrorNotSupported: it is not reached from here (what
   // that is for a device is proved as for payloads).
   Result<Imported> import(int owner, ExportId id);
+  // Asks that rank to import an export before the next message of its memory; it hears of it when
+  // it asks. The last suggestion replaces the ones before.
+  void suggest(ExportId id, int rank) noexcept;
+  // What `owner` has suggested, until it is dropped; kNoExport: nothing. A load or two.
+  ExportId suggestion(int owner) const noexcept;
+  void dropSuggestion(int owner, ExportId id) noexcept;
   // Gives back imports that nobody uses and whose owner waits for it, or has ended. A few loads if
   // there are none; to be called now and then by a process that imports nothing for long.
   void sweep();

@@ -33,6 +33,7 @@ class Imports : public std::enable_shared_from_this<Imports> {
   // `device` may be NULL. `most`: imports at a time.
   Imports(int rank, const DeviceFunctions* device, std::size_t most);
   ~Imports();
+  int rank() const { return rank_; }
 
   // adsmErrorInvalidValue: there is no such export (any more); adsmErrorHostMemory: as many as
   // there may be are in use; adsmErrorNotSupported: it is not reached from here.

@@ -235,7 +235,7 @@ bool Outbox::allProofs(int receiver, Proof proof) const {
 }
 
 // One more piece, if the device has one. Its first page, which has the mark, is never given out.
-void Outbox::exportPiece() {
+void Outbox::exportPiece(std::size_t bytes) {
   DevicePiece& piece = file_.piece(pieces_.size());
   void* address = nullptr;
   ssize_t got = 0;
@@ -243,20 +243,20 @@ void Outbox::exportPiece() {
     got = ::getrandom(piece.mark.data(), sizeof piece.mark, 0);
   } while (got < 0 && errno == EINTR);
   adsmError_t code = got == sizeof piece.mark
-                         ? device_->exportMemory(pieceBytes_, &address, piece.handle.data())
+                         ? device_->exportMemory(bytes, &address, piece.handle.data())
                          : adsmErrorSystem;
   if (code == adsmSuccess) {
     code = device_->copyTo(address, piece.mark.data(), sizeof piece.mark);
   }
   if (code != adsmSuccess) {
     exportFailed_ = code;
-    log(LogLevel::kInfo, "exchange: {} bytes of device memory cannot be exported: {}", pieceBytes_,
+    log(LogLevel::kInfo, "exchange: {} bytes of device memory cannot be exported: {}", bytes,
         errorName(code));
     return;
   }
-  piece.bytes = pieceBytes_;
+  piece.bytes = bytes;
   pieces_.push_back(
-      {static_cast<std::byte*>(address), RangeAllocator(kAlignment, pieceBytes_ - kAlignment)});
+      {static_cast<std::byte*>(address), bytes, RangeAllocator(kAlignment, bytes - kAlignment)});
   piece.exported.store(1, std::memory_order_release);
 }
 
@@ -266,7 +266,7 @@ Status Outbox::openDevice() {
     return fail(adsmErrorNotSupported, "exchange: this process shares no device memory");
   }
   if (pieces_.empty() && exportFailed_ == adsmSuccess) {
-    exportPiece();
+    exportPiece(pieceBytes_);
   }
   if (pieces_.empty()) {
     return fail(adsmErrorNotSupported, "exchange: this process's device exports no memory: {}",
@@ -313,6 +313,35 @@ Status Outbox::exportFirstPiece() {
   return openDevice();
 }
 
+std::optional<Outbox::DeviceRoom> Outbox::takeDeviceRoom(int receiver, std::size_t bytes) {
+  const std::lock_guard guard(lock_);
+  bool isLarge = false;
+  for (std::size_t index = 0; index < pieces_.size(); ++index) {
+    Piece& piece = pieces_[index];
+    if (piece.bytes < bytes + kAlignment) {
+      continue;
+    }
+    isLarge = true;
+    if (file_.proof(receiver, index).load(std::memory_order_acquire) != Proof::kProved) {
+      continue;
+    }
+    if (const auto offset = piece.room.take(bytes, kAlignment)) {
+      return DeviceRoom{piece.address + *offset, index, *offset, bytes};
+    }
+  }
+  // (The receiver has to prove it before the next message.)
+  if (!isLarge && device_ != nullptr && exportFailed_ == adsmSuccess &&
+      pieces_.size() < FileLayout::kPieces) {
+    exportPiece(bytes + kAlignment);
+  }
+  return std::nullopt;
+}
+
+void Outbox::giveDeviceRoomBack(const DeviceRoom& room) {
+  const std::lock_guard guard(lock_);
+  pieces_[room.piece].room.giveBack(room.offset, room.bytes);
+}
+
 Result<std::size_t> Outbox::reserve(int receiver, std::size_t bytes, Memory memory,
                                     const std::vector<std::shared_ptr<Peer>>& peers) {
   const std::lock_guard guard(lock_);
@@ -349,7 +378,7 @@ Result<std::size_t> Outbox::reserve(int receiver, std::size_t bytes, Memory memo
     // The next piece is for later: its receivers have to prove that they reach it.
     if (memory == Memory::kDevice && allProofs(receiver, Proof::kProved) && !free_.empty() &&
         pieces_.size() < FileLayout::kPieces && exportFailed_ == adsmSuccess) {
-      exportPiece();
+      exportPiece(pieceBytes_);
     }
     return refuse(receiver, bytes, memory);
   }

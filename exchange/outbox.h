@@ -102,6 +102,16 @@ class Outbox {
   void giveRoomBack(std::size_t offset, std::size_t bytes);
   // There is a piece of device memory that others prove by that they reach the device.
   Status exportFirstPiece();
+  // Device memory for something else, in a piece that the receiver has proved to reach. Empty:
+  // there is none now. Exports a piece for it, once, if there is none so large.
+  struct DeviceRoom {
+    std::byte* address;
+    std::size_t piece;
+    std::size_t offset;
+    std::size_t bytes;
+  };
+  std::optional<DeviceRoom> takeDeviceRoom(int receiver, std::size_t bytes);
+  void giveDeviceRoomBack(const DeviceRoom& room);
 
   Counters sent;
   std::atomic<std::uint64_t> refused{0};
@@ -125,6 +135,7 @@ class Outbox {
   };
   struct Piece {
     std::byte* address;
+    std::size_t bytes;
     RangeAllocator room;
   };
 
@@ -141,7 +152,7 @@ class Outbox {
   Status openDevice();
   // Whether that is what the rank says of all pieces that there are.
   bool allProofs(int receiver, Proof proof) const;
-  void exportPiece();
+  void exportPiece(std::size_t bytes);
 
   SharedFile file_;
   const Nonce nonce_;

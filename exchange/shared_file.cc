@@ -31,7 +31,9 @@ FileLayout::FileLayout(int ranks, std::size_t payloadBytes)
     : offers(kHeader),
       proofs(roundUp(offers + static_cast<std::size_t>(ranks) * sizeof(Offer), kPage)),
       waiting(roundUp(proofs + static_cast<std::size_t>(ranks) * kProofs * sizeof(Proof), kLine)),
-      pieces(roundUp(waiting + static_cast<std::size_t>(ranks) * sizeof(std::uint32_t), kPage)),
+      suggestions(
+          roundUp(waiting + static_cast<std::size_t>(ranks) * sizeof(std::uint32_t), kLine)),
+      pieces(roundUp(suggestions + static_cast<std::size_t>(ranks) * sizeof(std::uint64_t), kPage)),
       exports(roundUp(pieces + kPieces * sizeof(DevicePiece), kPage)),
       importers(exports + kExports * sizeof(ExportRecord)),
       slots(roundUp(importers + kExports * wordsFor(ranks) * sizeof(std::uint64_t), kPage)),
@@ -123,6 +125,10 @@ std::atomic<std::uint32_t>& SharedFile::waitingOf(int rank) const {
 
 std::atomic<std::uint32_t>& SharedFile::waiting() const {
   return *reinterpret_cast<std::atomic<std::uint32_t>*>(control_.data() + kLine);
+}
+
+std::atomic<std::uint64_t>& SharedFile::suggestion(int rank) const {
+  return reinterpret_cast<std::atomic<std::uint64_t>*>(control_.data() + layout_.suggestions)[rank];
 }
 
 std::atomic<std::uint64_t>& SharedFile::device() const {

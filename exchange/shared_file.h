@@ -3,8 +3,8 @@
 // The memory file of one process of the exchange: what it lays down for others, and what they tell
 // it. Every other process that it reaches has it mapped.
 //
-//     revocations, waiting, device | offers, proofs and waiting, by rank | device pieces | exports
-//     | importers | slots | transfers | payloads
+//     revocations, waiting, device | offers, proofs, waiting and suggestions, by rank | device
+//     pieces | exports | importers | slots | transfers | payloads
 //
 // All but the payloads is written by both sides, so neither believes more of it than it checks.
 #ifndef GMAC_EXCHANGE_SHARED_FILE_H_
@@ -103,10 +103,20 @@ struct TransferRecord {
       copy;  // of all bytes, packed, in kCopied and kMoved; from the start of the payloads
   std::int32_t receiver;
   std::uint32_t path;
+  // Where fragments are packed ahead in device memory (packed_ahead.h): the piece, and bytes from
+  // its start; and of a fragment. 0: nowhere.
+  static constexpr std::size_t kAheadSlots = 4;
+  std::uint64_t aheadPiece;
+  std::uint64_t aheadOffset;
+  std::uint64_t aheadFragment;
+  // The number of the fragment in each slot, and 1.
+  std::array<std::atomic<std::uint64_t>, kAheadSlots> ahead;
   // Packed bytes in the ring, since the start; by the owner.
   alignas(64) std::atomic<std::uint64_t> produced;
   // Of these, unpacked; by the receiver, like all that follows.
   alignas(64) std::atomic<std::uint64_t> consumed;
+  // So many bytes have arrived of a message that is packed ahead.
+  std::atomic<std::uint64_t> aheadTaken;
   std::atomic<std::uint64_t> left;  // the id, when it has let go of what was taken back
   std::atomic<std::uint32_t> answer;
   // By the owner again.
@@ -128,6 +138,7 @@ struct FileLayout {
   std::size_t offers;
   std::size_t proofs;
   std::size_t waiting;
+  std::size_t suggestions;
   std::size_t pieces;
   std::size_t exports;
   std::size_t importers;
@@ -184,6 +195,9 @@ class SharedFile {
   // that ends in between leaves too many.
   std::atomic<std::uint32_t>& waitingOf(int rank) const;
   std::atomic<std::uint32_t>& waiting() const;
+  // The export of the owner's that the rank is to import; 0: none. By the owner, and by that rank
+  // when it has tried.
+  std::atomic<std::uint64_t>& suggestion(int rank) const;
   // The identity of the owner's device (DeviceFunctions); 0: unknown.
   std::atomic<std::uint64_t>& device() const;
   // How often the owner has revoked an export.

@@ -197,6 +197,11 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   shared.copy = entry.copy;
   shared.fragmentBytes = options.fragmentBytes;
   shared.receiver = receiver;
+  shared.aheadFragment = 0;
+  for (auto& slot : shared.ahead) {
+    slot.store(0, std::memory_order_relaxed);
+  }
+  shared.aheadTaken.store(0, std::memory_order_relaxed);
   shared.produced.store(0, std::memory_order_relaxed);
   shared.consumed.store(0, std::memory_order_relaxed);
   shared.answer.store(TransferRecord::kNone, std::memory_order_relaxed);
@@ -239,7 +244,7 @@ Result<std::byte*> Transfers::copyOf(std::size_t index) {
 
 Outgoing::Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer,
                    std::size_t record, const std::byte* base, Copies copies, SharedLayoutPtr layout,
-                   int receiver, Path path)
+                   int receiver, Path path, const AheadOptions& ahead)
     : transfers_(std::move(transfers)),
       peer_(std::move(peer)),
       index_(record),
@@ -248,10 +253,11 @@ Outgoing::Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> p
       copies_(copies),
       layout_(std::move(layout)),
       receiver_(receiver),
+      aheadOptions_(ahead),
       path_(path) {}
 
 Outgoing::~Outgoing() {
-  if (over_ || transfers_->outbox().inChild()) {
+  if (over_ || transfers_->outbox()->inChild()) {
     return;
   }
   std::atomic<std::uint64_t>& state = transfers_->record(index_).state;
@@ -277,19 +283,23 @@ void Outgoing::countWaiting(bool begins) {
 
 void Outgoing::finish(bool taken) {
   over_ = true;
+  ahead_.reset();
   transfers_->giveBack(index_, taken);
 }
 
 void Outgoing::describe(std::span<std::byte, kDescriptionBytes> description) {
   TransferContents contents{};
-  if (!transfers_->outbox().inChild()) {
+  if (!transfers_->outbox()->inChild()) {
     TransferRecord& record = transfers_->record(index_);
     if (path_ == Path::kRing) {
       // What the receiver can begin with. The rest is packed while it unpacks.
       (void)produce(record, static_cast<int64_t>(record.fragmentBytes));
+    } else if (path_ == Path::kDevice) {
+      ahead_ = PackedAhead::begin(transfers_->outbox(), *copies_.device(), record, layout_->layout,
+                                  base_, receiver_, aheadOptions_);
     }
     contents.magic = TransferContents::kMagic;
-    contents.nonce = transfers_->outbox().nonce();
+    contents.nonce = transfers_->outbox()->nonce();
     contents.id = id_;
     contents.record = index_;
     contents.bytes = bytes();
@@ -306,7 +316,7 @@ Status Outgoing::produce(TransferRecord& record, int64_t most) {
   const int64_t all = std::min(most, bytes());
   const auto ringBytes = static_cast<int64_t>(record.ringBytes);
   const auto fragment = static_cast<int64_t>(record.fragmentBytes);
-  std::byte* const ring = transfers_->outbox().file().payloads() + record.ring;
+  std::byte* const ring = transfers_->outbox()->file().payloads() + record.ring;
   while (produced_ < all) {
     const auto consumed = static_cast<int64_t>(record.consumed.load(std::memory_order_acquire));
     if (consumed < 0 || consumed > produced_) {
@@ -328,7 +338,7 @@ Result<bool> Outgoing::advance() {
   if (over_) {
     return failed_ == adsmSuccess ? Result<bool>(true) : Result<bool>(Status(failed_));
   }
-  if (transfers_->outbox().inChild()) {
+  if (transfers_->outbox()->inChild()) {
     return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
   }
   TransferRecord& record = transfers_->record(index_);
@@ -345,10 +355,13 @@ Result<bool> Outgoing::advance() {
       peer_->reads.store(false, std::memory_order_relaxed);
     }
     path_ = Path::kRing;
+    ahead_.reset();
   }
   Status status;
   if (path_ == Path::kRing) {
     status = produce(record, bytes());
+  } else if (ahead_ != nullptr) {
+    ahead_->advance();
   }
   if (status.ok() && patience_.passed() && !peer_->lives()) {
     status = fail(adsmErrorSystem,
@@ -388,13 +401,13 @@ Result<bool> Outgoing::freed(const TransferRecord& record) {
 }
 
 bool Outgoing::recall() {
-  if (copied_ && !transfers_->outbox().inChild()) {
+  if (copied_ && !transfers_->outbox()->inChild()) {
     // (Its record is taken back like one that the receiver has freed.)
     std::uint64_t expected = Slot::stateOf(id_, Phase::kCopied);
     return transfers_->record(index_).state.compare_exchange_strong(
         expected, Slot::stateOf(id_, Phase::kFree), std::memory_order_acq_rel);
   }
-  if (over_ || !described_ || transfers_->outbox().inChild()) {
+  if (over_ || !described_ || transfers_->outbox()->inChild()) {
     return false;
   }
   std::uint64_t expected = Slot::stateOf(id_, Phase::kDescribed);
@@ -408,7 +421,7 @@ bool Outgoing::recall() {
 }
 
 Result<bool> Outgoing::leaveCopy(bool evenIfBegun) {
-  if (transfers_->outbox().inChild()) {
+  if (transfers_->outbox()->inChild()) {
     return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
   }
   std::atomic<std::uint64_t>& state = transfers_->record(index_).state;
@@ -434,6 +447,7 @@ Result<bool> Outgoing::leaveCopy(bool evenIfBegun) {
   }
   over_ = true;
   copied_ = true;
+  ahead_.reset();
   path_ = Path::kCopy;
   transfers_->sent.add(path_, bytes());
   transfers_->leave(index_);
@@ -459,8 +473,10 @@ Incoming::Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
 
 Incoming::~Incoming() {
   if (peer_->inChild()) {
+    (void)deviceReads_.release();  // (Its copies are the parent's.)
     return;
   }
+  deviceReads_.reset();
   if (!over_) {
     (void)letGo(true);
   }
@@ -477,6 +493,7 @@ Status Incoming::tookBack() const {
 
 bool Incoming::letGo(bool gaveUp) {
   over_ = true;
+  deviceReads_.reset();  // nothing writes to the target from now on
   if (gaveUp) {
     failed_ = adsmErrorInvalidValue;
     record().answer.store(TransferRecord::kGaveUp, std::memory_order_relaxed);
@@ -501,6 +518,7 @@ bool Incoming::letGo(bool gaveUp) {
 }
 
 Status Incoming::moveToCopy() {
+  deviceReads_.reset();
   const std::uint64_t copy = record().copy;
   const std::size_t all = peer_->met().file.payloadBytes();
   phase_ = Phase::kMoved;
@@ -629,6 +647,24 @@ Status Incoming::importSource(ExportKind kind, ExportId id, int64_t offset) {
                 sender_);
   }
   mapped_ = import_->data + offset;
+  return kind == ExportKind::kDevice ? findAhead(record()) : Status();
+}
+
+Status Incoming::findAhead(const TransferRecord& said) {
+  // (The sender may have made room for it since, which is proved for its next message.)
+  peer_->importPieces(imports_->rank(), *device_);
+  const std::uint64_t fragment = said.aheadFragment;
+  const std::uint64_t offset = said.aheadOffset;
+  if (fragment == 0 || device_->begin == nullptr) {
+    return {};
+  }
+  std::size_t all = 0;
+  const std::byte* const piece = peer_->piece(said.aheadPiece, &all);
+  if (piece == nullptr || offset > all || fragment > (all - offset) / TransferRecord::kAheadSlots) {
+    return fail(adsmErrorInvalidValue, "exchange: what rank {} says of a message cannot be",
+                sender_);
+  }
+  aheadRing_ = AheadRing{piece + offset, static_cast<int64_t>(fragment)};
   return {};
 }
 
@@ -731,6 +767,13 @@ Result<int64_t> Incoming::step(int64_t most) {
       GMAC_TRY(copies_.transfer(to_, base_, *from_, mapped_, done_, most, bytes_));
       return most;
     case Path::kDevice:
+      if (device_->begin != nullptr) {
+        if (deviceReads_ == nullptr) {
+          deviceReads_ = std::make_unique<DeviceReads>(*device_, record(), aheadRing_, to_, base_,
+                                                       *from_, mapped_);
+        }
+        return deviceReads_->advance();
+      }
       GMAC_TRY(transferByDevice(*device_, to_, base_, *from_, mapped_, done_, most));
       return most;
     case Path::kCopy:

@@ -17,13 +17,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "exchange/copies.h"
+#include "exchange/device_reads.h"
 #include "exchange/exchange.h"
 #include "exchange/imports.h"
 #include "exchange/layout_bytes.h"
 #include "exchange/outbox.h"
+#include "exchange/packed_ahead.h"
 #include "exchange/shared_file.h"
 #include "gmac/base/status.h"
 
@@ -60,7 +63,7 @@ class Transfers {
 
   TransferRecord& record(std::size_t index) const { return outbox_->file().transfer(index); }
   std::uint64_t idOf(std::size_t index) const;
-  Outbox& outbox() const { return *outbox_; }
+  const std::shared_ptr<Outbox>& outbox() const { return outbox_; }
   int rank() const { return rank_; }
 
   PathCounters sent;
@@ -117,8 +120,10 @@ class Patience {
 
 class Outgoing {
  public:
+  // `ahead`: how much is packed ahead of a message in device memory.
   Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer, std::size_t record,
-           const std::byte* base, Copies copies, SharedLayoutPtr layout, int receiver, Path path);
+           const std::byte* base, Copies copies, SharedLayoutPtr layout, int receiver, Path path,
+           const AheadOptions& ahead);
   ~Outgoing();
 
   std::int64_t bytes() const { return layout_->layout.bytes(); }
@@ -144,8 +149,10 @@ class Outgoing {
   const Copies copies_;
   const SharedLayoutPtr layout_;
   const int receiver_;
+  const AheadOptions aheadOptions_;
   Path path_;
   std::int64_t produced_ = 0;
+  std::unique_ptr<PackedAhead> ahead_;  // NULL: nothing is packed ahead
   bool described_ = false;
   bool copied_ = false;
   bool declined_ = false;
@@ -181,6 +188,8 @@ class Incoming {
   void askForRing();
   Status tookBack() const;
   Status isOver() const;
+  // Where the sender packs fragments ahead, if this process's device reaches that.
+  Status findAhead(const TransferRecord& said);
   // The sender has left a copy, which is to be read from now on.
   Status moveToCopy();
   // After bytes were read: whether they were the message's, and all of it. False: there are more,
@@ -213,6 +222,8 @@ class Incoming {
   Imports::Entry* import_ = nullptr;
   const std::byte* mapped_ = nullptr;  // by the CPU or the device
   const std::byte* copy_ = nullptr;
+  std::optional<AheadRing> aheadRing_;  // of kDevice
+  std::unique_ptr<DeviceReads> deviceReads_;
   Phase phase_ = Phase::kCollected;
   bool over_ = false;
   adsmError_t failed_ = adsmSuccess;

@@ -110,15 +110,12 @@ bool lineAt(const Layout& layout, const void* base, int64_t offset, void** at) {
 
 }  // namespace
 
-adsmError_t copyByDevice(const Layout& to, void* target, const Layout& from, const void* source,
-                         int64_t offset, int64_t bytes) {
-  if (bytes <= 0) {
-    return adsmSuccess;
-  }
-  adsmPackEvent_t event = nullptr;
+adsmError_t beginCopy(const Layout& to, void* target, const Layout& from, const void* source,
+                      int64_t offset, int64_t bytes, void** event) {
+  adsmPackEvent_t made = nullptr;
   adsmPackOptions_t options = {};
   options.size = sizeof options;
-  options.event = &event;
+  options.event = &made;
   void* packedTo = nullptr;
   void* packedFrom = nullptr;
   const bool packs = lineAt(to, target, offset, &packedTo);
@@ -145,7 +142,22 @@ adsmError_t copyByDevice(const Layout& to, void* target, const Layout& from, con
                 ? adsmUnpackWith(target, packedFrom, 1, toType->get(), &options)
                 : adsmTransferWith(target, 1, toType->get(), source, 1, fromType->get(), &options);
   }
-  return error == adsmSuccess ? adsmPackWait(event) : error;
+  *event = made;
+  return error;
+}
+
+bool copyIsOver(void* event) { return adsmPackDone(static_cast<adsmPackEvent_t>(event)) != 0; }
+
+adsmError_t endCopy(void* event) { return adsmPackWait(static_cast<adsmPackEvent_t>(event)); }
+
+adsmError_t copyByDevice(const Layout& to, void* target, const Layout& from, const void* source,
+                         int64_t offset, int64_t bytes) {
+  if (bytes <= 0) {
+    return adsmSuccess;
+  }
+  void* event = nullptr;
+  const adsmError_t error = beginCopy(to, target, from, source, offset, bytes, &event);
+  return error == adsmSuccess ? endCopy(event) : error;
 }
 
 }  // namespace gmac::mpi

@@ -17,6 +17,12 @@ namespace gmac::mpi {
 adsmError_t copyByDevice(const datatype::Layout& to, void* target, const datatype::Layout& from,
                          const void* source, std::int64_t offset, std::int64_t bytes);
 
+// The same, in parts; see DeviceFunctions. An event is an adsmPackEvent_t.
+adsmError_t beginCopy(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                      const void* source, std::int64_t offset, std::int64_t bytes, void** event);
+bool copyIsOver(void* event);
+adsmError_t endCopy(void* event);
+
 }  // namespace gmac::mpi
 
 #endif  // GMAC_MPI_DEVICE_COPIES_H_

@@ -15,7 +15,7 @@ namespace gmac::mpi {
 // ends. Thread-safe.
 class StagingMemory {
  public:
-  static constexpr std::size_t kKeptBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kKeptBytes = std::size_t{256} << 20;
   static constexpr std::size_t kLeastRoom = 4096;  // of a range
   static constexpr std::size_t kLeastPinned = std::size_t{1} << 20;
 

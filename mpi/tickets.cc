@@ -133,7 +133,10 @@ constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory,
                                             &gmacReleaseDeviceImport,
                                             &copyByDevice,
                                             &importFiles,
-                                            &identity};
+                                            &identity,
+                                            &beginCopy,
+                                            &copyIsOver,
+                                            &endCopy};
 static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
 // Of another device's memory, a ticket and a copy take less time than the staged wire from the
 // first byte on (docs/results.md); a message that is shorter than a ticket cannot be one.
@@ -393,12 +396,11 @@ Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& la
   return finish(*receiving);
 }
 
-void importFor(const Ticket& ticket) {
+namespace {
+
+void importFrom(int sender, exchange::ExportId exported) {
   State& all = state();
-  if (ticket.exported == exchange::kNoExport) {
-    return;
-  }
-  const std::pair<int, exchange::ExportId> key{ticket.sender, ticket.exported};
+  const std::pair<int, exchange::ExportId> key{sender, exported};
   {
     const std::lock_guard guard(all.refusedLock);
     if (all.refused.contains(key)) {
@@ -406,16 +408,38 @@ void importFor(const Ticket& ticket) {
     }
   }
   all.exchangesMemory = true;
-  if (all.exchange->import(ticket.sender, ticket.exported).ok()) {
+  if (all.exchange->import(sender, exported).ok()) {
     return;  // it stays imported
   }
-  log(LogLevel::kInfo, "mpi: messages of rank {}'s device memory are packed: {}", ticket.sender,
+  log(LogLevel::kInfo, "mpi: messages of rank {}'s device memory are packed: {}", sender,
       lastErrorText());
   const std::lock_guard guard(all.refusedLock);
   if (all.refused.size() >= kMaxRefused) {
     all.refused.clear();
   }
   all.refused.insert(key);
+}
+
+}  // namespace
+
+void importFor(const Ticket& ticket) {
+  if (ticket.exported != exchange::kNoExport) {
+    importFrom(ticket.sender, ticket.exported);
+  }
+}
+
+void suggest(int rank, exchange::ExportId exported) { state().exchange->suggest(exported, rank); }
+
+void importSuggested(int sender, const std::function<bool()>& wanted) {
+  if (!inUse() || sender < 0) {
+    return;
+  }
+  exchange::Exchange& exchange = *state().exchange;
+  const exchange::ExportId exported = exchange.suggestion(sender);
+  if (exported != exchange::kNoExport && wanted()) {
+    importFrom(sender, exported);
+    exchange.dropSuggestion(sender, exported);
+  }
 }
 
 void sweep() {
@@ -497,8 +521,8 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
   if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess || reached == 0) {
     return nullptr;  // packing says why
   }
-  auto transfer =
-      beginOnDevice(rank, base, base, std::move(layout), {{}, nullptr, std::move(memory), {}});
+  auto transfer = beginOnDevice(rank, base, base, std::move(layout),
+                                {{}, nullptr, std::move(memory), {}}, WithoutRoom::kWaits);
   // (As of lent bytes.)
   if (transfer != nullptr && all.reclaims.load() != reclaims) {
     transfer->giveBack(transfer->source_.memory->id);
@@ -509,24 +533,32 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
 // `device`: the address of `base` on the device.
 std::shared_ptr<Transfer> Transfer::beginOnDevice(int rank, const std::byte* base,
                                                   const std::byte* device,
-                                                  exchange::SharedLayoutPtr layout, Source source) {
+                                                  exchange::SharedLayoutPtr layout, Source source,
+                                                  WithoutRoom withoutRoom) {
   exchange::SendOptions options;
   options.mayCopy = true;
   options.onDevice = true;
   options.path = exchange::Path::kDevice;
   options.device = source.memory->id;
   options.deviceOffset = device - source.memory->start;
-  auto sending = state().exchange->send(rank, base, std::move(layout), options);
+  auto& exchange = *state().exchange;
+  auto sending = exchange.send(rank, base, layout, options);
+  if (!sending.ok() && sending.status().code() == adsmErrorHostMemory &&
+      withoutRoom == WithoutRoom::kWaits) {
+    options.mayCopy = false;
+    sending = exchange.send(rank, base, std::move(layout), options);
+  }
   if (!sending.ok()) {
     return nullptr;
   }
   auto transfer = std::make_shared<Transfer>(std::move(*sending), rank, std::move(source));
+  transfer->mayCopy_ = options.mayCopy;
   list(transfer);
   return transfer;
 }
 
 std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base,
-                                                 exchange::SharedLayoutPtr layout,
+                                                 exchange::SharedLayoutPtr layout, Sender sender,
                                                  exchange::ExportId* exported, bool* failed) {
   State& all = tickets::state();
   const std::uint64_t reclaims = all.reclaims.load();
@@ -551,8 +583,9 @@ std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base
     return nullptr;
   }
   const auto* const device = static_cast<const std::byte*>((*loan).address) - bounds.first;
-  auto transfer = beginOnDevice(rank, base, device, std::move(layout),
-                                {{}, nullptr, std::move(memory), std::move(loan)});
+  auto transfer = beginOnDevice(
+      rank, base, device, std::move(layout), {{}, nullptr, std::move(memory), std::move(loan)},
+      sender == Sender::kWaits ? WithoutRoom::kWaits : WithoutRoom::kIsPacked);
   // (As of lent bytes.)
   if (transfer != nullptr && all.reclaims.load() != reclaims) {
     transfer->giveBack(true);
@@ -663,6 +696,9 @@ void Transfer::giveBack(exchange::ExportId memory) {
 }
 
 void Transfer::leaveCopyNow() {
+  if (!mayCopy_) {
+    return;
+  }
   if (const Result<bool> copied = sending_.leaveCopyNow(); !copied.ok()) {
     writeLogLine(
         std::string("mpi: a kernel call, or a free, waits for the receiver of a message: ") +
@@ -711,7 +747,7 @@ Transfer::Progress Transfer::advance() {
     copyAt_ =
         now + kLeastWait + std::chrono::microseconds(sending_.bytes() / kCopiedBytesPerMicrosecond);
   }
-  if (now < copyAt_) {
+  if (now < copyAt_ || !mayCopy_) {
     return progress_;
   }
   const Result<bool> copied = sending_.leaveCopy();

@@ -118,6 +118,11 @@ void discard(const Ticket& ticket);
 // the next one need not be packed. Some milliseconds, once for each export; what cannot be imported
 // is not tried again.
 void importFor(const Ticket& ticket);
+// The same for a message that took the wire, as there was no room for its payload: the sender, and
+// the receiver of its device's bytes from that rank. `wanted` is called if there is something to
+// import: whether the bytes went to this process's device.
+void suggest(int rank, exchange::ExportId exported);
+void importSuggested(int sender, const std::function<bool()>& wanted);
 // Gives back what others want back of what this process has imported, and ends exports that others
 // have given back. A load if there is neither.
 void sweep();
@@ -238,7 +243,7 @@ class Transfer {
   // device. Waits for kernels that write them. *failed: one of them has, or the device; the message
   // cannot be sent then, and an error's text says why.
   static std::shared_ptr<Transfer> lendOnDevice(int rank, const std::byte* base,
-                                                exchange::SharedLayoutPtr layout,
+                                                exchange::SharedLayoutPtr layout, Sender sender,
                                                 exchange::ExportId* exported, bool* failed);
   // What the message is of.
   struct Source {
@@ -274,9 +279,13 @@ class Transfer {
   void leaveCopyNow();
   void end();
   static void list(const std::shared_ptr<Transfer>& transfer);
+  // What happens where there is no room for a copy: the message is packed; or its sender waits for
+  // the receiver, as for any long message of MPI's, and frees of its memory do.
+  enum class WithoutRoom { kIsPacked, kWaits };
   static std::shared_ptr<Transfer> beginOnDevice(int rank, const std::byte* base,
                                                  const std::byte* device,
-                                                 exchange::SharedLayoutPtr layout, Source source);
+                                                 exchange::SharedLayoutPtr layout, Source source,
+                                                 WithoutRoom withoutRoom);
   void settle();
 
   const bool isLent_;        // on the CPU
@@ -284,6 +293,7 @@ class Transfer {
   mutable std::mutex lock_;  // guards what follows
   Source source_;
   bool written_ = false;
+  bool mayCopy_ = true;
   bool wanted_ = false;  // what is lent, as soon as it is written
   exchange::Sending sending_;
   const int rank_;

@@ -209,11 +209,17 @@ bool Reception::arrived(const MPI_Status& status) {
                    ticket->payloadBytes);
     return redeem(*ticket);
   }
-  if (side_.has_value()) {
-    tickets::tellDevice();
-    tickets::trace("receive: wire", side_->payloadBytes());
+  if (!side_.has_value()) {
+    return true;
   }
-  return !side_.has_value() || side_->unpack(status);
+  tickets::tellDevice();
+  tickets::trace("receive: wire", side_->payloadBytes());
+  const bool unpacked = side_->unpack(status);
+  if (unpacked && peers_ != nullptr) {
+    tickets::importSuggested(isHeld_ ? -1 : peers_->rankInWorld(status.MPI_SOURCE),
+                             [&] { return side_->elements()->layoutForDevice() != nullptr; });
+  }
+  return unpacked;
 }
 
 void Reception::amend(MPI_Status* status) const {

@@ -33,6 +33,9 @@ std::byte* SentTicket::reserve(std::int64_t payloadBytes) {
                  : rank_ < 0   ? tickets::Way::kNotReached
                                : tickets::Way::kNoRoom,
                  payloadBytes);
+  if (!parcel_ && exported_ != exchange::kNoExport) {
+    tickets::suggest(rank_, exported_);
+  }
   return parcel_.data();
 }
 
@@ -61,8 +64,8 @@ bool SentTicket::lend(const Elements& elements) {
   }
   if (transfer_ == nullptr && !elements.isOnDevice()) {
     bool failed = false;
-    transfer_ =
-        tickets::Transfer::lendOnDevice(rank_, elements.address(), layout, &exported_, &failed);
+    transfer_ = tickets::Transfer::lendOnDevice(rank_, elements.address(), layout, *lends_,
+                                                &exported_, &failed);
     if (failed) refusal_ = adsmLastErrorString();
   }
   if (transfer_ == nullptr) {

@@ -14,7 +14,6 @@ Ready Staged::allocate() {
     reason_ = "no memory for a message of " + std::to_string(elements_.bytes()) + " bytes";
     return Ready::kFailed;
   }
-  memory_.pin(kPinning);
   return Ready::kYes;
 }
 
@@ -43,9 +42,16 @@ Ready Staged::pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, S
   return ready == Ready::kYes && !repack() ? Ready::kFailed : ready;
 }
 
-bool Staged::repack() { return elements_.pack(memory_.data()); }
+// (A message that its receiver's device copies needs no pinned memory.)
+bool Staged::repack() {
+  memory_.pin(kPinning);
+  return elements_.pack(memory_.data());
+}
 
-bool Staged::unpack(std::int64_t bytes) { return elements_.unpack(memory_.data(), bytes); }
+bool Staged::unpack(std::int64_t bytes) {
+  memory_.pin(kPinning);
+  return elements_.unpack(memory_.data(), bytes);
+}
 
 bool Staged::unpackReceived(const MPI_Status& status) {
   MPI_Count bytes = 0;

@@ -8,7 +8,8 @@
 //   isend   MPI_Isend, MPI_Irecv and MPI_Waitall, both ways at once
 // Microseconds and GB/s of one way, and how many times as fast as the wire. Bytes are checked once
 // for each row. Ranks take the GPUs in turn, or share one.
-//   mpirun -n 2 gmac run --mpi -- device_rate [rounds]
+//   mpirun -n 2 gmac run --mpi -- device_rate [rounds [row [bytes]]]
+// Row: the beginning of a row's name, as "rows" or "object contiguous"; bytes: of its messages.
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -19,11 +20,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 namespace {
 
 int rounds = 11;
+std::string onlyRow;
+int onlyBytes = 0;
 int rank = 0;
 
 // ---- CUDA's driver, which is found when the program runs.
@@ -80,6 +84,7 @@ void openDriver() {
 using Send = decltype(&MPI_Send);
 
 enum class Kind { kDevice, kObject };
+const char* kindName(Kind kind) { return kind == Kind::kObject ? "object" : "device"; }
 
 Address allocate(Kind kind, std::size_t bytes) {
   Address memory = 0;
@@ -181,7 +186,14 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+bool isWanted(Kind kind, const Row& row) {
+  const std::string name = row.name;
+  return (name.starts_with(onlyRow) || (kindName(kind) + (" " + name)).starts_with(onlyRow)) &&
+         (onlyBytes == 0 || onlyBytes == row.bytes);
+}
+
 void measure(Kind kind, const Row& row) {
+  if (!isWanted(kind, row)) return;
   MPI_Datatype type = makeType(row);
   const std::size_t span = static_cast<std::size_t>(row.bytes) * (row.block == 0 ? 1 : 2);
   const Address memory = allocate(kind, span);
@@ -203,8 +215,8 @@ void measure(Kind kind, const Row& row) {
         "%-6s %-13s %9d B: wire %9.1f us %7.2f GB/s; send %9.1f us %7.2f GB/s, ratio %5.2f; isend "
         "%9.1f "
         "us %7.2f GB/s\n",
-        kind == Kind::kObject ? "object" : "device", row.name, row.bytes, wire * 1e6, rate(wire),
-        sent * 1e6, rate(sent), wire / sent, both * 1e6, rate(both));
+        kindName(kind), row.name, row.bytes, wire * 1e6, rate(wire), sent * 1e6, rate(sent),
+        wire / sent, both * 1e6, rate(both));
     std::fflush(stdout);
   }
   MPI_Barrier(MPI_COMM_WORLD);
@@ -221,6 +233,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (argc > 1) rounds = std::max(1, std::atoi(argv[1]));
+  if (argc > 2) onlyRow = argv[2];
+  if (argc > 3) onlyBytes = std::atoi(argv[3]);
   if (size != 2) give("mpirun -n 2 gmac run --mpi -- device_rate");
   openDriver();
   for (const Kind kind : {Kind::kDevice, Kind::kObject}) {

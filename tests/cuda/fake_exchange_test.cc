@@ -114,9 +114,18 @@ TEST(ExchangeOverTheDriver, PayloadsGoThroughImportedMemory) {
 
 // ---- Messages between device memories.
 
-constexpr exchange::DeviceFunctions kCopying{
-    &gmacExportDeviceMemory,   &gmacImportDeviceMemory,  &gmacCopyToDevice, &gmacCopyFromDevice,
-    &gmacHandleOfDeviceMemory, &gmacReleaseDeviceImport, &mpi::copyByDevice};
+constexpr exchange::DeviceFunctions kCopying{&gmacExportDeviceMemory,
+                                             &gmacImportDeviceMemory,
+                                             &gmacCopyToDevice,
+                                             &gmacCopyFromDevice,
+                                             &gmacHandleOfDeviceMemory,
+                                             &gmacReleaseDeviceImport,
+                                             &mpi::copyByDevice,
+                                             nullptr,
+                                             nullptr,
+                                             &mpi::beginCopy,
+                                             &mpi::copyIsOver,
+                                             &mpi::endCopy};
 
 // The application's own.
 std::byte* allocate(std::size_t bytes) {

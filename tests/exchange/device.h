@@ -11,10 +11,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -190,11 +193,65 @@ inline adsmError_t transfer(const datatype::Layout& to, void* target, const data
   return adsmSuccess;
 }
 
+// Copies that are begun are made in their order, when they are waited for or were asked about
+// `asksBeforeOver` times.
+struct LaterCopy {
+  std::function<adsmError_t()> make;
+  int asks;
+  adsmError_t result = adsmSuccess;
+};
+inline std::deque<LaterCopy*> laterCopies;
+inline int asksBeforeOver = 0;
+inline int copiesBegun = 0;
+
+inline adsmError_t begin(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                         const void* source, std::int64_t offset, std::int64_t bytes,
+                         void** event) {
+  if (transferError != adsmSuccess) {
+    return transferError;
+  }
+  auto* const copy = new LaterCopy{
+      [=] { return transfer(to, target, from, source, offset, bytes); }, asksBeforeOver};
+  laterCopies.push_back(copy);
+  ++copiesBegun;
+  *event = copy;
+  return adsmSuccess;
+}
+inline void makeUpTo(const LaterCopy* last) {
+  while (std::find(laterCopies.begin(), laterCopies.end(), last) != laterCopies.end()) {
+    LaterCopy* const next = laterCopies.front();
+    laterCopies.pop_front();
+    next->result = next->make();
+  }
+}
+inline bool over(void* event) {
+  auto* const copy = static_cast<LaterCopy*>(event);
+  if (copy->asks-- > 0 && !laterCopies.empty()) {
+    return false;
+  }
+  makeUpTo(copy);
+  return true;
+}
+inline adsmError_t end(void* event) {
+  const std::unique_ptr<LaterCopy> copy(static_cast<LaterCopy*>(event));
+  makeUpTo(copy.get());
+  return copy->result;
+}
+
 }  // namespace device
 
-inline constexpr exchange::DeviceFunctions kDevice{
-    &device::exportMemory, &device::importMemory,  &device::copyTo,  &device::copyFrom,
-    &device::handleOf,     &device::releaseImport, &device::transfer};
+inline constexpr exchange::DeviceFunctions kDevice{&device::exportMemory,
+                                                   &device::importMemory,
+                                                   &device::copyTo,
+                                                   &device::copyFrom,
+                                                   &device::handleOf,
+                                                   &device::releaseImport,
+                                                   &device::transfer,
+                                                   nullptr,
+                                                   nullptr,
+                                                   &device::begin,
+                                                   &device::over,
+                                                   &device::end};
 // One that copies no messages.
 inline constexpr exchange::DeviceFunctions kOldDevice{
     &device::exportMemory, &device::importMemory, &device::copyTo,

@@ -87,13 +87,20 @@ ExportId exportedArena(Exchange& exchange, std::byte* arena, int rank) {
 
 enum class Hindrance { kNone, kImportsAreRefused, kReceiversDeviceCopiesNothing };
 
-// Rank 0 sends, from device memory or the CPU's, and rank 1 receives to either.
-void exchangeRandomly(Hindrance hindrance, long steps) {
+// Rank 0 sends, from device memory or the CPU's, and rank 1 receives to either. `ahead`: messages
+// of short pieces are packed ahead, by devices that take their time.
+void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
     const bool simple = hindrance == Hindrance::kReceiversDeviceCopiesNothing && job.rank == 1;
-    const auto exchange = met(board, job, optionsWith(simple ? &kOldDevice : &kDevice));
+    Options made = optionsWith(simple ? &kOldDevice : &kDevice);
+    if (ahead) {
+      made.aheadLeast = 1500;
+      made.aheadFragment = 4096;
+    }
+    std::mt19937_64 delays(static_cast<std::uint64_t>(job.rank) + seed());
+    const auto exchange = met(board, job, made);
     refusesImports = hindrance == Hindrance::kImportsAreRefused && job.rank == 1;
     std::mt19937_64 random(seed());
     const auto below = [&](int64_t end) {
@@ -122,6 +129,7 @@ void exchangeRandomly(Hindrance hindrance, long steps) {
       const bool toDevice = below(4) != 0 && hindrance != Hindrance::kReceiversDeviceCopiesNothing;
       const bool leaves = below(6) == 0;
       const int64_t most = below(2) == 0 ? from.layout.bytes() : 1 + below(about);
+      device::asksBeforeOver = ahead ? static_cast<int>(delays() % 4) : 0;
       if (job.rank == 0) {
         SendOptions options;
         options.onDevice = fromDevice;
@@ -166,6 +174,8 @@ void exchangeRandomly(Hindrance hindrance, long steps) {
         CHECK_THAT(std::memcmp(behind(target), expected.data(), kArena) == 0);
       }
     }
+    CHECK_THAT(device::laterCopies.empty() &&
+               (job.rank == 1 || (device::copiesBegun > 0) == ahead));
     const exchange::Statistics statistics = exchange->statistics();
     const auto& device = statistics.paths[static_cast<int>(Path::kDevice)];
     const auto& ring = statistics.paths[static_cast<int>(Path::kRing)];
@@ -184,6 +194,119 @@ TEST(DeviceMessages, RandomOnesArriveByEveryPath) {
                                     Hindrance::kReceiversDeviceCopiesNothing}) {
     exchangeRandomly(hindrance, 400);
   }
+}
+
+TEST(DeviceMessages, RandomOnesArriveWhenTheyArePackedAhead) {
+  exchangeRandomly(Hindrance::kNone, 800, /*ahead=*/true);
+}
+
+// Rows of 8 bytes, which the sender packs ahead as long as it is there, and the receiver loads
+// itself where it is not.
+TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
+  constexpr int64_t kRows = 20000;
+  constexpr int64_t kFragments = (8 * kRows + 4095) / 4096;
+  enum class Sender { kServes, kLeaves, kFails };
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    Options made = optionsWith(&kDevice);
+    made.aheadLeast = 8 * kRows;
+    made.aheadFragment = 4096;
+    const auto exchange = met(board, job, made);
+    std::byte* const arena = allocate(kArena);
+    const Layout rows = *Layout::make({{kRows, 32}}, {{0, 8}});
+    fill(arena);
+    const ExportId id = job.rank == 0 ? exportedArena(*exchange, arena, 1) : exchange::kNoExport;
+    // The first message brings the ring to the receiver.
+    int round = 0;
+    for (const Sender sender :
+         {Sender::kServes, Sender::kServes, Sender::kLeaves, Sender::kFails, Sender::kServes}) {
+      const int begun = device::copiesBegun;
+      if (job.rank == 0) {
+        transferError = sender == Sender::kFails ? adsmErrorAcceleratorMemory : adsmSuccess;
+        Result<Sending> sending =
+            exchange->send(1, arena, shareLayout(rows), {.onDevice = true, .device = id});
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        if (sender == Sender::kLeaves) await(board, 1, 2 * round + 1);
+        CHECK_THAT(*sending->wait(kPatience) && sending->path() == Path::kDevice);
+        const int packed = device::copiesBegun - begun;
+        CHECK_THAT((packed > 0) == (round > 0 && sender != Sender::kFails));
+        CHECK_THAT(sender != Sender::kLeaves || packed == 2);
+        transferError = adsmSuccess;
+      } else {
+        std::memset(behind(arena), 0, 8 * kRows);
+        Result<Receiving> receiving = exchange->receive(
+            0, fetch(board, 0, 1), arena, contiguous(8 * kRows), exchange::Memory::kDevice);
+        CHECK_THAT(receiving.ok());
+        // (It takes its time, so that the sender is ahead of it.)
+        device::asksBeforeOver = 3;
+        for (bool done = false; !done;) {
+          const Result<bool> now = receiving->advance();
+          CHECK_THAT(now.ok());
+          done = *now;
+          ::usleep(200);
+        }
+        CHECK_THAT(receiving->path() == Path::kDevice);
+        CHECK_THAT(device::copiesBegun - begun == (round > 0 ? kFragments : 1));
+        for (std::size_t at = 0; at < 8 * kRows; ++at) {
+          CHECK_THAT(behind(arena)[at] == byteAt(at / 8 * 32 + at % 8));
+        }
+      }
+      CHECK_THAT(device::laterCopies.empty());
+      ++round;
+      arrive(board, 1);
+      await(board, 1, 2 * round);
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// Its memory is the sender's again, and is spoilt, while the receiver has copies under way.
+TEST(DeviceMessages, WhatIsPackedAheadMayBeTakenBackAsACopy) {
+  constexpr int64_t kRows = 20000;
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    Options made = optionsWith(&kDevice);
+    made.aheadLeast = 8 * kRows;
+    made.aheadFragment = 4096;
+    const auto exchange = met(board, job, made);
+    std::byte* const arena = allocate(kArena);
+    const Layout rows = *Layout::make({{kRows, 32}}, {{0, 8}});
+    const ExportId id = job.rank == 0 ? exportedArena(*exchange, arena, 1) : exchange::kNoExport;
+    for (int round = 1; round <= 3; ++round) {
+      if (job.rank == 0) {
+        fill(arena);
+        Result<Sending> sending = exchange->send(1, arena, shareLayout(rows),
+                                                 {.onDevice = true, .device = id, .mayCopy = true});
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        await(board, 1, round);
+        CHECK_THAT(*sending->leaveCopyNow());
+        CHECK_THAT(device::laterCopies.empty());
+        std::memset(behind(arena), 0, kArena);
+        arrive(board, 2);
+      } else {
+        std::memset(behind(arena), 0, 8 * kRows);
+        Result<Receiving> receiving = exchange->receive(
+            0, fetch(board, 0, 1), arena, contiguous(8 * kRows), exchange::Memory::kDevice);
+        CHECK_THAT(receiving.ok());
+        device::asksBeforeOver = 1 << 20;
+        while (round > 1 && device::laterCopies.size() < 2) {  // the ring is there
+          CHECK_THAT(!*receiving->advance());
+        }
+        arrive(board, 1);
+        await(board, 2, round);
+        CHECK_THAT(*receiving->wait(kPatience) && receiving->path() == Path::kCopy);
+        CHECK_THAT(device::laterCopies.empty());
+        for (std::size_t at = 0; at < 8 * kRows; ++at) {
+          CHECK_THAT(behind(arena)[at] == byteAt(at / 8 * 32 + at % 8));
+        }
+      }
+    }
+  });
+  EXPECT_EQ(team.end(), "");
 }
 
 TEST(DeviceMessages, OneCopyOfTheReceiversDeviceIsAll) {

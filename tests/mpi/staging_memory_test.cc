@@ -88,21 +88,22 @@ TEST_F(Staging, ARefusalIsTakenForAnAnswer) {
 
 // A long message long ago keeps no room from short ones now: SetUp() has left one.
 TEST_F(Staging, WhatWasFreedLastIsKept) {
-  std::byte* const eight = use(8 * kMiB);
-  std::byte* const sixteen = use(16 * kMiB);
-  EXPECT_EQ(use(8 * kMiB), eight);
-  EXPECT_EQ(use(16 * kMiB), sixteen);
+  constexpr std::size_t kEighth = StagingMemory::kKeptBytes / 8;
+  std::byte* const eighth = use(kEighth);
+  std::byte* const quarter = use(2 * kEighth);
+  EXPECT_EQ(use(kEighth), eighth);
+  EXPECT_EQ(use(2 * kEighth), quarter);
   EXPECT_EQ(pinned.size(), 2U);
-  // Both would fit with another 32, and one of them with 48.
-  use(32 * kMiB);
+  // Both fit with a half, and one of them with another quarter as well.
+  use(4 * kEighth);
   EXPECT_EQ(pinned.size(), 2U);
   {
-    const StagingMemory one(16 * kMiB);
-    const StagingMemory two(16 * kMiB);
-    EXPECT_EQ(one.data(), sixteen);
+    const StagingMemory one(2 * kEighth);
+    const StagingMemory two(2 * kEighth);
+    EXPECT_EQ(one.data(), quarter);
   }
-  EXPECT_EQ(pinned.count(eight), 0U) << "freed first";
-  EXPECT_EQ(pinned.count(sixteen), 1U);
+  EXPECT_EQ(pinned.count(eighth), 0U) << "freed first";
+  EXPECT_EQ(pinned.count(quarter), 1U);
 }
 
 TEST_F(Staging, MoreThanMayBeKeptIsGivenBack) {

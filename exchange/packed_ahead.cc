@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/packed_ahead.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gmac/base/log.h"
+
+namespace gmac::exchange::internal {
+namespace {
+
+using datatype::Layout;
+using std::int64_t;
+
+constexpr auto kSlots = static_cast<int64_t>(TransferRecord::kAheadSlots);
+
+// Pieces from so many bytes on are loaded at nearly the link's rate.
+constexpr int64_t kLongPiece = 64;
+// Packed at a time: the next one begins when one ends.
+constexpr std::size_t kCopies = 2;
+
+}  // namespace
+
+std::unique_ptr<PackedAhead> PackedAhead::begin(const std::shared_ptr<Outbox>& outbox,
+                                                const DeviceFunctions& device,
+                                                TransferRecord& record, const Layout& layout,
+                                                const std::byte* base, int receiver,
+                                                const AheadOptions& options) {
+  if (device.begin == nullptr || layout.bytes() < options.least ||
+      layout.meanBlockBytes() >= kLongPiece) {
+    return nullptr;
+  }
+  const auto room =
+      outbox->takeDeviceRoom(receiver, static_cast<std::size_t>(options.fragment * kSlots));
+  if (!room.has_value()) {
+    return nullptr;
+  }
+  return std::unique_ptr<PackedAhead>(
+      new PackedAhead(outbox, device, record, layout, base, options.fragment, *room));
+}
+
+PackedAhead::PackedAhead(std::shared_ptr<Outbox> outbox, const DeviceFunctions& device,
+                         TransferRecord& record, const Layout& layout, const std::byte* base,
+                         int64_t fragment, Outbox::DeviceRoom room)
+    : outbox_(std::move(outbox)),
+      device_(device),
+      record_(record),
+      layout_(layout),
+      base_(base),
+      fragmentBytes_(fragment),
+      room_(room) {
+  record_.aheadPiece = room.piece;
+  record_.aheadOffset = room.offset;
+  record_.aheadFragment = static_cast<std::uint64_t>(fragment);
+  advance();
+}
+
+PackedAhead::~PackedAhead() {
+  if (outbox_->inChild()) {
+    return;
+  }
+  for (const Fragment& fragment : packed_) {
+    (void)device_.end(fragment.event);
+  }
+  outbox_->giveDeviceRoomBack(room_);
+}
+
+void PackedAhead::advance() {
+  while (!packed_.empty() && device_.over(packed_.front().event)) {
+    const Fragment fragment = packed_.front();
+    packed_.pop_front();
+    if (const adsmError_t code = device_.end(fragment.event); code != adsmSuccess) {
+      log(LogLevel::kInfo, "exchange: a message of {} bytes is not packed ahead: {}",
+          layout_.bytes(), errorName(code));
+      failed_ = true;
+      continue;
+    }
+    if (!failed_) {
+      record_.ahead[fragment.number % TransferRecord::kAheadSlots].store(fragment.number + 1,
+                                                                         std::memory_order_release);
+    }
+  }
+  while (!failed_ && packed_.size() < kCopies && submit()) {
+  }
+}
+
+// The next fragment that the receiver needs, if its slot is free.
+bool PackedAhead::submit() {
+  const auto taken = static_cast<int64_t>(record_.aheadTaken.load(std::memory_order_acquire));
+  if (taken < 0 || taken > layout_.bytes()) {
+    return false;  // (That is its own harm.)
+  }
+  // (What it has begun to load itself it goes on to load.)
+  next_ =
+      std::max(next_, static_cast<std::uint64_t>((taken + fragmentBytes_ - 1) / fragmentBytes_));
+  const int64_t offset = static_cast<int64_t>(next_) * fragmentBytes_;
+  if (offset >= layout_.bytes() || offset + fragmentBytes_ - taken > fragmentBytes_ * kSlots) {
+    return false;
+  }
+  const int64_t bytes = std::min(fragmentBytes_, layout_.bytes() - offset);
+  const std::uint64_t slot = next_ % TransferRecord::kAheadSlots;
+  const auto line = Layout::make({}, {{-offset, offset + bytes}});
+  void* event = nullptr;
+  if (!line.ok() ||
+      device_.begin(*line, room_.address + slot * static_cast<std::uint64_t>(fragmentBytes_),
+                    layout_, base_, offset, bytes, &event) != adsmSuccess) {
+    log(LogLevel::kInfo, "exchange: a message of {} bytes is not packed ahead: {}", layout_.bytes(),
+        lastErrorText());
+    failed_ = true;
+    return false;
+  }
+  packed_.push_back({event, next_++});
+  return true;
+}
+
+}  // namespace gmac::exchange::internal
