@@ -16,7 +16,7 @@ Status Acquire::sync() {
     return {};
   }
   const Walk walk(blocks_);
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   if (readBacks_.any()) {
     readBacks_.beforeWait(lock, std::nullopt);
   }
@@ -38,7 +38,7 @@ void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
     return;
   }
   const Walk walk(blocks_);
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   readBacks_.beforeWait(lock, stream);
 }
 
@@ -48,14 +48,14 @@ Status Acquire::afterDeviceWait() {
   }
   if (readBacks_.any()) {
     const Walk walk(blocks_);
-    Lock lock(mutex_);
+    Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
     readBacks_.afterWait(lock);
   }
   if (!blocks_.protocol().fetchesAtSync()) {
     return {};
   }
   const Walk walk(blocks_);
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   const bool pending = ledger_.runningCall().value != 0 || ledger_.runningStreamWork().value != 0;
   return pending ? Status() : fetchAll(lock);
 }

@@ -222,9 +222,17 @@ Object* Launches::find(const LeftOpen::Part& part) {
 }
 
 // The calling thread submits next, after it has let go of the lock.
-void Launches::begins(const Submission& submission) {
+void Launches::begins(Lock& lock, const Submission& submission) {
   submission_ = submission;
+  submitterBlocked_.emplace(lock.keepBlocked());
   ledger_.submissionBegins();
+}
+
+// For the thread that has submitted; to be destroyed after its lock.
+std::optional<os::SignalsBlocked> Launches::takeBlocked() {
+  std::optional<os::SignalsBlocked> blocked(std::move(submitterBlocked_));
+  submitterBlocked_.reset();
+  return blocked;
 }
 
 // Other threads may go on; the caller's waits for what its writes, which go undetected
@@ -308,7 +316,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
     }
   }
   const Walk walk(blocks_);
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   GMAC_TRY(kernels_.load(lock, kernel, device));
   if (uses) {
     GMAC_TRY(checkUses(kernel, *uses));
@@ -505,7 +513,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
                                  std::span<const coherence::DeviceRange> ranges) {
   const Timed timed(Phase::kLaunch);
   const Walk walk(blocks_);
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   const bool foreign = stream == accel::kForeignStream;
   Submission submission;
   const auto ready = [&](bool* waited) -> Status {
@@ -588,13 +596,14 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     submission.names |= range.address != nullptr;
   }
   ledger_.submitting();
-  begins(submission);
+  begins(lock, submission);
   return {};
 }
 
 Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
+  const auto blocked = takeBlocked();
   const Walk walk(blocks_);
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   Status status;
   accel::Ticket reader;
   accel::Ticket work;
@@ -676,11 +685,12 @@ Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges, co
         return step;
       },
       &submission.stillOpen));
-  begins(submission);
+  begins(lock, submission);
   return {};
 }
 
 Status Launches::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {
+  const auto blocked = takeBlocked();
   const Walk walk(blocks_);
   Lock lock(mutex_);
   bool reads = false;

@@ -120,7 +120,8 @@ class Launches {
   bool endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanoseconds);
   void closeAfterAll(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket);
   Object* find(const LeftOpen::Part& part);
-  void begins(const Submission& submission);
+  void begins(Lock& lock, const Submission& submission);
+  std::optional<os::SignalsBlocked> takeBlocked();
   Status ends(Lock& lock, accel::Ticket reader);
   Status checkUses(adsmKernel_t kernel, const CallUses& uses);
   Status waitForOtherDevices(Lock& lock, std::span<const coherence::DeviceRange> ranges,
@@ -139,6 +140,9 @@ class Launches {
   PromptWaits& promptWaits_;
   const ZeroCopyPolicy::Limits oneCopy_;
   Submission submission_;  // of the thread that the ledger knows
+  // That thread's handlers wait for the end: an object that they touched before it would be open
+  // while the work writes it.
+  std::optional<os::SignalsBlocked> submitterBlocked_;
   std::atomic<bool> guestsAreDue_{false};
 };
 

@@ -5,8 +5,8 @@
 // One lock guards all states. No thread holds it while it waits for a copy, a kernel or the
 // population of a chunk: the thread marks the blocks as in transit, releases the lock, waits, and
 // wakes the others. So there is no lock order to get wrong, and a fault on one block never waits
-// for a copy of another. All signals of the holder are blocked, so that no handler of the
-// application can fault under the lock.
+// for a copy of another. All signals of the holder are blocked where the program has handlers, so
+// that none of them can fault under the lock.
 #ifndef GMAC_COHERENCE_LOCK_H_
 #define GMAC_COHERENCE_LOCK_H_
 
@@ -56,13 +56,19 @@ class ObjectMutex {
   std::uint32_t callsWaiting_ = 0;            // in waitForTransit(); guarded by the mutex
 };
 
-// Holds the lock with all signals of the thread blocked, and releases it for waits. Lives on the
-// stack. The fault handler uses it.
+// Holds the lock with the program's handlers kept out of the thread, and releases it for waits.
+// Lives on the stack. The fault handler uses it.
 class Lock {
  public:
   // `access`: the shared address whose access has faulted; NULL in a call, which the application
   // makes knowing that it may wait.
   explicit Lock(ObjectMutex& mutex, const void* access = nullptr) : mutex_(mutex), access_(access) {
+    acquire();
+  }
+  // kWhereHandled: of a program without handlers nothing is blocked (os/handlers.h). For what small
+  // kernels spend their time in; no thread is made under it.
+  Lock(ObjectMutex& mutex, os::SignalsBlocked::When block)
+      : mutex_(mutex), access_(nullptr), block_(block) {
     acquire();
   }
   ~Lock() {
@@ -93,6 +99,9 @@ class Lock {
   // The thread is in a signal handler and returns from it next. That unblocks its signals, so the
   // lock's end does not.
   void leaveSignalsToReturn() { blocked_->leaveToReturn(); }
+
+  // The program's handlers stay out after the lock's end, for as long as the result lives.
+  os::SignalsBlocked keepBlocked() { return std::move(*blocked_); }
 
   // Whether `status` tells of the kernel's limit of mappings: the holder's last change of mappings
   // failed. (A driver that is out of memory gives the same code.)
@@ -128,7 +137,7 @@ class Lock {
   friend class Free;
   void acquire() {
     if (!blocked_) {
-      blocked_.emplace();
+      blocked_.emplace(block_);
     }
     mutex_.lock();
     held_ = heldHere = workHere = true;
@@ -152,6 +161,7 @@ class Lock {
 
   ObjectMutex& mutex_;
   const void* const access_;
+  const os::SignalsBlocked::When block_ = os::SignalsBlocked::When::kAlways;
   std::optional<os::SignalsBlocked> blocked_;
   bool held_ = false;
   bool quiet_ = false;

@@ -9,6 +9,8 @@
 #include <ctime>
 #include <utility>
 
+#include "gmac/os/handlers.h"
+
 // glibc's own way of taking a real-time signal away from SIGRTMIN..SIGRTMAX; 0: the highest.
 extern "C" int __libc_allocate_rtsig(int high) noexcept;
 // sigaction() under the name that no library which is put before libc stands in for.
@@ -104,12 +106,41 @@ FileSizeSignalKept::~FileSizeSignalKept() {
   errno = error;
 }
 
-SignalsBlocked::SignalsBlocked() noexcept : outermost_(!std::exchange(thread.blocked, true)) {
-  if (outermost_) before_ = thread.byDelivery ? thread.interrupted : setThreadMask(kDeferrable);
+SignalsBlocked::SignalsBlocked(When when) noexcept {
+  if (!thread.blocked) {
+    thread.blocked = true;
+    if (thread.byDelivery) {
+      role_ = Role::kOutermost;
+      before_ = thread.interrupted;
+    } else if (when == When::kWhereHandled && enterWithoutHandlers()) {
+      role_ = Role::kCounts;
+      thread.withoutHandlers = true;
+    } else {
+      role_ = Role::kOutermost;
+      before_ = setThreadMask(kDeferrable);
+    }
+  } else if (thread.withoutHandlers && when == When::kAlways) {
+    role_ = Role::kInsideCounting;
+    thread.withoutHandlers = false;
+    before_ = setThreadMask(kDeferrable);
+  }
 }
 
 SignalsBlocked::~SignalsBlocked() {
-  if (!outermost_) return;
+  switch (role_) {
+    case Role::kNested:
+      return;
+    case Role::kCounts:
+      thread.blocked = thread.withoutHandlers = false;
+      leaveWithoutHandlers();
+      return;
+    case Role::kInsideCounting:
+      (void)setThreadMask(before_);
+      thread.withoutHandlers = true;
+      return;
+    case Role::kOutermost:
+      break;
+  }
   thread.blocked = false;
   thread.byDelivery = leftToReturn_;
   thread.interrupted = before_;

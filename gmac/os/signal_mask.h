@@ -12,6 +12,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <utility>
 
 namespace gmac::os {
 
@@ -64,8 +65,17 @@ class FileSizeSignalKept {
 // Nests. For the stack; the fault handler uses it.
 class SignalsBlocked {
  public:
-  SignalsBlocked() noexcept;
+  // kWhereHandled: only where the program may have a handler (handlers.h). Not for those who make
+  // threads, which inherit the mask, nor for calls that may wait for long.
+  enum class When : std::uint8_t { kAlways, kWhereHandled };
+
+  explicit SignalsBlocked(When when = When::kAlways) noexcept;
   ~SignalsBlocked();
+  // The new one ends in its place, in the same thread.
+  SignalsBlocked(SignalsBlocked&& other) noexcept
+      : before_(other.before_),
+        role_(std::exchange(other.role_, Role::kNested)),
+        leftToReturn_(other.leftToReturn_) {}
   SignalsBlocked(const SignalsBlocked&) = delete;
   SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
@@ -99,14 +109,18 @@ class SignalsBlocked {
  private:
   struct Thread {
     bool blocked;           // a SignalsBlocked lives
+    bool withoutHandlers;   // and blocks nothing, as there is no handler
     bool byDelivery;        // the kernel's delivery of a signal has blocked them
     KernelSet interrupted;  // if so, the mask before
   };
   static inline constinit thread_local Thread thread
       __attribute__((tls_model("initial-exec"))) = {};
 
+  // What it does: nothing, as another one lives; nothing, as there is no handler; or it blocks.
+  enum class Role : std::uint8_t { kNested, kCounts, kOutermost, kInsideCounting };
+
   KernelSet before_ = 0;
-  const bool outermost_;
+  Role role_ = Role::kNested;
   bool leftToReturn_ = false;
 };
 

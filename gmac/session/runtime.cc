@@ -31,6 +31,7 @@
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/fault.h"
+#include "gmac/os/handlers.h"
 #include "gmac/session/file_names.h"
 
 namespace gmac {
@@ -279,6 +280,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
       false;  // once per process, also after a start that failed later than this
   if (!installed) {
     GMAC_TRY(os::installFaultHandler(&onFault, &mayOwn));
+    os::lookForHandlers();
     // Runs before the exit handlers of a CUDA runtime that was in use before ours: none of our
     // threads may be in it then.
     std::atexit([] {

@@ -10,16 +10,23 @@
 #endif
 
 namespace gmac::interpose {
+namespace {
 
-void* nextDefinition(const char* name) noexcept {
+void* definition(void* where, const char* name) noexcept {
   const int savedErrno = errno;
 #if GMAC_HAVE_CUDA
-  void* const function = accel::cuda::realDlsym()(RTLD_NEXT, name);
+  void* const function = accel::cuda::realDlsym()(where, name);
 #else
-  void* const function = ::dlsym(RTLD_NEXT, name);
+  void* const function = ::dlsym(where, name);
 #endif
   errno = savedErrno;
   return function;
 }
+
+}  // namespace
+
+void* nextDefinition(const char* name) noexcept { return definition(RTLD_NEXT, name); }
+
+void* firstDefinition(const char* name) noexcept { return definition(RTLD_DEFAULT, name); }
 
 }  // namespace gmac::interpose

@@ -19,6 +19,9 @@ namespace gmac::interpose {
 // stands in for, and keeps errno. Thread-safe.
 void* nextDefinition(const char* name) noexcept;
 
+// The definition that the program calls: its own, this library's, or that of a library before it.
+void* firstDefinition(const char* name) noexcept;
+
 // One such function, called like it. Thread-safe; a constinit variable that lives as long as the
 // library. Resolved at the first call, since constructors of other libraries may do I/O before this
 // library's run. Resolving it in a constructor as well (resolveAtLoad) keeps the dynamic linker out

@@ -28,6 +28,7 @@
 #include <cerrno>
 
 #include "gmac/os/fault.h"
+#include "gmac/os/handlers.h"
 #include "gmac/os/signal_mask.h"
 #include "interpose/base/real.h"
 
@@ -65,12 +66,17 @@ constinit Real<int(int, epoll_event*, int, int, const sigset_t*)> realEpollPwait
 constinit Real<int(int, epoll_event*, int, const timespec*, const sigset_t*)> realEpollPwait2(
     "epoll_pwait2");
 
+using Setter = int(int, const Action*, Action*) noexcept;
+
 [[gnu::constructor]] void resolveSignals() {
   resolveAtLoad(realSigaction, realSignal, realSysvSignal, realSigset, realSigignore,
                 realSiginterrupt, realSigprocmask, realPthreadSigmask, realSetAttrMask,
                 realGetAttrMask, realSigpending, realSigsuspend, realSigwait, realSigwaitinfo,
                 realSigtimedwait, realSignalfd, realPpoll, realPselect, realEpollPwait,
                 realEpollPwait2);
+  if (firstDefinition("sigaction") == reinterpret_cast<void*>(static_cast<Setter*>(&::sigaction))) {
+    os::actionsAreSeen();
+  }
 }
 
 // The kernel's form of a mask that the program gives, which may be NULL. For the stack.
@@ -99,6 +105,12 @@ int nextSigaction(int signal, const Action* wanted, Action* before) {
   return realSigaction(signal, wanted, before);
 }
 
+void noteHandler(int signal, Handler handler) noexcept {
+  if (handler != SIG_DFL && handler != SIG_IGN && handler != SIG_HOLD && handler != SIG_ERR) {
+    os::handlerComes(signal);
+  }
+}
+
 int changeAction(int signal, const Action* wanted, Action* before) {
   // As glibc does for the signals that it keeps for itself.
   if (signal > 0 && signal == os::standIn()) {
@@ -109,6 +121,7 @@ int changeAction(int signal, const Action* wanted, Action* before) {
   if (wanted != nullptr) {
     kernel = *wanted;
     kernel.sa_mask = os::kernelMask(wanted->sa_mask);
+    noteHandler(signal, kernel.sa_handler);
   }
   Action old = {};
   const Action* const change = wanted != nullptr ? &kernel : nullptr;
@@ -226,7 +239,10 @@ GMAC_INTERPOSED int sigaction(int signal, const struct sigaction* wanted,
 
 GMAC_INTERPOSED signals::Handler signal(int signal, signals::Handler handler) noexcept {
   if (signals::isStandIn(signal)) return SIG_ERR;
-  if (signal != SIGSEGV) return signals::realSignal(signal, handler);
+  if (signal != SIGSEGV) {
+    signals::noteHandler(signal, handler);
+    return signals::realSignal(signal, handler);
+  }
   return signals::changeHandler(handler, signals::interrupts ? 0 : SA_RESTART, true);
 }
 
@@ -242,7 +258,10 @@ GMAC_INTERPOSED signals::Handler ssignal(int number, signals::Handler handler) n
 
 GMAC_INTERPOSED signals::Handler sysv_signal(int signal, signals::Handler handler) noexcept {
   if (signals::isStandIn(signal)) return SIG_ERR;
-  if (signal != SIGSEGV) return signals::realSysvSignal(signal, handler);
+  if (signal != SIGSEGV) {
+    signals::noteHandler(signal, handler);
+    return signals::realSysvSignal(signal, handler);
+  }
   return signals::changeHandler(handler, static_cast<int>(SA_RESETHAND) | SA_NODEFER | SA_INTERRUPT,
                                 false);
 }
@@ -263,7 +282,10 @@ GMAC_INTERPOSED int siginterrupt(int signal, int interrupt) noexcept {
 
 GMAC_INTERPOSED signals::Handler sigset(int signal, signals::Handler handler) noexcept {
   if (signals::isStandIn(signal)) return SIG_ERR;
-  if (signal != SIGSEGV) return signals::realSigset(signal, handler);
+  if (signal != SIGSEGV) {
+    signals::noteHandler(signal, handler);
+    return signals::realSigset(signal, handler);
+  }
   sigset_t before;
   sigset_t one;
   sigemptyset(&one);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <thread>
@@ -195,6 +196,57 @@ TEST(OwnWork, AnAccessBetweenReleaseAndTicketWaits) {
   reader.join();
   EXPECT_EQ(seen, 8);
 }
+
+// ---- Handlers of the program
+
+std::byte* handled = nullptr;  // what the handler writes
+
+void touch(int) { handled[1] = std::byte{7}; }
+
+class HandlersOfSubmitters : public ::testing::TestWithParam<const char*> {
+ protected:
+  // A signal comes while `submit` submits a kernel that writes byte 0, between the two.
+  template <typename Submit>
+  void expectBoth(ManagerUnderTest& machine, std::byte* object, Submit submit) {
+    object[0] = object[1] = std::byte{0};
+    handled = object;
+    auto* const before = std::signal(SIGUSR1, &touch);
+    submit();
+    (void)std::signal(SIGUSR1, before);
+    EXPECT_EQ(object[0], std::byte{9});
+    EXPECT_EQ(object[1], std::byte{7});
+    machine.verify();
+  }
+};
+
+TEST_P(HandlersOfSubmitters, WaitForTheEndOfDeviceWork) {
+  ManagerUnderTest machine(setupOf(GetParam()));
+  std::byte* const object = machine.allocate(kBlock);
+  FakeAccelerator& fake = machine.fake();
+  expectBoth(machine, object, [&] {
+    const DeviceRange everything{nullptr, 0, true};
+    constexpr accel::NativeStream kStream{3};
+    ASSERT_TRUE(machine.manager().beginDeviceWork(kStream, {&everything, 1}).ok());
+    ASSERT_EQ(std::raise(SIGUSR1), 0);
+    fake.submit(kStream, [&] { *fake.at(object) = std::byte{9}; });
+    ASSERT_TRUE(machine.manager().endDeviceWork(kStream, true).ok());
+  });
+}
+
+TEST_P(HandlersOfSubmitters, WaitForTheEndOfWorkOfTheRuntimesOwn) {
+  ManagerUnderTest machine(setupOf(GetParam()));
+  std::byte* const object = machine.allocate(kBlock);
+  expectBoth(machine, object, [&] {
+    const DeviceRange range{object, kBlock, true};
+    ASSERT_TRUE(machine.manager().beginOwnWork({&range, 1}).ok());
+    ASSERT_EQ(std::raise(SIGUSR1), 0);
+    const accel::Ticket ticket = launch(machine.fake(), object, nullptr, 9, 1);
+    ASSERT_TRUE(machine.manager().endOwnWork({&range, 1}, ticket).ok());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, HandlersOfSubmitters,
+                         ::testing::Values("lazy", "rolling", "batch"));
 
 TEST(OwnWork, ASubmissionThatFailedLosesNothing) {
   ManagerUnderTest machine(setupOf("rolling"));
