@@ -46,7 +46,7 @@ struct Image {
 // The control functions that the library exports besides the driver's, as extern "C":
 // fakeCudaBacking, ... The memory behind a device address; NULL when it is none.
 using Backing = void*(CUdeviceptr address);
-// Calls of the driver function so far.
+// Calls of the driver function so far; NULL: of all that the driver counts.
 using Calls = std::size_t(const char* name);
 // The next call of the function fails with the code (and does nothing).
 using FailNext = void(const char* name, CUresult code);

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a launch and its wait ask of the driver and of the system, counted over the fake driver: the
+// fixed cost of a program with many small kernels. The program is a child that its parent traces.
+// Needs no GPU.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+
+#include "gmac/api/adsm.h"
+#include "tests/cuda/application_test.h"
+#include "tests/cuda/fake_program.h"
+
+namespace gmac {
+namespace {
+
+const bool kPrepared = fake_cuda::prepare();
+
+constexpr int kRounds = 64;
+
+// Of kRounds rounds, by the first thread of the program.
+struct Cost {
+  std::size_t driverCalls = 0;
+  std::size_t systemCalls = 0;
+};
+
+class Program : public fake_cuda::ApplicationTest {
+ public:
+  Program() { SetUp(); }
+  void TestBody() override {}
+
+  // A launch of the application's own, and its wait. No byte of the object is the CPU's.
+  void launchAndWait() {
+    launch(stream_, object_);
+    EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  }
+  void callAndSync() {
+    if (kernel_ == nullptr) {
+      adsmKernelDesc_t desc{};
+      desc.name = "increment";
+      desc.cudaImage = &fake_cuda::kImage;
+      desc.cudaName = "increment";
+      desc.paramSizes = fake_cuda::kSizes;
+      desc.paramCount = 2;
+      ASSERT_EQ(adsmKernelCreate(&desc, &kernel_), adsmSuccess) << adsmLastErrorString();
+    }
+    void* data = object_;
+    std::uint64_t count = 1;
+    void* args[] = {&data, &count};
+    ASSERT_EQ(adsmCall(kernel_, {1, 1, 1}, {1, 1, 1}, 0, args), adsmSuccess)
+        << adsmLastErrorString();
+    ASSERT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
+  }
+
+ private:
+  adsmKernel_t kernel_ = nullptr;
+};
+
+// What begins and ends the count: nothing else asks for it.
+void mark() { (void)::getpgid(0); }
+constexpr long kMark = SYS_getpgid;
+
+[[noreturn]] void runTraced(void (Program::*round)(), bool withHandler, std::size_t* driverCalls) {
+  Program program;
+  if (withHandler) std::signal(SIGUSR1, [](int) {});
+  for (int i = 0; i < 3; ++i) (program.*round)();
+  ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+  ::raise(SIGSTOP);
+  const std::size_t before = fake_cuda::calls(nullptr);
+  mark();
+  for (int i = 0; i < kRounds; ++i) (program.*round)();
+  mark();
+  *driverCalls = fake_cuda::calls(nullptr) - before;
+  ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+Cost costOf(void (Program::*round)(), bool withHandler = false) {
+  Cost cost;
+  auto* const shared = static_cast<std::size_t*>(::mmap(
+      nullptr, sizeof(std::size_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  EXPECT_NE(shared, MAP_FAILED);
+  const pid_t child = ::fork();
+  if (child == 0) runTraced(round, withHandler, shared);
+  int status = 0;
+  bool enters = true;
+  bool counts = false;
+  while (::waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
+    if (WSTOPSIG(status) == (SIGTRAP | 0x80)) {
+      user_regs_struct registers{};
+      ::ptrace(PTRACE_GETREGS, child, nullptr, &registers);
+      if (enters && static_cast<long>(registers.orig_rax) == kMark) {
+        counts = !counts;
+      } else if (enters && counts) {
+        ++cost.systemCalls;
+      }
+      enters = !enters;
+    }
+    ::ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD);
+    ::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+  }
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  cost.driverCalls = *shared;
+  ::munmap(shared, sizeof(std::size_t));
+  return cost;
+}
+
+// The launch, the mark after it and the wait; whether the stream is capturing; the thread's context
+// and the stream's, before the launch and the wait (the driver has several devices); the order
+// after the newest flush; and the thread's context and twice its capture mode for that and for the
+// mark.
+TEST(LaunchCost, ALaunchOfTheApplicationsMakesNoSystemCallAndAsksTheDriverForLittle) {
+  const Cost cost = costOf(&Program::launchAndWait);
+  EXPECT_LE(cost.driverCalls, 15u * kRounds);
+  EXPECT_EQ(cost.systemCalls, 0u);
+}
+
+// The launch, the mark after it and one question whether it has ended; the thread's context and
+// twice its capture mode, for both.
+TEST(LaunchCost, ACallMakesNoSystemCallAndAsksTheDriverForLittle) {
+  const Cost cost = costOf(&Program::callAndSync);
+  EXPECT_LE(cost.driverCalls, 9u * kRounds);
+  EXPECT_EQ(cost.systemCalls, 0u);
+}
+
+TEST(LaunchCost, WhereTheProgramHasAHandlerItIsKeptOut) {
+  EXPECT_GE(costOf(&Program::launchAndWait, true).systemCalls, 2u * kRounds);
+  EXPECT_GE(costOf(&Program::callAndSync, true).systemCalls, 2u * kRounds);
+}
+
+}  // namespace
+}  // namespace gmac
