@@ -12,6 +12,13 @@ COPTS = [
     "-fvisibility=hidden",
 ]
 
+# For tests: most of them compile for longer than they run, and a third of that is the optimiser's. Sanitizers keep their own
+# level.
+TEST_COPTS = COPTS + select({
+    "//:sanitizer": [],
+    "//conditions:default": ["-O0"],
+})
+
 def gmac_library(name, deps = [], copts = [], **kwargs):
     """A cc_library of this project's own code."""
     native.cc_library(
@@ -49,15 +56,18 @@ def gmac_fatbins(name, srcs, hdrs = [], deps = [], image_names = None, **kwargs)
         libraries.append(":" + stem)
     native.cc_library(name = name, deps = libraries, **kwargs)
 
-def gmac_tests(srcs, deps, deps_of = {}, **kwargs):
+def gmac_tests(srcs, deps, deps_of = {}, optimised = [], **kwargs):
     """One cc_test per file x/y_test.cc, named x/y_test, with GoogleTest's main unless it has its own.
 
     Args:
       srcs: the files.
       deps: what every test is linked with.
       deps_of: folder prefix -> what the tests below it are linked with besides.
+      optimised: prefixes of the files that are compiled as the library is, because they go through many bytes: without
+        that, they take several times as long to run. [""]: all of them.
       **kwargs: for every cc_test."""
     for src in srcs:
+        slow = [prefix for prefix in optimised if src.startswith(prefix)]
         extra = []
         for prefix, more in deps_of.items():
             if src.startswith(prefix):
@@ -65,7 +75,7 @@ def gmac_tests(srcs, deps, deps_of = {}, **kwargs):
         native.cc_test(
             name = src[:-len(".cc")],
             srcs = [src],
-            copts = COPTS,
+            copts = COPTS if slow else TEST_COPTS,
             deps = deps + extra + ["@gmock"],
             linkstatic = True,
             **kwargs
