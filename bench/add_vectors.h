@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel addVectors (kernels.h) as the runtime is told of it.
+// The description of the kernel addVectors (kernels.h) for the runtime.
 #ifndef GMAC_BENCH_ADD_VECTORS_H_
 #define GMAC_BENCH_ADD_VECTORS_H_
 

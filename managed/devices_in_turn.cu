@@ -61,7 +61,7 @@ Outcome run(const Request& request) {
 
   for (unsigned round = 0; round < rounds; ++round) {
     Array<Word>& words = arrays[round % kArrays];
-    // One behind the other, without a wait of the CPU's.
+    // One after the other, without a wait of the CPU.
     for (unsigned k = 0; k < 3; ++k) {
       const Lane& lane = laneOf(round + k);
       if (k != 0) lane.follow(laneOf(round + k - 1));

@@ -407,7 +407,7 @@ void Allocation::endContext(bool workFinished) {
       if (object.closing) {
         lock.waitForChange();  // another thread frees it
       } else {
-        // What the accelerator has to say about memory that goes anyway is of no use.
+        // The memory goes in any case: an error of the accelerator would change nothing.
         (void)destroy(lock, object);
       }
     }

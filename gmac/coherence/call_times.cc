@@ -206,7 +206,7 @@ CallTimes::Sequence CallTimes::upTo(std::span<const accel::Ticket> work) const {
   Sequence sequence;
   for (std::size_t device = 0; device < queues_.size(); ++device) {
     const Queue& queue = queues_[device];
-    std::size_t last = queue.first;  // behind the last call of the work
+    std::size_t last = queue.first;  // one past the last call of the work
     for (std::size_t i = queue.first; i < queue.calls.size(); ++i) {
       const bool named = std::any_of(work.begin(), work.end(), [&](accel::Ticket ticket) {
         return ticket.value == queue.calls[i].ticket.value;

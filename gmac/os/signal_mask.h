@@ -21,8 +21,8 @@ namespace gmac::os {
 // nothing is remembered.
 int standIn() noexcept;
 
-// What the kernel is given for a mask of the program's, and what the program is told of one of the
-// kernel's (a mask, or the signals that are pending). For the fault handler too.
+// Translate between the masks that the program sees and the kernel's; the second one also serves
+// the set of pending signals. For the fault handler too.
 sigset_t kernelMask(const sigset_t& program) noexcept;
 sigset_t programMask(const sigset_t& kernel) noexcept;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies to the CPU behind the kernels that the program waits for: which are made, when they are
+// Copies to the CPU after the kernels that the program waits for: which are made, when they are
 // good, and that no byte is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

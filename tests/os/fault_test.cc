@@ -134,7 +134,7 @@ void previousHandler(int signal, siginfo_t* info, void* context) {
   siglongjmp(jump, signal);
 }
 
-// Faults on a page that is nobody's, repeatedly, and comes back through the handler that was there
+// Faults on a page of no object, repeatedly, and comes back through the handler that was there
 // before.
 TEST(FaultDelivery, AForeignFaultReachesThePreviousHandlerWithItsSiginfo) {
   GMAC_SKIP_WHERE_HANDLERS_ARE_WRAPPED();

@@ -61,7 +61,7 @@ class AddressTable {
     return range->second.here + offset;
   }
 
-  // Of what is nobody's around [address, address + bytes), the part that is at most `most` bytes
+  // Of the free addresses around [address, address + bytes), the part that is at most `most` bytes
   // away: from where to where. The range itself is not in the table, or is what is asked about.
   struct Surroundings {
     std::uintptr_t begin;

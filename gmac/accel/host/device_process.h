@@ -12,7 +12,7 @@
 
 namespace gmac::accel::host {
 
-// Before and after each allocation, what is nobody's: a kernel that overruns its array by a little
+// Free addresses before and after each allocation: a kernel that overruns its array by a little
 // meets memory there instead of nothing, as with CUDA's own allocator. Whole pages, within the
 // address space that allocations come from.
 inline constexpr std::size_t kMarginBytes = std::size_t{64} << 10;

@@ -25,9 +25,9 @@
 namespace gmac {
 namespace {
 
-// What is opened for writing at once: little enough for evictions to begin soon.
+// Bytes opened for writing at a time: few enough for evictions to begin soon.
 constexpr std::size_t kWriteRunBytes = std::size_t{2} << 20;
-// What is fetched at once.
+// Bytes fetched at a time.
 constexpr std::size_t kReadRunBytes = std::size_t{8} << 20;
 // An overlapping copy on the accelerator goes in steps as long as the ranges are apart. Shorter
 // steps than these are left to the CPU.
@@ -137,7 +137,7 @@ void BulkMemory::doBulk(Bulk bulk) noexcept {
     }();
     if (!prepared.ok()) {
       // What was known of the objects may be gone: freed by another thread meanwhile, they are
-      // nobody's to complain about, and the access itself says what it meets.
+      // not reported here: the access itself reports what it meets.
       const void* at = part.target != nullptr ? part.to : part.from;
       Object* object = index_.find(at);
       if (object != nullptr) {
@@ -260,7 +260,7 @@ bool BulkMemory::betterOnAccelerator(const Bulk& bulk, const Part& part) {
   const auto untouched = [](Object& object, BlockIndex i) {
     return object[i].state == State::kReadOnly && !object.pagesReady(i);
   };
-  // (What the CPU has written to a window must not be left behind.)
+  // (What the CPU has written to a window must be copied, too.)
   const bool onAcceleratorAlone =
       block.state == State::kInvalid ||
       (block.state == State::kPartReadOnly && !target.windowOf(index).contains(part.targetBytes()));

@@ -14,7 +14,8 @@ using Kind = Ledger::WriterQueue::Kind;
 
 void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream) {
   zeroCopy_.waitBegins();
-  // A function of the CPU in a stream may touch the object: it would wait for a copy behind itself.
+  // A function of the CPU in a stream may touch the object: it would wait for a copy that comes
+  // after itself.
   if (ledger_.submissionUnderWay() || lock.callsWait() || !ledger_.hostFunctionsRun()) {
     return;
   }
@@ -39,7 +40,7 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
     }
     Ledger::WriterQueue queue = ledger_.writerQueue(object);
     if (queue.kind == Kind::kAny && stream) {
-      // A flush that nothing has waited for yet would come behind the copy.
+      // A flush that nothing has waited for yet would come after the copy.
       const BlockIndex block = object.readBack.block();
       if (!accelerator_.done(object.flushed({block, block + 1}))) {
         continue;
@@ -105,7 +106,7 @@ void ReadBacks::copy(Object& object, const Ledger::WriterQueue& queue) {
   stats().bytesToHost.add(guess->bytes.length());
 }
 
-// What is to be opened is there when its writers have finished.
+// The bytes to be opened have arrived when their writers have finished.
 void ReadBacks::openAfter(Object& object) {
   const ByteRange bytes = object.readBack.bytes();
   if (!object.pagesReady(bytes.begin, bytes.length())) {
