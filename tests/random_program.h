@@ -17,10 +17,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -32,6 +30,7 @@
 #include "gmac/session/runtime.h"
 #include "tests/datatype/recipe.h"
 #include "tests/support/child.h"
+#include "tests/support/seed.h"
 
 namespace gmac::testing {
 
@@ -452,11 +451,6 @@ class Program {
   std::size_t bytes_ = 0;
 };
 
-inline std::uint64_t numberFrom(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr && *text != '\0' ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 // Run by the tests below in a process of its own, with the GMAC_* variables set.
 TEST(RandomProgramChild, DISABLED_Run) {
   randomProgramKit().begin();
@@ -482,10 +476,7 @@ class RandomProgram : public ::testing::TestWithParam<Combination> {};
 
 TEST_P(RandomProgram, AgreesWithPlainMemory) {
   const auto& [accelerator, protocol, blockSize, scheduler] = GetParam();
-  const std::string seed = std::to_string(numberFrom(
-      "GMAC_TEST_SEED",
-      static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) %
-          1000000007));
+  const std::string seed = std::to_string(newSeed());
   const std::string steps = std::to_string(numberFrom("GMAC_TEST_STEPS", 10000));
   std::printf("GMAC_TEST_SEED=%s GMAC_TEST_STEPS=%s\n", seed.c_str(), steps.c_str());
   const ChildEnd end = runChild("RandomProgramChild.DISABLED_Run", {{"GMAC_ACCEL", accelerator},

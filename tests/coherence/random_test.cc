@@ -10,9 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -22,17 +20,13 @@
 
 #include "gmac/observe/stats.h"
 #include "tests/support/manager_fixture.h"
+#include "tests/support/seed.h"
 
 namespace gmac::testing {
 namespace {
 
 using accel::LaunchShape;
 using accel::Placement;
-
-std::uint64_t numberFrom(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr && *text != '\0' ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 struct Oracle {
   std::uint8_t* data;
@@ -204,7 +198,7 @@ class RandomSteps {
   }
 
   // Rounds of device work, a wait, and the CPU's look at the same bytes, which come to be copied
-  // behind the work.
+  // after the work.
   void pingPong(Oracle& object, std::size_t offset, std::size_t count) {
     std::uint8_t* const oracle = object.bytes.data() + offset;
     std::uint8_t* const data = object.data + offset;
@@ -348,10 +342,7 @@ class RandomSteps {
 class RandomOnTheFake : public ::testing::TestWithParam<MachineSetup> {};
 
 TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
-  const std::uint64_t seed = numberFrom(
-      "GMAC_TEST_SEED",
-      static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) %
-          1000000007);
+  const std::uint64_t seed = newSeed();
   const std::uint64_t steps = numberFrom("GMAC_TEST_STEPS", 10000) / 10;
   std::printf("GMAC_TEST_SEED=%llu, %llu steps\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(steps));

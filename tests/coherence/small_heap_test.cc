@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/seed.h"
+
 namespace gmac {
 namespace {
 
@@ -191,8 +193,7 @@ TEST_F(SmallHeapTest, AnErrorOfTheSourceIsToldAndTheObjectIsFreed) {
 class SmallHeapRandom : public SmallHeapTest, public ::testing::WithParamInterface<unsigned> {};
 
 TEST_P(SmallHeapRandom, AgreesWithAnOracle) {
-  const char* const given = std::getenv("GMAC_TEST_SEED");
-  const unsigned seed = given != nullptr ? static_cast<unsigned>(std::stoul(given)) : GetParam();
+  const auto seed = static_cast<unsigned>(testing::seedOr(GetParam()));
   SCOPED_TRACE("GMAC_TEST_SEED=" + std::to_string(seed));
   std::printf("GMAC_TEST_SEED=%u\n", seed);
   std::mt19937 random(seed);

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <set>
@@ -19,6 +18,7 @@
 #include "gmac/datatype/kernels/pack_kernels.h"
 #include "gmac/datatype/plan/transfer_plan.h"
 #include "tests/exchange/random_layout.h"
+#include "tests/support/seed.h"
 
 namespace gmac::datatype {
 namespace {
@@ -26,11 +26,6 @@ namespace {
 using std::int64_t;
 using testing::RandomLayout;
 using testing::randomLayout;
-
-std::uint64_t seed() {
-  const char* const text = std::getenv("GMAC_TEST_SEED");
-  return text != nullptr ? static_cast<std::uint64_t>(std::atoll(text)) : 1;
-}
 
 // Small limits, so that small layouts are cut into units and split into launches.
 PlanTuning smallTuning(std::mt19937_64& random) {
@@ -132,7 +127,7 @@ RandomLayout scaled(const RandomLayout& from, int64_t factor) {
 }
 
 TEST(DeviceTransfer, CopiesAnyPartBetweenAnyLayouts) {
-  std::mt19937_64 random(seed());
+  std::mt19937_64 random(testing::seedOr(1));
   std::set<std::string> used;
   std::set<std::pair<Shape, Shape>> pairs;
   for (int round = 0; round < 6000; ++round) {
@@ -158,8 +153,8 @@ TEST(DeviceTransfer, CopiesAnyPartBetweenAnyLayouts) {
       used.insert(name);
     }
     ASSERT_FALSE(::testing::Test::HasFailure())
-        << "seed " << seed() << ", round " << round << ": " << from.layout.describe() << " to "
-        << to.layout.describe() << ", [" << offset << ", " << offset + bytes << ")";
+        << "seed " << testing::seedOr(1) << ", round " << round << ": " << from.layout.describe()
+        << " to " << to.layout.describe() << ", [" << offset << ", " << offset + bytes << ")";
   }
   // Forms and widths meet in all ways.
   EXPECT_GE(pairs.size(), 60);

@@ -5,9 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+
+#include "tests/support/seed.h"
 
 namespace gmac::datatype {
 namespace {
@@ -348,11 +349,7 @@ Recipe randomRecipe(std::mt19937_64& random, const RecipeLimits& limits) {
 }
 
 std::uint64_t testSeed() {
-  const char* const given = std::getenv("GMAC_TEST_SEED");
-  const std::uint64_t seed =
-      given != nullptr
-          ? std::strtoull(given, nullptr, 10)
-          : static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  const std::uint64_t seed = testing::newSeed();
   std::printf("GMAC_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
   std::fflush(stdout);
   return seed;

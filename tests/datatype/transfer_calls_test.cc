@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <numeric>
@@ -26,6 +25,7 @@
 #include "tests/exchange/random_layout.h"
 #include "tests/random_program_fatbin.h"
 #include "tests/support/child.h"
+#include "tests/support/seed.h"
 
 namespace gmac::datatype {
 namespace {
@@ -44,11 +44,6 @@ void transformBytes(const adsmThreadBlock_t* block, void** args) {
   for (std::uint64_t i = block->blockIdx.x; i < count; i += block->gridDim.x) {
     data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
   }
-}
-
-std::uint64_t seed() {
-  const char* const text = std::getenv("GMAC_TEST_SEED");
-  return text != nullptr ? static_cast<std::uint64_t>(std::atoll(text)) : 1;
 }
 
 // The committed type of a layout.
@@ -181,7 +176,7 @@ class Transfers : public ::testing::Test {
 };
 
 TEST_F(Transfers, AnyBytesBetweenAnyLayouts) {
-  std::mt19937_64 random(seed());
+  std::mt19937_64 random(testing::seedOr(1));
   std::set<adsmMethod_t> methods;
   const auto below = [&](std::int64_t end) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
@@ -245,7 +240,7 @@ TEST_F(Transfers, AnyBytesBetweenAnyLayouts) {
       target_.expected[static_cast<std::size_t>(toAt + to.offsets[at])] =
           source_.expected[static_cast<std::size_t>(fromAt + from.offsets[at])];
     }
-    ASSERT_TRUE(holds(target_)) << "seed " << seed() << ", round " << round << ", "
+    ASSERT_TRUE(holds(target_)) << "seed " << testing::seedOr(1) << ", round " << round << ", "
                                 << adsmMethodName(report_.method) << ": " << from.layout.describe()
                                 << " to " << to.layout.describe() << " from " << options_.offset;
     ASSERT_TRUE(holds(source_));

@@ -7,24 +7,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <random>
 #include <vector>
 
 #include "tests/exchange/random_layout.h"
+#include "tests/support/seed.h"
 
 namespace gmac::testing {
 namespace {
 
 using std::int64_t;
 
-std::uint64_t seed() {
-  const char* const text = std::getenv("GMAC_TEST_SEED");
-  return text != nullptr ? static_cast<std::uint64_t>(std::atoll(text)) : 1;
-}
-
 TEST(Transfer, CopiesAnyPartBetweenAnyLayouts) {
-  std::mt19937_64 random(seed());
+  std::mt19937_64 random(seedOr(1));
   std::vector<std::byte> source(1 << 20);
   for (std::byte& byte : source) {
     byte = static_cast<std::byte>(random());
@@ -51,7 +46,7 @@ TEST(Transfer, CopiesAnyPartBetweenAnyLayouts) {
           source[static_cast<std::size_t>(from.offsets[i])];
     }
     datatype::transfer(to.layout, target.data() + shift, from.layout, source.data(), offset, bytes);
-    ASSERT_EQ(target, expected) << "seed " << seed() << ", round " << round << ": "
+    ASSERT_EQ(target, expected) << "seed " << seedOr(1) << ", round " << round << ": "
                                 << from.layout.describe() << " to " << to.layout.describe() << ", ["
                                 << offset << ", " << offset + bytes << ")";
   }

@@ -10,7 +10,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <memory>
@@ -25,6 +24,7 @@
 #include "tests/exchange/device.h"
 #include "tests/exchange/random_layout.h"
 #include "tests/exchange/team.h"
+#include "tests/support/seed.h"
 
 namespace gmac::testing {
 namespace {
@@ -45,11 +45,6 @@ using std::chrono::milliseconds;
 using Description = std::array<std::byte, exchange::kDescriptionBytes>;
 
 constexpr milliseconds kPatience{20000};
-
-std::uint64_t seed() {
-  const char* const text = std::getenv("GMAC_TEST_SEED");
-  return text != nullptr ? static_cast<std::uint64_t>(std::atoll(text)) : 1;
-}
 
 Options optionsWith(const DeviceFunctions* device) {
   Options options{.hostBytes = std::size_t{4} << 20, .device = device};
@@ -102,7 +97,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
     std::mt19937_64 delays(static_cast<std::uint64_t>(job.rank) + seed());
     const auto exchange = met(board, job, made);
     refusesImports = hindrance == Hindrance::kImportsAreRefused && job.rank == 1;
-    std::mt19937_64 random(seed());
+    std::mt19937_64 random(seedOr(1));
     const auto below = [&](int64_t end) {
       return static_cast<int64_t>(random() % static_cast<std::uint64_t>(end));
     };
@@ -186,7 +181,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
     arrive(board, 3);
     await(board, 3, 2);
   });
-  EXPECT_EQ(team.end(), "") << "GMAC_TEST_SEED=" << seed();
+  EXPECT_EQ(team.end(), "") << "GMAC_TEST_SEED=" << seedOr(1);
 }
 
 TEST(DeviceMessages, RandomOnesArriveByEveryPath) {

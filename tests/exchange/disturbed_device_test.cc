@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -24,6 +23,7 @@
 #include "gmac/base/status.h"
 #include "tests/exchange/device.h"
 #include "tests/exchange/team.h"
+#include "tests/support/seed.h"
 
 namespace gmac::testing {
 namespace {
@@ -366,10 +366,8 @@ TEST_P(DisturbedDeviceBlows, InAnyCallOfTheDeviceLeaveTheMemoryFree) {
 }
 
 TEST_P(DisturbedDeviceBlows, AtAnyMomentLeaveTheMemoryFree) {
-  const char* const text = std::getenv("GMAC_TEST_STEPS");
-  const long steps = text != nullptr ? std::atol(text) : 15;
-  const char* const seed = std::getenv("GMAC_TEST_SEED");
-  std::mt19937_64 random(seed != nullptr ? static_cast<std::uint64_t>(std::atoll(seed)) : 1);
+  const long steps = stepsOr(15);
+  std::mt19937_64 random(seedOr(1));
   for (long step = 0; step < steps; ++step) {
     for (const int victim : {0, 1}) {
       const auto after = static_cast<long>(random() % 3000);

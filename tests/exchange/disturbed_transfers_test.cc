@@ -12,7 +12,6 @@
 
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fstream>
@@ -30,6 +29,7 @@
 #include "tests/exchange/disturbed_calls.h"
 #include "tests/exchange/open_descriptors.h"
 #include "tests/exchange/team.h"
+#include "tests/support/seed.h"
 
 namespace gmac::testing {
 namespace {
@@ -619,10 +619,8 @@ TEST_P(Blows, BeforeAnyCallLeaveNothingBehind) {
 
 TEST_P(Blows, AtAnyMomentLeaveNothingBehind) {
   const auto [path, how] = GetParam();
-  const char* const text = std::getenv("GMAC_TEST_STEPS");
-  const long steps = text != nullptr ? std::atol(text) : 12;
-  const char* const seed = std::getenv("GMAC_TEST_SEED");
-  std::mt19937_64 random(seed != nullptr ? static_cast<std::uint64_t>(std::atoll(seed)) : 1);
+  const long steps = stepsOr(12);
+  std::mt19937_64 random(seedOr(1));
   for (long step = 0; step < steps; ++step) {
     for (const int victim : {0, 1}) {
       const auto after = static_cast<long>(random() % 2000);

@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <initializer_list>
@@ -34,6 +33,7 @@
 #include "gmac/base/status.h"
 #include "tests/exchange/open_descriptors.h"
 #include "tests/exchange/team.h"
+#include "tests/support/seed.h"
 
 namespace {
 
@@ -60,16 +60,6 @@ using exchange::Parcel;
 using Bytes = std::array<std::byte, exchange::kDescriptionBytes>;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-
-long stepsOr(long normally) {
-  const char* const text = std::getenv("GMAC_TEST_STEPS");
-  return text != nullptr ? std::atol(text) : normally;
-}
-
-unsigned seedOr(unsigned normally) {
-  const char* const text = std::getenv("GMAC_TEST_SEED");
-  return text != nullptr ? static_cast<unsigned>(std::atol(text)) : normally;
-}
 
 std::size_t residentPages() {
   std::size_t all = 0;
@@ -646,7 +636,7 @@ TEST(Exchange, ManyPayloadsLeaveNothingBehind) {
 // Any sizes, to anybody, kept for any time.
 TEST(Exchange, RandomPayloadsArriveWhole) {
   const long steps = stepsOr(10000);
-  const unsigned seed = seedOr(static_cast<unsigned>(::getpid()));
+  const auto seed = static_cast<unsigned>(seedOr(static_cast<std::uint64_t>(::getpid())));
   SCOPED_TRACE("GMAC_TEST_SEED=" + std::to_string(seed));
   constexpr int kSize = 4;
   Team team(kSize);

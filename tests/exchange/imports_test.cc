@@ -13,7 +13,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -26,6 +25,7 @@
 #include "gmac/base/status.h"
 #include "tests/exchange/open_descriptors.h"
 #include "tests/exchange/team.h"
+#include "tests/support/seed.h"
 
 namespace gmac::testing {
 namespace {
@@ -336,7 +336,7 @@ TEST(Imports, DeviceMemoryOfFilesIsHandedOver) {
   EXPECT_EQ(team.end(), "");
 }
 
-// What is freed is in nobody's hands.
+// No importer holds what is freed.
 TEST(Imports, RevocationWaitsForThoseWhoHaveTheMemory) {
   Team team(2);
   team.start([&](const Job& job) {
@@ -549,15 +549,9 @@ TEST(Imports, AChildOfForkHasNone) {
   EXPECT_EQ(team.end(), "");
 }
 
-long stepsOr(long normally) {
-  const char* const text = std::getenv("GMAC_TEST_STEPS");
-  return text != nullptr ? std::atol(text) : normally;
-}
-
 // Memory goes from export to export; what is read is that of the id, or known to be revoked.
 TEST(Imports, ChurnNeverShowsWrongBytes) {
-  const char* const given = std::getenv("GMAC_TEST_SEED");
-  const unsigned seed = given != nullptr ? static_cast<unsigned>(std::atol(given)) : 1;
+  const auto seed = static_cast<unsigned>(seedOr(1));
   const long steps = stepsOr(20000);
   Team team(2);
   team.start([&](const Job& job) {

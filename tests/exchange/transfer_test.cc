@@ -16,7 +16,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -29,6 +28,7 @@
 #include "exchange/exchange.h"
 #include "tests/exchange/random_layout.h"
 #include "tests/exchange/team.h"
+#include "tests/support/seed.h"
 
 namespace {
 
@@ -71,16 +71,6 @@ using Description = std::array<std::byte, exchange::kDescriptionBytes>;
 
 constexpr milliseconds kPatience{20000};
 constexpr std::size_t kArena = std::size_t{8} << 20;
-
-std::uint64_t seed() {
-  const char* const text = std::getenv("GMAC_TEST_SEED");
-  return text != nullptr ? static_cast<std::uint64_t>(std::atoll(text)) : 1;
-}
-
-long stepsOr(long normally) {
-  const char* const text = std::getenv("GMAC_TEST_STEPS");
-  return text != nullptr ? std::atol(text) : normally;
-}
 
 std::unique_ptr<Exchange> met(Board& board, const Job& job) { return met(board, job, {}); }
 
@@ -161,7 +151,7 @@ void receiveAndCheck(Exchange& exchange, int sender, const Description& descript
 // How a receiver is hindered.
 enum class Hindrance { kNone, kReadsAreRefused, kReadsFail, kReadsArePartial, kImportsAreRefused };
 
-void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = seed()) {
+void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = seedOr(1)) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
@@ -275,7 +265,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
 TEST(Transfers, RandomMessagesArriveByEveryPath) {
   constexpr std::uint64_t kParts = 5;
   for (std::uint64_t part = 0; part < kParts; ++part) {
-    exchangeRandomly(Hindrance::kNone, stepsOr(20000), seed() + part);
+    exchangeRandomly(Hindrance::kNone, stepsOr(20000), seedOr(1) + part);
   }
 }
 

@@ -18,45 +18,22 @@
 #include <vector>
 
 #include "tests/mpi/expect.h"
+#include "tests/mpi/shapes.h"
 #include "tests/mpi/shared.h"
 
 namespace {
 
+using gmac::testing::expect;
+using gmac::testing::kShapes;
+using gmac::testing::makeTypes;
 using gmac::testing::Memory;
+using gmac::testing::pattern;
+using gmac::testing::spans;
+using gmac::testing::types;
 using Kind = gmac::testing::Memory::Kind;
 
 constexpr int kBytes = 160 << 10;
 int rank = 0;
-
-void expect(bool holds, const char* what, int number) {
-  if (!holds) gmac::testing::failRank(std::string(what) + " (" + std::to_string(number) + ")");
-}
-
-// kBytes bytes: in one piece, and in pieces of 4 KiB and of 8 bytes.
-constexpr int kShapes = 3;
-MPI_Datatype types[kShapes];
-std::size_t spans[kShapes];
-
-void makeTypes() {
-  MPI_Type_contiguous(kBytes, MPI_BYTE, &types[0]);
-  MPI_Type_vector(kBytes / 4096, 4096, 5000, MPI_BYTE, &types[1]);
-  MPI_Type_vector(kBytes / 8, 8, 24, MPI_BYTE, &types[2]);
-  for (int i = 0; i < kShapes; ++i) {
-    MPI_Type_commit(&types[i]);
-    MPI_Aint lowerBound = 0;
-    MPI_Aint extent = 0;
-    MPI_Type_get_extent(types[i], &lowerBound, &extent);
-    spans[i] = static_cast<std::size_t>(extent);
-  }
-}
-
-std::vector<unsigned char> pattern(int seed) {
-  std::vector<unsigned char> bytes(kBytes);
-  for (int i = 0; i < kBytes; ++i) {
-    bytes[static_cast<std::size_t>(i)] = static_cast<unsigned char>(i * 7 + (i >> 8) + seed * 31);
-  }
-  return bytes;
-}
 
 // Memory of one kind that a message of one shape fits in.
 class Buffer {
@@ -82,13 +59,7 @@ class Buffer {
     return *one;
   }
 
-  void fill(int seed) const {
-    const std::vector<unsigned char> packed = pattern(seed);
-    std::vector<unsigned char> bytes(bytes_, 0x11);
-    int position = 0;
-    MPI_Unpack(packed.data(), kBytes, &position, bytes.data(), 1, type_, MPI_COMM_SELF);
-    put(bytes);
-  }
+  void fill(int seed) const { put(gmac::testing::unpacked(pattern(seed), bytes_, type_)); }
   void spoil() const { put(std::vector<unsigned char>(bytes_, 0xee)); }
   bool holds(int seed) const {
     std::vector<unsigned char> bytes(bytes_);
@@ -97,10 +68,7 @@ class Buffer {
     } else {
       bytes.assign(memory_->data(), memory_->data() + bytes_);
     }
-    std::vector<unsigned char> packed(kBytes);
-    int position = 0;
-    MPI_Pack(bytes.data(), 1, type_, packed.data(), kBytes, &position, MPI_COMM_SELF);
-    return packed == pattern(seed);
+    return gmac::testing::packed(bytes, type_) == pattern(seed);
   }
   void* address() const { return device_ != nullptr ? device_ : memory_->address(); }
   MPI_Datatype type() const { return type_; }
@@ -365,7 +333,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (refused == "unimported") gmac::testing::refuseImports();
   if (refused == "unexported") gmac::testing::refuseExports();
-  makeTypes();
+  makeTypes(kBytes, 4096, 5000);
   everyShape();
   bothAtOnce();
   theSenderIsElsewhere();

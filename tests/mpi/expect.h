@@ -42,6 +42,10 @@ inline bool says(int code, const char* words) {
 inline void expect(bool holds, const char* what) {
   if (!holds) failRank(what);
 }
+// In the round of that number.
+inline void expect(bool holds, const char* what, int number) {
+  if (!holds) failRank(std::string(what) + " (" + std::to_string(number) + ")");
+}
 // What a call has returned.
 inline void expectSuccess(int code, const char* what) {
   if (code != MPI_SUCCESS) failRank(std::string(what) + ": " + errorText(code));

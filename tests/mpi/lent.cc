@@ -14,56 +14,31 @@
 #include <vector>
 
 #include "tests/mpi/expect.h"
+#include "tests/mpi/shapes.h"
 #include "tests/mpi/shared.h"
 
 namespace {
 
+using gmac::testing::expect;
 using gmac::testing::flipObject;
 using gmac::testing::kMask;
+using gmac::testing::kShapes;
+using gmac::testing::makeTypes;
 using gmac::testing::Memory;
+using gmac::testing::pattern;
+using gmac::testing::spans;
+using gmac::testing::types;
+using gmac::testing::unpacked;
 
 constexpr int kBytes = 320 << 10;
 int rank = 0;
-
-void expect(bool holds, const char* what, int number) {
-  if (!holds) gmac::testing::failRank(std::string(what) + " (" + std::to_string(number) + ")");
-}
-
-// kBytes bytes: in one piece, and in pieces of 64 KiB and of 8 bytes.
-constexpr int kShapes = 3;
-MPI_Datatype types[kShapes];
-std::size_t spans[kShapes];
-
-void makeTypes() {
-  MPI_Type_contiguous(kBytes, MPI_BYTE, &types[0]);
-  MPI_Type_vector(kBytes / 65'536, 65'536, 100'000, MPI_BYTE, &types[1]);
-  MPI_Type_vector(kBytes / 8, 8, 24, MPI_BYTE, &types[2]);
-  for (int i = 0; i < kShapes; ++i) {
-    MPI_Type_commit(&types[i]);
-    MPI_Aint lowerBound = 0;
-    MPI_Aint extent = 0;
-    MPI_Type_get_extent(types[i], &lowerBound, &extent);
-    spans[i] = static_cast<std::size_t>(extent);
-  }
-}
-
-std::vector<unsigned char> pattern(int seed) {
-  std::vector<unsigned char> bytes(kBytes);
-  for (int i = 0; i < kBytes; ++i) {
-    bytes[static_cast<std::size_t>(i)] = static_cast<unsigned char>(i * 7 + (i >> 8) + seed * 31);
-  }
-  return bytes;
-}
 
 class Buffer {
  public:
   Buffer(Memory::Kind kind, int shape) : memory_(kind, spans[shape] + kRest), type_(types[shape]) {}
   // By the CPU, byte by byte, so that they are current there; the rest, too.
   void fill(int seed) {
-    std::vector<unsigned char> bytes(memory_.size(), 0x11);
-    const std::vector<unsigned char> packed = pattern(seed);
-    int position = 0;
-    MPI_Unpack(packed.data(), kBytes, &position, bytes.data(), 1, type_, MPI_COMM_SELF);
+    const std::vector<unsigned char> bytes = unpacked(pattern(seed), size(), type_);
     for (std::size_t i = 0; i < bytes.size(); ++i) data()[i] = bytes[i];
   }
   void spoil() const {
@@ -72,10 +47,7 @@ class Buffer {
   bool holds(int seed) const { return holds(pattern(seed)); }
   bool holds(const std::vector<unsigned char>& expected) const {
     const std::vector<unsigned char> bytes(data(), data() + memory_.size());
-    std::vector<unsigned char> packed(kBytes);
-    int position = 0;
-    MPI_Pack(bytes.data(), 1, type_, packed.data(), kBytes, &position, MPI_COMM_SELF);
-    return packed == expected;
+    return gmac::testing::packed(bytes, type_) == expected;
   }
   unsigned char* data() const { return memory_.data(); }
   unsigned char* rest() const { return data() + memory_.size() - kRest; }
@@ -199,9 +171,7 @@ void partsElsewhere() {
       Buffer buffer(Memory::Kind::kShared, round);
       std::vector<unsigned char> packed = pattern(round);
       for (unsigned char& byte : packed) byte ^= kMask;
-      std::vector<unsigned char> bytes(buffer.size());
-      int position = 0;
-      MPI_Unpack(packed.data(), kBytes, &position, bytes.data(), 1, buffer.type(), MPI_COMM_SELF);
+      const std::vector<unsigned char> bytes = unpacked(packed, buffer.size(), buffer.type());
       std::memcpy(buffer.data(), bytes.data(), bytes.size());
       flipObject(buffer.data(), buffer.size());
       const unsigned char first = buffer.data()[0];  // fetches some of it
@@ -240,7 +210,7 @@ int main(int argc, char** argv) {
   int level = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  makeTypes();
+  makeTypes(kBytes, 65'536, 100'000);
   everyShape();
   objectsAreNeededMeanwhile();
   kernelsAtAnyMoment();

@@ -23,48 +23,25 @@
 #include <vector>
 
 #include "tests/mpi/expect.h"
+#include "tests/mpi/shapes.h"
 #include "tests/mpi/shared.h"
 
 namespace {
 
+using gmac::testing::expect;
 using gmac::testing::flipObject;
 using gmac::testing::kMask;
+using gmac::testing::kShapes;
+using gmac::testing::makeTypes;
 using gmac::testing::Memory;
+using gmac::testing::pattern;
+using gmac::testing::spans;
+using gmac::testing::types;
 
 constexpr int kBytes = 160 << 10;
 constexpr std::size_t kRest = std::size_t{128} << 10;
 int rank = 0;
 Memory::Kind objects = Memory::Kind::kShared;
-
-void expect(bool holds, const char* what, int number) {
-  if (!holds) gmac::testing::failRank(std::string(what) + " (" + std::to_string(number) + ")");
-}
-
-// kBytes bytes: in one piece, and in pieces of 4 KiB and of 8 bytes.
-constexpr int kShapes = 3;
-MPI_Datatype types[kShapes];
-std::size_t spans[kShapes];
-
-void makeTypes() {
-  MPI_Type_contiguous(kBytes, MPI_BYTE, &types[0]);
-  MPI_Type_vector(kBytes / 4096, 4096, 5000, MPI_BYTE, &types[1]);
-  MPI_Type_vector(kBytes / 8, 8, 24, MPI_BYTE, &types[2]);
-  for (int i = 0; i < kShapes; ++i) {
-    MPI_Type_commit(&types[i]);
-    MPI_Aint lowerBound = 0;
-    MPI_Aint extent = 0;
-    MPI_Type_get_extent(types[i], &lowerBound, &extent);
-    spans[i] = static_cast<std::size_t>(extent);
-  }
-}
-
-std::vector<unsigned char> pattern(int seed) {
-  std::vector<unsigned char> bytes(kBytes);
-  for (int i = 0; i < kBytes; ++i) {
-    bytes[static_cast<std::size_t>(i)] = static_cast<unsigned char>(i * 7 + (i >> 8) + seed * 31);
-  }
-  return bytes;
-}
 
 std::vector<unsigned char> flipped(std::vector<unsigned char> bytes) {
   for (unsigned char& byte : bytes) byte ^= kMask;
@@ -103,10 +80,7 @@ class Buffer {
   }
   bool holds(const std::vector<unsigned char>& expected) const {
     const std::vector<unsigned char> bytes(data(), data() + size());
-    std::vector<unsigned char> packed(kBytes);
-    int position = 0;
-    MPI_Pack(bytes.data(), 1, type_, packed.data(), kBytes, &position, MPI_COMM_SELF);
-    return packed == expected;
+    return gmac::testing::packed(bytes, type_) == expected;
   }
   bool holds(int seed) const { return holds(pattern(seed)); }
   void send(int tag) { MPI_Send(data(), 1, type_, 1, tag, MPI_COMM_WORLD); }
@@ -124,9 +98,7 @@ class Buffer {
 
  private:
   void put(const std::vector<unsigned char>& packed) {
-    std::vector<unsigned char> bytes(size(), 0x11);
-    int position = 0;
-    MPI_Unpack(packed.data(), kBytes, &position, bytes.data(), 1, type_, MPI_COMM_SELF);
+    const std::vector<unsigned char> bytes = gmac::testing::unpacked(packed, size(), type_);
     std::memcpy(data(), bytes.data(), bytes.size());
   }
 
@@ -417,7 +389,7 @@ int main(int argc, char** argv) {
   int level = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  makeTypes();
+  makeTypes(kBytes, 4096, 5000);
   if (argc > 2 && std::strcmp(argv[2], "short") == 0) {
     shortMessages(word == "apart");
   } else {

@@ -46,12 +46,10 @@ extern "C" __attribute__((visibility("default"))) ssize_t process_vm_readv(
 
 namespace {
 
+using gmac::testing::expect;
+
 constexpr int kBytes = 327'680;
 int rank = 0;
-
-void expect(bool holds, const char* what, int number) {
-  if (!holds) gmac::testing::failRank(std::string(what) + " (" + std::to_string(number) + ")");
-}
 
 // kBytes bytes: in two pieces, in pieces of 64 KiB, of 8 KiB, of 8 bytes.
 constexpr int kShapes = 4;

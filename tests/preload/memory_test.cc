@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -28,6 +27,7 @@
 
 #include "gmac/api/adsm.h"
 #include "tests/support/child.h"
+#include "tests/support/seed.h"
 
 // Functions that no header declares, or only for fortified programs.
 extern "C" {
@@ -250,11 +250,6 @@ const Function kFunctions[] = {
      }},
 };
 
-std::uint64_t numberFrom(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr && *text != '\0' ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 // ---- In a preloaded process (run by the tests below)
 
 // Objects and plain memory, each beside plain memory with the bytes that it must have.
@@ -378,10 +373,7 @@ class RandomMemory {
 };
 
 TEST(DISABLED_Preloaded, RandomCalls) {
-  const std::uint64_t seed = numberFrom(
-      "GMAC_TEST_SEED",
-      static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) %
-          1000000007);
+  const std::uint64_t seed = newSeed();
   const std::uint64_t steps = numberFrom("GMAC_TEST_STEPS", 6000) / 10;
   std::printf("GMAC_TEST_SEED=%llu, %llu steps\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(steps));

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "tests/support/seed.h"
+
 namespace gmac::testing {
 namespace {
 
@@ -121,17 +123,11 @@ std::size_t Random::size(std::size_t most) {
 }
 
 std::uint64_t testSeed() {
-  const char* const given = std::getenv("GMAC_TEST_SEED");
   // The same every time unless told otherwise: what a seed finds is then looked into, not run into.
   constexpr std::uint64_t kUsualSeed = 101;
-  static const std::uint64_t seed =
-      given != nullptr ? std::strtoull(given, nullptr, 10) : kUsualSeed;
-  return seed;
+  return seedOr(kUsualSeed);
 }
 
-std::size_t testSteps(std::size_t otherwise) {
-  const char* const given = std::getenv("GMAC_TEST_STEPS");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
-}
+std::size_t testSteps(std::size_t otherwise) { return numberFrom("GMAC_TEST_STEPS", otherwise); }
 
 }  // namespace gmac::testing
