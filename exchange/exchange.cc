@@ -454,8 +454,13 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   record.exportOffset = options.onDevice ? options.deviceOffset : options.fileOffset;
   record.path = static_cast<std::uint32_t>(path);
   const internal::Copies copies(options.onDevice ? state.copying() : nullptr);
+  // (One device loads short pieces of its own memory as fast as it packs them.)
+  const bool isFar =
+      state.device != nullptr && (state.device->identity == nullptr || usesOtherDevice(rank));
+  const internal::AheadOptions ahead =
+      isFar ? state.ahead : internal::AheadOptions{INT64_MAX, state.ahead.fragment};
   return Sending(std::make_unique<internal::Outgoing>(state.transfers, peer, *index, base, copies,
-                                                      std::move(layout), rank, path, state.ahead));
+                                                      std::move(layout), rank, path, ahead));
 }
 
 bool Exchange::isReadBy(int rank) const noexcept {

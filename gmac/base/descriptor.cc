@@ -18,8 +18,8 @@ namespace {
 // some of them.
 void closeNumber(int fd) noexcept { (void)syscall(SYS_close, fd); }
 
-int openNumber(const char* path, int flags) noexcept {
-  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC | O_NOCTTY, 0666));
+int openToRead(const char* path) noexcept {
+  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY));
 }
 
 // The file of `fd` according to /proc, for messages; "" if unknown.
@@ -47,7 +47,7 @@ int aboveStandard(int fd) noexcept {
 }
 
 std::optional<std::string> readWholeFile(const std::string& path) {
-  const Descriptor file(openNumber(path.c_str(), O_RDONLY));
+  const Descriptor file(openToRead(path.c_str()));
   if (!file) {
     return std::nullopt;
   }
@@ -65,20 +65,8 @@ std::optional<std::string> readWholeFile(const std::string& path) {
   }
 }
 
-bool writeWholeFile(const std::string& path, std::string_view text) {
-  const Descriptor file(openNumber(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC));
-  while (file && !text.empty()) {
-    const long count = syscall(SYS_write, file.get(), text.data(), text.size());
-    if (count < 0 && errno != EINTR) {
-      return false;
-    }
-    text.remove_prefix(static_cast<std::size_t>(count < 0 ? 0 : count));
-  }
-  return static_cast<bool>(file);
-}
-
 Stream openStream(const char* path) noexcept {
-  const int fd = aboveStandard(openNumber(path, O_RDONLY));
+  const int fd = aboveStandard(openToRead(path));
   Stream stream(fd < 0 ? nullptr : fdopen(fd, "r"), &std::fclose);
   if (fd >= 0 && stream == nullptr) {
     closeNumber(fd);

@@ -26,8 +26,6 @@ int aboveStandard(int fd) noexcept;
 
 // Reads all bytes of a file; nothing when it cannot be read (errno).
 std::optional<std::string> readWholeFile(const std::string& path);
-// Creates a file, or replaces its contents. False: errno; the bytes written so far stay.
-bool writeWholeFile(const std::string& path, std::string_view text);
 // Opens a file, as of /proc, for reading line by line. NULL: errno.
 using Stream = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 Stream openStream(const char* path) noexcept;

@@ -114,10 +114,6 @@ std::atomic<ExitReport*> exitReport{nullptr};
 
 }  // namespace
 
-std::string_view phaseName(Phase phase) noexcept {
-  return kPhaseNames[static_cast<std::size_t>(phase)];
-}
-
 void Timed::begin(Phase phase) noexcept {
   phase_ = phase;
   since_ = now();

@@ -93,7 +93,6 @@ enum class Phase : std::uint8_t {
   kIoWrite,
 };
 inline constexpr std::size_t kPhaseCount = 12;
-std::string_view phaseName(Phase phase) noexcept;
 
 // Adds the time of its scope to a phase, minus the time of Timed scopes inside it in the same
 // thread: phases nest, and no moment counts twice in one thread. For the stack only; scopes of one

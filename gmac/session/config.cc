@@ -448,9 +448,6 @@ std::size_t editDistance(std::string_view a, std::string_view b) {
 std::string_view acceleratorName(AcceleratorKind kind) noexcept {
   return kAccelerators[static_cast<std::size_t>(kind)];
 }
-std::string_view mirrorName(MirrorKind kind) noexcept {
-  return kMirrors[static_cast<std::size_t>(kind)];
-}
 
 Result<Config> readConfig(const ReadVariable& read) {
   Config config;
@@ -463,12 +460,6 @@ Result<Config> readConfig(const ReadVariable& read) {
                   value, describeAllowed(variable));
     }
   }
-  return config;
-}
-
-Config defaultConfig() {
-  Config config;
-  for (const Variable& variable : kVariables) storeDefault(variable, config);
   return config;
 }
 

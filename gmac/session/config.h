@@ -27,10 +27,9 @@ enum class MpiOrder { kDefaultStreams, kStreams };
 
 // The words that the variables use, e.g. "host".
 std::string_view acceleratorName(AcceleratorKind kind) noexcept;
-std::string_view mirrorName(MirrorKind kind) noexcept;
 
 // The user's settings. A plain value without thread-safety of its own; read once when the runtime
-// starts. A default-constructed one is empty and does not have the defaults: defaultConfig() does.
+// starts. A default-constructed one is empty: it does not have the defaults.
 struct Config {
   const NamedProtocol* protocol{};
   AcceleratorKind accelerator{};
@@ -62,9 +61,6 @@ using ReadVariable = std::function<const char*(const char* name)>;
 // names the variable, the value and the allowed values; the first bad one in the table's order is
 // reported.
 Result<Config> readConfig(const ReadVariable& read);
-
-// The defaults, whatever the environment says.
-Config defaultConfig();
 
 // One sentence for each unknown GMAC_* variable in `environment` ("NAME=value" strings, ended by
 // NULL), with the closest known name. Names that start with GMAC_TEST_ belong to the tests and are

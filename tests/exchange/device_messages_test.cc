@@ -94,7 +94,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
       made.aheadLeast = 1500;
       made.aheadFragment = 4096;
     }
-    std::mt19937_64 delays(static_cast<std::uint64_t>(job.rank) + seed());
+    std::mt19937_64 delays(static_cast<std::uint64_t>(job.rank) + seedOr(1));
     const auto exchange = met(board, job, made);
     refusesImports = hindrance == Hindrance::kImportsAreRefused && job.rank == 1;
     std::mt19937_64 random(seedOr(1));

@@ -43,7 +43,6 @@ TEST(Config, EmptyEnvironmentGivesTheDefaults) {
   EXPECT_EQ(config->tracePath, "");
   EXPECT_EQ(config->blockBytes & (config->blockBytes - 1), 0u);
   EXPECT_GE(config->blockBytes, 4096u);
-  EXPECT_EQ(defaultConfig().blockBytes, config->blockBytes);
 }
 
 TEST(Config, EmptyValueMeansTheDefault) {
@@ -99,8 +98,10 @@ TEST(Config, EveryWordNamesItsEnumerator) {
     ASSERT_TRUE(config.ok());
     EXPECT_EQ(config->accelerator, kind);
   }
-  for (const auto kind : {MirrorKind::kAuto, MirrorKind::kFile, MirrorKind::kMoved}) {
-    const auto config = readFrom({{"GMAC_TEST_MIRROR", std::string(mirrorName(kind))}});
+  const std::map<std::string, MirrorKind> mirrors = {
+      {"auto", MirrorKind::kAuto}, {"file", MirrorKind::kFile}, {"moved", MirrorKind::kMoved}};
+  for (const auto& [name, kind] : mirrors) {
+    const auto config = readFrom({{"GMAC_TEST_MIRROR", name}});
     ASSERT_TRUE(config.ok());
     EXPECT_EQ(config->mirror, kind);
   }

@@ -2,14 +2,13 @@
 #include "gmac/accel/cuda/application_memory.h"
 
 #include <cuda.h>
-#include <dlfcn.h>
-#include <link.h>
 
 #include <atomic>
 
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/real_dlsym.h"
 #include "gmac/accel/cuda/reentry.h"
+#include "gmac/base/loaded_library.h"
 
 namespace gmac::accel::cuda {
 namespace {
@@ -17,38 +16,20 @@ namespace {
 using PointerGetAttributes = decltype(::cuPointerGetAttributes)*;
 
 // NULL until the process has loaded a driver, which then stays loaded.
-std::atomic<PointerGetAttributes> askDriver{nullptr};
-
-// How many libraries the process has ever loaded.
-unsigned long long loadedSoFar() noexcept {
-  unsigned long long count = 0;
-  (void)::dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* result) {
-        *static_cast<unsigned long long*>(result) = info->dlpi_adds;
-        return 1;
-      },
-      &count);
-  return count;
-}
-
 PointerGetAttributes findDriver() noexcept {
-  if (const PointerGetAttributes known = askDriver.load(std::memory_order_acquire)) [[likely]] {
-    return known;
+  static constinit std::atomic<PointerGetAttributes> known{nullptr};
+  if (const PointerGetAttributes ask = known.load(std::memory_order_acquire)) [[likely]] {
+    return ask;
   }
-  static std::atomic<unsigned long long> searched{0};
-  // (Counted before the search: what is loaded meanwhile is searched for the next time.)
-  const unsigned long long loaded = loadedSoFar();
-  if (loaded == searched.load(std::memory_order_acquire)) [[likely]] {
+  static constinit LoadedLibrary driver("libcuda.so.1");
+  void* const library = driver.find();
+  if (library == nullptr) [[likely]] {
     return nullptr;
   }
-  void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (library != nullptr) {
-    askDriver.store(
-        reinterpret_cast<PointerGetAttributes>(realDlsym()(library, "cuPointerGetAttributes")),
-        std::memory_order_release);
-  }
-  searched.store(loaded, std::memory_order_release);
-  return askDriver.load(std::memory_order_acquire);
+  const auto ask =
+      reinterpret_cast<PointerGetAttributes>(realDlsym()(library, "cuPointerGetAttributes"));
+  known.store(ask, std::memory_order_release);
+  return ask;
 }
 
 // A step that a function below cannot do without.
