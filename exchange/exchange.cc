@@ -40,6 +40,8 @@ struct Exchange::State {
   const DeviceFunctions* device = nullptr;
   bool devicePayloads = true;
   std::atomic<bool> deviceTold{false};
+  std::atomic<std::uint64_t> deviceNews{0};  // that anyIsFar is of
+  std::atomic<bool> anyIsFar{false};
   internal::AheadOptions ahead{};
   std::unique_ptr<internal::Exports> exports;
   std::shared_ptr<internal::Imports> imports;
@@ -317,6 +319,26 @@ void Exchange::tellDevice() {
   }
   state.outbox->file().device().store(state.device->identity(), std::memory_order_release);
   state.deviceTold.store(true, std::memory_order_relaxed);
+  state.outbox->file().deviceNews().fetch_add(1, std::memory_order_acq_rel);
+  for (const auto& peer : state.peers) {
+    if (peer != nullptr) {
+      peer->met().file.deviceNews().fetch_add(1, std::memory_order_acq_rel);
+    }
+  }
+}
+
+bool Exchange::anyUsesOtherDevice() noexcept {
+  State& state = *state_;
+  const std::uint64_t news = state.outbox->file().deviceNews().load(std::memory_order_acquire);
+  if (state.deviceNews.load(std::memory_order_acquire) != news) {
+    bool any = false;
+    for (int rank = 0; rank < static_cast<int>(state.peers.size()); ++rank) {
+      any = any || usesOtherDevice(rank);
+    }
+    state.anyIsFar.store(any, std::memory_order_relaxed);
+    state.deviceNews.store(news, std::memory_order_release);
+  }
+  return state.anyIsFar.load(std::memory_order_relaxed);
 }
 
 bool Exchange::usesOtherDevice(int rank) const noexcept {

@@ -346,6 +346,8 @@ class Exchange {
   void tellDevice();
   // Whether that rank has told that it uses another device than this process does. A few loads.
   bool usesOtherDevice(int rank) const noexcept;
+  // The same of any rank. A load or two, unless one has told since the last call.
+  bool anyUsesOtherDevice() noexcept;
 
   // Whether that rank has an export imported now, used or not. A few loads.
   bool isImportedBy(ExportId id, int rank) const noexcept;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 // What is not of a rank.
-constexpr std::size_t kHeader = 192;
+constexpr std::size_t kHeader = 256;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // No process may shorten the file: the others would die of reading it.
@@ -133,6 +133,10 @@ std::atomic<std::uint64_t>& SharedFile::suggestion(int rank) const {
 
 std::atomic<std::uint64_t>& SharedFile::device() const {
   return *reinterpret_cast<std::atomic<std::uint64_t>*>(control_.data() + 2 * kLine);
+}
+
+std::atomic<std::uint64_t>& SharedFile::deviceNews() const {
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(control_.data() + 3 * kLine);
 }
 
 DevicePiece& SharedFile::piece(std::size_t index) const {

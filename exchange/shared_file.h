@@ -200,6 +200,8 @@ class SharedFile {
   std::atomic<std::uint64_t>& suggestion(int rank) const;
   // The identity of the owner's device (DeviceFunctions); 0: unknown.
   std::atomic<std::uint64_t>& device() const;
+  // How many processes have told the owner of their devices since.
+  std::atomic<std::uint64_t>& deviceNews() const;
   // How often the owner has revoked an export.
   std::atomic<std::uint64_t>& revocations() const;
   ExportRecord& exportRecord(std::size_t index) const;

@@ -327,6 +327,13 @@ std::int64_t leastOnDevice(int rank) {
              : leastPayload();
 }
 
+std::int64_t leastAnywhere() {
+  const State& all = state();
+  return inUse() && all.exchange->anyUsesOtherDevice()
+             ? std::min<std::int64_t>(kLeastOnDevice, all.settings.leastTicketBytes)
+             : leastPayload();
+}
+
 void count(Way way, std::int64_t payloadBytes) {
   State& all = state();
   const auto i = static_cast<std::size_t>(way);

@@ -75,6 +75,8 @@ void tellDevice();
 // leastPayload() of messages on this process's device for a rank that may have told that it uses
 // another one. (Two processes that have one device in turns wait longer for it than for the wire.)
 std::int64_t leastOnDevice(int rank);
+// The least that a message of any memory for any rank may be to become a ticket. A few loads.
+std::int64_t leastAnywhere();
 void count(Way way, std::int64_t payloadBytes);
 // Adds a received message, or one that is not counted, to the trace.
 void trace(const char* name, std::int64_t payloadBytes);

@@ -75,6 +75,7 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
                : function(buffer, count, datatype, destination, tag, communicator, request);
   }
   tickets::sweep();
+  tickets::tellDevice();
   SentTicket offered = kMayBeTicket && SentTicket::mayBeReserved(count, datatype)
                            ? SentTicket(communicator, destination)
                            : SentTicket();

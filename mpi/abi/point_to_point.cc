@@ -115,6 +115,7 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
     return endSend(ticket, code, communicator, kName<call>);
   }
   tickets::sweep();
+  tickets::tellDevice();
   SentTicket ticket = SentTicket::mayBeReserved(count, datatype)
                           ? ticketFor<call>(communicator, destination)
                           : SentTicket();
@@ -237,6 +238,7 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
   const PeersPtr peers = Peers::of(communicator, source);
   Reception in(receivesStaged, received, receivedCount, receivedType, communicator, peers,
                Reception::Ends::kInTheCall);
+  if (sendsStaged) tickets::tellDevice();
   const bool mayBeTicket =
       (sendsStaged || tickets::inUse()) && SentTicket::mayBeReserved(sentCount, sentType);
   SentTicket ticket = mayBeTicket ? SentTicket(communicator, destination) : SentTicket();

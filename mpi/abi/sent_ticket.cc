@@ -78,7 +78,7 @@ bool SentTicket::lend(const Elements& elements) {
 
 bool SentTicket::mayBeReserved(MPI_Count count, MPI_Datatype datatype) {
   const MPI_Count size = knownDenseSize(datatype);
-  return size == 0 || count > (tickets::leastPayload() - 1) / size;
+  return size == 0 || count > (tickets::leastAnywhere() - 1) / size;
 }
 
 bool SentTicket::mayBeOffered(MPI_Count count, MPI_Datatype datatype) {
