@@ -24,6 +24,12 @@ inline constexpr NativeStream kForeignStream{UINTPTR_MAX};
 // errors of one. No function takes kForeignStream.
 class NativeStreams {
  public:
+  // Work that a stream is known to follow: the newest copyIn, and the newest of the kernel queue.
+  struct Fence {
+    Ticket copyIn;
+    Ticket kernelWork;
+  };
+
   virtual ~NativeStreams() = default;
 
   // ---- Streams
@@ -38,8 +44,9 @@ class NativeStreams {
   virtual bool capturing(NativeStream stream) const noexcept = 0;
 
   // Everything submitted to `stream` from now on runs after the copyIns and the kernel queue's work
-  // submitted so far.
-  virtual Status fence(NativeStream stream) = 0;
+  // submitted so far. Returns those; `earlier`: what a fence of the same stream has returned, or
+  // none. What that covers is not ordered again.
+  virtual Result<Fence> fence(NativeStream stream, const Fence& earlier) = 0;
   // Everything submitted to `stream` from now on runs after the ticket's work.
   virtual Status follow(NativeStream stream, Ticket ticket) = 0;
   // A ticket for all that `stream` holds so far. `earlier`: a ticket of a mark that is known to be

@@ -5,6 +5,20 @@
 #include <utility>
 
 namespace gmac {
+namespace {
+
+// The calling thread's number, which no other thread gets. (A std::thread::id is used again.)
+std::uint64_t threadNumber() noexcept {
+  static constinit std::atomic<std::uint64_t> newest{0};
+  constinit static thread_local std::uint64_t number
+      __attribute__((tls_model("initial-exec"))) = 0;
+  if (number == 0) {
+    number = ++newest;
+  }
+  return number;
+}
+
+}  // namespace
 
 std::optional<adsmAccess_t> DeviceUses::accessBy(adsmKernel_t kernel) const {
   if (bindings.empty()) {
@@ -87,17 +101,23 @@ void Ledger::unbind(adsmKernel_t kernel) {
   times_.forget(kernel);
 }
 
-Status Ledger::fence(accel::NativeStream stream) const {
+Status Ledger::fence(accel::NativeStream stream) {
   if (native_ == nullptr) {
     return fail(adsmErrorNotSupported, "the {} accelerator has no streams of the application's",
                 accelerator_.name());
   }
-  return native_->fence(stream);
+  const StreamWork* const work = workOf(stream);
+  const auto fence =
+      native_->fence(stream, work != nullptr ? work->fence : accel::NativeStreams::Fence{});
+  if (fence.ok()) {
+    newestFence_ = *fence;
+  }
+  return fence.status();
 }
 
 Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, bool names) {
   const std::size_t index = entryFor(stream);
-  const std::thread::id thread = threadOf(stream);
+  const std::uint64_t thread = threadOf(stream);
   StreamWork& entry = streams_[index];
   const bool same = index < streamCount_ && entry.sameStream(stream, thread);
   auto ticket = native_->mark(stream, same ? entry.ticket : accel::Ticket{});
@@ -114,7 +134,8 @@ Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, 
            .reads = reads || (pending && entry.reads),
            .names = names || (pending && entry.names),
            .number = works_,
-           .thread = thread};
+           .thread = thread,
+           .fence = newestFence_};
   return ticket;
 }
 
@@ -215,7 +236,7 @@ Ledger::WriterQueue Ledger::writerQueue(const DeviceUses& object) const {
       continue;
     }
     const bool ofThisThread =
-        work->thread == std::thread::id() || work->thread == std::this_thread::get_id();
+        work->thread == kNoThread || work->thread == threadNumber();
     if (queue.kind != Kind::kAny || work->ended || !ofThisThread) {
       return {.kind = Kind::kNone};
     }
@@ -315,16 +336,20 @@ accel::Ticket Ledger::oldestStreamWork() const {
   return oldest == end() ? accel::Ticket() : oldest->ticket;
 }
 
-std::thread::id Ledger::threadOf(accel::NativeStream stream) const noexcept {
-  return native_ != nullptr && native_->perThread(stream) ? std::this_thread::get_id()
-                                                          : std::thread::id();
+std::uint64_t Ledger::threadOf(accel::NativeStream stream) const noexcept {
+  return native_ != nullptr && native_->perThread(stream) ? threadNumber() : kNoThread;
+}
+
+const Ledger::StreamWork* Ledger::workOf(accel::NativeStream stream) const noexcept {
+  const std::uint64_t thread = threadOf(stream);
+  const StreamWork* const work = std::find_if(
+      begin(), end(), [&](const StreamWork& each) { return each.sameStream(stream, thread); });
+  return work == end() ? nullptr : work;
 }
 
 std::size_t Ledger::entryFor(accel::NativeStream stream) const noexcept {
-  const std::thread::id thread = threadOf(stream);
-  const StreamWork* entry = std::find_if(
-      begin(), end(), [&](const StreamWork& work) { return work.sameStream(stream, thread); });
-  if (entry == end()) {
+  const StreamWork* entry = workOf(stream);
+  if (entry == nullptr) {
     entry = std::find_if(begin(), end(),
                          [&](const StreamWork& work) { return accelerator_.done(work.ticket); });
   }

@@ -147,7 +147,7 @@ class Ledger {
   void flushed(accel::Ticket ticket);
   // Work that is submitted to the stream from now on runs after the copies in and the calls so far.
   // adsmErrorNotSupported where the accelerator has no streams of the application's.
-  Status fence(accel::NativeStream stream) const;
+  Status fence(accel::NativeStream stream);
   // Work on a stream is about to be submitted.
   void submitting() {
     settled_.store(false);
@@ -285,15 +285,17 @@ class Ledger {
     bool reads = false;
     bool names = false;
     std::uint64_t number = 0;  // works_ by then
-    // The submitting thread, where the stream's number means another one in each; else none. And
-    // whether the stream has ended, so that its number may mean another one.
-    std::thread::id thread;
+    // The submitting thread, where the stream's number means another one in each; else kNoThread.
+    // And whether the stream has ended, so that its number may mean another one.
+    std::uint64_t thread = kNoThread;
+    accel::NativeStreams::Fence fence;  // what the stream follows
     bool ended = false;
-    bool sameStream(accel::NativeStream other, std::thread::id otherThread) const {
+    bool sameStream(accel::NativeStream other, std::uint64_t otherThread) const {
       return stream == other && thread == otherThread && !ended;
     }
   };
   static constexpr std::size_t kNone = SIZE_MAX;
+  static constexpr std::uint64_t kNoThread = 0;
 
   const StreamWork* begin() const { return streams_.data(); }
   const StreamWork* end() const { return streams_.data() + streamCount_; }
@@ -301,7 +303,9 @@ class Ledger {
   static bool mayWrite(const StreamWork& work, const DeviceUses& object) {
     return work.number >= object.born && (work.names || object.usedBy(work.stream));
   }
-  std::thread::id threadOf(accel::NativeStream stream) const noexcept;
+  std::uint64_t threadOf(accel::NativeStream stream) const noexcept;
+  // The work of that stream that is noted; NULL where none is.
+  const StreamWork* workOf(accel::NativeStream stream) const noexcept;
   // The place for a stream's newest work: its own, that of finished work, or a new one.
   std::size_t entryFor(accel::NativeStream stream) const noexcept;
 
@@ -317,6 +321,7 @@ class Ledger {
   std::uint64_t streamWork_ = 0;     // and by the newest of a stream
   std::array<StreamWork, kMaxStreams> streams_{};
   std::size_t streamCount_ = 0;
+  accel::NativeStreams::Fence newestFence_;  // of the stream that is submitted to next
   std::vector<DeviceUses*> bound_;  // objects with bindings
   std::optional<std::thread::id> submitter_;
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over

@@ -68,6 +68,35 @@ class LedgerTest : public ::testing::Test {
   accel::DeviceAddress memory_{};
 };
 
+TEST_F(LedgerTest, AStreamIsFencedAnewWhereItIsAnotherOne) {
+  const auto fences = [&](NativeStream stream) {
+    const std::uint64_t before = accelerator_.newestOn(stream);
+    EXPECT_TRUE(ledger_.fence(stream).ok()) << lastErrorText();
+    const bool fenced = accelerator_.newestOn(stream) != before;
+    submit(stream);
+    return fenced;
+  };
+  alignas(4096) static std::byte bytes[4096];
+  const accel::HostMemory memory{.address = bytes, .bytes = sizeof bytes, .fd = -1, .offset = 0};
+  ASSERT_TRUE(accelerator_.pin(memory).ok()) << lastErrorText();
+  const auto copyIn = [&] {
+    ASSERT_TRUE(accelerator_.copyIn(this->memory(), bytes, 1, {}).ok()) << lastErrorText();
+  };
+  copyIn();
+  EXPECT_TRUE(fences(kOne));
+  EXPECT_FALSE(fences(kOne));
+  EXPECT_TRUE(fences(kOther));
+  ledger_.streamDestroyed(kOne);
+  EXPECT_TRUE(fences(kOne));
+  EXPECT_FALSE(fences(kOther));
+  copyIn();
+  EXPECT_TRUE(fences(kOther));
+  call();
+  EXPECT_TRUE(fences(kOne));
+  accelerator_.runAll();
+  ASSERT_TRUE(accelerator_.unpin(memory).ok()) << lastErrorText();
+}
+
 TEST_F(LedgerTest, WorkMayWriteTheObjectsThatWereThereBefore) {
   ledger_.allocated(object_);
   const Ticket work = submit(kOne);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmac/api/adsm.h"
@@ -155,6 +156,34 @@ TEST_F(ApplicationsCudaCalls, AFailedLaunchLeavesObjectsAsTheyWere) {
   expectMore(0);
   launch(stream_);
   expectMore(1);
+}
+
+// The system gives the number of a thread that has ended to a later one.
+TEST_F(ApplicationsCudaCalls, AThreadsStreamFollowsFlushesThatALaterOneStillWaitsFor) {
+  auto* const other = static_cast<std::uint32_t*>(adsmAlloc(kBytes));
+  ASSERT_NE(other, nullptr) << adsmLastErrorString();
+  const auto launchOn = [&](void* data) {
+    std::thread::id id;
+    std::thread([&] {
+      id = std::this_thread::get_id();
+      CUcontext context = nullptr;
+      ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0), CUDA_SUCCESS);
+      ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context), CUDA_SUCCESS);
+      fake_cuda::ApplicationTest::launch(CU_STREAM_PER_THREAD, data);
+      // Without a question to the other thread's stream.
+      if (data == other) {
+        ASSERT_EQ(DRIVER(cuStreamSynchronize)(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+      }
+      ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRelease)(0), CUDA_SUCCESS);
+    }).join();
+    return id;
+  };
+  other[7] = 7;
+  const std::thread::id first = launchOn(object_);  // flushes both
+  ASSERT_EQ(launchOn(other), first);
+  EXPECT_EQ(other[7], 8U);
+  expectMore(1);
+  EXPECT_EQ(adsmFree(other), adsmSuccess) << adsmLastErrorString();
 }
 
 TEST_F(ApplicationsCudaCalls, CopiesThatTouchNoObjectGoStraightToTheDriver) {

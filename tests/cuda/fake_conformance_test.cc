@@ -120,7 +120,7 @@ TEST_P(OverFakeDriver, ACrashIsReportedOnceAndThenTheAcceleratorIsLost) {
   EXPECT_EQ(accelerator().launch(*kernel, shapeFor(1), args).status().code(),
             adsmErrorAcceleratorLost);
   EXPECT_EQ(streams().mark(NativeStream{1}, {}).status().code(), adsmErrorAcceleratorLost);
-  EXPECT_EQ(streams().fence(NativeStream{1}).code(), adsmErrorAcceleratorLost);
+  EXPECT_EQ(streams().fence(NativeStream{1}, {}).status().code(), adsmErrorAcceleratorLost);
 }
 
 TEST_P(OverFakeDriver, ADeviceThatFallsOffTheBusIsLostAtOnce) {
@@ -473,7 +473,7 @@ TEST_P(OverFakeDriver, AFencedStreamRunsAfterTheCopiesIn) {
   const NativeStream native{reinterpret_cast<std::uintptr_t>(stream)};
   std::memset(object.runtime(), 7, object.bytes());
   good(accelerator().copyIn(object.device(), object.runtime(), object.bytes(), {}));
-  ASSERT_TRUE(streams().fence(native).ok());
+  ASSERT_TRUE(streams().fence(native, {}).ok());
   std::byte seen{0};
   ASSERT_EQ(copy(&seen, static_cast<CUdeviceptr>(object.device()), 1, stream), CUDA_SUCCESS);
   waitFor(good(streams().mark(native, {})));

@@ -44,11 +44,20 @@ struct CUstream_st {
   std::size_t submitted() const { return done + ops.size(); }
 };
 
-// Both default streams are a context's own.
+// The default streams are a context's own.
 struct CUctx_st {
-  explicit CUctx_st(CUdevice number) : device(number) { legacy.context = perThread.context = this; }
+  explicit CUctx_st(CUdevice number) : device(number) { legacy.context = this; }
+  CUstream_st& ofThisThread() {
+    static std::uint64_t threads = 0;
+    static thread_local std::uint64_t thread = 0;
+    if (thread == 0) thread = ++threads;
+    CUstream_st& stream = perThread[thread];
+    stream.context = this;
+    return stream;
+  }
   const CUdevice device;
-  CUstream_st legacy, perThread;
+  CUstream_st legacy;
+  std::map<std::uint64_t, CUstream_st> perThread;
 };
 
 struct CUevent_st {
@@ -267,7 +276,7 @@ bool lives(const void* handle) { return device().living.count(handle) != 0; }
 
 CUstream_st& streamOf(CUstream stream) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY) return currentContext()->legacy;
-  return stream == CU_STREAM_PER_THREAD ? currentContext()->perThread : *stream;
+  return stream == CU_STREAM_PER_THREAD ? currentContext()->ofThisThread() : *stream;
 }
 
 // Runs the first piece of work of the stream, after what it waits for.
@@ -551,7 +560,7 @@ void endContext(CUcontext context) {
     if (stream->context == context) end(*stream);
   }
   end(context->legacy);
-  end(context->perThread);
+  for (auto& [thread, stream] : context->perThread) end(stream);
   all.broken = CUDA_SUCCESS;
 }
 
@@ -731,8 +740,8 @@ CUresult cuCtxSynchronize() {
   for (const auto& stream : device().streams) {
     if (stream->context == currentContext()) advance(*stream, stream->submitted());
   }
-  finish(nullptr);
-  return finish(CU_STREAM_PER_THREAD);
+  for (auto& [thread, stream] : currentContext()->perThread) advance(stream, stream.submitted());
+  return finish(nullptr);
 }
 
 CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {

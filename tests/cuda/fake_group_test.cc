@@ -330,7 +330,7 @@ TEST_F(MixedGroup, AFencedStreamRunsAfterTheCopiesIn) {
   const NativeStream native{reinterpret_cast<std::uintptr_t>(stream)};
   pinned_[0] = 42;
   ASSERT_TRUE(group().copyIn(address, pinned_, 4, {}).ok()) << lastErrorText();
-  ASSERT_TRUE(streams.fence(native).ok()) << lastErrorText();
+  ASSERT_TRUE(streams.fence(native, {}).ok()) << lastErrorText();
   std::uint32_t seen = 0;
   ASSERT_EQ(copy(&seen, static_cast<CUdeviceptr>(address), 4, stream), CUDA_SUCCESS);
   const auto mark = streams.mark(native, {});

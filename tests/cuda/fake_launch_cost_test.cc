@@ -113,12 +113,11 @@ Cost costOf(void (Program::*round)(), bool withHandler = false) {
 }
 
 // The launch, the mark after it and the wait; whether the stream is capturing; the thread's context
-// and the stream's, before the launch and the wait (the driver has several devices); the order
-// after the newest flush; and the thread's context and twice its capture mode for that and for the
-// mark.
+// and the stream's, before the launch and the wait (the driver has several devices); and the
+// thread's context and twice its capture mode for the mark.
 TEST(LaunchCost, ALaunchOfTheApplicationsMakesNoSystemCallAndAsksTheDriverForLittle) {
   const Cost cost = costOf(&Program::launchAndWait);
-  EXPECT_LE(cost.driverCalls, 15u * kRounds);
+  EXPECT_LE(cost.driverCalls, 11u * kRounds);
   EXPECT_EQ(cost.systemCalls, 0u);
 }
 

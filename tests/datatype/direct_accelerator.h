@@ -85,7 +85,7 @@ class DirectAccelerator final : public accel::Accelerator, public accel::NativeS
   Status check(accel::NativeStream) const override { return {}; }
   bool perThread(accel::NativeStream) const noexcept override { return false; }
   bool capturing(accel::NativeStream) const noexcept override { return false; }
-  Status fence(accel::NativeStream) override { return {}; }
+  Result<Fence> fence(accel::NativeStream, const Fence&) override { return Fence{}; }
   Status follow(accel::NativeStream stream, accel::Ticket ticket) override;
   Result<accel::Ticket> mark(accel::NativeStream, accel::Ticket) override;
   Status waitForAll() override { return {}; }

@@ -961,17 +961,27 @@ Status FakeAccelerator::launch(NativeStream, accel::LoadedKernels&, const accel:
 
 // ---- Streams
 
-Status FakeAccelerator::fence(NativeStream stream) {
+Result<accel::NativeStreams::Fence> FakeAccelerator::fence(NativeStream stream,
+                                                           const Fence& earlier) {
   const std::lock_guard guard(lock_);
   record({Op::Kind::kFence, static_cast<std::uintptr_t>(stream), 0, {}});
   if (Status failed; fails(Op::Kind::kFence, "fence", &failed)) {
     return failed;
   }
-  const Ticket kernels{submitted_[kKernels] == 0 ? 0
-                                                 : submitted_[kKernels] << kQueueBits | kKernels};
-  push(static_cast<Queue>(kFirstStream + streamIndex(stream)),
-       {0, kernels, submitted_[kIn], [] { return true; }, 0, nullptr, 0});
-  return {};
+  const auto newest = [&](Queue queue) {
+    return Ticket{submitted_[queue] == 0 ? 0 : submitted_[queue] << kQueueBits | queue};
+  };
+  const Fence fence{newest(kIn), newest(kKernels)};
+  if (fence.copyIn != earlier.copyIn || fence.kernelWork != earlier.kernelWork) {
+    push(static_cast<Queue>(kFirstStream + streamIndex(stream)),
+         {0, fence.kernelWork, submitted_[kIn], [] { return true; }, 0, nullptr, 0});
+  }
+  return fence;
+}
+
+std::uint64_t FakeAccelerator::newestOn(NativeStream stream) {
+  const std::lock_guard guard(lock_);
+  return submitted_[kFirstStream + streamIndex(stream)];
 }
 
 Status FakeAccelerator::follow(NativeStream stream, Ticket ticket) {

@@ -232,7 +232,7 @@ class FakeAccelerator final : public accel::Accelerator,
   bool perThread(accel::NativeStream) const noexcept override { return false; }
   bool capturing(accel::NativeStream) const noexcept override { return capturing_; }
   void setCapturing(bool capturing) { capturing_ = capturing; }
-  Status fence(accel::NativeStream stream) override;
+  Result<Fence> fence(accel::NativeStream stream, const Fence& earlier) override;
   Status follow(accel::NativeStream stream, accel::Ticket ticket) override;
   Result<accel::Ticket> mark(accel::NativeStream stream, accel::Ticket earlier) override;
   Status waitForAll() override;
@@ -247,6 +247,8 @@ class FakeAccelerator final : public accel::Accelerator,
   // Work of the application's own on a stream, as a CUDA program would submit it: between fence()
   // and mark().
   void submit(accel::NativeStream stream, std::function<void()> work);
+  // The number of the newest work that the stream was given, orders after other work included.
+  std::uint64_t newestOn(accel::NativeStream stream);
 
  private:
   class CopiesOut;

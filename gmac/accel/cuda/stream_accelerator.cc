@@ -1126,12 +1126,18 @@ Status StreamAccelerator::copiesFollow(Ticket ticket) {
   return order(*calls_, in_.stream(), ticket);
 }
 
-Status StreamAccelerator::fence(NativeStream stream) {
+Result<NativeStreams::Fence> StreamAccelerator::fence(NativeStream stream, const Fence& earlier) {
   GMAC_TRY(ready());
-  DeviceCalls& calls = callsOf(stream);
-  const DeviceScope scope(calls);
-  GMAC_TRY(order(calls, cuda::streamOf(stream), in_.newest()));
-  return order(calls, cuda::streamOf(stream), kernel_.newest());
+  const Fence fence{in_.newest(), kernel_.newest()};
+  const bool copies = fence.copyIn != earlier.copyIn;
+  const bool kernels = fence.kernelWork != earlier.kernelWork;
+  if (copies || kernels) {
+    DeviceCalls& calls = callsOf(stream);
+    const DeviceScope scope(calls);
+    if (copies) GMAC_TRY(order(calls, cuda::streamOf(stream), fence.copyIn));
+    if (kernels) GMAC_TRY(order(calls, cuda::streamOf(stream), fence.kernelWork));
+  }
+  return fence;
 }
 
 Status StreamAccelerator::follow(NativeStream stream, Ticket ticket) {

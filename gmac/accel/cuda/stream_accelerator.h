@@ -153,7 +153,7 @@ class StreamAccelerator final : public Accelerator,
   Status check(NativeStream stream) const override { return OwnWork::check(stream); }
   bool perThread(NativeStream stream) const noexcept override;
   bool capturing(NativeStream stream) const noexcept override;
-  Status fence(NativeStream stream) override;
+  Result<Fence> fence(NativeStream stream, const Fence& earlier) override;
   Status follow(NativeStream stream, Ticket ticket) override;
   Result<Ticket> mark(NativeStream stream, Ticket earlier) override;
   Status waitForAll() override { return ownWork_.waitForAll(); }

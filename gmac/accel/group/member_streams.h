@@ -30,7 +30,10 @@ class MemberStreams final : public NativeStreams {
   Status check(NativeStream stream) const override { return member_.check(stream); }
   bool perThread(NativeStream stream) const noexcept override { return member_.perThread(stream); }
   bool capturing(NativeStream stream) const noexcept override { return member_.capturing(stream); }
-  Status fence(NativeStream stream) override { return member_.fence(stream); }
+  // (The tickets are the member's: they go back to it alone.)
+  Result<Fence> fence(NativeStream stream, const Fence& earlier) override {
+    return member_.fence(stream, earlier);
+  }
   // No stream waits for another member: the caller does.
   Status follow(NativeStream stream, Ticket ticket) override {
     return memberOf(ticket) != 0 ? wait_(ticket) : member_.follow(stream, ofMember(ticket));
