@@ -200,8 +200,11 @@ Status Manager::callRanges(adsmKernel_t kernel, const accel::LaunchShape& shape,
 }
 
 Status Manager::migrate(const void* address, std::size_t bytes, std::size_t device) {
-  return forked() ? fail(adsmErrorForked, "adsmMigrate({}) in a child of fork", address)
-                  : migration_.migrate(address, bytes, device);
+  if (forked()) {
+    return fail(adsmErrorForked, "adsmMigrate({}) in a child of fork", address);
+  }
+  zeroCopy_.leave(address);
+  return migration_.migrate(address, bytes, device);
 }
 
 Status Manager::bind(const void* object, adsmKernel_t kernel, adsmAccess_t access) {

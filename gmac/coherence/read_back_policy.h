@@ -13,8 +13,7 @@
 //    closed: the fault that opens them, without a copy of its own, confirms the guess. After n
 //    confirmations in a row they are opened at the end of 2^n - 1 waits, at most seven, before the
 //    next such check; also for writing, if they were written in the round of the last check.
-//  - Where bytes have one copy (zero_copy_policy.h) nothing is copied, and calls may leave them
-//  open
+//  - Where bytes have one copy (zero_copy_policy.h) nothing is copied, and calls may leave them open
 //    (prompt_waits.h): such a call counts as a wait without a check. There may be more of them, as
 //    the constructor is told.
 //  - Where no fault comes, the guess was wrong: twice as many equal rounds are needed before the
@@ -42,7 +41,7 @@ class ReadBackPolicy {
   // What takes longer to copy gains little by an early start.
   static constexpr std::size_t kMostBytes = std::size_t{256} << 10;
   static constexpr std::uint32_t kMostUnchecked = 7;  // waits between two checks
-  static constexpr std::uint32_t kMostUncheckedOfOneCopy = 63;
+  static constexpr std::uint32_t kMostUncheckedOfOneCopy = 255;
 
   ReadBackPolicy() = default;
   // `limit`: of the waits between two checks.

@@ -110,6 +110,45 @@ TEST_F(GpuDeviceCalls, AreDescribed) {
   }
 }
 
+// A word that the CPU and a GPU change in turn has one copy before long.
+TEST_F(GpuDeviceCalls, AnObjectWithOneCopyIsReachedByAll) {
+  constexpr std::uint64_t kFew = std::uint64_t{256} << 10;
+  auto* words = static_cast<std::uint32_t*>(adsmAlloc(kFew * sizeof(std::uint32_t)));
+  ASSERT_NE(words, nullptr) << adsmLastErrorString();
+  std::iota(words, words + kFew, 0);
+  std::uint32_t more = 0;
+  const auto call = [&](int on) {
+    std::uint64_t count = kFew;
+    void* args[] = {&words, &count};
+    const adsmUse_t use = {words, adsmReadWrite};
+    ASSERT_EQ(adsmCallOn(on, increment_, {64, 1, 1}, {256, 1, 1}, 0, args, &use, 1), adsmSuccess)
+        << adsmLastErrorString();
+    ++more;
+  };
+  const auto round = [&](int on) {
+    words[9] += 1;
+    ASSERT_NO_FATAL_FAILURE(call(on));
+    ASSERT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
+    words[9] -= 1;
+    ASSERT_EQ(words[9], 9 + more);
+  };
+  const auto expectAll = [&] {
+    for (std::uint32_t i = 0; i < kFew; ++i) ASSERT_EQ(words[i], i + more) << i;
+  };
+  for (int i = 0; i < 500; ++i) ASSERT_NO_FATAL_FAILURE(round(0));
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_NO_FATAL_FAILURE(call(i % devices_));
+    if (i % 4 == 0) words[9] += 1, words[9] -= 1;
+  }
+  expectAll();
+  for (int i = 0; i < 500; ++i) ASSERT_NO_FATAL_FAILURE(round(0));
+  ASSERT_EQ(adsmMigrate(words, kFew * sizeof(std::uint32_t), 1), adsmSuccess)
+      << adsmLastErrorString();
+  for (int i = 0; i < 500; ++i) ASSERT_NO_FATAL_FAILURE(round(i % devices_));
+  expectAll();
+  EXPECT_EQ(adsmFree(words), adsmSuccess) << adsmLastErrorString();
+}
+
 TEST_F(GpuDeviceCalls, ThatUseOneObjectRunInTheirOrder) {
   std::uint32_t* const from = allocate();
   std::uint32_t* const to = allocate(false);

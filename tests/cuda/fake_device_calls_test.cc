@@ -176,6 +176,54 @@ TEST_F(DeviceCalls, EachCallRunsOnItsDevice) {
   release(words);
 }
 
+// A byte that the CPU and a device change in turn.
+TEST_F(DeviceCalls, AnObjectWithOneCopyIsReachedByAll) {
+  constexpr std::uint64_t kFew = std::uint64_t{256} << 10;
+  auto* words = static_cast<std::uint32_t*>(adsmAlloc(kFew * sizeof(std::uint32_t)));
+  ASSERT_NE(words, nullptr) << adsmLastErrorString();
+  std::iota(words, words + kFew, 0);
+  std::uint32_t more = 0;
+  const auto call = [&](int on) {
+    std::uint64_t count = kFew;
+    void* args[] = {&words, &count};
+    const adsmUse_t use = {words, adsmReadWrite};
+    ASSERT_EQ(adsmCallOn(on, increment_, {64, 1, 1}, {256, 1, 1}, 0, args, &use, 1), adsmSuccess)
+        << adsmLastErrorString();
+    ++more;
+  };
+  const auto round = [&](int on) {
+    words[9] += 1;
+    ASSERT_NO_FATAL_FAILURE(call(on));
+    ASSERT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
+    words[9] -= 1;
+    ASSERT_EQ(words[9], 9 + more);
+  };
+  const auto expectAll = [&] {
+    for (std::uint32_t i = 0; i < kFew; ++i) ASSERT_EQ(words[i], i + more) << i;
+  };
+  const std::uint64_t before = stats().zeroCopies.value();
+  const std::uint64_t ended = stats().zeroCopiesEnded.value();
+  for (int i = 0; i < 100'000 && stats().zeroCopies.value() == before; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round(0));
+  }
+  ASSERT_EQ(stats().zeroCopies.value(), before + 1);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_NO_FATAL_FAILURE(call(i % kDevices));
+    if (i % 4 == 0) words[9] += 1, words[9] -= 1;
+  }
+  expectAll();
+  verify();
+  // Who chooses its device wants it there.
+  ASSERT_EQ(adsmMigrate(words, kFew * sizeof(std::uint32_t), 1), adsmSuccess)
+      << adsmLastErrorString();
+  EXPECT_EQ(stats().zeroCopiesEnded.value(), ended + 1);
+  for (int i = 0; i < 200; ++i) ASSERT_NO_FATAL_FAILURE(round(i % kDevices));
+  EXPECT_EQ(stats().zeroCopies.value(), before + 1);
+  expectAll();
+  verify();
+  EXPECT_EQ(adsmFree(words), adsmSuccess) << adsmLastErrorString();
+}
+
 TEST_F(DeviceCalls, CallsThatUseOneObjectRunInTheirOrder) {
   std::uint32_t* const from = allocate();
   std::uint32_t* const to = allocate(false);

@@ -77,11 +77,16 @@ Status Placement::fulfil() {
     Wish wish{};
     {
       const Lock lock(mutex_);
-      if (wishes_.empty() || !ledger_.quiet()) {
+      // (An object with one copy goes there once it is on the accelerator again.)
+      const auto next = std::find_if(wishes_.begin(), wishes_.end(), [&](const Wish& each) {
+        const Object* const object = objectOf(each);
+        return object == nullptr || !object->isZeroCopy();
+      });
+      if (next == wishes_.end() || !ledger_.quiet()) {
         return {};
       }
-      wish = wishes_.front();
-      wishes_.erase(wishes_.begin());
+      wish = *next;
+      wishes_.erase(next);
       waiting_.store(!wishes_.empty(), std::memory_order_relaxed);
     }
     GMAC_TRY(move(wish));

@@ -19,9 +19,10 @@ ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
                    PromptWaits& promptWaits, const ZeroCopyOptions& options)
     : mutex_(mutex),
       accelerator_(accelerator),
-      // Of several devices the others might lack the pages. A protocol that leaves blocks open
-      // during calls has no rounds to save.
-      memory_(options.allowed && accelerator.devices() == nullptr && blocks.callsClose()
+      // Devices that do not reach each other's memory have a copy each. A protocol that leaves
+      // blocks open during calls has no rounds to save.
+      memory_(options.allowed && blocks.callsClose() &&
+                      (accelerator.devices() == nullptr || accelerator.devices()->reachEachOther())
                   ? accelerator.movableMemory()
                   : nullptr),
       ledger_(ledger),
@@ -40,8 +41,10 @@ void ZeroCopy::setAny(bool any) {
 }
 
 bool ZeroCopy::mayMove(const Object& object) const {
+  // (Where the program, or a call on a part, has chosen a device, the object stays there.)
   return object.isZeroCopy() ||
-         (object.home == accel::Home::kDevice && object.sameAddress &&
+         (object.home == accel::Home::kDevice && object.homeDevice == 0 && object.homes.empty() &&
+          !object.striped && !object.advised && object.sameAddress &&
           object.bytes() <= options_.mostBytes && object.pagesReady(0, object.bytes()));
 }
 
@@ -66,7 +69,7 @@ void ZeroCopy::waits() {
       one = ones_.erase(one);
       continue;
     }
-    if (object->zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove) {
+    if (object->zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove || object->advised) {
       setDue(*object);
     }
     ++one;
@@ -75,7 +78,7 @@ void ZeroCopy::waits() {
 }
 
 void ZeroCopy::round(Object& object) {
-  if (memory_ != nullptr && mayMove(object) && !memory_->severalDevices()) {
+  if (memory_ != nullptr && mayMove(object)) {
     object.zeroCopy.round();
   }
 }
@@ -87,6 +90,20 @@ void ZeroCopy::waited(Object& object) {
           ZeroCopyPolicy::Advice::kMove) {
     setDue(object);
   }
+}
+
+void ZeroCopy::leave(const void* address) {
+  Known known{};
+  {
+    const Lock lock(mutex_);
+    Object* const object = index_.find(address);
+    if (object == nullptr || object->closing || !object->isZeroCopy()) {
+      return;
+    }
+    object->advised = true;
+    known = {object->address(), object->number};
+  }
+  move(known);
 }
 
 void ZeroCopy::moveDue() {
@@ -112,6 +129,7 @@ void ZeroCopy::moveDue() {
 void ZeroCopy::move(const Known& known) {
   const os::SignalsBlocked blocked;
   std::size_t bytes = 0;
+  bool toCpu = false;
   {
     const Lock lock(mutex_);
     const Object* const object = find(known);
@@ -119,6 +137,7 @@ void ZeroCopy::move(const Known& known) {
       return;
     }
     bytes = object->bytes();
+    toCpu = !object->isZeroCopy();
   }
   const TraceSpan span("memory", "zero copy", {"bytes", bytes});
   const coherence::DeviceRange range{known.address, bytes, true};
@@ -126,11 +145,13 @@ void ZeroCopy::move(const Known& known) {
   if (!launches_.beginOwnWork(ranges, known.address).ok()) {
     return;  // whoever works with the object next is told
   }
-  if (Object* const object = settled(known)) {
-    const Status moved = object->isZeroCopy() ? toDevice(*object) : toCpu(*object);
+  // (Another thread may have moved it meanwhile.)
+  Object* const object = settled(known);
+  if (object != nullptr && object->isZeroCopy() != toCpu) {
+    const Status moved = toCpu ? this->toCpu(*object) : toDevice(*object);
     const Lock lock(mutex_);
     if (moved.ok()) {
-      this->moved(*object, object->isZeroCopy() ? accel::Home::kDevice : accel::Home::kMirror);
+      this->moved(*object, toCpu ? accel::Home::kMirror : accel::Home::kDevice);
     } else {
       object->zeroCopy.stays();
       log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", fmt::ptr(known.address),

@@ -63,6 +63,9 @@ class ZeroCopy {
   void round(Object& object);
   // The program has waited with success, perhaps for what round() told of. Under the lock.
   void waited(Object& object);
+  // The program is about to choose the object's device: an object with one copy is on the
+  // accelerator again, for good, once all work so far has ended. Blocks. Not under the lock.
+  void leave(const void* address);
   // The program has waited for device work.
   void afterWait() {
     if (due_.load(std::memory_order_relaxed)) [[unlikely]] {
