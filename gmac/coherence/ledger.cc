@@ -10,8 +10,7 @@ namespace {
 // The calling thread's number, which no other thread gets. (A std::thread::id is used again.)
 std::uint64_t threadNumber() noexcept {
   static constinit std::atomic<std::uint64_t> newest{0};
-  constinit static thread_local std::uint64_t number
-      __attribute__((tls_model("initial-exec"))) = 0;
+  constinit static thread_local std::uint64_t number __attribute__((tls_model("initial-exec"))) = 0;
   if (number == 0) {
     number = ++newest;
   }
@@ -235,8 +234,7 @@ Ledger::WriterQueue Ledger::writerQueue(const DeviceUses& object) const {
     if (!mayWrite(*work, object) || accelerator_.done(work->ticket)) {
       continue;
     }
-    const bool ofThisThread =
-        work->thread == kNoThread || work->thread == threadNumber();
+    const bool ofThisThread = work->thread == kNoThread || work->thread == threadNumber();
     if (queue.kind != Kind::kAny || work->ended || !ofThisThread) {
       return {.kind = Kind::kNone};
     }

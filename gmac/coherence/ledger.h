@@ -322,7 +322,7 @@ class Ledger {
   std::array<StreamWork, kMaxStreams> streams_{};
   std::size_t streamCount_ = 0;
   accel::NativeStreams::Fence newestFence_;  // of the stream that is submitted to next
-  std::vector<DeviceUses*> bound_;  // objects with bindings
+  std::vector<DeviceUses*> bound_;           // objects with bindings
   std::optional<std::thread::id> submitter_;
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
   std::atomic<bool> settled_{false};

@@ -13,7 +13,8 @@
 //    closed: the fault that opens them, without a copy of its own, confirms the guess. After n
 //    confirmations in a row they are opened at the end of 2^n - 1 waits, at most seven, before the
 //    next such check; also for writing, if they were written in the round of the last check.
-//  - Where bytes have one copy (zero_copy_policy.h) nothing is copied, and calls may leave them open
+//  - Where bytes have one copy (zero_copy_policy.h) nothing is copied, and calls may leave them
+//  open
 //    (prompt_waits.h): such a call counts as a wait without a check. There may be more of them, as
 //    the constructor is told.
 //  - Where no fault comes, the guess was wrong: twice as many equal rounds are needed before the

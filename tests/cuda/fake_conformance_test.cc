@@ -473,11 +473,25 @@ TEST_P(OverFakeDriver, AFencedStreamRunsAfterTheCopiesIn) {
   const NativeStream native{reinterpret_cast<std::uintptr_t>(stream)};
   std::memset(object.runtime(), 7, object.bytes());
   good(accelerator().copyIn(object.device(), object.runtime(), object.bytes(), {}));
-  ASSERT_TRUE(streams().fence(native, {}).ok());
+  const auto fence = streams().fence(native, {});
+  ASSERT_TRUE(fence.ok());
   std::byte seen{0};
   ASSERT_EQ(copy(&seen, static_cast<CUdeviceptr>(object.device()), 1, stream), CUDA_SUCCESS);
   waitFor(good(streams().mark(native, {})));
   EXPECT_EQ(seen, std::byte{7});
+  // What an earlier fence covers is no reason to pass over newer work of either queue.
+  good(accelerator().fill(object.device(), std::byte{8}, object.bytes()));
+  const auto kernels = streams().fence(native, *fence);
+  ASSERT_TRUE(kernels.ok());
+  ASSERT_EQ(copy(&seen, static_cast<CUdeviceptr>(object.device()), 1, stream), CUDA_SUCCESS);
+  waitFor(good(streams().mark(native, {})));
+  EXPECT_EQ(seen, std::byte{8});
+  std::memset(object.runtime(), 9, object.bytes());
+  good(accelerator().copyIn(object.device(), object.runtime(), object.bytes(), {}));
+  ASSERT_TRUE(streams().fence(native, *kernels).ok());
+  ASSERT_EQ(copy(&seen, static_cast<CUdeviceptr>(object.device()), 1, stream), CUDA_SUCCESS);
+  waitFor(good(streams().mark(native, {})));
+  EXPECT_EQ(seen, std::byte{9});
 }
 
 }  // namespace
