@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -97,6 +98,30 @@ const Registration kStarts({
        });
      },
      120},
+    {"library/starts beside children that start",
+     [] {
+       startBeside([] {
+         const pid_t child = ::fork();
+         if (child == 0) {
+           // Of the parent's runtime or of one of its own.
+           void* const object = adsmAlloc(100000);
+           ::_exit(object != nullptr || adsmLastError() == adsmErrorForked ? 0 : 1);
+         }
+         int status = 0;
+         ::waitpid(child, &status, 0);
+         require(status == 0, "a child ended with {:#x}", status);
+       });
+     },
+     120},
+    {"library/starts in an empty root",
+     [] {
+       const End end = inChild([] {
+         require(::chroot(".") == 0, "chroot: {}", std::strerror(errno));
+         work();
+       });
+       if (end.output.find("chroot") != std::string::npos) endSkipped(end.text());
+       require(end.exitStatus == 0, "{}", end.text());
+     }},
     {"library/opened and closed 40 times",
      [] {
        const End end = runProgram({besideMe("plain"), libraryPath(), "40"}, 60, {"LD_PRELOAD"});

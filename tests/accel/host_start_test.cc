@@ -7,12 +7,14 @@
 #include <gtest/gtest.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -105,6 +107,26 @@ TEST(HostStart, LeavesNoChildOfAnyKind) {
   ASSERT_TRUE(makeSmall().ok()) << lastErrorText();
   EXPECT_EQ(waitpid(-1, nullptr, __WALL | WNOHANG), -1);
   EXPECT_EQ(errno, ECHILD);
+}
+
+TEST(HostStart, NeedsNoDevicesUnderTheApplicationsRoot) {
+  const fs::path root = fs::path(::testing::TempDir()) / ("gmac_root" + std::to_string(getpid()));
+  fs::create_directories(root);
+  constexpr int kCannot = 77;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (chdir(root.c_str()) != 0) _exit(1);
+    if (chroot(".") != 0 && (unshare(CLONE_NEWUSER) != 0 || chroot(".") != 0)) _exit(kCannot);
+    const auto made = makeSmall();
+    if (!made.ok()) std::fprintf(stderr, "%s\n", lastErrorText());
+    _exit(made.ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  fs::remove_all(root);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  if (WEXITSTATUS(status) == kCannot) GTEST_SKIP() << "this process may not change its root";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 std::atomic<int> forkHandlersRun{0};

@@ -524,7 +524,9 @@ bool closeRange(int first, int last) {
 // Closes every file but stderr and those in `setup`, and puts /dev/null where stdin and stdout
 // were: a memory file that took number 1 would be written into by a kernel's printf.
 bool closeFiles(const DeviceSetup& setup) {
-  const int null = open("/dev/null", O_RDWR);
+  int null = open("/dev/null", O_RDWR);
+  // The application may have a root without devices (chroot). This cannot be read or written.
+  if (null < 0) null = open("/", O_PATH);
   if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0) {
     return false;
   }
