@@ -60,6 +60,10 @@ class NativeStreams {
   // As submit() of that one launch, in fewer steps.
   virtual Status launch(NativeStream stream, LoadedKernels& kernels, const Launch& launch) = 0;
 
+  // A call of the application's own in that context has failed with the layer's number. Where that
+  // says that a kernel has crashed, the accelerator is lost from here on.
+  virtual void failed(int number) noexcept { (void)number; }
+
   // ---- Contexts
 
   // The context that streams belong to (a CUcontext), as an opaque number; 0: not known. Constant

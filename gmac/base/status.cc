@@ -11,13 +11,14 @@ namespace {
 // must neither allocate nor register a destructor for the thread's end then.
 struct LastError {
   adsmError_t code;
+  int number;
   char text[kErrorTextBytes];
 };
 
 // Initial-exec: the first error of a thread may happen in the fault handler, which may not
 // allocate.
-__attribute__((tls_model("initial-exec"))) constinit thread_local LastError lastError{adsmSuccess,
-                                                                                      {}};
+__attribute__((tls_model("initial-exec"))) constinit thread_local LastError lastError{
+    adsmSuccess, 0, {}};
 
 }  // namespace
 
@@ -28,9 +29,14 @@ void recordError(adsmError_t code, std::string_view text) noexcept {
   std::memmove(lastError.text, text.data(), length);
   lastError.text[length] = '\0';
   lastError.code = code;
+  lastError.number = 0;
 }
 
 adsmError_t lastErrorCode() noexcept { return lastError.code; }
+
+void recordErrorNumber(int number) noexcept { lastError.number = number; }
+
+int lastErrorNumber() noexcept { return lastError.number; }
 
 const char* lastErrorText() noexcept { return lastError.text; }
 

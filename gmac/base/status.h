@@ -53,6 +53,10 @@ class [[nodiscard]] Result {
 inline constexpr std::size_t kErrorTextBytes = 1024;
 void recordError(adsmError_t code, std::string_view text) noexcept;
 adsmError_t lastErrorCode() noexcept;
+// The number that the accelerator's own layer (CUDA) has for the thread's last error; 0: none. Kept
+// until the next recordError.
+void recordErrorNumber(int number) noexcept;
+int lastErrorNumber() noexcept;
 const char* lastErrorText() noexcept;
 const char* errorName(adsmError_t code) noexcept;
 

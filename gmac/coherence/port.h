@@ -161,6 +161,12 @@ class Port {
   // batch-update this fetches the objects, once every pending call has finished.
   virtual Status afterDeviceWait();
 
+  // A CUDA call of the application's in nativeContext() has failed with that number. See
+  // accel::NativeStreams.
+  void callFailed(int number) noexcept {
+    if (native_ != nullptr) native_->failed(number);
+  }
+
   // hostFunctionQueued: a host function has been queued in a stream, between beginDeviceWork()
   // without ranges and endDeviceWork(submitted = false). hostFunctionEnded: it has run, or never
   // will. Later device work waits for it: its writes are released then, and it never waits for work

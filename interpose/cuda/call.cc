@@ -62,6 +62,8 @@ CUdeviceptr onDevice(std::uintptr_t address) noexcept {
 }
 
 CUresult resultOf(Status status) noexcept {
+  // The driver's own answer, where the failure is one of its.
+  const int number = status.code() == lastErrorCode() ? lastErrorNumber() : 0;
   switch (status.code()) {
     case adsmSuccess:
       return CUDA_SUCCESS;
@@ -72,13 +74,13 @@ CUresult resultOf(Status status) noexcept {
     case adsmErrorAcceleratorMemory:
       return CUDA_ERROR_OUT_OF_MEMORY;
     case adsmErrorKernel:
-      return CUDA_ERROR_LAUNCH_FAILED;
+      return number != 0 ? static_cast<CUresult>(number) : CUDA_ERROR_LAUNCH_FAILED;
     case adsmErrorAcceleratorLost:
-      return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+      return number != 0 ? static_cast<CUresult>(number) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     case adsmErrorNotSupported:
       return CUDA_ERROR_NOT_SUPPORTED;
     default:
-      return CUDA_ERROR_UNKNOWN;
+      return number != 0 ? static_cast<CUresult>(number) : CUDA_ERROR_UNKNOWN;
   }
 }
 
@@ -147,8 +149,15 @@ CUresult waitForStream(NativeStream stream) noexcept {
                          : wait(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)));
 }
 
+CUresult noteFailure(CUresult result) noexcept {
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY && !inForeignContext()) {
+    coherence::port().callFailed(static_cast<int>(result));
+  }
+  return result;
+}
+
 CUresult acquire(CUresult result) noexcept {
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return noteFailure(result);
   return resultOf(coherence::port().afterDeviceWait());
 }
 

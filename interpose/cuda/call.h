@@ -176,6 +176,9 @@ NamedCopy nameDevice(Description& copy) noexcept {
   return result;
 }
 
+// Tells the runtime of a failure of the application's call, if it is one; returns it.
+CUresult noteFailure(CUresult result) noexcept;
+
 // Acquires after a wait of the application, if the wait succeeded.
 CUresult acquire(CUresult result) noexcept;
 
@@ -201,7 +204,7 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
     if (*number == accel::kForeignStream && result == CUDA_SUCCESS) result = waitForStream(stream);
   }
   const Status ended = coherence::port().endDeviceWork(*number, result == CUDA_SUCCESS);
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return noteFailure(result);
   if (!ended.ok()) return resultOf(ended);
   return waits ? acquire(result) : result;
 }

@@ -43,8 +43,9 @@ CUresult failedAllocation(std::size_t bytes) noexcept {
       error == adsmErrorInvalidValue) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return refuseAllocation(bytes,
-                          error == adsmErrorSystem ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_NOT_SUPPORTED);
+  const bool told =
+      error == adsmErrorSystem || error == adsmErrorKernel || error == adsmErrorAcceleratorLost;
+  return refuseAllocation(bytes, told ? resultOf(Status(error)) : CUDA_ERROR_NOT_SUPPORTED);
 }
 
 struct Allocate {

@@ -756,6 +756,45 @@ TEST_F(ManagedPrograms, AResetRecoversFromACrashedKernel) {
   expectMore(1);
 }
 
+// As with memory of the driver's own.
+TEST_F(ManagedPrograms, ACrashedKernelIsWhatEveryLaterCallSays) {
+  int nothing = 0;
+  std::uint64_t count = 1;
+  int* wrong = &nothing;
+  void* args[] = {&wrong, &count};
+  ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
+            CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_ERROR_ILLEGAL_ADDRESS);
+  CUdeviceptr address = 0;
+  // Of memory that needs the driver, and of memory that does not.
+  EXPECT_EQ(DRIVER(cuMemAllocManaged)(&address, std::size_t{64} << 20, CU_MEM_ATTACH_GLOBAL),
+            CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(DRIVER(cuMemAllocManaged)(&address, 100, CU_MEM_ATTACH_GLOBAL),
+            CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(DRIVER(cuMemcpyDtoH)(&nothing, number(data_), 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(DRIVER(cuMemsetD8)(number(data_), 0, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(DRIVER(cuMemFree)(number(data_)), CUDA_ERROR_ILLEGAL_ADDRESS);
+  resetDevice();
+  beginAgain();
+  launch(stream_, data_);
+  expectMore(1);
+}
+
+// The call itself, or one that the runtime makes for it.
+TEST_F(ManagedPrograms, AFailureOfTheDriversIsToldByItsNumber) {
+  launch(stream_, data_);
+  for (const char* call : {"cuStreamWaitEvent", "cuEventRecord"}) {
+    data_[0] = 1;
+    fake_cuda::failNext(call, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    int copied = 0;
+    EXPECT_EQ(DRIVER(cuMemcpyDtoH)(&copied, number(data_), 4), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        << call << ": " << adsmLastErrorString();
+    fake_cuda::failNext(call, CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuMemcpyDtoH)(&copied, number(data_), 4), CUDA_SUCCESS);
+    EXPECT_EQ(copied, 1);
+  }
+}
+
 TEST_F(ManagedPrograms, ResettingAnotherDeviceChangesNothing) {
   const auto reset = DRIVER(cuDevicePrimaryCtxReset);
   EXPECT_EQ(reset(1), CUDA_ERROR_INVALID_DEVICE);

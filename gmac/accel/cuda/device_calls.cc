@@ -42,16 +42,28 @@ Severity severityOf(int code) noexcept {
 
 Status DeviceHealth::lostStatus() const noexcept {
   const bool described = state_.load(std::memory_order_acquire) == kLost;
-  return gmac::fail(adsmErrorAcceleratorLost, "the accelerator is lost; it failed with: {}",
-                    described ? cause_ : "a failure that another thread is reporting");
+  const Status status =
+      gmac::fail(adsmErrorAcceleratorLost, "the accelerator is lost; it failed with: {}",
+                 described ? cause_ : "a failure that another thread is reporting");
+  if (described) recordErrorNumber(code_);
+  return status;
 }
 
-bool DeviceHealth::die(std::string_view text) noexcept {
+void DeviceHealth::learn(int code, const char* words) noexcept {
+  if (severityOf(code) != Severity::kKernelCrashed) return;
+  static_cast<void>(die(
+      code,
+      ShortText("a kernel crashed; a CUDA call of the program's failed with {}: {}", code, words)
+          .view()));
+}
+
+bool DeviceHealth::die(int code, std::string_view text) noexcept {
   int healthy = kHealthy;
   if (!state_.compare_exchange_strong(healthy, kDying, std::memory_order_acq_rel)) return false;
   const std::size_t length = std::min(text.size(), sizeof cause_ - 1);
   std::memcpy(cause_, text.data(), length);
   cause_[length] = '\0';
+  code_ = code;
   state_.store(kLost, std::memory_order_release);
   return true;
 }
@@ -63,8 +75,10 @@ Status DeviceHealth::fail(int code, adsmError_t otherwise, std::string_view call
     // Pinning asks the driver for CPU memory; everything else that runs out of memory runs out of
     // the accelerator's.
     const bool exhausted = code == kCudaOutOfMemory && otherwise != adsmErrorHostMemory;
-    return gmac::fail(exhausted ? adsmErrorAcceleratorMemory : otherwise,
-                      "{}({}) failed with {}: {}", call, arguments, code, words);
+    const Status status = gmac::fail(exhausted ? adsmErrorAcceleratorMemory : otherwise,
+                                     "{}({}) failed with {}: {}", call, arguments, code, words);
+    recordErrorNumber(code);
+    return status;
   }
   // (CUDA has no words of its own left once it has ended.)
   const bool ended = severity == Severity::kCudaEnded;
@@ -72,14 +86,16 @@ Status DeviceHealth::fail(int code, adsmError_t otherwise, std::string_view call
                        ended ? "the process exits, and CUDA has ended before" : words);
   const std::string_view described = text.view();
   if (ended) ended_.store(true, std::memory_order_release);
-  const bool first = die(described);
+  const bool first = die(code, described);
   if (!first) return lostStatus();
-  return gmac::fail(
+  const Status status = gmac::fail(
       severity == Severity::kKernelCrashed ? adsmErrorKernel : adsmErrorAcceleratorLost, "{}{}",
       severity == Severity::kKernelCrashed
           ? "a kernel crashed and took the accelerator's contents with it; "
           : "the accelerator is lost; ",
       described);
+  recordErrorNumber(code);
+  return status;
 }
 
 Status missingImplementation(const adsmKernelDesc_t& desc, std::string_view field,

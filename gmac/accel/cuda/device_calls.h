@@ -49,9 +49,12 @@ class DeviceHealth {
   // all memory, streams and registrations with it. Static destructors free objects that late.
   bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   // The application has ended the context: for good, or so that the next one is a healthy one.
-  void end(std::string_view text) noexcept { static_cast<void>(die(text)); }
+  void end(std::string_view text) noexcept { static_cast<void>(die(0, text)); }
+  // A call of the application's own has failed: of a kernel that crashed the runtime learns so.
+  void learn(int code, const char* words) noexcept;
   void recover() noexcept { state_.store(kHealthy, std::memory_order_release); }
-  // Records adsmErrorAcceleratorLost with the text of what the device died of.
+  // Records adsmErrorAcceleratorLost with the text, and the layer's number, of what the device died
+  // of.
   Status lostStatus() const noexcept;
   // Records the failure `code` of `call`, whose arguments and error text are given. `otherwise` is
   // the code for failures that say nothing about the device's health.
@@ -60,11 +63,13 @@ class DeviceHealth {
 
  private:
   enum State : int { kHealthy, kDying, kLost };
-  bool die(std::string_view text) noexcept;
+  bool die(int code, std::string_view text) noexcept;
 
   std::atomic<int> state_{kHealthy};
   std::atomic<bool> ended_{false};
-  char cause_[256] = {};  // written before state_ becomes kLost
+  // Written before state_ becomes kLost.
+  int code_ = 0;  // 0: the layer has none
+  char cause_[256] = {};
 };
 
 // A function of a CUDA layer with the name that messages give it. Called like it; in the fault
@@ -248,6 +253,7 @@ class DeviceCalls {
                                                  const adsmConstant_t& constant,
                                                  std::size_t bytes) = 0;
 
+  void learn(int code) noexcept { health_.learn(code, words(code)); }
   const DeviceHealth& health() const noexcept { return health_; }
   DeviceHealth& health() noexcept { return health_; }
 

@@ -161,6 +161,7 @@ class StreamAccelerator final : public Accelerator,
   Status launch(NativeStream stream, LoadedKernels& kernels, const Launch& launch) override {
     return ownWork_.launchOn(stream, kernels, launch);
   }
+  void failed(int number) noexcept override { calls_->learn(number); }
   std::uintptr_t nativeContext() const noexcept override { return calls_->nativeContext(); }
   int primaryDevice() const noexcept override { return calls_->primaryDevice(); }
   Result<NativeStream> streamOf(std::uintptr_t context, NativeStream stream) override;

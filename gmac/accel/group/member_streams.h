@@ -43,6 +43,7 @@ class MemberStreams final : public NativeStreams {
     return ticket.ok() ? ofGroup(*ticket, 0) : ticket;
   }
   Status waitForAll() override { return member_.waitForAll(); }
+  void failed(int number) noexcept override { member_.failed(number); }
   Status submit(NativeStream stream, Work& work) override { return member_.submit(stream, work); }
   Status launch(NativeStream stream, LoadedKernels& kernels, const Launch& launch) override {
     return member_.launch(stream, kernels, launch);
