@@ -4,6 +4,7 @@
 // shared objects, what it starts goes on as if there were no library, and the parent has its data.
 #include <sched.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -349,6 +350,21 @@ const Registration kForeignChild({"fork/no child of the library's is seen", [] {
                                             "{} SIGCHLD, {} processes that it never made",
                                             childSignals.load(), reaped.load());
                                   }});
+
+// As `while (wait(NULL) > 0)` in the first process of a container.
+const Registration kOrphans({"fork/who gets orphans waits for all its children", [] {
+                               const bool gets = ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+                               require(gets, "prctl: {}", std::strerror(errno));
+                               work();
+                               if (::fork() == 0) {
+                                 (void)::fork();
+                                 ::_exit(0);
+                               }
+                               int waited = 0;
+                               while (::waitpid(-1, nullptr, 0) > 0) ++waited;
+                               require(waited == 2, "{} children", waited);
+                               work();
+                             }});
 
 }  // namespace
 }  // namespace attack

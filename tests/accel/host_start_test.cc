@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -107,6 +108,37 @@ TEST(HostStart, LeavesNoChildOfAnyKind) {
   ASSERT_TRUE(makeSmall().ok()) << lastErrorText();
   EXPECT_EQ(waitpid(-1, nullptr, __WALL | WNOHANG), -1);
   EXPECT_EQ(errno, ECHILD);
+}
+
+// The first process of a container is such a one.
+TEST(HostStart, IsToldByNoWaitOfAProcessThatGetsOrphans) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // if it waits for ever
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) _exit(1);
+    const auto noChild = [](int options) {
+      return waitpid(-1, nullptr, WNOHANG | options) == -1 && errno == ECHILD;
+    };
+    {
+      const auto made = makeSmall();
+      if (!made.ok()) _exit(2);
+      if (!noChild(0)) _exit(3);
+      // It still gets the others'.
+      const pid_t parent = fork();
+      if (parent == 0) {
+        if (fork() == 0) usleep(100000);
+        _exit(0);
+      }
+      int waited = 0;
+      while (waitpid(-1, nullptr, 0) > 0) ++waited;
+      if (waited != 2) _exit(4);
+    }
+    _exit(noChild(__WALL) ? 0 : 5);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(HostStart, NeedsNoDevicesUnderTheApplicationsRoot) {

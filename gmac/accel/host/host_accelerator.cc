@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -216,6 +217,7 @@ class HostAccelerator final : public Accelerator,
   Status receiveHello();
 
   bool forked() const { return forkMark_.inChild(); }
+  void reapDevice() const noexcept;
   // Looks whether the device process is there; a system call.
   bool lost() noexcept;
   // The same, and whether the program has closed what the device is watched and asked through.
@@ -414,6 +416,15 @@ HostAccelerator::~HostAccelerator() {
   if (ready == 0) {
     syscall(SYS_pidfd_send_signal, devicePidfd_.get(), SIGKILL, nullptr, 0);
   }
+  reapDevice();
+}
+
+// Of a device process that is a child of this one (see spawn.cc) nothing is left. No wait of the
+// application's gets it.
+void HostAccelerator::reapDevice() const noexcept {
+  if (devicePid_ != 0) {
+    (void)syscall(SYS_wait4, devicePid_, nullptr, WNOHANG | __WCLONE, nullptr);
+  }
 }
 
 // ---- Loss
@@ -431,6 +442,7 @@ bool HostAccelerator::lost() noexcept {
     }
   }
   lost_.store(true, std::memory_order_release);
+  reapDevice();
   return true;
 }
 

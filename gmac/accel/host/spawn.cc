@@ -12,11 +12,19 @@
 // calling thread sleeps until it has ended. It runs with that thread's identity in the C library,
 // and calls fork() there: locks are taken and given back in the application's memory as if the
 // thread itself had forked, and only the kernel knows that the device process has another parent.
+//
+// Where the application is who gets processes without a parent (the first one of a container, a
+// subreaper), the device process would become an ordinary child of it, and a wait for all children
+// would never end. If no other thread can hold a lock, it is made as a sibling of the process
+// between there, as hidden from waits as that one.
 #include "gmac/accel/host/spawn.h"
 
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/single_threaded.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,9 +47,40 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
 constexpr std::size_t kGuardBytes = std::size_t{64} << 10;
 
+// What fork() knows of the calling thread.
+struct ThreadRecords {
+  int* id = nullptr;  // NULL: not known
+  void* robustMutexes = nullptr;
+  std::size_t robustBytes = 0;
+};
+
+ThreadRecords recordsOfThisThread() {
+  ThreadRecords records;
+  if (prctl(PR_GET_TID_ADDRESS, &records.id) != 0 ||
+      syscall(SYS_get_robust_list, 0, &records.robustMutexes, &records.robustBytes) != 0) {
+    records.id = nullptr;
+  }
+  return records;
+}
+
+// Whether processes that lose their parent become this one's children.
+bool adoptsOrphans() {
+  int subreaper = 0;
+  return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &subreaper) == 0 && subreaper != 0);
+}
+
+// Whether this is known to be the process's only thread. The C library knows it as long as there
+// has never been another one.
+bool isOnlyThread() {
+  if (__libc_single_threaded != 0) return true;
+  struct stat threads {};  // a folder for each thread, and two names of its own
+  return stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3;
+}
+
 struct Between {
   const DeviceSetup& setup;
-  int error;  // of fork()
+  ThreadRecords asSibling;  // empty: by fork()
+  int error;                // of fork()
 };
 
 // The C library registers for each thread an area for restartable sequences, from which allocators
@@ -66,12 +105,22 @@ void registerRestartableSequences() {
 #endif
 }
 
+// As fork(), but makes a child of the calling process's parent, of whose end that is told as of the
+// caller's own.
+__attribute__((no_sanitize("address", "thread", "undefined"))) pid_t forkSibling(
+    const ThreadRecords& thread) {
+  const long child = syscall(SYS_clone, CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID,
+                             nullptr, nullptr, thread.id, nullptr);
+  if (child == 0) syscall(SYS_set_robust_list, thread.robustMutexes, thread.robustBytes);
+  return static_cast<pid_t>(child);
+}
+
 // Without the sanitizers, which would take the strange stack and the missing return for the calling
 // thread's own.
 __attribute__((no_sanitize("address", "thread", "undefined"))) int runBetween(void* argument) {
   auto& between = *static_cast<Between*>(argument);
   registerRestartableSequences();
-  const pid_t device = fork();
+  const pid_t device = between.asSibling.id != nullptr ? forkSibling(between.asSibling) : fork();
   if (device == 0) {
     freeLoaderLock();
     runDeviceProcess(between.setup);
@@ -92,7 +141,8 @@ Status spawnDeviceProcess(const DeviceSetup& setup) {
                 kGuardBytes + kStackBytes, std::strerror(errno));
   }
   std::byte* const stack = static_cast<std::byte*>(memory) + kGuardBytes;
-  Between between{setup, 0};
+  const bool hides = adoptsOrphans() && isOnlyThread();
+  Between between{setup, hides ? recordsOfThisThread() : ThreadRecords{}, 0};
   pid_t pid = -1;
   if (mprotect(stack, kStackBytes, PROT_READ | PROT_WRITE) == 0) {
     pid = __clone(runBetween, stack + kStackBytes, CLONE_VM | CLONE_VFORK, &between);
