@@ -264,7 +264,7 @@ bool isAnswered(const Fault& fault) noexcept {
 // What was sent with its own siginfo; the kernel lets a process say anything to itself.
 void sendAgain(int signal, siginfo_t info) noexcept {
   const pid_t process = getpid();
-  if (info.si_code == SI_TKILL) {
+  if (info.si_code == SI_TKILL || info.si_code == SI_KERNEL) {
     (void)syscall(SYS_rt_tgsigqueueinfo, process, gettid(), signal, &info);
   } else {
     (void)syscall(SYS_rt_sigqueueinfo, process, signal, &info);
@@ -317,7 +317,9 @@ void moveBit(sigset_t& set, int from, int to) noexcept {
   if (!isFault && action.sa_handler == SIG_IGN) return;
   if (blocked || !isHandler(action)) {
     restoreDefault();  // under which the repeated access kills the process at its own address
-    if (!isFault) sendAgain(SIGSEGV, *info);
+    // What the kernel sends without an address may be no access that is repeated: a signal that
+    // found no room on its stack, for one.
+    if (!isFault || info->si_code == SI_KERNEL) sendAgain(SIGSEGV, *info);
     return;
   }
   info->si_signo = SIGSEGV;

@@ -231,6 +231,24 @@ TEST(FaultDelivery, ASegmentationSignalThatWasSentKillsAsBefore) {
   EXPECT_EQ(ended.status, SIGSEGV);
 }
 
+// The kernel sends a SIGSEGV then, after which no access is repeated.
+TEST(FaultDelivery, ASignalThatFindsNoStackKillsAsBefore) {
+  const Ended ended = inChild([] {
+    if (!installFaultHandler(&openOurs, nullptr).ok()) return 1;
+    stack_t stack{};
+    stack.ss_size = 16 * kPage;
+    stack.ss_sp = mmap(nullptr, stack.ss_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    action.sa_flags = SA_ONSTACK;
+    if (sigaltstack(&stack, nullptr) != 0 || sigaction(SIGUSR1, &action, nullptr) != 0) return 2;
+    raise(SIGUSR1);
+    return 3;  // as if the signal had never been
+  });
+  EXPECT_FALSE(ended.exited);
+  EXPECT_EQ(ended.status, SIGSEGV);
+}
+
 TEST(FaultDelivery, ASentSignalIsDeliveredOnce) {
   GMAC_SKIP_WHERE_HANDLERS_ARE_WRAPPED();
   EXPECT_WELL(inChild([] {
