@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/exchange.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -98,6 +101,30 @@ Exchange::Exchange(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Exchange::~Exchange() { close(); }
 
+namespace {
+
+// Addresses alone cost nothing, but every process of the host has those of all.
+constexpr std::size_t kMostForCopies = std::size_t{64} << 30;
+
+std::size_t roomForCopies(const Options& options, std::size_t hostBytes) {
+  if (options.copyBytes.has_value()) {
+    return roundUp(*options.copyBytes, kPayloadUnit);
+  }
+  const auto isLimited = [](auto resource) {
+    rlimit limit{};
+    return ::getrlimit(resource, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+  };
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long pageBytes = ::sysconf(_SC_PAGESIZE);
+  if (isLimited(RLIMIT_AS) || isLimited(RLIMIT_FSIZE) || pages <= 0 || pageBytes <= 0) {
+    return hostBytes;
+  }
+  const std::size_t all = static_cast<std::size_t>(pages) * static_cast<std::size_t>(pageBytes);
+  return roundUp(std::min(all, kMostForCopies), kPayloadUnit);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& options) {
   auto state = std::make_unique<State>();
   state->job = job;
@@ -107,8 +134,9 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& 
   Result<Listener> listener = Listener::open(job);
   GMAC_TRY(listener.status());
   state->listener.emplace(std::move(*listener));
-  Result<std::shared_ptr<internal::Outbox>> outbox = internal::Outbox::make(
-      job.size, roundUp(std::max<std::size_t>(options.hostBytes, 1), kPayloadUnit), options);
+  const std::size_t hostBytes = roundUp(std::max<std::size_t>(options.hostBytes, 1), kPayloadUnit);
+  Result<std::shared_ptr<internal::Outbox>> outbox =
+      internal::Outbox::make(job.size, hostBytes, roomForCopies(options, hostBytes), options);
   GMAC_TRY(outbox.status());
   state->outbox = std::move(*outbox);
   state->exports = std::make_unique<internal::Exports>(state->outbox->file(), job.size);
@@ -629,6 +657,7 @@ Result<bool> Receiving::wait(std::chrono::milliseconds limit) {
 void Exchange::sweep() {
   if (!state_->outbox->inChild()) {
     state_->imports->sweep();
+    state_->transfers->sweep();
   }
 }
 

@@ -38,6 +38,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -233,6 +234,11 @@ struct Options {
   // Most bytes of payloads in kHost memory that this process has laid down and that are not freed
   // yet. The pages are taken as they are needed, and kept. Rounded up to 2 MiB.
   std::size_t hostBytes = std::size_t{256} << 20;
+  // The same of copies of messages (SendOptions::mayCopy), which are reserved for each message that
+  // is under way and seldom made. A page is taken when a copy is; those of the first hostBytes are
+  // kept. Empty: as much as the host has, at most 64 GiB; or hostBytes where the process's
+  // addresses or files are limited (RLIMIT_AS, RLIMIT_FSIZE).
+  std::optional<std::size_t> copyBytes = std::nullopt;
   // NULL: no payload lies in device memory, here or of others. Lives as long as the process.
   const DeviceFunctions* device = nullptr;
   // A piece of device memory; there are at most 4, taken one by one when payloads need them. A
@@ -363,8 +369,9 @@ class Exchange {
   // What `owner` has suggested, until it is dropped; kNoExport: nothing. A load or two.
   ExportId suggestion(int owner) const noexcept;
   void dropSuggestion(int owner, ExportId id) noexcept;
-  // Gives back imports that nobody uses and whose owner waits for it, or has ended. A few loads if
-  // there are none; to be called now and then by a process that imports nothing for long.
+  // Gives back imports that nobody uses and whose owner waits for it, or has ended; and the pages
+  // of copies that their receivers have freed. A few loads if there are none; to be called now and
+  // then by a process that imports, or sends, nothing for long.
   void sweep();
 
   const Job& job() const noexcept;

@@ -18,7 +18,7 @@ namespace {
 
 // Payloads do not share pages, so that each can be pinned.
 constexpr std::size_t kAlignment = 4096;
-// The least that is given memory at once.
+// What is given memory at once.
 constexpr std::size_t kPopulate = std::size_t{2} << 20;
 // How many parcels reserve() looks at, whether they are free again, while there is room.
 constexpr std::size_t kLookAt = 32;
@@ -85,7 +85,7 @@ const std::byte* Peer::piece(std::size_t index, std::size_t* bytes) const {
 }
 
 Result<std::shared_ptr<Outbox>> Outbox::make(int ranks, std::size_t payloadBytes,
-                                             const Options& options) {
+                                             std::size_t copyBytes, const Options& options) {
   Nonce nonce{};
   ssize_t got = 0;
   do {
@@ -94,19 +94,23 @@ Result<std::shared_ptr<Outbox>> Outbox::make(int ranks, std::size_t payloadBytes
   if (got != sizeof nonce) {
     return fail(adsmErrorSystem, "exchange: getrandom: {}", std::strerror(errno));
   }
-  Result<SharedFile> file = SharedFile::create(ranks, payloadBytes);
+  Result<SharedFile> file = SharedFile::create(ranks, payloadBytes + copyBytes);
   GMAC_TRY(file.status());
-  const std::shared_ptr<Outbox> outbox(new Outbox(std::move(*file), nonce, options));
+  const std::shared_ptr<Outbox> outbox(new Outbox(std::move(*file), copyBytes, nonce, options));
   GMAC_TRY(outbox->mark_.make());
   return outbox;
 }
 
-Outbox::Outbox(SharedFile file, const Nonce& nonce, const Options& options)
+Outbox::Outbox(SharedFile file, std::size_t copyBytes, const Nonce& nonce, const Options& options)
     : file_(std::move(file)),
+      payloadBytes_(file_.payloadBytes() - copyBytes),
+      keptBytes_(payloadBytes_ + std::min(payloadBytes_, copyBytes)),
       nonce_(nonce),
       device_(options.device),
       pieceBytes_(options.devicePieceBytes),
-      room_(0, file_.payloadBytes()),
+      room_(0, payloadBytes_),
+      copyRoom_(payloadBytes_, copyBytes),
+      populated_((keptBytes_ + kPopulate - 1) / kPopulate),
       entries_(FileLayout::kSlots),
       free_(FileLayout::kSlots) {
   std::iota(free_.rbegin(), free_.rend(), 0);
@@ -206,7 +210,7 @@ Status Outbox::refuse(int receiver, std::size_t bytes, Memory memory) {
     return fail(adsmErrorHostMemory,
                 "exchange: no room for {} bytes: {} of {} bytes are in use, by {} payloads that "
                 "their receivers have not freed yet (most at a time: {})",
-                bytes, used_[0], file_.payloadBytes(), taken_.size(), FileLayout::kSlots);
+                bytes, used_[0], payloadBytes_, taken_.size(), FileLayout::kSlots);
   }
   return fail(adsmErrorAcceleratorMemory,
               "exchange: no room for {} bytes in device memory that rank {} has proved to reach: "
@@ -214,14 +218,15 @@ Status Outbox::refuse(int receiver, std::size_t bytes, Memory memory) {
               bytes, receiver, used_[1], pieces_.size() * pieceBytes_);
 }
 
-// Lets the payloads up to there be touched.
-Status Outbox::populate(std::size_t end) {
-  if (end <= populated_) {
-    return Status();
+// Lets part of what is kept be touched.
+Status Outbox::populate(std::size_t offset, std::size_t bytes) {
+  for (std::size_t part = offset / kPopulate; part * kPopulate < offset + bytes; ++part) {
+    if (!populated_[part]) {
+      const std::size_t start = part * kPopulate;
+      GMAC_TRY(file_.populatePayloads(start, std::min(kPopulate, file_.payloadBytes() - start)));
+      populated_[part] = true;
+    }
   }
-  const std::size_t wanted = std::min(roundUp(end, kPopulate), file_.payloadBytes());
-  GMAC_TRY(file_.populatePayloads(populated_, wanted - populated_));
-  populated_ = wanted;
   return Status();
 }
 
@@ -275,7 +280,7 @@ Status Outbox::openDevice() {
   return Status();
 }
 
-Result<std::size_t> Outbox::takeRoom(std::size_t bytes, Pages pages) {
+Result<std::size_t> Outbox::takeRoom(std::size_t bytes) {
   const std::lock_guard guard(lock_);
   std::optional<std::uintptr_t> offset = room_.take(bytes, kAlignment);
   if (!offset.has_value()) {
@@ -286,10 +291,9 @@ Result<std::size_t> Outbox::takeRoom(std::size_t bytes, Pages pages) {
     refused.fetch_add(1, std::memory_order_relaxed);
     return fail(adsmErrorHostMemory,
                 "exchange: no room for {} bytes of a message: {} of {} bytes are in use", bytes,
-                used_[0], file_.payloadBytes());
+                used_[0], payloadBytes_);
   }
-  if (const Status status = pages == Pages::kNow ? populate(*offset + bytes) : Status();
-      !status.ok()) {
+  if (const Status status = populate(*offset, bytes); !status.ok()) {
     room_.giveBack(*offset, bytes);
     return status;
   }
@@ -297,9 +301,37 @@ Result<std::size_t> Outbox::takeRoom(std::size_t bytes, Pages pages) {
   return std::size_t{*offset};
 }
 
-Status Outbox::populateRoom(std::size_t offset, std::size_t bytes) {
+Result<std::size_t> Outbox::takeCopyRoom(std::size_t bytes) {
   const std::lock_guard guard(lock_);
-  return populate(offset + bytes);
+  const std::optional<std::uintptr_t> offset = copyRoom_.take(bytes, kAlignment);
+  if (!offset.has_value()) {
+    refused.fetch_add(1, std::memory_order_relaxed);
+    return fail(adsmErrorHostMemory,
+                "exchange: no room for a copy of {} bytes: there are {} bytes for copies of "
+                "messages under way",
+                bytes, file_.payloadBytes() - payloadBytes_);
+  }
+  return std::size_t{*offset};
+}
+
+// (It is its caller's, so what is not kept needs no lock.)
+Status Outbox::populateCopy(std::size_t offset, std::size_t bytes) {
+  const std::size_t end = offset + bytes;
+  if (offset < keptBytes_) {
+    const std::lock_guard guard(lock_);
+    GMAC_TRY(populate(offset, std::min(end, keptBytes_) - offset));
+  }
+  const std::size_t start = std::max(offset, keptBytes_);
+  return start < end ? file_.populatePayloads(start, end - start) : Status();
+}
+
+void Outbox::giveCopyRoomBack(std::size_t offset, std::size_t bytes, bool populated) {
+  const std::size_t start = std::max(offset, keptBytes_);
+  if (populated && start < offset + bytes) {
+    file_.emptyPayloads(start, offset + bytes - start);
+  }
+  const std::lock_guard guard(lock_);
+  copyRoom_.giveBack(offset, bytes);
 }
 
 void Outbox::giveRoomBack(std::size_t offset, std::size_t bytes) {
@@ -356,8 +388,7 @@ Result<std::size_t> Outbox::reserve(int receiver, std::size_t bytes, Memory memo
       return status;
     }
   }
-  const std::size_t most =
-      memory == Memory::kHost ? file_.payloadBytes() : pieceBytes_ - kAlignment;
+  const std::size_t most = memory == Memory::kHost ? payloadBytes_ : pieceBytes_ - kAlignment;
   if (bytes > most) {
     refused.fetch_add(1, std::memory_order_relaxed);
     return fail(memory == Memory::kHost ? adsmErrorHostMemory : adsmErrorAcceleratorMemory,
@@ -383,7 +414,7 @@ Result<std::size_t> Outbox::reserve(int receiver, std::size_t bytes, Memory memo
     return refuse(receiver, bytes, memory);
   }
   if (memory == Memory::kHost) {
-    if (const Status status = populate(place->offset + room); !status.ok()) {
+    if (const Status status = populate(place->offset, room); !status.ok()) {
       giveBack(memory, *place, room);
       refused.fetch_add(1, std::memory_order_relaxed);
       return status;

@@ -79,8 +79,9 @@ class Peer {
 class Outbox {
  public:
   // Makes the file, and the nonce that tells it from others.
+  // `payloadBytes`, `copyBytes`: see Options::hostBytes and copyBytes.
   static Result<std::shared_ptr<Outbox>> make(int ranks, std::size_t payloadBytes,
-                                              const Options& options);
+                                              std::size_t copyBytes, const Options& options);
 
   const SharedFile& file() const { return file_; }
   const Nonce& nonce() const { return nonce_; }
@@ -94,12 +95,15 @@ class Outbox {
   void describe(std::size_t slot, Description description);
   // False: it is not the sender's any more.
   bool giveBack(std::size_t slot, Phase phase);
-  // Part of the payloads for something else, `bytes` of whole pages: its offset. kLater: it has
-  // memory after populateRoom() alone. adsmErrorHostMemory.
-  enum class Pages { kNow, kLater };
-  Result<std::size_t> takeRoom(std::size_t bytes, Pages pages = Pages::kNow);
-  Status populateRoom(std::size_t offset, std::size_t bytes);
+  // Part of the payloads for something else, `bytes` of whole pages: its offset.
+  // adsmErrorHostMemory.
+  Result<std::size_t> takeRoom(std::size_t bytes);
   void giveRoomBack(std::size_t offset, std::size_t bytes);
+  // The same for a copy of a message, which has memory after populateCopy() alone. `populated`:
+  // whether that was called.
+  Result<std::size_t> takeCopyRoom(std::size_t bytes);
+  Status populateCopy(std::size_t offset, std::size_t bytes);
+  void giveCopyRoomBack(std::size_t offset, std::size_t bytes, bool populated);
   // There is a piece of device memory that others prove by that they reach the device.
   Status exportFirstPiece();
   // Device memory for something else, in a piece that the receiver has proved to reach. Empty:
@@ -139,7 +143,7 @@ class Outbox {
     RangeAllocator room;
   };
 
-  Outbox(SharedFile file, const Nonce& nonce, const Options& options);
+  Outbox(SharedFile file, std::size_t copyBytes, const Nonce& nonce, const Options& options);
   // All under the lock.
   bool freed(std::size_t slot) const;
   void release(std::size_t slot);
@@ -148,13 +152,15 @@ class Outbox {
   std::optional<Place> take(int receiver, std::size_t bytes, Memory memory);
   void giveBack(Memory memory, const Place& place, std::size_t bytes);
   Status refuse(int receiver, std::size_t bytes, Memory memory);
-  Status populate(std::size_t end);
+  Status populate(std::size_t offset, std::size_t bytes);
   Status openDevice();
   // Whether that is what the rank says of all pieces that there are.
   bool allProofs(int receiver, Proof proof) const;
   void exportPiece(std::size_t bytes);
 
   SharedFile file_;
+  const std::size_t payloadBytes_;  // of the file's, from the start; the others are for copies
+  const std::size_t keptBytes_;     // likewise, whose pages are kept
   const Nonce nonce_;
   const DeviceFunctions* const device_;
   const std::size_t pieceBytes_;
@@ -162,7 +168,8 @@ class Outbox {
 
   mutable std::mutex lock_;  // guards what follows
   RangeAllocator room_;
-  std::size_t populated_ = 0;  // payload bytes that have memory, from the start
+  RangeAllocator copyRoom_;
+  std::vector<bool> populated_;  // which parts of what is kept have memory
   std::vector<Entry> entries_;
   std::vector<std::size_t> free_;     // slots
   std::vector<std::size_t> taken_;    // slots

@@ -63,6 +63,8 @@ Result<Mapping> Mapping::make(int file, std::size_t offset, std::size_t bytes, b
   if (::madvise(data, bytes, MADV_DONTFORK) != 0) {
     return fail(adsmErrorSystem, "exchange: madvise(MADV_DONTFORK): {}", std::strerror(errno));
   }
+  // (Else a core dump would give all of it pages.)
+  (void)::madvise(data, bytes, MADV_DONTDUMP);
   return mapping;
 }
 
@@ -167,6 +169,14 @@ TransferRecord& SharedFile::transfer(std::size_t index) const {
 
 Status SharedFile::populatePayloads(std::size_t offset, std::size_t bytes) {
   return populate(layout_.payloads + offset, bytes);
+}
+
+// (A system that does not do it keeps the pages for the next time.)
+void SharedFile::emptyPayloads(std::size_t offset, std::size_t bytes) {
+  if (const Result<int> fd = descriptor_.use("the exchange's memory file"); fd.ok()) {
+    (void)::fallocate(*fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      static_cast<off_t>(layout_.payloads + offset), static_cast<off_t>(bytes));
+  }
 }
 
 Status SharedFile::populate(std::size_t offset, std::size_t bytes) {

@@ -213,8 +213,9 @@ class SharedFile {
   // Of create().
   const Descriptor& descriptor() const { return descriptor_; }
   // Gives the payloads from `offset` on memory: what is not there would end the process when it is
-  // touched.
+  // touched. And takes it from them again: nobody reads there any more.
   Status populatePayloads(std::size_t offset, std::size_t bytes);
+  void emptyPayloads(std::size_t offset, std::size_t bytes);
 
  private:
   SharedFile(int ranks, std::size_t payloadBytes) : layout_(ranks, payloadBytes) {}

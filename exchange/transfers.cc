@@ -97,7 +97,7 @@ void Transfers::dropOldestLayout() {
 }
 
 bool Transfers::sweepAll() {
-  bool any = sweepTaken();
+  bool any = sweepTaken(true);
   for (; !idle_.empty(); any = true) {
     dropOldestLayout();
   }
@@ -105,10 +105,11 @@ bool Transfers::sweepAll() {
 }
 
 // Takes back what receivers have freed, and layouts that nobody uses, before it fails.
-Result<std::size_t> Transfers::takeRoom(std::size_t bytes, Outbox::Pages pages) {
-  Result<std::size_t> offset = outbox_->takeRoom(bytes, pages);
+Result<std::size_t> Transfers::takeRoom(std::size_t bytes,
+                                        Result<std::size_t> (Outbox::*take)(std::size_t)) {
+  Result<std::size_t> offset = (*outbox_.*take)(bytes);
   if (!offset.ok() && sweepAll()) {
-    offset = outbox_->takeRoom(bytes, pages);
+    offset = (*outbox_.*take)(bytes);
   }
   return offset;
 }
@@ -116,7 +117,7 @@ Result<std::size_t> Transfers::takeRoom(std::size_t bytes, Outbox::Pages pages) 
 void Transfers::giveRoomBack(const Entry& entry) {
   outbox_->giveRoomBack(entry.ring, entry.ringBytes);
   if (entry.copyBytes > 0) {
-    outbox_->giveRoomBack(entry.copy, entry.copyBytes);
+    outbox_->giveCopyRoomBack(entry.copy, entry.copyBytes, entry.copyHasPages);
   }
 }
 
@@ -137,28 +138,34 @@ void Transfers::release(std::size_t index) {
 }
 
 // Records whose receivers had begun when they were taken back, or that were left to them.
-bool Transfers::sweepTaken() {
-  bool any = false;
-  for (std::size_t index = 0; index < entries_.size(); ++index) {
+bool Transfers::sweepTaken(bool ofEndedToo) {
+  const std::size_t before = taken_.size();
+  std::erase_if(taken_, [&](std::size_t index) {
     const Entry& entry = entries_[index];
-    const bool freed = entry.taken
-                           ? record(index).left.load(std::memory_order_acquire) == entry.id
-                           : entry.left && record(index).state.load(std::memory_order_acquire) ==
-                                               Slot::stateOf(entry.id, Phase::kFree);
-    if (freed || ((entry.taken || entry.left) && !entry.peer->lives())) {
-      release(index);
-      any = true;
+    const bool freed = entry.taken ? record(index).left.load(std::memory_order_acquire) == entry.id
+                                   : record(index).state.load(std::memory_order_acquire) ==
+                                         Slot::stateOf(entry.id, Phase::kFree);
+    if (!freed && (!ofEndedToo || entry.peer->lives())) {
+      return false;
     }
+    release(index);
+    return true;
+  });
+  takenCount_ = taken_.size();
+  return taken_.size() < before;
+}
+
+void Transfers::sweep() {
+  if (takenCount_.load(std::memory_order_relaxed) != 0) {
+    const std::lock_guard guard(lock_);
+    (void)sweepTaken(false);
   }
-  return any;
 }
 
 Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
                                     const SendOptions& options, const std::shared_ptr<Peer>& peer) {
   const std::lock_guard guard(lock_);
-  if (free_.empty()) {
-    (void)sweepTaken();
-  }
+  (void)sweepTaken(free_.empty());
   if (free_.empty()) {
     return fail(adsmErrorHostMemory, "exchange: {} messages are under way, as many as there can be",
                 entries_.size());
@@ -169,12 +176,12 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   if (wanted < entry.ringBytes) {
     entry.ringBytes = roundUp(std::max<std::size_t>(wanted, 1), options.fragmentBytes);
   }
-  const Result<std::size_t> ring = takeRoom(entry.ringBytes, Outbox::Pages::kNow);
+  const Result<std::size_t> ring = takeRoom(entry.ringBytes, &Outbox::takeRoom);
   GMAC_TRY(ring.status());
   entry.ring = *ring;
   if (options.mayCopy) {
     const std::size_t bytes = roundUp(std::max<std::size_t>(wanted, 1), kPage);
-    const Result<std::size_t> copy = takeRoom(bytes, Outbox::Pages::kLater);
+    const Result<std::size_t> copy = takeRoom(bytes, &Outbox::takeCopyRoom);
     if (!copy.ok()) {
       giveRoomBack(entry);
       return copy.status();
@@ -213,16 +220,19 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
 
 void Transfers::giveBack(std::size_t index, bool taken) {
   const std::lock_guard guard(lock_);
-  if (taken) {
-    entries_[index].taken = true;
-  } else {
+  if (!taken) {
     release(index);
+    return;
   }
+  entries_[index].taken = true;
+  taken_.push_back(index);
+  takenCount_ = taken_.size();
 }
 
 void Transfers::leave(std::size_t index) {
   const std::lock_guard guard(lock_);
-  entries_[index].left = true;
+  taken_.push_back(index);
+  takenCount_ = taken_.size();
 }
 
 bool Transfers::makeRoom() {
@@ -231,13 +241,20 @@ bool Transfers::makeRoom() {
 }
 
 Result<std::byte*> Transfers::copyOf(std::size_t index) {
-  const std::lock_guard guard(lock_);
-  const Entry& entry = entries_[index];
-  if (entry.copyBytes == 0) {
-    return fail(adsmErrorInvalidValue, "exchange: a message was begun without room for a copy");
+  std::size_t copy = 0;
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard guard(lock_);
+    Entry& entry = entries_[index];
+    if (entry.copyBytes == 0) {
+      return fail(adsmErrorInvalidValue, "exchange: a message was begun without room for a copy");
+    }
+    entry.copyHasPages = true;
+    copy = entry.copy;
+    bytes = entry.copyBytes;
   }
-  GMAC_TRY(outbox_->populateRoom(entry.copy, entry.copyBytes));
-  return outbox_->file().payloads() + entry.copy;
+  GMAC_TRY(outbox_->populateCopy(copy, bytes));
+  return outbox_->file().payloads() + copy;
 }
 
 // ---- At the sender.

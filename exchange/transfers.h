@@ -58,6 +58,9 @@ class Transfers {
   // There is no room: takes back what receivers have freed, and layouts that nobody uses. Whether
   // there was any.
   bool makeRoom();
+  // Takes back copies that receivers have freed, whose pages the system gets. A load if there are
+  // none.
+  void sweep();
   // Where the message's copy goes; it has memory from then on.
   Result<std::byte*> copyOf(std::size_t record);
 
@@ -81,20 +84,20 @@ class Transfers {
     std::size_t ringBytes = 0;
     std::size_t copy = 0;
     std::size_t copyBytes = 0;
+    bool copyHasPages = false;
     bool laid = false;  // whether the layout is in laid_
     LayoutHash hash{};
     std::shared_ptr<Peer> peer;
-    bool taken = false;
-    bool left = false;
+    bool taken = false;  // by a receiver that is at it still
   };
 
   // All under the lock.
   Status lay(const SharedLayout& layout, TransferRecord& record, Entry& entry);
-  Result<std::size_t> takeRoom(std::size_t bytes, Outbox::Pages pages);
+  Result<std::size_t> takeRoom(std::size_t bytes, Result<std::size_t> (Outbox::*take)(std::size_t));
   // Of the ring and the copy.
   void giveRoomBack(const Entry& entry);
   void release(std::size_t index);
-  bool sweepTaken();
+  bool sweepTaken(bool ofEndedToo);
   void dropOldestLayout();
   bool sweepAll();
 
@@ -103,6 +106,8 @@ class Transfers {
   mutable std::mutex lock_;  // guards what follows
   std::vector<Entry> entries_;
   std::vector<std::size_t> free_;
+  std::vector<std::size_t> taken_;  // or left
+  std::atomic<std::size_t> takenCount_{0};
   std::uint64_t ids_ = 0;
   std::map<LayoutHash, Laid> laid_;
   std::list<LayoutHash> idle_;  // unused for longest first

@@ -256,6 +256,7 @@ void prepare() {
     return;
   }
   exchange::Options options;
+  options.hostBytes = static_cast<std::size_t>(all.settings.ticketRoomBytes);
   options.device = &kDevice;
   options.devicePayloads = false;
   options.devicePieceBytes = std::size_t{64} << 10;  // only to prove by
@@ -528,8 +529,8 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
   if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess || reached == 0) {
     return nullptr;  // packing says why
   }
-  auto transfer = beginOnDevice(rank, base, base, std::move(layout),
-                                {{}, nullptr, std::move(memory), {}}, WithoutRoom::kWaits);
+  auto transfer =
+      beginOnDevice(rank, base, base, std::move(layout), {{}, nullptr, std::move(memory), {}});
   // (As of lent bytes.)
   if (transfer != nullptr && all.reclaims.load() != reclaims) {
     transfer->giveBack(transfer->source_.memory->id);
@@ -540,32 +541,24 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
 // `device`: the address of `base` on the device.
 std::shared_ptr<Transfer> Transfer::beginOnDevice(int rank, const std::byte* base,
                                                   const std::byte* device,
-                                                  exchange::SharedLayoutPtr layout, Source source,
-                                                  WithoutRoom withoutRoom) {
+                                                  exchange::SharedLayoutPtr layout, Source source) {
   exchange::SendOptions options;
   options.mayCopy = true;
   options.onDevice = true;
   options.path = exchange::Path::kDevice;
   options.device = source.memory->id;
   options.deviceOffset = device - source.memory->start;
-  auto& exchange = *state().exchange;
-  auto sending = exchange.send(rank, base, layout, options);
-  if (!sending.ok() && sending.status().code() == adsmErrorHostMemory &&
-      withoutRoom == WithoutRoom::kWaits) {
-    options.mayCopy = false;
-    sending = exchange.send(rank, base, std::move(layout), options);
-  }
+  auto sending = state().exchange->send(rank, base, std::move(layout), options);
   if (!sending.ok()) {
     return nullptr;
   }
   auto transfer = std::make_shared<Transfer>(std::move(*sending), rank, std::move(source));
-  transfer->mayCopy_ = options.mayCopy;
   list(transfer);
   return transfer;
 }
 
 std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base,
-                                                 exchange::SharedLayoutPtr layout, Sender sender,
+                                                 exchange::SharedLayoutPtr layout,
                                                  exchange::ExportId* exported, bool* failed) {
   State& all = tickets::state();
   const std::uint64_t reclaims = all.reclaims.load();
@@ -590,9 +583,8 @@ std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base
     return nullptr;
   }
   const auto* const device = static_cast<const std::byte*>((*loan).address) - bounds.first;
-  auto transfer = beginOnDevice(
-      rank, base, device, std::move(layout), {{}, nullptr, std::move(memory), std::move(loan)},
-      sender == Sender::kWaits ? WithoutRoom::kWaits : WithoutRoom::kIsPacked);
+  auto transfer = beginOnDevice(rank, base, device, std::move(layout),
+                                {{}, nullptr, std::move(memory), std::move(loan)});
   // (As of lent bytes.)
   if (transfer != nullptr && all.reclaims.load() != reclaims) {
     transfer->giveBack(true);
@@ -703,9 +695,6 @@ void Transfer::giveBack(exchange::ExportId memory) {
 }
 
 void Transfer::leaveCopyNow() {
-  if (!mayCopy_) {
-    return;
-  }
   if (const Result<bool> copied = sending_.leaveCopyNow(); !copied.ok()) {
     writeLogLine(
         std::string("mpi: a kernel call, or a free, waits for the receiver of a message: ") +
@@ -754,7 +743,7 @@ Transfer::Progress Transfer::advance() {
     copyAt_ =
         now + kLeastWait + std::chrono::microseconds(sending_.bytes() / kCopiedBytesPerMicrosecond);
   }
-  if (now < copyAt_ || !mayCopy_) {
+  if (now < copyAt_) {
     return progress_;
   }
   const Result<bool> copied = sending_.leaveCopy();

@@ -245,7 +245,7 @@ class Transfer {
   // device. Waits for kernels that write them. *failed: one of them has, or the device; the message
   // cannot be sent then, and an error's text says why.
   static std::shared_ptr<Transfer> lendOnDevice(int rank, const std::byte* base,
-                                                exchange::SharedLayoutPtr layout, Sender sender,
+                                                exchange::SharedLayoutPtr layout,
                                                 exchange::ExportId* exported, bool* failed);
   // What the message is of.
   struct Source {
@@ -281,13 +281,9 @@ class Transfer {
   void leaveCopyNow();
   void end();
   static void list(const std::shared_ptr<Transfer>& transfer);
-  // What happens where there is no room for a copy: the message is packed; or its sender waits for
-  // the receiver, as for any long message of MPI's, and frees of its memory do.
-  enum class WithoutRoom { kIsPacked, kWaits };
   static std::shared_ptr<Transfer> beginOnDevice(int rank, const std::byte* base,
                                                  const std::byte* device,
-                                                 exchange::SharedLayoutPtr layout, Source source,
-                                                 WithoutRoom withoutRoom);
+                                                 exchange::SharedLayoutPtr layout, Source source);
   void settle();
 
   const bool isLent_;        // on the CPU
@@ -295,7 +291,6 @@ class Transfer {
   mutable std::mutex lock_;  // guards what follows
   Source source_;
   bool written_ = false;
-  bool mayCopy_ = true;
   bool wanted_ = false;  // what is lent, as soon as it is written
   exchange::Sending sending_;
   const int rank_;

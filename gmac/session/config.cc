@@ -328,6 +328,14 @@ const Variable kVariables[] = {
      "bytes",
      store<&Config::leastTicketBytes>,
      "MPI messages of fewer bytes are not sent as tickets."},
+    {"GMAC_TEST_TICKET_ROOM",
+     Kind::kBytes,
+     "256M",
+     nullptr,
+     {.least = 2 * kMiB, .most = kGiB},
+     "bytes",
+     store<&Config::ticketRoomBytes>,
+     "The room for payloads of tickets that are under way, of one process."},
 };
 
 constexpr std::string_view kForTests = "GMAC_TEST_";

@@ -52,6 +52,7 @@ struct Config {
   MpiOrder mpiOrder{};
   bool mpiTickets{};               // large messages on one host go through its memory
   std::size_t leastTicketBytes{};  // messages with smaller payloads do not
+  std::size_t ticketRoomBytes{};   // so many bytes of payloads at a time
 };
 
 // Answers like getenv: the value of a variable, or NULL when it is not set.

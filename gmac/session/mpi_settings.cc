@@ -13,7 +13,8 @@ adsmError_t gmacReadMpiSettings(gmacMpiSettings* settings) {
       return config.status();
     }
     *settings = {config->mpiTickets ? 1 : 0, config->statsPath.empty() ? 0 : 1,
-                 static_cast<int64_t>(config->leastTicketBytes)};
+                 static_cast<int64_t>(config->leastTicketBytes),
+                 static_cast<int64_t>(config->ticketRoomBytes)};
     return {};
   });
 }

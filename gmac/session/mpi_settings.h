@@ -16,6 +16,7 @@ typedef struct {
   int tickets;              /* GMAC_MPI_TICKETS */
   int statistics;           /* whether GMAC_STATS names a file */
   int64_t leastTicketBytes; /* payloads of fewer bytes are not sent as tickets */
+  int64_t ticketRoomBytes;  /* room for payloads under way */
 } gmacMpiSettings;
 
 /* Reads them; starts nothing. adsmErrorConfiguration: a variable has a value that is not allowed,

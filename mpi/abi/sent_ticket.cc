@@ -64,8 +64,8 @@ bool SentTicket::lend(const Elements& elements) {
   }
   if (transfer_ == nullptr && !elements.isOnDevice()) {
     bool failed = false;
-    transfer_ = tickets::Transfer::lendOnDevice(rank_, elements.address(), layout, *lends_,
-                                                &exported_, &failed);
+    transfer_ =
+        tickets::Transfer::lendOnDevice(rank_, elements.address(), layout, &exported_, &failed);
     if (failed) refusal_ = adsmLastErrorString();
   }
   if (transfer_ == nullptr) {

@@ -83,7 +83,7 @@ const SharedLayoutPtr& layout() {
 }
 
 std::unique_ptr<Exchange> met(Board& board, const Job& job) {
-  std::unique_ptr<Exchange> made = met(board, job, {.hostBytes = kRoom});
+  std::unique_ptr<Exchange> made = met(board, job, {.hostBytes = kRoom, .copyBytes = kRoom});
   arrive(board, kReady);
   await(board, kReady, job.size);
   return made;
@@ -108,6 +108,11 @@ void checkAllIsFree(Exchange& exchange, int other) {
     const Result<Parcel> all = exchange.reserve(other, kRoom, Memory::kHost);
     CHECK_THAT(all.ok());
   }
+  const SharedLayoutPtr room = exchange::shareLayout(*Layout::make({}, {{0, kRoom}}));
+  CHECK_THAT(
+      exchange
+          .send(other, nullptr, room, {.path = Path::kRead, .fragmentBytes = 4096, .mayCopy = true})
+          .ok());
   const SharedLayoutPtr byte = exchange::shareLayout(*Layout::make({}, {{0, 1}}));
   const std::byte source{};
   std::deque<Sending> many;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -18,10 +19,12 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -158,7 +161,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
     const Arena arena(kArena);
     std::mt19937_64 random(first);
     std::mt19937_64 own(first);  // of what the other side does not know
-    Options options{.hostBytes = std::size_t{4} << 20};
+    Options options{.hostBytes = std::size_t{4} << 20, .copyBytes = std::size_t{4} << 20};
     options.maxLayouts = 20;
     options.maxImports = 1;
     const auto exchange = met(board, job, options);
@@ -435,7 +438,8 @@ TEST(Transfers, WhatWasLeftToAReceiverThatGivesUpComesBack) {
     Board& board = team.board();
     const Arena arena(kArena);
     constexpr int64_t kBytes = 1 << 20;
-    const auto exchange = met(board, job, {.hostBytes = std::size_t{4} << 20});
+    const auto exchange =
+        met(board, job, {.hostBytes = std::size_t{4} << 20, .copyBytes = std::size_t{4} << 20});
     for (std::size_t i = 0; i < 8; ++i) {
       const std::size_t phase = 1 + 3 * i;
       if (job.rank == 0) {
@@ -465,6 +469,89 @@ TEST(Transfers, WhatWasLeftToAReceiverThatGivesUpComesBack) {
       arrive(board, phase + 2);
       await(board, phase + 2, 2);
     }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// Bytes of memory that the process's own file of the exchange has.
+int64_t pagesOfExchange() {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    struct stat status {};
+    if (target.starts_with("/memfd:gmac-exchange") && ::stat(entry.path().c_str(), &status) == 0) {
+      bytes += int64_t{status.st_blocks} * 512;
+    }
+  }
+  return bytes;
+}
+
+// As many messages as there are records may have a copy left, whatever the room for payloads is.
+// What is beyond that room goes back to the system.
+TEST(Transfers, CopiesNeedNoRoomForPayloadsAndKeepFewPages) {
+  constexpr int64_t kRoom = 2 << 20;
+  constexpr int64_t kBytes = 900'000;
+  constexpr int kMessages = 30;
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena(kBytes + kMessages * 16);
+    const auto exchange = met(board, job, {.hostBytes = kRoom});
+    std::vector<std::byte> target(kBytes);
+    const int64_t before = pagesOfExchange();
+    for (std::size_t round = 0; round < 4; ++round) {
+      std::vector<Sending> all;
+      for (int i = 0; i < kMessages; ++i) {
+        const std::byte* const from = arena.data() + 16 * i;
+        if (job.rank == 0) {
+          Result<Sending> sending = exchange->send(
+              1, from, shareLayout(contiguous(kBytes)),
+              {.path = Path::kRead, .fragmentBytes = 4096, .fragments = 1, .mayCopy = true});
+          CHECK_THAT(sending.ok());
+          all.push_back(std::move(*sending));
+          post(board, 0, 1, described(all.back()));
+          CHECK_THAT(*all.back().leaveCopy());
+        }
+        if (job.rank == 1 && i == 0) await(board, 1 + 2 * round, 1);
+        if (job.rank == 1) {
+          Result<Receiving> receiving =
+              exchange->receive(0, fetch(board, 0, 1), target.data(), contiguous(kBytes));
+          CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+          CHECK_THAT(std::memcmp(target.data(), from, kBytes) == 0);
+        }
+      }
+      if (job.rank == 0) {
+        CHECK_THAT(pagesOfExchange() > before + kMessages * kBytes - kRoom);
+        arrive(board, 1 + 2 * round);
+        await(board, 2 + 2 * round, 1);
+        exchange->sweep();
+        CHECK_THAT(pagesOfExchange() <= before + 2 * kRoom);
+      } else {
+        arrive(board, 2 + 2 * round);
+      }
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// Where it has none, a message is not begun that may have to be left as one.
+TEST(Transfers, AMessageThatMayBeCopiedIsNotBegunWithoutRoomForThat) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    const Arena arena(kArena);
+    const auto exchange =
+        met(team.board(), job, {.hostBytes = std::size_t{4} << 20, .copyBytes = 2 << 20});
+    const auto send = [&](bool mayCopy) {
+      return exchange->send(1 - job.rank, arena.data(), shareLayout(contiguous(1'500'000)),
+                            {.path = Path::kRead, .mayCopy = mayCopy});
+    };
+    Result<Sending> first = send(true);
+    CHECK_THAT(first.ok());
+    CHECK_THAT(send(true).status().code() == adsmErrorHostMemory && saysLast("2097152"));
+    CHECK_THAT(send(false).ok());
+    *first = Sending();
+    CHECK_THAT(send(true).ok());
   });
   EXPECT_EQ(team.end(), "");
 }

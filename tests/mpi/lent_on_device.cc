@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   lent_on_device [together|apart|unreached|managed] [short]
+//   lent_on_device [together|apart|unreached|managed] [short|windows]
 //
 // Large messages of shared objects that are current on the accelerator, between two ranks of one
 // host: the receiver's device copies them out of the sender's memory, once it has imported that.
@@ -8,7 +8,8 @@
 // On the driver without a device, `apart` gives each rank one of its own, and `unreached` such that
 // do not reach each other's memory, so that all is packed. With `managed`, the objects are CUDA's
 // managed memory (GMAC_MANAGED=1). `short`: messages that are too short for tickets between
-// processes of one device.
+// processes of one device. `windows`: more bytes under way at a time
+// than there is room for payloads (GMAC_TEST_TICKET_ROOM=8M).
 #include <mpi.h>
 #include <unistd.h>
 
@@ -168,10 +169,32 @@ void messagesComeAfterKernels() {
   }
 }
 
+// What a program does with an object of which a message is under way.
+constexpr int kNeeds = 6;
+void disturb(std::unique_ptr<Buffer>& buffer, int shape, int need) {
+  if (need == 0) {
+    flipObject(buffer->data(), buffer->size());  // a kernel that writes it
+  } else if (need == 1) {
+    flipObject(buffer->data(), buffer->size());
+    buffer->spoil(Target::kOnDevice);
+  } else if (need == 2) {
+    buffer.reset();
+  } else if (need == 3) {
+    // The CPU has what is beside it, and a kernel gets that.
+    std::memset(buffer->rest(), 0x77, kRest);
+    flipObject(buffer->data(), buffer->size());
+  } else if (need == 4) {
+    std::memset(buffer->rest(), 0x77, kRest);
+  } else {
+    buffer.reset();
+    buffer = std::make_unique<Buffer>(shape);  // which has the same memory, as a rule
+    buffer->spoil(Target::kOnDevice);
+  }
+}
+
 // The receiver comes only when it has heard that the sender, without a call of MPI's, has had its
 // way with the object.
 void objectsAreNeededMeanwhile() {
-  constexpr int kNeeds = 6;
   for (int round = 0; round < 2 * kShapes * kNeeds; ++round) {
     const int shape = round % kShapes;
     const int need = round / kShapes % kNeeds;
@@ -183,24 +206,7 @@ void objectsAreNeededMeanwhile() {
       signal(1, 5);
       MPI_Request request;
       MPI_Isend(buffer->data(), 1, buffer->type(), 1, 4, MPI_COMM_WORLD, &request);
-      if (need == 0) {
-        flipObject(buffer->data(), buffer->size());  // a kernel that writes it
-      } else if (need == 1) {
-        flipObject(buffer->data(), buffer->size());
-        buffer->spoil(Target::kOnDevice);
-      } else if (need == 2) {
-        buffer.reset();
-      } else if (need == 3) {
-        // The CPU has what is beside it, and a kernel gets that.
-        std::memset(buffer->rest(), 0x77, kRest);
-        flipObject(buffer->data(), buffer->size());
-      } else if (need == 4) {
-        std::memset(buffer->rest(), 0x77, kRest);
-      } else {
-        buffer.reset();
-        buffer = std::make_unique<Buffer>(shape);  // which has the same memory, as a rule
-        buffer->spoil(Target::kOnDevice);
-      }
+      disturb(buffer, shape, need);
       signal(0, 5);
       MPI_Wait(&request, MPI_STATUS_IGNORE);
     } else {
@@ -366,6 +372,48 @@ void shortMessages(bool apart) {
   }
 }
 
+// Many at a time. Each of their objects is disturbed, or none, before the receiver comes to any.
+void windows() {
+  constexpr int kWindow = 32;
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::unique_ptr<Buffer>> objects;
+    std::vector<MPI_Request> requests(kWindow);
+    for (int i = 0; i < kWindow; ++i) {
+      const int shape = i % kShapes;
+      const int seed = round * kWindow + i;
+      if (rank == 0) {
+        objects.push_back(std::make_unique<Buffer>(shape));
+        objects.back()->fill(seed);
+        objects.back()->send(14);  // the receiver has it imported from then on
+      } else {
+        Buffer& imports = Buffer::kept(shape);
+        imports.spoil(Target::kOnDevice);
+        imports.receive(14);
+        expect(imports.holds(seed), "one message is what was sent", seed);
+      }
+      signal(1, 15);  // the payload of that has gone
+    }
+    for (int i = 0; i < kWindow && rank == 0; ++i) {
+      Buffer& buffer = *objects[static_cast<std::size_t>(i)];
+      MPI_Isend(buffer.data(), 1, buffer.type(), 1, 14, MPI_COMM_WORLD,
+                &requests[static_cast<std::size_t>(i)]);
+    }
+    for (int i = 0; i < kWindow && rank == 0 && round % 2 == 1; ++i) {
+      disturb(objects[static_cast<std::size_t>(i)], i % kShapes, i / kShapes % kNeeds);
+    }
+    signal(0, 15);
+    if (rank == 0) {
+      MPI_Waitall(kWindow, requests.data(), MPI_STATUSES_IGNORE);
+    }
+    for (int i = 0; i < kWindow && rank == 1; ++i) {
+      Buffer& buffer = Buffer::kept(i % kShapes, static_cast<Target>(i / kShapes % kTargets));
+      buffer.spoil(static_cast<Target>(i / kShapes % kTargets));
+      buffer.receive(14);
+      expect(buffer.holds(round * kWindow + i), "a message of many is what its object was", i);
+    }
+  }
+}
+
 void largeMessages() {
   everyShape();
   messagesComeAfterKernels();
@@ -393,6 +441,8 @@ int main(int argc, char** argv) {
   makeTypes(kBytes, 4096, 5000);
   if (argc > 2 && std::strcmp(argv[2], "short") == 0) {
     shortMessages(word == "apart");
+  } else if (argc > 2 && std::strcmp(argv[2], "windows") == 0) {
+    windows();
   } else {
     largeMessages();
   }

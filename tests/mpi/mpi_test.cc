@@ -298,9 +298,36 @@ TEST_P(Mpi, MessagesOfObjectsOnTheDeviceAreCopiedOnceAndKernelsNeedNotWaitForThe
   }
 }
 
+// More of them under way than there is room for payloads.
+const Variables kWithLittleRoom = {{"GMAC_MPI_TICKETS", "1"}, {"GMAC_TEST_TICKET_ROOM", "8M"}};
+void expectNoneForWantOfRoom(const ProgramEnd& end) {
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "objects on devices are right\n");
+  EXPECT_THAT(end.errors, HasSubstr(", 0 (0 bytes) by the wire for want of room"));
+  EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) copied by their receivers' devices")));
+  EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) copied for receivers")));
+}
+
+TEST_P(Mpi, WindowsOfMessagesOfObjectsNeedNoRoomForPayloads) {
+  Variables variables = kWithLittleRoom;
+  variables["GMAC_STATS"] = ::testing::TempDir() + "gmac_mpi_windows_" + GetParam() + ".json";
+  expectNoneForWantOfRoom(run(2, "lent_on_device", {"together", "windows"}, variables));
+}
+
 #if GMAC_HAVE_CUDA
 // On a driver without a device.
 const Variables kOnCuda = {{"GMAC_ACCEL", "cuda"}, {"GMAC_TEST_MIRROR", "file"}};
+
+TEST_P(Mpi, WindowsOfMessagesOfObjectsOnCudaDevicesNeedNoRoomForPayloads) {
+  for (const char* const devices : {"together", "apart"}) {
+    Variables variables = kOnCuda;
+    for (const auto& [name, value] : kWithLittleRoom) variables[name] = value;
+    variables["GMAC_TEST_DRIVER"] = "fake";
+    variables["GMAC_STATS"] =
+        ::testing::TempDir() + "gmac_mpi_windows_cuda_" + GetParam() + ".json";
+    expectNoneForWantOfRoom(run(2, "lent_on_device", {devices, "windows"}, variables));
+  }
+}
 
 TEST_P(Mpi, DeviceMemoryGoesWhereOtherMemoryGoes) {
   for (const char* const accelerator : {"cuda", "host"}) {
