@@ -61,6 +61,9 @@ struct DeviceFunctions {
                        void** event) = nullptr;
   bool (*over)(void* event) = nullptr;
   adsmError_t (*end)(void* event) = nullptr;
+  // An import is of memory of this process's own device, as identity() tells: no link lies between.
+  // NULL: that makes no difference.
+  void (*importIsLocal)(void* address) = nullptr;
 };
 
 }  // namespace gmac::exchange

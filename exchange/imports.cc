@@ -190,7 +190,20 @@ Status Imports::open(Entry& entry) {
   if (!status.ok() && !before) {
     bits.fetch_and(~bit);
   }
+  if (status.ok() && entry.kind != ExportKind::kFile) {
+    tellWhetherLocal(entry);
+  }
   return status;
+}
+
+void Imports::tellWhetherLocal(const Entry& entry) const {
+  if (device_->identity == nullptr || device_->importIsLocal == nullptr) {
+    return;
+  }
+  const std::uint64_t there = entry.peer->met().file.device().load(std::memory_order_acquire);
+  if (there != 0 && there == device_->identity()) {
+    device_->importIsLocal(const_cast<std::byte*>(entry.data));
+  }
 }
 
 // False: the device has it still, so its owner must not free it: the bit stays.

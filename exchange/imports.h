@@ -62,6 +62,7 @@ class Imports : public std::enable_shared_from_this<Imports> {
 
   // All under the lock.
   Status open(Entry& entry);
+  void tellWhetherLocal(const Entry& entry) const;
   Status openFile(Entry& entry, ExportRecord& record);
   Status openDevice(Entry& entry, const ExportRecord& record);
   Status openDeviceFiles(Entry& entry, ExportRecord& record);

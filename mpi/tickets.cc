@@ -136,7 +136,8 @@ constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory,
                                             &identity,
                                             &beginCopy,
                                             &copyIsOver,
-                                            &endCopy};
+                                            &endCopy,
+                                            &gmacDeviceImportIsLocal};
 static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
 // Of another device's memory, a ticket and a copy take less time than the staged wire from the
 // first byte on (docs/results.md); a message that is shorter than a ticket cannot be one.
@@ -512,6 +513,7 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
                                           exchange::SharedLayoutPtr layout,
                                           exchange::ExportId* exported) {
   State& all = tickets::state();
+  tellDevice();  // before the receiver imports the memory
   const datatype::Bounds bounds = layout->layout.bounds();
   const std::byte* const first = base + bounds.first;
   auto memory = all.memory->find(first, static_cast<std::size_t>(bounds.last - bounds.first));
@@ -561,6 +563,7 @@ std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base
                                                  exchange::SharedLayoutPtr layout,
                                                  exchange::ExportId* exported, bool* failed) {
   State& all = tickets::state();
+  tellDevice();  // before the receiver imports the memory
   const std::uint64_t reclaims = all.reclaims.load();
   const datatype::Bounds bounds = layout->layout.bounds();
   adsmError_t error = adsmSuccess;

@@ -63,6 +63,9 @@ class ExportedMemory {
   // Whether an address is an import's, and so may be reached over a link between devices: by which
   // method it is copied from fastest. Some nanoseconds where nothing is imported.
   virtual bool isImported(DeviceAddress) const noexcept { return false; }
+  // The import that starts there is memory of this accelerator's own device, which another process
+  // uses, too: no link lies between, and isImported() is false from now on.
+  virtual void importIsLocal(DeviceAddress) noexcept {}
 
   // ---- By files, for memory of Accelerator::allocate()'s. Whoever has imported such memory may
   // read its addresses until releaseImport(), also when the allocation is freed or its pages move;

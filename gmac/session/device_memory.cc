@@ -79,6 +79,12 @@ adsmError_t gmacReleaseDeviceImport(void* address) {
   });
 }
 
+void gmacDeviceImportIsLocal(void* address) {
+  if (const auto exported = gmac::exportedMemory(); exported.ok()) {
+    (*exported)->importIsLocal(gmac::deviceAddressOf(address));
+  }
+}
+
 // ---- Of CUDA
 
 #if GMAC_HAVE_CUDA

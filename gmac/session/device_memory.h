@@ -60,6 +60,9 @@ ADSM_API adsmError_t gmacImportDeviceMemory(const unsigned char* handle, void** 
  * pool's). The second function ends an import: nothing uses the address any more. */
 ADSM_API adsmError_t gmacHandleOfDeviceMemory(void* address, unsigned char* handle);
 ADSM_API adsmError_t gmacReleaseDeviceImport(void* address);
+/* An import of either kind is of memory of this process's own device (which it has in common with
+ * the exporter), so that no link is reckoned with where it is copied. */
+ADSM_API void gmacDeviceImportIsLocal(void* address);
 
 /* Memory that the runtime has made for objects, as other processes are given it: by files. From the
  * first function on, and no earlier, it is made such that it has files; to be called before objects

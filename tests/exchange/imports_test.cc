@@ -130,8 +130,15 @@ adsmError_t importFiles(const exchange::DeviceFile* files, int count, void** add
   return adsmSuccess;
 }
 
-constexpr DeviceFunctions kDevice{&exportMemory, &importMemory,  &copy,   &copy,
-                                  &handleOf,     &releaseImport, nullptr, &importFiles};
+// Which device a process uses, and the imports that it has been told to be that one's memory.
+std::uint64_t deviceNumber = 0;
+std::vector<void*> localImports;
+std::uint64_t identity() { return deviceNumber; }
+void importIsLocal(void* address) { localImports.push_back(address); }
+
+constexpr DeviceFunctions kDevice{
+    &exportMemory, &importMemory, &copy,   &copy,   &handleOf, &releaseImport, nullptr,
+    &importFiles,  &identity,     nullptr, nullptr, nullptr,   &importIsLocal};
 constexpr std::size_t kPiece = std::size_t{1} << 16;
 constexpr Options kOptions{.hostBytes = 1 << 20, .device = &kDevice, .devicePieceBytes = kPiece};
 
@@ -334,6 +341,41 @@ TEST(Imports, DeviceMemoryOfFilesIsHandedOver) {
     CHECK_THAT(openDescriptors() == before);
   });
   EXPECT_EQ(team.end(), "");
+}
+
+TEST(Imports, OfTheDeviceThatBothUseHaveNoLink) {
+  const struct {
+    std::uint64_t owner;
+    std::uint64_t importer;
+    bool local;
+  } cases[] = {{7, 7, true}, {7, 8, false}, {0, 7, false}, {7, 0, false}, {0, 0, false}};
+  for (const auto& one : cases) {
+    Team team(2);
+    team.start([&](const Job& job) {
+      Board& board = team.board();
+      deviceNumber = job.rank == 0 ? one.owner : one.importer;
+      const auto exchange = met(board, job);
+      exchange->tellDevice();
+      if (job.rank == 0) {
+        void* const memory = allocate(kBytes);
+        tell(board, 0, 1, exportedDevice(*exchange, memory, 1));
+        const File file;
+        const exchange::DeviceFile part = {file.get(), 0, kBytes};
+        const Result<ExportId> files = exchange->exportDeviceFiles(std::span(&part, 1));
+        CHECK_THAT(files.ok() && exchange->offer(*files, 1).ok());
+        tell(board, 0, 1, *files);
+        await(board, 1, 1);
+      } else {
+        for (std::size_t i = 1; i <= 2; ++i) {
+          const Result<Imported> imported = exchange->import(0, hear(board, 0, 1).first);
+          CHECK_THAT(imported.ok() && localImports.size() == (one.local ? i : 0));
+          CHECK_THAT(!one.local || localImports.back() == imported->data());
+        }
+        arrive(board, 1);
+      }
+    });
+    EXPECT_EQ(team.end(), "") << one.owner << ", " << one.importer;
+  }
 }
 
 // No importer holds what is freed.

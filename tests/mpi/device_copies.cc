@@ -275,7 +275,7 @@ void longMessages() {
   const std::vector<unsigned char> ends = pattern(77);
   std::vector<unsigned char> arrived(ends.size());
   const auto copies = [] {
-    return gmac::testing::usesFakeDriver() ? gmac::testing::deviceCalls("cuMemcpyDtoDAsync_v2") : 0;
+    return gmac::testing::usesFakeDriver() ? gmac::testing::deviceCalls("cuLaunchKernel") : 0;
   };
   for (int round = 0; round < 4; ++round) {
     const std::size_t before = copies();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   lent_on_device [together|apart|unreached|managed] [short|windows]
+//   lent_on_device [together|apart|unreached|managed] [short|long|windows]
 //
 // Large messages of shared objects that are current on the accelerator, between two ranks of one
 // host: the receiver's device copies them out of the sender's memory, once it has imported that.
@@ -8,7 +8,7 @@
 // On the driver without a device, `apart` gives each rank one of its own, and `unreached` such that
 // do not reach each other's memory, so that all is packed. With `managed`, the objects are CUDA's
 // managed memory (GMAC_MANAGED=1). `short`: messages that are too short for tickets between
-// processes of one device. `windows`: more bytes under way at a time
+// processes of one device. `long`: one piece, as `short`. `windows`: more bytes under way at a time
 // than there is room for payloads (GMAC_TEST_TICKET_ROOM=8M).
 #include <mpi.h>
 #include <unistd.h>
@@ -338,10 +338,10 @@ void partsOfOneObject() {
   }
 }
 
-// Between devices messages that are shorter than a ticket's payload on the CPU are copied by the
-// receiver's device as well; two processes of one device leave them to the wire.
-void shortMessages(bool apart) {
-  constexpr int kShort = 4096;
+// Between devices one piece goes by the copy engine, also if it is shorter than a ticket's payload
+// on the CPU. Two processes of one device leave such messages to the wire, and longer ones to a
+// kernel.
+void onePiece(bool apart, int bytes) {
   constexpr int kFirst = 4;  // until these have come the two may not know each other's memory
   constexpr int kRounds = 20;
   const auto copied = [] {
@@ -353,21 +353,23 @@ void shortMessages(bool apart) {
     if (round == kFirst) before = copied();
     if (rank == 0) {
       buffer.fill(round);
-      MPI_Send(buffer.data(), kShort, MPI_BYTE, 1, 12, MPI_COMM_WORLD);
+      signal(1, 16);  // the receiver is not late
+      MPI_Send(buffer.data(), bytes, MPI_BYTE, 1, 12, MPI_COMM_WORLD);
     } else {
       buffer.spoil(Target::kOnDevice);
-      MPI_Recv(buffer.data(), kShort, MPI_BYTE, 0, 12, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      signal(1, 16);
+      MPI_Recv(buffer.data(), bytes, MPI_BYTE, 0, 12, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       const auto expected = pattern(round);
-      expect(std::equal(expected.begin(), expected.begin() + kShort, buffer.data()) &&
-                 buffer.data()[kShort] == (0xee ^ kMask),
-             "a short message is what was sent", round);
+      expect(std::equal(expected.begin(), expected.begin() + bytes, buffer.data()) &&
+                 buffer.data()[bytes] == (0xee ^ kMask),
+             "one piece is what was sent", round);
     }
     signal(1, 13);  // what each has told the other by now is known in the next round
   }
   const std::size_t copies = copied() - before;
   if (rank == 1 && gmac::testing::usesFakeDriver()) {
     // (A receiver that is late finds a copy.)
-    expect((copies > 0) == apart, "short messages go by the device between two",
+    expect((copies > 0) == apart, "one piece goes by the copy engine between two devices",
            static_cast<int>(copies));
   }
 }
@@ -440,7 +442,9 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   makeTypes(kBytes, 4096, 5000);
   if (argc > 2 && std::strcmp(argv[2], "short") == 0) {
-    shortMessages(word == "apart");
+    onePiece(word == "apart", 4096);
+  } else if (argc > 2 && std::strcmp(argv[2], "long") == 0) {
+    onePiece(word == "apart", kBytes);
   } else if (argc > 2 && std::strcmp(argv[2], "windows") == 0) {
     windows();
   } else {

@@ -396,6 +396,20 @@ TEST_P(Mpi, MessagesOfObjectsOnCudaDevicesAreCopiedOnceAndKernelsNeedNotWaitForT
   }
 }
 
+// Two ranks of one device have no link between them.
+TEST_P(Mpi, TheCopyEngineIsForMessagesOverALink) {
+  for (const char* devices : {"apart", "together"}) {
+    Variables variables = kOnCuda;
+    variables["GMAC_MPI_TICKETS"] = "1";
+    variables["GMAC_TEST_DRIVER"] = "fake";
+    variables["GMAC_STATS"] = ::testing::TempDir() + "gmac_mpi_engines_" + GetParam() + ".json";
+    const ProgramEnd end = run(2, "lent_on_device", {devices, "long"}, variables);
+    EXPECT_EQ(end.exitStatus, 0) << devices << ": " << end.seen();
+    EXPECT_EQ(end.output, "objects on devices are right\n") << devices;
+    EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) copied by their receivers' devices")));
+  }
+}
+
 // Where both ranks have one device, which they use in turns, the wire is faster.
 TEST_P(Mpi, ShortMessagesGoByTheDeviceBetweenTwoDevicesOnly) {
   for (const char* devices : {"apart", "together"}) {

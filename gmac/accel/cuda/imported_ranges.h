@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where this process has other processes' memory.
+// Where this process has memory of other processes' devices.
 #ifndef GMAC_ACCEL_CUDA_IMPORTED_RANGES_H_
 #define GMAC_ACCEL_CUDA_IMPORTED_RANGES_H_
 

@@ -95,6 +95,9 @@ class StreamAccelerator final : public Accelerator,
   bool isImported(DeviceAddress address) const noexcept override {
     return importedRanges_.hold(static_cast<std::uintptr_t>(address));
   }
+  void importIsLocal(DeviceAddress address) noexcept override {
+    importedRanges_.remove(static_cast<std::uintptr_t>(address));
+  }
   Result<SharedAllocation> sharedAllocation(DeviceAddress address) override;
   Result<std::vector<MemoryFile>> filesOf(const SharedAllocation& allocation) override;
   Result<DeviceAddress> importFiles(std::span<const MemoryFile> files) override;
