@@ -195,7 +195,7 @@ bool CpuAccess::lend(const void* address, std::size_t bytes, coherence::Loan* lo
     return false;
   }
   const Walk walk(blocks_);
-  const Lock lock(mutex_);
+  const Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   Object* const object = index_.find(address);
   if (object == nullptr || object->closing ||
       bytes > static_cast<std::size_t>(object->end() - static_cast<const std::byte*>(address))) {

@@ -31,7 +31,7 @@ Result<bool> DeviceLoans::lend(const void* address, std::size_t bytes, DeviceLoa
     return false;
   }
   const Walk walk(blocks_);
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   Object* object = nullptr;
   ByteRange lent;
   while (true) {
@@ -71,7 +71,7 @@ Result<bool> DeviceLoans::lend(const void* address, std::size_t bytes, DeviceLoa
   loan->object = object->number;
   loan->address = static_cast<std::uintptr_t>(object->deviceAt(lent.begin));
   const auto allocation = [&] {
-    const Free free(lock);
+    const FreeForWork free(lock);
     return exported->sharedAllocation(accel::DeviceAddress{loan->address});
   }();
   if (!allocation.ok()) {
@@ -85,7 +85,7 @@ Result<bool> DeviceLoans::lend(const void* address, std::size_t bytes, DeviceLoa
 }
 
 void DeviceLoans::giveBack(const void* address, std::size_t bytes, const DeviceLoan& loan) {
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   // (The end of a context frees what is lent.)
   Object* const object = index_.find(address);
   if (object != nullptr && object->number == loan.object) {

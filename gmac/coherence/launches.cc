@@ -652,7 +652,7 @@ Status Launches::waitForOtherDevices(Lock& lock, std::span<const coherence::Devi
 Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges, const void* moves) {
   const Timed timed(Phase::kLaunch);
   const Walk walk(blocks_);
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   Submission submission;
   GMAC_TRY(releaseUsed(
       lock,
@@ -692,7 +692,7 @@ Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges, co
 Status Launches::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {
   const auto blocked = takeBlocked();
   const Walk walk(blocks_);
-  Lock lock(mutex_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   bool reads = false;
   if (ticket.value != 0) {
     ledger_.called(ticket);

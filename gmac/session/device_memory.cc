@@ -117,10 +117,9 @@ Result<bool> ordersAfterStreams() {
 }
 
 // Whether the engine's kernels and copies, which run on the runtime's device, reach the memory.
-bool reaches(accel::Accelerator& accelerator, const void* address,
-             const ApplicationMemory& memory) {
+bool reaches(accel::Accelerator& accelerator, const ApplicationMemory& memory) {
   const accel::NativeStreams* const native = accelerator.nativeStreams();
-  if (native == nullptr || accelerator.memoryOf(address) != accel::Memory::kDevice) {
+  if (native == nullptr || !memory.ofDevice) {
     return false;
   }
   return memory.context != 0 ? memory.context == native->nativeContext()
@@ -139,7 +138,7 @@ Status open(const void* address, int* packs) {
   if (!accelerator.ok()) {
     return accelerator.status();
   }
-  *packs = reaches(**accelerator, address, memory) ? 1 : 0;
+  *packs = reaches(**accelerator, memory) ? 1 : 0;
   return {};
 }
 
@@ -181,7 +180,7 @@ adsmError_t gmacHandleOfDeviceMemory(void* address, unsigned char* handle) {
     const auto accelerator = gmac::coherence::port().ensureAccelerator();
     GMAC_TRY(accelerator.status());
     const auto memory = gmac::applicationMemoryAt(address);
-    if (!memory.ofDevice || !gmac::reaches(**accelerator, address, memory)) {
+    if (!gmac::reaches(**accelerator, memory)) {
       return gmac::fail(adsmErrorNotSupported, "{} is no memory of the runtime's device", address);
     }
     gmac::accel::MemoryHandle made{};

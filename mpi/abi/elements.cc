@@ -33,7 +33,11 @@ Ready Elements::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype, MP
     reason_ = "the message has more bytes than there are addresses";
     return Ready::kFailed;
   }
-  const OnDevice place = onDevice(buffer_, span());
+  // (What has no gaps is in one allocation.)
+  const Span lies = span();
+  const OnDevice place = onDevice(buffer_, type_->dense && !fromBottom_ && !lies.empty()
+                                               ? Span{lies.first, lies.first + 1}
+                                               : lies);
   if (place == OnDevice::kMixed) {
     reason_ = "the datatype has elements in memory of a device and elsewhere";
     return Ready::kFailed;

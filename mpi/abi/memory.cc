@@ -37,12 +37,12 @@ OnDevice onDevice(const void* buffer, const Span& span) {
   const void* const last = shifted(buffer, span.last - 1);
   // (The driver takes shared objects for its own.)
   const bool firstIsShared = isShared(first);
-  const bool lastIsShared = isShared(last);
+  const bool lastIsShared = last == first ? firstIsShared : isShared(last);
   if ((firstIsShared && lastIsShared) || gmacAnyDeviceMemory() == 0) {
     return OnDevice::kNo;
   }
   const bool isDevices = !firstIsShared && gmacIsDeviceMemory(first) != 0;
-  if (isDevices != (!lastIsShared && gmacIsDeviceMemory(last) != 0)) {
+  if (last != first && isDevices != (!lastIsShared && gmacIsDeviceMemory(last) != 0)) {
     return OnDevice::kMixed;
   }
   return isDevices ? OnDevice::kYes : OnDevice::kNo;

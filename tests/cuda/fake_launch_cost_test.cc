@@ -16,7 +16,11 @@
 #include <cstdint>
 
 #include "gmac/api/adsm.h"
+#include "gmac/api/adsm_datatype.h"
+#include "gmac/coherence/shared_memory.h"
+#include "gmac/session/device_memory.h"
 #include "tests/cuda/application_test.h"
+#include "tests/cuda/fake_pack_kernels.h"
 #include "tests/cuda/fake_program.h"
 
 namespace gmac {
@@ -60,8 +64,47 @@ class Program : public fake_cuda::ApplicationTest {
     ASSERT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
   }
 
+  // Another process is lent an object on the device, and gives it back.
+  void lendOnDevice() {
+    makeSharedObjects();
+    gmacDeviceLoan loan{};
+    int lent = 0;
+    ASSERT_EQ(gmacLendOnDevice(from_, fake_cuda::kBytes, &loan, &lent), adsmSuccess)
+        << adsmLastErrorString();
+    ASSERT_EQ(lent, 1);
+    gmacGiveBackOnDevice(from_, fake_cuda::kBytes, &loan);
+  }
+  // As messages do it.
+  void packOnDevice() {
+    makeSharedObjects();
+    adsmPackEvent_t event = nullptr;
+    adsmPackOptions_t options{};
+    options.size = sizeof options;
+    options.event = &event;
+    ASSERT_EQ(adsmPackWith(to_, from_, fake_cuda::kBytes, ADSM_TYPE_1, &options), adsmSuccess)
+        << adsmLastErrorString();
+    while (adsmPackDone(event) == 0) {
+    }
+    ASSERT_EQ(adsmPackWait(event), adsmSuccess) << adsmLastErrorString();
+  }
+
  private:
+  // Current on the device.
+  void makeSharedObjects() {
+    if (from_ != nullptr) return;
+    gmacShareDeviceMemory();
+    fake_cuda::standIn(&fake_cuda::packImage());
+    for (std::uint32_t** const object : {&from_, &to_}) {
+      *object = static_cast<std::uint32_t*>(adsmAlloc(fake_cuda::kBytes));
+      ASSERT_NE(*object, nullptr) << adsmLastErrorString();
+      launch(stream_, *object);
+      ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    }
+  }
+
   adsmKernel_t kernel_ = nullptr;
+  std::uint32_t* from_ = nullptr;
+  std::uint32_t* to_ = nullptr;
 };
 
 // What begins and ends the count: nothing else asks for it.
@@ -129,9 +172,26 @@ TEST(LaunchCost, ACallMakesNoSystemCallAndAsksTheDriverForLittle) {
   EXPECT_EQ(cost.systemCalls, 0u);
 }
 
+// Of a message of an object to another process, what its two sides do with the objects.
+TEST(LaunchCost, ALoanOnTheDeviceAsksNeitherTheSystemNorTheDriver) {
+  const Cost cost = costOf(&Program::lendOnDevice);
+  EXPECT_EQ(cost.driverCalls, 0u);
+  EXPECT_EQ(cost.systemCalls, 0u);
+}
+
+// The kernel, its mark, and one question; the thread's context and twice its capture mode, for both
+// and for the wait.
+TEST(LaunchCost, APackBetweenObjectsMakesNoSystemCallAndAsksTheDriverForLittle) {
+  const Cost cost = costOf(&Program::packOnDevice);
+  EXPECT_LE(cost.driverCalls, 9u * kRounds);
+  EXPECT_EQ(cost.systemCalls, 0u);
+}
+
 TEST(LaunchCost, WhereTheProgramHasAHandlerItIsKeptOut) {
   EXPECT_GE(costOf(&Program::launchAndWait, true).systemCalls, 2u * kRounds);
   EXPECT_GE(costOf(&Program::callAndSync, true).systemCalls, 2u * kRounds);
+  EXPECT_GE(costOf(&Program::lendOnDevice, true).systemCalls, 4u * kRounds);
+  EXPECT_GE(costOf(&Program::packOnDevice, true).systemCalls, 2u * kRounds);
 }
 
 }  // namespace

@@ -396,6 +396,17 @@ TEST_P(Mpi, MessagesOfObjectsOnCudaDevicesAreCopiedOnceAndKernelsNeedNotWaitForT
   }
 }
 
+TEST_P(Mpi, AMessageBetweenDevicesAsksTheDriverForLittle) {
+  for (const char* const memory : {"objects", "device"}) {
+    Variables variables = kOnCuda;
+    variables["GMAC_MPI_TICKETS"] = "1";
+    variables["GMAC_TEST_DRIVER"] = "fake";
+    const ProgramEnd end = run(2, "message_calls", {memory}, variables);
+    EXPECT_EQ(end.exitStatus, 0) << memory << ": " << end.seen();
+    EXPECT_EQ(end.output, "calls are few\n") << memory;
+  }
+}
+
 // Two ranks of one device have no link between them.
 TEST_P(Mpi, TheCopyEngineIsForMessagesOverALink) {
   for (const char* devices : {"apart", "together"}) {

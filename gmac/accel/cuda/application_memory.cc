@@ -47,11 +47,12 @@ class Inside {
  public:
   Inside(const Driver& driver, const ApplicationMemory& memory) : driver_(driver), memory_(memory) {
     auto context = reinterpret_cast<CUcontext>(memory.context);
+    CUcontext current = nullptr;
     if (context == nullptr) {
       status_ = call(driver, driver.cuDevicePrimaryCtxRetain, &context, CUdevice{memory.device});
       retained_ = status_.ok();
     }
-    if (status_.ok()) {
+    if (status_.ok() && (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context)) {
       status_ = call(driver, driver.cuCtxPushCurrent, context);
       pushed_ = status_.ok();
     }
@@ -184,7 +185,11 @@ Status waitForDefaultStreams(const ApplicationMemory& memory) {
     // One that is being captured holds no work.
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     const auto isCapturing = (*driver)->cuStreamIsCapturing.function;
-    if (isCapturing(stream, &capture) == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE) {
+    if (isCapturing(stream, &capture) != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+      continue;
+    }
+    // (To wait for a stream without work takes longer than to ask whether it has any.)
+    if ((*driver)->cuStreamQuery(stream) != CUDA_SUCCESS) {
       GMAC_TRY(call(**driver, (*driver)->cuStreamSynchronize, stream));
     }
   }
