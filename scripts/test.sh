@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./gmacw test: format, build, tests, and one last line with what the tests counted. With targets given: only these, without
-# the format.
+# ./gmacw test: format, tests with what they need, and one last line with what they counted. With targets given: only these,
+# without the format.
 
 run_tests() {
   local arguments=() targets=()
@@ -20,7 +20,7 @@ run_tests() {
     shift
   done
   local everything=false
-  [[ ${#targets[@]} -gt 0 ]] || everything=true targets=(//...)
+  [[ ${#targets[@]} -gt 0 ]] || everything=true targets=(//...) arguments+=(--build_tests_only)
 
   # What is wrong in one step does not keep the others from running; it counts as a failure beside the tests' own.
   local failures=() events bazel_status=0
