@@ -7,8 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -67,9 +69,11 @@ class Spills : public ::testing::TestWithParam<MachineSetup> {
     return objects;
   }
   static void expectAll(const std::byte* object, int value) {
-    for (std::size_t i = 0; i < kBytes; ++i) {
-      ASSERT_EQ(object[i], static_cast<std::byte>(value)) << "byte " << i;
-    }
+    const std::vector<std::byte> expected(kBytes, static_cast<std::byte>(value));
+    if (std::memcmp(object, expected.data(), kBytes) == 0) return;
+    const auto other = std::mismatch(expected.begin(), expected.end(), object);
+    FAIL() << "byte " << other.first - expected.begin() << " is "
+           << std::to_integer<int>(*other.second) << ", not " << value;
   }
 };
 
