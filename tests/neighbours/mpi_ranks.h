@@ -4,6 +4,7 @@
 #ifndef GMAC_TESTS_NEIGHBOURS_MPI_RANKS_H_
 #define GMAC_TESTS_NEIGHBOURS_MPI_RANKS_H_
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ inline std::vector<std::string> mpirun(const std::string& mpi, int ranks, int se
       std::to_string(ranks)};
   if (mpi == "openmpi") {
     words.insert(words.end(), {"--oversubscribe", "--bind-to", "none"});
+  } else {
+    const auto yielding = std::filesystem::absolute("tests/neighbours/libyielding_mpich.so");
+    words.insert(words.end(), {"-genv", "LD_PRELOAD", yielding.string()});
   }
   return words;
 }
