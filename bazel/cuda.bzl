@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA sources, with or without a CUDA toolkit on the build machine.
 
-Every kernel is compiled for the architectures of CUDA_ARCHITECTURES, and as PTX for what comes after the last."""
+The library's kernels are machine code for LIBRARY_CODE's architectures, those of tests, benchmarks and other programs for
+PROGRAM_CODE's; and all are PTX, for every other device."""
 
 load("@cuda//:cuda.bzl", "CUDA_AVAILABLE", "CUDA_HOME")
 
-CUDA_ARCHITECTURES = ["75", "80", "90"]
+def _code(architectures, ptx):
+    return ["-gencode=arch=compute_{0},code=sm_{0}".format(architecture) for architecture in architectures] + [
+        "-gencode=arch=compute_{0},code=compute_{0}".format(ptx),
+    ]
+
+LIBRARY_CODE = _code(["75", "80", "90"], ptx = "90")
+
+# For the GPU that is measured; other ones' drivers compile the PTX. Each architecture costs a fresh clone half a second of a
+# core for each of sixty files.
+PROGRAM_CODE = _code(["90"], ptx = "75")
 
 _FLAGS = [
-    "-gencode=arch=compute_{0},code=sm_{0}".format(architecture)
-    for architecture in CUDA_ARCHITECTURES
-] + ["-gencode=arch=compute_{0},code=compute_{0}".format(CUDA_ARCHITECTURES[-1])] + [
     "-O3",
     "--std=c++20",
     # Uncompressed, the pack kernels alone would be 7 MB; line information would triple that. The other modes (and nvcc's
@@ -32,6 +39,7 @@ def _nvcc_impl(ctx):
     arguments = ctx.actions.args()
     arguments.add(CUDA_HOME + "/bin/nvcc")
     arguments.add(ctx.outputs.out)
+    arguments.add_all(ctx.attr.code)
     arguments.add_all(_FLAGS)
     arguments.add_all([".", ctx.bin_dir.path, ctx.genfiles_dir.path], format_each = "-I%s", uniquify = True)
     for context in contexts:
@@ -62,13 +70,14 @@ _nvcc = rule(
         "hdrs": attr.label_list(allow_files = True),
         "deps": attr.label_list(providers = [CcInfo]),
         "fatbin": attr.bool(mandatory = True),
+        "code": attr.string_list(default = PROGRAM_CODE),
         "out": attr.output(mandatory = True),
         "_toolkit": attr.label(default = "@cuda//:toolkit"),
         "_nvcc": attr.label(default = "//bazel:nvcc", executable = True, cfg = "host"),
     },
 )
 
-def cuda_fatbin(name, src, symbol, array = None, hdrs = [], deps = [], **kwargs):
+def cuda_fatbin(name, src, symbol, array = None, hdrs = [], deps = [], code = PROGRAM_CODE, **kwargs):
     """A cc_library with the machine code of `src`, for accelerators that load modules at run time.
 
     #include "PACKAGE/NAME.h" declares `extern "C" const unsigned char* const SYMBOL`: the fatbin, or NULL where the build
@@ -83,7 +92,15 @@ def cuda_fatbin(name, src, symbol, array = None, hdrs = [], deps = [], **kwargs)
         tools = ["//bazel:embed"],
     )
     if CUDA_AVAILABLE:
-        _nvcc(name = name + "_image", src = src, hdrs = hdrs, deps = deps, out = name + ".fatbin", fatbin = True)
+        _nvcc(
+            name = name + "_image",
+            src = src,
+            hdrs = hdrs,
+            deps = deps,
+            code = code,
+            out = name + ".fatbin",
+            fatbin = True,
+        )
         native.genrule(
             name = name + "_object",
             srcs = [name + ".fatbin"],

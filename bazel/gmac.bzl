@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How this project compiles: warnings are errors, nothing is visible outside a shared library unless it says so."""
 
-load("//bazel:cuda.bzl", "cuda_fatbin", "if_cuda")
+load("//bazel:cuda.bzl", "PROGRAM_CODE", "cuda_fatbin", "if_cuda")
 
 COPTS = [
     "-Wall",
@@ -29,7 +29,7 @@ def gmac_library(name, deps = [], copts = [], **kwargs):
         **kwargs
     )
 
-def gmac_fatbins(name, srcs, hdrs = [], deps = [], image_names = None, **kwargs):
+def gmac_fatbins(name, srcs, hdrs = [], deps = [], image_names = None, code = PROGRAM_CODE, **kwargs):
     """One cuda_fatbin per .cu file, and the library `name` that has all of them.
 
     a/b.cu in package p gives #include "p/a/b_fatbin.h", which declares p_a_b_fatbin (NULL without a CUDA toolkit).
@@ -39,6 +39,7 @@ def gmac_fatbins(name, srcs, hdrs = [], deps = [], image_names = None, **kwargs)
       srcs: the .cu files.
       hdrs: headers of this package that they include.
       deps: libraries whose headers they include.
+      code: for which devices; LIBRARY_CODE for what is installed.
       image_names: optionally, a function from a file's path to a second name, that of the image as an array.
       **kwargs: for every library made."""
     libraries = []
@@ -49,6 +50,7 @@ def gmac_fatbins(name, srcs, hdrs = [], deps = [], image_names = None, **kwargs)
             src = src,
             hdrs = hdrs,
             deps = deps,
+            code = code,
             array = image_names(src) if image_names else None,
             symbol = (native.package_name() + "/" + stem).replace("/", "_").replace("-", "_"),
             **kwargs
