@@ -104,6 +104,18 @@ struct Described<const CUDA_KERNEL_NODE_PARAMS_v2*> : DescribedKernel<CUDA_KERNE
   using DescribedKernel::DescribedKernel;
 };
 
+// As nameDevice(). What the driver finds by itself stays as the program has described it: it
+// accepts no other kind of memory for a node later, and nodes of captured copies have the program's
+// kinds.
+bool nameNode(CUDA_MEMCPY3D& copy) {
+  const CUmemorytype from = copy.srcMemoryType;
+  const CUmemorytype to = copy.dstMemoryType;
+  const NamedCopy named = interpose::nameDevice(copy);
+  if (from == CU_MEMORYTYPE_UNIFIED) copy.srcMemoryType = from;
+  if (to == CU_MEMORYTYPE_UNIFIED) copy.dstMemoryType = to;
+  return named.shared();
+}
+
 void nameDevice(CUDA_MEMSET_NODE_PARAMS& fill) {
   const std::uintptr_t first = cpuAddressOf(fill.dst);
   if (shared(first, 1)) fill.dst = onDevice(first);
@@ -130,7 +142,7 @@ struct Described<const CUDA_MEMCPY3D*> : Trouble {
   explicit Described(const CUDA_MEMCPY3D* given) : argument(given) {
     if (given == nullptr) return;
     copy = *given;
-    if (interpose::nameDevice(copy).shared()) argument = &copy;
+    if (nameNode(copy)) argument = &copy;
   }
   CUDA_MEMCPY3D copy;
   const CUDA_MEMCPY3D* argument;
@@ -172,7 +184,7 @@ struct Described<CUgraphNodeParams*> : Trouble {
         break;
       case CU_GRAPH_NODE_TYPE_MEMCPY:
         node = *given;
-        interpose::nameDevice(node.memcpy.copyParams);
+        nameNode(node.memcpy.copyParams);
         argument = &node;
         break;
       case CU_GRAPH_NODE_TYPE_MEMSET: {

@@ -156,6 +156,29 @@ TEST_F(OtherCudaCalls, GraphsCopyAndFillWhatIsCurrent) {
   ASSERT_EQ(DRIVER(cuGraphDestroy)(graph), CUDA_SUCCESS);
 }
 
+// The driver accepts no other kind of memory for a node later.
+TEST_F(OtherCudaCalls, AGraphsCopyKeepsTheKindsOfMemoryThatItWasDescribedWith) {
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  ASSERT_EQ(DRIVER(cuGraphCreate)(&graph, 0), CUDA_SUCCESS);
+  for (const CUmemorytype kind : {CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_DEVICE}) {
+    CUDA_MEMCPY3D copy{};
+    copy.srcMemoryType = copy.dstMemoryType = kind;
+    copy.srcDevice = number(object_);
+    copy.dstDevice = number(object_ + 1000);
+    copy.WidthInBytes = 400;
+    copy.Height = copy.Depth = 1;
+    ASSERT_EQ(DRIVER(cuGraphAddMemcpyNode)(&node, graph, nullptr, 0, &copy, nullptr), CUDA_SUCCESS);
+    CUDA_MEMCPY3D described{};
+    ASSERT_EQ(DRIVER(cuGraphMemcpyNodeGetParams)(node, &described), CUDA_SUCCESS);
+    EXPECT_EQ(described.srcMemoryType, kind);
+    EXPECT_EQ(described.dstMemoryType, kind);
+    EXPECT_EQ(described.srcDevice, copy.srcDevice);
+    EXPECT_EQ(described.dstDevice, copy.dstDevice);
+  }
+  ASSERT_EQ(DRIVER(cuGraphDestroy)(graph), CUDA_SUCCESS);
+}
+
 TEST_F(OtherCudaCalls, WhatIsCapturedIsNotDoneYet) {
   fake_cuda::capture(stream_);
   const std::size_t marks = fake_cuda::calls("cuEventRecord");

@@ -4,6 +4,7 @@
 // the calls that the runtime refuses. Also the names by which programs find functions that
 // fake_driver.cc lacks.
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,8 +13,12 @@
 
 using namespace gmac::fake_cuda;  // NOLINT: the driver's functions live in no namespace
 
+struct CUgraphNode_st {
+  CUDA_MEMCPY3D copy;
+};
 struct CUgraph_st {
   std::vector<std::function<CUresult()>> nodes;
+  std::deque<CUgraphNode_st> copies;
 };
 struct CUgraphExec_st {
   CUgraph_st graph;
@@ -145,10 +150,16 @@ CUresult cuGraphDestroy(CUgraph graph) {
   delete graph;
   return CUDA_SUCCESS;
 }
-CUresult cuGraphAddMemcpyNode(CUgraphNode*, CUgraph graph, const CUgraphNode*, std::size_t,
+CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode*, std::size_t,
                               const CUDA_MEMCPY3D* copy, CUcontext) {
   FAKE_CALL();
   graph->nodes.push_back(copyOf(*copy));
+  if (node != nullptr) *node = &graph->copies.emplace_back(CUgraphNode_st{*copy});
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* copy) {
+  FAKE_CALL();
+  *copy = node->copy;
   return CUDA_SUCCESS;
 }
 CUresult cuGraphAddMemsetNode(CUgraphNode*, CUgraph graph, const CUgraphNode*, std::size_t,
@@ -283,35 +294,37 @@ const std::map<std::string, void*> kEntries = {
                         FAKE_ENTRY(cuMemcpyBatchAsync) FAKE_ENTRY(cuMemcpy3DBatchAsync) FAKE_ENTRY(
                             cuMemcpy2DAsync) FAKE_ENTRY(cuMemcpy3DAsync) FAKE_ENTRY(cuMemcpyAsync)
                             FAKE_ENTRY(cuGraphCreate) FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(
-                                cuGraphAddMemcpyNode) FAKE_ENTRY(cuGraphAddMemsetNode)
-                                FAKE_ENTRY(cuGraphAddBatchMemOpNode) FAKE_ENTRY(
-                                    cuGraphAddNode) FAKE_ENTRY(cuGraphInstantiateWithFlags)
-                                    FAKE_ENTRY(cuGraphExecDestroy) FAKE_ENTRY(
-                                        cuGraphLaunch) FAKE_ENTRY(cuLaunchHostFunc)
-                                        FAKE_ENTRY(cuStreamAddCallback) FAKE_ENTRY(
-                                            cuStreamWriteValue32) FAKE_ENTRY(cuStreamWaitValue32)
-                                            FAKE_ENTRY(cuStreamBatchMemOp) FAKE_ENTRY(
-                                                cuCtxCreate) FAKE_ENTRY(cuCtxDestroy)
-                                                FAKE_ENTRY(cuDevicePrimaryCtxReset) FAKE_ENTRY(
-                                                    cuIpcGetMemHandle) FAKE_ENTRY(cuMemUnmap)
-                                                    FAKE_ENTRY(cuMemSetAccess) FAKE_ENTRY(
-                                                        cuMemAddressFree)
+                                cuGraphAddMemcpyNode) FAKE_ENTRY(cuGraphMemcpyNodeGetParams)
+                                FAKE_ENTRY(cuGraphAddMemsetNode) FAKE_ENTRY(
+                                    cuGraphAddBatchMemOpNode) FAKE_ENTRY(cuGraphAddNode)
+                                    FAKE_ENTRY(cuGraphInstantiateWithFlags) FAKE_ENTRY(
+                                        cuGraphExecDestroy) FAKE_ENTRY(cuGraphLaunch)
+                                        FAKE_ENTRY(cuLaunchHostFunc) FAKE_ENTRY(
+                                            cuStreamAddCallback) FAKE_ENTRY(cuStreamWriteValue32)
+                                            FAKE_ENTRY(cuStreamWaitValue32) FAKE_ENTRY(
+                                                cuStreamBatchMemOp) FAKE_ENTRY(cuCtxCreate)
+                                                FAKE_ENTRY(cuCtxDestroy) FAKE_ENTRY(
+                                                    cuDevicePrimaryCtxReset) FAKE_ENTRY(cuIpcGetMemHandle)
+                                                    FAKE_ENTRY(cuMemUnmap) FAKE_ENTRY(
+                                                        cuMemSetAccess) FAKE_ENTRY(cuMemAddressFree)
                                                         FAKE_ENTRY(cuMemRetainAllocationHandle) FAKE_ENTRY(
                                                             cuMemGetHandleForAddressRange)
                                                             FAKE_ENTRY(cuStreamDestroy) FAKE_ENTRY(
-                                                                cuCtxGetCurrent) FAKE_ENTRY(cuCtxPushCurrent)
-                                                                FAKE_ENTRY(cuCtxPopCurrent) FAKE_ENTRY(
-                                                                    cuDevicePrimaryCtxRetain)
-                                                                    FAKE_ENTRY(cuDeviceGetAttribute) FAKE_ENTRY(
-                                                                        cuStreamQuery)
-                                                                        FAKE_ENTRY(cuStreamGetCtx) FAKE_ENTRY(
-                                                                            cuMemcpyDtoDAsync)
+                                                                cuCtxGetCurrent)
+                                                                FAKE_ENTRY(cuCtxPushCurrent) FAKE_ENTRY(
+                                                                    cuCtxPopCurrent)
+                                                                    FAKE_ENTRY(cuDevicePrimaryCtxRetain) FAKE_ENTRY(
+                                                                        cuDeviceGetAttribute)
+                                                                        FAKE_ENTRY(cuStreamQuery) FAKE_ENTRY(
+                                                                            cuStreamGetCtx)
                                                                             FAKE_ENTRY(
-                                                                                cuDevicePrimaryCtxRelease)
+                                                                                cuMemcpyDtoDAsync)
                                                                                 FAKE_ENTRY(
-                                                                                    cuEventCreate)
+                                                                                    cuDevicePrimaryCtxRelease)
                                                                                     FAKE_ENTRY(
-                                                                                        cuMemsetD8Async)};
+                                                                                        cuEventCreate)
+                                                                                        FAKE_ENTRY(
+                                                                                            cuMemsetD8Async)};
 #undef FAKE_ENTRY
 void* const kPrefetch = reinterpret_cast<void*>(&::cuMemPrefetchAsync);
 void* const kAdvise = reinterpret_cast<void*>(&::cuMemAdvise);
