@@ -25,7 +25,7 @@ Status transferByDevice(const DeviceFunctions& device, const Layout& to, void* t
   if (const adsmError_t code = device.transfer(to, target, from, source, offset, bytes);
       code != adsmSuccess) {
     return fail(code, "exchange: the device has not copied {} bytes of a message: {}", bytes,
-                errorName(code));
+                device.causeOf(code));
   }
   return {};
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "gmac/api/adsm.h"
+#include "gmac/base/status.h"
 #include "gmac/datatype/layout/layout.h"
 
 namespace gmac::exchange {
@@ -61,9 +62,22 @@ struct DeviceFunctions {
                        void** event) = nullptr;
   bool (*over)(void* event) = nullptr;
   adsmError_t (*end)(void* event) = nullptr;
+  // The same as begin() for memory of this process's that nobody changes until the pack is over, to
+  // memory of its device's own; ordered with packs alone, so that the copies of begin() do not wait
+  // for it. NULL: begin() does it.
+  adsmError_t (*beginPack)(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                           const void* source, std::int64_t offset, std::int64_t bytes,
+                           void** event) = nullptr;
   // An import is of memory of this process's own device, as identity() tells: no link lies between.
   // NULL: that makes no difference.
   void (*importIsLocal)(void* address) = nullptr;
+  // Why the thread's last call of one of these has failed. NULL: its error's name has to do.
+  const char* (*errorText)() = nullptr;
+
+  // Of a call that has just returned that error.
+  const char* causeOf(adsmError_t code) const {
+    return errorText != nullptr ? errorText() : errorName(code);
+  }
 };
 
 }  // namespace gmac::exchange

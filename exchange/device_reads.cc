@@ -64,7 +64,7 @@ Result<int64_t> DeviceReads::complete() {
     copies_.pop_front();
     if (const adsmError_t code = device_.end(copy.event); code != adsmSuccess) {
       return fail(code, "exchange: the device has not copied {} bytes of a message: {}", copy.bytes,
-                  errorName(code));
+                  device_.causeOf(code));
     }
     arrived += copy.bytes;
   }
@@ -114,7 +114,7 @@ Status DeviceReads::copy(const Layout& from, const std::byte* source, int64_t by
   if (const adsmError_t code = device_.begin(to_, target_, from, source, submitted_, bytes, &event);
       code != adsmSuccess) {
     return fail(code, "exchange: the device has not copied {} bytes of a message: {}", bytes,
-                errorName(code));
+                device_.causeOf(code));
   }
   copies_.push_back({event, bytes});
   submitted_ += bytes;

@@ -130,8 +130,8 @@ Status Imports::openDevice(Entry& entry, const ExportRecord& record) {
   void* address = nullptr;
   if (const adsmError_t code = device_->importMemory(record.handle.data(), &address);
       code != adsmSuccess) {
-    return fail(code, "exchange: device memory of rank {}, export {}, is not imported", entry.owner,
-                entry.id);
+    return fail(code, "exchange: device memory of rank {}, export {}, is not imported: {}",
+                entry.owner, entry.id, device_->causeOf(code));
   }
   entry.data = static_cast<const std::byte*>(address);
   return {};
@@ -161,8 +161,8 @@ Status Imports::openDeviceFiles(Entry& entry, ExportRecord& record) {
   if (const adsmError_t code =
           device_->importFiles(files.data(), static_cast<int>(count), &address);
       code != adsmSuccess) {
-    return fail(code, "exchange: device memory of rank {}, export {}, is not imported", entry.owner,
-                entry.id);
+    return fail(code, "exchange: device memory of rank {}, export {}, is not imported: {}",
+                entry.owner, entry.id, device_->causeOf(code));
   }
   entry.data = static_cast<const std::byte*>(address);
   return {};
@@ -213,7 +213,7 @@ bool Imports::giveBack(Entry& entry) {
   } else if (const adsmError_t code = device_->releaseImport(const_cast<std::byte*>(entry.data));
              code != adsmSuccess) {
     log(LogLevel::kInfo, "exchange: export {} of rank {} is not given back yet: {}", entry.id,
-        entry.owner, errorName(code));
+        entry.owner, device_->causeOf(code));
     return false;
   }
   entry.peer->met()

@@ -54,7 +54,7 @@ Peer::Import Peer::import(int rank, std::size_t index, const DeviceFunctions& de
   const bool proved = code == adsmSuccess && mark == piece.mark;
   if (!proved) {
     log(LogLevel::kInfo, "exchange: device memory of process {} is not reached: {}", met_.process,
-        code != adsmSuccess ? errorName(code) : "it holds something else");
+        code != adsmSuccess ? device.causeOf(code) : "it holds something else");
   }
   met_.file.proof(rank, index)
       .store(proved ? Proof::kProved : Proof::kRefused, std::memory_order_release);
@@ -256,7 +256,7 @@ void Outbox::exportPiece(std::size_t bytes) {
   if (code != adsmSuccess) {
     exportFailed_ = code;
     log(LogLevel::kInfo, "exchange: {} bytes of device memory cannot be exported: {}", bytes,
-        errorName(code));
+        got == sizeof piece.mark ? device_->causeOf(code) : "there are no random numbers");
     return;
   }
   piece.bytes = bytes;

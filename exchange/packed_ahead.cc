@@ -71,7 +71,7 @@ void PackedAhead::advance() {
     packed_.pop_front();
     if (const adsmError_t code = device_.end(fragment.event); code != adsmSuccess) {
       log(LogLevel::kInfo, "exchange: a message of {} bytes is not packed ahead: {}",
-          layout_.bytes(), errorName(code));
+          layout_.bytes(), device_.causeOf(code));
       failed_ = true;
       continue;
     }
@@ -101,11 +101,14 @@ bool PackedAhead::submit() {
   const std::uint64_t slot = next_ % TransferRecord::kAheadSlots;
   const auto line = Layout::make({}, {{-offset, offset + bytes}});
   void* event = nullptr;
-  if (!line.ok() ||
-      device_.begin(*line, room_.address + slot * static_cast<std::uint64_t>(fragmentBytes_),
-                    layout_, base_, offset, bytes, &event) != adsmSuccess) {
+  const auto begin = device_.beginPack != nullptr ? device_.beginPack : device_.begin;
+  const adsmError_t code =
+      line.ok() ? begin(*line, room_.address + slot * static_cast<std::uint64_t>(fragmentBytes_),
+                        layout_, base_, offset, bytes, &event)
+                : line.status().code();
+  if (code != adsmSuccess) {
     log(LogLevel::kInfo, "exchange: a message of {} bytes is not packed ahead: {}", layout_.bytes(),
-        lastErrorText());
+        line.ok() ? device_.causeOf(code) : lastErrorText());
     failed_ = true;
     return false;
   }

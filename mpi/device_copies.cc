@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gmac/api/adsm_datatype.h"
+#include "gmac/datatype/engine/lent_bytes.h"
 
 namespace gmac::mpi {
 namespace {
@@ -141,6 +142,22 @@ adsmError_t beginCopy(const Layout& to, void* target, const Layout& from, const 
             : unpacks
                 ? adsmUnpackWith(target, packedFrom, 1, toType->get(), &options)
                 : adsmTransferWith(target, 1, toType->get(), source, 1, fromType->get(), &options);
+  }
+  *event = made;
+  return error;
+}
+
+adsmError_t beginPack(const Layout& to, void* target, const Layout& from, const void* source,
+                      int64_t offset, int64_t bytes, void** event) {
+  void* packed = nullptr;
+  if (!lineAt(to, target, offset, &packed)) {
+    return beginCopy(to, target, from, source, offset, bytes, event);
+  }
+  TypePtr type;
+  adsmPackEvent_t made = nullptr;
+  adsmError_t error = Types::all().find(from, &type);
+  if (error == adsmSuccess) {
+    error = gmacPackLent(packed, source, type->get(), offset, bytes, &made);
   }
   *event = made;
   return error;

@@ -20,6 +20,9 @@ adsmError_t copyByDevice(const datatype::Layout& to, void* target, const datatyp
 // The same, in parts; see DeviceFunctions. An event is an adsmPackEvent_t.
 adsmError_t beginCopy(const datatype::Layout& to, void* target, const datatype::Layout& from,
                       const void* source, std::int64_t offset, std::int64_t bytes, void** event);
+// A pack whose source nobody changes meanwhile (gmacPackLent).
+adsmError_t beginPack(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                      const void* source, std::int64_t offset, std::int64_t bytes, void** event);
 bool copyIsOver(void* event);
 adsmError_t endCopy(void* event);
 

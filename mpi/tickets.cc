@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <set>
 #include <shared_mutex>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "gmac/session/message_trace.h"
 #include "gmac/session/mpi_settings.h"
 #include "mpi/device_copies.h"
+#include "mpi/import_attempts.h"
 #include "mpi/spinning.h"
 
 namespace gmac::mpi::tickets {
@@ -52,8 +52,7 @@ struct State {
   std::shared_mutex freeing;  // held by close(), shared by mayFree()
   std::unique_ptr<DeviceExports> memory;
   std::atomic<bool> exchangesMemory{false};  // whether anything was exported or imported
-  std::mutex refusedLock;                    // guards the next
-  std::set<std::pair<int, exchange::ExportId>> refused;  // exports that were not imported
+  ImportAttempts attempts;
   std::atomic<std::uint64_t> reclaims{0};
   std::array<std::atomic<std::uint64_t>, kWays> messages{};
   std::array<std::atomic<std::uint64_t>, kWays> bytes{};
@@ -137,14 +136,14 @@ constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory,
                                             &beginCopy,
                                             &copyIsOver,
                                             &endCopy,
-                                            &gmacDeviceImportIsLocal};
+                                            &beginPack,
+                                            &gmacDeviceImportIsLocal,
+                                            &adsmLastErrorString};
 static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
 // Of another device's memory, a ticket and a copy take less time than the staged wire from the
 // first byte on (docs/results.md); a message that is shorter than a ticket cannot be one.
 constexpr std::int64_t kLeastOnDevice = 512;
 static_assert(kLeastOnDevice >= std::int64_t{kBytes});
-// More exports that could not be imported are forgotten.
-constexpr std::size_t kMaxRefused = 1024;
 
 // In the trace.
 constexpr const char* kSent[kWays] = {"send: ticket",
@@ -409,24 +408,17 @@ namespace {
 
 void importFrom(int sender, exchange::ExportId exported) {
   State& all = state();
-  const std::pair<int, exchange::ExportId> key{sender, exported};
-  {
-    const std::lock_guard guard(all.refusedLock);
-    if (all.refused.contains(key)) {
-      return;
-    }
+  if (!all.attempts.mayTry(sender, exported)) {
+    return;
   }
   all.exchangesMemory = true;
   if (all.exchange->import(sender, exported).ok()) {
+    all.attempts.succeeded(sender, exported);
     return;  // it stays imported
   }
   log(LogLevel::kInfo, "mpi: messages of rank {}'s device memory are packed: {}", sender,
       lastErrorText());
-  const std::lock_guard guard(all.refusedLock);
-  if (all.refused.size() >= kMaxRefused) {
-    all.refused.clear();
-  }
-  all.refused.insert(key);
+  all.attempts.failed(sender, exported);
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ Result<bool> receive(const Ticket& ticket, std::byte* room,
 void discard(const Ticket& ticket);
 // The receiver's bytes were on its device: imports the memory that the payload came from, so that
 // the next one need not be packed. Some milliseconds, once for each export; what cannot be imported
-// is not tried again.
+// is tried again less and less often (import_attempts.h).
 void importFor(const Ticket& ticket);
 // The same for a message that took the wire, as there was no room for its payload: the sender, and
 // the receiver of its device's bytes from that rank. `wanted` is called if there is something to

@@ -52,6 +52,12 @@ class NativeStreams {
   // A ticket for all that `stream` holds so far. `earlier`: a ticket of a mark that is known to be
   // of the same stream, or none. It is complete when the new one is, so nobody asks about it again.
   virtual Result<Ticket> mark(NativeStream stream, Ticket earlier) = 0;
+  // A stream of the accelerator's own that is ordered with no other and that the application does
+  // not see, for work that the kernel queue's must not wait for; the same one each time. Blocks the
+  // first time.
+  virtual Result<NativeStream> sideStream() {
+    return fail(adsmErrorNotSupported, "this accelerator has no stream of its own");
+  }
   // Waits for everything that has been submitted to any stream. Blocks.
   virtual Status waitForAll() = 0;
 

@@ -16,6 +16,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
+#include "gmac/datatype/engine/lent_bytes.h"
 #include "tests/cuda/fake_pack_kernels.h"
 #include "tests/cuda/fake_program.h"
 
@@ -484,6 +485,76 @@ TEST_F(PackCalls, WorkThatIsNotOverIsWaitedForBeforeItsEventIsUsedAgain) {
   EXPECT_EQ(adsmPackDone(event), 1);
   EXPECT_EQ(words(last)[kRows - 1], (kRows - 1) * kStride + 10);
   EXPECT_EQ(adsmPackWait(event), adsmSuccess);
+}
+
+// ---- Packs of what is lent to a message.
+
+class LentPacks : public PackCalls {
+ protected:
+  void SetUp() override {
+    PackCalls::SetUp();
+    ASSERT_EQ(DRIVER(cuMemAlloc)(&other_, kBytes), CUDA_SUCCESS);
+    options_.stream = nullptr;
+  }
+  void TearDown() override {
+    EXPECT_EQ(DRIVER(cuMemFree)(other_), CUDA_SUCCESS);
+    PackCalls::TearDown();
+  }
+  CUdeviceptr other_ = 0;
+};
+
+// The driver does no work before its turn in its stream.
+TEST_F(LentPacks, RunBesideTheKernelQueue) {
+  for (const std::int64_t first : {0, 10}) {
+    fill(3);
+    adsmPackEvent_t before = nullptr;
+    options_.event = &before;
+    ASSERT_EQ(pack(), adsmSuccess) << adsmLastErrorString();
+    adsmPackEvent_t lent = nullptr;
+    ASSERT_EQ(gmacPackLent(pointer(other_), pointer(source_), type_, 8 * first, 8 * (kRows - first),
+                           &lent),
+              adsmSuccess)
+        << adsmLastErrorString();
+    ASSERT_EQ(adsmPackWait(lent), adsmSuccess) << adsmLastErrorString();
+    for (std::int64_t i = 0; i < kRows - first; ++i) {
+      ASSERT_EQ(words(other_)[i], static_cast<std::uint64_t>((first + i) * kStride + 3)) << i;
+    }
+    // (What the first use makes may wait for it.)
+    EXPECT_TRUE(first == 0 || words(target_)[0] == 7) << "the kernel queue's work has run";
+    ASSERT_EQ(adsmPackWait(before), adsmSuccess) << adsmLastErrorString();
+    expectRows(target_, 3, 0, kRows);
+  }
+}
+
+// What the CPU has written since is not the message's, and stays where it is.
+TEST_F(LentPacks, OfAnObjectReleaseNothing) {
+  auto* const object = static_cast<std::uint64_t*>(adsmAlloc(kBytes));
+  ASSERT_NE(object, nullptr) << adsmLastErrorString();
+  std::uint64_t* const onDevice = words(reinterpret_cast<CUdeviceptr>(object));
+  ASSERT_NE(onDevice, nullptr);
+  for (std::uint64_t i = 0; i < kBytes / 8; ++i) {
+    onDevice[i] = i;
+    object[i] = 99;
+  }
+  adsmPackEvent_t lent = nullptr;
+  ASSERT_EQ(gmacPackLent(pointer(other_), object, type_, 0, 8 * kRows, &lent), adsmSuccess)
+      << adsmLastErrorString();
+  ASSERT_EQ(adsmPackWait(lent), adsmSuccess) << adsmLastErrorString();
+  for (std::int64_t i = 0; i < kRows; ++i) {
+    ASSERT_EQ(words(other_)[i], static_cast<std::uint64_t>(i * kStride)) << i;
+  }
+  EXPECT_EQ(object[0], 99u);
+  ASSERT_EQ(adsmFree(object), adsmSuccess) << adsmLastErrorString();
+}
+
+TEST_F(LentPacks, RefuseWhatIsNoPart) {
+  adsmPackEvent_t lent = nullptr;
+  for (const auto& [offset, bytes] :
+       {std::pair<std::int64_t, std::int64_t>{-1, 8}, {0, 0}, {8, 8 * kRows}}) {
+    EXPECT_EQ(gmacPackLent(pointer(other_), pointer(source_), type_, offset, bytes, &lent),
+              adsmErrorInvalidValue);
+    EXPECT_THAT(adsmLastErrorString(), HasSubstr("of 800 at"));
+  }
 }
 
 }  // namespace

@@ -184,7 +184,7 @@ inline adsmError_t transfer(const datatype::Layout& to, void* target, const data
     return refuse("the kernel");
   }
   if (transferError != adsmSuccess) {
-    return transferError;
+    return fail(transferError, "the device has its reasons").code();
   }
   datatype::transfer(to, behind(target), from, behind(source), offset, bytes);
   if (inTransfer) {
@@ -193,40 +193,60 @@ inline adsmError_t transfer(const datatype::Layout& to, void* target, const data
   return adsmSuccess;
 }
 
-// Copies that are begun are made in their order, when they are waited for or were asked about
-// `asksBeforeOver` times.
+// Copies that are begun are made in the order of their queue, when they are waited for or were
+// asked about `asksBeforeOver` times.
+struct LaterCopy;
+using Queue = std::deque<LaterCopy*>;
 struct LaterCopy {
   std::function<adsmError_t()> make;
+  Queue& queue;
   int asks;
   adsmError_t result = adsmSuccess;
 };
-inline std::deque<LaterCopy*> laterCopies;
+inline Queue laterCopies;
+inline Queue laterPacks;
 inline int asksBeforeOver = 0;
 inline int copiesBegun = 0;
+inline int packsBegun = 0;
 
-inline adsmError_t begin(const datatype::Layout& to, void* target, const datatype::Layout& from,
-                         const void* source, std::int64_t offset, std::int64_t bytes,
-                         void** event) {
+inline bool nothingIsLater() { return laterCopies.empty() && laterPacks.empty(); }
+
+inline adsmError_t beginIn(Queue& queue, const datatype::Layout& to, void* target,
+                           const datatype::Layout& from, const void* source, std::int64_t offset,
+                           std::int64_t bytes, void** event) {
   if (transferError != adsmSuccess) {
-    return transferError;
+    return fail(transferError, "the device has its reasons").code();
   }
   auto* const copy = new LaterCopy{
-      [=] { return transfer(to, target, from, source, offset, bytes); }, asksBeforeOver};
-  laterCopies.push_back(copy);
-  ++copiesBegun;
+      [=] { return transfer(to, target, from, source, offset, bytes); }, queue, asksBeforeOver};
+  queue.push_back(copy);
   *event = copy;
   return adsmSuccess;
 }
+inline adsmError_t begin(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                         const void* source, std::int64_t offset, std::int64_t bytes,
+                         void** event) {
+  ++copiesBegun;
+  return beginIn(laterCopies, to, target, from, source, offset, bytes, event);
+}
+inline adsmError_t beginPack(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                             const void* source, std::int64_t offset, std::int64_t bytes,
+                             void** event) {
+  ++packsBegun;
+  return beginIn(laterPacks, to, target, from, source, offset, bytes, event);
+}
 inline void makeUpTo(const LaterCopy* last) {
-  while (std::find(laterCopies.begin(), laterCopies.end(), last) != laterCopies.end()) {
-    LaterCopy* const next = laterCopies.front();
-    laterCopies.pop_front();
+  Queue& queue = last->queue;
+  while (std::find(queue.begin(), queue.end(), last) != queue.end()) {
+    LaterCopy* const next = queue.front();
+    queue.pop_front();
     next->result = next->make();
   }
 }
 inline bool over(void* event) {
   auto* const copy = static_cast<LaterCopy*>(event);
-  if (copy->asks-- > 0 && !laterCopies.empty()) {
+  const Queue& queue = copy->queue;
+  if (!queue.empty() && (copy->asks-- > 0 || queue.front()->asks > 0)) {
     return false;
   }
   makeUpTo(copy);
@@ -251,7 +271,10 @@ inline constexpr exchange::DeviceFunctions kDevice{&device::exportMemory,
                                                    nullptr,
                                                    &device::begin,
                                                    &device::over,
-                                                   &device::end};
+                                                   &device::end,
+                                                   &device::beginPack,
+                                                   nullptr,
+                                                   &lastErrorText};
 // One that copies no messages.
 inline constexpr exchange::DeviceFunctions kOldDevice{
     &device::exportMemory, &device::importMemory, &device::copyTo,

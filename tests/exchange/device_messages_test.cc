@@ -173,8 +173,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
         CHECK_THAT(std::memcmp(behind(target), expected.data(), kArena) == 0);
       }
     }
-    CHECK_THAT(device::laterCopies.empty() &&
-               (job.rank == 1 || (device::copiesBegun > 0) == ahead));
+    CHECK_THAT(device::nothingIsLater() && (job.rank == 1 || (device::packsBegun > 0) == ahead));
     const exchange::Statistics statistics = exchange->statistics();
     const auto& device = statistics.paths[static_cast<int>(Path::kDevice)];
     const auto& ring = statistics.paths[static_cast<int>(Path::kRing)];
@@ -217,7 +216,7 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
     int round = 0;
     for (const Sender sender :
          {Sender::kServes, Sender::kServes, Sender::kLeaves, Sender::kFails, Sender::kServes}) {
-      const int begun = device::copiesBegun;
+      const int begun = job.rank == 0 ? device::packsBegun : device::copiesBegun;
       if (job.rank == 0) {
         transferError = sender == Sender::kFails ? adsmErrorAcceleratorMemory : adsmSuccess;
         Result<Sending> sending =
@@ -226,7 +225,7 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
         post(board, 0, 1, described(*sending));
         if (sender == Sender::kLeaves) await(board, 1, 2 * round + 1);
         CHECK_THAT(*sending->wait(kPatience) && sending->path() == Path::kDevice);
-        const int packed = device::copiesBegun - begun;
+        const int packed = sender == Sender::kFails ? 0 : device::packsBegun - begun;
         CHECK_THAT((packed > 0) == (round > 0 && sender != Sender::kFails));
         CHECK_THAT(sender != Sender::kLeaves || packed == 2);
         transferError = adsmSuccess;
@@ -249,11 +248,72 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
           CHECK_THAT(behind(arena)[at] == byteAt(at / 8 * 32 + at % 8));
         }
       }
-      CHECK_THAT(device::laterCopies.empty());
+      CHECK_THAT(device::nothingIsLater());
       ++round;
       arrive(board, 1);
       await(board, 1, 2 * round);
     }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// Each sends to the other. The first has copies under way that do not end.
+TEST(DeviceMessages, PacksDoNotWaitForTheCopiesOfOtherMessages) {
+  constexpr int64_t kRows = 20000;
+  constexpr int kRing = 4;  // fragments (Options::aheadFragment)
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const int other = 1 - job.rank;
+    const auto exchange = met(board, job, aheadOptions(8 * kRows));
+    std::byte* const arena = allocate(kArena);
+    std::byte* const target = allocate(8 * kRows);
+    const Layout rows = *Layout::make({{kRows, 32}}, {{0, 8}});
+    fill(arena);
+    const ExportId id = exportedArena(*exchange, arena, other);
+    // The first message brings the ring to the receiver.
+    for (int round = 0; round < 3; ++round) {
+      Result<Sending> sending = exchange->send(other, arena, shareLayout(rows),
+                                               {.onDevice = true, .device = id, .mayCopy = true});
+      CHECK_THAT(sending.ok());
+      device::asksBeforeOver = 1 << 20;
+      const auto receive = [&] {
+        return exchange->receive(other, fetch(board, other, job.rank), target,
+                                 contiguous(8 * kRows), exchange::Memory::kDevice);
+      };
+      Result<Receiving> receiving = Status(adsmErrorInvalidValue);
+      if (job.rank == 0) {
+        receiving = receive();
+        while (device::laterCopies.size() < (round > 0 ? 2 : 1)) {
+          CHECK_THAT(receiving.ok() && !*receiving->advance());
+        }
+      }
+      device::asksBeforeOver = 0;
+      const int packed = device::packsBegun;
+      post(board, job.rank, other, described(*sending));
+      for (int i = 0; i < 10; ++i) CHECK_THAT(!*sending->advance());
+      CHECK_THAT(round == 0 || device::packsBegun - packed == kRing);
+      if (job.rank == 1) {
+        arrive(board, 1);
+        await(board, 2, round + 1);
+        receiving = receive();
+        CHECK_THAT(receiving.ok());
+      } else {
+        arrive(board, 2);
+        await(board, 1, round + 1);
+        for (device::LaterCopy* const copy : device::laterCopies) copy->asks = 0;
+      }
+      for (bool sent = false, received = false; !sent || !received;) {
+        sent = sent || *sending->advance();
+        received = received || *receiving->advance();
+      }
+      CHECK_THAT(device::nothingIsLater());
+      for (std::size_t at = 0; at < 8 * kRows; ++at) {
+        CHECK_THAT(behind(target)[at] == byteAt(at / 8 * 32 + at % 8));
+      }
+    }
+    arrive(board, 3);
+    await(board, 3, 2);
   });
   EXPECT_EQ(team.end(), "");
 }
@@ -277,7 +337,7 @@ TEST(DeviceMessages, WhatIsPackedAheadMayBeTakenBackAsACopy) {
         post(board, 0, 1, described(*sending));
         await(board, 1, round);
         CHECK_THAT(*sending->leaveCopyNow());
-        CHECK_THAT(device::laterCopies.empty());
+        CHECK_THAT(device::nothingIsLater());
         std::memset(behind(arena), 0, kArena);
         arrive(board, 2);
       } else {
@@ -292,7 +352,7 @@ TEST(DeviceMessages, WhatIsPackedAheadMayBeTakenBackAsACopy) {
         arrive(board, 1);
         await(board, 2, round);
         CHECK_THAT(*receiving->wait(kPatience) && receiving->path() == Path::kCopy);
-        CHECK_THAT(device::laterCopies.empty());
+        CHECK_THAT(device::nothingIsLater());
         for (std::size_t at = 0; at < 8 * kRows; ++at) {
           CHECK_THAT(behind(arena)[at] == byteAt(at / 8 * 32 + at % 8));
         }
@@ -407,7 +467,7 @@ TEST(DeviceMessages, ADeviceThatFailsEndsTheMessageForBoth) {
         CHECK_THAT(receiving.ok());
         const Result<bool> end = receiving->wait(kPatience);
         CHECK_THAT(end.status().code() == adsmErrorAcceleratorLost);
-        CHECK_THAT(saysLast("the device has not copied"));
+        CHECK_THAT(saysLast("the device has not copied") && saysLast("the device has its reasons"));
       }
     }
     // The sender's own: the receiver is told that it has ended the message.

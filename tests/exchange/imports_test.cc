@@ -136,9 +136,15 @@ std::vector<void*> localImports;
 std::uint64_t identity() { return deviceNumber; }
 void importIsLocal(void* address) { localImports.push_back(address); }
 
-constexpr DeviceFunctions kDevice{
-    &exportMemory, &importMemory, &copy,   &copy,   &handleOf, &releaseImport, nullptr,
-    &importFiles,  &identity,     nullptr, nullptr, nullptr,   &importIsLocal};
+constexpr DeviceFunctions kDevice{.exportMemory = &exportMemory,
+                                  .importMemory = &importMemory,
+                                  .copyTo = &copy,
+                                  .copyFrom = &copy,
+                                  .handleOf = &handleOf,
+                                  .releaseImport = &releaseImport,
+                                  .importFiles = &importFiles,
+                                  .identity = &identity,
+                                  .importIsLocal = &importIsLocal};
 constexpr std::size_t kPiece = std::size_t{1} << 16;
 constexpr Options kOptions{.hostBytes = 1 << 20, .device = &kDevice, .devicePieceBytes = kPiece};
 

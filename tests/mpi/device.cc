@@ -131,6 +131,10 @@ int deviceOf(const void* memory) {
 
 void refuseImports() { fake_cuda::failNext("cuIpcOpenMemHandle_v2", CUDA_ERROR_INVALID_CONTEXT); }
 
+void refuseOneImport() { fake_cuda::failNth("cuIpcOpenMemHandle_v2", 2, CUDA_ERROR_OUT_OF_MEMORY); }
+
+void failNextLaunch() { fake_cuda::failNext("cuLaunchKernel", CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES); }
+
 void refuseExports() { fake_cuda::failNext("cuIpcGetMemHandle", CUDA_ERROR_NOT_SUPPORTED); }
 
 void* allocateOnDevice(std::size_t bytes) {
@@ -233,6 +237,8 @@ int currentDevice() { std::abort(); }
 void chooseDevice(int) { std::abort(); }
 int deviceOf(const void*) { std::abort(); }
 void refuseImports() { std::abort(); }
+void refuseOneImport() { std::abort(); }
+void failNextLaunch() { std::abort(); }
 void refuseExports() { std::abort(); }
 void* allocateOnDevice(std::size_t) { std::abort(); }
 void freeOnDevice(void*) { std::abort(); }

@@ -35,6 +35,10 @@ int deviceOf(const void* memory);
 // From now on nothing of another process is imported: the driver without a device refuses the first
 // import, by which the two would prove that they reach each other.
 void refuseImports();
+// After that proof one import is refused, and others are not.
+void refuseOneImport();
+// The next launch of a kernel fails.
+void failNextLaunch();
 // From now on nothing of this process is exported: it refuses the first export.
 void refuseExports();
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   device_copies [unimported|unexported]
+//   device_copies [unimported|unexported|once|failing]
 //
 // Large messages between device memories of two ranks of one host: the receiver's device copies
-// them, once it has imported the sender's allocation. Tickets are on. With a
-// word, the driver refuses imports or exports, and all is packed.
+// them, once it has imported the sender's allocation. Tickets are on. With one of the first two
+// words, the driver refuses imports or exports, and all is packed. `once`: it refuses one import;
+// `failing`: the receiver's device does not copy.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@ using gmac::testing::kShapes;
 using gmac::testing::makeTypes;
 using gmac::testing::Memory;
 using gmac::testing::pattern;
+using gmac::testing::says;
 using gmac::testing::spans;
 using gmac::testing::types;
 using Kind = gmac::testing::Memory::Kind;
@@ -308,6 +310,51 @@ void longMessages() {
   for (unsigned char* const one : memory) gmac::testing::freeExportable(one);
 }
 
+// A message to a receiver that is there.
+int sendOne(const Buffer& buffer, int seed) {
+  int word = 0;
+  if (rank == 0) {
+    buffer.fill(seed);
+    MPI_Recv(&word, 1, MPI_INT, 1, 12, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return MPI_Send(buffer.address(), 1, buffer.type(), 1, 13, MPI_COMM_WORLD);
+  }
+  buffer.spoil();
+  MPI_Send(&word, 1, MPI_INT, 0, 12, MPI_COMM_WORLD);
+  return MPI_Recv(buffer.address(), 1, buffer.type(), 0, 13, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+// What is not imported once, for want of memory perhaps, is imported later.
+void anImportIsRefusedOnce() {
+  if (rank == 1) gmac::testing::refuseOneImport();
+  const Buffer& buffer = Buffer::kept(Kind::kDevice, 0);
+  for (int round = 0; round < 40; ++round) {
+    expect(sendOne(buffer, round) == MPI_SUCCESS, "a message that is not imported", round);
+    expect(rank == 0 || buffer.holds(round), "a message is what was sent", round);
+  }
+}
+
+// The receiver's error says what the driver says, and later messages arrive.
+void copiesFail() {
+  constexpr int kFirst = 10;  // imported
+  const Buffer& buffer = Buffer::kept(Kind::kDevice, kShapes - 1);
+  bool failed = false;
+  for (int round = 0; round < 40; ++round) {
+    if (rank == 1 && round == kFirst) {
+      MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+      gmac::testing::failNextLaunch();
+    }
+    const int code = sendOne(buffer, round);
+    if (code != MPI_SUCCESS) {
+      expect(rank == 1 && !failed && says(code, "cuLaunchKernel"), "the error names its cause",
+             round);
+      failed = true;
+      continue;
+    }
+    expect(rank == 0 || buffer.holds(round), "a message is what was sent", round);
+  }
+  expect(rank == 0 || failed, "one message fails");
+}
+
 // What was freed while others had it imported is free when they have let go, which they do in
 // their calls.
 void freedMemoryIsFree(std::size_t before) {
@@ -334,6 +381,12 @@ int main(int argc, char** argv) {
   if (refused == "unimported") gmac::testing::refuseImports();
   if (refused == "unexported") gmac::testing::refuseExports();
   makeTypes(kBytes, 4096, 5000);
+  if (refused == "once" || refused == "failing") {
+    refused == "once" ? anImportIsRefusedOnce() : copiesFail();
+    MPI_Finalize();
+    if (rank == 0) std::puts("copies are right");
+    return 0;
+  }
   everyShape();
   bothAtOnce();
   theSenderIsElsewhere();

@@ -19,7 +19,7 @@ namespace {
 
 using gmac::testing::Memory;
 
-constexpr int kBytes = 256 << 10;
+constexpr int kBytes = 4 << 20;  // a sender waits for 1.1 ms before it leaves a copy
 // The first ones are packed, and so are those whose receiver is late.
 constexpr int kMost = 10'000;
 constexpr int kLeast = 40;

@@ -195,9 +195,11 @@ void StreamAccelerator::close() noexcept {
     stage = {};
   }
   Event const event = std::exchange(zeroEvent_, nullptr);
-  Stream const stream = std::exchange(zeroStream_, nullptr);
   if (event != nullptr && !lost) static_cast<void>(calls_->destroyEvent(event));
-  if (stream != nullptr && !lost) static_cast<void>(calls_->destroyStream(stream));
+  for (Stream* const own : {&zeroStream_, &sideStream_}) {
+    Stream const stream = std::exchange(*own, nullptr);
+    if (stream != nullptr && !lost) static_cast<void>(calls_->destroyStream(stream));
+  }
   ownLanes_.close();
   for (Queue* queue : queues_) queue->close();
 }
@@ -1145,6 +1147,18 @@ Status StreamAccelerator::follow(NativeStream stream, Ticket ticket) {
   DeviceCalls& calls = callsOf(stream);
   const DeviceScope scope(calls);
   return order(calls, cuda::streamOf(stream), ticket);
+}
+
+Result<NativeStream> StreamAccelerator::sideStream() {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const std::lock_guard lock(openMutex_);
+  if (sideStream_ == nullptr) {
+    const Result<Stream> made = calls_->createStream();
+    if (!made.ok()) return made.status();
+    sideStream_ = *made;
+  }
+  return NativeStream{reinterpret_cast<std::uintptr_t>(sideStream_)};
 }
 
 Result<Ticket> StreamAccelerator::mark(NativeStream stream, Ticket earlier) {

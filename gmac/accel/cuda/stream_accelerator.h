@@ -158,6 +158,7 @@ class StreamAccelerator final : public Accelerator,
   bool capturing(NativeStream stream) const noexcept override;
   Result<Fence> fence(NativeStream stream, const Fence& earlier) override;
   Status follow(NativeStream stream, Ticket ticket) override;
+  Result<NativeStream> sideStream() override;
   Result<Ticket> mark(NativeStream stream, Ticket earlier) override;
   Status waitForAll() override { return ownWork_.waitForAll(); }
   Status submit(NativeStream stream, Work& work) override { return ownWork_.runOn(stream, work); }
@@ -273,6 +274,7 @@ class StreamAccelerator final : public Accelerator,
   const std::shared_ptr<AddressWindows> windows_;  // NULL: its addresses are its own
   OwnWork ownWork_;
   std::mutex openMutex_;
+  Stream sideStream_ = nullptr;  // guarded by openMutex_; NULL: nobody has asked for it
   std::atomic<bool> open_{false};
   std::atomic<std::uint64_t> contexts_{0};  // left so far
   Queue in_;

@@ -42,6 +42,7 @@ class MemberStreams final : public NativeStreams {
     const Result<Ticket> ticket = member_.mark(stream, ofMember(earlier));
     return ticket.ok() ? ofGroup(*ticket, 0) : ticket;
   }
+  Result<NativeStream> sideStream() override { return member_.sideStream(); }
   Status waitForAll() override { return member_.waitForAll(); }
   void failed(int number) noexcept override { member_.failed(number); }
   Status submit(NativeStream stream, Work& work) override { return member_.submit(stream, work); }

@@ -27,6 +27,14 @@ Status Device::checkStream(accel::NativeStream stream) const {
   return {};
 }
 
+Device::Stream Device::aside() {
+  if (streams_ == nullptr) {
+    return std::nullopt;
+  }
+  const auto stream = streams_->sideStream();
+  return stream.ok() ? Stream(*stream) : std::nullopt;
+}
+
 Result<accel::Ticket> Device::submit(Stream stream, accel::Work& work) {
   if (!stream) {
     return accelerator_.submit(work);

@@ -60,6 +60,8 @@ class Device {
     return streams_->follow(stream, ticket);
   }
   Result<accel::Ticket> mark(accel::NativeStream stream) { return streams_->mark(stream, {}); }
+  // The accelerator's side stream; the kernel queue where there is none.
+  Stream aside();
   Status waitForStreams() { return streams_->waitForAll(); }
 
   // Device memory, in the units that accelerators allocate.

@@ -34,6 +34,9 @@ struct Operation {
   std::uint32_t blocks = 0;  // 0: no limit
   std::optional<accel::NativeStream> stream;
   bool wait = true;  // until CPU memory has its bytes
+  // Nobody changes the strided bytes, which a device has, until the operation is over: so they need
+  // no release, whosoever they are.
+  bool lent = false;
 
   bool packs() const { return direction == Direction::kPack; }
   const Layout& layout() const { return prepared->layout(); }

@@ -31,7 +31,11 @@ Placement::Placement(Device& device, const Operation& operation)
   const std::byte* const first = op_.strided + op_.bounds.first;
   stridedShared_ = isShared(first, static_cast<std::size_t>(op_.bounds.last - op_.bounds.first));
   packedShared_ = isShared(op_.packed, static_cast<std::size_t>(op_.bytes));
-  if (stridedShared_) {
+  if (op_.lent) {
+    stridedDistance_ = stridedShared_ ? coherence::port().deviceDistance(first) : std::ptrdiff_t{0};
+    stridedShared_ = false;
+    stridedOnDevice_ = true;
+  } else if (stridedShared_) {
     stridedDistance_ = coherence::port().deviceDistance(first);
     divided_ = divide(op_.layout(), op_.strided, op_.offset, op_.bytes, kMinPortion);
   } else {

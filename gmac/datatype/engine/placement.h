@@ -29,7 +29,7 @@ class Placement {
 
   bool stridedShared() const { return stridedShared_; }
   bool packedShared() const { return packedShared_; }
-  // True for device memory that is not an object's.
+  // True for device memory that is not an object's, or lent.
   bool stridedPlain() const { return stridedOnDevice_; }
   // Where the operation accesses the packed side.
   Packed packedAt() const { return packedAt_; }
@@ -54,7 +54,7 @@ class Placement {
   Device& device_;
   const Operation& op_;
   bool stridedShared_ = false;
-  bool stridedOnDevice_ = false;  // and not shared
+  bool stridedOnDevice_ = false;  // and not shared, or lent
   bool packedShared_ = false;
   Packed packedAt_ = Packed::kPageable;
   std::ptrdiff_t stridedDistance_ = 0;  // from an address of the CPU's to the device's
