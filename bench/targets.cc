@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "bench/measure.h"
 #include "bench/patterns.h"
@@ -274,53 +275,46 @@ void patternRows(Collector& collector, bool cuda) {
   }
 }
 
+// What a measurement on all GPUs gives; nothing where the row is not wanted, or skipped.
+std::optional<json> onAllGpus(Collector& collector, bool cuda, const std::string& name,
+                              const std::string& measure, const json& parameters,
+                              Environment environment) {
+  if (!collector.wants(name)) return std::nullopt;
+  if (cuda) {
+    std::fprintf(stderr, "measuring: %s\n", name.c_str());
+    environment["GMAC_ACCEL"] = "cuda";
+    json result = measureInChild(measure, parameters, environment);
+    if (result.at("devices") != 1) return result;
+  }
+  collector.skip(name, "not several CUDA GPUs that reach each other's memory");
+  return std::nullopt;
+}
+
 // Six kernels of different lengths, none of which needs another one.
 void deviceRows(Collector& collector, bool cuda) {
   const std::string name =
       "six kernels on all GPUs, GMAC_SCHEDULER=history / best fixed assignment";
-  if (!collector.wants(name)) {
-    return;
-  }
-  const char* const why = "not several CUDA GPUs that reach each other's memory";
-  if (!cuda) {
-    collector.skip(name, why);
-    return;
-  }
-  std::fprintf(stderr, "measuring: %s\n", name.c_str());
-  const json result = measureInChild("deviceCalls", {{"unit", 200'000}, {"rounds", 15}},
-                                     {{"GMAC_ACCEL", "cuda"}, {"GMAC_SCHEDULER", "history"}});
-  if (result.at("devices") == 1) {
-    collector.skip(name, why);
-    return;
-  }
-  const json& ratio = result["ratio"];
-  collector.add({name, ratio.is_number() ? ratio.get<double>() : 0, "", atMost(1.1), result,
-                 whyNotMeasured(result, {{"ratio", kRatio}, {"best", kPlausibleRound}})});
+  const std::optional<json> result =
+      onAllGpus(collector, cuda, name, "deviceCalls", {{"unit", 200'000}, {"rounds", 15}},
+                {{"GMAC_SCHEDULER", "history"}});
+  if (!result) return;
+  const json& ratio = (*result)["ratio"];
+  collector.add({name, ratio.is_number() ? ratio.get<double>() : 0, "", atMost(1.1), *result,
+                 whyNotMeasured(*result, {{"ratio", kRatio}, {"best", kPlausibleRound}})});
 }
 
 // Over all buses at once. (Whole objects are handed over, so that the copies are what takes time.)
 void stripingRow(Collector& collector, bool cuda) {
   const std::string name = "filling 1 GiB that is striped over all GPUs, from the CPU's pages";
-  if (!collector.wants(name)) {
-    return;
-  }
-  const char* const why = "not several CUDA GPUs that reach each other's memory";
-  if (!cuda) {
-    collector.skip(name, why);
-    return;
-  }
-  std::fprintf(stderr, "measuring: %s\n", name.c_str());
-  const json result = measureInChild("striping", {{"bytes", std::size_t{1} << 30}, {"rounds", 11}},
-                                     {{"GMAC_ACCEL", "cuda"}, {"GMAC_PROTOCOL", "lazy"}});
-  if (result.at("devices") == 1) {
-    collector.skip(name, why);
-    return;
-  }
-  const json& rate = result["stripedRate"];
-  collector.add(
-      {name, rate.is_number() ? rate.get<double>() : 0, "GB/s", atLeast(95), result,
-       whyNotMeasured(
-           result, {{"striped", kPlausibleRound}, {"plain", kPlausibleRound}, {"ratio", kRatio}})});
+  const std::optional<json> result =
+      onAllGpus(collector, cuda, name, "striping",
+                {{"bytes", std::size_t{1} << 30}, {"rounds", 11}}, {{"GMAC_PROTOCOL", "lazy"}});
+  if (!result) return;
+  const json& rate = (*result)["stripedRate"];
+  collector.add({name, rate.is_number() ? rate.get<double>() : 0, "GB/s", atLeast(95), *result,
+                 whyNotMeasured(*result, {{"striped", kPlausibleRound},
+                                          {"plain", kPlausibleRound},
+                                          {"ratio", kRatio}})});
 }
 
 // 1.5 times what the GPU has free. (One GPU: others would have room.)

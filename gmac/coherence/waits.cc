@@ -131,6 +131,16 @@ Status Waits::forEverything(Lock& lock) {
   return status;
 }
 
+void Waits::forEveryUse(Lock& lock) {
+  const Ledger::Tickets calls = ledger_.everything();
+  const accel::Ticket flushes = ledger_.lastFlush();
+  const Free free(lock);
+  for (const accel::Ticket call : calls) {
+    (void)await(free, call);
+  }
+  (void)await(free, flushes);
+}
+
 // They run when their streams reach them, which nobody else learns: so it is asked for.
 Status Waits::forHostFunctions(Lock& lock, bool* waited) {
   for (accel::Backoff backoff; !ledger_.hostFunctionsRun();) {

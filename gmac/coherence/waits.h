@@ -49,6 +49,9 @@ class Waits {
   Status forArrival(Lock& lock, accel::Ticket ticket);
   // For all calls and all work on streams so far; the first error. No limit.
   Status forEverything(Lock& lock);
+  // For all of that and all flushes, before an object's memory moves. Errors are left for others: a
+  // kernel's for adsmSync to tell, and a lost accelerator says so when the memory moves. No limit.
+  void forEveryUse(Lock& lock);
   // For the functions of the CPU in streams; sets `waited` if there were any.
   Status forHostFunctions(Lock& lock, bool* waited);
   // Waits until another thread has submitted its work.

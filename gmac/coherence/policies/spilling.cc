@@ -281,25 +281,14 @@ Status Spilling::keepOnCpu() {
   return {};
 }
 
-// Waits for what still uses an object. Nothing else can be submitted meanwhile. `object` becomes
-// NULL where it has been freed.
-Status Spilling::waitForUsers(const Candidate& candidate, Object** object) {
+// Waits for what still uses an object. Nothing else can be submitted meanwhile. NULL: it has been
+// freed.
+Object* Spilling::waitForUsers(const Candidate& candidate) {
   Lock lock(mutex_);
-  *object = index_.find(candidate.address);
-  if (*object == nullptr || (*object)->number != candidate.number || (*object)->closing) {
-    *object = nullptr;
-    return {};
-  }
-  const Ledger::Tickets calls = ledger_.everything();
-  const accel::Ticket flushes = ledger_.lastFlush();
-  const Free free(lock);
-  // A kernel's error is for adsmSync to tell; the accelerator that is lost says so when the pages
-  // move.
-  for (const accel::Ticket call : calls) {
-    (void)waits_.await(free, call);
-  }
-  (void)waits_.await(free, flushes);
-  return {};
+  Object* const object = index_.find(candidate.address);
+  if (object == nullptr || object->number != candidate.number || object->closing) return nullptr;
+  waits_.forEveryUse(lock);
+  return object;
 }
 
 Status Spilling::spill(const Candidate& candidate, int from) {
@@ -334,11 +323,8 @@ Status Spilling::move(const Candidate& candidate, const Place& place, int wanted
   const coherence::DeviceRange range{candidate.address, candidate.bytes, true};
   const std::span<const coherence::DeviceRange> ranges(&range, 1);
   GMAC_TRY(launches_.beginOwnWork(ranges, candidate.address));
-  Object* object = nullptr;
-  Status moved = waitForUsers(candidate, &object);
-  if (moved.ok() && object != nullptr) {
-    moved = moveMemory(*object, place);
-  }
+  Object* const object = waitForUsers(candidate);
+  const Status moved = object != nullptr ? moveMemory(*object, place) : Status();
   if (moved.ok() && object != nullptr) {
     accel::Devices* const devices = accelerator_.devices();
     const std::size_t homeDevice = devices == nullptr ? 0 : devices->homeOf(object->device);

@@ -120,7 +120,7 @@ class Spilling {
   // `wanted`: Object::spilledFrom.
   Status move(const Candidate& candidate, const Place& place, int wanted);
   Status moveMemory(const Object& object, const Place& place) const;
-  Status waitForUsers(const Candidate& candidate, Object** object);
+  Object* waitForUsers(const Candidate& candidate);
   // Those that may come closer, the newest used first.
   std::vector<Guest> guests();
   // A better place for one of them than it has; none: there is no room.

@@ -165,17 +165,7 @@ void ZeroCopy::move(const Known& known) {
 Object* ZeroCopy::settled(const Known& known) {
   Lock lock(mutex_);
   Object* const object = find(known);
-  if (object != nullptr) {
-    const Ledger::Tickets calls = ledger_.everything();
-    const accel::Ticket flushes = ledger_.lastFlush();
-    const Free free(lock);
-    // A kernel's error is for adsmSync to tell; an accelerator that is lost says so when the object
-    // moves.
-    for (const accel::Ticket call : calls) {
-      (void)waits_.await(free, call);
-    }
-    (void)waits_.await(free, flushes);
-  }
+  if (object != nullptr) waits_.forEveryUse(lock);
   return object;
 }
 
