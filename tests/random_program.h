@@ -31,6 +31,7 @@
 #include "tests/datatype/recipe.h"
 #include "tests/support/child.h"
 #include "tests/support/seed.h"
+#include "tests/transform_kernel.h"
 
 namespace gmac::testing {
 
@@ -40,15 +41,6 @@ inline constexpr std::size_t kMostBytes = 8 * kMiB;
 
 // ---- Kernels
 // --------------------------------------------------------------------------------------------------------
-
-inline void transformBytes(const adsmThreadBlock_t* block, void** args) {
-  auto* data = *static_cast<std::uint8_t**>(args[0]);
-  const auto count = *static_cast<std::uint64_t*>(args[1]);
-  const auto key = *static_cast<std::uint64_t*>(args[2]);
-  for (std::uint64_t i = block->blockIdx.x; i < count; i += block->gridDim.x) {
-    data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
-  }
-}
 
 inline void addBytes(const adsmThreadBlock_t* block, void** args) {
   auto* to = *static_cast<std::uint8_t**>(args[0]);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "gmac/datatype/kernels/pack_kernels.h"
+#include "tests/datatype/plan_on_host.h"
 
 namespace gmac::datatype {
 namespace {
@@ -81,30 +82,13 @@ std::vector<Block> irregular(int count, std::int64_t unit, std::int64_t even) {
   return blocks;
 }
 
-// A plan's table in this process's memory.
-std::vector<std::uint64_t> tableOf(const DevicePlan& plan) {
-  const DevicePlan::Table& shape = plan.table();
-  std::vector<std::uint64_t> table((shape.bytes + 7) / 8 + 2, ~0ULL);
-  auto* const bytes = reinterpret_cast<std::byte*>(table.data());
-  if (shape.bytes != 0) {
-    plan.writeUnits(0, shape.units, bytes);
-    plan.writePieces(0, shape.pieces, bytes + shape.piecesAt);
-  }
-  return table;
-}
-
 void run(const DeviceLaunch& launch) {
   const int number = kernelNumber(launch.kernel);
   ASSERT_TRUE(kernelExists(number));
   ASSERT_EQ(launch.paramBytes, kernelParamBytes(number));
   alignas(16) std::byte params[sizeof launch.params];
   std::memcpy(params, launch.params, launch.paramBytes);
-  void* args[] = {params};
-  for (std::uint32_t block = 0; block < launch.blocks; ++block) {
-    const adsmThreadBlock_t place = {
-        {launch.blocks, 1, 1}, {launch.threads, 1, 1}, {block, 0, 0}, nullptr, 0};
-    kernelOnHost(number)(&place, args);
-  }
+  testing::runBlocks(number, launch.blocks, launch.threads, params);
 }
 
 struct Range {
@@ -130,7 +114,7 @@ void check(const DevicePlan& plan, const Range& part, const Setting& setting,
   ASSERT_TRUE(whole.ok());
   const Layout& layout = *whole;
   const Bounds bounds = layout.bounds();
-  const std::vector<std::uint64_t> table = tableOf(plan);
+  const std::vector<std::uint64_t> table = testing::tableOf(plan);
   for (const Direction direction : {Direction::kPack, Direction::kUnpack}) {
     Memory strided(bounds.last - bounds.first, setting.stridedSkew, 1);
     Memory packed(part.bytes, setting.packedSkew, 2);
@@ -208,8 +192,8 @@ void checkParts(const Layout& layout, const PlanTuning& tuning, std::mt19937& ra
   }
 }
 
-class EveryWidth : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Widths, EveryWidth, testing::Values(1, 2, 4, 8, 16));
+class EveryWidth : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Widths, EveryWidth, ::testing::Values(1, 2, 4, 8, 16));
 
 TEST_P(EveryWidth, IsMovedInEveryShape) {
   const std::int64_t w = GetParam();
@@ -258,10 +242,10 @@ TEST(DevicePlan, MovesWideWordsOfALineWhoseSidesAreEquallyMisaligned) {
   const DevicePlan plan(line);
   Used used;
   check(plan, {0, 1000}, {.stridedSkew = 5, .packedSkew = 21}, &used);
-  EXPECT_THAT(used, testing::ElementsAre(testing::Pair(std::pair(Shape::kLine, 16), 2)));
+  EXPECT_THAT(used, ::testing::ElementsAre(::testing::Pair(std::pair(Shape::kLine, 16), 2)));
   used.clear();
   check(plan, {0, 1000}, {.stridedSkew = 5, .packedSkew = 0}, &used);
-  EXPECT_THAT(used, testing::ElementsAre(testing::Pair(std::pair(Shape::kLine, 0), 2)));
+  EXPECT_THAT(used, ::testing::ElementsAre(::testing::Pair(std::pair(Shape::kLine, 0), 2)));
 }
 
 // Units as large as a device takes them: whole turns of all loads, in wide words where a column's
@@ -326,7 +310,7 @@ TEST(DevicePlan, SplitsWhatOneLaunchCannotCount) {
     for (const Layout& layout : layouts) {
       if (layout.blocks().size() > 1 && layout.blocks().size() < 100 && most < 38) continue;
       checkParts(layout, tuning, random);
-      if (testing::Test::HasFatalFailure()) FAIL() << "at most " << most << " elements";
+      if (::testing::Test::HasFatalFailure()) FAIL() << "at most " << most << " elements";
     }
   }
   const DevicePlan plan(layouts[0], tuning);

@@ -17,6 +17,7 @@
 
 #include "gmac/datatype/kernels/pack_kernels.h"
 #include "gmac/datatype/plan/transfer_plan.h"
+#include "tests/datatype/plan_on_host.h"
 #include "tests/exchange/random_layout.h"
 #include "tests/support/seed.h"
 
@@ -39,18 +40,6 @@ PlanTuning smallTuning(std::mt19937_64& random) {
   return tuning;
 }
 
-// A plan's table in this process's memory.
-std::vector<std::uint64_t> tableOf(const DevicePlan& plan) {
-  const DevicePlan::Table& shape = plan.table();
-  std::vector<std::uint64_t> table((shape.bytes + 7) / 8 + 2, ~0ULL);
-  auto* const bytes = reinterpret_cast<std::byte*>(table.data());
-  if (shape.bytes != 0) {
-    plan.writeUnits(0, shape.units, bytes);
-    plan.writePieces(0, shape.pieces, bytes + shape.piecesAt);
-  }
-  return table;
-}
-
 std::uint64_t addressOf(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
 // Runs all launches of the job; the names of their kernels.
@@ -64,12 +53,8 @@ std::vector<std::string> run(const TransferJob& job) {
                 EXPECT_TRUE(job.maxBlocks == 0 || launch.blocks <= job.maxBlocks);
                 names.emplace_back(kernelName(number));
                 moved += static_cast<int64_t>(launch.bytes);
-                void* args[] = {const_cast<std::byte*>(launch.params)};
-                for (std::uint32_t block = 0; block < launch.blocks; ++block) {
-                  const adsmThreadBlock_t place = {
-                      {launch.blocks, 1, 1}, {launch.threads, 1, 1}, {block, 0, 0}, nullptr, 0};
-                  kernelOnHost(number)(&place, args);
-                }
+                testing::runBlocks(number, launch.blocks, launch.threads,
+                                   const_cast<std::byte*>(launch.params));
                 return Status();
               }).ok());
   EXPECT_EQ(moved, job.bytes);
@@ -82,8 +67,8 @@ std::vector<std::string> check(const RandomLayout& to, const RandomLayout& from,
                                std::size_t toSkew, std::size_t fromSkew, std::uint32_t maxBlocks) {
   const DevicePlan toPlan(to.layout, tuning);
   const DevicePlan fromPlan(from.layout, tuning);
-  const std::vector<std::uint64_t> toTable = tableOf(toPlan);
-  const std::vector<std::uint64_t> fromTable = tableOf(fromPlan);
+  const std::vector<std::uint64_t> toTable = testing::tableOf(toPlan);
+  const std::vector<std::uint64_t> fromTable = testing::tableOf(fromPlan);
   alignas(64) static std::byte sourceMemory[1 << 20];
   alignas(64) static std::byte targetMemory[1 << 20];
   std::byte* const source = sourceMemory + fromSkew;

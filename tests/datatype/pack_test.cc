@@ -23,8 +23,8 @@
 #include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/session/runtime.h"
-#include "tests/random_program_fatbin.h"
 #include "tests/support/child.h"
+#include "tests/transform_kernel.h"
 
 namespace gmac::datatype {
 namespace {
@@ -34,15 +34,6 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kEdge = 128;  // of a grid of doubles: 16 MiB
 constexpr std::size_t kGridBytes = kEdge * kEdge * kEdge * sizeof(double);
-
-void transformBytes(const adsmThreadBlock_t* block, void** args) {
-  auto* data = *static_cast<std::uint8_t**>(args[0]);
-  const auto count = *static_cast<std::uint64_t*>(args[1]);
-  const auto key = *static_cast<std::uint64_t*>(args[2]);
-  for (std::uint64_t i = block->blockIdx.x; i < count; i += block->gridDim.x) {
-    data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
-  }
-}
 
 // An element of a grid of zeros that transformBytes has been over.
 double elementAt(std::int64_t index, std::uint64_t key) {
@@ -104,51 +95,24 @@ class Pack : public ::testing::Test {
   void SetUp() override {
     grid_ = static_cast<double*>(adsmAlloc(kGridBytes));
     ASSERT_NE(grid_, nullptr) << adsmLastErrorString();
-    static const std::size_t kSizes[] = {8, 8, 8};
-    adsmKernelDesc_t desc = {};
-    desc.name = "transformBytes";
-    desc.paramCount = 3;
-    desc.paramSizes = kSizes;
-    desc.host = &transformBytes;
-    desc.cudaImage = tests_random_program_fatbin;
-    desc.cudaName = tests_random_program_fatbin != nullptr ? desc.name : nullptr;
-    ASSERT_EQ(adsmKernelCreate(&desc, &kernel_), adsmSuccess) << adsmLastErrorString();
     options_.size = sizeof options_;
     options_.report = &report_;
   }
   void TearDown() override {
-    EXPECT_EQ(adsmKernelDestroy(kernel_), adsmSuccess);
     EXPECT_EQ(adsmFree(grid_), adsmSuccess);
     EXPECT_TRUE(Runtime::started()->manager().verify().ok()) << adsmLastErrorString();
   }
 
-  void writeByKernel(std::uint64_t key) {
-    std::uint64_t bytes = kGridBytes;
-    void* data = grid_;
-    void* args[] = {&data, &bytes, &key};
-    ASSERT_EQ(adsmCall(kernel_, {64, 1, 1}, {32, 1, 1}, 0, args), adsmSuccess)
-        << adsmLastErrorString();
-  }
+  void writeByKernel(std::uint64_t key) { kernel_.call(grid_, kGridBytes, key); }
 
   // Blocks that are not where `where` says.
-  std::size_t bytesNot(Current where) {
-    std::size_t other = 0;
-    const auto* at = reinterpret_cast<const std::byte*>(grid_);
-    for (std::size_t left = kGridBytes; left > 0;) {
-      Current current{};
-      const std::size_t length = coherence::currentPrefix(at, left, &current);
-      other += current == where ? 0 : length;
-      at += length;
-      left -= length;
-    }
-    return other;
-  }
+  std::size_t bytesNot(Current where) { return testing::bytesNot(grid_, kGridBytes, where); }
 
   static bool batch() { return protocol() == "batch"; }
   static std::string_view protocol() { return Runtime::started()->manager().protocol().name(); }
 
   double* grid_ = nullptr;
-  adsmKernel_t kernel_ = nullptr;
+  testing::TransformKernel kernel_;
   adsmPackOptions_t options_ = {};
   adsmPackReport_t report_ = {};
 };
@@ -395,11 +359,8 @@ TEST_F(Pack, ManyShortRowsFarApart) {
   auto* const packed = static_cast<std::uint8_t*>(adsmAlloc(kPackedBytes));
   ASSERT_TRUE(source != nullptr && packed != nullptr) << adsmLastErrorString();
   std::memset(source, 0, kBytes);
-  std::uint64_t bytes = kBytes;
-  std::uint64_t key = 11;
-  void* data = source;
-  void* args[] = {&data, &bytes, &key};
-  ASSERT_EQ(adsmCall(kernel_, {64, 1, 1}, {32, 1, 1}, 0, args), adsmSuccess);
+  constexpr std::uint64_t kKey = 11;
+  kernel_.call(source, kBytes, kKey);
   for (const std::int64_t row : {4, 8, 16, 20, 24, 32}) {
     adsmType_t type = nullptr;
     ASSERT_EQ(adsmTypeVector(kRows, row, kStride, ADSM_TYPE_1, &type), adsmSuccess);
@@ -412,7 +373,7 @@ TEST_F(Pack, ManyShortRowsFarApart) {
           << adsmLastErrorString();
       for (std::int64_t i = 0; i < options_.bytes; ++i) {
         const std::int64_t at = 16 + (i + left) / row * kStride + (i + left) % row;
-        ASSERT_EQ(packed[i], static_cast<std::uint8_t>(key + static_cast<std::uint64_t>(at)))
+        ASSERT_EQ(packed[i], static_cast<std::uint8_t>(kKey + static_cast<std::uint64_t>(at)))
             << "byte " << i << " of rows of " << row;
       }
       EXPECT_EQ(packed[options_.bytes], 0xee);

@@ -23,9 +23,9 @@
 #include "gmac/observe/stats.h"
 #include "gmac/session/runtime.h"
 #include "tests/exchange/random_layout.h"
-#include "tests/random_program_fatbin.h"
 #include "tests/support/child.h"
 #include "tests/support/seed.h"
+#include "tests/transform_kernel.h"
 
 namespace gmac::datatype {
 namespace {
@@ -36,15 +36,6 @@ using testing::RandomLayout;
 using testing::randomLayout;
 
 constexpr std::size_t kBytes = std::size_t{512} << 10;  // of an object
-
-void transformBytes(const adsmThreadBlock_t* block, void** args) {
-  auto* data = *static_cast<std::uint8_t**>(args[0]);
-  const auto count = *static_cast<std::uint64_t*>(args[1]);
-  const auto key = *static_cast<std::uint64_t*>(args[2]);
-  for (std::uint64_t i = block->blockIdx.x; i < count; i += block->gridDim.x) {
-    data[i] = static_cast<std::uint8_t>(data[i] * 3 + key + i);
-  }
-}
 
 // The committed type of a layout.
 adsmType_t typeOf(const Layout& layout) {
@@ -116,20 +107,10 @@ class Transfers : public ::testing::Test {
       ASSERT_NE(memory->data, nullptr) << adsmLastErrorString();
       memory->expected.resize(kBytes);
     }
-    static const std::size_t kSizes[] = {8, 8, 8};
-    adsmKernelDesc_t desc = {};
-    desc.name = "transformBytes";
-    desc.paramCount = 3;
-    desc.paramSizes = kSizes;
-    desc.host = &transformBytes;
-    desc.cudaImage = tests_random_program_fatbin;
-    desc.cudaName = tests_random_program_fatbin != nullptr ? desc.name : nullptr;
-    ASSERT_EQ(adsmKernelCreate(&desc, &kernel_), adsmSuccess) << adsmLastErrorString();
     options_.size = sizeof options_;
     options_.report = &report_;
   }
   void TearDown() override {
-    EXPECT_EQ(adsmKernelDestroy(kernel_), adsmSuccess);
     EXPECT_EQ(adsmFree(target_.data), adsmSuccess);
     EXPECT_EQ(adsmFree(source_.data), adsmSuccess);
     EXPECT_TRUE(Runtime::started()->manager().verify().ok()) << adsmLastErrorString();
@@ -142,11 +123,7 @@ class Transfers : public ::testing::Test {
     std::copy(memory.expected.begin(), memory.expected.end(), memory.data);
   }
   void writeByKernel(Memory& memory, std::uint64_t key) {
-    std::uint64_t bytes = kBytes;
-    void* data = memory.data;
-    void* args[] = {&data, &bytes, &key};
-    ASSERT_EQ(adsmCall(kernel_, {64, 1, 1}, {32, 1, 1}, 0, args), adsmSuccess)
-        << adsmLastErrorString();
+    kernel_.call(memory.data, kBytes, key);
     for (std::size_t i = 0; i < kBytes; ++i) {
       memory.expected[i] =
           static_cast<std::byte>(static_cast<std::uint8_t>(memory.expected[i]) * 3 + key + i);
@@ -157,20 +134,12 @@ class Transfers : public ::testing::Test {
     return std::memcmp(memory.data, memory.expected.data(), kBytes) == 0;
   }
   static std::size_t bytesNot(const Memory& memory, Current where) {
-    std::size_t other = 0;
-    for (std::size_t done = 0; done < kBytes;) {
-      Current current{};
-      const std::size_t length =
-          coherence::currentPrefix(memory.data + done, kBytes - done, &current);
-      other += current == where ? 0 : length;
-      done += length;
-    }
-    return other;
+    return testing::bytesNot(memory.data, kBytes, where);
   }
 
   Memory target_;
   Memory source_;
-  adsmKernel_t kernel_ = nullptr;
+  testing::TransformKernel kernel_;
   adsmPackOptions_t options_ = {};
   adsmPackReport_t report_ = {};
 };
