@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// mprotect over shared memory: a request for the protection that an object has succeeds and changes
-// nothing; any other is refused.
+// What a program asks of the pages of shared objects. mprotect: a request for the protection that an
+// object has succeeds and changes nothing; any other is refused. mlock: what only the accelerator
+// has comes to the CPU, as an access brings it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -35,7 +36,7 @@ void addOne(const adsmThreadBlock_t*, void** args) {
   for (std::size_t i = 0; i < kBytes; ++i) ++bytes[i];
 }
 
-class Protections : public ::testing::Test {
+class PagesOfObjects : public ::testing::Test {
  protected:
   void SetUp() override {
     object_ = static_cast<unsigned char*>(adsmAlloc(kBytes));
@@ -63,6 +64,9 @@ class Protections : public ::testing::Test {
 
   unsigned char* object_ = nullptr;
 };
+
+using Protections = PagesOfObjects;
+using Locks = PagesOfObjects;
 
 TEST_F(Protections, WhatAnObjectIsIsGrantedAndNothingIsLost) {
   close();
@@ -119,6 +123,38 @@ TEST_F(Protections, OfOtherMemoryAreTheSystems) {
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(mprotect(object_, 0, PROT_NONE), 0);
   EXPECT_EQ(munmap(page, 2 * kPage), 0);
+}
+
+TEST_F(Locks, OfAnObjectAreLockedWhateverSideItsBytesAreOn) {
+  std::byte* const plain = new std::byte[kBytes];
+  if (mlock(plain, kBytes) != 0) GTEST_SKIP() << "no memory may be locked: " << strerror(errno);
+  ASSERT_EQ(munlock(plain, kBytes), 0);
+  delete[] plain;
+  close();
+  ASSERT_EQ(mlock(object_, kBytes), 0) << strerror(errno);
+  EXPECT_EQ(object_[70000], 2);
+  object_[5] = 10;
+  close();
+  EXPECT_EQ(object_[5], 11) << "a write of the CPU's is lost";
+  EXPECT_EQ(object_[kBytes - 1], 3);
+  // What is locked goes to and fro as ever.
+  close();
+  ASSERT_EQ(mlock2(object_ + kPage + 100, kPage, 0), 0) << strerror(errno);
+  EXPECT_EQ(object_[kPage + 100], 4);
+  ASSERT_EQ(mlock2(object_, kBytes, MLOCK_ONFAULT), 0) << strerror(errno);
+  EXPECT_EQ(munlock(object_, kBytes), 0) << strerror(errno);
+}
+
+TEST_F(Locks, OfOtherMemoryAreTheSystems) {
+  errno = 0;
+  EXPECT_EQ(mlock(object_, SIZE_MAX - 8192), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(mlock(object_, 0), 0);
+  void* const page = mmap(nullptr, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  errno = 0;
+  EXPECT_EQ(mlock(page, kPage), -1);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(munmap(page, kPage), 0);
 }
 
 }  // namespace
