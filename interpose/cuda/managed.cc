@@ -83,14 +83,21 @@ struct Allocate {
   }
 };
 
+// A free that nothing but the CPU is needed for says what every call does after a kernel's crash.
+CUresult freed(void* address) noexcept {
+  const Status status(adsmFree(address));
+  if (!status.ok()) return resultOf(status);
+  const auto accelerator = coherence::port().ensureAccelerator();
+  return resultOf(accelerator.ok() ? (*accelerator)->usable() : accelerator.status());
+}
+
 struct Free {
   // A second free of the same address is recognised also when no object lives.
   static constexpr bool kEvenUnshared = true;
 
   template <ZeroStream Zero, typename Real, typename... Rest>
   static CUresult run(Real real, CUdeviceptr address, Rest... rest) {
-    if (ManagedObjects::get().remove(address))
-      return resultOf(Status(adsmFree(reinterpret_cast<void*>(address))));
+    if (ManagedObjects::get().remove(address)) return freed(reinterpret_cast<void*>(address));
     if (!shared(cpuAddressOf(address), 1)) {
       // The driver still has it allocated.
       if (coherence::port().isKept(address)) return CUDA_ERROR_INVALID_VALUE;
@@ -104,7 +111,7 @@ struct Free {
       }
     }
     if (coherence::port().managedMode())
-      return resultOf(Status(adsmFree(reinterpret_cast<void*>(cpuAddressOf(address)))));
+      return freed(reinterpret_cast<void*>(cpuAddressOf(address)));
     return refuse(adsmErrorInvalidPointer, "freeing", address, "adsmFree() does that");
   }
 };

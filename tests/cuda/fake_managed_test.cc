@@ -758,6 +758,8 @@ TEST_F(ManagedPrograms, AResetRecoversFromACrashedKernel) {
 
 // As with memory of the driver's own.
 TEST_F(ManagedPrograms, ACrashedKernelIsWhatEveryLaterCallSays) {
+  CUdeviceptr small = 0;
+  ASSERT_EQ(DRIVER(cuMemAllocManaged)(&small, 64, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
   int nothing = 0;
   std::uint64_t count = 1;
   int* wrong = &nothing;
@@ -773,6 +775,7 @@ TEST_F(ManagedPrograms, ACrashedKernelIsWhatEveryLaterCallSays) {
             CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(DRIVER(cuMemcpyDtoH)(&nothing, number(data_), 4), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(DRIVER(cuMemsetD8)(number(data_), 0, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(DRIVER(cuMemFree)(small), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(DRIVER(cuMemFree)(number(data_)), CUDA_ERROR_ILLEGAL_ADDRESS);
   resetDevice();
   beginAgain();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program asks of the pages of shared objects. mprotect: a request for the protection that an
-// object has succeeds and changes nothing; any other is refused. mlock: what only the accelerator
-// has comes to the CPU, as an access brings it.
+// What a program asks of the pages of shared objects. mprotect: a request for the protection that
+// an object has succeeds and changes nothing; any other is refused. mlock: what only the
+// accelerator has comes to the CPU, as an access brings it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
