@@ -97,6 +97,16 @@ class ManagedPrograms : public ::testing::Test {
         CUDA_SUCCESS)
         << adsmLastErrorString();
   }
+  // By a kernel that works on memory of the CPU's.
+  void crash() {
+    int nothing = 0;
+    std::uint64_t count = 1;
+    int* wrong = &nothing;
+    void* args[] = {&wrong, &count};
+    ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
+              CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_ERROR_ILLEGAL_ADDRESS);
+  }
   // As CUDA's runtime does it for cudaDeviceReset().
   static void resetDevice() {
     ASSERT_EQ(driver<CUresult(CUdevice)>("cuDevicePrimaryCtxReset", 7000)(0), CUDA_SUCCESS);
@@ -741,13 +751,7 @@ TEST_F(ManagedPrograms, TheRuntimesOwnPartsEndBeforeTheReset) {
 }
 
 TEST_F(ManagedPrograms, AResetRecoversFromACrashedKernel) {
-  int nothing = 0;
-  std::uint64_t count = 1;
-  int* wrong = &nothing;
-  void* args[] = {&wrong, &count};
-  ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
-            CUDA_SUCCESS);
-  EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_ERROR_ILLEGAL_ADDRESS);
+  ASSERT_NO_FATAL_FAILURE(crash());
   CUdeviceptr address = 0;
   EXPECT_NE(DRIVER(cuMemAllocManaged)(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
   resetDevice();
@@ -760,20 +764,15 @@ TEST_F(ManagedPrograms, AResetRecoversFromACrashedKernel) {
 TEST_F(ManagedPrograms, ACrashedKernelIsWhatEveryLaterCallSays) {
   CUdeviceptr small = 0;
   ASSERT_EQ(DRIVER(cuMemAllocManaged)(&small, 64, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
-  int nothing = 0;
-  std::uint64_t count = 1;
-  int* wrong = &nothing;
-  void* args[] = {&wrong, &count};
-  ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
-            CUDA_SUCCESS);
-  EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_ERROR_ILLEGAL_ADDRESS);
+  ASSERT_NO_FATAL_FAILURE(crash());
   CUdeviceptr address = 0;
   // Of memory that needs the driver, and of memory that does not.
   EXPECT_EQ(DRIVER(cuMemAllocManaged)(&address, std::size_t{64} << 20, CU_MEM_ATTACH_GLOBAL),
             CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(DRIVER(cuMemAllocManaged)(&address, 100, CU_MEM_ATTACH_GLOBAL),
             CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(DRIVER(cuMemcpyDtoH)(&nothing, number(data_), 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+  int copied = 0;
+  EXPECT_EQ(DRIVER(cuMemcpyDtoH)(&copied, number(data_), 4), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(DRIVER(cuMemsetD8)(number(data_), 0, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(DRIVER(cuMemFree)(small), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(DRIVER(cuMemFree)(number(data_)), CUDA_ERROR_ILLEGAL_ADDRESS);
