@@ -56,7 +56,17 @@ std::uint64_t clockNow() noexcept {
          static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-const std::uint64_t kLoadedAt = clockNow();
+// When the library was loaded, or first used by a constructor that runs before this library's.
+constinit std::atomic<std::uint64_t> loaded{0};
+
+std::uint64_t loadedAt() noexcept {
+  std::uint64_t at = loaded.load(std::memory_order_relaxed);
+  if (at != 0) return at;
+  const std::uint64_t time = clockNow();
+  return loaded.compare_exchange_strong(at, time, std::memory_order_relaxed) ? time : at;
+}
+
+[[gnu::constructor]] void noteLoad() { loadedAt(); }
 
 // Initial-exec: the first access of a thread must not allocate, because it may be in the fault
 // handler.
@@ -168,7 +178,10 @@ std::vector<const Event*> completeEvents(std::size_t present) {
 
 namespace internal {
 
-std::uint64_t traceNow() noexcept { return clockNow() - kLoadedAt; }
+std::uint64_t traceNow() noexcept {
+  const std::uint64_t since = loadedAt();
+  return clockNow() - since;
+}
 
 void appendTraceEvent(const char* category, const char* name, std::uint64_t start,
                       std::uint64_t duration, TraceArg first, TraceArg second) noexcept {

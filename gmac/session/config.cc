@@ -142,7 +142,8 @@ std::uint64_t usualIoThreads() {
   return cores < 3 ? 1 : std::min(cores, kMost);
 }
 
-const Variable kVariables[] = {
+// Constant-initialised: the runtime may start in a constructor that runs before this library's.
+constexpr Variable kVariables[] = {
     {"GMAC_PROTOCOL",
      Kind::kChoice,
      "rolling",

@@ -35,7 +35,15 @@
 // The headers declare arguments that are never NULL; a program that passes NULL gets libc's answer.
 #pragma GCC diagnostic ignored "-Wnonnull-compare"
 
-extern "C" [[noreturn]] void __chk_fail();
+extern "C" {
+
+[[noreturn]] void __chk_fail();
+
+// The sigaction() of this file, whichever the dynamic linker finds first.
+__attribute__((visibility("hidden"))) int gmacSigaction(int signal, const struct sigaction* wanted,
+                                                        struct sigaction* before) noexcept;
+
+}  // extern "C"
 
 namespace gmac::interpose {
 namespace {
@@ -66,17 +74,15 @@ constinit Real<int(int, epoll_event*, int, int, const sigset_t*)> realEpollPwait
 constinit Real<int(int, epoll_event*, int, const timespec*, const sigset_t*)> realEpollPwait2(
     "epoll_pwait2");
 
-using Setter = int(int, const Action*, Action*) noexcept;
-
 [[gnu::constructor]] void resolveSignals() {
   resolveAtLoad(realSigaction, realSignal, realSysvSignal, realSigset, realSigignore,
                 realSiginterrupt, realSigprocmask, realPthreadSigmask, realSetAttrMask,
                 realGetAttrMask, realSigpending, realSigsuspend, realSigwait, realSigwaitinfo,
                 realSigtimedwait, realSignalfd, realPpoll, realPselect, realEpollPwait,
                 realEpollPwait2);
-  if (firstDefinition("sigaction") == reinterpret_cast<void*>(static_cast<Setter*>(&::sigaction))) {
-    os::actionsAreSeen();
-  }
+  // The program's calls come here unless it finds the C library's function first: where another
+  // library needs this one, or opens it.
+  if (firstDefinition("sigaction") == reinterpret_cast<void*>(&gmacSigaction)) os::actionsAreSeen();
 }
 
 // The kernel's form of a mask that the program gives, which may be NULL. For the stack.
@@ -236,6 +242,9 @@ GMAC_INTERPOSED int sigaction(int signal, const struct sigaction* wanted,
                               struct sigaction* before) noexcept {
   return signals::changeAction(signal, wanted, before);
 }
+
+__attribute__((alias("sigaction"))) int gmacSigaction(int signal, const struct sigaction* wanted,
+                                                      struct sigaction* before) noexcept;
 
 GMAC_INTERPOSED signals::Handler signal(int signal, signals::Handler handler) noexcept {
   if (signals::isStandIn(signal)) return SIG_ERR;

@@ -5,6 +5,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
+
+// Where the file that has this code begins in memory: defined by the linker.
+extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start;
 
 namespace gmac::accel::cuda {
 
@@ -17,9 +21,15 @@ GMAC_UNCHECKED Dlsym findRealDlsym() noexcept {
   // dlvsym is not wrapped, so it leads to the C library's function. Its version says since when it
   // lives in libc itself; before that it came from libdl under the platform's first version.
   static constexpr const char* kVersions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
-  for (const char* const version : kVersions) {
-    if (void* found = dlvsym(RTLD_NEXT, "dlsym", version); found != nullptr) {
-      return reinterpret_cast<Dlsym>(found);
+  // Nothing comes next where the C library is searched before this one, which another library of
+  // the program needs, say. There the first definition is the C library's.
+  for (void* const where : {RTLD_NEXT, RTLD_DEFAULT}) {
+    for (const char* const version : kVersions) {
+      void* const found = dlvsym(where, "dlsym", version);
+      Dl_info file;
+      if (found != nullptr && dladdr(found, &file) != 0 && file.dli_fbase != &__ehdr_start) {
+        return reinterpret_cast<Dlsym>(found);
+      }
     }
   }
   std::fputs("gmac: the C library has no dlsym under a version that is known\n", stderr);
