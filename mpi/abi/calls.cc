@@ -18,6 +18,13 @@ void look(Find find, const char* name, Function* function) {
   *function = reinterpret_cast<Function>(find(name));
 }
 
+// The first of the two names that the library has.
+template <typename Function>
+void look(Find find, const char* name, const char* otherName, Function* function) {
+  look(find, name, function);
+  if (*function == nullptr) look(find, otherName, function);
+}
+
 }  // namespace
 
 #ifdef OPEN_MPI
@@ -51,9 +58,10 @@ void openCalls(Find next, [[maybe_unused]] Find variable) {
 #undef GMAC_MPI_FORTRAN
   Calls& mpi = internal::layers[static_cast<int>(Layer::kMpi)];
   Calls& pmpi = internal::layers[static_cast<int>(Layer::kPmpi)];
-#define GMAC_MPI_CALL(name)            \
-  look(next, "MPI_" #name, &mpi.name); \
-  look(next, "PMPI_" #name, &pmpi.name);
+  // (Open MPI 4 has the persistent collectives as extensions.)
+#define GMAC_MPI_CALL(name)                           \
+  look(next, "MPI_" #name, "MPIX_" #name, &mpi.name); \
+  look(next, "PMPI_" #name, "PMPIX_" #name, &pmpi.name);
 #include "mpi/abi/used_calls.inc"
 #undef GMAC_MPI_CALL
 }

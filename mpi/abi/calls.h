@@ -29,8 +29,22 @@ extern Globals globals;
 #include "mpi/stub/abi.h"
 
 #if MPI_VERSION < 4
-// Open MPI 5 has these functions of MPI 4, and says that it is of version 3.1.
+namespace gmac::mpi::GMAC_MPI_ABI {
+template <typename Blocking>
+struct PersistentForm;
+template <typename... Arguments>
+struct PersistentForm<int(Arguments...)> {
+  using Function = int(Arguments..., MPI_Info, MPI_Request*);
+};
+}  // namespace gmac::mpi::GMAC_MPI_ABI
+
+// Open MPI 5 has these functions of MPI 4, and says that it is of version 3.1. Open MPI 4 has the
+// collectives among them by names that begin with MPIX_.
 extern "C" {
+#define GMAC_MPI_COLLECTIVE(name, iname, function, pattern) \
+  ::gmac::mpi::GMAC_MPI_ABI::PersistentForm<decltype(MPI_##name)>::Function MPI_##name##_init;
+#include "mpi/abi/collective_calls.inc"
+#undef GMAC_MPI_COLLECTIVE
 int MPI_Isendrecv(const void* sent, int sentCount, MPI_Datatype sentType, int destination,
                   int sentTag, void* received, int receivedCount, MPI_Datatype receivedType,
                   int source, int receivedTag, MPI_Comm communicator, MPI_Request* request);

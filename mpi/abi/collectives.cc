@@ -7,17 +7,12 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 
 std::span<const Hook> collectiveHooks() {
   static const Hook hooks[] = {
-#if MPI_VERSION >= 4
 #define GMAC_MPI_COLLECTIVE(name, iname, function, pattern)                          \
   GMAC_MPI_HOOKS(name, function, pattern), GMAC_MPI_HOOKS(iname, function, pattern), \
       GMAC_MPI_HOOKS(name##_init, function, pattern),
-#else
-#define GMAC_MPI_COLLECTIVE(name, iname, function, pattern) \
-  GMAC_MPI_HOOKS(name, function, pattern), GMAC_MPI_HOOKS(iname, function, pattern),
-#endif
 #include "mpi/abi/collective_calls.inc"
 #undef GMAC_MPI_COLLECTIVE
-    GMAC_MPI_HOOKS(Reduce_local, reduceLocal),
+      GMAC_MPI_HOOKS(Reduce_local, reduceLocal),
   };
   return hooks;
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the stub exports, from the headers of the MPI libraries.
 
-    names.py trampolines HEADER...   a line GMAC_MPI_NAME(MPI_Send) for every function that one of them declares
+    names.py trampolines HEADER...   a line GMAC_MPI_NAME(MPI_Send) for every function that one of them declares, or that
+                                     Open MPI 4 has for a collective of mpi/abi/collective_calls.inc, if that is one of them
     names.py globals HEADER...       a line GMAC_MPI_GLOBAL(ompi_mpi_byte) for every variable that stands for a handle
 """
 import re
@@ -27,6 +28,12 @@ def functions(text):
     return {name for name in found if not name.isupper() and name.upper() != name}
 
 
+# Open MPI 4 has the persistent collectives by these names, in headers that mpi-ext.h includes.
+def persistent_collectives(text):
+    names = re.findall(r"^GMAC_MPI_COLLECTIVE\((\w+)", text, flags=re.MULTILINE)
+    return {f"MPIX_{name}_init" for name in names}
+
+
 def handles(text):
     return set(re.findall(r"OMPI_PREDEFINED_GLOBAL\s*\(\s*MPI_\w+\s*,\s*(\w+)\s*\)", text))
 
@@ -34,7 +41,8 @@ def handles(text):
 def main(what, paths):
     names = set(MORE_TRAMPOLINES) if what == "trampolines" else set()
     for path in paths:
-        names |= (functions if what == "trampolines" else handles)(text_of(path))
+        text = text_of(path)
+        names |= functions(text) | persistent_collectives(text) if what == "trampolines" else handles(text)
     macro = "GMAC_MPI_NAME" if what == "trampolines" else "GMAC_MPI_GLOBAL"
     for name in sorted(names):
         print(f"{macro}({name})")

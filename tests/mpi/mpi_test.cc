@@ -550,6 +550,8 @@ TEST_P(Mpi, RequestsEndAsInPlainMemoryAndOtherCallsAreRefusedByName) {
     const ProgramEnd end = run(2, "requests", {}, way);
     EXPECT_EQ(end.exitStatus, 0) << end.seen();
     EXPECT_EQ(end.output, "requests are right\n");
+    // No process has read the other one's protected pages.
+    EXPECT_THAT(end.errors, Not(HasSubstr("Read -1")));
   }
 }
 
