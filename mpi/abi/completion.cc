@@ -46,7 +46,7 @@ class Several {
 // table.
 class Before {
  public:
-  Before(int count, const MPI_Request* list) : handles_(count) {
+  Before(int count, const MPI_Request* list) : list_(list), handles_(count) {
     tickets::sweep();
     std::copy_n(list, handles_.size(), handles_.data());
     call_.list = handles_.data();
@@ -60,6 +60,18 @@ class Before {
   Before& operator=(const Before&) = delete;
   // False: other requests are in the table.
   explicit operator bool() const { return mayStay_; }
+  // Calls MPI. Where its error handler throws, what it has completed is forgotten.
+  template <typename Call>
+  int complete(const Call& call) const {
+    try {
+      return call();
+    } catch (...) {
+      for (int i = 0; i < static_cast<int>(handles_.size()); ++i) {
+        if (handles_[i] != list_[i]) drop(i, 1);
+      }
+      throw;
+    }
+  }
   const MPI_Request* handles() const { return handles_.data(); }
   std::uint64_t last() const { return call_.last; }
   // Those were completed, and have got no tickets.
@@ -71,6 +83,7 @@ class Before {
   // Other threads' progress() looks through the lists of such calls, for each receive.
   static constexpr int kMostLookedThrough = 256;
 
+  const MPI_Request* list_;
   Several<MPI_Request> handles_;
   requests::Completing call_;
   bool mayStay_ = false;
@@ -84,9 +97,11 @@ class Taken {
   // The same after MPI was called: `count` of those from number `first` on.
   Taken(const Before& before, int first, int count, MPI_Request* list)
       : Taken(count, list, before.handles() + first, before.last()) {}
-  // What MPI has not completed goes back.
+  // What MPI has not completed goes back. (Where its error handler has thrown, only the list tells
+  // what it has completed.)
   ~Taken() {
     for (int i = 0; any_ && i < static_cast<int>(entries_.size()); ++i) {
+      if (list_[i] == MPI_REQUEST_NULL) end(i);
       if (Pending* const pending = pendingAt(i); pending != nullptr && pending->hasInstead) {
         list_[i] = handleOf(*entries_[i]);
       }
@@ -310,7 +325,7 @@ int wait(MPI_Request* request, MPI_Status* status) {
   if (!requests::any()) return function(request, status);
   if (const Before before(1, request); before) {
     Statuses statuses(1, status);
-    const int code = function(request, statuses.get());
+    const int code = before.complete([&] { return function(request, statuses.get()); });
     return endPlain(before, 0, code, request, statuses.get(), "MPI_Wait");
   }
   requests::settle(1, request);
@@ -332,7 +347,7 @@ int test(MPI_Request* request, int* flag, MPI_Status* status) {
   if (!requests::any()) return function(request, flag, status);
   if (const Before before(1, request); before) {
     Statuses statuses(1, status);
-    const int code = function(request, flag, statuses.get());
+    const int code = before.complete([&] { return function(request, flag, statuses.get()); });
     return code == MPI_SUCCESS && *flag == 0
                ? code
                : endPlain(before, 0, code, request, statuses.get(), "MPI_Test");
@@ -360,7 +375,7 @@ int waitAll(int count, MPI_Request* list, MPI_Status* status) {
   if (!requests::any()) return function(count, list, status);
   if (const Before before(count, list); before) {
     Statuses statuses(count, status);
-    const int code = function(count, list, statuses.get());
+    const int code = before.complete([&] { return function(count, list, statuses.get()); });
     return meansStatuses(code) ? endSeveralPlain(before, count, list, code, count, nullptr,
                                                  statuses.get(), "MPI_Waitall")
                                : code;
@@ -381,7 +396,7 @@ int testAll(int count, MPI_Request* list, int* flag, MPI_Status* status) {
   if (!requests::any()) return function(count, list, flag, status);
   if (const Before before(count, list); before) {
     Statuses statuses(count, status);
-    const int code = function(count, list, flag, statuses.get());
+    const int code = before.complete([&] { return function(count, list, flag, statuses.get()); });
     return code == MPI_ERR_IN_STATUS || (code == MPI_SUCCESS && *flag != 0)
                ? endSeveralPlain(before, count, list, code, count, nullptr, statuses.get(),
                                  "MPI_Testall")
@@ -407,7 +422,8 @@ int testAny(int count, MPI_Request* list, int* index, int* flag, MPI_Status* sta
   if (!requests::any()) return function(count, list, index, flag, status);
   if (const Before before(count, list); before) {
     Statuses statuses(1, status);
-    const int code = function(count, list, index, flag, statuses.get());
+    const int code =
+        before.complete([&] { return function(count, list, index, flag, statuses.get()); });
     return endAnyPlain(before, count, list, *index, code != MPI_SUCCESS || *flag != 0, code,
                        statuses.get(), "MPI_Testany");
   }
@@ -435,7 +451,7 @@ int waitAny(int count, MPI_Request* list, int* index, MPI_Status* status) {
   if (!requests::any()) return function(count, list, index, status);
   if (const Before before(count, list); before) {
     Statuses statuses(1, status);
-    const int code = function(count, list, index, statuses.get());
+    const int code = before.complete([&] { return function(count, list, index, statuses.get()); });
     return endAnyPlain(before, count, list, *index, true, code, statuses.get(), "MPI_Waitany");
   }
   if (!requests::settled(count, list)) {
@@ -464,7 +480,8 @@ int some(int count, MPI_Request* list, int* done, int* indices, MPI_Status* stat
   if (!requests::any()) return function(count, list, done, indices, status);
   if (const Before before(count, list); before) {
     Statuses statuses(count, status);
-    const int code = function(count, list, done, indices, statuses.get());
+    const int code =
+        before.complete([&] { return function(count, list, done, indices, statuses.get()); });
     return meansStatuses(code) && *done != MPI_UNDEFINED
                ? endSeveralPlain(before, count, list, code, *done, indices, statuses.get(),
                                  kName<call>)

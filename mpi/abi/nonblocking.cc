@@ -48,8 +48,10 @@ bool sendPlain(Function function, const void* buffer, Count count, MPI_Datatype 
   const auto message = std::make_shared<Sent>(std::move(offered), communicator);
   SentTicket& ticket = message->ticket;
   requests::keepOrphans(false);
-  *code = function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination, tag, communicator,
-                   request);
+  *code = ticket.sendBy([&] {
+    return function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination, tag,
+                    communicator, request);
+  });
   if (*code != MPI_SUCCESS) {
     ticket.recall();
     return true;
@@ -89,11 +91,12 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
   }
   requests::keepOrphans(false);
   SentTicket& ticket = message->ticket;
-  const int code = ticket.inUse()
-                       ? function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination,
-                                  tag, communicator, request)
-                       : function(message->side.address(), count, message->side.datatype(),
-                                  destination, tag, communicator, request);
+  const int code = ticket.sendBy([&] {
+    return ticket.inUse() ? function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination,
+                                     tag, communicator, request)
+                          : function(message->side.address(), count, message->side.datatype(),
+                                     destination, tag, communicator, request);
+  });
   if (code != MPI_SUCCESS) {
     ticket.recall();
     return code;
@@ -142,7 +145,13 @@ std::optional<int> postPlain(Function function, void* buffer, Count count, MPI_D
   receive.type = std::move(room.type);
   receive.source = source;
   if (receive.peers != peers) receive.peers = peers;
-  const int code = function(buffer, count, datatype, source, tag, communicator, request);
+  int code = MPI_SUCCESS;
+  try {
+    code = function(buffer, count, datatype, source, tag, communicator, request);
+  } catch (...) {  // of an error handler
+    requests::release(entry);
+    throw;
+  }
   if (code == MPI_SUCCESS) {
     requests::addPlain(entry, *request);
   } else {

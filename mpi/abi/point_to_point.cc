@@ -110,8 +110,10 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
     if (!ticket.offer(buffer, count, datatype, tickets::Sender::kWaits)) {
       return function(buffer, count, datatype, destination, tag, communicator);
     }
-    const int code =
-        function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination, tag, communicator);
+    const int code = ticket.sendBy([&] {
+      return function(ticket.bytes(), Count{tickets::kBytes}, MPI_BYTE, destination, tag,
+                      communicator);
+    });
     return endSend(ticket, code, communicator, kName<call>);
   }
   tickets::sweep();
@@ -126,7 +128,8 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
   }
   const int code =
       sendSide(out, ticket, count, [&](const void* sent, Count elements, MPI_Datatype wire) {
-        return function(sent, elements, wire, destination, tag, communicator);
+        return ticket.sendBy(
+            [&] { return function(sent, elements, wire, destination, tag, communicator); });
       });
   return ticket.isTransfer() ? endSend(ticket, code, communicator, kName<call>) : code;
 }

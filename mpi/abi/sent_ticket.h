@@ -64,6 +64,17 @@ class SentTicket {
   // that also receives, the receive may have failed.)
   void recallIfUnsent(int code);
 
+  // `call()`, which sends and does nothing else. Where MPI's error handler throws, nothing is sent.
+  template <typename Call>
+  int sendBy(const Call& call) {
+    try {
+      return call();
+    } catch (...) {
+      recall();
+      throw;
+    }
+  }
+
   // Whether the ticket is sent in place of the payload, as kBytes bytes.
   bool inUse() const { return inUse_; }
   std::byte* bytes() { return bytes_.data(); }

@@ -555,6 +555,19 @@ TEST_P(Mpi, RequestsEndAsInPlainMemoryAndOtherCallsAreRefusedByName) {
   }
 }
 
+TEST_P(Mpi, AnErrorHandlerThatThrowsLeavesNoRequestAndNoTicketBehind) {
+  const std::string file = ::testing::TempDir() + "gmac_mpi_throwing_" + GetParam() + ".json";
+  for (Variables way : kWays) {
+    way["GMAC_STATS"] = file;
+    const ProgramEnd end = run(2, "throwing", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "exceptions are right\n");
+    if (way.at("GMAC_MPI_TICKETS") == "1") {
+      EXPECT_THAT(end.errors, HasSubstr("0 (0 bytes) by the wire for want of room"));
+    }
+  }
+}
+
 TEST_P(Mpi, WindowsOverSharedObjectsFollowEverySynchronisation) {
   SKIP_WITHOUT_WINDOWS();
   const ProgramEnd end = run(3, "windows", {});
