@@ -61,7 +61,7 @@ make_bundle() {
     # As built: there it finds the libraries that the toolkit brought.
     bundle_libraries "bazel-bin/$program" "$top"
   done
-  find_built mpi_programs 'filter("_openmpi(\.so)?$", kind("cc_binary|generated file", //tests/mpi:* union //mpi:* union //exchange/bench:*))'
+  find_built mpi_programs 'filter("_openmpi(\.so)?$", kind("cc_binary|generated file", //tests/mpi:* union //mpi:* union //exchange/bench/...))'
   for program in "${mpi_programs[@]}"; do
     install -D -m 755 "bazel-bin/$program" "$top/$program"
     strip "$top/$program"

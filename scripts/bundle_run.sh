@@ -215,6 +215,11 @@ run_mpi() {
     [[ $mpi_driver == fake && $accelerator == cuda ]] || mpi_benchmarks "$accelerator"
   done
   mpi_run bench/transfers exchange/bench/transfers_openmpi 2 ""
+  if [[ $mpi_driver == real && -x exchange/bench/devices/devices_openmpi ]]; then
+    mpi_run bench/devices exchange/bench/devices/devices_openmpi 2 "" GMAC_ACCEL=cuda --repeat 7 --json "$logs/devices.json" \
+      --plots "$logs/devices"
+    mpi_run bench/stencil exchange/bench/devices/stencil_openmpi 2 "" GMAC_ACCEL=cuda
+  fi
 }
 
 run_parboil() {

@@ -4,15 +4,11 @@
 // them, in one run.
 //   mpirun -n 2 transfers_MPI [--only GROUP...] [--repeat N] [--json FILE] [--plots DIR] [--gate]
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,22 +17,14 @@
 
 #include "bench/turns.h"
 #include "datatypes/plots.h"
+#include "exchange/bench/command.h"
+#include "exchange/bench/layouts.h"
+#include "exchange/bench/mpi_types.h"
 #include "exchange/bench/pair.h"
 #include "exchange/bench/workloads.h"
 
 namespace gmac::exchange::bench {
 namespace {
-
-constexpr int kUsage = 2;
-
-struct Options {
-  std::vector<std::string> groups;
-  std::size_t rounds = 15;
-  std::filesystem::path json;
-  std::filesystem::path plots;
-  bool gate = false;
-  bool list = false;
-};
 
 struct Row {
   const Workload* workload = nullptr;
@@ -88,23 +76,6 @@ void print(const Row& row) {
   std::fflush(stdout);
 }
 
-// Adds this run to the runs that the file holds, if it is there. Throws std::runtime_error.
-void add(const nlohmann::ordered_json& run, const std::filesystem::path& path) {
-  nlohmann::ordered_json runs = nlohmann::ordered_json::array();
-  if (std::ifstream before(path); before) {
-    runs = nlohmann::ordered_json::parse(before, nullptr, false);
-    if (!runs.is_array()) {
-      throw std::runtime_error(fmt::format("{} holds something else already", path.string()));
-    }
-  }
-  runs.push_back(run);
-  std::ofstream file(path);
-  file << runs.dump(2) << '\n';
-  if (!file.flush()) {
-    throw std::runtime_error(fmt::format("cannot write {}", path.string()));
-  }
-}
-
 nlohmann::ordered_json toJson(const std::string& mpi, const std::vector<Row>& rows) {
   nlohmann::ordered_json all = {{"mpi", mpi}, {"rows", nlohmann::ordered_json::array()}};
   for (const Row& row : rows) {
@@ -148,51 +119,6 @@ std::vector<datatypes::Figure> figures(const std::string& mpi, const std::vector
   return all;
 }
 
-std::string nameOfMpi() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  return std::string(text, static_cast<std::size_t>(length)).find("Open MPI") != std::string::npos
-             ? "Open MPI"
-             : "MPICH";
-}
-
-// Exit status for a wrong command line; nothing: it is right.
-std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
-  CLI::App app(
-      "What one message between two processes of a host costs, by each path of the exchange, by "
-      "MPI and by MPI after packing by hand, in one run, with all bytes compared.",
-      "transfers");
-  std::string json;
-  std::string plots;
-  app.add_option("--only", options.groups, "groups of messages; all when not given")
-      ->type_name("GROUP")
-      ->check(CLI::IsMember(groupNames()));
-  app.add_option("--repeat", options.rounds, "rounds; each figure is the median of theirs")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
-      ->capture_default_str();
-  app.add_option("--json", json, "file that everything that was measured is added to")
-      ->type_name("FILE");
-  app.add_option("--plots", plots, "folder for the figures' data, gnuplot's scripts and SVG files")
-      ->type_name("DIR");
-  app.add_flag("--gate", options.gate, "exit status 1 when a target is missed");
-  app.add_flag("--list", options.list, "the groups, and nothing else");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    if (rank == 0) fmt::print("{}", app.help());
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    if (rank == 0) {
-      fmt::print(stderr, "transfers: {}; --help lists the arguments\n", error.what());
-    }
-    return kUsage;
-  }
-  options.json = json;
-  options.plots = plots;
-  return std::nullopt;
-}
-
 int run(const Options& options, Pair& pair) {
   const std::string mpi = nameOfMpi();
   const std::vector<Workload> all = workloads();
@@ -202,15 +128,12 @@ int run(const Options& options, Pair& pair) {
     printHead();
   }
   for (const Workload& workload : all) {
-    if (!options.groups.empty() && std::find(options.groups.begin(), options.groups.end(),
-                                             workload.group) == options.groups.end()) {
-      continue;
-    }
+    if (!options.wants(workload.group)) continue;
     rows.push_back(measure(pair, workload, options.rounds));
     if (pair.rank() == 0) print(rows.back());
   }
   if (pair.rank() == 0 && !options.json.empty()) {
-    add(toJson(mpi, rows), options.json);
+    addRun(toJson(mpi, rows), options.json);
   }
   if (pair.rank() == 0 && !options.plots.empty()) {
     fmt::print("{}\n", datatypes::writePlots(figures(mpi, rows), options.plots));
@@ -224,12 +147,13 @@ int start(int argc, char** argv) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   Options options;
-  if (const std::optional<int> status = parse(argc, argv, rank, options)) {
+  const Command command = {
+      "transfers",
+      "What one message between two processes of a host costs, by each path of the exchange, by "
+      "MPI and by MPI after packing by hand, in one run, with all bytes compared.",
+      groupNames()};
+  if (const std::optional<int> status = parse(command, argc, argv, rank, options)) {
     return *status;
-  }
-  if (options.list) {
-    if (rank == 0) fmt::print("{}\n", fmt::join(groupNames(), "\n"));
-    return 0;
   }
   Pair pair;
   return run(options, pair);

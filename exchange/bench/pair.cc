@@ -14,13 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "exchange/bench/mpi_types.h"
 #include "exchange/job.h"
 #include "gmac/datatype/cpu/cpu_engine.h"
 
 namespace gmac::exchange::bench {
 namespace {
-
-using datatype::Layout;
 
 constexpr std::int64_t kBytesOfATurn = std::int64_t{8} << 20;
 
@@ -42,27 +41,6 @@ void advance(Message& message, const char* what) {
   while (!valueOf(message.advance(), what)) {
     if (Clock::now() - start > std::chrono::milliseconds(1)) ::sched_yield();
   }
-}
-
-// As a program would build it: vectors of vectors around a block, or around a list of blocks.
-MPI_Datatype typeOf(const Layout& layout) {
-  std::vector<int> lengths;
-  std::vector<MPI_Aint> offsets;
-  for (const datatype::Block& block : layout.blocks()) {
-    lengths.push_back(static_cast<int>(block.bytes));
-    offsets.push_back(block.offset);
-  }
-  MPI_Datatype type = MPI_DATATYPE_NULL;
-  MPI_Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(), offsets.data(),
-                           MPI_BYTE, &type);
-  for (auto dim = layout.dims().rbegin(); dim != layout.dims().rend(); ++dim) {
-    MPI_Datatype around = MPI_DATATYPE_NULL;
-    MPI_Type_create_hvector(static_cast<int>(dim->count), 1, dim->stride, type, &around);
-    MPI_Type_free(&type);
-    type = around;
-  }
-  MPI_Type_commit(&type);
-  return type;
 }
 
 std::byte valueAt(std::int64_t packed, int sender) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The layouts whose exchange is measured. The application kernels are those of FALCON-X, Table 3,
-// at growing sizes.
+// The messages that are measured: the application kernels of FALCON-X, Table 3, at growing sizes,
+// and plain vectors.
 #ifndef GMAC_EXCHANGE_BENCH_WORKLOADS_H_
 #define GMAC_EXCHANGE_BENCH_WORKLOADS_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,9 +25,6 @@ struct Workload {
 std::vector<Workload> workloads();
 // The groups, each once, in that order.
 std::vector<std::string> groupNames();
-
-// "64 B", "12 KiB", "2.0 MiB".
-std::string sizeText(std::int64_t bytes);
 
 }  // namespace gmac::exchange::bench
 

@@ -61,5 +61,27 @@ TEST_P(Transfers, WrongCommandLinesAreNamed) {
   EXPECT_NE(alone.errors.find("there have to be 2"), std::string::npos) << alone.seen();
 }
 
+// ./gmacw exchange --devices, as far as it goes without a GPU.
+TEST(Devices, SaysWhatItMeasuresAndWhatItNeeds) {
+  const std::string program = fs::absolute("exchange/bench/devices/devices_openmpi").string();
+  if (!fs::exists(program)) GTEST_SKIP() << "built without the CUDA toolkit";
+  const auto run = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> words = mpirun("openmpi", 2, 60);
+    words.push_back(program);
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return runProgram(words, mpiVariables());
+  };
+  const ProgramEnd list = run({"--list"});
+  EXPECT_EQ(list.exitStatus, 0) << list.seen();
+  EXPECT_NE(list.output.find("MILC_su3_zd\nNAS_MG\n"), std::string::npos) << list.seen();
+  const ProgramEnd unknown = run({"--only", "nothing"});
+  EXPECT_EQ(unknown.exitStatus, 2) << unknown.seen();
+  EXPECT_NE(unknown.errors.find("SPECFEM3D_cm"), std::string::npos) << unknown.seen();
+  const ProgramEnd bare = run({});
+  EXPECT_NE(bare.exitStatus, 0) << bare.seen();
+  EXPECT_NE(bare.errors.find("gmac is not loaded: mpirun -n 2 gmac run --mpi"), std::string::npos)
+      << bare.seen();
+}
+
 }  // namespace
 }  // namespace gmac::testing
