@@ -67,11 +67,17 @@ class Types {
   adsmError_t find(const Layout& layout, TypePtr* type) {
     {
       const std::lock_guard guard(lock_);
-      const auto found = std::find_if(kept_.begin(), kept_.end(),
-                                      [&](const Kept& kept) { return kept.layout == layout; });
-      if (found != kept_.end()) {
-        kept_.splice(kept_.begin(), kept_, found);
-        *type = found->type;
+      if (findIf([&](const Kept& kept) { return kept.layout.isCopyOf(layout); }, type)) {
+        return adsmSuccess;
+      }
+    }
+    // An equal list of another owner, as the two sides of a message have: read once, not again for
+    // each message.
+    Kept dropped;  // freed without the lock
+    {
+      const std::lock_guard guard(lock_);
+      if (findIf([&](const Kept& kept) { return kept.layout == layout; }, type)) {
+        keep({layout, *type}, &dropped);
         return adsmSuccess;
       }
     }
@@ -80,13 +86,8 @@ class Types {
       return error;
     }
     *type = made;
-    Kept dropped;  // freed without the lock
     const std::lock_guard guard(lock_);
-    kept_.push_front({layout, made});
-    if (kept_.size() > kMax) {
-      dropped = std::move(kept_.back());
-      kept_.pop_back();
-    }
+    keep({layout, made}, &dropped);
     return adsmSuccess;
   }
 
@@ -96,6 +97,25 @@ class Types {
     Layout layout;
     TypePtr type;
   };
+
+  template <typename Predicate>
+  bool findIf(Predicate isWanted, TypePtr* type) {
+    const auto found = std::find_if(kept_.begin(), kept_.end(), isWanted);
+    if (found == kept_.end()) {
+      return false;
+    }
+    kept_.splice(kept_.begin(), kept_, found);
+    *type = found->type;
+    return true;
+  }
+  void keep(Kept one, Kept* dropped) {
+    kept_.push_front(std::move(one));
+    if (kept_.size() > kMax) {
+      *dropped = std::move(kept_.back());
+      kept_.pop_back();
+    }
+  }
+
   std::mutex lock_;
   std::list<Kept> kept_;  // the newest first
 };

@@ -18,6 +18,7 @@ def mpi_abi(name, headers, defines):
         local_defines = defines + ["GMAC_MPI_ABI=" + name],
         deps = [
             ":abi",
+            ":far_rows",
             ":handle_table",
             ":launch",
             ":public_copy",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The command line of the programs that measure messages, and the file that their runs are added to.
+// The command line of the programs that measure messages, and the file that their runs are added
+// to.
 #ifndef GMAC_EXCHANGE_BENCH_COMMAND_H_
 #define GMAC_EXCHANGE_BENCH_COMMAND_H_
 

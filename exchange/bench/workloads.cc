@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-
 #include "exchange/bench/layouts.h"
 
 namespace gmac::exchange::bench {

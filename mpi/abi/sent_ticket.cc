@@ -3,6 +3,7 @@
 
 #include "mpi/abi/elements.h"
 #include "mpi/abi/peers.h"
+#include "mpi/far_rows.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
@@ -57,12 +58,15 @@ bool SentTicket::lend(const Elements& elements) {
   if (layout == nullptr || layout->layout.bytes() != elements.bytes()) {
     return false;
   }
+  // (Packed into the parcel, or for the wire.)
+  const bool isLoaded = !rowsLieFarApart(layout->layout);
   if (elements.isOnDevice()) {
+    if (!isLoaded) return false;
     transfer_ = tickets::Transfer::offer(rank_, elements.address(), layout, &exported_);
   } else if (!isShort) {
     transfer_ = tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
   }
-  if (transfer_ == nullptr && !elements.isOnDevice()) {
+  if (transfer_ == nullptr && !elements.isOnDevice() && isLoaded) {
     bool failed = false;
     transfer_ =
         tickets::Transfer::lendOnDevice(rank_, elements.address(), layout, &exported_, &failed);

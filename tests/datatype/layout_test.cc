@@ -376,5 +376,19 @@ TEST(Layouts, DescribeSizesInDecimalUnits) {
   EXPECT_EQ(made({{4, -64}}, {{0, 1}, {5, 3}}).describe(), "list of 2 blocks, 4 B x 4 @ -64");
 }
 
+TEST(Layouts, CopiesShareTheirListAndEqualOnesNeedNot) {
+  const std::vector<Block> blocks = {{0, 8}, {16, 24}, {64, 8}};
+  const Layout list = *Layout::make({}, blocks);
+  const Layout copy = list;
+  const Layout equal = *Layout::make({}, blocks);
+  EXPECT_TRUE(copy.isCopyOf(list));
+  EXPECT_TRUE(equal == list);
+  EXPECT_FALSE(equal.isCopyOf(list));
+  const Layout rows = *Layout::make({{4, 64}}, {{0, 8}});
+  EXPECT_TRUE(rows.isCopyOf(*Layout::make({{4, 64}}, {{0, 8}}))) << "there is no list";
+  EXPECT_FALSE(rows.isCopyOf(*Layout::make({{4, 64}}, {{0, 16}})));
+  EXPECT_FALSE(rows.isCopyOf(*Layout::make({{5, 64}}, {{0, 8}})));
+}
+
 }  // namespace
 }  // namespace gmac::datatype

@@ -40,20 +40,21 @@ TEST(LinkCosts, OnePieceGoesByTheCopyEngine) {
   EXPECT_EQ(methodOverLink(line(2 * kMiB), line(kMiB), 0, kMiB), adsmMethodCopy);
 }
 
-TEST(LinkCosts, RowsGoByTheCopyEngineWhereTheyAreFewOrLong) {
+TEST(LinkCosts, ShortMessagesOfRowsGoByTheCopyEngine) {
   for (const int64_t row : {8, 16, 64, 1024}) {
     EXPECT_EQ(rowsToRows(64 * kKiB, row), adsmMethodCopy2d) << row;
   }
   EXPECT_EQ(rowsToRows(kMiB, 8), adsmMethodKernel);
   EXPECT_EQ(rowsToRows(kMiB, 32), adsmMethodKernel);
-  EXPECT_EQ(rowsToRows(kMiB, 128), adsmMethodCopy2d);
-  EXPECT_EQ(rowsToRows(64 * kMiB, 64), adsmMethodKernel);
-  EXPECT_EQ(rowsToRows(64 * kMiB, 256), adsmMethodCopy2d);
+  EXPECT_EQ(rowsToRows(512 * kKiB, 1024), adsmMethodCopy2d);
+  for (const int64_t row : {64, 256, 4096, 32768}) {
+    EXPECT_EQ(rowsToRows(64 * kMiB, row), adsmMethodKernel) << row;
+  }
 }
 
 TEST(LinkCosts, AContiguousSideChangesNothingForRows) {
-  EXPECT_EQ(whole(line(kMiB), rows(kMiB, 1024)), adsmMethodCopy2d);
-  EXPECT_EQ(whole(rows(kMiB, 1024), line(kMiB)), adsmMethodCopy2d);
+  EXPECT_EQ(whole(line(128 * kKiB), rows(128 * kKiB, 1024)), adsmMethodCopy2d);
+  EXPECT_EQ(whole(rows(128 * kKiB, 1024), line(128 * kKiB)), adsmMethodCopy2d);
   EXPECT_EQ(whole(rows(kMiB, 8), line(kMiB)), adsmMethodKernel);
 }
 

@@ -40,9 +40,10 @@ void expectPieces(const Message& message) {
   for (const Piece& piece : piecesOf(message.from, message.to)) {
     const auto at = [&](const Layout& layout) {
       std::int64_t place = -1;
-      layout.forEach(packed, piece.bytes, [&](std::int64_t offset, std::int64_t, std::int64_t bytes) {
-        place = bytes == piece.bytes ? offset : -1;
-      });
+      layout.forEach(packed, piece.bytes,
+                     [&](std::int64_t offset, std::int64_t, std::int64_t bytes) {
+                       place = bytes == piece.bytes ? offset : -1;
+                     });
       return place;
     };
     wrong += at(message.from) == piece.from && at(message.to) == piece.to ? 0 : 1;

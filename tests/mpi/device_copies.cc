@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   device_copies [unimported|unexported|once|failing]
+//   device_copies [unimported|unexported|once|failing|column]
 //
 // Large messages between device memories of two ranks of one host: the receiver's device copies
 // them, once it has imported the sender's allocation. Tickets are on. With one of the first two
 // words, the driver refuses imports or exports, and all is packed. `once`: it refuses one import;
-// `failing`: the receiver's device does not copy.
+// `failing`: the receiver's device does not copy; `column`: only messages of rows that lie far
+// apart.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -355,6 +356,43 @@ void copiesFail() {
   expect(rank == 0 || failed, "one message fails");
 }
 
+// Of a matrix with rows of 4 KiB: packed by the sender's device.
+void aColumn() {
+  constexpr int kRows = 8192;  // 64 KiB of payload
+  constexpr int kRowBytes = 4096;
+  constexpr std::size_t kWord = 8;
+  MPI_Datatype column = MPI_DATATYPE_NULL;
+  MPI_Type_vector(kRows, kWord, kRowBytes, MPI_BYTE, &column);
+  MPI_Type_commit(&column);
+  std::vector<unsigned char> bytes(std::size_t{kRows} * kRowBytes, 0);
+  void* const memory = gmac::testing::allocateExportable(bytes.size());
+  for (int round = 0; round < 10; ++round) {
+    const auto value = [&](std::size_t row, std::size_t i) {
+      return static_cast<unsigned char>(row * 7 + i + static_cast<std::size_t>(round));
+    };
+    for (std::size_t row = 0; rank == 0 && row < kRows; ++row) {
+      for (std::size_t i = 0; i < kWord; ++i) bytes[row * kRowBytes + i] = value(row, i);
+    }
+    gmac::testing::copyToDevice(memory, bytes.data(), bytes.size());
+    if (rank == 0) {
+      MPI_Send(memory, 1, column, 1, 14, MPI_COMM_WORLD);
+      continue;
+    }
+    MPI_Recv(memory, 1, column, 0, 14, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    std::vector<unsigned char> arrived(bytes.size());
+    gmac::testing::copyFromDevice(arrived.data(), memory, arrived.size());
+    bool right = true;
+    for (std::size_t at = 0; at < arrived.size(); ++at) {
+      const std::size_t i = at % kRowBytes;
+      right = right && arrived[at] == (i < kWord ? value(at / kRowBytes, i) : 0);
+    }
+    expect(right, "a column is what was sent", round);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  gmac::testing::freeExportable(memory);
+  MPI_Type_free(&column);
+}
+
 // What was freed while others had it imported is free when they have let go, which they do in
 // their calls.
 void freedMemoryIsFree(std::size_t before) {
@@ -381,8 +419,8 @@ int main(int argc, char** argv) {
   if (refused == "unimported") gmac::testing::refuseImports();
   if (refused == "unexported") gmac::testing::refuseExports();
   makeTypes(kBytes, 4096, 5000);
-  if (refused == "once" || refused == "failing") {
-    refused == "once" ? anImportIsRefusedOnce() : copiesFail();
+  if (refused == "once" || refused == "failing" || refused == "column") {
+    refused == "once" ? anImportIsRefusedOnce() : refused == "column" ? aColumn() : copiesFail();
     MPI_Finalize();
     if (rank == 0) std::puts("copies are right");
     return 0;

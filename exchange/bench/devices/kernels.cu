@@ -116,8 +116,7 @@ void movePieces(const Piece* pieces, std::int64_t count, std::byte* target, cons
   // As many as a GPU of 132 multiprocessors runs at once; each goes on to further pieces.
   constexpr std::int64_t kMostBlocks = std::int64_t{132} * 8;
   constexpr std::int64_t kWarps = kThreads / 32;
-  const auto blocks =
-      static_cast<unsigned>(std::min(kMostBlocks, (count + kWarps - 1) / kWarps));
+  const auto blocks = static_cast<unsigned>(std::min(kMostBlocks, (count + kWarps - 1) / kWarps));
   warpPieces<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(pieces, count, target,
                                                                          source);
   checkLaunch("a warp for a piece");

@@ -2,7 +2,8 @@
 //
 // What one message between the memories of two GPUs costs (or of one, that both processes use), by
 // gmac, by MPI's wire, and by what programs and papers do instead, in one run.
-//   mpirun -n 2 gmac run --mpi -- devices_openmpi [--only GROUP...] [--repeat N] [--json FILE] [--plots DIR] [--gate]
+//   mpirun -n 2 gmac run --mpi -- devices_openmpi [--only GROUP...] [--repeat N] [--json FILE]
+//   [--plots DIR] [--gate]
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <mpi.h>

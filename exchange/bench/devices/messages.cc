@@ -25,9 +25,7 @@ constexpr double kPaperUs = 15;
 constexpr double kOfHand = 1 / 0.9;
 
 // A record of a double, an integer and a text of 16 bytes, of 48 bytes.
-Layout records(std::int64_t count) {
-  return layoutOf({{count, 48}}, {{0, 12}, {24, 16}});
-}
+Layout records(std::int64_t count) { return layoutOf({{count, 48}}, {{0, 12}, {24, 16}}); }
 
 // A block of a lattice of four dimensions, half as long as the lattice in each.
 Layout lattice(std::int64_t side) {
@@ -166,9 +164,8 @@ std::vector<Message> messages() {
     return std::find_if(order.begin(), order.end(),
                         [&](const Group& group) { return group.name == message.group; });
   };
-  std::stable_sort(all.begin(), all.end(), [&](const Message& a, const Message& b) {
-    return placeOf(a) < placeOf(b);
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const Message& a, const Message& b) { return placeOf(a) < placeOf(b); });
   return all;
 }
 

@@ -13,7 +13,7 @@
 namespace gmac::exchange::bench {
 
 struct Message {
-  std::string group;  // what --only takes, and a figure
+  std::string group;   // what --only takes, and a figure
   std::string series;  // within the figure; "": the figure has one
   std::string name;
   double x;  // where the figure has it

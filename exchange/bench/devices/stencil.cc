@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FALCON-X, Figure 15: a nine-point stencil over a square of doubles that the processes share by
-// columns, so that every step sends the outermost columns east and west: rows of 8 B. Floating-point
-// operations a second, and the halo's part of a step, with
+// columns, so that every step sends the outermost columns east and west: rows of 8 B.
+// Floating-point operations a second, and the halo's part of a step, with
 //   gmac     MPI_Isend and MPI_Irecv of the columns where they are, by a vector type
 //   wire     the same with MPI_Issend, which gmac packs and sends by MPI's own wire
 //   by hand  packed by a kernel, copied to the CPU, sent by MPI, copied and unpacked
@@ -103,8 +103,9 @@ class Stencil {
   // The cells after the last run.
   std::vector<double> cells() const {
     std::vector<double> all(static_cast<std::size_t>(grid_.cells()));
-    check(cudaMemcpyAsync(all.data(), now_, all.size() * sizeof(double), cudaMemcpyDefault, stream_),
-          "cudaMemcpyAsync");
+    check(
+        cudaMemcpyAsync(all.data(), now_, all.size() * sizeof(double), cudaMemcpyDefault, stream_),
+        "cudaMemcpyAsync");
     check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     return all;
   }
@@ -195,14 +196,15 @@ bool measure(std::int64_t side, int steps, std::size_t rounds, int rank, int siz
   int same = cells[0] == cells[1] && cells[0] == cells[2] ? 1 : 0;
   MPI_Allreduce(MPI_IN_PLACE, &same, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
   if (rank == 0) {
-    const double operations =
-        static_cast<double>(side) * static_cast<double>(side / size * size) * kStencilOperations * steps;
+    const double operations = static_cast<double>(side) * static_cast<double>(side / size * size) *
+                              kStencilOperations * steps;
     fmt::print("{:>6}^2, {} processes, {} steps:", side, size, steps);
     for (const auto& [name, i] : {std::pair{"gmac", 0U}, {"wire", 1U}, {"by hand", 2U}}) {
       fmt::print(" {} {:.1f} GFLOPS, halo {:.1f} us a step;", name,
                  operations / turns.seconds(i) / 1e9, halo[i] / steps * 1e6);
     }
-    fmt::print(" gmac over by hand {:.2f}{}\n", turns.ratio(2, 0), same != 0 ? "" : "  CELLS DIFFER");
+    fmt::print(" gmac over by hand {:.2f}{}\n", turns.ratio(2, 0),
+               same != 0 ? "" : "  CELLS DIFFER");
     std::fflush(stdout);
   }
   return same != 0;

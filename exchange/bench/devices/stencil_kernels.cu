@@ -24,7 +24,7 @@ __global__ void fill(std::int64_t pitch, std::int64_t cells, double* to, std::in
   to[i] = static_cast<double>((row * 31 + (left + i % pitch) * 17) % 1024) / 1024;
 }
 
-__global__ void __launch_bounds__(kWide * kHigh)
+__global__ void __launch_bounds__(kWide* kHigh)
     step(std::int64_t columns, std::int64_t rows, double* __restrict__ to,
          const double* __restrict__ from) {
   const std::int64_t column = std::int64_t{blockIdx.x} * kWide + threadIdx.x;
@@ -70,7 +70,7 @@ void fillGrid(const Grid& grid, double* cells, std::int64_t left, void* stream) 
 void stepGrid(const Grid& grid, double* to, const double* from, void* stream) {
   const dim3 blocks(blocksFor(grid.columns, kWide), blocksFor(grid.rows, kHigh));
   step<<<blocks, dim3(kWide, kHigh), 0, static_cast<cudaStream_t>(stream)>>>(grid.columns,
-                                                                            grid.rows, to, from);
+                                                                             grid.rows, to, from);
   checkLaunch("a step of the stencil");
 }
 

@@ -13,7 +13,7 @@ namespace gmac::datatype {
 
 // For the part [offset, offset + bytes), in packed order, of both layouts: adsmMethodCopy for one
 // piece, which the copy engine moves faster than any kernel; adsmMethodCopy2d where that engine
-// takes the layouts and has rows long enough, or few; else adsmMethodKernel, which loads over the
+// takes the layouts and has few bytes, in few rows; else adsmMethodKernel, which loads over the
 // link.
 adsmMethod_t methodOverLink(const Layout& to, const Layout& from, std::int64_t offset,
                             std::int64_t bytes);

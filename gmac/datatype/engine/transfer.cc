@@ -210,9 +210,13 @@ class Engine::TransferRun {
     // An object's blocks that the CPU has are flushed before a device writes beside them, as they
     // are for an unpack.
     return !source_.currentOnDevice() || !target_.reachedByDevice() ? adsmMethodStaged
-           : source_.device && engine_.device_.reachesOverLink(op_.source.first())
+           : overLink()
                ? methodOverLink(op_.target.layout(), op_.source.layout(), op_.offset, op_.bytes)
                : adsmMethodKernel;
+  }
+
+  bool overLink() const {
+    return source_.device && engine_.device_.reachesOverLink(op_.source.first());
   }
 
   Status checkMethod() const {
@@ -295,6 +299,7 @@ class Engine::TransferRun {
     job.offset = op_.offset;
     job.bytes = op_.bytes;
     job.maxBlocks = op_.blocks;
+    job.overLink = overLink();
     const auto ticket = submit([&](accel::Commands& commands) {
       return transferLaunches(job, [&](const TransferLaunch& launch) {
         ++outcome_.report.launches;

@@ -140,14 +140,28 @@ GMAC_HOST_DEVICE void transferPart(const Source& source, const Target& target,
     transferBytes(source, target, sourcePart, part, place);
   } else {
     transferEnds<W>(source, target, part, place);
+    // With more elements than threads, each thread has several loads under way.
     const std::uint32_t step = place.blocks * place.threads;
-    for (std::uint32_t i = place.block * place.threads + place.thread; i < part.elements;
-         i += step) {
-      const auto element = static_cast<std::int32_t>(i);
-      // (Both addresses before the load: the target's table is read beside the source's.)
-      const std::uint64_t from = source.template spot<W>(element).at;
-      const std::uint64_t to = target.template spot<W>(element).at;
-      store<W, Hint::kNone>(to, load<W, Hint::kNone>(from));
+    const std::uint32_t each = part.elements > step ? kLoadsUnderWay : 1;
+    const std::uint64_t round = std::uint64_t{step} * each;
+    for (std::uint64_t first = std::uint64_t{place.block} * place.threads * each + place.thread;
+         first < part.elements; first += round) {
+      Word<W> value[kLoadsUnderWay];
+      std::uint64_t to[kLoadsUnderWay];
+      GMAC_UNROLL for (std::uint32_t k = 0; k < kLoadsUnderWay; ++k) {
+        const std::uint64_t i = first + std::uint64_t{k} * place.threads;
+        if (k < each && i < part.elements) {
+          const auto element = static_cast<std::int32_t>(i);
+          // (Both addresses before the load: the target's table is read beside the source's.)
+          const std::uint64_t from = source.template spot<W>(element).at;
+          to[k] = target.template spot<W>(element).at;
+          value[k] = load<W, Hint::kNone>(from);
+        }
+      }
+      GMAC_UNROLL for (std::uint32_t k = 0; k < kLoadsUnderWay; ++k) {
+        const std::uint64_t i = first + std::uint64_t{k} * place.threads;
+        if (k < each && i < part.elements) store<W, Hint::kNone>(to[k], value[k]);
+      }
     }
   }
 }

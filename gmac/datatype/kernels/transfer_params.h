@@ -11,6 +11,10 @@
 
 namespace gmac::datatype {
 
+// What a thread loads before it stores, of a transfer with more elements than threads. (Between two
+// GPUs a load takes a microsecond and more.)
+inline constexpr std::uint32_t kLoadsUnderWay = 4;
+
 // How the parameters of one side are to be read.
 enum class SideForm : std::uint32_t {
   kRows,

@@ -109,6 +109,10 @@ bool operator==(const Layout& a, const Layout& b) {
                                            b.list_->blocks.begin(), b.list_->blocks.end(), same));
 }
 
+bool Layout::isCopyOf(const Layout& other) const {
+  return dims_ == other.dims_ && list_ == other.list_ && one_ == other.one_;
+}
+
 // Cuts the list down to its smallest period, again and again. What does not repeat, the rule for
 // long lists, is shared.
 void Layout::fold(BlockListPtr list) {

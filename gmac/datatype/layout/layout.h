@@ -96,6 +96,9 @@ class Layout {
   std::string describe() const;
 
   friend bool operator==(const Layout& a, const Layout& b);
+  // Whether this is the other, or a copy of it: equal, and they share a list if they have one.
+  // O(dims).
+  bool isCopyOf(const Layout& other) const;
 
  private:
   // Takes over the blocks, and adds dims around their smallest periods.

@@ -8,6 +8,9 @@
 namespace gmac::datatype {
 namespace {
 
+// So many elements get a thread each: all of these run at once.
+constexpr std::uint32_t kFewElements = std::uint32_t{1} << 18;
+
 // The launch of a pack of the same part of one side, whose parameters say where its elements lie.
 class SideLaunch {
  public:
@@ -129,6 +132,9 @@ void setGrid(const TransferJob& job, std::uint32_t elements, TransferLaunch& lau
   if (launch.kernel.width == 0) work = elements / kScatteredBytes + 2;
   if (launch.kernel.shape == TransferShape::kAny || launch.kernel.width == 0) {
     launch.threads = std::min(launch.threads, kMaxHeavyThreads);
+  }
+  if (job.overLink && launch.kernel.width != 0 && elements > kFewElements) {
+    work = (elements + kLoadsUnderWay - 1) / kLoadsUnderWay;
   }
   const std::uint32_t most = job.maxBlocks == 0 ? kMaxDividend : job.maxBlocks;
   launch.blocks = std::clamp((work + launch.threads - 1) / launch.threads, std::uint32_t{1}, most);

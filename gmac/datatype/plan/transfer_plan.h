@@ -42,6 +42,7 @@ struct TransferJob {
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
   std::uint32_t maxBlocks = 0;  // the most thread blocks that may run; 0: no limit
+  bool overLink = false;        // the source is another device's memory
 };
 
 // Fills in the launch that does the job from `done` bytes on; how many bytes that does.
