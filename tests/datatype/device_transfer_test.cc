@@ -37,6 +37,7 @@ PlanTuning smallTuning(std::mt19937_64& random) {
   tuning.markedMost = random() % 2 == 0 ? 512 : 0;
   tuning.mostElements = random() % 3 == 0 ? 77 : int64_t{1} << 30;
   tuning.mostNarrow = random() % 4 == 0 ? 100 : 0xffffffff;
+  tuning.oneEachOverLink = 50;
   return tuning;
 }
 
@@ -87,6 +88,7 @@ std::vector<std::string> check(const RandomLayout& to, const RandomLayout& from,
   job.offset = offset;
   job.bytes = bytes;
   job.maxBlocks = maxBlocks;
+  job.overLink = bytes % 2 == 0;
   std::vector<std::string> names = run(job);
   EXPECT_EQ(std::memcmp(expected.data(), targetMemory, expected.size()), 0);
   return names;
@@ -109,6 +111,26 @@ RandomLayout scaled(const RandomLayout& from, int64_t factor) {
   }
   made.span = from.span * factor;
   return made;
+}
+
+TEST(DeviceTransfer, ThreadsLoadSeveralElementsOverALinkWhereThereAreMany) {
+  const PlanTuning tuning;
+  const auto blocksOf = [&](int64_t rows, bool overLink) {
+    const DevicePlan plan(*Layout::make({{rows, 64}}, {{0, 16}}), tuning);
+    TransferJob job;
+    job.target = {&plan, 0x10000000, 0};
+    job.source = {&plan, 0x20000000, 0};
+    job.bytes = rows * 16;
+    job.overLink = overLink;
+    TransferLaunch launch;
+    EXPECT_EQ(makeTransferLaunch(job, 0, launch), job.bytes);
+    return launch.blocks;
+  };
+  const int64_t many = int64_t{1} << 20;
+  EXPECT_EQ(blocksOf(many, false), many / tuning.threads);
+  EXPECT_EQ(blocksOf(many, true), many / tuning.threads / kLoadsUnderWay);
+  const int64_t few = tuning.oneEachOverLink;
+  EXPECT_EQ(blocksOf(few, true), few / tuning.threads);
 }
 
 TEST(DeviceTransfer, CopiesAnyPartBetweenAnyLayouts) {

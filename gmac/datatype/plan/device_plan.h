@@ -74,6 +74,9 @@ struct PlanTuning {
   // The same for rows whose lines, up to so many bytes, the device's cache may hold.
   std::int64_t cachedMost = std::int64_t{24} << 20;
   std::uint32_t oneEachOfCached = 132 * 2048;
+  // Of a transfer from another device's memory; threads with more load kLoadsUnderWay elements
+  // first.
+  std::uint32_t oneEachOverLink = 132 * 2048;
   std::int64_t onceFrom = std::int64_t{32} << 20;  // packed bytes that exceed the caches,
   std::int64_t onceLeast = 128;                    // in pieces of this many bytes in the mean
   // Of a block of paced rows of one word, and of two: so many loads are in flight. With more, the

@@ -8,9 +8,6 @@
 namespace gmac::datatype {
 namespace {
 
-// So many elements get a thread each: all of these run at once.
-constexpr std::uint32_t kFewElements = std::uint32_t{1} << 18;
-
 // The launch of a pack of the same part of one side, whose parameters say where its elements lie.
 class SideLaunch {
  public:
@@ -133,7 +130,7 @@ void setGrid(const TransferJob& job, std::uint32_t elements, TransferLaunch& lau
   if (launch.kernel.shape == TransferShape::kAny || launch.kernel.width == 0) {
     launch.threads = std::min(launch.threads, kMaxHeavyThreads);
   }
-  if (job.overLink && launch.kernel.width != 0 && elements > kFewElements) {
+  if (job.overLink && launch.kernel.width != 0 && elements > tuning.oneEachOverLink) {
     work = (elements + kLoadsUnderWay - 1) / kLoadsUnderWay;
   }
   const std::uint32_t most = job.maxBlocks == 0 ? kMaxDividend : job.maxBlocks;
