@@ -128,6 +128,17 @@ def system_libraries():
         # Without its C++ bindings, which need another library.
         defines = ["OMPI_SKIP_MPICXX=1"],
     )
+    # Open MPI's: found at run time.
+    _system_library(
+        name = "pmix",
+        package = "libpmix-dev",
+        other_headers = ["{libraries}pmix2/include/" + header for header in [
+            "pmix.h",
+            "pmix_common.h",
+            "pmix_deprecated.h",
+            "pmix_version.h",
+        ]],
+    )
     _system_library(
         name = "mpich",
         package = "libmpich-dev",

@@ -20,6 +20,7 @@ def mpi_abi(name, headers, defines):
             ":abi",
             ":far_rows",
             ":handle_table",
+            ":job_marks",
             ":launch",
             ":public_copy",
             ":staging_memory",

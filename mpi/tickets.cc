@@ -24,16 +24,19 @@
 namespace gmac::mpi::tickets {
 
 constinit std::atomic<bool> internal::inUse{false};
+constinit std::atomic<bool> internal::takesFragments{false};
 
 namespace {
 
-// As it is sent. Both processes are of one host, so of one byte order.
+// As it is sent. Both processes are of one job, so of one byte order (x86-64 only).
 struct Wire {
   std::array<std::uint64_t, 2> nonce;
   std::int64_t payloadBytes;
   std::int64_t sender;
   std::array<std::byte, exchange::kDescriptionBytes> description;
   std::uint64_t exported;
+  std::int64_t fragmentBytes;
+  std::int64_t number;
   std::uint64_t sum;
 };
 static_assert(sizeof(Wire) <= kBytes);
@@ -42,7 +45,8 @@ struct State {
   gmacMpiSettings settings{};
   bool prepared = false;
   std::unique_ptr<exchange::Exchange> exchange;
-  std::array<std::uint64_t, 2> nonce{};
+  Nonce nonce{};
+  Nonce fragmentNonce{};  // once any takes fragments
   int rank = 0;
   std::mutex lock;                                   // guards the next
   std::vector<std::shared_ptr<Transfer>> transfers;  // under way
@@ -154,7 +158,8 @@ constexpr const char* kSent[kWays] = {"send: ticket",
                                       "send: read by the receiver",
                                       "send: ring",
                                       "send: copied by the receiver's device",
-                                      "send: copy for a late receiver"};
+                                      "send: copy for a late receiver",
+                                      "send: fragments"};
 
 // Asked for by a thread whose kernel call or free needs what is lent.
 void giveBackAll(int onDevice) {
@@ -227,7 +232,8 @@ void tell() {
       "read by their receivers",
       "through a ring",
       "copied by their receivers' devices",
-      "copied for receivers that were late"};
+      "copied for receivers that were late",
+      "in fragments to other hosts"};
   std::string line = "mpi: large messages of rank 0:";
   for (std::size_t i = 0; i < kWays; ++i) {
     line += (i == 0 ? " " : ", ") + std::to_string(all.messages[i].load()) + " (" +
@@ -298,6 +304,7 @@ void close() {
     tell();
   }
   internal::inUse.store(false, std::memory_order_release);
+  internal::takesFragments.store(false, std::memory_order_release);
   const std::unique_lock guard(all.freeing);
   all.file.reset();
   all.memory.reset();
@@ -308,6 +315,28 @@ bool reaches(int rank) {
   const State& all = state();
   return all.exchange != nullptr && all.exchange->reaches(rank);
 }
+
+bool wanted() { return state().exchange != nullptr; }
+
+void admitFragments(const Nonce& nonce) {
+  State& all = state();
+  all.fragmentNonce = nonce;
+  internal::takesFragments.store(true, std::memory_order_release);
+  internal::inUse.store(true, std::memory_order_release);
+}
+
+bool takesFragments(int rank) {
+  return anyTakesFragments() && rank >= 0 && rank != state().rank && !reaches(rank);
+}
+
+std::chrono::microseconds answerWait(std::int64_t payloadBytes) {
+  // As long as a wire of 1 GB/s takes.
+  constexpr std::int64_t kBytesPerMicrosecond = 1000;
+  return std::chrono::milliseconds(state().settings.answerWait) +
+         std::chrono::microseconds(payloadBytes / kBytesPerMicrosecond);
+}
+
+std::int64_t leastFragmented() { return state().settings.leastFragmentedBytes; }
 
 std::int64_t leastPayload() {
   const gmacMpiSettings& settings = state().settings;
@@ -355,9 +384,23 @@ exchange::Parcel reserve(int rank, std::int64_t bytes) {
 
 Bytes write(exchange::Parcel& parcel, exchange::ExportId exported) {
   const State& all = state();
-  Wire wire = {all.nonce, static_cast<std::int64_t>(parcel.bytes()), all.rank,
-               {},        static_cast<std::uint64_t>(exported),      0};
+  Wire wire{};
+  wire.nonce = all.nonce;
+  wire.payloadBytes = static_cast<std::int64_t>(parcel.bytes());
+  wire.sender = all.rank;
+  wire.exported = static_cast<std::uint64_t>(exported);
   parcel.describe(wire.description);
+  return ticketOf(wire);
+}
+
+Bytes writeFragmented(std::int64_t payloadBytes, std::int64_t fragmentBytes, int number) {
+  const State& all = state();
+  Wire wire{};
+  wire.nonce = all.fragmentNonce;
+  wire.payloadBytes = payloadBytes;
+  wire.sender = all.rank;
+  wire.fragmentBytes = fragmentBytes;
+  wire.number = number;
   return ticketOf(wire);
 }
 
@@ -365,11 +408,14 @@ std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes) {
   const State& all = state();
   Wire wire;
   std::memcpy(&wire, bytes.data(), sizeof wire);
-  if (all.exchange == nullptr || wire.nonce != all.nonce || wire.sum != sumOf(wire)) {
+  const bool ofFragments = anyTakesFragments() && wire.nonce == all.fragmentNonce;
+  if (all.exchange == nullptr || (wire.nonce != all.nonce && !ofFragments) ||
+      wire.sum != sumOf(wire)) {
     return std::nullopt;
   }
-  return Ticket{wire.payloadBytes, static_cast<int>(wire.sender), wire.description,
-                exchange::ExportId{wire.exported}};
+  return Ticket{wire.payloadBytes,  static_cast<int>(wire.sender),
+                wire.description,   exchange::ExportId{wire.exported},
+                wire.fragmentBytes, static_cast<int>(wire.number)};
 }
 
 Result<exchange::Delivery> collect(const Ticket& ticket) {
@@ -655,7 +701,11 @@ Bytes Transfer::write() {
   const tickets::State& all = tickets::state();
   const std::lock_guard guard(lock_);
   const auto exported = source_.memory != nullptr ? source_.memory->id : exchange::kNoExport;
-  Wire wire = {all.nonce, sending_.bytes(), all.rank, {}, static_cast<std::uint64_t>(exported), 0};
+  Wire wire{};
+  wire.nonce = all.nonce;
+  wire.payloadBytes = sending_.bytes();
+  wire.sender = all.rank;
+  wire.exported = static_cast<std::uint64_t>(exported);
   sending_.describe(wire.description);
   written_ = true;
   if (wanted_) {

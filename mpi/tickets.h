@@ -5,7 +5,8 @@
 // mpi.h; ranks are those in MPI_COMM_WORLD.
 //
 // The payload is packed into shared memory before its ticket is sent (exchange::Parcel); or it
-// stays where it is, and the receiver takes it from there (Transfer).
+// stays where it is, and the receiver takes it from there (Transfer). To a process of another host
+// it follows in fragments (abi/fragments.h); this header has the tickets of those, too.
 //
 // All functions are thread-safe, but for prepare(), open() and close().
 #ifndef GMAC_MPI_TICKETS_H_
@@ -38,6 +39,7 @@ using Bytes = std::array<std::byte, kBytes>;
 
 namespace internal {
 extern std::atomic<bool> inUse;
+extern std::atomic<bool> takesFragments;
 }  // namespace internal
 
 // Whether this process reaches any other: from open() to close(). A load.
@@ -54,6 +56,23 @@ void close();
 // Whether tickets can be exchanged with that rank. Both processes give the same answer. A load.
 bool reaches(int rank);
 
+// Whether this process wants tickets. After prepare().
+bool wanted();
+// All processes have this library, and have this number in common: those that are not reached take
+// tickets of fragments from now on.
+using Nonce = std::array<std::uint64_t, 2>;
+void admitFragments(const Nonce& nonce);
+// Whether that rank does. Both processes give the same answer. A few loads.
+bool takesFragments(int rank);
+// Whether any may: a load; and the least payload that goes in fragments then.
+inline bool anyTakesFragments() { return internal::takesFragments.load(std::memory_order_acquire); }
+std::int64_t leastFragmented();
+// How long the sender of such a payload waits for a receiver that does not answer.
+std::chrono::microseconds answerWait(std::int64_t payloadBytes);
+inline bool goesInFragments(std::int64_t payloadBytes) {
+  return anyTakesFragments() && payloadBytes >= leastFragmented();
+}
+
 // Which way a large message went, and why. Of plain memory that takes the wire nothing is counted.
 enum class Way {
   kTicket,      // packed into shared memory
@@ -66,8 +85,9 @@ enum class Way {
   kRing,
   kDevice,
   kCopied,
+  kFragments,
 };
-inline constexpr int kWays = 9;
+inline constexpr int kWays = 10;
 // Payloads of fewer bytes take MPI's wire, and are not counted.
 std::int64_t leastPayload();
 // Tells the others which device this process uses. To be called for messages of its memory.
@@ -94,9 +114,16 @@ struct Ticket {
   std::array<std::byte, exchange::kDescriptionBytes> description;
   // Where the payload was, or is: device memory that the sender has exported. kNoExport: elsewhere.
   exchange::ExportId exported;
+  // Of a payload in fragments: their length (but for the last), and the message's number. 0: it is
+  // none.
+  std::int64_t fragmentBytes = 0;
+  int number = 0;
 };
 // Empty if the bytes are no ticket but a message of the same length.
 std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes);
+
+// The ticket of a payload in fragments.
+Bytes writeFragmented(std::int64_t payloadBytes, std::int64_t fragmentBytes, int number);
 
 // The payload that was packed. An error's message says why there is none.
 Result<exchange::Delivery> collect(const Ticket& ticket);

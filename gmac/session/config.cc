@@ -301,7 +301,7 @@ constexpr Variable kVariables[] = {
      store<&Config::mpiTickets>,
      "`1`: a large MPI message to a process of the same host goes through memory that the two "
      "processes share, or is copied from plain memory by the receiver, and a ticket goes through "
-     "MPI. `0`: none does."},
+     "MPI; one to another host may go in fragments. `0`: none does."},
     // For this library's own tests: neither the page nor the messages list them.
     {"GMAC_TEST_MIRROR",
      Kind::kChoice,
@@ -329,6 +329,24 @@ constexpr Variable kVariables[] = {
      "bytes",
      store<&Config::leastTicketBytes>,
      "MPI messages of fewer bytes are not sent as tickets."},
+    {"GMAC_TEST_FRAGMENTED_BYTES",
+     Kind::kBytes,
+     "32M",
+     nullptr,
+     // The payload covers its ticket.
+     {.least = 512, .most = kGiB},
+     "bytes",
+     store<&Config::leastFragmentedBytes>,
+     "MPI messages of fewer bytes are not sent in fragments."},
+    {"GMAC_TEST_ANSWER_WAIT",
+     Kind::kCount,
+     "10",
+     nullptr,
+     {.least = 1, .most = 86'400'000},
+     "milliseconds",
+     store<&Config::answerWait>,
+     "How long the sender of a message in fragments waits for a receiver that does not answer, "
+     "besides the time that a wire of 1 GB/s takes."},
     {"GMAC_TEST_TICKET_ROOM",
      Kind::kBytes,
      "256M",

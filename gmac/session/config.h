@@ -53,6 +53,9 @@ struct Config {
   bool mpiTickets{};               // large messages on one host go through its memory
   std::size_t leastTicketBytes{};  // messages with smaller payloads do not
   std::size_t ticketRoomBytes{};   // so many bytes of payloads at a time
+  // Between hosts: messages with smaller payloads are not sent in fragments.
+  std::size_t leastFragmentedBytes{};
+  std::size_t answerWait{};  // milliseconds that a sender of fragments waits for a late receiver
 };
 
 // Answers like getenv: the value of a variable, or NULL when it is not set.

@@ -12,9 +12,12 @@ adsmError_t gmacReadMpiSettings(gmacMpiSettings* settings) {
     if (!config.ok()) {
       return config.status();
     }
-    *settings = {config->mpiTickets ? 1 : 0, config->statsPath.empty() ? 0 : 1,
+    *settings = {config->mpiTickets ? 1 : 0,
+                 config->statsPath.empty() ? 0 : 1,
                  static_cast<int64_t>(config->leastTicketBytes),
-                 static_cast<int64_t>(config->ticketRoomBytes)};
+                 static_cast<int64_t>(config->ticketRoomBytes),
+                 static_cast<int64_t>(config->leastFragmentedBytes),
+                 static_cast<int64_t>(config->answerWait)};
     return {};
   });
 }

@@ -13,10 +13,12 @@ extern "C" {
 #endif
 
 typedef struct {
-  int tickets;              /* GMAC_MPI_TICKETS */
-  int statistics;           /* whether GMAC_STATS names a file */
-  int64_t leastTicketBytes; /* payloads of fewer bytes are not sent as tickets */
-  int64_t ticketRoomBytes;  /* room for payloads under way */
+  int tickets;                  /* GMAC_MPI_TICKETS */
+  int statistics;               /* whether GMAC_STATS names a file */
+  int64_t leastTicketBytes;     /* payloads of fewer bytes are not sent as tickets */
+  int64_t ticketRoomBytes;      /* room for payloads under way */
+  int64_t leastFragmentedBytes; /* payloads of fewer bytes are not sent in fragments */
+  int64_t answerWait; /* milliseconds that a sender of fragments waits for a late receiver */
 } gmacMpiSettings;
 
 /* Reads them; starts nothing. adsmErrorConfiguration: a variable has a value that is not allowed,

@@ -72,6 +72,29 @@ exchange::SharedLayoutPtr Elements::layoutForDevice() const {
   return fromBottom_ ? nullptr : type_->layoutOf(count_);
 }
 
+bool Elements::openParts() const {
+  if (fromBottom_ || (!type_->dense && type_->own == nullptr)) {
+    return false;
+  }
+  int reached = 1;
+  return !onDevice_ ||
+         (gmacOpenDeviceMemory(shifted(buffer_, span().first), &reached) == adsmSuccess &&
+          reached != 0);
+}
+
+adsmError_t Elements::beginPart(bool packs, std::byte* packed, std::int64_t offset,
+                                std::int64_t bytes, adsmPackEvent_t* event) const {
+  adsmPackOptions_t options = {};
+  options.size = sizeof options;
+  options.offset = offset;
+  options.bytes = bytes;
+  options.event = event;
+  const std::int64_t count = type_->dense ? this->bytes() : count_;
+  const adsmType_t type = type_->dense ? ADSM_TYPE_1 : type_->own;
+  return packs ? adsmPackWith(packed, buffer_, count, type, &options)
+               : adsmUnpackWith(buffer_, packed, count, type, &options);
+}
+
 bool Elements::extend(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
   const auto end = reinterpret_cast<std::uintptr_t>(buffer_) +
                    static_cast<std::uintptr_t>(count_ * type_->extent);

@@ -70,6 +70,14 @@ class Elements {
   // Unpacks the first `bytes` of the payload. False: failed.
   bool unpack(std::byte* from, std::int64_t bytes);
 
+  // Whether parts of the payload can be moved while the caller does something else; opens device
+  // memory for it, as pack() and unpack() do.
+  bool openParts() const;
+  // Begins to pack, or unpack, so many bytes from number `offset` of the payload on. `packed`:
+  // where they are, or go; it stays until the event is over. Else as adsmPackWith().
+  adsmError_t beginPart(bool packs, std::byte* packed, std::int64_t offset, std::int64_t bytes,
+                        adsmPackEvent_t* event) const;
+
   // Where the bytes lie relative to address(), for code that reads and writes them directly. NULL
   // if only MPI knows, or they are in device memory.
   exchange::SharedLayoutPtr layout() const {

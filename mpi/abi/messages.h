@@ -25,7 +25,9 @@ class Awaited : public Pending {
         count_(count),
         source_(source),
         tag_(tag),
-        peers_(std::move(peers)) {}
+        peers_(std::move(peers)) {
+    if (in.mayGetFragments()) mayBeUnsettled_.emplace();
+  }
   explicit Awaited(const PlainReceive& receive)
       : in(receive),
         count_(receive.count),
@@ -48,6 +50,21 @@ class Awaited : public Pending {
   }
   bool mpiTellsNobody() const override { return in.mpiToldNobody(); }
   Awaited* awaited() override { return this; }
+  bool mayDeliver(const MPI_Status& status) override { return in.isHere(status); }
+  // Where fragments may follow, MPI is asked before it ends the request.
+  bool settled() override {
+    if (!mayBeUnsettled_.has_value() || !active || delivered) {
+      return true;
+    }
+    int done = 0;
+    MPI_Status status = {};
+    const MPI_Request request = hasInstead ? instead : requests::handleOf(entry);
+    if (real().Request_get_status(request, &done, &status) != MPI_SUCCESS) {
+      return true;
+    }
+    if (done == 0) in.attend();
+    return done != 0 && in.isHere(status);
+  }
   int ticketSender() const override {
     return peers_ == nullptr           ? kNobody
            : source_ == MPI_ANY_SOURCE ? kAnybody
@@ -84,6 +101,7 @@ class Awaited : public Pending {
   const int source_;
   const int tag_;
   const PeersPtr peers_;
+  std::optional<requests::MayBeUnsettled> mayBeUnsettled_;
 };
 
 // A message that is sent.

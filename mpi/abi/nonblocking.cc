@@ -83,6 +83,7 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
                            : SentTicket();
   if (kMayBeTicket) {
     offered.mayBeLent(tickets::Sender::kLeaves);
+    offered.mayBeFragmented();
   }
   const auto message = std::make_shared<Sent>(buffer, count, datatype, begins == Begins::kAtOnce,
                                               std::move(offered));
@@ -104,6 +105,7 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
   if (begins == Begins::kByStart) {
     enter(begins, message, *request);
   } else {
+    ticket.follow();
     beginTicket(message, request);
   }
   return code;

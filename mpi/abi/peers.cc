@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "mpi/abi/fragments.h"
 #include "mpi/abi/handle.h"
 #include "mpi/abi/types.h"
 
@@ -121,7 +122,9 @@ PeersPtr Peers::make(MPI_Comm communicator) {
   (void)real().Group_free(&group);
   bool any = false;
   for (int& rank : ranks) {
-    rank = rank != MPI_UNDEFINED && tickets::reaches(rank) ? rank : -1;
+    const bool takesTickets =
+        rank != MPI_UNDEFINED && (tickets::reaches(rank) || tickets::takesFragments(rank));
+    rank = takesTickets ? rank : -1;
     any = any || rank >= 0;
   }
   if (!any) {
@@ -358,7 +361,9 @@ void drop(Held held) {
   if (receiveHeld(bytes.data(), count, MPI_BYTE, held, &status) == MPI_SUCCESS &&
       bytes.size() == tickets::kBytes) {
     if (const auto ticket = tickets::read(std::span(bytes).first<tickets::kBytes>())) {
-      if (tickets::isTransfer(*ticket)) {
+      if (ticket->fragmentBytes > 0) {
+        fragments::discard(*ticket);
+      } else if (tickets::isTransfer(*ticket)) {
         tickets::discard(*ticket);
       } else {
         (void)tickets::collect(*ticket);

@@ -26,7 +26,7 @@ struct PlainReceive {
 // Whether a plain buffer has room for a ticket. (Of a shorter one MPI says that it is too short.)
 struct TicketRoom {
   bool any = false;
-  // Whether a PlainReceive can be made of it: gmac packs the type.
+  // Whether a PlainReceive can be made of it: gmac packs the type, and no fragments come.
   bool isPlain = false;
   TypePtr type = nullptr;  // as in PlainReceive
 };
@@ -38,13 +38,14 @@ inline TicketRoom roomForTicket(MPI_Count count, MPI_Datatype datatype) {
     return {};
   }
   if (const MPI_Count size = denseSize(datatype); size > 0) {
-    return {holds(size), count <= PTRDIFF_MAX / size};
+    return {holds(size), count <= PTRDIFF_MAX / size && !tickets::goesInFragments(count * size)};
   }
   const TypePtr* const recent = recentType(datatype);
   TypePtr type = recent != nullptr ? *recent : findType(datatype).type;
   if (type != nullptr) {
     const bool isPlain = (type->dense || type->own != nullptr) &&
-                         count <= PTRDIFF_MAX / std::max(type->size, std::int64_t{1});
+                         count <= PTRDIFF_MAX / std::max(type->size, std::int64_t{1}) &&
+                         !tickets::goesInFragments(count * type->size);
     return {holds(type->size), isPlain, std::move(type)};
   }
   MPI_Count size = 0;

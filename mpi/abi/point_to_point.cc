@@ -85,6 +85,7 @@ int endSend(SentTicket& ticket, int code, MPI_Comm communicator, const char* cal
   if (code != MPI_SUCCESS) {
     ticket.recallIfUnsent(code);
   }
+  ticket.follow();
   requests::settle(ticket);
   const std::string failure = ticket.failure();
   return code != MPI_SUCCESS || failure.empty() ? code : refuse(communicator, call, failure);
@@ -122,6 +123,7 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
                           ? ticketFor<call>(communicator, destination)
                           : SentTicket();
   ticket.mayBeLent(tickets::Sender::kWaits);
+  ticket.mayBeFragmented();
   Side out(true, buffer, count, datatype, true, &ticket);
   if (out.failed()) {
     return refuse(communicator, kName<call>, out.reason());

@@ -2,10 +2,13 @@
 #include "mpi/abi/reception.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "gmac/base/status.h"
+#include "mpi/abi/requests.h"
+#include "mpi/spinning.h"
 #include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -16,11 +19,19 @@ Reception::Reception(bool staged, void* buffer, MPI_Count count, MPI_Datatype da
       count_(count),
       datatype_(datatype),
       communicator_(communicator),
-      peers_(std::move(peers)) {
+      peers_(std::move(peers)),
+      attended_(ends == Ends::kInTheCall) {
   if (staged) {
     side_.emplace(true, buffer, count, datatype, false);
-  } else if (peers_ != nullptr && ends == Ends::kLater && count > 0 &&
-             datatype != MPI_DATATYPE_NULL && isDerived(datatype)) {
+    mayGetFragments_ = tickets::goesInFragments(side_->payloadBytes());
+    return;
+  }
+  MPI_Count size = 0;
+  mayGetFragments_ = tickets::anyTakesFragments() && count > 0 && datatype != MPI_DATATYPE_NULL &&
+                     real().Type_size_x(datatype, &size) == MPI_SUCCESS && size > 0 &&
+                     count <= PTRDIFF_MAX / size && tickets::goesInFragments(count * size);
+  if (peers_ != nullptr && ends == Ends::kLater && count > 0 && datatype != MPI_DATATYPE_NULL &&
+      isDerived(datatype)) {
     (void)prepareElements();
   }
 }
@@ -30,7 +41,8 @@ Reception::Reception(const PlainReceive& receive)
       count_(receive.count),
       datatype_(receive.datatype),
       communicator_(receive.peers->communicator()),
-      peers_(receive.peers) {
+      peers_(receive.peers),
+      attended_(false) {
   if (receive.type != nullptr) {
     elements_.emplace();
     elements_->preparePlain(buffer_, count_, datatype_, receive.type);
@@ -54,6 +66,10 @@ void Reception::receives(const Held& held) {
 }
 
 void Reception::restart() {
+  attended_ = false;
+  fragmented_.reset();
+  incoming_.reset();
+  packed_ = {};
   isHeld_ = false;
   reread_.reset();
   payloadBytes_ = -1;
@@ -167,7 +183,90 @@ bool Reception::redeemTransfer(const tickets::Ticket& ticket) {
   return fits && unpacked;
 }
 
+// Posts the receives of the payload: to where it is unpacked from, or to a contiguous buffer.
+void Reception::beginFragments(const tickets::Ticket& ticket) {
+  fragmented_ = ticket;
+  const std::int64_t room = side_.has_value() ? side_->payloadBytes() : elements_->bytes();
+  payloadBytes_ = std::min(room, ticket.payloadBytes);
+  std::byte* to = nullptr;
+  if (ticket.payloadBytes > room) {
+    code_ = MPI_ERR_TRUNCATE;
+  } else if (side_.has_value()) {
+    side_->pin();
+    to = static_cast<std::byte*>(side_->address());
+  } else if (elements_->type().dense) {
+    to = elements_->address();
+  } else {
+    packed_ = StagingMemory(static_cast<std::size_t>(ticket.payloadBytes));
+    to = packed_.data();
+    if (to == nullptr) {
+      reason_ = "no memory for a message of " + std::to_string(ticket.payloadBytes) + " bytes";
+    }
+  }
+  if (to == nullptr) {
+    fragments::discard(ticket);
+    return;
+  }
+  try {
+    incoming_ = std::make_unique<FragmentedReceive>(
+        ticket, to, side_.has_value() ? side_->elements() : nullptr);
+  } catch (const std::bad_alloc&) {
+    reason_ = "no memory";  // short enough to need none
+    fragments::discard(ticket);
+  }
+}
+
+bool Reception::redeemFragments(const tickets::Ticket& ticket) {
+  if (!fragmented_.has_value()) {
+    beginFragments(ticket);
+  }
+  if (incoming_ == nullptr) {
+    return false;
+  }
+  for (Spinning spinning(ticket.payloadBytes); !incoming_->advance(); spinning.turn()) {
+    // Others may wait for this process in turn.
+    requests::progress();
+    tickets::serveTransfers();
+  }
+  reason_ = incoming_->reason();
+  if (!reason_.empty() || incoming_->unpacks()) {
+    return reason_.empty();
+  }
+  if (side_.has_value()) {
+    return side_->unpackFrom(static_cast<std::byte*>(side_->address()), payloadBytes_);
+  }
+  const bool unpacked =
+      packed_.data() == nullptr || elements_->unpack(packed_.data(), payloadBytes_);
+  if (!unpacked) reason_ = elements_->reason();
+  return unpacked;
+}
+
+bool Reception::isHere(const MPI_Status& status) {
+  const std::lock_guard guard(lock_);
+  if (!fragmented_.has_value()) {
+    const std::optional<tickets::Ticket> ticket = ticketIn(status);
+    if (!ticket.has_value() || ticket->fragmentBytes == 0) {
+      return true;
+    }
+    beginFragments(*ticket);
+  }
+  return incoming_ == nullptr || incoming_->advance();
+}
+
+// A large message that its sender might have sent in fragments.
+void Reception::noteAttention(const MPI_Status& status) const {
+  MPI_Count bytes = 0;
+  if (attended_ && !isHeld_ && tickets::anyTakesFragments() &&
+      real().Get_elements_x(&status, MPI_BYTE, &bytes) == MPI_SUCCESS &&
+      tickets::goesInFragments(bytes)) {
+    fragments::noteAttention(peers_->rankInWorld(status.MPI_SOURCE));
+  }
+}
+
 bool Reception::redeem(const tickets::Ticket& ticket) {
+  if (ticket.fragmentBytes > 0) {
+    return redeemFragments(ticket);
+  }
   if (tickets::isTransfer(ticket)) {
     return redeemTransfer(ticket);
   }
@@ -203,9 +302,13 @@ bool Reception::redeem(const tickets::Ticket& ticket) {
 
 bool Reception::arrived(const MPI_Status& status) {
   tickets::sweep();
-  const std::optional<tickets::Ticket> ticket = ticketIn(status);
+  // (Where fragments have come, the ticket stands there no more.)
+  const std::optional<tickets::Ticket> ticket =
+      fragmented_.has_value() ? fragmented_ : ticketIn(status);
   if (ticket.has_value()) {
-    tickets::trace(tickets::isTransfer(*ticket) ? "receive: transfer" : "receive: ticket",
+    tickets::trace(ticket->fragmentBytes > 0      ? "receive: fragments"
+                   : tickets::isTransfer(*ticket) ? "receive: transfer"
+                                                  : "receive: ticket",
                    ticket->payloadBytes);
     return redeem(*ticket);
   }
@@ -216,6 +319,7 @@ bool Reception::arrived(const MPI_Status& status) {
   tickets::trace("receive: wire", side_->payloadBytes());
   const bool unpacked = side_->unpack(status);
   if (unpacked && peers_ != nullptr) {
+    noteAttention(status);
     tickets::importSuggested(isHeld_ ? -1 : peers_->rankInWorld(status.MPI_SOURCE),
                              [&] { return side_->elements()->layoutForDevice() != nullptr; });
   }

@@ -2,10 +2,14 @@
 #ifndef GMAC_MPI_ABI_RECEPTION_H_
 #define GMAC_MPI_ABI_RECEPTION_H_
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
+#include "mpi/abi/fragments.h"
 #include "mpi/abi/peers.h"
 #include "mpi/abi/plain_receive.h"
 #include "mpi/abi/side.h"
@@ -40,6 +44,13 @@ class Reception {
   // This receive gets a held message. Its status becomes what it would have been without the probe.
   void receives(const Held& held);
 
+  // Whether a message in fragments may come.
+  bool mayGetFragments() const { return mayGetFragments_; }
+  // The receiver waits, and MPI has not received yet.
+  void attend() { attended_ = true; }
+  // MPI has received with success. Whether arrived() does not wait for other processes; else ask
+  // again. Thread-safe.
+  bool isHere(const MPI_Status& status);
   // MPI has received with success: delivers the payload. False: the call fails with code().
   bool arrived(const MPI_Status& status);
   // Corrects the status after arrived(): it becomes that of the message, not of the ticket.
@@ -66,6 +77,9 @@ class Reception {
   bool prepareElements();
   bool redeem(const tickets::Ticket& ticket);
   bool redeemTransfer(const tickets::Ticket& ticket);
+  void beginFragments(const tickets::Ticket& ticket);
+  bool redeemFragments(const tickets::Ticket& ticket);
+  void noteAttention(const MPI_Status& status) const;
   bool redeemByDevice(const tickets::Ticket& ticket, const datatype::Layout& layout);
 
   void* buffer_;
@@ -81,6 +95,13 @@ class Reception {
   int source_ = 0;
   int tag_ = 0;
   std::shared_ptr<Reread> reread_;
+
+  bool mayGetFragments_ = false;
+  std::atomic<bool> attended_;
+  std::mutex lock_;  // guards what follows until all fragments are there
+  std::optional<tickets::Ticket> fragmented_;
+  StagingMemory packed_;                         // of fragments, where they do not go to the buffer
+  std::unique_ptr<FragmentedReceive> incoming_;  // NULL: none are to come
 
   std::int64_t payloadBytes_ = -1;  // a ticket's
   int code_ = MPI_SUCCESS;

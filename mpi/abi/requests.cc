@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "mpi/abi/errors.h"
+#include "mpi/abi/fragments.h"
 #include "mpi/abi/handle.h"
 #include "mpi/abi/types.h"
 #include "mpi/spinning.h"
@@ -363,7 +364,8 @@ void deliverIfDone(const PendingPtr& pending) {
   const MPI_Request request = pending->hasInstead ? pending->instead : handleOf(entry);
   int done = 0;
   MPI_Status status = {};
-  if (real().Request_get_status(request, &done, &status) != MPI_SUCCESS || done == 0) {
+  if (real().Request_get_status(request, &done, &status) != MPI_SUCCESS || done == 0 ||
+      !pending->mayDeliver(status)) {
     return;
   }
   deliverOnce(*pending, status, "MPI_Wait");
@@ -431,7 +433,8 @@ void deliverFrom(Receives& receives) {
 void progress() {
   Table& all = table();
   // (MPICH 4.0 calls an error handler when it is asked about a receive that was too short.)
-  if (tickets::anyWaits()) {
+  const bool fragmentsCome = fragments::mayComeFromAny();
+  if (fragmentsCome || tickets::anyWaits()) {
     Receives* receives = nullptr;
     {
       const Guard guard(all);
@@ -439,7 +442,8 @@ void progress() {
     }
     // (None of them ever goes.)
     for (; receives != nullptr; receives = receives->next) {
-      if (receives->sender == Pending::kAnybody || tickets::waits(receives->sender)) {
+      if (receives->sender == Pending::kAnybody || tickets::waits(receives->sender) ||
+          (fragmentsCome && fragments::mayCome(receives->sender))) {
         deliverFrom(*receives);
       }
     }

@@ -84,6 +84,9 @@ class Pending {
 
   // MPI has completed the request with that status: unpacks what was received. False: failed.
   virtual bool deliver(const MPI_Status& status) = 0;
+  // MPI has completed the request with that status: whether deliver() does not wait for other
+  // processes. Thread-safe.
+  virtual bool mayDeliver(const MPI_Status&) { return true; }
   // Corrects the status: it becomes that of the message. Also for requests that MPI has completed
   // with an error.
   virtual void amend(MPI_Status*) const {}

@@ -124,7 +124,10 @@ class SentAndAwaited : public Awaited {
  public:
   using Awaited::Awaited;
 
-  bool settled() override { return out.over(); }
+  bool settled() override {
+    const bool sent = out.over();
+    return Awaited::settled() && sent;
+  }
   bool restSucceeded() override { return out.succeeded(); }
   const std::string& reason() const override {
     return out.reason().empty() ? Awaited::reason() : out.reason();

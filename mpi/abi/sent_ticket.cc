@@ -16,7 +16,8 @@ constexpr MPI_Count kLongPiece = 4096;
 SentTicket::SentTicket(MPI_Comm communicator, int destination) : mayBeUsed_(true) {
   tickets::sweep();
   if (const PeersPtr peers = Peers::of(communicator)) {
-    rank_ = peers->rankInWorld(destination);
+    const int rank = peers->rankInWorld(destination);
+    (rank >= 0 && tickets::reaches(rank) ? rank_ : fragmentRank_) = rank;
   }
 }
 
@@ -38,6 +39,20 @@ std::byte* SentTicket::reserve(std::int64_t payloadBytes) {
     tickets::suggest(rank_, exported_);
   }
   return parcel_.data();
+}
+
+bool SentTicket::fragment(const Elements& elements) {
+  if (!followed_ || fragmentRank_ < 0 || elements.bytes() < tickets::leastFragmented()) {
+    return false;
+  }
+  fragments_ = FragmentedSend::begin(elements, fragmentRank_);
+  if (fragments_ == nullptr) {
+    return false;
+  }
+  tickets::count(tickets::Way::kFragments, elements.bytes());
+  bytes_ = fragments_->ticket();
+  inUse_ = true;
+  return true;
 }
 
 void SentTicket::write() {

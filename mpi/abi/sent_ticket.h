@@ -10,6 +10,7 @@
 
 #include "mpi/abi/calls.h"
 #include "mpi/abi/elements.h"
+#include "mpi/abi/fragments.h"
 #include "mpi/tickets.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -35,6 +36,14 @@ class SentTicket {
   // Of plain memory: a transfer, or for short pieces whose sender leaves, a packed payload. False:
   // it takes the wire.
   bool offer(const void* buffer, MPI_Count count, MPI_Datatype datatype, tickets::Sender sender);
+  // Of staged memory: before Side: the caller calls follow() when MPI has the ticket; and whether
+  // the payload goes in fragments.
+  void mayBeFragmented() { followed_ = true; }
+  bool fragment(const Elements& elements);
+  // Sends what follows the ticket.
+  void follow() {
+    if (fragments_ != nullptr) fragments_->post();
+  }
   // False if so many elements of a predefined type are too few for a ticket.
   static bool mayBeReserved(MPI_Count count, MPI_Datatype datatype);
   // False if offer() would be, whatever the buffer and the receiver are: some nanoseconds for most
@@ -45,18 +54,24 @@ class SentTicket {
   void recall() {
     if (inUse_) (void)parcel_.recall();
     if (transfer_ != nullptr) transfer_->recall();
+    if (fragments_ != nullptr) fragments_->recall();
   }
 
   // Whether the buffer is the application's again, or never was anybody else's; if not, waits no
   // more than it takes to leave a copy.
-  bool settled() { return transfer_ == nullptr || progress() != Progress::kUnderWay; }
+  bool settled() {
+    return fragments_ != nullptr ? fragments_->settled()
+                                 : transfer_ == nullptr || progress() != Progress::kUnderWay;
+  }
   // Of lend(): why the message cannot be sent at all; empty: it can.
   const std::string& refusal() const { return refusal_; }
   // After settled(): with which reason the message failed; empty: it has not.
   std::string failure() {
+    if (fragments_ != nullptr) return fragments_->reason();
     return transfer_ != nullptr && progress() == Progress::kFailed ? transfer_->reason() : "";
   }
-  bool isTransfer() const { return transfer_ != nullptr; }
+  // Whether there is something to wait for when MPI has sent the ticket.
+  bool isTransfer() const { return transfer_ != nullptr || fragments_ != nullptr; }
   // How many bytes the receiver takes from here.
   std::int64_t transferBytes() const { return transfer_ != nullptr ? transfer_->bytes() : 0; }
 
@@ -84,9 +99,12 @@ class SentTicket {
   Progress progress() { return transfer_->advance(); }
 
   std::shared_ptr<tickets::Transfer> transfer_;
+  std::shared_ptr<FragmentedSend> fragments_;
+  bool followed_ = false;
   std::optional<tickets::Sender> lends_;
   bool mayBeUsed_ = false;
-  int rank_ = -1;  // in MPI_COMM_WORLD
+  int rank_ = -1;          // in MPI_COMM_WORLD; -1: it is not reached
+  int fragmentRank_ = -1;  // the same; -1: it takes no fragments
   exchange::Parcel parcel_;
   exchange::ExportId exported_ = exchange::kNoExport;  // where the payload was packed from
   std::string refusal_;

@@ -2,6 +2,7 @@
 //
 // MPI_Init, MPI_Init_thread, MPI_Finalize, and what the library can do.
 #include "gmac/session/device_memory.h"
+#include "mpi/abi/fragments.h"
 #include "mpi/abi/hooks.h"
 #include "mpi/abi/peers.h"
 #include "mpi/abi/requests.h"
@@ -25,6 +26,7 @@ void opened() {
     if (ownCommunicator() != MPI_COMM_NULL &&
         real().Comm_rank(MPI_COMM_WORLD, &rank) == MPI_SUCCESS) {
       tickets::open(rank, size);
+      fragments::open(size);
     }
   }
 }
@@ -32,6 +34,7 @@ void opened() {
 template <Layer layer>
 int initialise(int* argc, char*** argv) {
   tickets::prepare();
+  fragments::prepare();
   const int code = next<layer>().Init(argc, argv);
   if (code == MPI_SUCCESS) {
     opened();
@@ -42,6 +45,7 @@ int initialise(int* argc, char*** argv) {
 template <Layer layer>
 int initialiseThread(int* argc, char*** argv, int required, int* provided) {
   tickets::prepare();
+  fragments::prepare();
   const int code = next<layer>().Init_thread(argc, argv, required, provided);
   if (code == MPI_SUCCESS) {
     opened();
@@ -54,6 +58,7 @@ int finalize() {
   if (ownCommunicator() != MPI_COMM_NULL) {
     requests::keepOrphans(true);
     Peers::close();
+    fragments::close();
     tickets::close();
     closeTypes();
   }

@@ -46,6 +46,7 @@ class Side {
   bool unpackFrom(std::byte* payload, std::int64_t bytes) {
     return staged_.unpackFrom(payload, bytes);
   }
+  void pin() { staged_.pin(); }
   // NULL: it is not staged.
   const Elements* elements() const { return staged_in_use_ ? &staged_.elements() : nullptr; }
   // Unpacks the whole payload.

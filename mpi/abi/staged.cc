@@ -30,6 +30,9 @@ Ready Staged::pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, S
       reason_ = ticket->refusal();
       return Ready::kFailed;
     }
+    if (ticket->fragment(elements_)) {
+      return Ready::kYes;
+    }
     if (std::byte* const room = ticket->reserve(elements_.bytes())) {
       if (!elements_.pack(room)) {
         return Ready::kFailed;
