@@ -46,6 +46,8 @@ int kernelAction(int signal, const SignalAction* action, SignalAction* before) n
 
 std::atomic<FaultFunction> faultFunction{nullptr};
 std::atomic<MayOwnFunction> mayOwnFunction{nullptr};
+std::atomic<FaultFunction> secondFunction{nullptr};
+std::atomic<MayOwnFunction> secondMayOwn{nullptr};
 
 // The program's action for SIGSEGV once ours stands before it.
 struct ProgramAction {
@@ -174,8 +176,19 @@ struct Fault {
 using Delivery = SignalsBlocked::ByDelivery;
 
 bool answer(const Fault& fault) noexcept {
-  const FaultFunction function = faultFunction.load(std::memory_order_acquire);
-  return function != nullptr && function(fault.info->si_addr, isWrite(fault.context));
+  for (const auto* const one : {&faultFunction, &secondFunction}) {
+    const FaultFunction function = one->load(std::memory_order_acquire);
+    if (function != nullptr && function(fault.info->si_addr, isWrite(fault.context))) return true;
+  }
+  return false;
+}
+
+bool mayOwn(const void* address) noexcept {
+  for (const auto* const one : {&mayOwnFunction, &secondMayOwn}) {
+    const MayOwnFunction function = one->load(std::memory_order_acquire);
+    if (function != nullptr && function(address)) return true;
+  }
+  return false;
 }
 
 bool contains(const stack_t& stack, std::uintptr_t address) noexcept {
@@ -249,9 +262,9 @@ void callWithRoom(void (*function)(void*), void* argument) noexcept {
 bool isAnswered(const Fault& fault) noexcept {
   Delivery delivery(bitsOf(fault.context->uc_sigmask));
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  const MayOwnFunction mayOwn = mayOwnFunction.load(std::memory_order_acquire);
   // What is not ours stays where the program's handler expects it.
-  if (contains(fault.context->uc_stack, here) && mayOwn != nullptr) {
+  if (contains(fault.context->uc_stack, here) &&
+      mayOwnFunction.load(std::memory_order_relaxed) != nullptr) {
     const StackIsShort no(nullptr);
     return mayOwn(fault.info->si_addr) && answerOnStackOfOurOwn(fault, delivery);
   }
@@ -364,6 +377,11 @@ Status installFaultHandler(FaultFunction function, MayOwnFunction mayOwn) {
   program.process = getpid();
   program.behindOurs = true;
   return {};
+}
+
+void alsoAnswerFaults(FaultFunction function, MayOwnFunction mayOwn) noexcept {
+  secondFunction.store(function, std::memory_order_release);
+  secondMayOwn.store(mayOwn, std::memory_order_release);
 }
 
 int changeProgramAction(const struct sigaction* wanted, struct sigaction* before,

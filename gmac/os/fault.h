@@ -27,6 +27,10 @@ using MayOwnFunction = bool (*)(const void* address) noexcept;
 // alternate stack are answered on a stack of the runtime's own (fault_stack.h).
 Status installFaultHandler(FaultFunction function, MayOwnFunction mayOwn = nullptr);
 
+// A second room's faults, which the first function does not answer: asked in the same way, once a
+// handler is installed. Once per process.
+void alsoAnswerFaults(FaultFunction function, MayOwnFunction mayOwn) noexcept;
+
 // sigaction(SIGSEGV, wanted, before) as the program means it: what it says and is told of its own
 // action, whether or not a handler of ours stands before it. The masks are the kernel's
 // (signal_mask.h). `next` is the sigaction to use while none of ours does. Thread-safe and

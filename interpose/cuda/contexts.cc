@@ -3,10 +3,14 @@
 // Contexts, streams and modules that the application ends while the runtime uses them.
 #include <cuda.h>
 
+#include <tuple>
+#include <type_traits>
+
 #include "gmac/coherence/port.h"
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/managed_objects.h"
+#include "interpose/cuda/managed_variables.h"
 
 // cuda.h shows the newest signature under this name; CUDA's runtime asks for the older symbol.
 #undef cuDevicePrimaryCtxReset
@@ -92,6 +96,9 @@ struct Unload {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     forgetKernels();
+    if constexpr (std::is_same_v<std::tuple<Args...>, std::tuple<CUlibrary>>) {
+      forgetVariables(args...);
+    }
     return direct(real, args...);
   }
 };

@@ -13,6 +13,7 @@
 #include "gmac/coherence/small_heap.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/managed_objects.h"
+#include "interpose/cuda/managed_variables.h"
 
 #define GMAC_CUDA_STREAM_CALLS(X) X(cuMemFreeAsync, cuMemFreeAsync, _ptsz, 0, INT_MAX, Free)
 
@@ -117,22 +118,26 @@ struct Free {
 };
 
 // A __managed__ variable is memory of the program's image, which the driver has placed: real
-// managed memory beside the shared objects. It works as the device's own memory does, unless the
-// CPU may not use it while the device works: then the runtime's copies are in the way.
+// managed memory beside the shared objects.
 struct Variable {
   static constexpr bool kEvenUnshared = true;
 
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdeviceptr* address, std::size_t* bytes, CUlibrary library,
                       const char* name) {
-    if (!coherence::port().managedMode() ||
-        deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
-      return direct(real, address, bytes, library, name);
-    log(LogLevel::kError,
-        "the program has a __managed__ variable, {}, which cannot be shared on this device: "
-        "allocate it with cudaMallocManaged instead",
-        name != nullptr ? name : "of no name");
-    return CUDA_ERROR_NOT_SUPPORTED;
+    // The driver gives either one where the other is NULL.
+    CUdeviceptr first = 0;
+    std::size_t count = 0;
+    const CUresult result = direct(real, &first, &count, library, name);
+    if (result != CUDA_SUCCESS) return result;
+    if (!deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)) {
+      if (const CUresult noted = awaitVariable(library, first, count); noted != CUDA_SUCCESS) {
+        return noted;
+      }
+    }
+    if (address != nullptr) *address = first;
+    if (bytes != nullptr) *bytes = count;
+    return CUDA_SUCCESS;
   }
 };
 

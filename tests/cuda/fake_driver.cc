@@ -741,6 +741,7 @@ CUresult cuCtxSynchronize() {
     if (stream->context == currentContext()) advance(*stream, stream->submitted());
   }
   for (auto& [thread, stream] : currentContext()->perThread) advance(stream, stream.submitted());
+  openVariable();
   return finish(nullptr);
 }
 

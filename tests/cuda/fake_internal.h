@@ -48,6 +48,9 @@ CUdevice deviceOf(CUdeviceptr address);
 // True for an address that cuMemHostAlloc has given.
 bool isPinned(CUdeviceptr address);
 
+// The context's work is over: the CPU may use managed variables again.
+void openVariable();
+
 // Queues a function of the CPU on a stream. It runs in a thread of its own.
 CUresult submitHost(CUstream stream, const std::function<void()>& function);
 // Queues work on a stream, and runs all of a stream's.

@@ -2,6 +2,10 @@
 //
 // The fake driver's own managed memory, and its answers about memory. Its managed memory is the
 // CPU's, and its hints do nothing: tests see which calls reach it.
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstring>
 #include <new>
 
@@ -9,9 +13,32 @@
 
 using namespace gmac::fake_cuda;  // NOLINT: the driver's functions live in no namespace
 
+namespace {
+
+// The one __managed__ variable, on pages of its own.
+struct alignas(4096) {
+  long value;
+} variable;
+bool closedForGood = false;
+
+// Past the mprotect() of the library under test.
+void protectVariable(int access) { syscall(SYS_mprotect, &variable, sizeof variable, access); }
+
+}  // namespace
+
+void gmac::fake_cuda::openVariable() {
+  if (!closedForGood) protectVariable(PROT_READ | PROT_WRITE);
+}
+
 extern "C" {
 
 #pragma GCC visibility push(default)
+
+// As a driver does while the device works, where the CPU may not use managed memory then.
+void fakeCudaCloseVariable(bool forGood) {
+  closedForGood = forGood;
+  protectVariable(PROT_NONE);
+}
 
 CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned) {
   FAKE_CALL();
@@ -56,9 +83,12 @@ CUresult cuStreamAttachMemAsync(CUstream, CUdeviceptr, std::size_t, unsigned) {
 }
 CUresult cuLibraryGetManaged(CUdeviceptr* address, std::size_t* bytes, CUlibrary, const char*) {
   FAKE_CALL();
-  static long variable = 0;
-  *address = reinterpret_cast<CUdeviceptr>(&variable);
-  *bytes = sizeof variable;
+  if (address != nullptr) *address = reinterpret_cast<CUdeviceptr>(&variable.value);
+  if (bytes != nullptr) *bytes = sizeof variable.value;
+  return CUDA_SUCCESS;
+}
+CUresult cuLibraryUnload(CUlibrary) {
+  FAKE_CALL();
   return CUDA_SUCCESS;
 }
 

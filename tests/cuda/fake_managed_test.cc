@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <csetjmp>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -539,13 +540,78 @@ TEST_F(ManagedProgramsOnOlderDevices, WhatTheCpuKeepsWaitsForNoKernel) {
   EXPECT_EQ(DRIVER(cuMemFree)(number(mine)), CUDA_SUCCESS);
 }
 
-TEST_F(ManagedProgramsOnOlderDevices, ManagedVariablesAreRefusedWithTheirName) {
+// There the driver closes variables for the CPU while the device works, also for what the runtime
+// has the device do.
+class ManagedVariables : public ManagedProgramsOnOlderDevices {
+ protected:
+  void SetUp() override {
+    ManagedProgramsOnOlderDevices::SetUp();
+    CUdeviceptr address = 0;
+    std::size_t bytes = 0;
+    ASSERT_EQ(DRIVER(cuLibraryGetManaged)(&address, &bytes, library_, "counter"), CUDA_SUCCESS);
+    ASSERT_EQ(bytes, sizeof *variable_);
+    variable_ = reinterpret_cast<volatile long*>(address);
+  }
+  void TearDown() override {
+    EXPECT_EQ(DRIVER(cuLibraryUnload)(library_), CUDA_SUCCESS);
+    close(false);
+    EXPECT_EQ(DRIVER(cuCtxSynchronize)(), CUDA_SUCCESS);  // opens it
+    ManagedProgramsOnOlderDevices::TearDown();
+  }
+  static void close(bool forGood) {
+    fake_cuda::control<void(bool)>("fakeCudaCloseVariable")(forGood);
+  }
+  static std::size_t waits() { return fake_cuda::calls("cuCtxSynchronize"); }
+
+  // Whether the program's own handler hears of the access.
+  bool faults() {
+    struct sigaction before;
+    struct sigaction own = {};
+    own.sa_handler = [](int) { siglongjmp(jump, 1); };
+    EXPECT_EQ(::sigaction(SIGSEGV, &own, &before), 0);
+    const bool faulted = sigsetjmp(jump, 1) != 0;
+    if (!faulted) *variable_ = 1;
+    EXPECT_EQ(::sigaction(SIGSEGV, &before, nullptr), 0);
+    return faulted;
+  }
+
+  static sigjmp_buf jump;
+  const CUlibrary library_ = reinterpret_cast<CUlibrary>(&jump);
+  volatile long* variable_ = nullptr;
+};
+sigjmp_buf ManagedVariables::jump;
+
+TEST_F(ManagedVariables, AnAccessWaitsForTheDevice) {
+  *variable_ = 5;
+  close(false);
+  const std::size_t before = waits();
+  EXPECT_EQ(*variable_, 5);
+  EXPECT_EQ(waits(), before + 1);
+  close(false);
+  *variable_ = 6;
+  EXPECT_EQ(waits(), before + 2);
+  EXPECT_EQ(*variable_, 6);
+  EXPECT_EQ(waits(), before + 2) << "it is open";
+}
+
+TEST_F(ManagedVariables, OneThatStaysClosedIsTheProgramsFault) {
+  close(true);
+  EXPECT_TRUE(faults());
+  close(false);
+  EXPECT_FALSE(faults());
+}
+
+TEST_F(ManagedVariables, OneOfAnUnloadedLibraryIsNoMore) {
+  ASSERT_EQ(DRIVER(cuLibraryUnload)(library_), CUDA_SUCCESS);
+  close(false);
+  const std::size_t before = waits();
+  EXPECT_TRUE(faults());
+  EXPECT_EQ(waits(), before);
+  // And one of a library that is loaded again is.
   CUdeviceptr address = 0;
-  std::size_t bytes = 0;
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(DRIVER(cuLibraryGetManaged)(&address, &bytes, nullptr, "counter"),
-            CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("counter"));
+  EXPECT_EQ(DRIVER(cuLibraryGetManaged)(&address, nullptr, library_, "counter"), CUDA_SUCCESS);
+  EXPECT_FALSE(faults());
+  EXPECT_EQ(waits(), before + 1);
 }
 
 TEST_F(ManagedPrograms, ManagedVariablesAreTheDrivers) {

@@ -286,7 +286,7 @@ const std::map<std::string, void*> kEntries = {
         FAKE_ENTRY(cuMemFreeAsync) FAKE_ENTRY(cuMemPrefetchBatchAsync) FAKE_ENTRY(
             cuMemDiscardBatchAsync) FAKE_ENTRY(cuMemRangeGetAttribute)
             FAKE_ENTRY(cuMemRangeGetAttributes) FAKE_ENTRY(cuStreamAttachMemAsync) FAKE_ENTRY(
-                cuLibraryGetManaged) FAKE_ENTRY(cuMemGetAddressRange)
+                cuLibraryGetManaged) FAKE_ENTRY(cuLibraryUnload) FAKE_ENTRY(cuMemGetAddressRange)
                 FAKE_ENTRY(cuPointerGetAttribute) FAKE_ENTRY(cuPointerGetAttributes) FAKE_ENTRY(
                     cuArrayCreate) FAKE_ENTRY(cuArrayDestroy) FAKE_ENTRY(cuMemcpyHtoA)
                     FAKE_ENTRY(cuMemcpyAtoH) FAKE_ENTRY(cuMemcpyDtoA) FAKE_ENTRY(
