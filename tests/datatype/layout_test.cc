@@ -379,9 +379,9 @@ TEST(Layouts, DescribeSizesInDecimalUnits) {
 TEST(Layouts, CopiesShareTheirListAndEqualOnesNeedNot) {
   const std::vector<Block> blocks = {{0, 8}, {16, 24}, {64, 8}};
   const Layout list = *Layout::make({}, blocks);
-  const Layout copy = list;
+  const std::vector<Layout> copies = {list};
   const Layout equal = *Layout::make({}, blocks);
-  EXPECT_TRUE(copy.isCopyOf(list));
+  EXPECT_TRUE(copies[0].isCopyOf(list));
   EXPECT_TRUE(equal == list);
   EXPECT_FALSE(equal.isCopyOf(list));
   const Layout rows = *Layout::make({{4, 64}}, {{0, 8}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// persistentBroadcast is the MPI's function that makes a persistent broadcast.
+// kPersistentBroadcast is the MPI's function that makes a persistent broadcast.
 #ifndef GMAC_TESTS_MPI_PERSISTENT_COLLECTIVES_H_
 #define GMAC_TESTS_MPI_PERSISTENT_COLLECTIVES_H_
 
@@ -15,9 +15,9 @@ extern "C" int MPIX_Bcast_init(void* buffer, int count, MPI_Datatype type, int r
 namespace gmac::testing {
 
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
-constexpr auto persistentBroadcast = &MPIX_Bcast_init;
+constexpr auto kPersistentBroadcast = &MPIX_Bcast_init;
 #else
-constexpr auto persistentBroadcast = &MPI_Bcast_init;
+constexpr auto kPersistentBroadcast = &MPI_Bcast_init;
 #endif
 
 }  // namespace gmac::testing

@@ -44,7 +44,7 @@ class TwoHosts : public ::testing::TestWithParam<std::string> {
   }
   // The program has a file of that name for each rank, and leaves others that begin so.
   static std::string newFile(const std::string& name) {
-    const std::string path = ::testing::TempDir() + "gmac_mpi_" + name + "_" + GetParam();
+    std::string path = ::testing::TempDir() + "gmac_mpi_" + name + "_" + GetParam();
     for (const auto& entry : fs::directory_iterator(::testing::TempDir())) {
       if (entry.path().string().starts_with(path)) fs::remove(entry.path());
     }

@@ -136,7 +136,7 @@ class Stencil {
       MPI_Irecv(now_ + grid_.pitch() + rim(side), 1, column_, other, 1 - side, MPI_COMM_WORLD,
                 &requests[static_cast<std::size_t>(side)]);
       send(now_ + grid_.pitch() + last(side), 1, column_, other, side, MPI_COMM_WORLD,
-           &requests[static_cast<std::size_t>(2 + side)]);
+           &requests[2 + static_cast<std::size_t>(side)]);
     }
     MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
   }
@@ -158,7 +158,7 @@ class Stencil {
     for (const int side : {0, 1}) {
       const Side& one = sides_[static_cast<std::size_t>(side)];
       MPI_Isend(one.sent, rows, MPI_DOUBLE, one.other, side, MPI_COMM_WORLD,
-                &requests[static_cast<std::size_t>(2 + side)]);
+                &requests[2 + static_cast<std::size_t>(side)]);
     }
     MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
     for (const int side : {0, 1}) {

@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 // Where the file that has this code begins in memory: defined by the linker.
+// NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start;
 
 namespace gmac::accel::cuda {
