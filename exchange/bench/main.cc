@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "exchange/bench/layouts.h"
 #include "exchange/bench/mpi_types.h"
 #include "exchange/bench/pair.h"
+#include "exchange/bench/run_with_mpi.h"
 #include "exchange/bench/workloads.h"
 
 namespace gmac::exchange::bench {
@@ -163,14 +163,5 @@ int start(int argc, char** argv) {
 }  // namespace gmac::exchange::bench
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  int status = 1;
-  try {
-    status = gmac::exchange::bench::start(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "transfers: {}\n", error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return status;
+  return gmac::exchange::bench::runWithMpi("transfers", &gmac::exchange::bench::start, argc, argv);
 }

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -26,6 +25,7 @@
 #include "exchange/bench/devices/messages.h"
 #include "exchange/bench/layouts.h"
 #include "exchange/bench/mpi_types.h"
+#include "exchange/bench/run_with_mpi.h"
 
 namespace gmac::exchange::bench {
 namespace {
@@ -206,14 +206,5 @@ int start(int argc, char** argv) {
 }  // namespace gmac::exchange::bench
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  int status = 1;
-  try {
-    status = gmac::exchange::bench::start(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "devices: {}\n", error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return status;
+  return gmac::exchange::bench::runWithMpi("devices", &gmac::exchange::bench::start, argc, argv);
 }

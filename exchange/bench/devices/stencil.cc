@@ -19,13 +19,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "bench/turns.h"
 #include "exchange/bench/devices/stencil_kernels.h"
+#include "exchange/bench/run_with_mpi.h"
 
 namespace gmac::exchange::bench {
 namespace {
@@ -235,14 +235,5 @@ int start(int argc, char** argv) {
 }  // namespace gmac::exchange::bench
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  int status = 1;
-  try {
-    status = gmac::exchange::bench::start(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "stencil: {}\n", error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return status;
+  return gmac::exchange::bench::runWithMpi("stencil", &gmac::exchange::bench::start, argc, argv);
 }
