@@ -62,6 +62,7 @@ class NativeStreams {
   virtual Status waitForAll() = 0;
 
   // As Accelerator::submit(), but the commands run on `stream`; mark() gives the ticket.
+  // adsmErrorNotSupported: a kernel in another context than nativeContext().
   virtual Status submit(NativeStream stream, Work& work) = 0;
   // As submit() of that one launch, in fewer steps.
   virtual Status launch(NativeStream stream, LoadedKernels& kernels, const Launch& launch) = 0;

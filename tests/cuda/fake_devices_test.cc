@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -18,6 +19,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
 #include "tests/cuda/fake_program.h"
 #include "tests/support/child.h"
 
@@ -191,6 +193,43 @@ TEST_F(SeveralDevices, AStreamBelongsToItsContextWhateverTheThreadsContext) {
             CUDA_SUCCESS)
       << adsmLastErrorString();
   EXPECT_EQ(data_[5], 50U);
+}
+
+// What the CPU looks at after each wait is copied before it, on the stream of the kernel. (Of less
+// memory there would be one copy.)
+TEST_F(SeveralDevices, ASmallResultComesBackFromTheStreamOfAnyContext) {
+  constexpr std::size_t kTable = std::size_t{4} << 20;
+  constexpr unsigned kFew = 100;
+  CUdeviceptr table = 0;
+  ASSERT_EQ(DRIVER(cuMemAllocManaged)(&table, kTable, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(
+      (driver<CUresult(CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation)>("cuMemAdvise")(
+          table, kTable, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, {CU_MEM_LOCATION_TYPE_DEVICE, 0})),
+      CUDA_SUCCESS);
+  auto* result = reinterpret_cast<std::uint32_t*>(table);
+  std::uint32_t value = result[70] = 70;
+  for (const Context& on : devices_) {
+    const CurrentContext current(on);
+    const std::vector<std::function<CUresult()>> waits = {
+        [&] { return DRIVER(cuStreamSynchronize)(on.stream); },
+        [&] { return DRIVER(cuCtxSynchronize)(); },
+    };
+    for (const auto& wait : waits) {
+      const auto look = [&] {
+        std::uint64_t count = kFew;
+        void* args[] = {&result, &count};
+        ASSERT_EQ(
+            DRIVER(cuLaunchKernel)(on.increment, 1, 1, 1, kFew, 1, 1, 0, on.stream, args, nullptr),
+            CUDA_SUCCESS);
+        ASSERT_EQ(wait(), CUDA_SUCCESS);
+        ASSERT_EQ(result[70], ++value);
+      };
+      const std::uint64_t copies = stats().readBacks.value();
+      for (int i = 0; i < 20; ++i) look();
+      EXPECT_GE(stats().readBacks.value() - copies, 10U);
+    }
+  }
+  EXPECT_EQ(DRIVER(cuMemFree)(table), CUDA_SUCCESS);
 }
 
 TEST_F(SeveralDevices, AnyOfThemAllocates) {

@@ -266,6 +266,11 @@ namespace {
 
 // Whether a handle has not ended with its context. The default streams never do.
 bool lives(CUstream stream) {
+  // The driver dereferences a stream without a check, and no address has so many bits.
+  if (reinterpret_cast<std::uintptr_t>(stream) >> 47 != 0) {
+    std::fprintf(stderr, "%p is no stream: the driver crashes\n", static_cast<void*>(stream));
+    std::abort();
+  }
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
          device().living.count(stream) != 0;
 }

@@ -18,10 +18,6 @@
 namespace gmac::accel::cuda {
 namespace {
 
-Stream streamOf(NativeStream stream) noexcept {
-  return reinterpret_cast<Stream>(static_cast<std::uintptr_t>(stream));
-}
-
 // True if the program can read a pointer there now, or the system does not tell (a sandbox that
 // denies the call). The system reads, and answers where the processor would fault.
 bool pointerReadable(std::uintptr_t address) noexcept {
@@ -37,12 +33,13 @@ bool pointerReadable(std::uintptr_t address) noexcept {
 
 }  // namespace
 
-// Makes the layer's context current in the calling thread; the hooks ignore calls within. Cheaper
+// Makes a layer's context current in the calling thread; the hooks ignore calls within. Cheaper
 // than a DeviceScope, because what is called within may be part of what the application captures.
 class OwnWork::Scope {
  public:
-  explicit Scope(const OwnWork& own) : driver_(own.driver_), context_(own.calls_.nativeContext()) {
-    const auto wanted = reinterpret_cast<CUcontext>(context_);
+  explicit Scope(const OwnWork& own) : Scope(own, own.calls_) {}
+  Scope(const OwnWork& own, const DeviceCalls& calls) : driver_(own.driver_) {
+    const auto wanted = reinterpret_cast<CUcontext>(calls.nativeContext());
     CUcontext current = nullptr;
     (void)driver_.cuCtxGetCurrent.function(&current);
     pushed_ = wanted != nullptr && current != wanted &&
@@ -57,24 +54,21 @@ class OwnWork::Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
-  std::uintptr_t context() const noexcept { return context_; }
-
  private:
   const Reentry inside_;
   const Driver& driver_;
-  const std::uintptr_t context_;
   bool pushed_;
 };
 
 template <typename Function, typename... Args>
-Status OwnWork::call(adsmError_t otherwise, const Entry<Function>& entry,
-                     Args... args) const noexcept {
+Status OwnWork::callIn(DeviceCalls& calls, adsmError_t otherwise, const Entry<Function>& entry,
+                       Args... args) const noexcept {
   const int code = static_cast<int>(entry.function(args...));
   if (code == CUDA_SUCCESS) [[likely]] {
     return {};
   }
-  return calls_.health().fail(code, otherwise, entry.name, ArgumentText(args...).view(),
-                              driver_.errorText(code));
+  return calls.health().fail(code, otherwise, entry.name, ArgumentText(args...).view(),
+                             driver_.errorText(code));
 }
 
 // The first launch in a context loads the module; later launches take no lock.
@@ -127,17 +121,22 @@ class OwnWork::Kernels final : public LoadedKernels {
   std::vector<std::atomic<CUfunction>> functions_;
 };
 
-// Commands on one stream of `context`, which is current in the calling thread.
+// Commands on one stream of the context of `calls`, which is current in the calling thread.
 class OwnWork::Queue final : public Commands {
  public:
-  Queue(OwnWork& own, Stream stream, std::uintptr_t context)
-      : own_(own), stream_(stream), context_(context) {}
+  Queue(OwnWork& own, DeviceCalls& calls, Stream stream)
+      : own_(own), calls_(calls), stream_(stream) {}
 
   Status launch(LoadedKernels& loaded, const Launch& launch) override {
     auto& kernels = static_cast<Kernels&>(loaded);
-    CUfunction function = kernels.known(launch.kernel, context_);
+    if (&calls_ != &own_.calls_) [[unlikely]] {
+      return fail(adsmErrorNotSupported, "{} on a stream of another context",
+                  kernels.name(launch.kernel));
+    }
+    const std::uintptr_t context = calls_.nativeContext();
+    CUfunction function = kernels.known(launch.kernel, context);
     if (function == nullptr) [[unlikely]] {
-      GMAC_TRY(kernels.find(launch.kernel, context_, &function));
+      GMAC_TRY(kernels.find(launch.kernel, context, &function));
     }
     void* args[] = {const_cast<void*>(launch.params)};
     const CUresult code = driver().cuLaunchKernel.function(
@@ -145,23 +144,23 @@ class OwnWork::Queue final : public Commands {
     if (code == CUDA_SUCCESS) [[likely]] {
       return {};
     }
-    return own_.calls_.health().fail(
+    return calls_.health().fail(
         code, adsmErrorLaunch, driver().cuLaunchKernel.name,
         ShortText("{}, {} x {} threads", kernels.name(launch.kernel), launch.blocks, launch.threads)
             .view(),
         driver().errorText(code));
   }
   Status copyIn(std::uint64_t to, const void* pinned, std::size_t bytes) override {
-    return own_.call(adsmErrorSystem, driver().cuMemcpyHtoDAsync, CUdeviceptr{to}, pinned, bytes,
-                     stream_);
+    return own_.callIn(calls_, adsmErrorSystem, driver().cuMemcpyHtoDAsync, CUdeviceptr{to}, pinned,
+                       bytes, stream_);
   }
   Status copyOut(void* pinned, std::uint64_t from, std::size_t bytes) override {
-    return own_.call(adsmErrorSystem, driver().cuMemcpyDtoHAsync, pinned, CUdeviceptr{from}, bytes,
-                     stream_);
+    return own_.callIn(calls_, adsmErrorSystem, driver().cuMemcpyDtoHAsync, pinned,
+                       CUdeviceptr{from}, bytes, stream_);
   }
   Status copyWithin(std::uint64_t to, std::uint64_t from, std::size_t bytes) override {
-    return own_.call(adsmErrorSystem, driver().cuMemcpyDtoDAsync, CUdeviceptr{to},
-                     CUdeviceptr{from}, bytes, stream_);
+    return own_.callIn(calls_, adsmErrorSystem, driver().cuMemcpyDtoDAsync, CUdeviceptr{to},
+                       CUdeviceptr{from}, bytes, stream_);
   }
   Status copyStrided(const StridedCopy& copy) override {
     for (const StridedCopy::Side& side : {copy.target, copy.source}) {
@@ -191,7 +190,7 @@ class OwnWork::Queue final : public Commands {
     if (code == CUDA_SUCCESS) {
       return {};
     }
-    return own_.calls_.health().fail(
+    return calls_.health().fail(
         code, code == CUDA_ERROR_INVALID_VALUE ? adsmErrorNotSupported : adsmErrorSystem,
         driver().cuMemcpy3DAsync.name,
         ShortText("{} x {} x {} bytes, to {} and {} bytes apart, from {} and {}", copy.rowBytes,
@@ -205,8 +204,8 @@ class OwnWork::Queue final : public Commands {
   const Driver& driver() const { return own_.driver_; }
 
   OwnWork& own_;
+  DeviceCalls& calls_;
   const Stream stream_;
-  const std::uintptr_t context_;
 };
 
 Memory OwnWork::memoryOf(const void* address) const noexcept {
@@ -287,19 +286,20 @@ std::unique_ptr<LoadedKernels> OwnWork::load(const BuiltInKernels& kernels) {
 }
 
 Status OwnWork::run(Stream stream, Work& work) {
-  Queue queue(*this, stream, calls_.nativeContext());
+  Queue queue(*this, calls_, stream);
   return work.run(queue);
 }
 
-Status OwnWork::runOn(NativeStream stream, Work& work) {
-  const Scope scope(*this);
-  Queue queue(*this, streamOf(stream), scope.context());
+Status OwnWork::runOn(DeviceCalls& calls, Stream stream, Work& work) {
+  const Scope scope(*this, calls);
+  Queue queue(*this, calls, stream);
   return work.run(queue);
 }
 
-Status OwnWork::launchOn(NativeStream stream, LoadedKernels& kernels, const Launch& launch) {
-  const Scope scope(*this);
-  return Queue(*this, streamOf(stream), scope.context()).launch(kernels, launch);
+Status OwnWork::launchOn(DeviceCalls& calls, Stream stream, LoadedKernels& kernels,
+                         const Launch& launch) {
+  const Scope scope(*this, calls);
+  return Queue(*this, calls, stream).launch(kernels, launch);
 }
 
 }  // namespace gmac::accel::cuda

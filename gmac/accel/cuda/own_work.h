@@ -35,9 +35,10 @@ class OwnWork {
   std::unique_ptr<LoadedKernels> load(const BuiltInKernels& kernels);
   // Calls `work` with commands on `stream`. The context is current.
   Status run(Stream stream, Work& work);
-  // The same, and one launch, on a stream of the application's, in any context.
-  Status runOn(NativeStream stream, Work& work);
-  Status launchOn(NativeStream stream, LoadedKernels& kernels, const Launch& launch);
+  // The same, and one launch, on a stream of the application's in the context of `calls`, whatever
+  // is current. adsmErrorNotSupported: a launch in a context that is not the layer's.
+  Status runOn(DeviceCalls& calls, Stream stream, Work& work);
+  Status launchOn(DeviceCalls& calls, Stream stream, LoadedKernels& kernels, const Launch& launch);
 
  private:
   class Scope;
@@ -45,7 +46,12 @@ class OwnWork {
   class Queue;
 
   template <typename Function, typename... Args>
-  Status call(adsmError_t otherwise, const Entry<Function>& entry, Args... args) const noexcept;
+  Status call(adsmError_t otherwise, const Entry<Function>& entry, Args... args) const noexcept {
+    return callIn(calls_, otherwise, entry, args...);
+  }
+  template <typename Function, typename... Args>
+  Status callIn(DeviceCalls& calls, adsmError_t otherwise, const Entry<Function>& entry,
+                Args... args) const noexcept;
 
   const Driver& driver_;
   DeviceCalls& calls_;

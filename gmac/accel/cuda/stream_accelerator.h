@@ -161,9 +161,11 @@ class StreamAccelerator final : public Accelerator,
   Result<NativeStream> sideStream() override;
   Result<Ticket> mark(NativeStream stream, Ticket earlier) override;
   Status waitForAll() override { return ownWork_.waitForAll(); }
-  Status submit(NativeStream stream, Work& work) override { return ownWork_.runOn(stream, work); }
+  Status submit(NativeStream stream, Work& work) override {
+    return ownWork_.runOn(callsOf(stream), cuda::streamOf(stream), work);
+  }
   Status launch(NativeStream stream, LoadedKernels& kernels, const Launch& launch) override {
-    return ownWork_.launchOn(stream, kernels, launch);
+    return ownWork_.launchOn(callsOf(stream), cuda::streamOf(stream), kernels, launch);
   }
   void failed(int number) noexcept override { calls_->learn(number); }
   std::uintptr_t nativeContext() const noexcept override { return calls_->nativeContext(); }
