@@ -14,10 +14,10 @@ namespace fs = std::filesystem;
 
 // Those that memory which is consistent at calls can serve.
 const std::vector<std::string> kPrograms = {
-    "graph_traversal", "jacobi",         "kmeans",          "image_filter",
-    "sparse_updates",  "two_streams",    "prefetch_advise", "allocation_churn",
-    "small_training",  "small_reads",    "short_records",   "devices_in_turn",
-    "devices_at_once", "devices_jacobi", "devices_links",   "working_set"};
+    "graph_traversal", "jacobi",          "kmeans",           "image_filter",   "sparse_updates",
+    "two_streams",     "prefetch_advise", "allocation_churn", "small_training", "small_reads",
+    "short_records",   "devices_in_turn", "devices_at_once",  "devices_jacobi", "devices_links",
+    "devices_random",  "working_set"};
 // Asked for by name only: these show what is told to programs that cannot be served.
 const std::vector<std::string> kOtherPrograms = {"managed_variable", "ping_pong"};
 const std::vector<std::string> kRuntimes = {"static", "shared"};
