@@ -154,6 +154,7 @@ class Manager final : public coherence::Port {
   Result<accel::Accelerator*> ensureAccelerator() override { return &accelerator_; }
   bool managedMode() const noexcept override { return options_.managed; }
   bool trustsHints() const noexcept override { return options_.trustHints; }
+  unsigned waitLimit() const noexcept override { return options_.waitLimitSeconds; }
   bool reachedByCuda() const noexcept override { return accelerator_.name() != "host"; }
   Status startFlush(const void* address, std::size_t bytes) override;
   Status startFetch(const void* address, std::size_t bytes) override;

@@ -113,6 +113,7 @@ std::size_t Port::keptBytes() const noexcept { return 0; }
 bool Port::managedMode() const noexcept { return false; }
 bool Port::trustsHints() const noexcept { return false; }
 bool Port::reachedByCuda() const noexcept { return false; }
+unsigned Port::waitLimit() const noexcept { return 0; }
 Status Port::setUsers(const void* address, Users, accel::NativeStream) {
   return fail(adsmErrorInvalidPointer, "{} is in no shared object", address);
 }

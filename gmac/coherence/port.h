@@ -249,6 +249,8 @@ class Port {
   virtual bool trustsHints() const noexcept;
   // Whether the application's CUDA kernels reach shared objects. After the runtime has started.
   virtual bool reachedByCuda() const noexcept;
+  // How long one access of the CPU waits for kernels, in seconds; 0: for ever. Constant.
+  virtual unsigned waitLimit() const noexcept;
   // Says which streams have kernels that use the object at `address`. The application promises it:
   // kernels on other streams do not see the CPU's writes, and no access waits for them. Waits for
   // work submitted before. No effect on objects that share their pages.

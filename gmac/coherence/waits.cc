@@ -2,11 +2,10 @@
 #include "gmac/coherence/waits.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 
 #include "gmac/accel/backoff.h"
-#include "gmac/base/log.h"
+#include "gmac/coherence/wait_limit.h"
 #include "gmac/observe/stats.h"
 
 namespace gmac {
@@ -168,7 +167,7 @@ void Waits::forSubmission(Lock& lock) {
   for (accel::Backoff backoff; ledger_.submissionUnderWay();) {
     const Free free(lock);
     if (backoff.waited() > limit) {
-      endAfterLimit(lock.access());
+      coherence::endAfterWaitLimit(lock.access(), limit_);
     }
     backoff.step();
   }
@@ -210,19 +209,10 @@ Status Waits::awaitWithinLimit(const Free& free, accel::Ticket ticket) {
   }
   for (accel::Backoff backoff; !accelerator_.done(ticket); backoff.step()) {
     if (backoff.waited() > limit) {
-      endAfterLimit(free.access());
+      coherence::endAfterWaitLimit(free.access(), limit_);
     }
   }
   return await(free, ticket);
-}
-
-void Waits::endAfterLimit(const void* access) noexcept {
-  log(LogLevel::kError,
-      "the CPU's access to {} has waited {} seconds for device work that still runs. A kernel that "
-      "itself waits for the CPU cannot be served; if it is only long, set GMAC_WAIT_LIMIT to more "
-      "seconds, or to 0 for no limit",
-      access, limit_);
-  std::abort();
 }
 
 }  // namespace gmac

@@ -106,7 +106,6 @@ class Waits {
   std::chrono::seconds limitOf(const void* access) const {
     return std::chrono::seconds(access != nullptr ? limit_ : 0);
   }
-  [[noreturn]] void endAfterLimit(const void* access) noexcept;
 
   accel::Accelerator& accelerator_;
   Ledger& ledger_;

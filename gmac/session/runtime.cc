@@ -56,6 +56,16 @@ bool managedMode() noexcept {
   return managed;
 }
 
+// Of managed-memory programs. A bad value is told when the runtime starts.
+unsigned waitLimit() noexcept {
+  static const unsigned seconds = [] {
+    const auto config = readConfig(
+        [](const char* name) { return name == "GMAC_WAIT_LIMIT"sv ? std::getenv(name) : nullptr; });
+    return config.ok() ? static_cast<unsigned>(config->waitLimit) : 0;
+  }();
+  return managedMode() ? seconds : 0;
+}
+
 // The port until the runtime has started. Nothing is shared, but some calls start it.
 class BeforeStart final : public coherence::Port {
  public:
@@ -68,6 +78,7 @@ class BeforeStart final : public coherence::Port {
     return &(*runtime)->manager().accelerator();
   }
   bool managedMode() const noexcept override { return gmac::managedMode(); }
+  unsigned waitLimit() const noexcept override { return gmac::waitLimit(); }
 };
 constinit BeforeStart beforeStart;
 

@@ -6,11 +6,15 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <new>
 
+#include "gmac/accel/backoff.h"
 #include "gmac/base/ample_stack.h"
+#include "gmac/coherence/port.h"
+#include "gmac/coherence/wait_limit.h"
 #include "gmac/os/fault.h"
 #include "interpose/cuda/call.h"
 
@@ -21,6 +25,16 @@ GMAC_CUDA_HELPER(cuCtxGetCurrent, cuCtxGetCurrent)
 GMAC_CUDA_HELPER(cuCtxPushCurrent, cuCtxPushCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxPopCurrent, cuCtxPopCurrent_v2)
 GMAC_CUDA_HELPER(cuCtxSynchronize, cuCtxSynchronize)
+GMAC_CUDA_HELPER(cuEventCreate, cuEventCreate)
+GMAC_CUDA_HELPER(cuEventQuery, cuEventQuery)
+GMAC_CUDA_HELPER(cuEventDestroy, cuEventDestroy_v2)
+
+// Of drivers since CUDA 12.5.
+struct Call_cuCtxRecordEvent {
+  using Function = CUresult(CUcontext, CUevent);
+  static constexpr const char* kSymbol = "cuCtxRecordEvent";
+  static inline constinit std::atomic<void*> real{nullptr};
+};
 
 // A link of the list, which the fault handler reads without a lock: links are added in front, made
 // free (no bytes) and used again, and never deleted.
@@ -34,6 +48,7 @@ struct Variable {
 constinit std::atomic<Variable*> variables{nullptr};
 constinit std::mutex changes;
 constinit std::atomic<pid_t> owner{0};
+constinit std::atomic<unsigned> limit{0};  // seconds; 0: none
 
 const Variable* find(const void* address) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -59,7 +74,29 @@ bool isOpen(const void* address) noexcept {
   return open;
 }
 
-void waitForContext(CUcontext context) noexcept {
+// Waits until what the current context holds has ended, as long as an access may wait; an older
+// driver is not asked. What fails here fails again in the wait that follows.
+void waitWithinLimit(CUcontext context, const void* access) noexcept {
+  const auto create = realOf<Call_cuEventCreate>();
+  const auto record = realOf<Call_cuCtxRecordEvent>();
+  const auto query = realOf<Call_cuEventQuery>();
+  const auto destroy = realOf<Call_cuEventDestroy_v2>();
+  CUevent event = nullptr;
+  if (limit.load() == 0 || create == nullptr || record == nullptr || query == nullptr ||
+      destroy == nullptr || create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+    return;
+  }
+  if (record(context, event) == CUDA_SUCCESS) {
+    for (accel::Backoff backoff; query(event) == CUDA_ERROR_NOT_READY; backoff.step()) {
+      if (backoff.waited() > std::chrono::seconds(limit.load())) {
+        coherence::endAfterWaitLimit(access, limit.load());
+      }
+    }
+  }
+  (void)destroy(event);
+}
+
+void waitForContext(CUcontext context, const void* access) noexcept {
   const auto push = realOf<Call_cuCtxPushCurrent_v2>();
   const auto pop = realOf<Call_cuCtxPopCurrent_v2>();
   const auto synchronize = realOf<Call_cuCtxSynchronize>();
@@ -68,6 +105,7 @@ void waitForContext(CUcontext context) noexcept {
       push(context) != CUDA_SUCCESS) {
     return;
   }
+  waitWithinLimit(context, access);
   // What fails here fails again in the program's own next call, which tells it.
   (void)synchronize();
   CUcontext popped = nullptr;
@@ -80,7 +118,7 @@ bool onVariableFault(void* address, bool /*write*/) noexcept {
   const Variable* const variable = find(address);
   if (variable == nullptr || Reentry::inside() || owner.load() != getpid()) return false;
   return withAmpleStack([&] {
-    waitForContext(variable->context);
+    waitForContext(variable->context, address);
     return isOpen(address);
   });
 }
@@ -96,6 +134,11 @@ CUresult awaitVariable(CUlibrary library, CUdeviceptr address, std::size_t bytes
   (void)realOf<Call_cuCtxPushCurrent_v2>();
   (void)realOf<Call_cuCtxPopCurrent_v2>();
   (void)realOf<Call_cuCtxSynchronize>();
+  (void)realOf<Call_cuEventCreate>();
+  (void)realOf<Call_cuCtxRecordEvent>();
+  (void)realOf<Call_cuEventQuery>();
+  (void)realOf<Call_cuEventDestroy_v2>();
+  limit.store(coherence::port().waitLimit());
   const std::lock_guard lock(changes);
   Variable* free = nullptr;
   for (Variable* one = variables.load(); one != nullptr; one = one->next) {

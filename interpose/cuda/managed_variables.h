@@ -4,7 +4,8 @@
 // (concurrentManagedAccess is 0). They are memory of the program's image, real managed memory
 // beside the shared objects, which the driver closes for the CPU when work begins and opens when
 // the program waits. The runtime's own copies are such work, of which the program knows nothing. So
-// a CPU access to a closed variable waits for the device and is tried again.
+// a CPU access to a closed variable waits for the device, as long as any access may
+// (GMAC_WAIT_LIMIT), and is tried again.
 #ifndef GMAC_INTERPOSE_CUDA_MANAGED_VARIABLES_H_
 #define GMAC_INTERPOSE_CUDA_MANAGED_VARIABLES_H_
 

@@ -64,6 +64,7 @@ struct CUevent_st {
   CUcontext context = nullptr;
   CUstream_st* stream = nullptr;
   std::size_t position = 0;
+  std::vector<std::pair<CUstream_st*, std::size_t>> others;  // of a whole context
 };
 
 struct CUmod_st {
@@ -1235,11 +1236,29 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   if (streamOf(stream).context != event->context) return CUDA_ERROR_INVALID_HANDLE;
   event->stream = &streamOf(stream);
   event->position = event->stream->submitted();
+  event->others.clear();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
+  FAKE_CALL();
+  FAKE_HANDLE(event);
+  if (context != event->context) return CUDA_ERROR_INVALID_HANDLE;
+  event->stream = &context->legacy;
+  event->position = event->stream->submitted();
+  event->others.clear();
+  for (const auto& stream : device().streams) {
+    if (stream->context == context) event->others.emplace_back(stream.get(), stream->submitted());
+  }
   return CUDA_SUCCESS;
 }
 CUresult cuEventQuery(CUevent event) {
   FAKE_CALL();
   FAKE_HANDLE(event);
+  for (const auto& [stream, position] : event->others) {
+    if (stream->done >= position) continue;
+    step(*stream);
+    return device().broken != CUDA_SUCCESS ? device().broken : CUDA_ERROR_NOT_READY;
+  }
   if (event->stream == nullptr || event->stream->done >= event->position) return CUDA_SUCCESS;
   step(*event->stream);
   if (device().broken != CUDA_SUCCESS) return device().broken;

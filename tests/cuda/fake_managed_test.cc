@@ -601,6 +601,22 @@ TEST_F(ManagedVariables, OneThatStaysClosedIsTheProgramsFault) {
   EXPECT_FALSE(faults());
 }
 
+// A kernel that waits for the CPU never ends.
+TEST_F(ManagedVariables, DISABLED_TalkToARunningKernel) {
+  launch(stream_, data_);
+  fake_cuda::stall(stream_);
+  close(false);
+  *variable_ = 1;
+}
+
+TEST(ManagedVariablesThat, TalkToARunningKernelEndWithAReason) {
+  const testing::ChildEnd end = testing::runChild("ManagedVariables.DISABLED_TalkToARunningKernel",
+                                                  {{"GMAC_WAIT_LIMIT", "1"}});
+  EXPECT_EQ(end.signal, SIGABRT) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("has waited 1 seconds"));
+  EXPECT_THAT(end.output, HasSubstr("GMAC_WAIT_LIMIT"));
+}
+
 TEST_F(ManagedVariables, OneOfAnUnloadedLibraryIsNoMore) {
   ASSERT_EQ(DRIVER(cuLibraryUnload)(library_), CUDA_SUCCESS);
   close(false);
