@@ -305,7 +305,7 @@ std::size_t deviceFiles() {
 
 // Each object has two files, as its memory may lie on two devices.
 TEST(ExchangeOverTheDriver, ObjectsWithManyFilesAreExportedAFewAtATime) {
-  constexpr std::size_t kObject = std::size_t{65} << 20;
+  constexpr std::size_t kObject = std::size_t{129} << 20;
   Team team(1);
   team.start([&](const Job& job) {
     fake_cuda::setDevices(2);

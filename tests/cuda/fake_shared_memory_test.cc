@@ -114,14 +114,14 @@ TEST_P(CudaSharedMemory, EndsWhenSomeOfItsPagesMove) {
     (void)gmac::fail(adsmErrorSystem, "an error of another kind");
   });
   const auto owner = make();
-  const std::size_t bytes = 100 * kMiB;
+  const std::size_t bytes = 200 * kMiB;
   const auto memory = owner->allocate(bytes, 1, Placement::kSameAddress);
   ASSERT_TRUE(memory.ok()) << lastErrorText();
   const SharedAllocation all = allocationAt(*owner, *memory);
   close(filesAt(*owner, *memory));
-  fake_cuda::failNth("cuMemCreate", 2, CUDA_ERROR_OUT_OF_MEMORY);
+  fake_cuda::failNth("cuMemcpyDtoDAsync_v2", 2, CUDA_ERROR_INVALID_VALUE);
   EXPECT_FALSE(owner->movableMemory()->moveAllTo(*memory, bytes, 1).ok());
-  EXPECT_TRUE(errorSays("cuMemCreate")) << lastErrorText();
+  EXPECT_TRUE(errorSays("cuMemcpyDtoDAsync")) << lastErrorText();
   EXPECT_EQ(ended, std::vector<std::uint64_t>{all.number});
   EXPECT_NE(allocationAt(*owner, *memory).number, all.number);
 }
@@ -243,7 +243,7 @@ TEST_P(CudaSharedMemory, OfADeviceThatIsNotReachedIsNotImported) {
 TEST_P(CudaSharedMemory, IsHandedOverWholeOrNotAtAll) {
   fake_cuda::setDevices(2);  // so that it is several pieces
   const auto owner = make();
-  const std::size_t bytes = 100 * kMiB;
+  const std::size_t bytes = 200 * kMiB;
   const auto memory = owner->allocate(bytes, 1, Placement::kSameAddress);
   ASSERT_TRUE(memory.ok()) << lastErrorText();
   const SharedAllocation all = allocationAt(*owner, *memory);
@@ -262,7 +262,7 @@ TEST_P(CudaSharedMemory, OfSeveralPiecesIsImportedInTheirOrder) {
   fake_cuda::setDevices(2);
   const auto owner = make();
   const auto other = make();
-  const std::size_t size = 100 * kMiB;
+  const std::size_t size = 200 * kMiB;
   const auto memory = owner->allocate(size, 1, Placement::kSameAddress);
   ASSERT_TRUE(memory.ok()) << lastErrorText();
   for (std::size_t at = 0; at < size; at += bytes()) {

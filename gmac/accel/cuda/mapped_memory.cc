@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "gmac/accel/cuda/driver.h"
@@ -317,7 +318,7 @@ Status MappedMemory::allocateAt(std::uintptr_t address, std::size_t bytes, const
 
 // Of the first `there` bytes at `from`; what follows them becomes zero.
 Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, std::size_t there,
-                          const Pieces& pieces, Stream stream, Event event) {
+                          const Pieces& pieces, Stream stream) {
   for (const Piece& piece : pieces) {
     if (piece.isMirror()) {
       continue;
@@ -331,8 +332,7 @@ Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, std::size_t th
       GMAC_TRY(calls_.fill(to + offset + copied, 0, piece.bytes - copied, stream));
     }
   }
-  GMAC_TRY(calls_.record(event, stream));
-  return awaitEvent(calls_, event);
+  return {};
 }
 
 MappedMemory::Pages MappedMemory::pagesIn(std::size_t offset, std::size_t bytes, std::size_t all) {
@@ -381,7 +381,8 @@ std::size_t MappedMemory::bytesAt(std::uintptr_t address, std::size_t offset, st
 }
 
 // One piece after the other: what lies beside them meanwhile is bounded, and several small mappings
-// are made in less time than one large one.
+// are made in less time than one large one. While a piece is copied the next one's pages are made,
+// where there is memory for both, and those of the one before take their place.
 Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_t bytes,
                           Place place, Stream stream, Event event) {
   const auto found = ranges_.find(address);
@@ -390,57 +391,138 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
   }
   Range& range = found->second;
   const Pages pages = pagesIn(offset, bytes, range.bytes);
-  for (;;) {
-    const auto piece =
-        std::find_if(range.pieces.begin(), range.pieces.end(),
-                     [&](const Piece& one) { return one.place != place && pages.touch(one); });
-    if (piece == range.pieces.end()) {
-      return {};
+  // The first piece to move that begins there or later.
+  const auto next = [&](std::size_t from) {
+    return std::find_if(range.pieces.begin(), range.pieces.end(), [&](const Piece& one) {
+      return one.offset >= from && one.place != place && pages.touch(one);
+    });
+  };
+  std::optional<Moving> current;  // its copy has begun
+  const auto start = [&](Moving&& moving) {
+    const Status begun = startCopy(address, range, moving, stream, event);
+    if (!begun.ok()) {
+      return keepingError(begun, [&] { drop(moving); });
     }
-    GMAC_TRY(movePiece(address, range, piece, pages, place, stream, event));
+    current = std::move(moving);
+    return begun;
+  };
+  for (std::size_t from = 0;;) {
+    auto piece = next(from);
+    std::optional<Result<Moving>> ahead;
+    if (piece != range.pieces.end()) {
+      ahead = prepare(*piece, pages, place);
+    }
+    if (!current) {
+      if (!ahead) {
+        return {};
+      }
+      GMAC_TRY(ahead->status());
+    } else {
+      const Moving moving = std::move(*current);
+      current.reset();
+      Status status = awaitEvent(calls_, event);
+      if (!status.ok()) {
+        return keepingError(status, [&] {
+          drop(moving);
+          if (ahead && ahead->ok()) {
+            drop(**ahead);
+          }
+        });
+      }
+      // (Without memory for two at once, the next one is tried again when this one has its place.)
+      const Status begun = ahead && ahead->ok() ? start(std::move(**ahead)) : Status();
+      status = exchange(address, range, moving);
+      if (!status.ok() || !begun.ok()) {
+        return keepingError(status.ok() ? begun : status, [&] {
+          if (current) {
+            (void)awaitEvent(calls_, event);
+            drop(*current);
+          }
+        });
+      }
+      if (current) {
+        from = std::max(from, current->end());
+      }
+      continue;
+    }
+    GMAC_TRY(start(std::move(**ahead)));
+    from = current->end();
   }
 }
 
 // The new pages are filled at an address of their own, so that a failure before the exchange
 // changes nothing. A piece that is cut is made anew as a whole: no part of a mapping can be
 // exchanged alone.
-Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::iterator piece,
-                               Pages pages, Place place, Stream stream, Event event) {
-  const Pieces before{*piece};
-  Pieces after;
+Result<MappedMemory::Moving> MappedMemory::prepare(const Piece& piece, const Pages& pages,
+                                                   Place place) {
+  Moving moving{piece.offset, {}};
   const auto add = [&](std::size_t from, std::size_t to, Place where) {
     if (from < to) {
-      after.push_back({from, to - from, where});
+      moving.after.push_back({from, to - from, where});
       if (where.home == Home::kMirror) {
-        after.back().mirrored = std::min(to, pages.end) - from;
+        moving.after.back().mirrored = std::min(to, pages.end) - from;
       }
     }
   };
-  add(piece->offset, std::min(pages.first, piece->end()), piece->place);
-  add(std::max(piece->offset, pages.first), std::min(pages.last, piece->end()), place);
-  add(std::max(pages.last, piece->offset), piece->end(), piece->place);
-  GMAC_TRY(create(after));
-  const auto undo = [&](const Status& status) {
-    return keepingError(status, [&] { releasePages(after); });
-  };
-  const std::uintptr_t start = address + piece->offset;
-  Result<std::uintptr_t> aside = reserveAndMap(after, piece->bytes, kPage, For::kCopy);
+  add(piece.offset, std::min(pages.first, piece.end()), piece.place);
+  add(std::max(piece.offset, pages.first), std::min(pages.last, piece.end()), place);
+  add(std::max(pages.last, piece.offset), piece.end(), piece.place);
+  GMAC_TRY(create(moving.after));
+  Result<std::uintptr_t> aside = reserveAndMap(moving.after, piece.bytes, kPage, For::kCopy);
   if (!aside.ok()) {
-    return undo(aside.status());
+    return keepingError(aside.status(), [&] { releasePages(moving.after); });
   }
-  const std::size_t there = piece->isMirror() ? piece->mirrored : piece->bytes;
-  const Status copied = copy(*aside, start, there, after, stream, event);
-  const Status left = keepingError(copied, [&] {
-    (void)unmap(*aside, after, For::kCopy);
-    (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{*aside}, piece->bytes);
+  moving.aside = *aside;
+  return moving;
+}
+
+MappedMemory::Pieces::iterator MappedMemory::pieceAt(Range& range, std::size_t offset) {
+  return std::find_if(range.pieces.begin(), range.pieces.end(),
+                      [&](const Piece& one) { return one.offset == offset; });
+}
+
+Status MappedMemory::startCopy(std::uintptr_t address, Range& range, const Moving& moving,
+                               Stream stream, Event event) {
+  const Piece& piece = *pieceAt(range, moving.offset);
+  const std::size_t there = piece.isMirror() ? piece.mirrored : piece.bytes;
+  const Status copied = copy(moving.aside, address + moving.offset, there, moving.after, stream);
+  const Status recorded = calls_.record(event, stream);
+  if (copied.ok() && recorded.ok()) {
+    return {};
+  }
+  // Some of it may be on its way, to pages that are about to go.
+  return keepingError(copied.ok() ? recorded : copied, [&] {
+    const bool known = recorded.ok() || calls_.record(event, stream).ok();
+    if (!known || !awaitEvent(calls_, event).ok()) {
+      calls_.health().end("a copy of an object's pages has no end");
+    }
   });
-  if (!left.ok()) {
-    return undo(left);
-  }
+}
+
+// What cannot be unmapped there stays, and harms nobody.
+void MappedMemory::leaveAside(const Moving& moving) {
+  (void)unmap(moving.aside, moving.after, For::kCopy);
+  (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{moving.aside}, moving.bytes());
+}
+
+void MappedMemory::drop(const Moving& moving) {
+  leaveAside(moving);
+  releasePages(moving.after);
+}
+
+// What has been copied takes the piece's place.
+Status MappedMemory::exchange(std::uintptr_t address, Range& range, const Moving& moving) {
+  const auto piece = pieceAt(range, moving.offset);
+  const Pieces before{*piece};
+  const std::uintptr_t start = address + moving.offset;
+  const auto undo = [&](const Status& status) {
+    return keepingError(status, [&] { releasePages(moving.after); });
+  };
+  leaveAside(moving);
   if (const Status unmapped = unmap(start, before, For::kAll); !unmapped.ok()) {
     return undo(unmapped);
   }
-  if (const Status mapped = map(start, after, For::kAll); !mapped.ok()) {
+  if (const Status mapped = map(start, moving.after, For::kAll); !mapped.ok()) {
     return undo(keepingError(mapped, [&] {
       // Without any pages there, what kernels find at the address would not be theirs.
       if (!map(start, before, For::kAll).ok()) {
@@ -449,7 +531,7 @@ Status MappedMemory::movePiece(std::uintptr_t address, Range& range, Pieces::ite
     }));
   }
   releasePages(before);
-  range.pieces.insert(range.pieces.erase(piece), after.begin(), after.end());
+  range.pieces.insert(range.pieces.erase(piece), moving.after.begin(), moving.after.end());
   retire(range);
   range.number = nextNumber();
   return {};

@@ -152,11 +152,25 @@ class MappedMemory {
   Status setAccess(std::uintptr_t address, std::size_t bytes, int device);
   Result<std::uintptr_t> reserveAndMap(const Pieces& pieces, std::size_t bytes,
                                        std::size_t alignment, For users);
-  Status movePiece(std::uintptr_t address, Range& range, Pieces::iterator piece, Pages pages,
-                   Place place, Stream stream, Event event);
+  // A piece on its way: its new pages, which may be several pieces, at an address of their own.
+  struct Moving {
+    std::size_t offset;  // of the piece
+    Pieces after;
+    std::uintptr_t aside = 0;
+    std::size_t end() const { return after.back().end(); }
+    std::size_t bytes() const { return end() - offset; }
+  };
+  static Pieces::iterator pieceAt(Range& range, std::size_t offset);
+  Result<Moving> prepare(const Piece& piece, const Pages& pages, Place place);
+  // Submits the copy, after which `event` is recorded.
+  Status startCopy(std::uintptr_t address, Range& range, const Moving& moving, Stream stream,
+                   Event event);
+  Status exchange(std::uintptr_t address, Range& range, const Moving& moving);
+  void leaveAside(const Moving& moving);
+  void drop(const Moving& moving);
   Status giveBack(std::uintptr_t address, const Range& range);
   Status copy(std::uintptr_t to, std::uintptr_t from, std::size_t there, const Pieces& pieces,
-              Stream stream, Event event);
+              Stream stream);
   static std::uint64_t nextNumber();
   void retire(Range& range);
   Result<int> fileOf(const Piece& piece);
