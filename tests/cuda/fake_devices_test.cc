@@ -197,38 +197,39 @@ TEST_F(SeveralDevices, AStreamBelongsToItsContextWhateverTheThreadsContext) {
   EXPECT_EQ(data_[5], 50U);
 }
 
-// What the CPU looks at after each wait is copied before it, on the stream of the kernel. (Of less
-// memory there would be one copy.)
+// What the CPU looks at after each wait is copied before it, on the stream of the kernel, wherever
+// the memory lies. (Of less memory there would be one copy.)
 TEST_F(SeveralDevices, ASmallResultComesBackFromTheStreamOfAnyContext) {
   constexpr std::size_t kTable = std::size_t{4} << 20;
   constexpr unsigned kFew = 100;
   CUdeviceptr table = 0;
   ASSERT_EQ(DRIVER(cuMemAllocManaged)(&table, kTable, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
-  ASSERT_EQ(
-      (driver<CUresult(CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation)>("cuMemAdvise")(
-          table, kTable, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, {CU_MEM_LOCATION_TYPE_DEVICE, 0})),
-      CUDA_SUCCESS);
   auto* result = reinterpret_cast<std::uint32_t*>(table);
   std::uint32_t value = result[70] = 70;
-  for (const Context& on : devices_) {
-    const CurrentContext current(on);
-    const std::vector<std::function<CUresult()>> waits = {
-        [&] { return DRIVER(cuStreamSynchronize)(on.stream); },
-        [&] { return DRIVER(cuCtxSynchronize)(); },
+  const auto lookAfter = [&](const Context& on, const std::function<CUresult()>& wait) {
+    const auto look = [&] {
+      std::uint64_t count = kFew;
+      void* args[] = {&result, &count};
+      ASSERT_EQ(
+          DRIVER(cuLaunchKernel)(on.increment, 1, 1, 1, kFew, 1, 1, 0, on.stream, args, nullptr),
+          CUDA_SUCCESS);
+      ASSERT_EQ(wait(), CUDA_SUCCESS);
+      ASSERT_EQ(result[70], ++value);
     };
-    for (const auto& wait : waits) {
-      const auto look = [&] {
-        std::uint64_t count = kFew;
-        void* args[] = {&result, &count};
-        ASSERT_EQ(
-            DRIVER(cuLaunchKernel)(on.increment, 1, 1, 1, kFew, 1, 1, 0, on.stream, args, nullptr),
-            CUDA_SUCCESS);
-        ASSERT_EQ(wait(), CUDA_SUCCESS);
-        ASSERT_EQ(result[70], ++value);
-      };
-      const std::uint64_t copies = stats().readBacks.value();
-      for (int i = 0; i < 20; ++i) look();
-      EXPECT_GE(stats().readBacks.value() - copies, 10U);
+    const std::uint64_t copies = stats().readBacks.value();
+    for (int i = 0; i < 20; ++i) look();
+    EXPECT_GE(stats().readBacks.value() - copies, 10U);
+  };
+  for (int home : {0, 1}) {
+    ASSERT_EQ((driver<CUresult(CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation)>(
+                  "cuMemAdvise")(table, kTable, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+                                 {CU_MEM_LOCATION_TYPE_DEVICE, home})),
+              CUDA_SUCCESS);
+    for (const Context& on : devices_) {
+      SCOPED_TRACE(home);
+      const CurrentContext current(on);
+      lookAfter(on, [&] { return DRIVER(cuStreamSynchronize)(on.stream); });
+      lookAfter(on, [] { return DRIVER(cuCtxSynchronize)(); });
     }
   }
   EXPECT_EQ(DRIVER(cuMemFree)(table), CUDA_SUCCESS);
@@ -450,6 +451,53 @@ TEST_F(Placed, AdviceMovesPagesToo) {
 }
 
 // A kernel in flight may use the memory, and may wait for what the program does next.
+// A word that the CPU and the kernels of one device change in turn has one copy before long, which
+// all devices use; memory that the program sends to a device leaves it for good.
+TEST_F(Placed, AWordThatADeviceAndTheCpuPassToAndFroHasOneCopy) {
+  constexpr std::size_t kSome = std::size_t{64} << 10;
+  const auto advise =
+      driver<CUresult(CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation)>("cuMemAdvise");
+  for (std::size_t home = 0; home < devices_.size(); ++home) {
+    SCOPED_TRACE(home);
+    const Context& on = devices_[home];
+    CUdeviceptr address = 0;
+    {
+      const CurrentContext current(on);
+      ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kSome, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+    }
+    auto* words = reinterpret_cast<std::uint32_t*>(address);
+    words[9] = 0;
+    std::uint32_t value = 0;
+    const auto round = [&](const Context& user) {
+      const CurrentContext current(user);
+      words[9] += 1;
+      std::uint64_t count = 10;
+      void* args[] = {&words, &count};
+      ASSERT_EQ(
+          DRIVER(cuLaunchKernel)(user.increment, 1, 1, 1, 10, 1, 1, 0, user.stream, args, nullptr),
+          CUDA_SUCCESS);
+      ASSERT_EQ(DRIVER(cuStreamSynchronize)(user.stream), CUDA_SUCCESS);
+      value += 2;
+      ASSERT_EQ(words[9], value);
+    };
+    const std::uint64_t before = stats().zeroCopies.value();
+    for (int i = 0; i < 100; ++i) round(on);
+    EXPECT_EQ(stats().zeroCopies.value(), before + 1);
+    for (const Context& user : devices_) round(user);
+    const std::uint64_t ended = stats().zeroCopiesEnded.value();
+    const std::uint64_t migrations = stats().migrations.value();
+    ASSERT_EQ(advise(address, kSome, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+                     {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(home)}),
+              CUDA_SUCCESS);
+    for (int i = 0; i < 100; ++i) round(on);
+    EXPECT_EQ(stats().zeroCopiesEnded.value(), ended + 1);
+    EXPECT_EQ(stats().zeroCopies.value(), before + 1);
+    EXPECT_EQ(deviceOf(words), static_cast<int>(home));
+    EXPECT_EQ(stats().migrations.value(), migrations) << "it came back there";
+    EXPECT_EQ(DRIVER(cuMemFree)(address), CUDA_SUCCESS);
+  }
+}
+
 TEST_F(Placed, NothingMovesUnderAKernel) {
   fake_cuda::stall(devices_[2].stream);
   launch(2);

@@ -28,8 +28,8 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
       object.readBackHook.unlink();
       continue;
     }
-    if (object.closing || object.inTransit() || object.homeDevice != 0 || object.spread() ||
-        object[object.readBack.block()].state != State::kInvalid ||
+    if (object.closing || object.inTransit() || (object.homeDevice != 0 && !reach_) ||
+        object.spread() || object[object.readBack.block()].state != State::kInvalid ||
         (!object.copiedBack.bytes.empty() &&
          object.copiedBack.writers == ledger_.newestWriters(object))) {
       continue;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/accel/devices.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/blocks.h"
@@ -29,6 +30,7 @@ class ReadBacks {
   ReadBacks(accel::Accelerator& accelerator, Ledger& ledger, Blocks& blocks, ZeroCopy& zeroCopy)
       : accelerator_(accelerator),
         native_(accelerator.nativeStreams()),
+        reach_(accelerator.devices() != nullptr && accelerator.devices()->reachEachOther()),
         ledger_(ledger),
         blocks_(blocks),
         zeroCopy_(zeroCopy) {}
@@ -55,6 +57,7 @@ class ReadBacks {
 
   accel::Accelerator& accelerator_;
   accel::NativeStreams* const native_;
+  const bool reach_;  // memory of any device, by a copy on any queue
   Ledger& ledger_;
   Blocks& blocks_;
   ZeroCopy& zeroCopy_;

@@ -43,9 +43,9 @@ void ZeroCopy::setAny(bool any) {
 bool ZeroCopy::mayMove(const Object& object) const {
   // (Where the program, or a call on a part, has chosen a device, the object stays there.)
   return object.isZeroCopy() ||
-         (object.home == accel::Home::kDevice && object.homeDevice == 0 && object.homes.empty() &&
-          !object.striped && !object.advised && object.sameAddress &&
-          object.bytes() <= options_.mostBytes && object.pagesReady(0, object.bytes()));
+         (object.home == accel::Home::kDevice && object.homes.empty() && !object.striped &&
+          !object.advised && object.sameAddress && object.bytes() <= options_.mostBytes &&
+          object.pagesReady(0, object.bytes()));
 }
 
 void ZeroCopy::setDue(const Object& object) {
@@ -212,8 +212,11 @@ Status ZeroCopy::toCpu(Object& object) {
   return {};
 }
 
+// To the one that it came from.
 Status ZeroCopy::toDevice(Object& object) {
-  GMAC_TRY(memory_->move(object.device, object.bytes(), accel::Home::kDevice));
+  GMAC_TRY(object.homeDevice == 0
+               ? memory_->move(object.device, object.bytes(), accel::Home::kDevice)
+               : accelerator_.devices()->place(object.device, object.bytes(), object.homeDevice));
   object.mirror->removeMargin();
   return {};
 }
