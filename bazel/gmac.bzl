@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How this project compiles: warnings are errors, nothing is visible outside a shared library unless it says so."""
 
-load("//bazel:cuda.bzl", "PROGRAM_CODE", "cuda_fatbin", "if_cuda")
+load("//bazel:cuda.bzl", "CUDA_DEFINES", "PROGRAM_CODE", "cuda_fatbin", "if_cuda")
+load("//bazel:precompiled.bzl", "precompiled_header")
 
 COPTS = [
     "-Wall",
@@ -18,6 +19,19 @@ TEST_COPTS = COPTS + select({
     "//:sanitizer": [],
     "//conditions:default": ["-O0"],
 })
+
+def precompiled_test_headers():
+    """What gmac_tests has its sources begin with, for either level of optimisation: g++ compiles a header for one set of flags."""
+    for name, copts in [("test_headers_plain", TEST_COPTS), ("test_headers_optimised", COPTS)]:
+        precompiled_header(
+            name = name,
+            testonly = True,
+            src = "test_headers.h",
+            copts = copts,
+            # Of half of the tests by way of what they are linked with.
+            defines = CUDA_DEFINES,
+            deps = ["@gmock"],
+        )
 
 def gmac_library(name, deps = [], copts = [], **kwargs):
     """A cc_library of this project's own code."""
@@ -58,7 +72,7 @@ def gmac_fatbins(name, srcs, hdrs = [], deps = [], image_names = None, code = PR
         libraries.append(":" + stem)
     native.cc_library(name = name, deps = libraries, **kwargs)
 
-def gmac_tests(srcs, deps, deps_of = {}, optimised = [], **kwargs):
+def gmac_tests(srcs, deps, deps_of = {}, optimised = [], precompiled = True, **kwargs):
     """One cc_test per file x/y_test.cc, named x/y_test, with GoogleTest's main unless it has its own.
 
     Args:
@@ -67,9 +81,11 @@ def gmac_tests(srcs, deps, deps_of = {}, optimised = [], **kwargs):
       deps_of: folder prefix -> what the tests below it are linked with besides.
       optimised: prefixes of the files that are compiled as the library is, because they go through many bytes: without
         that, they take several times as long to run. [""]: all of them.
+      precompiled: whether they begin with the precompiled headers, which g++ takes where no other macros are defined.
       **kwargs: for every cc_test."""
     for src in srcs:
         slow = [prefix for prefix in optimised if src.startswith(prefix)]
+        headers = "test_headers_optimised" if slow else "test_headers_plain"
         extra = []
         for prefix, more in deps_of.items():
             if src.startswith(prefix):
@@ -77,8 +93,17 @@ def gmac_tests(srcs, deps, deps_of = {}, optimised = [], **kwargs):
         native.cc_test(
             name = src[:-len(".cc")],
             srcs = [src],
-            copts = COPTS if slow else TEST_COPTS,
-            deps = deps + extra + ["@gmock"],
+            copts = (COPTS if slow else TEST_COPTS) + ([
+                "-include",
+                "bazel/{}.h".format(headers),
+                # A precompiled header that g++ cannot take costs time, and nothing else.
+                "-Winvalid-pch",
+                "-Wno-error=invalid-pch",
+                # Up to this many KiB, g++ collects no garbage, which is a tenth of its time: the header alone is so large that
+                # it would begin at once.
+                "--param=ggc-min-heapsize=524288",
+            ] if precompiled else []),
+            deps = deps + extra + ["@gmock"] + (["//bazel:" + headers] if precompiled else []),
             linkstatic = True,
             **kwargs
         )

@@ -12,8 +12,9 @@ import shlex
 import subprocess
 import sys
 
-# Options of g++ that clang does not know.
-GCC_ONLY = {"-fno-canonical-system-headers", "-Wno-stringop-overflow"}
+# Options of g++ that clang does not know, or that name what only g++ can read: its precompiled headers.
+GCC_ONLY = {"-fno-canonical-system-headers", "-Wno-stringop-overflow", "-Winvalid-pch", "-Wno-error=invalid-pch"}
+GCC_ONLY_WITH_VALUE = {"-include"}
 # What only writes files.
 OUTPUTS = {"-MD"}
 OUTPUTS_WITH_VALUE = {"-MF", "-o"}
@@ -29,9 +30,9 @@ def without_outputs(arguments):
     for argument in arguments:
         if skip:
             skip = False
-        elif argument in OUTPUTS_WITH_VALUE:
+        elif argument in OUTPUTS_WITH_VALUE or argument in GCC_ONLY_WITH_VALUE:
             skip = True
-        elif argument not in OUTPUTS and argument not in GCC_ONLY and not argument.startswith("-frandom-seed="):
+        elif argument not in OUTPUTS and argument not in GCC_ONLY and not argument.startswith(("-frandom-seed=", "--param=")):
             result.append(argument)
     return result
 
