@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of MPI for the tests: compiled and linked once for each MPI."""
 
-load("//bazel:gmac.bzl", "COPTS")
+load("//bazel:gmac.bzl", "COPTS", "TEST_COPTS")
 
 MPIS = [
     "openmpi",
     "mpich",
 ]
 
-def mpi_program(name, srcs = None, library = None, gmac = True):
+def mpi_program(name, srcs = None, library = None, gmac = True, optimised = False):
     """NAME_openmpi and NAME_mpich of the same sources.
 
     Args:
       name: of the program.
       srcs: NAME.cc and the headers of this folder by default.
       library: source of a shared library that comes between the program and the MPI.
-      gmac: whether it is linked with libgmac.so, as an application is."""
+      gmac: whether it is linked with libgmac.so, as an application is.
+      optimised: whether it is compiled as the library is, because it goes through many bytes."""
+    flags = COPTS if optimised else TEST_COPTS
     for mpi in MPIS:
         libraries = []
         if library:
@@ -24,7 +26,7 @@ def mpi_program(name, srcs = None, library = None, gmac = True):
                 name = libraries[0],
                 testonly = True,
                 srcs = [library],
-                copts = COPTS,
+                copts = flags,
                 linkshared = True,
                 tags = ["no-bundle"],
                 deps = ["@" + mpi],
@@ -34,7 +36,7 @@ def mpi_program(name, srcs = None, library = None, gmac = True):
             testonly = True,
             srcs = (srcs or [name + ".cc"]) + native.glob(["*.h"]) + libraries + (["//gmac:libgmac.so"] if gmac else []),
             # As compilers do by default: the program then has copies of the library's variables.
-            copts = COPTS + ["-fpie"],
+            copts = flags + ["-fpie"],
             tags = ["no-bundle"],
             deps = ["@" + mpi] + ([
                 ":device",
@@ -53,7 +55,7 @@ def mpi_fortran_program(name, helper):
         name = name + "_helper",
         testonly = True,
         srcs = [helper] + native.glob(["*.h"]),
-        copts = COPTS,
+        copts = TEST_COPTS,
         linkstatic = True,
         tags = ["no-bundle"],
         deps = [
