@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
@@ -375,8 +376,15 @@ TEST_F(Run, DamagedProgramsAreRefusedWithoutHarm) {
   ASSERT_GE(bytes.size(), sizeof header);
   bytes.copy(reinterpret_cast<char*>(&header), sizeof header);
   const std::size_t tableEnd = header.e_phoff + header.e_phnum * sizeof(Elf64_Phdr);
+  std::size_t loadedEnd = 0;
+  for (std::size_t i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    bytes.copy(reinterpret_cast<char*>(&segment), sizeof segment,
+               header.e_phoff + i * sizeof segment);
+    loadedEnd = std::max(loadedEnd, segment.p_offset + segment.p_filesz);
+  }
   for (const std::size_t size : {std::size_t{4}, sizeof header - 1, sizeof header,
-                                 sizeof header + 10, tableEnd, tableEnd + 64, tableEnd + 4096}) {
+                                 sizeof header + 10, tableEnd, tableEnd + 64, loadedEnd - 1}) {
     const fs::path program = folder_ / ("cut" + std::to_string(size));
     std::ofstream(program, std::ios::binary) << bytes.substr(0, size);
     fs::permissions(program, fs::perms::owner_all);
