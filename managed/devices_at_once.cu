@@ -5,6 +5,7 @@
 // other GPUs' kernels run. At the end all but the first GPU are reset, and the results read then.
 // Result: the shared array and the own ones.
 #include <algorithm>
+#include <stdexcept>
 #include <thread>
 
 #include "managed/devices.h"
