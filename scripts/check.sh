@@ -21,6 +21,12 @@ check_format() {
   return 1
 }
 
+# The pages name only files, folders and functions that exist.
+check_pages() {
+  say "checking what the pages name"
+  python3 scripts/doc_paths.py >&2
+}
+
 # Some files include headers that a build generates.
 build_generated_headers() {
   local headers

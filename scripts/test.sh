@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./gmacw test: format, tests with what they need, and one last line with what they counted. With targets given: only these,
-# without the format.
+# ./gmacw test: format, pages, tests with what they need, and one last line with what they counted. With targets given: only these,
+# without the format and the pages.
 
 run_tests() {
   local arguments=() targets=()
@@ -25,6 +25,7 @@ run_tests() {
   # What is wrong in one step does not keep the others from running; it counts as a failure beside the tests' own.
   local failures=() events bazel_status=0
   ! $everything || check_format || failures+=("format")
+  ! $everything || check_pages || failures+=("pages")
   say "testing ${targets[*]}${arguments[*]:+ }${arguments[*]}"
   events=$(mktemp)
   run_bazel test --keep_going --build_event_json_file="$events" "${arguments[@]}" "${targets[@]}" || bazel_status=$?
