@@ -53,14 +53,14 @@ void PrintTo(const MachineSetup& setup, std::ostream* out) { *out << nameOf(setu
 std::vector<MachineSetup> everySetup() {
   std::vector<MachineSetup> setups;
   for (const bool moved : {false, true}) {
-    for (const char* protocol : {"batch", "lazy", "rolling"}) {
+    for (const NamedProtocol& protocol : kProtocols) {
+      const bool whole = protocol.make({})->wholeObjects();
       for (const std::size_t blockBytes : {4 * kKiB, 64 * kKiB, kMiB}) {
-        const bool whole = std::string(protocol) != "rolling";
         if ((whole && blockBytes != 64 * kKiB) || (moved && blockBytes < 64 * kKiB)) {
           continue;
         }
         MachineSetup setup;
-        setup.protocol = protocol;
+        setup.protocol = protocol.name;
         setup.blockBytes = blockBytes;
         setup.fake.movedPages = moved;
         setups.push_back(setup);
