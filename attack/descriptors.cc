@@ -133,7 +133,7 @@ void closedUnder(int first, int last, int files) {
 std::vector<Attack> closes() {
   std::vector<Attack> attacks;
   const auto addClosing = [&](int first, int last, int files) {
-    // What the child does, by its own name.
+    // The attack of the child process, under a name of its own.
     attacks.push_back({fmt::format("descriptors/.close {} {}", first, last), [first, last, files] {
                          std::uint32_t* const words = patterned();
                          for (int one = first; one <= last; ++one) ::close(one);

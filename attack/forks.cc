@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kWords = std::size_t{1} << 20;
 
-// What a child does that has not called exec: memory, streams, types, threads of its own.
+// The work of a child that has not called exec: memory, streams, types, threads of its own.
 [[noreturn]] void liveAsChild() {
   for (int i = 0; i < 100; ++i) std::free(std::malloc(static_cast<std::size_t>(i) * 1000 + 1));
   adsmType_t type = nullptr;

@@ -91,7 +91,7 @@ std::string whatIsLeft() {
   }
 }
 
-// What an attack's processes say.
+// The output of an attack's processes.
 class Output {
  public:
   Output() {

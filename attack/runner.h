@@ -15,7 +15,7 @@ struct Planned {
   bool mayEndWithMessage = false;
 };
 
-// What every attack's process gets.
+// The arguments of every attack's process.
 struct Surroundings {
   std::string subject;  // the program with the attacks
   std::string library;  // that it preloads

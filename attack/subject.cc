@@ -344,7 +344,7 @@ int main(int argc, char** argv) {
   if (argc != 2) return 97;
   const bool list = std::strcmp(argv[1], "--list") == 0;
   for (const attack::Attack& one : attack::all()) {
-    // What begins with a point is a part of another attack, in a process of its own.
+    // A name that begins with a point is a part of another attack, in a process of its own.
     const bool isPart = one.name.find("/.") != std::string::npos;
     if (list && !isPart) {
       fmt::print("{}\t{}\t{}\n", one.name, one.limitSeconds,

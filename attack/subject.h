@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the attacks are written with. Each is a function that runs in a process of its own, which
+// Helpers of the attacks. Each attack is a function that runs in a process of its own, which
 // preloads the library as `gmac run` does; it returns where the library held.
 #ifndef GMAC_ATTACK_SUBJECT_H_
 #define GMAC_ATTACK_SUBJECT_H_

@@ -18,7 +18,7 @@ namespace {
 
 void doNothing(const adsmThreadBlock_t*, void**) {}
 
-// What onSignal may open; a signal handler has no argument of ours.
+// The blocks that onSignal may open; a signal handler has no argument of ours.
 BareBlocks* armed = nullptr;
 
 [[noreturn]] void failed(const char* call) {

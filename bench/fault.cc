@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one write fault costs.
+// The cost of one write fault.
 #include <fmt/format.h>
 
 #include <algorithm>

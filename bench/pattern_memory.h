@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the access patterns (patterns.h) need of memory that the CPU and kernels share; also for .cu
+// Memory that the CPU and kernels share, as the access patterns (patterns.h) use it; also for .cu
 // files.
 #ifndef GMAC_BENCH_PATTERN_MEMORY_H_
 #define GMAC_BENCH_PATTERN_MEMORY_H_

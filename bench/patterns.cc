@@ -22,7 +22,7 @@ constexpr std::size_t kPage = kTouchedPage;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = 1024 * kKiB;
-// What the patterns that say nothing else work on.
+// The default size of a pattern's memory.
 constexpr std::size_t kBytes = 64 * kMiB;
 
 void touchOnHost(const adsmThreadBlock_t* block, void** args) {

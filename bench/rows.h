@@ -20,7 +20,7 @@ struct Target {
   double value;
 };
 
-// What a figure can be when it was measured at all: no promise, but what the machine allows.
+// The values of a figure that are possible on such machines. Outside, the measurement is wrong.
 struct Range {
   double least = 0;
   double most = std::numeric_limits<double>::max();
@@ -54,8 +54,8 @@ struct Row {
 // missing, no number, or outside its range. Empty: all are plausible.
 std::string whyNotMeasured(const nlohmann::json& result, const std::vector<Plausible>& figures);
 
-// What is wrong where `only` is part of no row's name, neither measured nor skipped: a gate of
-// nothing would be passed. Empty: nothing is.
+// An error message where `only` is part of no row's name, measured or skipped: otherwise a gate
+// over no rows would pass. Empty: there is such a row.
 std::string whyNoRows(const std::string& only, const std::vector<Row>& rows,
                       const std::vector<std::string>& skipped);
 

@@ -32,8 +32,8 @@ constexpr Range kPlausibleRound{1e-6, 1e3};  // seconds
 // Enough for the host accelerator's own processor to be exercised on a small machine.
 constexpr std::size_t kHostVectorFloats = 4 * kMiB;
 
-// What differs little from its base may come out below it, but not by more than the clock and the
-// machine's own unrest.
+// A figure close to its base may come out below it, by no more than the noise of clock and
+// machine.
 constexpr Range kRatio{0.5, 1000};
 constexpr Range kOverMicroseconds{-2, 10000};
 constexpr Range kOverNanoseconds{-5, 10000};
@@ -152,7 +152,7 @@ void cudaFaultRows(Collector& collector) {
   }
 }
 
-// What of a fault is statistics and trace, off and on.
+// The cost of statistics and trace in a fault, off and on.
 void probeRows(Collector& collector) {
   const json parameters = {{"blockBytes", 64 * kKiB}, {"blocks", 128}, {"rounds", 101}};
   collector.measure(
@@ -218,7 +218,7 @@ void fileRows(Collector& collector, const std::string& accelerator) {
   measure("writeFile", "kernel's result to a file / write");
 }
 
-// What the library costs the calls of a program that have nothing to do with shared memory.
+// The library's cost to calls of a program that do not touch shared memory.
 void memoryRows(Collector& collector) {
   for (const char* function : {"memcpy", "memmove", "memset"}) {
     collector.measure("interposedMemory",
@@ -275,7 +275,7 @@ void patternRows(Collector& collector, bool cuda) {
   }
 }
 
-// What a measurement on all GPUs gives; nothing where the row is not wanted, or skipped.
+// The result of a measurement on all GPUs; nothing where the row is not wanted, or skipped.
 std::optional<json> onAllGpus(Collector& collector, bool cuda, const std::string& name,
                               const std::string& measure, const json& parameters,
                               Environment environment) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the project promises about its cost: figures measured side by side, each with its target.
+// The project's promises about its cost: figures measured side by side, each with its target.
 #ifndef GMAC_BENCH_TARGETS_H_
 #define GMAC_BENCH_TARGETS_H_
 

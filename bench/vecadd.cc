@@ -111,7 +111,7 @@ json vecadd(const json& parameters) {
   std::map<std::string, std::vector<VecaddRun>> runs;
   for (std::size_t round = 0; round <= parameters["rounds"].get<std::size_t>(); ++round) {
     for (const auto& [name, way] : ways) {
-      // What the way before has left to threads of its own ends before this one begins.
+      // Work that the previous way has left to its threads ends before this one begins.
       std::this_thread::sleep_for(kSettle);
       const VecaddRun run = way();
       if (round > 0) {

@@ -14,7 +14,7 @@
 
 namespace datatypes {
 
-// What a row must reach.
+// The target of a row.
 struct Rule {
   enum class Kind {
     kTimesHand,  // at most `value` times the kernel written by hand
@@ -44,7 +44,7 @@ Row measureOnGpu(Session& session, const CostCase& one);
 // The engine alone, from a shared object that the accelerator has written.
 Row measureWithoutGpu(Session& session, const CostCase& one);
 
-// What is no case.
+// Measurements that are not of a CostCase.
 void measureFirstUse(Session& session);
 void measureSmallPacks(Session& session);
 void measureCommits(Session& session);

@@ -160,7 +160,7 @@ void commitOf(Session& session, const std::string& work, const std::string& size
   });
 }
 
-// What the runtime has counted so far.
+// The runtime's counters so far.
 struct Counted {
   std::uint64_t faults = gmac::stats().readFaults.value() + gmac::stats().writeFaults.value();
   std::uint64_t bytesToHost = gmac::stats().bytesToHost.value();

@@ -6,7 +6,7 @@
 
 namespace datatypes {
 
-// What could not be done, in words for the user.
+// An error, in words for the user.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -32,7 +32,7 @@ FirstPack measureFirstPack(Gpu& gpu, Place into) {
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
     return took.count();
   };
-  // What any first pack pays for: the runtime starts and the driver loads the kernels.
+  // Costs of any first pack: the runtime starts and the driver loads the kernels.
   const Workload small = vector(8, 512, 8 * kKiB);
   const Type other = small.type();
   other.commit();

@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint32_t here = min(kThreads, count - first);
   const unsigned char* const source = from + static_cast<std::uint64_t>(first) * kExtent;
   unsigned char* const target = to + static_cast<std::uint64_t>(first) * kSize;
-  // What is no whole word at the end goes byte by byte; the last struct ends in its padding.
+  // The last bytes, less than a word, go one by one; the last struct ends in its padding.
   const std::uint32_t inBytes = here * kExtent;
   for (std::uint32_t i = threadIdx.x; i < inBytes / 16; i += kThreads) {
     reinterpret_cast<uint4*>(in)[i] = reinterpret_cast<const uint4*>(source)[i];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the memory that is packed holds, on every kind of memory: what must come out of a pack can
-// then be said from a layout alone, without reading gigabytes back. For .cc and .cu files.
+// The contents of the memory that is packed, of every kind. The expected result of a pack follows
+// from its layout alone, without reading gigabytes back. For .cc and .cu files.
 #ifndef GMAC_DATATYPES_PATTERN_H_
 #define GMAC_DATATYPES_PATTERN_H_
 

@@ -22,7 +22,7 @@ struct Rates {
   double pinned = 0;  // bytes copied into pinned memory
 };
 
-// What every measurement is given. Not thread-safe; owned by main().
+// The arguments of every measurement. Not thread-safe; owned by main().
 class Session {
  public:
   Session(std::unique_ptr<Gpu> gpu, std::size_t rounds) : gpu_(std::move(gpu)), rounds_(rounds) {}

@@ -66,7 +66,7 @@ Workload nestedVector(std::int64_t bytes);
 enum class Face { kXy, kXz, kYz };
 Workload face(Face which, std::int64_t n);
 
-// What a pack must give.
+// The expected result of a pack.
 std::vector<std::byte> packedPattern(const Workload& workload);
 // Of the 64-byte memory bursts that hold what is packed.
 std::int64_t burstBytes(const Workload& workload);

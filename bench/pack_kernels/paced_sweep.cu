@@ -105,7 +105,7 @@ void sweepPaced(const SweepTarget& target, const DeviceLaunch& launch) {
                              [&](const Way&) { writeAll(elsewhere, kElsewhere); }}};
   for (const Before& before : befores) {
     timeInTurns(ways, target.stream, std::max(target.turns / 6, 5), before.run);
-    const std::string stage = std::string("at a pace, behind ") + before.name;
+    const std::string stage = std::string("at a pace, after ") + before.name;
     report(stage.c_str(), ways, target.boundMicroseconds, 10);
     report("beside them", {ways[0]}, target.boundMicroseconds, 1);
   }

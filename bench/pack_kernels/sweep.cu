@@ -461,7 +461,7 @@ void sweepWords(const SweepTarget& target) {
   report("ways to unpack single words", whole, target.boundMicroseconds, 20);
   fillPattern(target.source, target.sourceBytes);
 
-  // What memory gives, by the rows' distance and by the distance of a warp's lanes.
+  // Memory throughput by the distance of rows and by the distance of a warp's lanes.
   std::vector<Way> reads;
   const auto addRead = [&](unsigned rows, unsigned words, unsigned laneBit) {
     reads.push_back({std::to_string(rows) + " rows, " + std::to_string(words * 8) +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one message between two processes of a host costs, by exchange/ and by the MPI that started
+// The cost of one message between two processes of a host, by exchange/ and by the MPI that started
 // them, in one run.
 //   mpirun -n 2 transfers_MPI [--only GROUP...] [--repeat N] [--json FILE] [--plots DIR] [--gate]
 #include <fmt/format.h>

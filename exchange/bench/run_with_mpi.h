@@ -11,7 +11,7 @@
 namespace gmac::exchange::bench {
 
 // A program's exit status, which `start` returns between MPI_Init and MPI_Finalize. What it throws
-// ends the job, and is written behind the program's name.
+// ends the job, and is written after the program's name.
 inline int runWithMpi(const char* program, int (*start)(int, char**), int argc, char** argv) {
   MPI_Init(&argc, &argv);
   int status = 1;

@@ -251,7 +251,7 @@ TEST_F(MixedGroup, NewMemoryIsWhereThereIsRoom) {
   EXPECT_EQ(devices().homeOf(there), 1u);
   const DeviceAddress here = allocate(kMiB);
   EXPECT_EQ(devices().homeOf(here), 0u);
-  // What fails otherwise is an error, and its addresses are free again.
+  // Any other failure is an error, and its addresses are free again.
   fake_cuda::failNext("cuMemMap", CUDA_ERROR_INVALID_VALUE);
   EXPECT_FALSE(group().allocate(kMiB, 4096, Placement::kSameAddress).ok());
   EXPECT_TRUE(errorSays("cuMemMap")) << lastErrorText();
@@ -340,7 +340,7 @@ TEST_F(MixedGroup, AFencedStreamRunsAfterTheCopiesIn) {
   ASSERT_TRUE(group().wait(*mark).ok()) << lastErrorText();
   EXPECT_TRUE(group().done(*mark));
   EXPECT_EQ(seen, 42u);
-  // What another device does first is waited for.
+  // The copy waits for work of another device that precedes it.
   const DeviceAddress there = allocate(4096);
   ASSERT_TRUE(devices().place(there, 4096, 1).ok()) << lastErrorText();
   const auto filled = group().fill(there, std::byte{1}, 4096);

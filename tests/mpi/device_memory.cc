@@ -2,8 +2,8 @@
 //
 //   device_memory [ordered]
 //
-// What MPI calls do with memory of a device, besides what random programs do. `ordered`: calls are
-// to come after what the program's streams hold.
+// MPI calls on device memory that random programs do not make. `ordered`: with the calls ordered
+// after the work of the program's streams.
 #include <mpi.h>
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A library whose constructor allocates a shared object and runs a kernel on it. Preloaded behind
-// libgmac.so, of which it knows nothing, it is initialised before it.
+// A library whose constructor allocates a shared object and runs a kernel on it. It is preloaded
+// after libgmac.so but initialised before it, because it does not depend on it.
 #include <dlfcn.h>
 
 #include <cstddef>

@@ -96,7 +96,7 @@ unsigned char inputByte(std::size_t offset);
 // All that a descriptor still has to say.
 std::vector<unsigned char> drain(int descriptor);
 
-// Something to read from and what is behind it, made anew for each call. For the stack.
+// Something to read from and its backing file or peer, made anew for each call. For the stack.
 class Source {
  public:
   explicit Source(Random& random);

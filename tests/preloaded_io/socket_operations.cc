@@ -215,8 +215,8 @@ struct Letter {
     return made;
   }
 
-  // What the call says besides its bytes. A descriptor that came along is closed and its number,
-  // which may be any, forgotten.
+  // The call's results besides its bytes. A descriptor that it received is closed; its number may
+  // be any, and is not compared.
   void note(Outcome& outcome, msghdr& after) const {
     outcome.note(after.msg_namelen);
     outcome.note(after.msg_controllen);

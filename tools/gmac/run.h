@@ -9,7 +9,7 @@
 
 namespace gmac::command {
 
-// What stands before "--". An empty word leaves the variable as it is.
+// The options before "--". An empty one leaves its variable as it is.
 struct RunOptions {
   std::string accelerator;
   std::string protocol;
