@@ -461,12 +461,14 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   constexpr std::size_t kFragmentUnit = 4096;
   if (layout == nullptr || options.fragmentBytes == 0 ||
       options.fragmentBytes % kFragmentUnit != 0 || options.fragments == 0 ||
-      options.path == Path::kCopy || (options.path == Path::kMapped && options.file == kNoExport) ||
+      options.layoutPartBytes == 0 || options.path == Path::kCopy ||
+      (options.path == Path::kMapped && options.file == kNoExport) ||
       (options.path == Path::kDevice && options.device == kNoExport)) {
     return fail(adsmErrorInvalidValue,
-                "exchange: a message in {} fragments of {} bytes; allowed are multiples of {}, and "
-                "mapped or by a device only what is exported",
-                options.fragments, options.fragmentBytes, kFragmentUnit);
+                "exchange: a message in {} fragments of {} bytes, its layout in parts of {}; "
+                "allowed are multiples of {}, parts of at least 1, and mapped or by a device only "
+                "what is exported",
+                options.fragments, options.fragmentBytes, options.layoutPartBytes, kFragmentUnit);
   }
   if (options.onDevice ? options.path == Path::kMapped || options.path == Path::kRead ||
                              options.file != kNoExport
@@ -510,7 +512,8 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   const internal::AheadOptions ahead =
       isFar ? state.ahead : internal::AheadOptions{INT64_MAX, state.ahead.fragment};
   return Sending(std::make_unique<internal::Outgoing>(state.transfers, peer, *index, base, copies,
-                                                      std::move(layout), rank, path, ahead));
+                                                      std::move(layout), options.layoutPartBytes,
+                                                      rank, path, ahead));
 }
 
 bool Exchange::isReadBy(int rank) const noexcept {
@@ -538,6 +541,20 @@ std::int64_t Exchange::bytesOf(ConstDescription description) {
 
 Result<Receiving> Exchange::receive(int sender, ConstDescription description, std::byte* base,
                                     const datatype::Layout& layout, Memory memory) {
+  return receive(sender, description, base, layout, nullptr, memory);
+}
+
+Result<Receiving> Exchange::receive(int sender, ConstDescription description, std::byte* base,
+                                    const SharedLayoutPtr& layout, Memory memory) {
+  if (layout == nullptr) {
+    return fail(adsmErrorInvalidValue, "exchange: a message is received as no layout");
+  }
+  return receive(sender, description, base, layout->layout, layout, memory);
+}
+
+Result<Receiving> Exchange::receive(int sender, ConstDescription description, std::byte* base,
+                                    const datatype::Layout& layout, const SharedLayoutPtr& shared,
+                                    Memory memory) {
   State& state = *state_;
   if (state.outbox->inChild()) {
     return forked();
@@ -586,7 +603,7 @@ Result<Receiving> Exchange::receive(int sender, ConstDescription description, st
   auto message = std::make_unique<internal::Incoming>(
       state.peers[static_cast<std::size_t>(sender)], state.imports, state.received, sender,
       said.record, said.id, base, copies, state.copying(), layout);
-  if (const Status status = message->begin(*state.layouts, said.bytes, found == copied);
+  if (const Status status = message->begin(*state.layouts, shared, said.bytes, found == copied);
       !status.ok()) {
     const std::string text = lastErrorText();
     message.reset();

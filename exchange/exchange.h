@@ -324,6 +324,11 @@ class Exchange {
   // way there; adsmErrorNotSupported where that copies no messages.
   Result<Receiving> receive(int sender, ConstDescription description, std::byte* base,
                             const datatype::Layout& layout, Memory memory = Memory::kHost);
+  // The same. A sender's layout that is equal to this one is then known by its hash, also when its
+  // first message comes, and the two are not compared. So processes that all make a type need not
+  // tell each other of it (FALCON-X, section 6.2, makes types collectively for that).
+  Result<Receiving> receive(int sender, ConstDescription description, std::byte* base,
+                            const SharedLayoutPtr& layout, Memory memory = Memory::kHost);
 
   // ---- Memory that is not copied. Its owner orders its writes before others' reads.
 
@@ -384,6 +389,9 @@ class Exchange {
  private:
   struct State;
   explicit Exchange(std::unique_ptr<State> state);
+  Result<Receiving> receive(int sender, ConstDescription description, std::byte* base,
+                            const datatype::Layout& layout, const SharedLayoutPtr& shared,
+                            Memory memory);
   std::unique_ptr<State> state_;
 };
 

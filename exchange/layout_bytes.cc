@@ -30,10 +30,22 @@ constexpr Wide kMix = wide(0xadf85458a2bb4a9a, 0xafdc5620273d3cf1);
 
 Wide turned(Wide value, int bits) { return value << bits | value >> (128 - bits); }
 
-template <typename T>
-void append(std::vector<std::byte>& bytes, const T& value) {
-  const auto* const raw = reinterpret_cast<const std::byte*>(&value);
-  bytes.insert(bytes.end(), raw, raw + sizeof value);
+// Puts values one after the other where there is room for them.
+class Writer {
+ public:
+  explicit Writer(std::byte* to) : to_(to) {}
+  template <typename T>
+  void put(const T& value) {
+    std::memcpy(to_, &value, sizeof value);
+    to_ += sizeof value;
+  }
+
+ private:
+  std::byte* to_;
+};
+
+std::size_t bytesOfBlock(std::int64_t blockBytes) {
+  return sizeof(std::int64_t) * (blockBytes == 0 ? 2 : 1);
 }
 
 // Takes values off the front.
@@ -72,19 +84,19 @@ LayoutHash hashOf(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::byte> encode(const Layout& layout) {
-  std::vector<std::byte> bytes;
   const Header header{Header::kMagic, static_cast<std::uint32_t>(layout.dims().size()),
                       layout.blocks().size(), layout.blockBytes()};
-  bytes.reserve(sizeof header + layout.dims().size() * sizeof(Dim) +
-                layout.blocks().size() * sizeof(Block));
-  append(bytes, header);
+  std::vector<std::byte> bytes(sizeof header + layout.dims().size() * sizeof(Dim) +
+                               layout.blocks().size() * bytesOfBlock(header.blockBytes));
+  Writer writer(bytes.data());
+  writer.put(header);
   for (const Dim& dim : layout.dims()) {
-    append(bytes, dim);
+    writer.put(dim);
   }
   for (const Block& block : layout.blocks()) {
-    append(bytes, block.offset);
+    writer.put(block.offset);
     if (header.blockBytes == 0) {
-      append(bytes, block.bytes);
+      writer.put(block.bytes);
     }
   }
   return bytes;
@@ -93,7 +105,7 @@ std::vector<std::byte> encode(const Layout& layout) {
 Result<Layout> decode(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   const auto header = reader.take<Header>();
-  const std::size_t blockRoom = sizeof(std::int64_t) * (header.blockBytes == 0 ? 2 : 1);
+  const std::size_t blockRoom = bytesOfBlock(header.blockBytes);
   if (header.magic != Header::kMagic || header.dims > kMaxDims || header.blockBytes < 0 ||
       header.blocks > bytes.size() / blockRoom ||
       reader.left() != header.dims * sizeof(Dim) + header.blocks * blockRoom) {
@@ -109,6 +121,59 @@ Result<Layout> decode(std::span<const std::byte> bytes) {
     block.bytes = header.blockBytes == 0 ? reader.take<std::int64_t>() : header.blockBytes;
   }
   return Layout::make(dims, blocks);
+}
+
+Result<std::optional<LayoutReader::Part>> LayoutReader::next(std::size_t there) {
+  const auto refused = [&] {
+    return fail(adsmErrorInvalidValue, "exchange: {} bytes are no list of blocks", bytes_.size());
+  };
+  there = std::min(there, bytes_.size());
+  if (at_ == 0) {
+    if (bytes_.size() <= sizeof(Header)) {
+      return refused();
+    }
+    if (there < sizeof(Header)) {
+      return std::optional<Part>();
+    }
+    const auto header = Reader(bytes_).take<Header>();
+    const std::size_t room = bytesOfBlock(header.blockBytes);
+    if (header.magic != Header::kMagic || header.dims != 0 || header.blockBytes < 0 ||
+        header.blocks > bytes_.size() / room ||
+        bytes_.size() != sizeof header + header.blocks * room) {
+      return refused();
+    }
+    at_ = sizeof header;
+    left_ = header.blocks;
+    blockBytes_ = header.blockBytes;
+  }
+  const std::size_t room = bytesOfBlock(blockBytes_);
+  const std::uint64_t count = std::min({left_, (there - at_) / room, kMaxBlocks});
+  if (count == 0) {
+    return std::optional<Part>();
+  }
+  Part part{{}, packed_, packed_, {INT64_MAX, INT64_MIN}};
+  std::vector<Block> blocks(count + 1);
+  blocks[0] = {0, packed_};
+  Reader reader(bytes_.subspan(at_, count * room));
+  for (std::uint64_t i = 1; i <= count; ++i) {
+    Block& block = blocks[i];
+    block.offset = reader.take<std::int64_t>();
+    block.bytes = blockBytes_ == 0 ? reader.take<std::int64_t>() : blockBytes_;
+    std::int64_t end = 0;
+    if (block.bytes < 0 || __builtin_add_overflow(block.offset, block.bytes, &end) ||
+        __builtin_add_overflow(part.last, block.bytes, &part.last)) {
+      return refused();
+    }
+    part.bounds.first = std::min(part.bounds.first, block.offset);
+    part.bounds.last = std::max(part.bounds.last, end);
+  }
+  Result<Layout> layout = Layout::make({}, blocks);
+  GMAC_TRY(layout.status());
+  part.layout = std::move(*layout);
+  packed_ = part.last;
+  at_ += count * room;
+  left_ -= count;
+  return std::optional<Part>(std::move(part));
 }
 
 SharedLayoutPtr shareLayout(Layout layout) {
@@ -141,6 +206,11 @@ void LayoutTable::add(const LayoutHash& hash, std::shared_ptr<const Layout> layo
   }
   used_.push_front({hash, std::move(layout)});
   places_.emplace(hash, used_.begin());
+}
+
+void LayoutTable::countHit() {
+  const std::lock_guard guard(lock_);
+  ++counts_.hits;
 }
 
 LayoutTable::Counts LayoutTable::counts() const {

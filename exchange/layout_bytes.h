@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,40 @@ std::vector<std::byte> encode(const datatype::Layout& layout);
 // else writes there meanwhile can do no harm.
 Result<datatype::Layout> decode(std::span<const std::byte> bytes);
 
+// Reads a list without dims from its bytes, part by part, as they come to be there. As decode(), it
+// reads each byte once.
+class LayoutReader {
+ public:
+  // All bytes of encode() will be there; of more than a header.
+  explicit LayoutReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  // Whether the layout's bytes can be read so.
+  static bool reads(const datatype::Layout& layout) {
+    return layout.dims().empty() && layout.blocks().size() > 1;
+  }
+
+  struct Part {
+    // The blocks of the part behind a block of `first` bytes, of which nothing may be used: so each
+    // byte has the same place in packed order as in the whole.
+    datatype::Layout layout;
+    std::int64_t first;  // in packed order
+    std::int64_t last;
+    datatype::Bounds bounds;  // of the part
+  };
+  // The blocks that follow the last part's, as far as their bytes are among the first `there`; at
+  // most kMaxBlocks. Nothing: there is no such block yet, or it was the last. adsmErrorInvalidValue
+  // as of decode(), or the layout cannot be read so.
+  Result<std::optional<Part>> next(std::size_t there);
+
+ private:
+  static constexpr std::uint64_t kMaxBlocks = 8192;
+
+  const std::span<const std::byte> bytes_;
+  std::size_t at_ = 0;
+  std::uint64_t left_ = 0;  // blocks
+  std::int64_t blockBytes_ = 0;
+  std::int64_t packed_ = 0;
+};
+
 // A layout that may be sent: its bytes and their hash. Made once for a datatype, as it takes
 // O(blocks), and shared by any number of messages. Immutable.
 struct SharedLayout {
@@ -48,6 +83,8 @@ class LayoutTable {
   // The layout of that hash; NULL: it is not known, or not any more.
   std::shared_ptr<const datatype::Layout> find(const LayoutHash& hash);
   void add(const LayoutHash& hash, std::shared_ptr<const datatype::Layout> layout);
+  // A layout was known, though it is not from here.
+  void countHit();
 
   struct Counts {
     std::uint64_t hits = 0;

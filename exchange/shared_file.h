@@ -96,7 +96,8 @@ struct TransferRecord {
   std::uint64_t layoutOffset;  // from the start of the payloads; kInline: the layout is here
   std::uint64_t layoutBytes;
   LayoutHash hash;
-  std::uint64_t ring;  // from the start of the payloads
+  std::uint32_t layouts;  // LayoutExchange
+  std::uint64_t ring;     // from the start of the payloads
   std::uint64_t ringBytes;
   std::uint64_t fragmentBytes;
   std::uint64_t
@@ -113,6 +114,8 @@ struct TransferRecord {
   std::array<std::atomic<std::uint64_t>, kAheadSlots> ahead;
   // Packed bytes in the ring, since the start; by the owner.
   alignas(64) std::atomic<std::uint64_t> produced;
+  // Bytes of the layout that are there, where it is laid down in parts; by the owner.
+  std::atomic<std::uint64_t> laid;
   // Of these, unpacked; by the receiver, like all that follows.
   alignas(64) std::atomic<std::uint64_t> consumed;
   // So many bytes have arrived of a message that is packed ahead.

@@ -39,6 +39,22 @@ enum class Path {
 inline constexpr int kPaths = 5;
 const char* pathName(Path path);
 
+// How the receiver comes to know the sender's layout, where a message has no room for it (more than
+// 256 bytes: lists of blocks). FALCON-X, sections 4.1 to 4.3. The receiver reads it from memory
+// that both have.
+enum class LayoutExchange {
+  // By its hash. The receiver reads it when it does not know it, or not any more
+  // (Options::maxLayouts), and keeps it. For all but one message of a layout this is the least
+  // work.
+  kMemoised,
+  // It is laid down and read again for each message.
+  kNaive,
+  // A list is laid down in parts for each message, and the receiver reads one after the other while
+  // it copies what the ones before name; it keeps none. The sender has to advance() meanwhile. What
+  // is no list without dims, or is in device memory, goes memoised.
+  kPipelined
+};
+
 namespace internal {
 class Incoming;
 class Outgoing;
@@ -65,6 +81,9 @@ struct SendOptions {
   // Of the ring; a multiple of 4096.
   std::size_t fragmentBytes = std::size_t{64} << 10;
   std::size_t fragments = 4;
+  LayoutExchange layouts = LayoutExchange::kMemoised;
+  // Of a layout that is laid down in parts: bytes of a part, at least 1.
+  std::size_t layoutPartBytes = std::size_t{64} << 10;
   // Takes room for a copy of all bytes, so that leaveCopy() may be called. Its pages are taken when
   // it is.
   bool mayCopy = false;

@@ -59,23 +59,44 @@ std::uint64_t Transfers::idOf(std::size_t index) const {
   return entries_[index].id;
 }
 
+Result<std::size_t> Transfers::takeLayoutRoom(std::size_t bytes) {
+  Result<std::size_t> offset = outbox_->takeRoom(bytes);
+  while (!offset.ok() && !idle_.empty()) {
+    dropOldestLayout();
+    offset = outbox_->takeRoom(bytes);
+  }
+  return offset;
+}
+
 // The layout's bytes, in the record where they fit, else in memory that messages share.
-Status Transfers::lay(const SharedLayout& layout, TransferRecord& record, Entry& entry) {
+Status Transfers::lay(const SharedLayout& layout, LayoutExchange how, TransferRecord& record,
+                      Entry& entry) {
   record.layoutBytes = layout.bytes.size();
   record.hash = layout.hash;
   record.layoutOffset = TransferRecord::kInline;
+  record.layouts = static_cast<std::uint32_t>(
+      how == LayoutExchange::kNaive ? LayoutExchange::kNaive : LayoutExchange::kMemoised);
+  record.laid.store(0, std::memory_order_relaxed);
   if (layout.bytes.size() <= record.layout.size()) {
     std::memcpy(record.layout.data(), layout.bytes.data(), layout.bytes.size());
     return {};
   }
+  const std::size_t room = roundUp(layout.bytes.size(), kPage);
+  if (how != LayoutExchange::kMemoised) {
+    const Result<std::size_t> offset = takeLayoutRoom(room);
+    GMAC_TRY(offset.status());
+    entry.ownLayout = *offset;
+    entry.ownLayoutBytes = room;
+    record.layoutOffset = *offset;
+    record.layouts = static_cast<std::uint32_t>(how);
+    if (how == LayoutExchange::kNaive) {
+      std::memcpy(outbox_->file().payloads() + *offset, layout.bytes.data(), layout.bytes.size());
+    }
+    return {};
+  }
   auto found = laid_.find(layout.hash);
   if (found == laid_.end()) {
-    const std::size_t room = roundUp(layout.bytes.size(), kPage);
-    Result<std::size_t> offset = outbox_->takeRoom(room);
-    while (!offset.ok() && !idle_.empty()) {
-      dropOldestLayout();
-      offset = outbox_->takeRoom(room);
-    }
+    const Result<std::size_t> offset = takeLayoutRoom(room);
     GMAC_TRY(offset.status());
     std::memcpy(outbox_->file().payloads() + *offset, layout.bytes.data(), layout.bytes.size());
     found = laid_.emplace(layout.hash, Laid{*offset, room, 0, idle_.end()}).first;
@@ -116,6 +137,9 @@ Result<std::size_t> Transfers::takeRoom(std::size_t bytes,
 
 void Transfers::giveRoomBack(const Entry& entry) {
   outbox_->giveRoomBack(entry.ring, entry.ringBytes);
+  if (entry.ownLayoutBytes > 0) {
+    outbox_->giveRoomBack(entry.ownLayout, entry.ownLayoutBytes);
+  }
   if (entry.copyBytes > 0) {
     outbox_->giveCopyRoomBack(entry.copy, entry.copyBytes, entry.copyHasPages);
   }
@@ -192,7 +216,11 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   // (After the last sweep, which adds to these.)
   const std::size_t index = free_.back();
   TransferRecord& shared = record(index);
-  if (const Status status = lay(*layout, shared, entry); !status.ok()) {
+  const bool inParts = LayoutReader::reads(layout->layout) && !options.onDevice;
+  const LayoutExchange how = options.layouts == LayoutExchange::kPipelined && !inParts
+                                 ? LayoutExchange::kMemoised
+                                 : options.layouts;
+  if (const Status status = lay(*layout, how, shared, entry); !status.ok()) {
     giveRoomBack(entry);
     return status;
   }
@@ -261,7 +289,7 @@ Result<std::byte*> Transfers::copyOf(std::size_t index) {
 
 Outgoing::Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer,
                    std::size_t record, const std::byte* base, Copies copies, SharedLayoutPtr layout,
-                   int receiver, Path path, const AheadOptions& ahead)
+                   std::size_t layoutPartBytes, int receiver, Path path, const AheadOptions& ahead)
     : transfers_(std::move(transfers)),
       peer_(std::move(peer)),
       index_(record),
@@ -269,6 +297,7 @@ Outgoing::Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> p
       base_(base),
       copies_(copies),
       layout_(std::move(layout)),
+      layoutPartBytes_(layoutPartBytes),
       receiver_(receiver),
       aheadOptions_(ahead),
       path_(path) {}
@@ -315,6 +344,7 @@ void Outgoing::describe(std::span<std::byte, kDescriptionBytes> description) {
       ahead_ = PackedAhead::begin(transfers_->outbox(), *copies_.device(), record, layout_->layout,
                                   base_, receiver_, aheadOptions_);
     }
+    layNextPart(record);
     contents.magic = TransferContents::kMagic;
     contents.nonce = transfers_->outbox()->nonce();
     contents.id = id_;
@@ -326,6 +356,19 @@ void Outgoing::describe(std::span<std::byte, kDescriptionBytes> description) {
     record.state.store(Slot::stateOf(id_, Phase::kDescribed), std::memory_order_release);
   }
   std::memcpy(description.data(), &contents, sizeof contents);
+}
+
+void Outgoing::layNextPart(TransferRecord& record) {
+  const std::vector<std::byte>& all = layout_->bytes;
+  if (record.layouts != static_cast<std::uint32_t>(LayoutExchange::kPipelined) ||
+      laid_ == all.size()) {
+    return;
+  }
+  const std::size_t part = std::min(layoutPartBytes_, all.size() - laid_);
+  std::memcpy(transfers_->outbox()->file().payloads() + record.layoutOffset + laid_,
+              all.data() + laid_, part);
+  laid_ += part;
+  record.laid.store(laid_, std::memory_order_release);
 }
 
 // Fills what is free of the ring, of the first `most` bytes of the message.
@@ -375,6 +418,7 @@ Result<bool> Outgoing::advance() {
     ahead_.reset();
   }
   Status status;
+  layNextPart(record);
   if (path_ == Path::kRing) {
     status = produce(record, bytes());
   } else if (ahead_ != nullptr) {
@@ -576,11 +620,20 @@ Result<bool> Incoming::conclude() {
   return false;
 }
 
-Status Incoming::readLayout(LayoutTable& layouts) {
+Status Incoming::readLayout(LayoutTable& layouts, const SharedLayoutPtr& own) {
   const LayoutHash hash = record().hash;
-  from_ = layouts.find(hash);
-  if (from_ != nullptr) {
-    return {};
+  const auto how = static_cast<LayoutExchange>(record().layouts);
+  if (how == LayoutExchange::kMemoised) {
+    if (own != nullptr && own->hash == hash) {
+      // It then shares its list with to_, so that nobody compares them.
+      from_ = std::shared_ptr<const Layout>(own, &own->layout);
+      layouts.countHit();
+      return {};
+    }
+    from_ = layouts.find(hash);
+    if (from_ != nullptr) {
+      return {};
+    }
   }
   const std::uint64_t offset = record().layoutOffset;
   const std::uint64_t bytes = record().layoutBytes;
@@ -591,14 +644,51 @@ Status Incoming::readLayout(LayoutTable& layouts) {
   } else if (offset <= file.payloadBytes() && bytes <= file.payloadBytes() - offset) {
     text = {file.payloads() + offset, bytes};
   }
+  if (how == LayoutExchange::kPipelined) {
+    parts_.emplace(text);
+    return {};
+  }
   Result<Layout> layout = decode(text);
   GMAC_TRY(layout.status());
   from_ = std::make_shared<const Layout>(std::move(*layout));
-  layouts.add(hash, from_);
+  if (how == LayoutExchange::kMemoised) {
+    layouts.add(hash, from_);
+  }
   return {};
 }
 
-Status Incoming::begin(LayoutTable& layouts, int64_t bytes, bool copied) {
+Result<bool> Incoming::hasLayout() {
+  if (!parts_.has_value() || done_ < partEnd_) {
+    return true;
+  }
+  while (done_ == partEnd_) {
+    Result<std::optional<LayoutReader::Part>> part =
+        parts_->next(record().laid.load(std::memory_order_acquire));
+    GMAC_TRY(part.status());
+    if (!part->has_value()) {
+      return false;
+    }
+    LayoutReader::Part& now = **part;
+    if (now.last > bytes_ || (mapped_ != nullptr && !isImported(now.bounds))) {
+      return fail(adsmErrorInvalidValue, "exchange: what rank {} says of a message cannot be",
+                  sender_);
+    }
+    partEnd_ = now.last;
+    from_ = std::make_shared<const Layout>(std::move(now.layout));
+  }
+  return true;
+}
+
+bool Incoming::isImported(const datatype::Bounds& bounds) const {
+  int64_t first = 0;
+  int64_t last = 0;
+  return !__builtin_add_overflow(exportOffset_, bounds.first, &first) &&
+         !__builtin_add_overflow(exportOffset_, bounds.last, &last) && first >= 0 &&
+         last <= static_cast<int64_t>(import_->bytes);
+}
+
+Status Incoming::begin(LayoutTable& layouts, const SharedLayoutPtr& own, int64_t bytes,
+                       bool copied) {
   TransferRecord& said = record();
   bytes_ = bytes;
   const std::uint64_t ring = said.ring;
@@ -607,10 +697,10 @@ Status Incoming::begin(LayoutTable& layouts, int64_t bytes, bool copied) {
   const std::uint32_t path = said.path;
   const std::uint64_t copy = said.copy;
   const std::size_t all = peer_->met().file.payloadBytes();
-  GMAC_TRY(readLayout(layouts));
-  if (said.bytes != bytes || from_->bytes() != bytes || ring > all || ringBytes > all - ring ||
-      fragmentBytes == 0 || ringBytes < fragmentBytes || ringBytes % fragmentBytes != 0 ||
-      path >= static_cast<std::uint32_t>(Path::kCopy) ||
+  GMAC_TRY(readLayout(layouts, own));
+  if (said.bytes != bytes || (from_ != nullptr && from_->bytes() != bytes) || ring > all ||
+      ringBytes > all - ring || fragmentBytes == 0 || ringBytes < fragmentBytes ||
+      ringBytes % fragmentBytes != 0 || path >= static_cast<std::uint32_t>(Path::kCopy) ||
       (copied && (copy > all || static_cast<std::uint64_t>(bytes) > all - copy))) {
     return fail(adsmErrorInvalidValue, "exchange: what rank {} says of a message cannot be",
                 sender_);
@@ -653,13 +743,11 @@ Status Incoming::importSource(ExportKind kind, ExportId id, int64_t offset) {
     return {};
   }
   import_ = *import;
-  const datatype::Bounds bounds = from_->bounds();
-  int64_t first = 0;
-  int64_t last = 0;
+  exportOffset_ = offset;
+  // (Of a layout in parts, each part is looked at when it is there.)
   if ((import_->kind == ExportKind::kFile) != (kind == ExportKind::kFile) ||
-      __builtin_add_overflow(offset, bounds.first, &first) ||
-      __builtin_add_overflow(offset, bounds.last, &last) || first < 0 ||
-      last > static_cast<int64_t>(import_->bytes)) {
+      (from_ != nullptr && !isImported(from_->bounds())) ||
+      (from_ == nullptr && kind != ExportKind::kFile)) {
     return fail(adsmErrorInvalidValue, "exchange: a message of rank {} does not lie in its export",
                 sender_);
   }
@@ -779,6 +867,14 @@ Result<int64_t> Incoming::unpackRing(int64_t most) {
 
 // Copies at most so many bytes; how many.
 Result<int64_t> Incoming::step(int64_t most) {
+  if (path_ == Path::kMapped || path_ == Path::kRead || path_ == Path::kDevice) {
+    const Result<bool> known = hasLayout();
+    GMAC_TRY(known.status());
+    if (!*known) {
+      return 0;
+    }
+    most = parts_.has_value() ? std::min(most, partEnd_ - done_) : most;
+  }
   switch (path_) {
     case Path::kMapped:
       GMAC_TRY(copies_.transfer(to_, base_, *from_, mapped_, done_, most, bytes_));
@@ -817,8 +913,9 @@ const std::byte* Incoming::packed() const {
   if (path_ == Path::kCopy) {
     return copy_;
   }
-  return path_ == Path::kMapped && from_->blockCount() == 1 ? mapped_ + from_->bounds().first
-                                                            : nullptr;
+  return path_ == Path::kMapped && !parts_.has_value() && from_->blockCount() == 1
+             ? mapped_ + from_->bounds().first
+             : nullptr;
 }
 
 Result<bool> Incoming::end() {

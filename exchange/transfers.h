@@ -87,12 +87,16 @@ class Transfers {
     bool copyHasPages = false;
     bool laid = false;  // whether the layout is in laid_
     LayoutHash hash{};
+    std::size_t ownLayout = 0;  // of a layout that is laid down for this message alone
+    std::size_t ownLayoutBytes = 0;
     std::shared_ptr<Peer> peer;
     bool taken = false;  // by a receiver that is at it still
   };
 
   // All under the lock.
-  Status lay(const SharedLayout& layout, TransferRecord& record, Entry& entry);
+  Status lay(const SharedLayout& layout, LayoutExchange how, TransferRecord& record, Entry& entry);
+  // Room for a layout; layouts that nobody uses make way.
+  Result<std::size_t> takeLayoutRoom(std::size_t bytes);
   Result<std::size_t> takeRoom(std::size_t bytes, Result<std::size_t> (Outbox::*take)(std::size_t));
   // Of the ring and the copy.
   void giveRoomBack(const Entry& entry);
@@ -127,8 +131,8 @@ class Outgoing {
  public:
   // `ahead`: how much is packed ahead of a message in device memory.
   Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer, std::size_t record,
-           const std::byte* base, Copies copies, SharedLayoutPtr layout, int receiver, Path path,
-           const AheadOptions& ahead);
+           const std::byte* base, Copies copies, SharedLayoutPtr layout,
+           std::size_t layoutPartBytes, int receiver, Path path, const AheadOptions& ahead);
   ~Outgoing();
 
   std::int64_t bytes() const { return layout_->layout.bytes(); }
@@ -141,6 +145,8 @@ class Outgoing {
 
  private:
   Status produce(TransferRecord& record, std::int64_t most);
+  // The next part of a layout that is laid down in parts.
+  void layNextPart(TransferRecord& record);
   // The receiver's count of the messages that wait for it; see SharedFile::waitingOf().
   void countWaiting(bool begins);
   Result<bool> freed(const TransferRecord& record);
@@ -153,10 +159,12 @@ class Outgoing {
   const std::byte* const base_;
   const Copies copies_;
   const SharedLayoutPtr layout_;
+  const std::size_t layoutPartBytes_;
   const int receiver_;
   const AheadOptions aheadOptions_;
   Path path_;
   std::int64_t produced_ = 0;
+  std::size_t laid_ = 0;                // of the layout
   std::unique_ptr<PackedAhead> ahead_;  // NULL: nothing is packed ahead
   bool described_ = false;
   bool copied_ = false;
@@ -173,8 +181,9 @@ class Incoming {
            std::byte* base, Copies copies, const DeviceFunctions* device, datatype::Layout to);
   ~Incoming();
 
-  // Reads what the sender says, once. Later it may be otherwise.
-  Status begin(LayoutTable& layouts, std::int64_t bytes, bool copied);
+  // Reads what the sender says, once. Later it may be otherwise. `own`: the receiver's layout, if
+  // it is one that is shared; else NULL.
+  Status begin(LayoutTable& layouts, const SharedLayoutPtr& own, std::int64_t bytes, bool copied);
   std::int64_t bytes() const { return bytes_; }
   Path path() const { return path_; }
   Result<bool> advance(std::int64_t most);
@@ -182,7 +191,11 @@ class Incoming {
   Result<bool> end();
 
  private:
-  Status readLayout(LayoutTable& layouts);
+  Status readLayout(LayoutTable& layouts, const SharedLayoutPtr& own);
+  // Whether bytes from done_ on are in from_, of which the next part may have to be read for that.
+  Result<bool> hasLayout();
+  // Whether that is in what is imported.
+  bool isImported(const datatype::Bounds& bounds) const;
   // What the sender has exported and says that the message lies in; if it cannot be imported, the
   // path is kRead or kRing.
   Status importSource(ExportKind kind, ExportId id, std::int64_t offset);
@@ -216,6 +229,8 @@ class Incoming {
   const DeviceFunctions* const device_;  // NULL: it copies no messages
   const datatype::Layout to_;
   std::shared_ptr<const datatype::Layout> from_;
+  std::optional<LayoutReader> parts_;  // of the layout, where from_ is one part of it
+  std::int64_t partEnd_ = 0;           // in packed order, of from_
   Path path_ = Path::kRing;
   std::int64_t bytes_ = 0;
   std::int64_t done_ = 0;
@@ -224,6 +239,7 @@ class Incoming {
   const std::byte* ring_ = nullptr;
   std::int64_t ringBytes_ = 0;
   std::int64_t fragmentBytes_ = 0;
+  std::int64_t exportOffset_ = 0;
   Imports::Entry* import_ = nullptr;
   const std::byte* mapped_ = nullptr;  // by the CPU or the device
   const std::byte* copy_ = nullptr;

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "tests/exchange/random_layout.h"
@@ -21,6 +23,7 @@ using exchange::decode;
 using exchange::encode;
 using exchange::hashOf;
 using exchange::LayoutHash;
+using exchange::LayoutReader;
 using exchange::LayoutTable;
 
 TEST(LayoutBytes, BringLayoutsBack) {
@@ -66,6 +69,70 @@ TEST(LayoutBytes, OthersAreRefused) {
     bytes.push_back(std::byte{0});
     EXPECT_FALSE(decode(bytes).ok());
   }
+}
+
+// Where each byte of a layout's part is, by its place in packed order.
+void addPlaces(const Layout& layout, std::int64_t first, std::int64_t bytes,
+               std::vector<std::int64_t>& places) {
+  layout.forEach(first, bytes, [&](std::int64_t offset, std::int64_t, std::int64_t length) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      places.push_back(offset + i);
+    }
+  });
+}
+
+TEST(LayoutBytes, OfListsAreReadPartByPart) {
+  std::mt19937_64 random(3);
+  int lists = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const Layout layout =
+        randomLayout(random, 1 + static_cast<std::int64_t>(random() % 3000)).layout;
+    const auto bytes = encode(layout);
+    LayoutReader reader(bytes);
+    if (!LayoutReader::reads(layout)) {
+      const auto part = reader.next(bytes.size());
+      // (One of one block is a list as well, to a reader.)
+      EXPECT_TRUE(!part.ok() || layout.dims().empty());
+      continue;
+    }
+    ++lists;
+    std::vector<std::int64_t> places;
+    for (std::size_t there = 0;;) {
+      const auto part = reader.next(there);
+      ASSERT_TRUE(part.ok()) << lastErrorText();
+      if (!part->has_value()) {
+        if (there == bytes.size()) break;
+        there += std::min<std::size_t>(1 + random() % 100, bytes.size() - there);
+        continue;
+      }
+      ASSERT_EQ((*part)->first, static_cast<std::int64_t>(places.size()));
+      addPlaces((*part)->layout, (*part)->first, (*part)->last - (*part)->first, places);
+      for (auto at = static_cast<std::size_t>((*part)->first); at < places.size(); ++at) {
+        ASSERT_GE(places[at], (*part)->bounds.first);
+        ASSERT_LT(places[at], (*part)->bounds.last);
+      }
+    }
+    std::vector<std::int64_t> expected;
+    addPlaces(layout, 0, layout.bytes(), expected);
+    ASSERT_EQ(places, expected) << layout.describe();
+  }
+  EXPECT_GT(lists, 100);
+}
+
+TEST(LayoutBytes, OtherPartsAreRefused) {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 2000; ++round) {
+    auto bytes = encode(randomLayout(random, 1 + static_cast<std::int64_t>(random() % 300)).layout);
+    bytes[random() % bytes.size()] ^= static_cast<std::byte>(1U << random() % 8);
+    LayoutReader reader(bytes);
+    for (;;) {
+      const auto part = reader.next(bytes.size());
+      if (!part.ok() || !part->has_value()) break;
+      EXPECT_GE((*part)->last, (*part)->first);
+    }
+    EXPECT_FALSE(LayoutReader(std::span(bytes).first(bytes.size() - 1)).next(bytes.size()).ok());
+  }
+  EXPECT_FALSE(LayoutReader({}).next(0).ok());
 }
 
 TEST(LayoutBytes, DifferentOnesHaveDifferentHashes) {

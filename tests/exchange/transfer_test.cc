@@ -62,6 +62,7 @@ using datatype::Layout;
 using exchange::Exchange;
 using exchange::ExportId;
 using exchange::Job;
+using exchange::LayoutExchange;
 using exchange::Options;
 using exchange::Path;
 using exchange::Receiving;
@@ -90,6 +91,7 @@ struct Message {
   int64_t base;
   int64_t step;  // of advance()
   SendOptions options;
+  bool receivedShared;  // by a layout that is shared
 };
 
 Message messageOf(std::mt19937_64& random, long number) {
@@ -102,6 +104,9 @@ Message messageOf(std::mt19937_64& random, long number) {
   do {
     message.to = randomLayout(random, message.from.layout.bytes() + about / 8 + 1);
   } while (message.to.layout.bytes() < message.from.layout.bytes());
+  if (random() % 8 == 0) {
+    message.to = message.from;
+  }
   message.base = static_cast<int64_t>(
       random() % static_cast<std::uint64_t>(static_cast<int64_t>(kArena) - message.from.span));
   message.step = random() % 2 == 0
@@ -112,6 +117,10 @@ Message messageOf(std::mt19937_64& random, long number) {
   }
   message.options.fragmentBytes = std::size_t{4096} << random() % 5;
   message.options.fragments = 1 + random() % 4;
+  message.options.layouts = static_cast<LayoutExchange>(random() % 3);
+  // (Each part may take the processor from one process to the other.)
+  message.options.layoutPartBytes = 100 + random() % 600;
+  message.receivedShared = random() % 2 == 0;
   return message;
 }
 
@@ -136,15 +145,19 @@ void receiveAndCheck(Exchange& exchange, int sender, const Description& descript
         arena.data()[message.base + message.from.offsets[at]];
   }
   CHECK_THAT(Exchange::bytesOf(description) == bytes);
+  std::byte* const base = target.data() + 32;
   Result<Receiving> receiving =
-      exchange.receive(sender, description, target.data() + 32, message.to.layout);
+      message.receivedShared
+          ? exchange.receive(sender, description, base, shareLayout(message.to.layout))
+          : exchange.receive(sender, description, base, message.to.layout);
   CHECK_THAT(receiving.ok() && receiving->bytes() == bytes);
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (bool done = false; !done;) {
     const Result<bool> now = receiving->advance(message.step);
     CHECK_THAT(now.ok() && std::chrono::steady_clock::now() < end);
     done = *now;
-    if (!done && receiving->path() == Path::kRing) {
+    if (!done && (receiving->path() == Path::kRing ||
+                  message.options.layouts == LayoutExchange::kPipelined)) {
       ::sched_yield();
     }
   }
@@ -318,6 +331,132 @@ TEST(Transfers, ThePathFollowsTheLayout) {
 }
 
 // So that it is packed while the receiver unpacks, and not before.
+// Doubles at growing distances, which take 8 bytes each, and 24.
+Layout growing(int64_t count) {
+  std::vector<datatype::Block> blocks;
+  for (int64_t i = 0; i < count; ++i) {
+    blocks.push_back({8 * i * (i + 3), 8});
+  }
+  return *Layout::make({}, blocks);
+}
+
+TEST(Transfers, LayoutsAreKeptUnlessTheyAreExchangedNaively) {
+  constexpr std::array kHow = {LayoutExchange::kNaive, LayoutExchange::kPipelined,
+                               LayoutExchange::kMemoised};
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena(kArena);
+    const auto exchange = met(board, job);
+    const Layout layout = growing(200);
+    const Layout other = growing(201);
+    std::vector<std::byte> target(static_cast<std::size_t>(other.bounds().last));
+    // Known, read: after three messages of each.
+    constexpr std::array<std::pair<std::uint64_t, std::uint64_t>, 3> kCounts = {
+        {{0, 0}, {0, 0}, {2, 1}}};
+    for (std::size_t how = 0; how < kHow.size(); ++how) {
+      for (int i = 0; i < 3; ++i) {
+        if (job.rank == 0) {
+          SendOptions options;
+          options.path = Path::kRead;
+          options.layouts = kHow[how];
+          options.layoutPartBytes = 100;
+          Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(layout), options);
+          CHECK_THAT(sending.ok());
+          post(board, 0, 1, described(*sending));
+          CHECK_THAT(*sending->wait(kPatience));
+        } else {
+          Result<Receiving> receiving =
+              exchange->receive(0, fetch(board, 0, 1), target.data(), other);
+          CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+        }
+      }
+      const exchange::Statistics statistics = exchange->statistics();
+      CHECK_THAT(job.rank == 0 || statistics.layoutHits == kCounts[how].first);
+      CHECK_THAT(job.rank == 0 || statistics.layoutMisses == kCounts[how].second);
+    }
+    for (const datatype::Block& block : layout.blocks()) {
+      CHECK_THAT(job.rank == 0 || std::equal(target.data() + block.offset,
+                                             target.data() + block.offset + block.bytes,
+                                             arena.data() + block.offset));
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Transfers, ALayoutThatTheReceiverHasTooIsNotRead) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena(kArena);
+    Options options;
+    options.maxLayouts = 0;  // nothing is kept either
+    const auto exchange = met(board, job, options);
+    for (int i = 0; i < 2; ++i) {
+      const exchange::SharedLayoutPtr layout = shareLayout(growing(200));
+      if (job.rank == 0) {
+        Result<Sending> sending = exchange->send(1, arena.data(), layout);
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        CHECK_THAT(*sending->wait(kPatience));
+      } else {
+        std::vector<std::byte> target(static_cast<std::size_t>(layout->layout.bounds().last));
+        Result<Receiving> receiving =
+            exchange->receive(0, fetch(board, 0, 1), target.data(), layout);
+        CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+        const exchange::Statistics statistics = exchange->statistics();
+        CHECK_THAT(statistics.layoutMisses == 0 && statistics.layoutHits > 0);
+      }
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+TEST(Transfers, ALayoutInPartsNeedsItsSenderUntilAllIsThere) {
+  for (const bool ends : {false, true}) {
+    Team team(2);
+    team.start([&](const Job& job) {
+      Board& board = team.board();
+      const Arena arena(kArena);
+      const auto exchange = met(board, job);
+      const Layout layout = growing(200);
+      if (job.rank == 0) {
+        SendOptions options;
+        options.path = Path::kRead;
+        options.layouts = LayoutExchange::kPipelined;
+        // The header, and one offset.
+        options.layoutPartBytes = 32;
+        Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(layout), options);
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        await(board, 1, 1);
+        if (ends) {
+          ::_exit(0);
+        }
+        CHECK_THAT(*sending->wait(kPatience));
+      } else {
+        std::vector<std::byte> target(static_cast<std::size_t>(layout.bounds().last));
+        Result<Receiving> receiving =
+            exchange->receive(0, fetch(board, 0, 1), target.data(), layout);
+        CHECK_THAT(receiving.ok());
+        for (int i = 0; i < 100; ++i) {
+          CHECK_THAT(!*receiving->advance());
+        }
+        CHECK_THAT(std::equal(target.begin(), target.begin() + 8, arena.data()));
+        arrive(board, 1);
+        const Result<bool> all = receiving->wait(kPatience);
+        CHECK_THAT(ends ? all.status().code() == adsmErrorSystem : all.ok() && *all);
+        for (const datatype::Block& block : layout.blocks()) {
+          CHECK_THAT(ends || std::equal(target.data() + block.offset,
+                                        target.data() + block.offset + block.bytes,
+                                        arena.data() + block.offset));
+        }
+      }
+    });
+    EXPECT_EQ(team.end(), "") << ends;
+  }
+}
+
 TEST(Transfers, AMessageOfTheRingBeginsWithOneFragment) {
   Team team(2);
   team.start([&](const Job& job) {
