@@ -214,7 +214,11 @@ run_mpi() {
   for accelerator in "${accelerators[@]}"; do
     [[ $mpi_driver == fake && $accelerator == cuda ]] || mpi_benchmarks "$accelerator"
   done
-  mpi_run bench/transfers exchange/bench/transfers_openmpi 2 ""
+  # (Without tickets, MPI's ways are its own.)
+  mpi_run bench/transfers exchange/bench/transfers_openmpi 2 "" GMAC_ACCEL=host GMAC_MPI_TICKETS=0 --json "$logs/transfers.json" \
+    --plots "$logs/transfers"
+  mpi_run bench/stencil_3d exchange/bench/stencil_3d_openmpi 8 "" GMAC_ACCEL=host GMAC_MPI_TICKETS=0 --json "$logs/transfers.json" \
+    --plots "$logs/transfers"
   if [[ $mpi_driver == real && -x exchange/bench/devices/devices_openmpi ]]; then
     mpi_run bench/devices exchange/bench/devices/devices_openmpi 2 "" GMAC_ACCEL=cuda --repeat 7 --json "$logs/devices.json" \
       --plots "$logs/devices"

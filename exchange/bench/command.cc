@@ -27,9 +27,16 @@ std::optional<int> parse(const Command& command, int argc, char** argv, int rank
   std::string json;
   std::string plots;
   bool list = false;
+  std::vector<std::string> known = command.groups;
+  known.insert(known.end(), command.others.begin(), command.others.end());
   app.add_option("--only", options.groups, "groups of messages; all when not given")
       ->type_name("GROUP")
-      ->check(CLI::IsMember(command.groups));
+      ->check(CLI::IsMember(known));
+  if (command.takesEdge) {
+    app.add_option("--edge", options.edge, "cells along an edge of the cube")
+        ->check(CLI::Range(std::int64_t{4}, std::int64_t{1024}))
+        ->capture_default_str();
+  }
   app.add_option("--repeat", options.rounds, "rounds; each figure is the median of theirs")
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
       ->capture_default_str();
@@ -53,7 +60,7 @@ std::optional<int> parse(const Command& command, int argc, char** argv, int rank
   options.json = json;
   options.plots = plots;
   if (list) {
-    if (rank == 0) fmt::print("{}\n", fmt::join(command.groups, "\n"));
+    if (rank == 0) fmt::print("{}\n", fmt::join(known, "\n"));
     return 0;
   }
   return std::nullopt;

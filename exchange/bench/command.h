@@ -6,6 +6,7 @@
 #define GMAC_EXCHANGE_BENCH_COMMAND_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +17,7 @@ namespace gmac::exchange::bench {
 
 struct Options {
   std::vector<std::string> groups;  // none: all
+  std::int64_t edge = 256;
   std::size_t rounds = 15;
   std::filesystem::path json;
   std::filesystem::path plots;
@@ -29,6 +31,9 @@ struct Command {
   std::string name;
   std::string text;
   std::vector<std::string> groups;
+  // Groups of other programs of the same command, which may be asked for as well.
+  std::vector<std::string> others = {};
+  bool takesEdge = false;  // of a grid
 };
 
 // Every process calls it; rank 0 prints. The exit status of a command line that asks for no

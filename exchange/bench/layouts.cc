@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -34,6 +35,19 @@ Layout contiguous(std::int64_t bytes) { return layoutOf({}, {{0, bytes}}); }
 
 Layout vectorOf(std::int64_t blockBytes, std::int64_t stride, std::int64_t bytes) {
   return layoutOf({{bytes / blockBytes, stride}}, {{0, blockBytes}});
+}
+
+Layout scattered(std::int64_t pieceBytes, std::int64_t bytes) {
+  std::mt19937_64 random(7);
+  const std::int64_t unit = std::min(pieceBytes, kDouble);
+  std::vector<Block> pieces;
+  std::int64_t offset = 0;
+  for (std::int64_t packed = 0; packed < bytes; packed += pieceBytes) {
+    pieces.push_back({offset, pieceBytes});
+    const auto most = static_cast<std::uint64_t>(2 * pieceBytes / unit - 1);
+    offset += pieceBytes + unit * (1 + static_cast<std::int64_t>(random() % most));
+  }
+  return layoutOf({}, pieces);
 }
 
 Layout milc(std::int64_t side) {

@@ -22,6 +22,9 @@ datatype::Layout layoutOf(const std::vector<datatype::Dim>& dims,
 datatype::Layout contiguous(std::int64_t bytes);
 // Blocks that begin `stride` bytes apart.
 datatype::Layout vectorOf(std::int64_t blockBytes, std::int64_t stride, std::int64_t bytes);
+// Pieces of at least 8 bytes, or 4, anywhere, and as much between them as they have on average: a
+// list that no shorter form names, if there are more than two. The same one each time.
+datatype::Layout scattered(std::int64_t pieceBytes, std::int64_t bytes);
 
 // MILC's su3_zd: the half of a t-z-y-x lattice that has one parity, a face in z of vectors of
 // three complex numbers, before and behind.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two processes that send each other one message, in each of the ways that are compared.
+// Two processes that send each other messages, in each of the ways that are compared.
 #ifndef GMAC_EXCHANGE_BENCH_PAIR_H_
 #define GMAC_EXCHANGE_BENCH_PAIR_H_
 
@@ -11,27 +11,23 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
+#include <vector>
 
+#include "exchange/bench/memory_file.h"
+#include "exchange/bench/ways.h"
 #include "exchange/bench/workloads.h"
 #include "exchange/exchange.h"
-#include "gmac/datatype/layout/layout.h"
 
 namespace gmac::exchange::bench {
 
-// How a message goes. The ways of exchange/ send their descriptions by MPI.
-enum class Way {
-  kMpi,     // MPI_Send and MPI_Recv of the datatypes
-  kByHand,  // packed by the sender and unpacked by the receiver; MPI sends contiguous bytes
-  kChosen,  // the exchange chooses
-  kPlain,   // the same, as if the sender's memory were no file's
-  kMapped,  // Path
-  kRead,
-  kRing,
+// The steps of a message that is copied once, each made as if for the first time; seconds, medians.
+// FALCON-X, Figures 1 and 5.
+struct Steps {
+  double translation = 0;  // of MPI's datatype to a layout
+  double exchange = 0;     // the layout is written as bytes, hashed, laid down, and read again
+  double addresses = 0;    // the sender's memory is mapped by the receiver, and its pages found
+  double copy = 0;
 };
-inline constexpr std::array kWays = {Way::kMpi,    Way::kByHand, Way::kChosen, Way::kPlain,
-                                     Way::kMapped, Way::kRead,   Way::kRing};
-const char* wayName(Way way);
 
 // This process and the other one of an MPI job of two. Throws std::runtime_error, where not said
 // otherwise; the other process then waits for ever, so end the job.
@@ -50,16 +46,25 @@ class Pair {
   bool arrives(Way way);
   // Seconds of one way: half of there and back.
   double seconds(Way way);
+  // As OSU's tests of bandwidth: kWindow messages at once, from rank 0 to rank 1, or both ways.
+  bool streamArrives(Way way, bool bothWays);
+  // Seconds for each message of a direction.
+  double streamSeconds(Way way, bool bothWays);
+  // Of the message's datatype, and its layout. The same in both processes.
+  Steps steps(std::size_t rounds);
   // By which path messages of this way went here since use(); nothing: by none of exchange's.
   std::optional<Path> path(Way way) const { return paths_[static_cast<std::size_t>(way)]; }
-  // Whether `mine` is so in both processes.
-  bool inBoth(bool mine) const;
 
  private:
-  class Memory;
+  static constexpr std::size_t kWindow = 8;
+  class Window;
 
+  Sending begin(Way way);
   void send(Way way);
   void receive(Way way);
+  void stream(Way way, bool sends, bool receives);
+  bool holds() const;
+  std::byte* packed(std::size_t i);
 
   int rank_ = 0;
   std::unique_ptr<Exchange> exchange_;
@@ -67,11 +72,12 @@ class Pair {
   SharedLayoutPtr shared_;
   MPI_Datatype from_ = MPI_DATATYPE_NULL;
   MPI_Datatype to_ = MPI_DATATYPE_NULL;
-  std::unique_ptr<Memory> source_;
-  std::unique_ptr<Memory> target_;
+  std::unique_ptr<MemoryFile> source_;
+  std::unique_ptr<MemoryFile> target_;
   ExportId file_ = kNoExport;
-  std::unique_ptr<std::byte[]> packed_;
-  std::array<std::optional<Path>, kWays.size()> paths_;
+  // What is packed by hand: kWindow messages that are sent, and as many that are received.
+  std::vector<std::byte> packed_;
+  std::array<std::optional<Path>, kWays> paths_;
 };
 
 }  // namespace gmac::exchange::bench

@@ -1,30 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The messages that are measured: the application kernels of FALCON-X, Table 3, at growing sizes,
-// and plain vectors.
+// The messages that are measured: those of FALCON-X's figures, and plain vectors.
 #ifndef GMAC_EXCHANGE_BENCH_WORKLOADS_H_
 #define GMAC_EXCHANGE_BENCH_WORKLOADS_H_
 
 #include <string>
 #include <vector>
 
+#include "exchange/bench/ways.h"
 #include "gmac/datatype/layout/layout.h"
 
 namespace gmac::exchange::bench {
 
 // One message: both sides' layouts, of the same number of bytes.
 struct Workload {
-  std::string group;  // what --only takes
+  std::string group;
   std::string name;
+  double x;  // where the figure has it
   datatype::Layout from;
   datatype::Layout to;
+  std::string series;  // of a figure that has more than one; else ""
   // Of the time of an MPI_Send and MPI_Recv of the same datatypes; 0: nothing is promised.
   double most = 0;
 };
 
+struct Group {
+  std::string name;   // what --only takes
+  std::string title;  // of its figure; "": it has none
+  std::string xLabel;
+  std::vector<Way> ways;
+  bool streams = false;  // many messages at once too, one way and both ways
+  bool steps = false;    // the steps of a message, each alone
+};
+
+// What stencil_3d measures.
+inline constexpr const char* kStencilGroup = "3D-stencil";
+
 std::vector<Workload> workloads();
-// The groups, each once, in that order.
-std::vector<std::string> groupNames();
+// In the order of the workloads.
+std::vector<Group> groups();
 
 }  // namespace gmac::exchange::bench
 

@@ -19,9 +19,10 @@ namespace fs = std::filesystem;
 
 class Transfers : public ::testing::TestWithParam<std::string> {
  protected:
-  static ProgramEnd run(const std::vector<std::string>& arguments, int processes = 2) {
+  static ProgramEnd run(const std::vector<std::string>& arguments, int processes = 2,
+                        const std::string& program = "transfers_") {
     std::vector<std::string> words = mpirun(GetParam(), processes, 240);
-    words.push_back(fs::absolute("exchange/bench/transfers_" + GetParam()).string());
+    words.push_back(fs::absolute("exchange/bench/" + program + GetParam()).string());
     words.insert(words.end(), arguments.begin(), arguments.end());
     return runProgram(words, mpiVariables());
   }
@@ -51,6 +52,47 @@ TEST_P(Transfers, ArriveByEveryWay) {
   }
 }
 
+// What figures have beside single messages.
+TEST_P(Transfers, FiguresCompareTheStepsAndTheExchangesOfLayouts) {
+  const fs::path folder =
+      fs::temp_directory_path() / ("figures-" + GetParam() + std::to_string(::getpid()));
+  const fs::path file = folder / "all.json";
+  fs::create_directories(folder);
+  const ProgramEnd end = run({"--repeat", "1", "--only", "steps", "lists", "--json", file.string(),
+                              "--plots", folder.string()});
+  ASSERT_EQ(end.exitStatus, 0) << end.seen();
+  const auto runs = nlohmann::json::parse(std::ifstream(file), nullptr, false);
+  ASSERT_TRUE(runs.is_array() && runs.size() == 1) << runs;
+  int steps = 0;
+  int streams = 0;
+  for (const auto& row : runs[0]["rows"]) {
+    EXPECT_EQ(row["right"], true) << row;
+    if (row["group"] == "steps") {
+      ++steps;
+      EXPECT_EQ(row["us"].size(), 5U) << row;
+      for (const char* const step : {"translation", "exchange", "addresses", "copy"}) {
+        EXPECT_GT(row["stepsUs"][step].get<double>(), 0) << row;
+      }
+    } else {
+      ++streams;
+      for (const char* const rates : {"us", "oneWayGBps", "bothWaysGBps"}) {
+        EXPECT_EQ(row[rates].size(), 6U) << row;
+        EXPECT_GT(row[rates]["naive"].get<double>(), 0) << row;
+        EXPECT_GT(row[rates]["pipelined"].get<double>(), 0) << row;
+      }
+    }
+  }
+  EXPECT_EQ(steps, 5);
+  EXPECT_EQ(streams, 8);
+  for (const char* const panel : {"steps", "messages"}) {
+    EXPECT_TRUE(fs::exists(folder / ("transfers-steps-" + GetParam() + "-" + panel + ".gp")));
+  }
+  for (const char* const panel : {"", "-one-way", "-both-ways"}) {
+    EXPECT_TRUE(fs::exists(folder / ("transfers-lists-" + GetParam() + panel + ".dat")));
+  }
+  fs::remove_all(folder);
+}
+
 TEST_P(Transfers, WrongCommandLinesAreNamed) {
   const ProgramEnd unknown = run({"--only", "nothing"});
   EXPECT_EQ(unknown.exitStatus, 2) << unknown.seen();
@@ -59,6 +101,41 @@ TEST_P(Transfers, WrongCommandLinesAreNamed) {
   const ProgramEnd alone = run({}, 1);
   EXPECT_NE(alone.exitStatus, 0);
   EXPECT_NE(alone.errors.find("there have to be 2"), std::string::npos) << alone.seen();
+}
+
+TEST_P(Transfers, FacesOfAStencilArrive) {
+  const fs::path file =
+      fs::temp_directory_path() / ("stencil-" + GetParam() + std::to_string(::getpid()) + ".json");
+  // (In three dimensions from eight processes on.)
+  const ProgramEnd end =
+      run({"--repeat", "1", "--edge", "18", "--json", file.string()}, 8, "stencil_3d_");
+  ASSERT_EQ(end.exitStatus, 0) << end.seen();
+  const auto runs = nlohmann::json::parse(std::ifstream(file), nullptr, false);
+  fs::remove(file);
+  ASSERT_TRUE(runs.is_array() && runs.size() == 1) << runs;
+  ASSERT_EQ(runs[0]["rows"].size(), 3U) << runs;
+  for (const auto& row : runs[0]["rows"]) {
+    EXPECT_EQ(row["right"], true) << row;
+    EXPECT_EQ(row["us"].size(), 3U) << row;
+  }
+  EXPECT_EQ(runs[0]["rows"][2]["grid"], nlohmann::json::parse("[2,2,2]"));
+}
+
+TEST_P(Transfers, WrongCommandLinesOfTheStencilAreNamed) {
+  const auto says = [](const ProgramEnd& end, const char* words) {
+    EXPECT_NE(end.exitStatus, 0) << end.seen();
+    EXPECT_NE(end.errors.find(words), std::string::npos) << end.seen();
+  };
+  says(run({"--edge", "2"}, 2, "stencil_3d_"), "--edge: Value 2 not in range 4 to 1024");
+  says(run({"--edge", "4"}, 5, "stencil_3d_"), "--edge 4: 5 processes need at least 5");
+  says(run({}, 1, "stencil_3d_"), "there have to be 2 or more");
+  // A group of the other program is none of this one's, and no mistake.
+  const ProgramEnd other = run({"--only", "MILC_su3_zd"}, 2, "stencil_3d_");
+  EXPECT_EQ(other.exitStatus, 0) << other.seen();
+  EXPECT_EQ(other.output, "");
+  const ProgramEnd stencil = run({"--only", "3D-stencil"});
+  EXPECT_EQ(stencil.exitStatus, 0) << stencil.seen();
+  EXPECT_EQ(stencil.output, "");
 }
 
 // ./gmacw exchange --devices, as far as it goes without a GPU.
