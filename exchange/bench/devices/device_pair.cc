@@ -181,14 +181,15 @@ void DevicePair::use(const Message& message) {
 
 bool DevicePair::can(Way way) const {
   const bool fits = wordBytes_ >= 4 && message_->from.bytes() / wordBytes_ < kMostWords;
+  const bool limited = message_->blocks > 0;
   switch (way) {
     case Way::kGmac:
     case Way::kWire:
-      return true;
+      return !limited;
     case Way::kByHand:
-      return fits && fromShape_.has_value() && toShape_.has_value();
+      return !limited && fits && fromShape_.has_value() && toShape_.has_value();
     case Way::kCopies:
-      return other_ != nullptr && pieces_.size() <= kMostCopies;
+      return !limited && other_ != nullptr && pieces_.size() <= kMostCopies;
     case Way::kWarps:
       return other_ != nullptr;
     case Way::kFused:
@@ -238,10 +239,11 @@ void DevicePair::load(Way way) {
     }
   } else if (way == Way::kWarps) {
     movePieces(reinterpret_cast<const Piece*>(devicePieces_->get()),
-               static_cast<std::int64_t>(pieces_.size()), target_->get(), other_, gpu_->stream());
+               static_cast<std::int64_t>(pieces_.size()), target_->get(), other_, gpu_->stream(),
+               message_->blocks);
   } else {
     moveWords(toShape_->place, target_->get(), fromShape_->place, other_,
-              message_->from.bytes() / wordBytes_, wordBytes_, gpu_->stream());
+              message_->from.bytes() / wordBytes_, wordBytes_, gpu_->stream(), message_->blocks);
   }
   gpu_->synchronize();
 }

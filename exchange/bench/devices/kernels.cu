@@ -16,37 +16,44 @@ constexpr unsigned kUnroll = 4;
 // So many words are spread over as many threads: all of them run at once.
 constexpr std::int64_t kFewWords = std::int64_t{1} << 18;
 
-template <unsigned kEach, typename Word>
+// kGoesOn: to further words, where there are fewer blocks than the words take.
+template <unsigned kEach, bool kGoesOn, typename Word>
 __global__ void __launch_bounds__(kThreads)
     words(Place to, Word* __restrict__ target, Place from, const Word* __restrict__ source,
           std::uint32_t count) {
-  const std::uint32_t first = blockIdx.x * (kThreads * kEach) + threadIdx.x;
-  Word value[kEach];
+  std::uint32_t first = blockIdx.x * (kThreads * kEach) + threadIdx.x;
+  do {
+    Word value[kEach];
 #pragma unroll
-  for (unsigned k = 0; k < kEach; ++k) {
-    const std::uint32_t i = first + k * kThreads;
-    if (i < count) value[k] = source[placeOf(from, i)];
-  }
+    for (unsigned k = 0; k < kEach; ++k) {
+      const std::uint32_t i = first + k * kThreads;
+      if (i < count) value[k] = source[placeOf(from, i)];
+    }
 #pragma unroll
-  for (unsigned k = 0; k < kEach; ++k) {
-    const std::uint32_t i = first + k * kThreads;
-    if (i < count) target[placeOf(to, i)] = value[k];
-  }
+    for (unsigned k = 0; k < kEach; ++k) {
+      const std::uint32_t i = first + k * kThreads;
+      if (i < count) target[placeOf(to, i)] = value[k];
+    }
+    first += gridDim.x * (kThreads * kEach);
+  } while (kGoesOn && first < count);
 }
 
 template <typename Word>
 void launchWords(const Place& to, std::byte* target, const Place& from, const std::byte* source,
-                 std::int64_t count, cudaStream_t stream) {
+                 std::int64_t count, std::int64_t mostBlocks, cudaStream_t stream) {
   auto* const out = reinterpret_cast<Word*>(target);
   const auto* const in = reinterpret_cast<const Word*>(source);
   const auto blocks = [=](std::int64_t each) {
     return static_cast<unsigned>((count + kThreads * each - 1) / (kThreads * each));
   };
   const auto number = static_cast<std::uint32_t>(count);
-  if (count <= kFewWords) {
-    words<1><<<blocks(1), kThreads, 0, stream>>>(to, out, from, in, number);
+  if (mostBlocks > 0 && blocks(kUnroll) > mostBlocks) {
+    words<kUnroll, true>
+        <<<static_cast<unsigned>(mostBlocks), kThreads, 0, stream>>>(to, out, from, in, number);
+  } else if (count <= kFewWords && mostBlocks == 0) {
+    words<1, false><<<blocks(1), kThreads, 0, stream>>>(to, out, from, in, number);
   } else {
-    words<kUnroll><<<blocks(kUnroll), kThreads, 0, stream>>>(to, out, from, in, number);
+    words<kUnroll, false><<<blocks(kUnroll), kThreads, 0, stream>>>(to, out, from, in, number);
   }
 }
 
@@ -92,17 +99,17 @@ void checkLaunch(const char* kernel) {
 }  // namespace
 
 void moveWords(const Place& to, std::byte* target, const Place& from, const std::byte* source,
-               std::int64_t words, std::int64_t wordBytes, void* stream) {
+               std::int64_t words, std::int64_t wordBytes, void* stream, int mostBlocks) {
   auto* const on = static_cast<cudaStream_t>(stream);
   switch (wordBytes) {
     case 16:
-      launchWords<uint4>(to, target, from, source, words, on);
+      launchWords<uint4>(to, target, from, source, words, mostBlocks, on);
       break;
     case 8:
-      launchWords<std::uint64_t>(to, target, from, source, words, on);
+      launchWords<std::uint64_t>(to, target, from, source, words, mostBlocks, on);
       break;
     case 4:
-      launchWords<std::uint32_t>(to, target, from, source, words, on);
+      launchWords<std::uint32_t>(to, target, from, source, words, mostBlocks, on);
       break;
     default:
       throw std::runtime_error("words of " + std::to_string(wordBytes) +
@@ -112,11 +119,12 @@ void moveWords(const Place& to, std::byte* target, const Place& from, const std:
 }
 
 void movePieces(const Piece* pieces, std::int64_t count, std::byte* target, const std::byte* source,
-                void* stream) {
+                void* stream, int mostBlocks) {
   // As many as a GPU of 132 multiprocessors runs at once; each goes on to further pieces.
   constexpr std::int64_t kMostBlocks = std::int64_t{132} * 8;
   constexpr std::int64_t kWarps = kThreads / 32;
-  const auto blocks = static_cast<unsigned>(std::min(kMostBlocks, (count + kWarps - 1) / kWarps));
+  const std::int64_t most = mostBlocks > 0 ? mostBlocks : kMostBlocks;
+  const auto blocks = static_cast<unsigned>(std::min(most, (count + kWarps - 1) / kWarps));
   warpPieces<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(pieces, count, target,
                                                                          source);
   checkLaunch("a warp for a piece");

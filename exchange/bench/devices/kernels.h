@@ -21,12 +21,14 @@ struct Piece {
 
 // Asynchronous, on the stream (a cudaStream_t). Throw std::runtime_error with CUDA's words.
 //
+// `mostBlocks`: the most thread blocks, which then go on to further words or pieces; 0: as many as
+// run best.
 // Word i from its place in the source to its place in the target: a thread for a word, or for four.
 void moveWords(const Place& to, std::byte* target, const Place& from, const std::byte* source,
-               std::int64_t words, std::int64_t wordBytes, void* stream);
+               std::int64_t words, std::int64_t wordBytes, void* stream, int mostBlocks = 0);
 // A warp for a piece. `pieces` is device memory.
 void movePieces(const Piece* pieces, std::int64_t count, std::byte* target, const std::byte* source,
-                void* stream);
+                void* stream, int mostBlocks = 0);
 
 }  // namespace gmac::exchange::bench
 

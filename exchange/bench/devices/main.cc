@@ -58,7 +58,7 @@ Row measure(DevicePair& pair, const Message& message, std::size_t rounds) {
                                  [&](std::size_t i) { return pair.seconds(ways[i]); });
   for (std::size_t i = 0; i < ways.size(); ++i) {
     row.us[wayName(ways[i])] = turns.seconds(i) * 1e6;
-    if (ways[i] == Way::kWarps || ways[i] == Way::kFused) {
+    if (ways[0] == Way::kGmac && (ways[i] == Way::kWarps || ways[i] == Way::kFused)) {
       const double ratio = turns.ratio(0, i);
       row.ofHand = std::max(row.ofHand.value_or(ratio), ratio);
     }
@@ -84,7 +84,13 @@ void print(const Row& row, bool oneGpu) {
     found == row.us.end() ? fmt::print(" {:>9}", "-") : fmt::print(" {:>9.1f}", found->second);
   }
   row.ofHand.has_value() ? fmt::print("  {:>6.2f}", *row.ofHand) : fmt::print("  {:>6}", "-");
-  fmt::print(" {:>8.1f}", bytes / row.us.at(wayName(Way::kGmac)) / 1e3);
+  if (!row.us.empty()) {
+    // Of gmac; where it is not measured, of the fastest.
+    const auto gmac = row.us.find(wayName(Way::kGmac));
+    const auto fastest = std::min_element(row.us.begin(), row.us.end(),
+                                          [](auto& a, auto& b) { return a.second < b.second; });
+    fmt::print(" {:>8.1f}", bytes / (gmac != row.us.end() ? gmac : fastest)->second / 1e3);
+  }
   if (row.promised() && !oneGpu) fmt::print("  {}", row.met() ? "met" : "MISSED");
   fmt::print("{}\n", row.right ? "" : "  WRONG BYTES");
   std::fflush(stdout);

@@ -149,6 +149,19 @@ void addBusy(List& list) {
   }
 }
 
+// Open MPI paper, Figures 13 and 14: what a kernel needs to fill the link.
+void addBlocks(List& list) {
+  constexpr std::int64_t kColumns = 2048;
+  for (int blocks = 1; blocks <= 1024; blocks *= 2) {
+    for (const bool whole : {true, false}) {
+      const char* const name = whole ? "V" : "T";
+      list.both("blocks", name, fmt::format("{} of {}, {} thread blocks", name, kColumns, blocks),
+                blocks, whole ? subMatrix(kColumns) : triangle(kColumns));
+      list.last().blocks = blocks;
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Message> messages() {
@@ -158,6 +171,7 @@ std::vector<Message> messages() {
   addShapes(list);
   addMatrices(list);
   addBusy(list);
+  addBlocks(list);
   std::vector<Message> all = list.take();
   const std::vector<Group> order = groups();
   const auto placeOf = [&](const Message& message) {
@@ -179,7 +193,9 @@ std::vector<Group> groups() {
           {"one-side", "one side contiguous (Open MPI paper, Figure 11)", "columns"},
           {"transpose", "transpose of doubles (Open MPI paper, Figure 12)", "columns"},
           {"busy", "other work on both GPUs (Open MPI paper, Figure 15)",
-           "share of the multiprocessors that it takes, %"}};
+           "share of the multiprocessors that it takes, %"},
+          {"blocks", "thread blocks of a kernel over the link (Open MPI paper, Figures 13 and 14)",
+           "thread blocks"}};
 }
 
 }  // namespace gmac::exchange::bench

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The messages between two device memories that are measured: FALCON-X, Figures 13 and 14, and the
-// Open MPI paper, Figures 10, 11, 12 and 15, at the papers' sizes and larger.
+// Open MPI paper, Figures 10 to 15, at the papers' sizes and larger.
 #ifndef GMAC_EXCHANGE_BENCH_DEVICES_MESSAGES_H_
 #define GMAC_EXCHANGE_BENCH_DEVICES_MESSAGES_H_
 
@@ -21,6 +21,9 @@ struct Message {
   datatype::Layout to;
   // How much of each GPU other work takes meanwhile: a share of its multiprocessors.
   double busy = 0;
+  // The most thread blocks of the kernels written by hand, which alone are measured then; 0: as
+  // many as run best, and all ways.
+  int blocks = 0;
   // What the message may take with gmac: microseconds; and times what the better kernel written by
   // hand takes. 0: nothing is promised. Between two GPUs.
   double mostUs = 0;
