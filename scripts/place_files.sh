@@ -20,7 +20,7 @@ mkdir -p "$prefix/bin" "$prefix/lib/pkgconfig" "$prefix/lib/cmake/gmac" "$prefix
 # Replaced, not overwritten: programs that run keep the library that they have.
 place_library() { # FILE NAME
   install -m 755 "$1" "$prefix/lib/$2.$version.new"
-  strip --strip-debug "$prefix/lib/$2.$version.new"
+  strip --strip-unneeded "$prefix/lib/$2.$version.new"
   mv -f "$prefix/lib/$2.$version.new" "$prefix/lib/$2.$version"
   ln -sf "$2.$version" "$prefix/lib/$2.$so_version"
   ln -sf "$2.$so_version" "$prefix/lib/$2"

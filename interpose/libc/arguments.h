@@ -10,13 +10,10 @@
 #include <cstddef>
 
 #include "gmac/coherence/port.h"
+#include "interpose/base/private_copy.h"
 #include "interpose/libc/stand_in.h"
 
 namespace gmac::interpose {
-
-// Whether the library may read these bytes itself. Where the program may not read them, the real
-// function returns EFAULT, and the library must not crash. Shared memory is readable. Keeps errno.
-bool readable(const void* address, std::size_t bytes) noexcept;
 
 // One value that a call reads or updates, as the kernel gets it: the program's own, or a private
 // copy if that is shared. For the stack; one thread's.

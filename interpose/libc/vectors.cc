@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// readv, writev and their positioned forms on vectors with shared parts: these stand in for libc's
-// functions in a program that is linked with the library or preloads it. Calls that involve no
-// shared memory go to the real function at once.
+// readv, writev, their positioned forms and vmsplice on vectors with shared parts: these stand in
+// for libc's functions in a program that is linked with the library or preloads it. Calls that
+// involve no shared memory go to the real function at once.
 
 // The renamed large-file forms of the functions that are defined here are not wanted.
 #undef _FORTIFY_SOURCE
 #undef _FILE_OFFSET_BITS
 
+#include <fcntl.h>
 #include <sys/uio.h>
 
 #include <climits>
 #include <cstddef>
 
+#include "gmac/base/cancellation.h"
 #include "interpose/base/real.h"
 #include "interpose/libc/arguments.h"
 #include "interpose/libc/transfer.h"
@@ -29,8 +31,11 @@ using RealWithFlags = Real<ssize_t(int, const iovec*, int, off64_t, int)>;
 constinit RealWithFlags realPreadv2("preadv64v2");
 constinit RealWithFlags realPwritev2("pwritev64v2");
 
+constinit Real<ssize_t(int, const iovec*, size_t, unsigned)> realVmsplice("vmsplice");
+
 [[gnu::constructor]] void resolveVectors() {
-  resolveAtLoad(realReadv, realWritev, realPreadv, realPwritev, realPreadv2, realPwritev2);
+  resolveAtLoad(realReadv, realWritev, realPreadv, realPwritev, realPreadv2, realPwritev2,
+                realVmsplice);
 }
 
 // One call. Pieces aside, the real call decides where its bytes lie in the file.
@@ -138,6 +143,22 @@ GMAC_INTERPOSED ssize_t preadv2(int descriptor, const iovec* parts, int count, o
 GMAC_INTERPOSED ssize_t pwritev2(int descriptor, const iovec* parts, int count, off_t offset,
                                  int flags) {
   return pwritev64v2(descriptor, parts, count, offset, flags);
+}
+
+// The pipe gets private pages: it has the bytes as they were at the call.
+GMAC_INTERPOSED ssize_t vmsplice(int descriptor, const iovec* parts, size_t count, unsigned flags) {
+  const auto call = [&](const io::Vector& vector) {
+    return io::realVmsplice(descriptor, vector.parts, vector.count, flags);
+  };
+  if (!gmac::coherence::anythingShared()) [[likely]]
+    return call({parts, count});
+  return gmac::cancellationPoint([&]() -> ssize_t {
+    const io::CallersVector given(parts, count);
+    if (!given.isOurs()) return gmac::cancellably([&] { return call({given.parts(), count}); });
+    const int mode = fcntl(descriptor, F_GETFL) & O_ACCMODE;
+    return io::transferOnPrivateMemory(mode == O_RDONLY ? Direction::kRead : Direction::kWrite,
+                                       given.vector(), {.kernelKeeps = true}, call);
+  });
 }
 
 }  // extern "C"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// syscall(SYS_futex, ...) on shared memory, which is how the C++ library waits for an atomic: this
-// stands in for libc's function in a program that is linked with the library or preloads it. For a
+// syscall(SYS_futex, ...) on shared memory, which is how the C++ library waits for an atomic; what
+// comes from syscall() is in system_calls.cc. For a
 // wait the kernel reads the word once, at its start; for a wake it may read or write one. Where a
 // closed block stops it, the words are touched and the call is made again. The kernel also writes
 // locks that inherit priorities (FUTEX_LOCK_PI) at the end of a wait, which no touch can precede:
-// those calls fail with EFAULT, and a log line says why. Every other system call is made as it is.
+// those calls fail with EFAULT, and a log line says why.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
@@ -15,10 +15,7 @@
 
 #include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
-
-#if !defined(__x86_64__)
-#error "the wrapping syscall is written for x86-64"
-#endif
+#include "interpose/base/system_call.h"
 
 namespace gmac::interpose {
 namespace {
@@ -62,11 +59,7 @@ bool open(long command, std::uint32_t* word, std::uint32_t* word2) noexcept {
 
 extern "C" {
 
-// The system call itself, as libc makes it. Written in assembly, because a system call may return
-// in another process, on another stack. A thread may be cancelled in it, so none of these frames
-// has anything to clean up.
-__attribute__((visibility("hidden"))) long gmacSystemCall(long number, ...) noexcept;
-
+// A thread may be cancelled in it, so its frame has nothing to clean up.
 __attribute__((used, visibility("hidden"))) long gmacFutex(long number, std::uint32_t* word,
                                                            long operation, long value, long limit,
                                                            long word2, long value3) noexcept {
@@ -84,48 +77,5 @@ __attribute__((used, visibility("hidden"))) long gmacFutex(long number, std::uin
 }
 
 }  // extern "C"
-
-asm(R"(
-  .pushsection .text
-  .globl syscall
-  .type syscall, @function
-syscall:
-  .cfi_startproc
-  endbr64
-  cmpq $202, %rdi
-  je gmacFutex
-  .cfi_endproc
-  .size syscall, .-syscall
-  .globl gmacSystemCall
-  .hidden gmacSystemCall
-  .type gmacSystemCall, @function
-gmacSystemCall:
-  .cfi_startproc
-  movq %rdi, %rax
-  movq %rsi, %rdi
-  movq %rdx, %rsi
-  movq %rcx, %rdx
-  movq %r8, %r10
-  movq %r9, %r8
-  movq 8(%rsp), %r9
-  syscall
-  cmpq $-4095, %rax
-  jae 1f
-  ret
-1:
-  negl %eax
-  pushq %rax
-  .cfi_adjust_cfa_offset 8
-  call __errno_location@PLT
-  popq %rcx
-  .cfi_adjust_cfa_offset -8
-  movl %ecx, (%rax)
-  movq $-1, %rax
-  ret
-  .cfi_endproc
-  .size gmacSystemCall, .-gmacSystemCall
-  .popsection
-)");
-static_assert(SYS_futex == 202);
 
 }  // namespace gmac::interpose

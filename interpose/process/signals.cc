@@ -31,6 +31,7 @@
 #include "gmac/os/handlers.h"
 #include "gmac/os/signal_mask.h"
 #include "interpose/base/real.h"
+#include "interpose/base/served_call.h"
 
 // The headers declare arguments that are never NULL; a program that passes NULL gets libc's answer.
 #pragma GCC diagnostic ignored "-Wnonnull-compare"
@@ -62,6 +63,7 @@ constinit Real<int(int, const sigset_t*, sigset_t*)> realPthreadSigmask("pthread
 constinit Real<int(pthread_attr_t*, const sigset_t*)> realSetAttrMask("pthread_attr_setsigmask_np");
 constinit Real<int(const pthread_attr_t*, sigset_t*)> realGetAttrMask("pthread_attr_getsigmask_np");
 constinit Real<int(sigset_t*)> realSigpending("sigpending");
+constinit Real<int(const stack_t*, stack_t*)> realSigaltstack("sigaltstack");
 constinit Real<int(const sigset_t*)> realSigsuspend("sigsuspend");
 constinit Real<int(const sigset_t*, int*)> realSigwait("sigwait");
 constinit Real<int(const sigset_t*, siginfo_t*)> realSigwaitinfo("sigwaitinfo");
@@ -77,9 +79,9 @@ constinit Real<int(int, epoll_event*, int, const timespec*, const sigset_t*)> re
 [[gnu::constructor]] void resolveSignals() {
   resolveAtLoad(realSigaction, realSignal, realSysvSignal, realSigset, realSigignore,
                 realSiginterrupt, realSigprocmask, realPthreadSigmask, realSetAttrMask,
-                realGetAttrMask, realSigpending, realSigsuspend, realSigwait, realSigwaitinfo,
-                realSigtimedwait, realSignalfd, realPpoll, realPselect, realEpollPwait,
-                realEpollPwait2);
+                realGetAttrMask, realSigpending, realSigaltstack, realSigsuspend, realSigwait,
+                realSigwaitinfo, realSigtimedwait, realSignalfd, realPpoll, realPselect,
+                realEpollPwait, realEpollPwait2);
   // The program's calls come here unless it finds the C library's function first: where another
   // library needs this one, or opens it.
   if (firstDefinition("sigaction") == reinterpret_cast<void*>(&gmacSigaction)) os::actionsAreSeen();
@@ -223,6 +225,12 @@ int waitWith(const sigset_t* program, const Wait& wait) {
   return wait(kernel.get());
 }
 
+// One such wait whose other arguments may be in shared memory.
+template <typename... Rules, typename RealFunction, typename... Args>
+int waitOn(RealFunction& real, Args... args) {
+  return serve<When::kBefore, Errors::kErrno, true, Rules...>(real, args...);
+}
+
 int suspendWith(const sigset_t& program) {
   return waitWith(&program, [](const sigset_t* kernel) { return realSigsuspend(kernel); });
 }
@@ -360,6 +368,14 @@ GMAC_INTERPOSED int sigrelse(int signal) noexcept {
   return signals::changeOne(SIG_UNBLOCK, signal);
 }
 
+// ---- Stacks
+
+// The old one is told after the new one is set, so a second call would tell the new one.
+GMAC_INTERPOSED int sigaltstack(const stack_t* wanted, stack_t* before) noexcept {
+  return signals::serve<signals::When::kBefore, signals::Errors::kErrno, false, signals::Values<0>,
+                        signals::Values<1>>(signals::realSigaltstack, wanted, before);
+}
+
 // ---- Waiting
 
 GMAC_INTERPOSED int sigsuspend(const sigset_t* mask) { return signals::suspendWith(*mask); }
@@ -412,7 +428,8 @@ GMAC_INTERPOSED int signalfd(int descriptor, const sigset_t* set, int flags) noe
 GMAC_INTERPOSED int ppoll(pollfd* descriptors, nfds_t count, const timespec* timeout,
                           const sigset_t* mask) {
   return signals::waitWith(mask, [&](const sigset_t* kernel) {
-    return signals::realPpoll(descriptors, count, timeout, kernel);
+    return signals::waitOn<signals::Array<0, 1>, signals::Values<2>>(
+        signals::realPpoll, descriptors, count, timeout, kernel);
   });
 }
 
@@ -425,21 +442,25 @@ GMAC_INTERPOSED int __ppoll_chk(pollfd* descriptors, nfds_t count, const timespe
 GMAC_INTERPOSED int pselect(int count, fd_set* reads, fd_set* writes, fd_set* exceptions,
                             const timespec* timeout, const sigset_t* mask) {
   return signals::waitWith(mask, [&](const sigset_t* kernel) {
-    return signals::realPselect(count, reads, writes, exceptions, timeout, kernel);
+    return signals::waitOn<signals::Descriptors<1, 0>, signals::Descriptors<2, 0>,
+                           signals::Descriptors<3, 0>, signals::Values<4>>(
+        signals::realPselect, count, reads, writes, exceptions, timeout, kernel);
   });
 }
 
 GMAC_INTERPOSED int epoll_pwait(int descriptor, epoll_event* events, int count, int timeout,
                                 const sigset_t* mask) {
   return signals::waitWith(mask, [&](const sigset_t* kernel) {
-    return signals::realEpollPwait(descriptor, events, count, timeout, kernel);
+    return signals::waitOn<signals::Array<1, 2>>(signals::realEpollPwait, descriptor, events, count,
+                                                 timeout, kernel);
   });
 }
 
 GMAC_INTERPOSED int epoll_pwait2(int descriptor, epoll_event* events, int count,
                                  const timespec* timeout, const sigset_t* mask) {
   return signals::waitWith(mask, [&](const sigset_t* kernel) {
-    return signals::realEpollPwait2(descriptor, events, count, timeout, kernel);
+    return signals::waitOn<signals::Array<1, 2>, signals::Values<3>>(
+        signals::realEpollPwait2, descriptor, events, count, timeout, kernel);
   });
 }
 
