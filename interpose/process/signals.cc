@@ -63,7 +63,6 @@ constinit Real<int(int, const sigset_t*, sigset_t*)> realPthreadSigmask("pthread
 constinit Real<int(pthread_attr_t*, const sigset_t*)> realSetAttrMask("pthread_attr_setsigmask_np");
 constinit Real<int(const pthread_attr_t*, sigset_t*)> realGetAttrMask("pthread_attr_getsigmask_np");
 constinit Real<int(sigset_t*)> realSigpending("sigpending");
-constinit Real<int(const stack_t*, stack_t*)> realSigaltstack("sigaltstack");
 constinit Real<int(const sigset_t*)> realSigsuspend("sigsuspend");
 constinit Real<int(const sigset_t*, int*)> realSigwait("sigwait");
 constinit Real<int(const sigset_t*, siginfo_t*)> realSigwaitinfo("sigwaitinfo");
@@ -79,9 +78,9 @@ constinit Real<int(int, epoll_event*, int, const timespec*, const sigset_t*)> re
 [[gnu::constructor]] void resolveSignals() {
   resolveAtLoad(realSigaction, realSignal, realSysvSignal, realSigset, realSigignore,
                 realSiginterrupt, realSigprocmask, realPthreadSigmask, realSetAttrMask,
-                realGetAttrMask, realSigpending, realSigaltstack, realSigsuspend, realSigwait,
-                realSigwaitinfo, realSigtimedwait, realSignalfd, realPpoll, realPselect,
-                realEpollPwait, realEpollPwait2);
+                realGetAttrMask, realSigpending, realSigsuspend, realSigwait, realSigwaitinfo,
+                realSigtimedwait, realSignalfd, realPpoll, realPselect, realEpollPwait,
+                realEpollPwait2);
   // The program's calls come here unless it finds the C library's function first: where another
   // library needs this one, or opens it.
   if (firstDefinition("sigaction") == reinterpret_cast<void*>(&gmacSigaction)) os::actionsAreSeen();
@@ -366,14 +365,6 @@ GMAC_INTERPOSED int sighold(int signal) noexcept { return signals::changeOne(SIG
 
 GMAC_INTERPOSED int sigrelse(int signal) noexcept {
   return signals::changeOne(SIG_UNBLOCK, signal);
-}
-
-// ---- Stacks
-
-// The old one is told after the new one is set, so a second call would tell the new one.
-GMAC_INTERPOSED int sigaltstack(const stack_t* wanted, stack_t* before) noexcept {
-  return signals::serve<signals::When::kBefore, signals::Errors::kErrno, false, signals::Values<0>,
-                        signals::Values<1>>(signals::realSigaltstack, wanted, before);
 }
 
 // ---- Waiting
