@@ -4,6 +4,7 @@
 #ifndef GMAC_TESTS_MPI_COLLECTIVE_FORM_H_
 #define GMAC_TESTS_MPI_COLLECTIVE_FORM_H_
 
+#include "tests/mpi/persistent_collectives.h"
 #include "tests/mpi/random_run.h"
 
 namespace gmac::testing {
@@ -17,7 +18,7 @@ constexpr bool kIsMpich = false;
 class CollectiveForm {
  public:
   explicit CollectiveForm(Run& run)
-      : run_(run), kind_(static_cast<Kind>(draw(run.rng, 0, MPI_VERSION >= 4 ? 3 : 1))) {}
+      : run_(run), kind_(static_cast<Kind>(draw(run.rng, 0, MPI_VERSION >= 4 ? 3 : 2))) {}
 
   bool blocks() const { return kind_ == Kind::kBlocking; }
   bool isPersistent() const { return kind_ == Kind::kPersistent; }
@@ -52,17 +53,11 @@ class CollectiveForm {
 };
 
 // Calls MPI_name(...), or one of its other forms, and waits until it is complete.
-#if MPI_VERSION >= 4
-#define GMAC_COLLECTIVE(form, name, iname, ...)                                       \
-  (form).finish((form).blocks() || (form).isWide() ? MPI_##name(__VA_ARGS__)          \
-                : (form).isPersistent()                                               \
-                    ? MPI_##name##_init(__VA_ARGS__, MPI_INFO_NULL, (form).request()) \
+#define GMAC_COLLECTIVE(form, name, iname, ...)                                           \
+  (form).finish((form).blocks() || (form).isWide() ? MPI_##name(__VA_ARGS__)              \
+                : (form).isPersistent()                                                   \
+                    ? GMAC_PERSISTENT(name)(__VA_ARGS__, MPI_INFO_NULL, (form).request()) \
                     : MPI_##iname(__VA_ARGS__, (form).request()))
-#else
-#define GMAC_COLLECTIVE(form, name, iname, ...)           \
-  (form).finish((form).blocks() ? MPI_##name(__VA_ARGS__) \
-                                : MPI_##iname(__VA_ARGS__, (form).request()))
-#endif
 
 // Blocks of elements in a buffer, in no order and with gaps.
 struct Scattered {

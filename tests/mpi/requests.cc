@@ -112,8 +112,8 @@ void persistentCollective() {
   const Memory object(Memory::Kind::kShared, kBytes);
   MPI_Request request;
   std::memset(object.data(), rank, kBytes);
-  gmac::testing::kPersistentBroadcast(object.data(), kBytes, MPI_BYTE, 1, MPI_COMM_WORLD,
-                                      MPI_INFO_NULL, &request);
+  GMAC_PERSISTENT(Bcast)
+  (object.data(), kBytes, MPI_BYTE, 1, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
   for (int i = 2; i < 5; ++i) {
     if (rank == 1) std::memset(object.data(), i, kBytes);
     object.flip();
