@@ -33,8 +33,9 @@ struct DeviceFunctions {
   // Memory of this process's device, until the process ends, that others may import.
   // adsmErrorNotSupported: its device, or the system, has no such thing.
   adsmError_t (*exportMemory)(std::size_t bytes, void** address, unsigned char* handle);
-  // Where this process's device has another process's exported memory, until the process ends. Once
-  // for each handle. That it is this memory, and that it is reached, is not proved.
+  // Where this process's device has another process's exported memory, until the process ends, or
+  // until releaseImport(). Of each handle there is one import at a time. That it is this memory,
+  // and that it is reached, is not proved.
   adsmError_t (*importMemory)(const unsigned char* handle, void** address);
   // Between device memory and the CPU's; done when they return.
   adsmError_t (*copyTo)(void* device, const void* from, std::size_t bytes);

@@ -27,7 +27,8 @@
 // A payload may also lie in memory of the sender's device, which the receiver's imports. Such
 // memory is taken when the first payload is to lie there, in pieces that are kept until the process
 // ends. Each receiver first proves that it reaches a piece, by what it reads there, when it next
-// collects anything of that sender; until then payloads for it have to lie elsewhere.
+// collects anything of that sender; until then payloads for it have to lie elsewhere. One that does
+// not reach it tries again (attempts.h).
 //
 // A child of fork() has none of this memory: its calls fail (adsmErrorForked), its destructors do
 // nothing.
@@ -289,13 +290,14 @@ class Exchange {
   // Room for `bytes` bytes that `rank` is to get. Never blocks, waits for nobody.
   // adsmErrorInvalidValue: that rank is not reached. adsmErrorHostMemory,
   // adsmErrorAcceleratorMemory: no room now, or more than there ever is, or (device memory)
-  // the rank has not proved yet that it reaches it; adsmErrorNotSupported: no payload of this
-  // process for that rank can lie in such memory. The first call for device memory may take as long
-  // as the device takes to allocate it.
+  // the rank has not proved yet that it reaches it; adsmErrorNotSupported: this
+  // process's device exports none, or the rank has not reached it when it last tried. The first
+  // call for device memory may take as long as the device takes to allocate it.
   Result<Parcel> reserve(int rank, std::size_t bytes, Memory wanted);
 
   // What `sender` has described. Imports what the sender has exported since: some milliseconds, at
-  // most 4 times for each sender. adsmErrorInvalidValue: that is no description of a parcel of that
+  // most 4 times for each sender, and for what is not reached again after 1, 2, 4 and at last 1024
+  // calls. adsmErrorInvalidValue: that is no description of a parcel of that
   // process for this one, or it was collected or recalled before.
   Result<Delivery> collect(int sender, ConstDescription description);
 

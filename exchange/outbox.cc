@@ -43,22 +43,31 @@ void Peer::proveReads(int rank) {
 }
 
 // Imports one piece, and reads there what its owner has noted that it holds.
-Peer::Import Peer::import(int rank, std::size_t index, const DeviceFunctions& device) {
+bool Peer::importPiece(int rank, std::size_t index, const DeviceFunctions& device) {
   const DevicePiece& piece = met_.file.piece(index);
   void* address = nullptr;
   Nonce mark{};
   adsmError_t code = device.importMemory(piece.handle.data(), &address);
-  if (code == adsmSuccess) {
+  const bool isImported = code == adsmSuccess;
+  if (isImported) {
     code = device.copyFrom(mark.data(), address, sizeof mark);
   }
   const bool proved = code == adsmSuccess && mark == piece.mark;
-  if (!proved) {
+  Import& import = imports_[index];
+  if (proved) {
+    import.bytes = piece.bytes;
+    import.address.store(static_cast<const std::byte*>(address), std::memory_order_release);
+  } else {
     log(LogLevel::kInfo, "exchange: device memory of process {} is not reached: {}", met_.process,
         code != adsmSuccess ? device.causeOf(code) : "it holds something else");
+    import.attempts.failed();
+    if (isImported && device.releaseImport != nullptr) {
+      (void)device.releaseImport(address);
+    }
   }
   met_.file.proof(rank, index)
       .store(proved ? Proof::kProved : Proof::kRefused, std::memory_order_release);
-  return proved ? Import{static_cast<const std::byte*>(address), piece.bytes} : Import();
+  return proved;
 }
 
 void Peer::importPieces(int rank, const DeviceFunctions& device) {
@@ -66,22 +75,33 @@ void Peer::importPieces(int rank, const DeviceFunctions& device) {
     return index < FileLayout::kPieces &&
            met_.file.piece(index).exported.load(std::memory_order_acquire) != 0;
   };
-  if (!ready(imported_.load(std::memory_order_relaxed))) {
+  if (!ready(tried_.load(std::memory_order_relaxed)) &&
+      unreached_.load(std::memory_order_relaxed) == 0) {
     return;
   }
   const std::lock_guard guard(lock_);
-  for (std::size_t index = imported_; ready(index); ++index) {
-    imports_[index] = import(rank, index, device);
-    imported_.store(index + 1, std::memory_order_release);
+  std::size_t unreached = 0;
+  std::size_t index = 0;
+  for (; ready(index); ++index) {
+    Import& import = imports_[index];
+    if (import.address.load(std::memory_order_relaxed) == nullptr &&
+        (!import.attempts.mayTry() || !importPiece(rank, index, device))) {
+      ++unreached;
+    }
   }
+  tried_.store(index, std::memory_order_relaxed);
+  unreached_.store(unreached, std::memory_order_relaxed);
 }
 
 const std::byte* Peer::piece(std::size_t index, std::size_t* bytes) const {
-  if (index >= imported_.load(std::memory_order_acquire)) {
+  if (index >= FileLayout::kPieces) {
     return nullptr;
   }
-  *bytes = imports_[index].bytes;
-  return imports_[index].address;
+  const std::byte* const address = imports_[index].address.load(std::memory_order_acquire);
+  if (address != nullptr) {
+    *bytes = imports_[index].bytes;
+  }
+  return address;
 }
 
 Result<std::shared_ptr<Outbox>> Outbox::make(int ranks, std::size_t payloadBytes,

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "exchange/attempts.h"
 #include "exchange/exchange.h"
 #include "exchange/handshake.h"
 #include "exchange/shared_file.h"
@@ -56,23 +57,27 @@ class Peer {
   std::atomic<bool> readable{true};
   std::atomic<bool> reads{true};
   // Imports the device memory that it has exported since, and tells it whether `rank`, this
-  // process, reaches it. A load when there is none.
+  // process, reaches it. What was not reached is tried again in its turn among such calls
+  // (Attempts). Two loads when there is none.
   void importPieces(int rank, const DeviceFunctions& device);
-  // Where a piece is; NULL: it is not reached. Its length.
+  // Where a piece is, and its length; NULL: it is not reached.
   const std::byte* piece(std::size_t index, std::size_t* bytes) const;
 
  private:
   struct Import {
-    const std::byte* address = nullptr;
-    std::size_t bytes = 0;
+    std::atomic<const std::byte*> address{nullptr};
+    std::size_t bytes = 0;  // as long as there is an address
+    Attempts attempts;      // under the lock
   };
-  Import import(int rank, std::size_t index, const DeviceFunctions& device);
+  // Whether it is reached. Under the lock.
+  bool importPiece(int rank, std::size_t index, const DeviceFunctions& device);
 
   const Met met_;
   const std::shared_ptr<const Outbox> self_;
   std::mutex lock_;  // held while pieces are imported
   std::array<Import, FileLayout::kPieces> imports_;
-  std::atomic<std::size_t> imported_{0};  // so many of them are final
+  std::atomic<std::size_t> tried_{0};      // so many of them
+  std::atomic<std::size_t> unreached_{0};  // of those
 };
 
 // This process's file and who has which part of it. Thread-safe.

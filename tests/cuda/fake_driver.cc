@@ -134,7 +134,7 @@ struct Device {
   std::array<std::size_t, kMostDevices> used{};
   std::map<std::string, std::size_t> calls;
   struct Failure {
-    std::size_t countdown;
+    std::size_t countdown;  // 0: every call fails
     CUresult code;
   };
   std::map<std::string, Failure> failNext;
@@ -220,10 +220,14 @@ Call::Call(const char* name) : lock_(device().mutex) {
   }
   ++device().calls[name];
   result = device().broken;
-  if (const auto failing = device().failNext.find(name);
-      failing != device().failNext.end() && --failing->second.countdown == 0) {
-    result = failing->second.code;
-    device().failNext.erase(failing);
+  if (const auto failing = device().failNext.find(name); failing != device().failNext.end()) {
+    auto& failure = failing->second;
+    if (failure.countdown == 0) {
+      result = failure.code;
+    } else if (--failure.countdown == 0) {
+      result = failure.code;
+      device().failNext.erase(failing);
+    }
   }
 }
 
@@ -604,6 +608,10 @@ __attribute__((visibility("default"))) void fakeCudaFailNth(const char* name, st
   const std::lock_guard lock(device().mutex);
   device().failNext.erase(name);
   if (n != 0) device().failNext[name] = {n, code};
+}
+__attribute__((visibility("default"))) void fakeCudaFailAlways(const char* name, CUresult code) {
+  const std::lock_guard lock(device().mutex);
+  device().failNext[name] = {0, code};
 }
 __attribute__((visibility("default"))) void fakeCudaFailAll(CUresult code) {
   const std::lock_guard lock(device().mutex);

@@ -52,6 +52,8 @@ using Calls = std::size_t(const char* name);
 using FailNext = void(const char* name, CUresult code);
 // The same for the n-th next call; 0: none fails.
 using FailNth = void(const char* name, std::size_t n, CUresult code);
+// The same for every call of the function, until one of those above.
+using FailAlways = void(const char* name, CUresult code);
 // Every call fails with the code from now on, as after a kernel's crash or at the end of the
 // process; CUDA_SUCCESS: none.
 using FailAll = void(CUresult code);

@@ -160,7 +160,7 @@ TEST(ExchangeOverTheDriver, RowsGoFromDeviceMemoryToDeviceMemory) {
           testing::met(board, job, {.device = &kCopying, .devicePieceBytes = kPiece});
       std::byte* const memory = allocate(kMemory);
       if (refused && job.rank == 1) {
-        fake_cuda::failNext("cuIpcOpenMemHandle_v2", CUDA_ERROR_INVALID_CONTEXT);
+        fake_cuda::failAlways("cuIpcOpenMemHandle_v2", CUDA_ERROR_INVALID_CONTEXT);
       }
       const Layout from = *Layout::make({{2000, 256}}, {{0, 64}});
       const Layout to = *Layout::make({{8100, 48}}, {{0, 16}});
@@ -348,8 +348,9 @@ TEST(ExchangeOverTheDriver, ADriverThatRefusesLeavesPayloadsInCpuMemory) {
       Board& board = team.board();
       const auto exchange = met(board, job);
       if (job.rank == refusing) {
-        fake_cuda::failNext(refusing == 0 ? "cuIpcGetMemHandle" : "cuIpcOpenMemHandle_v2",
-                            refusing == 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_CONTEXT);
+        fake_cuda::failAlways(
+            refusing == 0 ? "cuIpcGetMemHandle" : "cuIpcOpenMemHandle_v2",
+            refusing == 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_CONTEXT);
       }
       for (int round = 0; round < 3; ++round) {
         if (job.rank == 0) {

@@ -51,6 +51,9 @@ inline void failNext(const char* name, CUresult code) {
 inline void failNth(const char* name, std::size_t n, CUresult code) {
   control<FailNth>("fakeCudaFailNth")(name, n, code);
 }
+inline void failAlways(const char* name, CUresult code) {
+  control<FailAlways>("fakeCudaFailAlways")(name, code);
+}
 inline void failAll(CUresult code) { control<FailAll>("fakeCudaFailAll")(code); }
 inline void standIn(const Image* image) { control<StandIn>("fakeCudaStandIn")(image); }
 inline void occupyNext() { control<OccupyNext>("fakeCudaOccupyNext")(); }

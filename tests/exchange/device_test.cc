@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -39,6 +40,7 @@ Import imports = Import::kWorks;
 std::size_t exportsLeft = 100;
 int exported = 0;
 int imported = 0;
+int openImports = 0;
 
 struct Handle {
   std::size_t bytes;
@@ -74,7 +76,13 @@ adsmError_t importMemory(const unsigned char* handle, void** address) {
   *address =
       ::mmap(nullptr, made.bytes, PROT_READ, MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file, 0);
   CHECK_THAT(*address != MAP_FAILED);
+  ++openImports;
   return adsmSuccess;
+}
+
+adsmError_t releaseImport(void* address) {
+  --openImports;
+  return ::munmap(address, kPiece) == 0 ? adsmSuccess : adsmErrorSystem;
 }
 
 adsmError_t copyTo(void* device, const void* from, std::size_t bytes) {
@@ -87,7 +95,8 @@ adsmError_t copyFrom(void* to, const void* device, std::size_t bytes) {
   return adsmSuccess;
 }
 
-constexpr DeviceFunctions kDevice{&exportMemory, &importMemory, &copyTo, &copyFrom};
+constexpr DeviceFunctions kDevice{&exportMemory, &importMemory, &copyTo,
+                                  &copyFrom,     nullptr,       &releaseImport};
 constexpr Options kOptions{.hostBytes = 4 << 20, .device = &kDevice, .devicePieceBytes = kPiece};
 
 std::unique_ptr<Exchange> met(Board& board, const Job& job) { return met(board, job, kOptions); }
@@ -201,6 +210,7 @@ TEST(ExchangeDevice, MorePiecesComeAsTheyAreNeededAndNoMoreThanFour) {
 }
 
 // A receiver whose import fails, or leads elsewhere, gets all its payloads in the CPU's memory.
+// It tries again, less and less often.
 TEST(ExchangeDevice, AReceiverThatDoesNotReachADeviceGetsPayloadsInCpuMemory) {
   for (const Import how : {Import::kFails, Import::kGivesOther}) {
     Team team(3);
@@ -210,7 +220,9 @@ TEST(ExchangeDevice, AReceiverThatDoesNotReachADeviceGetsPayloadsInCpuMemory) {
         imports = how;
       }
       const auto exchange = met(board, job);
-      for (int round = 0; round < 3; ++round) {
+      constexpr int kAttempts[] = {1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4};
+      constexpr int kRounds = std::size(kAttempts);
+      for (int round = 0; round < kRounds; ++round) {
         if (job.rank == 0) {
           for (const int receiver : {1, 2}) {
             CHECK_THAT(sendEither(*exchange, board, receiver, 9999, round) ==
@@ -219,7 +231,9 @@ TEST(ExchangeDevice, AReceiverThatDoesNotReachADeviceGetsPayloadsInCpuMemory) {
           await(board, 1, 2 * (round + 1));
         } else {
           (void)collected(*exchange, board, 0, round);
-          CHECK_THAT(imported == 1);
+          CHECK_THAT(imported == (job.rank == 1 ? kAttempts[round] : 1));
+          // What was imported and is not that memory is given up again.
+          CHECK_THAT(openImports == (job.rank == 1 ? 0 : 1));
           arrive(board, 1);
         }
       }
@@ -227,6 +241,29 @@ TEST(ExchangeDevice, AReceiverThatDoesNotReachADeviceGetsPayloadsInCpuMemory) {
         CHECK_THAT(exchange->reserve(1, 1, Memory::kDevice).status().code() ==
                    adsmErrorNotSupported);
         CHECK_THAT(saysLast("rank 1 does not reach this process's device"));
+      }
+    });
+    EXPECT_EQ(team.end(), "");
+  }
+}
+
+TEST(ExchangeDevice, AReceiverThatReachesADeviceLaterGetsPayloadsThereFromThenOn) {
+  for (const Import how : {Import::kFails, Import::kGivesOther}) {
+    Team team(2);
+    team.start([&](const Job& job) {
+      Board& board = team.board();
+      const auto exchange = met(board, job);
+      for (int round = 0; round < 5; ++round) {
+        if (job.rank == 0) {
+          CHECK_THAT(sendEither(*exchange, board, 1, 9999, round) ==
+                     (round < 3 ? Memory::kHost : Memory::kDevice));
+          await(board, 1, round + 1);
+        } else {
+          imports = round == 0 ? how : Import::kWorks;
+          (void)collected(*exchange, board, 0, round);
+          CHECK_THAT(imported == (round < 2 ? 1 : 2));
+          arrive(board, 1);
+        }
       }
     });
     EXPECT_EQ(team.end(), "");

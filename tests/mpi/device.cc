@@ -129,9 +129,11 @@ int deviceOf(const void* memory) {
   return device;
 }
 
-void refuseImports() { fake_cuda::failNext("cuIpcOpenMemHandle_v2", CUDA_ERROR_INVALID_CONTEXT); }
+void refuseImports() { fake_cuda::failAlways("cuIpcOpenMemHandle_v2", CUDA_ERROR_INVALID_CONTEXT); }
 
-void refuseOneImport() { fake_cuda::failNth("cuIpcOpenMemHandle_v2", 2, CUDA_ERROR_OUT_OF_MEMORY); }
+void refuseOneImport(std::size_t which) {
+  fake_cuda::failNth("cuIpcOpenMemHandle_v2", which, CUDA_ERROR_OUT_OF_MEMORY);
+}
 
 void failNextLaunch() { fake_cuda::failNext("cuLaunchKernel", CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES); }
 
@@ -237,7 +239,7 @@ int currentDevice() { std::abort(); }
 void chooseDevice(int) { std::abort(); }
 int deviceOf(const void*) { std::abort(); }
 void refuseImports() { std::abort(); }
-void refuseOneImport() { std::abort(); }
+void refuseOneImport(std::size_t) { std::abort(); }
 void failNextLaunch() { std::abort(); }
 void refuseExports() { std::abort(); }
 void* allocateOnDevice(std::size_t) { std::abort(); }

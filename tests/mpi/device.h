@@ -32,11 +32,11 @@ void chooseDevice(int device);
 // The device that memory is on.
 int deviceOf(const void* memory);
 
-// From now on nothing of another process is imported: the driver without a device refuses the first
-// import, by which the two would prove that they reach each other.
+// From now on the driver without a device imports nothing of another process.
 void refuseImports();
-// After that proof one import is refused, and others are not.
-void refuseOneImport();
+// One of the next imports is refused, and others are not. By the first, the two would prove that
+// they reach each other; the second would be of the application's memory.
+void refuseOneImport(std::size_t which);
 // The next launch of a kernel fails.
 void failNextLaunch();
 // From now on nothing of this process is exported: it refuses the first export.
