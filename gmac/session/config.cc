@@ -490,6 +490,16 @@ Result<Config> readConfig(const ReadVariable& read) {
   return config;
 }
 
+LogLevel logLevel(const ReadVariable& read) {
+  Config config;
+  const Variable& variable = variableNamed("GMAC_LOG");
+  const char* const value = read(variable.name.data());
+  if (value == nullptr || *value == '\0' || !parseInto(variable, value, config)) {
+    storeDefault(variable, config);
+  }
+  return config.log;
+}
+
 bool isAllowedValue(std::string_view name, std::string_view value) {
   Config ignored;
   return !value.empty() && parseInto(variableNamed(name), value, ignored);

@@ -66,6 +66,10 @@ using ReadVariable = std::function<const char*(const char* name)>;
 // reported.
 Result<Config> readConfig(const ReadVariable& read);
 
+// What GMAC_LOG wants, whatever the other variables' values are; its default where its own is not
+// allowed.
+LogLevel logLevel(const ReadVariable& read);
+
 // One sentence for each unknown GMAC_* variable in `environment` ("NAME=value" strings, ended by
 // NULL), with the closest known name. Names that start with GMAC_TEST_ belong to the tests and are
 // ignored.

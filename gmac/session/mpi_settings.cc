@@ -21,3 +21,7 @@ adsmError_t gmacReadMpiSettings(gmacMpiSettings* settings) {
     return {};
   });
 }
+
+int gmacLogLevel(void) {
+  return static_cast<int>(gmac::logLevel([](const char* name) { return std::getenv(name); }));
+}

@@ -26,6 +26,11 @@ typedef struct {
  * environment. */
 ADSM_API adsmError_t gmacReadMpiSettings(gmacMpiSettings* settings);
 
+/* What GMAC_LOG wants, as a number of gmac::LogLevel: each library has a threshold of its own
+ * (gmac/base/log.h). Its default if it has a value that is not allowed. Starts nothing. Thread-safe
+ * likewise. */
+ADSM_API int gmacLogLevel(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -265,13 +265,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
   constexpr auto kVariable = [](const char* name) -> const char* { return std::getenv(name); };
   auto config = readConfig(kVariable);
   if (!config.ok()) {
-    // GMAC_LOG counts even if another variable is bad.
-    const char* const wanted = std::getenv("GMAC_LOG");
-    if (wanted != nullptr && isAllowedValue("GMAC_LOG", wanted)) {
-      logThreshold = readConfig([&](const char* name) {
-                       return name == "GMAC_LOG"sv ? wanted : nullptr;
-                     })->log;
-    }
+    logThreshold = logLevel(kVariable);
     return config.status();
   }
   warnOfUnknownVariables(environ);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "gmac/base/log.h"
+#include "gmac/session/mpi_settings.h"
 #include "mpi/stub/abi.h"
 #include "mpi/stub/launch.h"
 #include "mpi/stub/library.h"
@@ -68,6 +69,7 @@ void choose(const char* name) {
   if (choice.library.handle != nullptr) {
     return;
   }
+  logThreshold = LogLevel{gmacLogLevel()};
   choice.library = findLibrary();
   if (choice.library.handle == nullptr) {
     writeLogLine(std::string("mpi: ") + name +

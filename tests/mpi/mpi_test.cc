@@ -368,6 +368,22 @@ TEST_P(Mpi, MessagesBetweenDeviceMemoriesAreCopiedOnceByTheReceiversDevice) {
   }
 }
 
+// The library has a threshold of its own for what GMAC_LOG wants.
+TEST_P(Mpi, WhyDeviceMemoryIsNotImportedIsSaidAtLevelInfo) {
+  for (const std::string level : {"info", "debug", "error", ""}) {
+    Variables variables = kOnCuda;
+    variables["GMAC_MPI_TICKETS"] = "1";
+    if (!level.empty()) variables["GMAC_LOG"] = level;
+    const ProgramEnd end = run(2, "device_copies", {"unproved"}, variables);
+    EXPECT_EQ(end.exitStatus, 0) << level << ": " << end.seen();
+    const bool isSaid =
+        end.errors.find(
+            "gmac: mpi: messages of rank 0's device memory are packed: exchange: this "
+            "process has not proved that it reaches the device of rank 0") != std::string::npos;
+    EXPECT_EQ(isSaid, level == "info" || level == "debug") << level << ": " << end.errors;
+  }
+}
+
 // On one device of both ranks; on one of each; where those do not reach each other; and as managed
 // memory.
 TEST_P(Mpi, MessagesOfObjectsOnCudaDevicesAreCopiedOnceAndKernelsNeedNotWaitForThem) {

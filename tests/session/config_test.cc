@@ -190,6 +190,20 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_HOST_THREADS", "1025", "or 0: one per core"},
                       BadValue{"GMAC_HOST_THREADS", "-1", "threads"}));
 
+TEST(Config, TheLogLevelIsReadWhateverTheOtherVariablesAre) {
+  const auto levelIn = [](const Environment& environment) {
+    return logLevel([&](const char* name) -> const char* {
+      const auto found = environment.find(name);
+      return found == environment.end() ? nullptr : found->second.c_str();
+    });
+  };
+  EXPECT_EQ(levelIn({}), LogLevel::kError);
+  EXPECT_EQ(levelIn({{"GMAC_LOG", ""}}), LogLevel::kError);
+  EXPECT_EQ(levelIn({{"GMAC_LOG", "info"}, {"GMAC_PROTOCOL", "nonsense"}}), LogLevel::kInfo);
+  EXPECT_EQ(levelIn({{"GMAC_LOG", "off"}}), LogLevel::kOff);
+  EXPECT_EQ(levelIn({{"GMAC_LOG", "loud"}}), LogLevel::kError);
+}
+
 TEST(Config, AValueIsAllowedAsItIsRead) {
   EXPECT_TRUE(isAllowedValue("GMAC_ACCEL", "host"));
   EXPECT_FALSE(isAllowedValue("GMAC_ACCEL", "hosts"));
