@@ -91,6 +91,83 @@ int endSend(SentTicket& ticket, int code, MPI_Comm communicator, const char* cal
   return code != MPI_SUCCESS || failure.empty() ? code : refuse(communicator, call, failure);
 }
 
+// By the width of the count.
+template <Layer layer>
+int beginReceive(void* buffer, int count, MPI_Datatype datatype, int source, int tag,
+                 MPI_Comm communicator, MPI_Request* request) {
+  return next<layer>().Irecv(buffer, count, datatype, source, tag, communicator, request);
+}
+#if MPI_VERSION >= 4
+template <Layer layer>
+int beginReceive(void* buffer, MPI_Count count, MPI_Datatype datatype, int source, int tag,
+                 MPI_Comm communicator, MPI_Request* request) {
+  return next<layer>().Irecv_c(buffer, count, datatype, source, tag, communicator, request);
+}
+#endif
+
+// The ticket of a message in fragments, as a request that MPI makes, and so checks, before anything
+// begins.
+class TicketRequest {
+ public:
+  explicit TicketRequest(SentTicket& ticket) : ticket_(ticket) {}
+  // (MPI reads the ticket until then.)
+  ~TicketRequest() {
+    if (isStarted_) (void)real().Wait(&request_, MPI_STATUS_IGNORE);
+    if (request_ != MPI_REQUEST_NULL) (void)real().Request_free(&request_);
+  }
+  TicketRequest(const TicketRequest&) = delete;
+  TicketRequest& operator=(const TicketRequest&) = delete;
+
+  int make(int destination, int tag, MPI_Comm communicator) {
+    return real().Send_init(ticket_.bytes(), tickets::kBytes, MPI_BYTE, destination, tag,
+                            communicator, &request_);
+  }
+  // The fragments follow.
+  int start() {
+    const int code = real().Start(&request_);
+    isStarted_ = code == MPI_SUCCESS;
+    if (isStarted_) ticket_.follow();
+    return code;
+  }
+
+ private:
+  SentTicket& ticket_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+  bool isStarted_ = false;
+};
+
+// A call that sends in fragments, and receives. Its receiver may need them before it, or another,
+// sends what is received here; so nothing is awaited before they are under way, and MPI is given a
+// receive alone.
+template <Layer layer, auto call, typename Count>
+int exchangeInFragments(SentTicket& ticket, int destination, int sentTag, Reception& in,
+                        Count count, int source, int tag, MPI_Comm communicator, Matching& matching,
+                        MPI_Status* status) {
+  const bool isHeld = matching.held().has_value();
+  TicketRequest sending(ticket);
+  MPI_Request receiving = MPI_REQUEST_NULL;
+  int code = sending.make(destination, sentTag, communicator);
+  if (code == MPI_SUCCESS && !isHeld) {
+    code = beginReceive<layer>(in.address(), count, in.datatype(), source, tag, communicator,
+                               &receiving);
+  }
+  if (code == MPI_SUCCESS) {
+    code = sending.start();
+  }
+  if (code != MPI_SUCCESS) {
+    if (isHeld) matching.putBack();
+    if (receiving != MPI_REQUEST_NULL) {
+      (void)real().Cancel(&receiving);
+      (void)real().Wait(&receiving, MPI_STATUS_IGNORE);
+    }
+    return code;
+  }
+  code = isHeld ? receiveHeld<call>(in, count, matching, status)
+                : finish(in, next<layer>().Wait(&receiving, status), status, kName<call>);
+  const int sentCode = endSend(ticket, MPI_SUCCESS, communicator, kName<call>);
+  return code != MPI_SUCCESS ? code : sentCode;
+}
+
 template <auto call>
 SentTicket ticketFor(MPI_Comm communicator, int destination) {
   constexpr std::string_view kCall = kName<call>;
@@ -248,6 +325,7 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
       (sendsStaged || tickets::inUse()) && SentTicket::mayBeReserved(sentCount, sentType);
   SentTicket ticket = mayBeTicket ? SentTicket(communicator, destination) : SentTicket();
   ticket.mayBeLent(tickets::Sender::kLeaves);
+  ticket.mayBeFragmented();
   if (!in.failed() && !sendsStaged) {
     (void)ticket.offer(sent, sentCount, sentType, tickets::Sender::kLeaves);
   }
@@ -261,6 +339,10 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
   }
   const Received result(status);
   Matching matching(peers, source, receivedTag);
+  if (ticket.isInFragments()) {
+    return exchangeInFragments<layer, call>(ticket, destination, sentTag, in, receivedCount, source,
+                                            receivedTag, communicator, matching, result.get());
+  }
   if (matching.held().has_value()) {
     MPI_Request request = MPI_REQUEST_NULL;
     int code =
@@ -286,7 +368,7 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
   return ended != MPI_SUCCESS ? ended : sentCode;
 }
 
-// MPI has one count for both: what is sent takes the wire.
+// MPI has one count for both: what is sent takes the wire, unless it goes in fragments.
 template <Layer layer, auto call, typename Count>
 int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int destination,
                        int sentTag, int source, int receivedTag, MPI_Comm communicator,
@@ -305,12 +387,21 @@ int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int des
   if (in.isMpis()) {
     return forward();
   }
+  SentTicket fragments = tickets::anyTakesFragments() && SentTicket::mayBeReserved(count, datatype)
+                             ? SentTicket(communicator, destination)
+                             : SentTicket();
+  fragments.mayBeFragmented();
+  const bool inFragments = !in.failed() && in.sendsInFragments(&fragments);
   SentTicket wire;
-  if (in.failed() || !in.pack(&wire)) {
+  if (in.failed() || (!inFragments && !in.pack(&wire))) {
     return refuse(communicator, kName<call>, in.reason());
   }
   const Received result(status);
   Matching matching(peers, source, receivedTag);
+  if (inFragments) {
+    return exchangeInFragments<layer, call>(fragments, destination, sentTag, in, count, source,
+                                            receivedTag, communicator, matching, result.get());
+  }
   if (matching.held().has_value()) {
     Staged out;
     if (count < 0) {

@@ -57,6 +57,10 @@ bool Reception::pack(SentTicket* wire) {
   return side_->pack();
 }
 
+bool Reception::sendsInFragments(SentTicket* ticket) const {
+  return side_.has_value() && side_->elements() != nullptr && ticket->fragment(*side_->elements());
+}
+
 void Reception::receives(const Held& held) {
   isHeld_ = true;
   source_ = held.source;

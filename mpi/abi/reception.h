@@ -41,6 +41,8 @@ class Reception {
 
   // Packs the buffer, for calls that send its contents before they receive into it. False: failed.
   bool pack(SentTicket* wire);
+  // The same, in fragments, whose ticket it is then. The buffer is read until they are posted.
+  bool sendsInFragments(SentTicket* ticket) const;
   // This receive gets a held message. Its status becomes what it would have been without the probe.
   void receives(const Held& held);
 

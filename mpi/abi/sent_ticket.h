@@ -40,6 +40,7 @@ class SentTicket {
   // the payload goes in fragments.
   void mayBeFragmented() { followed_ = true; }
   bool fragment(const Elements& elements);
+  bool isInFragments() const { return fragments_ != nullptr; }
   // Sends what follows the ticket.
   void follow() {
     if (fragments_ != nullptr) fragments_->post();

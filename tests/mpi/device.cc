@@ -137,6 +137,10 @@ void refuseOneImport(std::size_t which) {
 
 void failNextLaunch() { fake_cuda::failNext("cuLaunchKernel", CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES); }
 
+void failNthCall(const char* name, std::size_t n) {
+  fake_cuda::failNth(name, n, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 void refuseExports() { fake_cuda::failNext("cuIpcGetMemHandle", CUDA_ERROR_NOT_SUPPORTED); }
 
 void* allocateOnDevice(std::size_t bytes) {
@@ -241,6 +245,7 @@ int deviceOf(const void*) { std::abort(); }
 void refuseImports() { std::abort(); }
 void refuseOneImport(std::size_t) { std::abort(); }
 void failNextLaunch() { std::abort(); }
+void failNthCall(const char*, std::size_t) { std::abort(); }
 void refuseExports() { std::abort(); }
 void* allocateOnDevice(std::size_t) { std::abort(); }
 void freeOnDevice(void*) { std::abort(); }

@@ -39,6 +39,8 @@ void refuseImports();
 void refuseOneImport(std::size_t which);
 // The next launch of a kernel fails.
 void failNextLaunch();
+// Of the driver's function the n-th next call fails; 0: none. (Only without a device.)
+void failNthCall(const char* name, std::size_t n);
 // From now on nothing of this process is exported: it refuses the first export.
 void refuseExports();
 

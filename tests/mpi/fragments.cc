@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   fragments plain | late | all FILE
+//   fragments plain | late | exchange | failing | all FILE
 //
 // Large messages of shared objects from rank 0 to rank 1, which is on another host: with gmac on
 // both, they go in fragments. What the receiver sees is what it sees of other messages, and no call
 // waits where MPI's would not. Ranks tell each other by files whose names begin with FILE. `late`:
 // receivers that are in another call. `plain`: rank 1 has no shared objects, and may have no gmac.
+// `exchange`: calls that send and receive. `failing`: the n-th call of each of the driver's
+// functions fails, for every n, at the sender and at the receiver.
 #include <mpi.h>
 #include <sched.h>
 #include <unistd.h>
@@ -339,20 +341,203 @@ void cancelledAndFreed() {
   expect(bytesAre(object, 0, kBytes, 6), "a freed receive gets its message");
 }
 
+// MPI_Sendrecv and MPI_Sendrecv_replace, in pieces and in rows.
+struct Exchange {
+  bool replaces;
+  MPI_Datatype type;
+
+  int call(const Memory& sent, const Memory& received, int tag, MPI_Status* status) const {
+    return replaces ? MPI_Sendrecv_replace(received.address(), 1, type, 1 - rank, tag, 1 - rank,
+                                           tag, MPI_COMM_WORLD, status)
+                    : MPI_Sendrecv(sent.address(), 1, type, 1 - rank, tag, received.address(), 1,
+                                   type, 1 - rank, tag, MPI_COMM_WORLD, status);
+  }
+};
+
+bool rowsAre(const Memory& memory, bool rows, int value, int between) {
+  const std::size_t period = rows ? 1500 : 1000;
+  for (std::size_t i = 0; i < kBytes / 1000; ++i) {
+    if (!bytesAre(memory, i * period, i * period + 1000, value) ||
+        (rows && i + 1 < kBytes / 1000 &&
+         !bytesAre(memory, i * period + 1000, (i + 1) * period, between))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Both ranks at once, and from a message that a probe has found.
+void exchangeByOneCall() {
+  attend();
+  for (const bool replaces : {false, true}) {
+    for (const bool rows : {false, true}) {
+      const Exchange exchange = {replaces, makeType(rows)};
+      const std::size_t bytes = rows ? kBytes / 2 * 3 : kBytes;
+      for (const Memory::Kind kind : kKinds) {
+        // (Plain memory, whose messages take the wire, is replaced by rank 1 alone.)
+        const bool plain = kind == Memory::Kind::kPlain && (!replaces || rank == 1);
+        const Memory sent(Memory::Kind::kShared, bytes);
+        const Memory received(plain ? kind : Memory::Kind::kShared, bytes);
+        for (int round = 0; round < 3; ++round) {
+          MPI_Status status = {};
+          fill(sent, 60 + rank);
+          fill(received, replaces ? 60 + rank : 99);
+          expect(exchange.call(sent, received, 20, &status) == MPI_SUCCESS, "an exchange succeeds");
+          expect(status.MPI_SOURCE == 1 - rank && status.MPI_TAG == 20 && countOf(status) == kBytes,
+                 "the status is the received message's");
+          expect(rowsAre(received, rows, 61 - rank, replaces ? 60 + rank : 99),
+                 "an exchange is whole");
+        }
+        // Rank 1's probe has the message before the call receives it.
+        MPI_Status status = {};
+        fill(sent, 70 + rank);
+        fill(received, replaces ? 70 + rank : 99);
+        if (rank == 0) {
+          MPI_Request request = MPI_REQUEST_NULL;
+          MPI_Isend(sent.address(), 1, exchange.type, 1, 21, MPI_COMM_WORLD, &request);
+          MPI_Recv(received.address(), 1, exchange.type, 1, 21, MPI_COMM_WORLD, &status);
+          MPI_Wait(&request, MPI_STATUS_IGNORE);
+        } else {
+          MPI_Probe(0, 21, MPI_COMM_WORLD, &status);
+          expect(exchange.call(sent, received, 21, &status) == MPI_SUCCESS, "an exchange succeeds");
+        }
+        expect(countOf(status) == kBytes && rowsAre(received, rows, 71 - rank,
+                                                    rank == 1 && replaces ? 70 + rank
+                                                    : replaces            ? 70
+                                                                          : 99),
+               "an exchange of a probed message is whole");
+      }
+      MPI_Datatype type = exchange.type;
+      MPI_Type_free(&type);
+    }
+  }
+}
+
+// What the call receives is sent when what it sends has arrived.
+void theAnswerComesAfterTheMessage() {
+  attend();
+  for (int round = 0; round < 6; ++round) {
+    const Memory object(Memory::Kind::kShared, kBytes);
+    int answer = 0;
+    if (rank == 0) {
+      fill(object, 80 + round);
+      MPI_Sendrecv(object.data(), kBytes, MPI_BYTE, 1, 22, &answer, 1, MPI_INT, 1, 22,
+                   MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      expect(answer == 80 + round, "the answer comes");
+    } else {
+      fill(object, 99);
+      MPI_Recv(object.data(), kBytes, MPI_BYTE, 0, 22, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      answer = object.data()[kBytes - 1];
+      MPI_Send(&answer, 1, MPI_INT, 0, 22, MPI_COMM_WORLD);
+    }
+  }
+}
+
+// MPI finds what is wrong with a call before it sends: the next message is not disturbed.
+void wrongExchanges() {
+  attend();
+  const Memory object(Memory::Kind::kShared, kBytes);
+  const auto isOfClass = [](int code, int wanted) {
+    int errorClass = MPI_SUCCESS;
+    MPI_Error_class(code, &errorClass);
+    return errorClass == wanted;
+  };
+  fill(object, 90 + rank);
+  if (rank == 0) {
+    expect(isOfClass(MPI_Sendrecv(object.data(), kBytes, MPI_BYTE, 1, -7, object.data(), 0,
+                                  MPI_BYTE, 1, 23, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                     MPI_ERR_TAG),
+           "a wrong tag of what is sent");
+    expect(isOfClass(MPI_Sendrecv(object.data(), kBytes, MPI_BYTE, 1, 23, nullptr, 0, MPI_BYTE, 7,
+                                  23, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                     MPI_ERR_RANK),
+           "a wrong source");
+    expect(isOfClass(MPI_Sendrecv_replace(object.data(), kBytes, MPI_BYTE, 1, 23, 1, -7,
+                                          MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                     MPI_ERR_TAG),
+           "a wrong tag of what is received");
+    MPI_Send(object.data(), kBytes, MPI_BYTE, 1, 23, MPI_COMM_WORLD);
+  } else {
+    MPI_Recv(object.data(), kBytes, MPI_BYTE, 0, 23, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expect(bytesAre(object, 0, kBytes, 90), "the next message is whole");
+  }
+}
+
+// Of what packs and unpacks need. A rank whose device fails gets an error, and so does the receiver
+// of what was not packed; the next message is whole.
+constexpr const char* kDriverCalls[] = {
+    "cuLaunchKernel",       "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyAsync",
+    "cuMemcpy2DAsync_v2",   "cuEventRecord",        "cuEventCreate",        "cuEventQuery",
+    "cuEventSynchronize",   "cuStreamSynchronize",  "cuStreamWaitEvent",    "cuStreamQuery",
+    "cuMemHostRegister_v2", "cuMemHostAlloc"};
+
+int exchangeOne(const Memory& memory, MPI_Datatype type) {
+  return rank == 0 ? MPI_Send(memory.address(), 1, type, 1, 30, MPI_COMM_WORLD)
+                   : MPI_Recv(memory.address(), 1, type, 0, 30, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+void failing() {
+  for (const Memory::Kind kind : {Memory::Kind::kShared, Memory::Kind::kDevice}) {
+    for (const bool rows : {false, true}) {
+      MPI_Datatype type = makeType(rows);
+      const Memory memory(kind, rows ? kBytes / 2 * 3 : kBytes);
+      int failures = 0;
+      for (const char* const name : kDriverCalls) {
+        for (const int fails : {0, 1}) {
+          // As often as the function is called in a good message.
+          attend(2);
+          fill(memory, rank == 0 ? 1 : 99);
+          const std::size_t before = gmac::testing::deviceCalls(name);
+          expect(exchangeOne(memory, type) == MPI_SUCCESS, "a message is sent");
+          int calls = static_cast<int>(gmac::testing::deviceCalls(name) - before);
+          MPI_Bcast(&calls, 1, MPI_INT, fails, MPI_COMM_WORLD);
+          for (int n = 1; n <= calls; ++n) {
+            fill(memory, rank == 0 ? 1 + n : 99);
+            if (rank == fails) gmac::testing::failNthCall(name, static_cast<std::size_t>(n));
+            const int code = exchangeOne(memory, type);
+            if (rank == fails) gmac::testing::failNthCall(name, 0);
+            int codes[2] = {};
+            MPI_Allgather(&code, 1, MPI_INT, codes, 1, MPI_INT, MPI_COMM_WORLD);
+            expect(fails == 1 || (codes[0] == MPI_SUCCESS) == (codes[1] == MPI_SUCCESS),
+                   "what its sender has failed to pack fails for both");
+            expect(fails == 0 || codes[0] == MPI_SUCCESS, "a sender's message has arrived");
+            expect(code != MPI_SUCCESS || rowsAre(memory, rows, 1 + n, rank == 0 ? 1 + n : 99),
+                   "a message without an error is whole");
+            failures += codes[fails] != MPI_SUCCESS ? 1 : 0;
+            fill(memory, rank == 0 ? 2 + n : 99);
+            expect(exchangeOne(memory, type) == MPI_SUCCESS &&
+                       rowsAre(memory, rows, 2 + n, rank == 0 ? 2 + n : 99),
+                   "the message after it is whole");
+          }
+        }
+      }
+      expect(failures >= 10, "calls have failed", failures);
+      MPI_Type_free(&type);
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  if (word == "failing" && !gmac::testing::startDevice()) return 1;
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  const std::string_view word = argc > 1 ? argv[1] : "";
   receiverIsPlain = word == "plain";
   flagPath = argc > 2 ? argv[2] : "";
   attend();
   if (word == "late") {
     for (int i = 0; i < 3; ++i) lateReceiver(i);
   }
+  if (word == "exchange") {
+    exchangeByOneCall();
+    theAnswerComesAfterTheMessage();
+    wrongExchanges();
+  }
+  if (word == "failing") failing();
   if (word == "all") {
     eachReceive();
     testsWhileTheSenderIsAway();

@@ -94,6 +94,31 @@ TEST_P(TwoHosts, LargeMessagesGoInFragments) {
   EXPECT_GT(inFragments(end), 100) << end.seen();
 }
 
+// Each of the calls of the program that rank 0 makes after the first.
+TEST_P(TwoHosts, CallsThatSendAndReceiveTakePart) {
+  const std::string file = newFile("exchange");
+  const ProgramEnd end = run(1, "fragments", {"exchange"}, withFragments(file));
+  SKIP_IF_REFUSED(end);
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "fragments are right\n");
+  EXPECT_GT(inFragments(end), 40) << end.seen();
+}
+
+#if GMAC_HAVE_CUDA
+TEST_P(TwoHosts, ADeviceThatFailsInTheMiddleOfAMessageIsAnErrorAndNobodyWaits) {
+  const std::string file = newFile("failing");
+  Variables variables = withFragments(file);
+  variables.insert(
+      {{"GMAC_ACCEL", "cuda"}, {"GMAC_TEST_MIRROR", "file"}, {"GMAC_TEST_DRIVER", "fake"}});
+  const ProgramEnd end = run(1, "fragments", {"failing"}, variables);
+  SKIP_IF_REFUSED(end);
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "fragments are right\n");
+  EXPECT_THAT(end.errors, HasSubstr("its sender has failed to pack it"));
+  EXPECT_GT(inFragments(end), 100) << end.seen();
+}
+#endif
+
 // Whoever waits for a receiver that waits for it goes on.
 TEST_P(TwoHosts, SendersOfFragmentsDoNotWaitForLateReceivers) {
   const std::string file = newFile("late");
