@@ -60,6 +60,7 @@ class Elements {
   bool extend(const void* buffer, MPI_Count count, MPI_Datatype datatype);
 
   const Type& type() const { return *type_; }
+  bool needStaging() const { return needsStaging(buffer_, count_, handle_); }
   // The size of the payload.
   std::int64_t bytes() const { return count_ * type_->size; }
   // Packs all elements, each part on the side where it is current; ordered after all kernel calls

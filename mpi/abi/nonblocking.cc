@@ -170,17 +170,17 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
   const auto forward = [&] {
     return function(buffer, count, datatype, source, tag, communicator, request);
   };
-  const bool staged = source != MPI_PROC_NULL && needsStaging(buffer, count, datatype);
-  if (!staged && !tickets::inUse()) {
+  const bool isPlain = source == MPI_PROC_NULL || !needsStaging(buffer, count, datatype);
+  if (isPlain && !tickets::inUse()) {
     return forward();
   }
   requests::keepOrphans(false);
-  if (begins == Begins::kAtOnce && !staged) {
+  if (begins == Begins::kAtOnce && isPlain) {
     const PeersPtr* const recent = Peers::recent(communicator);
     if (recent != nullptr && (*recent == nullptr || !(*recent)->maySend(source))) {
       return forward();
     }
-    if (recent != nullptr) {
+    if (recent != nullptr && !splitsTicket(buffer, count, datatype)) {
       if (const Posting posting(*recent); posting) {
         const std::optional<int> code = postPlain(function, buffer, count, datatype, source, tag,
                                                   communicator, *recent, request);
@@ -189,9 +189,10 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
     }
   }
   const PeersPtr peers = Peers::of(communicator, source);
-  if (!staged && peers == nullptr) {
+  if (isPlain && peers == nullptr) {
     return forward();
   }
+  const bool staged = !isPlain || splitsTicket(buffer, count, datatype);
   const auto make = [&] {
     return std::make_shared<Awaited>(staged, buffer, count, datatype, source, tag, communicator,
                                      peers);
@@ -227,7 +228,9 @@ int matchedReceive(void* buffer, Count count, MPI_Datatype datatype, MPI_Message
                    MPI_Request* request) {
   const auto function = next<layer>().*call;
   const std::optional<Held> held = matched::take(*message);
-  const bool staged = *message != MPI_MESSAGE_NO_PROC && needsStaging(buffer, count, datatype);
+  const bool staged = *message != MPI_MESSAGE_NO_PROC &&
+                      (held.has_value() ? isReceivedStaged(buffer, count, datatype)
+                                        : needsStaging(buffer, count, datatype));
   if (!held.has_value() && !staged) {
     return function(buffer, count, datatype, message, request);
   }

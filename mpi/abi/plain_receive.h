@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "mpi/abi/memory.h"
 #include "mpi/abi/peers.h"
 #include "mpi/abi/types.h"
 
@@ -50,6 +51,29 @@ inline TicketRoom roomForTicket(MPI_Count count, MPI_Datatype datatype) {
   }
   MPI_Count size = 0;
   return {real().Type_size_x(datatype, &size) == MPI_SUCCESS && holds(size)};
+}
+
+// Whether a plain buffer cannot take a ticket, as MPI does not unpack it there: see Type.
+inline bool splitsTicket([[maybe_unused]] const void* buffer, [[maybe_unused]] MPI_Count count,
+                         [[maybe_unused]] MPI_Datatype datatype) {
+#ifdef OPEN_MPI
+  return false;
+#else
+  if (!tickets::inUse() || count <= 0 || datatype == MPI_DATATYPE_NULL || buffer == MPI_IN_PLACE ||
+      denseSize(datatype) > 0) {
+    return false;
+  }
+  const TypePtr* const recent = recentType(datatype);
+  const TypePtr found = recent != nullptr ? nullptr : findType(datatype).type;
+  const Type* const type = recent != nullptr ? recent->get() : found.get();
+  return type != nullptr && type->splitsTickets &&
+         count > (static_cast<MPI_Count>(tickets::kBytes) - 1) / type->size &&
+         shifted(buffer, type->trueLowerBound) != nullptr;  // MPI says what is wrong
+#endif
+}
+// Whether what is received goes through private memory.
+inline bool isReceivedStaged(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
+  return needsStaging(buffer, count, datatype) || splitsTicket(buffer, count, datatype);
 }
 
 // Whether a message with that status may be a ticket, by its length. For every message, so from the

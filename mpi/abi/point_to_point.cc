@@ -217,16 +217,16 @@ template <Layer layer, auto call, typename Count>
 int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int tag,
             MPI_Comm communicator, MPI_Status* status) {
   const auto function = next<layer>().*call;
-  const bool staged = needsStaging(buffer, count, datatype);
-  if (!tickets::inUse() && !staged) {
+  const bool isPlain = !needsStaging(buffer, count, datatype);
+  if (!tickets::inUse() && isPlain) {
     return function(buffer, count, datatype, source, tag, communicator, status);
   }
   tickets::sweep();
-  if (const PeersPtr* const recent = Peers::recent(communicator); recent != nullptr && !staged) {
+  if (const PeersPtr* const recent = Peers::recent(communicator); recent != nullptr && isPlain) {
     if (*recent == nullptr || !(*recent)->maySend(source)) {
       return function(buffer, count, datatype, source, tag, communicator, status);
     }
-    if (!concurrentCalls() && (*recent)->holdsNothing()) {
+    if (!splitsTicket(buffer, count, datatype) && !concurrentCalls() && (*recent)->holdsNothing()) {
       const Received received(status);
       const int code = function(buffer, count, datatype, source, tag, communicator, received.get());
       return finishPlain(buffer, count, datatype, source, communicator, code, received.get(),
@@ -234,9 +234,10 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
     }
   }
   const PeersPtr peers = Peers::of(communicator, source);
-  if (!staged && peers == nullptr) {
+  if (isPlain && peers == nullptr) {
     return function(buffer, count, datatype, source, tag, communicator, status);
   }
+  const bool staged = !isPlain || splitsTicket(buffer, count, datatype);
   std::optional<Reception> in;
   const auto prepare = [&] {
     in.emplace(staged, buffer, count, datatype, communicator, peers, Reception::Ends::kInTheCall);
@@ -267,7 +268,8 @@ int matchedReceive(void* buffer, Count count, MPI_Datatype datatype, MPI_Message
                    MPI_Status* status) {
   const auto function = next<layer>().*call;
   const std::optional<Held> held = matched::take(*message);
-  const bool staged = needsStaging(buffer, count, datatype);
+  const bool staged = held.has_value() ? isReceivedStaged(buffer, count, datatype)
+                                       : needsStaging(buffer, count, datatype);
   if (!held.has_value() && !staged) {
     return function(buffer, count, datatype, message, status);
   }
@@ -298,7 +300,7 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
                     receivedType, source, receivedTag, communicator, status);
   };
   const bool sendsStaged = needsStaging(sent, sentCount, sentType);
-  const bool receivesStaged = needsStaging(received, receivedCount, receivedType);
+  const bool receivesStaged = isReceivedStaged(received, receivedCount, receivedType);
   if (!sendsStaged && !receivesStaged && !tickets::inUse()) {
     return forward();
   }
@@ -378,7 +380,7 @@ int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int des
     return function(buffer, count, datatype, destination, sentTag, source, receivedTag,
                     communicator, status);
   };
-  const bool staged = needsStaging(buffer, count, datatype);
+  const bool staged = isReceivedStaged(buffer, count, datatype);
   if (!staged && !tickets::inUse()) {
     return forward();
   }

@@ -230,9 +230,9 @@ int beginEither(const Target<Count>& to, MPI_Request* request, const Prepare& pr
     return code != MPI_SUCCESS ? code : beginAlone(message, to, request);
   }
   const PeersPtr peers = Peers::of(to.communicator, to.source);
-  const auto message = std::make_shared<SentAndAwaited>(needsStaging(to.buffer, to.count, to.type),
-                                                        to.buffer, to.count, to.type, to.source,
-                                                        to.tag, to.communicator, peers);
+  const auto message = std::make_shared<SentAndAwaited>(
+      isReceivedStaged(to.buffer, to.count, to.type), to.buffer, to.count, to.type, to.source,
+      to.tag, to.communicator, peers);
   if (message->in.failed()) {
     return refuse(to.communicator, kName<call>, message->reason());
   }

@@ -47,12 +47,12 @@ Ready Staged::pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, S
 
 // (A message that its receiver's device copies needs no pinned memory.)
 bool Staged::repack() {
-  memory_.pin(kPinning);
+  pin();
   return elements_.pack(memory_.data());
 }
 
 bool Staged::unpack(std::int64_t bytes) {
-  memory_.pin(kPinning);
+  pin();
   return elements_.unpack(memory_.data(), bytes);
 }
 

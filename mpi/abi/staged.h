@@ -36,8 +36,12 @@ class Staged {
   // The same, for as many bytes as the status of the receive says.
   bool unpackReceived(const MPI_Status& status);
 
-  // For payloads that a device fills or reads in parts.
-  void pin() { memory_.pin(kPinning); }
+  // For payloads that a device fills or reads. (Plain memory is staged, too: splitsTicket().)
+  void pin() {
+    if (elements_.bytes() >= std::int64_t{StagingMemory::kLeastPinned} && elements_.needStaging()) {
+      memory_.pin(kPinning);
+    }
+  }
 
   const Elements& elements() const { return elements_; }
   std::int64_t bytes() const { return elements_.bytes(); }

@@ -31,6 +31,7 @@
 #undef MPI_Type_size_x
 
 #include "mpi/abi/handle.h"
+#include "mpi/tickets.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
@@ -118,6 +119,56 @@ bool makeWire(MPI_Datatype datatype, Type* type) {
   return type->ownsWire && real().Type_commit(&type->wire) == MPI_SUCCESS;
 }
 
+#ifdef OPEN_MPI
+constexpr bool splitsTickets(MPI_Datatype, const Type&) { return false; }
+#else
+// The size of all basic elements of a type; 0: they have several, or it is not known.
+MPI_Count basicSize(MPI_Datatype datatype) {
+  if (!isDerived(datatype)) {
+    return denseSize(datatype);
+  }
+  MPI_Count ints = 0;
+  MPI_Count addresses = 0;
+  MPI_Count counts = 0;
+  MPI_Count types = 0;
+  int combiner = 0;
+  if (real().Type_get_envelope_c(datatype, &ints, &addresses, &counts, &types, &combiner) !=
+      MPI_SUCCESS) {
+    return 0;
+  }
+  std::vector<int> intValues(static_cast<std::size_t>(ints));
+  std::vector<MPI_Aint> addressValues(static_cast<std::size_t>(addresses));
+  std::vector<MPI_Count> countValues(static_cast<std::size_t>(counts));
+  std::vector<MPI_Datatype> olds(static_cast<std::size_t>(types));
+  if (real().Type_get_contents_c(datatype, ints, addresses, counts, types, intValues.data(),
+                                 addressValues.data(), countValues.data(),
+                                 olds.data()) != MPI_SUCCESS) {
+    return 0;
+  }
+  MPI_Count size = 0;
+  for (std::size_t i = 0; i < olds.size(); ++i) {
+    if (i > 0 && (size == 0 || olds[i] == olds[i - 1])) {
+      continue;
+    }
+    const MPI_Count one = basicSize(olds[i]);
+    size = i == 0 || one == size ? one : 0;
+  }
+  for (MPI_Datatype& old : olds) {
+    if (isDerived(old)) (void)real().Type_free(&old);
+  }
+  return size;
+}
+
+bool splitsTickets(MPI_Datatype datatype, const Type& type) {
+  constexpr auto kTicket = static_cast<std::int64_t>(tickets::kBytes);
+  if (type.dense || type.size == 0 || kTicket % type.size == 0) {
+    return false;
+  }
+  const MPI_Count basic = basicSize(datatype);
+  return basic == 0 || kTicket % basic != 0;
+}
+#endif
+
 FoundType makeType(MPI_Datatype datatype, bool predefined) {
   const auto type = std::make_shared<Type>();
   if (!measure(datatype, predefined, type.get())) {
@@ -129,6 +180,7 @@ FoundType makeType(MPI_Datatype datatype, bool predefined) {
   if (!makeWire(datatype, type.get())) {
     return {nullptr, false, "MPI makes no type of as many bytes"};
   }
+  type->splitsTickets = splitsTickets(datatype, *type);
   return {type};
 }
 

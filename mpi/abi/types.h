@@ -36,6 +36,9 @@ struct Type {
   // its own.
   MPI_Datatype wire = MPI_DATATYPE_NULL;
   bool ownsWire = false;
+  // Whether a ticket in elements of it may end within a basic element. MPICH 4.0 does not unpack
+  // such a message: it says that it is truncated.
+  bool splitsTickets = false;
 
   // The layout of `count` (1 or more) elements; NULL where only MPI knows it. O(blocks) if the
   // count differs from that of the last call. Thread-safe.

@@ -50,7 +50,8 @@ class Types {
       case 6:
         return MPI_C_DOUBLE_COMPLEX;
       default: {
-        std::array<int, 3> lengths = {1, 1, 3};
+        // A ticket is whole elements of the one, and ends within a double of the other.
+        std::array<int, 3> lengths = {1, 1, draw(rng, 0, 1) == 0 ? 3 : 0};
         std::array<MPI_Aint, 3> places = {0, 8, 16};
         std::array<MPI_Datatype, 3> olds = {MPI_CHAR, MPI_DOUBLE, MPI_SHORT};
         MPI_Datatype type;
