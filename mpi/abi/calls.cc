@@ -9,6 +9,7 @@ Globals globals;
 Calls internal::layers[2];
 constinit std::atomic<bool> internal::concurrent{true};
 int (*queryCudaSupport)() = nullptr;
+int (*queryGpuSupport)(int kind, int* serves) = nullptr;
 FortranGetAttribute* fortranGetAttribute[2][static_cast<std::size_t>(FortranName::kCount)] = {};
 
 namespace {
@@ -48,6 +49,7 @@ void openCalls(Find next, [[maybe_unused]] Find variable) {
 #undef GMAC_MPI_GLOBAL
 #endif
   look(next, "MPIX_Query_cuda_support", &queryCudaSupport);
+  look(next, "MPIX_GPU_query_support", &queryGpuSupport);
 #ifdef OPEN_MPI
   look(next, "MPI_Win_f2c", &winFromFortran);
 #endif

@@ -80,8 +80,10 @@ inline constexpr const char* kName = nullptr;
 #include "mpi/abi/used_calls.inc"
 #undef GMAC_MPI_CALL
 
-// MPIX_Query_cuda_support, which mpi.h need not declare; NULL where the library has none.
+// MPIX_Query_cuda_support, which mpi.h need not declare, and MPICH's MPIX_GPU_query_support; NULL
+// where the library has none.
 extern int (*queryCudaSupport)();
+extern int (*queryGpuSupport)(int kind, int* serves);
 
 // Fortran's MPI_Win_get_attr: a logical, integers for handles, and values as long as an address.
 using FortranGetAttribute = void(const MPI_Fint* window, const MPI_Fint* key, MPI_Aint* value,

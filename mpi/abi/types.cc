@@ -338,8 +338,34 @@ MPI_Count knownDenseSize(MPI_Datatype datatype) {
 
 bool isDerived(MPI_Datatype datatype) { return adsmMpiIsDerived_(datatype) != 0; }
 
-void openTypes() {
+namespace {
+
+void keepTypes(MPI_Comm communicator) {
   Known& all = known();
+  (void)real().Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
+  all.communicator = communicator;
+  (void)real().Type_create_keyval(&copyNothing, &removeType, &all.keyval, nullptr);
+}
+
+}  // namespace
+
+#if MPI_VERSION >= 4
+void openTypes(MPI_Session session) {
+  MPI_Group group = MPI_GROUP_NULL;
+  if (real().Group_from_session_pset(session, "mpi://SELF", &group) != MPI_SUCCESS) {
+    return;
+  }
+  MPI_Comm communicator = MPI_COMM_NULL;
+  const bool made = real().Comm_create_from_group(group, "gmac", MPI_INFO_NULL, MPI_ERRORS_RETURN,
+                                                  &communicator) == MPI_SUCCESS;
+  (void)real().Group_free(&group);
+  if (made) {
+    keepTypes(communicator);
+  }
+}
+#endif
+
+void openTypes() {
   MPI_Group group = MPI_GROUP_NULL;
   if (real().Comm_group(MPI_COMM_SELF, &group) != MPI_SUCCESS) {
     return;
@@ -348,12 +374,9 @@ void openTypes() {
   MPI_Comm communicator = MPI_COMM_NULL;
   const bool made = real().Comm_create(MPI_COMM_SELF, group, &communicator) == MPI_SUCCESS;
   (void)real().Group_free(&group);
-  if (!made) {
-    return;
+  if (made) {
+    keepTypes(communicator);
   }
-  (void)real().Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
-  all.communicator = communicator;
-  (void)real().Type_create_keyval(&copyNothing, &removeType, &all.keyval, nullptr);
 }
 
 void closeTypes() {

@@ -75,12 +75,16 @@ MPI_Count knownDenseSize(MPI_Datatype datatype);
 // Whether MPI_Type_get_contents returns a new handle for such a type, which the caller frees.
 bool isDerived(MPI_Datatype datatype);
 
-// openTypes() comes after MPI_Init, closeTypes() before MPI_Finalize.
+// openTypes() comes after MPI_Init, or when a session has begun; closeTypes() before MPI_Finalize,
+// or before the end of that session.
 void openTypes();
+#if MPI_VERSION >= 4
+void openTypes(MPI_Session session);
+#endif
 void closeTypes();
 
 // A communicator of this process alone, whose error handler is MPI_ERRORS_RETURN. MPI_COMM_NULL
-// before MPI_Init and after MPI_Finalize.
+// as long as MPI is not in use.
 MPI_Comm ownCommunicator();
 
 // The bytes that elements occupy: [first, last), relative to their address.

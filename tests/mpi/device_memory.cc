@@ -237,6 +237,12 @@ int main(int argc, char** argv) {
   const bool cuda = accelerator != nullptr && std::strcmp(accelerator, "cuda") == 0;
   gmac::testing::loadDriver();
   expect(MPIX_Query_cuda_support() == (cuda ? 1 : 0), "MPI says whether it takes CUDA's memory");
+#ifdef MPIX_GPU_SUPPORT_CUDA
+  int serves = -1;
+  expect(MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &serves) == MPI_SUCCESS &&
+             serves == (cuda ? 1 : 0),
+         "so does MPICH's function for any GPU");
+#endif
   pins = cuda;
   plainMemoryStartsNothing();
   expect(gmac::testing::startDevice(), "a build with CUDA");

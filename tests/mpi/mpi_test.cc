@@ -619,6 +619,15 @@ TEST_P(Mpi4, ASendAndReceiveIsOneRequest) {
   }
 }
 
+TEST_P(Mpi4, ObjectsAreSentBySessions) {
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "sessions", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "sessions are right\n");
+    EXPECT_EQ(end.errors, "");
+  }
+}
+
 TEST_P(Mpi, ATypeOfSeveralAllocationsSpansWhateverIsBetweenThem) {
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(2, "wide_types", {}, way);
