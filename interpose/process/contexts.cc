@@ -19,7 +19,7 @@ namespace gmac::interpose {
 
 extern "C" {
 
-// libc's functions. Until they are known, a stub that asks for them.
+// libc's functions. A call before the constructor has run looks them up first, and then goes on.
 __attribute__((visibility("hidden"))) void gmacGetFirst();
 __attribute__((visibility("hidden"))) void gmacSetFirst();
 __attribute__((visibility("hidden"))) void gmacSwapFirst();
