@@ -28,6 +28,7 @@ namespace gmac::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 
 using fake_cuda::argument;
@@ -400,6 +401,69 @@ TEST_F(DeviceCalls, AResetOfAnotherDeviceLeavesItsResults) {
     expectWords(words, 1, 3 * round);
     verify();
   }
+  release(words);
+}
+
+// Which device copies the pages of an object that moves. (At first its margin comes along.)
+class Copiers : public DeviceCalls {
+ protected:
+  static std::array<std::size_t, kDevices> copiedMoving(std::uint32_t* words, int to) {
+    std::array<std::size_t, kDevices> bytes{};
+    for (int by = 0; by < kDevices; ++by) bytes[by] = fake_cuda::copied(by).within;
+    EXPECT_EQ(adsmMigrate(words, kBytes, to), adsmSuccess) << adsmLastErrorString();
+    for (int by = 0; by < kDevices; ++by) bytes[by] = fake_cuda::copied(by).within - bytes[by];
+    return bytes;
+  }
+};
+
+TEST_F(Copiers, AreThoseThatThePagesMoveTo) {
+  std::uint32_t* const words = allocate();
+  for (const int on : {1, 2, 0}) {
+    ASSERT_EQ(increment(on, words), adsmSuccess) << adsmLastErrorString();
+  }
+  EXPECT_THAT(copiedMoving(words, 2), ElementsAre(0, 0, Ge(kBytes)));
+  EXPECT_THAT(copiedMoving(words, 1), ElementsAre(0, Ge(kBytes), 0));
+  EXPECT_THAT(copiedMoving(words, 0), ElementsAre(Ge(kBytes), 0, 0));
+  expectWords(words, 1, 3);
+  release(words);
+}
+
+TEST_F(Copiers, NeedTheContextThere) {
+  std::uint32_t* const words = allocate();
+  ASSERT_EQ(increment(0, words), adsmSuccess) << adsmLastErrorString();
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(DRIVER(cuDevicePrimaryCtxReset)(1), CUDA_SUCCESS);
+    EXPECT_THAT(copiedMoving(words, 1), ElementsAre(Ge(kBytes), 0, 0));
+    EXPECT_THAT(copiedMoving(words, 0), ElementsAre(Ge(kBytes), 0, 0));
+    // The program's own will do.
+    CUcontext context = nullptr;
+    ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context, 1), CUDA_SUCCESS);
+    EXPECT_THAT(copiedMoving(words, 1), ElementsAre(0, Ge(kBytes), 0));
+    EXPECT_THAT(copiedMoving(words, 0), ElementsAre(Ge(kBytes), 0, 0));
+    ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRelease)(1), CUDA_SUCCESS);
+    expectWords(words, 1, 1);
+    verify();
+  }
+  release(words);
+}
+
+TEST_F(Copiers, ThatCannotBeOpenedAreReplacedByTheFirstDevice) {
+  std::uint32_t* const words = allocate();
+  ASSERT_EQ(increment(0, words), adsmSuccess) << adsmLastErrorString();
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxReset)(1), CUDA_SUCCESS);
+  CUcontext context = nullptr;
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context, 1), CUDA_SUCCESS);
+  for (const char* const call : {"cuStreamCreate", "cuEventCreate", "cuDevicePrimaryCtxRetain"}) {
+    SCOPED_TRACE(call);
+    fake_cuda::failAlways(call, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_THAT(copiedMoving(words, 1), ElementsAre(Ge(kBytes), 0, 0));
+    fake_cuda::failNth(call, 0, CUDA_SUCCESS);
+    EXPECT_THAT(copiedMoving(words, 0), ElementsAre(Ge(kBytes), 0, 0));
+    expectWords(words, 1, 1);
+  }
+  EXPECT_THAT(copiedMoving(words, 1), ElementsAre(0, Ge(kBytes), 0));
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRelease)(1), CUDA_SUCCESS);
+  expectWords(words, 1, 1);
   release(words);
 }
 

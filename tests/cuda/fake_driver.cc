@@ -157,9 +157,10 @@ struct Device {
   std::vector<std::unique_ptr<CUfunc_st>> functions;
   std::map<void*, CUcontext> registered;
   std::map<CUdeviceptr, std::pair<std::size_t, CUdevice>> reached;  // registered for one device
-  std::array<std::size_t, kMostDevices> copiedIn{}, copiedOut{};    // bytes, by streams of each
-  std::map<void*, CUcontext> given;                                 // by cuMemHostAlloc
-  std::set<const void*> living;  // streams, events, modules, functions
+  // Bytes, by streams of each.
+  std::array<std::size_t, kMostDevices> copiedIn{}, copiedOut{}, copiedWithin{};
+  std::map<void*, CUcontext> given;  // by cuMemHostAlloc
+  std::set<const void*> living;      // streams, events, modules, functions
 };
 
 Device& device() {
@@ -620,7 +621,7 @@ __attribute__((visibility("default"))) void fakeCudaFailAll(CUresult code) {
 __attribute__((visibility("default"))) CopiedBytes fakeCudaCopied(int number) {
   const std::lock_guard lock(device().mutex);
   const auto i = static_cast<std::size_t>(number);
-  return {device().copiedIn[i], device().copiedOut[i]};
+  return {device().copiedIn[i], device().copiedOut[i], device().copiedWithin[i]};
 }
 __attribute__((visibility("default"))) void fakeCudaStandIn(const Image* image) {
   const std::lock_guard lock(device().mutex);
@@ -1112,6 +1113,9 @@ CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstre
 }
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   FAKE_CALL();
+  FAKE_HANDLE(stream);
+  const CUdevice by = streamOf(stream).context->device;
+  device().copiedWithin[static_cast<std::size_t>(by)] += bytes;
   return submitCopy(to, from, bytes, stream);
 }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {

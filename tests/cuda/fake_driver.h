@@ -84,10 +84,12 @@ struct Living {
   friend bool operator==(const Living&, const Living&) = default;
 };
 using CountLiving = Living();
-// Bytes that a device's streams have been given to copy from the CPU's memory, and to it.
+// Bytes that a device's streams have been given to copy from the CPU's memory, and to it, and
+// between addresses of devices.
 struct CopiedBytes {
   std::size_t in;
   std::size_t out;
+  std::size_t within;
 };
 using Copied = CopiedBytes(int device);
 // Brings everything back to the state after loading but for memory and streams that are in use.

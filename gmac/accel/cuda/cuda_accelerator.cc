@@ -118,6 +118,13 @@ class DriverCalls final : public DeviceCalls {
     deviceName_ = std::move(*name);
     return chooseContext(nullptr);
   }
+  bool primaryIsActive(int device) const noexcept override {
+    const Reentry inside;
+    unsigned flags = 0;
+    int active = 0;
+    return driver_.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+           active != 0;
+  }
   Result<std::string> nameOf(int device) const override {
     const Reentry inside;
     char name[256] = {};

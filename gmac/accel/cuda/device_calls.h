@@ -166,6 +166,11 @@ class DeviceCalls {
     return gmac::fail(adsmErrorNotSupported, "{} works on one device, and not on {}", name(),
                       device);
   }
+  // Whether somebody in the process keeps that context alive.
+  virtual bool primaryIsActive(int device) const noexcept {
+    (void)device;
+    return false;
+  }
   // A device's own words for itself, and its memory; takes its primary context meanwhile.
   virtual Result<std::string> nameOf(int device) const {
     return gmac::fail(adsmErrorNotSupported, "{} cannot describe device {}", name(), device);

@@ -181,12 +181,12 @@ Status MappedMemory::unmapMirror(std::uintptr_t address) {
 
 Status MappedMemory::mapOne(std::uintptr_t address, const Piece& piece, For users) {
   if (piece.isMirror()) {
-    return users == For::kCopy ? Status() : mapMirror(address, piece.mirrored);
+    return users.copier ? Status() : mapMirror(address, piece.mirrored);
   }
   GMAC_TRY(calls_.check(driver_.cuMemMap, CUdeviceptr{address}, piece.bytes, std::size_t{0},
                         CUmemGenericAllocationHandle{piece.pages}, 0ULL));
-  Status access = setAccess(address, piece.bytes, device_);
-  const auto last = users == For::kAll ? allowed_.end() : allowed_.begin();
+  Status access = setAccess(address, piece.bytes, users.copier.value_or(device_));
+  const auto last = users.copier ? allowed_.begin() : allowed_.end();
   for (auto other = allowed_.begin(); access.ok() && other != last; ++other) {
     access = setAccess(address, piece.bytes, *other);
   }
@@ -241,8 +241,8 @@ Status MappedMemory::unmap(std::uintptr_t address, const Pieces& pieces, For use
     const std::uintptr_t at = address + (piece->offset - pieces.front().offset);
     const Status unmapped = !piece->isMirror()
                                 ? calls_.check(driver_.cuMemUnmap, CUdeviceptr{at}, piece->bytes)
-                            : users == For::kCopy ? Status()
-                                                  : unmapMirror(at);
+                            : users.copier ? Status()
+                                           : unmapMirror(at);
     if (!unmapped.ok()) {
       return keepingError(unmapped, [&] {
         if (piece != pieces.begin() && !map(address, {pieces.begin(), piece}, users).ok()) {
@@ -292,8 +292,7 @@ Result<std::uintptr_t> MappedMemory::allocate(std::size_t bytes, std::size_t ali
   if (!pieces.ok()) {
     return pieces.status();
   }
-  Result<std::uintptr_t> address =
-      reserveAndMap(*pieces, bytes, std::max(alignment, kPage), For::kAll);
+  Result<std::uintptr_t> address = reserveAndMap(*pieces, bytes, std::max(alignment, kPage), For{});
   if (!address.ok()) {
     return keepingError(address.status(), [&] { releasePages(*pieces); });
   }
@@ -306,7 +305,7 @@ Status MappedMemory::allocateAt(std::uintptr_t address, std::size_t bytes, const
   if (!pieces.ok()) {
     return pieces.status();
   }
-  if (const Status mapped = map(address, *pieces, For::kAll); !mapped.ok()) {
+  if (const Status mapped = map(address, *pieces, For{}); !mapped.ok()) {
     return keepingError(mapped, [&] { releasePages(*pieces); });
   }
   ranges_.emplace(address, Range{.bytes = bytes,
@@ -318,7 +317,7 @@ Status MappedMemory::allocateAt(std::uintptr_t address, std::size_t bytes, const
 
 // Of the first `there` bytes at `from`; what follows them becomes zero.
 Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, std::size_t there,
-                          const Pieces& pieces, Stream stream) {
+                          const Pieces& pieces, const Copier& copier) {
   for (const Piece& piece : pieces) {
     if (piece.isMirror()) {
       continue;
@@ -326,10 +325,10 @@ Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, std::size_t th
     const std::size_t offset = piece.offset - pieces.front().offset;
     const std::size_t copied = std::min(piece.bytes, there - std::min(there, offset));
     if (copied != 0) {
-      GMAC_TRY(calls_.copyWithin(to + offset, from + offset, copied, stream));
+      GMAC_TRY(copier.calls.copyWithin(to + offset, from + offset, copied, copier.stream));
     }
     if (copied < piece.bytes) {
-      GMAC_TRY(calls_.fill(to + offset + copied, 0, piece.bytes - copied, stream));
+      GMAC_TRY(copier.calls.fill(to + offset + copied, 0, piece.bytes - copied, copier.stream));
     }
   }
   return {};
@@ -384,7 +383,7 @@ std::size_t MappedMemory::bytesAt(std::uintptr_t address, std::size_t offset, st
 // are made in less time than one large one. While a piece is copied the next one's pages are made,
 // where there is memory for both, and those of the one before take their place.
 Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_t bytes,
-                          Place place, Stream stream, Event event) {
+                          Place place, const Copier& copier) {
   const auto found = ranges_.find(address);
   if (found == ranges_.end() || !offers(place.home)) {
     return fail(adsmErrorNotSupported, "the accelerator's memory at {:#x} cannot move", address);
@@ -399,7 +398,7 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
   };
   std::optional<Moving> current;  // its copy has begun
   const auto start = [&](Moving&& moving) {
-    const Status begun = startCopy(address, range, moving, stream, event);
+    const Status begun = startCopy(address, range, moving, copier);
     if (!begun.ok()) {
       return keepingError(begun, [&] { drop(moving); });
     }
@@ -410,7 +409,7 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
     auto piece = next(from);
     std::optional<Result<Moving>> ahead;
     if (piece != range.pieces.end()) {
-      ahead = prepare(*piece, pages, place);
+      ahead = prepare(*piece, pages, place, copier.device);
     }
     if (!current) {
       if (!ahead) {
@@ -420,7 +419,7 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
     } else {
       const Moving moving = std::move(*current);
       current.reset();
-      Status status = awaitEvent(calls_, event);
+      Status status = endOfCopy(copier);
       if (!status.ok()) {
         return keepingError(status, [&] {
           drop(moving);
@@ -435,7 +434,7 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
       if (!status.ok() || !begun.ok()) {
         return keepingError(status.ok() ? begun : status, [&] {
           if (current) {
-            (void)awaitEvent(calls_, event);
+            (void)endOfCopy(copier);
             drop(*current);
           }
         });
@@ -454,8 +453,8 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
 // changes nothing. A piece that is cut is made anew as a whole: no part of a mapping can be
 // exchanged alone.
 Result<MappedMemory::Moving> MappedMemory::prepare(const Piece& piece, const Pages& pages,
-                                                   Place place) {
-  Moving moving{piece.offset, {}};
+                                                   Place place, int copier) {
+  Moving moving{piece.offset, copier, {}};
   const auto add = [&](std::size_t from, std::size_t to, Place where) {
     if (from < to) {
       moving.after.push_back({from, to - from, where});
@@ -468,7 +467,7 @@ Result<MappedMemory::Moving> MappedMemory::prepare(const Piece& piece, const Pag
   add(std::max(piece.offset, pages.first), std::min(pages.last, piece.end()), place);
   add(std::max(pages.last, piece.offset), piece.end(), piece.place);
   GMAC_TRY(create(moving.after));
-  Result<std::uintptr_t> aside = reserveAndMap(moving.after, piece.bytes, kPage, For::kCopy);
+  Result<std::uintptr_t> aside = reserveAndMap(moving.after, piece.bytes, kPage, For{copier});
   if (!aside.ok()) {
     return keepingError(aside.status(), [&] { releasePages(moving.after); });
   }
@@ -482,26 +481,33 @@ MappedMemory::Pieces::iterator MappedMemory::pieceAt(Range& range, std::size_t o
 }
 
 Status MappedMemory::startCopy(std::uintptr_t address, Range& range, const Moving& moving,
-                               Stream stream, Event event) {
+                               const Copier& copier) {
   const Piece& piece = *pieceAt(range, moving.offset);
   const std::size_t there = piece.isMirror() ? piece.mirrored : piece.bytes;
-  const Status copied = copy(moving.aside, address + moving.offset, there, moving.after, stream);
-  const Status recorded = calls_.record(event, stream);
+  const DeviceScope scope(copier.calls);
+  const Status copied = copy(moving.aside, address + moving.offset, there, moving.after, copier);
+  const Status recorded = copier.calls.record(copier.event, copier.stream);
   if (copied.ok() && recorded.ok()) {
     return {};
   }
   // Some of it may be on its way, to pages that are about to go.
   return keepingError(copied.ok() ? recorded : copied, [&] {
-    const bool known = recorded.ok() || calls_.record(event, stream).ok();
-    if (!known || !awaitEvent(calls_, event).ok()) {
+    const bool known = recorded.ok() || copier.calls.record(copier.event, copier.stream).ok();
+    // (A device that is lost copies nothing any more.)
+    if ((!known || !endOfCopy(copier).ok()) && !copier.calls.health().lost()) {
       calls_.health().end("a copy of an object's pages has no end");
     }
   });
 }
 
+Status MappedMemory::endOfCopy(const Copier& copier) {
+  const DeviceScope scope(copier.calls);
+  return awaitEvent(copier.calls, copier.event);
+}
+
 // What cannot be unmapped there stays, and harms nobody.
 void MappedMemory::leaveAside(const Moving& moving) {
-  (void)unmap(moving.aside, moving.after, For::kCopy);
+  (void)unmap(moving.aside, moving.after, For{moving.copier});
   (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{moving.aside}, moving.bytes());
 }
 
@@ -519,13 +525,13 @@ Status MappedMemory::exchange(std::uintptr_t address, Range& range, const Moving
     return keepingError(status, [&] { releasePages(moving.after); });
   };
   leaveAside(moving);
-  if (const Status unmapped = unmap(start, before, For::kAll); !unmapped.ok()) {
+  if (const Status unmapped = unmap(start, before, For{}); !unmapped.ok()) {
     return undo(unmapped);
   }
-  if (const Status mapped = map(start, moving.after, For::kAll); !mapped.ok()) {
+  if (const Status mapped = map(start, moving.after, For{}); !mapped.ok()) {
     return undo(keepingError(mapped, [&] {
       // Without any pages there, what kernels find at the address would not be theirs.
-      if (!map(start, before, For::kAll).ok()) {
+      if (!map(start, before, For{}).ok()) {
         calls_.health().end("the pages of an object could not be mapped again");
       }
     }));
@@ -538,7 +544,7 @@ Status MappedMemory::exchange(std::uintptr_t address, Range& range, const Moving
 }
 
 Status MappedMemory::giveBack(std::uintptr_t address, const Range& range) {
-  GMAC_TRY(unmap(address, range.pieces, For::kAll));
+  GMAC_TRY(unmap(address, range.pieces, For{}));
   releasePages(range.pieces);
   return range.reservedHere
              ? calls_.check(driver_.cuMemAddressFree, CUdeviceptr{address}, range.bytes)

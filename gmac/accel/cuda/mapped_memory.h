@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,11 +66,18 @@ class MappedMemory {
   // The same at an address of a range that somebody else has reserved, where nothing is mapped, and
   // gives back when nothing is there any more. A multiple of kPage.
   Status allocateAt(std::uintptr_t address, std::size_t bytes, const Layout& layout);
+  // What copies pages: a device that has been allowed(), with a stream and an event of its context.
+  struct Copier {
+    DeviceCalls& calls;
+    int device;
+    Stream stream;
+    Event event;
+  };
   // Moves pages; see MovableMemory. `address` is where an allocation begins, of which those pages
-  // move that begin in [offset, offset + bytes). `stream` and `event` are for the copy, which is
-  // waited for.
+  // move that begin in [offset, offset + bytes). The copy is waited for. Pages are mapped and
+  // copied fastest by the device that they move to.
   Status move(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place,
-              Stream stream, Event event);
+              const Copier& copier);
   // Where the page with that offset in an allocation lies.
   Place placeAt(std::uintptr_t address, std::size_t offset = 0) const;
   // Whether all of those pages lie there.
@@ -132,9 +140,11 @@ class MappedMemory {
     bool reservedHere = true;
   };
 
-  // Which devices a mapping is for: all that have been allowed, or the accelerator's own, which
-  // copies (and has no use for the CPU's own pages).
-  enum class For { kAll, kCopy };
+  // Which devices a mapping is for: all that have been allowed, or the one that copies (and has no
+  // use for the CPU's own pages).
+  struct For {
+    std::optional<int> copier;  // none: all
+  };
 
   // Pieces with their pages.
   Result<Pieces> makePieces(std::size_t bytes, const Layout& layout);
@@ -155,22 +165,24 @@ class MappedMemory {
   // A piece on its way: its new pages, which may be several pieces, at an address of their own.
   struct Moving {
     std::size_t offset;  // of the piece
+    int copier;          // the device for which that address is
     Pieces after;
     std::uintptr_t aside = 0;
     std::size_t end() const { return after.back().end(); }
     std::size_t bytes() const { return end() - offset; }
   };
   static Pieces::iterator pieceAt(Range& range, std::size_t offset);
-  Result<Moving> prepare(const Piece& piece, const Pages& pages, Place place);
-  // Submits the copy, after which `event` is recorded.
-  Status startCopy(std::uintptr_t address, Range& range, const Moving& moving, Stream stream,
-                   Event event);
+  Result<Moving> prepare(const Piece& piece, const Pages& pages, Place place, int copier);
+  // Submits the copy, after which the copier's event is recorded; waits for that.
+  Status startCopy(std::uintptr_t address, Range& range, const Moving& moving,
+                   const Copier& copier);
+  static Status endOfCopy(const Copier& copier);
   Status exchange(std::uintptr_t address, Range& range, const Moving& moving);
   void leaveAside(const Moving& moving);
   void drop(const Moving& moving);
   Status giveBack(std::uintptr_t address, const Range& range);
-  Status copy(std::uintptr_t to, std::uintptr_t from, std::size_t there, const Pieces& pieces,
-              Stream stream);
+  static Status copy(std::uintptr_t to, std::uintptr_t from, std::size_t there,
+                     const Pieces& pieces, const Copier& copier);
   static std::uint64_t nextNumber();
   void retire(Range& range);
   Result<int> fileOf(const Piece& piece);

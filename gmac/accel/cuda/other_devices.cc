@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "gmac/base/log.h"
+
 namespace gmac::accel::cuda {
 namespace {
 
@@ -62,10 +64,7 @@ Status OtherDevices::open(std::size_t number, const std::function<Status(int dev
   }
   GMAC_TRY(admit(one.number.load()));
   GMAC_TRY(one.calls->openPrimary(one.number.load()));
-  const Status opened = [&] {
-    const DeviceScope scope(*one.calls);
-    return one.queue.open();
-  }();
+  const Status opened = make(one);
   if (!opened.ok()) {
     const std::string text = lastErrorText();
     close(one);
@@ -77,9 +76,37 @@ Status OtherDevices::open(std::size_t number, const std::function<Status(int dev
   return Status();
 }
 
+Status OtherDevices::make(OtherDevice& device) {
+  const DeviceScope scope(*device.calls);
+  GMAC_TRY(device.queue.open());
+  const std::lock_guard lock(device.moving);
+  const Result<Event> event = device.calls->createEvent();
+  if (!event.ok()) return event.status();
+  device.moveEvent = *event;
+  const Result<Stream> stream = device.calls->createStream();
+  if (!stream.ok()) return stream.status();
+  device.moveStream = *stream;
+  return Status();
+}
+
+void OtherDevices::openIfActive(std::size_t number,
+                                const std::function<Status(int device)>& admit) {
+  const int device = this->device(number).number.load();
+  if (device < 0 || !home_.primaryIsActive(device)) return;
+  if (const Status opened = open(number, admit); !opened.ok()) {
+    log(LogLevel::kInfo, "device {} copies none of its pages itself: {}", number, lastErrorText());
+  }
+}
+
 void OtherDevices::close(OtherDevice& device) noexcept {
   {
     const DeviceScope scope(*device.calls);
+    const std::lock_guard lock(device.moving);
+    const bool lost = device.calls->health().lost();
+    Stream const stream = std::exchange(device.moveStream, nullptr);
+    if (stream != nullptr && !lost) static_cast<void>(device.calls->destroyStream(stream));
+    Event const event = std::exchange(device.moveEvent, nullptr);
+    if (event != nullptr && !lost) static_cast<void>(device.calls->destroyEvent(event));
     device.lanes.close();
     device.queue.close();
   }

@@ -37,6 +37,10 @@ struct OtherDevice {
   const std::unique_ptr<DeviceCalls> calls;
   Queue queue;
   CopyLanes lanes;  // open once allocations are striped over it
+  // For pages that move there, while the device is open; one thread uses or ends them.
+  std::mutex moving;
+  Stream moveStream = nullptr;
+  Event moveEvent = nullptr;
   std::atomic<bool> open{false};
   std::atomic<std::uint64_t> contexts{0};  // left so far
   std::uint64_t waitedFor = 0;             // the newest copy in; under the queue's lock
@@ -64,6 +68,9 @@ class OtherDevices {
 
   // Makes sure that kernels can be submitted there; `admit`, for the device, succeeds first.
   Status open(std::size_t number, const std::function<Status(int device)>& admit);
+  // Opens it, too, where its primary context is there already, which takes no memory. A failure
+  // leaves it as it was.
+  void openIfActive(std::size_t number, const std::function<Status(int device)>& admit);
   bool anyOpen() const noexcept { return open_.load(std::memory_order_relaxed) != 0; }
   // The end of a context, with all that was submitted there; of all of them.
   void contextEnds(std::uintptr_t context) noexcept;
@@ -72,6 +79,7 @@ class OtherDevices {
   Result<DeviceDescription> describe(std::size_t number);
 
  private:
+  static Status make(OtherDevice& device);
   void close(OtherDevice& device) noexcept;
 
   DeviceCalls& home_;

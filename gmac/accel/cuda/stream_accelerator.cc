@@ -533,12 +533,11 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
                         "{} bytes at {:#x} are no pages of {}, which the CPU's could replace",
                         bytes, static_cast<std::uintptr_t>(address), deviceName());
     }
-    return mapped_.move(found->second.given, offset, bytes, mapped_.placeOf(home), zeroStream_,
-                        zeroEvent_);
+    return movePages(found->second.given, offset, bytes, mapped_.placeOf(home));
   }
   // The margin, too.
-  return moved(found->first, mapped_.move(found->second.given, 0, SIZE_MAX / 2,
-                                          mapped_.placeOf(home), zeroStream_, zeroEvent_));
+  return moved(found->first,
+               movePages(found->second.given, 0, SIZE_MAX / 2, mapped_.placeOf(home)));
 }
 
 // Its pages are its own to the end of the last one.
@@ -581,6 +580,7 @@ Status StreamAccelerator::keepOnCpu() {
 
 Status StreamAccelerator::moveAllTo(DeviceAddress address, std::size_t bytes, int device) {
   GMAC_TRY(ready());
+  openToMove(device);
   const DeviceScope scope(*calls_);
   const RetiringLock lock(*this);
   const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
@@ -590,8 +590,29 @@ Status StreamAccelerator::moveAllTo(DeviceAddress address, std::size_t bytes, in
   }
   GMAC_TRY(allowLocked(device));
   // The margin, too.
-  return moved(found->first, mapped_.move(found->second.given, 0, SIZE_MAX / 2,
-                                          {Home::kDevice, device}, zeroStream_, zeroEvent_));
+  return moved(found->first,
+               movePages(found->second.given, 0, SIZE_MAX / 2, {Home::kDevice, device}));
+}
+
+void StreamAccelerator::openToMove(int device) {
+  if (const std::size_t other = devices_.find(device); other != 0) {
+    devices_.openIfActive(other, [this](int number) { return allow(number); });
+  }
+}
+
+Status StreamAccelerator::movePages(std::uintptr_t given, std::size_t offset, std::size_t bytes,
+                                    Place place) {
+  const std::size_t other = place.home == Home::kDevice ? devices_.find(place.device) : 0;
+  if (other != 0) {
+    OtherDevice& target = devices_.device(other);
+    const std::lock_guard lock(target.moving);
+    if (target.moveStream != nullptr && !target.calls->health().lost()) {
+      return mapped_.move(given, offset, bytes, place,
+                          {*target.calls, place.device, target.moveStream, target.moveEvent});
+    }
+  }
+  return mapped_.move(given, offset, bytes, place,
+                      {*calls_, calls_->deviceNumber(), zeroStream_, zeroEvent_});
 }
 
 bool StreamAccelerator::allIsMapped() const {
@@ -624,14 +645,14 @@ bool StreamAccelerator::liesOn(DeviceAddress address, std::size_t bytes, int dev
 
 Status StreamAccelerator::moveTo(DeviceAddress address, std::size_t bytes, int device) {
   GMAC_TRY(ready());
+  openToMove(device);
   const DeviceScope scope(*calls_);
   const RetiringLock lock(*this);
   const auto part = partOf(static_cast<std::uintptr_t>(address));
   if (!part.ok()) return part.status();
   GMAC_TRY(allowLocked(device));
   return moved(static_cast<std::uintptr_t>(address),
-               mapped_.move(part->first, part->second, bytes, {Home::kDevice, device}, zeroStream_,
-                            zeroEvent_));
+               movePages(part->first, part->second, bytes, {Home::kDevice, device}));
 }
 
 std::vector<int> StreamAccelerator::devicesWithMemory() const {

@@ -227,6 +227,9 @@ class StreamAccelerator final : public Accelerator,
   Status allow(int device);
   Status allowLocked(int device);
   bool allIsMapped() const;
+  // MappedMemory::move(), by the device that the pages move to where it is open.
+  Status movePages(std::uintptr_t given, std::size_t offset, std::size_t bytes, Place place);
+  void openToMove(int device);
   // The allocation that holds an address, and its offset in what CUDA gave.
   Result<std::pair<std::uintptr_t, std::size_t>> partOf(std::uintptr_t address) const;
   // A kernel queue, the layer of its context, and what else it takes to submit there.
