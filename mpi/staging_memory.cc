@@ -9,6 +9,8 @@
 #include <mutex>
 #include <vector>
 
+#include "gmac/base/memory_limit.h"
+
 namespace gmac::mpi {
 namespace {
 
@@ -76,6 +78,11 @@ struct StagingMemory::Kept {
   }
 };
 
+LargeRanges& StagingMemory::largeRanges() {
+  static auto* const ranges = new LargeRanges(usableMemory() / 8);  // also for exit handlers
+  return *ranges;
+}
+
 StagingMemory::Kept& StagingMemory::kept() {
   static auto* const kept = new Kept;  // also for exit handlers
   return *kept;
@@ -91,6 +98,11 @@ StagingMemory::StagingMemory(std::size_t bytes) {
     range_ = {.data = ofThread.free[--ofThread.count], .room = room, .again = true};
     return;
   }
+  if (room > kLongest) {
+    const LargeRanges::Range range = largeRanges().take(bytes);
+    range_ = {.data = range.data, .room = range.bytes};
+    return;
+  }
   Kept& all = kept();
   {
     const std::lock_guard guard(all.lock);
@@ -103,19 +115,17 @@ StagingMemory::StagingMemory(std::size_t bytes) {
       return;
     }
   }
-  // What is too long to be kept is no longer than asked for. Pages come when they are touched.
-  const std::size_t size =
-      room > kKeptBytes ? (bytes + kAlignment - 1) / kAlignment * kAlignment : room;
-  const std::size_t alignment = room >= kLeastPinned && size == room ? kPage : kAlignment;
-  range_ = {.data = static_cast<std::byte*>(std::aligned_alloc(alignment, size)), .room = room};
+  // Pages come when they are touched.
+  const std::size_t alignment = room >= kLeastPinned ? kPage : kAlignment;
+  range_ = {.data = static_cast<std::byte*>(std::aligned_alloc(alignment, room)), .room = room};
 }
 
 StagingMemory::~StagingMemory() {
   if (range_.data == nullptr) {
     return;
   }
-  if (range_.room > kKeptBytes) {
-    giveBack(range_);
+  if (range_.room > kLongest) {
+    largeRanges().free({range_.data, range_.room});
     return;
   }
   if (range_.room == kLeastRoom && keepInThread(range_.data)) {

@@ -8,15 +8,18 @@
 #include <cstddef>
 #include <utility>
 
+#include "mpi/large_ranges.h"
+
 namespace gmac::mpi {
 
 // Owns one range. Freed ranges are kept for reuse, the most recently freed first, up to kKeptBytes
-// in all; besides, each thread keeps a few of kLeastRoom bytes for itself, without a lock, until it
-// ends. Thread-safe.
+// in all, and those over kLongest bytes as LargeRanges keep them; besides, each thread keeps a few
+// of kLeastRoom bytes for itself, without a lock, until it ends. Thread-safe.
 class StagingMemory {
  public:
   static constexpr std::size_t kKeptBytes = std::size_t{256} << 20;
-  static constexpr std::size_t kLeastRoom = 4096;  // of a range
+  static constexpr std::size_t kLongest = kKeptBytes / 2;  // a message may need two
+  static constexpr std::size_t kLeastRoom = 4096;          // of a range
   static constexpr std::size_t kLeastPinned = std::size_t{1} << 20;
 
   // Pins and unpins whole pages, so that a device copies at the speed of its bus.
@@ -51,6 +54,7 @@ class StagingMemory {
   };
   struct Kept;
   static Kept& kept();
+  static LargeRanges& largeRanges();
   static void giveBack(const Range& range);
   void swap(StagingMemory& other) { std::swap(range_, other.range_); }
 

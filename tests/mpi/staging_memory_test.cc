@@ -4,7 +4,11 @@
 #include "mpi/staging_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -45,9 +49,13 @@ std::byte* use(std::size_t bytes) {
 
 class Staging : public ::testing::Test {
  protected:
-  // Whatever is kept goes for one range of all that may be.
+  // Whatever is kept goes for two ranges of all that may be.
+  static void empty() {
+    const StagingMemory one(StagingMemory::kLongest);
+    use(StagingMemory::kLongest);
+  }
   void SetUp() override {
-    use(StagingMemory::kKeptBytes);
+    empty();
     refuses = false;
     asked = 0;
   }
@@ -69,7 +77,7 @@ TEST_F(Staging, MemoryThatIsUsedAgainIsPinnedOnceAndUnpinnedAtItsEnd) {
   EXPECT_EQ(pinned.count(first), 1U);
   use(8 * kMiB);
   EXPECT_EQ(asked, 1);
-  use(StagingMemory::kKeptBytes);
+  empty();
   EXPECT_EQ(pinned.count(first), 0U);
 }
 
@@ -86,17 +94,17 @@ TEST_F(Staging, ARefusalIsTakenForAnAnswer) {
   EXPECT_TRUE(pinned.empty());
 }
 
-// A long message long ago keeps no room from short ones now: SetUp() has left one.
+// Long messages long ago keep no room from short ones now: SetUp() has left two.
 TEST_F(Staging, WhatWasFreedLastIsKept) {
   constexpr std::size_t kEighth = StagingMemory::kKeptBytes / 8;
   std::byte* const eighth = use(kEighth);
   std::byte* const quarter = use(2 * kEighth);
   EXPECT_EQ(use(kEighth), eighth);
   EXPECT_EQ(use(2 * kEighth), quarter);
-  EXPECT_EQ(pinned.size(), 2U);
+  EXPECT_EQ(pinned.count(eighth) + pinned.count(quarter), 2U);
   // Both fit with a half, and one of them with another quarter as well.
   use(4 * kEighth);
-  EXPECT_EQ(pinned.size(), 2U);
+  EXPECT_EQ(pinned.count(eighth) + pinned.count(quarter), 2U);
   {
     const StagingMemory one(2 * kEighth);
     const StagingMemory two(2 * kEighth);
@@ -106,11 +114,69 @@ TEST_F(Staging, WhatWasFreedLastIsKept) {
   EXPECT_EQ(pinned.count(quarter), 1U);
 }
 
-TEST_F(Staging, MoreThanMayBeKeptIsGivenBack) {
-  use(StagingMemory::kKeptBytes + 1);
-  use(StagingMemory::kKeptBytes + 1);
-  EXPECT_EQ(asked, 0);
-  EXPECT_TRUE(pinned.empty());
+// Whose pages the system may have taken meanwhile.
+TEST(LargeRanges, AreFoundAgain) {
+  LargeRanges ranges(64 * kMiB);
+  const LargeRanges::Range first = ranges.take(20 * kMiB - 1);
+  EXPECT_EQ(first.bytes, 20 * kMiB);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first.data) % (2 * kMiB), 0U);
+  const LargeRanges::Range other = ranges.take(20 * kMiB);
+  EXPECT_NE(other.data, first.data);
+  std::memset(first.data, 1, first.bytes);
+  std::memset(other.data, 2, other.bytes);
+  ranges.free(other);
+  ranges.free(first);
+  EXPECT_EQ(ranges.take(15 * kMiB).data, first.data);
+  EXPECT_NE(ranges.take(7 * kMiB).data, other.data) << "more than twice as long";
+  EXPECT_NE(ranges.take(21 * kMiB).data, other.data) << "too short";
+  const LargeRanges::Range again = ranges.take(20 * kMiB);
+  EXPECT_EQ(again.data, other.data);
+  std::memset(again.data, 3, again.bytes);
+}
+
+// Whether it is mapped.
+bool isThere(const std::byte* data) {
+  unsigned char resident = 0;
+  return mincore(const_cast<std::byte*>(data), 4096, &resident) == 0;
+}
+
+TEST(LargeRanges, ThatWereFreedLastAreKept) {
+  LargeRanges ranges(40 * kMiB);
+  std::array<LargeRanges::Range, 3> all{};
+  for (LargeRanges::Range& one : all) one = ranges.take(16 * kMiB);
+  for (const LargeRanges::Range& one : all) ranges.free(one);
+  EXPECT_FALSE(isThere(all[0].data));
+  EXPECT_TRUE(isThere(all[1].data));
+  EXPECT_TRUE(isThere(all[2].data));
+  const LargeRanges::Range larger = ranges.take(60 * kMiB);
+  ranges.free(larger);
+  EXPECT_FALSE(isThere(larger.data)) << "more than is kept";
+}
+
+TEST(LargeRanges, AreNotKeptWhereAddressesAreLimited) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  LargeRanges ranges(64 * kMiB);
+  const LargeRanges::Range range = ranges.take(16 * kMiB);
+  rlimit limited = before;
+  limited.rlim_cur = std::min(before.rlim_max, rlim_t{1} << 46);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limited), 0);
+  ranges.free(range);
+  EXPECT_FALSE(isThere(range.data));
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+}
+
+TEST(LargeRanges, AreNoMemoryWhereThereIsNone) {
+  LargeRanges ranges(64 * kMiB);
+  ranges.free(ranges.take(16 * kMiB));
+  EXPECT_EQ(ranges.take(std::size_t{1} << 50).data, nullptr);
+  EXPECT_NE(ranges.take(16 * kMiB).data, nullptr);
+}
+
+TEST_F(Staging, ALongRangeIsUsedAgain) {
+  std::byte* const first = use(StagingMemory::kLongest + 1);
+  EXPECT_EQ(use(StagingMemory::kLongest + 100), first);
+  EXPECT_EQ(asked, 0) << "the system cannot take pinned pages";
 }
 
 // Two ranges of a few bytes, one after the other, on a thread of its own.
