@@ -72,8 +72,33 @@ exchange::SharedLayoutPtr Elements::layoutForDevice() const {
   return fromBottom_ ? nullptr : type_->layoutOf(count_);
 }
 
+bool Elements::canTransferTo(const Elements& target) const {
+  if (!isTyped() || !target.isTyped() || onDevice_ || target.onDevice_ ||
+      bytes() != target.bytes()) {
+    return false;
+  }
+  const auto range = [](const Elements& one) {
+    const Span lies = one.span();
+    return std::pair(reinterpret_cast<std::uintptr_t>(shifted(one.buffer_, lies.first)),
+                     reinterpret_cast<std::uintptr_t>(shifted(one.buffer_, lies.last)));
+  };
+  const auto [first, end] = range(*this);
+  const auto [targetFirst, targetEnd] = range(target);
+  return end <= targetFirst || targetEnd <= first;
+}
+
+bool Elements::transferTo(const Elements& target) {
+  reason_.clear();
+  const adsmError_t error = adsmTransfer(target.buffer_, target.ownCount(), target.ownType(),
+                                         buffer_, ownCount(), ownType());
+  if (error != adsmSuccess) {
+    reason_ = adsmLastErrorString();
+  }
+  return error == adsmSuccess;
+}
+
 bool Elements::openParts() const {
-  if (fromBottom_ || (!type_->dense && type_->own == nullptr)) {
+  if (!isTyped()) {
     return false;
   }
   int reached = 1;
@@ -89,10 +114,8 @@ adsmError_t Elements::beginPart(bool packs, std::byte* packed, std::int64_t offs
   options.offset = offset;
   options.bytes = bytes;
   options.event = event;
-  const std::int64_t count = type_->dense ? this->bytes() : count_;
-  const adsmType_t type = type_->dense ? ADSM_TYPE_1 : type_->own;
-  return packs ? adsmPackWith(packed, buffer_, count, type, &options)
-               : adsmUnpackWith(buffer_, packed, count, type, &options);
+  return packs ? adsmPackWith(packed, buffer_, ownCount(), ownType(), &options)
+               : adsmUnpackWith(buffer_, packed, ownCount(), ownType(), &options);
 }
 
 bool Elements::extend(const void* buffer, MPI_Count count, MPI_Datatype datatype) {

@@ -71,6 +71,12 @@ class Elements {
   // Unpacks the first `bytes` of the payload. False: failed.
   bool unpack(std::byte* from, std::int64_t bytes);
 
+  // Whether transferTo() may be called: the two have as many bytes, in memory apart that is no
+  // device's alone, and gmac knows both types.
+  bool canTransferTo(const Elements& target) const;
+  // Copies the payload there in one pass; ordered as pack() is. False: failed.
+  bool transferTo(const Elements& target);
+
   // Whether parts of the payload can be moved while the caller does something else; opens device
   // memory for it, as pack() and unpack() do.
   bool openParts() const;
@@ -100,6 +106,10 @@ class Elements {
   Span span() const {
     return Span::of(count_, type_->trueLowerBound, type_->trueExtent, type_->extent);
   }
+  // The elements as gmac has them.
+  bool isTyped() const { return !fromBottom_ && (type_->dense || type_->own != nullptr); }
+  std::int64_t ownCount() const { return type_->dense ? bytes() : count_; }
+  adsmType_t ownType() const { return type_->dense ? ADSM_TYPE_1 : type_->own; }
   bool move(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveReached(bool packs, std::byte* packed, std::int64_t bytes);

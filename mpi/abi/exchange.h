@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mpi/abi/collective.h"
+#include "mpi/abi/own_block.h"
 #include "mpi/abi/place.h"
 #include "mpi/abi/staged_blocks.h"
 
@@ -17,7 +18,8 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 
 // The following three describe a buffer in the forms that MPI's functions take. blocks(n) lists the
 // blocks of n processes, none if an argument is wrong. replace() puts the packed payload in place
-// of the buffer; it fails with false, and the payload's reason() says why.
+// of the buffer; it fails with false, and the payload's reason() says why. Those with a count for
+// each process have leaveOut(): MPI is told that the one for that process is 0.
 
 // The same number of elements for each process.
 template <typename Count>
@@ -58,6 +60,7 @@ struct Spread {
     }
     return blocks;
   }
+  void leaveOut(OwnBlock& own, std::size_t processes) { counts = own.without(counts, processes); }
   auto arguments() const { return std::tuple(buffer, counts, displacements, type); }
   bool replace(StagedBlocks& payload) {
     buffer = payload.address();
@@ -83,6 +86,7 @@ struct Typed {
     }
     return blocks;
   }
+  void leaveOut(OwnBlock& own, std::size_t processes) { counts = own.without(counts, processes); }
   auto arguments() const { return std::tuple(buffer, counts, displacements, types); }
   bool replace(StagedBlocks& payload) {
     buffer = payload.address();
@@ -101,15 +105,16 @@ class Exchange : public Pending {
     const Ready ready = out.prepare(sent);
     return ready != Ready::kYes ? ready : in.prepare(received);
   }
-  bool inUse() const { return out.inUse() || in.inUse(); }
+  bool inUse() const { return out.inUse() || in.inUse() || own.inUse(); }
   bool pack() override { return out.pack() && (!keeps_ || in.pack()); }
-  bool deliver(const MPI_Status&) override { return in.unpack(); }
+  bool deliver(const MPI_Status&) override { return in.unpack() && own.copy(); }
   const std::string& reason() const override {
-    return out.reason().empty() ? in.reason() : out.reason();
+    return !out.reason().empty() ? out.reason() : !in.reason().empty() ? in.reason() : own.reason();
   }
 
   StagedBlocks out;
   StagedBlocks in;
+  OwnBlock own;
 
  private:
   bool keeps_ = false;
@@ -131,9 +136,15 @@ int exchangeBuffers(Sent sent, Received received, Rest... rest) {
   const bool sends = place.sent != 0 && !inPlace;
   const bool receives = place.received != 0 && received.buffer != MPI_IN_PLACE;
   const auto state = std::make_shared<Exchange>();
-  const Ready ready = state->prepare(
-      sends ? sent.blocks(place.sent) : std::vector<Block>(),
-      receives ? received.blocks(place.received) : std::vector<Block>(), place.keeps || inPlace);
+  std::vector<Block> out = sends ? sent.blocks(place.sent) : std::vector<Block>();
+  std::vector<Block> in = receives ? received.blocks(place.received) : std::vector<Block>();
+  if constexpr (requires { sent.leaveOut(state->own, 0), received.leaveOut(state->own, 0); }) {
+    if (place.own >= 0 && !inPlace && state->own.take(out, in, place.own)) {
+      sent.leaveOut(state->own, out.size());
+      received.leaveOut(state->own, in.size());
+    }
+  }
+  const Ready ready = state->prepare(out, in, place.keeps || inPlace);
   if (ready == Ready::kLetMpiRefuse || (ready == Ready::kYes && !state->inUse())) {
     return forward();
   }

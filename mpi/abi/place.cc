@@ -56,6 +56,7 @@ Place placeIn(const Pattern& pattern, MPI_Comm communicator, int root) {
   place.sent = pattern.sendsToEach ? size : 1;
   place.received = pattern.receivesFromEach ? size : 1;
   place.keeps = pattern.keeps;
+  place.own = inter == 0 && pattern.sendsToEach && pattern.receivesFromEach ? rank : -1;
   if (pattern.root == Pattern::Root::kNone) {
     return place;
   }

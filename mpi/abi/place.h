@@ -34,6 +34,7 @@ struct Place {
   int received = 0;     // blocks in its receive buffer; 0: the buffer is not used
   bool isRoot = false;  // the root, where the collective has one
   bool keeps = false;   // parts of its receive buffer may keep their bytes
+  int own = -1;         // its own block, in both buffers; -1: it sends itself none of its own
 };
 // Ignores `root` where the pattern has none.
 Place placeIn(const Pattern& pattern, MPI_Comm communicator, int root);
