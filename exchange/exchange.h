@@ -28,7 +28,7 @@
 // memory is taken when the first payload is to lie there, in pieces that are kept until the process
 // ends. Each receiver first proves that it reaches a piece, by what it reads there, when it next
 // collects anything of that sender; until then payloads for it have to lie elsewhere. One that does
-// not reach it tries again (attempts.h).
+// not reach it tries again (attempts.h), and so does a sender whose device refuses a piece.
 //
 // A child of fork() has none of this memory: its calls fail (adsmErrorForked), its destructors do
 // nothing.

@@ -262,26 +262,36 @@ bool Outbox::allProofs(int receiver, Proof proof) const {
 // One more piece, if the device has one. Its first page, which has the mark, is never given out.
 void Outbox::exportPiece(std::size_t bytes) {
   DevicePiece& piece = file_.piece(pieces_.size());
-  void* address = nullptr;
   ssize_t got = 0;
   do {
     got = ::getrandom(piece.mark.data(), sizeof piece.mark, 0);
   } while (got < 0 && errno == EINTR);
-  adsmError_t code = got == sizeof piece.mark
-                         ? device_->exportMemory(bytes, &address, piece.handle.data())
-                         : adsmErrorSystem;
+  adsmError_t code = got == sizeof piece.mark ? adsmSuccess : adsmErrorSystem;
+  // (What is exported stays the process's until it ends, so an attempt that fails later keeps it.)
+  if (code == adsmSuccess && unmarked_.bytes < bytes) {
+    void* address = nullptr;
+    code = device_->exportMemory(bytes, &address, piece.handle.data());
+    if (code == adsmSuccess) {
+      unmarked_ = {address, bytes, piece.handle};
+    }
+  }
   if (code == adsmSuccess) {
-    code = device_->copyTo(address, piece.mark.data(), sizeof piece.mark);
+    code = device_->copyTo(unmarked_.address, piece.mark.data(), sizeof piece.mark);
   }
   if (code != adsmSuccess) {
     exportFailed_ = code;
+    exportAttempts_.failed();
     log(LogLevel::kInfo, "exchange: {} bytes of device memory cannot be exported: {}", bytes,
         got == sizeof piece.mark ? device_->causeOf(code) : "there are no random numbers");
     return;
   }
-  piece.bytes = bytes;
-  pieces_.push_back(
-      {static_cast<std::byte*>(address), bytes, RangeAllocator(kAlignment, bytes - kAlignment)});
+  exportFailed_ = adsmSuccess;
+  exportAttempts_ = {};
+  const auto made = std::exchange(unmarked_, {});
+  piece.handle = made.handle;
+  piece.bytes = made.bytes;
+  pieces_.push_back({static_cast<std::byte*>(made.address), made.bytes,
+                     RangeAllocator(kAlignment, made.bytes - kAlignment)});
   piece.exported.store(1, std::memory_order_release);
 }
 
@@ -290,7 +300,7 @@ Status Outbox::openDevice() {
   if (device_ == nullptr) {
     return fail(adsmErrorNotSupported, "exchange: this process shares no device memory");
   }
-  if (pieces_.empty() && exportFailed_ == adsmSuccess) {
+  if (pieces_.empty() && mayExport()) {
     exportPiece(pieceBytes_);
   }
   if (pieces_.empty()) {
@@ -382,8 +392,7 @@ std::optional<Outbox::DeviceRoom> Outbox::takeDeviceRoom(int receiver, std::size
     }
   }
   // (The receiver has to prove it before the next message.)
-  if (!isLarge && device_ != nullptr && exportFailed_ == adsmSuccess &&
-      pieces_.size() < FileLayout::kPieces) {
+  if (!isLarge && device_ != nullptr && pieces_.size() < FileLayout::kPieces && mayExport()) {
     exportPiece(bytes + kAlignment);
   }
   return std::nullopt;
@@ -428,7 +437,7 @@ Result<std::size_t> Outbox::reserve(int receiver, std::size_t bytes, Memory memo
   if (!place.has_value()) {
     // The next piece is for later: its receivers have to prove that they reach it.
     if (memory == Memory::kDevice && allProofs(receiver, Proof::kProved) && !free_.empty() &&
-        pieces_.size() < FileLayout::kPieces && exportFailed_ == adsmSuccess) {
+        pieces_.size() < FileLayout::kPieces && mayExport()) {
       exportPiece(pieceBytes_);
     }
     return refuse(receiver, bytes, memory);

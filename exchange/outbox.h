@@ -161,6 +161,9 @@ class Outbox {
   Status openDevice();
   // Whether that is what the rank says of all pieces that there are.
   bool allProofs(int receiver, Proof proof) const;
+  // Whether to export one more piece, or the first, now: what has failed is tried again. Takes a
+  // turn.
+  bool mayExport() { return exportFailed_ == adsmSuccess || exportAttempts_.mayTry(); }
   void exportPiece(std::size_t bytes);
 
   SharedFile file_;
@@ -181,7 +184,14 @@ class Outbox {
   std::size_t next_ = 0;              // of taken_, to be looked at
   std::size_t used_[kMemories] = {};  // bytes
   std::vector<Piece> pieces_;
-  adsmError_t exportFailed_ = adsmSuccess;  // the last one; no more is tried
+  adsmError_t exportFailed_ = adsmSuccess;  // the last one
+  Attempts exportAttempts_;                 // since it failed
+  // Memory for the next piece that has a handle and no mark yet.
+  struct {
+    void* address = nullptr;
+    std::size_t bytes = 0;
+    DeviceHandle handle{};
+  } unmarked_;
   std::uint64_t ids_ = 0;
   std::chrono::steady_clock::time_point askedForEnded_{};
 };

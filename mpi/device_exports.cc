@@ -69,24 +69,31 @@ DeviceExports::MemoryPtr DeviceExports::find(std::byte* start, std::size_t bytes
   }
   if (found != entries_.end()) {
     uses_.splice(uses_.end(), uses_, found->second.use);
-    return found->second.memory;
+    if (found->second.memory != nullptr || !found->second.attempts.mayTry()) {
+      return found->second.memory;
+    }
   }
-  makeRoom();
-  MemoryPtr memory;
+  makeRoom(start);
   const Result<Exported> exported = exportIt();
-  if (exported.ok()) {
-    memory = std::make_shared<const Memory>(
-        Memory{exported->id, start, bytes, owner, allocation, exported->files});
-    files_ += exported->files;
-  } else {
+  if (!exported.ok()) {
     log(LogLevel::kInfo, "mpi: messages from an allocation of {} bytes of a device are packed: {}",
         bytes, lastErrorText());
-    if (exported.status().code() == adsmErrorHostMemory) {
+    if (exported.status().code() == adsmErrorHostMemory && found == entries_.end()) {
       return nullptr;  // there are too many exports now
     }
   }
-  entries_.emplace(start, Entry{memory, owner, allocation, uses_.insert(uses_.end(), start)});
-  return memory;
+  if (found == entries_.end()) {
+    const auto use = uses_.insert(uses_.end(), start);
+    found = entries_.emplace(start, Entry{nullptr, owner, allocation, use, {}}).first;
+  }
+  if (!exported.ok()) {
+    found->second.attempts.failed();
+    return nullptr;
+  }
+  found->second.memory = std::make_shared<const Memory>(
+      Memory{exported->id, start, bytes, owner, allocation, exported->files});
+  files_ += exported->files;
+  return found->second.memory;
 }
 
 void DeviceExports::ended(std::uint64_t number) {
@@ -109,12 +116,14 @@ void DeviceExports::giveUp(Entries::iterator entry) {
   entries_.erase(entry);
 }
 
-void DeviceExports::makeRoom() {
-  const auto full = [&] { return entries_.size() >= most_ || files_ >= mostFiles_; };
+void DeviceExports::makeRoom(std::byte* start) {
+  const std::size_t most = most_ + (entries_.contains(start) ? 1 : 0);
+  const auto full = [&] { return entries_.size() >= most || files_ >= mostFiles_; };
   for (auto use = uses_.begin(); full() && use != uses_.end();) {
     const auto entry = entries_.find(*use++);
+    if (entry->first == start) continue;
     const MemoryPtr& memory = entry->second.memory;
-    const bool helps = entries_.size() >= most_ || (memory != nullptr && memory->files > 0);
+    const bool helps = entries_.size() >= most || (memory != nullptr && memory->files > 0);
     if (helps && (memory == nullptr || memory.use_count() == 1)) {
       giveUp(entry);
     }

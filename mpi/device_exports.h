@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 
+#include "exchange/attempts.h"
 #include "exchange/exchange.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/shared_memory.h"
@@ -47,10 +48,10 @@ class DeviceExports {
   DeviceExports& operator=(const DeviceExports&) = delete;
 
   // Of the allocation that all of these bytes are in. NULL: they are in none, or it has no handle
-  // (managed, mapped and a pool's memory, and that of other devices than the runtime's), which is
-  // remembered as long as it lives.
+  // (managed, mapped and a pool's memory, and that of other devices than the runtime's; or the
+  // system has refused it), which is asked less and less often (exchange/attempts.h).
   MemoryPtr find(const std::byte* first, std::size_t bytes);
-  // Of the allocation of lent bytes. NULL: it has no files, which is remembered.
+  // Of the allocation of lent bytes. NULL: it has no files, likewise.
   MemoryPtr find(const gmacDeviceLoan& loan);
 
   // Somebody is about to free what starts there: from now on it is found no more. What it was;
@@ -74,6 +75,7 @@ class DeviceExports {
     Owner owner;
     std::uint64_t allocation;
     std::list<std::byte*>::iterator use;
+    exchange::Attempts attempts;  // of what has no handle
   };
   using Entries = std::map<std::byte*, Entry>;
   struct Exported {
@@ -88,7 +90,8 @@ class DeviceExports {
   Result<Exported> exportFiles(const gmacDeviceLoan& loan);
   // All under the lock.
   void giveUp(Entries::iterator entry);
-  void makeRoom();
+  // For one that starts there.
+  void makeRoom(std::byte* start);
   void sweepLocked();
 
   exchange::Exchange& exchange_;

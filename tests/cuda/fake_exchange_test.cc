@@ -340,6 +340,53 @@ TEST(ExchangeOverTheDriver, ObjectsWithManyFilesAreExportedAFewAtATime) {
   EXPECT_EQ(team.end(), "");
 }
 
+// What the driver refuses once may be had a moment later: the application's memory, and an
+// object's.
+TEST(ExchangeOverTheDriver, WhatIsNotExportedIsTriedAgainLessAndLessOften) {
+  constexpr std::size_t kMemory = std::size_t{2} << 20;
+  Team team(1);
+  team.start([&](const Job& job) {
+    gmacShareDeviceMemory();
+    const auto exchange =
+        testing::met(team.board(), job, {.device = &kCopying, .devicePieceBytes = kPiece});
+    mpi::DeviceExports exports(*exchange);
+    std::byte* const memory = allocate(kMemory);
+    // (By which others prove that they reach it.)
+    CHECK_THAT(exports.find(allocate(kMemory), kMemory) != nullptr);
+    fake_cuda::failAlways("cuIpcGetMemHandle", CUDA_ERROR_NOT_SUPPORTED);
+    std::size_t before = fake_cuda::calls("cuIpcGetMemHandle");
+    constexpr std::size_t kAsked[] = {1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4};
+    for (const std::size_t asked : kAsked) {
+      CHECK_THAT(exports.find(memory, kMemory) == nullptr);
+      CHECK_THAT(fake_cuda::calls("cuIpcGetMemHandle") == before + asked);
+    }
+    // (None fails from now on.)
+    fake_cuda::failNth("cuIpcGetMemHandle", 0, CUDA_SUCCESS);
+    std::size_t refused = 0;
+    while (exports.find(memory, kMemory) == nullptr) CHECK_THAT(++refused <= 8);
+    CHECK_THAT(refused == 8 && exports.count() == 2);
+    // It stays exported.
+    before = fake_cuda::calls("cuIpcGetMemHandle");
+    CHECK_THAT(exports.find(memory, kMemory) != nullptr);
+    CHECK_THAT(fake_cuda::calls("cuIpcGetMemHandle") == before);
+
+    void* const object = adsmAlloc(kMemory);
+    CHECK_THAT(object != nullptr);
+    const auto isExported = [&] {
+      gmacDeviceLoan loan{};
+      int lent = 0;
+      CHECK_THAT(gmacLendOnDevice(object, kMemory, &loan, &lent) == adsmSuccess && lent == 1);
+      const bool found = exports.find(loan) != nullptr;
+      gmacGiveBackOnDevice(object, kMemory, &loan);
+      return found;
+    };
+    fake_cuda::failNext("cuMemExportToShareableHandle", CUDA_ERROR_NOT_SUPPORTED);
+    CHECK_THAT(!isExported() && !isExported() && isExported() && isExported());
+    CHECK_THAT(adsmFree(object) == adsmSuccess);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
 // As in a container, or where the GPUs do not reach each other.
 TEST(ExchangeOverTheDriver, ADriverThatRefusesLeavesPayloadsInCpuMemory) {
   for (const int refusing : {0, 1}) {

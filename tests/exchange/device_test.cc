@@ -38,7 +38,9 @@ constexpr std::size_t kPiece = std::size_t{1} << 20;
 enum class Import { kWorks, kFails, kGivesOther };
 Import imports = Import::kWorks;
 std::size_t exportsLeft = 100;
+int exportsAsked = 0;
 int exported = 0;
+bool marks = true;  // whether the CPU's bytes get there
 int imported = 0;
 int openImports = 0;
 
@@ -50,6 +52,7 @@ struct Handle {
 static_assert(sizeof(Handle) <= exchange::kHandleBytes);
 
 adsmError_t exportMemory(std::size_t bytes, void** address, unsigned char* handle) {
+  ++exportsAsked;
   if (exportsLeft == 0) {
     return adsmErrorAcceleratorMemory;
   }
@@ -86,6 +89,9 @@ adsmError_t releaseImport(void* address) {
 }
 
 adsmError_t copyTo(void* device, const void* from, std::size_t bytes) {
+  if (!marks) {
+    return adsmErrorSystem;
+  }
   std::memcpy(device, from, bytes);
   return adsmSuccess;
 }
@@ -270,21 +276,49 @@ TEST(ExchangeDevice, AReceiverThatReachesADeviceLaterGetsPayloadsThereFromThenOn
   }
 }
 
-TEST(ExchangeDevice, ADeviceThatExportsNothingIsAskedOnce) {
+TEST(ExchangeDevice, ADeviceThatExportsNothingIsAskedLessAndLessOften) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
     exportsLeft = 0;
     const auto exchange = met(board, job, job.rank == 0 ? kOptions : Options());
-    for (int round = 0; round < 3; ++round) {
+    constexpr int kAsked[] = {1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4};
+    for (const int asked : kAsked) {
       CHECK_THAT(exchange->reserve(1 - job.rank, 1, Memory::kDevice).status().code() ==
                  adsmErrorNotSupported);
+      CHECK_THAT(exportsAsked == (job.rank == 0 ? asked : 0));
     }
     CHECK_THAT(saysLast(job.rank == 0 ? "exports no memory: adsmErrorAcceleratorMemory"
                                       : "shares no device memory"));
-    CHECK_THAT(exchange->statistics().refused == 3);
+    CHECK_THAT(exchange->statistics().refused == std::size(kAsked));
   });
   EXPECT_EQ(team.end(), "");
+}
+
+// For want of memory, perhaps. What was exported and not marked is marked then, and not taken
+// again.
+TEST(ExchangeDevice, ADeviceThatExportsLaterHasPayloadsFromThenOn) {
+  for (const bool unmarked : {false, true}) {
+    Team team(2);
+    team.start([&](const Job& job) {
+      Board& board = team.board();
+      const auto exchange = met(board, job);
+      for (int round = 0; round < 5; ++round) {
+        exportsLeft = round == 0 && !unmarked ? 0 : 100;
+        marks = round > 0 || !unmarked;
+        if (job.rank == 0) {
+          CHECK_THAT(sendEither(*exchange, board, 1, 9999, round) ==
+                     (round < 3 ? Memory::kHost : Memory::kDevice));
+          CHECK_THAT(exported == (round < 2 && !unmarked ? 0 : 1));
+          await(board, 1, round + 1);
+        } else {
+          (void)collected(*exchange, board, 0, round);
+          arrive(board, 1);
+        }
+      }
+    });
+    EXPECT_EQ(team.end(), "");
+  }
 }
 
 TEST(ExchangeDevice, ADescriptionOfDeviceMemoryIsChecked) {

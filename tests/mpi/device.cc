@@ -141,7 +141,8 @@ void failNthCall(const char* name, std::size_t n) {
   fake_cuda::failNth(name, n, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-void refuseExports() { fake_cuda::failNext("cuIpcGetMemHandle", CUDA_ERROR_NOT_SUPPORTED); }
+void refuseExports() { fake_cuda::failAlways("cuIpcGetMemHandle", CUDA_ERROR_NOT_SUPPORTED); }
+void refuseOneExport() { fake_cuda::failNext("cuIpcGetMemHandle", CUDA_ERROR_NOT_SUPPORTED); }
 
 void* allocateOnDevice(std::size_t bytes) {
   if (arena.first == 0) {
@@ -247,6 +248,7 @@ void refuseOneImport(std::size_t) { std::abort(); }
 void failNextLaunch() { std::abort(); }
 void failNthCall(const char*, std::size_t) { std::abort(); }
 void refuseExports() { std::abort(); }
+void refuseOneExport() { std::abort(); }
 void* allocateOnDevice(std::size_t) { std::abort(); }
 void freeOnDevice(void*) { std::abort(); }
 unsigned char* behindDevice(void*) { std::abort(); }

@@ -41,8 +41,10 @@ void refuseOneImport(std::size_t which);
 void failNextLaunch();
 // Of the driver's function the n-th next call fails; 0: none. (Only without a device.)
 void failNthCall(const char* name, std::size_t n);
-// From now on nothing of this process is exported: it refuses the first export.
+// From now on nothing of this process is exported; and the next export is refused, and others are
+// not.
 void refuseExports();
+void refuseOneExport();
 
 void* allocateOnDevice(std::size_t bytes);
 void freeOnDevice(void* memory);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   device_copies [unimported|unexported|unproved|once|failing|column]
+//   device_copies [unimported|unexported|unproved|once|later|failing|column]
 //
 // Large messages between device memories of two ranks of one host: the receiver's device copies
 // them, once it has imported the sender's allocation. Tickets are on. With one of the first two
 // words, the driver refuses imports or exports, and all is packed. `unproved`, `once`: it refuses
-// one import; `failing`: the receiver's device does not copy; `column`: only messages of rows that
-// lie far apart.
+// one import; `later`: one export; `failing`: the receiver's device does not copy; `column`: only
+// messages of rows that lie far apart.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -324,14 +324,22 @@ int sendOne(const Buffer& buffer, int seed) {
   return MPI_Recv(buffer.address(), 1, buffer.type(), 0, 13, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-// What is not imported once, for want of memory perhaps, is imported later.
-void anImportIsRefusedOnce(std::size_t which) {
-  if (rank == 1) gmac::testing::refuseOneImport(which);
+// What is not imported or exported once, for want of memory perhaps, is a moment later.
+void messagesFollow() {
   const Buffer& buffer = Buffer::kept(Kind::kDevice, 0);
   for (int round = 0; round < 40; ++round) {
     expect(sendOne(buffer, round) == MPI_SUCCESS, "a message that is not imported", round);
     expect(rank == 0 || buffer.holds(round), "a message is what was sent", round);
   }
+}
+
+void anImportIsRefusedOnce(std::size_t which) {
+  if (rank == 1) gmac::testing::refuseOneImport(which);
+  messagesFollow();
+}
+void anExportIsRefusedOnce() {
+  if (rank == 0) gmac::testing::refuseOneExport();
+  messagesFollow();
 }
 
 // The receiver's error says what the driver says, and later messages arrive.
@@ -422,6 +430,7 @@ int main(int argc, char** argv) {
   const std::map<std::string, void (*)()> others = {
       {"unproved", [] { anImportIsRefusedOnce(1); }},
       {"once", [] { anImportIsRefusedOnce(2); }},
+      {"later", &anExportIsRefusedOnce},
       {"failing", &copiesFail},
       {"column", &aColumn},
   };

@@ -352,7 +352,7 @@ TEST_P(Mpi, DeviceMemoryGoesWhereOtherMemoryGoes) {
 TEST_P(Mpi, MessagesBetweenDeviceMemoriesAreCopiedOnceByTheReceiversDevice) {
   const std::string file = ::testing::TempDir() + "gmac_mpi_copies_" + GetParam() + ".json";
   for (const std::string refused :
-       {"", "unimported", "unexported", "unproved", "once", "failing", "column"}) {
+       {"", "unimported", "unexported", "unproved", "once", "later", "failing", "column"}) {
     const bool packed = refused == "unimported" || refused == "unexported" || refused == "column";
     Variables variables = kOnCuda;
     variables["GMAC_MPI_TICKETS"] = "1";
