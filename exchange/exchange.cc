@@ -377,6 +377,25 @@ bool Exchange::usesOtherDevice(int rank) const noexcept {
   return own != 0 && other != 0 && own != other;
 }
 
+bool Exchange::usesDevice(int rank) const noexcept {
+  const internal::Peer* const peer = state_->peer(rank);
+  return rank == state_->job.rank ? state_->outbox->file().device().load() != 0
+                                  : peer != nullptr && peer->met().file.device().load() != 0;
+}
+
+static_assert(Exchange::kNotes == FileLayout::kNotes);
+
+std::span<std::atomic<std::uint64_t>, Exchange::kNotes> Exchange::notes() noexcept {
+  return std::span<std::atomic<std::uint64_t>, kNotes>(state_->outbox->file().notes(), kNotes);
+}
+
+std::span<const std::atomic<std::uint64_t>> Exchange::notesOf(int rank) const noexcept {
+  const internal::Peer* const peer = state_->peer(rank);
+  return peer == nullptr
+             ? std::span<const std::atomic<std::uint64_t>>()
+             : std::span<const std::atomic<std::uint64_t>>(peer->met().file.notes(), kNotes);
+}
+
 bool Exchange::isImportedBy(ExportId id, int rank) const noexcept {
   return state_->peer(rank) != nullptr && state_->exports->isImportedBy(id, rank);
 }

@@ -35,6 +35,7 @@
 #ifndef GMAC_EXCHANGE_EXCHANGE_H_
 #define GMAC_EXCHANGE_EXCHANGE_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -361,6 +362,14 @@ class Exchange {
   bool usesOtherDevice(int rank) const noexcept;
   // The same of any rank. A load or two, unless one has told since the last call.
   bool anyUsesOtherDevice() noexcept;
+  // Whether that rank, or this process by its own, has told that it uses one. A few loads.
+  bool usesDevice(int rank) const noexcept;
+
+  // Words of this process's that the others read, and those of another's: the caller's own matter,
+  // and 0 at first. Valid until close(). Empty: that rank is not reached.
+  static constexpr std::size_t kNotes = 64;
+  std::span<std::atomic<std::uint64_t>, kNotes> notes() noexcept;
+  std::span<const std::atomic<std::uint64_t>> notesOf(int rank) const noexcept;
 
   // Whether that rank has an export imported now, used or not. A few loads.
   bool isImportedBy(ExportId id, int rank) const noexcept;

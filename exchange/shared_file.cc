@@ -33,7 +33,8 @@ FileLayout::FileLayout(int ranks, std::size_t payloadBytes)
       waiting(roundUp(proofs + static_cast<std::size_t>(ranks) * kProofs * sizeof(Proof), kLine)),
       suggestions(
           roundUp(waiting + static_cast<std::size_t>(ranks) * sizeof(std::uint32_t), kLine)),
-      pieces(roundUp(suggestions + static_cast<std::size_t>(ranks) * sizeof(std::uint64_t), kPage)),
+      notes(roundUp(suggestions + static_cast<std::size_t>(ranks) * sizeof(std::uint64_t), kLine)),
+      pieces(roundUp(notes + kNotes * sizeof(std::uint64_t), kPage)),
       exports(roundUp(pieces + kPieces * sizeof(DevicePiece), kPage)),
       importers(exports + kExports * sizeof(ExportRecord)),
       slots(roundUp(importers + kExports * wordsFor(ranks) * sizeof(std::uint64_t), kPage)),
@@ -131,6 +132,10 @@ std::atomic<std::uint32_t>& SharedFile::waiting() const {
 
 std::atomic<std::uint64_t>& SharedFile::suggestion(int rank) const {
   return reinterpret_cast<std::atomic<std::uint64_t>*>(control_.data() + layout_.suggestions)[rank];
+}
+
+std::atomic<std::uint64_t>* SharedFile::notes() const {
+  return reinterpret_cast<std::atomic<std::uint64_t>*>(control_.data() + layout_.notes);
 }
 
 std::atomic<std::uint64_t>& SharedFile::device() const {

@@ -3,8 +3,8 @@
 // The memory file of one process of the exchange: what it lays down for others, and what they tell
 // it. Every other process that it reaches has it mapped.
 //
-//     revocations, waiting, device | offers, proofs, waiting and suggestions, by rank | device
-//     pieces | exports | importers | slots | transfers | payloads
+//     revocations, waiting, device | offers, proofs, waiting and suggestions, by rank | notes |
+//     device pieces | exports | importers | slots | transfers | payloads
 //
 // All but the payloads is written by both sides, so neither believes more of it than it checks.
 #ifndef GMAC_EXCHANGE_SHARED_FILE_H_
@@ -135,6 +135,7 @@ struct FileLayout {
   static constexpr std::size_t kProofs = kPieces + 1;
   static constexpr std::size_t kExports = 1024;
   static constexpr std::size_t kTransfers = 512;
+  static constexpr std::size_t kNotes = 64;
 
   FileLayout(int ranks, std::size_t payloadBytes);
 
@@ -142,6 +143,7 @@ struct FileLayout {
   std::size_t proofs;
   std::size_t waiting;
   std::size_t suggestions;
+  std::size_t notes;
   std::size_t pieces;
   std::size_t exports;
   std::size_t importers;
@@ -201,6 +203,8 @@ class SharedFile {
   // The export of the owner's that the rank is to import; 0: none. By the owner, and by that rank
   // when it has tried.
   std::atomic<std::uint64_t>& suggestion(int rank) const;
+  // The owner's, for whatever it tells the others; so many words (kNotes).
+  std::atomic<std::uint64_t>* notes() const;
   // The identity of the owner's device (DeviceFunctions); 0: unknown.
   std::atomic<std::uint64_t>& device() const;
   // How many processes have told the owner of their devices since.

@@ -23,6 +23,7 @@ def mpi_abi(name, headers, defines):
             ":job_marks",
             ":launch",
             ":public_copy",
+            ":slow_messages",
             ":staging_memory",
             ":tickets",
             "//exchange",

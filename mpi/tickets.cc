@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <shared_mutex>
@@ -19,6 +21,7 @@
 #include "gmac/session/mpi_settings.h"
 #include "mpi/device_copies.h"
 #include "mpi/import_attempts.h"
+#include "mpi/slow_messages.h"
 #include "mpi/spinning.h"
 
 namespace gmac::mpi::tickets {
@@ -35,6 +38,8 @@ struct Wire {
   std::int64_t sender;
   std::array<std::byte, exchange::kDescriptionBytes> description;
   std::uint64_t exported;
+  std::int64_t hasNoHandle;
+  std::int64_t packedNanoseconds;
   std::int64_t fragmentBytes;
   std::int64_t number;
   std::uint64_t sum;
@@ -48,6 +53,8 @@ struct State {
   Nonce nonce{};
   Nonce fragmentNonce{};  // once any takes fragments
   int rank = 0;
+  int size = 1;
+  bool onOneHost = false;
   std::mutex lock;                                   // guards the next
   std::vector<std::shared_ptr<Transfer>> transfers;  // under way
   std::atomic<std::size_t> transferCount{0};
@@ -242,6 +249,37 @@ void tell() {
   writeLogLine(line);
 }
 
+// What all processes of this host have counted so far: an empty line for most jobs.
+void tellSlowMessages() {
+  const State& all = state();
+  static_assert(exchange::Exchange::kNotes >= slow::kWords);
+  std::vector<slow::OfRank> ranks;
+  for (int rank = 0; rank < all.size; ++rank) {
+    if (all.exchange == nullptr) {
+      if (rank == all.rank) ranks.push_back({rank, slow::ownWords()});
+    } else if (rank == all.rank) {
+      ranks.push_back({rank, all.exchange->notes().first<slow::kWords>()});
+    } else if (const auto notes = all.exchange->notesOf(rank); !notes.empty()) {
+      ranks.push_back({rank, notes.first<slow::kWords>()});
+    }
+  }
+  if (const std::string line = slow::tell(ranks); !line.empty()) {
+    log(LogLevel::kError, "{}", line);
+  }
+}
+
+// As the launcher has told (Open MPI's, MPICH's).
+bool areOnOneHost(int size) {
+  for (const char* const variable : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+    int here = 0;
+    if (const char* const text = std::getenv(variable)) {
+      (void)std::from_chars(text, text + std::strlen(text), here);
+    }
+    if (here == size) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void prepare() {
@@ -281,10 +319,13 @@ void prepare() {
 void open(int rank, int size) {
   State& all = state();
   all.rank = rank;
+  all.size = size;
+  all.onOneHost = areOnOneHost(size);
   if (all.exchange == nullptr || inUse()) {
     return;
   }
   all.exchange->meet(rank, size);
+  slow::countIn(all.exchange->notes().first<slow::kWords>());
   for (int i = 0; i < size; ++i) {
     if (reaches(i)) {
       internal::inUse.store(true, std::memory_order_release);
@@ -303,6 +344,11 @@ void close() {
       std::exchange(all.prepared, false)) {
     tell();
   }
+  if (all.rank == 0) {
+    tellSlowMessages();
+  }
+  slow::forget();
+  slow::countIn(slow::ownWords());
   internal::inUse.store(false, std::memory_order_release);
   internal::takesFragments.store(false, std::memory_order_release);
   const std::unique_lock guard(all.freeing);
@@ -341,6 +387,25 @@ std::int64_t leastFragmented() { return state().settings.leastFragmentedBytes; }
 std::int64_t leastPayload() {
   const gmacMpiSettings& settings = state().settings;
   return settings.tickets != 0 ? settings.leastTicketBytes : INT64_MAX;
+}
+
+bool hasDevice() { return inUse() && state().exchange->usesDevice(state().rank); }
+
+bool anyOtherHasDevice() {
+  const State& all = state();
+  for (int rank = 0; inUse() && rank < all.size; ++rank) {
+    if (rank != all.rank && all.exchange->usesDevice(rank)) return true;
+  }
+  return false;
+}
+
+bool areOnOneHost() { return state().onOneHost; }
+
+bool mayLendOnDevice(const std::byte* base, const datatype::Bounds& bounds) {
+  adsmError_t error = adsmSuccess;
+  const DeviceLoan loan(base + bounds.first, static_cast<std::size_t>(bounds.last - bounds.first),
+                        &error);
+  return static_cast<bool>(loan);
 }
 
 void tellDevice() {
@@ -382,13 +447,15 @@ exchange::Parcel reserve(int rank, std::int64_t bytes) {
   return parcel.ok() ? std::move(*parcel) : exchange::Parcel();
 }
 
-Bytes write(exchange::Parcel& parcel, exchange::ExportId exported) {
+Bytes write(exchange::Parcel& parcel, const Source& source, std::chrono::nanoseconds packed) {
   const State& all = state();
   Wire wire{};
   wire.nonce = all.nonce;
   wire.payloadBytes = static_cast<std::int64_t>(parcel.bytes());
   wire.sender = all.rank;
-  wire.exported = static_cast<std::uint64_t>(exported);
+  wire.exported = static_cast<std::uint64_t>(source.exported);
+  wire.hasNoHandle = source.hasNoHandle ? 1 : 0;
+  wire.packedNanoseconds = packed.count();
   parcel.describe(wire.description);
   return ticketOf(wire);
 }
@@ -413,9 +480,10 @@ std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes) {
       wire.sum != sumOf(wire)) {
     return std::nullopt;
   }
-  return Ticket{wire.payloadBytes,  static_cast<int>(wire.sender),
-                wire.description,   exchange::ExportId{wire.exported},
-                wire.fragmentBytes, static_cast<int>(wire.number)};
+  return Ticket{wire.payloadBytes,     static_cast<int>(wire.sender),
+                wire.description,      exchange::ExportId{wire.exported},
+                wire.hasNoHandle != 0, std::chrono::nanoseconds(wire.packedNanoseconds),
+                wire.fragmentBytes,    static_cast<int>(wire.number)};
 }
 
 Result<exchange::Delivery> collect(const Ticket& ticket) {
@@ -452,41 +520,42 @@ Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& la
 
 namespace {
 
-void importFrom(int sender, exchange::ExportId exported) {
+bool importFrom(int sender, exchange::ExportId exported) {
   State& all = state();
   if (!all.attempts.mayTry(sender, exported)) {
-    return;
+    return false;
   }
   all.exchangesMemory = true;
   if (all.exchange->import(sender, exported).ok()) {
     all.attempts.succeeded(sender, exported);
-    return;  // it stays imported
+    return true;  // it stays imported
   }
   log(LogLevel::kInfo, "mpi: messages of rank {}'s device memory are packed: {}", sender,
       lastErrorText());
   all.attempts.failed(sender, exported);
+  return false;
 }
 
 }  // namespace
 
-void importFor(const Ticket& ticket) {
-  if (ticket.exported != exchange::kNoExport) {
-    importFrom(ticket.sender, ticket.exported);
-  }
+bool importFor(const Ticket& ticket) {
+  return ticket.exported != exchange::kNoExport && importFrom(ticket.sender, ticket.exported);
 }
 
 void suggest(int rank, exchange::ExportId exported) { state().exchange->suggest(exported, rank); }
 
-void importSuggested(int sender, const std::function<bool()>& wanted) {
+bool importSuggested(int sender, const std::function<bool()>& wanted) {
   if (!inUse() || sender < 0) {
-    return;
+    return true;
   }
   exchange::Exchange& exchange = *state().exchange;
   const exchange::ExportId exported = exchange.suggestion(sender);
-  if (exported != exchange::kNoExport && wanted()) {
-    importFrom(sender, exported);
-    exchange.dropSuggestion(sender, exported);
+  if (exported == exchange::kNoExport || !wanted()) {
+    return true;
   }
+  const bool imported = importFrom(sender, exported);
+  exchange.dropSuggestion(sender, exported);
+  return imported;
 }
 
 void sweep() {
@@ -549,20 +618,21 @@ void Transfer::list(const std::shared_ptr<Transfer>& transfer) {
 
 std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
                                           exchange::SharedLayoutPtr layout,
-                                          exchange::ExportId* exported) {
+                                          tickets::Source* packed) {
   State& all = tickets::state();
   tellDevice();  // before the receiver imports the memory
   const datatype::Bounds bounds = layout->layout.bounds();
   const std::byte* const first = base + bounds.first;
   auto memory = all.memory->find(first, static_cast<std::size_t>(bounds.last - bounds.first));
   if (memory == nullptr) {
+    packed->hasNoHandle = true;
     return nullptr;
   }
   all.exchangesMemory = true;
   const std::uint64_t reclaims = all.reclaims.load();
   // (So it needs no ring, which nobody may serve while the sender is in another call.)
   if (!all.exchange->isImportedBy(memory->id, rank)) {
-    *exported = memory->id;
+    packed->exported = memory->id;
     return nullptr;
   }
   int reached = 0;
@@ -599,7 +669,7 @@ std::shared_ptr<Transfer> Transfer::beginOnDevice(int rank, const std::byte* bas
 
 std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base,
                                                  exchange::SharedLayoutPtr layout,
-                                                 exchange::ExportId* exported, bool* failed) {
+                                                 tickets::Source* packed, bool* failed) {
   State& all = tickets::state();
   tellDevice();  // before the receiver imports the memory
   const std::uint64_t reclaims = all.reclaims.load();
@@ -613,13 +683,14 @@ std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base
   }
   auto memory = all.memory->find(*loan);
   if (memory == nullptr) {
+    packed->hasNoHandle = true;
     return nullptr;
   }
   all.exchangesMemory = true;
   // (So it needs no ring, which nobody may serve while the sender is in another call.)
   if (!all.exchange->isImportedBy(memory->id, rank)) {
     if (all.exchange->offer(memory->id, rank).ok()) {
-      *exported = memory->id;
+      packed->exported = memory->id;
     }
     return nullptr;
   }

@@ -98,14 +98,29 @@ std::int64_t leastOnDevice(int rank);
 // The least that a message of any memory for any rank may be to become a ticket. A few loads.
 std::int64_t leastAnywhere();
 void count(Way way, std::int64_t payloadBytes);
+// Whether this process uses a device that copies other processes' memory much faster than it is
+// packed (that of the `host` accelerator is no such device); and whether another one of its host
+// does. Some loads for each process.
+bool hasDevice();
+bool anyOtherHasDevice();
+// Whether all processes of MPI_COMM_WORLD are on this host.
+bool areOnOneHost();
+// Whether a shared object's bytes can be lent on the device now. Waits for kernels that write them.
+bool mayLendOnDevice(const std::byte* base, const datatype::Bounds& bounds);
 // Adds a received message, or one that is not counted, to the trace.
 void trace(const char* name, std::int64_t payloadBytes);
 
 // Reserves room for a payload for that rank. Empty if there is no room now.
 exchange::Parcel reserve(int rank, std::int64_t bytes);
-// Makes the ticket, once the payload is complete.
-// `exported`: what Transfer::offer() has found.
-Bytes write(exchange::Parcel& parcel, exchange::ExportId exported = exchange::kNoExport);
+// Device memory whose payload is packed.
+struct Source {
+  // What the receiver has to import first (importFor()). kNoExport: nothing.
+  exchange::ExportId exported = exchange::kNoExport;
+  bool hasNoHandle = false;  // so that nobody can
+};
+// Makes the ticket, once the payload is complete. `source`: what Transfer::offer() has found;
+// `packed`: how long that took, for large ones.
+Bytes write(exchange::Parcel& parcel, const Source& source, std::chrono::nanoseconds packed);
 
 // What a ticket says.
 struct Ticket {
@@ -114,6 +129,9 @@ struct Ticket {
   std::array<std::byte, exchange::kDescriptionBytes> description;
   // Where the payload was, or is: device memory that the sender has exported. kNoExport: elsewhere.
   exchange::ExportId exported;
+  // Of one that was packed: Source, and how long it took.
+  bool hasNoHandle = false;
+  std::chrono::nanoseconds packed{0};
   // Of a payload in fragments: their length (but for the last), and the message's number. 0: it is
   // none.
   std::int64_t fragmentBytes = 0;
@@ -145,13 +163,13 @@ Result<bool> receive(const Ticket& ticket, std::byte* room,
 void discard(const Ticket& ticket);
 // The receiver's bytes were on its device: imports the memory that the payload came from, so that
 // the next one need not be packed. Some milliseconds, once for each export; what cannot be imported
-// is tried again less and less often (import_attempts.h).
-void importFor(const Ticket& ticket);
+// is tried again less and less often (import_attempts.h). False: it is not imported.
+bool importFor(const Ticket& ticket);
 // The same for a message that took the wire, as there was no room for its payload: the sender, and
 // the receiver of its device's bytes from that rank. `wanted` is called if there is something to
-// import: whether the bytes went to this process's device.
+// import: whether the bytes went to this process's device. False: they did, and it is not imported.
 void suggest(int rank, exchange::ExportId exported);
-void importSuggested(int sender, const std::function<bool()>& wanted);
+bool importSuggested(int sender, const std::function<bool()>& wanted);
 // Gives back what others want back of what this process has imported, and ends exports that others
 // have given back. A load if there is neither.
 void sweep();
@@ -263,17 +281,15 @@ class Transfer {
                                         exchange::SharedLayoutPtr layout, Sender sender);
   // The same of device memory that the program has allocated, whose context's default streams are
   // waited for: the receiver's device copies it, in one pass, and needs nothing of the sender
-  // meanwhile. NULL: it does not go this way, and *exported is what the receiver has to import
-  // first (importFor()), if that may help.
+  // meanwhile. NULL: it does not go this way, and *packed says what may help.
   static std::shared_ptr<Transfer> offer(int rank, const std::byte* base,
-                                         exchange::SharedLayoutPtr layout,
-                                         exchange::ExportId* exported);
+                                         exchange::SharedLayoutPtr layout, tickets::Source* packed);
   // The same of a shared object all of whose bytes between the layout's bounds are current on the
   // device. Waits for kernels that write them. *failed: one of them has, or the device; the message
   // cannot be sent then, and an error's text says why.
   static std::shared_ptr<Transfer> lendOnDevice(int rank, const std::byte* base,
                                                 exchange::SharedLayoutPtr layout,
-                                                exchange::ExportId* exported, bool* failed);
+                                                tickets::Source* packed, bool* failed);
   // What the message is of.
   struct Source {
     Loan loan;

@@ -2,9 +2,11 @@
 #include "mpi/abi/elements.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "gmac/datatype/engine/cpu_bytes.h"
+#include "mpi/slow_messages.h"
 #include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -170,9 +172,21 @@ bool Elements::moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes) {
     reason_ = adsmLastErrorString();
     return false;
   }
+  if (reached == 0 &&
+      slow::isSlow(slow::Reason::kOtherDevice, bytes, static_cast<std::int64_t>(lies.bytes()))) {
+    const auto before = std::chrono::steady_clock::now();
+    const bool moved = moveByCopy(packs, packed, lies, bytes);
+    slow::note(slow::Reason::kOtherDevice, bytes, std::chrono::steady_clock::now() - before);
+    return moved;
+  }
   if (reached != 0 && (type_->dense || type_->own != nullptr)) {
     return moveReached(packs, packed, bytes);
   }
+  return moveByCopy(packs, packed, lies, bytes);
+}
+
+bool Elements::moveByCopy(bool packs, std::byte* packed, const Span& lies, std::int64_t bytes) {
+  void* const first = shifted(buffer_, lies.first);
   if (type_->dense) {
     return copy(packs, packed, first, static_cast<std::size_t>(bytes));
   }

@@ -112,6 +112,7 @@ class Elements {
   adsmType_t ownType() const { return type_->dense ? ADSM_TYPE_1 : type_->own; }
   bool move(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes);
+  bool moveByCopy(bool packs, std::byte* packed, const Span& lies, std::int64_t bytes);
   bool moveReached(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveFromBottom(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveByMpi(bool packs, std::byte* packed, std::int64_t bytes);

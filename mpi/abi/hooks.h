@@ -11,6 +11,7 @@
 
 #include "mpi/abi/calls.h"
 #include "mpi/abi/errors.h"
+#include "mpi/slow_messages.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
@@ -35,6 +36,7 @@ struct Guarded;
 template <typename... Arguments, int (*function)(Arguments...), CallName name>
 struct Guarded<function, name> {
   static int call(Arguments... arguments) {
+    const slow::Call named(name.text);
     try {
       return function(arguments...);
     } catch (const std::bad_alloc&) {

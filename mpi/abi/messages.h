@@ -118,7 +118,7 @@ class Sent : public Pending {
         communicator_(communicator) {}
 
   bool pack() override {
-    (void)ticket.reserve(side.payloadBytes());
+    if (side.elements() != nullptr) (void)ticket.reserve(*side.elements());
     return side.pack();
   }
   bool deliver(const MPI_Status& status) override {

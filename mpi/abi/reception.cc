@@ -2,16 +2,29 @@
 #include "mpi/abi/reception.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <utility>
 #include <vector>
 
 #include "gmac/base/status.h"
 #include "mpi/abi/requests.h"
+#include "mpi/slow_messages.h"
 #include "mpi/spinning.h"
 #include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
+
+namespace {
+
+// From device memory to this process's device's, not by that device.
+void noteNotCopied(slow::Reason reason, std::int64_t bytes, std::chrono::nanoseconds time) {
+  if (slow::isSlow(reason, bytes) && tickets::hasDevice()) {
+    slow::note(reason, bytes, time);
+  }
+}
+
+}  // namespace
 
 Reception::Reception(bool staged, void* buffer, MPI_Count count, MPI_Datatype datatype,
                      MPI_Comm communicator, PeersPtr peers, Ends ends)
@@ -53,7 +66,7 @@ bool Reception::pack(SentTicket* wire) {
   if (!side_.has_value()) {
     return true;
   }
-  (void)wire->reserve(side_->payloadBytes());
+  if (side_->elements() != nullptr) (void)wire->reserve(*side_->elements());
   return side_->pack();
 }
 
@@ -292,20 +305,27 @@ bool Reception::redeem(const tickets::Ticket& ticket) {
     if (!side_.has_value()) (void)elements_->unpack(payload, room);
     return false;
   }
+  const auto before = std::chrono::steady_clock::now();
   const bool unpacked = side_.has_value() ? side_->unpackFrom(payload, payloadBytes_)
                                           : elements_->unpack(payload, payloadBytes_);
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - before;
   if (!unpacked && !side_.has_value()) {
     reason_ = elements_->reason();
   }
-  if (unpacked && ticket.exported != exchange::kNoExport && side_.has_value() &&
-      side_->elements()->layoutForDevice() != nullptr) {
-    tickets::importFor(ticket);
+  // Of the sender's device memory: might this device have copied it?
+  if (unpacked && (ticket.exported != exchange::kNoExport || ticket.hasNoHandle) &&
+      side_.has_value() && side_->elements()->layoutForDevice() != nullptr) {
+    if (!tickets::importFor(ticket)) {
+      noteNotCopied(ticket.hasNoHandle ? slow::Reason::kNotExported : slow::Reason::kNotImported,
+                    payloadBytes_, ticket.packed + took);
+    }
   }
   return unpacked;
 }
 
 bool Reception::arrived(const MPI_Status& status) {
   tickets::sweep();
+  if (side_.has_value()) tickets::tellDevice();
   // (Where fragments have come, the ticket stands there no more.)
   const std::optional<tickets::Ticket> ticket =
       fragmented_.has_value() ? fragmented_ : ticketIn(status);
@@ -319,13 +339,19 @@ bool Reception::arrived(const MPI_Status& status) {
   if (!side_.has_value()) {
     return true;
   }
-  tickets::tellDevice();
   tickets::trace("receive: wire", side_->payloadBytes());
+  const auto before = std::chrono::steady_clock::now();
   const bool unpacked = side_->unpack(status);
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - before;
   if (unpacked && peers_ != nullptr) {
     noteAttention(status);
-    tickets::importSuggested(isHeld_ ? -1 : peers_->rankInWorld(status.MPI_SOURCE),
-                             [&] { return side_->elements()->layoutForDevice() != nullptr; });
+    const bool imported =
+        tickets::importSuggested(isHeld_ ? -1 : peers_->rankInWorld(status.MPI_SOURCE),
+                                 [&] { return side_->elements()->layoutForDevice() != nullptr; });
+    MPI_Count bytes = 0;
+    if (!imported && real().Get_elements_x(&status, MPI_BYTE, &bytes) == MPI_SUCCESS) {
+      noteNotCopied(slow::Reason::kNotImported, bytes, took);
+    }
   }
   return unpacked;
 }

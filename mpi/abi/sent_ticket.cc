@@ -4,6 +4,7 @@
 #include "mpi/abi/elements.h"
 #include "mpi/abi/peers.h"
 #include "mpi/far_rows.h"
+#include "mpi/slow_messages.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
@@ -21,22 +22,46 @@ SentTicket::SentTicket(MPI_Comm communicator, int destination) : mayBeUsed_(true
   }
 }
 
-std::byte* SentTicket::reserve(std::int64_t payloadBytes) {
+// A message of device memory that takes MPI's wire, where another way might be much faster.
+void SentTicket::noteSlow(tickets::Way way, const Elements& elements) const {
+  const auto reason = way == tickets::Way::kMode     ? slow::Reason::kMode
+                      : way == tickets::Way::kNoRoom ? slow::Reason::kNoRoom
+                                                     : slow::Reason::kNotReached;
+  if (!slow::isSlow(reason, elements.bytes()) || !elements.needStaging() || !tickets::hasDevice() ||
+      (way == tickets::Way::kNotReached ? !tickets::areOnOneHost()
+                                        : !tickets::anyOtherHasDevice())) {
+    return;
+  }
+  const exchange::SharedLayoutPtr layout = elements.isOnDevice() ? nullptr : elements.layout();
+  if (elements.isOnDevice() ||
+      (layout != nullptr &&
+       tickets::mayLendOnDevice(elements.address(), layout->layout.bounds()))) {
+    slow::begin(reason, elements.bytes());
+  }
+}
+
+std::byte* SentTicket::reserve(const Elements& elements) {
+  const std::int64_t payloadBytes = elements.bytes();
   // (What the receiver is to import first is packed, and told to it.)
-  if (payloadBytes < tickets::leastPayload() && exported_ == exchange::kNoExport) {
+  if (payloadBytes < tickets::leastPayload() && packedFrom_.exported == exchange::kNoExport) {
     tickets::trace("send: wire", payloadBytes);
     return nullptr;
   }
   if (mayBeUsed_ && rank_ >= 0) {
     parcel_ = tickets::reserve(rank_, payloadBytes);
   }
-  tickets::count(parcel_       ? tickets::Way::kTicket
-                 : !mayBeUsed_ ? tickets::Way::kMode
-                 : rank_ < 0   ? tickets::Way::kNotReached
-                               : tickets::Way::kNoRoom,
-                 payloadBytes);
-  if (!parcel_ && exported_ != exchange::kNoExport) {
-    tickets::suggest(rank_, exported_);
+  const auto way = parcel_       ? tickets::Way::kTicket
+                   : !mayBeUsed_ ? tickets::Way::kMode
+                   : rank_ < 0   ? tickets::Way::kNotReached
+                                 : tickets::Way::kNoRoom;
+  tickets::count(way, payloadBytes);
+  if (!parcel_ && (way != tickets::Way::kNoRoom || packedFrom_.hasNoHandle)) {
+    noteSlow(way, elements);
+  } else if (parcel_ && slow::isSlow(slow::Reason::kNotImported, payloadBytes)) {
+    reservedAt_ = std::chrono::steady_clock::now();
+  }
+  if (!parcel_ && packedFrom_.exported != exchange::kNoExport) {
+    tickets::suggest(rank_, packedFrom_.exported);
   }
   return parcel_.data();
 }
@@ -56,7 +81,10 @@ bool SentTicket::fragment(const Elements& elements) {
 }
 
 void SentTicket::write() {
-  bytes_ = tickets::write(parcel_, exported_);
+  const auto none = std::chrono::steady_clock::time_point();
+  bytes_ = tickets::write(parcel_, packedFrom_,
+                          reservedAt_ == none ? std::chrono::nanoseconds(0)
+                                              : std::chrono::steady_clock::now() - reservedAt_);
   inUse_ = true;
 }
 
@@ -77,14 +105,14 @@ bool SentTicket::lend(const Elements& elements) {
   const bool isLoaded = !rowsLieFarApart(layout->layout);
   if (elements.isOnDevice()) {
     if (!isLoaded) return false;
-    transfer_ = tickets::Transfer::offer(rank_, elements.address(), layout, &exported_);
+    transfer_ = tickets::Transfer::offer(rank_, elements.address(), layout, &packedFrom_);
   } else if (!isShort) {
     transfer_ = tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
   }
   if (transfer_ == nullptr && !elements.isOnDevice() && isLoaded) {
     bool failed = false;
     transfer_ =
-        tickets::Transfer::lendOnDevice(rank_, elements.address(), layout, &exported_, &failed);
+        tickets::Transfer::lendOnDevice(rank_, elements.address(), layout, &packedFrom_, &failed);
     if (failed) refusal_ = adsmLastErrorString();
   }
   if (transfer_ == nullptr) {
@@ -144,7 +172,7 @@ bool SentTicket::offer(const void* buffer, MPI_Count count, MPI_Datatype datatyp
   if (layout->layout.meanBlockBytes() >= kLongPiece) {
     return false;
   }
-  std::byte* const room = reserve(elements.bytes());
+  std::byte* const room = reserve(elements);
   if (room == nullptr || !elements.pack(room)) {
     return false;
   }

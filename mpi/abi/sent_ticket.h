@@ -2,6 +2,7 @@
 #ifndef GMAC_MPI_ABI_SENT_TICKET_H_
 #define GMAC_MPI_ABI_SENT_TICKET_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,8 +27,8 @@ class SentTicket {
   // takes the room that the application has given MPI.)
   SentTicket() = default;
 
-  // Room for that payload; NULL: it takes the wire.
-  std::byte* reserve(std::int64_t payloadBytes);
+  // Room for their payload; NULL: it takes the wire.
+  std::byte* reserve(const Elements& elements);
   // The payload is there.
   void write();
   // Of staged memory: before Side: what it says may stay where it is; and whether it does.
@@ -96,6 +97,7 @@ class SentTicket {
   std::byte* bytes() { return bytes_.data(); }
 
  private:
+  void noteSlow(tickets::Way way, const Elements& elements) const;
   using Progress = tickets::Transfer::Progress;
   Progress progress() { return transfer_->advance(); }
 
@@ -107,7 +109,8 @@ class SentTicket {
   int rank_ = -1;          // in MPI_COMM_WORLD; -1: it is not reached
   int fragmentRank_ = -1;  // the same; -1: it takes no fragments
   exchange::Parcel parcel_;
-  exchange::ExportId exported_ = exchange::kNoExport;  // where the payload was packed from
+  tickets::Source packedFrom_;
+  std::chrono::steady_clock::time_point reservedAt_{};  // for large payloads
   std::string refusal_;
   bool inUse_ = false;
   tickets::Bytes bytes_{};  // once inUse_

@@ -33,7 +33,7 @@ Ready Staged::pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, S
     if (ticket->fragment(elements_)) {
       return Ready::kYes;
     }
-    if (std::byte* const room = ticket->reserve(elements_.bytes())) {
+    if (std::byte* const room = ticket->reserve(elements_)) {
       if (!elements_.pack(room)) {
         return Ready::kFailed;
       }

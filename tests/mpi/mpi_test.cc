@@ -368,6 +368,52 @@ TEST_P(Mpi, MessagesBetweenDeviceMemoriesAreCopiedOnceByTheReceiversDevice) {
   }
 }
 
+// Rank 0 says so for both ranks, and nothing of messages that are as fast as they may be.
+TEST_P(Mpi, SlowMessagesOfDeviceMemoryAreToldAtTheEnd) {
+  const std::string ofRank0 = " of rank 0: 5 messages (20971520 bytes) of device memory at ";
+  const std::string ofRank1 = " of rank 1: 5 messages (20971520 bytes) of device memory at ";
+  const struct {
+    const char* memory;
+    const char* how;
+    std::string begins;  // empty: nothing is said
+    const char* reason = "";
+  } runs[] = {
+      {"device", "all", ""},
+      {"objects", "all", ""},
+      {"device", "unimported", "MPI_Recv" + ofRank1, "have not imported the senders' memory"},
+      {"device", "unexported", "MPI_Recv" + ofRank1, "cannot import the sender's memory"},
+      {"device", "synchronous", "MPI_Ssend" + ofRank0, "take MPI's own wire"},
+      {"objects", "synchronous", "MPI_Ssend" + ofRank0, "take MPI's own wire"},
+      {"device", "replaced", "MPI_Sendrecv_replace" + ofRank0, "take MPI's own wire"},
+      {"device", "groups", "MPI_Send of rank 0: 2 messages (50331648 bytes) of device memory at ",
+       "in another group"},
+      // The receiver's memory is the CPU's, where messages have no faster way.
+      {"plain", "all", ""},
+      {"plain", "unexported", ""},
+      {"plain", "synchronous", ""},
+  };
+  for (const auto& one : runs) {
+    Variables variables = kOnCuda;
+    variables["GMAC_TEST_DRIVER"] = "fake";
+    const std::string what = std::string(one.memory) + ", " + one.how + ": ";
+    const ProgramEnd end = run(2, "slow_messages", {one.memory, one.how}, variables);
+    EXPECT_EQ(end.exitStatus, 0) << what << end.seen();
+    EXPECT_EQ(end.output, "slow or not\n") << what;
+    if (one.begins.empty()) {
+      EXPECT_EQ(end.errors, "") << what;
+      continue;
+    }
+    EXPECT_THAT(end.errors, HasSubstr("gmac: mpi: slow: " + one.begins)) << what;
+    EXPECT_THAT(end.errors, HasSubstr(one.reason)) << what;
+    EXPECT_EQ(std::count(end.errors.begin(), end.errors.end(), '\n'), 1) << what << end.errors;
+  }
+  // Its device's memory is the CPU's.
+  const ProgramEnd host = run(2, "slow_messages", {"objects", "synchronous"},
+                              {{"GMAC_ACCEL", "host"}, {"GMAC_TEST_DRIVER", "fake"}});
+  EXPECT_EQ(host.exitStatus, 0) << host.seen();
+  EXPECT_EQ(host.errors, "");
+}
+
 // The library has a threshold of its own for what GMAC_LOG wants.
 TEST_P(Mpi, WhyDeviceMemoryIsNotImportedIsSaidAtLevelInfo) {
   for (const std::string level : {"info", "debug", "error", ""}) {
