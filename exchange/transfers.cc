@@ -961,7 +961,13 @@ Result<bool> Incoming::advance(int64_t most) {
   if (!concluded.ok() || *concluded) {
     return concluded;
   }
-  if (copied == 0 && patience_.passed() && !peer_->lives()) {
+  // (A copy needs no sender.)
+  if (copied == 0 && path_ != Path::kCopy && patience_.passed() && !peer_->lives()) {
+    // It may have left one since.
+    const Result<bool> last = conclude();
+    if (!last.ok() || *last || path_ == Path::kCopy) {
+      return last;
+    }
     (void)letGo(true);
     failed_ = adsmErrorSystem;
     return fail(failed_,

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "exchange/exchange.h"
+#include "exchange/job.h"
 #include "gmac/base/status.h"
 #include "gmac/datatype/cpu/transfer.h"
 #include "tests/exchange/device.h"
@@ -357,6 +358,46 @@ TEST(DeviceMessages, WhatIsPackedAheadMayBeTakenBackAsACopy) {
           CHECK_THAT(behind(arena)[at] == byteAt(at / 8 * 32 + at % 8));
         }
       }
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// The receiver has begun with the sender's memory, and finds the copy when the sender has ended.
+TEST(DeviceMessages, ACopyOutlivesTheSenderThatHasLeftIt) {
+  constexpr int64_t kRows = 2000;
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const auto exchange = met(board, job, optionsWith(&kDevice));
+    std::byte* const arena = allocate(kArena);
+    const Layout rows = *Layout::make({{kRows, 32}}, {{0, 8}});
+    const ExportId id = job.rank == 0 ? exportedArena(*exchange, arena, 1) : exchange::kNoExport;
+    if (job.rank == 0) {
+      fill(arena);
+      Result<Sending> sending = exchange->send(1, arena, shareLayout(rows),
+                                               {.onDevice = true, .device = id, .mayCopy = true});
+      CHECK_THAT(sending.ok());
+      post(board, 0, 1, described(*sending));
+      await(board, 1, 1);
+      CHECK_THAT(*sending->leaveCopyNow());
+      return;
+    }
+    const pid_t sender = team.process(0);
+    const auto start = exchange::startOfProcess(sender);
+    CHECK_THAT(start.has_value());
+    Result<Receiving> receiving = exchange->receive(
+        0, fetch(board, 0, 1), arena, contiguous(8 * kRows), exchange::Memory::kDevice);
+    CHECK_THAT(receiving.ok());
+    device::asksBeforeOver = 1 << 20;
+    CHECK_THAT(!*receiving->advance() && device::laterCopies.size() == 1);
+    arrive(board, 1);
+    while (!exchange::hasEnded(sender, *start)) ::usleep(1000);
+    // (So long it does not ask whether the sender lives.)
+    ::usleep(300'000);
+    CHECK_THAT(*receiving->wait(kPatience) && receiving->path() == Path::kCopy);
+    for (std::size_t at = 0; at < 8 * kRows; ++at) {
+      CHECK_THAT(behind(arena)[at] == byteAt(at / 8 * 32 + at % 8));
     }
   });
   EXPECT_EQ(team.end(), "");
