@@ -82,8 +82,11 @@ class BeforeStart final : public coherence::Port {
 };
 constinit BeforeStart beforeStart;
 
-// Before ordinary constructors, which may call the library.
-[[gnu::constructor(101)]] void openPort() { coherence::open(beforeStart); }
+// Before ordinary constructors, which may call the library. Those of a library that is initialised
+// earlier may have started the runtime already.
+[[gnu::constructor(101)]] void openPort() {
+  if (Runtime::started() == nullptr) coherence::open(beforeStart);
+}
 
 using Members = std::vector<std::unique_ptr<accel::Accelerator>>;
 

@@ -5,11 +5,14 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -45,6 +48,14 @@ TEST(Early, DISABLED_FindsWhatTheConstructorMade) {
   const auto object = api<int* (*)()>("earlyObject");
   ASSERT_NE(object, nullptr) << ::dlerror();
   ASSERT_NE(object(), nullptr) << api<decltype(&adsmLastErrorString)>("adsmLastErrorString")();
+  // The C library's functions find it, too: the CPU has not touched it since the kernel ran.
+  const int file = ::memfd_create("number", 0);
+  const int number = 5;
+  EXPECT_EQ(::write(file, &number, sizeof number), ssize_t{sizeof number});
+  EXPECT_EQ(::pread(file, object() + 1, sizeof number, 0), ssize_t{sizeof number})
+      << std::strerror(errno);
+  ::close(file);
+  EXPECT_EQ(object()[1], number);
   EXPECT_EQ(*object(), 42);
   *object() = 7;
   EXPECT_EQ(api<decltype(&adsmFree)>("adsmFree")(object()), adsmSuccess);
