@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "gmac/base/own_mappings.h"
 #include "gmac/base/round_up.h"
 
 namespace gmac::accel {
@@ -28,9 +29,12 @@ static_assert(AddressWindows::kEdgeBytes % kHugePageBytes == 0);
 class FromSystem final : public ReservedAddresses {
  public:
   FromSystem(void* address, std::size_t bytes)
-      : ReservedAddresses(reinterpret_cast<std::uintptr_t>(address), bytes) {}
+      : ReservedAddresses(reinterpret_cast<std::uintptr_t>(address), bytes) {
+    own_mappings::add(address, bytes);
+  }
   ~FromSystem() override {
     if (!forgotten()) {
+      own_mappings::remove(reinterpret_cast<void*>(begin()));
       munmap(reinterpret_cast<void*>(begin()), bytes());
     }
   }

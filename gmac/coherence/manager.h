@@ -105,6 +105,7 @@ class Manager final : public coherence::Port {
   bool touchesShared(const void* address, std::size_t bytes) noexcept override;
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept override;
   bool inChildOfFork() const noexcept override { return forked(); }
+  bool worksHere() const noexcept override { return Lock::worksHere(); }
   Status hold(const void* address, std::size_t bytes, coherence::HoldFor purpose) override;
   Status hold(const void* address, std::size_t bytes, bool write) {
     return hold(address, bytes, write ? coherence::HoldFor::kWrite : coherence::HoldFor::kRead);

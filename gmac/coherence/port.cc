@@ -58,6 +58,7 @@ std::size_t Port::sharedPrefix(const void*, std::size_t bytes, bool* shared) noe
   return bytes;
 }
 bool Port::inChildOfFork() const noexcept { return false; }
+bool Port::worksHere() const noexcept { return false; }
 
 void Port::copy(void* to, const void* from, std::size_t bytes, MoveFunction move) noexcept {
   (void)move(to, from, bytes);

@@ -103,6 +103,9 @@ class Port {
   // Whether the calling process is a child (of fork, _Fork or clone) of the objects' process: it
   // does not have them. May be called in a child of vfork.
   virtual bool inChildOfFork() const noexcept;
+  // Whether the calling thread is at work for the runtime, maybe under its lock: what its allocator
+  // or a driver does then is no request of the program's. None of the questions above may be asked.
+  virtual bool worksHere() const noexcept;
 
   // memmove and memset for ranges that may be shared in part or as a whole: each part is copied or
   // filled on the side where its bytes are current, without a fault per block. On return both sides

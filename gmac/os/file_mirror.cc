@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "gmac/base/own_mappings.h"
 #include "gmac/base/round_up.h"
 #include "gmac/os/mirror.h"
 
@@ -70,6 +71,7 @@ Result<void*> FileArena::map(void* address, std::size_t bytes, std::int64_t offs
 
 FileArena::~FileArena() {
   for (const View& view : views_) {
+    own_mappings::remove(view.address);
     (void)unmap(view.address, static_cast<std::size_t>(view.bytes));
   }
 }
@@ -87,6 +89,7 @@ Status FileArena::addView(std::int64_t least) {
       views_.push_back(
           {begin, bytes, 0, static_cast<std::byte*>(*place),
            RangeAllocator(static_cast<std::uintptr_t>(begin), static_cast<std::size_t>(bytes))});
+      own_mappings::add(*place, static_cast<std::size_t>(bytes));
       return {};
     }
     if (bytes == least) {

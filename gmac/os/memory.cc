@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "gmac/base/own_mappings.h"
 #include "gmac/base/round_up.h"
 #include "gmac/os/signal_mask.h"
 
@@ -51,6 +52,17 @@ int flagsOf(Access access) noexcept {
       return PROT_READ | PROT_WRITE;
   }
   __builtin_unreachable();
+}
+
+// mprotect past libc's functions, which interpose/ and sanitizers replace: this is the fault path.
+// 0 or a negative error.
+long systemProtect(void* address, std::size_t bytes, long flags) noexcept {
+  long result = SYS_mprotect;
+  asm volatile("syscall"
+               : "+a"(result)
+               : "D"(address), "S"(bytes), "d"(flags)
+               : "rcx", "r11", "memory");
+  return result;
 }
 
 Status failed(const char* call, const void* address, std::size_t bytes) noexcept {
@@ -100,6 +112,7 @@ Result<void*> reserve(std::size_t bytes, std::size_t alignment) {
 }
 
 Status close(void* address, std::size_t bytes) {
+  const own_mappings::Change own;
   if (injected(Call::kMap) ||
       mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
            0) == MAP_FAILED) {
@@ -109,6 +122,7 @@ Status close(void* address, std::size_t bytes) {
 }
 
 Status unmap(void* address, std::size_t bytes) {
+  const own_mappings::Change own;
   if (munmap(address, bytes) != 0) {
     return failed("munmap", address, bytes);
   }
@@ -116,6 +130,7 @@ Status unmap(void* address, std::size_t bytes) {
 }
 
 Status mapAnonymous(void* address, std::size_t bytes) {
+  const own_mappings::Change own;
   if (injected(Call::kMap) || mmap(address, bytes, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
     return failed("mmap of anonymous memory", address, bytes);
@@ -127,6 +142,7 @@ Status mapAnonymous(void* address, std::size_t bytes) {
 
 Result<void*> mapFile(void* address, std::size_t bytes, int fd, std::int64_t offset,
                       Access access) {
+  const own_mappings::Change own;
   void* mapped = injected(Call::kMap)
                      ? MAP_FAILED
                      : mmap(address, bytes, flagsOf(access),
@@ -138,9 +154,12 @@ Result<void*> mapFile(void* address, std::size_t bytes, int fd, std::int64_t off
 }
 
 Status protect(void* address, std::size_t bytes, Access access) {
-  // Not libc's function: interpose/ replaces that and checks for objects.
   const auto change = [&](std::size_t length) {
-    return syscall(SYS_mprotect, address, length, flagsOf(access)) == 0;
+    const long result = systemProtect(address, length, flagsOf(access));
+    if (result < 0) {
+      errno = static_cast<int>(-result);
+    }
+    return result == 0;
   };
   if (injected(Call::kProtectLate)) {
     const int error = errno;
@@ -152,6 +171,7 @@ Status protect(void* address, std::size_t bytes, Access access) {
 }
 
 Status movePages(void* from, void* to, std::size_t bytes) {
+  const own_mappings::Change own;
   if (injected(Call::kMove) ||
       mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) ==
           MAP_FAILED) {
@@ -161,6 +181,7 @@ Status movePages(void* from, void* to, std::size_t bytes) {
 }
 
 Status keepFromChildren(void* address, std::size_t bytes) {
+  const own_mappings::Change own;
   if (injected(Call::kAdvise) || madvise(address, bytes, MADV_DONTFORK) != 0) {
     return failed("madvise(MADV_DONTFORK)", address, bytes);
   }
@@ -168,6 +189,7 @@ Status keepFromChildren(void* address, std::size_t bytes) {
 }
 
 Status keepFromDumps(void* address, std::size_t bytes) {
+  const own_mappings::Change own;
   if (injected(Call::kAdvise) || madvise(address, bytes, MADV_DONTDUMP) != 0) {
     return failed("madvise(MADV_DONTDUMP)", address, bytes);
   }

@@ -110,7 +110,6 @@ GMAC_SERVE_ERRORS(3, kAfterFault, Errors::kReturned, pthread_setaffinity_np, Byt
 GMAC_SERVE_ERRORS(3, kAfterFault, Errors::kReturned, pthread_getname_np, Array<1, 2>);
 GMAC_SERVE_ERRORS(2, kAfterFault, Errors::kReturned, pthread_setname_np, Text<1>);
 GMAC_SERVE_ERRORS(3, kAfterFault, Errors::kReturned, pthread_setschedparam, Values<2>);
-GMAC_SERVE_CALL(5, kAfterFault, process_madvise, Array<1, 2>);
 
 extern "C" GMAC_INTERPOSED int __getgroups_chk(int count, gid_t* groups, size_t room) noexcept {
   if (count >= 0 && static_cast<size_t>(count) * sizeof *groups > room) __chk_fail();

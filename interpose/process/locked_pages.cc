@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include "gmac/base/round_up.h"
 #include "gmac/coherence/port.h"
 #include "interpose/base/real.h"
+#include "interpose/process/pages.h"
 
 namespace gmac::interpose {
 namespace {
@@ -25,8 +25,6 @@ constinit Real<int(const void*, size_t)> realMlock("mlock");
 constinit Real<int(const void*, size_t, unsigned)> realMlock2("mlock2");
 
 [[gnu::constructor]] void resolveLockedPages() { resolveAtLoad(realMlock, realMlock2); }
-
-constexpr std::size_t kPieceBytes = std::size_t{8} << 20;  // no more is held open at a time
 
 // `lock` is the real function on a range.
 template <typename Lock>
@@ -37,17 +35,8 @@ int lockPages(const void* address, std::size_t bytes, Lock lock) {
   // The system judges ranges that it would refuse.
   if (end <= begin || !coherence::touchesShared(address, bytes)) return lock(address, bytes);
   return uncancelled([&]() noexcept {
-    for (std::uintptr_t at = begin; at < end; at += std::min(kPieceBytes, end - at)) {
-      const auto* const piece = reinterpret_cast<const void*>(at);
-      const std::size_t length = std::min(kPieceBytes, end - at);
-      const coherence::CpuHold hold(piece, length, false);
-      if (!hold.status().ok()) {
-        errno = EAGAIN;
-        return -1;
-      }
-      if (const int result = lock(piece, length); result != 0) return result;
-    }
-    return 0;
+    return forEachHeldPiece(reinterpret_cast<std::byte*>(begin), end - begin,
+                            coherence::HoldFor::kRead, EAGAIN, lock);
   });
 }
 

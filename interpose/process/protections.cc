@@ -7,25 +7,24 @@
 // does nothing; any other is refused. Calls that involve no shared memory go to the real function
 // at once. (libc's own calls do not pass here.)
 #include <sys/mman.h>
-#include <unistd.h>
+#include <sys/syscall.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
 
 #include "gmac/base/log.h"
-#include "gmac/base/round_up.h"
 #include "gmac/coherence/port.h"
 #include "interpose/base/real.h"
+#include "interpose/base/served_call.h"
+#include "interpose/base/system_call.h"
+#include "interpose/process/pages.h"
 
 namespace gmac::interpose {
 namespace {
 
 constinit Real<int(void*, size_t, int)> realMprotect("mprotect");
 constinit Real<int(void*, size_t, int, int)> realPkeyMprotect("pkey_mprotect");
-
-[[gnu::constructor]] void resolveProtections() { resolveAtLoad(realMprotect, realPkeyMprotect); }
 
 constexpr int kObjectProtection = PROT_READ | PROT_WRITE;
 
@@ -45,26 +44,35 @@ int refuse(const char* function, const void* address, std::size_t bytes, int pro
 template <typename Change>
 int changeProtection(const char* function, void* address, std::size_t bytes, int protection,
                      bool plain, Change change) {
-  // The system judges ranges that it would refuse.
-  static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(address);
-  const std::size_t whole = roundUp(bytes, page);
-  if (begin % page != 0 || whole == 0 || begin + whole < begin ||
-      !coherence::touchesShared(address, whole)) {
-    return change(address, bytes);
-  }
+  const Pages pages = pagesOf(address, bytes);
+  if (!meetsObjects(pages)) return change(address, bytes);
   if (protection != kObjectProtection || !plain) {
     return refuse(function, address, bytes, protection);
   }
-  auto* position = static_cast<std::byte*>(address);
-  for (std::size_t left = whole; left > 0;) {
-    bool shared = false;
-    const std::size_t length = coherence::port().sharedPrefix(position, left, &shared);
-    if (!shared && change(position, length) != 0) return -1;
-    position += length;
-    left -= length;
-  }
-  return 0;
+  return forEachPart(pages, [&](std::byte* part, std::size_t length, bool shared) {
+    return shared ? 0 : change(part, length);
+  });
+}
+
+// mprotect and pkey_mprotect. Other libraries that stand in for these functions make their calls
+// so.
+long protectByNumber(long number, const Words& words) {
+  const bool keyed = number == SYS_pkey_mprotect;
+  return changeProtection(keyed ? "pkey_mprotect" : "mprotect", wordAs<void*>(words[0]),
+                          wordAs<std::size_t>(words[1]), wordAs<int>(words[2]),
+                          !keyed || wordAs<int>(words[3]) <= 0,
+                          [&](void* part, std::size_t length) {
+                            Words kernels = words;
+                            kernels[0] = asWord(part);
+                            kernels[1] = asWord(length);
+                            return static_cast<int>(systemCall(number, kernels));
+                          });
+}
+
+[[gnu::constructor]] void resolveProtections() {
+  resolveAtLoad(realMprotect, realPkeyMprotect);
+  systemCallServers[SYS_mprotect] = &protectByNumber;
+  systemCallServers[SYS_pkey_mprotect] = &protectByNumber;
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 //  - Calls that return in another process, or on another stack, are made as they are; futexes have
 //    a file of their own.
 //
-// The runtime makes some calls by number because it holds its lock: those look for shared memory
-// after a fault only, and none of them changes what the runtime asks.
+// The runtime makes some calls by number. Where it holds its lock, they are made as they are;
+// elsewhere those look for shared memory after a fault only.
 #undef _FORTIFY_SOURCE
 #undef _FILE_OFFSET_BITS
 
@@ -125,7 +125,7 @@ __attribute__((used, visibility("hidden"))) long gmacServeSystemCall(long number
                                                                      long second, long third,
                                                                      long fourth, long fifth,
                                                                      long sixth) {
-  if (!coherence::anythingShared()) [[likely]]
+  if (!coherence::anythingShared() || coherence::port().worksHere()) [[likely]]
     return gmacSystemCall(number, first, second, third, fourth, fifth, sixth);
   const Words words = {first, second, third, fourth, fifth, sixth};
   if (number >= 0 && number < kSystemCalls) {
