@@ -10,15 +10,16 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/policies/read_backs.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
+
+class Blocks;
+class Coarsening;
 
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Acquire {

@@ -9,7 +9,9 @@
 
 #include "gmac/accel/devices.h"
 #include "gmac/base/round_up.h"
+#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/moved_pages.h"
+#include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/shared_ranges.h"
 #include "gmac/observe/stats.h"

@@ -13,19 +13,20 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/residency.h"
 #include "gmac/coherence/small_heap.h"
 #include "gmac/coherence/waits.h"
 #include "gmac/os/mirror.h"
 
 namespace gmac {
+
+class Blocks;
+class Coarsening;
 
 struct AllocationOptions {
   std::size_t blockBytes = 0;  // a power of two, at least a page

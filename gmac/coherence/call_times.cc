@@ -7,14 +7,19 @@
 
 namespace gmac {
 
-CallTimes::CallTimes(Done done, Clock clock) : done_(std::move(done)), clock_(std::move(clock)) {}
+namespace {
 
-CallTimes::Nanoseconds CallTimes::monotonicClock() {
+CallTimes::Nanoseconds monotonicClock() {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<Nanoseconds>(time.tv_sec) * 1'000'000'000u +
-         static_cast<Nanoseconds>(time.tv_nsec);
+  return static_cast<CallTimes::Nanoseconds>(time.tv_sec) * 1'000'000'000u +
+         static_cast<CallTimes::Nanoseconds>(time.tv_nsec);
 }
+
+}  // namespace
+
+CallTimes::CallTimes(Done done, Clock clock)
+    : done_(std::move(done)), clock_(clock ? std::move(clock) : Clock(monotonicClock)) {}
 
 void CallTimes::submitted(adsmKernel_t kernel, std::size_t device, accel::Ticket ticket) {
   if (!on()) {

@@ -37,9 +37,8 @@ class CallTimes {
   using Done = std::function<bool(accel::Ticket)>;  // whether work has finished; never blocks
   static constexpr std::uint64_t kFirstBytesPerNanosecond = 4;  // of moves, before the first
 
-  static Nanoseconds monotonicClock();
-
-  explicit CallTimes(Done done, Clock clock = monotonicClock);
+  // `clock`: none: the system's.
+  explicit CallTimes(Done done, Clock clock = {});
   CallTimes(const CallTimes&) = delete;
   CallTimes& operator=(const CallTimes&) = delete;
 

@@ -9,6 +9,8 @@
 #include <optional>
 
 #include "gmac/base/log.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/policies/coarsening.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

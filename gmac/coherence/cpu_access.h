@@ -7,15 +7,16 @@
 #include <cstddef>
 
 #include "gmac/base/status.h"
-#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/residency.h"
 
 namespace gmac {
+
+class Blocks;
+class Coarsening;
 
 // Thread-safe. Fault path.
 class CpuAccess {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "gmac/accel/exported_memory.h"
+#include "gmac/coherence/blocks.h"
 
 namespace gmac {
 namespace {

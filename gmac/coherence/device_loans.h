@@ -8,7 +8,6 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
@@ -17,6 +16,8 @@
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
+
+class Blocks;
 
 // Thread-safe. A loan changes no block: the CPU goes on as it likes, and what it writes beside the
 // lent bytes goes to the accelerator with blocks that have these as they are. Not asked back by

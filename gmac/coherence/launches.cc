@@ -10,6 +10,10 @@
 
 #include "gmac/accel/backoff.h"
 #include "gmac/base/round_up.h"
+#include "gmac/coherence/allocation.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/kernels.h"
+#include "gmac/coherence/policies/coarsening.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

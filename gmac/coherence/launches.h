@@ -15,20 +15,22 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/allocation.h"
-#include "gmac/coherence/blocks.h"
-#include "gmac/coherence/kernels.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/waits.h"
 #include "gmac/coherence/zero_copy_policy.h"
+#include "gmac/protocols/protocol.h"
 
 namespace gmac {
+
+class Allocation;
+class Blocks;
+class Coarsening;
+class Kernels;
 
 // What a call lists. A view of memory that is not shared.
 struct CallUses {

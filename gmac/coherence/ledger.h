@@ -100,8 +100,7 @@ class Ledger {
     friend bool operator==(const Writers&, const Writers&) = default;
   };
 
-  explicit Ledger(accel::Accelerator& accelerator,
-                  CallTimes::Clock clock = CallTimes::monotonicClock);
+  explicit Ledger(accel::Accelerator& accelerator, CallTimes::Clock clock = {});
 
   // ---- Notes
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "gmac/coherence/allocation.h"
+
 namespace gmac {
 
 bool Lookup::touchesShared(const void* address, std::size_t bytes) noexcept {

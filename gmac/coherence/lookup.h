@@ -8,12 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gmac/coherence/allocation.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/port.h"
 
 namespace gmac {
+
+class Allocation;
 
 // See port.h. Thread-safe; changes nothing; allocates nothing.
 class Lookup {

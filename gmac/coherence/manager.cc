@@ -2,63 +2,138 @@
 #include "gmac/coherence/manager.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gmac/base/cancellation.h"
+#include "gmac/base/fork_mark.h"
 #include "gmac/base/log.h"
+#include "gmac/coherence/acquire.h"
+#include "gmac/coherence/allocation.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/cpu_access.h"
+#include "gmac/coherence/device_loans.h"
+#include "gmac/coherence/freed_memory.h"
+#include "gmac/coherence/kernels.h"
+#include "gmac/coherence/launches.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/lookup.h"
+#include "gmac/coherence/mapping_use.h"
 #include "gmac/coherence/moved_pages.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/bulk_memory.h"
+#include "gmac/coherence/policies/coarsening.h"
+#include "gmac/coherence/policies/early_copies.h"
+#include "gmac/coherence/policies/exit_fetch.h"
+#include "gmac/coherence/policies/migration.h"
+#include "gmac/coherence/policies/placement.h"
+#include "gmac/coherence/policies/read_backs.h"
+#include "gmac/coherence/policies/scheduling.h"
+#include "gmac/coherence/policies/spilling.h"
+#include "gmac/coherence/policies/zero_copy.h"
+#include "gmac/coherence/promises.h"
+#include "gmac/coherence/prompt_waits.h"
+#include "gmac/coherence/residency.h"
 #include "gmac/coherence/shared_ranges.h"
+#include "gmac/coherence/waits.h"
+#include "gmac/os/mirror.h"
+#include "gmac/protocols/protocol.h"
 
 namespace gmac {
+
+struct Manager::Parts {
+  Parts(accel::Accelerator& accelerator, std::unique_ptr<Protocol> ofBlocks,
+        const ManagerOptions& options, std::unique_ptr<os::FileArena> arena)
+      : protocol(std::move(ofBlocks)),
+        ledger(accelerator, options.clock),
+        waits(accelerator, ledger, options.waitLimitSeconds),
+        mappings(options.mappingLimit, options.movedPages),
+        // Where new objects are Dirty their bytes count on the CPU's side, which nobody has
+        // cleared.
+        freed(mutex, accelerator, ledger, waits,
+              protocol->initial() == State::kReadOnly ? options.keptBytes : 0),
+        residency(mutex, accelerator, index, mappings, freed),
+        blocks(mutex, accelerator, *protocol, ledger, waits, index, mappings, residency,
+               {.readAheadBytes = options.readAheadBytes,
+                .windowBytes = options.windowBytes != 0 && options.movedPages
+                                   ? std::max(options.windowBytes, kMovedGranularity)
+                                   : options.windowBytes}),
+        coarsening(index, ledger, mappings, freed, blocks),
+        allocation(mutex, accelerator, ledger, loans, waits, index, freed, residency, blocks,
+                   coarsening, std::move(arena),
+                   {.blockBytes = options.blockBytes,
+                    .chunkBytes = options.chunkBytes,
+                    .movedPages = options.movedPages}),
+        access(mutex, index, loans, residency, blocks, coarsening),
+        exitFetch(mutex, ledger, index, blocks, access),
+        deviceLoans(mutex, accelerator, ledger, loans, waits, index, blocks),
+        bulk(mutex, accelerator, ledger, waits, index, residency, blocks, coarsening, access),
+        early(mutex, ledger, index, residency, blocks, options.readAheadBytes,
+              options.fetchInBackground),
+        kernels(mutex, accelerator, ledger, waits, index),
+        promptWaits(options.zeroCopy.prompt),
+        launches(mutex, accelerator, ledger, loans, waits, index, blocks, coarsening, allocation,
+                 kernels, promptWaits, options.zeroCopy.limits),
+        migration(mutex, accelerator, ledger, waits, index, freed, blocks, launches),
+        placement(mutex, accelerator, ledger, index, freed, launches),
+        scheduling(mutex, accelerator, ledger, index, migration, options.scheduling),
+        spilling(mutex, accelerator, ledger, waits, index, freed, allocation, launches,
+                 options.spill),
+        zeroCopy(mutex, accelerator, ledger, waits, index, blocks, launches, promptWaits,
+                 options.zeroCopy),
+        readBacks(accelerator, ledger, blocks, zeroCopy),
+        acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, readBacks),
+        lookup(mutex, index, allocation),
+        promises(mutex, ledger, waits, index) {}
+
+  const std::unique_ptr<Protocol> protocol;
+  ForkMark forkMark;
+
+  // Each stands on those before it.
+  ObjectMutex mutex;
+  ObjectIndex index;
+  Ledger ledger;
+  Loans loans;
+  Waits waits;
+  MappingUse mappings;
+  FreedMemory freed;
+  Residency residency;
+  Blocks blocks;
+  Coarsening coarsening;
+  Allocation allocation;
+  CpuAccess access;
+  ExitFetch exitFetch;
+  DeviceLoans deviceLoans;
+  BulkMemory bulk;
+  EarlyCopies early;
+  Kernels kernels;
+  PromptWaits promptWaits;
+  Launches launches;
+  Migration migration;
+  Placement placement;
+  Scheduling scheduling;
+  Spilling spilling;
+  ZeroCopy zeroCopy;
+  ReadBacks readBacks;
+  Acquire acquire;
+  Lookup lookup;
+  Promises promises;
+
+  std::mutex proofs;              // one thread at a time proves
+  unsigned provedDevices = 0;     // bit i: device i's copies reach moved pages; under proofs
+  std::unique_ptr<Lock> forking;  // held from beforeFork to afterFork
+};
 
 Manager::Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
                  const ManagerOptions& options, std::unique_ptr<os::FileArena> arena)
     : Port(accelerator.nativeStreams()),
       accelerator_(accelerator),
-      protocol_(std::move(protocol)),
       options_(options),
-      ledger_(accelerator, options.clock),
-      waits_(accelerator, ledger_, options.waitLimitSeconds),
-      mappings_(options.mappingLimit, options.movedPages),
-      // Where new objects are Dirty their bytes count on the CPU's side, which nobody has cleared.
-      freed_(mutex_, accelerator, ledger_, waits_,
-             protocol_->initial() == State::kReadOnly ? options.keptBytes : 0),
-      residency_(mutex_, accelerator, index_, mappings_, freed_),
-      blocks_(mutex_, accelerator, *protocol_, ledger_, waits_, index_, mappings_, residency_,
-              {.readAheadBytes = options.readAheadBytes,
-               .windowBytes = options.windowBytes != 0 && options.movedPages
-                                  ? std::max(options.windowBytes, kMovedGranularity)
-                                  : options.windowBytes}),
-      coarsening_(index_, ledger_, mappings_, freed_, blocks_),
-      allocation_(mutex_, accelerator, ledger_, loans_, waits_, index_, freed_, residency_, blocks_,
-                  coarsening_, std::move(arena),
-                  {.blockBytes = options.blockBytes,
-                   .chunkBytes = options.chunkBytes,
-                   .movedPages = options.movedPages}),
-      access_(mutex_, index_, loans_, residency_, blocks_, coarsening_),
-      exitFetch_(mutex_, ledger_, index_, blocks_, access_),
-      deviceLoans_(mutex_, accelerator, ledger_, loans_, waits_, index_, blocks_),
-      bulk_(mutex_, accelerator, ledger_, waits_, index_, residency_, blocks_, coarsening_,
-            access_),
-      early_(mutex_, ledger_, index_, residency_, blocks_, options.readAheadBytes,
-             options.fetchInBackground),
-      kernels_(mutex_, accelerator, ledger_, waits_, index_),
-      promptWaits_(options.zeroCopy.prompt),
-      launches_(mutex_, accelerator, ledger_, loans_, waits_, index_, blocks_, coarsening_,
-                allocation_, kernels_, promptWaits_, options.zeroCopy.limits),
-      migration_(mutex_, accelerator, ledger_, waits_, index_, freed_, blocks_, launches_),
-      placement_(mutex_, accelerator, ledger_, index_, freed_, launches_),
-      scheduling_(mutex_, accelerator, ledger_, index_, migration_, options.scheduling),
-      spilling_(mutex_, accelerator, ledger_, waits_, index_, freed_, allocation_, launches_,
-                options.spill),
-      zeroCopy_(mutex_, accelerator, ledger_, waits_, index_, blocks_, launches_, promptWaits_,
-                options.zeroCopy),
-      readBacks_(accelerator, ledger_, blocks_, zeroCopy_),
-      acquire_(mutex_, accelerator, ledger_, waits_, index_, blocks_, coarsening_, readBacks_),
-      lookup_(mutex_, index_, allocation_),
-      promises_(mutex_, ledger_, waits_, index_) {}
+      parts_(
+          std::make_unique<Parts>(accelerator, std::move(protocol), options_, std::move(arena))) {}
 
 Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
                                                std::unique_ptr<Protocol> protocol,
@@ -69,25 +144,31 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
   }
   std::unique_ptr<Manager> manager(
       new Manager(accelerator, std::move(protocol), options, std::move(*arena)));
-  GMAC_TRY(manager->forkMark_.make());
+  GMAC_TRY(manager->parts_->forkMark.make());
   if (options.movedPages) {
     if (!accelerator.copiesReachMovedPages()) {
       return fail(adsmErrorNotSupported, "the {} accelerator cannot copy moved pages",
                   accelerator.name());
     }
-    if (!manager->protocol_->wholeObjects() && options.blockBytes < kMovedGranularity) {
+    if (!manager->parts_->protocol->wholeObjects() && options.blockBytes < kMovedGranularity) {
       return fail(adsmErrorNotSupported, "moved pages need blocks of at least {} bytes, not {}",
                   kMovedGranularity, options.blockBytes);
     }
-    GMAC_TRY(proveMovedPages(accelerator, manager->residency_));
+    GMAC_TRY(proveMovedPages(accelerator, manager->parts_->residency));
     if (options.populateAhead) {
-      manager->residency_.start();
+      manager->parts_->residency.start();
     }
   }
   return manager;
 }
 
 Manager::~Manager() { stopBackground(); }
+
+bool Manager::worksHere() const noexcept { return Lock::worksHere(); }
+
+bool Manager::forked() const noexcept { return parts_->forkMark.inChild(); }
+
+const Protocol& Manager::protocol() const { return *parts_->protocol; }
 
 bool Manager::lockIsHeldHere() noexcept { return Lock::isHeldHere(); }
 
@@ -96,25 +177,25 @@ void Manager::stopBackground() {
   if (forked()) {
     return;
   }
-  early_.stop();
-  residency_.stop();
+  parts_->early.stop();
+  parts_->residency.stop();
 }
 
 void Manager::exits() {
   stopBackground();
   if (options_.managed && !forked()) {
-    exitFetch_.run();
+    parts_->exitFetch.run();
   }
 }
 
 // Signals are blocked as under Lock: a handler that faulted between the two would wait for its own
 // thread.
 void Manager::beforeFork() {
-  auto lock = std::make_unique<Lock>(mutex_);
-  forking_ = std::move(lock);
+  auto lock = std::make_unique<Lock>(parts_->mutex);
+  parts_->forking = std::move(lock);
 }
 
-void Manager::afterFork() { const std::unique_ptr<Lock> lock = std::move(forking_); }
+void Manager::afterFork() { const std::unique_ptr<Lock> lock = std::move(parts_->forking); }
 
 // ---- adsm.h
 
@@ -123,7 +204,7 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
     return fail(adsmErrorForked, "{} in a child of fork",
                 placement == accel::Placement::kSameAddress ? "adsmAlloc" : "adsmSafeAlloc");
   }
-  return spilling_.allocate(size, placement);
+  return parts_->spilling.allocate(size, placement);
 }
 
 Result<void*> Manager::allocateStriped(std::size_t size, std::span<const std::size_t> devices) {
@@ -132,9 +213,9 @@ Result<void*> Manager::allocateStriped(std::size_t size, std::span<const std::si
   }
   if (const Status proved = proveStripes(devices); !proved.ok()) {
     log(LogLevel::kInfo, "adsmAllocStriped: {} bytes are not striped: {}", size, lastErrorText());
-    return spilling_.allocate(size, accel::Placement::kSameAddress);
+    return parts_->spilling.allocate(size, accel::Placement::kSameAddress);
   }
-  return spilling_.allocateStriped(size, devices);
+  return parts_->spilling.allocateStriped(size, devices);
 }
 
 // Other devices' copies, too, must reach pages that have moved.
@@ -147,24 +228,24 @@ Status Manager::proveStripes(std::span<const std::size_t> devices) {
   for (const std::size_t device : devices) {
     wanted |= 1U << device;
   }
-  const std::lock_guard one(proofs_);
-  if ((wanted & ~provedDevices_) != 0) {
-    GMAC_TRY(proveMovedPages(accelerator_, residency_, devices));
-    provedDevices_ |= wanted;
+  const std::lock_guard one(parts_->proofs);
+  if ((wanted & ~parts_->provedDevices) != 0) {
+    GMAC_TRY(proveMovedPages(accelerator_, parts_->residency, devices));
+    parts_->provedDevices |= wanted;
   }
   return {};
 }
 
 Status Manager::free(void* address) {
   return forked() ? fail(adsmErrorForked, "adsmFree({}) in a child of fork", address)
-                  : spilling_.free(address);
+                  : parts_->spilling.free(address);
 }
 
 Result<void*> Manager::deviceAddress(const void* address) {
   if (forked()) {
     return fail(adsmErrorForked, "adsmSafe({}) in a child of fork", address);
   }
-  return allocation_.deviceAddress(address);
+  return parts_->allocation.deviceAddress(address);
 }
 
 Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
@@ -181,9 +262,9 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       list.push_back({use.object, 0, use.access});
     }
   }
-  spilling_.beforeWork();
-  return scheduling_.call(kernel, shape, args,
-                          uses ? std::optional(CallUses{.list = list}) : std::nullopt, device);
+  parts_->spilling.beforeWork();
+  return parts_->scheduling.call(
+      kernel, shape, args, uses ? std::optional(CallUses{.list = list}) : std::nullopt, device);
 }
 
 Status Manager::callRanges(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
@@ -193,42 +274,42 @@ Status Manager::callRanges(adsmKernel_t kernel, const accel::LaunchShape& shape,
     return fail(adsmErrorForked, "adsmCallRanges({}) in a child of fork", kernel->name);
   }
   const std::vector<adsmRangeUse_t> list(uses.begin(), uses.end());
-  spilling_.beforeWork();
-  return scheduling_.call(kernel, shape, args,
-                          CallUses{.function = "adsmCallRanges", .parts = true, .list = list},
-                          device);
+  parts_->spilling.beforeWork();
+  return parts_->scheduling.call(
+      kernel, shape, args, CallUses{.function = "adsmCallRanges", .parts = true, .list = list},
+      device);
 }
 
 Status Manager::migrate(const void* address, std::size_t bytes, std::size_t device) {
   if (forked()) {
     return fail(adsmErrorForked, "adsmMigrate({}) in a child of fork", address);
   }
-  zeroCopy_.leave(address);
-  return migration_.migrate(address, bytes, device);
+  parts_->zeroCopy.leave(address);
+  return parts_->migration.migrate(address, bytes, device);
 }
 
 Status Manager::bind(const void* object, adsmKernel_t kernel, adsmAccess_t access) {
   return forked() ? fail(adsmErrorForked, "adsmBind({}) in a child of fork", object)
-                  : kernels_.bind(object, kernel, access);
+                  : parts_->kernels.bind(object, kernel, access);
 }
 
 Status Manager::forget(adsmKernel_t kernel) {
   return forked() ? fail(adsmErrorForked, "adsmKernelDestroy({}) in a child of fork", kernel->name)
-                  : kernels_.forget(kernel);
+                  : parts_->kernels.forget(kernel);
 }
 
 Status Manager::setConstant(adsmKernel_t kernel, const adsmConstant_t& constant, const void* data,
                             std::size_t bytes) {
   return forked() ? fail(adsmErrorForked, "adsmSetConstant({}) in a child of fork", kernel->name)
-                  : kernels_.setConstant(kernel, constant, data, bytes);
+                  : parts_->kernels.setConstant(kernel, constant, data, bytes);
 }
 
 Status Manager::sync() {
   if (forked()) {
     return fail(adsmErrorForked, "adsmSync in a child of fork");
   }
-  GMAC_TRY(acquire_.sync());
-  zeroCopy_.afterWait();
+  GMAC_TRY(parts_->acquire.sync());
+  parts_->zeroCopy.afterWait();
   return {};
 }
 
@@ -239,40 +320,66 @@ bool Manager::onFault(void* address, bool write) noexcept {
     return false;
   }
   if (forked()) {
-    access_.tellOfFaultInChild(address);
+    parts_->access.tellOfFaultInChild(address);
     return false;
   }
-  return access_.onFault(address, write);
+  return parts_->access.onFault(address, write);
 }
 
 Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor purpose) {
-  return forked() ? Status() : access_.hold(address, bytes, purpose);
+  return forked() ? Status() : parts_->access.hold(address, bytes, purpose);
 }
 
 void Manager::unhold(const void* address, std::size_t bytes) {
   if (!forked()) {
-    access_.unhold(address, bytes);
+    parts_->access.unhold(address, bytes);
   }
 }
 
 void Manager::copy(void* to, const void* from, std::size_t bytes,
                    coherence::MoveFunction move) noexcept {
-  forked() ? (void)move(to, from, bytes) : bulk_.copy(to, from, bytes, move);
+  forked() ? (void)move(to, from, bytes) : parts_->bulk.copy(to, from, bytes, move);
 }
 
 void Manager::fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept {
-  forked() ? (void)set(to, value, bytes) : bulk_.fill(to, value, bytes, set);
+  forked() ? (void)set(to, value, bytes) : parts_->bulk.fill(to, value, bytes, set);
+}
+
+bool Manager::lend(const void* address, std::size_t bytes, coherence::Loan* loan) {
+  return !forked() && parts_->access.lend(address, bytes, loan);
+}
+
+void Manager::giveBack(const void* address, std::size_t bytes) {
+  if (!forked()) {
+    parts_->access.giveBack(address, bytes);
+  }
+}
+
+Result<bool> Manager::lendOnDevice(const void* address, std::size_t bytes,
+                                   coherence::DeviceLoan* loan) {
+  return forked() ? Result<bool>(false) : parts_->deviceLoans.lend(address, bytes, loan);
+}
+
+void Manager::giveBackOnDevice(const void* address, std::size_t bytes,
+                               const coherence::DeviceLoan& loan) {
+  if (!forked()) {
+    parts_->deviceLoans.giveBack(address, bytes, loan);
+  }
+}
+
+std::size_t Manager::pieceBytes() const noexcept {
+  return std::max(Port::pieceBytes(), options_.blockBytes);
 }
 
 Status Manager::startFlush(const void* address, std::size_t bytes) {
-  return forked() ? Status() : early_.startFlush(address, bytes);
+  return forked() ? Status() : parts_->early.startFlush(address, bytes);
 }
 
 Status Manager::startFetch(const void* address, std::size_t bytes) {
-  return forked() ? Status() : early_.startFetch(address, bytes);
+  return forked() ? Status() : parts_->early.startFetch(address, bytes);
 }
 
-Manager::EarlyStep Manager::fetchNext() { return forked() ? EarlyStep::kIdle : early_.fetchNext(); }
+EarlyStep Manager::fetchNext() { return forked() ? EarlyStep::kIdle : parts_->early.fetchNext(); }
 
 // ---- Device work
 
@@ -281,26 +388,26 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   if (forked()) {
     return fail(adsmErrorForked, "device work in a child of fork");
   }
-  spilling_.beforeWork();
-  return migration_.beginDeviceWork(stream, ranges);
+  parts_->spilling.beforeWork();
+  return parts_->migration.beginDeviceWork(stream, ranges);
 }
 
 Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
-  return launches_.endDeviceWork(stream, submitted);
+  return parts_->launches.endDeviceWork(stream, submitted);
 }
 
 Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
   return forked() ? fail(adsmErrorForked, "device work in a child of fork")
-                  : migration_.beginOwnWork(ranges);
+                  : parts_->migration.beginOwnWork(ranges);
 }
 
 Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {
-  return launches_.endOwnWork(ranges, ticket);
+  return parts_->launches.endOwnWork(ranges, ticket);
 }
 
 void Manager::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
   if (!forked()) {
-    acquire_.beforeDeviceWait(stream);
+    parts_->acquire.beforeDeviceWait(stream);
   }
 }
 
@@ -308,9 +415,9 @@ Status Manager::afterDeviceWait() {
   if (forked()) {
     return {};
   }
-  GMAC_TRY(placement_.afterWait());
-  GMAC_TRY(acquire_.afterDeviceWait());
-  zeroCopy_.afterWait();
+  GMAC_TRY(parts_->placement.afterWait());
+  GMAC_TRY(parts_->acquire.afterDeviceWait());
+  parts_->zeroCopy.afterWait();
   return {};
 }
 
@@ -321,7 +428,7 @@ Result<accel::NativeStream> Manager::streamOf(std::uintptr_t context, accel::Nat
     return number;
   }
   const std::string reason = lastErrorText();
-  if (const Status kept = spilling_.keepOnCpu(); !kept.ok()) {
+  if (const Status kept = parts_->spilling.keepOnCpu(); !kept.ok()) {
     const std::string words = lastErrorText();
     return fail(kept.code(), "{}; nor can they lie in the CPU's memory: {}", reason, words);
   }
@@ -329,34 +436,38 @@ Result<accel::NativeStream> Manager::streamOf(std::uintptr_t context, accel::Nat
   return Port::streamOf(context, stream);
 }
 
+bool Manager::placesMemory() const noexcept { return parts_->placement.chooses(); }
+
 Status Manager::prefer(const void* address, std::size_t bytes, int device) {
-  return forked() ? Status() : placement_.prefer(address, bytes, device);
+  return forked() ? Status() : parts_->placement.prefer(address, bytes, device);
 }
 
 Status Manager::namedBy(const void* address, int device) {
-  return forked() ? Status() : placement_.namedBy(address, device);
+  return forked() ? Status() : parts_->placement.namedBy(address, device);
 }
 
-void Manager::hostFunctionQueued() { ledger_.hostFunctionQueued(); }
+void Manager::hostFunctionQueued() { parts_->ledger.hostFunctionQueued(); }
 
-void Manager::hostFunctionEnded() { ledger_.hostFunctionEnded(); }
+void Manager::hostFunctionEnded() { parts_->ledger.hostFunctionEnded(); }
 
 Status Manager::setUsers(const void* object, coherence::Users users, accel::NativeStream stream) {
   return forked() ? fail(adsmErrorForked, "attaching {} to a stream in a child of fork", object)
-                  : promises_.setUsers(object, users, stream);
+                  : parts_->promises.setUsers(object, users, stream);
 }
 
 void Manager::setReadMostly(const void* object, bool readMostly) {
   if (!forked() && options_.trustHints) {
-    promises_.setReadMostly(object, readMostly);
+    parts_->promises.setReadMostly(object, readMostly);
   }
 }
 
-void Manager::streamDestroyed(accel::NativeStream stream) { promises_.streamDestroyed(stream); }
+void Manager::streamDestroyed(accel::NativeStream stream) {
+  parts_->promises.streamDestroyed(stream);
+}
 
 void Manager::endContext(bool workFinished) {
   if (!forked()) {
-    allocation_.endContext(workFinished);
+    parts_->allocation.endContext(workFinished);
   }
 }
 
@@ -364,35 +475,40 @@ void Manager::endContext(bool workFinished) {
 
 // The interposed functions ask these two before they turn cancellation off.
 bool Manager::touchesShared(const void* address, std::size_t bytes) noexcept {
-  return uncancelled([&]() noexcept { return lookup_.touchesShared(address, bytes); });
+  return uncancelled([&]() noexcept { return parts_->lookup.touchesShared(address, bytes); });
 }
 
 std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
-  return uncancelled([&]() noexcept { return lookup_.sharedPrefix(address, bytes, shared); });
+  return uncancelled(
+      [&]() noexcept { return parts_->lookup.sharedPrefix(address, bytes, shared); });
 }
 
 coherence::Place Manager::placeOf(const void* address, std::size_t bytes) noexcept {
-  return uncancelled([&]() noexcept { return lookup_.placeOf(address, bytes); });
+  return uncancelled([&]() noexcept { return parts_->lookup.placeOf(address, bytes); });
 }
 
 std::ptrdiff_t Manager::deviceDistance(const void* address) noexcept {
-  return lookup_.deviceDistance(address);
+  return parts_->lookup.deviceDistance(address);
 }
 
 std::uintptr_t Manager::cpuAddress(std::uintptr_t device) noexcept {
-  return lookup_.cpuAddress(device);
+  return parts_->lookup.cpuAddress(device);
 }
 
-Status Manager::verify() { return blocks_.verify(); }
+Status Manager::verify() { return parts_->blocks.verify(); }
 
 // ---- Memory
 
-bool Manager::populateNext() { return residency_.populateNext(); }
+bool Manager::populateNext() { return parts_->residency.populateNext(); }
 
-bool Manager::disposeNext() { return freed_.disposeNext(); }
+bool Manager::disposeNext() { return parts_->freed.disposeNext(); }
 
-bool Manager::makeRoom() { return !forked() && (freed_.giveBackAll() || spilling_.makeRoom()); }
+bool Manager::makeRoom() {
+  return !forked() && (parts_->freed.giveBackAll() || parts_->spilling.makeRoom());
+}
 
-bool Manager::isKept(std::uintptr_t device) { return !forked() && freed_.isKept(device); }
+bool Manager::isKept(std::uintptr_t device) { return !forked() && parts_->freed.isKept(device); }
+
+std::size_t Manager::keptBytes() const noexcept { return parts_->freed.keptBytes(); }
 
 }  // namespace gmac

@@ -5,70 +5,25 @@
 #ifndef GMAC_COHERENCE_MANAGER_H_
 #define GMAC_COHERENCE_MANAGER_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/base/fork_mark.h"
-#include "gmac/coherence/acquire.h"
-#include "gmac/coherence/allocation.h"
-#include "gmac/coherence/blocks.h"
-#include "gmac/coherence/cpu_access.h"
-#include "gmac/coherence/device_loans.h"
-#include "gmac/coherence/freed_memory.h"
-#include "gmac/coherence/kernels.h"
-#include "gmac/coherence/launches.h"
-#include "gmac/coherence/ledger.h"
-#include "gmac/coherence/lock.h"
-#include "gmac/coherence/lookup.h"
-#include "gmac/coherence/mapping_use.h"
-#include "gmac/coherence/object.h"
-#include "gmac/coherence/policies/bulk_memory.h"
-#include "gmac/coherence/policies/coarsening.h"
-#include "gmac/coherence/policies/early_copies.h"
-#include "gmac/coherence/policies/exit_fetch.h"
-#include "gmac/coherence/policies/migration.h"
-#include "gmac/coherence/policies/placement.h"
-#include "gmac/coherence/policies/read_backs.h"
-#include "gmac/coherence/policies/scheduling.h"
-#include "gmac/coherence/policies/spilling.h"
-#include "gmac/coherence/policies/zero_copy.h"
+#include "gmac/api/adsm.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/options.h"
+#include "gmac/coherence/policies/early_step.h"
 #include "gmac/coherence/port.h"
-#include "gmac/coherence/promises.h"
-#include "gmac/coherence/prompt_waits.h"
-#include "gmac/coherence/residency.h"
-#include "gmac/coherence/waits.h"
-#include "gmac/os/mirror.h"
-#include "gmac/protocols/protocol.h"
 
 namespace gmac {
 
-struct ManagerOptions {
-  std::size_t blockBytes = std::size_t{2} << 20;  // a power of two, at least a page
-  std::size_t readAheadBytes = std::size_t{8}
-                               << 20;  // the most that one read fault fetches; 0: one block
-  std::size_t windowBytes = std::size_t{64}
-                            << 10;  // of a block that is open in part, whole pages; 0: none is
-  std::size_t chunkBytes = std::size_t{8} << 20;  // pages are populated and pinned in such pieces
-  bool populateAhead = true;                      // by a thread of its own (moved pages)
-  bool fetchInBackground = true;                  // what startFetch asks for
-  bool movedPages = false;                        // mirrors of moved pages instead of memory files
-  SpillOptions spill;                             // what becomes of objects that do not fit
-  ZeroCopyOptions zeroCopy;                       // which objects get one copy
-  SchedulingRule scheduling{};                    // of calls that name no device
-  std::size_t keptBytes = 0;     // memory of freed objects that is kept (object_pool.h)
-  bool managed = false;          // CUDA's managed-memory calls give shared objects
-  bool trustHints = false;       // a managed-memory program's hints are promises
-  std::size_t ioThreads = 1;     // the most for one transfer between a file and objects
-  std::size_t mappingLimit = 0;  // of the process; 0: the kernel's
-  CallTimes::Clock clock = CallTimes::monotonicClock;  // of policies; not of limits
-  unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
-};
+class Protocol;
+namespace os {
+class FileArena;
+}
 
 // The objects of the process and their coherence. One instance per runtime, owned by it;
 // thread-safe; onFault is the fault handler's entry. All functions do what the class does that they
@@ -105,7 +60,7 @@ class Manager final : public coherence::Port {
   bool touchesShared(const void* address, std::size_t bytes) noexcept override;
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept override;
   bool inChildOfFork() const noexcept override { return forked(); }
-  bool worksHere() const noexcept override { return Lock::worksHere(); }
+  bool worksHere() const noexcept override;
   Status hold(const void* address, std::size_t bytes, coherence::HoldFor purpose) override;
   Status hold(const void* address, std::size_t bytes, bool write) {
     return hold(address, bytes, write ? coherence::HoldFor::kWrite : coherence::HoldFor::kRead);
@@ -114,27 +69,13 @@ class Manager final : public coherence::Port {
             coherence::MoveFunction move) noexcept override;
   void fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept override;
   void unhold(const void* address, std::size_t bytes) override;
-  bool lend(const void* address, std::size_t bytes, coherence::Loan* loan) override {
-    return !forked() && access_.lend(address, bytes, loan);
-  }
-  void giveBack(const void* address, std::size_t bytes) override {
-    if (!forked()) {
-      access_.giveBack(address, bytes);
-    }
-  }
+  bool lend(const void* address, std::size_t bytes, coherence::Loan* loan) override;
+  void giveBack(const void* address, std::size_t bytes) override;
   Result<bool> lendOnDevice(const void* address, std::size_t bytes,
-                            coherence::DeviceLoan* loan) override {
-    return forked() ? Result<bool>(false) : deviceLoans_.lend(address, bytes, loan);
-  }
+                            coherence::DeviceLoan* loan) override;
   void giveBackOnDevice(const void* address, std::size_t bytes,
-                        const coherence::DeviceLoan& loan) override {
-    if (!forked()) {
-      deviceLoans_.giveBack(address, bytes, loan);
-    }
-  }
-  std::size_t pieceBytes() const noexcept override {
-    return std::max(Port::pieceBytes(), options_.blockBytes);
-  }
+                        const coherence::DeviceLoan& loan) override;
+  std::size_t pieceBytes() const noexcept override;
   std::size_t ioThreads() const noexcept override { return forked() ? 1 : options_.ioThreads; }
   Status beginDeviceWork(accel::NativeStream stream,
                          std::span<const coherence::DeviceRange> ranges) override;
@@ -160,12 +101,12 @@ class Manager final : public coherence::Port {
   Status startFlush(const void* address, std::size_t bytes) override;
   Status startFetch(const void* address, std::size_t bytes) override;
   Result<accel::NativeStream> streamOf(std::uintptr_t context, accel::NativeStream stream) override;
-  bool placesMemory() const noexcept override { return placement_.chooses(); }
+  bool placesMemory() const noexcept override;
   Status prefer(const void* address, std::size_t bytes, int device) override;
   Status namedBy(const void* address, int device) override;
   bool makeRoom() override;
   bool isKept(std::uintptr_t device) override;
-  std::size_t keptBytes() const noexcept override { return freed_.keptBytes(); }
+  std::size_t keptBytes() const noexcept override;
 
   // See CpuAccess.
   bool onFault(void* address, bool write) noexcept;
@@ -177,11 +118,10 @@ class Manager final : public coherence::Port {
   // gone is known without them.
   void beforeFork();
   void afterFork();
-  bool forked() const noexcept { return forkMark_.inChild(); }
+  bool forked() const noexcept;
 
   // The steps of the background threads, for tests without them.
   bool populateNext();
-  using EarlyStep = EarlyCopies::Outcome;
   EarlyStep fetchNext();
   bool disposeNext();
 
@@ -194,52 +134,21 @@ class Manager final : public coherence::Port {
   Status verify();
 
   accel::Accelerator& accelerator() { return accelerator_; }
-  const Protocol& protocol() const { return *protocol_; }
+  const Protocol& protocol() const;
   const ManagerOptions& options() const { return options_; }
 
  private:
-  void stopBackground();
+  // What it is composed of.
+  struct Parts;
+
   Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
           const ManagerOptions& options, std::unique_ptr<os::FileArena> arena);
+  void stopBackground();
+  Status proveStripes(std::span<const std::size_t> devices);
 
   accel::Accelerator& accelerator_;
-  const std::unique_ptr<Protocol> protocol_;
   const ManagerOptions options_;
-  ForkMark forkMark_;
-
-  // Each stands on those before it.
-  ObjectMutex mutex_;
-  ObjectIndex index_;
-  Ledger ledger_;
-  Loans loans_;
-  Waits waits_;
-  MappingUse mappings_;
-  FreedMemory freed_;
-  Residency residency_;
-  Blocks blocks_;
-  Coarsening coarsening_;
-  Allocation allocation_;
-  CpuAccess access_;
-  ExitFetch exitFetch_;
-  DeviceLoans deviceLoans_;
-  BulkMemory bulk_;
-  EarlyCopies early_;
-  Kernels kernels_;
-  PromptWaits promptWaits_;
-  Launches launches_;
-  Migration migration_;
-  Placement placement_;
-  Scheduling scheduling_;
-  Spilling spilling_;
-  ZeroCopy zeroCopy_;
-  ReadBacks readBacks_;
-  Acquire acquire_;
-  Lookup lookup_;
-  Promises promises_;
-  Status proveStripes(std::span<const std::size_t> devices);
-  std::mutex proofs_;              // one thread at a time proves
-  unsigned provedDevices_ = 0;     // bit i: device i's copies reach moved pages; under proofs_
-  std::unique_ptr<Lock> forking_;  // held from beforeFork to afterFork
+  const std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace gmac

@@ -24,6 +24,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "gmac/coherence/options.h"
+
 namespace gmac {
 
 // Of all calls of the process; guarded by the lock of all objects, but for on() and found().
@@ -32,10 +34,7 @@ class PromptWaits {
  public:
   using Nanoseconds = std::uint64_t;
 
-  struct Limits {
-    std::uint32_t leastRounds = 32;
-    Nanoseconds soon = 4'000;
-  };
+  using Limits = PromptWaitLimits;
   static constexpr std::uint32_t kTrialRounds = 32;
   static constexpr std::uint32_t kMostMissed = 4;
   static constexpr std::uint32_t kForgivingTrials = 32;

@@ -29,6 +29,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "gmac/coherence/options.h"
+
 namespace gmac {
 
 // Of one object; guarded like that. Constant time, allocates nothing.
@@ -37,11 +39,7 @@ class ZeroCopyPolicy {
   using Nanoseconds = std::uint64_t;
   enum class Advice : std::uint8_t { kStay, kMove };  // kMove: to the other kind of memory
 
-  struct Limits {
-    std::uint32_t leastRounds = 32;
-    Nanoseconds longest = 100'000;
-    Nanoseconds slack = 20'000;
-  };
+  using Limits = ZeroCopyLimits;
   static constexpr std::uint32_t kTrialRounds = 32;
   static constexpr std::uint32_t kMostSlow = 4;
   static constexpr std::uint32_t kMostInARow = 2;

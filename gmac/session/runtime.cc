@@ -26,12 +26,15 @@
 #include "gmac/base/cancellation.h"
 #include "gmac/base/fork_lock.h"
 #include "gmac/base/log.h"
+#include "gmac/coherence/manager.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/shared_ranges.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/fault.h"
 #include "gmac/os/handlers.h"
+#include "gmac/protocols/protocol.h"
+#include "gmac/session/config.h"
 #include "gmac/session/file_names.h"
 
 namespace gmac {

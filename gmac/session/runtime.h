@@ -10,7 +10,6 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/manager.h"
-#include "gmac/session/config.h"
 
 namespace gmac {
 

@@ -22,6 +22,7 @@
 #include "gmac/api/adsm_datatype.h"
 #include "gmac/base/round_up.h"
 #include "gmac/observe/stats.h"
+#include "gmac/protocols/protocol.h"
 #include "gmac/session/runtime.h"
 #include "tests/api/host_kernel.h"
 #include "tests/support/child.h"

@@ -23,6 +23,7 @@
 #include "gmac/api/adsm.hpp"
 #include "gmac/api/adsm_datatype.h"
 #include "gmac/observe/stats.h"
+#include "gmac/protocols/protocol.h"
 #include "gmac/session/runtime.h"
 #include "tests/api/host_kernel.h"
 #include "tests/support/child.h"

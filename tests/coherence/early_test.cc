@@ -19,7 +19,6 @@ namespace {
 using accel::LaunchShape;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using EarlyStep = Manager::EarlyStep;
 
 constexpr std::size_t kBlock = 64 * kKiB;
 

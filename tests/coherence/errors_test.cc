@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gmac/observe/stats.h"
+#include "gmac/protocols/protocol.h"
 #include "tests/support/manager_fixture.h"
 
 namespace gmac::testing {

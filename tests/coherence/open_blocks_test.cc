@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "gmac/coherence/block_table.h"
+#include "gmac/protocols/protocol.h"
 #include "tests/support/manager_fixture.h"
 
 namespace gmac::testing {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "gmac/coherence/object_pool.h"
 #include "gmac/observe/stats.h"
 #include "tests/support/manager_fixture.h"
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "gmac/coherence/ledger.h"
 #include "tests/support/manager_fixture.h"
 
 namespace gmac::testing {

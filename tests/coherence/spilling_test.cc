@@ -2,7 +2,6 @@
 //
 // More objects than the device's memory holds: which of them get memory of the CPU's, what they
 // hold afterwards, when they come back, and what happens where nothing can move.
-#include "gmac/coherence/policies/spilling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

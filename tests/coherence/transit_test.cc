@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "gmac/coherence/object.h"
 #include "tests/support/manager_fixture.h"
 
 namespace gmac::testing {

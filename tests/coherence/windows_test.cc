@@ -352,7 +352,7 @@ TEST_F(Windows, AreFlushedAndCompletedEarlyWhenAskedFor) {
   machine_->verify();
   ASSERT_TRUE(manager().startFetch(window(1, 1), kWindow + 1).ok());
   fake().runAll();
-  while (manager().fetchNext() == Manager::EarlyStep::kMoved) {
+  while (manager().fetchNext() == EarlyStep::kMoved) {
   }
   machine_->verify();
   EXPECT_THAT(copies(), ElementsAre(copyOut(window(1, 0), kWindow),

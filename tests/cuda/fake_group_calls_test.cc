@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "gmac/accel/devices.h"
 #include "gmac/api/adsm.h"
 #include "gmac/observe/stats.h"
 #include "gmac/session/runtime.h"

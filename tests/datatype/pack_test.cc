@@ -22,6 +22,7 @@
 #include "gmac/api/adsm_datatype.h"
 #include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
+#include "gmac/protocols/protocol.h"
 #include "gmac/session/runtime.h"
 #include "tests/support/child.h"
 #include "tests/transform_kernel.h"

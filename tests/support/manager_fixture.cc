@@ -13,6 +13,7 @@
 
 #include "gmac/os/fault.h"
 #include "gmac/os/mappings.h"
+#include "gmac/protocols/protocol.h"
 
 namespace gmac::testing {
 namespace {

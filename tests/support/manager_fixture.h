@@ -9,12 +9,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gmac/coherence/manager.h"
+#include "gmac/coherence/options.h"
+#include "gmac/os/memory.h"
 #include "tests/support/fake_accelerator.h"
 
 namespace gmac::testing {
@@ -34,11 +37,11 @@ struct MachineSetup {
   bool populateAhead = false;
   bool fetchInBackground = false;
   std::size_t keptBytes = 0;
-  SpillOptions spill;            // where the fake's memory can move
-  ZeroCopyOptions zeroCopy;      // where it can move to the CPU's pages
-  std::size_t mappingLimit = 0;  // 0: the kernel's
-  std::size_t windowBytes = 0;   // 0: no block is open in part
-  CallTimes::Clock clock = CallTimes::monotonicClock;
+  SpillOptions spill;                    // where the fake's memory can move
+  ZeroCopyOptions zeroCopy;              // where it can move to the CPU's pages
+  std::size_t mappingLimit = 0;          // 0: the kernel's
+  std::size_t windowBytes = 0;           // 0: no block is open in part
+  std::function<std::uint64_t()> clock;  // none: the system's
   FakeOptions fake;
 };
 // "rolling_4K", "lazy_64K_moved", ...

@@ -19,6 +19,8 @@
 
 #include <algorithm>
 
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/policies/coarsening.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

@@ -7,17 +7,18 @@
 #include <cstddef>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/cpu_access.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/residency.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
+
+class Blocks;
+class Coarsening;
 
 // See copy() and fill() in port.h. Thread-safe; fault path: nothing is allocated.
 class BulkMemory {

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "gmac/coherence/blocks.h"
+
 namespace gmac {
 namespace {
 

@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "gmac/base/status.h"
-#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
@@ -17,6 +16,8 @@
 #include "gmac/coherence/object.h"
 
 namespace gmac {
+
+class Blocks;
 
 // Decides which object's blocks are joined, and when. Functions with a lock may let it go: kRetry
 // then. Fault path.

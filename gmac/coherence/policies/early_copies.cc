@@ -8,6 +8,8 @@
 #include <system_error>
 #include <thread>
 
+#include "gmac/coherence/blocks.h"
+
 namespace gmac {
 namespace {
 
@@ -84,17 +86,17 @@ void EarlyCopies::stop() {
 }
 
 // One step of the oldest early fetch.
-EarlyCopies::Outcome EarlyCopies::fetchNext() {
+EarlyStep EarlyCopies::fetchNext() {
   const Walk walk(blocks_);
   Lock lock(mutex_);
   if (count_ == 0) {
-    return Outcome::kIdle;
+    return EarlyStep::kIdle;
   }
   const Fetch request = ring_[first_];
   const auto drop = [&] {
     first_ = (first_ + 1) % ring_.size();
     --count_;
-    return Outcome::kMoved;
+    return EarlyStep::kMoved;
   };
   Object* const object = index_.find(request.first);
   // Freed meanwhile; or a later call may write the object, and its bytes will be asked for anew.
@@ -119,14 +121,14 @@ EarlyCopies::Outcome EarlyCopies::fetchNext() {
     (void)drop();
     ring_[(first_ + count_) % ring_.size()] = waiting;
     ++count_;
-    return Outcome::kWaits;
+    return EarlyStep::kWaits;
   }
   auto ready = residency_.makeReady(lock, *object, begin);
   if (!ready.ok()) {
     return drop();  // whoever needs the chunk meets the failure again and is told
   }
   if (*ready == Step::kRetry) {
-    return Outcome::kMoved;
+    return EarlyStep::kMoved;
   }
   const State state = (*object)[begin].state;
   const std::size_t most = std::max<std::size_t>(1, readAheadBytes_ / object->blockBytes);
@@ -137,7 +139,7 @@ EarlyCopies::Outcome EarlyCopies::fetchNext() {
   }
   // A failure is not this thread's to tell either: the blocks stay Invalid, and the access meets
   // it.
-  return blocks_.fetch(lock, *object, range, Event::kRead).ok() ? Outcome::kMoved : drop();
+  return blocks_.fetch(lock, *object, range, Event::kRead).ok() ? EarlyStep::kMoved : drop();
 }
 
 // The thread's work. It sleeps while there is nothing to fetch, and in growing steps while what it
@@ -146,9 +148,9 @@ void EarlyCopies::backgroundLoop() {
   (void)::pthread_setname_np(::pthread_self(), "gmac fetch");
   std::chrono::microseconds waited{0};
   for (std::uint32_t heard = alarm_.heard(); !stopping_; heard = alarm_.heard()) {
-    Outcome outcome = Outcome::kIdle;
-    while (!stopping_ && (outcome = fetchNext()) != Outcome::kIdle) {
-      if (outcome == Outcome::kMoved) {
+    EarlyStep outcome = EarlyStep::kIdle;
+    while (!stopping_ && (outcome = fetchNext()) != EarlyStep::kIdle) {
+      if (outcome == EarlyStep::kMoved) {
         waited = std::chrono::microseconds{0};
         continue;
       }

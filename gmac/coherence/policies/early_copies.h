@@ -12,13 +12,15 @@
 
 #include "gmac/base/status.h"
 #include "gmac/coherence/alarm.h"
-#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/early_step.h"
 #include "gmac/coherence/residency.h"
 
 namespace gmac {
+
+class Blocks;
 
 // See startFlush() and startFetch() in port.h. Thread-safe; allocates nothing but its thread, which
 // the first early fetch starts. Not in a child of fork.
@@ -44,10 +46,8 @@ class EarlyCopies {
   // Ends the thread. What it would have fetched is fetched on demand.
   void stop();
 
-  // One step of the oldest early fetch; for one thread at a time. kWaits: kernels, or a copy, must
-  // finish first.
-  enum class Outcome { kIdle, kWaits, kMoved };
-  Outcome fetchNext();
+  // One step of the oldest early fetch; for one thread at a time.
+  EarlyStep fetchNext();
 
  private:
   // A part of one object that shall be fetched early, and who may write the object by then.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/policies/exit_fetch.h"
 
+#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/port.h"
 
 namespace gmac {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gmac/base/log.h"
+#include "gmac/coherence/blocks.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

@@ -12,7 +12,6 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/devices.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
@@ -21,6 +20,8 @@
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
+
+class Blocks;
 
 // A move waits for all device work that may use the object, so work of two devices that uses one
 // object runs in the order in which it was submitted. It changes nothing of what the CPU and

@@ -9,6 +9,7 @@
 
 #include "gmac/accel/devices.h"
 #include "gmac/base/log.h"
+#include "gmac/coherence/launches.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

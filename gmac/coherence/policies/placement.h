@@ -13,12 +13,13 @@
 #include "gmac/accel/movable_memory.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/freed_memory.h"
-#include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 
 namespace gmac {
+
+class Launches;
 
 // Where pages lie changes how fast a device reaches them, and nothing else. So pages move only
 // while no device work is in flight: nobody waits for a kernel, which might itself wait for what

@@ -4,6 +4,11 @@
 #include <algorithm>
 #include <tuple>
 
+#include "gmac/coherence/launches.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/migration.h"
 #include "gmac/observe/stats.h"
 
 namespace gmac {

@@ -17,18 +17,15 @@
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/call_times.h"
-#include "gmac/coherence/ledger.h"
-#include "gmac/coherence/lock.h"
-#include "gmac/coherence/object.h"
-#include "gmac/coherence/policies/migration.h"
+#include "gmac/coherence/options.h"
 
 namespace gmac {
 
-enum class SchedulingRule : std::uint8_t {
-  kCurrent,  // device 0
-  kData,     // where most bytes of what the call uses are current
-  kHistory,  // where it is predicted to end first
-};
+class Ledger;
+class Migration;
+class ObjectIndex;
+class ObjectMutex;
+struct CallUses;
 
 // What a device means for one call.
 struct DeviceOffer {

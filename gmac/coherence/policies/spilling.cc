@@ -12,6 +12,7 @@
 
 #include "gmac/accel/devices.h"
 #include "gmac/base/log.h"
+#include "gmac/coherence/allocation.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

@@ -17,20 +17,17 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/allocation.h"
 #include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
+#include "gmac/coherence/options.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
 
-struct SpillOptions {
-  bool allowed = true;                            // else an allocation that does not fit fails
-  std::size_t leastBytes = std::size_t{2} << 20;  // smaller objects are not worth their move
-};
+class Allocation;
 
 // Kernels never meet a missing page: what lies in the CPU's memory they reach over the bus. Moving
 // an object waits for all device work that may use it, and changes nothing of what the CPU and the

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "gmac/base/log.h"
+#include "gmac/coherence/blocks.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/signal_mask.h"

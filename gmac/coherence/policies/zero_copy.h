@@ -12,23 +12,17 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/blocks.h"
 #include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
+#include "gmac/coherence/options.h"
 #include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
 
-struct ZeroCopyOptions {
-  bool allowed = true;
-  // A kernel can read all of a larger object over the bus: that is too much to try.
-  std::size_t mostBytes = std::size_t{2} << 20;
-  ZeroCopyPolicy::Limits limits;
-  PromptWaits::Limits prompt;
-};
+class Blocks;
 
 // What the CPU and the accelerator see does not change by it: blocks are closed for calls and
 // opened for accesses as ever, but no copy is made. Objects move while no device work is in flight,

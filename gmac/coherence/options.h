@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The choices that the manager of objects and its parts get when they are made. Apart from their
+// classes, so that whoever makes a manager does not compile what it is composed of.
+#ifndef GMAC_COHERENCE_OPTIONS_H_
+#define GMAC_COHERENCE_OPTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace gmac {
+
+// See policies/spilling.h.
+struct SpillOptions {
+  bool allowed = true;                            // else an allocation that does not fit fails
+  std::size_t leastBytes = std::size_t{2} << 20;  // smaller objects are not worth their move
+};
+
+// See zero_copy_policy.h.
+struct ZeroCopyLimits {
+  std::uint32_t leastRounds = 32;
+  std::uint64_t longest = 100'000;  // nanoseconds
+  std::uint64_t slack = 20'000;     // nanoseconds
+};
+
+// See prompt_waits.h.
+struct PromptWaitLimits {
+  std::uint32_t leastRounds = 32;
+  std::uint64_t soon = 4'000;  // nanoseconds
+};
+
+// See policies/zero_copy.h.
+struct ZeroCopyOptions {
+  bool allowed = true;
+  // A kernel can read all of a larger object over the bus: that is too much to try.
+  std::size_t mostBytes = std::size_t{2} << 20;
+  ZeroCopyLimits limits;
+  PromptWaitLimits prompt;
+};
+
+// See policies/scheduling.h.
+enum class SchedulingRule : std::uint8_t {
+  kCurrent,  // device 0
+  kData,     // where most bytes of what the call uses are current
+  kHistory,  // where it is predicted to end first
+};
+
+struct ManagerOptions {
+  std::size_t blockBytes = std::size_t{2} << 20;  // a power of two, at least a page
+  std::size_t readAheadBytes = std::size_t{8}
+                               << 20;  // the most that one read fault fetches; 0: one block
+  std::size_t windowBytes = std::size_t{64}
+                            << 10;  // of a block that is open in part, whole pages; 0: none is
+  std::size_t chunkBytes = std::size_t{8} << 20;  // pages are populated and pinned in such pieces
+  bool populateAhead = true;                      // by a thread of its own (moved pages)
+  bool fetchInBackground = true;                  // what startFetch asks for
+  bool movedPages = false;                        // mirrors of moved pages instead of memory files
+  SpillOptions spill;                             // what becomes of objects that do not fit
+  ZeroCopyOptions zeroCopy;                       // which objects get one copy
+  SchedulingRule scheduling{};                    // of calls that name no device
+  std::size_t keptBytes = 0;     // memory of freed objects that is kept (object_pool.h)
+  bool managed = false;          // CUDA's managed-memory calls give shared objects
+  bool trustHints = false;       // a managed-memory program's hints are promises
+  std::size_t ioThreads = 1;     // the most for one transfer between a file and objects
+  std::size_t mappingLimit = 0;  // of the process; 0: the kernel's
+  // Nanoseconds that never go back, for policies and not for limits; none: the system's.
+  std::function<std::uint64_t()> clock;
+  unsigned waitLimitSeconds = 0;  // how long one access may wait for running kernels; 0: for ever
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_OPTIONS_H_
