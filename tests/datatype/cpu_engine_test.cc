@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/types/registry.h"
 #include "tests/datatype/recipe.h"
 
@@ -60,7 +61,7 @@ struct Subject {
 Subject subjectOf(const Recipe& recipe, int64_t count) {
   const TypeMap map = typeMapOf(recipe);
   const adsmType_t type = typeOf(recipe);
-  EXPECT_EQ(adsmTypeCommit(type), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(adsmTypeCommit(type), adsmSuccess) << lastErrorText();
   auto form = committed(type);
   EXPECT_TRUE(form.ok());
   auto layout = (*form)->layout.repeated(count, (*form)->extent);

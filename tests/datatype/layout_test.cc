@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/base/status.h"
 #include "gmac/datatype/layout/pieces.h"
 #include "gmac/datatype/layout/touched.h"
 #include "gmac/datatype/types/registry.h"
@@ -75,7 +76,7 @@ class RandomLayouts : public ::testing::Test {
     text_ = text(recipe);
     offsets_ = typeMapOf(recipe).byteOffsets();
     const adsmType_t type = typeOf(recipe);
-    EXPECT_EQ(adsmTypeCommit(type), adsmSuccess) << adsmLastErrorString();
+    EXPECT_EQ(adsmTypeCommit(type), adsmSuccess) << lastErrorText();
     Layout layout = (*committed(type))->layout;
     if (recipe.constructor != Constructor::kPrimitive) {
       EXPECT_EQ(adsmTypeFree(type), adsmSuccess);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "gmac/base/status.h"
 #include "tests/support/seed.h"
 
 namespace gmac::datatype {
@@ -332,10 +333,10 @@ adsmType_t typeOf(const Recipe& recipe) {
       error = adsmTypeDuplicate(old, &type);
       break;
   }
-  EXPECT_EQ(error, adsmSuccess) << adsmLastErrorString() << "\n" << text(recipe);
+  EXPECT_EQ(error, adsmSuccess) << lastErrorText() << "\n" << text(recipe);
   for (std::size_t i = 0; i < olds.size(); ++i) {
     if (recipe.olds[i].constructor != Constructor::kPrimitive) {
-      EXPECT_EQ(adsmTypeFree(olds[i]), adsmSuccess) << adsmLastErrorString();
+      EXPECT_EQ(adsmTypeFree(olds[i]), adsmSuccess) << lastErrorText();
     }
   }
   return type;
