@@ -34,13 +34,14 @@ def mpi_program(name, srcs = None, library = None, gmac = True, optimised = Fals
         native.cc_binary(
             name = name + "_" + mpi,
             testonly = True,
-            srcs = (srcs or [name + ".cc"]) + native.glob(["*.h"]) + libraries + (["//gmac:libgmac.so"] if gmac else []),
+            srcs = (srcs or [name + ".cc"]) + native.glob(["*.h"]) + libraries,
             # As compilers do by default: the program then has copies of the library's variables.
             copts = flags + ["-fpie"],
             tags = ["no-bundle"],
             deps = ["@" + mpi] + ([
                 ":device",
                 ":kernels",
+                "//gmac:shared",
                 "//gmac/api:headers",
             ] if gmac else []),
         )
@@ -72,11 +73,11 @@ def mpi_fortran_program(name, helper):
                 name + ".f90",
                 ":" + name + "_helper",
                 ":flip_fatbin.pic.o",
-                "//gmac:libgmac.so",
+                "//gmac:interface",
             ],
             outs = ["{}_{}".format(name, mpi)],
             cmd = "mpifort.{} -o $@ $(location {}.f90) $$(ls $(locations :{}_helper) | grep '[.]a$$' | head -1) ".format(mpi, name, name) +
-                  "$(location :flip_fatbin.pic.o) $(location //gmac:libgmac.so) -lstdc++",
+                  "$(location :flip_fatbin.pic.o) $(location //gmac:interface) -lstdc++",
             executable = True,
             tags = ["no-bundle"],
         )
