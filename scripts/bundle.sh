@@ -8,7 +8,7 @@ max_bundle_mib=60
 # (libgmac.so, which libgmac_mpi.so needs, in its own place).
 c_library='^(linux-vdso|ld-linux-[a-z0-9-]+|libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s|libgmac)\.so'
 bundled_library='^(libbenchmark|libcudart|libstdc\+\+)\.so'
-# What programs of MPI find in the bundle or have from the machine's MPI.
+# Libraries that programs of MPI find in the bundle or have from the machine's MPI.
 mpi_library='^(libmpi|libmpi_[a-z0-9]+|libgfortran|libprofiler_openmpi|libstdc\+\+)\.so'
 
 # Copies the shared libraries that a program needs into DIRECTORY/lib; an unexpected one is an error, because it would be

@@ -109,7 +109,7 @@ skip_run() { # NAME VARIABLES REASON
   esac
 }
 
-# What the MPI here says, without gmac, against a window over plain memory; nothing where it has them.
+# The words in which the MPI here, without gmac, refuses a window over plain memory; nothing where it has windows.
 windows_refusal() {
   LD_LIBRARY_PATH=$mpi_libraries timeout --kill-after=10 60 mpirun --allow-run-as-root --oversubscribe --bind-to none \
     -n 2 -x LD_LIBRARY_PATH ./tests/mpi/plain_window_openmpi 2>/dev/null | sed -n 's/^refused: //p'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What every part of gmacw uses. `root` and `invoked_from` are gmacw's.
+# Shared by all parts of gmacw. `root` and `invoked_from` are gmacw's.
 
 say() { echo "gmacw: $*"; }
 
@@ -13,7 +13,7 @@ fail_usage() {
   exit 2
 }
 
-# What a command takes, checked before it does anything: a mistyped option must not become a file's name.
+# Checks a command's arguments before it does anything: a mistyped option must not become a file's name.
 no_arguments() { # COMMAND ARGUMENTS...
   [[ $# == 1 ]] || fail_usage "$1 takes no arguments, and got '$2'; see ./gmacw help"
 }
@@ -44,7 +44,7 @@ absolute() {
   esac
 }
 
-# What all of gmacw's Bazel commands share. The disk cache lets several checkouts use one another's results.
+# The flags of all of gmacw's Bazel commands. The disk cache lets several checkouts use one another's results.
 bazel_flags() {
   printf '%s\n' "--disk_cache=${GMAC_BAZEL_CACHE:-$HOME/.cache/gmac/bazel}"
   if [[ -t 1 && -t 2 ]]; then

@@ -15,7 +15,7 @@ import sys
 # Options of g++ that clang does not know, or that name what only g++ can read: its precompiled headers.
 GCC_ONLY = {"-fno-canonical-system-headers", "-Wno-stringop-overflow", "-Winvalid-pch", "-Wno-error=invalid-pch"}
 GCC_ONLY_WITH_VALUE = {"-include"}
-# What only writes files.
+# Flags that only write files.
 OUTPUTS = {"-MD"}
 OUTPUTS_WITH_VALUE = {"-MF", "-o"}
 

@@ -52,7 +52,7 @@ run_exchange() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   for mpi in "${mpis[@]}"; do
     "mpirun.$mpi" -n 2 "${start[@]}" "bazel-bin/${program}_$mpi" "${arguments[@]}" || status=$?
-    # What it says of its command line it need not say twice.
+    # An answer about the command line is printed once.
     [[ $status == 0 && " ${arguments[*]} " != *" --help "* && " ${arguments[*]} " != *" --list "* ]] || break
     [[ $program == *devices ]] && continue
     # (Hydra knows no such option, and needs none.)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What porting each benchmark from CUDA with explicit copies to gmac changes: the lines removed and added between the two
+# The changes of porting each benchmark from CUDA with explicit copies to gmac: the lines removed and added between the two
 # versions of its program, blank lines and comments aside, as a Markdown table.
 # usage: scripts/port_table.sh [--diff NAME]   (with --diff: one benchmark's changes, line by line)
 set -euo pipefail

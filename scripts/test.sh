@@ -22,7 +22,7 @@ run_tests() {
   local everything=false
   [[ ${#targets[@]} -gt 0 ]] || everything=true targets=(//...) arguments+=(--build_tests_only)
 
-  # What is wrong in one step does not keep the others from running; it counts as a failure beside the tests' own.
+  # A step that fails does not keep the others from running; it counts as a failure beside the tests' own.
   local failures=() events bazel_status=0
   ! $everything || check_format || failures+=("format")
   ! $everything || check_pages || failures+=("pages")

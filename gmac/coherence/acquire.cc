@@ -88,7 +88,7 @@ Status Acquire::fetchAll(Lock& lock) {
       lock.waitForChange();
       continue;
     }
-    // What is submitted there may write the object, and no ticket tells of it yet.
+    // Work submitted there may write the object, and has no ticket yet.
     if (ledger_.submissionElsewhere()) {
       waits_.forSubmission(lock);
       continue;

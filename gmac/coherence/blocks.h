@@ -186,7 +186,7 @@ class Blocks {
   static ByteRange pagesOf(const Object& object, BlockRange range, State state) {
     return isPart(state) ? object.windowOf(range.begin) : object.bytesOf(range);
   }
-  // What follows a change of an object's protections, whose outcome is returned.
+  // Notes the outcome of a change of an object's protections, and returns it.
   Status protectionChanged(Lock& lock, Object& object, ByteRange bytes, os::Access access,
                            Status status);
   Status openPages(Lock& lock, Object& object, BlockRange range, State next);

@@ -85,7 +85,7 @@ void CallTimes::learn(std::size_t device, std::size_t end, Nanoseconds least, Na
     count += time.known ? 1 : 0;
   });
   const auto calls = static_cast<double>(end - queue.first);
-  // What counts for a kernel of which nothing is known.
+  // An unknown kernel counts as the mean of the known ones.
   const double mean = count != 0 && known > 0 ? known / static_cast<double>(count) : 1;
   const double sum = known + mean * (calls - static_cast<double>(count));
   const bool exact = least == most;

@@ -60,7 +60,7 @@ class CallTimes {
 
   // ---- Questions
 
-  // What a kernel takes there; none: no call of it has ended there.
+  // The time of a kernel there; none: no call of it has ended there.
   std::optional<Nanoseconds> of(adsmKernel_t kernel, std::size_t device) const;
   // For who waits for some work: the calls in flight up to that work on the same devices, in the
   // order in which they are predicted to end. Who waits for each in turn, instead of for the last

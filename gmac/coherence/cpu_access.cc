@@ -145,7 +145,7 @@ Status CpuAccess::hold(const void* address, std::size_t bytes, coherence::HoldFo
           const Free free(lock);
           unhold(begin, static_cast<std::size_t>(position - begin));
         }
-        // What it kept could not be joined to make room for mappings: perhaps there is some now.
+        // Blocks that it held could not be joined to make room for mappings: try again now.
         if (position > begin && coarsening_.retry(lock, failed).ok()) {
           position = begin;
           continue;

@@ -43,7 +43,7 @@ Status FreedMemory::giveBack(Lock& lock, Object& object) {
     const FreeForWork free(lock);
     object.mirror->withdraw();
     const Timed timed(Phase::kCudaFree);
-    // What clears it may still run.
+    // The fill that clears it may still run.
     (void)waits_.await(free, object.cleared);
     return accelerator_.free(object.device, object.bytes());
   }();

@@ -36,7 +36,7 @@ BlockRange blocksIn(const Object& object, const adsmRangeUse_t& use) {
   return use.bytes == 0 ? object.all() : object.covering(use.address, use.bytes);
 }
 
-// What the uses say of an object that the call uses as a whole.
+// The accesses that the uses list for an object that the call uses as a whole.
 unsigned accessIn(std::span<const adsmRangeUse_t> uses, const Object& object) {
   unsigned access = 0;
   for (const adsmRangeUse_t& use : uses) {
@@ -128,7 +128,7 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
 }
 
 // Whether a call of the program's leaves all of an object open, because it may wait for its kernel.
-// What made the release start over may have changed the object.
+// Asked anew after each restart of the release: the object may have changed meanwhile.
 bool Launches::leavesOpen(Object& object, BlockRange range, Event event, LeftOpen& leftOpen) {
   LeftOpen::Part* const end = leftOpen.parts.data() + leftOpen.count;
   LeftOpen::Part* const before =
@@ -189,7 +189,7 @@ void Launches::endedInCall(const LeftOpen& leftOpen) {
   }
 }
 
-// What fails is for adsmSync to tell.
+// adsmSync reports failures.
 bool Launches::endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanoseconds) {
   const FreeForWork free(lock);
   const Timed timed(Phase::kGpu);

@@ -32,7 +32,7 @@ class Blocks;
 class Coarsening;
 class Kernels;
 
-// What a call lists. A view of memory that is not shared.
+// The uses that a call lists. A view of memory that is not shared.
 struct CallUses {
   const char* function = "adsmCallUsing";  // whose arguments they are, for messages
   bool parts =
@@ -103,7 +103,7 @@ class Launches {
     ZeroCopyPolicy::Nanoseconds patience = 0;
   };
 
-  // What the thread between begin and end has to know at its end.
+  // State of the thread between begin and end.
   struct Submission {
     bool reads = false;       // objects whose CPU copy stays current
     bool names = false;       // objects itself, whoever else may use them

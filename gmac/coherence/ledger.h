@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must have finished before something else may happen: the calls and the work on the
-// application's own streams that may use objects, the copies of what was flushed, and functions of
-// the CPU in streams.
+// The order of device work and accesses: calls and work on the application's own streams that may
+// use objects, flushes, and functions of the CPU in streams; and which of them must have finished
+// before something else may happen.
 //
 // The ledger answers with tickets, and never waits. Its owner's lock guards all of it but the count
 // of host functions and settled(). Fault path: nothing is allocated but by bind().
@@ -45,7 +45,7 @@ struct PartUse {
   bool write = false;
 };
 
-// What is known of device work that uses one object. Part of the object.
+// The device work that uses one object. Part of the object.
 struct DeviceUses {
   std::uint64_t born = 0;      // Ledger's count of work by then: older work cannot use the object
   std::uint64_t lastWork = 0;  // Ledger's count of work at the newest listed call
@@ -57,9 +57,9 @@ struct DeviceUses {
   static constexpr std::size_t kMaxParts = 64;
   std::vector<PartUse> parts;
   std::vector<Binding> bindings;
-  // What a call of the kernel that lists nothing does to the object; empty: it does not use it.
+  // The access of a call of the kernel that lists nothing; empty: it does not use the object.
   std::optional<adsmAccess_t> accessBy(adsmKernel_t kernel) const;
-  // What its program promised of kernels on the application's own streams.
+  // The program's promise about kernels on its own streams.
   using Users = coherence::Users;
   Users users = Users::kEverybody;
   accel::NativeStream userStream{};  // of kOneStream

@@ -50,7 +50,7 @@ class Loans {
   static constexpr std::uint64_t kNever = UINT64_MAX;
   struct Kind {
     std::uint64_t live = 0;
-    // What could not be given back then (there was no memory for a copy) is not asked for again
+    // A loan that could not be given back (there was no memory for a copy) is not asked for again
     // until something has changed.
     std::uint64_t triedAt = kNever;
   };

@@ -51,7 +51,7 @@ coherence::Place Lookup::placeOf(const void* address, std::size_t bytes) noexcep
     const std::size_t begin = object->open.empty() ? 0 : object->offsetOf(object->open.end);
     return {base + begin, base + object->bytes(), Current::kAccelerator, asOf};
   }
-  // What is around an offset, as far as one block goes.
+  // The bytes around an offset, within one block.
   struct Part {
     ByteRange bytes;
     Current current;

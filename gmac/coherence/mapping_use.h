@@ -18,7 +18,7 @@ class MappingUse {
   // An object, or all of them together, with fewer edges is left alone while the kernel has
   // mappings.
   static constexpr std::size_t kFewEdges = 64;
-  // What changes take of mappings, at most.
+  // Mappings that one change takes, at most.
   static constexpr std::size_t kOfAChange = 2;
   static constexpr std::size_t kOfAMovedChunk = 2;  // where it was, and where it is
 

@@ -30,7 +30,7 @@
 
 namespace gmac {
 
-// What the CPU wants to do with bytes.
+// The CPU's access to bytes.
 enum class Intent : std::uint8_t { kRead, kWrite };
 
 // The protection of the bytes of a block that are current on the CPU (Object::currentOf).

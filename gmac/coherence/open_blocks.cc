@@ -318,8 +318,8 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
   if (!ready.ok() || *ready == Step::kRetry) {
     return ready;
   }
-  // What would still write the block on the accelerator, or reads the pages or, in device work that
-  // later flushes do not wait for, the old bytes.
+  // Work that would still write the block on the accelerator, or reads the pages or, in device work
+  // that later flushes do not wait for, the old bytes.
   bool waited = false;
   GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(index), &waited));
   if (!waited) {

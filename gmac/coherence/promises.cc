@@ -10,7 +10,7 @@ Status Promises::setUsers(const void* address, Object::Users users, accel::Nativ
     if (object == nullptr || object->closing) {
       return fail(adsmErrorInvalidPointer, "{} is in no shared object", address);
     }
-    // What the small objects of one region have in common is their pages, not their users.
+    // The small objects of one region share their pages, not their users.
     if (object->sharedBySmallObjects) {
       return {};
     }

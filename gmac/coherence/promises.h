@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What programs written for managed memory promise of their kernels.
+// Promises that programs written for managed memory make about their kernels.
 #ifndef GMAC_COHERENCE_PROMISES_H_
 #define GMAC_COHERENCE_PROMISES_H_
 

@@ -39,7 +39,7 @@ namespace gmac {
 // Of one object; guarded like that. Constant time, allocates nothing.
 class ReadBackPolicy {
  public:
-  // What takes longer to copy gains little by an early start.
+  // Larger copies gain little by an early start.
   static constexpr std::size_t kMostBytes = std::size_t{256} << 10;
   static constexpr std::uint32_t kMostUnchecked = 7;  // waits between two checks
   static constexpr std::uint32_t kMostUncheckedOfOneCopy = 255;
@@ -49,7 +49,7 @@ class ReadBackPolicy {
   explicit ReadBackPolicy(std::uint32_t limit) : limit_(limit) {}
   void forget() { *this = ReadBackPolicy(limit_); }
 
-  // What to copy at a wait, and how far to open it when the wait is over.
+  // The bytes to copy at a wait, and how far to open them when the wait is over.
   struct Guess {
     BlockIndex block{};
     ByteRange bytes;
@@ -77,7 +77,7 @@ class ReadBackPolicy {
     copied_ = wrote_ = false;
   }
   void wrote(BlockIndex block) { wrote_ = wrote_ || block == block_; }
-  // What was opened ahead, as guess() said, is the round's.
+  // Bytes that were opened ahead, as guess() said, count for this round.
   void opened() {
     inRound_ = true;
     copied_ = false;
@@ -104,7 +104,7 @@ class ReadBackPolicy {
   bool guesses() const {
     return equalRounds_ >= (kLeastRounds << wrongGuesses_) && bytes_.length() <= kMostBytes;
   }
-  // What it would be, where there are guesses.
+  // The guessed block, where there are guesses.
   BlockIndex block() const { return block_; }
   ByteRange bytes() const { return bytes_; }
   // The program waits, and the block is Invalid: what to copy. No call has been made since if the

@@ -13,7 +13,7 @@
 
 namespace gmac {
 
-// What some readers of one object have fetched, each in order. Guarded like the object. Constant
+// The fetches of some readers of one object, each in order. Guarded like the object. Constant
 // time but for the blocks that are fetched, allocates nothing.
 class ReadRuns {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a thread has been told of where bytes are current. The lock of all objects blocks signals,
+// Per-thread cache of where bytes are current. The lock of all objects blocks signals,
 // which takes two system calls: more than most of what is done with the answer.
 #include <array>
 #include <atomic>

@@ -39,8 +39,8 @@ Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, Blo
     return wrong(object, index, "its pages are open further than its state allows");
   }
   const os::Access found = os::tightestAccess(mappings, begin, bytes.length());
-  // What is held of a block that is open in part lies in its window, and what is held of one that
-  // has several chunks lies in those that are there.
+  // Held bytes of a block that is open in part lie in its window, and those of a block that has
+  // several chunks lie in chunks that are there.
   const bool held =
       object[index].holds > 0 && installed && (current || !isPart(object[index].state));
   if (held && found == os::Access::kNone) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What becomes of a process whose CPU waits too long for kernels (GMAC_WAIT_LIMIT).
+// Ends a process whose CPU waits too long for kernels (GMAC_WAIT_LIMIT).
 #ifndef GMAC_COHERENCE_WAIT_LIMIT_H_
 #define GMAC_COHERENCE_WAIT_LIMIT_H_
 

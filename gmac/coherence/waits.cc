@@ -184,7 +184,7 @@ Status Waits::awaitEnds(const Free& free, std::span<const accel::Ticket> tickets
   return {};
 }
 
-// What had ended before was not seen to end.
+// Notes no end for work that had ended before: nobody saw when.
 Status Waits::awaitEnd(const Free& free, accel::Ticket ticket, End& end) {
   const CallTimes& times = ledger_.times();
   const bool runs = times.on() && !accelerator_.done(ticket);

@@ -53,7 +53,7 @@ class ZeroCopyPolicy {
     inRound_ = true;
     idle_ = 0;
   }
-  // What round() told of is over.
+  // The wait that round() announced is over.
   Advice finished(Nanoseconds now, const Limits& limits) {
     if (std::exchange(kept_, Advice::kStay) == Advice::kMove) {
       return Advice::kMove;

@@ -20,7 +20,7 @@ namespace cuda {
 
 namespace {
 
-// What a launch may use of dynamic shared memory without asking.
+// Dynamic shared memory that a launch may use without asking.
 constexpr unsigned kUnaskedSharedBytes = 48 << 10;
 
 // In what enter() returns, beside the capture mode: the context was pushed.

@@ -56,7 +56,7 @@ NamedRuntime& namedRuntime() {
   return *runtime;
 }
 
-// What a launch may use of dynamic shared memory without asking.
+// Dynamic shared memory that a launch may use without asking.
 constexpr std::size_t kUnaskedSharedBytes = 48 << 10;
 
 // Structures that grow with every version of CUDA: this program may have been built against an

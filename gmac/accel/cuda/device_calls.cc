@@ -10,7 +10,7 @@ namespace {
 
 enum class Severity { kOrdinary, kKernelCrashed, kDeviceGone, kCudaEnded };
 
-// What a failure says about the device. The numbers are CUresult's and cudaError_t's alike.
+// How much a failure leaves usable. The numbers are CUresult's and cudaError_t's alike.
 Severity severityOf(int code) noexcept {
   switch (code) {
     case 700:  // illegal address

@@ -505,7 +505,7 @@ Status MappedMemory::endOfCopy(const Copier& copier) {
   return awaitEvent(copier.calls, copier.event);
 }
 
-// What cannot be unmapped there stays, and harms nobody.
+// A mapping that cannot be undone there stays, and does no harm.
 void MappedMemory::leaveAside(const Moving& moving) {
   (void)unmap(moving.aside, moving.after, For{moving.copier});
   (void)calls_.check(driver_.cuMemAddressFree, CUdeviceptr{moving.aside}, moving.bytes());
@@ -516,7 +516,7 @@ void MappedMemory::drop(const Moving& moving) {
   releasePages(moving.after);
 }
 
-// What has been copied takes the piece's place.
+// Maps the copy at the piece's address.
 Status MappedMemory::exchange(std::uintptr_t address, Range& range, const Moving& moving) {
   const auto piece = pieceAt(range, moving.offset);
   const Pieces before{*piece};

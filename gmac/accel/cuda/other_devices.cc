@@ -43,7 +43,7 @@ std::size_t OtherDevices::find(int device) const noexcept {
 void OtherDevices::homeMoved() {
   const std::lock_guard lock(mutex_);
   if (devices_.empty()) return;
-  // What is left over has no number any more, and is refused by open().
+  // Devices that are left over have no number any more, and open() refuses them.
   std::vector<int> reached = reachedFrom(home_);
   reached.resize(devices_.size(), -1);
   for (std::size_t i = 0; i < devices_.size(); ++i) {

@@ -23,7 +23,7 @@ namespace gmac::accel::cuda {
 
 namespace {
 
-// What the driver maps at a time; an allocation of whole such pages starts at one.
+// The driver maps memory in such pages; an allocation of whole ones starts at one.
 constexpr std::size_t kDevicePage = 2 << 20;
 
 // How much moves at a time between devices: 1 GiB in pieces of 64 MiB takes 1.3 times as long on
@@ -111,8 +111,8 @@ Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t total,
                                                               const MappedMemory::Layout& layout) {
   const Home home = layout.turns.front().home;
   const bool onCpu = home == Home::kCpu;
-  // What is not mapped is out of reach of other devices and processes, and cannot move. (It takes
-  // whole pages, too.)
+  // Memory that is not mapped cannot move, and other devices and processes do not reach it. (It
+  // takes whole pages, too.)
   const bool mapped = mapped_.offers(home);
   if (!mapped && onCpu) {
     return gmac::fail(adsmErrorNotSupported,
@@ -305,7 +305,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
     status = zero(given, total + slack, striped ? kDevicePage : total + slack);
   }
   if (!status.ok()) {
-    // What went wrong first is what the caller is told.
+    // The caller is told of the first failure.
     char text[kErrorTextBytes];
     std::snprintf(text, sizeof text, "%s", lastErrorText());
     static_cast<void>(giveBack(allocation));
@@ -608,7 +608,7 @@ Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes, bool wi
     if (!calls_->health().ended()) return given;
   }
   if (calls_->health().ended()) return Status();  // it has gone with CUDA
-  // What was mapped does not go with the context.
+  // Mapped memory outlives the context.
   if (allocation.mapped) mapped_.abandon(allocation.given);
   return calls_->health().lostStatus();
 }

@@ -41,7 +41,7 @@ bool intersect(const std::byte* a, std::size_t aBytes, const std::byte* b, std::
 
 }  // namespace
 
-// What an operation still has to do. For the stack.
+// The rest of an operation. For the stack.
 struct BulkMemory::Bulk {
   std::byte* to;
   const std::byte* from;  // NULL: a fill
@@ -138,8 +138,8 @@ void BulkMemory::doBulk(Bulk bulk) noexcept {
       return part.target != nullptr ? openForWriting(lock, part) : Step::kDone;
     }();
     if (!prepared.ok()) {
-      // What was known of the objects may be gone: freed by another thread meanwhile, they are
-      // not reported here: the access itself reports what it meets.
+      // Another thread may have freed the objects meanwhile. They are not reported here: the
+      // access itself reports what it meets.
       const void* at = part.target != nullptr ? part.to : part.from;
       Object* object = index_.find(at);
       if (object != nullptr) {

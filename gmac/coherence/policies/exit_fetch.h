@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CPU may read of objects after the accelerator's driver has ended.
+// Objects that the CPU can still read after the accelerator's driver has ended.
 #ifndef GMAC_COHERENCE_POLICIES_EXIT_FETCH_H_
 #define GMAC_COHERENCE_POLICIES_EXIT_FETCH_H_
 

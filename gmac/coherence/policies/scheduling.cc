@@ -84,7 +84,7 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
   if (offers.empty()) {
     return std::nullopt;
   }
-  // What the call uses of an object, none of it twice.
+  // The bytes of an object that the call uses, none of them twice.
   struct Used {
     const Object* object;
     ByteRange bytes;

@@ -27,7 +27,7 @@ class ObjectIndex;
 class ObjectMutex;
 struct CallUses;
 
-// What a device means for one call.
+// The cost of one call on a device.
 struct DeviceOffer {
   std::size_t device = 0;
   std::size_t currentBytes = 0;     // of what the call uses, current there

@@ -19,11 +19,11 @@
 namespace gmac {
 namespace {
 
-// What stays free when an object comes back: the application allocates, too.
+// Bytes that stay free when an object comes back: the application allocates, too.
 constexpr std::size_t kLeftFree = std::size_t{64} << 20;
 
-// What stays free of a device's memory when objects of others go there: a part of it, as what works
-// with that device has not asked for them.
+// The part of a device's memory that stays free when objects of other devices go there, since its
+// own users have not asked for them.
 std::size_t reserveOf(const accel::MemoryRoom& room) {
   constexpr std::size_t kPart = 16;
   return std::max(kLeftFree, room.total / kPart);
@@ -161,8 +161,8 @@ Result<void*> Spilling::allocateAnywhere(std::size_t size, accel::Placement plac
   }
   const std::lock_guard one(moving_);
   letPagesGo();
-  // What the newest work uses, and what no work has used yet, is as likely to be used next as the
-  // new object: that goes to other memory then, which takes no copy.
+  // Objects that the newest work uses, or that no work has used yet, are as likely to be used next
+  // as the new one: that goes to other memory then, which takes no copy.
   const std::uint64_t newest = [&] {
     const Lock lock(mutex_);
     return ledger_.newestWork();

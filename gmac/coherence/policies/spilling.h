@@ -98,7 +98,7 @@ class Spilling {
   // The object in a device's memory that was used least lately, before the work with that number.
   // Those whose home the program has named come last. No address: there is none.
   Candidate leastLatelyUsed(std::uint64_t before, int device);
-  // What lies in a device's memory and was used before that work; `bytes` of them are there.
+  // Objects in a device's memory that were used before that work; `bytes` of each are there.
   struct Used {
     Candidate candidate;
     std::uint64_t used;
@@ -129,7 +129,7 @@ class Spilling {
     Candidate candidate;
     int device;
   };
-  // What a guest could take the place of, and how much of that work has used.
+  // Objects that a guest could replace, and how much of them work has used.
   struct Places {
     std::vector<Candidate> objects;
     std::uint64_t bytes = 0;

@@ -24,7 +24,7 @@ namespace gmac {
 
 class Blocks;
 
-// What the CPU and the accelerator see does not change by it: blocks are closed for calls and
+// The CPU and the accelerator see the same as with two copies: blocks are closed for calls and
 // opened for accesses as ever, but no copy is made. Objects move while no device work is in flight,
 // as placement.h has it. Thread-safe. Not for the fault handler, nor in a child of fork.
 class ZeroCopy {
