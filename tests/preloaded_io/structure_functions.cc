@@ -30,6 +30,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -301,7 +302,9 @@ const std::vector<Function>& structureFunctions() {
              there,
              +[] {
                ++reached;
+               const int error = errno;  // no part of the call
                closeAllBlocks();
+               errno = error;
                ::setcontext(back);
                std::abort();
              },
