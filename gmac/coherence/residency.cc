@@ -93,20 +93,28 @@ Status Residency::populate(Lock& lock, Object& object, std::size_t chunk) {
   return status;
 }
 
+// Threads that wait for the same block, which may be a whole object, populate a chunk each.
 Result<Step> Residency::makeReady(Lock& lock, Object& object, BlockIndex index) {
-  const std::size_t lastChunk = object.chunkOf(object.offsetOf(index + 1) - 1);
-  for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk <= lastChunk; ++chunk) {
+  const std::size_t end = object.chunkOf(object.offsetOf(index + 1) - 1) + 1;
+  std::size_t missing = end;
+  for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk < end; ++chunk) {
     if (object.uses[chunk] != Object::Use::kTouched) {
       noteUse(object, chunk, Object::Use::kTouched);
       lastTouched_ = &object;
       alarm_.ring();
     }
-    if (object.chunks[chunk] != Object::Chunk::kReady) {
-      GMAC_TRY(populate(lock, object, chunk));
-      return Step::kRetry;
+    const Object::Chunk state = object.chunks[chunk];
+    if (state != Object::Chunk::kReady &&
+        (missing == end ||
+         (state == Object::Chunk::kEmpty && object.chunks[missing] == Object::Chunk::kPreparing))) {
+      missing = chunk;
     }
   }
-  return Step::kDone;
+  if (missing == end) {
+    return Step::kDone;
+  }
+  GMAC_TRY(populate(lock, object, missing));
+  return Step::kRetry;
 }
 
 Status Residency::populate(Lock& lock, Object& object, BlockRange range) {

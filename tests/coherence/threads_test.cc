@@ -330,6 +330,34 @@ TEST(DeviceWork, AWriteAfterwardsDoesNotReachWorkThatReads) {
 }
 
 // As debuggers and traces show them.
+TEST(Population, ThreadsThatWaitForOneBlockPopulateAChunkEach) {
+  MachineSetup setup;
+  setup.protocol = "lazy";
+  setup.fake.movedPages = true;
+  ManagerUnderTest machine(setup);
+  std::byte* const data = machine.allocate(8 * kMiB);
+  std::atomic<int> pinning{0};
+  std::atomic<bool> two{false};
+  std::atomic<bool> waited{false};
+  machine.fake().onPin([&] {
+    two = ++pinning > 1 || two;
+    for (int i = 0; i < 5000 && !two && !waited; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    waited = true;
+    --pinning;
+  });
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < 4; ++i) {
+      threads.emplace_back([=] { data[i * 2 * kMiB + i] = std::byte{1}; });
+    }
+  }
+  machine.fake().onPin(nullptr);
+  EXPECT_TRUE(two);
+  machine.verify();
+}
+
 TEST(ThreadsOfTheRuntime, HaveNames) {
   MachineSetup setup;
   setup.blockBytes = 64 * kKiB;
