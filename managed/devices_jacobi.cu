@@ -108,8 +108,10 @@ Outcome solve(const Request& request) {
   const Clock clock;
   {
     Array<float> one(cells), two(cells);
+    const Clock fillingClock;
     start(one.data(), side);
     start(two.data(), side);
+    const double filling = fillingClock.seconds();
     const Clock placingClock;
     for (const Band& band : bands) {
       place(one, band, side);
@@ -128,11 +130,14 @@ Outcome solve(const Request& request) {
     const double stepping = steppingClock.seconds();
     const Clock readingClock;
     append(outcome.result, from, cells * sizeof(float));
-    outcome.note = std::to_string(bands.size()) + " devices, placed in " + std::to_string(placing) +
-                   " s, steps in " + std::to_string(stepping) + " s, read in " +
-                   std::to_string(readingClock.seconds()) + " s";
+    const double reading = readingClock.seconds();
+    const Clock freeingClock;
     one.free();
     two.free();
+    outcome.note = std::to_string(bands.size()) + " devices, filled in " + std::to_string(filling) +
+                   " s, placed in " + std::to_string(placing) + " s, steps in " +
+                   std::to_string(stepping) + " s, read in " + std::to_string(reading) +
+                   " s, freed in " + std::to_string(freeingClock.seconds()) + " s";
   }
   outcome.seconds = clock.seconds();
   bands.clear();
