@@ -558,6 +558,14 @@ std::int64_t Exchange::bytesOf(ConstDescription description) {
   return said.magic == internal::TransferContents::kMagic ? said.bytes : 0;
 }
 
+void Exchange::knowType(std::shared_ptr<const datatype::Layout> element, std::int64_t extent) {
+  state_->layouts->addType(std::move(element), extent);
+}
+
+void Exchange::forgetType(const datatype::Layout& element, std::int64_t extent) {
+  state_->layouts->removeType(element, extent);
+}
+
 Result<Receiving> Exchange::receive(int sender, ConstDescription description, std::byte* base,
                                     const datatype::Layout& layout, Memory memory) {
   return receive(sender, description, base, layout, nullptr, memory);

@@ -333,6 +333,13 @@ class Exchange {
   Result<Receiving> receive(int sender, ConstDescription description, std::byte* base,
                             const SharedLayoutPtr& layout, Memory memory = Memory::kHost);
 
+  // A datatype that all processes have made, by its element and the bytes from one to the next: the
+  // layouts of messages of it are known, whatever type this process receives them as. A process
+  // that makes a type twice gives it up twice. At most Options::maxLayouts, the ones that were made
+  // last.
+  void knowType(std::shared_ptr<const datatype::Layout> element, std::int64_t extent);
+  void forgetType(const datatype::Layout& element, std::int64_t extent);
+
   // ---- Memory that is not copied. Its owner orders its writes before others' reads.
 
   // Lets others import part of a memory file (whole pages, `bytes` of them inside of it), which is

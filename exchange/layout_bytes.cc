@@ -183,16 +183,71 @@ SharedLayoutPtr shareLayout(Layout layout) {
       SharedLayout{std::move(layout), std::move(bytes), hash});
 }
 
-std::shared_ptr<const Layout> LayoutTable::find(const LayoutHash& hash) {
+std::shared_ptr<const Layout> LayoutTable::find(const LayoutHash& hash, std::int64_t bytes) {
+  if (auto added = findAdded(hash)) {
+    return added;
+  }
+  for (const Type& type : types()) {
+    if (auto layout = ofType(type, hash, bytes)) {
+      add(hash, layout);
+      countHit();
+      return layout;
+    }
+  }
+  const std::lock_guard guard(lock_);
+  ++counts_.misses;
+  return nullptr;
+}
+
+std::shared_ptr<const Layout> LayoutTable::findAdded(const LayoutHash& hash) {
   const std::lock_guard guard(lock_);
   const auto found = places_.find(hash);
   if (found == places_.end()) {
-    ++counts_.misses;
     return nullptr;
   }
   ++counts_.hits;
   used_.splice(used_.begin(), used_, found->second);
   return found->second->layout;
+}
+
+// The layout of as many elements as have so many bytes, if that is the one with that hash.
+std::shared_ptr<const Layout> LayoutTable::ofType(const Type& type, const LayoutHash& hash,
+                                                  std::int64_t bytes) {
+  const std::int64_t size = type.element->bytes();
+  if (size == 0 || bytes % size != 0) {
+    return nullptr;
+  }
+  Result<Layout> all = type.element->repeated(bytes / size, type.extent);
+  if (!all.ok() || hashOf(encode(*all)) != hash) {
+    return nullptr;
+  }
+  return std::make_shared<const Layout>(std::move(*all));
+}
+
+std::vector<LayoutTable::Type> LayoutTable::types() const {
+  const std::lock_guard guard(lock_);
+  return {types_.rbegin(), types_.rend()};
+}
+
+void LayoutTable::addType(std::shared_ptr<const Layout> element, std::int64_t extent) {
+  const std::lock_guard guard(lock_);
+  if (most_ == 0) {
+    return;
+  }
+  if (types_.size() == most_) {
+    types_.erase(types_.begin());
+  }
+  types_.push_back({std::move(element), extent});
+}
+
+void LayoutTable::removeType(const Layout& element, std::int64_t extent) {
+  const std::lock_guard guard(lock_);
+  const auto found = std::find_if(types_.rbegin(), types_.rend(), [&](const Type& type) {
+    return type.extent == extent && *type.element == element;
+  });
+  if (found != types_.rend()) {
+    types_.erase(std::next(found).base());
+  }
 }
 
 void LayoutTable::add(const LayoutHash& hash, std::shared_ptr<const Layout> layout) {

@@ -76,13 +76,20 @@ struct SharedLayout {
 using SharedLayoutPtr = std::shared_ptr<const SharedLayout>;
 SharedLayoutPtr shareLayout(datatype::Layout layout);
 
-// Layouts that others have sent, by their hash: the ones that were used last. Thread-safe.
+// Layouts of others by their hash: those that they have sent, and those of any number of elements
+// of the types that all processes have made; of both the ones that were used last. Thread-safe.
 class LayoutTable {
  public:
   explicit LayoutTable(std::size_t most) : most_(most) {}
-  // The layout of that hash; NULL: it is not known, or not any more.
-  std::shared_ptr<const datatype::Layout> find(const LayoutHash& hash);
+  // The layout of that hash, with so many bytes of payload; NULL: it is not known, or not any more.
+  // O(blocks) for each type of which as many bytes are a whole number of elements, where the layout
+  // was not found before.
+  std::shared_ptr<const datatype::Layout> find(const LayoutHash& hash, std::int64_t bytes);
   void add(const LayoutHash& hash, std::shared_ptr<const datatype::Layout> layout);
+  // A type: an element, and the bytes from one to the next. A type that is added twice is to be
+  // removed twice.
+  void addType(std::shared_ptr<const datatype::Layout> element, std::int64_t extent);
+  void removeType(const datatype::Layout& element, std::int64_t extent);
   // A layout was known, though it is not from here.
   void countHit();
 
@@ -97,8 +104,18 @@ class LayoutTable {
     LayoutHash hash;
     std::shared_ptr<const datatype::Layout> layout;
   };
+  struct Type {
+    std::shared_ptr<const datatype::Layout> element;
+    std::int64_t extent;
+  };
+  static std::shared_ptr<const datatype::Layout> ofType(const Type& type, const LayoutHash& hash,
+                                                        std::int64_t bytes);
+  std::shared_ptr<const datatype::Layout> findAdded(const LayoutHash& hash);
+  std::vector<Type> types() const;
+
   const std::size_t most_;
   mutable std::mutex lock_;  // guards what follows
+  std::vector<Type> types_;  // last added last; at most most_
   std::list<Entry> used_;    // last used first
   std::map<LayoutHash, std::list<Entry>::iterator> places_;
   Counts counts_;

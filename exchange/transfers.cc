@@ -630,7 +630,7 @@ Status Incoming::readLayout(LayoutTable& layouts, const SharedLayoutPtr& own) {
       layouts.countHit();
       return {};
     }
-    from_ = layouts.find(hash);
+    from_ = layouts.find(hash, bytes_);
     if (from_ != nullptr) {
       return {};
     }

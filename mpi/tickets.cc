@@ -246,6 +246,9 @@ void tell() {
     line += (i == 0 ? " " : ", ") + std::to_string(all.messages[i].load()) + " (" +
             std::to_string(all.bytes[i].load()) + " bytes) " + kNames[i];
   }
+  const exchange::Statistics statistics = all.exchange->statistics();
+  line += "; layouts of messages for rank 0: " + std::to_string(statistics.layoutHits) +
+          " known, " + std::to_string(statistics.layoutMisses) + " read";
   writeLogLine(line);
 }
 
@@ -439,6 +442,18 @@ void count(Way way, std::int64_t payloadBytes) {
 
 void trace(const char* name, std::int64_t payloadBytes) {
   gmacTraceMessage(name, static_cast<std::uint64_t>(payloadBytes));
+}
+
+void knowType(std::shared_ptr<const datatype::Layout> element, std::int64_t extent) {
+  if (const auto& exchange = state().exchange) {
+    exchange->knowType(std::move(element), extent);
+  }
+}
+
+void forgetType(const datatype::Layout& element, std::int64_t extent) {
+  if (const auto& exchange = state().exchange) {
+    exchange->forgetType(element, extent);
+  }
 }
 
 exchange::Parcel reserve(int rank, std::int64_t bytes) {

@@ -107,6 +107,9 @@ bool anyOtherHasDevice();
 bool areOnOneHost();
 // Whether a shared object's bytes can be lent on the device now. Waits for kernels that write them.
 bool mayLendOnDevice(const std::byte* base, const datatype::Bounds& bounds);
+// A datatype that all processes have made, or have given up (Exchange::knowType).
+void knowType(std::shared_ptr<const datatype::Layout> element, std::int64_t extent);
+void forgetType(const datatype::Layout& element, std::int64_t extent);
 // Adds a received message, or one that is not counted, to the trace.
 void trace(const char* name, std::int64_t payloadBytes);
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "adsm_datatype.h"
 
@@ -23,10 +24,12 @@ extern "C" {
 
 /* For this header: leaves `text` as the calling thread's last error and returns `error`. */
 ADSM_API adsmError_t adsmMpiError_(adsmError_t error, const char* text);
+/* For this header: a function of libgmac_mpi.so, or NULL where that is not loaded. */
+ADSM_API void* adsmMpiFunction_(const char* name);
 
 static inline adsmError_t adsmTypeFromMpi(MPI_Datatype from, adsmType_t* type);
 
-static inline adsmError_t adsmMpiCheck_(int code, const char* call) {
+static inline adsmError_t adsmMpiCheckIn_(const char* function, int code, const char* call) {
   char said[MPI_MAX_ERROR_STRING + 1] = "";
   char text[MPI_MAX_ERROR_STRING + 100];
   int length = 0;
@@ -36,8 +39,11 @@ static inline adsmError_t adsmMpiCheck_(int code, const char* call) {
   if (MPI_Error_string(code, said, &length) != MPI_SUCCESS) {
     said[0] = '\0';
   }
-  snprintf(text, sizeof text, "adsmTypeFromMpi: %s: %s", call, said);
+  snprintf(text, sizeof text, "%s: %s: %s", function, call, said);
   return adsmMpiError_(adsmErrorSystem, text);
+}
+static inline adsmError_t adsmMpiCheck_(int code, const char* call) {
+  return adsmMpiCheckIn_("adsmTypeFromMpi", code, call);
 }
 
 /* Bytes and bounds; in MPI's widest integers. */
@@ -317,6 +323,100 @@ static inline adsmError_t adsmTypeFromMpi(MPI_Datatype from, adsmType_t* type) {
   }
   if (error == adsmSuccess) {
     *type = made;
+  }
+  return error;
+}
+
+/* Whether all processes of `comm` name the same type: each gives a digest of its own, if it has
+ * one. The smallest of each word and of its complement, which is the largest, are then of one word.
+ */
+static inline adsmError_t adsmMpiAgree_(const char* function, MPI_Comm comm, MPI_Datatype type,
+                                        int* known) {
+  typedef int (*Digest)(MPI_Datatype, uint64_t*);
+  Digest digest = NULL;
+  uint64_t words[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+  uint64_t least[4] = {0, 0, 0, 0};
+  char text[160];
+  void* const found = adsmMpiFunction_("MPIX_Gmac_type_digest");
+  adsmError_t error = adsmSuccess;
+  memcpy(&digest, &found, sizeof digest);
+  *known = digest != NULL && digest(type, words);
+  if (*known) {
+    words[2] = ~words[0];
+    words[3] = ~words[1];
+  }
+  error = adsmMpiCheckIn_(function, MPI_Allreduce(words, least, 4, MPI_UINT64_T, MPI_MIN, comm),
+                          "MPI_Allreduce");
+  if (error == adsmSuccess && (least[0] != UINT64_MAX || least[2] != UINT64_MAX) &&
+      (least[0] != ~least[2] || least[1] != ~least[3])) {
+    snprintf(text, sizeof text,
+             "%s: the processes of the communicator name types of different layouts", function);
+    error = adsmMpiError_(adsmErrorInvalidValue, text);
+  }
+  return error;
+}
+
+static inline adsmError_t adsmMpiCheckType_(const char* function, const MPI_Datatype* type) {
+  char text[100];
+  if (type != NULL && *type != MPI_DATATYPE_NULL) {
+    return adsmSuccess;
+  }
+  snprintf(text, sizeof text, "%s: %s", function,
+           type == NULL ? "type is NULL" : "*type is MPI_DATATYPE_NULL");
+  return adsmMpiError_(adsmErrorInvalidValue, text);
+}
+
+static inline void adsmMpiKnow_(MPI_Datatype type, int known) {
+  typedef int (*Know)(MPI_Datatype, int);
+  Know know = NULL;
+  void* const found = adsmMpiFunction_("MPIX_Gmac_type_known");
+  memcpy(&know, &found, sizeof know);
+  if (know != NULL) {
+    (void)know(type, known);
+  }
+}
+
+/* Commits a datatype in all processes of a communicator, which call this together and have all made
+ * the same type. So each knows the layout of the others' messages of it, of any count, from the
+ * first one on, whatever type it receives them as (FALCON-X, section 6.2: the new type has the same
+ * name in all processes). As MPI_Type_commit, with one MPI_Allreduce of 32 bytes; processes without
+ * libgmac_mpi.so take part, and learn nothing. Of types that only MPI can pack nothing is told.
+ *
+ * adsmErrorInvalidValue, in all processes: their types have different layouts; in one: `type` is
+ * NULL or MPI_DATATYPE_NULL, and it has called nothing of MPI's. adsmErrorSystem: MPI has failed.
+ * After an error of the first and the last kind the type is committed, and may be freed by
+ * MPI_Type_free. Thread-safe as MPI's collective calls are. */
+static inline adsmError_t adsmTypeCommitOn(MPI_Comm comm, MPI_Datatype* type) {
+  const char* const function = "adsmTypeCommitOn";
+  int known = 0;
+  adsmError_t error = adsmMpiCheckType_(function, type);
+  if (error == adsmSuccess) {
+    error = adsmMpiCheckIn_(function, MPI_Type_commit(type), "MPI_Type_commit");
+  }
+  if (error == adsmSuccess) {
+    error = adsmMpiAgree_(function, comm, *type, &known);
+  }
+  if (error == adsmSuccess && known) {
+    adsmMpiKnow_(*type, 1);
+  }
+  return error;
+}
+
+/* Frees such a datatype in all processes of the communicator, which call this together: nothing of
+ * it is kept. (MPI_Type_free is allowed as well; the layout is kept then until others come.) Errors
+ * as above; after one of them the type is not freed. */
+static inline adsmError_t adsmTypeFreeOn(MPI_Comm comm, MPI_Datatype* type) {
+  const char* const function = "adsmTypeFreeOn";
+  int known = 0;
+  adsmError_t error = adsmMpiCheckType_(function, type);
+  if (error == adsmSuccess) {
+    error = adsmMpiAgree_(function, comm, *type, &known);
+  }
+  if (error == adsmSuccess) {
+    if (known) {
+      adsmMpiKnow_(*type, 0);
+    }
+    error = adsmMpiCheckIn_(function, MPI_Type_free(type), "MPI_Type_free");
   }
   return error;
 }

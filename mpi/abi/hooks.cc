@@ -11,10 +11,10 @@ namespace {
 
 // Without the P of PMPI_x.
 void* findHook(std::string_view wanted, bool pmpi) {
-  for (const auto hooks :
-       {pointToPointHooks(), nonblockingHooks(), sendReceiveHooks(), completionHooks(),
-        probeHooks(), collectiveHooks(), packingHooks(), fileHooks(), oneSidedHooks(),
-        synchronisationHooks(), windowHooks(), bufferHooks(), partitionedHooks(), setupHooks()}) {
+  for (const auto hooks : {pointToPointHooks(), nonblockingHooks(), sendReceiveHooks(),
+                           completionHooks(), probeHooks(), collectiveHooks(), packingHooks(),
+                           fileHooks(), oneSidedHooks(), synchronisationHooks(), windowHooks(),
+                           bufferHooks(), partitionedHooks(), typeHooks(), setupHooks()}) {
     for (const Hook& hook : hooks) {
       if (hook.name == wanted) {
         return hook.functions[pmpi ? 1 : 0];

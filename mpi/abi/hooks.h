@@ -83,6 +83,7 @@ std::span<const Hook> oneSidedHooks();
 std::span<const Hook> synchronisationHooks();
 std::span<const Hook> windowHooks();
 std::span<const Hook> bufferHooks();
+std::span<const Hook> typeHooks();
 std::span<const Hook> setupHooks();
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

@@ -9,8 +9,8 @@
 import re
 import sys
 
-# Where Open MPI's mpi-ext.h leads.
-MORE_TRAMPOLINES = {"MPIX_Query_cuda_support"}
+# Where Open MPI's mpi-ext.h leads, and what adsm_mpi.h asks for by name.
+MORE_TRAMPOLINES = {"MPIX_Query_cuda_support", "MPIX_Gmac_type_digest", "MPIX_Gmac_type_known"}
 
 
 def text_of(path):

@@ -169,7 +169,7 @@ TEST(LayoutTables, KeepWhatWasUsedLast) {
   LayoutTable table(2);
   const auto layout = std::make_shared<const Layout>();
   const auto add = [&](std::uint64_t number) { table.add({number, 0}, layout); };
-  const auto knows = [&](std::uint64_t number) { return table.find({number, 0}) != nullptr; };
+  const auto knows = [&](std::uint64_t number) { return table.find({number, 0}, 8) != nullptr; };
   EXPECT_FALSE(knows(1));
   add(1);
   add(2);
@@ -181,6 +181,47 @@ TEST(LayoutTables, KeepWhatWasUsedLast) {
   EXPECT_TRUE(knows(3));
   EXPECT_EQ(table.counts().hits, 3u);
   EXPECT_EQ(table.counts().misses, 2u);
+}
+
+TEST(LayoutTables, KnowAnyNumberOfElementsOfATypeUntilItIsRemoved) {
+  const Layout element = *Layout::make({}, {{0, 8}, {24, 8}, {100, 16}});
+  const auto shared = std::make_shared<const Layout>(element);
+  constexpr std::int64_t kExtent = 128;
+  const auto hashed = [&](std::int64_t count) {
+    return exchange::shareLayout(*element.repeated(count, kExtent))->hash;
+  };
+  LayoutTable table(3);
+  EXPECT_EQ(table.find(hashed(1), 32), nullptr);
+  table.addType(shared, kExtent);
+  table.addType(shared, kExtent);
+  for (const std::int64_t count : {1, 2, 7}) {
+    const auto found = table.find(hashed(count), 32 * count);
+    ASSERT_NE(found, nullptr) << count;
+    EXPECT_TRUE(*found == *element.repeated(count, kExtent)) << count;
+  }
+  EXPECT_EQ(table.find(hashed(3), 31), nullptr) << "no whole number of elements";
+  EXPECT_EQ(table.find(hashed(3), 64), nullptr) << "another number of elements";
+  EXPECT_EQ(table.counts().hits, 3u);
+  EXPECT_EQ(table.counts().misses, 3u);
+  table.removeType(element, kExtent);
+  EXPECT_NE(table.find(hashed(4), 128), nullptr) << "it was added twice";
+  table.removeType(element, kExtent);
+  EXPECT_EQ(table.find(hashed(5), 160), nullptr);
+  table.removeType(element, kExtent);
+}
+
+TEST(LayoutTables, KeepTheTypesThatWereAddedLast) {
+  LayoutTable table(2);
+  const auto hashed = [](std::int64_t gap) {
+    return exchange::shareLayout(*Layout::make({}, {{0, 8}, {gap, 8}, {100, 16}}))->hash;
+  };
+  for (const std::int64_t gap : {16, 24, 32}) {
+    table.addType(std::make_shared<const Layout>(*Layout::make({}, {{0, 8}, {gap, 8}, {100, 16}})),
+                  128);
+  }
+  EXPECT_EQ(table.find(hashed(16), 32), nullptr);
+  EXPECT_NE(table.find(hashed(24), 32), nullptr);
+  EXPECT_NE(table.find(hashed(32), 32), nullptr);
 }
 
 }  // namespace

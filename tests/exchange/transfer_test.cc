@@ -412,6 +412,42 @@ TEST(Transfers, ALayoutThatTheReceiverHasTooIsNotRead) {
   EXPECT_EQ(team.end(), "");
 }
 
+// By a receiver that takes it as another type.
+TEST(Transfers, ALayoutOfATypeThatAllHaveMadeIsNotRead) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    const Arena arena(kArena);
+    const auto exchange = met(board, job);
+    const Layout element = growing(50);
+    const int64_t extent = element.bounds().last + 8;
+    exchange->knowType(std::make_shared<const Layout>(element), extent);
+    for (const int64_t count : {1, 3}) {
+      const Layout layout = *element.repeated(count, extent);
+      if (job.rank == 0) {
+        Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(layout));
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        CHECK_THAT(*sending->wait(kPatience));
+      } else {
+        std::vector<std::byte> target(static_cast<std::size_t>(layout.bytes()));
+        Result<Receiving> receiving =
+            exchange->receive(0, fetch(board, 0, 1), target.data(), contiguous(layout.bytes()));
+        CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+        const std::byte* packed = target.data();
+        for (const datatype::Block& block : layout.blocks()) {
+          CHECK_THAT(std::equal(packed, packed + block.bytes, arena.data() + block.offset));
+          packed += block.bytes;
+        }
+        const exchange::Statistics statistics = exchange->statistics();
+        CHECK_THAT(statistics.layoutMisses == 0 && statistics.layoutHits > 0);
+      }
+    }
+    exchange->forgetType(element, extent);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
 TEST(Transfers, ALayoutInPartsNeedsItsSenderUntilAllIsThere) {
   for (const bool ends : {false, true}) {
     Team team(2);

@@ -43,6 +43,7 @@ def mpi_program(name, srcs = None, library = None, gmac = True, optimised = Fals
                 ":kernels",
                 "//gmac:shared",
                 "//gmac/api:headers",
+                "//gmac/api:mpi",
             ] if gmac else []),
         )
 

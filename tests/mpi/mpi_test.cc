@@ -682,6 +682,28 @@ TEST_P(Mpi, ATypeOfSeveralAllocationsSpansWhateverIsBetweenThem) {
   }
 }
 
+// The receiver has another type. (The third message is of a type that each process makes for
+// itself.)
+TEST_P(Mpi, LayoutsOfTypesThatAreCommittedTogetherAreKnown) {
+  Variables variables = kTickets;
+  variables["GMAC_STATS"] =
+      ::testing::TempDir() + "gmac_mpi_collective_types_" + GetParam() + ".json";
+  const ProgramEnd with = run(2, "collective_types", {"known"}, variables);
+  EXPECT_EQ(with.exitStatus, 0) << with.seen();
+  EXPECT_EQ(with.output, "collective types are right\n");
+  EXPECT_THAT(with.errors, HasSubstr("layouts of messages for rank 0: 2 known, 1 read"));
+  EXPECT_EQ(run(2, "collective_types", {"known"}, kWays[0]).output, with.output);
+}
+
+TEST_P(Mpi, TypesAreCommittedTogetherWithoutTheLibraryToo) {
+  std::vector<std::string> words = mpirun(GetParam(), 2);
+  words.insert(words.end(), {fs::absolute("tools/gmac/gmac").string(), "run", "--",
+                             fs::absolute("tests/mpi/collective_types_" + GetParam()).string()});
+  const ProgramEnd end = runProgram(words, mpiVariables({}));
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "collective types are right\n");
+}
+
 TEST_P(Mpi, CollectivesBetweenGroupsDoWhatTheyDoInPlainMemory) {
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(3, "intercommunicators", {}, way);

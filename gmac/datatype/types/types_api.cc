@@ -2,6 +2,8 @@
 //
 // The functions of adsm_datatype.h that make and ask types: they check arguments, bring the
 // constructors to the few forms that Type has, and name what is wrong.
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -235,8 +237,12 @@ adsmError_t query(const char* function, adsmType_t handle, const Ask& ask) {
 extern "C" {
 
 // Declared in adsm_mpi.h, which is for sources that have an mpi.h.
-// NOLINTNEXTLINE(readability-identifier-naming): the header's own
+// NOLINTBEGIN(readability-identifier-naming): the header's own
 ADSM_API adsmError_t adsmMpiError_(adsmError_t error, const char* text);
+ADSM_API void* adsmMpiFunction_(const char* name);
+// NOLINTEND(readability-identifier-naming)
+
+void* adsmMpiFunction_(const char* name) { return ::dlsym(RTLD_DEFAULT, name); }
 
 adsmError_t adsmMpiError_(adsmError_t error, const char* text) {
   return fail(error, "{}", text).code();
