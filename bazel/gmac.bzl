@@ -20,8 +20,32 @@ TEST_COPTS = COPTS + select({
     "//conditions:default": ["-O0"],
 })
 
-def precompiled_test_headers():
-    """What gmac_tests has its sources begin with, for either level of optimisation: g++ compiles a header for one set of flags."""
+def begin_with(headers):
+    """The options of sources that begin with precompiled headers.
+
+    Args:
+      headers: their name in //bazel; one of the dependencies as well."""
+    return [
+        "-include",
+        "bazel/{}.h".format(headers),
+        # A precompiled header that g++ cannot take costs time, and nothing else.
+        "-Winvalid-pch",
+        "-Wno-error=invalid-pch",
+        # Up to this many KiB, g++ collects no garbage, which is a tenth of its time: the header alone is so large that
+        # it would begin at once.
+        "--param=ggc-min-heapsize=524288",
+    ]
+
+def precompiled_headers():
+    """Headers that sources begin with, for each set of flags: g++ compiles a header for one."""
+    precompiled_header(
+        name = "library_headers",
+        src = "library_headers.h",
+        copts = COPTS,
+        deps = ["@boost"],
+    )
+
+    # What gmac_tests has its sources begin with, for either level of optimisation.
     for name, copts in [("test_headers_plain", TEST_COPTS), ("test_headers_optimised", COPTS)]:
         precompiled_header(
             name = name,
@@ -33,12 +57,19 @@ def precompiled_test_headers():
             deps = ["@gmock"],
         )
 
-def gmac_library(name, deps = [], copts = [], **kwargs):
-    """A cc_library of this project's own code."""
+def gmac_library(name, deps = [], copts = [], precompiled = False, **kwargs):
+    """A cc_library of this project's own code.
+
+    Args:
+      name: the library's name.
+      deps: what it includes and is linked with.
+      copts: more options of its sources.
+      precompiled: whether they begin with the precompiled headers.
+      **kwargs: for cc_library."""
     native.cc_library(
         name = name,
-        copts = COPTS + copts,
-        deps = deps,
+        copts = COPTS + copts + (begin_with("library_headers") if precompiled else []),
+        deps = deps + (["//bazel:library_headers"] if precompiled else []),
         linkstatic = True,
         **kwargs
     )
@@ -93,16 +124,7 @@ def gmac_tests(srcs, deps, deps_of = {}, optimised = [], precompiled = True, **k
         native.cc_test(
             name = src[:-len(".cc")],
             srcs = [src],
-            copts = (COPTS if slow else TEST_COPTS) + ([
-                "-include",
-                "bazel/{}.h".format(headers),
-                # A precompiled header that g++ cannot take costs time, and nothing else.
-                "-Winvalid-pch",
-                "-Wno-error=invalid-pch",
-                # Up to this many KiB, g++ collects no garbage, which is a tenth of its time: the header alone is so large that
-                # it would begin at once.
-                "--param=ggc-min-heapsize=524288",
-            ] if precompiled else []),
+            copts = (COPTS if slow else TEST_COPTS) + (begin_with(headers) if precompiled else []),
             deps = deps + extra + ["@gmock"] + (["//bazel:" + headers] if precompiled else []),
             linkstatic = True,
             **kwargs

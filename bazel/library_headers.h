@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the headers of the core include of other projects'. g++ parses it once for all sources of
+// the core (bazel/precompiled.bzl); each still includes what it uses, for clang-tidy and clangd
+// know nothing of this. Without fmt: g++ would compile parts of it for every source.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <boost/intrusive/list.hpp>
+#include <boost/intrusive/set.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
