@@ -29,7 +29,7 @@
 namespace attack {
 namespace {
 
-// What the threads block on, and the buffers that they name.
+// The ends of pipes and sockets that the threads block on, and their buffers.
 struct Ends {
   int pipe[2];      // empty
   int fullPipe[2];  // full

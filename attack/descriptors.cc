@@ -32,7 +32,7 @@ void requirePattern(const std::uint32_t* words, std::uint32_t added, const char*
 }
 
 // As daemons are started: the numbers are free when the runtime starts, and belong to the program.
-// What it says goes to a descriptor far above.
+// Its messages go to a descriptor far above.
 void startedWithout(int first, int last) {
   const int log = ::fcntl(STDOUT_FILENO, F_DUPFD, 100);
   for (int descriptor = first; descriptor <= last; ++descriptor) ::close(descriptor);

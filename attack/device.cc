@@ -38,7 +38,7 @@ const State kStates[] = {
      }},
 };
 
-// What the program does next. Its results are right, or it is told.
+// The program's next steps. Its results are right, or it is told.
 struct Next {
   const char* name;
   void (*run)(bool isLost);

@@ -37,7 +37,7 @@ bool isWanted(const std::string& name, const Options& options) {
   return false;
 }
 
-// What was asked for and is nothing's name.
+// The first requested name that no attack has.
 std::string unknownName(const std::vector<attack::Planned>& planned, const Options& options) {
   for (const std::string& by : options.only) {
     bool known = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is scarce of an address space, and what a program may do to memory that is shared.
+// Limits of an address space, and what a program may do to memory that is shared.
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>

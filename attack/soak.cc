@@ -20,7 +20,7 @@ struct Object {
   std::uint32_t base;  // words[i] is base + i
 };
 
-// What one thread does; its objects are its own.
+// The work of one thread on objects of its own.
 class Soaker {
  public:
   explicit Soaker(unsigned seed) : random_(seed) {}

@@ -104,7 +104,7 @@ End waitFor(pid_t child, int output, int seconds) {
       break;
     }
   }
-  // What it said last; others may hold the pipe open still.
+  // Reads its last words; others may hold the pipe open still.
   for (;;) {
     pollfd watched{output, POLLIN, 0};
     if (!open || ::poll(&watched, 1, 0) <= 0) break;

@@ -45,7 +45,7 @@ def precompiled_headers():
         deps = ["@boost"],
     )
 
-    # What gmac_tests has its sources begin with, for either level of optimisation.
+    # The headers of gmac_tests, for either level of optimisation.
     for name, copts in [("test_headers_plain", TEST_COPTS), ("test_headers_optimised", COPTS)]:
         precompiled_header(
             name = name,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What most tests include. g++ parses it once for all of them (bazel/precompiled.bzl); each still
-// includes what it uses, for clang-tidy and clangd know nothing of this.
+// Headers that most tests include. g++ parses it once for all of them (bazel/precompiled.bzl); each
+// still includes what it uses, for clang-tidy and clangd know nothing of this.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

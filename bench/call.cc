@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a call costs beyond the accelerator's own launch.
+// The cost of a call beyond the accelerator's own launch.
 #include <cstdint>
 
 #include "bench/kernels_fatbin.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What it costs to read a file to the accelerator, and to write a kernel's result to a file,
+// The cost of reading a file to the accelerator, and of writing a kernel's result to a file,
 // against the same calls on plain memory.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -127,7 +127,7 @@ class Plain {
   void* data_;
 };
 
-// What the file's element i is.
+// The value of the file's element i.
 float valueAt(std::size_t i, std::size_t round) {
   return static_cast<float>((i * 7 + round * 13) % 1021);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What it costs a memcpy that no shared memory has a part in that the library stands in for it.
+// The cost, to a memcpy of no shared memory, of passing through the library.
 #include <dlfcn.h>
 #include <sys/mman.h>
 

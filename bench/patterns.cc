@@ -107,7 +107,7 @@ class Data {
   std::vector<std::byte*> objects_;
 };
 
-// What a pattern's rounds run: set up once, then once a round.
+// One round of a pattern: it is set up once, and then called for each round.
 using Round = std::function<void()>;
 using MakeRound = Round (*)(PatternMemory& memory, const json& parameters);
 

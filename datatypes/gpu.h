@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the measurements need of CUDA besides the engine: memory, CUDA's own copies, the kernels
-// written by hand, and work of an application's to get in the way.
+// The parts of CUDA that the measurements need besides the engine: memory, CUDA's own copies, the
+// kernels written by hand, and work of an application's to get in the way.
 #ifndef GMAC_DATATYPES_GPU_H_
 #define GMAC_DATATYPES_GPU_H_
 

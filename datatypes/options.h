@@ -13,7 +13,7 @@
 
 namespace datatypes {
 
-// What to run, complete and valid.
+// The request: complete and valid.
 struct Options {
   std::vector<const Group*> groups;
   std::size_t rounds = 31;

@@ -45,7 +45,7 @@ class PackBench {
 
   const Type& type() const { return type_; }
   const Workload& workload() const { return workload_; }
-  // What the engine does, left to its own choice.
+  // The engine's own choice.
   adsmPackReport_t report();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What was measured: rows of the cost table, figures, and what was left out.
+// The measurements: rows of the cost table, figures, and what was left out.
 #ifndef GMAC_DATATYPES_RESULTS_H_
 #define GMAC_DATATYPES_RESULTS_H_
 

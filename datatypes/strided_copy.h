@@ -6,8 +6,8 @@
 
 namespace datatypes {
 
-// What one strided copy of CUDA's does: `depth` planes of `height` rows of `width` bytes. A plain
-// copy has one of each.
+// One strided copy of CUDA's: `depth` planes of `height` rows of `width` bytes. A plain copy has
+// one of each.
 struct StridedCopy {
   std::int64_t sourceOffset = 0;
   std::int64_t targetOffset = 0;

@@ -10,7 +10,7 @@
 
 namespace gmac::exchange::internal {
 
-// What a description holds. What counts is the slot in shared memory; this must agree with it.
+// The contents of a description. The slot in shared memory decides; this must agree with it.
 struct Contents {
   static constexpr std::uint64_t kMagic = 0x316c637261706d67;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the exchange asks of a device. The functions are those of a library that has one
-// (gmac/session/device_memory.h), so that this room needs none.
+// The functions of a device that the exchange calls. The functions are those of a library that has
+// one (gmac/session/device_memory.h), so that this room needs none.
 #ifndef GMAC_EXCHANGE_DEVICE_FUNCTIONS_H_
 #define GMAC_EXCHANGE_DEVICE_FUNCTIONS_H_
 

@@ -13,8 +13,8 @@ using std::int64_t;
 constexpr auto kSlots = static_cast<int64_t>(TransferRecord::kAheadSlots);
 // Copies under way at a time: the next one begins when one ends.
 constexpr std::size_t kCopies = 2;
-// What a receiver waits for a sender that packs nothing, in all: a fifth of what the shortest such
-// message takes. Nanoseconds.
+// The longest wait for a sender that packs nothing: a fifth of the time of the shortest such
+// message. Nanoseconds.
 constexpr int64_t kMostWait = 30'000;
 
 int64_t now() {
@@ -56,7 +56,7 @@ Result<int64_t> DeviceReads::advance() {
   return *arrived > 0 ? arrived : complete();
 }
 
-// What is over.
+// Ends copies that are over.
 Result<int64_t> DeviceReads::complete() {
   int64_t arrived = 0;
   while (!copies_.empty() && device_.over(copies_.front().event)) {

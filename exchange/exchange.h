@@ -56,8 +56,8 @@ namespace gmac::exchange {
 enum class Memory { kHost, kDevice };
 inline constexpr int kMemories = 2;
 
-// What the sender gives the receiver in place of the payload. Opaque; all of it is checked on
-// arrival against what the sender's process has noted in shared memory.
+// The bytes that the sender gives the receiver in place of the payload. Opaque; all of it is
+// checked on arrival against what the sender's process has noted in shared memory.
 inline constexpr std::size_t kDescriptionBytes = 128;
 using Description = std::span<std::byte, kDescriptionBytes>;
 using ConstDescription = std::span<const std::byte, kDescriptionBytes>;
@@ -296,9 +296,9 @@ class Exchange {
   // call for device memory may take as long as the device takes to allocate it.
   Result<Parcel> reserve(int rank, std::size_t bytes, Memory wanted);
 
-  // What `sender` has described. Imports what the sender has exported since: some milliseconds, at
-  // most 4 times for each sender, and for what is not reached again after 1, 2, 4 and at last 1024
-  // calls. adsmErrorInvalidValue: that is no description of a parcel of that
+  // The payload that `sender` has described. Imports the memory that the sender has exported since:
+  // some milliseconds, at most 4 times for each sender, and for what is not reached again after 1,
+  // 2, 4 and at last 1024 calls. adsmErrorInvalidValue: that is no description of a parcel of that
   // process for this one, or it was collected or recalled before.
   Result<Delivery> collect(int sender, ConstDescription description);
 
@@ -381,15 +381,15 @@ class Exchange {
   // Whether that rank has an export imported now, used or not. A few loads.
   bool isImportedBy(ExportId id, int rank) const noexcept;
 
-  // What `owner` has exported and offered. Maps it, the first time, which may take a device some
-  // milliseconds. adsmErrorInvalidValue: it is revoked, or never was; adsmErrorHostMemory: as many
-  // imports as there may be are in use; adsmErrorNotSupported: it is not reached from here (what
-  // that is for a device is proved as for payloads).
+  // The memory that `owner` has exported and offered. Maps it, the first time, which may take a
+  // device some milliseconds. adsmErrorInvalidValue: it is revoked, or never was;
+  // adsmErrorHostMemory: as many imports as there may be are in use; adsmErrorNotSupported: it is
+  // not reached from here (what that is for a device is proved as for payloads).
   Result<Imported> import(int owner, ExportId id);
   // Asks that rank to import an export before the next message of its memory; it hears of it when
   // it asks. The last suggestion replaces the ones before.
   void suggest(ExportId id, int rank) noexcept;
-  // What `owner` has suggested, until it is dropped; kNoExport: nothing. A load or two.
+  // The export that `owner` has suggested, until it is dropped; kNoExport: none. A load or two.
   ExportId suggestion(int owner) const noexcept;
   void dropSuggestion(int owner, ExportId id) noexcept;
   // Gives back imports that nobody uses and whose owner waits for it, or has ended; and the pages

@@ -207,7 +207,7 @@ bool Exports::imported(std::size_t record, const std::vector<std::shared_ptr<Pee
       if (rank < peers.size() && peers[rank] != nullptr && peers[rank]->lives()) {
         any = true;
       } else {
-        // What a process has imported is given back when it ends.
+        // A process that ends gives its imports back.
         file_.importers(record, word).fetch_and(~(std::uint64_t{1} << rank % 64));
       }
     }

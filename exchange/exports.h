@@ -26,7 +26,7 @@ constexpr std::size_t recordOf(ExportId id) {
   return static_cast<std::uint64_t>(id) % FileLayout::kExports;
 }
 
-// What is exported of a file.
+// The exported part of a file.
 struct FilePart {
   std::int64_t offset;
   std::uint64_t bytes;
@@ -91,7 +91,7 @@ class Exports {
   std::size_t live_ = 0;
 };
 
-// What goes over a pair's channel, with the files' descriptors.
+// The message on a pair's channel that goes with the files' descriptors.
 struct HandedFiles {
   static constexpr std::uint64_t kMagic = 0x32656c69666d6167;
   std::uint64_t magic;

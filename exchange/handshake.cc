@@ -79,7 +79,7 @@ bool passes(int error) {
 
 }  // namespace
 
-// What a process says of itself; its key follows.
+// A process introduces itself; its key follows.
 struct Handshake::Hello {
   std::uint64_t magic;
   std::int32_t rank;
@@ -319,7 +319,7 @@ void Handshake::receive(Guest& guest, const Hello& hello, Descriptor file, Descr
   }
 }
 
-// What that rank has offered, once it has this process's.
+// Takes that rank's offer, once the rank has this process's.
 void Handshake::takeOffer(int rank) {
   Rank& other = ranks_[static_cast<std::size_t>(rank)];
   if (other.taken || !other.met.has_value() || other.way != Rank::Way::kOffered) {

@@ -66,7 +66,7 @@ class Imports : public std::enable_shared_from_this<Imports> {
   Status openFile(Entry& entry, ExportRecord& record);
   Status openDevice(Entry& entry, const ExportRecord& record);
   Status openDeviceFiles(Entry& entry, ExportRecord& record);
-  // What has come for that export; NULL: nothing.
+  // The descriptors that have come for that export; NULL: none.
   Result<const std::vector<Handed>*> filesOf(const Entry& entry, ExportRecord& record);
   bool giveBack(Entry& entry);
   void giveBackStuck();

@@ -49,7 +49,7 @@ std::string daemonOfSocket(int socket) {
 
 std::string statOf(int pid) { return fmt::format("/proc/{}/stat", pid); }
 
-// What a process's stat says; nothing: it has ended.
+// The start time in a process's stat; nothing: it has ended.
 std::optional<std::uint64_t> startIn(const std::string& text) {
   // The second field is the program's name in brackets, and may hold anything.
   const std::size_t name = text.rfind(')');

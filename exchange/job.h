@@ -18,12 +18,12 @@ struct Job {
   int size = 1;
 };
 
-// What the launcher has left in this process's environment: PMIx (Open MPI, PRRTE, Slurm), a PMI
-// socket (MPICH's hydra and its family, Slurm), or Slurm's step. Nothing: the process is alone, or
-// its launcher is unknown. All sources that are there make the key, so that a job that was started
-// inside another job's process has a key of its own; its rank may be the outer job's, so compare it
-// with what the job itself says (Exchange::meet() does). Reads a file of /proc. Not thread-safe
-// against changes of the environment.
+// The job, from the launcher's variables in this process's environment: PMIx (Open MPI, PRRTE,
+// Slurm), a PMI socket (MPICH's hydra and its family, Slurm), or Slurm's step. Nothing: the process
+// is alone, or its launcher is unknown. All sources that are there make the key, so that a job that
+// was started inside another job's process has a key of its own; its rank may be the outer job's,
+// so compare it with what the job itself says (Exchange::meet() does). Reads a file of /proc. Not
+// thread-safe against changes of the environment.
 std::optional<Job> findJob();
 
 // When a process started, in the kernel's ticks after the boot: with its id it identifies a process

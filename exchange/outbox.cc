@@ -18,7 +18,7 @@ namespace {
 
 // Payloads do not share pages, so that each can be pinned.
 constexpr std::size_t kAlignment = 4096;
-// What is given memory at once.
+// Memory is populated in steps of so many bytes.
 constexpr std::size_t kPopulate = std::size_t{2} << 20;
 // How many parcels reserve() looks at, whether they are free again, while there is room.
 constexpr std::size_t kLookAt = 32;
@@ -162,7 +162,7 @@ void Outbox::releaseFreed(std::size_t most) {
   }
 }
 
-// What a process that has ended cannot free.
+// Frees the slots of processes that have ended.
 void Outbox::releaseOfEnded(const std::vector<std::shared_ptr<Peer>>& peers) {
   const auto now = std::chrono::steady_clock::now();
   if (now - askedForEnded_ < kAskForEnded) {

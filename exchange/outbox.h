@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this process has laid down for others, and what others have laid down for it.
+// The payloads that this process has laid down for others, and those that others have laid down for
+// it.
 #ifndef GMAC_EXCHANGE_OUTBOX_H_
 #define GMAC_EXCHANGE_OUTBOX_H_
 

@@ -15,7 +15,7 @@ namespace gmac::exchange {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// What is not of a rank.
+// The header, which belongs to no rank.
 constexpr std::size_t kHeader = 256;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;

@@ -338,7 +338,8 @@ void Outgoing::describe(std::span<std::byte, kDescriptionBytes> description) {
   if (!transfers_->outbox()->inChild()) {
     TransferRecord& record = transfers_->record(index_);
     if (path_ == Path::kRing) {
-      // What the receiver can begin with. The rest is packed while it unpacks.
+      // Packs the first fragment, with which the receiver can begin. The rest is packed while it
+      // unpacks.
       (void)produce(record, static_cast<int64_t>(record.fragmentBytes));
     } else if (path_ == Path::kDevice) {
       ahead_ = PackedAhead::begin(transfers_->outbox(), *copies_.device(), record, layout_->layout,

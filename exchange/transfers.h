@@ -196,7 +196,7 @@ class Incoming {
   Result<bool> hasLayout();
   // Whether that is in what is imported.
   bool isImported(const datatype::Bounds& bounds) const;
-  // What the sender has exported and says that the message lies in; if it cannot be imported, the
+  // Imports the memory that, as the sender says, the message lies in; if it cannot be imported, the
   // path is kRead or kRing.
   Status importSource(ExportKind kind, ExportId id, std::int64_t offset);
   // So many bytes were read; 0: the path is kRing from now on.

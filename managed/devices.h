@@ -55,7 +55,7 @@ class Lane {
   int device() const { return device_; }
   cudaStream_t stream() const { return stream_; }
   void record() const { check(cudaEventRecord(event_, stream_), "cudaEventRecord"); }
-  // What comes next here runs after what `other` has recorded.
+  // Work that is submitted here next runs after the work that `other` has recorded.
   void follow(const Lane& other) const {
     check(cudaStreamWaitEvent(stream_, other.event_, 0), "cudaStreamWaitEvent");
   }

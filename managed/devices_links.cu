@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What memory costs that lies on another GPU: the last GPU reads an array that the first one is
+// The cost of memory that lies on another GPU: the last GPU reads an array that the first one is
 // advised to hold, and the array is prefetched to and fro between the two. The note has the rates.
 // Result: the sums that the readers made.
 #include <algorithm>

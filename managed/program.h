@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the managed-memory programs of this folder share: their command line, how they end, the
+// Shared by the managed-memory programs of this folder: their command line, how they end, the
 // clock, and memory of cudaMallocManaged. The programs use the CUDA runtime and nothing else: they
 // show that such programs run unmodified.
 //
@@ -40,7 +40,7 @@ struct Request {
   bool check = true;
 };
 
-// What a program makes of a request.
+// A program's answer to a request.
 struct Outcome {
   std::vector<unsigned char> result;  // what must be the same however the memory is managed
   double seconds = 0;                 // from the first allocation to the last free
@@ -80,7 +80,7 @@ class Array {
       : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
   Array& operator=(Array&&) = delete;
 
-  // What the destructor does, with its error told.
+  // As the destructor does, but it reports its error.
   void free() { check(cudaFree(std::exchange(data_, nullptr)), "cudaFree"); }
 
   T* data() const { return data_; }

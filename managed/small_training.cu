@@ -31,7 +31,7 @@ __host__ __device__ int clamped(int value) {
 __host__ __device__ int scaled(int a, int b) {
   return clamped(static_cast<int>(static_cast<long long>(a) * b >> 12));
 }
-// What the inputs of one sample become those of the next by.
+// The rule by which the inputs of one sample become those of the next.
 __host__ __device__ int nextInput(int input, int sample) {
   const unsigned word =
       (static_cast<unsigned>(input) ^ static_cast<unsigned>(sample)) * 2654435761U;

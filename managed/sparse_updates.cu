@@ -24,7 +24,7 @@ __global__ void advance(Entry* table, std::size_t count, unsigned step) {
 
 Entry firstEntry(std::size_t i) { return static_cast<Entry>(i * 2654435761U); }
 
-// What the CPU does before a step.
+// The CPU's work before a step.
 void steer(Entry* table, std::size_t count, unsigned step, std::vector<Entry>& seen) {
   for (unsigned k = 0; k < kTouches; ++k) {
     const std::uint64_t word = randomWord(std::uint64_t{step} * kTouches + k);

@@ -11,7 +11,7 @@
 
 namespace gmac::mpi {
 
-// What an entry of such a table begins with.
+// The head of each entry of such a table.
 template <typename Entry>
 struct HandleNode {
   std::uint64_t key = 0;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kWord = sizeof(std::uint64_t);
-// What others may write is looked at through a snapshot of so many bytes.
+// Memory that others may write is read through a snapshot of so many bytes.
 constexpr std::size_t kSnapshotBytes = 16384;
 
 std::uint64_t difference(const std::byte* one, const std::byte* other) {
@@ -148,7 +148,7 @@ bool PublicCopy::collect(std::size_t first, std::size_t bytes, const Take& take)
   std::array<std::byte, kSnapshotBytes> snapshot{};
   std::vector<ByteRun> found;
   while (at < end) {
-    // What is there changes while it is looked at: what is handed over is what the twin becomes.
+    // The bytes change while they are read: the twin becomes what is handed over.
     const std::size_t length = std::min({kSnapshotBytes, end - at, room});
     if (filled + length > room || runs.size() >= kPieceRuns) {
       if (!handOver()) {

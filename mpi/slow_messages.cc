@@ -15,7 +15,7 @@ constinit thread_local internal::OfThread internal::ofThread
 
 namespace {
 
-// What a message takes, as measured between two H100s of a host, and over the bus of an H200
+// The time of a message, as measured between two H100s of a host, and over the bus of an H200
 // (docs/results.md).
 struct Path {
   std::int64_t startMicroseconds;

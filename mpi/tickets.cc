@@ -252,7 +252,7 @@ void tell() {
   writeLogLine(line);
 }
 
-// What all processes of this host have counted so far: an empty line for most jobs.
+// The counts of all processes of this host so far: an empty line for most jobs.
 void tellSlowMessages() {
   const State& all = state();
   static_assert(exchange::Exchange::kNotes >= slow::kWords);

@@ -117,7 +117,7 @@ void trace(const char* name, std::int64_t payloadBytes);
 exchange::Parcel reserve(int rank, std::int64_t bytes);
 // Device memory whose payload is packed.
 struct Source {
-  // What the receiver has to import first (importFor()). kNoExport: nothing.
+  // The export that the receiver has to import first (importFor()). kNoExport: none.
   exchange::ExportId exported = exchange::kNoExport;
   bool hasNoHandle = false;  // so that nobody can
 };
@@ -125,7 +125,7 @@ struct Source {
 // `packed`: how long that took, for large ones.
 Bytes write(exchange::Parcel& parcel, const Source& source, std::chrono::nanoseconds packed);
 
-// What a ticket says.
+// The contents of a ticket.
 struct Ticket {
   std::int64_t payloadBytes;
   int sender;
@@ -177,7 +177,7 @@ bool importSuggested(int sender, const std::function<bool()>& wanted);
 // have given back. A load if there is neither.
 void sweep();
 
-// What the sending call may do meanwhile.
+// The sending call's choices meanwhile.
 enum class Sender {
   kWaits,  // it is in a call of its own until the receiver has all: the ring may be used
   kLeaves  // it may be in any other call
@@ -293,7 +293,7 @@ class Transfer {
   static std::shared_ptr<Transfer> lendOnDevice(int rank, const std::byte* base,
                                                 exchange::SharedLayoutPtr layout,
                                                 tickets::Source* packed, bool* failed);
-  // What the message is of.
+  // The memory of the message.
   struct Source {
     Loan loan;
     std::shared_ptr<const ExportedFile> file;

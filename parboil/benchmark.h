@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Parboil benchmark is to the runner: four steps over files in one folder.
+// A Parboil benchmark, as the runner sees it: four steps over files in one folder.
 //
 //   generate   writes the input file, once: later calls find it and return
 //   run        the port to gmac: input file -> shared memory -> kernels -> output file

@@ -16,8 +16,8 @@
 
 namespace parboil {
 
-// What a file must say about itself to be used. Raise `version` whenever what the same parameters
-// produce changes: files of another version count as absent.
+// The kind and version that a file must name to be used. Raise `version` whenever the same
+// parameters produce something else: files of another version count as absent.
 struct FileFormat {
   const char* kind;  // at most 15 characters, e.g. "cp.in"
   std::uint32_t version;

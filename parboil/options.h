@@ -12,7 +12,7 @@
 
 namespace parboil {
 
-// What to run, complete and valid. A plain value.
+// The request: complete and valid. A plain value.
 struct Options {
   std::vector<const Benchmark*> benchmarks;
   std::string accelerator;             // "" leaves the choice to the runtime

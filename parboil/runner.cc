@@ -195,7 +195,7 @@ Run runOnce(const Options& options, const Context& context, const Benchmark& ben
     changes = {{"GMAC_PROTOCOL", protocol}, {"GMAC_STATS", statistics.string()}};
     if (!options.accelerator.empty()) changes.emplace_back("GMAC_ACCEL", options.accelerator);
   }
-  // What is checked is what this run wrote.
+  // Only the output of this run is checked.
   std::filesystem::remove(dataPath(context, benchmark.name, "out"));
   progress.step(label + ": running");
   run.error = runSelf({kRunCommand, benchmark.name, sizeName(context.size), context.dir.string(),

@@ -14,7 +14,7 @@
 
 namespace parboil {
 
-// What the runtime counted during a run, from the file that GMAC_STATS names.
+// The runtime's counts of a run, from the file that GMAC_STATS names.
 struct Traffic {
   std::uint64_t bytesToAccelerator = 0;
   std::uint64_t bytesToHost = 0;

@@ -193,8 +193,8 @@ TEST_F(ClosedDescriptorsChild, DISABLED_MemoryFile) {
     EXPECT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString();
     EXPECT_EQ(data_[0], 3);
     EXPECT_EQ(adsmFree(data_), adsmSuccess) << adsmLastErrorString();
-    // What has just been freed is kept and cleared by the device, which takes no file. Nothing else
-    // is to be had: bytes of the file that are freed could not be given back.
+    // The device keeps and clears memory that has just been freed, which takes no file. There is no
+    // other memory: bytes of the file that are freed could not be given back.
     const auto* const again = static_cast<const int*>(adsmAlloc(kLarge));
     ASSERT_NE(again, nullptr) << adsmLastErrorString();
     EXPECT_EQ(std::count(again, again + kLarge / sizeof(int), 0),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What ./gmacw install puts somewhere is a library that C, C++, CMake and nvcc users can build against and run.
+# ./gmacw install makes a library that C, C++, CMake and nvcc users can build against and run.
 set -euo pipefail
 prefix=$TEST_TMPDIR/prefix
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig

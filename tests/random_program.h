@@ -51,7 +51,7 @@ inline void addBytes(const adsmThreadBlock_t* block, void** args) {
   }
 }
 
-// What the test file says of its kernels, transformBytes and addBytes.
+// The test file's description of its kernels, transformBytes and addBytes.
 struct RandomProgramKit {
   const void* image;                   // with functions of these names; NULL: there is none
   std::array<const void*, 2> symbols;  // in the test's own CUDA runtime

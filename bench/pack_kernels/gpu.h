@@ -20,7 +20,7 @@ namespace packbench {
 std::uint64_t patternWord(std::uint64_t k);
 void fillPattern(void* memory, std::size_t bytes);
 
-// What a pack of the layout from such memory (at offset 0: the layout's lowest byte) gives.
+// The result of a pack of the layout from such memory (at offset 0: the layout's lowest byte).
 std::vector<std::uint8_t> expectedPacked(const gmac::datatype::Layout& layout);
 
 // 64-byte pieces of memory, aligned, that the layout touches.

@@ -26,7 +26,7 @@ struct Options {
   bool wants(const std::string& group) const;
 };
 
-// What --help says of a program, and what it measures.
+// The text of a program's --help, and its measurement.
 struct Command {
   std::string name;
   std::string text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is sent and received: memory that is a file's, so that others can map it.
+// The memory that messages are sent from and received in: a file's, so that others can map it.
 #ifndef GMAC_EXCHANGE_BENCH_MEMORY_FILE_H_
 #define GMAC_EXCHANGE_BENCH_MEMORY_FILE_H_
 

@@ -75,7 +75,7 @@ class Pair {
   std::unique_ptr<MemoryFile> source_;
   std::unique_ptr<MemoryFile> target_;
   ExportId file_ = kNoExport;
-  // What is packed by hand: kWindow messages that are sent, and as many that are received.
+  // Messages packed by hand: kWindow that are sent, and as many that are received.
   std::vector<std::byte> packed_;
   std::array<std::optional<Path>, kWays> paths_;
 };

@@ -33,7 +33,7 @@ struct Group {
   bool steps = false;    // the steps of a message, each alone
 };
 
-// What stencil_3d measures.
+// The group that stencil_3d measures.
 inline constexpr const char* kStencilGroup = "3D-stencil";
 
 std::vector<Workload> workloads();

@@ -102,7 +102,7 @@ class LoadedKernel {
   virtual ~LoadedKernel() = default;
 };
 
-// What an accelerator can do besides. All live as long as it does; NULL: it cannot.
+// Optional abilities of an accelerator. All live as long as it does; NULL: it has no such ability.
 struct Capabilities {
   NativeStreams* streams = nullptr;
   MovableMemory* movable = nullptr;

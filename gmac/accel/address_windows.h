@@ -100,7 +100,8 @@ class AddressWindows {
   Window anywhere_;
 };
 
-// What a limited address space (ulimit -v) allows for one window; the application needs the rest.
+// The most that one window may take of a limited address space (ulimit -v); the application needs
+// the rest.
 std::size_t windowLimit();
 
 }  // namespace gmac::accel

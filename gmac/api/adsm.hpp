@@ -260,7 +260,7 @@ struct AllFit<std::tuple<P...>, std::tuple<Args...>,
               std::enable_if_t<sizeof...(P) == sizeof...(Args)>>
     : std::conjunction<FitsWithoutNarrowing<P, Args>...> {};
 
-// What Kernel::uses() takes, and what it makes of all of them: ranges, if there is one.
+// The arguments of Kernel::uses(), and their common type: ranges, if one of them is a range.
 template <typename T>
 constexpr bool kIsUse = std::is_same_v<T, adsmUse_t> || std::is_same_v<T, adsmRangeUse_t>;
 template <typename... Uses>

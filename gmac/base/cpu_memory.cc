@@ -66,8 +66,8 @@ bool onHeapOrStack(const void* address) noexcept {
   if (number >= heap && number < numberOf(__curbrk) && heap != 0) {
     return true;
   }
-  // What is between the deepest frame and the stack's beginning is in use. Further down, other
-  // memory may lie; and a coroutine's frame is on another stack.
+  // The stack is in use from its beginning to the deepest frame. Further down, other memory may
+  // lie; and a coroutine's frame is on another stack.
   static thread_local const Range stack = askForStack();
   const std::uintptr_t here = numberOf(__builtin_frame_address(0));
   return stack.contains(here) && stack.contains(number) && number >= here;

@@ -38,7 +38,7 @@ std::optional<std::size_t> lineIn(const std::string& file, std::string_view name
   return begin == std::string::npos ? std::nullopt : numberIn(std::string_view(text).substr(begin));
 }
 
-// What a group still allows; nothing where it has no limit.
+// The bytes that a group still allows; nothing where it has no limit.
 std::optional<std::size_t> leftIn(const ControlGroup& group) {
   const auto limit =
       limitIn(group.folder + (group.unified ? "/memory.max" : "/memory.limit_in_bytes"));

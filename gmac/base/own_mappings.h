@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of the address space is the runtime's: the ranges that it has reserved for objects to come
-// and for its view of their memory, and the calls by which it changes mappings itself. interpose/
+// The runtime's parts of the address space: the ranges that it has reserved for objects to come and
+// for its view of their memory, and the calls by which it changes mappings itself. interpose/
 // refuses the program's own changes of such ranges; the runtime's calls go the same way through
 // libc, where sanitizers see them, and are told apart by this.
 #ifndef GMAC_BASE_OWN_MAPPINGS_H_

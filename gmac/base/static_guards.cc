@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What guards the static variables of functions (Itanium C++ ABI, 3.3.3), in place of the C++
-// library's own. With that one, a child of fork waits for ever for a variable that another thread
-// was making at the fork, as that thread does not exist in the child. Here the child makes the
-// variable again.
+// The guards of functions' static variables (Itanium C++ ABI, 3.3.3), in place of the C++ library's
+// own. With that one, a child of fork waits for ever for a variable that another thread was making
+// at the fork, as that thread does not exist in the child. Here the child makes the variable again.
 #include <pthread.h>
 
 #include <atomic>

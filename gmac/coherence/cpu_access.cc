@@ -89,8 +89,8 @@ bool CpuAccess::onFault(void* address, bool write) noexcept {
   return true;
 }
 
-// What waits for a kernel is told that the kernel has crashed; its own part in that is only where
-// it was noticed.
+// An access that waits for a kernel reports the kernel's crash; the access itself is named only as
+// the place where the crash was noticed.
 void endFailedAccess(const Object& object, BlockIndex index, const char* operation) noexcept {
   if (const adsmError_t error = lastErrorCode();
       error == adsmErrorKernel || error == adsmErrorAcceleratorLost) {

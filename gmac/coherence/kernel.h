@@ -13,7 +13,7 @@
 #include "gmac/accel/devices.h"
 #include "gmac/api/adsm.h"
 
-// What an adsmKernel_t of the application stands for: the API has a table of them (adsm.cc), and
+// The kernel behind an application's adsmKernel_t: the API has a table of them (adsm.cc), and
 // whoever uses one keeps it alive. Constant after creation except `loaded`, which the manager fills
 // at the first call, and `loading`; its lock guards both. The fault handler never calls it.
 struct adsmKernel_s {

@@ -138,7 +138,7 @@ class Manager final : public coherence::Port {
   const ManagerOptions& options() const { return options_; }
 
  private:
-  // What it is composed of.
+  // Its parts.
   struct Parts;
 
   Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,

@@ -24,7 +24,8 @@ inline constinit std::atomic<std::size_t> objects{0};  // that live
 inline constinit std::atomic<std::uintptr_t> lowest{UINTPTR_MAX};
 inline constinit std::atomic<std::uintptr_t> highest{0};
 
-// What a process can map unless it asks for more (on processors with five levels of page tables).
+// The end of the addresses that a process can map unless it asks for more (on processors with five
+// levels of page tables).
 inline constexpr std::uintptr_t kAddressEnd = std::uintptr_t{1} << 47;
 inline constexpr std::size_t kWordBits = 64;
 

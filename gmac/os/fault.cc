@@ -144,7 +144,7 @@ bool isWrite(const void* context) noexcept {
   return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWriteBit) != 0;
 }
 
-// What the interrupted function may use below its stack pointer.
+// The interrupted function may use so much below its stack pointer.
 constexpr std::uintptr_t kRedZoneBytes = 128;
 
 // Runs function(argument, left) on the stack that ends at `top`; nothing below `left` is in use on
@@ -262,7 +262,7 @@ void callWithRoom(void (*function)(void*), void* argument) noexcept {
 bool isAnswered(const Fault& fault) noexcept {
   Delivery delivery(bitsOf(fault.context->uc_sigmask));
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  // What is not ours stays where the program's handler expects it.
+  // A fault that is not ours stays where the program's handler expects it.
   if (contains(fault.context->uc_stack, here) &&
       mayOwnFunction.load(std::memory_order_relaxed) != nullptr) {
     const StackIsShort no(nullptr);
@@ -274,7 +274,7 @@ bool isAnswered(const Fault& fault) noexcept {
 
 // ---- The program's part
 
-// What was sent with its own siginfo; the kernel lets a process say anything to itself.
+// Sends a signal again with its own siginfo; the kernel lets a process say anything to itself.
 void sendAgain(int signal, siginfo_t info) noexcept {
   const pid_t process = getpid();
   if (info.si_code == SI_TKILL || info.si_code == SI_KERNEL) {
@@ -305,8 +305,8 @@ void moveBit(sigset_t& set, int from, int to) noexcept {
   }
 }
 
-// What the kernel would do with a SIGSEGV if we were not there. `isFault`: it is the doing of the
-// interrupted instruction, which is repeated on return; else it was sent. (Not inlined:
+// Does what the kernel would do with a SIGSEGV if we were not there. `isFault`: it is the doing of
+// the interrupted instruction, which is repeated on return; else it was sent. (Not inlined:
 // cancellation is on in onSignal.)
 [[gnu::noinline]] void passOn(int signal, siginfo_t* info, ucontext_t* context, bool isFault) {
   // The mask that the signal met. Our action for the stand-in blocks nothing, so that it is found
@@ -330,8 +330,8 @@ void moveBit(sigset_t& set, int from, int to) noexcept {
   if (!isFault && action.sa_handler == SIG_IGN) return;
   if (blocked || !isHandler(action)) {
     restoreDefault();  // under which the repeated access kills the process at its own address
-    // What the kernel sends without an address may be no access that is repeated: a signal that
-    // found no room on its stack, for one.
+    // A signal that the kernel sends without an address may not come from an access that is
+    // repeated: a signal that found no room on its stack, for one.
     if (!isFault || info->si_code == SI_KERNEL) sendAgain(SIGSEGV, *info);
     return;
   }
@@ -401,7 +401,7 @@ int changeProgramAction(const struct sigaction* wanted, struct sigaction* before
       if (wanted != nullptr) {
         const SignalAction kept = program.action;
         program.action = fresh;
-        // What the kernel does to every action.
+        // As the kernel does for every action.
         (void)sigdelset(&program.action.sa_mask, SIGKILL);
         (void)sigdelset(&program.action.sa_mask, SIGSTOP);
         SignalAction front = {};
@@ -410,7 +410,7 @@ int changeProgramAction(const struct sigaction* wanted, struct sigaction* before
           program.action = kept;
           result = -1;
         } else {
-          // What the kernel keeps of the flags, and libc's own part of an action: a query shows it.
+          // The flags that the kernel keeps, and libc's own part of an action: a query shows them.
           constexpr int kSaRestorer = 0x04000000;
           constexpr int kSaExposeTagBits = 0x00000800;
           constexpr int kKept = SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO | SA_ONSTACK | SA_RESTART |

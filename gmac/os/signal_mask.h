@@ -116,7 +116,7 @@ class SignalsBlocked {
   static inline constinit thread_local Thread thread
       __attribute__((tls_model("initial-exec"))) = {};
 
-  // What it does: nothing, as another one lives; nothing, as there is no handler; or it blocks.
+  // Its part: nothing, as another one lives; nothing, as there is no handler; or it blocks.
   enum class Role : std::uint8_t { kNested, kCounts, kOutermost, kInsideCounting };
 
   KernelSet before_ = 0;

@@ -29,8 +29,8 @@ inline constexpr std::array kTransitSteps = {TransitStep::kFetch, TransitStep::k
                                              TransitStep::kFlush, TransitStep::kAwait,
                                              TransitStep::kEnd};
 
-// What a step leads to, of a block that threads hold open for system calls (`held`) or not.
-// A held block may be opened further, and is never closed.
+// The transit after a step, of a block that threads hold open for system calls (`held`) or not. A
+// held block may be opened further, and is never closed.
 constexpr Transit after(Transit transit, bool held, TransitStep step) {
   switch (transit) {
     case Transit::kSettled:

@@ -22,7 +22,7 @@ namespace gmac {
 enum class AcceleratorKind { kAuto, kCuda, kCudart, kHost, kCudaAndHost };
 enum class MirrorKind { kAuto, kFile, kMoved };
 enum class SchedulerKind { kCurrent, kData, kHistory };
-// What an MPI call on device memory of the application's own waits for first.
+// The work that an MPI call on the application's own device memory waits for first.
 enum class MpiOrder { kDefaultStreams, kStreams };
 
 // The words that the variables use, e.g. "host".
@@ -66,8 +66,8 @@ using ReadVariable = std::function<const char*(const char* name)>;
 // reported.
 Result<Config> readConfig(const ReadVariable& read);
 
-// What GMAC_LOG wants, whatever the other variables' values are; its default where its own is not
-// allowed.
+// The level that GMAC_LOG names, whatever the other variables' values are; its default where its
+// own is not allowed.
 LogLevel logLevel(const ReadVariable& read);
 
 // One sentence for each unknown GMAC_* variable in `environment` ("NAME=value" strings, ended by

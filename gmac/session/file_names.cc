@@ -8,7 +8,7 @@
 namespace gmac {
 namespace {
 
-// What launchers call a process's rank among all.
+// The variables in which launchers leave a process's rank among all.
 constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
                                   "MV2_COMM_WORLD_RANK", "SLURM_PROCID"};
 

@@ -20,8 +20,8 @@ bool readable(const void* address, std::size_t bytes) noexcept;
 inline constexpr std::size_t kMostTextBytes = PATH_MAX;
 std::size_t textBytes(const char* text) noexcept;
 
-// What one argument points to, as the kernel gets it: the program's own bytes, or a copy of them if
-// any is shared. For the stack; one thread's.
+// The bytes behind one argument, as the kernel gets them: the program's own bytes, or a copy of
+// them if any is shared. For the stack; one thread's.
 class PrivateCopy {
  public:
   // `bytes` bytes at `given`, both of which the program may have got wrong. `written`: the call may

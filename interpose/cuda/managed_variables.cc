@@ -106,7 +106,7 @@ void waitForContext(CUcontext context, const void* access) noexcept {
     return;
   }
   waitWithinLimit(context, access);
-  // What fails here fails again in the program's own next call, which tells it.
+  // A failure here comes again in the program's own next call, which reports it.
   (void)synchronize();
   CUcontext popped = nullptr;
   (void)pop(&popped);

@@ -110,7 +110,7 @@ struct ValueBatch {
   }
 };
 
-// What comes from another process, or another API, comes when it likes.
+// Work of another process, or of another API, comes at any time.
 struct OutsideWait {
   static constexpr bool kEvenUnshared = true;
 

@@ -33,7 +33,7 @@ extern "C" {
 
 [[noreturn]] void __chk_fail();
 
-// What fortified and older programs call, and what no header declares.
+// Functions that fortified and older programs call, and that no header declares.
 int __open_2(const char* path, int flags);
 int __open64_2(const char* path, int flags);
 int __openat_2(int folder, const char* path, int flags);

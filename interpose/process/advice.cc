@@ -37,7 +37,7 @@ constinit Real<ssize_t(int, const iovec*, size_t, int, unsigned)> realProcessMad
 #define MADV_SOFT_OFFLINE 101
 #endif
 
-// What an advice means for the pages of an object.
+// The effect of an advice on the pages of an object.
 enum class Effect {
   kNone,     // nothing that the program can see
   kZero,     // the bytes read as zero

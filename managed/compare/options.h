@@ -24,8 +24,7 @@ struct Options {
   std::filesystem::path gmacCommand;
 };
 
-// What the command line asks for instead of a run: help (status 0), or nothing that can be done
-// (2).
+// The command line asks for no run: for help (status 0), or for something impossible (2).
 class UsageError : public std::runtime_error {
  public:
   UsageError(int status, const std::string& text) : std::runtime_error(text), status_(status) {}

@@ -97,8 +97,8 @@ class Taken {
   // The same after MPI was called: `count` of those from number `first` on.
   Taken(const Before& before, int first, int count, MPI_Request* list)
       : Taken(count, list, before.handles() + first, before.last()) {}
-  // What MPI has not completed goes back. (Where its error handler has thrown, only the list tells
-  // what it has completed.)
+  // Requests that MPI has not completed go back. (Where its error handler has thrown, only the list
+  // tells what it has completed.)
   ~Taken() {
     for (int i = 0; any_ && i < static_cast<int>(entries_.size()); ++i) {
       if (list_[i] == MPI_REQUEST_NULL) end(i);
@@ -239,7 +239,7 @@ class Unsettled {
   std::vector<std::pair<int, MPI_Request>> hidden_;
 };
 
-// What a call returns that completes one request.
+// The result of a call that completes one request.
 int either(int code, const Taken& taken) {
   if (code == MPI_SUCCESS && taken.code() != MPI_SUCCESS) {
     code = taken.code();
@@ -506,7 +506,7 @@ int some(int count, MPI_Request* list, int* done, int* indices, MPI_Status* stat
              : code;
 }
 
-// What the flag says is complete has its bytes in the buffer; the request stays.
+// The message that the flag calls complete has its bytes in the buffer; the request stays.
 template <Layer layer>
 int getStatus(MPI_Request request, int* flag, MPI_Status* status) {
   const auto function = next<layer>().Request_get_status;

@@ -34,7 +34,7 @@ constexpr int kAttends = 2 * kNumbers;
 
 // Packs that are under way at a time: the device need not wait for this process.
 constexpr std::size_t kPacksAhead = 4;
-// What is sent and not received yet. More takes the wire.
+// The most bytes that may be sent and not yet received. More takes the wire.
 constexpr int64_t kMostUnderWay = StagingMemory::kKeptBytes;
 // The shorter the first fragment and the last, the more is overlapped, but each takes a handshake
 // of MPI's. (1 MiB: docs/results.md.)

@@ -19,8 +19,8 @@ std::uint64_t keyOf(Handle handle) {
   return key;
 }
 
-// What was answered about the handles that were asked about last, each as long as `changes` (not 0)
-// is what it was then. Not thread-safe.
+// The last answers about handles; each is valid while `changes` (not 0) keeps its value of then.
+// Not thread-safe.
 template <typename Answer>
 class RecentAnswers {
  public:

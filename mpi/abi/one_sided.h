@@ -44,7 +44,7 @@ class OriginBuffer {
   bool pack();
   bool unpack();
 
-  // What MPI is given, with the application's count.
+  // The address for MPI, which goes with the application's count.
   void* address() const;
   MPI_Datatype datatype() const;
   const std::string& reason() const;

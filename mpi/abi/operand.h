@@ -24,7 +24,7 @@ class Operand {
   bool pack();
   bool unpack();
 
-  // What MPI is given, with the application's count and datatype.
+  // The address for MPI, which goes with the application's count and datatype.
   void* address() const { return address_; }
 
   const std::string& reason() const { return reason_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a process sends to itself in an all-to-all exchange: copied in one pass. By MPI it would be
-// packed, copied twice and unpacked.
+// The block that a process sends to itself in an all-to-all exchange: copied in one pass. By MPI it
+// would be packed, copied twice and unpacked.
 #ifndef GMAC_MPI_ABI_OWN_BLOCK_H_
 #define GMAC_MPI_ABI_OWN_BLOCK_H_
 

@@ -139,7 +139,7 @@ int matchedIprobe(int source, int tag, MPI_Comm communicator, int* flag, MPI_Mes
              : give(peers, found, communicator, "MPI_Improbe", message, status);
 }
 
-// What is held of a communicator that is freed has no receiver any more.
+// The held messages of a freed communicator have no receiver any more.
 template <Layer layer, auto call>
 int freeCommunicator(MPI_Comm* communicator) {
   if (tickets::inUse()) Peers::dropHeld(*communicator);

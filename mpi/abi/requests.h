@@ -195,7 +195,7 @@ void take(int count, const MPI_Request* list, Entry** taken,
           std::uint64_t last = UINT64_MAX) noexcept;
 void putBack(std::size_t count, Entry* const* entries) noexcept;
 void end(Entry& entry) noexcept;
-// What has been taken: if it is a plain receive, the request that it becomes. Throws bad_alloc.
+// The taken entry's request; a plain receive becomes one. Throws bad_alloc.
 Pending& pendingOf(Entry*& entry);
 
 // A receive of plain memory as a request that can be delivered. Calls no MPI. (In messages.cc.)

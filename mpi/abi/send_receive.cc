@@ -37,7 +37,8 @@ int postReceive(void* buffer, MPI_Count count, MPI_Datatype datatype, int source
 }
 #endif
 
-// What is sent: by a persistent request, which MPI makes, and so checks, before anything begins.
+// A message that is sent: by a persistent request, which MPI makes, and so checks, before anything
+// begins.
 class Outgoing {
  public:
   Outgoing() = default;

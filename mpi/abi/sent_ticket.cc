@@ -132,7 +132,7 @@ bool SentTicket::mayBeOffered(MPI_Count count, MPI_Datatype datatype) {
   if (!tickets::inUse()) {
     return false;
   }
-  // What others want back they get in the next call that sends or receives.
+  // The other ranks take their memory back in their next call that sends or receives.
   tickets::sweep();
   // One piece takes MPI's wire.
   if (count <= 0 || denseSize(datatype) > 0) {

@@ -31,7 +31,7 @@ class SeparateWindow {
                                               int rank, std::string* reason);
 
   void* base() const { return base_; }
-  // What MPI is given in place of base().
+  // The address for MPI in place of base().
   void* publicBase() const { return public_.memory(); }
   int rank() const { return rank_; }
   // The address of a displacement in the application's memory.

@@ -15,7 +15,7 @@
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// What one process sends to, or receives from, another.
+// The block that one process sends to, or receives from, another.
 struct Block {
   void* address;
   MPI_Count count;
@@ -34,7 +34,7 @@ class StagedBlocks {
   bool pack();
   bool unpack();
 
-  // What MPI is given, with the application's counts; valid as long as this object lives.
+  // The address for MPI, with the application's counts; valid as long as this object lives.
   void* address() const { return memory_.data(); }
   // The datatype of all blocks, if they share one.
   MPI_Datatype datatype() const { return datatype_; }

@@ -15,7 +15,7 @@
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
 
-// What a call does about the two copies of a window.
+// The effect of a call on the two copies of a window.
 struct Effect {
   bool publishes = false;    // before it: what this process has written
   bool nothingNew = false;   // it has written nothing, says the application
@@ -217,7 +217,7 @@ int barrier(MPI_Comm communicator) {
     return code;
   }
   for (const SeparateWindowPtr& copies : windows) {
-    // What is lost with freed memory is for the window's own calls to say.
+    // The window's own calls report bytes that were lost with freed memory.
     failed = (copies->lives() && !copies->collect(&reason)) || failed;
   }
   return failed ? refuse(communicator, "MPI_Barrier", reason) : MPI_SUCCESS;

@@ -84,7 +84,7 @@ int freeWindow(MPI_Win* window) {
   return reason.empty() ? MPI_SUCCESS : refuse(MPI_COMM_WORLD, "MPI_Win_free", reason);
 }
 
-// What the application has asked for, in place of the public copy.
+// Answers with the application's own memory, not with the public copy.
 template <Layer layer>
 int getAttribute(MPI_Win window, int key, void* value, int* found) {
   const int code = next<layer>().Win_get_attr(window, key, value, found);

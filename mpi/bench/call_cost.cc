@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a call on plain memory costs: nanoseconds of MPI_Send to MPI_PROC_NULL, and of a message of
-// 8 bytes to this process itself; alone, and while a shared object lives. Then messages of 8 B to
-// 4 KiB from and to objects whose CPU copy is current, beside plain memory in turns. Run it with
-// and without `gmac run --mpi`:
+// The cost of a call on plain memory: nanoseconds of MPI_Send to MPI_PROC_NULL, and of a message of
+// 8 bytes to this process itself; alone, and while a shared object lives. Then messages of 8 B to 4
+// KiB from and to objects whose CPU copy is current, beside plain memory in turns. Run it with and
+// without `gmac run --mpi`:
 //   mpirun -n 1 [gmac run --mpi --] call_cost
 #include <dlfcn.h>
 #include <mpi.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tickets gain where both buffers are device memory (cuMemAlloc), and where both are shared
+// The gain of tickets where both buffers are device memory (cuMemAlloc), and where both are shared
 // objects that are current on the device: messages from rank 0 to rank 1 and back, 8 B to 256 MiB
 // in one piece, and 64 KiB to 64 MiB in rows of 8 B, in ways that take turns:
 //   wire    MPI_Ssend, which is never a ticket: packed, sent by MPI, unpacked

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tickets gain: messages from rank 0 to rank 1 and back, from 64 KiB (or the bytes given) to
+// The gain of tickets: messages from rank 0 to rank 1 and back, from 64 KiB (or the bytes given) to
 // 64 MiB, contiguous and strided (MPI_Type_vector), in seven ways that take turns:
 //   wire      MPI_Ssend of plain memory, which is MPI's alone
 //   transfer  MPI_Send of plain memory, which the receiver takes from there

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What open receives cost messages that wait for their receivers: 128 KiB in blocks of 8 bytes,
-// each 16 after the one before it, from both ranks at the same time (MPI_Irecv, MPI_Send,
+// The cost of open receives to messages that wait for their receivers: 128 KiB in blocks of 8
+// bytes, each 16 after the one before it, from both ranks at the same time (MPI_Irecv, MPI_Send,
 // MPI_Wait), while each rank has posted so many MPI_Irecv that get their messages at the end.
 // Microseconds of one exchange, and how many times as long as with none open.
 //   mpirun -n 2 gmac run --mpi -- open_receives

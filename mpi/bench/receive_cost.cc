@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this library adds to messages of plain memory whose receives may get tickets: nanoseconds of
-// one message of this process to itself, by MPI's own functions and through this library in turns.
-// The receives are from MPI_ANY_SOURCE, as a process reaches itself without tickets; the other rank
-// sleeps. Of each round the fastest counts: other programs only add.
+// The time that this library adds to messages of plain memory whose receives may get tickets:
+// nanoseconds of one message of this process to itself, by MPI's own functions and through this
+// library in turns. The receives are from MPI_ANY_SOURCE, as a process reaches itself without
+// tickets; the other rank sleeps. Of each round the fastest counts: other programs only add.
 //   wait      one MPI_Irecv, MPI_Send and MPI_Wait at a time
 //   recv      one MPI_Isend, MPI_Recv and MPI_Wait at a time
 //   test      one MPI_Irecv; one MPI_Test that finds nothing, MPI_Send, and MPI_Test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a datatype costs a message of plain memory: 64 KiB, 256 KiB and 2 MiB in blocks of 8 bytes,
-// each 16 after the one before it, from rank 0 to rank 1 and back, in ways that take turns:
+// The cost of a datatype to a message of plain memory: 64 KiB, 256 KiB and 2 MiB in blocks of 8
+// bytes, each 16 after the one before it, from rank 0 to rank 1 and back, in ways that take turns:
 //   contiguous  MPI_Send of as many bytes in one piece
 //   wire        MPI_Ssend of the vector, which is MPI's alone
 //   send        MPI_Send of the vector

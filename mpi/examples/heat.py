@@ -73,7 +73,7 @@ def main():
     gmac = None if sys.argv[1:] == ["plain"] else gmac_of_this_process()
     world = MPI.COMM_WORLD
     grid = world.Create_cart(MPI.Compute_dims(world.size, 2))
-    # What goes to a neighbour, and where the same comes from the opposite one.
+    # The face that goes to a neighbour, and the place of the one that comes from the opposite neighbour.
     sides = [
         (0, 1, part(1, EDGE, EDGE, 1), part(1, EDGE, 0, 1)),
         (0, -1, part(1, EDGE, 1, 1), part(1, EDGE, EDGE + 1, 1)),

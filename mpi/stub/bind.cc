@@ -19,7 +19,7 @@
 extern "C" {
 // In trampolines.S: two for each name of kNames.
 [[gnu::visibility("hidden")]] extern std::atomic<void*> gmacMpiSlots[];
-// What the trampoline of `slot` leads to.
+// The function behind the trampoline of `slot`.
 [[gnu::visibility("hidden"), gnu::used]] void* gmacMpiBindSlot(std::atomic<void*>* slot);
 }
 

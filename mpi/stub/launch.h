@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What was wrong with how the process was launched, said once it is certain.
+// Reports mistakes in how the process was launched, once they are certain.
 #ifndef GMAC_MPI_STUB_LAUNCH_H_
 #define GMAC_MPI_STUB_LAUNCH_H_
 

@@ -21,7 +21,7 @@ struct Library {
 // nobody else sees its names.
 Library findLibrary();
 
-// What it calls itself, one line.
+// The library's own name, one line.
 std::string versionOf(const Library& library);
 
 // The ABI of the MPI that calls itself so; NULL for one that is not known.

@@ -66,7 +66,7 @@ constexpr Parameters parameters(Size size) {
 }
 
 std::vector<Atom> makeAtoms(std::size_t count);
-// What the CPU does with a slice before it goes to constant memory.
+// The CPU's work on a slice before it goes to constant memory.
 void prepareSlice(std::span<const Atom> atoms, PlaneAtom* slice);
 std::vector<double> reference(const Parameters& parameters, std::span<const Atom> atoms);
 Check compare(const Parameters& parameters, std::span<const float> potential,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two magnetic resonance benchmarks share: a scanner that samples k-space along a
+// Shared by the two magnetic resonance benchmarks: a scanner that samples k-space along a
 // non-Cartesian trajectory, and an image of cubic voxels. Both sum, for every voxel at (x, y, z), a
 // complex exponential of 2 pi (kx x + ky y + kz z) over all samples.
 #ifndef GMAC_PARBOIL_MRI_MRI_H_

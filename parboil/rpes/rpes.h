@@ -93,7 +93,7 @@ struct Quartet {
   std::uint16_t bra, ket;  // pairs
 };
 
-// What the CPU knows about the molecule: its pairs by class, and by length within a class.
+// The molecule, as the CPU knows it: its pairs by class, and by length within a class.
 struct Molecule {
   struct ShellPair {
     std::uint32_t a, b;   // shells
@@ -130,7 +130,7 @@ Molecule readMolecule(const Context& context);
 // The accelerator's inputs. Everything is written once, in order.
 void fillPairs(const Molecule& molecule, Pair* pairs, Primitive* primitives);
 void fillQuartets(const Molecule& molecule, Quartet* quartets);
-// What the CPU does with the partial sums.
+// The CPU's sum of the partial sums.
 std::vector<double> sumPartials(const Molecule& molecule, const float* partials);
 
 // pairs, primitives, root table, the batch's quartets, its partial sums, number of quartets.

@@ -53,8 +53,8 @@ struct Wide {
   std::array<std::uint64_t, 511> words;
 };
 
-// What a backend brings to the suite. Every kernel is launched with blocks of kBlockThreads threads
-// in x.
+// The backend's part of the suite. Every kernel is launched with blocks of kBlockThreads threads in
+// x.
 struct Kit {
   std::string name;
   // Why the backend cannot run here; "" when it can.
@@ -420,7 +420,7 @@ inline void Conformance::takeTheDevicesPlace(std::size_t bytes) {
   const std::size_t before = freeBytes();
   if (const Status moved = memory->move(object.device(), object.bytes(), Home::kMirror);
       moved.code() == adsmErrorNotSupported) {
-    // What is there is what was there.
+    // The bytes are as they were.
     EXPECT_EQ(cpu[1], 1U);
     waitFor(good(accelerator().copyOut(object.runtime(), object.device(), object.bytes(), {})));
     EXPECT_EQ(object.runtimeAs<std::uint32_t>()[1], 0U);

@@ -53,8 +53,8 @@ __global__ void poke(std::uint32_t* address) { *address = 1; }
 
 }  // extern "C"
 
-// What the `cudart` accelerator calls: the functions and variables of the program's own CUDA
-// runtime.
+// The functions and variables of the program's own CUDA runtime, which the `cudart` accelerator
+// calls.
 extern "C" {
 const void* conformanceIncrement() { return reinterpret_cast<const void*>(&increment); }
 const void* conformanceSumList() { return reinterpret_cast<const void*>(&sumList); }

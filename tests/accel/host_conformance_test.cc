@@ -371,7 +371,7 @@ TEST_P(HostAcceleratorTest, AKernelMayOverrunItsArrayByALittleWhileTheArrayLives
       EXPECT_EQ(address % alignment, 0U);
       EXPECT_EQ(poke(address - 8), adsmSuccess) << lastErrorText();
       EXPECT_EQ(poke(address + bytes), adsmSuccess) << lastErrorText();
-      // What is not the allocation's is no target of a copy.
+      // Memory outside the allocation is no target of a copy.
       EXPECT_EQ(accelerator()
                     .wait(good(accelerator().fill(DeviceAddress(address + bytes), std::byte{1}, 8)))
                     .code(),

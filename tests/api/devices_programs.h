@@ -32,7 +32,7 @@ namespace gmac::testing {
 inline constexpr std::size_t kWords = std::size_t{1} << 20;
 inline constexpr std::size_t kBytes = kWords * sizeof(std::uint32_t);
 
-// What the test file says of its accelerator, which has three devices.
+// The test file's description of its accelerator, which has three devices.
 struct DevicesKit {
   const char* accelerator;          // GMAC_ACCEL
   const char* firstKind;            // of device 0; the others are `host`
@@ -223,7 +223,7 @@ TEST_F(Devices, DISABLED_AnObjectGoesWhereItIsUsed) {
   EXPECT_EQ(adsmFree(data), adsmSuccess);
 }
 
-// What a call that lists nothing has written goes along, also when the object is bound afterwards.
+// The writes of a call that lists nothing go along, also when the object is bound afterwards.
 TEST_F(Devices, DISABLED_BindingForgetsNoCall) {
   std::uint32_t* data = allocate();
   ASSERT_EQ(call(2, data, false), adsmSuccess) << adsmLastErrorString();
@@ -450,7 +450,7 @@ TEST_F(Devices, DISABLED_WhatDoesNotFitStaysWhereItIs) {
   EXPECT_EQ(adsmFree(data), adsmSuccess);
 }
 
-// What lies on the others lives on.
+// Objects on the other devices live on.
 TEST_F(Devices, DISABLED_OneMayBeLost) { loseOne(1, 0, 2); }
 TEST_F(Devices, DISABLED_TheFirstMayBeLost) { loseOne(0, 1, 2); }
 

@@ -232,7 +232,7 @@ TEST_F(Ranges, DISABLED_AJacobiOverQuartersAgreesWithTheCpu) {
   EXPECT_EQ(adsmFree(out), adsmSuccess);
 }
 
-// What lies on both sides of a border is one block, and calls on it keep their order.
+// The bytes on both sides of a border are one block, and calls on it keep their order.
 TEST_F(Ranges, DISABLED_CallsThatShareABlockKeepTheirOrder) {
   Word* data = allocate();
   std::vector<Word> expected(kWords, 0);
@@ -329,7 +329,7 @@ TEST_F(Ranges, DISABLED_WhatIsOnlyReadIsCopiedOnce) {
   for (const int device : {0, 1, 3}) {
     EXPECT_EQ(migratedBy(device, data, 0, kPartWords, adsmRead), kPartBytes) << device;
   }
-  // What the CPU has written goes to the device that uses it next, and is copied by no gather.
+  // The CPU's writes go to the device that uses them next, and no gather copies them.
   std::fill_n(data, kPartWords, 9u);
   EXPECT_EQ(migratedBy(3, data, 0, kPartWords, adsmRead), 0u);
   EXPECT_EQ(migratedBy(1, data, 0, kPartWords, adsmRead), kPartBytes);

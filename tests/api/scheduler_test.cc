@@ -137,7 +137,7 @@ TEST_F(Scheduler, DISABLED_CallsStayOnDevice0) {
   free({there});
 }
 
-// What lists nothing uses everything.
+// A call that lists nothing uses everything.
 TEST_F(Scheduler, DISABLED_CallsWithoutUsesStayOnDevice0) {
   std::uint32_t* there = allocate(kMiB);
   use(there, 1);
@@ -209,7 +209,7 @@ TEST_F(Scheduler, DISABLED_TheBytesOfPartsDecide) {
   free({small, large});
 }
 
-// What the CPU has written is current nowhere else.
+// Bytes that the CPU has written are current nowhere else.
 TEST_F(Scheduler, DISABLED_WhatTheCpuHasWrittenIsNowhere) {
   std::uint32_t* small = allocate(kMiB);
   std::uint32_t* large = allocate(2 * kMiB);

@@ -54,7 +54,7 @@ TEST(CpuMemory, WhatIsMappedIsNot) {
   std::thread([&] { EXPECT_FALSE(onHeapOrStack(mapped.begin())); }).join();
 }
 
-// What is mapped lies between a coroutine's frames and the thread's stack.
+// Other memory is mapped between a coroutine's frames and the thread's stack.
 TEST(CpuMemory, OnACoroutinesStackNothingElseIsTakenForIt) {
   static ucontext_t outside;
   static ucontext_t coroutine;

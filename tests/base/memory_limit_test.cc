@@ -35,7 +35,7 @@ class MemoryLimit : public testing::Test {
     return cgroupMemoryLimit((root_ / "proc").string());
   }
 
-  // What the process can still take, in a group of the unified hierarchy.
+  // The bytes that the process can still take, in a group of the unified hierarchy.
   std::size_t available(const std::string& group) {
     limit("0::" + group + "\n", "41 31 0:38 / ROOT/unified rw,relatime - cgroup2 cgroup2 rw\n");
     return availableMemory((root_ / "proc").string());

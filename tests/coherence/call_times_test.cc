@@ -87,7 +87,7 @@ TEST_F(CallTimesTest, DevicesRunAtOnce) {
   EXPECT_EQ(of(kA, 2), 100u);
 }
 
-// What is known of them is the ratio.
+// Only the ratio of the calls' times is known.
 TEST_F(CallTimesTest, CallsThatAreWaitedForTogetherShareTheTime) {
   auto call = submit(kA, 0);
   now_ += 300;

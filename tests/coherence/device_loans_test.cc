@@ -69,7 +69,7 @@ class DeviceLoans : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(lent.ok()) << lastErrorText();
     return lent.ok() && *lent;
   }
-  // What is asked for is given back at once.
+  // Memory that is asked for is given back at once.
   void returns(const std::byte* address, std::size_t bytes) {
     answer = [this, address, bytes] {
       EXPECT_FALSE(Manager::lockIsHeldHere());

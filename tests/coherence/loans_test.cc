@@ -22,7 +22,7 @@ using coherence::Loan;
 // No region of small objects.
 constexpr std::size_t kObject = kMiB;
 
-// What the borrower does when it is asked; one at a time.
+// The borrower's answer when it is asked; one at a time.
 class Borrower {
  public:
   explicit Borrower(std::function<void()> giveBack) {
@@ -146,7 +146,8 @@ TEST_P(Loans, AreGivenBackToWhoFreesTheObject) {
   EXPECT_EQ(Borrower::asked, 1);
 }
 
-// What the borrower cannot give back now is waited for, and not asked for again and again.
+// The owner waits for loans that the borrower cannot give back now, and does not ask again and
+// again.
 TEST_P(Loans, AreWaitedForWhereTheyCannotBeGivenBack) {
   std::byte* const object = written(kObject);
   const Borrower borrower([] {});

@@ -72,8 +72,7 @@ class RandomSteps {
   }
 
  private:
-  // What this thread remembers of where bytes are current is what is so: of objects, and of what
-  // was one.
+  // The places that this thread remembers are right: of objects, and of memory that was one.
   void rememberPlaces() {
     if (!objects_.empty()) {
       asked_[upTo(19) == 0 ? upTo(asked_.size() - 1) : 0] = objects_.front()->data;

@@ -27,7 +27,7 @@ class Program {
     std::size_t block = 0;
     bool write = false;
   };
-  // What the policy guessed at the wait.
+  // The policy's guess at the wait.
   std::optional<ReadBackPolicy::Guess> round(const std::optional<Look>& look) {
     for (std::size_t block = 0; block < open_.size(); ++block) {
       if (std::exchange(open_[block], false)) {

@@ -167,7 +167,7 @@ TEST_F(ReadBacks, AWriteOfTheCpuIsNotOverwrittenByACopyInFlight) {
   EXPECT_EQ(byte(), value_);
 }
 
-// What a call that lists nothing wrote before the binding counts after it.
+// The writes of a call that listed nothing before the binding count after it.
 TEST_F(ReadBacks, ABindingForgetsNoWriter) {
   const auto callListed = [&] {
     machine_->callUsing(bump_, {at_}, {{at_, adsmReadWrite}});

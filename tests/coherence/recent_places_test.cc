@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a thread remembers of where bytes are current (gmac/coherence/port.h), over a port of the
-// test's own.
+// A thread's memory of where bytes are current (gmac/coherence/port.h), over a port of the test's
+// own.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -115,7 +115,7 @@ TEST_F(RecentPlaces, SayWhatIsShared) {
   EXPECT_FALSE(coherence::touchesShared(memory + 100, 1));
   EXPECT_TRUE(coherence::touchesShared(memory + kBlock, kBlock));
   EXPECT_EQ(blocks_.askedWhetherShared, 0);
-  // What goes on after a place that is not shared.
+  // A range that goes on after a place that is not shared.
   EXPECT_TRUE(coherence::touchesShared(memory, kBlock + 1));
   EXPECT_EQ(blocks_.askedWhetherShared, 1);
 }

@@ -547,7 +547,7 @@ TEST_P(SpillsToDevices, TheObjectThatWasUsedLeastLatelyGoesThere) {
   EXPECT_EQ(objects[0][0], std::byte{2});
 }
 
-// What lies elsewhere makes no room on the device that is full.
+// Objects that lie elsewhere make no room on the device that is full.
 TEST_P(SpillsToDevices, RoomIsMadeOnTheDeviceThatIsFull) {
   MachineSetup setup = several(GetParam(), {0});
   setup.fake.peerBytes = {2 * kBytes};

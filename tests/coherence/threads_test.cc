@@ -283,7 +283,7 @@ TEST(DeviceWork, AnAccessWaitsForTheStreamsWork) {
   machine.verify();
 }
 
-// What another thread fetched before the work is known would count as current after it.
+// Bytes that another thread fetched before the work is known would count as current after it.
 TEST(DeviceWork, AnAcquireOfAnotherThreadWaitsForTheSubmission) {
   for (const bool sync : {false, true}) {
     MachineSetup setup;
@@ -308,8 +308,8 @@ TEST(DeviceWork, AnAcquireOfAnotherThreadWaitsForTheSubmission) {
   }
 }
 
-// What device work only reads may be written at once by the CPU; the work must not see it, nor an
-// eviction of it.
+// The CPU may write at once what device work only reads; the work must not see it, nor an eviction
+// of it.
 TEST(DeviceWork, AWriteAfterwardsDoesNotReachWorkThatReads) {
   MachineSetup setup;
   setup.rollingSize = 1;

@@ -195,8 +195,8 @@ TEST_F(Flushes, ACallWaitsForAnEviction) {
   machine.verify();
 }
 
-// What is freed waits for the kernels that read it; until then its blocks are dirty, and may be
-// evicted.
+// An object that is freed waits for the kernels that read it; until then its blocks are dirty, and
+// may be evicted.
 TEST_F(Flushes, AnObjectThatIsBeingFreedWaitsForTheEvictionOfItsBlocks) {
   ManagerUnderTest machine(rolling(1));
   const adsmKernel_t look = machine.fake().kernel("look", 1, [](const LaunchShape&, void**) {});
@@ -237,7 +237,7 @@ TEST_F(Flushes, WhileBlocksAreFlushedEarlyOtherThreadsFault) {
   machine.verify();
 }
 
-// What could not be flushed is dirty, and the next call flushes it.
+// Blocks that could not be flushed are dirty, and the next call flushes them.
 TEST_F(Flushes, AFailedFlushLeavesTheBlockDirty) {
   ManagerUnderTest machine(MachineSetup{});
   std::byte* a = machine.allocate(kPage);

@@ -526,7 +526,7 @@ TEST_F(LentPacks, RunBesideTheKernelQueue) {
   }
 }
 
-// What the CPU has written since is not the message's, and stays where it is.
+// The CPU's writes since are not the message's, and stay where they are.
 TEST_F(LentPacks, OfAnObjectReleaseNothing) {
   auto* const object = static_cast<std::uint64_t*>(adsmAlloc(kBytes));
   ASSERT_NE(object, nullptr) << adsmLastErrorString();

@@ -308,7 +308,8 @@ TEST_P(OverFakeDriver, AMoveToTheCpusPagesThatFailsAnywhereChangesNothing) {
   }
 }
 
-// What of the device's page the CPU has no pages for is zero when the page is the device's again.
+// The part of the device's page for which the CPU has no pages is zero when the page is the
+// device's again.
 TEST_P(OverFakeDriver, PagesThatTheCpusFillInPartMove) {
   MovableMemory& memory = *accelerator().movableMemory();
   for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{3} << 20}) {
@@ -479,7 +480,7 @@ TEST_P(OverFakeDriver, AFencedStreamRunsAfterTheCopiesIn) {
   ASSERT_EQ(copy(&seen, static_cast<CUdeviceptr>(object.device()), 1, stream), CUDA_SUCCESS);
   waitFor(good(streams().mark(native, {})));
   EXPECT_EQ(seen, std::byte{7});
-  // What an earlier fence covers is no reason to pass over newer work of either queue.
+  // Work that an earlier fence covers is no reason to pass over newer work of either queue.
   good(accelerator().fill(object.device(), std::byte{8}, object.bytes()));
   const auto kernels = streams().fence(native, *fence);
   ASSERT_TRUE(kernels.ok());

@@ -19,7 +19,7 @@ namespace {
 
 const bool kPrepared = fake_cuda::prepare();
 
-// What somebody else has.
+// Addresses that somebody else has.
 std::set<CUdeviceptr> had;
 std::atomic<bool> lateAnswer{true};
 int asked = 0;

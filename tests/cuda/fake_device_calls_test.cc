@@ -270,7 +270,7 @@ TEST_F(DeviceCalls, WhatTheCpuWritesComesAfterTheReadersOfAllDevices) {
   std::memset(from, 0, kBytes);
   for (std::size_t i = 0; i < kWords; ++i) from[i] = 7;
   ASSERT_EQ(increment(0, from), adsmSuccess);
-  // What the last call needs runs first.
+  // Work that the last call needs runs first.
   expectWords(from, 0, 8);
   for (auto* one : to) expectWords(one, 1, 1);
   for (auto* one : to) release(one);
@@ -548,7 +548,7 @@ TEST_F(FullDevices, AnObjectGoesToAnotherAndComesBack) {
   const CUdeviceptr own = reserve(0);
   const auto spills = [] { return std::array{stats().peerSpills.value(), stats().spills.value()}; };
   const auto before = spills();
-  // What the newest work has used does not make room for it.
+  // The objects of the newest work do not make room for it.
   std::uint32_t* const next = allocate();
   EXPECT_GT(homeOf(next), 0);
   ASSERT_EQ(increment(0, next), adsmSuccess) << adsmLastErrorString();
@@ -711,7 +711,7 @@ TEST_F(StripedCalls, EachDeviceCopiesItsPages) {
   release(words);
 }
 
-// What nothing orders runs in the wrong order.
+// Work that nothing orders runs in the wrong order.
 TEST_F(StripedCalls, CallsSeeWhatTheCpuHasWrittenAndTheOtherWayRound) {
   std::uint32_t* const words = striped();
   std::uint32_t* const other = allocate();

@@ -47,7 +47,7 @@ const bool kPrepared = [] {
 constexpr std::size_t kCount = 100'000;
 constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
 
-// What a program has of one context.
+// A program's streams and memory in one context.
 struct Context {
   CUcontext context = nullptr;
   CUstream stream = nullptr;
@@ -197,8 +197,8 @@ TEST_F(SeveralDevices, AStreamBelongsToItsContextWhateverTheThreadsContext) {
   EXPECT_EQ(data_[5], 50U);
 }
 
-// What the CPU looks at after each wait is copied before it, on the stream of the kernel, wherever
-// the memory lies. (Of less memory there would be one copy.)
+// The bytes that the CPU reads after each wait are copied before it, on the stream of the kernel,
+// wherever the memory lies. (Of less memory there would be one copy.)
 TEST_F(SeveralDevices, ASmallResultComesBackFromTheStreamOfAnyContext) {
   constexpr std::size_t kTable = std::size_t{4} << 20;
   constexpr unsigned kFew = 100;
@@ -548,7 +548,7 @@ TEST_F(Placed, AMoveThatFailsLosesNothing) {
   }
 }
 
-// What lies beside the object while it moves is a part of it.
+// The bytes that lie beside the object while it moves are a part of it.
 TEST_F(Placed, ALargeObjectMovesInPieces) {
   constexpr std::size_t kLargeWords = std::size_t{40} << 20;  // 160 MiB
   constexpr std::size_t kStride = std::size_t{1} << 18;

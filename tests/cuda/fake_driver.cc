@@ -318,7 +318,7 @@ void advance(CUstream_st& stream, std::size_t position) {
   while (stream.done < position) {
     step(stream);
     if (stream.ops.empty() || stream.ops.front().host == nullptr) continue;
-    // What it does may need the driver. (No call holds the lock twice here.) Between two cores that
+    // The command may need the driver. (No call holds the lock twice here.) Between two cores that
     // only yield, a mutex never reaches a third thread: it has to be free for a while.
     device().mutex.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds(50));

@@ -57,8 +57,7 @@ using FailAlways = void(const char* name, CUresult code);
 // Every call fails with the code from now on, as after a kernel's crash or at the end of the
 // process; CUDA_SUCCESS: none.
 using FailAll = void(CUresult code);
-// What every module image that is not of this driver's kind is taken for from now on; NULL: for
-// none.
+// The stand-in for every module image that is not of this driver's kind, from now on; NULL: none.
 using StandIn = void(const Image* image);
 // The CPU uses part of the addresses of the next allocation.
 using OccupyNext = void();

@@ -330,7 +330,7 @@ TEST(ExchangeOverTheDriver, ObjectsWithManyFilesAreExportedAFewAtATime) {
     }
     // (The driver has those of the memory itself.)
     CHECK_THAT(exports.count() == 2 && deviceFiles() == before + 3 * 2 + 4);
-    // What a message keeps stays, although it was not asked for for longest.
+    // Memory that a message keeps stays, although it was not asked for for longest.
     const auto kept = exported(objects[1]);
     (void)exported(objects[2]);
     (void)exported(objects[0]);
@@ -340,7 +340,7 @@ TEST(ExchangeOverTheDriver, ObjectsWithManyFilesAreExportedAFewAtATime) {
   EXPECT_EQ(team.end(), "");
 }
 
-// What the driver refuses once may be had a moment later: the application's memory, and an
+// Memory that the driver refuses once may be had a moment later: the application's, and an
 // object's.
 TEST(ExchangeOverTheDriver, WhatIsNotExportedIsTriedAgainLessAndLessOften) {
   constexpr std::size_t kMemory = std::size_t{2} << 20;

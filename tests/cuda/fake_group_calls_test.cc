@@ -97,7 +97,7 @@ TEST_F(BesideOthers, AnObjectComesHomeForTheProgramsOwnLaunch) {
   verify();
 }
 
-// What a stream still does is waited for before an object leaves, or another device works.
+// Work that a stream still does is waited for before an object leaves, or another device works.
 TEST_F(BesideOthers, ACallElsewhereWaitsForTheProgramsOwnWork) {
   for (std::uint32_t round = 0; round < 5; ++round) {
     launch(stream_, object_);

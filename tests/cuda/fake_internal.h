@@ -19,7 +19,7 @@ struct CUarray_st {
 
 namespace gmac::fake_cuda {
 
-// What every call does first: it is counted, and fails where it was told to. The driver's one lock
+// The beginning of every call: it is counted, and fails where it was told to. The driver's one lock
 // is held as long as this lives.
 class Call {
  public:

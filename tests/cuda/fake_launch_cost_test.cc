@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a launch and its wait ask of the driver and of the system, counted over the fake driver: the
-// fixed cost of a program with many small kernels. The program is a child that its parent traces.
-// Needs no GPU.
+// The calls of the driver and of the system that a launch and its wait make, counted over the fake
+// driver: the fixed cost of a program with many small kernels. The program is a child that its
+// parent traces. Needs no GPU.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -107,7 +107,7 @@ class Program : public fake_cuda::ApplicationTest {
   std::uint32_t* to_ = nullptr;
 };
 
-// What begins and ends the count: nothing else asks for it.
+// The mark that begins and ends the count: nothing else makes this call.
 void mark() { (void)::getpgid(0); }
 constexpr long kMark = SYS_getpgid;
 

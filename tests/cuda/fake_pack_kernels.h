@@ -20,8 +20,7 @@
 
 namespace gmac::fake_cuda {
 
-// What leads from a device address to the memory behind it, when it is added; 0 for an address of
-// the CPU.
+// The distance from a device address to the memory behind it; 0 for an address of the CPU.
 inline std::uint64_t toBacking(std::uint64_t address) {
   const auto behind = reinterpret_cast<std::uint64_t>(backing(address));
   return behind == 0 ? 0 : behind - address;

@@ -301,7 +301,7 @@ void readsMostlyAndWrites() {
   EXPECT_MORE(table, 1);
 }
 
-// What is read-mostly, and written after all: at a few places, by kernels that the program learns
+// Read-mostly memory that is written after all: at a few places, by kernels that the program learns
 // the end of in different ways.
 void writesALittleOfWhatIsReadMostly() {
   Managed table;

@@ -534,7 +534,7 @@ TEST(DevicePlan, MovesRandomLayoutsLikeAWalk) {
 
 constexpr IssueRate kRate{.multiprocessors = 3, .cyclesPerRow = 5, .cyclesPerByte = 0.06};
 
-// What the first launch of a pack of the whole layout is.
+// The first launch of a pack of the whole layout.
 DeviceLaunch firstLaunch(const DevicePlan& plan, const DeviceJob& asked) {
   DeviceJob job = asked;
   job.packed = 1 << 20;

@@ -22,7 +22,7 @@
 
 namespace gmac::datatype {
 
-// What a failed comparison shows.
+// The text of a failed comparison.
 void PrintTo(const Layout& layout, std::ostream* out) {  // NOLINT: GoogleTest's name
   *out << layout.describe() << " [";
   for (std::size_t i = 0; i < std::min<std::size_t>(layout.blocks().size(), 8); ++i) {

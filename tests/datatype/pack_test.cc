@@ -461,7 +461,7 @@ TEST_F(Pack, SaysWhatIsWrong) {
   EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
 }
 
-// What a thread has packed last it finds more quickly; that is all it may notice of it.
+// A thread finds its last pack more quickly; it may notice nothing else of that.
 TEST_F(Pack, TakesTheTypeAndTheCountThatItIsGiven) {
   std::vector<std::uint8_t> source(64);
   std::iota(source.begin(), source.end(), std::uint8_t{1});

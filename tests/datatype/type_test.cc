@@ -255,7 +255,8 @@ TEST(Types, DescribeTheirCanonicalForm) {
   EXPECT_EQ(description(subarray), "strided 16 B x 3 @ 24 x 2 @ 120, from 148");
 }
 
-// What is known of an old type when a list is made of it changes nothing but the time that takes.
+// Knowledge about an old type changes nothing of a list that is made of it but the time that it
+// takes.
 TEST(Types, AreTheSameWheneverTheirOldTypesAreCommitted) {
   const int64_t lengths[] = {1, 0, 3, 1, 2};
   const int64_t places[] = {0, 1000, 50, 30, 7};

@@ -28,7 +28,7 @@
 
 namespace gmac::testing {
 
-// What happens in the call of a function of the device with that number, from 1.
+// The failure, or end of the process, in the call of a device's function with that number, from 1.
 struct DeviceBlow {
   enum class How { kNone, kFails, kKilled, kStopped };
   How how = How::kNone;
@@ -102,7 +102,7 @@ inline std::byte* allocate(std::size_t bytes) {
   return addWindow({bytes, ::getpid(), file}, file).address;
 }
 
-// What exchange::DeviceFunctions asks for.
+// The functions that exchange::DeviceFunctions names.
 namespace device {
 
 inline adsmError_t refuse(const char* why) { return fail(adsmErrorNotSupported, "{}", why).code(); }

@@ -34,7 +34,7 @@ using Bytes = std::array<std::byte, exchange::kDescriptionBytes>;
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
-// What this process's device does, and what it was asked for.
+// The behaviour of this process's device, and the calls that it had.
 enum class Import { kWorks, kFails, kGivesOther };
 Import imports = Import::kWorks;
 std::size_t exportsLeft = 100;
@@ -238,7 +238,7 @@ TEST(ExchangeDevice, AReceiverThatDoesNotReachADeviceGetsPayloadsInCpuMemory) {
         } else {
           (void)collected(*exchange, board, 0, round);
           CHECK_THAT(imported == (job.rank == 1 ? kAttempts[round] : 1));
-          // What was imported and is not that memory is given up again.
+          // Imported memory that is not the wanted one is given up again.
           CHECK_THAT(openImports == (job.rank == 1 ? 0 : 1));
           arrive(board, 1);
         }

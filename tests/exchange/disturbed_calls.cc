@@ -186,7 +186,7 @@ int fstat(int fd, struct stat* status) noexcept {
   return fails(ENOMEM) ? -1 : static_cast<int>(::syscall(SYS_fstat, fd, status));
 }
 
-// What the runtime opens and reads itself: files of /proc.
+// The system calls by which the runtime itself opens and reads files: those of /proc.
 long syscall(long number, ...) noexcept {
   va_list rest;
   va_start(rest, number);

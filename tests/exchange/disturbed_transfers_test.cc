@@ -89,7 +89,7 @@ std::unique_ptr<Exchange> met(Board& board, const Job& job) {
   return made;
 }
 
-// What a process has of the system.
+// A process's resources.
 struct Held {
   std::size_t descriptors = openDescriptors().size();
   std::size_t mappings = 0;
@@ -245,7 +245,8 @@ void playFailure(Board& board, const Job& job, Path path, Disturbance how, int v
     CHECK_THAT(failures.count() <= 1);
     disturb(Disturbance::kNone, 0);
   }
-  // What had to take another path takes its own again, but for reads that were refused for good.
+  // A message that had to take another path takes its own again, but for reads that were refused
+  // for good.
   if (job.rank == 0) {
     CHECK_THAT(sendOnce(board, *exchange, arena, path, file, failures));
     if (file != exchange::kNoExport) {

@@ -150,8 +150,6 @@ TEST(Exchange, PayloadsArriveBetweenAllPairs) {
   EXPECT_EQ(team.end(), "");
 }
 
-// What the next calls say of an error.
-
 TEST(Exchange, RoomIsUsedAgainAndNeverMoreThanThereIs) {
   Team team(2);
   team.start([&](const Job& job) {
@@ -460,7 +458,7 @@ TEST(Exchange, DescriptorsAreAboveTheStandardOnesAndClosedAtExec) {
   }
 }
 
-// What a process that has been killed had not freed, or not collected, is used again.
+// Room that a killed process had not freed, or not collected, is used again.
 TEST(Exchange, TheRoomOfAProcessThatHasEndedIsUsedAgain) {
   Team team(3);
   team.start([&](const Job& job) {

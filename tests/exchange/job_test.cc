@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What launchers leave in the environment.
+// The variables that launchers leave in the environment.
 #include "exchange/job.h"
 
 #include <fmt/core.h>

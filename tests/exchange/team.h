@@ -18,7 +18,7 @@
 
 namespace gmac::testing {
 
-// What the processes of a team tell each other; in memory that all have.
+// The processes of a team tell each other this; in memory that all have.
 struct Board {
   static constexpr std::size_t kMessages = 64;
   struct Message {
@@ -77,7 +77,7 @@ std::unique_ptr<exchange::Exchange> met(Board& board, const exchange::Job& job,
 // Whether the thread's last error has these words.
 bool saysLast(const char* words);
 
-// What a sender sends from: a memory file with the same random bytes in each process.
+// A sender's memory: a file with the same random bytes in each process.
 class Arena {
  public:
   explicit Arena(std::size_t bytes);

@@ -35,7 +35,7 @@
 
 namespace {
 
-// What becomes of reads of other processes' memory: 0, they are made; else their error.
+// The result of reads of other processes' memory: 0, they are made; else their error.
 int readError = 0;
 bool readsPart = false;
 int reads = 0;
@@ -663,7 +663,7 @@ int64_t pagesOfExchange() {
 }
 
 // As many messages as there are records may have a copy left, whatever the room for payloads is.
-// What is beyond that room goes back to the system.
+// The pages beyond that room go back to the system.
 TEST(Transfers, CopiesNeedNoRoomForPayloadsAndKeepFewPages) {
   constexpr int64_t kRoom = 2 << 20;
   constexpr int64_t kBytes = 900'000;

@@ -23,8 +23,8 @@ bool startDevice();
 // Makes the driver show so many devices, before it is initialised; and whether they reach each
 // other's memory.
 void showDevices(int count, bool reachEachOther = true);
-// What a program's CUDA runtime does first, through the functions that it finds; and the device on
-// which the calling thread then works, -1 for none.
+// A program's CUDA runtime begins so, through the functions that it finds; and the device on which
+// the calling thread then works, -1 for none.
 void initialiseCuda();
 int currentDevice();
 // Makes a context of that device current.

@@ -327,7 +327,7 @@ int sendOne(const Buffer& buffer, int seed) {
   return MPI_Recv(buffer.address(), 1, buffer.type(), 0, 13, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-// What is not imported or exported once, for want of memory perhaps, is a moment later.
+// An import or export that failed once, for want of memory perhaps, is made a moment later.
 void messagesFollow() {
   const Buffer& buffer = Buffer::kept(Kind::kDevice, 0);
   for (int round = 0; round < 40; ++round) {
@@ -404,8 +404,8 @@ void aColumn() {
   MPI_Type_free(&column);
 }
 
-// What was freed while others had it imported is free when they have let go, which they do in
-// their calls.
+// Memory that was freed while others had it imported is free when they have let go, which they do
+// in their calls.
 void freedMemoryIsFree(std::size_t before) {
   for (int round = 0; round < 2000; ++round) {
     int enough = gmac::testing::freeDeviceMemory() >= before ? 1 : 0;

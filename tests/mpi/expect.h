@@ -46,7 +46,7 @@ inline void expect(bool holds, const char* what) {
 inline void expect(bool holds, const char* what, int number) {
   if (!holds) failRank(std::string(what) + " (" + std::to_string(number) + ")");
 }
-// What a call has returned.
+// Checks the return value of a call.
 inline void expectSuccess(int code, const char* what) {
   if (code != MPI_SUCCESS) failRank(std::string(what) + ": " + errorText(code));
 }

@@ -190,7 +190,7 @@ void lateReceiver(int value) {
   expect(bytesAre(object, 0, kBytes, rank == 0 ? 98 : value), "a message comes late");
 }
 
-// What is waited for by other means than MPI.
+// The first part of the names of files that processes wait for, in place of messages.
 std::string flagPath;
 void raise(int number) {
   std::fclose(std::fopen((flagPath + std::to_string(number)).c_str(), "w"));
@@ -413,7 +413,7 @@ void exchangeByOneCall() {
   }
 }
 
-// What the call receives is sent when what it sends has arrived.
+// The message that the call receives is sent when the one that it sends has arrived.
 void theAnswerComesAfterTheMessage() {
   attend();
   for (int round = 0; round < 6; ++round) {

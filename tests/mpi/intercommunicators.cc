@@ -18,7 +18,7 @@ constexpr int kCount = 3000;
 
 int rank = 0;
 
-// What all calls together leave behind.
+// The results of all calls together.
 std::string results(Memory::Kind kind, MPI_Comm inter) {
   int others = 0;
   MPI_Comm_remote_size(inter, &others);

@@ -49,7 +49,7 @@ std::vector<unsigned char> flipped(std::vector<unsigned char> bytes) {
   return bytes;
 }
 
-// What a receive goes to: an object that the accelerator has, or the CPU; plain memory.
+// The target of a receive: an object that the accelerator has, or the CPU; plain memory.
 enum class Target { kOnDevice, kOnCpu, kPlain };
 constexpr int kTargets = 3;
 
@@ -169,7 +169,7 @@ void messagesComeAfterKernels() {
   }
 }
 
-// What a program does with an object of which a message is under way.
+// Ways in which a program uses an object of which a message is under way.
 constexpr int kNeeds = 6;
 void disturb(std::unique_ptr<Buffer>& buffer, int shape, int need) {
   if (need == 0) {
@@ -366,7 +366,7 @@ void onePiece(bool apart, int bytes) {
                  buffer.data()[bytes] == (0xee ^ kMask),
              "one piece is what was sent", round);
     }
-    // What each has told the other by now is known in the next round.
+    // The two have told each other by now, so the next round knows it.
     copies = static_cast<int>(copied() - before);
     MPI_Bcast(&copies, 1, MPI_INT, 1, MPI_COMM_WORLD);
   }

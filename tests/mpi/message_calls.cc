@@ -2,9 +2,9 @@
 //
 //   message_calls objects|device
 //
-// What one message between two devices, which the receiver's device copies, asks of the CUDA
-// driver, on each side: of shared objects, and of the application's own memory. The driver is one
-// without a device.
+// The calls of the CUDA driver that one message between two devices makes, on each side, where the
+// receiver's device copies: of shared objects, and of the application's own memory. The driver is
+// one without a device.
 #include <mpi.h>
 
 #include <cstdio>

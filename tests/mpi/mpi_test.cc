@@ -47,7 +47,7 @@ class Mpi : public ::testing::TestWithParam<std::string> {
     return runProgram(words, mpiVariables(variables));
   }
 
-  // What MPI says without gmac of a window over plain memory, which some machines' Open MPI
+  // MPI's answer, without gmac, to a window over plain memory, which some machines' Open MPI
   // refuses.
   ProgramEnd plainWindow(const Variables& variables = {}) const {
     std::vector<std::string> words = mpirun(GetParam(), 2);

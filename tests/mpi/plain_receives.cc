@@ -42,7 +42,7 @@ void expect(bool holds, const char* what, int form, int number) {
   }
 }
 
-// What message number `i` is.
+// The shape of message number `i`.
 struct Shape {
   int bytes;
   bool strided;          // at its sender
@@ -156,7 +156,7 @@ class Open {
         case kWait:
         case kTest:
           index = left - 1;
-          // What it says is complete has its bytes.
+          // The request that it calls complete has its bytes.
           while (index % 2 == 0 && done == 0) {
             MPI_Request_get_status(requests_[static_cast<std::size_t>(index)], &done, one);
           }

@@ -109,7 +109,7 @@ void spread(Run& run) {
   CollectiveForm form(run);
   const auto me = static_cast<std::size_t>(run.rank);
   if (which == 3 && inPlace) {
-    // What is received takes the place of as many elements.
+    // The received elements take the place of as many others.
     for (std::size_t i = 0; i < counts.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) counts[i][j] = counts[j][i];
     }

@@ -40,7 +40,7 @@ class File {
   File& operator=(const File&) = delete;
   MPI_File get() const { return file_; }
 
-  // What all have written, all read; by the common pointer, from the beginning.
+  // Lets all read what all have written; by the common pointer, from the beginning.
   void turn(bool rewinds) const {
     MPI_File_sync(file_);
     MPI_Barrier(run_.comm);
@@ -200,7 +200,7 @@ struct Transfer {
   bool takesPart(const Run& run) const { return pointer() != Pointer::kShared || run.rank == 0; }
 };
 
-// What a rank writes.
+// The bytes that a rank writes.
 std::string payloadOf(Run& run, const Transfer& transfer, int rank) {
   const int own = std::exchange(run.rank, rank);
   const Buffer buffer(run, transfer.written, transfer.count, transfer.past);
@@ -212,7 +212,7 @@ std::string payloadOf(Run& run, const Transfer& transfer, int rank) {
   return payload;
 }
 
-// What the rank reads, from private memory.
+// The rank reads into private memory.
 int readModel(Run& run, const Transfer& transfer, const Buffer& buffer) {
   std::string file;
   int at = 0;

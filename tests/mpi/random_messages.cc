@@ -197,7 +197,7 @@ void blockingMessage(Run& run) {
   }
 }
 
-// What MPI refuses it refuses as ever, and touches nothing.
+// MPI refuses the same calls as ever, which touch nothing.
 void wrongArguments(Run& run) {
   Types types;
   const MPI_Datatype type = types.derived(run.rng, types.base(run.rng), 2);

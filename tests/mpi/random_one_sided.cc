@@ -89,7 +89,7 @@ class Window {
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  // What MPI has answered; without success there is no window, on any rank.
+  // MPI's answer; without success there is no window, on any rank.
   int code() const { return code_; }
   MPI_Win get() const { return window_; }
   unsigned char* memory() const { return memory_; }
@@ -205,7 +205,7 @@ void oneSided(Run& run) {
   if (flush == 3) MPI_Win_flush_local(target, window);
   if (flush == 4) MPI_Win_flush_local_all(window);
   if (flush == 1 || flush == 2 || (flush != 0 && kFlushesLocally)) {
-    // What was fetched is there; what the CPU writes now, nothing undoes.
+    // The fetched bytes are there, and nothing undoes the CPU's writes from now on.
     for (const OneSided& one : operations) {
       if (one.asks && !requests.empty()) continue;
       one.result->noteBytes(run, "flushed");

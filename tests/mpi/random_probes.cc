@@ -22,7 +22,7 @@ struct Letter {
   int sentPast;
 };
 
-// What is asked about messages, and how one of them is received.
+// The question about a message, and the way in which it is received.
 enum class Ask { kNothing, kProbe, kIprobe, kMprobe, kImprobe, kOther };
 enum class How { kRecv, kIrecv, kSendrecv, kReplace, kPersistent, kWays };
 
@@ -174,7 +174,7 @@ void probedMessages(Run& run) {
     run.noteStatus(status, letter.type);
     buffer.noteBytes(run, "received");
   }
-  // What a third process sends in the next step is not yet there for MPI_ANY_SOURCE.
+  // A message that a third process sends in the next step is not yet there for MPI_ANY_SOURCE.
   MPI_Barrier(run.comm);
 }
 

@@ -76,8 +76,8 @@ struct Run {
 // Room for elements of a type, with random bytes in it.
 class Buffer {
  public:
-  // What happens to the bytes before the operation: nothing, a kernel flips them, or that and the
-  // CPU writes some afterwards.
+  // The step before the operation: none, a kernel flips the bytes, or that and the CPU writes some
+  // afterwards.
   static int drawPast(Rng& rng) { return draw(rng, 0, 2); }
 
   Buffer(Run& run, MPI_Datatype type, int count, int past)

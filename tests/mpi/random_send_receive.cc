@@ -53,7 +53,7 @@ struct Shift {
     const int sentPast = Buffer::drawPast(run.rng);
     const int receivedPast = Buffer::drawPast(run.rng);
     sent = std::make_unique<Buffer>(run, type, count, sentPast);
-    // What is replaced begins as what is sent.
+    // Replaced bytes begin as the bytes that are sent.
     received = replaces && served ? nullptr
                                   : std::make_unique<Buffer>(run, type, receivedCount,
                                                              replaces ? sentPast : receivedPast);

@@ -32,7 +32,7 @@ class Types {
   Types(const Types&) = delete;
   Types& operator=(const Types&) = delete;
 
-  // What the elements of a message are: predefined, with and without gaps, or a struct.
+  // The elements of a message: predefined, with and without gaps, or a struct.
   MPI_Datatype base(Rng& rng) {
     switch (draw(rng, 0, 7)) {
       case 0:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What becomes of requests that are not simply waited for, and of calls that take no shared object.
+// Requests that are not simply waited for, and calls that take no shared object.
 #include <mpi.h>
 #include <unistd.h>
 

@@ -97,7 +97,7 @@ void receives(Memory::Kind kind) {
   }
 }
 
-// What was never sent holds nothing: room for tickets remains.
+// A message that was never sent holds nothing: room for tickets remains.
 void sends(Memory::Kind kind) {
   constexpr int kRows = 100000;
   constexpr int kColumns = 2;

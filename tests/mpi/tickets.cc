@@ -53,7 +53,7 @@ int countOf(const MPI_Status& status) {
   return count;
 }
 
-// What rank 0 sends from.
+// The memory that rank 0 sends from.
 Memory::Kind sentFrom = Memory::Kind::kShared;
 
 // So many bytes as rank 0 sends them: plain memory in two pieces, with a byte between them; in one
@@ -125,7 +125,7 @@ void truncation() {
   }
 }
 
-// What a call sends arrives, also when its receive is too short.
+// A call's message arrives, also when its receive is too short.
 void truncatedExchange() {
   const Memory buffer(sentFrom, kBytes + 1);
   std::memset(buffer.data(), 4, kBytes + 1);

@@ -52,7 +52,7 @@ TEST_P(Transfers, ArriveByEveryWay) {
   }
 }
 
-// What figures have beside single messages.
+// Figures have more rows than single messages.
 TEST_P(Transfers, FiguresCompareTheStepsAndTheExchangesOfLayouts) {
   const fs::path folder =
       fs::temp_directory_path() / ("figures-" + GetParam() + std::to_string(::getpid()));

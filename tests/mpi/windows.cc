@@ -370,7 +370,7 @@ void ownTarget() {
   MPI_Win_unlock(rank, object.window);
 }
 
-// What a get brings into the window goes on from there after the same fence.
+// The bytes that a get brings into the window go on from there after the same fence.
 void relays() {
   for (const bool typed : {false, true}) {
     const Windowed object(40'000);

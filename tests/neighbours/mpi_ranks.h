@@ -27,7 +27,7 @@ inline std::vector<std::string> mpirun(const std::string& mpi, int ranks, int se
   return words;
 }
 
-// What every such program is given, and `more`, which goes first.
+// The variables of every such program, and `more`, which goes first.
 inline Variables mpiVariables(const Variables& more = {}) {
   Variables all = more;
   all.insert({{"GMAC_ACCEL", "host"},

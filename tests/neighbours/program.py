@@ -58,7 +58,7 @@ words = (ctypes.c_uint32 * WORDS).from_address(address)
 view = memoryview(words).cast("B")
 
 
-# What the buffer must hold.
+# The expected bytes of the buffer.
 expected = array.array("I", bytes(4 * WORDS))
 
 
@@ -90,7 +90,7 @@ for buffering in (0, -1):
     with open(sys.argv[2], "rb") as file:
         assert file.read() == expected.tobytes(), "after write, buffering %d" % buffering
 
-# What programs do beside: threads, children, blocked signals.
+# Things that programs do beside: threads, children, blocked signals.
 def sumInThread(sums):
     sums.append(sum(words[:1000]))
 

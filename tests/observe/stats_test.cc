@@ -147,8 +147,7 @@ TEST(StatsTiming, NestedPhasesCountNoMomentTwice) {
   EXPECT_GE(ofSync, 0.020);
   EXPECT_GE(ofGpu, 0.040);
   EXPECT_GE(ofCopy, 0.005);
-  // What a busy machine adds to one of them it takes from none: the sum is the wall time, never
-  // more.
+  // A busy machine adds to one of them and takes from none: the sum is the wall time, never more.
   EXPECT_LE(ofSync + ofGpu + ofCopy, wall);
   EXPECT_LE(ofSync, wall - 0.045);
   EXPECT_LE(ofGpu, wall - 0.025);

@@ -16,8 +16,8 @@
 
 namespace gmac::testing {
 
-// What a call is made on: one side's memory. Its first bytes are for what a call is told by address
-// (tables, lengths, offsets); all buffers lie after them.
+// The memory of one side, on which a call is made. Its first bytes are for what a call is told by
+// address (tables, lengths, offsets); all buffers lie after them.
 struct Memory {
   static constexpr std::size_t kControlBytes = 64 * 1024;
 

@@ -117,8 +117,7 @@ void noteLeft(Outcome& outcome, int descriptor) {
   outcome.rest.insert(outcome.rest.end(), left.begin(), left.end());
 }
 
-// What a stream that must not wait takes depends on nothing that is ours; what it took must come
-// out.
+// The bytes that a non-blocking stream takes do not depend on us; those that it took must come out.
 void noteSent(Outcome& outcome, const Pair& pair) { noteLeft(outcome, pair.receiver()); }
 
 template <typename Call>

@@ -106,7 +106,7 @@ TEST(BatchTable, MovesEverythingAtCallsAndSyncs) {
                       });
 }
 
-// What blocks do under lazy and rolling alike, and `own` rows.
+// The rows that blocks have under lazy and rolling alike, and `own` rows.
 std::vector<Row> lazyTable(std::vector<Row> own) {
   const Row common[] = {
       {kInvalid, Event::kRead, {kFetch, kReadOnly}},

@@ -146,7 +146,7 @@ std::vector<std::string> ElfFile::neededLibraries() const {
 }
 
 std::string_view ElfFile::interpreterLine() const {
-  // What the kernel reads of a script.
+  // The kernel reads so many bytes of a script.
   constexpr std::size_t kMostBytes = 256;
   const std::string_view start(bytes_, std::min(size_, kMostBytes));
   if (!start.starts_with("#!")) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an executable file says of how it is started.
+// The words of an executable file about how it is started.
 #ifndef GMAC_TOOLS_GMAC_ELF_FILE_H_
 #define GMAC_TOOLS_GMAC_ELF_FILE_H_
 

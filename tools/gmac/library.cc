@@ -12,7 +12,7 @@
 namespace gmac::command {
 namespace {
 
-// What separates names in LD_PRELOAD; there is no way to quote them.
+// The separators in LD_PRELOAD; there is no way to quote them.
 constexpr std::string_view kSeparators = ": \t\n";
 
 bool isAddressSanitizer(std::string_view library) {

@@ -19,10 +19,10 @@ std::string findLibrary();
 // as findLibrary() does.
 std::string findMpiLibrary();
 
-// What LD_PRELOAD must be for a program that is linked with `needed`, given what it is (empty: not
-// set). The library comes before allocators and whatever else stands there, so that it sees every
-// call first. Only the runtime of the address sanitizer comes before it: programs that have one
-// refuse to run when it is not the first of all.
+// The LD_PRELOAD of a program that is linked with `needed`, given what it is (empty: not set). The
+// library comes before allocators and whatever else stands there, so that it sees every call first.
+// Only the runtime of the address sanitizer comes before it: programs that have one refuse to run
+// when it is not the first of all.
 std::string preloadWith(const std::string& library, std::string_view existing,
                         const std::vector<std::string>& needed);
 

@@ -55,7 +55,7 @@ void addPath(CLI::App& app, const std::string& option, std::string& value,
 }  // namespace
 
 int main(int argc, char** argv) {
-  // What follows the first "--" is the program's, whatever it looks like.
+  // The words after the first "--" are the program's, whatever they look like.
   char** const end = argv + argc;
   char** const separator =
       std::find_if(argv, end, [](const char* word) { return std::string(word) == "--"; });

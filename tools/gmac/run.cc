@@ -31,7 +31,8 @@ std::string absolutePath(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).string();
 }
 
-// What launchers tell the processes that they start: Open MPI's, MPICH's, Slurm's, PMIx's.
+// The variables that launchers set in the processes that they start: Open MPI's, MPICH's, Slurm's,
+// PMIx's.
 constexpr const char* kLaunchers[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
                                       "PMIX_RANK"};
 

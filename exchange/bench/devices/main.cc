@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one message between the memories of two GPUs costs (or of one, that both processes use), by
+// The cost of one message between the memories of two GPUs (or of one, that both processes use), by
 // gmac, by MPI's wire, and by what programs and papers do instead, in one run.
 //   mpirun -n 2 gmac run --mpi -- devices_openmpi [--only GROUP...] [--repeat N] [--json FILE]
 //   [--plots DIR] [--gate]

@@ -24,8 +24,8 @@ struct Message {
   // The most thread blocks of the kernels written by hand, which alone are measured then; 0: as
   // many as run best, and all ways.
   int blocks = 0;
-  // What the message may take with gmac: microseconds; and times what the better kernel written by
-  // hand takes. 0: nothing is promised. Between two GPUs.
+  // Limits of the message with gmac: in microseconds, and as a multiple of the better kernel
+  // written by hand. 0: nothing is promised. Between two GPUs.
   double mostUs = 0;
   double mostOfHand = 0;
 };

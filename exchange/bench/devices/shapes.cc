@@ -16,7 +16,7 @@ constexpr std::int64_t kMostWordBytes = 16;
 // A table has a number of 4 bytes for each unit.
 constexpr std::int64_t kLeastUnitBytes = 12;
 
-// What every block and every distance of the layout is a multiple of.
+// The largest unit that divides every block and every distance of the layout.
 std::int64_t unitOf(const Layout& layout) {
   std::int64_t unit = kMostWordBytes;
   for (const Block& block : layout.blocks()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernels written by hand are given for a layout.
+// Layouts as arguments of the kernels written by hand.
 #ifndef GMAC_EXCHANGE_BENCH_DEVICES_SHAPES_H_
 #define GMAC_EXCHANGE_BENCH_DEVICES_SHAPES_H_
 

@@ -21,9 +21,9 @@ struct ApplicationMemory {
   std::uintptr_t context = 0;  // a CUcontext; 0: of all contexts of the device
   int device = 0;              // a CUdevice
 };
-// What the driver says of an address; of a shared object, that it is its own. Nothing is of a
-// device before the application has initialised the driver: this does not. Some hundred
-// nanoseconds.
+// The driver's answer about an address; it calls a shared object its own. Before the application
+// has initialised the driver, nothing is of a device: this call does not initialise it. Some
+// hundred nanoseconds.
 ApplicationMemory applicationMemoryAt(const void* address) noexcept;
 
 // The allocation that an address is of, as the driver says; no bytes: of none. The id is given once

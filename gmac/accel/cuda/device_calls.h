@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What StreamAccelerator asks of a CUDA layer: the Driver API (`cuda`) or the application's CUDA
-// runtime (`cudart`). Both name streams and events by the same types and failures by the same
+// The CUDA layer that StreamAccelerator stands on: the Driver API (`cuda`) or the application's
+// CUDA runtime (`cudart`). Both name streams and events by the same types and failures by the same
 // numbers, so one accelerator serves both.
 #ifndef GMAC_ACCEL_CUDA_DEVICE_CALLS_H_
 #define GMAC_ACCEL_CUDA_DEVICE_CALLS_H_
@@ -311,7 +311,7 @@ Status missingImplementation(const adsmKernelDesc_t& desc, std::string_view fiel
 Status constantTooSmall(const adsmKernelDesc_t& desc, const adsmConstant_t& constant,
                         std::size_t holds, std::size_t bytes);
 
-// What a failed launch was about.
+// The kernel and shape of a failed launch.
 ShortText describeLaunch(const adsmKernelDesc_t& desc, const LaunchShape& shape) noexcept;
 
 }  // namespace gmac::accel::cuda

@@ -66,7 +66,8 @@ class MappedMemory {
   // The same at an address of a range that somebody else has reserved, where nothing is mapped, and
   // gives back when nothing is there any more. A multiple of kPage.
   Status allocateAt(std::uintptr_t address, std::size_t bytes, const Layout& layout);
-  // What copies pages: a device that has been allowed(), with a stream and an event of its context.
+  // The means of copying pages: a device that has been allowed(), with a stream and an event of its
+  // context.
   struct Copier {
     DeviceCalls& calls;
     int device;

@@ -54,7 +54,7 @@ class OtherContexts {
   // many.
   Result<std::size_t> add(std::uintptr_t context, const std::function<Status(int device)>& admit);
   bool any() const noexcept { return known_.load(std::memory_order_relaxed) != 0; }
-  // What its streams held is complete; forgets it, or all. The contexts still live.
+  // The work on its streams is complete: forgets it, or all. The contexts still live.
   void remove(std::uintptr_t context) noexcept;
   void removeAll() noexcept;
 

@@ -371,7 +371,7 @@ Status Group::carry(DeviceAddress address, std::span<const Part> parts, std::siz
   const auto at = [&](std::size_t offset) {
     return DeviceAddress{static_cast<std::uintptr_t>(address) + offset};
   };
-  // What goes next, as much as has room; no bytes: that was all.
+  // The next bytes to send, as many as there is room for; no bytes: all are sent.
   std::size_t gone = 0;  // of the first of `parts`
   const auto next = [&] {
     if (parts.empty()) {

@@ -30,7 +30,7 @@ inline constexpr std::size_t kFailureTextBytes = 508;
 inline constexpr std::size_t kNameBytes = 64;
 inline constexpr std::size_t kArenaBytes = std::size_t{1} << 20;
 
-// What a Ticket's number means: the place of a command in its queue. Places start at 1.
+// The meaning of a Ticket's number: the place of a command in its queue. Places start at 1.
 struct TicketPlace {
   QueueId queue;
   std::uint64_t place;

@@ -79,7 +79,7 @@ Failure success() { return Failure{adsmSuccess, {}}; }
 
 // ---- Crashes
 
-// What the signal handler needs. Set before the threads start.
+// The signal handler's data. Set before the threads start.
 ControlBlock* crashControl = nullptr;
 // The command that the kernel queue runs: kernels crash on its thread, on the pool's, or on threads
 // of their own.
@@ -396,8 +396,8 @@ class Device {
       return failureOf(adsmErrorSystem, "the device process cannot give back {} bytes at {}: {}",
                        request.bytes, address, errorText(errno));
     }
-    // What is now farther than a margin from everything is closed. Cutting a mapping in two may
-    // exceed the kernel's limit of mappings; then it stays open, without pages.
+    // Memory that is now farther than a margin from all allocations is closed. Cutting a mapping in
+    // two may exceed the kernel's limit of mappings; then it stays open, without pages.
     const auto [begin, end] = memory_.around(request.address, request.bytes, 2 * kMarginBytes);
     if (begin + kMarginBytes < end - kMarginBytes) {
       (void)mmap(reinterpret_cast<void*>(begin + kMarginBytes), end - begin - 2 * kMarginBytes,

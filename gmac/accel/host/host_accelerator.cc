@@ -177,7 +177,7 @@ class HostAccelerator final : public Accelerator,
  private:
   class Kernels;
   class InOrder;
-  // What only the holder of a queue's lock changes. No thread touches shared objects while it holds
+  // Changed only by the holder of a queue's lock. No thread touches shared objects while it holds
   // one.
   struct Submission {
     std::mutex mutex;
@@ -208,8 +208,8 @@ class HostAccelerator final : public Accelerator,
   // The memory file, with those bytes; the memory's lock is held.
   Result<int> fileUpTo(std::int64_t end);
   Status free(DeviceAddress address, std::size_t bytes, bool withItsAddress);
-  // What allocations with that home take; whether so much more can be had there. The memory's lock
-  // is held.
+  // The bytes of allocations with that home, and whether it has room for more. The memory's lock is
+  // held.
   std::size_t& usedIn(Home home) { return home == Home::kDevice ? usedBytes_ : cpuBytes_; }
   Status roomFor(std::size_t bytes, Home home);
 
@@ -265,7 +265,7 @@ class HostAccelerator final : public Accelerator,
 
   mutable std::mutex memoryMutex_;  // guards what follows
   std::map<std::uintptr_t, Allocation> allocations_;
-  // What allocations lie in that other processes can be given: a sparse file as long as the
+  // The file of allocations that other processes can be given: a sparse file as long as the
   // windows, so that neighbours are one mapping of the device process, as anonymous ones are.
   Descriptor memoryFile_;
   std::int64_t fileBytes_ = 0;
@@ -347,8 +347,8 @@ Status HostAccelerator::forkDevice(int deviceSocket) {
   return spawned;
 }
 
-// What may keep the device process from starting threads: the thread sanitizer, which ends a fork
-// of a program that has threads when it starts one.
+// The reason that keeps the device process from starting threads, if there is one: the thread
+// sanitizer, which ends a fork of a program that has threads when it starts one.
 std::string whyNoThreads() {
   Dl_info starter;
   Dl_info libc;

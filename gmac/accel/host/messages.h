@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the application asks of the device process through their socket: memory, pins and code. One
-// request, one reply.
+// The application's requests to the device process, through their socket: memory, pins and code.
+// One request, one reply.
 #ifndef GMAC_ACCEL_HOST_MESSAGES_H_
 #define GMAC_ACCEL_HOST_MESSAGES_H_
 
@@ -21,7 +21,7 @@ namespace gmac::accel::host {
 
 enum class RequestKind : std::uint32_t { kAllocate, kFree, kPin, kUnpin, kResolve };
 
-// What is mapped at the addresses of accelerator memory.
+// The kind of memory that is mapped at the accelerator's addresses.
 enum class Backing : std::uint32_t {
   kAnonymous,
   kFile,     // pages of a memory file, whose descriptor comes with the request

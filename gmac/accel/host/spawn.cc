@@ -47,7 +47,7 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
 constexpr std::size_t kGuardBytes = std::size_t{64} << 10;
 
-// What fork() knows of the calling thread.
+// The records that fork() keeps of the calling thread.
 struct ThreadRecords {
   int* id = nullptr;  // NULL: not known
   void* robustMutexes = nullptr;

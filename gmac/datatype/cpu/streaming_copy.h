@@ -7,9 +7,9 @@
 // derives from the machine's whole cache, which on processors of many chiplets is more than any
 // core has (glibc 2.36 on an EPYC: more than 64 MiB; exchange/bench).
 //
-// What decides is the size of the whole operation, not that of a piece: where all of it fits into
-// the cache, its reader finds it there, and streaming would cost him that; where it does not, the
-// first pieces are gone before the last are there, however short each is.
+// The size of the whole operation decides, not that of a piece: where all of it fits into the
+// cache, its reader finds it there, and streaming would cost him that; where it does not, the first
+// pieces are gone before the last are there, however short each is.
 #ifndef GMAC_DATATYPE_CPU_STREAMING_COPY_H_
 #define GMAC_DATATYPE_CPU_STREAMING_COPY_H_
 

@@ -21,7 +21,7 @@ constexpr double kEngineRate = 160e3;
 constexpr double kKernel = 11.9;  // a kernel, until it has ended
 constexpr double kKernelRate = 350e3;
 constexpr double kLinkRate = 392e3;
-// What the link moves at a time.
+// The link moves so many bytes at a time.
 constexpr int64_t kSector = 32;
 
 // Bytes that cross the link when a kernel loads the rows.

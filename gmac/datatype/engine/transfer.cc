@@ -29,7 +29,7 @@ using coherence::CpuHold;
 using coherence::Current;
 using coherence::HoldFor;
 
-// What is packed and unpacked at a time, where the bytes of the two sides are at different places.
+// Bytes that are packed and unpacked at a time, where the two sides' bytes are at different places.
 constexpr std::int64_t kMostThroughCpu = std::int64_t{4} << 20;
 
 std::vector<Bounds> touchedBy(const Transfer& op, const Transfer::Side& side) {
@@ -201,7 +201,7 @@ class Engine::TransferRun {
   }
 
  private:
-  // What a device has goes by the device, unless the CPU has the other side.
+  // The device copies its own bytes, unless the CPU has the other side.
   adsmMethod_t choose() const {
     if (source_.currentOnCpu() && target_.currentOnCpu() &&
         !(source_.currentOnDevice() && target_.currentOnDevice())) {

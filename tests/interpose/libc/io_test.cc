@@ -283,7 +283,7 @@ long bareRead(int file, void* to, std::size_t bytes) {
   return result;
 }
 
-// What the other tests would show nothing without: the bytes really are out of a system call's
+// The other tests would show nothing without this: the bytes really are out of a system call's
 // reach.
 TEST_F(SharedIo, ABareSystemCallCannotReachInvalidBlocks) {
   const char* const protocol = std::getenv("GMAC_PROTOCOL");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program asks of the pages of shared objects. mprotect: a request for the protection that
-// an object has succeeds and changes nothing; any other is refused. mlock: what only the
+// Requests of a program about the pages of shared objects. mprotect: a request for the protection
+// that an object has succeeds and changes nothing; any other is refused. mlock: what only the
 // accelerator has comes to the CPU, as an access brings it. Calls that would replace, move or
 // remove the pages are refused. madvise: what the program can see of it is as on other memory.
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kBytes = std::size_t{3} << 20;  // not a whole number of huge pages
 constexpr int kBoth = PROT_READ | PROT_WRITE;
-// What older headers do not have.
+// Constants that older headers lack.
 constexpr int kAdviceCollapse = 25;
 constexpr long kSeal = 462;
 
@@ -118,7 +118,7 @@ TEST_F(Protections, WhatAnObjectCannotBeIsRefusedAndChangesNothing) {
 }
 
 TEST_F(Protections, OfMemoryBesideAnObjectAreChanged) {
-  // What follows is address space of the runtime's, for other objects.
+  // The next addresses are the runtime's, for other objects.
   unsigned char* const after = object_ + kBytes;
   close();
   ASSERT_EQ(mprotect(after - kPage, 2 * kPage, kBoth), 0) << strerror(errno);
@@ -154,7 +154,7 @@ TEST_F(Locks, OfAnObjectAreLockedWhateverSideItsBytesAreOn) {
   close();
   EXPECT_EQ(object_[5], 11) << "a write of the CPU's is lost";
   EXPECT_EQ(object_[kBytes - 1], 3);
-  // What is locked goes to and fro as ever.
+  // Locked bytes go to and fro as ever.
   close();
   ASSERT_EQ(mlock2(object_ + kPage + 100, kPage, 0), 0) << strerror(errno);
   EXPECT_EQ(object_[kPage + 100], 4);
@@ -267,7 +267,7 @@ TEST_F(Mappings, OfSmallObjectsStayAsTheyAre) {
 }
 
 TEST_F(Mappings, ThatAreReservedForObjectsStayReserved) {
-  // What follows is address space for other objects.
+  // The next addresses are for other objects.
   unsigned char* const after = object_ + kBytes;
   expectRefused(after, kPage, "reserved");
   expectRefused(after, std::size_t{16} << 20, "reserved");
