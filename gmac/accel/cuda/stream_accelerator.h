@@ -319,6 +319,10 @@ class StreamAccelerator final : public Accelerator,
   Result<Allocation> take(std::size_t total, std::size_t alignment,
                           const MappedMemory::Layout& layout);
   Status giveBack(const Allocation& allocation);
+  using Allocations = std::map<std::uintptr_t, Allocation>;  // by the address handed out
+  // The allocation of `bytes` bytes at the address; adsmErrorInvalidPointer: there is none. Under
+  // the memory's lock.
+  Result<Allocations::iterator> ownAllocation(DeviceAddress address, std::size_t bytes);
   Status free(DeviceAddress address, std::size_t bytes, bool withItsAddress);
   // An address is on both sides for everybody; none: the reason.
   Status checkSameAddress() const;
@@ -334,9 +338,9 @@ class StreamAccelerator final : public Accelerator,
   ImportedRanges importedRanges_;
   Stream zeroStream_ = nullptr;
   Event zeroEvent_ = nullptr;
-  std::map<std::uintptr_t, Allocation> allocations_;  // by the address handed out
-  std::size_t margins_ = 0;                           // allocations that have one
-  std::mutex stageMutex_;                             // guards the two below
+  Allocations allocations_;
+  std::size_t margins_ = 0;  // allocations that have one
+  std::mutex stageMutex_;    // guards the two below
   std::array<Stage, 4> stages_;
   std::size_t nextStage_ = 0;
 };

@@ -318,31 +318,40 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   return DeviceAddress(address);
 }
 
-Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home home) {
-  GMAC_TRY(ready());
-  const DeviceScope scope(*calls_);
-  const RetiringLock lock(*this);
+Result<StreamAccelerator::Allocations::iterator> StreamAccelerator::ownAllocation(
+    DeviceAddress address, std::size_t bytes) {
   const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
   if (found == allocations_.end()) {
     return gmac::fail(adsmErrorInvalidPointer, "{:#x} ({} bytes) is no allocation of {}",
                       static_cast<std::uintptr_t>(address), bytes, deviceName());
   }
+  return found;
+}
+
+Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home home) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const RetiringLock lock(*this);
+  const Result<Allocations::iterator> at = ownAllocation(address, bytes);
+  if (!at.ok()) {
+    return at.status();
+  }
+  const Allocation& allocation = (*at)->second;
   if (keepsOnCpu_ && home == Home::kDevice) {
     return gmac::fail(adsmErrorNotSupported, "other devices do not reach the memory of {}",
                       deviceName());
   }
   if (home == Home::kMirror) {
-    const std::size_t offset = static_cast<std::uintptr_t>(address) - found->second.given;
-    if (!found->second.mapped || offset % kDevicePage != 0) {
+    const std::size_t offset = static_cast<std::uintptr_t>(address) - allocation.given;
+    if (!allocation.mapped || offset % kDevicePage != 0) {
       return gmac::fail(adsmErrorNotSupported,
                         "{} bytes at {:#x} are no pages of {}, which the CPU's could replace",
                         bytes, static_cast<std::uintptr_t>(address), deviceName());
     }
-    return movePages(found->second.given, offset, bytes, mapped_.placeOf(home));
+    return movePages(allocation.given, offset, bytes, mapped_.placeOf(home));
   }
   // The margin, too.
-  return moved(found->first,
-               movePages(found->second.given, 0, SIZE_MAX / 2, mapped_.placeOf(home)));
+  return moved((*at)->first, movePages(allocation.given, 0, SIZE_MAX / 2, mapped_.placeOf(home)));
 }
 
 // Its pages are its own to the end of the last one.
@@ -590,15 +599,14 @@ Status StreamAccelerator::free(DeviceAddress address, std::size_t bytes, bool wi
   if (!open_.load()) return Status();  // it has gone with the context
   const DeviceScope scope(*calls_);
   const RetiringLock lock(*this);
-  const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
-  if (found == allocations_.end()) {
-    return gmac::fail(adsmErrorInvalidPointer, "{:#x} ({} bytes) is no allocation of {}",
-                      static_cast<std::uintptr_t>(address), bytes, deviceName());
+  const Result<Allocations::iterator> at = ownAllocation(address, bytes);
+  if (!at.ok()) {
+    return at.status();
   }
-  const Allocation allocation = found->second;
+  const Allocation allocation = (*at)->second;
   stripes_.remove(static_cast<std::uintptr_t>(address));
   margins_ -= allocation.hasMargin ? 1 : 0;
-  allocations_.erase(found);
+  allocations_.erase(*at);
   if (allocation.mapped) mapped_.retire(allocation.given);
   if (!calls_->health().lost()) {
     const Status given = giveBack(allocation);
