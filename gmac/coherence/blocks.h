@@ -205,6 +205,9 @@ class Blocks {
   Status queueFlush(const Object& object, ByteRange bytes, accel::Ticket after,
                     accel::Ticket* newest);
   void flushed(Object& object, BlockRange range, accel::Ticket newest);
+  Result<Step> fetchToOpen(Lock& lock, Object& object, ByteRange bytes, Intent intent, State next);
+  Result<Step> awaitOldBytes(Lock& lock, Object& object, BlockIndex index);
+  Status verifyState(Object& object, BlockIndex index) const;
   Status fetchAs(Lock& lock, Object& object, BlockRange range, State next);
   bool isCopiedBack(const Object& object, ByteRange bytes) const;
   Status copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after);

@@ -175,6 +175,74 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
   return true;
 }
 
+// The bytes must be fetched before they are opened. (Inlined, as it waits for kernels, and tells of
+// their crash, on the stack on which the access has faulted.)
+[[gnu::always_inline]] inline Result<Step> Blocks::fetchToOpen(Lock& lock, Object& object,
+                                                               ByteRange bytes, Intent intent,
+                                                               State next) {
+  const BlockIndex index{bytes.begin / object.blockBytes};
+  const Block& block = object[index];
+  bool waited = false;
+  GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(index), &waited));
+  if (waited) {
+    return Step::kRetry;
+  }
+  if (lock.callsWait()) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
+  BlockRange range{index, index + 1};
+  if (isPart(next)) {
+    object.writable(index).window =
+        static_cast<std::uint32_t>((bytes.begin - object.offsetOf(index)) / object.windowBytes);
+  } else if (isPart(block.state)) {
+    if (intent == Intent::kRead) {
+      object.readRuns.note(index);
+    }
+  } else {
+    if (next == State::kReadOnly) {
+      range = readAhead(object, index);
+    }
+    object.windows.openedWhole(range, index);
+  }
+  if (block.state == State::kInvalid) {
+    object.readBack.fetched(index, isPart(next) ? object.windowOf(index) : object.bytesOf(index));
+  }
+  GMAC_TRY(fetchAs(lock, object, range, next));
+  return Step::kOpened;
+}
+
+// A write waits for what reads the old bytes: the copy of its own eviction, and device work of the
+// application's own, which later flushes would not wait for as they do for calls. kDone: nothing
+// reads them.
+Result<Step> Blocks::awaitOldBytes(Lock& lock, Object& object, BlockIndex index) {
+  const Block& block = object[index];
+  accel::Ticket ticket;
+  if (!accelerator_.done({block.flushed})) {
+    ticket.value = block.flushed;
+  }
+  if (ticket.value == 0) {
+    ticket = ledger_.runningReader();
+  }
+  if (ticket.value == 0) {
+    return Step::kDone;
+  }
+  if (lock.callsWait()) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
+  step(object, {index, index + 1}, TransitStep::kAwait);
+  const Status status = [&] {
+    const FreeForWork free(lock);
+    const Timed timed(Phase::kCopy);
+    return waits_.awaitWithinLimit(free, ticket);
+  }();
+  step(object, {index, index + 1}, TransitStep::kEnd);
+  lock.changed();
+  GMAC_TRY(status);
+  return Step::kRetry;
+}
+
 Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent intent) {
   const BlockIndex index{bytes.begin / object.blockBytes};
   const Block& block = object[index];
@@ -199,62 +267,13 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     }
   }
   if (transition.move == Move::kFetch) {
-    bool waited = false;
-    GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(index), &waited));
-    if (waited) {
-      return Step::kRetry;
-    }
-    if (lock.callsWait()) {
-      lock.waitForChange();
-      return Step::kRetry;
-    }
-    BlockRange range{index, index + 1};
-    if (isPart(transition.next)) {
-      object.writable(index).window =
-          static_cast<std::uint32_t>((bytes.begin - object.offsetOf(index)) / object.windowBytes);
-    } else if (isPart(block.state)) {
-      if (intent == Intent::kRead) {
-        object.readRuns.note(index);
-      }
-    } else {
-      if (transition.next == State::kReadOnly) {
-        range = readAhead(object, index);
-      }
-      object.windows.openedWhole(range, index);
-    }
-    if (block.state == State::kInvalid) {
-      object.readBack.fetched(
-          index, isPart(transition.next) ? object.windowOf(index) : object.bytesOf(index));
-    }
-    GMAC_TRY(fetchAs(lock, object, range, transition.next));
-    return Step::kOpened;
+    return fetchToOpen(lock, object, bytes, intent, transition.next);
   }
-  // A write waits for what reads the old bytes: the copy of its own eviction, and device work of
-  // the application's own, which later flushes would not wait for as they do for calls.
-  accel::Ticket ticket;
   if (becomesDirty) {
-    if (!accelerator_.done({block.flushed})) {
-      ticket.value = block.flushed;
+    const Result<Step> step = awaitOldBytes(lock, object, index);
+    if (!step.ok() || *step == Step::kRetry) {
+      return step;
     }
-    if (ticket.value == 0) {
-      ticket = ledger_.runningReader();
-    }
-  }
-  if (ticket.value != 0) {
-    if (lock.callsWait()) {
-      lock.waitForChange();
-      return Step::kRetry;
-    }
-    step(object, {index, index + 1}, TransitStep::kAwait);
-    const Status status = [&] {
-      const FreeForWork free(lock);
-      const Timed timed(Phase::kCopy);
-      return waits_.awaitWithinLimit(free, ticket);
-    }();
-    step(object, {index, index + 1}, TransitStep::kEnd);
-    lock.changed();
-    GMAC_TRY(status);
-    return Step::kRetry;
   }
   if (block.state == transition.next) {
     // Another thread has been faster, or a failure has left the protection stricter than the state.

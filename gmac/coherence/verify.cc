@@ -53,6 +53,24 @@ Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, Blo
   return {};
 }
 
+// The same for all bytes of a block. Chunk by chunk: where a block has several, each is installed
+// at a time of its own. And what the CPU has apart from what it has not.
+Status verifyPagesOf(const std::vector<os::Mapping>& mappings, Object& object, BlockIndex index) {
+  const ByteRange current = object.currentOf(index);
+  for (ByteRange piece{object.offsetOf(index), 0}; piece.begin < object.offsetOf(index + 1);
+       piece.begin = piece.end) {
+    const std::size_t chunkBytes = object.mirror->chunkBytes();
+    piece.end = std::min(object.offsetOf(index + 1), (piece.begin / chunkBytes + 1) * chunkBytes);
+    for (const std::size_t border : {current.begin, current.end}) {
+      if (piece.begin < border) {
+        piece.end = std::min(piece.end, border);
+      }
+    }
+    GMAC_TRY(verifyPages(mappings, object, index, piece));
+  }
+  return {};
+}
+
 // The same for a group of blocks that has never been used, which stays as it is.
 Status verifyRest(const std::vector<os::Mapping>& mappings, Object& object, BlockRange group) {
   const State state = object.rest(group.begin);
@@ -72,6 +90,31 @@ Status verifyRest(const std::vector<os::Mapping>& mappings, Object& object, Bloc
 
 }  // namespace
 
+Status Blocks::verifyState(Object& object, BlockIndex index) const {
+  const Block& block = object[index];
+  const bool evicts = protocol_.on(State::kDirty, Event::kEvict).next != State::kDirty;
+  if (block.owner != &object) {
+    return wrong(object, index, "another object's block");
+  }
+  if (block.state != State::kInvalid && (index < object.open.begin || index >= object.open.end)) {
+    return wrong(object, index, "outside the open range");
+  }
+  if (block.rolling.is_linked() != (isDirty(block.state) && evicts)) {
+    return wrong(object, index, "rolling list and state disagree");
+  }
+  if (block.transit == Transit::kFlushing && !isDirty(block.state)) {
+    return wrong(object, index, "being flushed, but not dirty");
+  }
+  if (block.transit == Transit::kFetching && !isPart(block.state) && !object.protectionStale_ &&
+      block.state != State::kInvalid) {
+    return wrong(object, index, "being fetched, but current");
+  }
+  if (block.evicted && block.state != State::kReadOnly && block.state != State::kPartReadOnly) {
+    return wrong(object, index, "evicted, but not ReadOnly");
+  }
+  return {};
+}
+
 Status Blocks::verify() {
   const os::SignalsBlocked blocked;
   const std::lock_guard guard(mutex_);
@@ -79,7 +122,6 @@ Status Blocks::verify() {
   if (!mappings.ok()) {
     return mappings.status();
   }
-  const bool evicts = protocol_.on(State::kDirty, Event::kEvict).next != State::kDirty;
   for (Object& object : index_.all()) {
     if (object.closing) {
       continue;
@@ -112,39 +154,8 @@ Status Blocks::verify() {
       const Block& block = object[i];
       busy += block.settled() ? 0 : 1;
       held += block.holds;
-      if (block.owner != &object) {
-        return wrong(object, i, "another object's block");
-      }
-      if (block.state != State::kInvalid && (i < object.open.begin || i >= object.open.end)) {
-        return wrong(object, i, "outside the open range");
-      }
-      if (block.rolling.is_linked() != (isDirty(block.state) && evicts)) {
-        return wrong(object, i, "rolling list and state disagree");
-      }
-      if (block.transit == Transit::kFlushing && !isDirty(block.state)) {
-        return wrong(object, i, "being flushed, but not dirty");
-      }
-      if (block.transit == Transit::kFetching && !isPart(block.state) && !object.protectionStale_ &&
-          block.state != State::kInvalid) {
-        return wrong(object, i, "being fetched, but current");
-      }
-      if (block.evicted && block.state != State::kReadOnly && block.state != State::kPartReadOnly) {
-        return wrong(object, i, "evicted, but not ReadOnly");
-      }
-      // Chunk by chunk: where a block has several, each is installed at a time of its own. And
-      // what the CPU has apart from what it has not.
-      const ByteRange current = object.currentOf(i);
-      for (ByteRange piece{object.offsetOf(i), 0}; piece.begin < object.offsetOf(i + 1);
-           piece.begin = piece.end) {
-        const std::size_t chunkBytes = object.mirror->chunkBytes();
-        piece.end = std::min(object.offsetOf(i + 1), (piece.begin / chunkBytes + 1) * chunkBytes);
-        for (const std::size_t border : {current.begin, current.end}) {
-          if (piece.begin < border) {
-            piece.end = std::min(piece.end, border);
-          }
-        }
-        GMAC_TRY(verifyPages(*mappings, object, i, piece));
-      }
+      GMAC_TRY(verifyState(object, i));
+      GMAC_TRY(verifyPagesOf(*mappings, object, i));
     }
     if (busy != object.inTransit_) {
       return fail(adsmErrorSystem, "object {}: {} blocks are in transit, {} are counted",
