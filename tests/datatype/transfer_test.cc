@@ -27,7 +27,8 @@ TEST(Transfer, CopiesAnyPartBetweenAnyLayouts) {
   for (int round = 0; round < 10000; ++round) {
     const int64_t about = 1 + static_cast<int64_t>(random() % (round % 20 == 0 ? 60000 : 2000));
     const RandomLayout from = randomLayout(random, about);
-    const RandomLayout to = randomLayout(random, about);
+    // As in most messages, and then all pieces are alike; or of any other form.
+    const RandomLayout to = round % 4 == 1 ? from : randomLayout(random, about);
     if (from.span > 1000000) {
       continue;
     }
