@@ -4,7 +4,7 @@
 // closes it; after the first, nothing may be left that was not left before.
 #include <dirent.h>
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 
 #include <cstdlib>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the headers of the core include of other projects'. g++ parses it once for all sources of
-// the core (bazel/precompiled.bzl); each still includes what it uses, for clang-tidy and clangd
-// know nothing of this. Without fmt: g++ would compile parts of it for every source.
+// Headers of other projects that those of the core include. g++ parses them once for all sources of
+// the core (bazel/precompiled.bzl); each file still includes what it uses, for clang-tidy and
+// clangd know nothing of this. Without fmt: g++ would compile parts of it again for every source.
 #include <algorithm>
 #include <array>
 #include <atomic>

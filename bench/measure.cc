@@ -2,7 +2,7 @@
 #include "bench/measure.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

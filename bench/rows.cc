@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/rows.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace gmac::bench {
 namespace {

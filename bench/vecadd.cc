@@ -3,7 +3,7 @@
 // The vector addition with shared objects, and all its ways in turns.
 #include "bench/vecadd.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

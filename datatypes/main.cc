@@ -4,7 +4,7 @@
 // output is wrong, something failed or, with --gate, a target is missed; 2 when the command line is
 // wrong.
 #include <errno.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string.h>
 
 #include <cstdio>

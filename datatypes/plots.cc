@@ -2,7 +2,7 @@
 #include "datatypes/plots.h"
 
 #include <errno.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>

@@ -3,7 +3,7 @@
 // parboil: runs the benchmarks and prints one table. Exit status: 0 when every output is right, 1
 // when one is not or a run failed, 2 when the command line is wrong.
 #include <errno.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <string.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 // may not make large files. Each test runs on the host accelerator in a process of its own.
 #include <dirent.h>
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -3,7 +3,7 @@
 // The cost of messages between two processes of a host, by exchange/ and by the MPI that started
 // them, in one run.
 //   mpirun -n 2 transfers_MPI [--only GROUP...] [--repeat N] [--json FILE] [--plots DIR] [--gate]
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <mpi.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #ifndef GMAC_EXCHANGE_BENCH_RUN_WITH_MPI_H_
 #define GMAC_EXCHANGE_BENCH_RUN_WITH_MPI_H_
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <mpi.h>
 
 #include <cstdio>

@@ -9,7 +9,7 @@
 //   MPI
 // for 2, 4, 8 ... processes, up to all of the job's; the others sleep meanwhile.
 //   mpirun -n N stencil_3d_MPI [--edge CELLS] [--repeat N] [--json FILE] [--plots DIR]
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <mpi.h>
 #include <unistd.h>
 

@@ -71,6 +71,10 @@ template <typename... Args>
   return Status(code);
 }
 
+// An address as an argument of fail() and log(). (fmt::ptr is the same, and needs fmt/format.h,
+// with which g++ takes up to three times as long for a file.)
+inline const void* shown(const void* address) noexcept { return address; }
+
 }  // namespace gmac
 
 // Returns from the enclosing function when `expression` (a Status) is not ok.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/allocation.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <string>
@@ -251,7 +251,7 @@ Status Allocation::free(void* address) {
       if (object->address() != address) {
         return fail(adsmErrorInvalidPointer,
                     "adsmFree({}): inside the object that starts at {}, not its start", address,
-                    fmt::ptr(object->address()));
+                    shown(object->address()));
       }
       GMAC_TRY(destroy(lock, *object));
       stats().frees.add();

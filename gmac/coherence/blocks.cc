@@ -3,7 +3,7 @@
 // States, protections, copies to the accelerator, and evictions.
 #include "gmac/coherence/blocks.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -160,7 +160,7 @@ void Blocks::step(Object& object, BlockRange range, TransitStep step) {
     Block& block = object.writable(i);
     const Transit next = after(block.transit, block.holds > 0, step);
     if (next == Transit::kNever) {
-      log(LogLevel::kError, "object {}, block {}: {} cannot follow {}", fmt::ptr(object.address()),
+      log(LogLevel::kError, "object {}, block {}: {} cannot follow {}", shown(object.address()),
           static_cast<std::size_t>(i), stepName(step), transitName(block.transit));
       std::abort();
     }

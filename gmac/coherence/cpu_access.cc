@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/cpu_access.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -46,7 +46,7 @@ void CpuAccess::tellOfFaultInChild(void* address) noexcept {
              object != nullptr && !object->closing) {
     log(LogLevel::kError,
         "a child of fork touched shared object {} at {}: children have no shared objects",
-        fmt::ptr(object->address()), address);
+        shown(object->address()), address);
   }
 }
 
@@ -95,11 +95,11 @@ void endFailedAccess(const Object& object, BlockIndex index, const char* operati
   if (const adsmError_t error = lastErrorCode();
       error == adsmErrorKernel || error == adsmErrorAcceleratorLost) {
     log(LogLevel::kError, "{} (noticed by {} that waited for it: object {}, {} bytes, block {})",
-        lastErrorText(), operation, fmt::ptr(object.address()), object.bytes(),
+        lastErrorText(), operation, shown(object.address()), object.bytes(),
         static_cast<std::size_t>(index));
     std::abort();
   }
-  log(LogLevel::kError, "object {} ({} bytes), block {}: {} failed: {}", fmt::ptr(object.address()),
+  log(LogLevel::kError, "object {} ({} bytes), block {}: {} failed: {}", shown(object.address()),
       object.bytes(), static_cast<std::size_t>(index), operation, lastErrorText());
   std::abort();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The walker: whether every object's states, lists, open range and page protections agree.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,9 +17,9 @@ namespace gmac {
 namespace {
 
 Status wrong(Object& object, BlockIndex index, const char* what) {
-  return fail(adsmErrorSystem, "object {} ({} bytes), block {} ({}): {}",
-              fmt::ptr(object.address()), object.bytes(), static_cast<std::size_t>(index),
-              stateName(object[index].state), what);
+  return fail(adsmErrorSystem, "object {} ({} bytes), block {} ({}): {}", shown(object.address()),
+              object.bytes(), static_cast<std::size_t>(index), stateName(object[index].state),
+              what);
 }
 
 // Whether bytes of a block, which lie in one chunk and are all or none current on the CPU, are open
@@ -81,7 +81,7 @@ Status verifyRest(const std::vector<os::Mapping>& mappings, Object& object, Bloc
   if (loose || (state != State::kInvalid && !inside)) {
     return fail(
         adsmErrorSystem, "object {} ({} bytes), unused blocks from {} on ({}): {}",
-        fmt::ptr(object.address()), object.bytes(), static_cast<std::size_t>(group.begin),
+        shown(object.address()), object.bytes(), static_cast<std::size_t>(group.begin),
         stateName(state),
         loose ? "their pages are open further than their state allows" : "outside the open range");
   }
@@ -128,7 +128,7 @@ Status Blocks::verify() {
     }
     if (object.spread() && object.places.size() != object.blockCount) {
       return fail(adsmErrorSystem, "object {}: places of {} blocks, not of {}",
-                  fmt::ptr(object.address()), object.places.size(), object.blockCount);
+                  shown(object.address()), object.places.size(), object.blockCount);
     }
     for (std::size_t i = 0; i < object.places.size(); ++i) {
       if ((object.places[i] & object.copies) == 0) {
@@ -143,7 +143,7 @@ Status Blocks::verify() {
     }
     if (listed == object.open.empty()) {
       return fail(adsmErrorSystem, "object {}: {} the list of open objects",
-                  fmt::ptr(object.address()), listed ? "closed, but in" : "open, but not in");
+                  shown(object.address()), listed ? "closed, but in" : "open, but not in");
     }
     for (BlockIndex i = object.all().begin; i < object.all().end; i = i + 1) {
       if (!object.made(i)) {
@@ -159,15 +159,15 @@ Status Blocks::verify() {
     }
     if (busy != object.inTransit_) {
       return fail(adsmErrorSystem, "object {}: {} blocks are in transit, {} are counted",
-                  fmt::ptr(object.address()), busy, object.inTransit_);
+                  shown(object.address()), busy, object.inTransit_);
     }
     if (object.edges != object.countEdges()) {
       return fail(adsmErrorSystem, "object {}: {} edges between blocks, {} are counted",
-                  fmt::ptr(object.address()), object.countEdges(), object.edges);
+                  shown(object.address()), object.countEdges(), object.edges);
     }
     if (held != object.holds_) {
-      return fail(adsmErrorSystem, "object {}: {} holds, {} are counted",
-                  fmt::ptr(object.address()), held, object.holds_);
+      return fail(adsmErrorSystem, "object {}: {} holds, {} are counted", shown(object.address()),
+                  held, object.holds_);
     }
   }
   return {};

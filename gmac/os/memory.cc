@@ -2,7 +2,7 @@
 #include "gmac/os/memory.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -68,7 +68,7 @@ long systemProtect(void* address, std::size_t bytes, long flags) noexcept {
 Status failed(const char* call, const void* address, std::size_t bytes) noexcept {
   const int error = errno;
   const adsmError_t code = error == ENOMEM ? adsmErrorHostMemory : adsmErrorSystem;
-  return fail(code, "{}({}, {} bytes): {}", call, fmt::ptr(address), bytes, errorText(error));
+  return fail(code, "{}({}, {} bytes): {}", call, shown(address), bytes, errorText(error));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/session/config.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -372,7 +372,10 @@ std::string describeAllowed(const Variable& variable) {
   const Allowed& allowed = variable.allowed;
   switch (variable.kind) {
     case Kind::kChoice: {
-      std::string text = fmt::format("{}", fmt::join(allowed.words, ", "));
+      std::string text;
+      for (const auto& word : allowed.words) {
+        text += fmt::format("{}{}", text.empty() ? "" : ", ", word);
+      }
       for (const auto& [word, most] : allowed.counted) {
         text += fmt::format(", {}:1 to {}:{} {}", word, word, most, variable.unit);
       }

@@ -3,7 +3,7 @@
 // compare: managed-memory programs with real managed memory and with gmac's. Exit status: 0 when
 // all results are equal (programs that cannot run here are named), 1 when one is not or a run
 // failed, 2 when the command line is wrong.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstdio>

@@ -2,7 +2,7 @@
 //
 // Calls on several devices that reach each other's memory: the runtime over the fake driver, which
 // runs work only when it must, so that what nothing orders runs in the wrong order. Needs no GPU.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

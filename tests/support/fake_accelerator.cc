@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/fake_accelerator.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "gmac/base/round_up.h"
+#include "gmac/base/status.h"
 
 namespace gmac::testing {
 
@@ -526,7 +527,7 @@ Status FakeAccelerator::pin(const HostMemory& memory) {
   for (const auto& [address, pinned] : pins_) {
     if (overlap(reinterpret_cast<std::uintptr_t>(begin), memory.bytes,
                 reinterpret_cast<std::uintptr_t>(address), pinned.bytes)) {
-      complain(fmt::format("pin of {}, {} bytes: pinned already", fmt::ptr(begin), memory.bytes));
+      complain(fmt::format("pin of {}, {} bytes: pinned already", shown(begin), memory.bytes));
     }
   }
   if (memory.fd >= 0) {
@@ -564,14 +565,14 @@ Status FakeAccelerator::unpin(const HostMemory& memory) {
   mayBlock("unpin");
   const auto found = pins_.find(begin);
   if (found == pins_.end() || found->second.bytes != memory.bytes) {
-    complain(fmt::format("unpin of {}, {} bytes: not pinned", fmt::ptr(begin), memory.bytes));
-    return fail(adsmErrorSystem, "fake driver: unpin of {}: not pinned", fmt::ptr(begin));
+    complain(fmt::format("unpin of {}, {} bytes: not pinned", shown(begin), memory.bytes));
+    return fail(adsmErrorSystem, "fake driver: unpin of {}: not pinned", shown(begin));
   }
   for (const auto& queue : queues_) {
     for (const Work& work : queue) {
       if (work.host != nullptr && overlap(reinterpret_cast<std::uintptr_t>(work.host), work.bytes,
                                           reinterpret_cast<std::uintptr_t>(begin), memory.bytes)) {
-        complain(fmt::format("unpin of {}, {} bytes: a queued copy names it", fmt::ptr(begin),
+        complain(fmt::format("unpin of {}, {} bytes: a queued copy names it", shown(begin),
                              memory.bytes));
       }
     }

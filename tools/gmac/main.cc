@@ -3,7 +3,7 @@
 // gmac: runs programs with the library preloaded. Exit status: the program's own; 2 when the
 // command line is wrong, 126 when the program cannot be run, 127 when there is none, 1 for anything
 // else.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

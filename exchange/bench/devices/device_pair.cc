@@ -2,7 +2,7 @@
 #include "exchange/bench/devices/device_pair.h"
 
 #include <cuda_runtime.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -5,7 +5,7 @@
 //   mpirun -n 2 gmac run --mpi -- devices_openmpi [--only GROUP...] [--repeat N] [--json FILE]
 //   [--plots DIR] [--gate]
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <mpi.h>
 
 #include <algorithm>

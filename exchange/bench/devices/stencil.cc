@@ -10,7 +10,7 @@
 //   mpirun -n N gmac run --mpi -- stencil_openmpi [rounds [columns [steps]]]
 #include <cuda_runtime.h>
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <mpi.h>
 
 #include <algorithm>

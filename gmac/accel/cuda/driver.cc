@@ -2,7 +2,7 @@
 #include "gmac/accel/cuda/driver.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <mutex>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/policies/migration.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <vector>
@@ -38,7 +38,7 @@ Status Migration::call(adsmKernel_t kernel, const accel::LaunchShape& shape, voi
 // The device reaches it where it is.
 void Migration::stay(const Away& away) {
   const std::string words = lastErrorText();
-  log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", fmt::ptr(away.address),
+  log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", shown(away.address),
       away.bytes, words);
   const Lock lock(mutex_);
   Object* const object = index_.find(away.address);
@@ -149,7 +149,7 @@ Result<bool> Migration::place(const Away& away, std::size_t device) {
 
 void Migration::tell(const Object& object) {
   stats().migrations.add();
-  log(LogLevel::kInfo, "object {} ({} bytes) is on device {} now", fmt::ptr(object.address()),
+  log(LogLevel::kInfo, "object {} ({} bytes) is on device {} now", shown(object.address()),
       object.bytes(), object.homeDevice);
 }
 
@@ -299,7 +299,7 @@ Status Migration::settlePart(const Away& away, std::size_t device) {
     stats().migrations.add();
     stats().migratedBytes.add(length);
     log(LogLevel::kInfo, "{} bytes at {} are on device {} now", length,
-        fmt::ptr(object->address() + at), device);
+        shown(object->address() + at), device);
     at += length;
   }
   object->homeDevice = devices_->homeOf(object->device);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/policies/placement.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <span>
@@ -145,12 +145,12 @@ Status Placement::move(const Wish& wish) {
     }
     stats().migrations.add();
     stats().migratedBytes.add(wish.bytes);
-    log(LogLevel::kInfo, "{} bytes at {} are on device {} now", wish.bytes, fmt::ptr(wish.address),
+    log(LogLevel::kInfo, "{} bytes at {} are on device {} now", wish.bytes, shown(wish.address),
         wish.device);
   } else {
     // The device reaches them where they are.
-    log(LogLevel::kInfo, "{} bytes at {} stay where they are: {}", wish.bytes,
-        fmt::ptr(wish.address), words);
+    log(LogLevel::kInfo, "{} bytes at {} stay where they are: {}", wish.bytes, shown(wish.address),
+        words);
   }
   return launches_.endOwnWork(ranges, accel::Ticket{});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/policies/spilling.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <span>
@@ -343,7 +343,7 @@ Status Spilling::move(const Candidate& candidate, const Place& place, int wanted
   const std::string words = moved.ok() ? "" : lastErrorText();
   const Status ended = launches_.endOwnWork(ranges, accel::Ticket{});
   if (!moved.ok()) {
-    log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", fmt::ptr(candidate.address),
+    log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", shown(candidate.address),
         candidate.bytes, words);
     recordError(moved.code(), words);
     return moved;
@@ -364,7 +364,7 @@ void Spilling::tell(const Object& object, const Place& place) const {
   const std::string where = place.home == accel::Home::kCpu ? "the CPU's"
                             : several() ? fmt::format("device {}'s", place.device)
                                         : "the accelerator's";
-  log(LogLevel::kInfo, "object {} ({} bytes) is in {} memory now{}", fmt::ptr(object.address()),
+  log(LogLevel::kInfo, "object {} ({} bytes) is in {} memory now{}", shown(object.address()),
       object.bytes(), where,
       object.spilledFrom >= 0 ? fmt::format(", as device {}'s is full", object.spilledFrom) : "");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/policies/zero_copy.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <span>
@@ -155,7 +155,7 @@ void ZeroCopy::move(const Known& known) {
       this->moved(*object, toCpu ? accel::Home::kMirror : accel::Home::kDevice);
     } else {
       object->zeroCopy.stays();
-      log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", fmt::ptr(known.address),
+      log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", shown(known.address),
           bytes, lastErrorText());
     }
   }
@@ -208,7 +208,7 @@ Status ZeroCopy::toCpu(Object& object) {
     return moved;
   }
   if (!closed.ok()) {
-    log(LogLevel::kError, "object {}: {}", fmt::ptr(object.address()), lastErrorText());
+    log(LogLevel::kError, "object {}: {}", shown(object.address()), lastErrorText());
   }
   return {};
 }
@@ -235,7 +235,7 @@ void ZeroCopy::moved(Object& object, accel::Home home) {
   } else {
     stats().zeroCopiesEnded.add();
   }
-  log(LogLevel::kInfo, "object {} ({} bytes) {}", fmt::ptr(object.address()), object.bytes(),
+  log(LogLevel::kInfo, "object {} ({} bytes) {}", shown(object.address()), object.bytes(),
       toCpu ? "has one copy now, in the CPU's memory" : "has a copy on the accelerator again");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/datatype/engine/placement.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -127,19 +127,19 @@ Status Placement::checkMethod() const {
   if (op_.method == adsmMethodCpu) {
     if ((!stridedShared_ && stridedOnDevice_) || (!packedShared_ && packedOnDevice())) {
       return fail(adsmErrorNotSupported, "{}: method {}: the CPU does not reach {}", function, name,
-                  fmt::ptr(stridedOnDevice_ ? op_.strided : op_.packed));
+                  shown(stridedOnDevice_ ? op_.strided : op_.packed));
     }
     return {};
   }
   const Layout& layout = op_.layout();
   if (!stridedShared_ && !stridedOnDevice_) {
     return fail(adsmErrorNotSupported, "{}: method {}: {} is the CPU's memory", function, name,
-                fmt::ptr(op_.strided));
+                shown(op_.strided));
   }
   if (op_.method == adsmMethodKernel && packedAt_ == Packed::kPageable) {
     return fail(adsmErrorNotSupported,
                 "{}: method {}: kernels do not reach {}, which is not pinned", function, name,
-                fmt::ptr(op_.packed));
+                shown(op_.packed));
   }
   const bool whole = op_.offset == 0 && op_.bytes == layout.bytes();
   if (op_.method == adsmMethodCopy2d && !(whole && gridOf(layout))) {
@@ -151,11 +151,11 @@ Status Placement::checkMethod() const {
   if ((op_.method == adsmMethodCopy2d || op_.method == adsmMethodCopy) &&
       packedAt_ == Packed::kPageable && !device_.accelerator().kernelsReachPinned()) {
     return fail(adsmErrorNotSupported, "{}: method {}: the {} accelerator does not reach {}",
-                function, name, device_.accelerator().name(), fmt::ptr(op_.packed));
+                function, name, device_.accelerator().name(), shown(op_.packed));
   }
   if (op_.method == adsmMethodStaged && packedOnDevice()) {
     return fail(adsmErrorNotSupported, "{}: method {}: {} is the device's memory", function, name,
-                fmt::ptr(op_.packed));
+                shown(op_.packed));
   }
   return {};
 }

@@ -3,7 +3,7 @@
 // Copies between two layouts wherever the bytes are current.
 #include "gmac/datatype/cpu/transfer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <deque>
@@ -172,7 +172,7 @@ class Engine::TransferRun {
       return fail(adsmErrorNotSupported,
                   "{}: options.stream: target {} and source {} are not both the device's, and the "
                   "CPU waits for no stream",
-                  op_.function, fmt::ptr(op_.target.base), fmt::ptr(op_.source.base));
+                  op_.function, shown(op_.target.base), shown(op_.source.base));
     }
     outcome_.report.method = method;
     outcome_.report.bytes = op_.bytes;
@@ -222,7 +222,7 @@ class Engine::TransferRun {
   Status checkMethod() const {
     const auto refuse = [&](const char* who, const Transfer::Side& side) {
       return fail(adsmErrorNotSupported, "{}: method {}: {} not reach {}", op_.function,
-                  adsmMethodName(op_.method), who, fmt::ptr(side.base));
+                  adsmMethodName(op_.method), who, shown(side.base));
     };
     switch (op_.method) {
       case adsmMethodKernel:
