@@ -3,9 +3,8 @@
 // Messages to the person who runs the program: one line on standard error, "gmac: ...".
 //
 // For the fault path and the child of a fork too: a line is formatted into a fixed buffer on the
-// stack, the only one, and written with one system call of its own (not writev(), which the
-// interposer replaces). Allocates nothing and takes no lock. Thread-safe; lines of different
-// threads do not mix.
+// stack, the only one, and written with one system call of its own (own_system_call.h). Allocates
+// nothing and takes no lock. Thread-safe; lines of different threads do not mix.
 #ifndef GMAC_BASE_LOG_H_
 #define GMAC_BASE_LOG_H_
 
@@ -21,6 +20,8 @@
 #include <iterator>
 #include <string_view>
 #include <utility>
+
+#include "gmac/base/own_system_call.h"
 
 namespace gmac {
 
@@ -49,7 +50,7 @@ inline constexpr std::size_t kLogLineBytes = 1280;
                    partOf(kEnd)};
   iovec* next = std::begin(parts);
   while (next != std::end(parts)) {
-    const long written = syscall(SYS_writev, STDERR_FILENO, next, std::end(parts) - next);
+    const long written = ownSystemCall(SYS_writev, STDERR_FILENO, next, std::end(parts) - next);
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) break;  // standard error is closed
     auto left = static_cast<std::size_t>(written);

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "gmac/base/descriptor.h"
+#include "gmac/base/own_system_call.h"
 #include "gmac/os/signal_mask.h"
 
 namespace gmac {
@@ -67,7 +68,7 @@ Status ReportFile::writeOut() {
   std::size_t done = 0;
   while (done < buffer_.size()) {
     const long written =
-        ::syscall(SYS_write, descriptor_, buffer_.data() + done, buffer_.size() - done);
+        ownSystemCall(SYS_write, descriptor_, buffer_.data() + done, buffer_.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return failHere("write");
     done += static_cast<std::size_t>(written);

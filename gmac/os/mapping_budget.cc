@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "gmac/base/own_system_call.h"
+
 namespace gmac::os {
 namespace {
 
@@ -26,10 +28,10 @@ constexpr std::size_t kSmallestStep = 256;
 class KernelFile {
  public:
   explicit KernelFile(const char* path)
-      : fd_(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC))) {}
+      : fd_(static_cast<int>(ownSystemCall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC))) {}
   ~KernelFile() {
     if (fd_ >= 0) {
-      ::syscall(SYS_close, fd_);
+      ownSystemCall(SYS_close, fd_);
     }
   }
   KernelFile(const KernelFile&) = delete;
@@ -41,7 +43,7 @@ class KernelFile {
     }
     long got = 0;
     do {
-      got = ::syscall(SYS_read, fd_, to, bytes);
+      got = ownSystemCall(SYS_read, fd_, to, bytes);
     } while (got < 0 && errno == EINTR);
     return got;
   }

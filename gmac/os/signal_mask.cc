@@ -9,6 +9,7 @@
 #include <ctime>
 #include <utility>
 
+#include "gmac/base/own_system_call.h"
 #include "gmac/os/handlers.h"
 
 // glibc's own way of taking a real-time signal away from SIGRTMIN..SIGRTMAX; 0: the highest.
@@ -78,13 +79,13 @@ sigset_t programMask(const sigset_t& kernel) noexcept {
 
 KernelSet setThreadMask(KernelSet mask) noexcept {
   KernelSet before = 0;
-  (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, &before, sizeof mask);
+  (void)ownSystemCall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, &before, sizeof mask);
   return before;
 }
 
 KernelSet threadMask() noexcept {
   KernelSet mask = 0;
-  (void)syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &mask, sizeof mask);
+  (void)ownSystemCall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &mask, sizeof mask);
   return mask;
 }
 

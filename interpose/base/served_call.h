@@ -152,6 +152,20 @@ enum class Errors { kErrno, kReturned };
 
 namespace internal {
 
+// While one lives, the thread is in a function that serves a call by number.
+inline constinit thread_local bool byFunctionHere __attribute__((tls_model("initial-exec"))) =
+    false;
+class ByFunction {
+ public:
+  ByFunction() noexcept : outer_(std::exchange(byFunctionHere, true)) {}
+  ~ByFunction() { byFunctionHere = outer_; }
+  ByFunction(const ByFunction&) = delete;
+  ByFunction& operator=(const ByFunction&) = delete;
+
+ private:
+  const bool outer_;
+};
+
 template <typename Rule>
 struct CopyFor : PrivateCopy {
   template <typename Given>
@@ -328,16 +342,18 @@ struct SystemCall<Return(Args...)> {
     });
   }
 
-  // `kFunction` knows what is shared.
+  // `kFunction` knows what is shared. Another library may stand between it and libc, and make the
+  // call by number again.
   template <auto kFunction, When kWhen>
   static long byFunction(long number, const Words& words) {
-    if constexpr (kWhen == When::kAfterFault) {
+    if (kWhen == When::kAfterFault || internal::byFunctionHere) {
       const int errnoBefore = errno;
       const long result = systemCall(number, words);
       if (result != -1 || errno != EFAULT) return result;
       errno = errnoBefore;
     }
     return uncancelled([&]() -> long {
+      const internal::ByFunction here;
       return withArguments(words, [](Args... args) { return kFunction(args...); });
     });
   }

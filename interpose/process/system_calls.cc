@@ -10,8 +10,7 @@
 //  - Calls that return in another process, or on another stack, are made as they are; futexes have
 //    a file of their own.
 //
-// The runtime makes some calls by number. Where it holds its lock, they are made as they are;
-// elsewhere those look for shared memory after a fault only.
+// The runtime makes some calls by number. Where it holds its lock, they are made as they are.
 #undef _FORTIFY_SOURCE
 #undef _FILE_OFFSET_BITS
 
@@ -93,24 +92,27 @@ ssize_t writeAt(int descriptor, const iovec* parts, int count, off64_t offset, l
   serveNumber<int(int, const mq_attr*, mq_attr*), kBefore, Values<1>, Values<2>>(SYS_mq_getsetattr);
   serveNumber<int(int, void*, unsigned), kAfterFault, Array<1, 2>>(SYS_sched_getattr);
 
-  // Bytes. (recvmsg() is the runtime's own way to its device process, and a message that has met a
-  // fault is lost.)
-  serveByFunction<&::read, kAfterFault>(SYS_read);
-  serveByFunction<&::write, kAfterFault>(SYS_write);
-  serveByFunction<&::pread64, kAfterFault>(SYS_pread64);
-  serveByFunction<&::pwrite64, kAfterFault>(SYS_pwrite64);
-  serveByFunction<&::readv, kAfterFault>(SYS_readv);
-  serveByFunction<&::writev, kAfterFault>(SYS_writev);
-  serveByFunction<&::preadv64, kAfterFault>(SYS_preadv);
-  serveByFunction<&::pwritev64, kAfterFault>(SYS_pwritev);
-  serveByFunction<&readAt, kAfterFault>(SYS_preadv2);
-  serveByFunction<&writeAt, kAfterFault>(SYS_pwritev2);
-  serveByFunction<&::vmsplice, kAfterFault>(SYS_vmsplice);
-  serveByFunction<&::sendto, kAfterFault>(SYS_sendto);
-  serveByFunction<&::sendmsg, kAfterFault>(SYS_sendmsg);
-  serveByFunction<&::sendmmsg, kAfterFault>(SYS_sendmmsg);
-  serveByFunction<&::getrandom, kAfterFault>(SYS_getrandom);
+  // Bytes. A closed block behind an open one would cut the call short instead of failing it, so
+  // they are looked at before.
+  serveByFunction<&::read, kBefore>(SYS_read);
+  serveByFunction<&::write, kBefore>(SYS_write);
+  serveByFunction<&::pread64, kBefore>(SYS_pread64);
+  serveByFunction<&::pwrite64, kBefore>(SYS_pwrite64);
+  serveByFunction<&::readv, kBefore>(SYS_readv);
+  serveByFunction<&::writev, kBefore>(SYS_writev);
+  serveByFunction<&::preadv64, kBefore>(SYS_preadv);
+  serveByFunction<&::pwritev64, kBefore>(SYS_pwritev);
+  serveByFunction<&readAt, kBefore>(SYS_preadv2);
+  serveByFunction<&writeAt, kBefore>(SYS_pwritev2);
+  serveByFunction<&::process_vm_readv, kBefore>(SYS_process_vm_readv);
+  serveByFunction<&::process_vm_writev, kBefore>(SYS_process_vm_writev);
+  serveByFunction<&::vmsplice, kBefore>(SYS_vmsplice);
+  serveByFunction<&::sendto, kBefore>(SYS_sendto);
+  serveByFunction<&::sendmsg, kBefore>(SYS_sendmsg);
+  serveByFunction<&::sendmmsg, kBefore>(SYS_sendmmsg);
+  serveByFunction<&::getrandom, kBefore>(SYS_getrandom);
   serveByFunction<&::recvfrom, kBefore>(SYS_recvfrom);
+  serveByFunction<&::recvmsg, kBefore>(SYS_recvmsg);
   serveByFunction<&::recvmmsg, kBefore>(SYS_recvmmsg);
   serveByFunction<&::execve, kAfterFault>(SYS_execve);
   serveByFunction<&::execveat, kAfterFault>(SYS_execveat);
@@ -125,7 +127,9 @@ __attribute__((used, visibility("hidden"))) long gmacServeSystemCall(long number
                                                                      long second, long third,
                                                                      long fourth, long fifth,
                                                                      long sixth) {
-  if (!coherence::anythingShared() || coherence::port().worksHere()) [[likely]]
+  // The masks and the action of SIGSEGV are served before anything is shared, too.
+  const bool ofSignals = number == SYS_rt_sigprocmask || number == SYS_rt_sigaction;
+  if (!ofSignals && (!coherence::anythingShared() || coherence::port().worksHere())) [[likely]]
     return gmacSystemCall(number, first, second, third, fourth, fifth, sixth);
   const Words words = {first, second, third, fourth, fifth, sixth};
   if (number >= 0 && number < kSystemCalls) {

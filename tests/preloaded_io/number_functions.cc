@@ -2,7 +2,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -11,6 +13,7 @@
 
 #include <climits>
 #include <csignal>
+#include <cstdlib>
 #include <vector>
 
 #include "tests/preloaded_io/functions.h"
@@ -33,6 +36,120 @@ const std::vector<Function>& numberFunctions() {
          a.make([&] { return ::syscall(SYS_writev, static_cast<int>(file), part, 1); });
          a.make([&] { return ::syscall(SYS_preadv2, static_cast<int>(file), part, 1, 0L, 0L, 0); });
          a.noteBytes(bytes, 100);
+       }},
+      {"SYS_read_partly_closed",
+       [](Attempt& a) {
+         // The first bytes are open, and more blocks follow: no call may end where they do.
+         constexpr long kLength = 100000;
+         const Descriptor file(::memfd_create("there", 0));
+         auto* const bytes = a.room<char>(kLength);
+         auto* const part = a.put(iovec{bytes, kLength});
+         const auto make = [&](const auto& call) {
+           a.make([&] {
+             bytes[0] = 'x';
+             part->iov_len = kLength;
+             return call();
+           });
+           a.noteBytes(bytes, 1);
+           a.note(bytes[kLength - 1]);
+         };
+         const int number = file;
+         make([&] { return ::syscall(SYS_write, number, bytes, kLength); });
+         make([&] { return ::syscall(SYS_pread64, number, bytes, kLength, 0L); });
+         make([&] { return ::syscall(SYS_pwrite64, number, bytes, kLength, 5L); });
+         make([&] { return ::syscall(SYS_writev, number, part, 1); });
+         make([&] { return ::syscall(SYS_preadv, number, part, 1, 3L, 0L); });
+         make([&] { return ::syscall(SYS_lseek, number, 7L, SEEK_SET); });
+         make([&] { return ::syscall(SYS_readv, number, part, 1); });
+         make([&] { return ::syscall(SYS_getrandom, bytes + 1, kLength - 2, 0); });
+       }},
+      {"SYS_process_vm_readv",
+       [](Attempt& a) {
+         constexpr long kLength = 100000;
+         auto* const from = a.room<char>(kLength);
+         auto* const to = a.room<char>(kLength);
+         auto* const local = a.put(iovec{to, kLength});
+         auto* const remote = a.put(iovec{from, kLength});
+         const long self = ::getpid();
+         const auto make = [&](long number) {
+           a.make([&] {
+             from[0] = 'x';
+             return ::syscall(number, self, local, 1L, remote, 1L, 0L);
+           });
+           a.note(from[0]);
+           a.note(to[0]);
+           a.note(to[kLength - 1]);
+         };
+         make(SYS_process_vm_readv);
+         to[kLength - 1] = 'y';
+         make(SYS_process_vm_writev);
+         a.note(from[kLength - 1]);
+         a.make([&] { return ::syscall(SYS_process_vm_readv, self, nullptr, 1L, remote, 1L, 0L); });
+       }},
+      {"SYS_sendmsg",
+       [](Attempt& a) {
+         int ends[2];
+         if (::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) std::abort();
+         const Descriptor one(ends[0]);
+         const Descriptor other(ends[1]);
+         auto* const bytes = a.room<char>(100);
+         auto* const part = a.put(iovec{bytes, 100});
+         msghdr wanted = {};
+         wanted.msg_iov = part;
+         wanted.msg_iovlen = 1;
+         auto* const header = a.put(wanted);
+         a.make([&] { return ::syscall(SYS_sendmsg, ends[0], header, 0); });
+         a.make([&] { return ::syscall(SYS_recvmsg, ends[1], header, MSG_DONTWAIT); });
+         a.noteBytes(bytes, 100);
+         a.make([&] { return ::syscall(SYS_recvmsg, ends[1], header, MSG_DONTWAIT); });
+       }},
+      {"SYS_rt_sigprocmask",
+       [](Attempt& a) {
+         auto* const all = a.put(~0UL);
+         auto* const before = a.put(~0UL);
+         const auto noteFaults = [&](unsigned long mask) { a.note(mask >> (SIGSEGV - 1) & 1); };
+         a.make([&] { return ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, all, before, 8L); });
+         noteFaults(*before);
+         a.make([&] { return *all == ~0UL; });  // an access while all is blocked
+         sigset_t byName;
+         a.make([&] { return ::sigprocmask(SIG_SETMASK, nullptr, &byName); });
+         a.note(::sigismember(&byName, SIGSEGV));
+         a.make([&] { return ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, before, all, 8L); });
+         noteFaults(*all);
+         a.make([&] { return ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, all, 8L); });
+         noteFaults(*all);
+         a.make([&] { return ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, 8L, nullptr, 8L); });
+         a.make([&] { return ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, all, nullptr, 4L); });
+         a.make([&] { return ::syscall(SYS_rt_sigprocmask, 77, all, nullptr, 8L); });
+       }},
+      {"SYS_rt_sigaction",
+       [](Attempt& a) {
+         struct Action {
+           void (*handler)(int);
+           unsigned long flags;
+           void (*restorer)();
+           unsigned long mask;
+         };
+         for (const int signal : {SIGSEGV, SIGUSR2}) {
+           auto* const own = a.put(Action{[](int) {}, SA_NODEFER, nullptr, 1UL << (SIGSEGV - 1)});
+           auto* const before = a.room<Action>();
+           auto* const now = a.room<Action>();
+           a.make([&] { return ::syscall(SYS_rt_sigaction, signal, own, before, 8L); });
+           a.make([&] { return own->flags; });  // an access that the action is not to see
+           a.make([&] { return ::syscall(SYS_rt_sigaction, signal, nullptr, now, 8L); });
+           a.note(now->handler == own->handler);
+           a.note(now->flags & SA_NODEFER);
+           a.note(now->mask);
+           struct sigaction byName = {};
+           a.make([&] { return ::sigaction(signal, nullptr, &byName); });
+           a.note(byName.sa_handler == own->handler);
+           a.note(::sigismember(&byName.sa_mask, SIGSEGV));
+           a.make([&] { return ::syscall(SYS_rt_sigaction, signal, before, now, 8L); });
+           a.note(now->handler == own->handler);
+           a.make([&] { return ::syscall(SYS_rt_sigaction, signal, 8L, nullptr, 8L); });
+           a.make([&] { return ::syscall(SYS_rt_sigaction, signal, nullptr, now, 4L); });
+         }
+         a.make([&] { return ::syscall(SYS_rt_sigaction, SIGKILL, nullptr, nullptr, 8L); });
        }},
       {"SYS_openat",
        [](Attempt& a) {

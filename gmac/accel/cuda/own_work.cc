@@ -14,6 +14,7 @@
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/pci_link.h"
 #include "gmac/accel/cuda/reentry.h"
+#include "gmac/base/own_system_call.h"
 
 namespace gmac::accel::cuda {
 namespace {
@@ -25,7 +26,7 @@ bool pointerReadable(std::uintptr_t address) noexcept {
   void* scratch = nullptr;
   iovec to{&scratch, sizeof scratch};
   iovec from{reinterpret_cast<void*>(address), sizeof scratch};
-  const long read = syscall(SYS_process_vm_readv, getpid(), &to, 1UL, &from, 1UL, 0UL);
+  const long read = ownSystemCall(SYS_process_vm_readv, getpid(), &to, 1UL, &from, 1UL, 0UL);
   const bool readable = read < 0 ? errno != EFAULT : read == sizeof scratch;
   errno = kept;
   return readable;

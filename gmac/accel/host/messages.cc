@@ -9,12 +9,14 @@
 #include <cstring>
 #include <span>
 
+#include "gmac/base/own_system_call.h"
+
 namespace gmac::accel::host {
 
 namespace {
 
-// sendmsg and recvmsg are called by their numbers: interpose/ stands in for their names, with more
-// stack than the fault path has.
+// sendmsg and recvmsg are system calls of our own: interpose/ stands in for the functions, with
+// more stack than the fault path has.
 
 bool send(int socket, std::span<iovec> parts, int fd) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -32,7 +34,7 @@ bool send(int socket, std::span<iovec> parts, int fd) {
   }
   ssize_t sent = 0;
   do {
-    sent = syscall(SYS_sendmsg, socket, &message, MSG_NOSIGNAL);
+    sent = ownSystemCall(SYS_sendmsg, socket, &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   std::size_t bytes = 0;
   for (const iovec& part : parts) bytes += part.iov_len;
@@ -65,7 +67,7 @@ ssize_t receiveMessage(int socket, void* data, std::size_t bytes, Descriptor* fd
   message.msg_controllen = control.size();
   ssize_t received = 0;
   do {
-    received = syscall(SYS_recvmsg, socket, &message, MSG_CMSG_CLOEXEC);
+    received = ownSystemCall(SYS_recvmsg, socket, &message, MSG_CMSG_CLOEXEC);
   } while (received < 0 && errno == EINTR);
   if (received < 0) {
     return received;
