@@ -12,7 +12,8 @@
 namespace gmac::own_mappings {
 
 // A range is reserved from now on, and until remove() of its begin. Thread-safe; none of these
-// allocates. Past 64 ranges at a time, further ones are not guarded.
+// calls the allocator. Where no page can be mapped for more than 64 ranges, a line says which are
+// not guarded.
 void add(const void* begin, std::size_t bytes) noexcept;
 void remove(const void* begin) noexcept;
 
