@@ -97,6 +97,22 @@ class ForkTypesChild : public ::testing::Test {
   }
 };
 
+// The runtime starts by a fork, which runs the program's handlers.
+TEST(ForkHandlers, MayCallTheLibraryWhileTheRuntimeStarts) {
+  const ChildEnd end = runChild("ForkHandlersChild.DISABLED_CallTheLibrary",
+                                {{"GMAC_ACCEL", "host"}, {"GMAC_HOST_MEMORY", "64M"}});
+  EXPECT_EQ(end.exitStatus, 0) << "signal " << end.signal << "\n" << end.output;
+}
+std::string toldHandler;
+TEST(ForkHandlersChild, DISABLED_CallTheLibrary) {
+  const auto handler = [] {
+    if (adsmAlloc(64) == nullptr && toldHandler.empty()) toldHandler = adsmLastErrorString();
+  };
+  ASSERT_EQ(pthread_atfork(handler, handler, handler), 0);
+  EXPECT_NE(adsmAlloc(64), nullptr) << adsmLastErrorString();
+  EXPECT_THAT(toldHandler, HasSubstr("the runtime is starting, and a handler of pthread_atfork()"));
+}
+
 class ForkChild : public ::testing::Test {
  protected:
   void SetUp() override {

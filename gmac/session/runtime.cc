@@ -215,8 +215,57 @@ bool onFault(void* address, bool write) noexcept {
 
 bool mayOwn(const void* address) noexcept { return shared_ranges::mayBeShared(address, 1); }
 
-// One log line for a program that does not ask why its allocations fail. Once for each reason,
-// because every further call tries to start again. Under the start's lock.
+// While one lives, the thread starts the runtime. The start forks, and a fork runs the program's
+// handlers, in this thread and in the child.
+struct StartsHere {
+  StartsHere() noexcept { now = true; }
+  ~StartsHere() { now = false; }
+  StartsHere(const StartsHere&) = delete;
+  StartsHere& operator=(const StartsHere&) = delete;
+
+  static constinit thread_local bool now __attribute__((tls_model("initial-exec")));
+};
+constinit thread_local bool StartsHere::now = false;
+
+// The last start that failed, and how many calls take its error for theirs before the next one is
+// made: a program whose allocator comes here would otherwise pay for a start each time. By count,
+// not by time: what is missing comes by what the program does. Under the start's lock.
+class FailedStart {
+ public:
+  bool covers() noexcept {
+    if (callsLeft_ == 0) return false;
+    --callsLeft_;
+    return true;
+  }
+  // The thread's last error is the start's.
+  void note() noexcept {
+    code_ = lastErrorCode();
+    number_ = lastErrorNumber();
+    std::snprintf(text_, sizeof text_, "%s", lastErrorText());
+    callsLeft_ = callsBetween_;
+    callsBetween_ = std::min(2 * callsBetween_ + 1, kMaxCallsBetween);
+  }
+  Status again() const noexcept {
+    const Status status =
+        fail(code_, "{} (the runtime's last start; it is tried again in {} calls)",
+             static_cast<const char*>(text_), callsLeft_ + 1);
+    recordErrorNumber(number_);
+    return status;
+  }
+
+ private:
+  static constexpr unsigned kMaxCallsBetween = 1023;
+
+  adsmError_t code_ = adsmSuccess;
+  int number_ = 0;
+  unsigned callsLeft_ = 0;
+  unsigned callsBetween_ = 0;
+  char text_[kErrorTextBytes] = "";
+};
+constinit FailedStart failedStart;
+
+// One log line for a program that does not ask why its allocations fail, once for each reason.
+// Under the start's lock.
 void sayWhyNotStarted() {
   static char said[kErrorTextBytes] = "";
   if (std::strcmp(said, lastErrorText()) != 0) {
@@ -253,12 +302,20 @@ Result<Runtime*> Runtime::get() {
   if (Runtime* runtime = started()) [[likely]] {
     return runtime;
   }
+  if (StartsHere::now) {
+    return fail(
+        adsmErrorSystem,
+        "the runtime is starting, and a handler of pthread_atfork() has called the library");
+  }
   const std::lock_guard guard(startLock);
   if (Runtime* runtime = started()) {
     return runtime;
   }
+  const StartsHere starts;
+  if (failedStart.covers()) return failedStart.again();
   auto runtime = start();
   if (!runtime.ok()) {
+    failedStart.note();
     sayWhyNotStarted();
     return runtime.status();
   }

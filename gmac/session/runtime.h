@@ -17,8 +17,9 @@ namespace gmac {
 // may be gone before it at process exit. Thread-safe.
 class Runtime {
  public:
-  // The runtime, started if it was not. A failed start changes nothing and is tried again by the
-  // next call.
+  // The runtime, started if it was not. A failed start changes nothing and is tried again, since
+  // what was missing may come: by the next call, later by every 2nd, 4th, ... 1024th; the calls
+  // between get the error of the last start.
   static Result<Runtime*> get();
   // The runtime if it has started, else NULL. One load; for the interposers and the fault handler.
   static Runtime* started() noexcept;

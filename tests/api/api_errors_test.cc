@@ -339,6 +339,35 @@ TEST(Configuration, AStartThatFailsIsSaidOnceToAProgramThatDoesNotAsk) {
               ::testing::Not(HasSubstr("gmac: ")));
 }
 
+// Allocates with a bad value, then with a good one, until that succeeds; prints how often each.
+TEST(Configuration, DISABLED_AllocationsUntilTheStart) {
+  const int bad = std::atoi(std::getenv("GMAC_TEST_FAILING"));
+  std::string text;
+  for (int i = 0; i < bad; ++i) {
+    ASSERT_EQ(adsmAlloc(1), nullptr);
+    ASSERT_EQ(adsmLastError(), adsmErrorConfiguration);
+    ASSERT_THAT(adsmLastErrorString(), HasSubstr("GMAC_PROTOCOL=\"eager\""));
+  }
+  ASSERT_EQ(setenv("GMAC_PROTOCOL", "lazy", 1), 0);
+  int good = 1;
+  while (adsmAlloc(1) == nullptr && good < 10000) ++good;
+  std::printf("%d failed, started by number %d\n", bad, good);
+}
+
+TEST(Configuration, AStartThatFailsIsTriedAgainMoreAndMoreRarely) {
+  const auto said = [](const char* failing) {
+    return runChild("Configuration.DISABLED_AllocationsUntilTheStart",
+                    {{"GMAC_PROTOCOL", "eager"}, {"GMAC_TEST_FAILING", failing}})
+        .output;
+  };
+  // Starts fail by call 1, 2, 4, 8, ... and then every 1,024th.
+  EXPECT_THAT(said("1"), HasSubstr("1 failed, started by number 1\n"));
+  EXPECT_THAT(said("2"), HasSubstr("2 failed, started by number 2\n"));
+  EXPECT_THAT(said("5"), HasSubstr("5 failed, started by number 3\n"));
+  EXPECT_THAT(said("100"), HasSubstr("100 failed, started by number 28\n"));
+  EXPECT_THAT(said("3000"), HasSubstr("3000 failed, started by number 72\n"));
+}
+
 TEST(Configuration, AnAcceleratorThatIsNotThereIsNamed) {
   EXPECT_THAT(firstAllocation("GMAC_ACCEL", "cudart"),
               ::testing::AnyOf(HasSubstr("adsmErrorNoAccelerator"), HasSubstr("allocated")));
