@@ -3,15 +3,16 @@
 // syscall(SYS_futex, ...) on shared memory, which is how the C++ library waits for an atomic; what
 // comes from syscall() is in system_calls.cc. For a
 // wait the kernel reads the word once, at its start; for a wake it may read or write one. Where a
-// closed block stops it, the words are touched and the call is made again. The kernel also writes
-// locks that inherit priorities (FUTEX_LOCK_PI) at the end of a wait, which no touch can precede:
-// those calls fail with EFAULT, and a log line says why.
+// closed block stops it, the words, and a wait's limit, are touched and the call is made again. The
+// kernel also writes locks that inherit priorities (FUTEX_LOCK_PI) at the end of a wait, which no
+// touch can precede: those calls fail with EFAULT, and a log line says why.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <ctime>
 
 #include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
@@ -31,8 +32,10 @@ void sayThatItCannotBe(long command, const std::uint32_t* word) noexcept {
 
 // Opens the words of a failed operation, as the kernel needs them. False: it failed for another
 // reason, or cannot be helped.
-bool open(long command, std::uint32_t* word, std::uint32_t* word2) noexcept {
+bool open(long command, std::uint32_t* word, const timespec* limit, std::uint32_t* word2) noexcept {
   const bool shared = coherence::touchesShared(word, sizeof *word);
+  const bool waits = command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+  const bool limitShared = waits && coherence::touchesShared(limit, sizeof *limit);
   const bool usesSecond =
       command == FUTEX_WAKE_OP || command == FUTEX_REQUEUE || command == FUTEX_CMP_REQUEUE;
   const bool secondShared = usesSecond && coherence::touchesShared(word2, sizeof *word2);
@@ -50,9 +53,13 @@ bool open(long command, std::uint32_t* word, std::uint32_t* word2) noexcept {
       return false;
   }
   if (shared) (void)*const_cast<const volatile std::uint32_t*>(word);
+  if (limitShared) {  // both ends may be in a block of their own
+    (void)*const_cast<const volatile time_t*>(&limit->tv_sec);
+    (void)*const_cast<const volatile long*>(&limit->tv_nsec);
+  }
   // Writes the value that is there.
   if (secondShared) asm volatile("lock orl $0, %0" : "+m"(*word2) : : "cc", "memory");
-  return shared || secondShared;
+  return shared || limitShared || secondShared;
 }
 
 }  // namespace
@@ -69,7 +76,8 @@ __attribute__((used, visibility("hidden"))) long gmacFutex(long number, std::uin
   for (int attempt = 0;; ++attempt) {
     const long result = gmacSystemCall(number, word, operation, value, limit, word2, value3);
     if (result != -1 || errno != EFAULT || attempt == kAttempts ||
-        !open(operation & FUTEX_CMD_MASK, word, reinterpret_cast<std::uint32_t*>(word2))) {
+        !open(operation & FUTEX_CMD_MASK, word, reinterpret_cast<const timespec*>(limit),
+              reinterpret_cast<std::uint32_t*>(word2))) {
       return result;
     }
     errno = errnoBefore;

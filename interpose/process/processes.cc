@@ -192,6 +192,23 @@ class PrivateStrings {
   std::vector<char*> pointers_;
 };
 
+// A private copy of what may be in shared memory, or NULL. For the stack.
+template <typename Value>
+class CopyOf {
+ public:
+  explicit CopyOf(const Value* given)
+      : given_(given), copied_(isShared(given, sizeof *given)), copy_(copied_ ? *given : Value{}) {}
+  CopyOf(const CopyOf&) = delete;
+  CopyOf& operator=(const CopyOf&) = delete;
+  const Value* get() const { return copied_ ? &copy_ : given_; }
+
+ private:
+  const Value* const given_;
+  const bool copied_;
+  const Value copy_;
+};
+
+// (libc's child reads its arguments in this process's memory with SIGSEGV blocked.)
 int spawn(Real<Spawn>& real, pid_t* child, const char* path,
           const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
           Strings arguments, Strings environment) {
@@ -205,9 +222,11 @@ int spawn(Real<Spawn>& real, pid_t* child, const char* path,
     const std::string pathCopy(path);
     const PrivateStrings argumentCopies(arguments);
     const PrivateStrings environmentCopies(environment);
+    const CopyOf actionsCopy(actions);
+    const CopyOf attributesCopy(attributes);
     const InheritedMask mask;
-    result = real(&id, pathCopy.c_str(), actions, attributes, argumentCopies.get(),
-                  environmentCopies.get());
+    result = real(&id, pathCopy.c_str(), actionsCopy.get(), attributesCopy.get(),
+                  argumentCopies.get(), environmentCopies.get());
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }

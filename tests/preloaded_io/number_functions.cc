@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -205,6 +206,16 @@ const std::vector<Function>& numberFunctions() {
          a.make([&] { return ::syscall(SYS_ppoll, descriptor, 1L, limit, nullptr, 8L); });
          a.note(descriptor->revents);
          a.note(limit->tv_sec);
+       }},
+      {"SYS_futex",
+       [](Attempt& a) {
+         auto* const word = a.put(7U);
+         auto* const limit = a.put(timespec{0, 1000});
+         a.make([&] { return ::syscall(SYS_futex, word, FUTEX_WAIT, 7, limit, nullptr, 0); });
+         const unsigned own = 7;  // the limit alone is in shared memory
+         a.make([&] { return ::syscall(SYS_futex, &own, FUTEX_WAIT, 7, limit, nullptr, 0); });
+         a.make([&] { return ::syscall(SYS_futex, word, FUTEX_WAIT, 8, limit, nullptr, 0); });
+         a.make([&] { return ::syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0); });
        }},
       {"SYS_getrandom",
        [](Attempt& a) {

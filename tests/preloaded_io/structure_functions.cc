@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <pty.h>
 #include <sched.h>
+#include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -25,6 +26,7 @@
 #include <sys/timex.h>
 #include <sys/un.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
 #include <ucontext.h>
@@ -77,6 +79,25 @@ int connected() {
 
 const std::vector<Function>& structureFunctions() {
   static const std::vector<Function> all = {
+      {"posix_spawn",
+       [](Attempt& a) {
+         auto* const actions = a.room<posix_spawn_file_actions_t>();
+         a.make([&] { return ::posix_spawn_file_actions_init(actions); });
+         a.make([&] { return ::posix_spawn_file_actions_addclose(actions, 99); });
+         auto* const attributes = a.room<posix_spawnattr_t>();
+         a.make([&] { return ::posix_spawnattr_init(attributes); });
+         a.make([&] { return ::posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETPGROUP); });
+         auto* const child = a.room<pid_t>();
+         char* const words[] = {a.text("sh"), a.text("-c"), a.text("exit 5"), nullptr};
+         auto* const arguments = a.put(words, 4);
+         auto* const path = a.text("/bin/sh");
+         a.make(
+             [&] { return ::posix_spawn(child, path, actions, attributes, arguments, environ); });
+         auto* const status = a.room<int>();
+         a.make([&] { return ::waitpid(*child, status, 0) == *child; });
+         a.note(*status);
+         a.make([&] { return ::posix_spawn_file_actions_destroy(actions); });
+       }},
       {"clock_gettime",
        [](Attempt& a) {
          auto* const time = a.room<timespec>();
