@@ -20,14 +20,6 @@
 namespace attack {
 namespace {
 
-std::string besideMe(const std::string& name) {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
-}
-std::string libraryPath() {
-  const char* const preloaded = std::getenv("LD_PRELOAD");
-  return preloaded != nullptr ? preloaded : "libgmac.so";
-}
-
 // A program that finds the library as the linker says, and in which nothing is preloaded.
 End runLinked(const std::string& program) {
   const std::filesystem::path folder = std::filesystem::current_path() / "linked";

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -287,6 +288,14 @@ End runProgram(const std::vector<std::string>& words, int seconds,
   }
   ::close(ends[1]);
   return waitFor(child, ends[0], seconds);
+}
+
+std::string besideMe(const std::string& name) {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
+}
+std::string libraryPath() {
+  const char* const preloaded = std::getenv("LD_PRELOAD");
+  return preloaded != nullptr ? preloaded : "libgmac.so";
 }
 
 std::string find(const std::string& program) {

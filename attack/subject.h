@@ -92,6 +92,9 @@ End runProgram(const std::vector<std::string>& words, int seconds,
                const std::vector<std::string>& removed = {});
 // The first of these in PATH; empty: none is installed.
 std::string find(const std::string& program);
+// What was built beside the attacks, and the library that they preload.
+std::string besideMe(const std::string& name);
+std::string libraryPath();
 
 double now();
 void pause(double seconds);
