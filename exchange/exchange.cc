@@ -532,7 +532,7 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
       isFar ? state.ahead : internal::AheadOptions{INT64_MAX, state.ahead.fragment};
   return Sending(std::make_unique<internal::Outgoing>(state.transfers, peer, *index, base, copies,
                                                       std::move(layout), options.layoutPartBytes,
-                                                      rank, path, ahead));
+                                                      rank, path, options.leavesRing, ahead));
 }
 
 bool Exchange::isReadBy(int rank) const noexcept {
@@ -693,6 +693,7 @@ std::int64_t Receiving::bytes() const { return message_->bytes(); }
 Path Receiving::path() const { return message_->path(); }
 Result<bool> Receiving::advance(std::int64_t most) { return message_->advance(most); }
 const std::byte* Receiving::packed() const { return message_->packed(); }
+bool Receiving::isBeingPacked() const { return message_->isBeingPacked(); }
 Result<bool> Receiving::end() { return message_->end(); }
 Result<bool> Receiving::wait(std::chrono::milliseconds limit) {
   return waitFor(limit, [this] { return advance(); });

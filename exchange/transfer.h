@@ -87,6 +87,10 @@ struct SendOptions {
   // Takes room for a copy of all bytes, so that leaveCopy() may be called. Its pages are taken when
   // it is.
   bool mayCopy = false;
+  // Of the ring: once all bytes are packed, the message is over for the sender, and the ring is the
+  // receiver's to free. A ring that holds all bytes needs no receiver for that: the first advance()
+  // after describe() ends it. (Such a ring is the message's copy, too; mayCopy takes no more room.)
+  bool leavesRing = false;
 };
 
 // A message at its sender. Owner; one thread at a time. May outlive its exchange.
@@ -150,6 +154,9 @@ class Receiving {
   // them to their place themselves in place of advance(), and then call end(). NULL: it is to be
   // advance(). The layout and the base of receive() mean nothing then.
   const std::byte* packed() const;
+  // Whether packed() will be there: the sender is packing all of it. Meanwhile advance(0) tells if
+  // its process ends.
+  bool isBeingPacked() const;
   // All of packed() has been read. True: that was the message, and it is over. False: it was not;
   // packed() is elsewhere now, and to be read again. Errors as of advance().
   Result<bool> end();

@@ -203,7 +203,9 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   const Result<std::size_t> ring = takeRoom(entry.ringBytes, &Outbox::takeRoom);
   GMAC_TRY(ring.status());
   entry.ring = *ring;
-  if (options.mayCopy) {
+  const bool isOwnCopy =
+      options.leavesRing && options.path == Path::kRing && wanted <= entry.ringBytes;
+  if (options.mayCopy && !isOwnCopy) {
     const std::size_t bytes = roundUp(std::max<std::size_t>(wanted, 1), kPage);
     const Result<std::size_t> copy = takeRoom(bytes, &Outbox::takeCopyRoom);
     if (!copy.ok()) {
@@ -229,7 +231,7 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   shared.bytes = layout->layout.bytes();
   shared.ring = entry.ring;
   shared.ringBytes = entry.ringBytes;
-  shared.copy = entry.copy;
+  shared.copy = isOwnCopy ? entry.ring : entry.copy;
   shared.fragmentBytes = options.fragmentBytes;
   shared.receiver = receiver;
   shared.aheadFragment = 0;
@@ -289,7 +291,8 @@ Result<std::byte*> Transfers::copyOf(std::size_t index) {
 
 Outgoing::Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer,
                    std::size_t record, const std::byte* base, Copies copies, SharedLayoutPtr layout,
-                   std::size_t layoutPartBytes, int receiver, Path path, const AheadOptions& ahead)
+                   std::size_t layoutPartBytes, int receiver, Path path, bool leavesRing,
+                   const AheadOptions& ahead)
     : transfers_(std::move(transfers)),
       peer_(std::move(peer)),
       index_(record),
@@ -300,7 +303,8 @@ Outgoing::Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> p
       layoutPartBytes_(layoutPartBytes),
       receiver_(receiver),
       aheadOptions_(ahead),
-      path_(path) {}
+      path_(path),
+      leavesRing_(leavesRing) {}
 
 Outgoing::~Outgoing() {
   if (over_ || transfers_->outbox()->inChild()) {
@@ -422,6 +426,9 @@ Result<bool> Outgoing::advance() {
   layNextPart(record);
   if (path_ == Path::kRing) {
     status = produce(record, bytes());
+    if (status.ok() && leavesRing_ && described_ && produced_ == bytes()) {
+      return leaveRing(record);
+    }
   } else if (ahead_ != nullptr) {
     ahead_->advance();
   }
@@ -443,6 +450,23 @@ Result<bool> Outgoing::advance() {
     return status;
   }
   return false;
+}
+
+Result<bool> Outgoing::leaveRing(TransferRecord& record) {
+  std::uint64_t found = Slot::stateOf(id_, Phase::kDescribed);
+  // A receiver that has not begun has consumed nothing, so the ring holds all: it finds a copy.
+  if (record.copy == record.ring &&
+      record.state.compare_exchange_strong(found, Slot::stateOf(id_, Phase::kCopied),
+                                           std::memory_order_acq_rel)) {
+    countWaiting(false);
+    copied_ = true;
+  } else if (found == Slot::stateOf(id_, Phase::kFree)) {
+    return freed(record);
+  }
+  over_ = true;
+  transfers_->sent.add(path_, bytes());
+  transfers_->leave(index_);
+  return true;
 }
 
 // The receiver has let go of it.
@@ -486,7 +510,11 @@ Result<bool> Outgoing::leaveCopy(bool evenIfBegun) {
   if (transfers_->outbox()->inChild()) {
     return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
   }
-  std::atomic<std::uint64_t>& state = transfers_->record(index_).state;
+  TransferRecord& record = transfers_->record(index_);
+  if (!over_ && described_ && leavesRing_ && path_ == Path::kRing && record.copy == record.ring) {
+    return advance();  // the ring is the copy
+  }
+  std::atomic<std::uint64_t>& state = record.state;
   const std::uint64_t described = Slot::stateOf(id_, Phase::kDescribed);
   const std::uint64_t collected = Slot::stateOf(id_, Phase::kCollected);
   std::uint64_t found = state.load(std::memory_order_acquire);
@@ -914,9 +942,17 @@ const std::byte* Incoming::packed() const {
   if (path_ == Path::kCopy) {
     return copy_;
   }
+  if (ringHoldsAll()) {
+    const std::uint64_t produced = record().produced.load(std::memory_order_acquire);
+    return produced == static_cast<std::uint64_t>(bytes_) ? ring_ : nullptr;
+  }
   return path_ == Path::kMapped && !parts_.has_value() && from_->blockCount() == 1
              ? mapped_ + from_->bounds().first
              : nullptr;
+}
+
+bool Incoming::isBeingPacked() const {
+  return !over_ && !peer_->inChild() && ringHoldsAll() && packed() == nullptr;
 }
 
 Result<bool> Incoming::end() {

@@ -53,7 +53,7 @@ class Transfers {
                            const std::shared_ptr<Peer>& peer);
   // `taken`: the receiver is at it still.
   void giveBack(std::size_t record, bool taken);
-  // The receiver frees it: a copy is left there.
+  // The receiver frees it: a copy is left there, or a ring.
   void leave(std::size_t record);
   // There is no room: takes back what receivers have freed, and layouts that nobody uses. Whether
   // there was any.
@@ -132,7 +132,8 @@ class Outgoing {
   // `ahead`: how much is packed ahead of a message in device memory.
   Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> peer, std::size_t record,
            const std::byte* base, Copies copies, SharedLayoutPtr layout,
-           std::size_t layoutPartBytes, int receiver, Path path, const AheadOptions& ahead);
+           std::size_t layoutPartBytes, int receiver, Path path, bool leavesRing,
+           const AheadOptions& ahead);
   ~Outgoing();
 
   std::int64_t bytes() const { return layout_->layout.bytes(); }
@@ -145,6 +146,8 @@ class Outgoing {
 
  private:
   Status produce(TransferRecord& record, std::int64_t most);
+  // All of it is in the ring.
+  Result<bool> leaveRing(TransferRecord& record);
   // The next part of a layout that is laid down in parts.
   void layNextPart(TransferRecord& record);
   // The receiver's count of the messages that wait for it; see SharedFile::waitingOf().
@@ -163,6 +166,7 @@ class Outgoing {
   const int receiver_;
   const AheadOptions aheadOptions_;
   Path path_;
+  const bool leavesRing_;
   std::int64_t produced_ = 0;
   std::size_t laid_ = 0;                // of the layout
   std::unique_ptr<PackedAhead> ahead_;  // NULL: nothing is packed ahead
@@ -188,6 +192,7 @@ class Incoming {
   Path path() const { return path_; }
   Result<bool> advance(std::int64_t most);
   const std::byte* packed() const;
+  bool isBeingPacked() const;
   Result<bool> end();
 
  private:
@@ -202,6 +207,8 @@ class Incoming {
   // So many bytes were read; 0: the path is kRing from now on.
   Result<std::int64_t> read(std::int64_t most);
   Result<std::int64_t> unpackRing(std::int64_t most);
+  // Whether the ring holds the whole message, which the sender packs there without waiting.
+  bool ringHoldsAll() const { return path_ == Path::kRing && ringBytes_ >= bytes_; }
   Result<std::int64_t> step(std::int64_t most);
   void askForRing();
   Status tookBack() const;

@@ -101,6 +101,9 @@ constexpr std::int64_t kReadPiece = std::int64_t{64} << 10;
 // half of what a second-level cache has.
 constexpr std::size_t kFragmentBytes = std::size_t{32} << 10;
 constexpr std::size_t kFragments = 8;
+// A waiting sender's message of so many bytes gets a ring of all of them, so that it is over when
+// it is packed. (Longer ones are packed and unpacked in a cache, in step.)
+constexpr std::int64_t kMostHeld = std::int64_t{4} << 20;
 // Of a copy; on the slow side.
 constexpr std::int64_t kCopiedBytesPerMicrosecond = 4000;
 
@@ -588,6 +591,10 @@ Result<bool> receive(const Ticket& ticket, std::byte* room,
   GMAC_TRY(whole.status());
   auto receiving = state().exchange->receive(ticket.sender, ticket.description, room, *whole);
   GMAC_TRY(receiving.status());
+  for (Spinning spinning(ticket.payloadBytes); receiving->isBeingPacked(); spinning.turn()) {
+    GMAC_TRY(receiving->advance(0).status());
+    serveTransfers();
+  }
   while (const std::byte* const packed = receiving->packed()) {
     if (!take(packed)) {
       return true;  // it says why itself; nobody needs the rest
@@ -723,7 +730,7 @@ std::shared_ptr<Transfer> Transfer::lend(int rank, const std::byte* base,
                                          exchange::SharedLayoutPtr layout, Sender sender) {
   State& all = tickets::state();
   // (As in begin(): a receiver that cannot map it reads it.)
-  if (sender == Sender::kLeaves && !all.exchange->isReadBy(rank)) {
+  if (sender != Sender::kWaits && !all.exchange->isReadBy(rank)) {
     return nullptr;
   }
   const std::uint64_t reclaims = all.reclaims.load();
@@ -769,9 +776,16 @@ std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
       layout->layout.meanBlockBytes() >= std::min(bytes, kReadPiece)) {
     options.path = exchange::Path::kRead;
   }
-  // (A receiver that cannot read after all asks for the ring, which nobody may serve then.)
-  if (sender == Sender::kLeaves &&
-      (options.path != exchange::Path::kRead || !isReadable(base, layout->layout))) {
+  options.leavesRing = true;
+  const auto fragmentsOfAll = static_cast<std::size_t>((bytes + std::int64_t{kFragmentBytes} - 1) /
+                                                       std::int64_t{kFragmentBytes});
+  if (options.path == exchange::Path::kRing &&
+      ((sender == Sender::kFollows && layout->layout.meanBlockBytes() < kLongPiece) ||
+       (sender == Sender::kWaits && bytes <= kMostHeld))) {
+    options.fragments = std::max(fragmentsOfAll, std::size_t{1});
+  } else if (sender != Sender::kWaits &&
+             (options.path != exchange::Path::kRead || !isReadable(base, layout->layout))) {
+    // (A receiver that cannot read after all asks for the ring, which nobody may serve then.)
     return nullptr;
   }
   auto sending = all.exchange->send(rank, base, std::move(layout), options);
@@ -884,6 +898,11 @@ Transfer::Progress Transfer::advance() {
   } else if (!*copied) {
     copyAt_ = std::chrono::steady_clock::time_point::max();  // the receiver has begun
   }
+  return serve();
+}
+
+Transfer::Progress Transfer::follow() {
+  const std::lock_guard guard(lock_);
   return serve();
 }
 

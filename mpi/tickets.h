@@ -179,8 +179,9 @@ void sweep();
 
 // The sending call's choices meanwhile.
 enum class Sender {
-  kWaits,  // it is in a call of its own until the receiver has all: the ring may be used
-  kLeaves  // it may be in any other call
+  kWaits,    // it is in a call of its own until the message is over: a short ring may be used
+  kFollows,  // it calls follow() once MPI has the ticket, and may be in any other call afterwards
+  kLeaves    // it may be in any other call at once
 };
 
 // Bytes of a shared object while another process may read them where they lie. Owner; one thread at
@@ -273,9 +274,13 @@ struct ExportedFile {
 class Transfer {
  public:
   static constexpr std::chrono::microseconds kLeastWait{100};
+  // Longer pieces go by MPI's wire as fast as they are packed (mpi/bench/message_rate.cc).
+  static constexpr std::int64_t kLongPiece = 4096;
 
   // NULL: it does not go this way, for want of room, or as the receiver cannot read this process's
-  // memory, or only in pieces too short to be worth it, and the sender leaves.
+  // memory, or only in pieces too short to be worth it, and the sender leaves. Of one that follows,
+  // pieces of less than kLongPiece bytes on average are packed into a ring of all of them, by
+  // follow(), which ends the message for the sender: the receiver unpacks what is there.
   static std::shared_ptr<Transfer> begin(int rank, const std::byte* base,
                                          exchange::SharedLayoutPtr layout, Sender sender);
   // The same of a shared object all of whose bytes between the layout's bounds are current on the
@@ -310,6 +315,8 @@ class Transfer {
   // Does what there is to do, and never waits. The first call begins the wait for the receiver.
   enum class Progress { kUnderWay, kOver, kFailed };
   Progress advance();
+  // The same before the sender waits: MPI has the ticket.
+  Progress follow();
   // The ticket was not sent.
   void recall();
   // Gives bytes back that are lent on the device, or on the CPU, and leaves a copy; before write():

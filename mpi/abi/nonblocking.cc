@@ -42,7 +42,7 @@ template <auto call, typename Function, typename Count>
 bool sendPlain(Function function, const void* buffer, Count count, MPI_Datatype datatype,
                int destination, int tag, MPI_Comm communicator, MPI_Request* request, int* code) {
   SentTicket offered(communicator, destination);
-  if (!offered.offer(buffer, count, datatype, tickets::Sender::kLeaves)) {
+  if (!offered.offer(buffer, count, datatype, tickets::Sender::kFollows)) {
     return false;
   }
   const auto message = std::make_shared<Sent>(std::move(offered), communicator);
@@ -56,6 +56,7 @@ bool sendPlain(Function function, const void* buffer, Count count, MPI_Datatype 
     ticket.recall();
     return true;
   }
+  ticket.follow();
   beginTicket(message, request);
   return true;
 }

@@ -7,12 +7,6 @@
 #include "mpi/slow_messages.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
-namespace {
-
-// Longer pieces go by MPI's wire as fast as they are packed (mpi/bench/message_rate.cc).
-constexpr MPI_Count kLongPiece = 4096;
-
-}  // namespace
 
 SentTicket::SentTicket(MPI_Comm communicator, int destination) : mayBeUsed_(true) {
   tickets::sweep();
@@ -169,7 +163,7 @@ bool SentTicket::offer(const void* buffer, MPI_Count count, MPI_Datatype datatyp
     inUse_ = true;
     return true;
   }
-  if (layout->layout.meanBlockBytes() >= kLongPiece) {
+  if (layout->layout.meanBlockBytes() >= tickets::Transfer::kLongPiece) {
     return false;
   }
   std::byte* const room = reserve(elements);

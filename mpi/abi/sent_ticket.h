@@ -35,16 +35,18 @@ class SentTicket {
   void mayBeLent(tickets::Sender sender) { lends_ = sender; }
   bool lend(const Elements& elements);
   // Of plain memory: a transfer, or for short pieces whose sender leaves, a packed payload. False:
-  // it takes the wire.
+  // it takes the wire. A sender that follows calls follow() when MPI has the ticket.
   bool offer(const void* buffer, MPI_Count count, MPI_Datatype datatype, tickets::Sender sender);
   // Of staged memory: before Side: the caller calls follow() when MPI has the ticket; and whether
   // the payload goes in fragments.
   void mayBeFragmented() { followed_ = true; }
   bool fragment(const Elements& elements);
   bool isInFragments() const { return fragments_ != nullptr; }
-  // Sends what follows the ticket.
+  // Sends what follows the ticket. Of a transfer that goes by a ring, packs what there is room for:
+  // it may be over then.
   void follow() {
     if (fragments_ != nullptr) fragments_->post();
+    if (transfer_ != nullptr) isLeft_ = transfer_->follow() == Progress::kOver;
   }
   // False if so many elements of a predefined type are too few for a ticket.
   static bool mayBeReserved(MPI_Count count, MPI_Datatype datatype);
@@ -73,7 +75,7 @@ class SentTicket {
     return transfer_ != nullptr && progress() == Progress::kFailed ? transfer_->reason() : "";
   }
   // Whether there is something to wait for when MPI has sent the ticket.
-  bool isTransfer() const { return transfer_ != nullptr || fragments_ != nullptr; }
+  bool isTransfer() const { return (transfer_ != nullptr && !isLeft_) || fragments_ != nullptr; }
   // How many bytes the receiver takes from here.
   std::int64_t transferBytes() const { return transfer_ != nullptr ? transfer_->bytes() : 0; }
 
@@ -102,6 +104,7 @@ class SentTicket {
   Progress progress() { return transfer_->advance(); }
 
   std::shared_ptr<tickets::Transfer> transfer_;
+  bool isLeft_ = false;  // the transfer was over at once
   std::shared_ptr<FragmentedSend> fragments_;
   bool followed_ = false;
   std::optional<tickets::Sender> lends_;

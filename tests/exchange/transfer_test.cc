@@ -528,6 +528,122 @@ TEST(Transfers, AMessageOfTheRingBeginsWithOneFragment) {
   EXPECT_EQ(team.end(), "");
 }
 
+// Whether the receiver has not begun, has begun, or takes it where it lies: the sender uses its
+// memory for something else at once. More of them than there can be at a time.
+TEST(Transfers, AMessageWhoseRingHoldsAllIsOverForItsSenderWhenItIsPacked) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    enum Receiver { kLate, kLateInPlace, kBegun, kBegunInPlace, kRecalled, kCopied };
+    constexpr int kReceivers = 6;
+    constexpr int kRounds = 540;
+    constexpr int64_t kBytes = 20'000;
+    Board& board = team.board();
+    const Arena arena(kArena);
+    const auto exchange = met(board, job);
+    int meetings = 0;
+    const auto meetAgain = [&] {
+      arrive(board, 1);
+      await(board, 1, 2 * ++meetings);
+    };
+    for (int round = 0; round < kRounds; ++round) {
+      const auto how = static_cast<Receiver>(round % kReceivers);
+      const bool begins = how == kBegun || how == kBegunInPlace;
+      if (job.rank == 0) {
+        std::vector<std::byte> source(arena.data(), arena.data() + 3 * kBytes);
+        const auto strided = Layout::make({{kBytes / 8, 24}}, {{0, 8}});
+        Result<Sending> sending = exchange->send(1, source.data(), shareLayout(*strided),
+                                                 {.path = Path::kRing,
+                                                  .fragmentBytes = 4096,
+                                                  .fragments = 5,
+                                                  .mayCopy = true,
+                                                  .leavesRing = true});
+        CHECK_THAT(sending.ok());
+        post(board, 0, 1, described(*sending));
+        if (begins) meetAgain();
+        CHECK_THAT(how == kCopied ? *sending->leaveCopy() : *sending->advance());
+        CHECK_THAT(*sending->advance() && sending->path() == Path::kRing);
+        std::memset(source.data(), 0, source.size());
+        CHECK_THAT(how == kRecalled ? sending->recall() : !begins || !sending->recall());
+        meetAgain();
+        meetAgain();  // it has all
+        continue;
+      }
+      std::vector<std::byte> target(kBytes);
+      while (!posted(board, 0, 1)) {
+        ::sched_yield();
+      }
+      const auto receive = [&] {
+        return exchange->receive(0, fetch(board, 0, 1), target.data(), contiguous(kBytes));
+      };
+      Result<Receiving> receiving = begins ? receive() : Result<Receiving>(Receiving());
+      if (begins) {
+        CHECK_THAT(receiving.ok() && receiving->isBeingPacked() && receiving->packed() == nullptr);
+        CHECK_THAT(!*receiving->advance(how == kBegun ? kBytes : 0));
+        meetAgain();
+      }
+      meetAgain();
+      CHECK_THAT(!exchange->anyWaits());
+      if (!begins) receiving = receive();
+      CHECK_THAT(receiving.ok() == (how != kRecalled));
+      if (how == kLateInPlace || how == kBegunInPlace) {
+        CHECK_THAT(!receiving->isBeingPacked() && receiving->packed() != nullptr);
+        std::memcpy(target.data(), receiving->packed(), kBytes);
+        CHECK_THAT(*receiving->end());
+      } else if (how != kRecalled) {
+        CHECK_THAT(*receiving->wait(kPatience));
+      }
+      for (int64_t i = 0; i < kBytes && how != kRecalled; ++i) {
+        CHECK_THAT(target[static_cast<std::size_t>(i)] == arena.data()[i / 8 * 24 + i % 8]);
+      }
+      meetAgain();
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
+// The last fragments of a longer message are left, too.
+TEST(Transfers, TheRestOfAMessageThatIsInItsRingIsLeftToTheReceiver) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    constexpr int64_t kFragment = 4096;
+    constexpr int64_t kBytes = 10 * kFragment;
+    Board& board = team.board();
+    const Arena arena(kArena);
+    const auto exchange = met(board, job);
+    if (job.rank == 0) {
+      std::vector<std::byte> source(arena.data(), arena.data() + kBytes);
+      Result<Sending> sending = exchange->send(
+          1, source.data(), shareLayout(contiguous(kBytes)),
+          {.path = Path::kRing, .fragmentBytes = kFragment, .fragments = 4, .leavesRing = true});
+      CHECK_THAT(sending.ok());
+      post(board, 0, 1, described(*sending));
+      CHECK_THAT(!*sending->advance());
+      arrive(board, 1);
+      CHECK_THAT(*sending->wait(kPatience) && !sending->recall());
+      std::memset(source.data(), 0, source.size());
+      arrive(board, 2);
+      await(board, 3, 1);
+    } else {
+      std::vector<std::byte> target(kBytes);
+      await(board, 1, 1);
+      Result<Receiving> receiving =
+          exchange->receive(0, fetch(board, 0, 1), target.data(), contiguous(kBytes));
+      CHECK_THAT(receiving.ok());
+      CHECK_THAT(!*receiving->advance(4 * kFragment) && !receiving->isBeingPacked());
+      for (int64_t left = 2 * kFragment; left > 0;) {
+        const std::vector<std::byte> before(target.begin(), target.end());
+        CHECK_THAT(!*receiving->advance(kFragment));
+        left -= target != before ? kFragment : 0;
+      }
+      await(board, 2, 1);
+      CHECK_THAT(*receiving->wait(kPatience));
+      CHECK_THAT(std::memcmp(target.data(), arena.data(), kBytes) == 0);
+      arrive(board, 3);
+    }
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
 // The receiver has begun, the sender leaves a copy and uses its memory for something else.
 TEST(Transfers, ACopyMayBeLeftToAReceiverThatHasBegun) {
   Team team(2);
