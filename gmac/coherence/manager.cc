@@ -29,6 +29,7 @@
 #include "gmac/coherence/policies/early_copies.h"
 #include "gmac/coherence/policies/exit_fetch.h"
 #include "gmac/coherence/policies/migration.h"
+#include "gmac/coherence/policies/moved_pieces.h"
 #include "gmac/coherence/policies/placement.h"
 #include "gmac/coherence/policies/read_backs.h"
 #include "gmac/coherence/policies/scheduling.h"
@@ -86,6 +87,7 @@ struct Manager::Parts {
                  options.zeroCopy),
         readBacks(accelerator, ledger, blocks, zeroCopy),
         acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, readBacks),
+        movedPieces(mutex, index),
         lookup(mutex, index, allocation),
         promises(mutex, ledger, waits, index) {}
 
@@ -119,6 +121,7 @@ struct Manager::Parts {
   ZeroCopy zeroCopy;
   ReadBacks readBacks;
   Acquire acquire;
+  MovedPieces movedPieces;
   Lookup lookup;
   Promises promises;
 
@@ -262,6 +265,7 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       list.push_back({use.object, 0, use.access});
     }
   }
+  parts_->movedPieces.workBegins();
   parts_->spilling.beforeWork();
   return parts_->scheduling.call(
       kernel, shape, args, uses ? std::optional(CallUses{.list = list}) : std::nullopt, device);
@@ -274,6 +278,7 @@ Status Manager::callRanges(adsmKernel_t kernel, const accel::LaunchShape& shape,
     return fail(adsmErrorForked, "adsmCallRanges({}) in a child of fork", kernel->name);
   }
   const std::vector<adsmRangeUse_t> list(uses.begin(), uses.end());
+  parts_->movedPieces.workBegins();
   parts_->spilling.beforeWork();
   return parts_->scheduling.call(
       kernel, shape, args, CallUses{.function = "adsmCallRanges", .parts = true, .list = list},
@@ -388,6 +393,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   if (forked()) {
     return fail(adsmErrorForked, "device work in a child of fork");
   }
+  parts_->movedPieces.workBegins();
   parts_->spilling.beforeWork();
   return parts_->migration.beginDeviceWork(stream, ranges);
 }
@@ -485,6 +491,10 @@ std::size_t Manager::sharedPrefix(const void* address, std::size_t bytes, bool* 
 
 coherence::Place Manager::placeOf(const void* address, std::size_t bytes) noexcept {
   return uncancelled([&]() noexcept { return parts_->lookup.placeOf(address, bytes); });
+}
+
+bool Manager::prefersCpu(const void* address, std::size_t bytes) noexcept {
+  return !forked() && parts_->movedPieces.prefersCpu(address, bytes);
 }
 
 std::ptrdiff_t Manager::deviceDistance(const void* address) noexcept {

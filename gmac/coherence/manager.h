@@ -81,6 +81,7 @@ class Manager final : public coherence::Port {
                          std::span<const coherence::DeviceRange> ranges) override;
   Status endDeviceWork(accel::NativeStream stream, bool submitted) override;
   coherence::Place placeOf(const void* address, std::size_t bytes) noexcept override;
+  bool prefersCpu(const void* address, std::size_t bytes) noexcept override;
   std::ptrdiff_t deviceDistance(const void* address) noexcept override;
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges) override;
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) override;

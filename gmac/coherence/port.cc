@@ -98,6 +98,7 @@ Place Port::placeOf(const void* address, std::size_t bytes) noexcept {
 }
 std::ptrdiff_t Port::deviceDistance(const void*) noexcept { return 0; }
 std::uintptr_t Port::cpuAddress(std::uintptr_t device) noexcept { return device; }
+bool Port::prefersCpu(const void*, std::size_t) noexcept { return false; }
 Status Port::beginOwnWork(std::span<const DeviceRange>) { return notStarted(); }
 Status Port::endOwnWork(std::span<const DeviceRange>, accel::Ticket) { return notStarted(); }
 

@@ -193,6 +193,11 @@ class Port {
   // The CPU address of the byte at a device address: differs for objects of adsmSafeAlloc() alone.
   // `device` itself where no shared object lies there.
   virtual std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;
+  // An engine is about to move these bytes of an object between the CPU's memory and the
+  // accelerator's copy, by device work that it waits for. True: so much has been done like that for
+  // these blocks, with no device work of the application's in between, that the CPU had better have
+  // them (CpuHold) and move the bytes itself. Counts them. A hint.
+  virtual bool prefersCpu(const void* address, std::size_t bytes) noexcept;
   // Release, as by beginDeviceWork(), for work that the caller submits to the kernel queue.
   // endOwnWork() takes its ticket; an empty one: nothing was submitted. Pass both the same ranges,
   // each with an address.

@@ -196,6 +196,76 @@ TEST_F(Pack, AnUnpackLeavesOtherBlocksAsTheyAre) {
   EXPECT_EQ(adsmTypeFree(type), adsmSuccess);
 }
 
+// As one that receives a buffer element by element, in many messages.
+TEST_F(Pack, ManyPiecesInARowAreMovedByTheCpuOnceItHasTheirBlock) {
+  constexpr std::int64_t kPieces = 2000;
+  const auto moveAll = [&](bool packs, int* across) {
+    const Bus before;
+    for (std::int64_t i = 0; i < kPieces; ++i) {
+      double piece = static_cast<double>(i) + 0.5;
+      const auto move = packs ? adsmPackWith : adsmUnpackWith;
+      void* const to = packs ? static_cast<void*>(&piece) : grid_ + i;
+      const void* const from = packs ? static_cast<const void*>(grid_ + i) : &piece;
+      ASSERT_EQ(move(to, from, 1, ADSM_TYPE_8, &options_), adsmSuccess) << adsmLastErrorString();
+      *across += report_.bytesAcross != 0 ? 1 : 0;
+      ASSERT_TRUE(!packs || same(piece, elementAt(i, 5))) << i;
+    }
+    const Bus after;
+    const std::size_t block = Runtime::started()->manager().options().blockBytes;
+    EXPECT_LE(after.out - before.out, batch() || protocol() == "lazy" ? kGridBytes : 2 * block);
+    EXPECT_EQ(after.faults - before.faults, 0);
+  };
+  for (const bool packs : {true, false}) {
+    std::memset(grid_, 0, kGridBytes);
+    writeByKernel(5);
+    int across = 0;
+    moveAll(packs, &across);
+    EXPECT_LE(across, kPieces / 4) << "packs: " << packs;
+  }
+  for (std::int64_t i = 0; i < kPieces; ++i) {
+    ASSERT_EQ(grid_[i], static_cast<double>(i) + 0.5);
+  }
+  EXPECT_TRUE(same(grid_[kPieces], elementAt(kPieces, 5))) << "beside them";
+}
+
+// As one that has all of its memory in objects, and receives into a buffer again and again.
+TEST_F(Pack, WhatTheCpuReadsAfterEachUnpackStaysWithTheCpu) {
+  constexpr int kRounds = 60;
+  constexpr std::int64_t kPiece = 1500;  // in more than one block
+  std::vector<double> packed(kPiece);
+  writeByKernel(5);
+  ASSERT_EQ(adsmSync(), adsmSuccess);
+  int across = 0;
+  const Bus before;
+  for (int round = 0; round < kRounds; ++round) {
+    std::fill(packed.begin(), packed.end(), round);
+    ASSERT_EQ(adsmUnpackWith(grid_, packed.data(), kPiece, ADSM_TYPE_8, &options_), adsmSuccess)
+        << adsmLastErrorString();
+    across += report_.bytesAcross != 0 ? 1 : 0;
+    for (std::int64_t i = 0; i < kPiece; ++i) {
+      ASSERT_EQ(grid_[i], round);
+    }
+  }
+  const Bus after;
+  EXPECT_LE(across, kRounds / 2);
+  EXPECT_LE(after.faults - before.faults, 4 * static_cast<std::uint64_t>(across));
+  EXPECT_TRUE(same(grid_[kPiece], elementAt(kPiece, 5))) << "beside them";
+}
+
+// Each kernel takes the block away again, so that opening it would not be worth it.
+TEST_F(Pack, PiecesBetweenKernelsAreMovedByTheAccelerator) {
+  if (batch()) {
+    GTEST_SKIP() << "batch-update fetches what kernels have written";
+  }
+  for (int i = 0; i < 100; ++i) {
+    writeByKernel(5);
+    const double piece = i;
+    ASSERT_EQ(adsmUnpackWith(grid_ + i, &piece, 1, ADSM_TYPE_8, &options_), adsmSuccess);
+    EXPECT_EQ(report_.bytesAcross, 8) << i;
+    EXPECT_EQ(report_.bytesOnCpu, 0) << i;
+  }
+}
+
 TEST_F(Pack, WhatTheCpuHasIsPackedThereAndTheRestOnTheAccelerator) {
   if (batch() || protocol() == "lazy") {
     GTEST_SKIP() << protocol() << " has one block an object";

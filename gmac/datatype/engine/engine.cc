@@ -55,7 +55,8 @@ class Engine::Run {
     cached_.valid = false;
     GMAC_TRY(placement_.checkMethod());
     for (const Portion& portion : placement_.portions()) {
-      GMAC_TRY(placement_.onDevice(portion) ? doOnDevice(portion) : doOnCpu(portion));
+      GMAC_TRY(placement_.onDevice(portion) && !cpuShouldHave(portion) ? doOnDevice(portion)
+                                                                       : doOnCpu(portion));
     }
     GMAC_TRY(steps_.finish());
     outcome_.report.bytes = op_.bytes;
@@ -97,6 +98,18 @@ class Engine::Run {
     cached_.packedBytes = static_cast<std::size_t>(op_.bytes);
     cached_.plan = op_.prepared->plan().identity();
     cached_.report = outcome_.report;
+  }
+
+  // Whether it is one of so many pieces between a block and the CPU's memory that the CPU opens the
+  // block, and moves it.
+  bool cpuShouldHave(const Portion& portion) const {
+    if (op_.method != adsmMethodAny || op_.stream || !op_.wait || !placement_.stridedShared() ||
+        placement_.packedShared() || placement_.packedOnDevice()) {
+      return false;
+    }
+    const Bounds bounds = layout_.boundsOf(portion.offset, portion.bytes);
+    return coherence::port().prefersCpu(op_.strided + bounds.first,
+                                        static_cast<std::size_t>(bounds.last - bounds.first));
   }
 
   // ---- The CPU's part
