@@ -258,6 +258,23 @@ TEST_P(Mpi, MessagesOfPlainMemoryStayThereUntilTheirReceiversTakeThem) {
   }
 }
 
+TEST_P(Mpi, RareCallsTakeSharedObjects) {
+  SKIP_WITHOUT_WINDOWS();
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "rare_calls", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_EQ(end.output, "rare calls are right\n") << end.seen();
+  }
+}
+
+// (MPICH 4.0 over UCX opens no ports, and starts no processes.)
+TEST_P(OpenMpi, ProcessesThatAreNotOfTheJobTakeSharedObjects) {
+  const ProgramEnd end =
+      run(2, "rare_calls", {"others", fs::absolute("tools/gmac/gmac").string()}, kTickets);
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "rare calls are right\n") << end.seen();
+}
+
 // A process that sends receives meanwhile, however many receives it has open. (Else all that it is
 // sent would be left as copies.)
 TEST_P(Mpi, WhoWaitsForAReceiverIsFoundAmongItsOpenReceives) {

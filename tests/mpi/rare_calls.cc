@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+//   rare_calls [others GMAC]
+//
+// Two ranks, shared objects, and what few programs use: duplicates that come later
+// (MPI_Comm_idup), windows of memory that MPI allocates or that is attached, a datatype of more
+// than 2 GiB of extent, and MPI's tool interface. `others`: groups that meet by a port, and
+// processes that are spawned, which `GMAC run --mpi` starts.
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "tests/mpi/expect.h"
+#include "tests/mpi/shared.h"
+
+namespace {
+
+using gmac::testing::expect;
+using gmac::testing::expectSuccess;
+using gmac::testing::Memory;
+
+constexpr int kBytes = 100'000;
+int rank = 0;
+
+unsigned char byteOf(int i, int seed) {
+  return static_cast<unsigned char>(i * 7 + (i >> 8) + seed * 31);
+}
+
+// An object whose bytes are current on the accelerator.
+class Object {
+ public:
+  explicit Object(std::size_t bytes = kBytes) : memory_(Memory::Kind::kShared, bytes) {}
+  void fill(int seed) {
+    for (int i = 0; i < kBytes; ++i) {
+      data()[i] = static_cast<unsigned char>(byteOf(i, seed) ^ gmac::testing::kMask);
+    }
+    memory_.flip();
+  }
+  void clear() {
+    std::fill(data(), data() + kBytes, static_cast<unsigned char>(0));
+    memory_.flip();
+  }
+  bool holds(int seed) const {
+    for (int i = 0; i < kBytes; ++i) {
+      if (data()[i] != byteOf(i, seed)) return false;
+    }
+    return true;
+  }
+  unsigned char* data() const { return memory_.data(); }
+
+ private:
+  Memory memory_;
+};
+
+// The group of rank 0 sends to that of rank 1, and gets it back. Each has one process.
+void exchange(MPI_Comm communicator, int other, bool begins, int seed) {
+  Object object;
+  object.clear();
+  if (begins) {
+    object.fill(seed);
+    expectSuccess(MPI_Send(object.data(), kBytes, MPI_BYTE, other, 1, communicator), "MPI_Send");
+    object.clear();
+  }
+  MPI_Status status = {};
+  expectSuccess(MPI_Recv(object.data(), kBytes, MPI_BYTE, other, 1, communicator, &status),
+                "MPI_Recv");
+  int count = 0;
+  MPI_Get_count(&status, MPI_BYTE, &count);
+  expect(count == kBytes && status.MPI_SOURCE == other, "the status is the message's", seed);
+  expect(object.holds(seed), "the message is what was sent", seed);
+  if (!begins) {
+    expectSuccess(MPI_Send(object.data(), kBytes, MPI_BYTE, other, 1, communicator), "MPI_Send");
+  }
+}
+
+// Messages are under way on the original meanwhile.
+void duplicates() {
+  MPI_Comm later = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  expectSuccess(MPI_Comm_idup(MPI_COMM_WORLD, &later, &request), "MPI_Comm_idup");
+  exchange(MPI_COMM_WORLD, 1 - rank, rank == 0, 1);
+  expectSuccess(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+  exchange(later, 1 - rank, rank == 1, 2);
+  MPI_Comm_free(&later);
+}
+
+void ports() {
+  std::array<char, MPI_MAX_PORT_NAME> name{};
+  MPI_Comm other = MPI_COMM_NULL;
+  if (rank == 0) {
+    expectSuccess(MPI_Open_port(MPI_INFO_NULL, name.data()), "MPI_Open_port");
+    MPI_Send(name.data(), MPI_MAX_PORT_NAME, MPI_CHAR, 1, 2, MPI_COMM_WORLD);
+    expectSuccess(MPI_Comm_accept(name.data(), MPI_INFO_NULL, 0, MPI_COMM_SELF, &other),
+                  "MPI_Comm_accept");
+  } else {
+    MPI_Recv(name.data(), MPI_MAX_PORT_NAME, MPI_CHAR, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expectSuccess(MPI_Comm_connect(name.data(), MPI_INFO_NULL, 0, MPI_COMM_SELF, &other),
+                  "MPI_Comm_connect");
+  }
+  exchange(other, 0, rank == 0, 3);
+  expectSuccess(MPI_Comm_disconnect(&other), "MPI_Comm_disconnect");
+  if (rank == 0) MPI_Close_port(name.data());
+}
+
+// Objects at the origin, MPI's own memory, which the other rank also reads by its own loads, at the
+// target.
+void sharedWindow() {
+  unsigned char* own = nullptr;
+  MPI_Win window = MPI_WIN_NULL;
+  expectSuccess(MPI_Win_allocate_shared(kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &window),
+                "MPI_Win_allocate_shared");
+  Object object;
+  object.fill(4 + rank);
+  MPI_Win_fence(0, window);
+  expectSuccess(MPI_Put(object.data(), kBytes, MPI_BYTE, 1 - rank, 0, kBytes, MPI_BYTE, window),
+                "MPI_Put");
+  MPI_Win_fence(0, window);
+  MPI_Aint bytes = 0;
+  int unit = 0;
+  unsigned char* others = nullptr;
+  expectSuccess(MPI_Win_shared_query(window, 1 - rank, &bytes, &unit, &others),
+                "MPI_Win_shared_query");
+  for (int i = 0; i < kBytes; ++i) {
+    expect(own[i] == byteOf(i, 5 - rank) && others[i] == byteOf(i, 4 + rank),
+           "a shared window has what was put", i);
+  }
+  object.clear();
+  expectSuccess(MPI_Get(object.data(), kBytes, MPI_BYTE, rank, 0, kBytes, MPI_BYTE, window),
+                "MPI_Get");
+  MPI_Win_fence(0, window);
+  expect(object.holds(5 - rank), "an object gets it", rank);
+  MPI_Win_free(&window);
+}
+
+void dynamicWindow() {
+  MPI_Win window = MPI_WIN_NULL;
+  expectSuccess(MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window),
+                "MPI_Win_create_dynamic");
+  const Memory plain(Memory::Kind::kPlain, kBytes);
+  expectSuccess(MPI_Win_attach(window, plain.data(), kBytes), "MPI_Win_attach");
+  MPI_Aint here = 0;
+  MPI_Aint there = 0;
+  MPI_Get_address(plain.data(), &here);
+  MPI_Sendrecv(&here, 1, MPI_AINT, 1 - rank, 3, &there, 1, MPI_AINT, 1 - rank, 3, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
+  Object object;
+  object.fill(6 + rank);
+  MPI_Win_fence(0, window);
+  expectSuccess(MPI_Put(object.data(), kBytes, MPI_BYTE, 1 - rank, there, kBytes, MPI_BYTE, window),
+                "MPI_Put");
+  MPI_Win_fence(0, window);
+  expect(plain.data()[777] == byteOf(777, 7 - rank), "attached memory has what was put", rank);
+  object.clear();
+  expectSuccess(MPI_Get(object.data(), kBytes, MPI_BYTE, 1 - rank, there, kBytes, MPI_BYTE, window),
+                "MPI_Get");
+  MPI_Win_fence(0, window);
+  expect(object.holds(6 + rank), "an object gets it", rank);
+  MPI_Win_detach(window, plain.data());
+  MPI_Win_free(&window);
+}
+
+// Two pieces, 2.5 GiB apart, of objects of which nobody touches what is in between.
+void wideExtent() {
+  constexpr MPI_Aint kApart = MPI_Aint{5} << 29;
+  constexpr int kPiece = kBytes / 2;
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  MPI_Type_create_hvector(2, kPiece, kApart, MPI_BYTE, &type);
+  MPI_Type_commit(&type);
+  Object object(static_cast<std::size_t>(kApart) + kPiece);
+  unsigned char* const second = object.data() + kApart;
+  if (rank == 0) {
+    for (int i = 0; i < kPiece; ++i) {
+      object.data()[i] = byteOf(i, 8);
+      second[i] = byteOf(i, 9);
+    }
+    expectSuccess(MPI_Send(object.data(), 1, type, 1, 4, MPI_COMM_WORLD), "MPI_Send");
+  } else {
+    expectSuccess(MPI_Recv(object.data(), 1, type, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                  "MPI_Recv");
+    for (int i = 0; i < kPiece; ++i) {
+      expect(object.data()[i] == byteOf(i, 8) && second[i] == byteOf(i, 9), "both pieces arrive",
+             i);
+    }
+    expect(object.data()[kPiece] == 0 && second[-1] == 0, "and nothing beside them");
+  }
+  MPI_Type_free(&type);
+}
+
+// Its names are not those of calls with messages; they go to MPI.
+void toolInterface() {
+  int given = 0;
+  expectSuccess(MPI_T_init_thread(MPI_THREAD_SINGLE, &given), "MPI_T_init_thread");
+  int variables = 0;
+  expectSuccess(MPI_T_cvar_get_num(&variables), "MPI_T_cvar_get_num");
+  expect(variables > 0, "there are control variables");
+  expectSuccess(MPI_T_finalize(), "MPI_T_finalize");
+}
+
+// One process of another job, of this program.
+void spawn(const char* gmac, const char* self) {
+  std::string words[] = {"run", "--mpi", "--", self, "child"};
+  std::array<char*, std::size(words) + 1> arguments{};
+  std::transform(std::begin(words), std::end(words), arguments.begin(),
+                 [](std::string& word) { return word.data(); });
+  MPI_Comm child = MPI_COMM_NULL;
+  int code = MPI_SUCCESS;
+  expectSuccess(
+      MPI_Comm_spawn(gmac, arguments.data(), 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &child, &code),
+      "MPI_Comm_spawn");
+  exchange(child, 0, true, 10 + rank);
+  expectSuccess(MPI_Comm_disconnect(&child), "MPI_Comm_disconnect");
+}
+
+int beChild() {
+  MPI_Comm parent = MPI_COMM_NULL;
+  MPI_Comm_get_parent(&parent);
+  expect(parent != MPI_COMM_NULL, "a spawned process has a parent");
+  Object object;
+  object.clear();
+  expectSuccess(MPI_Recv(object.data(), kBytes, MPI_BYTE, 0, 1, parent, MPI_STATUS_IGNORE),
+                "MPI_Recv");
+  expectSuccess(MPI_Send(object.data(), kBytes, MPI_BYTE, 0, 1, parent), "MPI_Send");
+  MPI_Comm_disconnect(&parent);
+  MPI_Finalize();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  const std::string_view how = argc > 1 ? argv[1] : "";
+  if (how == "child") return beChild();
+  if (how == "others") {
+    ports();
+    spawn(argv[2], argv[0]);
+  } else {
+    duplicates();
+    sharedWindow();
+    dynamicWindow();
+    wideExtent();
+    toolInterface();
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) std::puts("rare calls are right");
+  MPI_Finalize();
+}
