@@ -5,12 +5,18 @@
 #define GMAC_ACCEL_HOST_MAPPING_H_
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
 namespace gmac::accel::host {
+
+inline std::size_t pageBytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
 class Mapping {
  public:

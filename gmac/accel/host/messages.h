@@ -41,6 +41,15 @@ struct Request {
   std::uint32_t pathBytes;    // resolve: length of the absolute path to load it from
 };
 
+// One without a file.
+inline Request requestFor(RequestKind kind, std::uintptr_t address, std::size_t bytes) {
+  Request request{};
+  request.kind = kind;
+  request.address = address;
+  request.bytes = bytes;
+  return request;
+}
+
 // As it arrives. Not for the stack: requests are made on the fault path, answered on a large one.
 struct ReceivedRequest {
   Request request;
