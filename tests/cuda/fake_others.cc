@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The fake driver's arrays, batches, graphs, functions of the CPU, stores of streams, contexts, and
-// the calls that the runtime refuses. Also the names by which programs find functions that
-// fake_driver.cc lacks.
+// the calls that the runtime refuses. Also the names by which programs find them.
 #include <cstring>
 #include <deque>
 #include <map>
