@@ -21,10 +21,13 @@ check_format() {
   return 1
 }
 
-# The pages name only files, folders and functions that exist.
+# The pages name only files, folders and functions that exist, and the map has what each room includes.
 check_pages() {
   say "checking what the pages name"
-  python3 scripts/doc_paths.py >&2
+  local status=0
+  python3 scripts/doc_paths.py >&2 || status=1
+  python3 scripts/room_map.py >&2 || status=1
+  return "$status"
 }
 
 # Some files include headers that a build generates.
