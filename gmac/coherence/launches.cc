@@ -2,7 +2,6 @@
 #include "gmac/coherence/launches.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "gmac/base/round_up.h"
 #include "gmac/coherence/allocation.h"
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/kernel.h"
 #include "gmac/coherence/kernels.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/observe/stats.h"
@@ -23,29 +23,6 @@ namespace {
 using coherence::Lent;
 
 Event eventOf(bool writes) { return writes ? Event::kCall : Event::kCallRead; }
-
-// The bytes of a use in its object, whatever blocks that has.
-ByteRange bytesIn(const Object& object, const adsmRangeUse_t& use) {
-  const auto begin =
-      static_cast<std::size_t>(static_cast<const std::byte*>(use.address) - object.address());
-  return use.bytes == 0 ? ByteRange{0, object.bytes()} : ByteRange{begin, begin + use.bytes};
-}
-
-// The blocks that a call hands over for a use of it.
-BlockRange blocksIn(const Object& object, const adsmRangeUse_t& use) {
-  return use.bytes == 0 ? object.all() : object.covering(use.address, use.bytes);
-}
-
-// The accesses that the uses list for an object that the call uses as a whole.
-unsigned accessIn(std::span<const adsmRangeUse_t> uses, const Object& object) {
-  unsigned access = 0;
-  for (const adsmRangeUse_t& use : uses) {
-    if (use.address >= object.address() && use.address < object.end()) {
-      access |= use.access;
-    }
-  }
-  return access;
-}
 
 // A call's arguments, copied: each at an offset that suits any type.
 class CallArguments {
@@ -252,60 +229,66 @@ Status Launches::ends(Lock& lock, accel::Ticket reader) {
 
 // ---- Calls
 
-Status Launches::checkUses(adsmKernel_t kernel, const CallUses& uses) {
-  struct Listed {
-    std::uintptr_t begin, end;
-    const adsmRangeUse_t* use;
-  };
-  std::vector<Listed> listed;
-  for (const adsmRangeUse_t& use : uses.list) {
-    const Object* object = index_.find(use.address);
-    if (object == nullptr || object->closing) {
-      return fail(adsmErrorInvalidPointer, "{}({}): {} is in no shared object", uses.function,
-                  kernel->name, use.address);
-    }
-    if (use.access < adsmRead || use.access > adsmReadWrite) {
-      return fail(adsmErrorInvalidValue,
-                  "{}({}): access {} of {}; allowed are adsmRead, adsmWrite, adsmReadWrite",
-                  uses.function, kernel->name, static_cast<int>(use.access), use.address);
-    }
-    if (!uses.parts) {
-      continue;
-    }
-    const auto begin =
-        static_cast<std::size_t>(static_cast<const std::byte*>(use.address) - object->address());
-    // (Of small objects, which share theirs, checkSmall() has looked.)
-    if (!object->sharedBySmallObjects && use.bytes != 0 &&
-        (begin >= object->requestedBytes || use.bytes > object->requestedBytes - begin)) {
-      return fail(adsmErrorInvalidValue,
-                  "{}({}): {} bytes at {} leave their object, which has {} bytes at {}",
-                  uses.function, kernel->name, use.bytes, use.address, object->requestedBytes,
-                  static_cast<const void*>(object->address()));
-    }
-    const auto base = reinterpret_cast<std::uintptr_t>(object->address());
-    const ByteRange bytes = bytesIn(*object, use);
-    listed.push_back({base + bytes.begin, base + bytes.end, &use});
-  }
-  std::sort(listed.begin(), listed.end(),
-            [](const Listed& a, const Listed& b) { return a.begin < b.begin; });
-  // By access: of those so far, the one that ends last.
-  std::array<const Listed*, adsmReadWrite + 1> last{};
-  for (const Listed& next : listed) {
-    for (const Listed* const before : last) {
-      if (before != nullptr && before->use->access != next.use->access &&
-          before->end > next.begin) {
-        return fail(adsmErrorInvalidValue,
-                    "{}({}): {} bytes at {} with access {} and {} bytes at {} with access {} "
-                    "overlap (0 bytes: the whole object); parts with different accesses must not",
-                    uses.function, kernel->name, before->use->bytes, before->use->address,
-                    static_cast<int>(before->use->access), next.use->bytes, next.use->address,
-                    static_cast<int>(next.use->access));
+// Releases what a call uses: releaseUsed()'s forEachUse. Ends early where an object has gone away.
+template <typename Release>
+Result<Step> Launches::releaseForCall(const UsedObjects& used, adsmKernel_t kernel,
+                                      std::size_t device, Away* away, LeftOpen& leftOpen,
+                                      Release release) {
+  Result<Step> step = Step::kDone;
+  const auto releaseAll = [&](Object& object, BlockRange blocks, unsigned access) {
+    if (object.spread()) {
+      // It may have changed while the call waited: what is released goes to this device.
+      if (used.isAway(object, blocks, away)) {
+        return true;
+      }
+      if (!object.inTransit(blocks) && !object.held(blocks)) {
+        Blocks::sends(object, blocks, device);
       }
     }
-    const Listed*& of = last[static_cast<std::size_t>(next.use->access)];
-    of = of == nullptr || of->end < next.end ? &next : of;
+    const Event event = eventOf((access & adsmWrite) != 0);
+    step =
+        leavesOpen(object, blocks, event, leftOpen) ? Step::kDone : release(object, blocks, event);
+    return !step.ok() || *step == Step::kRetry;
+  };
+  if (used.listed()) {
+    (void)used.any(releaseAll);
+    return step;
   }
-  return {};
+  Blocks::OpenList& open = blocks_.openObjects();
+  for (auto next = open.begin(); next != open.end();) {
+    Object& object = *next;
+    ++next;
+    const auto access = object.accessBy(kernel);
+    if (access && releaseAll(object, object.all(), static_cast<unsigned>(*access))) {
+      break;
+    }
+  }
+  return step;
+}
+
+// A call that runs: to the ledger, and to the policies that learn from it.
+void Launches::noteCall(const UsedObjects& used, adsmKernel_t kernel, std::size_t device,
+                        accel::Ticket ticket) {
+  stats().called(device);
+  ledger_.called(ticket, kernel);
+  if (!used.listed()) {
+    ledger_.calledUnlisted(ticket);
+    ledger_.calledBound(kernel, ticket);
+    return;
+  }
+  (void)used.any([&](Object& object, BlockRange blocks, unsigned access) {
+    const ByteRange bytes = object.bytesOf(blocks);
+    const bool writes = (access & adsmWrite) != 0;
+    bytes.length() == object.bytes() ? ledger_.used(object, ticket, writes)
+                                     : ledger_.used(object, bytes, ticket, writes);
+    if (object.guest.used(bytes.length(), object.bytes(), object.home == accel::Home::kCpu)) {
+      guestsAreDue_.store(true, std::memory_order_relaxed);
+    }
+    if (writes && object.spread()) {
+      Blocks::writes(object, blocks, device);
+    }
+    return false;
+  });
 }
 
 Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
@@ -322,89 +305,11 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   const Walk walk(blocks_);
   Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   GMAC_TRY(kernels_.load(lock, kernel, device));
-  if (uses) {
-    GMAC_TRY(checkUses(kernel, *uses));
-  }
   accel::Devices* const devices = accelerator_.devices();
-  const bool reach = devices != nullptr && devices->reachEachOther();
-  // Calls `function(object, blocks, access)` for all that the call uses, until that is true.
-  const auto anyUsed = [&](auto function) {
-    if (uses) {
-      return std::any_of(uses->list.begin(), uses->list.end(), [&](const adsmRangeUse_t& use) {
-        // Gone where the application freed it in another thread while the call waited.
-        Object* const object = index_.find(use.address);
-        return object != nullptr && bytesIn(*object, use).end <= object->bytes() &&
-               function(*object, blocksIn(*object, use),
-                        use.bytes == 0 ? accessIn(uses->list, *object)
-                                       : static_cast<unsigned>(use.access));
-      });
-    }
-    for (Object& object : index_.all()) {
-      const auto access = static_cast<unsigned>(object.accessBy(kernel).value_or(adsmAccess_t{}));
-      if (access != 0 && function(object, object.all(), access)) {
-        return true;
-      }
-    }
-    return false;
-  };
-  // Where devices reach each other's memory the first call that lists an object chooses its home;
-  // else every call does that uses it.
-  const auto mayStay = [&](const Object& object) {
-    return reach &&
-           (object.placed || object.sharedBySmallObjects || !object.homes.empty() ||
-            object.home != accel::Home::kDevice || ledger_.newestWorkWith(object) != object.born);
-  };
-  // Of an object that lies there as a whole, a part does; one that no work has used yet is spread
-  // by its first part, while that takes no copies.
-  const auto lacks = [&](const Object& object, BlockRange blocks) {
-    const bool part = object.lengthOf(blocks) < object.bytes();
-    return object.spread()
-               ? !part || object.lacks(blocks, device)
-               : object.homeDevice != device || (part && !reach && !object.hasMoved &&
-                                                 ledger_.newestWorkWith(object) == object.born);
-  };
-  const auto isAwayHere = [&](const Object& object, BlockRange blocks) {
-    if (object.closing || !lacks(object, blocks) || mayStay(object)) {
-      return false;
-    }
-    *away = {
-        object.address(), object.bytes(), object.number,
-        reach || object.lengthOf(blocks) == object.bytes() ? ByteRange{} : object.bytesOf(blocks)};
-    return true;
-  };
-  // The first call that lists a part chooses the home of its pages.
-  const auto isPartAway = [&](const adsmRangeUse_t& use) {
-    Object* const object = index_.find(use.address);
-    if (object == nullptr || object->closing || object->placed || object->advised ||
-        object->sharedBySmallObjects || object->home != accel::Home::kDevice ||
-        bytesIn(*object, use).end > object->bytes() ||
-        (object->homes.empty() &&
-         (use.bytes == 0 || ledger_.newestWorkWith(*object) != object->born))) {
-      return false;
-    }
-    ByteRange part = use.bytes == 0 ? ByteRange{0, object->bytes()} : bytesIn(*object, use);
-    if (part.end >= object->requestedBytes) {
-      part.end = object->bytes();  // the last page is not whole
-    }
-    const ByteRange own = object->homePages(part);
-    const ByteRange pages = own.begin < own.end ? object->homeless(part) : ByteRange{};
-    if (!pages.empty()) {
-      *away = {object->address(), object->bytes(), object->number, pages};
-    }
-    return !pages.empty();
-  };
-  const auto isAway = [&] {
-    if (reach && uses && uses->parts &&
-        std::any_of(uses->list.begin(), uses->list.end(), isPartAway)) {
-      return true;
-    }
-    return devices != nullptr && (uses || !reach) &&
-           anyUsed([&](Object& object, BlockRange blocks, unsigned) {
-             return isAwayHere(object, blocks);
-           });
-  };
+  const UsedObjects used(index_, ledger_, devices, kernel, uses, device);
+  GMAC_TRY(used.check());
   // Before anything is copied to where it lies.
-  if (isAway()) {
+  if (used.findAway(away)) {
     return {};
   }
   accel::Ticket stillOpen;
@@ -414,70 +319,20 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
       // Work on the application's own streams was submitted before; the accelerator's queue knows
       // nothing of them.
       [&](bool* waited) { return waits_.forWork(lock, ledger_.runningStreamWork(), waited); },
-      [&] {
-        if (!uses) {
-          return std::any_of(index_.all().begin(), index_.all().end(), [&](const Object& object) {
-            const auto access = object.accessBy(kernel).value_or(adsmAccess_t{});
-            return (static_cast<unsigned>(access) & adsmWrite) != 0 && !object.lent.empty();
-          });
-        }
-        return std::any_of(uses->list.begin(), uses->list.end(), [&](const adsmRangeUse_t& use) {
-          const Object* const object = index_.find(use.address);
-          return (use.access & adsmWrite) != 0 && object != nullptr &&
-                 object->isLent(bytesIn(*object, use));
-        });
-      },
-      [&](auto release) -> Result<Step> {
-        Result<Step> step = Step::kDone;
-        const auto releaseAll = [&](Object& object, BlockRange blocks, unsigned access) {
-          if (object.spread()) {
-            // It may have changed while the call waited: what is released goes to this device.
-            if (isAwayHere(object, blocks)) {
-              return true;
-            }
-            if (!object.inTransit(blocks) && !object.held(blocks)) {
-              Blocks::sends(object, blocks, device);
-            }
-          }
-          const Event event = eventOf((access & adsmWrite) != 0);
-          step = leavesOpen(object, blocks, event, leftOpen) ? Step::kDone
-                                                             : release(object, blocks, event);
-          return !step.ok() || *step == Step::kRetry;
-        };
-        if (uses) {
-          (void)anyUsed(releaseAll);
-          return step;
-        }
-        Blocks::OpenList& open = blocks_.openObjects();
-        for (auto next = open.begin(); next != open.end();) {
-          Object& object = *next;
-          ++next;
-          const auto access = object.accessBy(kernel);
-          if (access && releaseAll(object, object.all(), static_cast<unsigned>(*access))) {
-            break;
-          }
-        }
-        return step;
-      },
+      [&] { return used.writesLent(); },
+      [&](auto release) { return releaseForCall(used, kernel, device, away, leftOpen, release); },
       &stillOpen));
-  if (away->address != nullptr || isAway()) {
+  if (away->address != nullptr || used.findAway(away)) {
     return {};  // it has moved while the call waited
   }
-  Ledger::NewestCalls before{};
-  if (reach && ledger_.callsElsewhere(device)) {
-    (void)anyUsed([&](Object& object, BlockRange blocks, unsigned access) {
-      ledger_.addConflicts(object, object.bytesOf(blocks), device, (access & adsmWrite) != 0,
-                           before);
-      return false;
-    });
-  }
-  if (uses && uses->parts) {
-    (void)anyUsed([&](Object& object, BlockRange, unsigned) {
+  const Ledger::NewestCalls before = used.conflicts();
+  if (used.parts()) {
+    (void)used.any([&](Object& object, BlockRange, unsigned) {
       Ledger::expectParts(object);
       return false;
     });
   }
-  auto launched = [&] {
+  const Result<accel::Ticket> launched = [&] {
     const Timed launching(Phase::kCudaLaunch);
     accel::LoadedKernel& loaded = *kernel->loaded[device];
     return devices == nullptr
@@ -487,26 +342,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   if (!launched.ok()) {
     return launched.status();
   }
-  stats().called(device);
-  ledger_.called(*launched, kernel);
-  if (uses) {
-    (void)anyUsed([&](Object& object, BlockRange blocks, unsigned access) {
-      const ByteRange bytes = object.bytesOf(blocks);
-      const bool writes = (access & adsmWrite) != 0;
-      bytes.length() == object.bytes() ? ledger_.used(object, *launched, writes)
-                                       : ledger_.used(object, bytes, *launched, writes);
-      if (object.guest.used(bytes.length(), object.bytes(), object.home == accel::Home::kCpu)) {
-        guestsAreDue_.store(true, std::memory_order_relaxed);
-      }
-      if (writes && object.spread()) {
-        Blocks::writes(object, blocks, device);
-      }
-      return false;
-    });
-  } else {
-    ledger_.calledUnlisted(*launched);
-    ledger_.calledBound(kernel, *launched);
-  }
+  noteCall(used, kernel, device, *launched);
   returns(lock, leftOpen, *launched);
   return waits_.forArrival(lock, stillOpen);
 }

@@ -15,6 +15,7 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
+#include "gmac/coherence/call_uses.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
@@ -31,22 +32,6 @@ class Allocation;
 class Blocks;
 class Coarsening;
 class Kernels;
-
-// The uses that a call lists. A view of memory that is not shared.
-struct CallUses {
-  const char* function = "adsmCallUsing";  // whose arguments they are, for messages
-  bool parts =
-      false;  // of objects; else whole objects, and one that is listed twice has both accesses
-  std::span<const adsmRangeUse_t> list;
-};
-
-// An object that is not where work needs it. No address: there is none.
-struct Away {
-  std::byte* address = nullptr;
-  std::size_t bytes = 0;
-  std::uint64_t number = 0;  // the object's, which tells whether it is still the same
-  ByteRange part{};  // whole blocks that are needed, or pages that get a home; empty: all of it is
-};
 
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Launches {
@@ -125,7 +110,11 @@ class Launches {
   void begins(Lock& lock, const Submission& submission);
   std::optional<os::SignalsBlocked> takeBlocked();
   Status ends(Lock& lock, accel::Ticket reader);
-  Status checkUses(adsmKernel_t kernel, const CallUses& uses);
+  template <typename Release>
+  Result<Step> releaseForCall(const UsedObjects& used, adsmKernel_t kernel, std::size_t device,
+                              Away* away, LeftOpen& leftOpen, Release release);
+  void noteCall(const UsedObjects& used, adsmKernel_t kernel, std::size_t device,
+                accel::Ticket ticket);
   Status waitForOtherDevices(Lock& lock, std::span<const coherence::DeviceRange> ranges,
                              bool* waited);
 

@@ -163,6 +163,7 @@ class DevicePlan {
  private:
   struct Span;    // what one launch does
   struct Levels;  // mixed radices, the fastest first
+  struct Frame;   // what the parameters of all shapes have in common
   std::uint32_t widthFor(const DeviceJob& job, std::int64_t offset, std::int64_t bytes) const;
   std::int64_t makeTile(const DeviceJob& job, std::int64_t offset, std::int64_t bytes,
                         std::uint32_t width, DeviceLaunch& launch) const;
@@ -193,6 +194,10 @@ class DevicePlan {
   }
   // The fastest use of the caches for a pack of so many bytes.
   Caching caching(std::int64_t bytes) const;
+  int setLevels(Shape shape, const DeviceJob& job, std::uint32_t element, Levels& levels) const;
+  void setBounds(const DeviceJob& job, Part& part) const;
+  void setParams(const DeviceJob& job, const Frame& frame, std::uint32_t element,
+                 DeviceLaunch& launch) const;
   void setGrid(const DeviceJob& job, std::uint64_t work, bool unrollable, DeviceLaunch& launch,
                std::uint8_t* unrolled) const;
 

@@ -23,6 +23,12 @@ struct DevicePlan::Levels {
     stride[used] = bytes;
     ++used;
   }
+  // The layout's dimensions, and the job's repetitions.
+  void addOuter(const Layout& layout, const DeviceJob& job) {
+    const auto& dims = layout.dims();
+    for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) add(dim->count, dim->stride);
+    if (job.repeat.count > 1) add(job.repeat.count, job.repeat.stride);
+  }
 };
 
 // Elements [first, first + elements) of all as one launch sees them: `begin` is the number that it
@@ -64,6 +70,36 @@ struct DevicePlan::Span {
       base += rest % levels.count[l] * levels.stride[l];
       rest /= levels.count[l];
     }
+  }
+};
+
+// The common half of a launch's parameters, whatever its shape: its part, and `dims` levels from
+// `from` on.
+struct DevicePlan::Frame {
+  const Levels& levels;
+  const Span& span;
+  int from;
+  int dims;
+  const Part& part;
+
+  // The slowest level of the launch is not divided, so its count may be anything.
+  Divisor divisor(int level) const {
+    return Divisor::of(level == span.level ? 1 : narrow(levels.count[level]));
+  }
+  // A single piece or list is divided all the same.
+  Divisor lowest() const {
+    return span.level == 0 ? Divisor::of(kMaxDividend) : Divisor::of(narrow(levels.count[0]));
+  }
+  void setDims(DimParams* out) const {
+    for (int d = 0; d < dims; ++d) {
+      out[d] = {divisor(from + d), levels.stride[from + d]};
+    }
+  }
+  template <int kDims>
+  RowsParams<kDims> rows() const {
+    RowsParams<kDims> params{part, lowest(), {}};
+    setDims(params.dims);
+    return params;
   }
 };
 
@@ -154,6 +190,108 @@ bool DevicePlan::makePaced(const DeviceJob& job, const RowsParams<1>& rows,
   return true;
 }
 
+void DevicePlan::setParams(const DeviceJob& job, const Frame& frame, std::uint32_t element,
+                           DeviceLaunch& launch) const {
+  const auto dims = static_cast<std::uint32_t>(frame.dims);
+  switch (launch.kernel.shape) {
+    case Shape::kLine:
+      launch.setParams(LineParams{frame.part});
+      break;
+    case Shape::kRows1: {
+      const auto params = frame.rows<1>();
+      if (!makePaced(job, params, launch)) launch.setParams(params);
+      break;
+    }
+    case Shape::kRows2:
+      launch.setParams(frame.rows<2>());
+      break;
+    case Shape::kRows3:
+      launch.setParams(frame.rows<3>());
+      break;
+    case Shape::kAnyRows: {
+      AnyRowsParams params{frame.part, frame.lowest(), dims, {}};
+      frame.setDims(params.dims);
+      launch.setParams(params);
+      break;
+    }
+    case Shape::kEvenList: {
+      EvenListParams params{};
+      params.part = frame.part;
+      params.piece = frame.lowest();
+      params.pieces = frame.divisor(1);
+      params.offsets =
+          job.table + table_.piecesAt + asBits(frame.span.entry) * sizeof(std::uint32_t);
+      params.scale = scale_;
+      params.dimCount = dims;
+      frame.setDims(params.dims);
+      launch.setParams(params);
+      break;
+    }
+    case Shape::kShortList: {
+      const auto blocks = layout_.blocks();
+      ShortListParams params;
+      params.part = frame.part;
+      params.list = frame.lowest();
+      params.pieces = static_cast<std::uint32_t>(blocks.size());
+      params.scale = scale_;
+      params.dimCount = dims;
+      frame.setDims(params.dims);
+      const int elementShift = std::countr_zero(element);
+      const int scaleShift = std::countr_zero(scale_);
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        params.table[i] = {narrow(layout_.startOf(i) >> elementShift),
+                           narrow((blocks[i].offset - lowest_) >> scaleShift)};
+      }
+      params.table[blocks.size()] = {narrow(layout_.listBytes() >> elementShift), 0};
+      launch.setParams(params);
+      break;
+    }
+    case Shape::kMarkedList: {
+      MarkedListParams params{};
+      params.part = frame.part;
+      params.list = frame.lowest();
+      params.marks = job.table;
+      params.offsets = job.table + table_.piecesAt;
+      params.scale = scale_;
+      params.wordShift = static_cast<std::uint32_t>(std::countr_zero(scale_ / element));
+      params.dimCount = dims;
+      frame.setDims(params.dims);
+      launch.setParams(params);
+      break;
+    }
+    case Shape::kLongList:
+    case Shape::kWideList:
+    case Shape::kTile:
+    case Shape::kPacedRows:
+      break;
+  }
+}
+
+// The bytes of the strided side that the whole job may touch.
+void DevicePlan::setBounds(const DeviceJob& job, Part& part) const {
+  const Bounds bounds = layout_.bounds();
+  const std::int64_t away = (job.repeat.count - 1) * job.repeat.stride;
+  part.first = job.strided + asBits(bounds.first + std::min<std::int64_t>(away, 0));
+  part.last = job.strided + asBits(bounds.last + std::max<std::int64_t>(away, 0));
+}
+
+// The levels of elements of a layout with pieces, or a list. Returns the fastest dimension's.
+int DevicePlan::setLevels(Shape shape, const DeviceJob& job, std::uint32_t element,
+                          Levels& levels) const {
+  if (shape == Shape::kShortList || shape == Shape::kMarkedList) {
+    levels.add(layout_.listBytes() / element, 0);
+  } else {
+    levels.add(pieceBytes_ / element, element);
+  }
+  if (shape == Shape::kEvenList) {
+    levels.table = 1;
+    levels.add(static_cast<std::int64_t>(layout_.blocks().size()), 0);
+  }
+  const int dimsFrom = levels.used;
+  levels.addOuter(layout_, job);
+  return dimsFrom;
+}
+
 std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
                                     DeviceLaunch& launch) const {
   std::int64_t offset = job.offset + done;
@@ -164,12 +302,10 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
     return makeTile(job, offset, bytes, width, launch);
   }
 
-  const auto& dims = layout_.dims();
   Shape shape = shape_;
   std::uint64_t strided = job.strided + asBits(lowest_);
   std::uint64_t packed = job.packed - asBits(job.offset);
-  const std::int64_t repeats = job.repeat.count;
-  const bool line = shape == Shape::kLine && repeats == 1 && !job.ofTransfer;
+  const bool line = shape == Shape::kLine && job.repeat.count == 1 && !job.ofTransfer;
   if (line) {
     // Only the distance of the two sides matters, so the line may begin at any offset.
     strided += asBits(offset);
@@ -190,18 +326,10 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   int dimsFrom = 1;  // the level of the fastest of the dimensions
   if (line) {
     levels.add(ceilDivide(offset + bytes, element), element);
-  } else if (shape == Shape::kShortList || shape == Shape::kMarkedList) {
-    levels.add(layout_.listBytes() / element, 0);
+    levels.addOuter(layout_, job);
   } else {
-    levels.add(pieceBytes_ / element, element);
-    if (shape == Shape::kEvenList) {
-      levels.table = 1;
-      levels.add(static_cast<std::int64_t>(layout_.blocks().size()), 0);
-      dimsFrom = 2;
-    }
+    dimsFrom = setLevels(shape, job, element, levels);
   }
-  for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) levels.add(dim->count, dim->stride);
-  if (repeats > 1) levels.add(repeats, job.repeat.stride);
 
   const std::int64_t first = offset / element;
   const std::int64_t end = ceilDivide(offset + bytes, element);
@@ -219,12 +347,9 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   part.tail = static_cast<std::uint8_t>(last % element);
   part.begin = narrow(span.begin) + (part.head != 0 ? 1 : 0);
   part.end = narrow(span.begin + span.elements) - (part.tail != 0 ? 1 : 0);
-  const Bounds bounds = layout_.bounds();
-  const std::int64_t away = (repeats - 1) * job.repeat.stride;
+  setBounds(job, part);
   const std::int64_t whole = std::max(job.bytes, job.operationBytes);
   part.caching = job.direction == Direction::kPack ? caching(whole) : Caching::kUsual;
-  part.first = job.strided + asBits(bounds.first + std::min<std::int64_t>(away, 0));
-  part.last = job.strided + asBits(bounds.last + std::max<std::int64_t>(away, 0));
 
   const int launchDims = std::max(span.level + 1 - dimsFrom, 0);
   if (shape != Shape::kShortList && shape != Shape::kMarkedList && shape != Shape::kEvenList) {
@@ -244,96 +369,7 @@ std::int64_t DevicePlan::makeLaunch(const DeviceJob& job, std::int64_t done,
   }
   setGrid(job, work, width != 0, launch, &part.unrolled);
 
-  // The slowest level of the launch is not divided, so its count may be anything.
-  const auto divisor = [&](int level) {
-    return Divisor::of(level == span.level ? 1 : narrow(levels.count[level]));
-  };
-  const auto setDims = [&](DimParams* out) {
-    for (int d = 0; d < launchDims; ++d) {
-      out[d] = {divisor(dimsFrom + d), levels.stride[dimsFrom + d]};
-    }
-  };
-  // A single piece or list is divided all the same.
-  const Divisor lowestLevel =
-      span.level == 0 ? Divisor::of(kMaxDividend) : Divisor::of(narrow(levels.count[0]));
-  switch (shape) {
-    case Shape::kLine:
-      launch.setParams(LineParams{part});
-      break;
-    case Shape::kRows1: {
-      RowsParams<1> params{part, lowestLevel, {}};
-      setDims(params.dims);
-      if (!makePaced(job, params, launch)) launch.setParams(params);
-      break;
-    }
-    case Shape::kRows2: {
-      RowsParams<2> params{part, lowestLevel, {}};
-      setDims(params.dims);
-      launch.setParams(params);
-      break;
-    }
-    case Shape::kRows3: {
-      RowsParams<3> params{part, lowestLevel, {}};
-      setDims(params.dims);
-      launch.setParams(params);
-      break;
-    }
-    case Shape::kAnyRows: {
-      AnyRowsParams params{part, lowestLevel, static_cast<std::uint32_t>(launchDims), {}};
-      setDims(params.dims);
-      launch.setParams(params);
-      break;
-    }
-    case Shape::kEvenList: {
-      EvenListParams params{};
-      params.part = part;
-      params.piece = lowestLevel;
-      params.pieces = divisor(1);
-      params.offsets = job.table + table_.piecesAt + asBits(span.entry) * sizeof(std::uint32_t);
-      params.scale = scale_;
-      params.dimCount = static_cast<std::uint32_t>(launchDims);
-      setDims(params.dims);
-      launch.setParams(params);
-      break;
-    }
-    case Shape::kShortList: {
-      const auto blocks = layout_.blocks();
-      ShortListParams params;
-      params.part = part;
-      params.list = lowestLevel;
-      params.pieces = static_cast<std::uint32_t>(blocks.size());
-      params.scale = scale_;
-      params.dimCount = static_cast<std::uint32_t>(launchDims);
-      setDims(params.dims);
-      const int elementShift = std::countr_zero(element);
-      const int scaleShift = std::countr_zero(scale_);
-      for (std::size_t i = 0; i < blocks.size(); ++i) {
-        params.table[i] = {narrow(layout_.startOf(i) >> elementShift),
-                           narrow((blocks[i].offset - lowest_) >> scaleShift)};
-      }
-      params.table[blocks.size()] = {narrow(layout_.listBytes() >> elementShift), 0};
-      launch.setParams(params);
-      break;
-    }
-    case Shape::kMarkedList: {
-      MarkedListParams params{};
-      params.part = part;
-      params.list = lowestLevel;
-      params.marks = job.table;
-      params.offsets = job.table + table_.piecesAt;
-      params.scale = scale_;
-      params.wordShift = static_cast<std::uint32_t>(std::countr_zero(scale_ / element));
-      params.dimCount = static_cast<std::uint32_t>(launchDims);
-      setDims(params.dims);
-      launch.setParams(params);
-      break;
-    }
-    case Shape::kLongList:
-    case Shape::kWideList:
-    case Shape::kTile:
-    case Shape::kPacedRows:
-      break;
-  }
+  setParams(job, Frame{levels, span, dimsFrom, launchDims, part}, element, launch);
   return last - offset;
 }
 
@@ -346,9 +382,7 @@ std::int64_t DevicePlan::makeUnits(const DeviceJob& job, std::int64_t offset, st
   // Levels count units; a list's last one may be short.
   Levels levels;
   levels.add(unitsOfList, 0);
-  const auto& dims = layout_.dims();
-  for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) levels.add(dim->count, dim->stride);
-  if (job.repeat.count > 1) levels.add(job.repeat.count, job.repeat.stride);
+  levels.addOuter(layout_, job);
   const auto unitOf = [&](std::int64_t byte) {
     return byte / listBytes * unitsOfList + byte % listBytes / unitBytes;
   };
@@ -367,10 +401,7 @@ std::int64_t DevicePlan::makeUnits(const DeviceJob& job, std::int64_t offset, st
   params.part.packed = job.packed - asBits(job.offset) + asBits(zero);
   params.part.head = static_cast<std::uint8_t>((element - offset % element) % element);
   params.part.tail = static_cast<std::uint8_t>(last % element);
-  const Bounds bounds = layout_.bounds();
-  const std::int64_t away = (job.repeat.count - 1) * job.repeat.stride;
-  params.part.first = job.strided + asBits(bounds.first + std::min<std::int64_t>(away, 0));
-  params.part.last = job.strided + asBits(bounds.last + std::max<std::int64_t>(away, 0));
+  setBounds(job, params.part);
   params.begin = asBits(ceilDivide(offset - zero, element));
   params.end = asBits((last - zero) / element);
   params.list = asBits(listBytes / element);
