@@ -23,7 +23,6 @@ class Type {
   static Type bytes1() { return Type(ADSM_TYPE_1); }
   static Type bytes4() { return Type(ADSM_TYPE_4); }
   static Type bytes8() { return Type(ADSM_TYPE_8); }
-  static Type bytes16() { return Type(ADSM_TYPE_16); }
   static Type contiguous(std::int64_t count, const Type& old);
   static Type hvector(std::int64_t count, std::int64_t blockLength, std::int64_t strideBytes,
                       const Type& old);

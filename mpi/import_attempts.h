@@ -19,8 +19,6 @@ namespace gmac::mpi {
 // Of the exports of all ranks. Thread-safe.
 class ImportAttempts {
  public:
-  // So many messages at most are packed between two attempts.
-  static constexpr std::uint64_t kMostPacked = exchange::Attempts::kMostSkipped;
   // More exports that have failed are forgotten, all at once.
   static constexpr std::size_t kMostFailed = 1024;
 

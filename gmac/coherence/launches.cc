@@ -349,6 +349,26 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
 
 // ---- Work on the application's own streams
 
+// Whether work on a stream may write what is lent on the device.
+bool Launches::writesLent(accel::NativeStream stream, const coherence::DeviceRange& range) {
+  if (!range.write) {
+    return false;
+  }
+  if (range.address == nullptr) {
+    return std::any_of(index_.all().begin(), index_.all().end(), [&](const Object& object) {
+      return !object.lent.empty() && object.usedBy(stream) && !object.onlyRead;
+    });
+  }
+  bool writes = false;
+  index_.forEachIn(
+      range.address, range.bytes, [&](const Object& object, const auto* first, const auto* last) {
+        const auto offset = static_cast<std::size_t>(first - object.address());
+        writes = object.isLent({offset, offset + static_cast<std::size_t>(last - first)});
+        return !writes;
+      });
+  return writes;
+}
+
 Status Launches::beginDeviceWork(accel::NativeStream stream,
                                  std::span<const coherence::DeviceRange> ranges) {
   const Timed timed(Phase::kLaunch);
@@ -391,24 +411,13 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     return release(object, object.covering(begin, static_cast<std::size_t>(end - begin)),
                    eventOf(range.write));
   };
-  const auto writesLent = [&](const coherence::DeviceRange& range) {
-    bool writes = false;
-    for (const Object& object : index_.all()) {
-      writes = writes || (range.address == nullptr && !object.lent.empty() &&
-                          object.usedBy(stream) && !object.onlyRead);
-    }
-    index_.forEachIn(range.address, range.address == nullptr ? 0 : range.bytes,
-                     [&](const Object& object, const auto* first, const auto* last) {
-                       const auto offset = static_cast<std::size_t>(first - object.address());
-                       writes =
-                           writes ||
-                           object.isLent({offset, offset + static_cast<std::size_t>(last - first)});
-                       return !writes;
-                     });
-    return range.write && writes;
-  };
   GMAC_TRY(releaseUsed(
-      lock, ready, [&] { return std::any_of(ranges.begin(), ranges.end(), writesLent); },
+      lock, ready,
+      [&] {
+        return std::any_of(ranges.begin(), ranges.end(), [&](const coherence::DeviceRange& range) {
+          return writesLent(stream, range);
+        });
+      },
       [&](auto release) -> Result<Step> {
         Blocks::OpenList& open = blocks_.openObjects();
         for (auto next = open.begin(); next != open.end();) {

@@ -107,6 +107,7 @@ class Launches {
   bool endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanoseconds);
   void closeAfterAll(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket);
   Object* find(const LeftOpen::Part& part);
+  bool writesLent(accel::NativeStream stream, const coherence::DeviceRange& range);
   void begins(Lock& lock, const Submission& submission);
   std::optional<os::SignalsBlocked> takeBlocked();
   Status ends(Lock& lock, accel::Ticket reader);

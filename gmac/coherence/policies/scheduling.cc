@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <vector>
 
 #include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
@@ -27,6 +28,72 @@ std::size_t least(std::span<const DeviceOffer> offers, Rank rank) {
 // More is better; so the least of what they lack.
 auto byData(const DeviceOffer& offer) {
   return std::tuple(~offer.currentBytes, ~offer.homeBytes, offer.inFlight, offer.device);
+}
+
+// The bytes of an object that a call uses.
+struct Used {
+  const Object* object;
+  ByteRange bytes;
+};
+
+// The bytes that a call uses, none of them twice. (It will complain itself of a use that is in no
+// object.) `used` has room for them: nothing is allocated under the lock.
+void findUsed(ObjectIndex& index, std::span<const adsmRangeUse_t> uses, std::vector<Used>& used) {
+  for (const adsmRangeUse_t& use : uses) {
+    if (const Object* const object = index.find(use.address)) {
+      const auto begin =
+          static_cast<std::size_t>(static_cast<const std::byte*>(use.address) - object->address());
+      const std::size_t most = object->bytes() - begin;
+      used.push_back({object, use.bytes == 0
+                                  ? ByteRange{0, object->bytes()}
+                                  : ByteRange{begin, begin + std::min(use.bytes, most)}});
+    }
+  }
+  std::sort(used.begin(), used.end(), [](const Used& a, const Used& b) {
+    return std::tuple(a.object, a.bytes.begin, a.bytes.end) <
+           std::tuple(b.object, b.bytes.begin, b.bytes.end);
+  });
+  for (std::size_t i = 1; i < used.size(); ++i) {
+    if (used[i].object == used[i - 1].object) {
+      used[i].bytes.begin = std::max(used[i].bytes.begin, used[i - 1].bytes.end);
+      used[i].bytes.end = std::max(used[i].bytes.begin, used[i].bytes.end);
+    }
+  }
+}
+
+// Adds the call's part of one object to a device's offer. `current` bytes of it are current on the
+// accelerators, and no call uses them there from `leaves` on.
+void addTo(DeviceOffer& offer, const Object& object, ByteRange part, std::size_t current,
+           CallTimes::Nanoseconds leaves) {
+  if (object.spread()) {
+    std::size_t lacking = 0;
+    object.forEachLacking(object.covering(object.address() + part.begin, part.length()),
+                          offer.device,
+                          [&](ByteRange bytes, std::size_t) { lacking += bytes.length(); });
+    lacking = std::min(lacking, current);
+    offer.currentBytes += current - lacking;
+    offer.homeBytes += current - lacking;
+    offer.moveBytes += lacking;
+    offer.free = lacking != 0 ? std::max(offer.free, leaves) : offer.free;
+  } else if (!object.homes.empty()) {
+    std::size_t there = 0;
+    for (std::size_t at = part.begin; at < part.end;) {
+      const std::size_t page = at / Object::kHomePage;
+      const std::size_t end = std::min(part.end, (page + 1) * Object::kHomePage);
+      there += object.homes[page] == offer.device ? end - at : 0;
+      at = end;
+    }
+    const std::size_t currentThere = std::min(there, current);
+    offer.currentBytes += currentThere;
+    offer.homeBytes += there;
+    offer.moveBytes += current - currentThere;
+  } else if (offer.device == object.homeDevice) {
+    offer.currentBytes += current;
+    offer.homeBytes += part.length();
+  } else {
+    offer.moveBytes += current;
+    offer.free = std::max(offer.free, leaves);
+  }
 }
 
 }  // namespace
@@ -84,35 +151,10 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
   if (offers.empty()) {
     return std::nullopt;
   }
-  // The bytes of an object that the call uses, none of them twice.
-  struct Used {
-    const Object* object;
-    ByteRange bytes;
-  };
   std::vector<Used> used;
   used.reserve(uses.size());
   const Lock lock(mutex_);
-  // (What is in no object the call will name.)
-  for (const adsmRangeUse_t& use : uses) {
-    if (const Object* const object = index_.find(use.address)) {
-      const auto begin =
-          static_cast<std::size_t>(static_cast<const std::byte*>(use.address) - object->address());
-      const std::size_t most = object->bytes() - begin;
-      used.push_back({object, use.bytes == 0
-                                  ? ByteRange{0, object->bytes()}
-                                  : ByteRange{begin, begin + std::min(use.bytes, most)}});
-    }
-  }
-  std::sort(used.begin(), used.end(), [](const Used& a, const Used& b) {
-    return std::tuple(a.object, a.bytes.begin, a.bytes.end) <
-           std::tuple(b.object, b.bytes.begin, b.bytes.end);
-  });
-  for (std::size_t i = 1; i < used.size(); ++i) {
-    if (used[i].object == used[i - 1].object) {
-      used[i].bytes.begin = std::max(used[i].bytes.begin, used[i - 1].bytes.end);
-      used[i].bytes.end = std::max(used[i].bytes.begin, used[i].bytes.end);
-    }
-  }
+  findUsed(index_, uses, used);
   CallTimes& times = ledger_.times();
   const CallTimes::Nanoseconds now = times.now();
   for (DeviceOffer& offer : offers) {
@@ -122,9 +164,9 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
       offer.callTakes = times.of(kernel, offer.device);
     }
   }
-  for (const auto& use : used) {
-    const Object* const object = use.object;
-    const ByteRange part = use.bytes;
+  for (const Used& each : used) {
+    const Object* const object = each.object;
+    const ByteRange part = each.bytes;
     if (migration_.unused(*object) || object->striped || part.empty()) {
       continue;  // it goes anywhere
     }
@@ -141,35 +183,7 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
       }
     }
     for (DeviceOffer& offer : offers) {
-      if (object->spread()) {
-        std::size_t lacking = 0;
-        object->forEachLacking(object->covering(object->address() + part.begin, part.length()),
-                               offer.device,
-                               [&](ByteRange bytes, std::size_t) { lacking += bytes.length(); });
-        lacking = std::min(lacking, current);
-        offer.currentBytes += current - lacking;
-        offer.homeBytes += current - lacking;
-        offer.moveBytes += lacking;
-        offer.free = lacking != 0 ? std::max(offer.free, leaves) : offer.free;
-      } else if (!object->homes.empty()) {
-        std::size_t there = 0;
-        for (std::size_t at = part.begin; at < part.end;) {
-          const std::size_t page = at / Object::kHomePage;
-          const std::size_t end = std::min(part.end, (page + 1) * Object::kHomePage);
-          there += object->homes[page] == offer.device ? end - at : 0;
-          at = end;
-        }
-        const std::size_t currentThere = std::min(there, current);
-        offer.currentBytes += currentThere;
-        offer.homeBytes += there;
-        offer.moveBytes += current - currentThere;
-      } else if (offer.device == object->homeDevice) {
-        offer.currentBytes += current;
-        offer.homeBytes += part.length();
-      } else {
-        offer.moveBytes += current;
-        offer.free = std::max(offer.free, leaves);
-      }
+      addTo(offer, *object, part, current, leaves);
     }
   }
   if (rule_ == SchedulingRule::kData) {
