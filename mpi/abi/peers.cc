@@ -205,23 +205,81 @@ std::optional<Held> Peers::readMatched(MPI_Message message, const MPI_Status& st
   return held.reread != nullptr ? std::optional(std::move(held)) : std::nullopt;
 }
 
-bool Peers::isAwaited(int source, int tag) {
-  const std::lock_guard guard(lock_);
-  const Matching* matching = awaited_;
-  while (matching != nullptr && !matching->pattern_.matches(source, tag)) {
-    matching = matching->after_;
+// While it lasts, receives that begin wait, so what MPI has shows itself to this thread alone, but
+// for the receives that have begun before: each of these takes one message at most.
+class Peers::Taking {
+ public:
+  explicit Taking(Peers& peers) : peers_(peers) {
+    const std::lock_guard guard(peers.lock_);
+    if (peers.taking_) {
+      return;
+    }
+    for (const Matching* one = peers.awaited_; one != nullptr; one = one->after_) {
+      begun_.push_back(one->pattern_);
+    }
+    peers.taking_ = true;
+    // (Either such a one sees this, or is seen here.)
+    if (peers.posting_.any()) {
+      peers.taking_ = false;
+      return;
+    }
+    peers.taken_.begin();
+    mayTake_ = true;
   }
-  return matching != nullptr;
+  ~Taking() {
+    if (mayTake_) {
+      const std::lock_guard guard(peers_.lock_);
+      peers_.taken_.end();
+      peers_.taking_ = false;
+    }
+  }
+  Taking(const Taking&) = delete;
+  Taking& operator=(const Taking&) = delete;
+
+  // False: another thread is at it.
+  explicit operator bool() const { return mayTake_; }
+  // The receives that have begun before.
+  const std::vector<Pattern>& begun() const { return begun_; }
+
+ private:
+  Peers& peers_;
+  bool mayTake_ = false;
+  std::vector<Pattern> begun_;
+};
+
+// Of a thread that takes. Asks once more than there are receives that may take what is found: if
+// all answers are the same, one at least has met none.
+bool Peers::lookAt(int source, int tag, const std::vector<Pattern>& begun, MPI_Status* status) {
+  const auto others = std::count_if(begun.begin(), begun.end(), [source](const Pattern& pattern) {
+    return source == MPI_ANY_SOURCE || pattern.source == MPI_ANY_SOURCE || pattern.source == source;
+  });
+  for (std::ptrdiff_t i = 0; i <= others; ++i) {
+    int found = 0;
+    MPI_Status next = {};
+    if (real().Iprobe(source, tag, communicator_, &found, &next) != MPI_SUCCESS || found == 0 ||
+        (i > 0 && (next.MPI_SOURCE != status->MPI_SOURCE || next.MPI_TAG != status->MPI_TAG ||
+                   bytesOf(next) != bytesOf(*status)))) {
+      return false;
+    }
+    *status = next;
+  }
+  return true;
 }
 
-// The first message of the source. Receives that begin now wait, so what MPI shows is what it then
-// gives.
-bool Peers::takeOne(int source, int* tag) {
+bool Peers::lookAgain(int source, int tag, MPI_Status* status) {
+  const Taking taking(*this);
+  return taking && lookAt(source, tag, taking.begun(), status);
+}
+
+// The first message of the source. What a receive that has begun may match is left to it, also
+// where that is over meanwhile: what MPI has then is another message.
+bool Peers::takeOne(int source, const std::vector<Pattern>& begun, int* tag) {
   int found = 0;
   MPI_Status status = {};
   MPI_Message message;
-  if (real().Iprobe(source, MPI_ANY_TAG, communicator_, &found, &status) != MPI_SUCCESS ||
-      found == 0 || isAwaited(source, status.MPI_TAG) ||
+  if (!lookAt(source, MPI_ANY_TAG, begun, &status) ||
+      std::any_of(begun.begin(), begun.end(),
+                  [&](const Pattern& one) { return one.matches(source, status.MPI_TAG); }) ||
       real().Improbe(source, status.MPI_TAG, communicator_, &found, &message, &status) !=
           MPI_SUCCESS ||
       found == 0) {
@@ -240,24 +298,12 @@ bool Peers::takeOne(int source, int* tag) {
 }
 
 bool Peers::hold(int source, int tag) {
-  {
-    const std::lock_guard guard(lock_);
-    if (taking_) {
-      return false;
-    }
-    taking_ = true;
-    if (posting_ != 0) {
-      taking_ = false;
-      return false;
-    }
-  }
+  const Taking taking(*this);
   int taken = tag;
   bool done = false;
   do {
-    done = takeOne(source, &taken);
+    done = taking && takeOne(source, taking.begun(), &taken);
   } while (done && taken != tag);
-  const std::lock_guard guard(lock_);
-  taking_ = false;
   return done;
 }
 
@@ -299,6 +345,7 @@ Matching::Matching(const PeersPtr& peers, int source, int tag)
           peers->heldCount_ = peers->held_.size();
         } else if (concurrent) {
           listed_ = true;
+          peers->taken_.begin();
           after_ = std::exchange(peers->awaited_, this);
           if (after_ != nullptr) after_->before_ = this;
         }
@@ -314,18 +361,19 @@ Posting::Posting(const PeersPtr& peers) : mayPost_(peers->holdsNothing()) {
     return;
   }
   // Either this one sees that a probe is at it, or the probe sees this one.
-  peers->posting_.fetch_add(1);
+  peers->posting_.begin();
   mayPost_ = !peers->taking_ && peers->holdsNothing();
   if (mayPost_) {
     peers_ = peers;
   } else {
-    peers->posting_.fetch_sub(1);
+    peers->posting_.end();
   }
 }
 
 Matching::~Matching() {
   if (listed_) {
     const std::lock_guard guard(peers_->lock_);
+    peers_->taken_.end();
     (before_ != nullptr ? before_->after_ : peers_->awaited_) = after_;
     if (after_ != nullptr) after_->before_ = before_;
   }

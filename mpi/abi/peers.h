@@ -12,6 +12,13 @@
 // Thread-safe. No lock is held while MPI is called. A probe does not take messages that another
 // thread's receive may match (Matching); a receive that begins meanwhile waits for the few calls of
 // the probe, none of which waits for another process.
+//
+// Open MPI (4.1.4, 5.0) reads the message that MPI_Iprobe or MPI_Probe has found after it has let
+// go of its lock. Where another thread receives that message meanwhile, the status is another
+// message's, or of no message (ob1, mca_pml_ob1_recv_req_start()). So an answer counts only if
+// nobody took a message meanwhile (Undisturbed), or after it was given so often that not all of
+// these calls can have met a receive (lookAgain()). MPI_Improbe and MPI_Mprobe take the message
+// under the lock, and are right.
 #ifndef GMAC_MPI_ABI_PEERS_H_
 #define GMAC_MPI_ABI_PEERS_H_
 
@@ -91,6 +98,9 @@ class Peers {
   bool mustRead(const MPI_Status& status) const;
   // Whether no message is held. A load.
   bool holdsNothing() const { return heldCount_ == 0; }
+  // The status of the first message that MPI has for a probe of that source and tag, whatever other
+  // threads receive meanwhile. False: there is none, or another thread is at it; try again.
+  bool lookAgain(int source, int tag, MPI_Status* status);
   // Receives the first message of `source` with `tag`, and those before it, and holds them. False:
   // another thread has received it or is about to; try again.
   bool hold(int source, int tag);
@@ -106,6 +116,21 @@ class Peers {
  private:
   friend class Matching;
   friend class Posting;
+  friend class Undisturbed;
+  class Taking;
+  // How many threads are at something, and how many have ever been.
+  class Activity {
+   public:
+    void begin() { value_.fetch_add(kOne + 1); }
+    void end() { value_.fetch_sub(1); }
+    bool any() const { return value_ % kOne != 0; }
+    // Changes when any begins, and when any ends.
+    std::uint64_t value() const { return value_; }
+
+   private:
+    static constexpr std::uint64_t kOne = std::uint64_t{1} << 20;  // more than there are threads
+    std::atomic<std::uint64_t> value_{0};
+  };
   struct Pattern {
     int source;
     int tag;
@@ -116,8 +141,8 @@ class Peers {
   static int forget(MPI_Comm, int, void*, void*);
   static PeersPtr make(MPI_Comm communicator);
   std::deque<Held>::iterator findHeld(const Pattern& pattern);
-  bool takeOne(int source, int* tag);
-  bool isAwaited(int source, int tag);
+  bool lookAt(int source, int tag, const std::vector<Pattern>& begun, MPI_Status* status);
+  bool takeOne(int source, const std::vector<Pattern>& begun, int* tag);
 
   const MPI_Comm communicator_;
   const std::vector<int> ranks_;
@@ -130,7 +155,28 @@ class Peers {
   std::uint64_t heldEver_ = 0;
   Matching* awaited_ = nullptr;  // those that leave the matching to MPI, linked
   std::atomic<bool> taking_{false};
-  std::atomic<int> posting_{0};  // not under the lock
+  Activity taken_;    // of what may take messages, but for the next
+  Activity posting_;  // not under the lock
+};
+
+// From before a call of MPI_Iprobe until its status was looked at.
+class Undisturbed {
+ public:
+  explicit Undisturbed(const Peers& peers)
+      : peers_(peers), taken_(peers.taken_.value()), posting_(peers.posting_.value()) {
+    holds_ = !peers.taken_.any() && !peers.posting_.any();
+  }
+  // Whether no other thread took a message meanwhile.
+  explicit operator bool() const {
+    return !concurrentCalls() ||
+           (holds_ && peers_.taken_.value() == taken_ && peers_.posting_.value() == posting_);
+  }
+
+ private:
+  const Peers& peers_;
+  const std::uint64_t taken_;
+  const std::uint64_t posting_;
+  bool holds_;
 };
 
 // The same as Matching for a nonblocking receive when nothing is held, and no lock is needed: from
@@ -139,7 +185,7 @@ class Posting {
  public:
   explicit Posting(const PeersPtr& peers);
   ~Posting() {
-    if (peers_ != nullptr) peers_->posting_.fetch_sub(1);
+    if (peers_ != nullptr) peers_->posting_.end();
   }
   Posting(const Posting&) = delete;
   Posting& operator=(const Posting&) = delete;

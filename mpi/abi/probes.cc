@@ -47,6 +47,10 @@ int probe(int source, int tag, MPI_Comm communicator, MPI_Status* status) {
       const int code = function(source, tag, communicator, &found);
       if (code != MPI_SUCCESS) return code;
     }
+    if (concurrentCalls() && !peers->lookAgain(source, tag, &found)) {
+      ::sched_yield();
+      continue;
+    }
     bool again = false;
     if (known(peers, found, status, &again)) return MPI_SUCCESS;
     if (again) ::sched_yield();
@@ -65,10 +69,11 @@ int iprobe(int source, int tag, MPI_Comm communicator, int* flag, MPI_Status* st
       return MPI_SUCCESS;
     }
     MPI_Status found = {};
+    const Undisturbed undisturbed(*peers);
     const int code = function(source, tag, communicator, flag, &found);
     if (code != MPI_SUCCESS || *flag == 0) return code;
-    bool again = false;
-    if (known(peers, found, status, &again)) return MPI_SUCCESS;
+    bool again = !undisturbed && !peers->lookAgain(source, tag, &found);
+    if (!again && known(peers, found, status, &again)) return MPI_SUCCESS;
     if (again) {
       // Another thread is about to receive it, or to see what it is.
       *flag = 0;

@@ -342,6 +342,58 @@ void threads() {
   watcher.join();
 }
 
+// Threads look at short messages that others receive meanwhile, of `bytes` bytes. (What Open MPI
+// itself shows of a message that another thread receives may be another's, or nonsense.)
+void watchedByTwo(int bytes, int rounds) {
+  constexpr int kReceivers = 2;
+  constexpr int kLast = kReceivers;  // the last message's tag
+  const Memory buffer(Memory::Kind::kPlain, kTicketBytes);
+  if (rank == 0) {
+    for (int i = 0; i < rounds * kReceivers; ++i) {
+      MPI_Send(buffer.data(), bytes, MPI_BYTE, 1, i % kReceivers, MPI_COMM_WORLD);
+    }
+    MPI_Send(buffer.data(), bytes, MPI_BYTE, 1, kLast, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);  // what comes next has other lengths
+    return;
+  }
+  const auto see = [bytes](int tag, const MPI_Status& status) {
+    expect(countOf(status) == bytes && status.MPI_SOURCE == 0 &&
+               (tag == MPI_ANY_TAG ? status.MPI_TAG >= 0 && status.MPI_TAG <= kLast
+                                   : status.MPI_TAG == tag),
+           "a watcher sees a short message");
+    return status.MPI_TAG == kLast;
+  };
+  std::thread asking([&see] {
+    for (int i = 0, seen = 0; seen == 0; ++i) {
+      const int tag = i % 4 == 3 ? MPI_ANY_TAG : i % 4;
+      MPI_Status status = {};
+      int flag = 0;
+      MPI_Iprobe(i % 2 == 0 ? MPI_ANY_SOURCE : 0, tag, MPI_COMM_WORLD, &flag, &status);
+      if (flag != 0) seen = static_cast<int>(see(tag, status));
+    }
+  });
+  std::thread waiting([&see] {
+    MPI_Status status = {};
+    do {
+      MPI_Probe(0, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+    } while (!see(MPI_ANY_TAG, status));
+  });
+  std::vector<std::thread> receivers;
+  for (int tag = 0; tag < kReceivers; ++tag) {
+    receivers.emplace_back([=] {
+      const Memory room(Memory::Kind::kPlain, kTicketBytes);
+      for (int i = 0; i < rounds; ++i) {
+        MPI_Recv(room.data(), bytes, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      }
+    });
+  }
+  for (std::thread& receiver : receivers) receiver.join();
+  asking.join();
+  waiting.join();
+  MPI_Recv(buffer.data(), bytes, MPI_BYTE, 0, kLast, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 constexpr int kLargeBytes = 32'000'000;
 
 // Rank 0 is killed when its messages have been sent, `delay` microseconds after rank 1 begins to
@@ -423,6 +475,10 @@ int main(int argc, char** argv) {
     bothAtOnce();
     if (provided == MPI_THREAD_MULTIPLE) threads();
     MPI_Barrier(MPI_COMM_WORLD);
+  }
+  if (provided == MPI_THREAD_MULTIPLE) {
+    watchedByTwo(8, 20'000);
+    watchedByTwo(kTicketBytes, 1000);
   }
   MPI_Barrier(MPI_COMM_WORLD);
   forgotten();
