@@ -137,6 +137,7 @@ mpi_tests() { # ACCELERATOR
     }
   done
   test_program tickets 2 "tickets are right" GMAC_MPI_TICKETS=1
+  test_program rare_calls 2 "rare calls are right" GMAC_MPI_TICKETS=1
   test_program collective_types 2 "collective types are right" GMAC_MPI_TICKETS=1 known
   test_program lent_on_device 2 "objects on devices are right" GMAC_MPI_TICKETS=1
   for how in readable guarded unreadable; do

@@ -23,6 +23,7 @@ namespace gmac::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -259,12 +260,12 @@ TEST_P(Mpi, MessagesOfPlainMemoryStayThereUntilTheirReceiversTakeThem) {
 }
 
 TEST_P(Mpi, RareCallsTakeSharedObjects) {
-  SKIP_WITHOUT_WINDOWS();
   for (const Variables& way : kWays) {
-    const ProgramEnd end = run(2, "rare_calls", {}, way);
+    const ProgramEnd end = run(2, "rare_calls", {}, withoutWindows(way));
     EXPECT_EQ(end.exitStatus, 0) << end.seen();
-    EXPECT_EQ(end.output, "rare calls are right\n") << end.seen();
+    EXPECT_THAT(end.output, EndsWith("rare calls are right\n")) << end.seen();
   }
+  SKIP_WITHOUT_WINDOWS();
 }
 
 // (MPICH 4.0 over UCX opens no ports, and starts no processes.)

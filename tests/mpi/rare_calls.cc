@@ -18,6 +18,7 @@
 
 #include "tests/mpi/expect.h"
 #include "tests/mpi/shared.h"
+#include "tests/mpi/windows_here.h"
 
 namespace {
 
@@ -246,7 +247,7 @@ int main(int argc, char** argv) {
   } else {
     duplicates();
     sharedWindow();
-    dynamicWindow();
+    if (gmac::testing::windowsHere(rank == 0)) dynamicWindow();
     wideExtent();
     toolInterface();
   }
