@@ -6,6 +6,9 @@
 //   wire    MPI_Ssend, which is never a ticket: packed, sent by MPI, unpacked
 //   send    MPI_Send, by what tickets choose
 //   isend   MPI_Isend, MPI_Irecv and MPI_Waitall, both ways at once
+// and of those of 64 KiB and less in one piece:
+//   hand    cuMemcpyDtoH, MPI_Send and MPI_Recv of the CPU's memory, cuMemcpyHtoD, and a wait for
+//   it plain   MPI_Send of the CPU's memory alone
 // Microseconds and GB/s of one way, and how many times as fast as the wire. Bytes are checked once
 // for each row. Ranks take the GPUs in turn, or share one.
 //   mpirun -n 2 gmac run --mpi -- device_rate [rounds [row [bytes]]]
@@ -37,6 +40,7 @@ int (*cuMemAlloc)(Address*, std::size_t) = nullptr;
 int (*cuMemFree)(Address) = nullptr;
 int (*cuMemcpyHtoD)(Address, const void*, std::size_t) = nullptr;
 int (*cuMemcpyDtoH)(void*, Address, std::size_t) = nullptr;
+int (*cuStreamSynchronize)(void*) = nullptr;
 // gmac's, which comes before the program. What CUDA copies to an object is current on the device.
 void* (*adsmAlloc)(std::size_t) = nullptr;
 int (*adsmFree)(void*) = nullptr;
@@ -70,6 +74,7 @@ void openDriver() {
   find(cuMemFree, "cuMemFree_v2");
   find(cuMemcpyHtoD, "cuMemcpyHtoD_v2");
   find(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+  find(cuStreamSynchronize, "cuStreamSynchronize");
   adsmAlloc = reinterpret_cast<decltype(adsmAlloc)>(dlsym(RTLD_DEFAULT, "adsmAlloc"));
   adsmFree = reinterpret_cast<decltype(adsmFree)>(dlsym(RTLD_DEFAULT, "adsmFree"));
   require(adsmAlloc != nullptr && adsmFree != nullptr, "mpirun -n 2 gmac run --mpi -- device_rate");
@@ -126,20 +131,44 @@ MPI_Datatype makeType(const Row& row) {
 
 int timesOf(int bytes) { return std::clamp((256 << 20) / bytes, 10, 200); }
 
-// Seconds of one way.
-double pingPong(Send send, void* memory, int bytes, MPI_Datatype type) {
-  // (The wire takes 50 times as long.)
-  const int times = send == &MPI_Ssend ? std::min(timesOf(bytes), 40) / 4 : timesOf(bytes);
+// Seconds of one way, of `times` messages each way.
+template <typename SendOne, typename ReceiveOne>
+double oneWay(int times, const SendOne& send, const ReceiveOne& receive) {
   MPI_Barrier(MPI_COMM_WORLD);
   auto start = std::chrono::steady_clock::now();
   for (int i = -1; i < times; ++i) {
     if (i == 0) start = std::chrono::steady_clock::now();  // after a round that is not counted
-    if (rank == 0) send(memory, 1, type, 1, 0, MPI_COMM_WORLD);
-    MPI_Recv(memory, 1, type, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    if (rank == 1) send(memory, 1, type, 0, 0, MPI_COMM_WORLD);
+    if (rank == 0) send();
+    receive();
+    if (rank == 1) send();
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   return took.count() / times / 2;
+}
+
+double pingPong(Send send, void* memory, int bytes, MPI_Datatype type) {
+  // (The wire takes 50 times as long.)
+  const int times = send == &MPI_Ssend ? std::min(timesOf(bytes), 40) / 4 : timesOf(bytes);
+  return oneWay(
+      times, [&] { send(memory, 1, type, 1 - rank, 0, MPI_COMM_WORLD); },
+      [&] { MPI_Recv(memory, 1, type, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); });
+}
+
+// What a program does that knows of no other way. `device`: 0: the CPU's memory alone.
+double byHand(Address device, std::vector<unsigned char>& cpu) {
+  const int bytes = static_cast<int>(cpu.size());
+  return oneWay(
+      timesOf(bytes),
+      [&] {
+        if (device != 0) require(cuMemcpyDtoH(cpu.data(), device, cpu.size()) == 0, "a copy");
+        MPI_Send(cpu.data(), bytes, MPI_BYTE, 1 - rank, 0, MPI_COMM_WORLD);
+      },
+      [&] {
+        MPI_Recv(cpu.data(), bytes, MPI_BYTE, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (device == 0) return;
+        require(cuMemcpyHtoD(device, cpu.data(), cpu.size()) == 0, "a copy");
+        require(cuStreamSynchronize(nullptr) == 0, "a wait");
+      });
 }
 
 double bothWays(void* memory, void* other, int bytes, MPI_Datatype type) {
@@ -200,11 +229,16 @@ void measure(Kind kind, const Row& row) {
   const Address other = allocate(kind, span);
   check(row, memory, span, type);
   void* const address = reinterpret_cast<void*>(memory);
-  std::array<std::vector<double>, 3> seconds;
+  const bool isShort = kind == Kind::kDevice && row.block == 0 && row.bytes <= 64 << 10;
+  std::vector<unsigned char> cpu(isShort ? static_cast<std::size_t>(row.bytes) : 0);
+  std::array<std::vector<double>, 5> seconds;
   for (int round = 0; round < rounds; ++round) {
     seconds[0].push_back(pingPong(&MPI_Ssend, address, row.bytes, type));
     seconds[1].push_back(pingPong(&MPI_Send, address, row.bytes, type));
     seconds[2].push_back(bothWays(address, reinterpret_cast<void*>(other), row.bytes, type));
+    if (!isShort) continue;
+    seconds[3].push_back(byHand(memory, cpu));
+    seconds[4].push_back(byHand(0, cpu));
   }
   if (rank == 0) {
     const double wire = median(seconds[0]);
@@ -214,9 +248,14 @@ void measure(Kind kind, const Row& row) {
     std::printf(
         "%-6s %-13s %9d B: wire %9.1f us %7.2f GB/s; send %9.1f us %7.2f GB/s, ratio %5.2f; isend "
         "%9.1f "
-        "us %7.2f GB/s\n",
+        "us %7.2f GB/s",
         kindName(kind), row.name, row.bytes, wire * 1e6, rate(wire), sent * 1e6, rate(sent),
         wire / sent, both * 1e6, rate(both));
+    if (isShort) {
+      std::printf("; hand %6.1f us; plain %6.1f us", median(seconds[3]) * 1e6,
+                  median(seconds[4]) * 1e6);
+    }
+    std::printf("\n");
     std::fflush(stdout);
   }
   MPI_Barrier(MPI_COMM_WORLD);
