@@ -126,12 +126,29 @@ bool reaches(accel::Accelerator& accelerator, const ApplicationMemory& memory) {
                              : memory.device == native->primaryDevice();
 }
 
-Status open(const void* address, int* packs) {
+// Read once; of an error it says again, for this thread, what is wrong.
+Result<bool> isOrderedAfterStreams() {
   static const Result<bool> ordered = ordersAfterStreams();
-  if (!ordered.ok()) {
-    // Again, for this thread.
-    return ordersAfterStreams().status();
+  return ordered.ok() ? ordered : ordersAfterStreams();
+}
+
+// `copy(memory)`, unless more is to be waited for than the default streams.
+template <typename Copy>
+Status copyInOrder(const void* device, int* copied, const Copy& copy) {
+  *copied = 0;
+  const Result<bool> ordered = isOrderedAfterStreams();
+  GMAC_TRY(ordered.status());
+  if (!*ordered) {
+    const Result<bool> done = copy(applicationMemoryAt(device));
+    GMAC_TRY(done.status());
+    *copied = *done ? 1 : 0;
   }
+  return {};
+}
+
+Status open(const void* address, int* packs) {
+  const Result<bool> ordered = isOrderedAfterStreams();
+  GMAC_TRY(ordered.status());
   const ApplicationMemory memory = applicationMemoryAt(address);
   GMAC_TRY(*ordered ? waitForApplication(memory) : waitForDefaultStreams(memory));
   const auto accelerator = coherence::port().ensureAccelerator();
@@ -228,6 +245,22 @@ adsmError_t gmacCopyToDevice(void* device, const void* from, size_t bytes) {
   });
 }
 
+adsmError_t gmacCopyFromDeviceInOrder(void* to, const void* device, size_t bytes, int* copied) {
+  return gmac::api::guarded("gmacCopyFromDeviceInOrder", [&]() -> gmac::Status {
+    return gmac::copyInOrder(device, copied, [&](const gmac::ApplicationMemory& memory) {
+      return copyFromApplicationInOrder(memory, to, device, bytes);
+    });
+  });
+}
+
+adsmError_t gmacCopyToDeviceInOrder(void* device, const void* from, size_t bytes, int* copied) {
+  return gmac::api::guarded("gmacCopyToDeviceInOrder", [&]() -> gmac::Status {
+    return gmac::copyInOrder(device, copied, [&](const gmac::ApplicationMemory& memory) {
+      return copyToApplicationInOrder(memory, device, from, bytes);
+    });
+  });
+}
+
 adsmError_t gmacPinMemory(void* memory, size_t bytes, int* pinned) {
   return gmac::api::guarded("gmacPinMemory", [&]() -> gmac::Status {
     *pinned = 0;
@@ -265,6 +298,12 @@ int gmacIsDeviceMemory(const void*) { return 0; }
 adsmError_t gmacOpenDeviceMemory(const void*, int*) { return adsmErrorNotSupported; }
 adsmError_t gmacCopyFromDevice(void*, const void*, size_t) { return adsmErrorNotSupported; }
 adsmError_t gmacCopyToDevice(void*, const void*, size_t) { return adsmErrorNotSupported; }
+adsmError_t gmacCopyFromDeviceInOrder(void*, const void*, size_t, int*) {
+  return adsmErrorNotSupported;
+}
+adsmError_t gmacCopyToDeviceInOrder(void*, const void*, size_t, int*) {
+  return adsmErrorNotSupported;
+}
 adsmError_t gmacPinMemory(void*, size_t, int* pinned) {
   *pinned = 0;
   return adsmSuccess;

@@ -34,6 +34,14 @@ ADSM_API adsmError_t gmacOpenDeviceMemory(const void* address, int* packs);
 ADSM_API adsmError_t gmacCopyFromDevice(void* to, const void* device, size_t bytes);
 ADSM_API adsmError_t gmacCopyToDevice(void* device, const void* from, size_t bytes);
 
+/* Both steps of few bytes at once, in much less time: copies after what gmacOpenDeviceMemory()
+ * waits for. *copied: 0: nothing was done, as other streams of the application have to be waited
+ * for, or one is captured. Starts nothing. */
+ADSM_API adsmError_t gmacCopyFromDeviceInOrder(void* to, const void* device, size_t bytes,
+                                               int* copied);
+ADSM_API adsmError_t gmacCopyToDeviceInOrder(void* device, const void* from, size_t bytes,
+                                             int* copied);
+
 /* Lets the accelerator copy to and from private memory of the CPU's, whole pages, at the speed of
  * its bus, until the second function is called. *pinned: whether it does; not where it has no use
  * for that. Starts the runtime. */

@@ -10,6 +10,12 @@
 #include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
+namespace {
+
+// Longer ones are worth the engine's own copies.
+constexpr std::int64_t kMaxCopiedInOrder = std::int64_t{16} << 10;
+
+}  // namespace
 
 MpiDuplicate::MpiDuplicate(MPI_Datatype original)
     : made_(real().Type_dup(original, &type_) == MPI_SUCCESS) {}
@@ -167,6 +173,11 @@ bool Elements::move(bool packs, std::byte* packed, std::int64_t bytes) {
 bool Elements::moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes) {
   const Span lies = span();
   void* const first = shifted(buffer_, lies.first);
+  if (type_->dense && bytes <= kMaxCopiedInOrder) {
+    int copied = 0;
+    if (!copyInOrder(packs, packed, first, static_cast<std::size_t>(bytes), &copied)) return false;
+    if (copied != 0) return true;
+  }
   int reached = 0;
   if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess) {
     reason_ = adsmLastErrorString();
@@ -209,6 +220,16 @@ bool Elements::moveByCopy(bool packs, std::byte* packed, const Span& lies, std::
 bool Elements::copy(bool packs, std::byte* cpu, void* device, std::size_t bytes) {
   const adsmError_t error =
       packs ? gmacCopyFromDevice(cpu, device, bytes) : gmacCopyToDevice(device, cpu, bytes);
+  if (error != adsmSuccess) {
+    reason_ = adsmLastErrorString();
+  }
+  return error == adsmSuccess;
+}
+
+bool Elements::copyInOrder(bool packs, std::byte* cpu, void* device, std::size_t bytes,
+                           int* copied) {
+  const adsmError_t error = packs ? gmacCopyFromDeviceInOrder(cpu, device, bytes, copied)
+                                  : gmacCopyToDeviceInOrder(device, cpu, bytes, copied);
   if (error != adsmSuccess) {
     reason_ = adsmLastErrorString();
   }

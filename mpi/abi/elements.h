@@ -119,6 +119,7 @@ class Elements {
   bool moveAs(bool packs, std::byte* packed, void* buffer, std::int64_t count, adsmType_t type,
               std::int64_t bytes);
   bool copy(bool packs, std::byte* cpu, void* device, std::size_t bytes);
+  bool copyInOrder(bool packs, std::byte* cpu, void* device, std::size_t bytes, int* copied);
 
   void* buffer_ = nullptr;
   bool fromBottom_ = false;  // displacements are addresses

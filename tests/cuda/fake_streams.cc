@@ -65,8 +65,22 @@ void advance(CUstream_st& stream, std::size_t position) {
   }
 }
 
+namespace {
+
+// The default stream of all waits for those of the threads.
+void waitForThreads(CUstream_st& stream) {
+  CUctx_st& context = *stream.context;
+  if (&stream != &context.legacy) return;
+  for (auto& [thread, other] : context.perThread) {
+    if (!other.ops.empty()) stream.ops.push_back({nullptr, &other, other.submitted()});
+  }
+}
+
+}  // namespace
+
 CUresult submit(CUstream stream, std::function<CUresult()> work) {
   FAKE_HANDLE(stream);
+  waitForThreads(streamOf(stream));
   streamOf(stream).ops.push_back({std::move(work)});
   return CUDA_SUCCESS;
 }
@@ -90,6 +104,7 @@ CUresult submitHost(CUstream stream, const std::function<void()>& function) {
 
 CUresult finish(CUstream stream) {
   FAKE_HANDLE(stream);
+  waitForThreads(streamOf(stream));
   advance(streamOf(stream), streamOf(stream).submitted());
   return device().broken;
 }
@@ -134,6 +149,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 CUresult cuStreamQuery(CUstream stream) {
   FAKE_CALL();
   FAKE_HANDLE(stream);
+  waitForThreads(streamOf(stream));
   step(streamOf(stream));
   if (device().broken != CUDA_SUCCESS) return device().broken;
   return streamOf(stream).ops.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

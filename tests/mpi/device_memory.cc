@@ -38,8 +38,9 @@ bool allBytesAre(const Memory& memory, int value) {
 constexpr int kBytes = 300'000;
 
 void exchange(const Memory& sent, const Memory& received) {
-  expectSuccess(MPI_Sendrecv(sent.address(), kBytes, MPI_BYTE, 1 - rank, 1, received.address(),
-                             kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+  const auto bytes = static_cast<int>(sent.size());
+  expectSuccess(MPI_Sendrecv(sent.address(), bytes, MPI_BYTE, 1 - rank, 1, received.address(),
+                             bytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
                 "MPI_Sendrecv");
 }
 
@@ -74,12 +75,12 @@ void everyKindToEveryKind() {
 }
 
 // A copy to the device may return while it is under way on a default stream.
-void comesAfterStreams(bool ordered, gmac::testing::StreamKind stream) {
-  const Memory sent(Memory::Kind::kDevice, kBytes);
-  const Memory received(Memory::Kind::kDevice, kBytes);
-  std::memset(sent.data(), 1, kBytes);
-  gmac::testing::fillLater(sent.address(), 2, kBytes, stream);
-  gmac::testing::fillLater(received.address(), 3, kBytes, stream);
+void comesAfterStreams(bool ordered, gmac::testing::StreamKind stream, std::size_t bytes) {
+  const Memory sent(Memory::Kind::kDevice, bytes);
+  const Memory received(Memory::Kind::kDevice, bytes);
+  std::memset(sent.data(), 1, bytes);
+  gmac::testing::fillLater(sent.address(), 2, bytes, stream);
+  gmac::testing::fillLater(received.address(), 3, bytes, stream);
   exchange(sent, received);
   if (ordered || stream != gmac::testing::StreamKind::kOwn) {
     expect(allBytesAre(received, 2), "a call comes after the streams' work, on both sides");
@@ -87,6 +88,28 @@ void comesAfterStreams(bool ordered, gmac::testing::StreamKind stream) {
     expect(allBytesAre(received, 1), "without that, the program synchronises");
   }
   gmac::testing::finishStreams();  // which write to memory that is freed here
+}
+
+// And no event or stream of the runtime's, on either side.
+void shortMessagesTakeOneCopy(bool ordered) {
+  if (!gmac::testing::usesFakeDriver() || ordered) return;
+  const Memory sent(Memory::Kind::kDevice, 64);
+  const Memory received(Memory::Kind::kDevice, 64);
+  std::memset(sent.data(), 8, 64);
+  const auto calls = [] {
+    using gmac::testing::deviceCalls;
+    return std::array{deviceCalls("cuMemcpyDtoHAsync_v2"), deviceCalls("cuMemcpyHtoDAsync_v2"),
+                      deviceCalls("cuStreamSynchronize"),
+                      deviceCalls("cuEventRecord") + deviceCalls("cuStreamCreate") +
+                          deviceCalls("cuStreamQuery") + deviceCalls("cuMemcpy3DAsync_v2")};
+  };
+  const auto before = calls();
+  exchange(sent, received);
+  const auto after = calls();
+  expect(allBytesAre(received, 8), "a short message of device memory arrives");
+  expect(after[0] == before[0] + 1 && after[1] == before[1] + 1 && after[2] == before[2] + 2 &&
+             after[3] == before[3],
+         "a short message of device memory takes one copy and one wait on each side");
 }
 
 // Only MPI packs it: a distributed array.
@@ -249,8 +272,11 @@ int main(int argc, char** argv) {
   everyKindToEveryKind();
   const bool ordered = argc > 1 && std::strcmp(argv[1], "ordered") == 0;
   using gmac::testing::StreamKind;
-  for (const StreamKind stream : {StreamKind::kOwn, StreamKind::kDefault, StreamKind::kThreads})
-    comesAfterStreams(ordered, stream);
+  for (const StreamKind stream : {StreamKind::kOwn, StreamKind::kDefault, StreamKind::kThreads}) {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}, std::size_t{kBytes}})
+      comesAfterStreams(ordered, stream, bytes);
+  }
+  shortMessagesTakeOneCopy(ordered);
   arrayOfProcesses();
   privateMemoryIsPinned();
   fromBottom();

@@ -41,7 +41,7 @@ const std::vector<Calls> kOfObjects = {
     {"cuMemcpyDtoDAsync_v2", 0, 1},
     {"cuEventRecord", 0, 1},
 };
-// Also whether the default streams have work, and what memory it is: the call, the message, and
+// Also whether the default stream of all has work, and what memory it is: the call, the message, and
 // the wait each ask; and the sender which allocation, the receiver what it copies from and to.
 const std::vector<Calls> kOfDeviceMemory = {
     {"cuPointerGetAttributes", 4, 5},
@@ -49,8 +49,8 @@ const std::vector<Calls> kOfDeviceMemory = {
     {"cuThreadExchangeStreamCaptureMode", 2, 6},
     {"cuDevicePrimaryCtxRetain", 1, 1},  // (this driver does not tell memory's context)
     {"cuDevicePrimaryCtxRelease_v2", 1, 1},
-    {"cuStreamIsCapturing", 2, 2},
-    {"cuStreamQuery", 2, 2},
+    {"cuStreamIsCapturing", 1, 1},
+    {"cuStreamQuery", 1, 1},
     {"cuMemcpyDtoDAsync_v2", 0, 1},
     {"cuEventRecord", 0, 1},
 };

@@ -3,7 +3,11 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <atomic>
+#include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/real_dlsym.h"
@@ -101,6 +105,60 @@ Status copy(const ApplicationMemory& memory, const Submit& submit) {
   return status;
 }
 
+// Whether the stream, or one that it waits for, is being captured.
+bool isCaptured(const Driver& driver, CUstream stream) {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  return driver.cuStreamIsCapturing.function(stream, &capture) != CUDA_SUCCESS ||
+         capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// `submit` puts a copy on the default stream of all.
+template <typename Submit>
+Result<bool> copyInOrder(const ApplicationMemory& memory, const Submit& submit) {
+  const auto driver = Driver::get();
+  if (!driver.ok()) {
+    return driver.status();
+  }
+  const Inside inside(**driver, memory);
+  GMAC_TRY(inside.status());
+  if (isCaptured(**driver, CU_STREAM_LEGACY)) {
+    return false;
+  }
+  GMAC_TRY(submit(**driver));
+  GMAC_TRY(call(**driver, (*driver)->cuStreamSynchronize, CU_STREAM_LEGACY));
+  return true;
+}
+
+// Memory that the device writes itself, which spares a quarter of the time of a short copy. For one
+// thread at a time. It is the process's own, and so it stays when the context ends in which it was
+// pinned: then it is memory like any other.
+class Landing {
+ public:
+  static Landing& instance() {
+    static auto* const landing = new Landing;
+    return *landing;
+  }
+  // NULL while another thread has it.
+  std::byte* take(const Driver& driver) {
+    if (!mutex_.try_lock()) {
+      return nullptr;
+    }
+    if (!std::exchange(tried_, true)) {
+      // (Where that fails, copies take longer, and nothing else.)
+      (void)driver.cuMemHostRegister.function(bytes_.data(), bytes_.size(),
+                                              CU_MEMHOSTREGISTER_PORTABLE);
+    }
+    return bytes_.data();
+  }
+  void giveBack() { mutex_.unlock(); }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+  std::mutex mutex_;  // guards what follows
+  bool tried_ = false;
+  alignas(kPage) std::array<std::byte, kMaxBytesInOrder> bytes_{};
+};
+
 }  // namespace
 
 bool driverLoaded() noexcept { return findDriver() != nullptr; }
@@ -163,6 +221,29 @@ Status copyToApplication(const ApplicationMemory& memory, void* device, const vo
   });
 }
 
+Result<bool> copyFromApplicationInOrder(const ApplicationMemory& memory, void* to,
+                                        const void* device, std::size_t bytes) {
+  std::byte* landing = nullptr;
+  const Result<bool> copied = copyInOrder(memory, [&](const Driver& driver) {
+    landing = bytes <= kMaxBytesInOrder ? Landing::instance().take(driver) : nullptr;
+    return call(driver, driver.cuMemcpyDtoHAsync, landing != nullptr ? landing : to,
+                reinterpret_cast<CUdeviceptr>(device), bytes, CU_STREAM_LEGACY);
+  });
+  if (landing != nullptr) {
+    if (copied.ok()) std::memcpy(to, landing, bytes);
+    Landing::instance().giveBack();
+  }
+  return copied;
+}
+
+Result<bool> copyToApplicationInOrder(const ApplicationMemory& memory, void* device,
+                                      const void* from, std::size_t bytes) {
+  return copyInOrder(memory, [&](const Driver& driver) {
+    return call(driver, driver.cuMemcpyHtoDAsync, reinterpret_cast<CUdeviceptr>(device), from,
+                bytes, CU_STREAM_LEGACY);
+  });
+}
+
 Status freeOfApplication(void* start) {
   const auto driver = Driver::get();
   if (!driver.ok()) {
@@ -181,19 +262,15 @@ Status waitForDefaultStreams(const ApplicationMemory& memory) {
   }
   const Inside inside(**driver, memory);
   GMAC_TRY(inside.status());
-  for (CUstream const stream : {CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
-    // One that is being captured holds no work.
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    const auto isCapturing = (*driver)->cuStreamIsCapturing.function;
-    if (isCapturing(stream, &capture) != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-      continue;
-    }
-    // (To wait for a stream without work takes longer than to ask whether it has any.)
-    if ((*driver)->cuStreamQuery(stream) != CUDA_SUCCESS) {
-      GMAC_TRY(call(**driver, (*driver)->cuStreamSynchronize, stream));
-    }
-  }
-  return {};
+  // The stream of all waits for the thread's own. It counts as captured with any that it waits for:
+  // then there is the thread's own to ask, unless it is that one. (What is captured is no work.)
+  CUstream const stream =
+      isCaptured(**driver, CU_STREAM_LEGACY) ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+  // (To wait for a stream without work takes longer than to ask whether it has any.)
+  return (stream == CU_STREAM_PER_THREAD && isCaptured(**driver, stream)) ||
+                 (*driver)->cuStreamQuery(stream) == CUDA_SUCCESS
+             ? Status()
+             : call(**driver, (*driver)->cuStreamSynchronize, stream);
 }
 
 Status waitForApplication(const ApplicationMemory& memory) {

@@ -42,6 +42,15 @@ Status copyFromApplication(const ApplicationMemory& memory, void* to, const void
 Status copyToApplication(const ApplicationMemory& memory, void* device, const void* from,
                          std::size_t bytes);
 
+// The same, of few bytes, by the default stream of all: after what waitForDefaultStreams() waits
+// for, and in much less time than both. False, and nothing is done, while a stream of that context
+// is captured, as such a copy would end the capture.
+inline constexpr std::size_t kMaxBytesInOrder = std::size_t{16} << 10;
+Result<bool> copyFromApplicationInOrder(const ApplicationMemory& memory, void* to,
+                                        const void* device, std::size_t bytes);
+Result<bool> copyToApplicationInOrder(const ApplicationMemory& memory, void* device,
+                                      const void* from, std::size_t bytes);
+
 // Frees what starts there, which is of no pool.
 Status freeOfApplication(void* start);
 
