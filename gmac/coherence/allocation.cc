@@ -199,6 +199,11 @@ Result<std::unique_ptr<Object>> Allocation::reuse(std::unique_ptr<Object> kept, 
                                            whole ? bytes : blockBytes, State::kInvalid);
     object->open = {};
     object->chunks = std::move(kept->chunks);
+    object->stalePages.reserve(object->chunks.size());
+    for (const Object::Chunk chunk : object->chunks) {
+      object->stalePages.push_back(chunk != Object::Chunk::kEmpty);
+    }
+    object->zeroSince.emplace();  // until it is added
     object->pieces = kept->pieces;
     object->sharedBySmallObjects = sharedBySmallObjects;
     object->sameAddress = kept->sameAddress;
@@ -219,6 +224,9 @@ Object* Allocation::addObject(std::unique_ptr<Object> object) {
   Object* result = object.release();
   result->number = ++allocations_;
   ledger_.allocated(*result);
+  if (result->zeroSince) {
+    result->zeroSince = ledger_.newestWriters(*result);
+  }
   freed_.born(*result);
   blocks_.add(*result);
   safeObjects_ += result->sameAddress ? 0 : 1;

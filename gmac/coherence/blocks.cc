@@ -212,6 +212,7 @@ void Blocks::flushed(Object& object, BlockRange range, accel::Ticket newest) {
 
 void Blocks::spread(Object& object, bool all) {
   const auto home = static_cast<std::uint16_t>(1U << object.homeDevice);
+  object.zeroSince.reset();
   object.places.assign(object.blockCount, all ? std::uint16_t{0xffff} : home);
   object.copies = home;
 }
@@ -254,6 +255,7 @@ void Blocks::zeroCopyChanged(Object& object) const {
     object.windowBytes = object.isZeroCopy() ? std::min(options_.windowBytes, os::pageBytes())
                                              : options_.windowBytes;
   }
+  object.zeroSince.reset();
   object.readBackHook.unlink();
   object.readBack = ReadBackPolicy(object.isZeroCopy() ? ReadBackPolicy::kMostUncheckedOfOneCopy
                                                        : ReadBackPolicy::kMostUnchecked);
@@ -274,6 +276,7 @@ Ledger::NewestCalls Blocks::flushesOf(const Object& object, BlockRange range) co
 
 void Blocks::moved(Object& object, std::size_t device) {
   object.homeDevice = device;
+  object.zeroSince.reset();
   object.places.clear();
   object.copies = 0;
   object.lastWrite = object.lastRead = {};

@@ -25,6 +25,7 @@ namespace gmac {
 struct BlockOptions {
   std::size_t readAheadBytes = 0;  // the most that one read fault fetches; 0: one block
   std::size_t windowBytes = 0;     // of a block that is open in part, whole pages; 0: none is
+  std::size_t mostClearedBytes = SIZE_MAX;  // in place of a fetch of zeros
 };
 
 // All blocks of all objects, and the protocol that says what becomes of them. Functions that take
@@ -210,6 +211,8 @@ class Blocks {
   Status verifyState(Object& object, BlockIndex index) const;
   Status fetchAs(Lock& lock, Object& object, BlockRange range, State next);
   bool isCopiedBack(const Object& object, ByteRange bytes) const;
+  bool isZero(const Object& object, BlockRange range) const;
+  bool canClear(const Object& object, ByteRange bytes) const;
   Status copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after);
   Status queueFetch(Object& object, ByteRange bytes, accel::Ticket after, accel::Ticket* last);
   Result<Step> awaitReaders(Lock& lock, Object& object, ByteRange bytes);
@@ -241,6 +244,7 @@ template <typename Work, typename Covers>
 Result<accel::Ticket> Blocks::overwrite(Lock& lock, Object& object, BlockRange range, Work work,
                                         Covers covers) {
   GMAC_TRY(closeForOverwriting(lock, object, range));
+  object.zeroSince.reset();
   Result<accel::Ticket> ticket = work();
   if (!ticket.ok()) {
     object.protectionStale_ = true;

@@ -61,7 +61,8 @@ struct Manager::Parts {
                {.readAheadBytes = options.readAheadBytes,
                 .windowBytes = options.windowBytes != 0 && options.movedPages
                                    ? std::max(options.windowBytes, kMovedGranularity)
-                                   : options.windowBytes}),
+                                   : options.windowBytes,
+                .mostClearedBytes = options.mostClearedBytes}),
         coarsening(index, ledger, mappings, freed, blocks),
         allocation(mutex, accelerator, ledger, loans, waits, index, freed, residency, blocks,
                    coarsening, std::move(arena),

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
@@ -311,6 +312,25 @@ class Object : public DeviceUses,
   // ---- once it is freed and its memory is kept (object_pool.h) ----
   accel::Ticket cleared;       // when it has finished, the device's bytes are zero
   accel::Ticket clearedAfter;  // the newest call before the clearing
+
+  // ---- in memory that an older object had ----
+  // The accelerator's bytes were zero when the object was made, and are in blocks that have not
+  // been flushed since, as long as these are its newest writers. Nothing: that is not known.
+  std::optional<Ledger::Writers> zeroSince;
+  // Per chunk: whether its pages have bytes of the older object. Empty: none have.
+  std::vector<bool> stalePages;
+  // Visits the parts of a range that lie in such pages.
+  template <typename Visit>
+  void forEachStale(ByteRange bytes, Visit visit) const {
+    while (!stalePages.empty() && bytes.begin < bytes.end) {
+      const std::size_t chunk = chunkOf(bytes.begin);
+      const std::size_t end = std::min(bytes.end, (chunk + 1) * mirror->chunkBytes());
+      if (stalePages[chunk]) {
+        visit(ByteRange{bytes.begin, end});
+      }
+      bytes.begin = end;
+    }
+  }
 
   // ---- read-ahead ----
   ReadRuns readRuns;

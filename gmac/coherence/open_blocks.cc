@@ -3,6 +3,7 @@
 // How blocks are opened for the CPU.
 #include <algorithm>
 #include <array>
+#include <cstddef>
 
 #include "gmac/coherence/blocks.h"
 #include "gmac/observe/stats.h"
@@ -67,6 +68,21 @@ bool Blocks::isCopiedBack(const Object& object, ByteRange bytes) const {
          (!object.isZeroCopy() || (ledger_.writersDone(object) && ledger_.readersDone(object)));
 }
 
+// Whether the accelerator's bytes of blocks are zero, as they were when their object was made.
+bool Blocks::isZero(const Object& object, BlockRange range) const {
+  return object.zeroSince && *object.zeroSince == ledger_.newestWriters(object) &&
+         object.flushed(range).value == 0;
+}
+
+// Whether the CPU makes such bytes zero on its side without a copy: where the pages are new, there
+// is nothing to do, and others are cleared unless the app view alone leads there.
+bool Blocks::canClear(const Object& object, ByteRange bytes) const {
+  std::size_t stale = 0;
+  object.forEachStale(bytes, [&](ByteRange part) { stale += part.length(); });
+  return stale == 0 ||
+         (stale <= options_.mostClearedBytes && object.mirror->runtimeView(0) != nullptr);
+}
+
 void Blocks::openCopiedBack(Lock& lock, Object& object) {
   const Object::ReadBack copy = object.copiedBack;
   object.copiedBack.opens = false;
@@ -115,11 +131,16 @@ Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next)
   }
   // Usually a kernel has run since the blocks were flushed; not if its launch failed.
   const accel::Ticket after = object.flushed(range);
+  const bool zero = isZero(object, range);
   step(object, range, TransitStep::kFetch);
   const Status status = [&]() -> Status {
     const FreeForWork free(lock);
     for (const ByteRange bytes : missing) {
-      if (!bytes.empty()) {
+      if (zero && canClear(object, bytes)) {
+        object.forEachStale(bytes, [&](ByteRange part) {
+          std::fill_n(object.mirror->runtimeView(part.begin), part.length(), std::byte{0});
+        });
+      } else if (!bytes.empty()) {
         GMAC_TRY(copyOut(free, object, bytes, after));
       }
     }

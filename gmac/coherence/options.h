@@ -52,6 +52,9 @@ struct ManagerOptions {
                                << 20;  // the most that one read fault fetches; 0: one block
   std::size_t windowBytes = std::size_t{64}
                             << 10;  // of a block that is open in part, whole pages; 0: none is
+  // Where the accelerator's bytes are known to be zero, the most that the CPU clears in place of
+  // copying them.
+  std::size_t mostClearedBytes = SIZE_MAX;
   std::size_t chunkBytes = std::size_t{8} << 20;  // pages are populated and pinned in such pieces
   bool populateAhead = true;                      // by a thread of its own (moved pages)
   bool fetchInBackground = true;                  // what startFetch asks for

@@ -230,6 +230,10 @@ class FileMirror final : public Mirror {
 
   void* copyAddress(std::size_t offset) const noexcept override { return runtimeView_ + offset; }
 
+  std::byte* runtimeView(std::size_t offset) const noexcept override {
+    return runtimeView_ + offset;
+  }
+
   std::optional<FilePlace> place(std::size_t offset) const override {
     return arena_.place(offset_ + static_cast<std::int64_t>(offset));
   }

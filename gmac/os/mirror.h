@@ -82,6 +82,10 @@ class Mirror {
   // The address that copies use for the byte at `offset`.
   virtual void* copyAddress(std::size_t offset) const noexcept = 0;
 
+  // Where the CPU may store the byte at `offset` of an installed chunk whatever the app view's
+  // protection is. NULL: nowhere.
+  virtual std::byte* runtimeView(std::size_t) const noexcept { return nullptr; }
+
   // Where the byte at `offset` is in a memory file that cannot shrink. Nothing: it is in none.
   virtual std::optional<FilePlace> place(std::size_t) const { return std::nullopt; }
 

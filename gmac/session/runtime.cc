@@ -189,6 +189,10 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
   options.trustHints = config.trustHints;
   options.ioThreads = config.ioThreads;
   options.keptBytes = config.keptBytes;
+  // Over a bus, more than that arrives sooner than the CPU clears it. (The CPU makes the copies of
+  // `host`, too.)
+  constexpr std::size_t kClearedBesideBus = std::size_t{64} << 10;
+  options.mostClearedBytes = accelerator.name() == "host" ? SIZE_MAX : kClearedBesideBus;
   options.spill.allowed = config.spill;
   options.scheduling = ruleOf(config.scheduler);
   // The wait limit is for managed-memory programs. Others know that their kernels use shared

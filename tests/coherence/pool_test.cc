@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "gmac/coherence/object_pool.h"
@@ -21,6 +22,10 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr std::size_t kBytes = 4 * kMiB;
+
+bool isZeroFrom(const std::byte* at, std::size_t bytes) {
+  return std::all_of(at, at + bytes, [](std::byte b) { return b == std::byte{0}; });
+}
 
 class Kept : public ::testing::TestWithParam<MachineSetup> {
  protected:
@@ -39,7 +44,7 @@ class Kept : public ::testing::TestWithParam<MachineSetup> {
     });
   }
   static bool isZero(const std::byte* object, std::size_t bytes = kBytes) {
-    return std::all_of(object, object + bytes, [](std::byte b) { return b == std::byte{0}; });
+    return isZeroFrom(object, bytes);
   }
 };
 
@@ -90,6 +95,71 @@ TEST_P(Kept, MemoryReadsAsZeroOnTheAcceleratorFirst) {
   EXPECT_EQ(second[0], std::byte{1});
   EXPECT_EQ(second[1], std::byte{0});
   EXPECT_EQ(second[kBytes - kPage], std::byte{1});
+}
+
+// A page of each block, so that the blocks' other bytes have to be zero without a store.
+void writeEachBlock(std::byte* object) {
+  for (std::size_t i = 0; i < kBytes; i += 64 * kKiB) object[i + kPage] = std::byte{3};
+}
+bool isZeroElsewhere(const std::byte* object) {
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    const std::byte wanted{i % (64 * kKiB) == kPage ? std::uint8_t{3} : std::uint8_t{0}};
+    if (object[i] != wanted) return false;
+  }
+  return true;
+}
+
+class KeptInFiles : public Kept {};
+
+// Both copies are zero: the CPU clears its own pages, where it reaches them while they are closed.
+TEST_P(KeptInFiles, MemoryIsClearedWithoutACopy) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  std::byte* const first = machine.allocate(kBytes);
+  std::fill_n(first, kBytes, std::byte{7});
+  machine.call(kernel, {first});
+  machine.sync();
+  EXPECT_EQ(first[kBytes - 1], std::byte{7});
+  machine.free(first);
+  std::byte* const second = machine.allocate(kBytes);
+  ASSERT_EQ(second, first);
+  machine.fake().clearLog();
+  writeEachBlock(second);
+  EXPECT_THAT(machine.fake().log({Op::Kind::kCopyOut}), IsEmpty());
+  EXPECT_TRUE(isZeroElsewhere(second));
+  machine.call(kernel, {second});
+  EXPECT_EQ(second[0], std::byte{1});
+  EXPECT_EQ(second[kPage], std::byte{4});
+  EXPECT_EQ(second[kPage + 1], std::byte{0});
+}
+
+// Pages that the first object did not use are zero already.
+TEST_P(Kept, PagesThatNobodyHasTouchedAreNotFetched) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  std::byte* const first = machine.allocate(kBytes);
+  machine.call(kernel, {first});
+  machine.free(first);
+  std::byte* const second = machine.allocate(kBytes);
+  ASSERT_EQ(second, first);
+  machine.fake().clearLog();
+  writeEachBlock(second);
+  EXPECT_THAT(machine.fake().log({Op::Kind::kCopyOut}), IsEmpty());
+  EXPECT_TRUE(isZeroElsewhere(second));
+}
+
+// What has been written on the accelerator only is no longer zero.
+TEST_P(Kept, WhatTheAcceleratorHasFilledIsFetched) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::byte* const first = machine.allocate(kBytes);
+  std::fill_n(first, kBytes, std::byte{7});
+  machine.free(first);
+  std::byte* const second = machine.allocate(kBytes);
+  ASSERT_EQ(second, first);
+  machine.manager().fill(second, 5, kBytes, &std::memset);
+  EXPECT_EQ(second[0], std::byte{5});
+  second[kBytes / 2] = std::byte{6};
+  EXPECT_EQ(second[kBytes / 2 + 1], std::byte{5});
 }
 
 TEST_P(Kept, MemoryIsClosedAndNobodys) {
@@ -252,8 +322,47 @@ std::vector<MachineSetup> keepingSetups() {
   return setups;
 }
 
+std::vector<MachineSetup> keepingInFiles() {
+  std::vector<MachineSetup> setups = keepingSetups();
+  std::erase_if(setups, [](const MachineSetup& setup) { return setup.fake.movedPages; });
+  setups.push_back(setups.back());
+  setups.back().windowBytes = 64 * kKiB;
+  return setups;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, KeptInFiles, ::testing::ValuesIn(keepingInFiles()),
+                         [](const auto& of) { return nameOf(of.param); });
 INSTANTIATE_TEST_SUITE_P(All, Kept, ::testing::ValuesIn(keepingSetups()),
                          [](const auto& of) { return nameOf(of.param); });
+
+// The flush of a window leaves its block Invalid, although no kernel has written it.
+TEST(KeptWindows, HaveWhatTheCpuWroteWhenTheyWereClosedForWantOfMappings) {
+  MachineSetup setup;
+  setup.blockBytes = 64 * kKiB;
+  setup.windowBytes = 4 * kPage;
+  setup.rollingSize = 1000;
+  setup.keptBytes = 64 * kMiB;
+  setup.mappingLimit = 2000;
+  ManagerUnderTest machine(setup);
+  constexpr std::size_t kTwoBlocks = 128 * kKiB;
+  std::vector<std::byte*> objects;
+  for (int i = 0; i < 100; ++i) objects.push_back(machine.allocate(kTwoBlocks));
+  for (std::byte* object : objects) std::fill_n(object, kTwoBlocks, std::byte{7});
+  for (std::byte* object : objects) machine.free(object);
+  objects.clear();
+  const std::uint64_t reused = stats().reusedAllocations.value();
+  for (int i = 0; i < 100; ++i) objects.push_back(machine.allocate(kTwoBlocks));
+  ASSERT_EQ(stats().reusedAllocations.value() - reused, 100u);
+  const std::uint64_t windows = stats().windows.value();
+  for (std::byte* object : objects) *object = std::byte{1};
+  ASSERT_GT(stats().windows.value(), windows);
+  while (machine.manager().allocate(kTwoBlocks, Placement::kSameAddress).ok()) {
+  }
+  for (std::byte* object : objects) {
+    EXPECT_EQ(*object, std::byte{1});
+    EXPECT_TRUE(isZeroFrom(object + 1, kTwoBlocks - 1));
+  }
+}
 
 TEST(KeptByBatch, IsNothing) {
   MachineSetup setup;
