@@ -3,12 +3,16 @@
 
 #include <fmt/core.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <random>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
@@ -267,11 +271,208 @@ Round churn(PatternMemory& memory, const json& parameters) {
   };
 }
 
+// {stride}: every stride-th byte is written, the last first.
+Round backwards(PatternMemory& memory, const json& parameters) {
+  const std::size_t stride = parameters["stride"];
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=] {
+    for (std::size_t at = kBytes; at > 0; at -= stride) {
+      store((*data)[0] + at - stride);
+    }
+    data->call();
+  };
+}
+
+// All strides in turn: what is learned from one says little of the next.
+Round changing(PatternMemory& memory, const json&) {
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=] {
+    for (const std::size_t stride : {64 * kKiB, kLine, 2 * kMiB, 4 * kKiB}) {
+      for (std::size_t at = 0; at < kBytes; at += stride) {
+        store((*data)[0] + at);
+      }
+      data->call();
+      for (std::size_t at = 0; at < kBytes; at += 8 * stride) {
+        load((*data)[0] + at);
+      }
+      data->call();
+    }
+  };
+}
+
+// {bytes, times}: all of an object is written before each of several calls.
+Round filled(PatternMemory& memory, const json& parameters) {
+  const std::size_t times = parameters["times"];
+  auto data = std::make_shared<Data>(memory, 1, parameters["bytes"]);
+  return [=] {
+    for (std::size_t time = 0; time < times; ++time) {
+      for (std::size_t at = 0; at < data->bytes(); at += kLine) {
+        store((*data)[0] + at);
+      }
+      data->call();
+    }
+  };
+}
+
+// An array that is copied to one of twice its size whenever it is full.
+Round growing(PatternMemory& memory, const json&) {
+  constexpr std::size_t kMost = 16 * kMiB;
+  return [=, &memory] {
+    std::size_t bytes = 64 * kKiB;
+    std::byte* data = memory.allocate(bytes);
+    for (std::size_t at = 0;; at += kLine) {
+      if (at == bytes) {
+        memory.launch(data, bytes);
+        memory.sync();
+        if (bytes == kMost) {
+          break;
+        }
+        std::byte* const next = memory.allocate(2 * bytes);
+        for (std::size_t copied = 0; copied < bytes; copied += kLine) {
+          load(data + copied);
+          store(next + copied);
+        }
+        memory.release(data);
+        data = next;
+        bytes *= 2;
+      }
+      store(data + at);
+    }
+    memory.release(data);
+  };
+}
+
+// Objects for one call each, of sizes that rise and fall.
+Round sizes(PatternMemory& memory, const json&) {
+  return [=, &memory] {
+    for (const std::size_t mebibytes : {1, 4, 16, 4, 1, 2, 8, 2}) {
+      const std::size_t bytes = mebibytes * kMiB;
+      std::byte* const data = memory.allocate(bytes);
+      for (std::size_t at = 0; at < bytes; at += kLine) {
+        store(data + at);
+      }
+      memory.launch(data, bytes);
+      memory.sync();
+      for (std::size_t at = 0; at < bytes; at += kLine) {
+        load(data + at);
+      }
+      memory.release(data);
+    }
+  };
+}
+
+// {objects, bytes}: many objects are made, filled and given to one call each; then a word of each
+// is read, and all are released.
+Round shortLives(PatternMemory& memory, const json& parameters) {
+  const std::size_t objects = parameters["objects"];
+  const std::size_t bytes = parameters["bytes"];
+  return [=, &memory] {
+    std::vector<std::byte*> made;
+    for (std::size_t object = 0; object < objects; ++object) {
+      made.push_back(memory.allocate(bytes));
+      for (std::size_t at = 0; at < bytes; at += kLine) {
+        store(made.back() + at);
+      }
+      memory.launch(made.back(), bytes);
+    }
+    memory.sync();
+    for (std::byte* const data : made) {
+      load(data);
+      memory.release(data);
+    }
+  };
+}
+
+// Calls use many objects, of which the CPU writes and reads one around each.
+Round oneOfMany(PatternMemory& memory, const json&) {
+  constexpr std::size_t kObjects = 64;
+  auto data = std::make_shared<Data>(memory, kObjects, kMiB);
+  return [=] {
+    for (std::size_t object = 0; object < kObjects; object += 8) {
+      store((*data)[object] + kMiB / 2);
+      data->call();
+      load((*data)[object] + kMiB / 2);
+    }
+  };
+}
+
+// {bytes, times, reads}: words anywhere are read after each call on all.
+Round sparse(PatternMemory& memory, const json& parameters) {
+  const std::size_t times = parameters["times"];
+  const std::size_t reads = parameters["reads"];
+  auto data = std::make_shared<Data>(memory, 1, parameters["bytes"]);
+  auto random = std::make_shared<std::mt19937_64>(1);
+  return [=] {
+    for (std::size_t time = 0; time < times; ++time) {
+      for (std::size_t read = 0; read < reads; ++read) {
+        load((*data)[0] + (*random)() % (data->bytes() / kLine) * kLine);
+      }
+      data->call();
+    }
+  };
+}
+
+// Two threads write in turns to lines of one block that are neighbours.
+Round alternating(PatternMemory& memory, const json&) {
+  constexpr std::size_t kTurns = 200;
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=] {
+    std::atomic<std::size_t> turn{0};
+    const auto write = [&](std::size_t first) {
+      for (std::size_t mine = first; mine < kTurns; mine += 2) {
+        for (std::size_t now = turn; now != mine; now = turn) {
+          turn.wait(now);
+        }
+        store((*data)[0] + kBytes / 2 + mine % 64 * kLine);
+        turn = mine + 1;
+        turn.notify_all();
+      }
+    };
+    std::thread other(write, 1);
+    write(0);
+    other.join();
+    data->call();
+  };
+}
+
+// One thread writes what another reads behind it, with a call after each piece.
+Round pipeline(PatternMemory& memory, const json&) {
+  constexpr std::size_t kPiece = 4 * kMiB;
+  constexpr std::size_t kStep = 64 * kKiB;
+  auto data = std::make_shared<Data>(memory, 1, kBytes / 4);
+  return [=] {
+    for (std::size_t piece = 0; piece < data->bytes(); piece += kPiece) {
+      std::atomic<std::size_t> written{piece};
+      std::thread producer([&] {
+        for (std::size_t at = piece; at < piece + kPiece; at += kLine) {
+          store((*data)[0] + at);
+          if ((at + kLine) % kStep == 0) {
+            written = at + kLine;
+            written.notify_all();
+          }
+        }
+      });
+      for (std::size_t at = piece; at < piece + kPiece; at += kLine) {
+        for (std::size_t end = written; end <= at; end = written) {
+          written.wait(end);
+        }
+        load((*data)[0] + at);
+      }
+      producer.join();
+      data->call();
+    }
+  };
+}
+
 const std::map<std::string, MakeRound>& makers() {
   static const std::map<std::string, MakeRound> kMakers = {
-      {"streams", &streams}, {"phases", &phases},     {"counter", &counter}, {"columns", &columns},
-      {"random", &randomly}, {"strided", &strided},   {"readAll", &readAll}, {"again", &again},
-      {"churn", &churn},     {"pingPong", &pingPong},
+      {"streams", &streams},         {"phases", &phases},       {"counter", &counter},
+      {"columns", &columns},         {"random", &randomly},     {"strided", &strided},
+      {"readAll", &readAll},         {"again", &again},         {"churn", &churn},
+      {"pingPong", &pingPong},       {"backwards", &backwards}, {"changing", &changing},
+      {"filled", &filled},           {"growing", &growing},     {"sizes", &sizes},
+      {"shortLives", &shortLives},   {"oneOfMany", &oneOfMany}, {"sparse", &sparse},
+      {"alternating", &alternating}, {"pipeline", &pipeline},
   };
   return kMakers;
 }
@@ -330,6 +531,26 @@ std::vector<Pattern> patterns(bool cuda) {
         {fmt::format("ping-pong of 8 bytes in {}", sizeText(bytes)),
          {{"pattern", "pingPong"}, {"bytes", bytes}, {"times", cuda ? 200 : 20}, {"read", true}}});
   }
+  all.push_back(
+      {"writes of pages, the last first", {{"pattern", "backwards"}, {"stride", 4 * kKiB}}});
+  all.push_back({"strides that change", {{"pattern", "changing"}}});
+  all.push_back({"1 MiB filled for each call",
+                 {{"pattern", "filled"}, {"bytes", kMiB}, {"times", cuda ? 100 : 20}}});
+  all.push_back({"an array that is copied when it grows", {{"pattern", "growing"}}});
+  all.push_back({"objects that grow and shrink", {{"pattern", "sizes"}}});
+  all.push_back({"objects of 64 KiB for one call each",
+                 {{"pattern", "shortLives"}, {"objects", cuda ? 200 : 50}, {"bytes", 64 * kKiB}}});
+  all.push_back({"one of 64 objects around each call", {{"pattern", "oneOfMany"}}});
+  all.push_back({"64 words read anywhere after each call",
+                 {{"pattern", "sparse"},
+                  {"bytes", cuda ? 1024 * kMiB : 256 * kMiB},
+                  {"times", 2},
+                  {"reads", 64}}});
+  all.push_back(
+      {"a word of 4 MiB read after each call",
+       {{"pattern", "sparse"}, {"bytes", 4 * kMiB}, {"times", cuda ? 200 : 20}, {"reads", 1}}});
+  all.push_back({"two threads that write a block in turns", {{"pattern", "alternating"}}});
+  all.push_back({"a thread that reads what another writes", {{"pattern", "pipeline"}}});
   // 1,000 of them, and 100,000 launches (2,000 on the host), in all rounds.
   all.push_back({"objects of 1 MiB for one call each", {{"pattern", "churn"}, {"times", 100}}});
   all.push_back({"launches with one small touch each",
