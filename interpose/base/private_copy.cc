@@ -2,7 +2,6 @@
 #include "interpose/base/private_copy.h"
 
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +10,7 @@
 
 #include "gmac/base/round_up.h"
 #include "gmac/coherence/port.h"
+#include "interpose/base/system_call.h"
 
 namespace gmac::interpose {
 namespace {
@@ -19,9 +19,10 @@ constexpr std::uintptr_t kPage = 4096;
 // The kernel reads so many bytes of a signal mask before it rejects the request as invalid.
 constexpr std::uintptr_t kProbeBytes = 8;
 
+// Not by syscall(), which asks this file about a request that fails.
 bool probe(std::uintptr_t address) noexcept {
   const long result =
-      ::syscall(SYS_rt_sigprocmask, ~0L, address & ~(kProbeBytes - 1), nullptr, kProbeBytes);
+      gmacSystemCall(SYS_rt_sigprocmask, ~0L, address & ~(kProbeBytes - 1), nullptr, kProbeBytes);
   return result == 0 || errno != EFAULT;
 }
 
@@ -44,6 +45,37 @@ std::size_t readablePrefix(const void* address, std::size_t bytes) noexcept {
   }
   return done;
 }
+
+// Opens what words point to. For the stack.
+class Pointees {
+ public:
+  bool touchFrom(const void* address, int levels) noexcept {
+    const auto* const begin = reinterpret_cast<const std::byte*>(
+        roundUp(reinterpret_cast<std::uintptr_t>(address), sizeof(std::uintptr_t)));
+    bool any = false;
+    for (std::size_t done = 0; done < kLookedAtBytes;) {
+      std::uintptr_t words[32];
+      const std::size_t length =
+          std::min({kLookedAtBytes - done, sizeof words, bytesLeftOfPage(begin + done)});
+      if (!readable(begin + done, length)) break;
+      std::memcpy(words, begin + done, length);
+      for (std::size_t i = 0; i < length / sizeof *words && left_ > 0; ++i) {
+        auto* const pointee = reinterpret_cast<void*>(words[i]);
+        if (!touch(pointee)) continue;
+        --left_;
+        any = true;
+        if (levels > 1) (void)touchFrom(pointee, levels - 1);
+      }
+      done += length;
+    }
+    return any;
+  }
+
+ private:
+  // An array of structures may be longer, and lead to more: what is left closed fails the call.
+  static constexpr std::size_t kLookedAtBytes = kPage;
+  int left_ = 256;
+};
 
 // The room for a copy. What comes after a name that is too long is not read, but measured.
 std::size_t copyBytes(std::size_t bytes) noexcept { return roundUp(bytes + 1, std::size_t{64}); }
@@ -134,6 +166,12 @@ bool touch(void* address) noexcept {
     asm volatile("lock orb $0, %0" : "+m"(begin[at]) : : "cc", "memory");
   }
   return true;
+}
+
+bool touchPointees(const void* address) noexcept {
+  constexpr int kLevels = 2;
+  return address != nullptr && coherence::anythingShared() && !coherence::port().inChildOfFork() &&
+         Pointees().touchFrom(address, kLevels);
 }
 
 }  // namespace gmac::interpose

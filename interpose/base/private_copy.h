@@ -52,6 +52,11 @@ class PrivateCopy {
 // succeeds unless another thread's kernel call closes them first. False: nothing is shared there.
 bool touch(void* address) noexcept;
 
+// The same for what structures at an address point to: every word there that is the address of
+// shared memory, and every such word where that leads. False: there is none. Private memory may lie
+// there, or none.
+bool touchPointees(const void* address) noexcept;
+
 }  // namespace gmac::interpose
 
 #endif  // GMAC_INTERPOSE_BASE_PRIVATE_COPY_H_

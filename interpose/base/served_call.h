@@ -215,6 +215,17 @@ bool anyShared(Args... args) noexcept {
   return (coherence::touchesShared(std::get<Rules::kParameter>(given), Rules::bytes(given)) || ...);
 }
 
+// Opens what the structures point to that arguments point to.
+template <typename... Rules, typename... Args>
+bool openPointees(Args... args) noexcept {
+  const std::tuple<Args...> given{args...};
+  // All of them, hence no short circuit.
+  return (static_cast<int>(touchPointees(std::get<Rules::kParameter>(given))) | ...) != 0;
+}
+
+// Another thread may close a block again before the kernel has reached it, but not forever.
+inline constexpr int kTouchingAttempts = 1000;
+
 // Makes the call with copies. A frame of its own, for the stack that they take.
 template <Errors kErrors, typename... Rules, typename Call, typename... Args>
 [[gnu::noinline]] auto callOnCopies(Call& call, const Given<Args...>& given)
@@ -247,37 +258,59 @@ auto serve(Call&& call, Args... args) -> std::invoke_result_t<Call&, Args...> {
     const auto result = call(args...);
     if (!internal::faulted(kErrors, result)) [[likely]]
       return result;
-    if (!internal::anyShared<Rules...>(args...)) return result;
+    if (!internal::anyShared<Rules...>(args...) && !internal::openPointees<Rules...>(args...)) {
+      return result;
+    }
     errno = errnoBefore;
   } else {
     if (!internal::anyShared<Rules...>(args...)) [[likely]]
       return call(args...);
   }
   const internal::Given<Args...> given{{args...}};
-  if constexpr (kCancellable) {
-    const auto waiting = [&](auto... privately) {
-      return cancellably([&] { return call(privately...); });
-    };
-    return cancellationPoint(
-        [&] { return internal::callOnCopies<kErrors, Rules...>(waiting, given); });
-  } else {
-    return uncancelled([&] { return internal::callOnCopies<kErrors, Rules...>(call, given); });
+  const auto callOnce = [&] {
+    if constexpr (kCancellable) {
+      const auto waiting = [&](auto... privately) {
+        return cancellably([&] { return call(privately...); });
+      };
+      return cancellationPoint(
+          [&] { return internal::callOnCopies<kErrors, Rules...>(waiting, given); });
+    } else {
+      return uncancelled([&] { return internal::callOnCopies<kErrors, Rules...>(call, given); });
+    }
+  };
+  auto result = callOnce();
+  if constexpr (kWhen == When::kAfterFault) {
+    // The copies are the arguments' own, and these may be structures that hold pointers.
+    for (int attempt = 1;
+         internal::faulted(kErrors, result) && attempt < internal::kTouchingAttempts &&
+         internal::openPointees<Rules...>(args...);
+         ++attempt) {
+      errno = errnoBefore;
+      result = callOnce();
+    }
   }
+  return result;
 }
 
+// Whether a call's structures may hold pointers that are followed.
+enum class Follow : bool { kNo, kYes };
+
 // Calls `call`, which gives -1 and errno. If the kernel could not reach what some of `arguments`
-// point to, whose sizes only it knows, they are opened, and the call is made again.
-template <typename Call, typename... Arguments>
+// point to, whose sizes only it knows, they are opened, and the call is made again; then what
+// structures point to that lie there.
+template <Follow kFollow = Follow::kYes, typename Call, typename... Arguments>
 auto serveTouched(const Call& call, Arguments*... arguments) {
-  // Another thread may close a block again before the kernel has reached it, but not forever.
-  constexpr int kAttempts = 1000;
   const int errnoBefore = errno;
   for (int attempt = 0;; ++attempt) {
     const auto result = call();
-    if (result != -1 || errno != EFAULT || attempt == kAttempts) [[likely]]
+    if (result != -1 || errno != EFAULT || attempt == internal::kTouchingAttempts) [[likely]]
       return result;
     // All of them, hence no short circuit.
-    if ((static_cast<int>(touch(arguments)) | ...) == 0) {
+    int opened = (static_cast<int>(touch(arguments)) | ...);
+    if (kFollow == Follow::kYes && (attempt > 0 || opened == 0)) {
+      opened |= (static_cast<int>(touchPointees(arguments)) | ...);
+    }
+    if (opened == 0) {
       errno = EFAULT;
       return result;
     }

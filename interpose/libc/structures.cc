@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
 #include <mqueue.h>
 #include <pthread.h>
 #include <pty.h>
@@ -57,6 +58,13 @@ constexpr When kBefore = When::kBefore;
 // The capabilities come in one or two structures, as the version in the header says.
 constexpr std::size_t kMostCapabilities = _LINUX_CAPABILITY_U32S_3;
 
+// The length of an option counts bytes, and that of a filter its instructions.
+std::size_t optionBytes(int, int level, int option, const void*, const socklen_t* length) noexcept {
+  if (length == nullptr || !readable(length, sizeof *length)) return 0;
+  const bool filter = level == SOL_SOCKET && option == SO_GET_FILTER;
+  return *length * (filter ? sizeof(sock_filter) : 1);
+}
+
 }  // namespace
 
 // ---- Time
@@ -64,7 +72,7 @@ constexpr std::size_t kMostCapabilities = _LINUX_CAPABILITY_U32S_3;
 GMAC_SERVE_CALL(2, kAfterFault, clock_gettime, Values<1>);
 GMAC_SERVE_CALL(2, kAfterFault, clock_getres, Values<1>);
 GMAC_SERVE_CALL(2, kAfterFault, clock_settime, Values<1>);
-GMAC_SERVE_CALL(2, kAfterFault, gettimeofday, Values<0>);
+GMAC_SERVE_CALL(2, kAfterFault, gettimeofday, Values<0>, Values<1, sizeof(struct timezone)>);
 // (libc turns an error of the kernel's into a time.)
 GMAC_SERVE_CALL(1, kBefore, times, Values<0>);
 GMAC_SERVE_CALL(2, kAfterFault, getitimer, Values<1>);
@@ -136,7 +144,7 @@ GMAC_SERVE_CALL(3, kAfterFault, bind, Array<1, 2>);
 GMAC_SERVE_CALL(3, kAfterFault, connect, Array<1, 2>);
 GMAC_SERVE_CALL(3, kAfterFault, getsockname, Sized<1, 2>, Values<2>);
 GMAC_SERVE_CALL(3, kAfterFault, getpeername, Sized<1, 2>, Values<2>);
-GMAC_SERVE_CALL(5, kBefore, getsockopt, Sized<3, 4>, Values<4>);
+GMAC_SERVE_CALL(5, kBefore, getsockopt, Computed<3, &optionBytes>, Values<4>);
 GMAC_SERVE_CALL(5, kAfterFault, setsockopt, Array<3, 4>);
 // These move bytes between descriptors; only the offsets that they read and update are in memory.
 GMAC_SERVE_CALL(4, kBefore, sendfile, Values<2>);

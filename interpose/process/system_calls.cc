@@ -6,9 +6,10 @@
 //  - Calls for which libc has a function that takes the same are served as that function is
 //    (GMAC_SERVE_CALL), and those of the tables below likewise.
 //  - Every other that fails with EFAULT is made again, with the blocks open that its arguments
-//    point to.
-//  - Calls that return in another process, or on another stack, are made as they are; futexes have
-//    a file of their own.
+//    point to, and what lies there. But transfers that go on when a call has returned must not
+//    begin because blocks happened to be open for a moment.
+//  - Calls that return in another process, or on another stack, are made as they are; futexes and
+//    clones have files of their own.
 //
 // The runtime makes some calls by number. Where it holds its lock, they are made as they are.
 #undef _FORTIFY_SOURCE
@@ -64,6 +65,18 @@ ssize_t writeAt(int descriptor, const iovec* parts, int count, off64_t offset, l
   return ::pwritev64v2(descriptor, parts, count, offset, flags);
 }
 
+// The last argument is a structure that points to a signal mask. The kernel reads both before it
+// waits.
+long selectSets(long number, const Words& words) {
+  using Select = SystemCall<int(int, fd_set*, fd_set*, fd_set*, timespec*)>;
+  return serveTouched(
+      [&] {
+        return Select::onCopies<kBefore, Descriptors<1, 0>, Descriptors<2, 0>, Descriptors<3, 0>,
+                                Values<4>>(number, words);
+      },
+      reinterpret_cast<void*>(words[5]));
+}
+
 [[gnu::constructor]] void nameServers() {
   // Without a function in libc, or with one that takes something else.
   serveNumber<int(const char*), kAfterFault, Text<0>>(SYS_open);
@@ -79,8 +92,7 @@ ssize_t writeAt(int descriptor, const iovec* parts, int count, off64_t offset, l
   serveNumber<int(int, const void*, std::size_t), kAfterFault, Array<1, 2>>(SYS_signalfd4);
   serveNumber<int(pollfd*, nfds_t, timespec*, const void*, std::size_t), kBefore, Array<0, 1>,
               Values<2>, Array<3, 4>>(SYS_ppoll);
-  serveNumber<int(int, fd_set*, fd_set*, fd_set*, timespec*, const stack_t*), kBefore,
-              Descriptors<1, 0>, Descriptors<2, 0>, Descriptors<3, 0>, Values<4>>(SYS_pselect6);
+  systemCallServers[SYS_pselect6] = &selectSets;
   serveNumber<int(int, epoll_event*, int, int, const void*, std::size_t), kBefore, Array<1, 2>,
               Array<4, 5>>(SYS_epoll_pwait);
   serveNumber<int(int, epoll_event*, int, const timespec*, const void*, std::size_t), kBefore,
@@ -137,13 +149,17 @@ __attribute__((used, visibility("hidden"))) long gmacServeSystemCall(long number
     if (server != nullptr) return server(number, words);
   }
   const auto pointer = [&](std::size_t index) { return reinterpret_cast<void*>(words[index]); };
-  return serveTouched([&] { return systemCall(number, words); }, pointer(0), pointer(1), pointer(2),
-                      pointer(3), pointer(4), pointer(5));
+  const auto call = [&] { return systemCall(number, words); };
+  const bool goesOn = number == SYS_io_submit || number == SYS_io_uring_register;
+  return goesOn ? serveTouched<Follow::kNo>(call, pointer(0), pointer(1), pointer(2), pointer(3),
+                                            pointer(4), pointer(5))
+                : serveTouched(call, pointer(0), pointer(1), pointer(2), pointer(3), pointer(4),
+                               pointer(5));
 }
 
 }  // extern "C"
 
-// The numbers: futex; rt_sigreturn, clone, fork, vfork and clone3, which may return elsewhere.
+// The numbers: futex; clone and clone3; rt_sigreturn, fork and vfork, which may return elsewhere.
 asm(R"(
   .pushsection .text
   .globl syscall
@@ -156,9 +172,11 @@ syscall:
   cmpq $15, %rdi
   je gmacSystemCall
   cmpq $435, %rdi
-  je gmacSystemCall
-  leaq -56(%rdi), %rax
-  cmpq $2, %rax
+  je gmacCloneByNumber
+  cmpq $56, %rdi
+  je gmacCloneByNumber
+  leaq -57(%rdi), %rax
+  cmpq $1, %rax
   jbe gmacSystemCall
   jmp gmacServeSystemCall
   .cfi_endproc

@@ -41,8 +41,8 @@ const std::vector<Calls> kOfObjects = {
     {"cuMemcpyDtoDAsync_v2", 0, 1},
     {"cuEventRecord", 0, 1},
 };
-// Also whether the default stream of all has work, and what memory it is: the call, the message, and
-// the wait each ask; and the sender which allocation, the receiver what it copies from and to.
+// Also whether the default stream of all has work, and what memory it is: the call, the message,
+// and the wait each ask; and the sender which allocation, the receiver what it copies from and to.
 const std::vector<Calls> kOfDeviceMemory = {
     {"cuPointerGetAttributes", 4, 5},
     {"cuCtxGetCurrent", 1, 3},

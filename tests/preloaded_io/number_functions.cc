@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -8,13 +9,16 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <climits>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <vector>
 
 #include "tests/preloaded_io/functions.h"
@@ -242,6 +246,90 @@ const std::vector<Function>& numberFunctions() {
          auto* const set = a.room<unsigned long>();
          a.make([&] { return ::syscall(SYS_rt_sigpending, set, sizeof *set); });
          a.note(*set);
+       }},
+      {"SYS_gettimeofday",
+       [](Attempt& a) {
+         auto* const time = a.room<timeval>();
+         auto* const zone = a.room<struct timezone>();
+         a.make([&] { return ::syscall(SYS_gettimeofday, time, zone); });
+         a.noteTold(time);
+         a.noteBytes(zone);
+       }},
+      // Structures that hold pointers.
+      {"SYS_pselect6",
+       [](Attempt& a) {
+         struct Mask {
+           unsigned long* set;
+           std::size_t bytes;
+         };
+         const Pipe pipe;
+         fd_set read;
+         FD_ZERO(&read);
+         FD_SET(pipe.ends[0], &read);
+         auto* const reads = a.put(read);
+         auto* const limit = a.put(timespec{1, 0});
+         auto* const mask = a.put(Mask{a.put(0UL), sizeof(unsigned long)});
+         pipe.send();
+         const int end = pipe.ends[0] + 1;
+         a.make([&] { return ::syscall(SYS_pselect6, end, reads, nullptr, nullptr, limit, mask); });
+         a.note(FD_ISSET(pipe.ends[0], reads));
+         const Mask own = *mask;
+         a.make([&] { return ::syscall(SYS_pselect6, end, reads, nullptr, nullptr, limit, &own); });
+       }},
+      {"SYS_futex_waitv",
+       [](Attempt& a) {
+         constexpr long kNumber = 449;
+         struct Waiter {
+           unsigned long value;
+           unsigned* word;
+           unsigned flags, reserved;
+         };
+         const Waiter both[] = {{7, a.put(7U), 2, 0}, {9, a.put(8U), 2, 0}};
+         auto* const waiters = a.put(both, 2);
+         auto* const limit = a.put(timespec{0, 1});
+         a.make([&] {
+           return ::syscall(kNumber, waiters, 2, 0, limit, static_cast<long>(CLOCK_MONOTONIC));
+         });
+         a.make([&] {
+           return ::syscall(kNumber, &both, 2, 0, limit, static_cast<long>(CLOCK_MONOTONIC));
+         });
+       }},
+      {"SYS_clone",
+       [](Attempt& a) {
+         auto* const told = a.room<pid_t>();
+         pid_t child = 0;
+         a.makeDescriptor([&] {
+           child = static_cast<pid_t>(::syscall(SYS_clone, CLONE_PARENT_SETTID | SIGCHLD, nullptr,
+                                                told, nullptr, nullptr));
+           if (child == 0) ::_exit(3);
+           return child;
+         });
+         a.note(*told == child);
+         int status = 0;
+         a.note(::waitpid(child, &status, 0) == child);
+         a.note(status);
+       }},
+      {"SYS_clone3",
+       [](Attempt& a) {
+         auto* const told = a.room<pid_t>();
+         auto* const descriptor = a.room<int>();
+         clone_args wanted = {};
+         wanted.flags = CLONE_PARENT_SETTID | CLONE_PIDFD;
+         wanted.exit_signal = SIGCHLD;
+         wanted.parent_tid = reinterpret_cast<std::uintptr_t>(told);
+         wanted.pidfd = reinterpret_cast<std::uintptr_t>(descriptor);
+         auto* const arguments = a.put(wanted);
+         pid_t child = 0;
+         a.makeDescriptor([&] {
+           child = static_cast<pid_t>(::syscall(SYS_clone3, arguments, sizeof *arguments));
+           if (child == 0) ::_exit(4);
+           return child;
+         });
+         a.note(*told == child);
+         a.note(::close(*descriptor));
+         int status = 0;
+         a.note(::waitpid(child, &status, 0) == child);
+         a.note(status);
        }},
       {"SYS_gettid", [](Attempt& a) { a.make([&] { return ::syscall(SYS_gettid) > 0; }); }},
       {"SYS_unknown", [](Attempt& a) { a.make([&] { return ::syscall(511, 1, 2, 3); }); }},

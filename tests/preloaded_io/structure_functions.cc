@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
 #include <mqueue.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -412,6 +413,54 @@ const std::vector<Function>& structureFunctions() {
          a.make([&] { return ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, value, sizeof *value); });
          a.make([&] { return ::getsockopt(socket, SOL_SOCKET, SO_RCVBUF, value, length); });
          a.note(*value);
+       }},
+      {"filter",
+       [](Attempt& a) {
+         const Descriptor socket(::socket(AF_INET, SOCK_DGRAM, 0));
+         const sock_filter accepting = {BPF_RET | BPF_K, 0, 0, 0xffff};
+         auto* const filter = a.put(accepting);
+         const sock_fprog own = {1, filter};
+         auto* const program = a.put(own);
+         const auto attach = [&](const sock_fprog* given) {
+           a.make([&] {
+             return ::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, given, sizeof *given);
+           });
+         };
+         attach(program);
+         attach(&own);
+         auto* const told = a.room<sock_filter>();
+         auto* const count = a.put(socklen_t{1});
+         a.make([&] { return ::getsockopt(socket, SOL_SOCKET, SO_GET_FILTER, told, count); });
+         a.noteBytes(told);
+       }},
+      {"interfaces",
+       [](Attempt& a) {
+         const Descriptor socket(::socket(AF_INET, SOCK_DGRAM, 0));
+         auto* const told = a.room<ifreq>(20);
+         ifconf wanted = {};
+         wanted.ifc_len = 20 * sizeof(ifreq);
+         wanted.ifc_req = told;
+         auto* const list = a.put(wanted);
+         a.make([&] { return ::ioctl(socket, SIOCGIFCONF, list); });
+         a.note(list->ifc_len);
+         a.note(static_cast<const char*>(told->ifr_name));
+         a.make([&] { return ::ioctl(socket, SIOCGIFCONF, &wanted); });
+         a.note(wanted.ifc_len);
+       }},
+      {"clone",
+       [](Attempt& a) {
+         auto* const told = a.room<pid_t>();
+         std::vector<char> stack(64 << 10);
+         pid_t child = 0;
+         a.makeDescriptor([&] {
+           child = ::clone([](void*) -> int { ::_exit(5); }, stack.data() + stack.size(),
+                           CLONE_PARENT_SETTID | SIGCHLD, nullptr, told);
+           return child;
+         });
+         a.note(*told == child);
+         int status = 0;
+         a.note(::waitpid(child, &status, 0) == child);
+         a.note(status);
        }},
       {"accept",
        [](Attempt& a) {
