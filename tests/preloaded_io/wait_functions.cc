@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <aio.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -11,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <vector>
@@ -140,6 +143,131 @@ const std::vector<Function>& waitFunctions() {
          a.make([&] { return ::sigwait(set, signal); });
          a.note(*signal);
          a.make([&] { return ::sigprocmask(SIG_UNBLOCK, set, nullptr); });
+       }},
+      {"aio",
+       [](Attempt& a) {
+         makeFile("there");
+         const Descriptor file(::open("there", O_RDWR));
+         auto* const got = a.room<char>(20);
+         auto* const sent = a.text("others");
+         const auto requestOf = [&](char* bytes, std::size_t length, off_t offset) {
+           aiocb request = {};
+           request.aio_fildes = file;
+           request.aio_buf = bytes;
+           request.aio_nbytes = length;
+           request.aio_offset = offset;
+           request.aio_sigevent.sigev_notify = SIGEV_NONE;
+           return request;
+         };
+         const auto finish = [&](aiocb* request) {
+           const aiocb* const list[] = {request};
+           while (::aio_error(request) == EINPROGRESS) {
+             closeAllBlocks();
+             (void)::aio_suspend(list, 1, nullptr);
+           }
+           a.make([&] { return ::aio_error(request); });
+           a.make([&] { return ::aio_return(request); });
+         };
+         aiocb own = requestOf(got, 20, 0);
+         a.make([&] { return ::aio_read(&own); });
+         finish(&own);
+         a.noteBytes(got, 20);
+         auto* const shared = a.put(requestOf(got, 4, 3));
+         a.make([&] { return ::aio_read(shared); });
+         finish(shared);
+         a.noteBytes(got, 20);
+         own = requestOf(sent, 6, 1);
+         a.make([&] { return ::aio_write(&own); });
+         finish(&own);
+         a.make([&] { return ::aio_fsync(O_SYNC, shared); });
+         finish(shared);
+         char now[20] = {};
+         a.note(::pread(file, now, sizeof now, 0));
+         a.note(now);
+         a.make([&] { return ::aio_cancel(file, shared); });
+         own = requestOf(got, 5, -1);
+         a.make([&] { return ::aio_read(&own); });
+         finish(&own);
+         own = requestOf(got, 5, 0);
+         own.aio_fildes = -1;
+         a.make([&] { return ::aio_read(&own); });
+         finish(&own);
+       }},
+      {"aio_notification",
+       [](Attempt& a) {
+         static std::atomic<int> told;
+         told = 0;
+         makeFile("there");
+         const Descriptor file(::open("there", O_RDONLY));
+         auto* const got = a.room<char>(8);
+         aiocb wanted = {};
+         wanted.aio_fildes = file;
+         wanted.aio_buf = got;
+         wanted.aio_nbytes = 8;
+         wanted.aio_sigevent.sigev_notify = SIGEV_THREAD;
+         wanted.aio_sigevent.sigev_value.sival_ptr = got;
+         // The bytes are there when it is told.
+         wanted.aio_sigevent.sigev_notify_function = [](sigval value) {
+           told = *static_cast<char*>(value.sival_ptr);
+         };
+         auto* const request = a.put(wanted);
+         a.make([&] { return ::aio_read(request); });
+         while (told == 0) ::usleep(100);
+         a.note(told.load());
+         a.make([&] { return ::aio_return(request); });
+         sigset_t one;
+         ::sigemptyset(&one);
+         ::sigaddset(&one, SIGUSR1);
+         ::sigprocmask(SIG_BLOCK, &one, nullptr);
+         wanted.aio_sigevent = {};
+         wanted.aio_sigevent.sigev_notify = SIGEV_SIGNAL;
+         wanted.aio_sigevent.sigev_signo = SIGUSR1;
+         wanted.aio_sigevent.sigev_value.sival_int = 42;
+         std::memset(got, 0, 8);
+         *request = wanted;
+         a.make([&] { return ::aio_read(request); });
+         siginfo_t info = {};
+         a.note(::sigwaitinfo(&one, &info));
+         a.note(info.si_code == SI_ASYNCIO);
+         a.note(info.si_value.sival_int);
+         a.noteBytes(got, 8);
+         a.make([&] { return ::aio_return(request); });
+         ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
+       }},
+      {"lio_listio",
+       [](Attempt& a) {
+         makeFile("there");
+         const Descriptor file(::open("there", O_RDWR));
+         auto* const got = a.room<char>(8);
+         auto* const sent = a.text("ab");
+         aiocb wanted = {};
+         wanted.aio_fildes = file;
+         wanted.aio_buf = got;
+         wanted.aio_nbytes = 8;
+         wanted.aio_lio_opcode = LIO_READ;
+         wanted.aio_sigevent.sigev_notify = SIGEV_NONE;
+         auto* const reads = a.put(wanted);
+         aiocb writes = wanted;
+         writes.aio_buf = sent;
+         writes.aio_nbytes = 2;
+         writes.aio_offset = 8;
+         writes.aio_lio_opcode = LIO_WRITE;
+         aiocb* const both[] = {reads, nullptr, &writes};
+         auto* const list = a.put(both, 3);
+         a.make([&] { return ::lio_listio(LIO_WAIT, list, 3, nullptr); });
+         a.noteBytes(got, 8);
+         a.make([&] { return ::aio_return(reads); });
+         a.make([&] { return ::aio_return(&writes); });
+         auto* const event = a.put(wanted.aio_sigevent);
+         a.make([&] { return ::lio_listio(LIO_NOWAIT, list, 3, event); });
+         for (aiocb* const request : {reads, &writes}) {
+           while (::aio_error(request) == EINPROGRESS) ::usleep(100);
+           a.make([&] { return ::aio_return(request); });
+         }
+         char now[20] = {};
+         a.note(::pread(file, now, sizeof now, 0));
+         a.note(now);
+         a.make([&] { return ::lio_listio(77, list, 3, nullptr); });
        }},
       {"vmsplice",
        [](Attempt& a) {
