@@ -22,8 +22,9 @@ namespace gmac {
 // lock; the owner empties it before it ends.
 class ObjectPool {
  public:
-  // Each kept object takes some of the mappings that a process may have.
-  static constexpr std::size_t kMaxObjects = 128;
+  // Each kept object takes some of the mappings that a process may have, and an allocation looks
+  // through all of them.
+  static constexpr std::size_t kMaxObjects = 512;
 
   // `bytes`: how much is kept besides an eighth of what lives; 0: nothing ever.
   explicit ObjectPool(std::size_t bytes) : limit_(bytes) {}

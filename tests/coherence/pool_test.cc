@@ -237,6 +237,21 @@ TEST_P(Kept, ManyObjectsAreBoundedByTheirNumber) {
   EXPECT_EQ(machine.fake().liveAllocations(), ObjectPool::kMaxObjects);
 }
 
+TEST_P(Kept, ServesAProgramThatReleasesHundredsOfObjectsAtOnce) {
+  constexpr std::size_t kObjects = 300;
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::vector<std::byte*> objects;
+  const auto allocateAll = [&] {
+    objects.clear();
+    for (std::size_t i = 0; i < kObjects; ++i) objects.push_back(machine.allocate(64 * kKiB));
+  };
+  allocateAll();
+  for (std::byte* object : objects) machine.free(object);
+  const std::uint64_t reused = stats().reusedAllocations.value();
+  allocateAll();
+  EXPECT_EQ(stats().reusedAllocations.value() - reused, kObjects);
+}
+
 TEST_P(Kept, IsGivenBackWhereTheAcceleratorRunsOutOfMemory) {
   MachineSetup setup = keeping(GetParam());
   setup.fake.memoryBytes = 16 * kMiB;
