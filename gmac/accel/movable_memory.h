@@ -21,6 +21,8 @@ enum class Home : std::uint8_t {
   kCpu,     // pinned memory of the CPU's, which kernels reach over the bus
   kMirror,  // the very pages that the CPU has at the same addresses, reached over the bus: there is
             // one copy, and nothing to be copied
+  kApart,   // the memory of a device that the accelerator's own does not reach: only that one's
+            // kernels and copies do (MovableMemory::gatherIn())
 };
 
 // Thread-safe. Every function blocks.
@@ -57,10 +59,28 @@ class MovableMemory {
   // the same size that comes: the driver takes half a second to make a GiB of them.
   virtual void keepPages(bool keep) noexcept { (void)keep; }
 
-  // For devices that do not reach each other's memory, but the CPU's: from now on all memory is
-  // made there, nothing moves to the device any more, and every device of the process reaches what
-  // lies there. Until the context ends. adsmErrorNotSupported.
-  virtual Status keepOnCpu() { return fail(adsmErrorNotSupported, "memory lies on the device"); }
+  // ---- Devices that do not reach each other's memory, but the CPU's. They have the driver's own
+  // numbers.
+
+  // Whether the process sees such devices, so that memory has to be gathered where the device at
+  // work reaches it. Constant.
+  virtual bool separateDevices() const noexcept { return false; }
+  // Whether a device reaches what lies on the accelerator's own devices.
+  virtual bool reachesOwn(int device) const noexcept {
+    (void)device;
+    return true;
+  }
+  // From now on memory is made in that home, which is meant by move() to Home::kDevice, too; what
+  // is there already is moved by the caller. kDevice: on the accelerator's own devices, as at the
+  // start. kCpu: all devices reach what lies there. kApart: on `device`, whose primary context must
+  // be there. One that the accelerator's own devices do not reach has kApart, the others kDevice.
+  // Until the context ends. adsmErrorNotSupported, and the errors of opening a device.
+  virtual Status gatherIn(Home home, int device) {
+    (void)home, (void)device;
+    return fail(adsmErrorNotSupported, "memory lies on the device");
+  }
+  // Where memory is made now. A load.
+  virtual Home gatheredIn() const noexcept { return Home::kDevice; }
 
   // ---- Several devices that reach each other's memory. They have the driver's own numbers.
 

@@ -81,12 +81,18 @@ class NativeStreams {
 
   // The number of a stream of another context (a CUcontext) of the application's, of whatever
   // device; `stream`: its number there. From the context's first one on, its device's kernels reach
-  // this accelerator's memory. kForeignStream where there are too many contexts. Blocks the first
-  // time. adsmErrorNotSupported: that device cannot reach the memory.
+  // this accelerator's memory, where that does not lie apart from it (MovableMemory::gatherIn()).
+  // kForeignStream where there are too many contexts. Blocks the first time. adsmErrorNotSupported:
+  // that device cannot reach the memory.
   virtual Result<NativeStream> streamOf(std::uintptr_t context, NativeStream stream) {
     (void)context;
     (void)stream;
     return kForeignStream;
+  }
+  // The device of a stream's context, by the driver's number.
+  virtual int deviceOf(NativeStream stream) const noexcept {
+    (void)stream;
+    return 0;
   }
   // Whether such a context is known now. A load.
   virtual bool knowsOthers() const noexcept { return false; }

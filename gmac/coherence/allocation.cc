@@ -132,7 +132,8 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
                                         blocks_.protocol().initial());
       object->sharedBySmallObjects = sharedBySmallObjects;
       object->sameAddress = sameAddress;
-      object->home = home.home;
+      object->home =
+          home.home == accel::Home::kDevice && memory != nullptr ? memory->gatheredIn() : home.home;
       object->spilledFrom = home.spilledFrom;
       // (It is not kept for the next object.)
       object->striped = object->placed = object->advised = object->relocated =

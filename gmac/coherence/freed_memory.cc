@@ -29,7 +29,10 @@ bool FreedMemory::keep(Lock& lock, Object& object) {
     // lost says so, and freeing tells.
     return accelerator_.fill(object.device, std::byte{0}, object.bytes());
   }();
-  if (!cleared.ok()) {
+  // (Objects may have been gathered elsewhere while the lock was free.)
+  const accel::MovableMemory* const memory = accelerator_.movableMemory();
+  if (!cleared.ok() || (memory != nullptr && memory->gatheredIn() != object.home)) {
+    object.cleared = cleared.ok() ? *cleared : object.cleared;
     return false;
   }
   object.cleared = *cleared;

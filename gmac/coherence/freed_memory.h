@@ -54,6 +54,8 @@ class FreedMemory {
     object.spilledFrom = spilledFrom;
     born(object);
   }
+  // The bytes of objects that live. Under the lock.
+  std::size_t livingBytes() const { return livingBytes_; }
   // How many objects have the CPU's memory, or another device's, in place of a device's, which is
   // full then: nothing is kept. For everybody, without the lock.
   std::size_t spilled() const noexcept { return spilled_.load(std::memory_order_relaxed); }

@@ -28,6 +28,7 @@
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/policies/early_copies.h"
 #include "gmac/coherence/policies/exit_fetch.h"
+#include "gmac/coherence/policies/gathering.h"
 #include "gmac/coherence/policies/migration.h"
 #include "gmac/coherence/policies/moved_pieces.h"
 #include "gmac/coherence/policies/placement.h"
@@ -84,6 +85,7 @@ struct Manager::Parts {
         scheduling(mutex, accelerator, ledger, index, migration, options.scheduling),
         spilling(mutex, accelerator, ledger, waits, index, freed, allocation, launches,
                  options.spill),
+        gathering(mutex, accelerator, ledger, freed, spilling),
         zeroCopy(mutex, accelerator, ledger, waits, index, blocks, launches, promptWaits,
                  options.zeroCopy),
         readBacks(accelerator, ledger, blocks, zeroCopy),
@@ -119,6 +121,7 @@ struct Manager::Parts {
   Placement placement;
   Scheduling scheduling;
   Spilling spilling;
+  Gathering gathering;
   ZeroCopy zeroCopy;
   ReadBacks readBacks;
   Acquire acquire;
@@ -208,7 +211,7 @@ Result<void*> Manager::allocate(std::size_t size, accel::Placement placement) {
     return fail(adsmErrorForked, "{} in a child of fork",
                 placement == accel::Placement::kSameAddress ? "adsmAlloc" : "adsmSafeAlloc");
   }
-  return parts_->spilling.allocate(size, placement);
+  return parts_->gathering.still([&] { return parts_->spilling.allocate(size, placement); });
 }
 
 Result<void*> Manager::allocateStriped(std::size_t size, std::span<const std::size_t> devices) {
@@ -217,9 +220,9 @@ Result<void*> Manager::allocateStriped(std::size_t size, std::span<const std::si
   }
   if (const Status proved = proveStripes(devices); !proved.ok()) {
     log(LogLevel::kInfo, "adsmAllocStriped: {} bytes are not striped: {}", size, lastErrorText());
-    return parts_->spilling.allocate(size, accel::Placement::kSameAddress);
+    return allocate(size, accel::Placement::kSameAddress);
   }
-  return parts_->spilling.allocateStriped(size, devices);
+  return parts_->gathering.still([&] { return parts_->spilling.allocateStriped(size, devices); });
 }
 
 // Other devices' copies, too, must reach pages that have moved.
@@ -266,10 +269,8 @@ Status Manager::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void*
       list.push_back({use.object, 0, use.access});
     }
   }
-  parts_->movedPieces.workBegins();
-  parts_->spilling.beforeWork();
-  return parts_->scheduling.call(
-      kernel, shape, args, uses ? std::optional(CallUses{.list = list}) : std::nullopt, device);
+  return callUsing(kernel, shape, args, uses ? std::optional(CallUses{.list = list}) : std::nullopt,
+                   device);
 }
 
 Status Manager::callRanges(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
@@ -279,19 +280,27 @@ Status Manager::callRanges(adsmKernel_t kernel, const accel::LaunchShape& shape,
     return fail(adsmErrorForked, "adsmCallRanges({}) in a child of fork", kernel->name);
   }
   const std::vector<adsmRangeUse_t> list(uses.begin(), uses.end());
+  return callUsing(kernel, shape, args,
+                   CallUses{.function = "adsmCallRanges", .parts = true, .list = list}, device);
+}
+
+Status Manager::callUsing(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+                          const std::optional<CallUses>& uses, std::optional<std::size_t> device) {
   parts_->movedPieces.workBegins();
-  parts_->spilling.beforeWork();
-  return parts_->scheduling.call(
-      kernel, shape, args, CallUses{.function = "adsmCallRanges", .parts = true, .list = list},
-      device);
+  return parts_->gathering.reachingOwn([&] {
+    parts_->spilling.beforeWork();
+    return parts_->scheduling.call(kernel, shape, args, uses, device);
+  });
 }
 
 Status Manager::migrate(const void* address, std::size_t bytes, std::size_t device) {
   if (forked()) {
     return fail(adsmErrorForked, "adsmMigrate({}) in a child of fork", address);
   }
-  parts_->zeroCopy.leave(address);
-  return parts_->migration.migrate(address, bytes, device);
+  return parts_->gathering.reachingOwn([&] {
+    parts_->zeroCopy.leave(address);
+    return parts_->migration.migrate(address, bytes, device);
+  });
 }
 
 Status Manager::bind(const void* object, adsmKernel_t kernel, adsmAccess_t access) {
@@ -315,7 +324,7 @@ Status Manager::sync() {
     return fail(adsmErrorForked, "adsmSync in a child of fork");
   }
   GMAC_TRY(parts_->acquire.sync());
-  parts_->zeroCopy.afterWait();
+  afterWait();
   return {};
 }
 
@@ -395,8 +404,10 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
     return fail(adsmErrorForked, "device work in a child of fork");
   }
   parts_->movedPieces.workBegins();
-  parts_->spilling.beforeWork();
-  return parts_->migration.beginDeviceWork(stream, ranges);
+  return parts_->gathering.reaching(stream, ranges, [&] {
+    parts_->spilling.beforeWork();
+    return parts_->migration.beginDeviceWork(stream, ranges);
+  });
 }
 
 Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
@@ -405,7 +416,8 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
 
 Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
   return forked() ? fail(adsmErrorForked, "device work in a child of fork")
-                  : parts_->migration.beginOwnWork(ranges);
+                  : parts_->gathering.reachingOwn(
+                        [&] { return parts_->migration.beginOwnWork(ranges); });
 }
 
 Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {
@@ -424,23 +436,20 @@ Status Manager::afterDeviceWait() {
   }
   GMAC_TRY(parts_->placement.afterWait());
   GMAC_TRY(parts_->acquire.afterDeviceWait());
-  parts_->zeroCopy.afterWait();
+  afterWait();
   return {};
 }
 
-// A device that does not reach the objects where they lie reaches them in the CPU's memory.
-Result<accel::NativeStream> Manager::streamOf(std::uintptr_t context, accel::NativeStream stream) {
-  auto number = Port::streamOf(context, stream);
-  if (number.ok() || number.status().code() != adsmErrorNotSupported || forked()) {
-    return number;
+void Manager::afterWait() {
+  parts_->gathering.still([&] { parts_->zeroCopy.afterWait(); });
+  parts_->gathering.afterWait();
+}
+
+void Manager::otherContextEnds(std::uintptr_t context) noexcept {
+  if (!forked()) {
+    (void)parts_->gathering.leaveApart();
   }
-  const std::string reason = lastErrorText();
-  if (const Status kept = parts_->spilling.keepOnCpu(); !kept.ok()) {
-    const std::string words = lastErrorText();
-    return fail(kept.code(), "{}; nor can they lie in the CPU's memory: {}", reason, words);
-  }
-  log(LogLevel::kInfo, "{}: objects lie in the CPU's memory from now on", reason);
-  return Port::streamOf(context, stream);
+  Port::otherContextEnds(context);
 }
 
 bool Manager::placesMemory() const noexcept { return parts_->placement.chooses(); }
@@ -475,6 +484,7 @@ void Manager::streamDestroyed(accel::NativeStream stream) {
 void Manager::endContext(bool workFinished) {
   if (!forked()) {
     parts_->allocation.endContext(workFinished);
+    parts_->gathering.contextEnds();
   }
 }
 
@@ -515,7 +525,8 @@ bool Manager::populateNext() { return parts_->residency.populateNext(); }
 bool Manager::disposeNext() { return parts_->freed.disposeNext(); }
 
 bool Manager::makeRoom() {
-  return !forked() && (parts_->freed.giveBackAll() || parts_->spilling.makeRoom());
+  return !forked() && (parts_->freed.giveBackAll() || parts_->spilling.makeRoom() ||
+                       parts_->gathering.leaveApart());
 }
 
 bool Manager::isKept(std::uintptr_t device) { return !forked() && parts_->freed.isKept(device); }

@@ -21,6 +21,7 @@
 namespace gmac {
 
 class Protocol;
+struct CallUses;
 namespace os {
 class FileArena;
 }
@@ -101,7 +102,7 @@ class Manager final : public coherence::Port {
   bool reachedByCuda() const noexcept override { return accelerator_.name() != "host"; }
   Status startFlush(const void* address, std::size_t bytes) override;
   Status startFetch(const void* address, std::size_t bytes) override;
-  Result<accel::NativeStream> streamOf(std::uintptr_t context, accel::NativeStream stream) override;
+  void otherContextEnds(std::uintptr_t context) noexcept override;
   bool placesMemory() const noexcept override;
   Status prefer(const void* address, std::size_t bytes, int device) override;
   Status namedBy(const void* address, int device) override;
@@ -145,6 +146,9 @@ class Manager final : public coherence::Port {
   Manager(accel::Accelerator& accelerator, std::unique_ptr<Protocol> protocol,
           const ManagerOptions& options, std::unique_ptr<os::FileArena> arena);
   void stopBackground();
+  Status callUsing(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
+                   const std::optional<CallUses>& uses, std::optional<std::size_t> device);
+  void afterWait();
   Status proveStripes(std::span<const std::size_t> devices);
 
   accel::Accelerator& accelerator_;

@@ -215,11 +215,11 @@ class Port {
   int primaryDevice() const noexcept { return native_ != nullptr ? native_->primaryDevice() : -1; }
   // The number of a stream of another context; whether other contexts are known; one of them ends.
   // See accel::NativeStreams.
-  virtual Result<accel::NativeStream> streamOf(std::uintptr_t context, accel::NativeStream stream) {
+  Result<accel::NativeStream> streamOf(std::uintptr_t context, accel::NativeStream stream) {
     return native_ != nullptr ? native_->streamOf(context, stream) : accel::kForeignStream;
   }
   bool knowsOtherContexts() const noexcept { return native_ != nullptr && native_->knowsOthers(); }
-  void otherContextEnds(std::uintptr_t context) noexcept {
+  virtual void otherContextEnds(std::uintptr_t context) noexcept {
     if (native_ != nullptr) native_->otherEnds(context);
   }
   // The application is about to destroy the runtime's context, or to reset its device, and has

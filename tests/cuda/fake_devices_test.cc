@@ -37,10 +37,7 @@ constexpr int kDevices = 3;
 const bool kPrepared = [] {
   setenv("GMAC_MANAGED", "1", 0);
   fake_cuda::prepare();
-  fake_cuda::setDevices(kDevices, std::getenv("UNREACHED") == nullptr);
-  if (std::getenv("NO_CPU_MEMORY") != nullptr) {
-    fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
-  }
+  fake_cuda::setDevices(kDevices);
   return true;
 }();
 
@@ -642,51 +639,6 @@ TEST_F(Placed, ChurnLeavesNoByteWrongAndNoMemoryBehind) {
   constexpr std::size_t kSlack = std::size_t{64} << 20;
   for (std::size_t device = 0; device < kDevices; ++device)
     EXPECT_GE(after[device] + kSlack, before[device]) << device;
-}
-
-// ---- Devices that do not reach each other's memory
-
-TEST_F(SeveralDevices, DISABLED_DoNotReachEachOther) {
-  std::uint32_t* const freed = allocate();
-  launch(0);
-  ASSERT_EQ(DRIVER(cuMemFree)(number(freed)), CUDA_SUCCESS);
-  ::testing::internal::CaptureStderr();
-  launch(1);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("device 1 cannot reach the memory of device 0, where shared objects lie: "
-                        "objects lie in the CPU's memory from now on"));
-  launch(0);
-  launch(2);
-  expectMore(4);
-  const CurrentContext current(devices_[2]);
-  std::uint32_t* const later = allocate();
-  for (const Context& one : devices_)
-    ASSERT_EQ(launch(one, one.stream, later), CUDA_SUCCESS) << adsmLastErrorString();
-  expectMore(later, 3);
-  EXPECT_EQ(DRIVER(cuMemFree)(number(later)), CUDA_SUCCESS);
-}
-
-TEST(DevicesThat, DoNotReachEachOtherReachObjectsInTheCpusMemory) {
-  const testing::ChildEnd end = testing::runChild("SeveralDevices.DISABLED_DoNotReachEachOther",
-                                                  {{"UNREACHED", "1"}, {"GMAC_LOG", "info"}});
-  EXPECT_EQ(end.exitStatus, 0) << end.output;
-}
-
-// Nor can the driver put the CPU's memory in place of a device's.
-TEST_F(SeveralDevices, DISABLED_ShareNoMemory) {
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(launch(devices_[1], devices_[1].stream, data_), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("device 1 cannot reach the memory of device 0"));
-  expectMore(0);
-  launch(0);
-  expectMore(1);
-}
-
-TEST(DevicesThat, ShareNoMemoryAreRefusedWithAReason) {
-  const testing::ChildEnd end = testing::runChild("SeveralDevices.DISABLED_ShareNoMemory",
-                                                  {{"UNREACHED", "1"}, {"NO_CPU_MEMORY", "1"}});
-  EXPECT_EQ(end.exitStatus, 0) << end.output;
 }
 
 }  // namespace

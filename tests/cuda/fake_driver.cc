@@ -212,7 +212,15 @@ void fakeCudaStall(CUstream stream) {
 void fakeCudaSetDevices(int count, bool reachEachOther) {
   const std::lock_guard lock(device().mutex);
   device().count = count;
-  device().reachEachOther = reachEachOther;
+  device().sharing = reachEachOther ? kMostDevices : 1;
+}
+void fakeCudaShareInGroupsOf(int devices) {
+  const std::lock_guard lock(device().mutex);
+  device().sharing = devices;
+}
+int fakeCudaDeviceOf(CUdeviceptr address) {
+  const std::lock_guard lock(device().mutex);
+  return deviceOf(address);
 }
 void fakeCudaCapture(CUstream stream) {
   const std::lock_guard lock(device().mutex);
@@ -260,7 +268,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice number, CUdevice peer) {
   FAKE_CALL();
   if (!isDevice(number) || !isDevice(peer)) return CUDA_ERROR_INVALID_DEVICE;
-  *can = number != peer && device().reachEachOther ? 1 : 0;
+  *can = number != peer && device().reach(number, peer) ? 1 : 0;
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxGetState(CUdevice number, unsigned* flags, int* active) {

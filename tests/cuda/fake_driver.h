@@ -73,6 +73,10 @@ using Stall = void(CUstream stream);
 // How many devices there are from now on, 1 to 4; and whether they reach each other's memory. A
 // kernel reaches what its device has been given access to.
 using SetDevices = void(int count, bool reachEachOther);
+// Devices 0 to n - 1 reach each other's memory, and so do n to 2n - 1, and so on.
+using ShareInGroupsOf = void(int devices);
+// In whose memory the pages at an address lie; -1: in the CPU's.
+using DeviceOf = int(CUdeviceptr address);
 // Streams, events, modules and functions that have not ended with their context; CPU memory that is
 // pinned or was given by the driver; reserved ranges of addresses, and physical pages.
 struct Living {

@@ -30,7 +30,8 @@ const bool kMixed = setenv("GMAC_ACCEL", "cuda+host:2", 1) == 0 &&
                     setenv("GMAC_BLOCK_SIZE", "64K", 1) == 0 && setenv("GMAC_MANAGED", "1", 1) == 0;
 const bool kPrepared = [] {
   prepare();
-  setDevices(2);
+  setDevices(3);
+  shareInGroupsOf(2);  // the last one is alone
   return true;
 }();
 
@@ -164,6 +165,27 @@ TEST_F(BesideOthers, TheProgramsOwnLaunchOnAnotherGpuReachesIt) {
   increment_ = first;
   launch(stream_, object_);
   expectNumbers(object_, 5);
+  verify();
+}
+
+TEST_F(BesideOthers, TheProgramsOwnLaunchOnAGpuThatDoesNotReachItIsRefused) {
+  CUcontext context = nullptr;
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context, 2), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context), CUDA_SUCCESS);
+  CUstream stream = nullptr;
+  CUmodule module = nullptr;
+  CUfunction increment = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuModuleGetFunction)(&increment, module, "increment"), CUDA_SUCCESS);
+  std::uint64_t count = kCount;
+  void* args[] = {&object_, &count};
+  EXPECT_EQ(DRIVER(cuLaunchKernel)(increment, 1, 1, 1, 1, 1, 1, 0, stream, args, nullptr),
+            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&context), CUDA_SUCCESS);
+  expectNumbers(object_, 0);
+  launch(stream_, object_);
+  expectNumbers(object_, 1);
   verify();
 }
 

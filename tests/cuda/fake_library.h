@@ -64,6 +64,10 @@ inline void setAttribute(CUdevice_attribute attribute, int value) {
 inline void setDevices(int count, bool reachEachOther = true) {
   control<SetDevices>("fakeCudaSetDevices")(count, reachEachOther);
 }
+inline void shareInGroupsOf(int devices) {
+  control<ShareInGroupsOf>("fakeCudaShareInGroupsOf")(devices);
+}
+inline int deviceOf(CUdeviceptr address) { return control<DeviceOf>("fakeCudaDeviceOf")(address); }
 inline void capture(CUstream stream) { control<Capture>("fakeCudaCapture")(stream); }
 inline void stall(CUstream stream) { control<Stall>("fakeCudaStall")(stream); }
 inline Living living() { return control<CountLiving>("fakeCudaLiving")(); }

@@ -131,7 +131,8 @@ struct Device {
   std::deque<CUdeviceptr> again;   // where the next allocations lie, when what is there is freed
   CUresult broken = CUDA_SUCCESS;  // what the context died of
   int count = 1;
-  bool reachEachOther = true;
+  int sharing = kMostDevices;  // devices of such a group reach each other's memory
+  bool reach(int one, int other) const { return one / sharing == other / sharing; }
   std::array<CUctx_st, kMostDevices> primary{CUctx_st(0), CUctx_st(1), CUctx_st(2), CUctx_st(3)};
   std::array<bool, kMostDevices> primaryIsActive{};
   std::vector<std::unique_ptr<CUctx_st>> contexts;  // that programs have made

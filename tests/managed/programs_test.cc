@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          "allocation_churn", "small_training", "small_reads",
                                          "short_records", "devices_in_turn", "devices_at_once",
                                          "devices_jacobi", "devices_links", "devices_random",
-                                         "devices_pool", "working_set"),
+                                         "devices_pool", "devices_phases", "working_set"),
                        ::testing::Values("static", "shared"),
                        ::testing::Values("rolling", "lazy", "batch")),
     [](const auto& of) {

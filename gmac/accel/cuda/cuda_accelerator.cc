@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -22,6 +23,10 @@ namespace {
 
 // Dynamic shared memory that a launch may use without asking.
 constexpr unsigned kUnaskedSharedBytes = 48 << 10;
+
+// Devices from that number on share memory with no other.
+constexpr int kMostSharing = 64;
+constexpr std::uint64_t bitOf(int device) { return std::uint64_t{1} << device; }
 
 // In what enter() returns, beside the capture mode: the context was pushed.
 constexpr std::uintptr_t kPushed = 1;
@@ -154,12 +159,19 @@ class DriverCalls final : public DeviceCalls {
   }
   int deviceNumber() const noexcept override { return device_.load(); }
   bool reachedFrom(int device) const noexcept override {
-    const auto reaches = [this](int from, int to) {
-      int reached = 0;
-      return driver_.cuDeviceCanAccessPeer(&reached, from, to) == CUDA_SUCCESS && reached != 0;
-    };
-    return device == device_.load() ||
-           (reaches(device, device_.load()) && reaches(device_.load(), device));
+    const int own = device_.load();
+    if (device == own) return true;
+    if (own >= kMostSharing || device < 0 || device >= kMostSharing) return false;
+    std::uint64_t together = sharing_.load();
+    if ((together & bitOf(own)) == 0) {
+      together = bitOf(own);
+      const int last = std::min(visibleDevices(), kMostSharing);
+      for (int other = 0; other < last; ++other) {
+        if (reachesAll(other, together)) together |= bitOf(other);
+      }
+      sharing_ = together;
+    }
+    return (together & bitOf(device)) != 0;
   }
   int visibleDevices() const noexcept override {
     int count = 0;
@@ -404,11 +416,27 @@ class DriverCalls final : public DeviceCalls {
     return module;
   }
 
+  // Whether a device and each of those in the set reach each other's memory.
+  bool reachesAll(int device, std::uint64_t devices) const noexcept {
+    const auto reaches = [this](int from, int to) {
+      int reached = 0;
+      return driver_.cuDeviceCanAccessPeer(&reached, from, to) == CUDA_SUCCESS && reached != 0;
+    };
+    for (int other = 0; other < kMostSharing; ++other) {
+      if ((devices & bitOf(other)) != 0 && other != device &&
+          (!reaches(device, other) || !reaches(other, device))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   const Driver& driver_;
   std::atomic<CUdevice> device_{0};
-  std::atomic<CUcontext> context_{nullptr};  // NULL: closed
-  CUcontext primary_ = nullptr;              // the newest that was retained
-  std::atomic<bool> retained_{false};        // context_ is the primary one, and ours to release
+  mutable std::atomic<std::uint64_t> sharing_{0};  // see reachedFrom(); 0: not asked yet
+  std::atomic<CUcontext> context_{nullptr};        // NULL: closed
+  CUcontext primary_ = nullptr;                    // the newest that was retained
+  std::atomic<bool> retained_{false};  // context_ is the primary one, and ours to release
   std::string deviceName_;
   bool unifiedAddresses_ = false;
   std::mutex modulesMutex_;

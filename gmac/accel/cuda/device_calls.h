@@ -184,7 +184,9 @@ class DeviceCalls {
   }
   // The device of the context, by the driver's number.
   virtual int deviceNumber() const noexcept = 0;
-  // Whether kernels of `device` can reach this device's memory, and this device's that one's.
+  // Whether `device` is one of those that share memory with this device: kernels of each of them
+  // reach the memory of all others. Where devices are linked in some other way, those count that
+  // come first in the driver's order.
   virtual bool reachedFrom(int device) const noexcept {
     (void)device;
     return false;

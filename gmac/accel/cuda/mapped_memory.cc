@@ -23,11 +23,14 @@
 namespace gmac::accel::cuda {
 namespace {
 
-CUmemLocation locationOf(Place place, int node) {
+bool isOnDevice(const Place& place) {
+  return place.home == Home::kDevice || place.home == Home::kApart;
+}
+
+CUmemLocation locationOf(const Place& place, int node) {
   CUmemLocation location{};
-  location.type =
-      place.home == Home::kDevice ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA;
-  location.id = place.home == Home::kDevice ? place.device : node;
+  location.type = isOnDevice(place) ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  location.id = isOnDevice(place) ? place.device : node;
   return location;
 }
 
@@ -105,7 +108,7 @@ Status MappedMemory::create(Piece& piece) {
 }
 
 Status MappedMemory::createPages(Piece& piece, int handleType, adsmError_t otherwise) {
-  const bool onDevice = piece.place.home == Home::kDevice;
+  const bool onDevice = isOnDevice(piece.place);
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(handleType);
@@ -185,10 +188,17 @@ Status MappedMemory::mapOne(std::uintptr_t address, const Piece& piece, For user
   }
   GMAC_TRY(calls_.check(driver_.cuMemMap, CUdeviceptr{address}, piece.bytes, std::size_t{0},
                         CUmemGenericAllocationHandle{piece.pages}, 0ULL));
-  Status access = setAccess(address, piece.bytes, users.copier.value_or(device_));
-  const auto last = users.copier ? allowed_.begin() : allowed_.end();
-  for (auto other = allowed_.begin(); access.ok() && other != last; ++other) {
-    access = setAccess(address, piece.bytes, *other);
+  Status access;
+  const auto allow = [&](int device) {
+    if (access.ok() && reaches(device, piece.place)) {
+      access = setAccess(address, piece.bytes, device);
+    }
+  };
+  if (users.copier) {
+    access = setAccess(address, piece.bytes, *users.copier);
+  } else {
+    allow(device_);
+    std::for_each(allowed_.begin(), allowed_.end(), allow);
   }
   return access.ok() ? access : keepingError(access, [&] {
     (void)calls_.check(driver_.cuMemUnmap, CUdeviceptr{address}, piece.bytes);
@@ -217,17 +227,18 @@ Status MappedMemory::setAccess(std::uintptr_t address, std::size_t bytes, int de
                       static_cast<const CUmemAccessDesc*>(&access), std::size_t{1});
 }
 
+bool MappedMemory::reaches(int device, const Place& place) const noexcept {
+  return !isOnDevice(place) || device == place.device ||
+         (place.home == Home::kDevice && calls_.reachedFrom(device));
+}
+
 Status MappedMemory::allow(int device) {
   if (device == device_ || std::find(allowed_.begin(), allowed_.end(), device) != allowed_.end()) {
     return {};
   }
   for (const auto& [address, range] : ranges_) {
     for (const Piece& piece : range.pieces) {
-      // (What it cannot reach is an object's that is being freed.)
-      if (piece.place.home == Home::kDevice && !calls_.reachedFrom(device)) {
-        continue;
-      }
-      if (!piece.isMirror()) {
+      if (!piece.isMirror() && reaches(device, piece.place)) {
         GMAC_TRY(setAccess(address + piece.offset, piece.bytes, device));
       }
     }
@@ -349,6 +360,18 @@ Place MappedMemory::placeAt(std::uintptr_t address, std::size_t offset) const {
       std::upper_bound(pieces.begin(), pieces.end(), offset,
                        [](std::size_t at, const Piece& piece) { return at < piece.offset; });
   return std::prev(next)->place;
+}
+
+std::optional<int> MappedMemory::apartAt(std::uintptr_t address) const {
+  const auto found = ranges_.find(address);
+  if (found != ranges_.end()) {
+    for (const Piece& piece : found->second.pieces) {
+      if (piece.place.home == Home::kApart) {
+        return piece.place.device;
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 bool MappedMemory::liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes,
@@ -584,10 +607,10 @@ Result<SharedAllocation> MappedMemory::shared(std::uintptr_t address, std::size_
   const auto& [start, range] = *found;
   for (const Piece& piece : range.pieces) {
     if (!piece.hasFile) {
-      return fail(adsmErrorNotSupported, "the {} bytes at {:#x} {}, and have no file", piece.bytes,
-                  start + piece.offset,
-                  piece.place.home == Home::kDevice ? "were made for this process alone"
-                                                    : "lie in the CPU's memory");
+      return fail(
+          adsmErrorNotSupported, "the {} bytes at {:#x} {}, and have no file", piece.bytes,
+          start + piece.offset,
+          isOnDevice(piece.place) ? "were made for this process alone" : "lie in the CPU's memory");
     }
   }
   return SharedAllocation{DeviceAddress{start}, range.bytes, range.number};

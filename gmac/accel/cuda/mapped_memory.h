@@ -22,7 +22,7 @@ namespace gmac::accel::cuda {
 
 class Driver;
 
-// Where pages lie. `device` is a CUdevice; with the other homes it is 0.
+// Where pages lie. `device` is a CUdevice, of kDevice and kApart; with the other homes it is 0.
 struct Place {
   Home home = Home::kDevice;
   int device = 0;
@@ -43,10 +43,13 @@ class MappedMemory {
   // Asks what the device can do, and gives back what was mapped when an earlier context was lost.
   void open() noexcept;
   bool offers(Home home) const noexcept {
-    return home == Home::kDevice ? onDevice_ : home == Home::kCpu ? onCpu_ : onMirror_;
+    return home == Home::kDevice  ? onDevice_
+           : home == Home::kCpu   ? onCpu_
+           : home == Home::kApart ? onDevice_ && onCpu_
+                                  : onMirror_;
   }
 
-  // The place of that kind that is next to the accelerator's device.
+  // The place of that kind that is next to the accelerator's device; not of kApart.
   Place placeOf(Home home) const noexcept { return {home, home == Home::kDevice ? device_ : 0}; }
   // How pages lie: in pieces, which move as such, in several places in turn. The piece with the
   // offset `first` has the first place, and so has what lies before it.
@@ -81,6 +84,8 @@ class MappedMemory {
               const Copier& copier);
   // Where the page with that offset in an allocation lies.
   Place placeAt(std::uintptr_t address, std::size_t offset = 0) const;
+  // The device that pages of an allocation lie on apart from the accelerator's; none: no page does.
+  std::optional<int> apartAt(std::uintptr_t address) const;
   // Whether all of those pages lie there.
   bool liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place) const;
   // How many bytes of those pages do.
@@ -161,6 +166,8 @@ class MappedMemory {
   Status mapMirror(std::uintptr_t address, std::size_t bytes);
   Status unmapMirror(std::uintptr_t address);
   Status setAccess(std::uintptr_t address, std::size_t bytes, int device);
+  // Whether a device's kernels can be let use what lies there.
+  bool reaches(int device, const Place& place) const noexcept;
   Result<std::uintptr_t> reserveAndMap(const Pieces& pieces, std::size_t bytes,
                                        std::size_t alignment, For users);
   // A piece on its way: its new pages, which may be several pieces, at an address of their own.

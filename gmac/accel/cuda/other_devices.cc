@@ -10,10 +10,12 @@
 namespace gmac::accel::cuda {
 namespace {
 
-std::vector<int> reachedFrom(const DeviceCalls& home) {
+// Of those that share memory with it, or of the others.
+std::vector<int> visible(const DeviceCalls& home, bool sharing) {
   std::vector<int> devices;
   for (int device = 0; device < home.visibleDevices(); ++device) {
-    if (device != home.deviceNumber() && home.reachedFrom(device)) devices.push_back(device);
+    if (device != home.deviceNumber() && home.reachedFrom(device) == sharing)
+      devices.push_back(device);
   }
   return devices;
 }
@@ -21,20 +23,23 @@ std::vector<int> reachedFrom(const DeviceCalls& home) {
 }  // namespace
 
 bool OtherDevices::someReach(const DeviceCalls& home) {
-  return home.another() != nullptr && !reachedFrom(home).empty();
+  return home.another() != nullptr && !visible(home, true).empty();
 }
 
 OtherDevices::OtherDevices(DeviceCalls& home) : home_(home) {
-  for (const int device : reachedFrom(home)) {
-    std::unique_ptr<DeviceCalls> calls = home.another();
-    if (calls == nullptr || devices_.size() == kMostOtherDevices) break;
-    devices_.push_back(std::make_unique<OtherDevice>(std::move(calls), device,
-                                                     QueueId(kOwnQueues + devices_.size())));
+  for (const bool sharing : {true, false}) {
+    for (const int device : visible(home, sharing)) {
+      std::unique_ptr<DeviceCalls> calls = home.another();
+      if (calls == nullptr || devices_.size() == kMostOtherDevices) break;
+      devices_.push_back(std::make_unique<OtherDevice>(std::move(calls), device,
+                                                       QueueId(kOwnQueues + devices_.size())));
+      sharing_ += sharing ? 1 : 0;
+    }
   }
 }
 
 std::size_t OtherDevices::find(int device) const noexcept {
-  for (std::size_t number = 1; number <= count(); ++number) {
+  for (std::size_t number = 1; number <= all(); ++number) {
     if (this->device(number).number.load() == device) return number;
   }
   return 0;
@@ -44,10 +49,13 @@ void OtherDevices::homeMoved() {
   const std::lock_guard lock(mutex_);
   if (devices_.empty()) return;
   // Devices that are left over have no number any more, and open() refuses them.
-  std::vector<int> reached = reachedFrom(home_);
-  reached.resize(devices_.size(), -1);
+  std::vector<int> numbers = visible(home_, true);
+  numbers.resize(sharing_, -1);
+  const std::vector<int> apart = visible(home_, false);
+  numbers.insert(numbers.end(), apart.begin(), apart.end());
+  numbers.resize(devices_.size(), -1);
   for (std::size_t i = 0; i < devices_.size(); ++i) {
-    if (std::exchange(reached[i], devices_[i]->number.exchange(reached[i])) != reached[i])
+    if (std::exchange(numbers[i], devices_[i]->number.exchange(numbers[i])) != numbers[i])
       devices_[i]->name.clear();
   }
 }

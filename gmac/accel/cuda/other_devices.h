@@ -47,22 +47,28 @@ struct OtherDevice {
   std::string name;                        // once it has been described
 };
 
-// Numbers them from 1; 0 is the accelerator's own. Those count that reach its memory, and whose
-// memory it reaches. Thread-safe; part of a StreamAccelerator. The fault handler may call device()
-// of what a ticket names.
+// Numbers them from 1; 0 is the accelerator's own. First come those that share memory with it
+// (DeviceCalls::reachedFrom()), then those apart from them. Thread-safe; part of a
+// StreamAccelerator. The fault handler may call device() of what a ticket names.
 class OtherDevices {
  public:
-  // Whether there are any. `home`: the accelerator's own layer, which is open.
+  // Whether there are any that share memory. `home`: the accelerator's own layer, which is open.
   static bool someReach(const DeviceCalls& home);
   explicit OtherDevices(DeviceCalls& home);
   OtherDevices(const OtherDevices&) = delete;
   OtherDevices& operator=(const OtherDevices&) = delete;
 
-  // How many. Constant.
-  std::size_t count() const noexcept { return devices_.size(); }
+  // How many share memory; how many there are. Constant.
+  std::size_t count() const noexcept { return sharing_; }
+  std::size_t all() const noexcept { return devices_.size(); }
   OtherDevice& device(std::size_t number) const noexcept { return *devices_[number - 1]; }
-  // The number of one that has the driver's own; 0: none of them.
+  // The number of one that has the driver's own; 0: none of them. Of all; of those that share
+  // memory.
   std::size_t find(int device) const noexcept;
+  std::size_t findSharing(int device) const noexcept {
+    const std::size_t number = find(device);
+    return number <= count() ? number : 0;
+  }
   // After the accelerator has taken another context, perhaps on another device.
   void homeMoved();
 
@@ -85,6 +91,7 @@ class OtherDevices {
   DeviceCalls& home_;
   std::mutex mutex_;  // one thread opens, closes or describes
   std::vector<std::unique_ptr<OtherDevice>> devices_;
+  std::size_t sharing_ = 0;
   std::atomic<std::size_t> open_{0};
 };
 

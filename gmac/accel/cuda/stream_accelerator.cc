@@ -197,8 +197,14 @@ Status StreamAccelerator::open() {
   {
     const std::lock_guard lock(memoryMutex_);
     mapped_.open();
-    keepsOnCpu_ = false;
-    several_ = windows_ == nullptr && mapped_.offers(Home::kDevice) && calls_->visibleDevices() > 1;
+    gatheredIn_ = Home::kDevice;
+    const int visible = calls_->visibleDevices();
+    several_ = windows_ == nullptr && mapped_.offers(Home::kDevice) && visible > 1;
+    bool separate = false;
+    for (int device = 0; several_.load() && device < visible; ++device) {
+      separate |= !calls_->reachedFrom(device);
+    }
+    separate_ = separate;
     if (windows_ != nullptr && !mapped_.offers(Home::kDevice)) {
       return gmac::fail(adsmErrorNotSupported,
                         "{} cannot map memory at addresses that other accelerators have, too",
@@ -217,7 +223,7 @@ Status StreamAccelerator::usable() {
 Status StreamAccelerator::pin(const HostMemory& memory) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
-  return calls_->registerHost(memory.address, memory.bytes, devices_.count() != 0);
+  return calls_->registerHost(memory.address, memory.bytes, devices_.all() != 0);
 }
 
 Status StreamAccelerator::unpin(const HostMemory& memory) {
@@ -290,9 +296,15 @@ Status StreamAccelerator::copyStriped(const Queue& joined, Queue CopyLanes::*sid
   std::array<std::pair<CopyLanes*, Ticket>, kMaxDevices> used{};
   std::size_t lanesUsed = 0;
   Status status;
-  for (std::size_t device = 0; status.ok() && device < count(); ++device) {
+  for (std::size_t device = 0; status.ok() && device <= devices_.all(); ++device) {
     if (!stripes_.touches(at, bytes, device)) continue;
     CopyLanes& own = lanesOf(device);
+    if (device > devices_.count() && !own.isOpen()) {
+      status = gmac::fail(adsmErrorAcceleratorLost,
+                          "device {}, which alone reaches the memory at {:#x}, has no context",
+                          numberOf(device), at);
+      break;
+    }
     CopyLanes& lanes = own.isOpen() ? own : ownLanes_;
     Queue& lane = lanes.*side;
     const DeviceScope scope(lanes.calls());
@@ -535,7 +547,9 @@ std::size_t StreamAccelerator::homeOf(DeviceAddress address) noexcept {
   const Allocation& allocation = std::prev(next)->second;
   // (Margins stay where they are when pages move.)
   const std::size_t offset = static_cast<std::uintptr_t>(address) - allocation.given;
-  return allocation.mapped ? devices_.find(mapped_.placeAt(allocation.given, offset).device) : 0;
+  if (!allocation.mapped) return 0;
+  const Place place = mapped_.placeAt(allocation.given, offset);
+  return place.home == Home::kDevice ? devices_.findSharing(place.device) : 0;
 }
 
 Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, std::size_t device,
@@ -546,7 +560,7 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, std::si
 Status StreamAccelerator::copiesFollow(Ticket ticket) {
   if (ticket.value == 0) return Status();
   if (calls_->health().lost()) return calls_->health().lostStatus();
-  for (std::size_t device = 0; stripes_.any() && device < count(); ++device) {
+  for (std::size_t device = 0; stripes_.any() && device <= devices_.all(); ++device) {
     CopyLanes& lanes = lanesOf(device);
     if (!lanes.isOpen()) continue;
     const DeviceScope scope(lanes.calls());
@@ -617,7 +631,8 @@ Status StreamAccelerator::allow(int device) {
 
 Status StreamAccelerator::allowLocked(int device) {
   if (device == calls_->deviceNumber()) return {};
-  if (!allIsMapped() || (!keepsOnCpu_ && !calls_->reachedFrom(device))) {
+  const bool gathers = separate_.load() && mapped_.offers(Home::kCpu);
+  if (!allIsMapped() || (!gathers && !calls_->reachedFrom(device))) {
     return gmac::fail(adsmErrorNotSupported,
                       "device {} cannot reach the memory of device {}, where shared objects lie",
                       device, calls_->deviceNumber());

@@ -77,7 +77,10 @@ class StreamAccelerator final : public Accelerator,
   Status move(DeviceAddress address, std::size_t bytes, Home home) override;
   std::size_t marginOf(DeviceAddress address, std::size_t bytes) const override;
   void keepPages(bool keep) noexcept override;
-  Status keepOnCpu() override;
+  bool separateDevices() const noexcept override { return separate_.load(); }
+  bool reachesOwn(int device) const noexcept override { return calls_->reachedFrom(device); }
+  Status gatherIn(Home home, int device) override;
+  Home gatheredIn() const noexcept override { return gatheredIn_.load(std::memory_order_relaxed); }
   bool severalDevices() const noexcept override { return several_.load(); }
   int deviceHere() const noexcept override;
   std::vector<int> devicesWithMemory() const override;
@@ -171,6 +174,9 @@ class StreamAccelerator final : public Accelerator,
   std::uintptr_t nativeContext() const noexcept override { return calls_->nativeContext(); }
   int primaryDevice() const noexcept override { return calls_->primaryDevice(); }
   Result<NativeStream> streamOf(std::uintptr_t context, NativeStream stream) override;
+  int deviceOf(NativeStream stream) const noexcept override {
+    return callsOf(stream).deviceNumber();
+  }
   bool knowsOthers() const noexcept override { return others_.any() || devices_.anyOpen(); }
   void otherEnds(std::uintptr_t context) noexcept override {
     others_.remove(context);
@@ -227,9 +233,15 @@ class StreamAccelerator final : public Accelerator,
   Status allow(int device);
   Status allowLocked(int device);
   bool allIsMapped() const;
+  // Passes `work(copier)` the means of the device that pages lie or come to lie on, where it is
+  // open, else those of the accelerator's own.
+  template <typename Work>
+  Status withCopier(std::optional<int> device, Work work);
   // MappedMemory::move(), by the device that the pages move to where it is open.
   Status movePages(std::uintptr_t given, std::size_t offset, std::size_t bytes, Place place);
   void openToMove(int device);
+  // The place of a home now (gatherIn()).
+  Place placeOf(Home home) const;
   // The allocation that holds an address, and its offset in what CUDA gave.
   Result<std::pair<std::uintptr_t, std::size_t>> partOf(std::uintptr_t address) const;
   // A kernel queue, the layer of its context, and what else it takes to submit there.
@@ -253,7 +265,8 @@ class StreamAccelerator final : public Accelerator,
   // `devices`: of Home::kDevice, the driver's numbers; pages of several lie there in turn.
   Result<DeviceAddress> allocate(std::size_t bytes, std::size_t alignment, Placement placement,
                                  Home home, std::span<const int> devices);
-  Status zero(std::uintptr_t address, std::size_t bytes, std::size_t pieceBytes);
+  Status zero(std::uintptr_t address, std::size_t bytes, std::size_t pieceBytes,
+              const Place& place);
   // The driver's number of a device, and the other way round; 0 for one that is none of them.
   int numberOf(std::size_t device) const {
     return device == 0 ? calls_->deviceNumber() : devices_.device(device).number.load();
@@ -262,10 +275,11 @@ class StreamAccelerator final : public Accelerator,
     return device == 0 ? ownLanes_ : devices_.device(device).lanes;
   }
   Status openLanes(std::size_t device);
-  // Notes where the pages of a striped allocation lie. Under the memory's lock.
+  // Notes which devices copy an allocation's pages, where that is not the accelerator's own alone.
+  // Under the memory's lock.
   void noteStripes(std::uintptr_t address, std::size_t bytes, std::uintptr_t given);
-  // The same after pages of an allocation have moved, where it is striped; passes `status` on.
-  Status moved(std::uintptr_t address, const Status& status);
+  // The same after pages of an allocation of `bytes` bytes have moved; passes `status` on.
+  Status moved(std::uintptr_t address, std::size_t bytes, const Status& status);
   // Copies bytes of a striped allocation by the lanes of the devices that have them, after `after`;
   // `joined`, the queue of the caller's ticket, which is being submitted to, comes after them.
   // `copy(calls, offset, bytes, stream)` submits one. (Inlined, it would take from the stack on
@@ -330,9 +344,11 @@ class StreamAccelerator final : public Accelerator,
   Result<DeviceAddress> allocateShared(std::size_t bytes, std::size_t alignment,
                                        Placement placement);
 
-  std::atomic<bool> several_{false};  // devices, in whose memory allocations may lie
-  mutable std::mutex memoryMutex_;    // guards the seven below
-  bool keepsOnCpu_ = false;
+  std::atomic<bool> several_{false};             // devices, in whose memory allocations may lie
+  std::atomic<bool> separate_{false};            // devices, which do not reach each other's memory
+  std::atomic<Home> gatheredIn_{Home::kDevice};  // written under memoryMutex_
+  mutable std::mutex memoryMutex_;               // guards the seven below
+  int apart_ = -1;  // the device of Home::kApart, while that is where memory is made
   MappedMemory mapped_;
   ImportedFiles imports_;
   ImportedRanges importedRanges_;

@@ -95,15 +95,35 @@ Status conflict(std::size_t bytes, std::uintptr_t address) {
 
 }  // namespace
 
-Status StreamAccelerator::zero(std::uintptr_t address, std::size_t bytes, std::size_t pieceBytes) {
+template <typename Work>
+Status StreamAccelerator::withCopier(std::optional<int> device, Work work) {
+  if (const std::size_t other = device ? devices_.find(*device) : 0; other != 0) {
+    OtherDevice& target = devices_.device(other);
+    const std::lock_guard lock(target.moving);
+    if (target.moveStream != nullptr && !target.calls->health().lost()) {
+      return work(
+          MappedMemory::Copier{*target.calls, *device, target.moveStream, target.moveEvent});
+    }
+  }
+  return work(MappedMemory::Copier{*calls_, calls_->deviceNumber(), zeroStream_, zeroEvent_});
+}
+
+Status StreamAccelerator::zero(std::uintptr_t address, std::size_t bytes, std::size_t pieceBytes,
+                               const Place& place) {
   // Waited for, so that it is before everything else, the application's own streams included; on a
   // stream of its own, so that the wait is for the fill (0.3 ms per GiB) and not for the kernels in
   // flight.
-  for (std::size_t offset = 0; offset < bytes; offset += std::min(pieceBytes, bytes - offset)) {
-    GMAC_TRY(calls_->fill(address + offset, 0, std::min(pieceBytes, bytes - offset), zeroStream_));
-  }
-  GMAC_TRY(calls_->record(zeroEvent_, zeroStream_));
-  return awaitEvent(*calls_, zeroEvent_);
+  const bool apart = place.home == Home::kApart;
+  return withCopier(apart ? std::optional(place.device) : std::nullopt,
+                    [&](const MappedMemory::Copier& by) -> Status {
+                      const DeviceScope scope(by.calls);
+                      for (std::size_t offset = 0; offset < bytes; offset += pieceBytes) {
+                        GMAC_TRY(by.calls.fill(address + offset, 0,
+                                               std::min(pieceBytes, bytes - offset), by.stream));
+                      }
+                      GMAC_TRY(by.calls.record(by.event, by.stream));
+                      return awaitEvent(by.calls, by.event);
+                    });
 }
 
 Result<StreamAccelerator::Allocation> StreamAccelerator::take(std::size_t total,
@@ -171,8 +191,9 @@ Status StreamAccelerator::allocateAt(DeviceAddress address, std::size_t bytes,
   const std::lock_guard lock(memoryMutex_);
   const auto at = static_cast<std::uintptr_t>(address);
   const std::size_t total = roundUp(bytes, kDevicePage);
-  GMAC_TRY(mapped_.allocateAt(at, total, {{mapped_.placeOf(Home::kDevice)}, total}));
-  if (const Status zeroed = zero(at, total, total); !zeroed.ok()) {
+  const Place place = mapped_.placeOf(Home::kDevice);
+  GMAC_TRY(mapped_.allocateAt(at, total, {{place}, total}));
+  if (const Status zeroed = zero(at, total, total, place); !zeroed.ok()) {
     const std::string words = lastErrorText();
     static_cast<void>(mapped_.release(at));
     recordError(zeroed.code(), words);
@@ -229,10 +250,14 @@ void StreamAccelerator::noteStripes(std::uintptr_t address, std::size_t bytes,
   std::vector<std::uint8_t> devices;
   for (std::size_t offset = 0; offset < bytes; offset += kDevicePage) {
     const Place place = mapped_.placeAt(given, address - given + offset);
-    const std::size_t device = place.home == Home::kDevice ? devices_.find(place.device) : 0;
+    const std::size_t device = place.home == Home::kDevice  ? devices_.findSharing(place.device)
+                               : place.home == Home::kApart ? devices_.find(place.device)
+                                                            : 0;
     devices.push_back(static_cast<std::uint8_t>(device));
   }
-  if (std::all_of(devices.begin(), devices.end(),
+  // (The accelerator's own copies reach what lies on one of the devices that share memory.)
+  if (devices.front() <= devices_.count() &&
+      std::all_of(devices.begin(), devices.end(),
                   [&](std::uint8_t device) { return device == devices.front(); })) {
     stripes_.remove(address);
   } else {
@@ -253,15 +278,17 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   if (sameAddress) GMAC_TRY(checkSameAddress());
   const DeviceScope scope(*calls_);
   const std::lock_guard lock(memoryMutex_);
-  if (keepsOnCpu_) home = Home::kCpu;
+  if (home == Home::kDevice) home = gatheredIn();
   const bool striped = home == Home::kDevice && devices.size() > 1;
   MappedMemory::Layout layout{{}, striped ? kDevicePage : kPieceBytes};
   for (const int device : home == Home::kDevice ? devices : std::span<const int>()) {
     const Place own = mapped_.placeOf(home);
-    layout.turns.push_back(device != own.device && allowLocked(device).ok() ? Place{home, device}
-                                                                            : own);
+    layout.turns.push_back(device != own.device && calls_->reachedFrom(device) &&
+                                   allowLocked(device).ok()
+                               ? Place{home, device}
+                               : own);
   }
-  if (layout.turns.empty()) layout.turns = {mapped_.placeOf(home)};
+  if (layout.turns.empty()) layout.turns = {placeOf(home)};
   const std::size_t slack = alignment > kDevicePage ? alignment : 0;
   if (bytes > PTRDIFF_MAX || slack > PTRDIFF_MAX) {
     return gmac::fail(adsmErrorAcceleratorMemory, "{} bytes are more than {} can address", bytes,
@@ -302,7 +329,8 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
     status = conflict(bytes, address);
   } else {
     // The margin too: what a kernel finds there is the same each time.
-    status = zero(given, total + slack, striped ? kDevicePage : total + slack);
+    status =
+        zero(given, total + slack, striped ? kDevicePage : total + slack, layout.turns.front());
   }
   if (!status.ok()) {
     // The caller is told of the first failure.
@@ -313,7 +341,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
     return status;
   }
   allocations_.emplace(address, allocation);
-  if (striped) noteStripes(address, bytes, given);
+  if (striped || home == Home::kApart) noteStripes(address, bytes, given);
   margins_ += before != 0 ? 1 : 0;
   return DeviceAddress(address);
 }
@@ -328,6 +356,11 @@ Result<StreamAccelerator::Allocations::iterator> StreamAccelerator::ownAllocatio
   return found;
 }
 
+Place StreamAccelerator::placeOf(Home home) const {
+  if (home == Home::kDevice) home = gatheredIn();
+  return home == Home::kApart ? Place{home, apart_} : mapped_.placeOf(home);
+}
+
 Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home home) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
@@ -337,10 +370,6 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
     return at.status();
   }
   const Allocation& allocation = (*at)->second;
-  if (keepsOnCpu_ && home == Home::kDevice) {
-    return gmac::fail(adsmErrorNotSupported, "other devices do not reach the memory of {}",
-                      deviceName());
-  }
   if (home == Home::kMirror) {
     const std::size_t offset = static_cast<std::uintptr_t>(address) - allocation.given;
     if (!allocation.mapped || offset % kDevicePage != 0) {
@@ -348,10 +377,14 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
                         "{} bytes at {:#x} are no pages of {}, which the CPU's could replace",
                         bytes, static_cast<std::uintptr_t>(address), deviceName());
     }
-    return movePages(allocation.given, offset, bytes, mapped_.placeOf(home));
+    return movePages(allocation.given, offset, bytes, placeOf(home));
+  }
+  if (home == Home::kApart && gatheredIn() != home) {
+    return gmac::fail(adsmErrorNotSupported, "memory lies on no device apart from {}",
+                      deviceName());
   }
   // The margin, too.
-  return moved((*at)->first, movePages(allocation.given, 0, SIZE_MAX / 2, mapped_.placeOf(home)));
+  return moved((*at)->first, bytes, movePages(allocation.given, 0, SIZE_MAX / 2, placeOf(home)));
 }
 
 // Its pages are its own to the end of the last one.
@@ -364,12 +397,15 @@ std::size_t StreamAccelerator::marginOf(DeviceAddress address, std::size_t bytes
              : 0;
 }
 
-Status StreamAccelerator::moved(std::uintptr_t address, const Status& status) {
+Status StreamAccelerator::moved(std::uintptr_t address, std::size_t bytes, const Status& status) {
   // After a failure, too, some pages may lie elsewhere.
   const auto next = allocations_.upper_bound(address);
-  if (next != allocations_.begin() && stripes_.hold(address)) {
-    const auto& [start, allocation] = *std::prev(next);
+  if (next == allocations_.begin()) return status;
+  const auto& [start, allocation] = *std::prev(next);
+  if (stripes_.hold(address)) {
     noteStripes(start, stripes_.bytesOf(start), allocation.given);
+  } else if (allocation.mapped && mapped_.apartAt(allocation.given)) {
+    noteStripes(start, bytes, allocation.given);
   }
   return status;
 }
@@ -380,15 +416,26 @@ void StreamAccelerator::keepPages(bool keep) noexcept {
   mapped_.keepPages(keep);
 }
 
-Status StreamAccelerator::keepOnCpu() {
+Status StreamAccelerator::gatherIn(Home home, int device) {
   GMAC_TRY(ready());
+  if (home == Home::kApart) {
+    const std::size_t apart = devices_.find(device);
+    if (apart <= devices_.count() || !calls_->primaryIsActive(device)) {
+      return gmac::fail(adsmErrorNotSupported,
+                        "device {} has no primary context, or shares memory with {}", device,
+                        deviceName());
+    }
+    GMAC_TRY(allow(device));
+    GMAC_TRY(openLanes(apart));
+  }
   const std::lock_guard lock(memoryMutex_);
-  if (!mapped_.offers(Home::kCpu) || !allIsMapped()) {
+  if (home != Home::kDevice && (!mapped_.offers(Home::kCpu) || !allIsMapped())) {
     return gmac::fail(adsmErrorNotSupported,
                       "{} cannot have memory of the CPU's in place of its own", deviceName());
   }
-  keepsOnCpu_ = true;
-  several_ = false;
+  gatheredIn_ = home;
+  apart_ = device;
+  several_ = home == Home::kDevice;
   return Status();
 }
 
@@ -398,13 +445,14 @@ Status StreamAccelerator::moveAllTo(DeviceAddress address, std::size_t bytes, in
   const DeviceScope scope(*calls_);
   const RetiringLock lock(*this);
   const auto found = allocations_.find(static_cast<std::uintptr_t>(address));
-  if (found == allocations_.end() || !found->second.mapped || keepsOnCpu_) {
-    return gmac::fail(adsmErrorNotSupported, "the {} bytes at {:#x} cannot move", bytes,
-                      static_cast<std::uintptr_t>(address));
+  if (found == allocations_.end() || !found->second.mapped || gatheredIn() != Home::kDevice ||
+      !calls_->reachedFrom(device)) {
+    return gmac::fail(adsmErrorNotSupported, "the {} bytes at {:#x} cannot move to device {}",
+                      bytes, static_cast<std::uintptr_t>(address), device);
   }
   GMAC_TRY(allowLocked(device));
   // The margin, too.
-  return moved(found->first,
+  return moved(found->first, bytes,
                movePages(found->second.given, 0, SIZE_MAX / 2, {Home::kDevice, device}));
 }
 
@@ -416,17 +464,14 @@ void StreamAccelerator::openToMove(int device) {
 
 Status StreamAccelerator::movePages(std::uintptr_t given, std::size_t offset, std::size_t bytes,
                                     Place place) {
-  const std::size_t other = place.home == Home::kDevice ? devices_.find(place.device) : 0;
-  if (other != 0) {
-    OtherDevice& target = devices_.device(other);
-    const std::lock_guard lock(target.moving);
-    if (target.moveStream != nullptr && !target.calls->health().lost()) {
-      return mapped_.move(given, offset, bytes, place,
-                          {*target.calls, place.device, target.moveStream, target.moveEvent});
-    }
+  // What lies apart is copied by the device that it lies on, or comes to lie on.
+  std::optional<int> device = mapped_.apartAt(given);
+  if (!device && (place.home == Home::kDevice || place.home == Home::kApart)) {
+    device = place.device;
   }
-  return mapped_.move(given, offset, bytes, place,
-                      {*calls_, calls_->deviceNumber(), zeroStream_, zeroEvent_});
+  return withCopier(device, [&](const MappedMemory::Copier& by) {
+    return mapped_.move(given, offset, bytes, place, by);
+  });
 }
 
 bool StreamAccelerator::allIsMapped() const {
@@ -464,8 +509,12 @@ Status StreamAccelerator::moveTo(DeviceAddress address, std::size_t bytes, int d
   const RetiringLock lock(*this);
   const auto part = partOf(static_cast<std::uintptr_t>(address));
   if (!part.ok()) return part.status();
+  if (!calls_->reachedFrom(device) || gatheredIn() != Home::kDevice) {
+    return gmac::fail(adsmErrorNotSupported, "device {} does not reach the memory of {}", device,
+                      deviceName());
+  }
   GMAC_TRY(allowLocked(device));
-  return moved(static_cast<std::uintptr_t>(address),
+  return moved(static_cast<std::uintptr_t>(address), bytes,
                movePages(part->first, part->second, bytes, {Home::kDevice, device}));
 }
 
@@ -481,7 +530,7 @@ std::vector<int> StreamAccelerator::devicesWithMemory() const {
 Result<MemoryRoom> StreamAccelerator::roomOn(int device) {
   if (device == calls_->deviceNumber()) return memoryRoom();
   const std::size_t other = devices_.find(device);
-  if (other == 0) {
+  if (other == 0 || (other > devices_.count() && !calls_->primaryIsActive(device))) {
     return gmac::fail(adsmErrorNotSupported, "device {} shares no memory with {}", device,
                       deviceName());
   }

@@ -55,6 +55,7 @@ class MemberStreams final : public NativeStreams {
   Result<NativeStream> streamOf(std::uintptr_t context, NativeStream stream) override {
     return member_.streamOf(context, stream);
   }
+  int deviceOf(NativeStream stream) const noexcept override { return member_.deviceOf(stream); }
   bool knowsOthers() const noexcept override { return member_.knowsOthers(); }
   void otherEnds(std::uintptr_t context) noexcept override { member_.otherEnds(context); }
   void contextEnds() noexcept override { member_.contextEnds(); }

@@ -254,6 +254,11 @@ bool BulkMemory::betterOnAccelerator(const Bulk& bulk, const Part& part) {
       !accelerator_.devices()->reachEachOther()) {
     return false;
   }
+  // (What lies apart is out of reach of the device that does it.)
+  if (target.home == accel::Home::kApart ||
+      (part.source != nullptr && part.source->home == accel::Home::kApart)) {
+    return false;
+  }
   if (target.spread() || (part.source != nullptr && part.source->spread())) {
     return false;
   }

@@ -90,9 +90,11 @@ Status Migration::migrate(const void* address, std::size_t bytes, std::size_t de
     }
     object->advised = true;
     if (object->home == accel::Home::kCpu) {
-      return fail(adsmErrorAcceleratorMemory,
-                  "adsmMigrate({}): the object lies in the CPU's memory, as the devices' is full",
-                  address);
+      return fail(
+          adsmErrorAcceleratorMemory,
+          "adsmMigrate({}): the object lies in the CPU's memory, as the devices' is full, or "
+          "not reached by another one that works",
+          address);
     }
   }
   if (devices_ == nullptr) {

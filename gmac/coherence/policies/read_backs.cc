@@ -29,7 +29,8 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
       continue;
     }
     if (object.closing || object.inTransit() || (object.homeDevice != 0 && !reach_) ||
-        object.spread() || object[object.readBack.block()].state != State::kInvalid ||
+        object.home == accel::Home::kApart || object.spread() ||
+        object[object.readBack.block()].state != State::kInvalid ||
         (!object.copiedBack.bytes.empty() &&
          object.copiedBack.writers == ledger_.newestWriters(object))) {
       continue;

@@ -19,14 +19,11 @@
 namespace gmac {
 namespace {
 
-// Bytes that stay free when an object comes back: the application allocates, too.
-constexpr std::size_t kLeftFree = std::size_t{64} << 20;
-
 // The part of a device's memory that stays free when objects of other devices go there, since its
 // own users have not asked for them.
 std::size_t reserveOf(const accel::MemoryRoom& room) {
   constexpr std::size_t kPart = 16;
-  return std::max(kLeftFree, room.total / kPart);
+  return std::max(Spilling::kLeftFree, room.total / kPart);
 }
 
 }  // namespace
@@ -247,7 +244,7 @@ Status Spilling::free(void* address) {
 }
 
 bool Spilling::makeRoom() {
-  if (memory_ == nullptr || !allowed_) {
+  if (memory_ == nullptr || !allowed_ || !atHome()) {
     return false;
   }
   const std::lock_guard one(moving_);
@@ -257,27 +254,25 @@ bool Spilling::makeRoom() {
   return oldest.address != nullptr && spill(oldest, device).ok();
 }
 
-Spilling::Candidate Spilling::anyOnDevice() {
+// (Every device reaches the CPU's own pages.)
+std::vector<Spilling::Candidate> Spilling::allButMirrors() {
+  std::vector<Candidate> all;
   const Lock lock(mutex_);
   for (const Object& object : index_.all()) {
-    if (object.home == accel::Home::kDevice && !object.closing) {
-      return {object.address(), object.bytes(), object.number};
+    if (!object.isZeroCopy() && !object.closing) {
+      all.push_back({object.address(), object.bytes(), object.number});
     }
   }
-  return {};
+  return all;
 }
 
-Status Spilling::keepOnCpu() {
-  if (memory_ == nullptr) {
-    return fail(adsmErrorNotSupported, "the {} accelerator's memory cannot move",
-                accelerator_.name());
-  }
+Status Spilling::gather(const Place& place) {
   const std::lock_guard one(moving_);
-  GMAC_TRY(memory_->keepOnCpu());
-  keepsOnCpu_ = true;
+  letPagesGo();
+  GMAC_TRY(memory_->gatherIn(place.home, place.device));
   (void)freed_.giveBackAll();
-  for (Candidate next = anyOnDevice(); next.address != nullptr; next = anyOnDevice()) {
-    GMAC_TRY(move(next, {accel::Home::kCpu, 0}, -1));
+  for (const Candidate& next : allButMirrors()) {
+    GMAC_TRY(move(next, place, -1));
   }
   return {};
 }
@@ -312,7 +307,7 @@ Status Spilling::moveMemory(const Object& object, const Place& place) const {
 // the CPU wait for its end, and so do calls and the object's end.
 Status Spilling::move(const Candidate& candidate, const Place& place, int wanted) {
   const bool toCpu = place.home == accel::Home::kCpu;
-  const bool isBack = !toCpu && place.device == wanted;
+  const bool isBack = !toCpu && (place.device == wanted || wanted < 0);
   const TraceSpan span("memory",
                        isBack || (!toCpu && !several()) ? "bring back"
                        : toCpu                          ? "spill"
@@ -362,8 +357,9 @@ void Spilling::tell(const Object& object, const Place& place) const {
     stats().broughtBack.add();
   }
   const std::string where = place.home == accel::Home::kCpu ? "the CPU's"
-                            : several() ? fmt::format("device {}'s", place.device)
-                                        : "the accelerator's";
+                            : several() || place.home == accel::Home::kApart
+                                ? fmt::format("device {}'s", place.device)
+                                : "the accelerator's";
   log(LogLevel::kInfo, "object {} ({} bytes) is in {} memory now{}", shown(object.address()),
       object.bytes(), where,
       object.spilledFrom >= 0 ? fmt::format(", as device {}'s is full", object.spilledFrom) : "");
@@ -422,6 +418,9 @@ void Spilling::bringBack() {
     return;  // another thread makes room, or brings back
   }
   roomMayBe_ = false;
+  if (!atHome()) {
+    return;
+  }
   letPagesGo();
   (void)freed_.giveBackAll();
   for (const Guest& guest : guests()) {
@@ -524,7 +523,7 @@ void Spilling::exchange() {
     return;
   }
   bool any = false;
-  if (launches_.takeGuestsAreDue() && !keepsOnCpu_) {
+  if (launches_.takeGuestsAreDue() && atHome()) {
     memory_->keepPages(true);
     for (const DueGuest& guest : dueGuests()) {
       any |= exchange(guest);

@@ -51,9 +51,18 @@ class Spilling {
   // For an allocation of the application's own that has failed: moves one object out of the memory
   // of the device that the thread works with. False: there is none that can move.
   bool makeRoom();
-  // For devices that do not reach each other's memory: all of it goes to the CPU's, which they do
-  // reach, and stays there. adsmErrorNotSupported, adsmErrorHostMemory.
-  Status keepOnCpu();
+  // Where an object's memory may lie.
+  struct Place {
+    accel::Home home;
+    int device;  // of kDevice and kApart
+  };
+  // Bytes that stay free on a device when objects go there: the application allocates, too.
+  static constexpr std::size_t kLeftFree = std::size_t{64} << 20;
+  // For devices that do not reach each other's memory (gathering.h): memory is made there from now
+  // on, and all objects move there. Nothing is allocated meanwhile, and no work begins. The first
+  // error; then some objects lie where they lay, if gatheredIn() has changed. Besides the errors of
+  // moves: adsmErrorNotSupported.
+  Status gather(const Place& place);
   // Before device work: brings objects back if memory may have become free, and in place of others
   // where work uses them more (guest_policy.h). Three loads, usually.
   void beforeWork() {
@@ -73,11 +82,6 @@ class Spilling {
     std::uint64_t number = 0;
   };
 
-  // Where an object's memory may lie.
-  struct Place {
-    accel::Home home;
-    int device;  // of kDevice
-  };
   // An object that is not in its device's memory, which may come closer.
   struct Guest {
     Candidate candidate;
@@ -89,6 +93,8 @@ class Spilling {
   Result<void*> allocateAnywhere(std::size_t size, accel::Placement placement);
   // A new object on a device: what guests were used before its time is no regret against it.
   void beginsHere(void* address);
+  // Whether objects lie on the accelerator's own devices, where they spill and come back.
+  bool atHome() const { return memory_->gatheredIn() == accel::Home::kDevice; }
   int here() const { return several() ? memory_->deviceHere() : 0; }
   bool several() const { return memory_->severalDevices(); }
   Result<accel::MemoryRoom> roomOn(int device) const;
@@ -108,7 +114,7 @@ class Spilling {
   };
   std::vector<Used> usedBefore(std::uint64_t before);
   std::size_t bytesOn(const Used& used, int device) const;
-  Candidate anyOnDevice();
+  std::vector<Candidate> allButMirrors();
   // Whether moving what was used before that work makes so much room.
   bool sufficient(std::size_t bytes, std::uint64_t before, int device);
   bool movable(const Object& object, accel::Home home) const;
@@ -155,7 +161,6 @@ class Spilling {
   accel::MovableMemory* const memory_;  // NULL: nothing moves
   std::mutex moving_;                   // one thread at a time makes room or brings back
   std::atomic<bool> roomMayBe_{false};
-  std::atomic<bool> keepsOnCpu_{false};  // see keepOnCpu()
   // The CPU's pages that exchanges have left are kept, as guests often come one after the other;
   // until work comes that exchanges nothing, or other objects move.
   std::atomic<bool> keepsPages_{false};

@@ -225,7 +225,7 @@ Status ZeroCopy::toDevice(Object& object) {
 // Every block is Invalid.
 void ZeroCopy::moved(Object& object, accel::Home home) {
   const bool toCpu = home == accel::Home::kMirror;
-  object.home = home;
+  object.home = toCpu ? home : memory_->gatheredIn();
   object.zeroCopy.moved(toCpu);
   blocks_.zeroCopyChanged(object);
   if (toCpu) {

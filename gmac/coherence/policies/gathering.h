@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Devices that do not reach each other's memory: all objects lie where the device that works
+// reaches them.
+#ifndef GMAC_COHERENCE_POLICIES_GATHERING_H_
+#define GMAC_COHERENCE_POLICIES_GATHERING_H_
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <span>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/movable_memory.h"
+#include "gmac/accel/native_streams.h"
+#include "gmac/base/status.h"
+#include "gmac/coherence/freed_memory.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/policies/gathering_policy.h"
+#include "gmac/coherence/port.h"
+
+namespace gmac {
+
+class Spilling;
+
+// Thread-safe. Not for the fault handler, nor in a child of fork. On machines without such devices
+// every function is a load. Elsewhere one thread at a time begins work or allocates.
+class Gathering {
+ public:
+  Gathering(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, FreedMemory& freed,
+            Spilling& spilling);
+  Gathering(const Gathering&) = delete;
+  Gathering& operator=(const Gathering&) = delete;
+
+  // Calls `begin()`, a Status() that begins work on a stream, when that stream's device reaches all
+  // objects, and none moves before it returns. A move waits for all device work that has begun.
+  // adsmErrorHostMemory: the CPU has no room for them.
+  template <typename Begin>
+  Status reaching(accel::NativeStream stream, std::span<const coherence::DeviceRange> ranges,
+                  Begin begin) {
+    if (!separate_) [[likely]]
+      return begin();
+    const std::lock_guard one(moving_);
+    if (!ranges.empty()) GMAC_TRY(gatherFor(deviceOf(stream)));
+    return begin();
+  }
+  // The same for the accelerator's own devices.
+  template <typename Begin>
+  Status reachingOwn(Begin begin) {
+    if (!separate_) [[likely]]
+      return begin();
+    const std::lock_guard one(moving_);
+    GMAC_TRY(gatherFor(accelDevice()));
+    return begin();
+  }
+  // Calls `work()` while no object moves because of another device.
+  template <typename Work>
+  auto still(Work work) {
+    if (!separate_) [[likely]]
+      return work();
+    const std::lock_guard one(moving_);
+    return work();
+  }
+  // The program has waited for device work: objects may move to the device that works alone.
+  void afterWait() {
+    if (due_.load(std::memory_order_relaxed)) [[unlikely]]
+      moveDue();
+  }
+  // Objects leave a device apart, whose context ends, or whose memory is asked for by the
+  // application. False: none lies there, or it failed.
+  bool leaveApart();
+  // The context ends, and all objects have been freed.
+  void contextEnds();
+
+ private:
+  int accelDevice() const { return memory_->devicesWithMemory().front(); }
+  int deviceOf(accel::NativeStream stream) const {
+    return stream == accel::kForeignStream ? accelDevice() : native_->deviceOf(stream);
+  }
+  // The rest with moving_ held.
+  Status gatherFor(int device);
+  Status toCpu();
+  void toDevice(int device);
+  [[gnu::cold, gnu::noinline]] void moveDue();
+  std::size_t bytes();
+  bool quiet();
+
+  ObjectMutex& mutex_;
+  accel::MovableMemory* const memory_;
+  accel::NativeStreams* const native_;
+  Ledger& ledger_;
+  FreedMemory& freed_;
+  Spilling& spilling_;
+  const bool separate_;
+  std::mutex moving_;
+  GatheringPolicy policy_;        // under moving_
+  std::atomic<bool> due_{false};  // objects should move to the device below; written under moving_
+  int dueDevice_ = 0;             // under moving_
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_POLICIES_GATHERING_H_
