@@ -23,6 +23,7 @@
 #include "gmac/coherence/block_table.h"
 #include "gmac/coherence/guest_policy.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lone_worker.h"
 #include "gmac/coherence/read_back_policy.h"
 #include "gmac/coherence/read_runs.h"
 #include "gmac/coherence/window_policy.h"
@@ -285,8 +286,11 @@ class Object : public DeviceUses,
     return any;
   }
   bool moving = false;  // to another device, with the lock released: no copies meanwhile
-  int pagesOn = 0;      // the device on which its pages were allocated (MovableMemory::deviceHere)
-  bool placed = false;  // a device has been chosen for its pages
+  // The device (by the driver's number) on which its pages were allocated, or that all of them have
+  // moved to since because kernels there name it.
+  int pagesOn = 0;
+  bool placed = false;     // a device has been chosen for its pages
+  LoneWorker loneWorker;   // whose kernels name it
   bool relocated = false;  // its pages have moved there
 
   // ---- who is using it ----

@@ -526,6 +526,41 @@ TEST_F(Placed, TheFirstKernelThatNamesAnObjectHasItsPages) {
   expectWords(2);
 }
 
+TEST_F(Placed, AnObjectFollowsTheDeviceWhoseKernelsAloneNameItForLong) {
+  const auto launchOn = [&](std::size_t device) {
+    ASSERT_EQ(launch(devices_[device], devices_[device].stream, words_), CUDA_SUCCESS);
+    quiet();
+  };
+  launchOn(0);
+  launchOn(1);
+  EXPECT_EQ(deviceOf(words_), 0);
+  std::uint32_t launches = 2;
+  for (const int device : {1, 2, 0}) {
+    for (int i = 0; i < 1'000'000 && deviceOf(words_) != device; ++i, ++launches)
+      launchOn(static_cast<std::size_t>(device));
+    ASSERT_EQ(deviceOf(words_), device);
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(words_[i], i + launches) << i;
+    for (std::size_t i = kCount; i < kWords; i += 1000) ASSERT_EQ(words_[i], i);
+  }
+}
+
+TEST_F(Placed, AnObjectThatSeveralNameOrThatIsPlacedStays) {
+  const auto launchOn = [&](std::size_t device) {
+    ASSERT_EQ(launch(devices_[device], devices_[device].stream, words_), CUDA_SUCCESS);
+    quiet();
+  };
+  // More than enough, as the test before shows; a move takes a millisecond.
+  constexpr int kMany = 400;
+  launchOn(0);
+  for (int i = 0; i < kMany; ++i) launchOn(1 + static_cast<std::size_t>(i) % 2);
+  for (int i = 0; i < kMany; ++i) launchOn(i % 10 == 9 ? 0 : 1);
+  EXPECT_EQ(deviceOf(words_), 0);
+  ASSERT_EQ(prefetch(words_, kWords, 2), CUDA_SUCCESS);
+  quiet();
+  for (int i = 0; i < kMany; ++i) launchOn(1);
+  EXPECT_EQ(deviceOf(words_), 2);
+}
+
 TEST_F(Placed, AMoveThatFailsLosesNothing) {
   for (const char* const call : {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess",
                                  "cuMemcpyDtoDAsync", "cuMemUnmap"}) {

@@ -160,8 +160,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAcces
     return CUDA_ERROR_INVALID_VALUE;
   }
   const CUdevice home = found->second.device;
-  if (home >= 0 && !device().reach(home, access->location.id))
-    return CUDA_ERROR_INVALID_DEVICE;
+  if (home >= 0 && !device().reach(home, access->location.id)) return CUDA_ERROR_INVALID_DEVICE;
   // A kernel that writes what its device may only read ends the process.
   if (found->second.access == 0 || access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     const int mode =

@@ -206,8 +206,11 @@ TEST_F(SeparateDevices, ObjectsLieOnTheDeviceThatWorksAlone) {
 TEST_F(SeparateDevices, NothingMovesToADeviceWhileWorkIsInFlight) {
   Array array;
   launch(1, array);
-  for (int i = 0; i < 2000; ++i) launch(1, array);
+  wait(1);
+  fake_cuda::stall(on(1).stream);
+  for (int i = 0; i < 500; ++i) launch(1, array);
   EXPECT_EQ(array.device(), kOnCpu);
+  fake_cuda::stall(nullptr);
   gather(1, array);
   array.expectAll();
 }

@@ -59,13 +59,51 @@ Status Placement::namedBy(const void* address, int device) {
   {
     const Lock lock(mutex_);
     Object* const object = index_.find(address);
-    if (object == nullptr || object->placed || object->closing || object->sharedBySmallObjects) {
+    if (object == nullptr || object->closing || object->sharedBySmallObjects) {
+      return {};
+    }
+    const bool alone = object->placed;
+    if (alone && !worksAlone(*object, device)) {
       return {};
     }
     object->placed = true;
-    remember({object->address(), object->bytes(), object->number, device});
+    remember({object->address(), object->bytes(), object->number, device, alone});
   }
   return fulfil();
+}
+
+bool Placement::worksAlone(Object& object, int device) {
+  const bool stays = object.advised || object.striped || !object.homes.empty() ||
+                     object.home != accel::Home::kDevice || object.spilled();
+  if (stays || object.pagesOn == device) {
+    object.loneWorker.othersWork();
+    if (waiting_.load(std::memory_order_relaxed)) {
+      std::erase_if(wishes_,
+                    [&](const Wish& wish) { return wish.alone && wish.number == object.number; });
+    }
+    return false;
+  }
+  const double move = static_cast<double>(object.bytes()) / bytesPerNanosecond_;
+  return object.loneWorker.works(device, static_cast<LoneWorker::Nanoseconds>(move),
+                                 ledger_.times().now());
+}
+
+void Placement::tell(Object& object, const Wish& wish, bool moved, LoneWorker::Nanoseconds took) {
+  const auto now = ledger_.times().now();
+  if (!moved) {
+    object.loneWorker.stays(now);
+    return;
+  }
+  if (took != 0) {
+    bytesPerNanosecond_ = static_cast<double>(wish.bytes) / static_cast<double>(took);
+  }
+  if (wish.alone) {
+    object.loneWorker.leaves(now);
+    object.loneWorker.comes(now);
+  }
+  if (wish.bytes == object.bytes()) {
+    object.pagesOn = wish.device;
+  }
 }
 
 Object* Placement::objectOf(const Wish& wish) {
@@ -111,6 +149,7 @@ Status Placement::move(const Wish& wish) {
     }
     device = object->deviceAt(static_cast<std::size_t>(wish.address - object->address()));
     if (memory_->liesOn(device, wish.bytes, wish.device)) {
+      tell(*object, wish, true, 0);
       return {};
     }
   }
@@ -119,6 +158,7 @@ Status Placement::move(const Wish& wish) {
   const std::span<const coherence::DeviceRange> ranges(&range, 1);
   GMAC_TRY(launches_.beginOwnWork(ranges, wish.address));
   Status moved;
+  LoneWorker::Nanoseconds took = 0;
   accel::Ticket flushes;
   {
     const Lock lock(mutex_);
@@ -129,9 +169,17 @@ Status Placement::move(const Wish& wish) {
   if (moved.ok()) {
     // An error of a copy is told to whoever needs its bytes.
     (void)accelerator_.wait(flushes);
+    const auto begun = ledger_.times().now();
     moved = memory_->moveTo(device, wish.bytes, wish.device);
+    took = ledger_.times().now() - begun;
   }
   const std::string words = moved.ok() ? "" : lastErrorText();
+  {
+    const Lock lock(mutex_);
+    if (Object* const object = objectOf(wish)) {
+      tell(*object, wish, moved.ok(), took);
+    }
+  }
   if (moved.ok()) {
     {
       const Lock lock(mutex_);

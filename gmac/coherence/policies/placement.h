@@ -36,8 +36,9 @@ class Placement {
   bool chooses() const noexcept { return memory_ != nullptr && memory_->severalDevices(); }
   // The program asks for these bytes to lie on a device.
   Status prefer(const void* address, std::size_t bytes, int device);
-  // A kernel on a device has been given an address: it is wished there if no kernel was given an
-  // address of this object before, and nothing else was said of it.
+  // A kernel on a device has been given an address: the object is wished there if no kernel was
+  // given an address of it before, or if kernels of that device alone have been for long
+  // (lone_worker.h); and if nothing else was said of it.
   Status namedBy(const void* address, int device);
   // The program has waited for device work.
   Status afterWait() { return waiting_.load(std::memory_order_relaxed) ? fulfil() : Status(); }
@@ -48,6 +49,7 @@ class Placement {
     std::size_t bytes;
     std::uint64_t number;  // the object's, which tells whether it is still the same
     int device;
+    bool alone = false;  // its kernels alone name the object, all of which is to move
   };
   // Far more wishes than programs have; when they are exceeded, the oldest are dropped.
   static constexpr std::size_t kMostWishes = 1024;
@@ -57,6 +59,10 @@ class Placement {
   Object* objectOf(const Wish& wish);
   Status fulfil();
   Status move(const Wish& wish);
+  // Whether a kernel that names an object on another device than it lies on is a reason to move it.
+  bool worksAlone(Object& object, int device);
+  // Under the lock, when the object's pages have moved or not, which took so long.
+  void tell(Object& object, const Wish& wish, bool moved, LoneWorker::Nanoseconds took);
 
   ObjectMutex& mutex_;
   accel::Accelerator& accelerator_;
@@ -67,6 +73,7 @@ class Placement {
   Launches& launches_;
   std::vector<Wish> wishes_;          // oldest first; under the mutex
   std::atomic<bool> waiting_{false};  // there are some
+  double bytesPerNanosecond_ = 20;    // of the latest move; under the mutex
 };
 
 }  // namespace gmac
