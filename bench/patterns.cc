@@ -435,7 +435,7 @@ Round alternating(PatternMemory& memory, const json&) {
   };
 }
 
-// One thread writes what another reads behind it, with a call after each piece.
+// One thread writes pieces, each of which another one then reads, with a call after each piece.
 Round pipeline(PatternMemory& memory, const json&) {
   constexpr std::size_t kPiece = 4 * kMiB;
   constexpr std::size_t kStep = 64 * kKiB;

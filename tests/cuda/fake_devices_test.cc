@@ -22,6 +22,7 @@
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
+#include "tests/cuda/fake_contexts.h"
 #include "tests/cuda/fake_program.h"
 #include "tests/support/child.h"
 
@@ -30,8 +31,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
+using fake_cuda::begin;
+using fake_cuda::Context;
+using fake_cuda::CurrentContext;
 using fake_cuda::driver;
-using fake_cuda::kImage;
 
 constexpr int kDevices = 3;
 const bool kPrepared = [] {
@@ -43,26 +46,6 @@ const bool kPrepared = [] {
 
 constexpr std::size_t kCount = 100'000;
 constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
-
-// A program's streams and memory in one context.
-struct Context {
-  CUcontext context = nullptr;
-  CUstream stream = nullptr;
-  CUfunction increment = nullptr;
-};
-
-class CurrentContext {
- public:
-  explicit CurrentContext(const Context& one) {
-    EXPECT_EQ(DRIVER(cuCtxPushCurrent)(one.context), CUDA_SUCCESS);
-  }
-  ~CurrentContext() {
-    CUcontext popped = nullptr;
-    EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
-  }
-  CurrentContext(const CurrentContext&) = delete;
-  CurrentContext& operator=(const CurrentContext&) = delete;
-};
 
 class SeveralDevices : public ::testing::Test {
  protected:
@@ -81,13 +64,6 @@ class SeveralDevices : public ::testing::Test {
     }
     CUcontext popped = nullptr;
     EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
-  }
-  static void begin(Context* one) {
-    const CurrentContext current(*one);
-    ASSERT_EQ(DRIVER(cuStreamCreate)(&one->stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    CUmodule module = nullptr;
-    ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
-    ASSERT_EQ(DRIVER(cuModuleGetFunction)(&one->increment, module, "increment"), CUDA_SUCCESS);
   }
   static CUdeviceptr number(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
   // Each element is its index.

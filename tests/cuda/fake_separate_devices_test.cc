@@ -21,6 +21,7 @@
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
+#include "tests/cuda/fake_contexts.h"
 #include "tests/cuda/fake_program.h"
 #include "tests/support/child.h"
 
@@ -29,6 +30,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
+using fake_cuda::begin;
+using fake_cuda::Context;
+using fake_cuda::CurrentContext;
 using fake_cuda::driver;
 using fake_cuda::kImage;
 
@@ -50,26 +54,6 @@ const bool kPrepared = [] {
 constexpr std::size_t kCount = 100'000;
 constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
 
-// A program's stream in a device's primary context.
-struct Device {
-  CUcontext context = nullptr;
-  CUstream stream = nullptr;
-  CUfunction increment = nullptr;
-};
-
-class CurrentContext {
- public:
-  explicit CurrentContext(const Device& device) {
-    EXPECT_EQ(DRIVER(cuCtxPushCurrent)(device.context), CUDA_SUCCESS);
-  }
-  ~CurrentContext() {
-    CUcontext popped = nullptr;
-    EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
-  }
-  CurrentContext(const CurrentContext&) = delete;
-  CurrentContext& operator=(const CurrentContext&) = delete;
-};
-
 CUdeviceptr number(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
 
 // An object whose elements are their indices, as the CPU has written them; each launch on it adds
@@ -89,7 +73,7 @@ class Array {
 
   std::uint32_t* data() const { return data_; }
   std::uint32_t& operator[](std::size_t i) const { return data_[i]; }
-  CUresult launch(const Device& on) {
+  CUresult launch(const Context& on) {
     const CurrentContext current(on);
     std::uint64_t count = kCount;
     void* args[] = {&data_, &count};
@@ -113,7 +97,7 @@ class SeparateDevices : public ::testing::Test {
  protected:
   void SetUp() override {
     for (int i = 0; i < kDevices; ++i) {
-      Device& device = devices_[static_cast<std::size_t>(i)];
+      Context& device = devices_[static_cast<std::size_t>(i)];
       ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&device.context, i), CUDA_SUCCESS);
       begin(&device);
     }
@@ -123,14 +107,7 @@ class SeparateDevices : public ::testing::Test {
     CUcontext popped = nullptr;
     EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
   }
-  static void begin(Device* device) {
-    const CurrentContext current(*device);
-    ASSERT_EQ(DRIVER(cuStreamCreate)(&device->stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    CUmodule module = nullptr;
-    ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
-    ASSERT_EQ(DRIVER(cuModuleGetFunction)(&device->increment, module, "increment"), CUDA_SUCCESS);
-  }
-  const Device& on(int device) const { return devices_[static_cast<std::size_t>(device)]; }
+  const Context& on(int device) const { return devices_[static_cast<std::size_t>(device)]; }
   void launch(int device, Array& array) {
     ASSERT_EQ(array.launch(on(device)), CUDA_SUCCESS) << adsmLastErrorString();
   }
@@ -154,7 +131,7 @@ class SeparateDevices : public ::testing::Test {
     }
   }
 
-  std::array<Device, kDevices> devices_;
+  std::array<Context, kDevices> devices_;
 };
 
 TEST_F(SeparateDevices, ReachObjectsInTheCpusMemory) {
