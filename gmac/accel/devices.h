@@ -46,9 +46,12 @@ class Devices {
  public:
   virtual ~Devices() = default;
 
-  // Constant, both.
+  // Constant, all three.
   virtual std::size_t count() const noexcept = 0;
   virtual bool reachEachOther() const noexcept { return false; }
+  // Where they do: how many of them, the first. Each of the others is apart: it reaches what
+  // MovableMemory has put into its own memory, or into the CPU's.
+  virtual std::size_t together() const noexcept { return count(); }
   // adsmErrorAcceleratorLost: that device is gone.
   virtual Result<DeviceDescription> describe(std::size_t device) = 0;
   // As Accelerator::usable(), of one device.
@@ -131,6 +134,10 @@ class Devices {
 
 inline std::size_t deviceCount(const Accelerator& accelerator) noexcept {
   return accelerator.devices() != nullptr ? accelerator.devices()->count() : 1;
+}
+// How many of them reach each other's memory, or all where none does.
+inline std::size_t devicesTogether(const Accelerator& accelerator) noexcept {
+  return accelerator.devices() != nullptr ? accelerator.devices()->together() : 1;
 }
 
 }  // namespace gmac::accel

@@ -81,6 +81,19 @@ class MovableMemory {
   }
   // Where memory is made now. A load.
   virtual Home gatheredIn() const noexcept { return Home::kDevice; }
+  // On which device, where that is kApart.
+  virtual int gatheredOn() const noexcept { return -1; }
+  // The driver's number of a device that has that number in devices.h.
+  virtual int numberOf(std::size_t device) const noexcept { return static_cast<int>(device); }
+  // As move(), but one allocation alone goes there, wherever memory is gathered: to the CPU's
+  // memory (kCpu), or that of `device` (kApart, and it is opened; or kDevice). `holds`: anything;
+  // else it reads as zero there, and nothing is copied.
+  virtual Status moveAlone(DeviceAddress address, std::size_t bytes, Home home, int device,
+                           bool holds) {
+    (void)home, (void)device, (void)holds;
+    return fail(adsmErrorNotSupported, "{} bytes at {:#x} lie on the device", bytes,
+                static_cast<std::uintptr_t>(address));
+  }
 
   // ---- Several devices that reach each other's memory. They have the driver's own numbers.
 

@@ -167,8 +167,8 @@ gmac::Result<gmac::accel::DeviceDescription> describe(gmac::accel::Accelerator& 
 unsigned peersOf(const gmac::accel::Accelerator& accelerator, unsigned device) {
   const gmac::accel::Devices* const devices = accelerator.devices();
   static_assert(gmac::accel::kMaxDevices < std::numeric_limits<unsigned>::digits);
-  return devices != nullptr && devices->reachEachOther()
-             ? ((1U << devices->count()) - 1U) & ~(1U << device)
+  return devices != nullptr && devices->reachEachOther() && device < devices->together()
+             ? ((1U << devices->together()) - 1U) & ~(1U << device)
              : 0;
 }
 
@@ -244,8 +244,8 @@ void* adsmAllocStriped(size_t size, int deviceCount, const int* devices) {
     if (!runtime.ok()) {
       return runtime.status();
     }
-    const auto all =
-        static_cast<int>(gmac::accel::deviceCount((*runtime)->manager().accelerator()));
+    const gmac::accel::Accelerator& accelerator = (*runtime)->manager().accelerator();
+    const auto all = static_cast<int>(gmac::accel::deviceCount(accelerator));
     if (deviceCount < 0 || deviceCount > all || (deviceCount == 0 && devices != nullptr)) {
       return fail(adsmErrorInvalidValue,
                   "adsmAllocStriped: deviceCount is {}; allowed are 1 to {}, or 0 (all devices) "
@@ -253,7 +253,10 @@ void* adsmAllocStriped(size_t size, int deviceCount, const int* devices) {
                   deviceCount, all);
     }
     std::vector<std::size_t> list;
-    for (int i = 0; i < (deviceCount == 0 ? all : deviceCount); ++i) {
+    const int count = deviceCount != 0
+                          ? deviceCount
+                          : static_cast<int>(gmac::accel::devicesTogether(accelerator));
+    for (int i = 0; i < count; ++i) {
       const int device = devices == nullptr ? i : devices[i];
       GMAC_TRY(checkDevice("adsmAllocStriped", **runtime, device));
       if (std::find(list.begin(), list.end(), static_cast<std::size_t>(device)) != list.end()) {

@@ -134,6 +134,7 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
       object->sameAddress = sameAddress;
       object->home =
           home.home == accel::Home::kDevice && memory != nullptr ? memory->gatheredIn() : home.home;
+      object->apartOn = object->home == accel::Home::kApart ? memory->gatheredOn() : -1;
       object->spilledFrom = home.spilledFrom;
       // (It is not kept for the next object.)
       object->striped = object->placed = object->advised = object->relocated =

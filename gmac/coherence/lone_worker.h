@@ -52,6 +52,19 @@ class LoneWorker {
     }
     device_.reset();
   }
+  // Who has worked last where the memory does not lie, if nobody else has worked since.
+  std::optional<int> worker() const { return device_; }
+  // Whether the memory has been where it lies for so long that another device may have it at once:
+  // then moves of that kind, too, take little of the time.
+  bool hasStayed(Nanoseconds move, Nanoseconds now) const {
+    return now - came_ >= (kRatio << doublings_) * move;
+  }
+  // Another device has it now.
+  void changes(Nanoseconds now) {
+    came_ = now;
+    needed_ = 0;
+    device_.reset();
+  }
   // It cannot move.
   void stays(Nanoseconds now) {
     works_ = 0;

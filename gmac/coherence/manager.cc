@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,10 +84,10 @@ struct Manager::Parts {
                  kernels, promptWaits, options.zeroCopy.limits),
         migration(mutex, accelerator, ledger, waits, index, freed, blocks, launches),
         placement(mutex, accelerator, ledger, index, freed, launches),
-        scheduling(mutex, accelerator, ledger, index, migration, options.scheduling),
         spilling(mutex, accelerator, ledger, waits, index, freed, allocation, launches,
                  options.spill),
-        gathering(mutex, accelerator, ledger, freed, spilling),
+        gathering(mutex, accelerator, ledger, index, freed, migration, spilling),
+        scheduling(mutex, accelerator, ledger, index, migration, options.scheduling),
         zeroCopy(mutex, accelerator, ledger, waits, index, blocks, launches, promptWaits,
                  options.zeroCopy),
         readBacks(accelerator, ledger, blocks, zeroCopy),
@@ -119,9 +121,9 @@ struct Manager::Parts {
   Launches launches;
   Migration migration;
   Placement placement;
-  Scheduling scheduling;
   Spilling spilling;
   Gathering gathering;
+  Scheduling scheduling;
   ZeroCopy zeroCopy;
   ReadBacks readBacks;
   Acquire acquire;
@@ -228,7 +230,8 @@ Result<void*> Manager::allocateStriped(std::size_t size, std::span<const std::si
 // Other devices' copies, too, must reach pages that have moved.
 Status Manager::proveStripes(std::span<const std::size_t> devices) {
   const accel::Devices* const all = accelerator_.devices();
-  if (!options_.movedPages || devices.size() < 2 || all == nullptr || !all->reachEachOther()) {
+  if (!options_.movedPages || devices.size() < 2 || all == nullptr || !all->reachEachOther() ||
+      *std::max_element(devices.begin(), devices.end()) >= all->together()) {
     return {};
   }
   unsigned wanted = 0;
@@ -287,9 +290,19 @@ Status Manager::callRanges(adsmKernel_t kernel, const accel::LaunchShape& shape,
 Status Manager::callUsing(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
                           const std::optional<CallUses>& uses, std::optional<std::size_t> device) {
   parts_->movedPieces.workBegins();
-  return parts_->gathering.reachingOwn([&] {
-    parts_->spilling.beforeWork();
-    return parts_->scheduling.call(kernel, shape, args, uses, device);
+  // (Only devices that do not reach each other's memory ask.)
+  std::vector<coherence::DeviceRange> used;
+  if (uses && parts_->gathering.separate()) {
+    for (const adsmRangeUse_t& use : uses->list) {
+      used.push_back({use.address, use.bytes, (use.access & adsmWrite) != 0});
+    }
+  }
+  return parts_->scheduling.call(kernel, uses, device, [&](std::size_t chosen) {
+    return parts_->gathering.reachingOn(
+        chosen, uses ? std::optional(std::span(std::as_const(used))) : std::nullopt, [&] {
+          parts_->spilling.beforeWork();
+          return parts_->migration.call(kernel, shape, args, uses, chosen);
+        });
   });
 }
 
@@ -297,10 +310,18 @@ Status Manager::migrate(const void* address, std::size_t bytes, std::size_t devi
   if (forked()) {
     return fail(adsmErrorForked, "adsmMigrate({}) in a child of fork", address);
   }
-  return parts_->gathering.reachingOwn([&] {
-    parts_->zeroCopy.leave(address);
-    return parts_->migration.migrate(address, bytes, device);
-  });
+  return parts_->gathering.migrating(
+      address, device,
+      [&] {
+        GMAC_TRY(parts_->migration.advise(address, bytes));
+        parts_->zeroCopy.leave(address);
+        return Status();
+      },
+      [&] {
+        return device < accel::devicesTogether(accelerator_)
+                   ? parts_->migration.migrate(address, bytes, device)
+                   : Status();
+      });
 }
 
 Status Manager::bind(const void* object, adsmKernel_t kernel, adsmAccess_t access) {
@@ -416,8 +437,8 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
 
 Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
   return forked() ? fail(adsmErrorForked, "device work in a child of fork")
-                  : parts_->gathering.reachingOwn(
-                        [&] { return parts_->migration.beginOwnWork(ranges); });
+                  : parts_->gathering.reachingOn(
+                        0, ranges, [&] { return parts_->migration.beginOwnWork(ranges); });
 }
 
 Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {

@@ -236,6 +236,11 @@ class Object : public DeviceUses,
   // With several devices: the one (by the driver's number) whose memory was full, so that the
   // object left it or never lay there. -1: none.
   int spilledFrom = -1;
+  // Where devices do not reach each other's memory (gathering.h): the one of kApart, by the
+  // driver's number; and whether the object lies elsewhere than memory is gathered, for calls that
+  // list it.
+  int apartOn = -1;
+  bool alone = false;
   bool advised = false;  // the program has named its home
   bool striped = false;  // over several devices, from its allocation on
   // Where devices reach each other's memory and calls list parts: the device of each page, once a
@@ -290,7 +295,7 @@ class Object : public DeviceUses,
   // moved to since because kernels there name it.
   int pagesOn = 0;
   bool placed = false;     // a device has been chosen for its pages
-  LoneWorker loneWorker;   // whose kernels name it
+  LoneWorker loneWorker;   // whose kernels name it, or whose calls list it
   bool relocated = false;  // its pages have moved there
 
   // ---- who is using it ----

@@ -130,8 +130,9 @@ Status Waits::forEverything(Lock& lock) {
   return status;
 }
 
-void Waits::forEveryUse(Lock& lock) {
-  const Ledger::Tickets calls = ledger_.everything();
+void Waits::forEveryUse(Lock& lock) { forUses(lock, ledger_.everything()); }
+
+void Waits::forUses(Lock& lock, const Ledger::Tickets& calls) {
   const accel::Ticket flushes = ledger_.lastFlush();
   const Free free(lock);
   for (const accel::Ticket call : calls) {

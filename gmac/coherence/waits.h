@@ -52,6 +52,8 @@ class Waits {
   // For all of that and all flushes, before an object's memory moves. Errors are left for others: a
   // kernel's for adsmSync to tell, and a lost accelerator says so when the memory moves. No limit.
   void forEveryUse(Lock& lock);
+  // The same for those calls and all flushes.
+  void forUses(Lock& lock, const Ledger::Tickets& calls);
   // For the functions of the CPU in streams; sets `waited` if there were any.
   Status forHostFunctions(Lock& lock, bool* waited);
   // Waits until another thread has submitted its work.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <random>
 
 namespace gmac {
 namespace {
@@ -134,6 +135,93 @@ TEST_F(Gatherings, WhereThereIsNoRoomItIsLookedForLessAndLessOften) {
   }
   EXPECT_GE(looks, 30u);
   EXPECT_LE(looks, 100u);
+}
+
+// One object, which calls list.
+class ListedObject : public ::testing::Test {
+ protected:
+  using Way = GatheringPolicy::Way;
+  Way call(int device, Nanoseconds time = kWork) {
+    const Way way = GatheringPolicy::wayOf(worker_, place_, device, kMove, now_);
+    if (way != Way::kStay) {
+      now_ += kMove;
+      moving_ += kMove;
+      place_ = way == Way::kToCpu ? GatheringPolicy::Place() : device;
+    }
+    GatheringPolicy::went(worker_, way, now_);
+    now_ += time;
+    return way;
+  }
+
+  LoneWorker worker_;
+  GatheringPolicy::Place place_ = GatheringPolicy::kOwn;
+  Nanoseconds now_ = 1'000'000'000;
+  Nanoseconds moving_ = 0;
+};
+
+TEST_F(ListedObject, GoesToAnotherDeviceAtOnceWhereItHasStayed) {
+  for (int device = 0; device < 10; ++device) {
+    EXPECT_EQ(call(device), Way::kChange) << device;
+    for (Nanoseconds begun = now_; now_ - begun < LoneWorker::kRatio * kMove;) {
+      EXPECT_EQ(call(device), Way::kStay) << device;
+    }
+  }
+}
+
+TEST_F(ListedObject, GoesToTheCpuWhereItHasNot) {
+  EXPECT_EQ(call(1), Way::kChange);
+  EXPECT_EQ(call(2), Way::kToCpu);
+  for (int i = 0; i < 100'000; ++i) {
+    ASSERT_EQ(call(i % 2, 100 * kMove), Way::kStay);
+  }
+  EXPECT_EQ(moving_, 2 * kMove);
+}
+
+TEST_F(ListedObject, ComesToADeviceWhoseCallsAloneListIt) {
+  (void)call(1);
+  (void)call(2);
+  const Nanoseconds begun = now_;
+  while (call(2) != Way::kCome) {
+  }
+  EXPECT_GE(now_ - begun, LoneWorker::kRatio * kMove);
+  EXPECT_LE(now_ - begun, (LoneWorker::kRatio + 2) * kMove);
+}
+
+// Each pattern is the worst for one rule: another device calls as soon as the object has come, as
+// soon as it may change at once, and anything at random.
+TEST_F(ListedObject, MovesAreAThirdOfTheTimeAtMost) {
+  const auto share = [&](Nanoseconds since, Nanoseconds moved) {
+    return static_cast<double>(moving_ - moved) / static_cast<double>(now_ - since);
+  };
+  Nanoseconds since = now_;
+  for (int i = 0; i < 20; ++i) {
+    while (place_ != i) {
+      (void)call(i);
+    }
+    (void)call(i + 1);
+  }
+  EXPECT_LE(share(since, 0), 0.34);
+  Nanoseconds moved = moving_;
+  since = now_;
+  for (int i = 0; i < 1000; ++i) {
+    while (!worker_.hasStayed(kMove, now_)) {
+      (void)call(i);
+    }
+    (void)call(i + 1);
+  }
+  EXPECT_LE(share(since, moved), 0.34);
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    moved = moving_;
+    since = now_;
+    for (int i = 0; i < 20'000; ++i) {
+      const int device = static_cast<int>(random() % 3);
+      for (unsigned calls = random() % (seed % 5 == 0 ? 400 : 40); calls > 0; --calls) {
+        (void)call(device, kWork * (1 + random() % 20));
+      }
+    }
+    EXPECT_LE(share(since, moved), 0.34) << seed;
+  }
 }
 
 TEST_F(Gatherings, APredictionFollowsTheMovesBefore) {

@@ -361,7 +361,7 @@ TEST_F(SeparateDevices, DISABLED_ShareMemoryInPairs) {
   EXPECT_NE(array.device(), kOnCpu);
   int devices = 0;
   ASSERT_EQ(adsmDeviceCount(&devices), adsmSuccess);
-  EXPECT_EQ(devices, 2);
+  EXPECT_EQ(devices, kDevices);
   launch(2, array);
   EXPECT_EQ(array.device(), kOnCpu);
   array.expectAll();

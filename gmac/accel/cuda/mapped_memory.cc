@@ -345,6 +345,29 @@ Status MappedMemory::copy(std::uintptr_t to, std::uintptr_t from, std::size_t th
   return {};
 }
 
+// One half of the stage is filled while the other one is read.
+Status MappedMemory::copyAcross(std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                                const Copier& copier) {
+  const Copier& reader = *copier.reader;
+  const std::size_t half = copier.stage.size() / 2;
+  for (std::size_t offset = 0; offset < bytes; offset += half) {
+    const std::size_t length = std::min(half, bytes - offset);
+    std::byte* const stage = copier.stage.data() + offset / half % 2 * half;
+    {
+      const DeviceScope scope(reader.calls);
+      GMAC_TRY(reader.calls.copyOut(stage, from + offset, length, reader.stream));
+      GMAC_TRY(reader.calls.record(reader.event, reader.stream));
+      GMAC_TRY(awaitEvent(reader.calls, reader.event));
+    }
+    if (offset != 0) {
+      GMAC_TRY(awaitEvent(copier.calls, copier.event));
+    }
+    GMAC_TRY(copier.calls.copyIn(to + offset, stage, length, copier.stream));
+    GMAC_TRY(copier.calls.record(copier.event, copier.stream));
+  }
+  return {};
+}
+
 MappedMemory::Pages MappedMemory::pagesIn(std::size_t offset, std::size_t bytes, std::size_t all) {
   return {roundUp(offset, kPage), std::min(roundUp(offset + bytes, kPage), all),
           std::min(offset + bytes, all)};
@@ -368,6 +391,20 @@ std::optional<int> MappedMemory::apartAt(std::uintptr_t address) const {
     for (const Piece& piece : found->second.pieces) {
       if (piece.place.home == Home::kApart) {
         return piece.place.device;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Place> MappedMemory::elsewhere(std::uintptr_t address, std::size_t offset,
+                                             std::size_t bytes, Place place) const {
+  const auto found = ranges_.find(address);
+  if (found != ranges_.end()) {
+    const Pages pages = pagesIn(offset, bytes, found->second.bytes);
+    for (const Piece& piece : found->second.pieces) {
+      if (piece.place != place && pages.touch(piece)) {
+        return piece.place;
       }
     }
   }
@@ -416,7 +453,9 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
   // The first piece to move that begins there or later.
   const auto next = [&](std::size_t from) {
     return std::find_if(range.pieces.begin(), range.pieces.end(), [&](const Piece& one) {
-      return one.offset >= from && one.place != place && pages.touch(one);
+      return one.offset >= from && one.place != place && pages.touch(one) &&
+             (copier.zeros ||
+              reaches(copier.reader != nullptr ? copier.reader->device : copier.device, one.place));
     });
   };
   std::optional<Moving> current;  // its copy has begun
@@ -506,9 +545,12 @@ MappedMemory::Pieces::iterator MappedMemory::pieceAt(Range& range, std::size_t o
 Status MappedMemory::startCopy(std::uintptr_t address, Range& range, const Moving& moving,
                                const Copier& copier) {
   const Piece& piece = *pieceAt(range, moving.offset);
-  const std::size_t there = piece.isMirror() ? piece.mirrored : piece.bytes;
+  const std::size_t there = copier.zeros ? 0 : piece.isMirror() ? piece.mirrored : piece.bytes;
   const DeviceScope scope(copier.calls);
-  const Status copied = copy(moving.aside, address + moving.offset, there, moving.after, copier);
+  const Status copied =
+      copier.reader != nullptr
+          ? copyAcross(moving.aside, address + moving.offset, piece.bytes, copier)
+          : copy(moving.aside, address + moving.offset, there, moving.after, copier);
   const Status recorded = copier.calls.record(copier.event, copier.stream);
   if (copied.ok() && recorded.ok()) {
     return {};

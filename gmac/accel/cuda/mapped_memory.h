@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -76,16 +77,27 @@ class MappedMemory {
     int device;
     Stream stream;
     Event event;
+    // Where that device does not reach the pages as they lie: the one that has them, and pinned
+    // memory of the CPU's, of two pages at least, that the copy goes through.
+    const Copier* reader = nullptr;
+    std::span<std::byte> stage = {};
+    bool zeros = false;  // nothing is copied, and the new pages read as zero
   };
   // Moves pages; see MovableMemory. `address` is where an allocation begins, of which those pages
-  // move that begin in [offset, offset + bytes). The copy is waited for. Pages are mapped and
-  // copied fastest by the device that they move to.
+  // move that begin in [offset, offset + bytes) and that the copier, or its reader, reaches (with
+  // `zeros`: all). The copy is waited for. Pages are mapped and copied fastest by the device that
+  // they move to.
   Status move(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place,
               const Copier& copier);
   // Where the page with that offset in an allocation lies.
   Place placeAt(std::uintptr_t address, std::size_t offset = 0) const;
   // The device that pages of an allocation lie on apart from the accelerator's; none: no page does.
   std::optional<int> apartAt(std::uintptr_t address) const;
+  // Where the first of those pages lies that would move to `place`; none: all lie there.
+  std::optional<Place> elsewhere(std::uintptr_t address, std::size_t offset, std::size_t bytes,
+                                 Place place) const;
+  // Whether a device's kernels can be let use what lies there.
+  bool reaches(int device, const Place& place) const noexcept;
   // Whether all of those pages lie there.
   bool liesAt(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place) const;
   // How many bytes of those pages do.
@@ -166,8 +178,6 @@ class MappedMemory {
   Status mapMirror(std::uintptr_t address, std::size_t bytes);
   Status unmapMirror(std::uintptr_t address);
   Status setAccess(std::uintptr_t address, std::size_t bytes, int device);
-  // Whether a device's kernels can be let use what lies there.
-  bool reaches(int device, const Place& place) const noexcept;
   Result<std::uintptr_t> reserveAndMap(const Pieces& pieces, std::size_t bytes,
                                        std::size_t alignment, For users);
   // A piece on its way: its new pages, which may be several pieces, at an address of their own.
@@ -191,6 +201,9 @@ class MappedMemory {
   Status giveBack(std::uintptr_t address, const Range& range);
   static Status copy(std::uintptr_t to, std::uintptr_t from, std::size_t there,
                      const Pieces& pieces, const Copier& copier);
+  // Through the CPU's memory: by the copier's reader, and on by the copier.
+  static Status copyAcross(std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                           const Copier& copier);
   static std::uint64_t nextNumber();
   void retire(Range& range);
   Result<int> fileOf(const Piece& piece);

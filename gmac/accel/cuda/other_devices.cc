@@ -22,8 +22,8 @@ std::vector<int> visible(const DeviceCalls& home, bool sharing) {
 
 }  // namespace
 
-bool OtherDevices::someReach(const DeviceCalls& home) {
-  return home.another() != nullptr && !visible(home, true).empty();
+bool OtherDevices::any(const DeviceCalls& home) {
+  return home.another() != nullptr && home.visibleDevices() > 1;
 }
 
 OtherDevices::OtherDevices(DeviceCalls& home) : home_(home) {

@@ -52,8 +52,8 @@ struct OtherDevice {
 // StreamAccelerator. The fault handler may call device() of what a ticket names.
 class OtherDevices {
  public:
-  // Whether there are any that share memory. `home`: the accelerator's own layer, which is open.
-  static bool someReach(const DeviceCalls& home);
+  // Whether there are any. `home`: the accelerator's own layer, which is open.
+  static bool any(const DeviceCalls& home);
   explicit OtherDevices(DeviceCalls& home);
   OtherDevices(const OtherDevices&) = delete;
   OtherDevices& operator=(const OtherDevices&) = delete;

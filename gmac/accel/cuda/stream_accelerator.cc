@@ -89,7 +89,7 @@ StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const D
                       : Capabilities{.streams = this,
                                      .movable = this,
                                      .exported = this,
-                                     .devices = OtherDevices::someReach(*calls) ? this : nullptr}),
+                                     .devices = OtherDevices::any(*calls) ? this : nullptr}),
       calls_(std::move(calls)),
       windows_(std::move(windows)),
       ownWork_(driver, *calls_),
@@ -488,7 +488,7 @@ Status StreamAccelerator::setConstant(std::size_t device, LoadedKernel& kernel,
   Result<LoadedKernel*> loaded = loadedIn(*queue, kernel);
   if (!loaded.ok()) return loaded.status();
   GMAC_TRY(setConstant(*queue, **loaded, constant, data, bytes));
-  if (device == 0 && devices_.count() != 0) {
+  if (device == 0 && devices_.all() != 0) {
     constants_.note(static_cast<DescribedKernel&>(kernel).desc().cudaImage, constant.name, data,
                     bytes);
   }

@@ -81,6 +81,12 @@ class StreamAccelerator final : public Accelerator,
   bool reachesOwn(int device) const noexcept override { return calls_->reachedFrom(device); }
   Status gatherIn(Home home, int device) override;
   Home gatheredIn() const noexcept override { return gatheredIn_.load(std::memory_order_relaxed); }
+  int gatheredOn() const noexcept override { return apart_.load(std::memory_order_relaxed); }
+  int numberOf(std::size_t device) const noexcept override {
+    return device == 0 ? calls_->deviceNumber() : devices_.device(device).number.load();
+  }
+  Status moveAlone(DeviceAddress address, std::size_t bytes, Home home, int device,
+                   bool holds) override;
   bool severalDevices() const noexcept override { return several_.load(); }
   int deviceHere() const noexcept override;
   std::vector<int> devicesWithMemory() const override;
@@ -129,7 +135,8 @@ class StreamAccelerator final : public Accelerator,
                      std::size_t bytes) override;
 
   // ---- Devices: 0 is the one of the accelerator's context; the others have the driver's order.
-  std::size_t count() const noexcept override { return 1 + devices_.count(); }
+  std::size_t count() const noexcept override { return 1 + devices_.all(); }
+  std::size_t together() const noexcept override { return 1 + devices_.count(); }
   bool reachEachOther() const noexcept override { return true; }
   Result<DeviceDescription> describe(std::size_t device) override;
   Status usable(std::size_t device) override;
@@ -237,8 +244,15 @@ class StreamAccelerator final : public Accelerator,
   // open, else those of the accelerator's own.
   template <typename Work>
   Status withCopier(std::optional<int> device, Work work);
-  // MappedMemory::move(), by the device that the pages move to where it is open.
-  Status movePages(std::uintptr_t given, std::size_t offset, std::size_t bytes, Place place);
+  // MappedMemory::move(), by the device that the pages move to where it is open. Without `holds`
+  // they read as zero there.
+  Status movePages(std::uintptr_t given, std::size_t offset, std::size_t bytes, Place place,
+                   bool holds = true);
+  // Between devices that do not reach each other's memory: through pinned memory of the CPU's.
+  // `from`: one that is apart, or none, the accelerator's own. All pages that lie there.
+  Status movePagesAcross(std::uintptr_t given, std::optional<int> from, Place place);
+  // Makes a device that is apart ready to have allocations.
+  Status openApart(int device);
   void openToMove(int device);
   // The place of a home now (gatherIn()).
   Place placeOf(Home home) const;
@@ -267,10 +281,6 @@ class StreamAccelerator final : public Accelerator,
                                  Home home, std::span<const int> devices);
   Status zero(std::uintptr_t address, std::size_t bytes, std::size_t pieceBytes,
               const Place& place);
-  // The driver's number of a device, and the other way round; 0 for one that is none of them.
-  int numberOf(std::size_t device) const {
-    return device == 0 ? calls_->deviceNumber() : devices_.device(device).number.load();
-  }
   CopyLanes& lanesOf(std::size_t device) {
     return device == 0 ? ownLanes_ : devices_.device(device).lanes;
   }
@@ -347,8 +357,8 @@ class StreamAccelerator final : public Accelerator,
   std::atomic<bool> several_{false};             // devices, in whose memory allocations may lie
   std::atomic<bool> separate_{false};            // devices, which do not reach each other's memory
   std::atomic<Home> gatheredIn_{Home::kDevice};  // written under memoryMutex_
-  mutable std::mutex memoryMutex_;               // guards the seven below
-  int apart_ = -1;  // the device of Home::kApart, while that is where memory is made
+  std::atomic<int> apart_{-1};  // the device of Home::kApart, while that is where memory is made
+  mutable std::mutex memoryMutex_;  // guards the six below
   MappedMemory mapped_;
   ImportedFiles imports_;
   ImportedRanges importedRanges_;

@@ -17,6 +17,7 @@
 #include "gmac/accel/cuda/application_memory.h"
 #include "gmac/accel/cuda/stream_accelerator.h"
 #include "gmac/base/descriptor.h"
+#include "gmac/base/keeping_error.h"
 #include "gmac/base/round_up.h"
 
 namespace gmac::accel::cuda {
@@ -419,14 +420,10 @@ void StreamAccelerator::keepPages(bool keep) noexcept {
 Status StreamAccelerator::gatherIn(Home home, int device) {
   GMAC_TRY(ready());
   if (home == Home::kApart) {
-    const std::size_t apart = devices_.find(device);
-    if (apart <= devices_.count() || !calls_->primaryIsActive(device)) {
-      return gmac::fail(adsmErrorNotSupported,
-                        "device {} has no primary context, or shares memory with {}", device,
-                        deviceName());
+    if (!calls_->primaryIsActive(device)) {
+      return gmac::fail(adsmErrorNotSupported, "device {} has no primary context", device);
     }
-    GMAC_TRY(allow(device));
-    GMAC_TRY(openLanes(apart));
+    GMAC_TRY(openApart(device));
   }
   const std::lock_guard lock(memoryMutex_);
   if (home != Home::kDevice && (!mapped_.offers(Home::kCpu) || !allIsMapped())) {
@@ -463,15 +460,72 @@ void StreamAccelerator::openToMove(int device) {
 }
 
 Status StreamAccelerator::movePages(std::uintptr_t given, std::size_t offset, std::size_t bytes,
-                                    Place place) {
-  // What lies apart is copied by the device that it lies on, or comes to lie on.
-  std::optional<int> device = mapped_.apartAt(given);
-  if (!device && (place.home == Home::kDevice || place.home == Home::kApart)) {
-    device = place.device;
+                                    Place place, bool holds) {
+  const std::optional<int> target = place.home == Home::kDevice || place.home == Home::kApart
+                                        ? std::optional(place.device)
+                                        : std::nullopt;
+  // What lies apart is copied by the device that it lies on, or comes to lie on. (After a move that
+  // failed pages may lie in several places.)
+  for (;;) {
+    const std::optional<Place> from = mapped_.elsewhere(given, offset, bytes, place);
+    const std::optional<int> source =
+        from && from->home == Home::kApart ? std::optional(from->device) : std::nullopt;
+    const Status moved =
+        from && holds && target && !mapped_.reaches(*target, *from)
+            ? movePagesAcross(given, source, place)
+            : withCopier(source && holds ? source : target, [&](MappedMemory::Copier by) {
+                by.zeros = !holds;
+                return mapped_.move(given, offset, bytes, place, by);
+              });
+    const std::optional<Place> left = mapped_.elsewhere(given, offset, bytes, place);
+    if (!moved.ok() || !left) return moved;
+    if (left == from) {
+      return gmac::fail(adsmErrorAcceleratorLost,
+                        "device {}, which alone reaches the memory at {:#x}, has no context",
+                        from->device, given);
+    }
   }
-  return withCopier(device, [&](const MappedMemory::Copier& by) {
-    return mapped_.move(given, offset, bytes, place, by);
+}
+
+Status StreamAccelerator::movePagesAcross(std::uintptr_t given, std::optional<int> from,
+                                          Place place) {
+  constexpr std::size_t kStage = std::size_t{4} << 20;
+  const Result<void*> stage = calls_->allocateHost(kStage);
+  if (!stage.ok()) return stage.status();
+  const Status moved = withCopier(from, [&](const MappedMemory::Copier& reader) {
+    return withCopier(place.device, [&](MappedMemory::Copier by) {
+      by.reader = &reader;
+      by.stage = {static_cast<std::byte*>(*stage), kStage};
+      return mapped_.move(given, 0, SIZE_MAX / 2, place, by);
+    });
   });
+  return keepingError(moved, [&] { static_cast<void>(calls_->releaseHost(*stage)); });
+}
+
+Status StreamAccelerator::openApart(int device) {
+  const std::size_t apart = devices_.find(device);
+  if (apart <= devices_.count()) {
+    return gmac::fail(adsmErrorNotSupported, "device {} is not apart from {}", device,
+                      deviceName());
+  }
+  return openLanes(apart);
+}
+
+Status StreamAccelerator::moveAlone(DeviceAddress address, std::size_t bytes, Home home, int device,
+                                    bool holds) {
+  GMAC_TRY(ready());
+  if (home == Home::kApart) GMAC_TRY(openApart(device));
+  const DeviceScope scope(*calls_);
+  const RetiringLock lock(*this);
+  const Result<Allocations::iterator> at = ownAllocation(address, bytes);
+  if (!at.ok()) return at.status();
+  if (!(*at)->second.mapped) {
+    return gmac::fail(adsmErrorNotSupported, "the {} bytes at {:#x} are not mapped", bytes,
+                      static_cast<std::uintptr_t>(address));
+  }
+  if (home == Home::kDevice) GMAC_TRY(allowLocked(device));
+  const Place place = home == Home::kCpu ? mapped_.placeOf(home) : Place{home, device};
+  return moved((*at)->first, bytes, movePages((*at)->second.given, 0, SIZE_MAX / 2, place, holds));
 }
 
 bool StreamAccelerator::allIsMapped() const {

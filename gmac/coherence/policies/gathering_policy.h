@@ -18,6 +18,10 @@
 
 namespace gmac {
 
+// One object that calls list need not lie with the others. An object that lies on another device
+// than the call's goes there at once if it has stayed for long, and else to the CPU's memory; from
+// there to a device whose calls alone have listed it for long.
+//
 // Guarded by its owner. Constant time, allocates nothing.
 class GatheringPolicy {
  public:
@@ -41,9 +45,48 @@ class GatheringPolicy {
     if (place_) {
       return *place_ == device ? Advice::kStay : Advice::kToCpu;
     }
-    const auto move = static_cast<Nanoseconds>(static_cast<double>(bytes) / bytesPerNanosecond_);
-    return worker_.works(device, move, now) ? Advice::kToDevice : Advice::kStay;
+    return worker_.works(device, timeOf(bytes), now) ? Advice::kToDevice : Advice::kStay;
   }
+  // Work that names the objects that it uses.
+  void listedWork() { worker_.othersWork(); }
+  // How long a move of so many bytes is predicted to take.
+  Nanoseconds timeOf(std::size_t bytes) const {
+    return static_cast<Nanoseconds>(static_cast<double>(bytes) / bytesPerNanosecond_);
+  }
+  // Where an object goes when a call on a device lists it that lies at `from`.
+  enum class Way {
+    kStay,
+    kCome,    // from the CPU's memory to the call's device
+    kChange,  // from another device to the call's
+    kToCpu,
+  };
+  static Way wayOf(LoneWorker& worker, const Place& from, int device, Nanoseconds move,
+                   Nanoseconds now) {
+    if (from == device) {
+      worker.othersWork();
+      return Way::kStay;
+    }
+    return !from                         ? worker.works(device, move, now) ? Way::kCome : Way::kStay
+           : worker.hasStayed(move, now) ? Way::kChange
+                                         : Way::kToCpu;
+  }
+  // It has gone there.
+  static void went(LoneWorker& worker, Way way, Nanoseconds now) {
+    switch (way) {
+      case Way::kCome:
+        worker.comes(now);
+        break;
+      case Way::kChange:
+        worker.changes(now);
+        break;
+      case Way::kToCpu:
+        worker.leaves(now);
+        break;
+      case Way::kStay:
+        break;
+    }
+  }
+
   // Objects of so many bytes have moved, which took so long.
   void movedToCpu(std::size_t bytes, Nanoseconds took, Nanoseconds now) {
     worker_.leaves(now);
@@ -58,13 +101,14 @@ class GatheringPolicy {
   // There is no room for them on the device.
   void stays(Nanoseconds now) { worker_.stays(now); }
 
- private:
+  // Some of them have moved, which took so long.
   void moved(std::size_t bytes, Nanoseconds took) {
     if (bytes != 0 && took != 0) {
       bytesPerNanosecond_ = static_cast<double>(bytes) / static_cast<double>(took);
     }
   }
 
+ private:
   Place place_ = kOwn;
   LoneWorker worker_;
   double bytesPerNanosecond_ = kFirstBytesPerNanosecond;

@@ -74,22 +74,28 @@ Away Migration::awayFrom(std::size_t device, std::span<const coherence::DeviceRa
   return away;
 }
 
+Status Migration::advise(const void* address, std::size_t bytes) {
+  const Lock lock(mutex_);
+  Object* const object = index_.find(address);
+  if (object == nullptr || object->closing) {
+    return fail(adsmErrorInvalidPointer, "adsmMigrate: {} is in no shared object", address);
+  }
+  const auto rest =
+      static_cast<std::size_t>(object->end() - static_cast<const std::byte*>(address));
+  if (bytes == 0 || bytes > rest) {
+    return fail(adsmErrorInvalidValue,
+                "adsmMigrate({}): {} bytes; allowed are 1 to {}, which end with the object",
+                address, bytes, rest);
+  }
+  object->advised = true;
+  return {};
+}
+
 Status Migration::migrate(const void* address, std::size_t bytes, std::size_t device) {
   {
     const Lock lock(mutex_);
-    Object* const object = index_.find(address);
-    if (object == nullptr || object->closing) {
-      return fail(adsmErrorInvalidPointer, "adsmMigrate: {} is in no shared object", address);
-    }
-    const auto rest =
-        static_cast<std::size_t>(object->end() - static_cast<const std::byte*>(address));
-    if (bytes == 0 || bytes > rest) {
-      return fail(adsmErrorInvalidValue,
-                  "adsmMigrate({}): {} bytes; allowed are 1 to {}, which end with the object",
-                  address, bytes, rest);
-    }
-    object->advised = true;
-    if (object->home == accel::Home::kCpu) {
+    const Object* const object = index_.find(address);
+    if (object != nullptr && object->home == accel::Home::kCpu) {
       return fail(
           adsmErrorAcceleratorMemory,
           "adsmMigrate({}): the object lies in the CPU's memory, as the devices' is full, or "

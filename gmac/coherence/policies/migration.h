@@ -46,6 +46,8 @@ class Migration {
   // See adsm.h. A call on a device: what it uses moves there first, where it must.
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
               const std::optional<CallUses>& uses, std::size_t device);
+  // The program names an object's home; then the object goes there.
+  Status advise(const void* address, std::size_t bytes);
   Status migrate(const void* address, std::size_t bytes, std::size_t device);
   // Whether no work has used an object and nothing was copied to where it lies: its first use
   // chooses its home. Under the lock.

@@ -5,10 +5,11 @@
 #include <tuple>
 #include <vector>
 
-#include "gmac/coherence/launches.h"
+#include "gmac/accel/movable_memory.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/gathering_policy.h"
 #include "gmac/coherence/policies/migration.h"
 #include "gmac/observe/stats.h"
 
@@ -111,6 +112,7 @@ Scheduling::Scheduling(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledg
                        ObjectIndex& index, Migration& migration, SchedulingRule rule)
     : mutex_(mutex),
       devices_(accelerator.devices()),
+      memory_(accelerator.movableMemory()),
       ledger_(ledger),
       index_(index),
       migration_(migration),
@@ -120,22 +122,18 @@ Scheduling::Scheduling(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledg
   }
 }
 
-Status Scheduling::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-                        const std::optional<CallUses>& uses, std::optional<std::size_t> device) {
-  if (device || !uses || rule_ == SchedulingRule::kCurrent) {
-    return migration_.call(kernel, shape, args, uses, device.value_or(0));
+// (What lies in the CPU's memory is near to whose calls have listed it last.)
+bool Scheduling::reaches(std::size_t device, const Object& object) const {
+  if (devices_->together() == devices_->count() || object.isZeroCopy()) {
+    return true;
   }
-  Unfit unfit;
-  Status status;
-  while (const auto chosen = choose(kernel, uses->list, unfit)) {
-    status = migration_.call(kernel, shape, args, uses, *chosen);
-    if (status.code() != adsmErrorAcceleratorMemory && status.code() != adsmErrorNoImplementation) {
-      return status;
-    }
-    unfit.set(*chosen);
-  }
-  // Nowhere; where no device is left at all, the first one says so.
-  return unfit.none() ? migration_.call(kernel, shape, args, uses, 0) : status;
+  const bool own = device < devices_->together();
+  // As the loneWorker's devices are numbered (GatheringPolicy::Place).
+  const int group = own ? GatheringPolicy::kOwn : memory_->numberOf(device);
+  return group == (object.home == accel::Home::kApart ? object.apartOn
+                   : object.home == accel::Home::kCpu
+                       ? object.loneWorker.worker().value_or(GatheringPolicy::kOwn)
+                       : GatheringPolicy::kOwn);
 }
 
 std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
@@ -184,8 +182,14 @@ std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
     }
     for (DeviceOffer& offer : offers) {
       addTo(offer, *object, part, current, leaves);
+      offer.farBytes += reaches(offer.device, *object) ? 0 : part.length();
     }
   }
+  const auto isFarther = [](const DeviceOffer& a, const DeviceOffer& b) {
+    return a.farBytes < b.farBytes;
+  };
+  const std::size_t nearest = std::min_element(offers.begin(), offers.end(), isFarther)->farBytes;
+  std::erase_if(offers, [&](const DeviceOffer& offer) { return offer.farBytes != nearest; });
   if (rule_ == SchedulingRule::kData) {
     return bestByData(offers);
   }

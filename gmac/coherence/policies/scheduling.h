@@ -17,15 +17,16 @@
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/call_times.h"
+#include "gmac/coherence/call_uses.h"
 #include "gmac/coherence/options.h"
 
 namespace gmac {
 
 class Ledger;
 class Migration;
+class Object;
 class ObjectIndex;
 class ObjectMutex;
-struct CallUses;
 
 // The cost of one call on a device.
 struct DeviceOffer {
@@ -33,6 +34,7 @@ struct DeviceOffer {
   std::size_t currentBytes = 0;     // of what the call uses, current there
   std::size_t homeBytes = 0;        // of what it uses, and that lie there
   std::size_t moveBytes = 0;        // that would be copied there from other devices
+  std::size_t farBytes = 0;         // that lie where it does not reach them
   std::size_t inFlight = 0;         // calls
   CallTimes::Nanoseconds free = 0;  // when it, and what the call uses, will be free
   CallTimes::Nanoseconds moveTakes = 0;
@@ -55,6 +57,10 @@ std::size_t bestByHistory(std::span<const DeviceOffer> offers);
 // Calls that list what they use go where the rule says; the others, and all with one device, to
 // device 0. Where an object does not fit the next best device is tried. Thread-safe. Not for the
 // fault handler, nor in a child of fork.
+//
+// Where devices do not reach each other's memory, but the CPU's (accel::MovableMemory), the rule
+// chooses among those that least of what the call uses would have to move to: kernels are slow on
+// what lies in the CPU's memory, and how slow nobody knows.
 class Scheduling {
  public:
   // Several devices and a rule that asks: from now on the ledger learns the times of calls.
@@ -63,17 +69,38 @@ class Scheduling {
   Scheduling(const Scheduling&) = delete;
   Scheduling& operator=(const Scheduling&) = delete;
 
-  // See adsm.h. On that device; none: where the rule says.
-  Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-              const std::optional<CallUses>& uses, std::optional<std::size_t> device);
+  // See adsm.h. `run(device)` makes the call on that device; none: where the rule says.
+  template <typename Run>
+  Status call(adsmKernel_t kernel, const std::optional<CallUses>& uses,
+              std::optional<std::size_t> device, Run run) {
+    if (device || !uses || rule_ == SchedulingRule::kCurrent) {
+      return run(device.value_or(0));
+    }
+    Unfit unfit;
+    Status status;
+    while (const auto chosen = choose(kernel, uses->list, unfit)) {
+      status = run(*chosen);
+      if (status.code() != adsmErrorAcceleratorMemory &&
+          status.code() != adsmErrorNoImplementation) {
+        return status;
+      }
+      unfit.set(*chosen);
+    }
+    // Nowhere; where no device is left at all, the first one says so.
+    return unfit.none() ? run(0) : status;
+  }
 
  private:
   using Unfit = std::bitset<accel::kMaxDevices>;  // devices that had no room, or no code
   std::optional<std::size_t> choose(adsmKernel_t kernel, std::span<const adsmRangeUse_t> uses,
                                     const Unfit& unfit);
 
+  // Whether a device reaches the object where it lies.
+  bool reaches(std::size_t device, const Object& object) const;
+
   ObjectMutex& mutex_;
   accel::Devices* const devices_;
+  accel::MovableMemory* const memory_;
   Ledger& ledger_;
   ObjectIndex& index_;
   Migration& migration_;

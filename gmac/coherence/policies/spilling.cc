@@ -44,7 +44,7 @@ Spilling::Spilling(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
       memory_(accelerator.movableMemory()) {}
 
 bool Spilling::movable(const Object& object, accel::Home home) const {
-  return object.home == home && !object.closing && object.bytes() >= leastBytes_;
+  return object.home == home && !object.alone && !object.closing && object.bytes() >= leastBytes_;
 }
 
 Result<accel::MemoryRoom> Spilling::roomOn(int device) const {
@@ -219,7 +219,10 @@ Result<void*> Spilling::allocateStriped(std::size_t size, std::span<const std::s
   if (devices.size() < 2) {
     return plain("there is one device");
   }
-  if (!accelerator_.devices()->reachEachOther()) {
+  const std::size_t together = accel::devicesTogether(accelerator_);
+  if (!accelerator_.devices()->reachEachOther() ||
+      std::any_of(devices.begin(), devices.end(),
+                  [&](std::size_t device) { return device >= together; })) {
     return plain("devices do not reach each other's memory");
   }
   const Result<void*> address =
@@ -277,13 +280,19 @@ Status Spilling::gather(const Place& place) {
   return {};
 }
 
-// Waits for what still uses an object. Nothing else can be submitted meanwhile. NULL: it has been
-// freed.
-Object* Spilling::waitForUsers(const Candidate& candidate) {
+Status Spilling::gatherOne(const Candidate& candidate, const Place& place) {
+  const std::lock_guard one(moving_);
+  letPagesGo();
+  return move(candidate, place, -1);
+}
+
+// Waits for what still uses an object (of the application's streams, that has happened). Nothing
+// else can be submitted meanwhile. NULL: it has been freed.
+Object* Spilling::waitForUsers(const Candidate& candidate, bool ofItAlone) {
   Lock lock(mutex_);
   Object* const object = index_.find(candidate.address);
   if (object == nullptr || object->number != candidate.number || object->closing) return nullptr;
-  waits_.forEveryUse(lock);
+  ofItAlone ? waits_.forUses(lock, ledger_.callsWith(*object)) : waits_.forEveryUse(lock);
   return object;
 }
 
@@ -298,7 +307,9 @@ Status Spilling::spill(const Candidate& candidate, int from) {
 }
 
 Status Spilling::moveMemory(const Object& object, const Place& place) const {
-  return place.home == accel::Home::kDevice && several()
+  return place.alone ? memory_->moveAlone(object.device, object.bytes(), place.home, place.device,
+                                          /*holds=*/true)
+         : place.home == accel::Home::kDevice && several()
              ? memory_->moveAllTo(object.device, object.bytes(), place.device)
              : memory_->move(object.device, object.bytes(), place.home);
 }
@@ -319,7 +330,7 @@ Status Spilling::move(const Candidate& candidate, const Place& place, int wanted
   const coherence::DeviceRange range{candidate.address, candidate.bytes, true};
   const std::span<const coherence::DeviceRange> ranges(&range, 1);
   GMAC_TRY(launches_.beginOwnWork(ranges, candidate.address));
-  Object* const object = waitForUsers(candidate);
+  Object* const object = waitForUsers(candidate, place.alone);
   const Status moved = object != nullptr ? moveMemory(*object, place) : Status();
   if (moved.ok() && object != nullptr) {
     accel::Devices* const devices = accelerator_.devices();
@@ -329,7 +340,9 @@ Status Spilling::move(const Candidate& candidate, const Place& place, int wanted
     object->homeDevice = homeDevice;
     object->striped = false;
     object->homes.clear();
-    object->relocated |= several();  // (it is not kept for the next object)
+    object->alone = place.alone;
+    object->apartOn = place.home == accel::Home::kApart ? place.device : -1;
+    object->relocated |= several() || place.alone;  // (it is not kept for the next object)
     if (toCpu || !isBack) {
       object->guest.leaves();
     }
@@ -357,7 +370,7 @@ void Spilling::tell(const Object& object, const Place& place) const {
     stats().broughtBack.add();
   }
   const std::string where = place.home == accel::Home::kCpu ? "the CPU's"
-                            : several() || place.home == accel::Home::kApart
+                            : several() || place.alone || place.home == accel::Home::kApart
                                 ? fmt::format("device {}'s", place.device)
                                 : "the accelerator's";
   log(LogLevel::kInfo, "object {} ({} bytes) is in {} memory now{}", shown(object.address()),

@@ -54,7 +54,14 @@ class Spilling {
   // Where an object's memory may lie.
   struct Place {
     accel::Home home;
-    int device;  // of kDevice and kApart
+    int device;          // of kDevice and kApart
+    bool alone = false;  // elsewhere than memory is gathered
+  };
+  // An object while the lock is free: its number tells whether it is still the same.
+  struct Candidate {
+    std::byte* address = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t number = 0;
   };
   // Bytes that stay free on a device when objects go there: the application allocates, too.
   static constexpr std::size_t kLeftFree = std::size_t{64} << 20;
@@ -63,6 +70,9 @@ class Spilling {
   // error; then some objects lie where they lay, if gatheredIn() has changed. Besides the errors of
   // moves: adsmErrorNotSupported.
   Status gather(const Place& place);
+  // The same of one object. It waits for the calls that use the object, and for the application's
+  // streams. After an error some of it may have moved.
+  Status gatherOne(const Candidate& candidate, const Place& place);
   // Before device work: brings objects back if memory may have become free, and in place of others
   // where work uses them more (guest_policy.h). Three loads, usually.
   void beforeWork() {
@@ -75,13 +85,6 @@ class Spilling {
   }
 
  private:
-  // An object while the lock is free: its number tells whether it is still the same.
-  struct Candidate {
-    std::byte* address = nullptr;
-    std::size_t bytes = 0;
-    std::uint64_t number = 0;
-  };
-
   // An object that is not in its device's memory, which may come closer.
   struct Guest {
     Candidate candidate;
@@ -123,7 +126,7 @@ class Spilling {
   // `wanted`: Object::spilledFrom.
   Status move(const Candidate& candidate, const Place& place, int wanted);
   Status moveMemory(const Object& object, const Place& place) const;
-  Object* waitForUsers(const Candidate& candidate);
+  Object* waitForUsers(const Candidate& candidate, bool ofItAlone);
   // Those that may come closer, the newest used first.
   std::vector<Guest> guests();
   // A better place for one of them than it has; none: there is no room.

@@ -226,6 +226,8 @@ Status ZeroCopy::toDevice(Object& object) {
 void ZeroCopy::moved(Object& object, accel::Home home) {
   const bool toCpu = home == accel::Home::kMirror;
   object.home = toCpu ? home : memory_->gatheredIn();
+  object.apartOn = object.home == accel::Home::kApart ? memory_->gatheredOn() : -1;
+  object.alone = false;
   object.zeroCopy.moved(toCpu);
   blocks_.zeroCopyChanged(object);
   if (toCpu) {
