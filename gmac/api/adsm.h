@@ -202,8 +202,8 @@ ADSM_API adsmError_t adsmSync(void);
  */
 
 /* An accelerator may consist of several devices, numbered from 0. An object lies on one of them and
- * has the same address on all. Where they do not reach each other's memory (`host`) it moves to the
- * device where a call uses it. */
+ * has the same address on all. Where they do not reach each other's memory (`host`, some GPUs) it
+ * moves to the device where a call uses it. */
 typedef struct adsmDeviceInfo {
   char kind[16];      /* "host", "cuda", "cudart" */
   char name[256];     /* the device's own words for itself */
