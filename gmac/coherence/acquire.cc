@@ -4,6 +4,7 @@
 #include <string>
 
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"

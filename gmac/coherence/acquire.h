@@ -10,7 +10,6 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/read_backs.h"
@@ -20,6 +19,7 @@ namespace gmac {
 
 class Blocks;
 class Coarsening;
+class Ledger;
 
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Acquire {

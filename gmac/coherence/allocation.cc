@@ -10,6 +10,7 @@
 #include "gmac/accel/devices.h"
 #include "gmac/base/round_up.h"
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/moved_pages.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/coherence/port.h"
@@ -290,12 +291,12 @@ Status Allocation::destroy(Lock& lock, Object& object) {
     }
     return blocks_.flushesOf(object, object.all());
   };
-  Ledger::NewestCalls awaited{};
+  NewestCalls awaited{};
   bool waited = false;
   do {
     awaited = settle();
     (void)waits_.forWriters(lock, object, &waited);
-    const Ledger::Tickets readers = ledger_.callsWith(object);
+    const Tickets readers = ledger_.callsWith(object);
     const Free free(lock);
     for (const accel::Ticket reader : readers) {
       (void)waits_.await(free, reader);

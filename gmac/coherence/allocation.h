@@ -14,7 +14,6 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/freed_memory.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
@@ -27,6 +26,7 @@ namespace gmac {
 
 class Blocks;
 class Coarsening;
+class Ledger;
 
 struct AllocationOptions {
   std::size_t blockBytes = 0;  // a power of two, at least a page

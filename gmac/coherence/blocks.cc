@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gmac/base/log.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
 #include "gmac/protocols/describe.h"
 
@@ -262,8 +263,8 @@ void Blocks::zeroCopyChanged(Object& object) const {
   object.copiedBack = {};
 }
 
-Ledger::NewestCalls Blocks::flushesOf(const Object& object, BlockRange range) const {
-  Ledger::NewestCalls newest{};
+NewestCalls Blocks::flushesOf(const Object& object, BlockRange range) const {
+  NewestCalls newest{};
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     if (!object.made(i)) {
       i = object.groupEnd(i) - 1;
@@ -289,7 +290,7 @@ void Blocks::moved(Object& object, std::size_t device) {
 // under it. Where such calls run on several devices, copies will follow the others.
 Result<accel::Ticket> Blocks::lastReader(const Object& object, ByteRange bytes) {
   accel::Devices* const devices = accelerator_.devices();
-  const Ledger::NewestCalls readers = ledger_.readersOf(object, bytes);
+  const NewestCalls readers = ledger_.readersOf(object, bytes);
   if (devices == nullptr || !devices->reachEachOther()) {
     return readers[object.deviceOf(BlockIndex{bytes.begin / object.blockBytes})];
   }

@@ -12,7 +12,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/mapping_use.h"
 #include "gmac/coherence/object.h"
@@ -21,6 +21,8 @@
 #include "gmac/protocols/protocol.h"
 
 namespace gmac {
+
+class Ledger;
 
 struct BlockOptions {
   std::size_t readAheadBytes = 0;  // the most that one read fault fetches; 0: one block
@@ -156,7 +158,7 @@ class Blocks {
   // The object's bytes have one copy from now on, or two again. None of it is open.
   void zeroCopyChanged(Object& object) const;
   // The newest flush of some blocks, by device.
-  Ledger::NewestCalls flushesOf(const Object& object, BlockRange range) const;
+  NewestCalls flushesOf(const Object& object, BlockRange range) const;
   // Whether a call that reads leaves dirty blocks writable: such writes go undetected.
   bool readsLeaveWritable() const {
     return protocol_.on(State::kDirty, Event::kCallRead).next == State::kDirty;

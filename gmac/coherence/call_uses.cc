@@ -6,6 +6,7 @@
 
 #include "gmac/accel/movable_memory.h"
 #include "gmac/coherence/kernel.h"
+#include "gmac/coherence/ledger.h"
 
 namespace gmac {
 
@@ -155,8 +156,8 @@ bool UsedObjects::writesLent() const {
   });
 }
 
-Ledger::NewestCalls UsedObjects::conflicts() const {
-  Ledger::NewestCalls before{};
+NewestCalls UsedObjects::conflicts() const {
+  NewestCalls before{};
   if (reach_ && ledger_.callsElsewhere(device_)) {
     (void)any([&](Object& object, BlockRange blocks, unsigned access) {
       ledger_.addConflicts(object, object.bytesOf(blocks), device_, (access & adsmWrite) != 0,

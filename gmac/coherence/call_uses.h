@@ -15,10 +15,12 @@
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/block_index.h"
-#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/object.h"
 
 namespace gmac {
+
+class Ledger;
 
 // The uses that a call lists. A view of memory that is not shared.
 struct CallUses {
@@ -87,7 +89,7 @@ class UsedObjects {
   // Whether the call may write what is lent on the device.
   bool writesLent() const;
   // The newest calls on other devices that this one comes after.
-  Ledger::NewestCalls conflicts() const;
+  NewestCalls conflicts() const;
 
  private:
   // The bytes of a use in its object, whatever blocks that has.

@@ -5,6 +5,7 @@
 
 #include "gmac/accel/exported_memory.h"
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 
 namespace gmac {
 namespace {

@@ -8,7 +8,6 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
@@ -18,6 +17,7 @@
 namespace gmac {
 
 class Blocks;
+class Ledger;
 
 // Thread-safe. A loan changes no block: the CPU goes on as it likes, and what it writes beside the
 // lent bytes goes to the accelerator with blocks that have these as they are. Not asked back by

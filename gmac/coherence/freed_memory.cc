@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
 
 namespace gmac {

@@ -14,13 +14,14 @@
 #include "gmac/accel/movable_memory.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/alarm.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/object_pool.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
+
+class Ledger;
 
 // Owns objects that are in no index any more; giveBackAll() comes before its end. Takes the lock
 // itself where it is given none. Giving back lets the lock go. Not on the path of a fault that

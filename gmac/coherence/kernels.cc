@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/small_heap.h"
 
 namespace gmac {

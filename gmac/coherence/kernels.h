@@ -11,12 +11,13 @@
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/kernel.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
+
+class Ledger;
 
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Kernels {

@@ -13,6 +13,7 @@
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/kernel.h"
 #include "gmac/coherence/kernels.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
@@ -325,7 +326,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   if (away->address != nullptr || used.findAway(away)) {
     return {};  // it has moved while the call waited
   }
-  const Ledger::NewestCalls before = used.conflicts();
+  const NewestCalls before = used.conflicts();
   if (used.parts()) {
     (void)used.any([&](Object& object, BlockRange, unsigned) {
       Ledger::expectParts(object);
@@ -486,7 +487,7 @@ Status Launches::waitForOtherDevices(Lock& lock, std::span<const coherence::Devi
   if (!ledger_.callsElsewhere(0)) {
     return {};
   }
-  Ledger::NewestCalls before{};
+  NewestCalls before{};
   for (const coherence::DeviceRange& range : ranges) {
     index_.forEachIn(
         range.address, range.bytes, [&](Object& object, const auto* first, const auto* last) {

@@ -16,7 +16,6 @@
 #include "gmac/api/adsm.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/call_uses.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
@@ -32,6 +31,7 @@ class Allocation;
 class Blocks;
 class Coarsening;
 class Kernels;
+class Ledger;
 
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Launches {

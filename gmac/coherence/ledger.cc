@@ -144,7 +144,7 @@ void Ledger::streamDestroyed(accel::NativeStream stream) {
   }
 }
 
-Ledger::NewestCalls Ledger::writersByDevice(const DeviceUses& object, ByteRange bytes) const {
+NewestCalls Ledger::writersByDevice(const DeviceUses& object, ByteRange bytes) const {
   NewestCalls calls{};
   for (std::size_t device = 0; device < deviceCount_; ++device) {
     calls[device] = lastWriter(object, device);
@@ -153,7 +153,7 @@ Ledger::NewestCalls Ledger::writersByDevice(const DeviceUses& object, ByteRange 
   return calls;
 }
 
-Ledger::NewestCalls Ledger::readersOf(const DeviceUses& object, ByteRange bytes) const {
+NewestCalls Ledger::readersOf(const DeviceUses& object, ByteRange bytes) const {
   NewestCalls calls{};
   for (std::size_t device = 0; device < deviceCount_; ++device) {
     calls[device].value = object.lastRead[device];
@@ -162,7 +162,7 @@ Ledger::NewestCalls Ledger::readersOf(const DeviceUses& object, ByteRange bytes)
   return calls;
 }
 
-Ledger::Tickets Ledger::writersOf(const DeviceUses& object, ByteRange bytes) const {
+Tickets Ledger::writersOf(const DeviceUses& object, ByteRange bytes) const {
   Tickets tickets;
   const auto add = [&](accel::Ticket ticket) {
     if (!accelerator_.done(ticket)) {
@@ -212,13 +212,13 @@ bool Ledger::quiet() const noexcept {
          hostFunctionsRun() && !submissionUnderWay();
 }
 
-Ledger::Writers Ledger::newestWriters(const DeviceUses& object) const {
+Writers Ledger::newestWriters(const DeviceUses& object) const {
   const bool unlisted = object.bindings.empty() && everyCallWork_ >= object.born;
   return {.call = std::max(object.lastWriteWork, unlisted ? everyCallWork_ : 0),
           .device = streamWork_};
 }
 
-Ledger::WriterQueue Ledger::writerQueue(const DeviceUses& object) const {
+WriterQueue Ledger::writerQueue(const DeviceUses& object) const {
   using Kind = WriterQueue::Kind;
   WriterQueue queue;
   const NewestCalls calls = writersByDevice(object, kAllBytes);
@@ -253,7 +253,7 @@ std::uint64_t Ledger::newestWorkWith(const DeviceUses& object) const {
   return object.users == DeviceUses::Users::kCpu ? newest : std::max(newest, streamWork_);
 }
 
-Ledger::Tickets Ledger::everything() const {
+Tickets Ledger::everything() const {
   Tickets tickets;
   for (std::size_t device = 0; device < deviceCount_; ++device) {
     tickets.add(lastCall(device));
@@ -264,7 +264,7 @@ Ledger::Tickets Ledger::everything() const {
   return tickets;
 }
 
-Ledger::Tickets Ledger::callsWith(const DeviceUses& object, ByteRange bytes) const {
+Tickets Ledger::callsWith(const DeviceUses& object, ByteRange bytes) const {
   Tickets tickets;
   const NewestCalls writers = writersByDevice(object, bytes);
   const NewestCalls readers = readersOf(object, bytes);
@@ -307,7 +307,7 @@ accel::Ticket Ledger::runningCall() const noexcept {
   return {};
 }
 
-Ledger::Tickets Ledger::streamWork() const {
+Tickets Ledger::streamWork() const {
   Tickets tickets;
   for (const StreamWork* work = begin(); work != end(); ++work) {
     tickets.add(work->ticket);

@@ -25,81 +25,12 @@
 #include "gmac/base/status.h"
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/call_times.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/device_uses.h"
 
 namespace gmac {
 
-// A kernel that an object is bound to, and what its calls do to the object.
-struct Binding {
-  adsmKernel_t kernel;
-  adsmAccess_t access;
-};
-
-// All bytes of an object, whatever its size.
-inline constexpr ByteRange kAllBytes{0, SIZE_MAX};
-
-// A call that listed a part of an object, and may not have finished.
-struct PartUse {
-  ByteRange bytes;
-  accel::Ticket ticket;
-  bool write = false;
-};
-
-// The device work that uses one object. Part of the object.
-struct DeviceUses {
-  std::uint64_t born = 0;      // Ledger's count of work by then: older work cannot use the object
-  std::uint64_t lastWork = 0;  // Ledger's count of work at the newest listed call
-  std::uint64_t lastWriteWork = 0;  // and at the newest that may write it
-  // By device: tickets of the newest calls that list all of it and may write it, or only read it.
-  std::array<std::uint64_t, accel::kMaxDevices> lastWrite{};
-  std::array<std::uint64_t, accel::kMaxDevices> lastRead{};
-  // Calls that list parts of it, in the order of the calls. Empty, or has room for kMaxParts.
-  static constexpr std::size_t kMaxParts = 64;
-  std::vector<PartUse> parts;
-  std::vector<Binding> bindings;
-  // The access of a call of the kernel that lists nothing; empty: it does not use the object.
-  std::optional<adsmAccess_t> accessBy(adsmKernel_t kernel) const;
-  // The program's promise about kernels on its own streams.
-  using Users = coherence::Users;
-  Users users = Users::kEverybody;
-  accel::NativeStream userStream{};  // of kOneStream
-  bool onlyRead = false;             // kernels do not write it
-  // Whether kernels of a stream may use it. Copies that name it may whatever was promised.
-  bool usedBy(accel::NativeStream stream) const {
-    return users == Users::kEverybody || (users == Users::kOneStream && stream == userStream);
-  }
-};
-
 class Ledger {
  public:
-  static constexpr std::size_t kMaxStreams = 64;
-
-  // Some tickets; for the stack.
-  class Tickets {
-   public:
-    void add(accel::Ticket ticket) { tickets_[count_++] = ticket; }
-    bool empty() const { return count_ == 0; }
-    // As a span has them.
-    const accel::Ticket* data() const { return tickets_.data(); }
-    std::size_t size() const { return count_; }
-    const accel::Ticket* begin() const { return data(); }
-    const accel::Ticket* end() const { return data() + count_; }
-
-   private:
-    std::array<accel::Ticket, kMaxStreams + accel::kMaxDevices> tickets_;
-    std::size_t count_ = 0;
-  };
-
-  // The newest of some calls, by device.
-  using NewestCalls = std::array<accel::Ticket, accel::kMaxDevices>;
-
-  // The newest call and the newest device work that may write an object: equal ones, nothing new.
-  struct Writers {
-    std::uint64_t call = 0;
-    std::uint64_t device = 0;
-    friend bool operator==(const Writers&, const Writers&) = default;
-  };
-
   explicit Ledger(accel::Accelerator& accelerator, CallTimes::Clock clock = {});
 
   // ---- Notes
@@ -233,13 +164,6 @@ class Ledger {
   // Whether no device work is in flight, nor about to be.
   bool quiet() const noexcept;
   Writers newestWriters(const DeviceUses& object) const;
-  // The queue on which work of the calling thread follows, by the queue's order alone, all that may
-  // write the object and has not finished.
-  struct WriterQueue {
-    enum class Kind : std::uint8_t { kAny, kKernelQueue, kStream, kNone };  // kNone: there is none
-    Kind kind = Kind::kAny;        // kAny: all has finished
-    accel::NativeStream stream{};  // of kStream
-  };
   WriterQueue writerQueue(const DeviceUses& object) const;
   // Every call and all work of streams, whether it has finished or not: waiting for it brings its
   // errors out.

@@ -21,8 +21,8 @@
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/block_table.h"
+#include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/guest_policy.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lone_worker.h"
 #include "gmac/coherence/read_back_policy.h"
 #include "gmac/coherence/read_runs.h"
@@ -325,7 +325,7 @@ class Object : public DeviceUses,
   // ---- in memory that an older object had ----
   // The accelerator's bytes were zero when the object was made, and are in blocks that have not
   // been flushed since, as long as these are its newest writers. Nothing: that is not known.
-  std::optional<Ledger::Writers> zeroSince;
+  std::optional<Writers> zeroSince;
   // Per chunk: whether its pages have bytes of the older object. Empty: none have.
   std::vector<bool> stalePages;
   // Visits the parts of a range that lie in such pages.
@@ -350,7 +350,7 @@ class Object : public DeviceUses,
   // have them as those writers left them. Empty: none.
   struct ReadBack {
     ByteRange bytes;
-    Ledger::Writers writers;
+    Writers writers;
     accel::Ticket ticket;
     bool opens = false;  // the end of the wait opens them, for writing or for reading
     bool write = false;

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

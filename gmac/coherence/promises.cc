@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/promises.h"
 
+#include "gmac/coherence/ledger.h"
+
 namespace gmac {
 
 Status Promises::setUsers(const void* address, Object::Users users, accel::NativeStream stream) {

@@ -6,12 +6,14 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
+
+class Ledger;
 
 // See port.h. Thread-safe. Not for the fault handler.
 class Promises {

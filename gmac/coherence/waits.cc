@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gmac/accel/backoff.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/wait_limit.h"
 #include "gmac/observe/stats.h"
 
@@ -12,7 +13,7 @@ namespace gmac {
 
 // Kernel errors come out here.
 Status Waits::forWriters(Lock& lock, const DeviceUses& object, ByteRange bytes, bool* waited) {
-  const Ledger::Tickets writers = ledger_.writersOf(object, bytes);
+  const Tickets writers = ledger_.writersOf(object, bytes);
   *waited = !writers.empty();
   if (writers.empty()) {
     return {};
@@ -28,7 +29,7 @@ Status Waits::forWork(Lock& lock, accel::Ticket ticket, bool* waited) {
   return forAll(lock, {&ticket, 1});
 }
 
-Status Waits::forWork(Lock& lock, const Ledger::NewestCalls& calls, bool* waited) {
+Status Waits::forWork(Lock& lock, const NewestCalls& calls, bool* waited) {
   if (std::all_of(calls.begin(), calls.end(),
                   [&](accel::Ticket call) { return accelerator_.done(call); })) {
     return {};
@@ -67,7 +68,7 @@ Status Waits::forAllInTurn(Lock& lock, std::span<const accel::Ticket> work) {
   return status;
 }
 
-void Waits::forCalls(Lock& lock, const Ledger::Tickets& calls) {
+void Waits::forCalls(Lock& lock, const Tickets& calls) {
   const CallTimes::Sequence before = callsUpTo(lock, calls);
   Ends ends;
   {
@@ -89,10 +90,10 @@ Status Waits::forArrival(Lock& lock, accel::Ticket ticket) {
 }
 
 Status Waits::forEverything(Lock& lock) {
-  const Ledger::Tickets pending = ledger_.everything();
+  const Tickets pending = ledger_.everything();
   Status status;
   std::string words;
-  Ledger::Tickets lost;
+  Tickets lost;
   const CallTimes::Sequence before = callsUpTo(lock, pending);
   Ends ends;
   {
@@ -132,7 +133,7 @@ Status Waits::forEverything(Lock& lock) {
 
 void Waits::forEveryUse(Lock& lock) { forUses(lock, ledger_.everything()); }
 
-void Waits::forUses(Lock& lock, const Ledger::Tickets& calls) {
+void Waits::forUses(Lock& lock, const Tickets& calls) {
   const accel::Ticket flushes = ledger_.lastFlush();
   const Free free(lock);
   for (const accel::Ticket call : calls) {
@@ -145,7 +146,7 @@ void Waits::forUses(Lock& lock, const Ledger::Tickets& calls) {
 Status Waits::forHostFunctions(Lock& lock, bool* waited) {
   for (accel::Backoff backoff; !ledger_.hostFunctionsRun();) {
     *waited = true;
-    const Ledger::Tickets tickets = ledger_.streamWork();
+    const Tickets tickets = ledger_.streamWork();
     const Free free(lock);
     // Where a kernel has failed they never run.
     for (const accel::Ticket ticket : tickets) {

@@ -12,10 +12,13 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/call_times.h"
+#include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/lock.h"
 
 namespace gmac {
+
+class Ledger;
 
 // A ticket of nothing: complete.
 inline constexpr accel::Ticket kDone{};
@@ -41,9 +44,9 @@ class Waits {
   // For one piece of work; sets `waited` unless it has finished before.
   Status forWork(Lock& lock, accel::Ticket ticket, bool* waited);
   // The same for all of some calls.
-  Status forWork(Lock& lock, const Ledger::NewestCalls& calls, bool* waited);
+  Status forWork(Lock& lock, const NewestCalls& calls, bool* waited);
   // For some, whatever becomes of it: a kernel's error is for adsmSync to tell.
-  void forCalls(Lock& lock, const Ledger::Tickets& calls);
+  void forCalls(Lock& lock, const Tickets& calls);
   // Waits for copies of bytes that the calling thread must not overwrite yet. kDone if there are
   // none. No limit.
   Status forArrival(Lock& lock, accel::Ticket ticket);
@@ -53,7 +56,7 @@ class Waits {
   // kernel's for adsmSync to tell, and a lost accelerator says so when the memory moves. No limit.
   void forEveryUse(Lock& lock);
   // The same for those calls and all flushes.
-  void forUses(Lock& lock, const Ledger::Tickets& calls);
+  void forUses(Lock& lock, const Tickets& calls);
   // For the functions of the CPU in streams; sets `waited` if there were any.
   Status forHostFunctions(Lock& lock, bool* waited);
   // Waits until another thread has submitted its work.

@@ -241,10 +241,10 @@ TEST_F(LedgerTest, EverythingIsTheCallsAndTheStreams) {
 
 TEST_F(LedgerTest, NewWorkChangesTheNewestWriters) {
   ledger_.allocated(object_);
-  const Ledger::Writers before = ledger_.newestWriters(object_);
+  const Writers before = ledger_.newestWriters(object_);
   EXPECT_EQ(ledger_.newestWriters(object_), before);
   (void)submit(kOne);
-  const Ledger::Writers after = ledger_.newestWriters(object_);
+  const Writers after = ledger_.newestWriters(object_);
   EXPECT_NE(after, before);
   accelerator_.runAll();
   EXPECT_EQ(ledger_.newestWriters(object_), after) << "finishing is nothing new";
@@ -310,7 +310,7 @@ class SeveralDevices : public ::testing::Test {
     return ticket;
   }
   std::vector<std::uint64_t> conflictsOn(std::size_t device, bool writes) const {
-    Ledger::NewestCalls before{};
+    NewestCalls before{};
     ledger_.addConflicts(object_, {0, 100}, device, writes, before);
     std::vector<std::uint64_t> values;
     for (std::size_t other = 0; other < 3; ++other) values.push_back(before[other].value);
@@ -338,7 +338,7 @@ TEST_F(SeveralDevices, EachOnesWritersCount) {
 }
 
 TEST_F(SeveralDevices, OnlyTheFirstOnesQueueIsTheKernelQueue) {
-  using Kind = Ledger::WriterQueue::Kind;
+  using Kind = WriterQueue::Kind;
   EXPECT_EQ(ledger_.writerQueue(object_).kind, Kind::kAny);
   ledger_.used(object_, call(0), true);
   EXPECT_EQ(ledger_.writerQueue(object_).kind, Kind::kKernelQueue);

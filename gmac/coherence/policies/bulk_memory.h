@@ -8,7 +8,6 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/coherence/cpu_access.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/port.h"
@@ -19,6 +18,7 @@ namespace gmac {
 
 class Blocks;
 class Coarsening;
+class Ledger;
 
 // See copy() and fill() in port.h. Thread-safe; fault path: nothing is allocated.
 class BulkMemory {

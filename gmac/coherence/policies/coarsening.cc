@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 
 namespace gmac {
 namespace {

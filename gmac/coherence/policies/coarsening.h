@@ -10,7 +10,6 @@
 
 #include "gmac/base/status.h"
 #include "gmac/coherence/freed_memory.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/mapping_use.h"
 #include "gmac/coherence/object.h"
@@ -18,6 +17,7 @@
 namespace gmac {
 
 class Blocks;
+class Ledger;
 
 // Decides which object's blocks are joined, and when. Functions with a lock may let it go: kRetry
 // then. Fault path.

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 
 namespace gmac {
 namespace {

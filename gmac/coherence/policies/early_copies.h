@@ -12,7 +12,7 @@
 
 #include "gmac/base/status.h"
 #include "gmac/coherence/alarm.h"
-#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/early_step.h"
@@ -21,6 +21,7 @@
 namespace gmac {
 
 class Blocks;
+class Ledger;
 
 // See startFlush() and startFetch() in port.h. Thread-safe; allocates nothing but its thread, which
 // the first early fetch starts. Not in a child of fork.
@@ -54,7 +55,7 @@ class EarlyCopies {
   struct Fetch {
     const std::byte* first = nullptr;
     const std::byte* last = nullptr;
-    Ledger::Writers writers;
+    Writers writers;
   };
 
   void backgroundLoop();

@@ -2,6 +2,7 @@
 #include "gmac/coherence/policies/exit_fetch.h"
 
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/port.h"
 
 namespace gmac {

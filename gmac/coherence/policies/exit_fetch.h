@@ -7,13 +7,13 @@
 #include <cstddef>
 
 #include "gmac/coherence/cpu_access.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 
 namespace gmac {
 
 class Blocks;
+class Ledger;
 
 // A driver ends in an exit handler, and takes what lies in its device's memory along. Static
 // destructors of the program run after that, and may look at managed memory once more. So before

@@ -8,6 +8,7 @@
 
 #include "gmac/base/log.h"
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
@@ -200,7 +201,7 @@ Object* Migration::settled(Lock& lock, const Away& away, Calls calls) {
   }
   // A device that is lost says so when the pages move.
   waits_.forCalls(lock, calls(*object));
-  for (Ledger::NewestCalls awaited{}; (object = find()) != nullptr;) {
+  for (NewestCalls awaited{}; (object = find()) != nullptr;) {
     if (object->inTransit()) {
       lock.waitForTransit();
     } else if (const auto flushed = blocks_.flushesOf(*object, object->all()); flushed != awaited) {
@@ -248,7 +249,7 @@ Status Migration::gather(const Away& away, std::size_t device) {
   const Walk walk(blocks_);
   Lock lock(mutex_);
   Object* const object = settled(lock, away, [&](const Object& found) {
-    Ledger::Tickets calls = ledger_.writersOf(found, away.part);
+    Tickets calls = ledger_.writersOf(found, away.part);
     calls.add(ledger_.readersOf(found, away.part)[device]);
     return calls;
   });

@@ -4,13 +4,14 @@
 #include <algorithm>
 
 #include "gmac/accel/commands.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
 namespace gmac {
 
-using Kind = Ledger::WriterQueue::Kind;
+using Kind = WriterQueue::Kind;
 
 void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream) {
   zeroCopy_.waitBegins();
@@ -39,7 +40,7 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
       openAfter(object);
       continue;
     }
-    Ledger::WriterQueue queue = ledger_.writerQueue(object);
+    WriterQueue queue = ledger_.writerQueue(object);
     if (queue.kind == Kind::kAny && stream) {
       // A flush that nothing has waited for yet would come after the copy.
       const BlockIndex block = object.readBack.block();
@@ -58,7 +59,7 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
 }
 
 // A copy on a queue that the program does not wait for would keep later work there waiting.
-bool ReadBacks::mayCopy(const Object& object, const Ledger::WriterQueue& queue,
+bool ReadBacks::mayCopy(const Object& object, const WriterQueue& queue,
                         std::optional<accel::NativeStream> stream) const {
   const ByteRange bytes = object.readBack.bytes();
   if (!object.pagesReady(bytes.begin, bytes.length()) ||
@@ -79,7 +80,7 @@ bool ReadBacks::mayCopy(const Object& object, const Ledger::WriterQueue& queue,
   return false;
 }
 
-void ReadBacks::copy(Object& object, const Ledger::WriterQueue& queue) {
+void ReadBacks::copy(Object& object, const WriterQueue& queue) {
   const auto guess = object.readBack.guess();
   if (!guess) {
     return;
@@ -123,7 +124,7 @@ void ReadBacks::openAfter(Object& object) {
   }
 }
 
-Result<accel::Ticket> ReadBacks::submit(const Ledger::WriterQueue& queue, accel::Work& work) {
+Result<accel::Ticket> ReadBacks::submit(const WriterQueue& queue, accel::Work& work) {
   if (queue.kind != Kind::kStream) {
     return accelerator_.submit(work);
   }

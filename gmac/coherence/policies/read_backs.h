@@ -12,12 +12,14 @@
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/blocks.h"
-#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/zero_copy.h"
 
 namespace gmac {
+
+class Ledger;
 
 // To everybody else such a copy is device work that writes the object: accesses of the CPU wait for
 // it, and so does the object's end. It is queued after the work that the program waits for, on the
@@ -49,11 +51,11 @@ class ReadBacks {
   void afterWait(Lock& lock);
 
  private:
-  bool mayCopy(const Object& object, const Ledger::WriterQueue& queue,
+  bool mayCopy(const Object& object, const WriterQueue& queue,
                std::optional<accel::NativeStream> stream) const;
-  void copy(Object& object, const Ledger::WriterQueue& queue);
+  void copy(Object& object, const WriterQueue& queue);
   void openAfter(Object& object);
-  Result<accel::Ticket> submit(const Ledger::WriterQueue& queue, accel::Work& work);
+  Result<accel::Ticket> submit(const WriterQueue& queue, accel::Work& work);
 
   accel::Accelerator& accelerator_;
   accel::NativeStreams* const native_;

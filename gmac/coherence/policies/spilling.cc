@@ -13,6 +13,7 @@
 #include "gmac/accel/devices.h"
 #include "gmac/base/log.h"
 #include "gmac/coherence/allocation.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

@@ -19,7 +19,6 @@
 #include "gmac/base/status.h"
 #include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/launches.h"
-#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/options.h"
@@ -28,6 +27,7 @@
 namespace gmac {
 
 class Allocation;
+class Ledger;
 
 // Kernels never meet a missing page: what lies in the CPU's memory they reach over the bus. Moving
 // an object waits for all device work that may use it, and changes nothing of what the CPU and the

@@ -9,6 +9,7 @@
 
 #include "gmac/base/log.h"
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/signal_mask.h"
