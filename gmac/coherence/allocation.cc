@@ -58,7 +58,7 @@ Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement,
       home.isUsual()) {
     address = small_.allocate(size);
   } else {
-    auto object = makeObject(size, options_.blockBytes, placement, false, home);
+    auto object = makeObject({size, options_.blockBytes, placement, false, home});
     if (!object.ok()) {
       return object.status();
     }
@@ -70,9 +70,7 @@ Result<void*> Allocation::allocate(std::size_t size, accel::Placement placement,
   return address;
 }
 
-Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
-                                       accel::Placement placement, bool sharedBySmallObjects,
-                                       const NewHome& home) {
+Result<Object*> Allocation::makeObject(const Wanted& wanted) {
   // A handler that faulted in the middle of this would need the accelerator, too.
   const os::SignalsBlocked blocked;
   const auto leaveMappings = [&] {
@@ -82,10 +80,11 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
   if (const Status left = leaveMappings(); !left.ok() && !freed_.giveBackAll()) {
     return left;
   }
-  const bool moved = options_.movedPages;
-  const std::size_t bytes = roundUp(size, moved ? kMovedGranularity : os::pageBytes());
-  if (auto kept = home.isUsual() ? freed_.reuse(bytes, placement) : nullptr) {
-    auto object = reuse(std::move(kept), size, blockBytes, sharedBySmallObjects);
+  const NewHome& home = wanted.home;
+  const std::size_t bytes =
+      roundUp(wanted.size, options_.movedPages ? kMovedGranularity : os::pageBytes());
+  if (auto kept = home.isUsual() ? freed_.reuse(bytes, wanted.placement) : nullptr) {
+    auto object = reuse(std::move(kept), wanted);
     if (!object.ok()) {
       return object.status();
     }
@@ -96,11 +95,66 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
   const int here = home.device != NewHome::kHere ? home.device
                    : memory == nullptr           ? 0
                                                  : memory->deviceHere();
-  const auto allocate = [&] { return allocateDevice(bytes, placement, home); };
-  auto device = allocate();
+  const auto device = makeRoomAndAllocate(wanted, bytes);
+  GMAC_TRY(device.status());
+  auto object = mirror(wanted, *device, bytes);
+  if (object.status().code() == adsmErrorHostMemory && freed_.giveBackAll()) {
+    object = mirror(wanted, *device, bytes);
+  }
+  if (!object.ok()) {
+    (void)accelerator_.free(*device, bytes);
+    return object.status();
+  }
+  (*object)->pagesOn = here;
+  return addObject(std::move(*object));
+}
+
+// An object over new memory of the accelerator.
+Result<std::unique_ptr<Object>> Allocation::mirror(const Wanted& wanted,
+                                                   accel::DeviceAddress device, std::size_t bytes) {
+  const NewHome& home = wanted.home;
+  const Protocol& protocol = blocks_.protocol();
+  const bool sameAddress = wanted.placement == accel::Placement::kSameAddress;
+  const os::MirrorPlace place{
+      sameAddress ? reinterpret_cast<void*>(static_cast<std::uintptr_t>(device)) : nullptr, bytes,
+      options_.chunkBytes, accessOf(protocol.initial())};
+  try {
+    auto pages = options_.movedPages ? os::makeMovedMirror(place, residency_)
+                                     : os::makeFileMirror(place, *arena_, residency_);
+    GMAC_TRY(pages.status());
+    auto object = std::make_unique<Object>(
+        std::move(*pages), device,
+        isOneBlock(wanted) ? roundUp(bytes, os::pageBytes()) : wanted.blockBytes,
+        protocol.initial());
+    object->sharedBySmallObjects = wanted.sharedBySmallObjects;
+    object->sameAddress = sameAddress;
+    const accel::MovableMemory* const memory = accelerator_.movableMemory();
+    object->home =
+        home.home == accel::Home::kDevice && memory != nullptr ? memory->gatheredIn() : home.home;
+    object->apartOn = object->home == accel::Home::kApart ? memory->gatheredOn() : -1;
+    object->spilledFrom = home.spilledFrom;
+    // (It is not kept for the next object.)
+    object->striped = object->placed = object->advised = object->relocated = !home.stripes.empty();
+    object->homeDevice =
+        accelerator_.devices() == nullptr ? 0 : accelerator_.devices()->homeOf(device);
+    object->requestedBytes = wanted.size;
+    // Dirty blocks are flushed without a fault before, so their pages must be there from the start.
+    if (protocol.initial() == State::kDirty) {
+      GMAC_TRY(residency_.populateAll(*object));
+    }
+    return object;
+  } catch (const std::bad_alloc&) {
+    return fail(adsmErrorHostMemory, "{}: no memory for the blocks of {} bytes",
+                functionOf(wanted.placement), wanted.size);
+  }
+}
+
+Result<accel::DeviceAddress> Allocation::makeRoomAndAllocate(const Wanted& wanted,
+                                                             std::size_t bytes) {
+  auto device = allocateDevice(bytes, wanted.placement, wanted.home);
   // Of either kind: what is kept takes memory, and addresses.
   if (!device.ok() && device.status().code() != adsmErrorAcceleratorLost && freed_.giveBackAll()) {
-    device = allocate();
+    device = allocateDevice(bytes, wanted.placement, wanted.home);
   }
   if (!device.ok() && device.status().code() == adsmErrorAddressConflict) {
     // The text is being replaced, so keep its words.
@@ -109,63 +163,9 @@ Result<Object*> Allocation::makeObject(std::size_t size, std::size_t blockBytes,
         adsmErrorAddressConflict,
         "adsmAlloc: no address is free on both sides for {} bytes ({}); adsmSafeAlloc() gives an "
         "object whose address is valid on the CPU only",
-        size, words);
+        wanted.size, words);
   }
-  if (!device.ok()) {
-    return device.status();
-  }
-  const bool sameAddress = placement == accel::Placement::kSameAddress;
-  const os::MirrorPlace place{
-      sameAddress ? reinterpret_cast<void*>(static_cast<std::uintptr_t>(*device)) : nullptr, bytes,
-      options_.chunkBytes, accessOf(blocks_.protocol().initial())};
-  std::unique_ptr<Object> object;
-  const auto make = [&]() -> Status {
-    try {
-      auto mirror = moved ? os::makeMovedMirror(place, residency_)
-                          : os::makeFileMirror(place, *arena_, residency_);
-      if (!mirror.ok()) {
-        return mirror.status();
-      }
-      object = std::make_unique<Object>(std::move(*mirror), *device,
-                                        blocks_.protocol().wholeObjects() && !sharedBySmallObjects
-                                            ? roundUp(bytes, os::pageBytes())
-                                            : blockBytes,
-                                        blocks_.protocol().initial());
-      object->sharedBySmallObjects = sharedBySmallObjects;
-      object->sameAddress = sameAddress;
-      object->home =
-          home.home == accel::Home::kDevice && memory != nullptr ? memory->gatheredIn() : home.home;
-      object->apartOn = object->home == accel::Home::kApart ? memory->gatheredOn() : -1;
-      object->spilledFrom = home.spilledFrom;
-      // (It is not kept for the next object.)
-      object->striped = object->placed = object->advised = object->relocated =
-          !home.stripes.empty();
-      object->homeDevice =
-          accelerator_.devices() == nullptr ? 0 : accelerator_.devices()->homeOf(*device);
-      object->pagesOn = here;
-      object->requestedBytes = size;
-      // Dirty blocks are flushed without a fault before, so their pages must be there from the
-      // start.
-      if (blocks_.protocol().initial() == State::kDirty) {
-        GMAC_TRY(residency_.populateAll(*object));
-      }
-      return {};
-    } catch (const std::bad_alloc&) {
-      return fail(adsmErrorHostMemory, "{}: no memory for the blocks of {} bytes",
-                  functionOf(placement), size);
-    }
-  };
-  Status made = make();
-  if (made.code() == adsmErrorHostMemory && freed_.giveBackAll()) {
-    object.reset();
-    made = make();
-  }
-  if (!made.ok()) {
-    object.reset();
-    (void)accelerator_.free(*device, bytes);
-    return made;
-  }
-  return addObject(std::move(object));
+  return device;
 }
 
 Result<accel::DeviceAddress> Allocation::allocateDevice(std::size_t bytes,
@@ -189,17 +189,21 @@ Result<accel::DeviceAddress> Allocation::allocateDevice(std::size_t bytes,
                             home.device == NewHome::kHere ? memory->deviceHere() : home.device);
 }
 
+// Whether all of an object is one block.
+bool Allocation::isOneBlock(const Wanted& wanted) const {
+  return blocks_.protocol().wholeObjects() && !wanted.sharedBySmallObjects;
+}
+
 // An object in kept memory. Its bytes are zero on the accelerator and of any age on the CPU, so all
 // of it is Invalid.
-Result<std::unique_ptr<Object>> Allocation::reuse(std::unique_ptr<Object> kept, std::size_t size,
-                                                  std::size_t blockBytes,
-                                                  bool sharedBySmallObjects) {
+Result<std::unique_ptr<Object>> Allocation::reuse(std::unique_ptr<Object> kept,
+                                                  const Wanted& wanted) {
   const accel::DeviceAddress device = kept->device;
   const std::size_t bytes = kept->bytes();
   try {
-    const bool whole = blocks_.protocol().wholeObjects() && !sharedBySmallObjects;
-    auto object = std::make_unique<Object>(std::move(kept->mirror), kept->device,
-                                           whole ? bytes : blockBytes, State::kInvalid);
+    auto object =
+        std::make_unique<Object>(std::move(kept->mirror), kept->device,
+                                 isOneBlock(wanted) ? bytes : wanted.blockBytes, State::kInvalid);
     object->open = {};
     object->chunks = std::move(kept->chunks);
     object->stalePages.reserve(object->chunks.size());
@@ -208,16 +212,17 @@ Result<std::unique_ptr<Object>> Allocation::reuse(std::unique_ptr<Object> kept, 
     }
     object->zeroSince.emplace();  // until it is added
     object->pieces = kept->pieces;
-    object->sharedBySmallObjects = sharedBySmallObjects;
+    object->sharedBySmallObjects = wanted.sharedBySmallObjects;
     object->sameAddress = kept->sameAddress;
     object->homeDevice = kept->homeDevice;
     object->pagesOn = kept->pagesOn;
-    object->requestedBytes = size;
+    object->requestedBytes = wanted.size;
     return object;
   } catch (const std::bad_alloc&) {
     kept.reset();
     (void)accelerator_.free(device, bytes);
-    return fail(adsmErrorHostMemory, "adsmAlloc: no memory for the blocks of {} bytes", size);
+    return fail(adsmErrorHostMemory, "{}: no memory for the blocks of {} bytes",
+                functionOf(wanted.placement), wanted.size);
   }
 }
 
@@ -352,8 +357,8 @@ Result<void*> Allocation::acquire(std::size_t bytes) {
   // Moved pages are never copied in less than their granularity, whatever blocks large objects
   // have.
   const std::size_t least = options_.movedPages ? kMovedGranularity : os::pageBytes();
-  auto object = makeObject(bytes, std::clamp(options_.blockBytes, least, kSmallBlockBytes),
-                           accel::Placement::kSameAddress, true, NewHome());
+  auto object = makeObject({bytes, std::clamp(options_.blockBytes, least, kSmallBlockBytes),
+                            accel::Placement::kSameAddress, true, NewHome()});
   if (!object.ok()) {
     return object.status();
   }

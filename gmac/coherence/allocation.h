@@ -91,12 +91,22 @@ class Allocation final : private RegionSource {
   Result<void*> acquire(std::size_t bytes) override;
   Status release(void* region) override;
 
-  Result<Object*> makeObject(std::size_t size, std::size_t blockBytes, accel::Placement placement,
-                             bool sharedBySmallObjects, const NewHome& home);
+  struct Wanted {
+    std::size_t size;
+    std::size_t blockBytes;
+    accel::Placement placement;
+    bool sharedBySmallObjects;
+    const NewHome& home;
+  };
+  Result<Object*> makeObject(const Wanted& wanted);
+  Result<std::unique_ptr<Object>> mirror(const Wanted& wanted, accel::DeviceAddress device,
+                                         std::size_t bytes);
+  // What is kept of freed objects makes room where there is none.
+  Result<accel::DeviceAddress> makeRoomAndAllocate(const Wanted& wanted, std::size_t bytes);
   Result<accel::DeviceAddress> allocateDevice(std::size_t bytes, accel::Placement placement,
                                               const NewHome& home);
-  Result<std::unique_ptr<Object>> reuse(std::unique_ptr<Object> kept, std::size_t size,
-                                        std::size_t blockBytes, bool sharedBySmallObjects);
+  Result<std::unique_ptr<Object>> reuse(std::unique_ptr<Object> kept, const Wanted& wanted);
+  bool isOneBlock(const Wanted& wanted) const;
   Object* addObject(std::unique_ptr<Object> object);
   Status destroy(Lock& lock, Object& object);
   // Tells shared_ranges of an object that is out of the index.

@@ -194,7 +194,9 @@ class Blocks {
                            Status status);
   Status openPages(Lock& lock, Object& object, BlockRange range, State next);
   Status flushPages(Lock& lock, Object& object, BlockRange range, State next);
+  bool groupStays(const Object& object, BlockIndex index, Event event) const;
   Status closePages(Lock& lock, Object& object, BlockRange range);
+  Status narrowPages(Lock& lock, Object& object, BlockRange range, Event event);
   Status closeForOverwriting(Lock& lock, Object& object, BlockRange range);
   void overwritten(Object& object, BlockIndex index, bool covered);
   void closedAll(Object& object, BlockRange range);

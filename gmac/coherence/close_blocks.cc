@@ -39,21 +39,21 @@ Status Blocks::closePages(Lock& lock, Object& object, BlockRange range) {
   return {};
 }
 
+// A call takes as long as blocks are open, not as long as there are blocks: groups that are closed,
+// or that have never been used, are looked at once. Whether all blocks of a block's group stay as
+// they are.
+bool Blocks::groupStays(const Object& object, BlockIndex index, Event event) const {
+  return object.groupClosed(index) ||
+         (!object.made(index) &&
+          protocol_.on(object.rest(index), event) == Transition{Move::kNone, object.rest(index)});
+}
+
 Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
                      accel::Ticket* stillOpen) {
   range = {std::max(range.begin, object.open.begin), std::min(range.end, object.open.end)};
   if (range.empty()) {
     return {};
   }
-  // A call takes as long as blocks are open, not as long as there are blocks: groups that are
-  // closed, or that have never been used, are looked at once. Whether all blocks of a group stay as
-  // they are:
-  const auto stays = [&](BlockIndex i) {
-    return object.groupClosed(i) ||
-           (!object.made(i) &&
-            protocol_.on(object.rest(i), event) == Transition{Move::kNone, object.rest(i)});
-  };
-  const auto nextOf = [&](BlockIndex i) { return protocol_.on(object[i].state, event).next; };
   const bool closesAll = protocol_.on(State::kDirty, event).next == State::kInvalid;
   if (closesAll) {
     Status closed = closePages(lock, object, range);
@@ -64,32 +64,10 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
     }
     GMAC_TRY(closed);
   } else {
-    for (BlockIndex i = range.begin; i < range.end;) {
-      if (stays(i)) {
-        i = object.groupEnd(i);
-        continue;
-      }
-      const os::Access access = accessOf(nextOf(i));
-      if (access == accessOf(object[i].state)) {
-        i = i + 1;
-        continue;
-      }
-      if (isPart(object[i].state)) {
-        GMAC_TRY(protect(lock, object, object.windowOf(i), access));
-        i = i + 1;
-        continue;
-      }
-      BlockIndex end = i + 1;
-      while (end < range.end && !stays(end) && !isPart(object[end].state) &&
-             accessOf(nextOf(end)) == access) {
-        end = end + 1;
-      }
-      GMAC_TRY(protect(lock, object, BlockRange{i, end}, access));
-      i = end;
-    }
+    GMAC_TRY(narrowPages(lock, object, range, event));
   }
   for (BlockIndex i = range.begin; i < range.end;) {
-    if (stays(i)) {
+    if (groupStays(object, i, event)) {
       i = object.groupEnd(i);
       continue;
     }
@@ -124,6 +102,31 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
   }
   if (closesAll) {
     closedAll(object, range);
+  }
+  return {};
+}
+
+// One protection change for each run of neighbours whose next states allow the same; none for what
+// is protected so already.
+Status Blocks::narrowPages(Lock& lock, Object& object, BlockRange range, Event event) {
+  const auto nextAccess = [&](BlockIndex i) {
+    return accessOf(protocol_.on(object[i].state, event).next);
+  };
+  for (BlockIndex i = range.begin; i < range.end;) {
+    if (groupStays(object, i, event)) {
+      i = object.groupEnd(i);
+      continue;
+    }
+    const os::Access access = nextAccess(i);
+    BlockIndex end = i + 1;
+    if (access != accessOf(object[i].state)) {
+      while (!isPart(object[i].state) && end < range.end && !groupStays(object, end, event) &&
+             !isPart(object[end].state) && nextAccess(end) == access) {
+        end = end + 1;
+      }
+      GMAC_TRY(protect(lock, object, pagesOf(object, {i, end}, object[i].state), access));
+    }
+    i = end;
   }
   return {};
 }
