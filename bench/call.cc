@@ -3,9 +3,9 @@
 // The cost of a call beyond the accelerator's own launch.
 #include <cstdint>
 
+#include "bench/interleaved.h"
 #include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
-#include "bench/turns.h"
 #include "gmac/session/runtime.h"
 
 namespace gmac::bench {
@@ -66,7 +66,7 @@ json nothingDirty(const json& parameters) {
   }
   const double firstCall = call();  // every object is open until then
   const std::size_t rounds = parameters["rounds"];
-  const Turns turns(2, rounds, [&](std::size_t i) { return i == 0 ? launch() : call(); });
+  const Interleaved turns(2, rounds, [&](std::size_t i) { return i == 0 ? launch() : call(); });
   std::vector<double> callsAfterRead;
   for (std::size_t round = 0; round < rounds; ++round) {
     (void)*static_cast<volatile std::byte*>(objects[round % objects.size()]);

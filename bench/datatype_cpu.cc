@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/interleaved.h"
 #include "bench/measure.h"
-#include "bench/turns.h"
 #include "gmac/api/adsm_mpi.h"
 #include "gmac/datatype/cpu/cpu_engine.h"
 #include "gmac/datatype/cpu/streaming_copy.h"
@@ -212,7 +212,7 @@ bool measure(const Work& work, std::size_t threads, std::size_t rounds, Row* row
   // A turn is long against the clock's steps.
   const int repetitions = std::max(1, static_cast<int>((std::size_t{4} << 20) / bytes));
   const auto timed = [&](const auto& copy) {
-    return Turns(2, rounds, [&](std::size_t who) {
+    return Interleaved(2, rounds, [&](std::size_t who) {
       const double start = now(threads == 1);
       for (int i = 0; i < repetitions; ++i) copy(who);
       return (now(threads == 1) - start) / repetitions;
@@ -227,8 +227,8 @@ bool measure(const Work& work, std::size_t threads, std::size_t rounds, Row* row
   bool same = resultOf(pack, 0, packed) == resultOf(pack, 1, packed);
   same = same && resultOf(unpack, 0, plain) == resultOf(unpack, 1, plain);
   plain = original;
-  const Turns packs = timed(pack);
-  const Turns unpacks = timed(unpack);
+  const Interleaved packs = timed(pack);
+  const Interleaved unpacks = timed(unpack);
   *row = {static_cast<double>(bytes), packs.seconds(0), packs.ratio(1, 0), unpacks.seconds(0),
           unpacks.ratio(1, 0)};
   check(adsmTypeFree(type), "adsmTypeFree");

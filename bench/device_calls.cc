@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/interleaved.h"
 #include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
-#include "bench/turns.h"
 #include "gmac/api/adsm.h"
 
 namespace gmac::bench {
@@ -140,7 +140,7 @@ json deviceCalls(const json& parameters) {
     lengths.push_back(length);
   }
   const std::vector<int> best = bestAssignment(lengths, devices);
-  const Turns turns(2, parameters["rounds"], [&](std::size_t way) {
+  const Interleaved turns(2, parameters["rounds"], [&](std::size_t way) {
     return seconds([&] {
       for (std::size_t i = 0; i < Chains::count(); ++i) {
         way == 0 ? chains.call(i) : chains.callOn(best[i], i);

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/turns.h"
+#include "bench/interleaved.h"
 #include "exchange/exchange.h"
 #include "gmac/api/adsm_datatype.h"
 #include "gmac/datatype/layout/layout.h"
@@ -290,8 +290,8 @@ void run(int rank, int other, const std::string& key, int64_t bytes, std::size_t
       (void)end.message(rows, way);
       if (rank == 1 && !end.right(rows)) give(1, rows.name() + ": wrong bytes");
     }
-    const Turns turns(kWays, rounds,
-                      [&](std::size_t way) { return end.message(rows, static_cast<Way>(way)); });
+    const Interleaved turns(
+        kWays, rounds, [&](std::size_t way) { return end.message(rows, static_cast<Way>(way)); });
     if (rank == 0) {
       const auto rate = [&](Way way) {
         return static_cast<double>(rows.count * rows.length) /

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "bench/blocks.h"
+#include "bench/interleaved.h"
 #include "bench/measure.h"
-#include "bench/turns.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
@@ -30,7 +30,7 @@ json bareAndRolling(const json& parameters) {
                        parameters["huge"] ? Memory::kHugePages : Memory::kAnonymous);
   // Every turn begins after the same flush of the shared blocks: what a copy leaves behind in
   // caches and page tables slows the faults after it down, bare or not.
-  const Turns turns(3, parameters["rounds"], [&](std::size_t i) {
+  const Interleaved turns(3, parameters["rounds"], [&](std::size_t i) {
     shared.dirty();
     file.close();
     anonymous.close();
@@ -59,7 +59,7 @@ json inThreads(const json& parameters) {
     objects.push_back(std::make_unique<SharedBlocks>(blockBytes, blocks, blocks));
   }
   BareBlocks bare(blockBytes, blocks * threads, Memory::kFile);
-  const Turns turns(2, parameters["rounds"], [&](std::size_t i) {
+  const Interleaved turns(2, parameters["rounds"], [&](std::size_t i) {
     if (i == 1) {
       bare.close();
       return bare.write(threads);
@@ -89,7 +89,7 @@ json byBlockCount(const json& parameters) {
   const std::size_t touched = parameters["touched"];
   SharedBlocks few(blockBytes, parameters["few"], touched);
   SharedBlocks many(blockBytes, parameters["many"], touched);
-  const Turns turns(2, parameters["rounds"], [&](std::size_t i) {
+  const Interleaved turns(2, parameters["rounds"], [&](std::size_t i) {
     SharedBlocks& blocks = i == 0 ? few : many;
     blocks.close();
     return blocks.write();
@@ -107,7 +107,7 @@ json probes(const json& parameters) {
   const std::size_t blocks = parameters["blocks"];
   SharedBlocks shared(parameters["blockBytes"], blocks, blocks);
   constexpr std::size_t kPasses = 100000;
-  const Turns turns(2, parameters["rounds"], [&](std::size_t i) {
+  const Interleaved turns(2, parameters["rounds"], [&](std::size_t i) {
     shared.close();
     if (i == 0) {
       return shared.write() / static_cast<double>(blocks);

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "bench/add_vectors.h"
+#include "bench/interleaved.h"
 #include "bench/measure.h"
-#include "bench/turns.h"
 
 namespace gmac::bench {
 namespace {
@@ -150,7 +150,7 @@ void expect(const float* data, std::size_t count, float factor, std::size_t roun
 
 void rewind(int file) { require(lseek(file, 0, SEEK_SET) == 0, "lseek"); }
 
-json figures(const Turns& turns, std::size_t bytes) {
+json figures(const Interleaved& turns, std::size_t bytes) {
   const double gib = static_cast<double>(bytes) / (1 << 30);
   return {{"plain", turns.seconds(0) / gib},
           {"plainHuge", turns.seconds(1) / gib},
@@ -174,7 +174,7 @@ json readFile(const json& parameters) {
   fill(small.data(), count, 0);
   require(write(file, small.data(), bytes) == static_cast<ssize_t>(bytes), "write");
   require(fdatasync(file) == 0, "fdatasync");
-  const Turns turns(3, parameters["rounds"], [&](std::size_t i) {
+  const Interleaved turns(3, parameters["rounds"], [&](std::size_t i) {
     rewind(file);
     if (i < 2) {
       const Stopwatch watch;
@@ -213,7 +213,7 @@ json writeFile(const json& parameters) {
   require(write(file, small.data(), bytes) == static_cast<ssize_t>(bytes), "write");
   std::size_t round = 0;
   std::vector<float> written(count);
-  const Turns turns(3, parameters["rounds"], [&](std::size_t i) {
+  const Interleaved turns(3, parameters["rounds"], [&](std::size_t i) {
     rewind(file);
     if (i < 2) {
       const Stopwatch watch;

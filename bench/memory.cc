@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "bench/interleaved.h"
 #include "bench/measure.h"
-#include "bench/turns.h"
 
 namespace gmac::bench {
 namespace {
@@ -74,7 +74,7 @@ json interposed(const json& parameters) {
   if (functions[0] == functions[1]) {
     throw std::runtime_error("the library does not stand in for " + name);
   }
-  const Turns turns(2, parameters["rounds"], [&](std::size_t i) {
+  const Interleaved turns(2, parameters["rounds"], [&](std::size_t i) {
     if (name == "memset") {
       const Set set = reinterpret_cast<Set>(functions[i]);
       const Stopwatch watch;

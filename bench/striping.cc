@@ -10,9 +10,9 @@
 #include <iterator>
 #include <vector>
 
+#include "bench/interleaved.h"
 #include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
-#include "bench/turns.h"
 #include "gmac/api/adsm.h"
 
 namespace gmac::bench {
@@ -88,7 +88,7 @@ json striping(const json& parameters) {
   check(object == nullptr ? adsmLastError() : adsmSuccess, "adsmAllocStriped");
   std::array<Filled, 2> both{{{object, bytes}, {checkedAlloc(bytes), bytes}}};
   std::array<std::vector<double>, 2> fetches;
-  const Turns fills(2, parameters["rounds"], [&](std::size_t way) {
+  const Interleaved fills(2, parameters["rounds"], [&](std::size_t way) {
     const double seconds = both[way].copyIn();
     fetches[way].push_back(both[way].copyOut());
     return seconds;

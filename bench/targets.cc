@@ -10,9 +10,9 @@
 #include <memory>
 #include <optional>
 
+#include "bench/interleaved.h"
 #include "bench/measure.h"
 #include "bench/patterns.h"
-#include "bench/turns.h"
 #include "bench/vecadd.h"
 
 namespace gmac::bench {
@@ -37,8 +37,6 @@ constexpr std::size_t kHostVectorFloats = 4 * kMiB;
 constexpr Range kRatio{0.5, 1000};
 constexpr Range kOverMicroseconds{-2, 10000};
 constexpr Range kOverNanoseconds{-5, 10000};
-// Of rates: threads that meet in a lock may lose nearly all of theirs.
-constexpr Range kRateRatio{0.001, 10};
 // Of a whole: what one promises to be next to nothing.
 constexpr Range kShare{-0.05, 1};
 // The system counts memory in pages of up to 2 MiB, the device's too.
@@ -257,8 +255,8 @@ void patternRows(Collector& collector, bool cuda) {
           Environment{{"GMAC_ACCEL", accelerator},
                       {"GMAC_PROTOCOL", way == "managed" ? "rolling" : way}}));
     }
-    const Turns turns(ways.size(), kPatternRounds,
-                      [&](std::size_t i) { return children[i]->turn(); });
+    const Interleaved turns(ways.size(), kPatternRounds,
+                            [&](std::size_t i) { return children[i]->turn(); });
     json details;
     std::vector<Plausible> plausible;
     for (std::size_t i = 0; i < ways.size(); ++i) {

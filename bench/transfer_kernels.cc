@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/turns.h"
+#include "bench/interleaved.h"
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
 
@@ -90,7 +90,7 @@ void measure(const Row& row, const Memory& memory, int64_t bytes, int repeats, s
     CHECK_CALL(adsmPackWith(memory.packed, memory.source, 1, row.source, &options));
     CHECK_CALL(adsmUnpackWith(memory.target, memory.packed, 1, row.target, &options));
   };
-  const Turns turns(2, rounds, [&](std::size_t way) {
+  const Interleaved turns(2, rounds, [&](std::size_t way) {
     CHECK_CALL(adsmSync());
     const double begin = now();
     for (int i = 0; i < repeats; ++i) {

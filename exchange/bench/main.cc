@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/turns.h"
+#include "bench/interleaved.h"
 #include "datatypes/plots.h"
 #include "exchange/bench/command.h"
 #include "exchange/bench/exchange_calls.h"
@@ -54,7 +54,7 @@ std::map<std::string, double> stream(Pair& pair, Row& row, std::size_t rounds, b
   for (const Way way : ways) {
     row.right = inAll(pair.streamArrives(way, bothWays)) && row.right;
   }
-  const gmac::bench::Turns turns(
+  const gmac::bench::Interleaved turns(
       ways.size(), rounds, [&](std::size_t i) { return pair.streamSeconds(ways[i], bothWays); });
   std::map<std::string, double> rates;
   for (std::size_t i = 0; i < ways.size(); ++i) {
@@ -72,8 +72,8 @@ Row measure(Pair& pair, const Workload& workload, const Group& group, std::size_
   for (const Way way : group.ways) {
     row.right = inAll(pair.arrives(way)) && row.right;
   }
-  const gmac::bench::Turns turns(group.ways.size(), rounds,
-                                 [&](std::size_t i) { return pair.seconds(group.ways[i]); });
+  const gmac::bench::Interleaved turns(group.ways.size(), rounds,
+                                       [&](std::size_t i) { return pair.seconds(group.ways[i]); });
   for (std::size_t i = 0; i < group.ways.size(); ++i) {
     row.us[wayName(group.ways[i])] = turns.seconds(i) * 1e6;
   }

@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/turns.h"
+#include "bench/interleaved.h"
 #include "datatypes/plots.h"
 #include "exchange/bench/command.h"
 #include "exchange/bench/exchange_calls.h"
@@ -310,7 +310,7 @@ Row measure(MPI_Comm communicator, Exchange& exchange, const Options& options) {
   Block block(communicator, exchange, options.edge);
   row.processes = block.processes();
   for (const By by : kBy) row.right = inAll(block.arrives(by), communicator) && row.right;
-  const gmac::bench::Turns turns(kBy.size(), options.rounds, [&](std::size_t i) {
+  const gmac::bench::Interleaved turns(kBy.size(), options.rounds, [&](std::size_t i) {
     MPI_Barrier(communicator);
     const double start = MPI_Wtime();
     for (int time = 0; time < kTimes; ++time) block.exchange(kBy[i]);

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/turns.h"
+#include "bench/interleaved.h"
 #include "datatypes/plots.h"
 #include "exchange/bench/command.h"
 #include "exchange/bench/devices/device_pair.h"
@@ -54,8 +54,8 @@ Row measure(DevicePair& pair, const Message& message, std::size_t rounds) {
     ways.push_back(way);
     row.right = pair.inBoth(pair.arrives(way)) && row.right;
   }
-  const gmac::bench::Turns turns(ways.size(), rounds,
-                                 [&](std::size_t i) { return pair.seconds(ways[i]); });
+  const gmac::bench::Interleaved turns(ways.size(), rounds,
+                                       [&](std::size_t i) { return pair.seconds(ways[i]); });
   for (std::size_t i = 0; i < ways.size(); ++i) {
     row.us[wayName(ways[i])] = turns.seconds(i) * 1e6;
     if (ways[0] == Way::kGmac && (ways[i] == Way::kWarps || ways[i] == Way::kFused)) {

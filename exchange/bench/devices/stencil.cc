@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/turns.h"
+#include "bench/interleaved.h"
 #include "exchange/bench/devices/stencil_kernels.h"
 #include "exchange/bench/run_with_mpi.h"
 
@@ -187,7 +187,7 @@ bool measure(std::int64_t side, int steps, std::size_t rounds, int rank, int siz
   Stencil stencil(side, rank, size);
   std::array<std::vector<double>, kWays.size()> cells;
   std::array<double, kWays.size()> halo{};
-  const gmac::bench::Turns turns(kWays.size(), rounds, [&](std::size_t i) {
+  const gmac::bench::Interleaved turns(kWays.size(), rounds, [&](std::size_t i) {
     const double seconds = stencil.seconds(kWays[i], steps);
     halo[i] = stencil.halo();
     if (cells[i].empty()) cells[i] = stencil.cells();

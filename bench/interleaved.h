@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Alternatives measured in turns, so that what disturbs the machine disturbs all of them.
-#ifndef GMAC_BENCH_TURNS_H_
-#define GMAC_BENCH_TURNS_H_
+#ifndef GMAC_BENCH_INTERLEAVED_H_
+#define GMAC_BENCH_INTERLEAVED_H_
 
 #include <cstddef>
 #include <utility>
@@ -16,10 +16,11 @@ namespace gmac::bench {
 // for), in turns; one turn of each first to warm up. Who begins changes with the round, so that
 // what one leaves for the next to wait for is not always the same one's. Rounds are short, so that
 // most of them are whole between two interruptions, and medians are theirs.
-class Turns {
+class Interleaved {
  public:
   template <typename Turn>
-  Turns(std::size_t alternatives, std::size_t rounds, const Turn& turn) : seconds_(alternatives) {
+  Interleaved(std::size_t alternatives, std::size_t rounds, const Turn& turn)
+      : seconds_(alternatives) {
     for (std::size_t round = 0; round <= rounds; ++round) {
       for (std::size_t next = 0; next < alternatives; ++next) {
         const std::size_t i = (next + round) % alternatives;
@@ -54,4 +55,4 @@ class Turns {
 
 }  // namespace gmac::bench
 
-#endif  // GMAC_BENCH_TURNS_H_
+#endif  // GMAC_BENCH_INTERLEAVED_H_
