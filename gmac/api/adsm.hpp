@@ -63,6 +63,15 @@ inline void* allocate(std::size_t bytes) {
 // The alignment of every address from adsmAlloc.
 constexpr std::size_t kAlignment = 256;
 
+// The bytes of `count` elements that nobody constructs.
+template <typename T>
+std::size_t bytesForOverwrite(std::size_t count) {
+  static_assert(std::is_trivially_default_constructible_v<T> && std::is_trivially_destructible_v<T>,
+                "elements that need construction: use makeUnique");
+  static_assert(alignof(T) <= kAlignment, "shared objects are aligned to 256 bytes");
+  return bytesOf<T>(count);
+}
+
 }  // namespace detail
 
 // Lets standard containers keep their elements in shared objects, e.g. std::vector<float,
@@ -165,12 +174,8 @@ unique_ptr<T> makeUnique(std::size_t count) {
 template <typename T, std::enable_if_t<std::is_array_v<T> && std::extent_v<T> == 0, int> = 0>
 unique_ptr<T> makeUniqueForOverwrite(std::size_t count) {
   using Element = std::remove_extent_t<T>;
-  static_assert(std::is_trivially_default_constructible_v<Element> &&
-                    std::is_trivially_destructible_v<Element>,
-                "elements that need construction: use makeUnique");
-  static_assert(alignof(Element) <= detail::kAlignment, "shared objects are aligned to 256 bytes");
-  return unique_ptr<T>(static_cast<Element*>(detail::allocate(detail::bytesOf<Element>(count))),
-                       Deleter<T>(count));
+  void* const address = detail::allocate(detail::bytesForOverwrite<Element>(count));
+  return unique_ptr<T>(static_cast<Element*>(address), Deleter<T>(count));
 }
 
 // The same, in pieces of 2 MiB over several devices in turn (adsmAllocStriped); no devices: all.
@@ -178,12 +183,8 @@ template <typename T, std::enable_if_t<std::is_array_v<T> && std::extent_v<T> ==
 unique_ptr<T> makeUniqueStripedForOverwrite(std::size_t count,
                                             const std::vector<int>& devices = {}) {
   using Element = std::remove_extent_t<T>;
-  static_assert(std::is_trivially_default_constructible_v<Element> &&
-                    std::is_trivially_destructible_v<Element>,
-                "elements that need construction: use makeUnique");
-  static_assert(alignof(Element) <= detail::kAlignment, "shared objects are aligned to 256 bytes");
   void* const address =
-      adsmAllocStriped(detail::bytesOf<Element>(count), static_cast<int>(devices.size()),
+      adsmAllocStriped(detail::bytesForOverwrite<Element>(count), static_cast<int>(devices.size()),
                        devices.empty() ? nullptr : devices.data());
   if (address == nullptr) throw Error(adsmLastError(), adsmLastErrorString());
   return unique_ptr<T>(static_cast<Element*>(address), Deleter<T>(count));

@@ -171,6 +171,21 @@ TEST(AdsmUniquePtr, ArraysAreZeroedCountedAndUndone) {
   EXPECT_NE(adsm::makeUnique<int[]>(0), nullptr);
 }
 
+TEST(AdsmUniquePtr, ArraysAreStripedOverTheDevicesThatAreNamed) {
+  constexpr std::size_t kCount = std::size_t{3} << 20;
+  for (const std::vector<int>& devices : {std::vector<int>{}, std::vector<int>{0}}) {
+    const auto array = adsm::makeUniqueStripedForOverwrite<unsigned char[]>(kCount, devices);
+    array[0] = 1;
+    array[kCount - 1] = 2;
+    EXPECT_EQ(array[0] + array[kCount - 1], 3);
+    EXPECT_EQ(adsmFree(array.get() + 1), adsmErrorInvalidPointer);  // it is one object
+  }
+  const int last = adsm::deviceCount() - 1;
+  EXPECT_THROW(adsm::makeUniqueStripedForOverwrite<int[]>(kCount, {last + 1}), adsm::Error);
+  EXPECT_THROW(adsm::makeUniqueStripedForOverwrite<int[]>(kCount, {0, 0}), adsm::Error);
+  EXPECT_THROW(adsm::makeUniqueStripedForOverwrite<int[]>(SIZE_MAX), std::bad_array_new_length);
+}
+
 TEST(AdsmError, HasTheCodeAndTheSentence) {
   try {
     adsm::check(adsmFree(reinterpret_cast<void*>(4096)));
