@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi/tickets.h"
 
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -18,62 +15,23 @@
 #include "gmac/base/status.h"
 #include "gmac/session/device_memory.h"
 #include "gmac/session/message_trace.h"
-#include "gmac/session/mpi_settings.h"
 #include "mpi/device_copies.h"
-#include "mpi/import_attempts.h"
 #include "mpi/slow_messages.h"
 #include "mpi/spinning.h"
+#include "mpi/tickets_state.h"
 
 namespace gmac::mpi::tickets {
 
 constinit std::atomic<bool> internal::inUse{false};
 constinit std::atomic<bool> internal::takesFragments{false};
 
-namespace {
+namespace internal {
 
-// As it is sent. Both processes are of one job, so of one byte order (x86-64 only).
-struct Wire {
-  std::array<std::uint64_t, 2> nonce;
-  std::int64_t payloadBytes;
-  std::int64_t sender;
-  std::array<std::byte, exchange::kDescriptionBytes> description;
-  std::uint64_t exported;
-  std::int64_t hasNoHandle;
-  std::int64_t packedNanoseconds;
-  std::int64_t fragmentBytes;
-  std::int64_t number;
-  std::uint64_t sum;
-};
-static_assert(sizeof(Wire) <= kBytes);
-
-struct State {
-  gmacMpiSettings settings{};
-  bool prepared = false;
-  std::unique_ptr<exchange::Exchange> exchange;
-  Nonce nonce{};
-  Nonce fragmentNonce{};  // once any takes fragments
-  int rank = 0;
-  int size = 1;
-  bool onOneHost = false;
-  std::mutex lock;                                   // guards the next
-  std::vector<std::shared_ptr<Transfer>> transfers;  // under way
-  std::atomic<std::size_t> transferCount{0};
-  std::mutex fileLock;  // guards the next
-  std::shared_ptr<const ExportedFile> file;
-  std::shared_mutex freeing;  // held by close(), shared by mayFree()
-  std::unique_ptr<DeviceExports> memory;
-  std::atomic<bool> exchangesMemory{false};  // whether anything was exported or imported
-  ImportAttempts attempts;
-  std::atomic<std::uint64_t> reclaims{0};
-  std::array<std::atomic<std::uint64_t>, kWays> messages{};
-  std::array<std::atomic<std::uint64_t>, kWays> bytes{};
-};
 State& state() {
   static auto* const state = new State;  // also for exit handlers
   return *state;
 }
 
-// Fowler, Noll and Vo's hash, 1a.
 std::uint64_t hash(std::span<const std::byte> bytes, std::uint64_t seed) {
   std::uint64_t value = seed;
   for (const std::byte byte : bytes) {
@@ -83,10 +41,9 @@ std::uint64_t hash(std::span<const std::byte> bytes, std::uint64_t seed) {
 }
 
 std::uint64_t sumOf(const Wire& wire) {
-  return hash(std::as_bytes(std::span(&wire, 1)).first(offsetof(Wire, sum)), 0xcbf29ce484222325);
+  return hash(std::as_bytes(std::span(&wire, 1)).first(offsetof(Wire, sum)));
 }
 
-// As the bytes of a ticket.
 Bytes ticketOf(Wire wire) {
   wire.sum = sumOf(wire);
   Bytes bytes{};
@@ -94,30 +51,16 @@ Bytes ticketOf(Wire wire) {
   return bytes;
 }
 
-// The receiver's kernel looks up each piece, so that shorter ones go faster through the ring
-// (mpi/bench/message_rate.cc: 8 KiB at half its rate).
-constexpr std::int64_t kReadPiece = std::int64_t{64} << 10;
-// Of the ring: so short that both sides begin soon with a short message, and so many that it is
-// half of what a second-level cache has.
-constexpr std::size_t kFragmentBytes = std::size_t{32} << 10;
-constexpr std::size_t kFragments = 8;
-// A waiting sender's message of so many bytes gets a ring of all of them, so that it is over when
-// it is packed. (Longer ones are packed and unpacked in a cache, in step.)
-constexpr std::int64_t kMostHeld = std::int64_t{4} << 20;
-// Of a copy; on the slow side.
-constexpr std::int64_t kCopiedBytesPerMicrosecond = 4000;
+}  // namespace internal
 
-// Whether the kernel copies from there for others, by the ends: not from memory of some drivers.
-bool isReadable(const std::byte* base, const datatype::Layout& layout) {
-  const datatype::Bounds bounds = layout.bounds();
-  std::array<std::byte, 2> ends;
-  const iovec here = {ends.data(), ends.size()};
-  const auto first = reinterpret_cast<std::uintptr_t>(base);
-  const std::array<iovec, 2> there = {
-      iovec{reinterpret_cast<void*>(first + static_cast<std::uintptr_t>(bounds.first)), 1},
-      iovec{reinterpret_cast<void*>(first + static_cast<std::uintptr_t>(bounds.last) - 1), 1}};
-  return ::process_vm_readv(::getpid(), &here, 1, there.data(), there.size(), 0) == 2;
-}
+using internal::hash;
+using internal::State;
+using internal::state;
+using internal::sumOf;
+using internal::ticketOf;
+using internal::Wire;
+
+namespace {
 
 adsmError_t importFiles(const exchange::DeviceFile* files, int count, void** address) {
   std::array<gmacMemoryFile, GMAC_MEMORY_FILES> given{};
@@ -134,7 +77,7 @@ std::uint64_t identity() {
   if (adsmDeviceInfo(0, &device) != adsmSuccess || device.bus[0] == '\0') {
     return 0;
   }
-  return hash(std::as_bytes(std::span(device.bus)), 0xcbf29ce484222325);
+  return hash(std::as_bytes(std::span(device.bus)));
 }
 
 // The runtime's device, where it has memory that other processes reach.
@@ -216,19 +159,6 @@ void memoryEnds(std::uint64_t number) {
   if (all.memory != nullptr) {
     all.memory->ended(number);
   }
-}
-
-// The export of the memory file, which grows: another one where it has. NULL: there is none.
-std::shared_ptr<const ExportedFile> exportOf(const Loan& loan) {
-  State& all = state();
-  const std::lock_guard guard(all.fileLock);
-  if (all.file == nullptr || all.file->number != (*loan).fileNumber ||
-      all.file->bytes < loan.end()) {
-    const auto id =
-        all.exchange->exportFile((*loan).file, 0, static_cast<std::size_t>((*loan).fileBytes));
-    all.file = id.ok() ? std::make_shared<const ExportedFile>(*id, *loan) : nullptr;
-  }
-  return all.file;
 }
 
 void tell() {
@@ -613,335 +543,6 @@ void discard(const Ticket& ticket) {
   if (layout.ok()) {
     std::byte nothing{};  // no byte is copied
     (void)state().exchange->receive(ticket.sender, ticket.description, &nothing, *layout);
-  }
-}
-
-// ---- Transfers of this process.
-
-ExportedFile::~ExportedFile() {
-  if (const auto& exchange = state().exchange) {
-    (void)exchange->revoke(id);  // its memory stays with whoever has it
-  }
-}
-
-Transfer::Transfer(exchange::Sending sending, int rank, Source source)
-    : isLent_(source.loan),
-      isDeviceLent_(source.deviceLoan),
-      source_(std::move(source)),
-      sending_(std::move(sending)),
-      rank_(rank) {}
-
-void Transfer::list(const std::shared_ptr<Transfer>& transfer) {
-  State& all = tickets::state();
-  const std::lock_guard guard(all.lock);
-  all.transfers.push_back(transfer);
-  all.transferCount = all.transfers.size();
-}
-
-std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
-                                          exchange::SharedLayoutPtr layout,
-                                          tickets::Source* packed) {
-  State& all = tickets::state();
-  tellDevice();  // before the receiver imports the memory
-  const datatype::Bounds bounds = layout->layout.bounds();
-  const std::byte* const first = base + bounds.first;
-  auto memory = all.memory->find(first, static_cast<std::size_t>(bounds.last - bounds.first));
-  if (memory == nullptr) {
-    packed->hasNoHandle = true;
-    return nullptr;
-  }
-  all.exchangesMemory = true;
-  const std::uint64_t reclaims = all.reclaims.load();
-  // (So it needs no ring, which nobody may serve while the sender is in another call.)
-  if (!all.exchange->isImportedBy(memory->id, rank)) {
-    packed->exported = memory->id;
-    return nullptr;
-  }
-  int reached = 0;
-  if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess || reached == 0) {
-    return nullptr;  // packing says why
-  }
-  auto transfer =
-      beginOnDevice(rank, base, base, std::move(layout), {{}, nullptr, std::move(memory), {}});
-  // (As of lent bytes.)
-  if (transfer != nullptr && all.reclaims.load() != reclaims) {
-    transfer->giveBack(transfer->source_.memory->id);
-  }
-  return transfer;
-}
-
-// `device`: the address of `base` on the device.
-std::shared_ptr<Transfer> Transfer::beginOnDevice(int rank, const std::byte* base,
-                                                  const std::byte* device,
-                                                  exchange::SharedLayoutPtr layout, Source source) {
-  exchange::SendOptions options;
-  options.mayCopy = true;
-  options.onDevice = true;
-  options.path = exchange::Path::kDevice;
-  options.device = source.memory->id;
-  options.deviceOffset = device - source.memory->start;
-  auto sending = state().exchange->send(rank, base, std::move(layout), options);
-  if (!sending.ok()) {
-    return nullptr;
-  }
-  auto transfer = std::make_shared<Transfer>(std::move(*sending), rank, std::move(source));
-  list(transfer);
-  return transfer;
-}
-
-std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base,
-                                                 exchange::SharedLayoutPtr layout,
-                                                 tickets::Source* packed, bool* failed) {
-  State& all = tickets::state();
-  tellDevice();  // before the receiver imports the memory
-  const std::uint64_t reclaims = all.reclaims.load();
-  const datatype::Bounds bounds = layout->layout.bounds();
-  adsmError_t error = adsmSuccess;
-  DeviceLoan loan(base + bounds.first, static_cast<std::size_t>(bounds.last - bounds.first),
-                  &error);
-  *failed = error != adsmSuccess;
-  if (!loan) {
-    return nullptr;
-  }
-  auto memory = all.memory->find(*loan);
-  if (memory == nullptr) {
-    packed->hasNoHandle = true;
-    return nullptr;
-  }
-  all.exchangesMemory = true;
-  // (So it needs no ring, which nobody may serve while the sender is in another call.)
-  if (!all.exchange->isImportedBy(memory->id, rank)) {
-    if (all.exchange->offer(memory->id, rank).ok()) {
-      packed->exported = memory->id;
-    }
-    return nullptr;
-  }
-  const auto* const device = static_cast<const std::byte*>((*loan).address) - bounds.first;
-  auto transfer = beginOnDevice(rank, base, device, std::move(layout),
-                                {{}, nullptr, std::move(memory), std::move(loan)});
-  // (As of lent bytes.)
-  if (transfer != nullptr && all.reclaims.load() != reclaims) {
-    transfer->giveBack(true);
-  }
-  return transfer;
-}
-
-std::shared_ptr<Transfer> Transfer::lend(int rank, const std::byte* base,
-                                         exchange::SharedLayoutPtr layout, Sender sender) {
-  State& all = tickets::state();
-  // (As in begin(): a receiver that cannot map it reads it.)
-  if (sender != Sender::kWaits && !all.exchange->isReadBy(rank)) {
-    return nullptr;
-  }
-  const std::uint64_t reclaims = all.reclaims.load();
-  const datatype::Bounds bounds = layout->layout.bounds();
-  Loan loan(base + bounds.first, static_cast<std::size_t>(bounds.last - bounds.first));
-  if (!loan) {
-    return nullptr;
-  }
-  auto file = exportOf(loan);
-  if (file == nullptr) {
-    return nullptr;
-  }
-  exchange::SendOptions options;
-  options.mayCopy = true;
-  options.path = exchange::Path::kMapped;
-  options.file = file->id;
-  options.fileOffset = (*loan).offset - bounds.first;
-  const auto* const view = static_cast<const std::byte*>((*loan).view) - bounds.first;
-  auto sending = all.exchange->send(rank, view, std::move(layout), options);
-  if (!sending.ok()) {
-    return nullptr;
-  }
-  auto transfer = std::make_shared<Transfer>(std::move(*sending), rank,
-                                             Source{std::move(loan), std::move(file), nullptr, {}});
-  list(transfer);
-  // Who asked after the loan was made has found the transfer, or is found here.
-  if (all.reclaims.load() != reclaims) {
-    transfer->giveBack(false);
-  }
-  return transfer;
-}
-
-std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
-                                          exchange::SharedLayoutPtr layout, Sender sender) {
-  State& all = tickets::state();
-  const std::int64_t bytes = layout->layout.bytes();
-  exchange::SendOptions options;
-  options.mayCopy = true;
-  options.path = exchange::Path::kRing;
-  options.fragmentBytes = kFragmentBytes;
-  options.fragments = kFragments;
-  if (all.exchange->isReadBy(rank) &&
-      layout->layout.meanBlockBytes() >= std::min(bytes, kReadPiece)) {
-    options.path = exchange::Path::kRead;
-  }
-  options.leavesRing = true;
-  const auto fragmentsOfAll = static_cast<std::size_t>((bytes + std::int64_t{kFragmentBytes} - 1) /
-                                                       std::int64_t{kFragmentBytes});
-  if (options.path == exchange::Path::kRing &&
-      ((sender == Sender::kFollows && layout->layout.meanBlockBytes() < kLongPiece) ||
-       (sender == Sender::kWaits && bytes <= kMostHeld))) {
-    options.fragments = std::max(fragmentsOfAll, std::size_t{1});
-  } else if (sender != Sender::kWaits &&
-             (options.path != exchange::Path::kRead || !isReadable(base, layout->layout))) {
-    // (A receiver that cannot read after all asks for the ring, which nobody may serve then.)
-    return nullptr;
-  }
-  auto sending = all.exchange->send(rank, base, std::move(layout), options);
-  if (!sending.ok()) {
-    return nullptr;
-  }
-  auto transfer = std::make_shared<Transfer>(std::move(*sending), rank);
-  list(transfer);
-  return transfer;
-}
-
-Bytes Transfer::write() {
-  const tickets::State& all = tickets::state();
-  const std::lock_guard guard(lock_);
-  const auto exported = source_.memory != nullptr ? source_.memory->id : exchange::kNoExport;
-  Wire wire{};
-  wire.nonce = all.nonce;
-  wire.payloadBytes = sending_.bytes();
-  wire.sender = all.rank;
-  wire.exported = static_cast<std::uint64_t>(exported);
-  sending_.describe(wire.description);
-  written_ = true;
-  if (wanted_) {
-    leaveCopyNow();
-  }
-  return ticketOf(wire);
-}
-
-// Under the lock.
-void Transfer::settle() {
-  wanted_ = true;
-  if (written_ && serve() == Progress::kUnderWay) {
-    leaveCopyNow();
-  }
-}
-
-void Transfer::giveBack(bool onDevice) {
-  if (!(onDevice ? isDeviceLent_ : isLent_)) {
-    return;  // (without its lock, which this thread may hold)
-  }
-  const std::lock_guard guard(lock_);
-  if (source_.loan || source_.deviceLoan) {
-    settle();
-  }
-}
-
-void Transfer::giveBack(exchange::ExportId memory) {
-  const std::lock_guard guard(lock_);
-  if (source_.memory != nullptr && source_.memory->id == memory) {
-    settle();
-  }
-}
-
-void Transfer::leaveCopyNow() {
-  if (const Result<bool> copied = sending_.leaveCopyNow(); !copied.ok()) {
-    writeLogLine(
-        std::string("mpi: a kernel call, or a free, waits for the receiver of a message: ") +
-        lastErrorText());
-  }
-  (void)serve();
-}
-
-// The list keeps it no more.
-void Transfer::end() {
-  tickets::State& all = tickets::state();
-  source_ = {};
-  const std::lock_guard guard(all.lock);
-  std::erase_if(all.transfers, [this](const auto& other) { return other.get() == this; });
-  all.transferCount = all.transfers.size();
-}
-
-Transfer::Progress Transfer::serve() {
-  if (progress_ != Progress::kUnderWay) {
-    return progress_;
-  }
-  const Result<bool> done = sending_.advance();
-  if (!done.ok() && !sending_.declined()) {
-    reason_ = lastErrorText();
-    progress_ = Progress::kFailed;
-  } else if (!done.ok() || *done) {
-    static_assert(static_cast<int>(Way::kCopied) - static_cast<int>(Way::kMapped) ==
-                  static_cast<int>(exchange::Path::kCopy));
-    count(static_cast<Way>(static_cast<int>(Way::kMapped) + static_cast<int>(sending_.path())),
-          sending_.bytes());
-    progress_ = Progress::kOver;
-  }
-  if (progress_ != Progress::kUnderWay) {
-    end();
-  }
-  return progress_;
-}
-
-Transfer::Progress Transfer::advance() {
-  const auto now = std::chrono::steady_clock::now();
-  const std::lock_guard guard(lock_);
-  if (serve() != Progress::kUnderWay) {
-    return progress_;
-  }
-  if (copyAt_ == std::chrono::steady_clock::time_point()) {
-    copyAt_ =
-        now + kLeastWait + std::chrono::microseconds(sending_.bytes() / kCopiedBytesPerMicrosecond);
-  }
-  if (now < copyAt_) {
-    return progress_;
-  }
-  const Result<bool> copied = sending_.leaveCopy();
-  if (!copied.ok()) {
-    writeLogLine(std::string("mpi: a message waits for its receiver: ") + lastErrorText());
-    copyAt_ = std::chrono::steady_clock::time_point::max();
-  } else if (!*copied) {
-    copyAt_ = std::chrono::steady_clock::time_point::max();  // the receiver has begun
-  }
-  return serve();
-}
-
-Transfer::Progress Transfer::follow() {
-  const std::lock_guard guard(lock_);
-  return serve();
-}
-
-void Transfer::recall() {
-  const std::lock_guard guard(lock_);
-  (void)sending_.recall();
-  if (progress_ == Progress::kUnderWay) {
-    progress_ = Progress::kOver;
-    end();
-  }
-}
-
-std::string Transfer::reason() const {
-  const std::lock_guard guard(lock_);
-  return reason_;
-}
-
-bool anyTransfers() { return state().transferCount.load(std::memory_order_acquire) != 0; }
-
-bool anyWaits() { return inUse() && state().exchange->anyWaits(); }
-
-bool waits(int rank) { return inUse() && state().exchange->waits(rank); }
-
-void serveTransfers() {
-  if (!anyTransfers()) {
-    return;
-  }
-  State& all = state();
-  std::vector<std::shared_ptr<Transfer>> transfers;
-  {
-    const std::lock_guard guard(all.lock);
-    transfers = all.transfers;
-  }
-  for (const auto& transfer : transfers) {
-    // (Of one that another thread serves, that is enough.)
-    const std::unique_lock guard(transfer->lock_, std::try_to_lock);
-    if (guard.owns_lock()) {
-      (void)transfer->serve();
-    }
   }
 }
 
