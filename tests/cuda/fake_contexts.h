@@ -40,6 +40,11 @@ inline void begin(Context* one) {
   ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
   ASSERT_EQ(DRIVER(cuModuleGetFunction)(&one->increment, module, "increment"), CUDA_SUCCESS);
 }
+// The same for the primary context of a device, which it retains.
+inline void begin(Context* one, CUdevice device) {
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&one->context, device), CUDA_SUCCESS);
+  begin(one);
+}
 
 }  // namespace gmac::fake_cuda
 

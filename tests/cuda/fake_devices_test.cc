@@ -51,9 +51,7 @@ class SeveralDevices : public ::testing::Test {
  protected:
   void SetUp() override {
     for (int device = 0; device < kDevices; ++device) {
-      Context& one = devices_[static_cast<std::size_t>(device)];
-      ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&one.context, device), CUDA_SUCCESS);
-      begin(&one);
+      ASSERT_NO_FATAL_FAILURE(begin(&devices_[static_cast<std::size_t>(device)], device));
     }
     ASSERT_EQ(DRIVER(cuCtxPushCurrent)(devices_[0].context), CUDA_SUCCESS);
     data_ = allocate();
@@ -249,8 +247,7 @@ TEST_F(SeveralDevices, AResetOfAnotherDeviceLeavesObjectsAlone) {
   expectMore(2);
   launch(0);
   expectMore(3);
-  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&devices_[1].context, 1), CUDA_SUCCESS);
-  begin(&devices_[1]);
+  ASSERT_NO_FATAL_FAILURE(begin(&devices_[1], 1));
   launch(1);
   expectMore(4);
 }

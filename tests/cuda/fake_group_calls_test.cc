@@ -11,6 +11,7 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmac/accel/devices.h"
@@ -19,6 +20,7 @@
 #include "gmac/session/runtime.h"
 #include "tests/api/host_kernel.h"
 #include "tests/cuda/application_test.h"
+#include "tests/cuda/fake_contexts.h"
 #include "tests/support/child.h"
 
 namespace gmac::fake_cuda {
@@ -143,25 +145,19 @@ TEST_F(BesideOthers, PartsComeHomeToo) {
 
 // Another GPU is no device, but reaches what lies on the first one.
 TEST_F(BesideOthers, TheProgramsOwnLaunchOnAnotherGpuReachesIt) {
-  CUcontext context = nullptr;
-  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context, 1), CUDA_SUCCESS);
-  ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context), CUDA_SUCCESS);
-  CUstream stream = nullptr;
-  CUmodule module = nullptr;
-  ASSERT_EQ(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
-  CUfunction first = increment_;
-  ASSERT_EQ(DRIVER(cuModuleGetFunction)(&increment_, module, "increment"), CUDA_SUCCESS);
+  Context other;
+  ASSERT_NO_FATAL_FAILURE(begin(&other, 1));
   int count = 0;
   EXPECT_EQ(adsmDeviceCount(&count), adsmSuccess);
   EXPECT_EQ(count, 3);
+  const CUfunction first = std::exchange(increment_, other.increment);
   for (const int device : {1, 2}) {
+    const CurrentContext current(other);
     ASSERT_EQ(call(device, object_), adsmSuccess) << adsmLastErrorString();
-    launch(stream, object_);
+    launch(other.stream, object_);
     EXPECT_EQ(homeOf(object_), 0u);
   }
   expectNumbers(object_, 4);
-  EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&context), CUDA_SUCCESS);
   increment_ = first;
   launch(stream_, object_);
   expectNumbers(object_, 5);
@@ -169,20 +165,16 @@ TEST_F(BesideOthers, TheProgramsOwnLaunchOnAnotherGpuReachesIt) {
 }
 
 TEST_F(BesideOthers, TheProgramsOwnLaunchOnAGpuThatDoesNotReachItIsRefused) {
-  CUcontext context = nullptr;
-  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&context, 2), CUDA_SUCCESS);
-  ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context), CUDA_SUCCESS);
-  CUstream stream = nullptr;
-  CUmodule module = nullptr;
-  CUfunction increment = nullptr;
-  ASSERT_EQ(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  ASSERT_EQ(DRIVER(cuModuleLoadDataEx)(&module, &kImage, 0, nullptr, nullptr), CUDA_SUCCESS);
-  ASSERT_EQ(DRIVER(cuModuleGetFunction)(&increment, module, "increment"), CUDA_SUCCESS);
+  Context other;
+  ASSERT_NO_FATAL_FAILURE(begin(&other, 2));
   std::uint64_t count = kCount;
   void* args[] = {&object_, &count};
-  EXPECT_EQ(DRIVER(cuLaunchKernel)(increment, 1, 1, 1, 1, 1, 1, 0, stream, args, nullptr),
-            CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&context), CUDA_SUCCESS);
+  {
+    const CurrentContext current(other);
+    EXPECT_EQ(
+        DRIVER(cuLaunchKernel)(other.increment, 1, 1, 1, 1, 1, 1, 0, other.stream, args, nullptr),
+        CUDA_ERROR_NOT_SUPPORTED);
+  }
   expectNumbers(object_, 0);
   launch(stream_, object_);
   expectNumbers(object_, 1);

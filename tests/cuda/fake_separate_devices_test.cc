@@ -97,9 +97,7 @@ class SeparateDevices : public ::testing::Test {
  protected:
   void SetUp() override {
     for (int i = 0; i < kDevices; ++i) {
-      Context& device = devices_[static_cast<std::size_t>(i)];
-      ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&device.context, i), CUDA_SUCCESS);
-      begin(&device);
+      ASSERT_NO_FATAL_FAILURE(begin(&devices_[static_cast<std::size_t>(i)], i));
     }
     ASSERT_EQ(DRIVER(cuCtxPushCurrent)(devices_[0].context), CUDA_SUCCESS);
   }
@@ -266,8 +264,7 @@ TEST_F(SeparateDevices, AResetOfTheDeviceThatHasThemLeavesTheirBytes) {
   array.expectAll();
   launch(0, array);
   array.expectAll();
-  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&devices_[1].context, 1), CUDA_SUCCESS);
-  begin(&devices_[1]);
+  ASSERT_NO_FATAL_FAILURE(begin(&devices_[1], 1));
   gather(1, array);
   array.expectAll();
 }
