@@ -6,8 +6,6 @@
 #include <fmt/core.h>
 #include <link.h>
 #include <poll.h>
-#include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -15,11 +13,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
@@ -29,267 +24,23 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "gmac/accel/host/address_table.h"
+#include "gmac/accel/host/device_crashes.h"
+#include "gmac/accel/host/device_failure.h"
 #include "gmac/accel/host/device_thread.h"
 #include "gmac/accel/host/file_window.h"
 #include "gmac/accel/host/messages.h"
 #include "gmac/accel/host/module_table.h"
+#include "gmac/accel/host/queue_runner.h"
 #include "gmac/accel/host/thread_pool.h"
-
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#else
-// The thread sanitizer's, in a program that was built with it.
-extern "C" [[gnu::weak]] void __tsan_ignore_thread_begin();
-#endif
-
-// sigaction() under the name that no library which is put before libc stands in for: what the
-// device process does with its signals must not be recorded as the application's wish.
-extern "C" int __sigaction(int signal, const struct sigaction* action,
-                           struct sigaction* before) noexcept;
 
 namespace gmac::accel::host {
 namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-constexpr std::size_t kSignalStackBytes = std::size_t{64} << 10;
 // For the first thread, whose stack is none that the sanitizers know.
 #define UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
-
-constexpr auto kForever = std::chrono::hours(24);
-
-template <typename... Args>
-Failure failureOf(adsmError_t code, fmt::format_string<Args...> format, Args&&... args) {
-  Failure failure{code, {}};
-  const auto end = fmt::format_to_n(failure.text.data(), failure.text.size() - 1, format,
-                                    std::forward<Args>(args)...);
-  *end.out = '\0';
-  return failure;
-}
-
-// Not strerror(): its translations have locks, which another thread may have held at the fork.
-const char* errorText(int error) {
-  const char* const text = strerrordesc_np(error);
-  return text != nullptr ? text : "unknown error";
-}
-
-Failure success() { return Failure{adsmSuccess, {}}; }
-
-// ---- Crashes
-
-// The signal handler's data. Set before the threads start.
-ControlBlock* crashControl = nullptr;
-// The command that the kernel queue runs: kernels crash on its thread, on the pool's, or on threads
-// of their own.
-std::atomic<const Command*> runningOnKernelQueue{nullptr};
-// Threads that never run a kernel's code.
-thread_local volatile bool neverRunsKernels = false;
-
-constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-
-void onCrash(int signal, siginfo_t* info, void* /*context*/) {
-  const int savedErrno = errno;
-  CrashReport& crash = crashControl->crash;
-  std::uint32_t none = 0;
-  // Several threads may crash at once: the first one reports, and nothing takes the process before.
-  if (crash.state.compare_exchange_strong(none, 1)) {
-    const Command* const command = runningOnKernelQueue.load();
-    crash.signal = signal;
-    crash.address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-    crash.inKernel =
-        !neverRunsKernels && command != nullptr && command->kind == CommandKind::kLaunch;
-    if (crash.inKernel) {
-      crash.name = command->name;
-    }
-    crash.state.store(2, std::memory_order_release);
-    for (Queue& queue : crashControl->queues) {
-      queue.completed.wakeAll();
-    }
-  } else {
-    while (crash.state.load(std::memory_order_acquire) != 2) {
-      sched_yield();
-    }
-  }
-  // The default action takes the process when the signal comes back: by itself when the instruction
-  // runs again, by us when somebody sent it.
-  struct sigaction standard {};
-  standard.sa_handler = SIG_DFL;
-  __sigaction(signal, &standard, nullptr);
-  if (info->si_code <= 0) {
-    raise(signal);
-  }
-  errno = savedErrno;
-}
-
-// Gives the calling thread a stack for onCrash, since what crashes may be out of stack. The thread
-// lives as long as the process, and so does the stack.
-void prepareThread(bool runsKernels) {
-  neverRunsKernels = !runsKernels;
-#if !defined(__SANITIZE_THREAD__)
-  // The program's sanitizer cannot see what orders this process's threads and the application's.
-  // It would take every word of every copy for a race, and look into it.
-  if (__tsan_ignore_thread_begin != nullptr) {
-    __tsan_ignore_thread_begin();
-  }
-#endif
-  void* const stack = mmap(nullptr, kSignalStackBytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (stack == MAP_FAILED) {
-    return;
-  }
-  stack_t description{};
-  description.ss_sp = stack;
-  description.ss_size = kSignalStackBytes;
-  sigaltstack(&description, nullptr);
-}
-
-// ---- Queues
-
-// The application orders what different queues do to the same bytes, by tickets and by waiting,
-// which the thread sanitizer cannot see from inside this process. These tell it that a command
-// comes after everything that was complete when the command was taken.
-#if defined(__SANITIZE_THREAD__)
-char applicationOrder;
-void acquireApplicationOrder() { __tsan_acquire(&applicationOrder); }
-void releaseApplicationOrder() { __tsan_release(&applicationOrder); }
-#else
-void acquireApplicationOrder() {}
-void releaseApplicationOrder() {}
-#endif
-
-// Runs the commands of one queue in order. Owned by Device; each runs in a thread of its own and
-// touches only what it owns, the control block and the (thread-safe) tables.
-class QueueRunner {
- public:
-  QueueRunner(ControlBlock* control, QueueId id, const AddressTable& pinned,
-              const AddressTable& memory, ThreadPool* pool)
-      : control_(control), id_(id), pinned_(pinned), memory_(memory), pool_(pool) {}
-
-  [[noreturn]] void run() {
-    Queue& queue = control_->queue(id_);
-    for (std::uint64_t place = 1;; ++place) {
-      awaitPlace(queue.submitted, place);
-      const Command& command = queue.slots[place % kSlots];
-      if (command.after != 0) {
-        const TicketPlace after = decodeTicket(Ticket{command.after});
-        awaitPlace(control_->queue(after.queue).completed, after.place);
-      }
-      awaitPlace(control_->queue(QueueId::kIn).completed, command.copyInsBefore);
-      acquireApplicationOrder();
-      const Failure failure = execute(command);
-      releaseApplicationOrder();
-      if (failure.code != adsmSuccess) {
-        record(queue, place, failure);
-      }
-      queue.completed.publish(place);
-    }
-  }
-
- private:
-  static void awaitPlace(Counter& counter, std::uint64_t place) {
-    while (!counter.await(place, kForever)) {
-    }
-  }
-
-  static void record(Queue& queue, std::uint64_t place, const Failure& failure) {
-    const std::uint64_t made = queue.errorsMade.load(std::memory_order_relaxed);
-    if (made - queue.errorsTaken.load(std::memory_order_acquire) == kErrorRecords) {
-      queue.errorsDropped.fetch_add(1, std::memory_order_relaxed);
-      return;
-    }
-    queue.errors[made % kErrorRecords] = ErrorRecord{place, failure};
-    queue.errorsMade.store(made + 1, std::memory_order_release);
-  }
-
-  // An exception that left this thread would end the process, and all objects with it.
-  Failure execute(const Command& command) noexcept {
-    try {
-      return run(command);
-    } catch (const std::bad_alloc&) {
-      return failureOf(adsmErrorHostMemory,
-                       "the device process has no memory left to run a command");
-    }
-  }
-
-  Failure run(const Command& command) {
-    switch (command.kind) {
-      case CommandKind::kCopyIn:
-        return copy(command, memory_, "accelerator memory", pinned_, "pinned CPU memory");
-      case CommandKind::kCopyOut:
-        return copy(command, pinned_, "pinned CPU memory", memory_, "accelerator memory");
-      case CommandKind::kCopyWithin:
-        return copy(command, memory_, "accelerator memory", memory_, "accelerator memory");
-      case CommandKind::kFill:
-        return fill(command);
-      case CommandKind::kLaunch:
-        return launch(command);
-      case CommandKind::kSetConstant:
-        std::memcpy(reinterpret_cast<void*>(command.to),
-                    control_->arena.data() + command.arenaOffset, command.bytes);
-        return success();
-    }
-    return failureOf(adsmErrorSystem, "the device process got a command of an unknown kind {}",
-                     static_cast<std::uint32_t>(command.kind));
-  }
-
-  static Failure outside(const Command& command, std::uintptr_t address, std::string_view what) {
-    return failureOf(adsmErrorInvalidValue,
-                     "a copy or fill of {} bytes names {:#x}, which lies in no {} of that size",
-                     command.bytes, address, what);
-  }
-
-  static Failure copy(const Command& command, const AddressTable& toTable, std::string_view toWhat,
-                      const AddressTable& fromTable, std::string_view fromWhat) {
-    std::byte* const to = toTable.find(command.to, command.bytes);
-    if (to == nullptr) {
-      return outside(command, command.to, toWhat);
-    }
-    const std::byte* const from = fromTable.find(command.from, command.bytes);
-    if (from == nullptr) {
-      return outside(command, command.from, fromWhat);
-    }
-    std::memcpy(to, from, command.bytes);
-    return success();
-  }
-
-  Failure fill(const Command& command) const {
-    std::byte* const to = memory_.find(command.to, command.bytes);
-    if (to == nullptr) {
-      return outside(command, command.to, "accelerator memory");
-    }
-    std::memset(to, static_cast<int>(command.from), command.bytes);
-    return success();
-  }
-
-  Failure launch(const Command& command) {
-    std::byte* const packed = control_->arena.data() + command.arenaOffset;
-    const auto* const offsets = reinterpret_cast<const std::uint32_t*>(packed);
-    arguments_.resize(command.argumentCount);
-    for (std::uint32_t i = 0; i < command.argumentCount; ++i) {
-      arguments_[i] = packed + offsets[i];
-    }
-    runningOnKernelQueue.store(&command);
-    const char* const failure =
-        pool_->run({reinterpret_cast<adsmHostKernel_t>(command.function), command.grid,
-                    command.block, command.sharedBytes, arguments_.data()});
-    runningOnKernelQueue.store(nullptr);
-    if (failure != nullptr) {
-      return failureOf(adsmErrorKernel, "kernel '{}' {}", command.name.data(), failure);
-    }
-    return success();
-  }
-
-  ControlBlock* const control_;
-  const QueueId id_;
-  const AddressTable& pinned_;
-  const AddressTable& memory_;
-  ThreadPool* const pool_;  // the kernel queue's; else NULL
-  std::vector<void*> arguments_;
-};
-
-// ---- The device
 
 // Everything that the device process has. Lives until the process ends; the socket's thread calls
 // it.
@@ -480,31 +231,6 @@ class Device {
   QueueRunner in_, out_, kernel_;
 };
 
-void resetSignals() {
-  struct sigaction action {};
-  for (int signal = 1; signal < NSIG; ++signal) {
-    action.sa_handler = SIG_DFL;
-    // A Ctrl-C that the application handles must not take its accelerator away.
-    if (signal == SIGINT || signal == SIGQUIT || signal == SIGTERM || signal == SIGHUP ||
-        signal == SIGPIPE) {
-      action.sa_handler = SIG_IGN;
-    }
-    __sigaction(signal, &action, nullptr);
-  }
-  action = {};
-  action.sa_sigaction = onCrash;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  for (const int signal : kCrashes) {
-    sigaddset(&action.sa_mask, signal);  // a crash of the handler's own ends the process
-  }
-  for (const int signal : kCrashes) {
-    __sigaction(signal, &action, nullptr);
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-}
-
 // Closes the descriptors from `first` to `last`. False: errno.
 bool closeRange(int first, int last) {
   if (first > last || syscall(SYS_close_range, first, last, 0) == 0) {
@@ -626,8 +352,7 @@ void endProcess(int status) {
 }
 
 UNSANITIZED void runDeviceProcess(const DeviceSetup& setup) {
-  crashControl = setup.control;
-  resetSignals();
+  takeSignals(setup.control);
   setsid();
   prctl(PR_SET_NAME, "gmac-device");
   if (!reserveWindows(setup) || !closeFiles(setup)) {
