@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""doc_paths.py [PAGE...]: finds what the pages (README.md, CONTRIBUTING.md and docs/*.md by default) call a file, a folder or
-a function of this tree and is none.
+"""doc_paths.py [PAGE...]: finds what the pages (README.md, CONTRIBUTING.md and docs/*.md by default) call a file, a folder,
+a function or a Bazel target of this tree and is none.
 
 `a/b.cc` and `b.cc` are files, `a/b/` is a folder; (`f`, `g`) behind a file are words of that file, and [text](page) is a
-file. Prints what is wrong; exit status 1 when something is."""
+file; //a:b is a target, //a/... some. Prints what is wrong; exit status 1 when something is."""
 
 import glob
 import os
@@ -15,6 +15,7 @@ import sys
 NAME = re.compile(r"[\w*./-]+\.(?:bzl|c|cc|cu|cuh|f90|h|inc|lds|md|py|S|sh)|[\w-][\w.-]*(?:/[\w.-]+)*/")
 QUOTED = re.compile(r"`([^`\n]+)`(?:\s+\(((?:`[^`]+`(?:,\s+)?)+)\))?")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+LABEL = re.compile(r"(?<![\w:/])//([a-z][\w/-]*(?:/\.\.\.)?)(?::([\w./-]+))?")
 # Other projects' headers.
 FOREIGN = {"mpi.h", "mpif.h"}
 # Where headers lie that are installed elsewhere: <gmac/adsm.h>.
@@ -39,12 +40,29 @@ def matches(name, files, folders):
     return [path for path in (folders if name.endswith("/") else files) if pattern.fullmatch(path)]
 
 
+def is_target(package, name, files):
+    """Whether a BUILD file has a target of that name, or one for a source file or an MPI of it."""
+    if package.endswith("/..."):
+        return name is None and any(file.startswith(package[:-3]) and file.endswith("/BUILD") for file in files)
+    if package + "/BUILD" not in files:
+        return False
+    name = name or os.path.basename(package)
+    with open(package + "/BUILD", encoding="utf-8") as file:
+        text = file.read()
+    names = (name, re.sub("_(openmpi|mpich)$", "", name), re.sub("(?<=_)(openmpi|mpich)$", "", name))
+    return (any('"{}"'.format(each) in text for each in names)
+            or any("{}/{}{}".format(package, name, ending) in files for ending in (".cc", ".sh")))
+
+
 def wrong(page, files, folders):
     with open(page, encoding="utf-8") as file:
         text = file.read()
     for link in LINK.findall(text):
         if not os.path.exists(os.path.join(os.path.dirname(page), link)):
             yield "no file '{}'".format(link)
+    for label in LABEL.finditer(text):
+        if not is_target(label[1], label[2], files):
+            yield "no target '{}'".format(label[0])
     for name, words in QUOTED.findall(text):
         if not NAME.fullmatch(name) or name in FOREIGN:
             continue
