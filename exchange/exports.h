@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "exchange/exchange.h"
-#include "exchange/outbox.h"
+#include "exchange/peer.h"
 #include "exchange/shared_file.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/status.h"

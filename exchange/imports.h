@@ -16,7 +16,7 @@
 
 #include "exchange/exchange.h"
 #include "exchange/exports.h"
-#include "exchange/outbox.h"
+#include "exchange/peer.h"
 #include "exchange/shared_file.h"
 #include "gmac/base/descriptor.h"
 #include "gmac/base/status.h"

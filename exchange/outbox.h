@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The payloads that this process has laid down for others, and those that others have laid down for
-// it.
+// The payloads that this process has laid down for others.
 #ifndef GMAC_EXCHANGE_OUTBOX_H_
 #define GMAC_EXCHANGE_OUTBOX_H_
 
@@ -16,9 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "exchange/attempts.h"
 #include "exchange/exchange.h"
-#include "exchange/handshake.h"
+#include "exchange/peer.h"
 #include "exchange/shared_file.h"
 #include "gmac/base/fork_mark.h"
 #include "gmac/base/range_allocator.h"
@@ -38,47 +36,6 @@ struct Counters {
     parcels[static_cast<int>(memory)].fetch_sub(1, std::memory_order_relaxed);
     bytes[static_cast<int>(memory)].fetch_sub(count, std::memory_order_relaxed);
   }
-};
-
-// A process that is reached.
-class Peer {
- public:
-  Peer(Met met, std::shared_ptr<const Outbox> self)
-      : met_(std::move(met)), self_(std::move(self)) {}
-  const Met& met() const { return met_; }
-  // False: it is known to have ended. Reads a file of /proc.
-  bool lives() const;
-  // Reads that one's nonce where it lies, and tells it whether `rank`, this process, reads its
-  // memory. Once, before the others use the object.
-  void proveReads(int rank);
-  // This process is a child of the one that met it.
-  bool inChild() const;
-  // Whether this process reads that one's memory, and whether it says that it reads this one's;
-  // until it is found otherwise.
-  std::atomic<bool> readable{true};
-  std::atomic<bool> reads{true};
-  // Imports the device memory that it has exported since, and tells it whether `rank`, this
-  // process, reaches it. What was not reached is tried again in its turn among such calls
-  // (Attempts). Two loads when there is none.
-  void importPieces(int rank, const DeviceFunctions& device);
-  // Where a piece is, and its length; NULL: it is not reached.
-  const std::byte* piece(std::size_t index, std::size_t* bytes) const;
-
- private:
-  struct Import {
-    std::atomic<const std::byte*> address{nullptr};
-    std::size_t bytes = 0;  // as long as there is an address
-    Attempts attempts;      // under the lock
-  };
-  // Whether it is reached. Under the lock.
-  bool importPiece(int rank, std::size_t index, const DeviceFunctions& device);
-
-  const Met met_;
-  const std::shared_ptr<const Outbox> self_;
-  std::mutex lock_;  // held while pieces are imported
-  std::array<Import, FileLayout::kPieces> imports_;
-  std::atomic<std::size_t> tried_{0};      // so many of them
-  std::atomic<std::size_t> unreached_{0};  // of those
 };
 
 // This process's file and who has which part of it. Thread-safe.
