@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <ostream>
@@ -43,9 +44,13 @@ std::unique_ptr<Protocol> makeProtocol(const MachineSetup& setup) {
 }  // namespace
 
 std::string nameOf(const MachineSetup& setup) {
-  return setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
-         (setup.fake.movedPages ? "_moved" : "") + (setup.windowBytes != 0 ? "_windows" : "") +
-         (setup.fake.zeroCopy ? "_zeroCopy" : "");
+  std::string name = setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
+                     (setup.fake.movedPages ? "_moved" : "") +
+                     (setup.windowBytes != 0 ? "_windows" : "") +
+                     (setup.fake.zeroCopy ? "_zeroCopy" : "");
+  // Tests' names have no hyphens, as protocols' may.
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 // NOLINTNEXTLINE: GoogleTest's name
