@@ -2,9 +2,8 @@
 #include "bench/add_vectors.h"
 
 #include <algorithm>
-#include <iterator>
 
-#include "bench/kernels_fatbin.h"
+#include "bench/measure.h"
 
 namespace gmac::bench {
 namespace {
@@ -26,16 +25,7 @@ void addOnHost(const adsmThreadBlock_t* block, void** args) {
 const adsmKernelDesc_t& addVectorsKernel() {
   static constexpr std::size_t kSizes[] = {sizeof(float*), sizeof(float*), sizeof(float*),
                                            sizeof(std::size_t)};
-  static const adsmKernelDesc_t kKernel = [] {
-    adsmKernelDesc_t desc{};
-    desc.name = "addVectors";
-    desc.paramCount = std::size(kSizes);
-    desc.paramSizes = kSizes;
-    desc.host = &addOnHost;
-    desc.cudaImage = bench_kernels_fatbin;
-    desc.cudaName = desc.cudaImage != nullptr ? "addVectors" : nullptr;
-    return desc;
-  }();
+  static const adsmKernelDesc_t kKernel = describeKernel("addVectors", kSizes, &addOnHost);
   return kKernel;
 }
 

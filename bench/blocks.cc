@@ -10,7 +10,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "bench/kernels_fatbin.h"
+#include "bench/measure.h"
 #include "gmac/observe/stats.h"
 
 namespace gmac::bench {
@@ -38,12 +38,7 @@ SharedBlocks::SharedBlocks(std::size_t blockBytes, std::size_t total, std::size_
   // Blocks of whole chunks would be better still, but the middle is what an index by halves finds
   // last.
   first_ = static_cast<std::byte*>(object_) + (total - count) / 2 * blockBytes;
-  adsmKernelDesc_t desc{};
-  desc.name = "nothing";
-  desc.host = &doNothing;
-  desc.cudaImage = bench_kernels_fatbin;
-  desc.cudaName = desc.cudaImage != nullptr ? "nothing" : nullptr;
-  check(adsmKernelCreate(&desc, &kernel_), "adsmKernelCreate");
+  kernel_ = makeKernel("nothing", {}, &doNothing);
   std::memset(first_, 1, blockBytes * count);
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "bench/interleaved.h"
-#include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
 #include "gmac/session/runtime.h"
 
@@ -28,11 +27,7 @@ json nothingDirty(const json& parameters) {
   for (std::byte*& object : objects) {
     object = static_cast<std::byte*>(checkedAlloc(objectBytes));
   }
-  adsmKernelDesc_t desc{};
-  desc.name = "nothing";
-  desc.host = &nothing;
-  desc.cudaImage = bench_kernels_fatbin;
-  desc.cudaName = desc.cudaImage != nullptr ? "nothing" : nullptr;
+  const adsmKernelDesc_t desc = describeKernel("nothing", {}, &nothing);
   adsmKernel_t kernel = nullptr;
   bench::check(adsmKernelCreate(&desc, &kernel), "adsmKernelCreate");
 

@@ -4,12 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <iterator>
-#include <string>
 #include <vector>
 
 #include "bench/interleaved.h"
-#include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
 #include "gmac/api/adsm.h"
 
@@ -34,19 +31,10 @@ class Chains {
   static constexpr std::size_t kObjectBytes = std::size_t{64} << 10;
 
   explicit Chains(std::uint64_t unit) {
-    static constexpr std::size_t kSizes[] = {sizeof(void*), sizeof(std::uint64_t)};
     for (const std::uint64_t length : kLengths) {
-      const std::string name = "chain of " + std::to_string(length);
-      adsmKernelDesc_t desc{};
-      desc.name = name.c_str();
-      desc.paramCount = std::size(kSizes);
-      desc.paramSizes = kSizes;
-      desc.host = &chainOnHost;
-      desc.cudaImage = bench_kernels_fatbin;
-      desc.cudaName = desc.cudaImage != nullptr ? "chain" : nullptr;
-      Chain chain{nullptr, checkedAlloc(kObjectBytes), length * unit};
-      check(adsmKernelCreate(&desc, &chain.kernel), "adsmKernelCreate");
-      chains_.push_back(chain);
+      const adsmKernel_t kernel =
+          makeKernel("chain", {sizeof(void*), sizeof(std::uint64_t)}, &chainOnHost);
+      chains_.push_back({kernel, checkedAlloc(kObjectBytes), length * unit});
     }
   }
   ~Chains() {

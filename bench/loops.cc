@@ -4,7 +4,6 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/blocks.h"
-#include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
@@ -51,13 +50,7 @@ void largeObject(benchmark::State& state) {
 BENCHMARK(largeObject)->Arg(1 << 20)->Arg(64 << 20);
 
 void callAndSync(benchmark::State& state) {
-  adsmKernelDesc_t desc{};
-  desc.name = "nothing";
-  desc.host = [](const adsmThreadBlock_t*, void**) {};
-  desc.cudaImage = bench_kernels_fatbin;
-  desc.cudaName = desc.cudaImage != nullptr ? "nothing" : nullptr;
-  adsmKernel_t kernel = nullptr;
-  check(adsmKernelCreate(&desc, &kernel), "adsmKernelCreate");
+  const adsmKernel_t kernel = makeKernel("nothing", {}, [](const adsmThreadBlock_t*, void**) {});
   for (auto _ : state) {
     check(adsmCall(kernel, {1, 1, 1}, {1, 1, 1}, 0, nullptr), "adsmCall");
     check(adsmSync(), "adsmSync");

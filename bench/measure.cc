@@ -15,6 +15,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bench/kernels_fatbin.h"
+
 namespace gmac::bench {
 namespace {
 
@@ -187,6 +189,26 @@ void check(adsmError_t error, const char* what) {
   if (error != adsmSuccess) {
     throw std::runtime_error(fmt::format("{}: {}", what, adsmLastErrorString()));
   }
+}
+
+adsmKernelDesc_t describeKernel(const char* name, std::span<const std::size_t> paramSizes,
+                                adsmHostKernel_t host) {
+  adsmKernelDesc_t desc{};
+  desc.name = name;
+  desc.paramCount = paramSizes.size();
+  desc.paramSizes = paramSizes.data();
+  desc.host = host;
+  desc.cudaImage = bench_kernels_fatbin;
+  desc.cudaName = desc.cudaImage != nullptr ? name : nullptr;
+  return desc;
+}
+
+adsmKernel_t makeKernel(const char* name, std::initializer_list<std::size_t> paramSizes,
+                        adsmHostKernel_t host) {
+  const adsmKernelDesc_t desc = describeKernel(name, {paramSizes.begin(), paramSizes.size()}, host);
+  adsmKernel_t kernel = nullptr;
+  check(adsmKernelCreate(&desc, &kernel), "adsmKernelCreate");
+  return kernel;
 }
 
 void* checkedAlloc(std::size_t bytes) {

@@ -9,10 +9,13 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +69,12 @@ void serveTurns(const std::function<double()>& round);
 
 // Throws std::runtime_error with the runtime's last error when `error` is one.
 void check(adsmError_t error, const char* what);
+// A kernel of kernels.cu, with that function for `host`; NULL: there is none.
+adsmKernelDesc_t describeKernel(const char* name, std::span<const std::size_t> paramSizes,
+                                adsmHostKernel_t host);
+// The same, created; throws likewise.
+adsmKernel_t makeKernel(const char* name, std::initializer_list<std::size_t> paramSizes,
+                        adsmHostKernel_t host);
 // The allocated object; throws likewise.
 void* checkedAlloc(std::size_t bytes);
 

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -14,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
 #include "bench/pattern_memory.h"
 #include "gmac/api/adsm.h"
@@ -42,15 +40,7 @@ void touchOnHost(const adsmThreadBlock_t* block, void** args) {
 class SharedMemory final : public PatternMemory {
  public:
   SharedMemory() {
-    static constexpr std::size_t kSizes[] = {sizeof(std::byte*), sizeof(std::size_t)};
-    adsmKernelDesc_t desc{};
-    desc.name = "touchPages";
-    desc.paramCount = std::size(kSizes);
-    desc.paramSizes = kSizes;
-    desc.host = &touchOnHost;
-    desc.cudaImage = bench_kernels_fatbin;
-    desc.cudaName = desc.cudaImage != nullptr ? "touchPages" : nullptr;
-    check(adsmKernelCreate(&desc, &kernel_), "adsmKernelCreate");
+    kernel_ = makeKernel("touchPages", {sizeof(std::byte*), sizeof(std::size_t)}, &touchOnHost);
   }
   ~SharedMemory() override { (void)adsmKernelDestroy(kernel_); }
   SharedMemory(const SharedMemory&) = delete;

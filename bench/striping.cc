@@ -7,11 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <vector>
 
 #include "bench/interleaved.h"
-#include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
 #include "gmac/api/adsm.h"
 
@@ -22,14 +20,7 @@ namespace {
 class Filled {
  public:
   Filled(void* object, std::size_t bytes) : object_(object), bytes_(bytes) {
-    static constexpr std::size_t kSizes[] = {sizeof(void*), sizeof(std::uint64_t)};
-    adsmKernelDesc_t desc{};
-    desc.name = "striping";
-    desc.paramCount = std::size(kSizes);
-    desc.paramSizes = kSizes;
-    desc.cudaImage = bench_kernels_fatbin;
-    desc.cudaName = desc.cudaImage != nullptr ? "chain" : nullptr;
-    check(adsmKernelCreate(&desc, &kernel_), "adsmKernelCreate");
+    kernel_ = makeKernel("chain", {sizeof(void*), sizeof(std::uint64_t)}, nullptr);
     std::memset(object_, 1, bytes_);
     (void)copyIn();
     (void)copyOut();

@@ -4,12 +4,10 @@
 #include "bench/working_set.h"
 
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <vector>
 
-#include "bench/kernels_fatbin.h"
 #include "bench/measure.h"
 #include "gmac/api/adsm.h"
 
@@ -29,14 +27,7 @@ namespace {
 class SharedPieces {
  public:
   SharedPieces(std::size_t pieces, std::size_t bytes) : words_(bytes / sizeof(unsigned)) {
-    static constexpr std::size_t kSizes[] = {sizeof(void*), sizeof(std::size_t)};
-    adsmKernelDesc_t desc{};
-    desc.name = "addOneToAll";
-    desc.paramCount = std::size(kSizes);
-    desc.paramSizes = kSizes;
-    desc.cudaImage = bench_kernels_fatbin;
-    desc.cudaName = desc.cudaImage != nullptr ? "addOneToAll" : nullptr;
-    check(adsmKernelCreate(&desc, &kernel_), "adsmKernelCreate");
+    kernel_ = makeKernel("addOneToAll", {sizeof(void*), sizeof(std::size_t)}, nullptr);
     for (std::size_t i = 0; i < pieces; ++i) {
       pieces_.push_back(checkedAlloc(bytes));
     }
