@@ -40,7 +40,6 @@ inline constexpr std::size_t kMostObjects = 40;
 inline constexpr std::size_t kMostBytes = 8 * kMiB;
 
 // ---- Kernels
-// --------------------------------------------------------------------------------------------------------
 
 inline void addBytes(const adsmThreadBlock_t* block, void** args) {
   auto* to = *static_cast<std::uint8_t**>(args[0]);
@@ -79,7 +78,6 @@ inline adsmKernel_t makeKernel(const char* name, adsmHostKernel_t host, const vo
 }
 
 // ---- The program
-// ----------------------------------------------------------------------------------------------------
 
 struct Shared {
   std::uint8_t* data;

@@ -24,7 +24,6 @@ using ::testing::HasSubstr;
 constexpr adsmDim_t kOne = {1, 1, 1};
 
 // ---- Each in a process of its own, with its own variables
-// -----------------------------------------------------------
 
 // Runs `filter` (a disabled test of this file) on the host accelerator and expects it to pass.
 void expectChildPasses(const std::string& filter, std::map<std::string, std::string> environment) {
@@ -275,7 +274,6 @@ TEST_IN_CHILD(ApiErrors, TheLastErrorIsTheThreadsOwn, Variables{}) {
 }
 
 // ---- Configuration
-// --------------------------------------------------------------------------------------------------
 
 // Prints what the first allocation says.
 TEST(Configuration, DISABLED_FirstAllocation) {

@@ -183,7 +183,6 @@ TEST_F(Errors, ARegionThatTheAcceleratorDoesNotTakeBackIsNotHandedOutAgain) {
 }
 
 // ---- Coarsening
-// -----------------------------------------------------------------------------------------------------
 
 TEST_F(Errors, AlternatingBlocksBeyondTheLimitOfMappingsAreCoarsened) {
   std::size_t limit = 0;

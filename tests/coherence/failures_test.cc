@@ -236,7 +236,6 @@ INSTANTIATE_TEST_SUITE_P(, Failures, ::testing::ValuesIn(failingSetups()),
                          [](const auto& info) { return nameOf(info.param); });
 
 // ---- In the fault handler: one line, then the end
-// --------------------------------------------------------------------
 
 class FaultFailures : public ::testing::Test {
  protected:

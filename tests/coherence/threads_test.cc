@@ -234,7 +234,6 @@ TEST(CallsAndFetches, ACallWaitsForAFetchOfAClosedObject) {
 }
 
 // ---- Device work of the application's own
-// -----------------------------------------------------------------------------
 
 // Between beginDeviceWork and endDeviceWork there is one thread, whatever the others wait for
 // meanwhile.

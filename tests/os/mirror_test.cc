@@ -409,7 +409,6 @@ TEST_F(MirrorTest, APinThatFailsLeavesNothingPinned) {
 }
 
 // ---- Checked calls
-// --------------------------------------------------------------------------------------------------
 
 TEST(Memory, AnInjectedFailureHitsTheNthCallOfItsKindOnly) {
   auto place = reserve(4 * kPage, kPage);

@@ -180,7 +180,6 @@ TEST(RollingTable, IsLazyPerBlockWithEvictionAndParts) {
 }
 
 // ---- The rolling list
-// -----------------------------------------------------------------------------------------------
 
 class RollingList : public ::testing::Test {
  protected:
