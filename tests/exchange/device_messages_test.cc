@@ -205,9 +205,7 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
   constexpr int64_t kRows = 20000;
   constexpr int64_t kFragments = (8 * kRows + 4095) / 4096;
   enum class Sender { kServes, kLeaves, kFails };
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job, aheadOptions(8 * kRows));
     std::byte* const arena = allocate(kArena);
     const Layout rows = *Layout::make({{kRows, 32}}, {{0, 8}});
@@ -255,16 +253,13 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
       await(board, 1, 2 * round);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Each sends to the other. The first has copies under way that do not end.
 TEST(DeviceMessages, PacksDoNotWaitForTheCopiesOfOtherMessages) {
   constexpr int64_t kRows = 20000;
   constexpr int kRing = 4;  // fragments (Options::aheadFragment)
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const int other = 1 - job.rank;
     const auto exchange = met(board, job, aheadOptions(8 * kRows));
     std::byte* const arena = allocate(kArena);
@@ -316,15 +311,12 @@ TEST(DeviceMessages, PacksDoNotWaitForTheCopiesOfOtherMessages) {
     arrive(board, 3);
     await(board, 3, 2);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Its memory is the sender's again, and is spoilt, while the receiver has copies under way.
 TEST(DeviceMessages, WhatIsPackedAheadMayBeTakenBackAsACopy) {
   constexpr int64_t kRows = 20000;
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job, aheadOptions(8 * kRows));
     std::byte* const arena = allocate(kArena);
     const Layout rows = *Layout::make({{kRows, 32}}, {{0, 8}});
@@ -360,7 +352,6 @@ TEST(DeviceMessages, WhatIsPackedAheadMayBeTakenBackAsACopy) {
       }
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // The receiver has begun with the sender's memory, and finds the copy when the sender has ended.
@@ -404,9 +395,7 @@ TEST(DeviceMessages, ACopyOutlivesTheSenderThatHasLeftIt) {
 }
 
 TEST(DeviceMessages, OneCopyOfTheReceiversDeviceIsAll) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job, optionsWith(&kDevice));
     std::byte* const arena = allocate(kArena);
     const Layout rows = *Layout::make({{1000, 256}}, {{0, 64}});
@@ -427,7 +416,6 @@ TEST(DeviceMessages, OneCopyOfTheReceiversDeviceIsAll) {
       }
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Bytes that were copied from memory that was revoked, or from a message that was taken back,
@@ -484,9 +472,7 @@ TEST(DeviceMessages, WhatIsRevokedOrTakenBackWhileItIsCopiedFails) {
 }
 
 TEST(DeviceMessages, ADeviceThatFailsEndsTheMessageForBoth) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job, optionsWith(&kDevice));
     std::byte* const arena = allocate(kArena);
     for (const bool isExported : {true, false}) {
@@ -528,13 +514,10 @@ TEST(DeviceMessages, ADeviceThatFailsEndsTheMessageForBoth) {
       CHECK_THAT(!receiving.ok() || !receiving->wait(kPatience).ok());
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(DeviceMessages, WhatCannotBeIsRefused) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job, optionsWith(job.rank == 0 ? &kDevice : &kOldDevice));
     std::byte* const arena = allocate(kArena);
     const auto refused = [&](const SendOptions& options) {
@@ -567,14 +550,11 @@ TEST(DeviceMessages, WhatCannotBeIsRefused) {
       CHECK_THAT(*sending->wait(kPatience) && sending->path() == Path::kRing);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Whatever a sender says, a receiver's device reads no byte beside the export.
 TEST(DeviceMessages, AMessageBesideItsExportIsRefused) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job, optionsWith(&kDevice));
     std::byte* const arena = allocate(kArena);
     const std::int64_t offsets[] = {-1, static_cast<int64_t>(kArena) - 99, INT64_MAX - 5};
@@ -605,7 +585,6 @@ TEST(DeviceMessages, AMessageBesideItsExportIsRefused) {
       CHECK_THAT(transfers == 0);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 }  // namespace

@@ -141,9 +141,7 @@ Delivery collected(Exchange& exchange, Board& board, int sender, int value) {
 }
 
 TEST(ExchangeDevice, PayloadsLieThereOnceTheReceiverHasProvedThatItReachesThem) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job);
     CHECK_THAT(exported == 0 && imported == 0);  // nothing is taken at the start
     if (job.rank == 0) {
@@ -174,13 +172,10 @@ TEST(ExchangeDevice, PayloadsLieThereOnceTheReceiverHasProvedThatItReachesThem) 
       arrive(board, 1);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(ExchangeDevice, MorePiecesComeAsTheyAreNeededAndNoMoreThanFour) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job);
     constexpr int kRounds = 12;
     if (job.rank == 0) {
@@ -212,16 +207,13 @@ TEST(ExchangeDevice, MorePiecesComeAsTheyAreNeededAndNoMoreThanFour) {
       CHECK_THAT(kept.size() == 4 && imported == 4);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // A receiver whose import fails, or leads elsewhere, gets all its payloads in the CPU's memory.
 // It tries again, less and less often.
 TEST(ExchangeDevice, AReceiverThatDoesNotReachADeviceGetsPayloadsInCpuMemory) {
   for (const Import how : {Import::kFails, Import::kGivesOther}) {
-    Team team(3);
-    team.start([&](const Job& job) {
-      Board& board = team.board();
+    runTeam(3, [&](Board& board, const Job& job) {
       if (job.rank == 1) {
         imports = how;
       }
@@ -249,15 +241,12 @@ TEST(ExchangeDevice, AReceiverThatDoesNotReachADeviceGetsPayloadsInCpuMemory) {
         CHECK_THAT(saysLast("rank 1 does not reach this process's device"));
       }
     });
-    EXPECT_EQ(team.end(), "");
   }
 }
 
 TEST(ExchangeDevice, AReceiverThatReachesADeviceLaterGetsPayloadsThereFromThenOn) {
   for (const Import how : {Import::kFails, Import::kGivesOther}) {
-    Team team(2);
-    team.start([&](const Job& job) {
-      Board& board = team.board();
+    runTeam(2, [&](Board& board, const Job& job) {
       const auto exchange = met(board, job);
       for (int round = 0; round < 5; ++round) {
         if (job.rank == 0) {
@@ -272,14 +261,11 @@ TEST(ExchangeDevice, AReceiverThatReachesADeviceLaterGetsPayloadsThereFromThenOn
         }
       }
     });
-    EXPECT_EQ(team.end(), "");
   }
 }
 
 TEST(ExchangeDevice, ADeviceThatExportsNothingIsAskedLessAndLessOften) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     exportsLeft = 0;
     const auto exchange = met(board, job, job.rank == 0 ? kOptions : Options());
     constexpr int kAsked[] = {1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4};
@@ -292,16 +278,13 @@ TEST(ExchangeDevice, ADeviceThatExportsNothingIsAskedLessAndLessOften) {
                                       : "shares no device memory"));
     CHECK_THAT(exchange->statistics().refused == std::size(kAsked));
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // For want of memory, perhaps. What was exported and not marked is marked then, and not taken
 // again.
 TEST(ExchangeDevice, ADeviceThatExportsLaterHasPayloadsFromThenOn) {
   for (const bool unmarked : {false, true}) {
-    Team team(2);
-    team.start([&](const Job& job) {
-      Board& board = team.board();
+    runTeam(2, [&](Board& board, const Job& job) {
       const auto exchange = met(board, job);
       for (int round = 0; round < 5; ++round) {
         exportsLeft = round == 0 && !unmarked ? 0 : 100;
@@ -317,14 +300,11 @@ TEST(ExchangeDevice, ADeviceThatExportsLaterHasPayloadsFromThenOn) {
         }
       }
     });
-    EXPECT_EQ(team.end(), "");
   }
 }
 
 TEST(ExchangeDevice, ADescriptionOfDeviceMemoryIsChecked) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job);
     for (int round = 0; round < 2; ++round) {
       if (job.rank == 0) {
@@ -348,7 +328,6 @@ TEST(ExchangeDevice, ADescriptionOfDeviceMemoryIsChecked) {
       }
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(ExchangeDevice, RandomPayloadsOfBothKindsArrive) {

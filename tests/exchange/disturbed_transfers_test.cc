@@ -294,9 +294,7 @@ TEST_P(FailingCalls, AreToldOrMadeUpForAndLeaveNothingBehind) {
 // A process without a descriptor left cannot look whether another one lives. It is not dead
 // therefore, and its room is not given away while it reads.
 TEST(Transfers, AProcessThatCannotBeLookedAtLives) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     Failures failures;
@@ -315,15 +313,12 @@ TEST(Transfers, AProcessThatCannotBeLookedAtLives) {
     arrive(board, kFinished);
     await(board, kFinished, 2);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // The descriptor of a file comes to a process that has no number for it: the message goes another
 // way, and the file comes with the next one.
 TEST(Transfers, AFileThatWasLostOnItsWayIsHandedAgain) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     Failures failures;
@@ -352,15 +347,13 @@ TEST(Transfers, AFileThatWasLostOnItsWayIsHandedAgain) {
     arrive(board, kFinished);
     await(board, kFinished, 2);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // A file that cannot be handed over now is an error for who has asked for that path alone.
 TEST(Transfers, AFileThatCannotBeHandedIsNotMapped) {
-  Team team(2);
-  team.start([&](const Job& job) {
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
-    const auto exchange = met(team.board(), job);
+    const auto exchange = met(board, job);
     if (job.rank == 0) {
       CHECK_THAT(begin(*exchange, arena, Path::kRing, exchange::kNoExport, 0).ok());
       int others = 0;
@@ -376,10 +369,9 @@ TEST(Transfers, AFileThatCannotBeHandedIsNotMapped) {
       }
       CHECK_THAT(others == 1);
     }
-    arrive(team.board(), kFinished);
-    await(team.board(), kFinished, 2);
+    arrive(board, kFinished);
+    await(board, kFinished, 2);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // ---- Processes that end, or stop.

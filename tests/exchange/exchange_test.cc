@@ -119,13 +119,12 @@ Bytes lay(Exchange& from, int receiver, std::size_t bytes, unsigned seed) {
 }
 
 TEST(Exchange, PayloadsArriveBetweenAllPairs) {
-  Team team(4);
-  team.start([&](const Job& job) {
-    const auto exchange = metAll(team.board(), job);
+  runTeam(4, [&](Board& board, const Job& job) {
+    const auto exchange = metAll(board, job);
     for (int other = 0; other < job.size; ++other) {
       if (other != job.rank) {
         for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, kMiB + 5}) {
-          post(team.board(), job.rank, other,
+          post(board, job.rank, other,
                lay(*exchange, other, bytes, static_cast<unsigned>(job.rank * 10 + other)));
         }
       }
@@ -133,8 +132,7 @@ TEST(Exchange, PayloadsArriveBetweenAllPairs) {
     for (int other = 0; other < job.size; ++other) {
       if (other != job.rank) {
         for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, kMiB + 5}) {
-          Result<Delivery> delivery =
-              exchange->collect(other, fetch(team.board(), other, job.rank));
+          Result<Delivery> delivery = exchange->collect(other, fetch(board, other, job.rank));
           CHECK_THAT(delivery.ok());
           CHECK_THAT(delivery->bytes() == bytes && delivery->memory() == Memory::kHost);
           CHECK_THAT(filled(delivery->data(), bytes, static_cast<unsigned>(other * 10 + job.rank)));
@@ -147,25 +145,23 @@ TEST(Exchange, PayloadsArriveBetweenAllPairs) {
     CHECK_THAT(statistics.collected[0].parcels == 9);
     CHECK_THAT(statistics.collected[0].bytes == 3 * (kMiB + 6));
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Exchange, RoomIsUsedAgainAndNeverMoreThanThereIs) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    const auto exchange = metAll(team.board(), job, {.hostBytes = 4 * kMiB});
+  runTeam(2, [&](Board& board, const Job& job) {
+    const auto exchange = metAll(board, job, {.hostBytes = 4 * kMiB});
     if (job.rank == 0) {
       CHECK_THAT(!exchange->reserve(1, 4 * kMiB + 1, Memory::kHost).ok());
       CHECK_THAT(saysLast("4194305 bytes are more than the 4194304"));
       for (unsigned round = 0; round < 3; ++round) {
         for (unsigned part = 0; part < 4; ++part) {
-          post(team.board(), 0, 1, lay(*exchange, 1, kMiB, round * 4 + part));
+          post(board, 0, 1, lay(*exchange, 1, kMiB, round * 4 + part));
         }
         Result<Parcel> more = exchange->reserve(1, 1, Memory::kHost);
         CHECK_THAT(!more.ok() && more.status().code() == adsmErrorHostMemory);
         CHECK_THAT(saysLast("4194304 of 4194304 bytes are in use, by 4 payloads"));
-        arrive(team.board(), 1);
-        await(team.board(), 2, static_cast<int>(round) + 1);
+        arrive(board, 1);
+        await(board, 2, static_cast<int>(round) + 1);
       }
       // A parcel that nobody has described is free when it is destroyed.
       for (int round = 0; round < 3; ++round) {
@@ -175,10 +171,10 @@ TEST(Exchange, RoomIsUsedAgainAndNeverMoreThanThereIs) {
       CHECK_THAT(exchange->statistics().sent[0].parcels == 12);
     } else {
       for (unsigned round = 0; round < 3; ++round) {
-        await(team.board(), 1, static_cast<int>(round) + 1);
+        await(board, 1, static_cast<int>(round) + 1);
         std::vector<Delivery> deliveries;
         for (unsigned part = 0; part < 4; ++part) {
-          Result<Delivery> delivery = exchange->collect(0, fetch(team.board(), 0, 1));
+          Result<Delivery> delivery = exchange->collect(0, fetch(board, 0, 1));
           CHECK_THAT(delivery.ok());
           deliveries.push_back(std::move(*delivery));
         }
@@ -186,17 +182,14 @@ TEST(Exchange, RoomIsUsedAgainAndNeverMoreThanThereIs) {
           CHECK_THAT(filled(deliveries[part].data(), kMiB, round * 4 + part));
         }
         deliveries.clear();
-        arrive(team.board(), 2);
+        arrive(board, 2);
       }
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Exchange, WhatIsNoDescriptionIsRefused) {
-  Team team(3);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(3, [&](Board& board, const Job& job) {
     const auto exchange = metAll(board, job);
     if (job.rank == 0) {
       for (int part = 0; part < 3; ++part) {
@@ -238,13 +231,10 @@ TEST(Exchange, WhatIsNoDescriptionIsRefused) {
     CHECK_THAT(exchange->statistics().collected[0].parcels == 2);
     arrive(board, 1);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Exchange, ADescribedParcelCanBeRecalledUntilItIsCollected) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = metAll(board, job, {.hostBytes = 2 * kMiB});
     if (job.rank == 0) {
       Result<Parcel> first = exchange->reserve(1, 2 * kMiB, Memory::kHost);
@@ -273,7 +263,6 @@ TEST(Exchange, ADescribedParcelCanBeRecalledUntilItIsCollected) {
       arrive(board, 1);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Parcels and deliveries may outlive their exchange, and deliveries their sender's process.
@@ -309,35 +298,31 @@ TEST(Exchange, PayloadsOutliveTheirExchange) {
 }
 
 TEST(Exchange, WhoHasNotOpenedIsNotWaitedFor) {
-  Team team(3);
-  team.start([&](const Job& job) {
+  runTeam(3, [&](Board& board, const Job& job) {
     if (job.rank == 1) {
-      arrive(team.board(), kOpened);
+      arrive(board, kOpened);
       return;
     }
     const auto exchange = opened(job);
-    arrive(team.board(), kOpened);
-    await(team.board(), kOpened, job.size);
+    arrive(board, kOpened);
+    await(board, kOpened, job.size);
     exchange->meet(job.rank, job.size, std::chrono::hours(1));
     CHECK_THAT(exchange->reaches(2 - job.rank) && !exchange->reaches(1));
     CHECK_THAT(exchange->statistics().peers == 1);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Exchange, AProcessWhoseRankIsAnotherRemainsAlone) {
-  Team team(3);
-  team.start([&](const Job& job) {
+  runTeam(3, [&](Board& board, const Job& job) {
     const auto exchange = opened(job);
-    arrive(team.board(), kOpened);
-    await(team.board(), kOpened, job.size);
+    arrive(board, kOpened);
+    await(board, kOpened, job.size);
     // As in a job that was started in a process of another one.
     exchange->meet(job.rank == 1 ? 0 : job.rank, job.size, std::chrono::hours(1));
     for (int other = 0; other < job.size; ++other) {
       CHECK_THAT(exchange->reaches(other) == (job.rank != 1 && other == 2 - job.rank));
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Exchange, ARankIsTakenOnce) {
@@ -358,13 +343,14 @@ TEST(Exchange, BothAnswersAreTheSameHoweverLateOneIs) {
   for (int round = 0; round < kRounds; ++round) {
     Team team(2);
     team.start([&](const Job& job) {
+      Board& board = team.board();
       logThreshold = LogLevel::kOff;
       const auto exchange = opened(job);
-      arrive(team.board(), kOpened);
-      await(team.board(), kOpened, job.size);
+      arrive(board, kOpened);
+      await(board, kOpened, job.size);
       ::usleep(static_cast<unsigned>(job.rank == round % 2 ? round * 37 % 4000 : 0));
       exchange->meet(job.rank, job.size, std::chrono::milliseconds(round % 4));
-      team.board().numbers[job.rank] = exchange->reaches(1 - job.rank) ? 1 : 0;
+      board.numbers[job.rank] = exchange->reaches(1 - job.rank) ? 1 : 0;
     });
     EXPECT_EQ(team.end(), "");
     EXPECT_EQ(team.board().numbers[0], team.board().numbers[1]) << "round " << round;
@@ -374,9 +360,7 @@ TEST(Exchange, BothAnswersAreTheSameHoweverLateOneIs) {
 }
 
 TEST(Exchange, AChildOfForkHasNoPartInIt) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = metAll(board, job);
     Result<Parcel> parcel = exchange->reserve(1 - job.rank, kMiB, Memory::kHost);
     Result<Parcel> kept = exchange->reserve(1 - job.rank, kMiB, Memory::kHost);
@@ -416,14 +400,12 @@ TEST(Exchange, AChildOfForkHasNoPartInIt) {
         exchange->collect(1 - job.rank, fetch(board, 1 - job.rank, job.rank));
     CHECK_THAT(second.ok() && filled(second->data(), kMiB, 2));
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Exchange, DescriptorsAreAboveTheStandardOnesAndClosedAtExec) {
   // (What is moved from the numbers of standard streams gets its flags anew.)
   for (const bool closeStandard : {false, true}) {
-    Team team(3);
-    team.start([&](const Job& job) {
+    runTeam(3, [&](Board& board, const Job& job) {
       const int errors = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
       for (int fd = 0; closeStandard && fd <= STDERR_FILENO; ++fd) {
         ::close(fd);
@@ -431,8 +413,8 @@ TEST(Exchange, DescriptorsAreAboveTheStandardOnesAndClosedAtExec) {
       const std::set<int> before = openDescriptors();
       {
         const auto exchange = opened(job);
-        arrive(team.board(), kOpened);
-        await(team.board(), kOpened, job.size);
+        arrive(board, kOpened);
+        await(board, kOpened, job.size);
         const auto opens = [&](std::size_t many) {
           const std::set<int> now = openDescriptors();
           return now.size() == before.size() + many &&
@@ -454,7 +436,6 @@ TEST(Exchange, DescriptorsAreAboveTheStandardOnesAndClosedAtExec) {
       ::dup2(errors, STDERR_FILENO);
       CHECK_THAT(same);
     });
-    EXPECT_EQ(team.end(), "");
   }
 }
 
@@ -534,9 +515,7 @@ TEST(Exchange, AnotherUserIsNeitherHeardNorCalled) {
   if (::geteuid() != 0) {
     GTEST_SKIP() << "only root can become another user";
   }
-  Team team(3);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(3, [&](Board& board, const Job& job) {
     const int lines = ::memfd_create("lines", 0);
     const int errors = ::dup(STDERR_FILENO);
     if (job.rank == 1) {
@@ -558,7 +537,6 @@ TEST(Exchange, AnotherUserIsNeitherHeardNorCalled) {
       CHECK_THAT(std::strstr(text.data(), "the socket of rank 1 is another user's") != nullptr);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Another user can call as a rank that is there itself, and come first.
@@ -599,9 +577,7 @@ TEST(Exchange, AnotherUserIsNotTakenForARank) {
 
 TEST(Exchange, ManyPayloadsLeaveNothingBehind) {
   const long steps = stepsOr(100000);
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = metAll(board, job, {.hostBytes = 8 * kMiB});
     [[maybe_unused]] std::size_t pages = 0;
     std::size_t descriptors = 0;
@@ -628,7 +604,6 @@ TEST(Exchange, ManyPayloadsLeaveNothingBehind) {
     CHECK_THAT(residentPages() <= pages + 8 * kMiB / 4096 + 64);
 #endif
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Any sizes, to anybody, kept for any time.

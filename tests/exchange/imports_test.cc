@@ -217,9 +217,7 @@ ExportId exportedDevice(Exchange& exchange, void* memory, int rank) {
 }
 
 TEST(Imports, AMemoryFileIsReadInPlace) {
-  Team team(3);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(3, [&](Board& board, const Job& job) {
     const std::set<int> before = openDescriptors();
     {
       const auto exchange = met(board, job);
@@ -259,14 +257,11 @@ TEST(Imports, AMemoryFileIsReadInPlace) {
     }
     CHECK_THAT(openDescriptors() == before);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Imports, DeviceMemoryIsReadInPlaceOnceTheDeviceIsProved) {
   for (const bool refused : {false, true}) {
-    Team team(2);
-    team.start([&](const Job& job) {
-      Board& board = team.board();
+    runTeam(2, [&](Board& board, const Job& job) {
       refusesImports = refused && job.rank == 1;
       const auto exchange = met(board, job);
       if (job.rank == 0) {
@@ -291,15 +286,12 @@ TEST(Imports, DeviceMemoryIsReadInPlaceOnceTheDeviceIsProved) {
         arrive(board, 1);
       }
     });
-    EXPECT_EQ(team.end(), "");
   }
 }
 
 // Without a piece of the device that its reach is proved by: the descriptors prove it.
 TEST(Imports, DeviceMemoryOfFilesIsHandedOver) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const std::set<int> before = openDescriptors();
     {
       const auto exchange = met(board, job);
@@ -346,7 +338,6 @@ TEST(Imports, DeviceMemoryOfFilesIsHandedOver) {
     }
     CHECK_THAT(openDescriptors() == before);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Imports, OfTheDeviceThatBothUseHaveNoLink) {
@@ -386,9 +377,7 @@ TEST(Imports, OfTheDeviceThatBothUseHaveNoLink) {
 
 // No importer holds what is freed.
 TEST(Imports, RevocationWaitsForThoseWhoHaveTheMemory) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job);
     if (job.rank == 0) {
       void* const memory = allocate(kBytes);
@@ -433,7 +422,6 @@ TEST(Imports, RevocationWaitsForThoseWhoHaveTheMemory) {
       }
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Imports, AProcessThatHasEndedHoldsNothingAndAStoppedOneDoes) {
@@ -475,9 +463,7 @@ TEST(Imports, AProcessThatHasEndedHoldsNothingAndAStoppedOneDoes) {
 }
 
 TEST(Imports, OnlyUnusedOnesMakeRoomOldestFirst) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     Options options = kOptions;
     options.maxImports = 3;
     const auto exchange = met(board, job, options);
@@ -518,13 +504,10 @@ TEST(Imports, OnlyUnusedOnesMakeRoomOldestFirst) {
       arrive(board, 1);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Imports, WhatCannotBeExportedOrImportedIsRefused) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job);
     const File file;
     const File unsealed(0);
@@ -564,13 +547,10 @@ TEST(Imports, WhatCannotBeExportedOrImportedIsRefused) {
     CHECK_THAT(*exchange->revoke(all[500]));
     CHECK_THAT(exchange->exportFile(file.get(), 0, 1).ok());
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Imports, AChildOfForkHasNone) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const auto exchange = met(board, job);
     const File file;
     const ExportId own = exported(*exchange, file, 1 - job.rank);
@@ -594,7 +574,6 @@ TEST(Imports, AChildOfForkHasNone) {
     arrive(board, 1);
     await(board, 1, 2);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Memory goes from export to export; what is read is that of the id, or known to be revoked.

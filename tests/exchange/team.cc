@@ -2,6 +2,7 @@
 #include "tests/exchange/team.h"
 
 #include <fmt/core.h>
+#include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -77,6 +78,12 @@ std::string Team::end() {
     }
   }
   return what;
+}
+
+void runTeam(int size, const std::function<void(Board& board, const exchange::Job& job)>& body) {
+  Team team(size);
+  team.start([&](const exchange::Job& job) { body(team.board(), job); });
+  EXPECT_EQ(team.end(), "");
 }
 
 void post(Board& board, int sender, int receiver, exchange::ConstDescription description) {

@@ -59,6 +59,9 @@ class Team {
   std::vector<pid_t> processes_;
 };
 
+// Runs `body` in each process of a team, and expects that all of them end well.
+void runTeam(int size, const std::function<void(Board& board, const exchange::Job& job)>& body);
+
 // Messages of descriptions from one process of a team to another, in order.
 void post(Board& board, int sender, int receiver, exchange::ConstDescription description);
 std::array<std::byte, exchange::kDescriptionBytes> fetch(Board& board, int sender, int receiver);

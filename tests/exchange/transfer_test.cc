@@ -295,9 +295,7 @@ TEST(Transfers, WhatCannotBeReadOrMappedIsPacked) {
 Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
 
 TEST(Transfers, ThePathFollowsTheLayout) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     if (job.rank == 0) {
@@ -327,7 +325,6 @@ TEST(Transfers, ThePathFollowsTheLayout) {
     arrive(board, 1);
     await(board, 1, 2);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // So that it is packed while the receiver unpacks, and not before.
@@ -343,9 +340,7 @@ Layout growing(int64_t count) {
 TEST(Transfers, LayoutsAreKeptUnlessTheyAreExchangedNaively) {
   constexpr std::array kHow = {LayoutExchange::kNaive, LayoutExchange::kPipelined,
                                LayoutExchange::kMemoised};
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     const Layout layout = growing(200);
@@ -381,13 +376,10 @@ TEST(Transfers, LayoutsAreKeptUnlessTheyAreExchangedNaively) {
                                              arena.data() + block.offset));
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Transfers, ALayoutThatTheReceiverHasTooIsNotRead) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     Options options;
     options.maxLayouts = 0;  // nothing is kept either
@@ -409,14 +401,11 @@ TEST(Transfers, ALayoutThatTheReceiverHasTooIsNotRead) {
       }
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // By a receiver that takes it as another type.
 TEST(Transfers, ALayoutOfATypeThatAllHaveMadeIsNotRead) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     const Layout element = growing(50);
@@ -445,7 +434,6 @@ TEST(Transfers, ALayoutOfATypeThatAllHaveMadeIsNotRead) {
     }
     exchange->forgetType(element, extent);
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Transfers, ALayoutInPartsNeedsItsSenderUntilAllIsThere) {
@@ -494,11 +482,9 @@ TEST(Transfers, ALayoutInPartsNeedsItsSenderUntilAllIsThere) {
 }
 
 TEST(Transfers, AMessageOfTheRingBeginsWithOneFragment) {
-  Team team(2);
-  team.start([&](const Job& job) {
+  runTeam(2, [&](Board& board, const Job& job) {
     constexpr std::size_t kFragment = 4096;
     constexpr std::size_t kAll = 3 * kFragment;
-    Board& board = team.board();
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     if (job.rank == 0) {
@@ -525,19 +511,16 @@ TEST(Transfers, AMessageOfTheRingBeginsWithOneFragment) {
       CHECK_THAT(std::memcmp(target.data(), arena.data(), kAll) == 0);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Whether the receiver has not begun, has begun, or takes it where it lies: the sender uses its
 // memory for something else at once. More of them than there can be at a time.
 TEST(Transfers, AMessageWhoseRingHoldsAllIsOverForItsSenderWhenItIsPacked) {
-  Team team(2);
-  team.start([&](const Job& job) {
+  runTeam(2, [&](Board& board, const Job& job) {
     enum Receiver { kLate, kLateInPlace, kBegun, kBegunInPlace, kRecalled, kCopied };
     constexpr int kReceivers = 6;
     constexpr int kRounds = 540;
     constexpr int64_t kBytes = 20'000;
-    Board& board = team.board();
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     int meetings = 0;
@@ -598,16 +581,13 @@ TEST(Transfers, AMessageWhoseRingHoldsAllIsOverForItsSenderWhenItIsPacked) {
       meetAgain();
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // The last fragments of a longer message are left, too.
 TEST(Transfers, TheRestOfAMessageThatIsInItsRingIsLeftToTheReceiver) {
-  Team team(2);
-  team.start([&](const Job& job) {
+  runTeam(2, [&](Board& board, const Job& job) {
     constexpr int64_t kFragment = 4096;
     constexpr int64_t kBytes = 10 * kFragment;
-    Board& board = team.board();
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     if (job.rank == 0) {
@@ -641,14 +621,11 @@ TEST(Transfers, TheRestOfAMessageThatIsInItsRingIsLeftToTheReceiver) {
       arrive(board, 3);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // The receiver has begun, the sender leaves a copy and uses its memory for something else.
 TEST(Transfers, ACopyMayBeLeftToAReceiverThatHasBegun) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     constexpr int64_t kBytes = 1 << 20;
     const auto exchange = met(board, job);
@@ -719,14 +696,11 @@ TEST(Transfers, ACopyMayBeLeftToAReceiverThatHasBegun) {
       CHECK_THAT(exchange->reserve(1, std::size_t{255} << 20, exchange::Memory::kHost).ok());
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // The receiver ends, or gives up, after the copy was left.
 TEST(Transfers, WhatWasLeftToAReceiverThatGivesUpComesBack) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     constexpr int64_t kBytes = 1 << 20;
     const auto exchange =
@@ -761,7 +735,6 @@ TEST(Transfers, WhatWasLeftToAReceiverThatGivesUpComesBack) {
       await(board, phase + 2, 2);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Bytes of memory that the process's own file of the exchange has.
@@ -784,9 +757,7 @@ TEST(Transfers, CopiesNeedNoRoomForPayloadsAndKeepFewPages) {
   constexpr int64_t kRoom = 2 << 20;
   constexpr int64_t kBytes = 900'000;
   constexpr int kMessages = 30;
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kBytes + kMessages * 16);
     const auto exchange = met(board, job, {.hostBytes = kRoom});
     std::vector<std::byte> target(kBytes);
@@ -823,16 +794,14 @@ TEST(Transfers, CopiesNeedNoRoomForPayloadsAndKeepFewPages) {
       }
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // Where it has none, a message is not begun that may have to be left as one.
 TEST(Transfers, AMessageThatMayBeCopiedIsNotBegunWithoutRoomForThat) {
-  Team team(2);
-  team.start([&](const Job& job) {
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     const auto exchange =
-        met(team.board(), job, {.hostBytes = std::size_t{4} << 20, .copyBytes = 2 << 20});
+        met(board, job, {.hostBytes = std::size_t{4} << 20, .copyBytes = 2 << 20});
     const auto send = [&](bool mayCopy) {
       return exchange->send(1 - job.rank, arena.data(), shareLayout(contiguous(1'500'000)),
                             {.path = Path::kRead, .mayCopy = mayCopy});
@@ -844,13 +813,10 @@ TEST(Transfers, AMessageThatMayBeCopiedIsNotBegunWithoutRoomForThat) {
     *first = Sending();
     CHECK_THAT(send(true).ok());
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 TEST(Transfers, ADescriptionIsGoodForOneMessage) {
-  Team team(2);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     if (job.rank == 0) {
@@ -900,14 +866,11 @@ TEST(Transfers, ADescriptionIsGoodForOneMessage) {
       await(board, 1, 1);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // From the description on, until it is received, taken back, left as a copy, or dropped.
 TEST(Transfers, AReceiverKnowsWhoWaitsForIt) {
-  Team team(3);
-  team.start([&](const Job& job) {
-    Board& board = team.board();
+  runTeam(3, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     const auto exchange = met(board, job);
     constexpr int64_t kBytes = 100000;
@@ -954,7 +917,6 @@ TEST(Transfers, AReceiverKnowsWhoWaitsForIt) {
       await(board, phase + 3, 3);
     }
   });
-  EXPECT_EQ(team.end(), "");
 }
 
 // ---- Processes that end, or stop, in between.
