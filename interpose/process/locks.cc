@@ -17,8 +17,11 @@
 // mutex.
 //
 // Mutexes that are robust, inherit priorities or have a ceiling are acquired in user mode as well
-// and work in the same way, with two exceptions: no thread inherits a priority, and the kernel
-// marks a robust mutex of a thread that has ended only where it can read it. A log line says so.
+// and work in the same way, with one exception: no thread inherits a priority. A log line says so.
+//
+// When a thread ends, the kernel goes through the list of the robust mutexes that it has, and marks
+// them. At one in a closed block it would stop, before those behind it. So robust mutexes in shared
+// memory are taken out of that list, and who finds one locked asks whether its owner still lives.
 //
 // Builds with the thread sanitizer leave these out: the sanitizer has its own.
 #if !defined(__SANITIZE_THREAD__)
@@ -35,6 +38,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "gmac/base/cancellation.h"
@@ -116,6 +120,7 @@ constexpr int kHasCeiling = 64;
 bool isPlain(const Mutex* mutex) noexcept {
   return (mutex->__data.__kind & (kRobust | kInheritsPriority | kHasCeiling)) == 0;
 }
+bool isRobust(const Mutex* mutex) noexcept { return (mutex->__data.__kind & kRobust) != 0; }
 
 // For these, all threads must agree.
 bool isOurs(const sem_t* semaphore) noexcept {
@@ -227,29 +232,62 @@ int await(const void* lock, const Deadline& deadline, How how, const Attempt& at
 
 // ---- Mutexes
 
-// Logs once per kind what a mutex of that kind lacks in shared memory.
+// Logs once what a mutex that inherits priorities lacks in shared memory.
 void sayWhatIsMissing(const Mutex* mutex) noexcept {
-  static constinit std::atomic<int> said{0};
-  const int kinds = mutex->__data.__kind & (kRobust | kInheritsPriority);
-  const int fresh = kinds & ~said.fetch_or(kinds);
-  if ((fresh & kInheritsPriority) != 0) {
-    log(LogLevel::kError,
-        "the mutex at {} inherits priorities and is in a shared object: it locks, and no thread "
-        "inherits a priority; keep it in private memory",
-        static_cast<const void*>(mutex));
-  }
-  if ((fresh & kRobust) != 0) {
-    log(LogLevel::kError,
-        "the mutex at {} is robust and is in a shared object: a thread that ends while it has it "
-        "may go unnoticed, and others wait for ever; keep it in private memory",
-        static_cast<const void*>(mutex));
-  }
+  static constinit std::atomic<bool> said{false};
+  if ((mutex->__data.__kind & kInheritsPriority) == 0 || said.exchange(true)) return;
+  log(LogLevel::kError,
+      "the mutex at {} inherits priorities and is in a shared object: it locks, and no thread "
+      "inherits a priority; keep it in private memory",
+      static_cast<const void*>(mutex));
+}
+
+// Takes a robust mutex that the thread has just got out of the thread's list. libc takes it out
+// again when it is unlocked: then it is a list of its own.
+void takeOutOfList(Mutex* mutex) noexcept {
+  auto& links = mutex->__data.__list;
+  // A link is the address of the other's next link. Its lowest bit tells the kernel that the mutex
+  // there inherits priorities.
+  const auto entry = [](void* link) {
+    const std::uintptr_t next = reinterpret_cast<std::uintptr_t>(link) & ~std::uintptr_t{1};
+    return reinterpret_cast<__pthread_internal_list*>(next -
+                                                      offsetof(__pthread_internal_list, __next));
+  };
+  entry(links.__next)->__prev = links.__prev;
+  entry(links.__prev)->__next = links.__next;
+  links.__next = links.__prev = reinterpret_cast<__pthread_internal_list*>(&links.__next);
+}
+
+// Marks a locked robust mutex as the kernel does if its owner has ended. The number of a thread
+// that has ended may be another's by then: that is found when the other one has ended, too.
+bool markIfOwnerHasEnded(Mutex* mutex) noexcept {
+  std::atomic_ref<int> word(mutex->__data.__lock);
+  int seen = word.load();
+  const int owner = seen & FUTEX_TID_MASK;
+  if (owner == 0 || (seen & FUTEX_OWNER_DIED) != 0) return false;
+  const int savedErrno = errno;
+  const bool ended = syscall(SYS_tkill, owner, 0) != 0 && errno == ESRCH;
+  errno = savedErrno;
+  return ended && word.compare_exchange_strong(
+                      seen, (seen & static_cast<int>(FUTEX_WAITERS)) | FUTEX_OWNER_DIED);
+}
+
+int tryShared(Mutex* mutex) noexcept {
+  if (!isRobust(mutex)) return realTrylock(mutex);
+  // One that inherits priorities is got from a dead owner in the kernel, which must reach it.
+  std::optional<coherence::CpuHold> open;
+  if ((mutex->__data.__kind & kInheritsPriority) != 0) open.emplace(mutex, sizeof *mutex, true);
+  int result = realTrylock(mutex);
+  if (result == EBUSY && markIfOwnerHasEnded(mutex)) result = realTrylock(mutex);
+  const bool again = mutex->__data.__count > 1;
+  if ((result == 0 && !again) || result == EOWNERDEAD) takeOutOfList(mutex);
+  return result;
 }
 
 int lockShared(Mutex* mutex, const Deadline& deadline) noexcept {
   sayWhatIsMissing(mutex);
   return await(mutex, deadline, How::kLock, [mutex] {
-    const int result = realTrylock(mutex);
+    const int result = tryShared(mutex);
     constexpr int kTypes = 3;
     const bool dead = result == EBUSY &&
                       (mutex->__data.__kind & kTypes) == PTHREAD_MUTEX_ERRORCHECK_NP &&
@@ -412,6 +450,12 @@ GMAC_INTERPOSED int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
   if (!locks::isOurs(mutex)) [[likely]]
     return locks::realLock(mutex);
   return locks::lockShared(mutex, {});
+}
+
+GMAC_INTERPOSED int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept {
+  if (!locks::isOurs(mutex)) [[likely]]
+    return locks::realTrylock(mutex);
+  return locks::tryShared(mutex);
 }
 
 GMAC_INTERPOSED int pthread_mutex_timedlock(pthread_mutex_t* mutex, const timespec* time) noexcept {

@@ -203,6 +203,90 @@ SCENARIO(robustMutexes) {
   return 0;
 }
 
+// Locks a mutex whose owner has ended, and ends what is left of that.
+void inherit(pthread_mutex_t* mutex, int locked) {
+  say("its owner is dead: %d", locked);
+  if (locked != EOWNERDEAD) return;
+  say("consistent: %d", pthread_mutex_consistent(mutex));
+  say("unlock: %d", pthread_mutex_unlock(mutex));
+  say("lock: %d", pthread_mutex_lock(mutex));
+  say("unlock: %d", pthread_mutex_unlock(mutex));
+}
+
+// The accelerator has the mutex when its owner ends.
+void endOwners(int protocol) {
+  memory = allocate();
+  auto* const shared = place<Mutexes>();
+  pthread_mutex_t* const mutex = &shared->mutex;
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutexattr_setprotocol(&attributes, protocol);
+  pthread_mutex_init(mutex, &attributes);
+  pthread_mutex_t own;
+  pthread_mutex_init(&own, &attributes);
+  pthread_mutex_t ownToo;
+  pthread_mutex_init(&ownToo, &attributes);
+  const auto ends = [&] {
+    std::thread([&] {
+      pthread_mutex_lock(&own);
+      pthread_mutex_lock(mutex);
+      pthread_mutex_lock(&ownToo);
+      close(memory);
+    }).join();
+  };
+  const auto soon = [] { return after(CLOCK_REALTIME, 2'000); };
+
+  ends();
+  timespec limit = soon();
+  inherit(mutex, pthread_mutex_timedlock(mutex, &limit));
+  inherit(&own, pthread_mutex_timedlock(&own, &limit));
+  inherit(&ownToo, pthread_mutex_timedlock(&ownToo, &limit));
+  ends();
+  inherit(mutex, pthread_mutex_trylock(mutex));
+  inherit(&own, pthread_mutex_trylock(&own));
+  inherit(&ownToo, pthread_mutex_trylock(&ownToo));
+
+  // While others wait for it.
+  std::atomic<bool> has{false};
+  std::thread owner([&] {
+    pthread_mutex_lock(mutex);
+    has = true;
+    ::usleep(20'000);
+    close(memory);
+  });
+  while (!has) ::usleep(100);
+  limit = soon();
+  inherit(mutex, pthread_mutex_timedlock(mutex, &limit));
+  owner.join();
+
+  // The owner ends while the block is open, which is closed then. One thread alone gets it.
+  std::thread([&] { pthread_mutex_lock(mutex); }).join();
+  close(memory);
+  limit = soon();
+  const int locked = pthread_mutex_timedlock(mutex, &limit);
+  std::thread([&] { say("another's: %d", pthread_mutex_trylock(mutex)); }).join();
+  say("consistent: %d", pthread_mutex_consistent(mutex));
+  say("locked: %d, unlock: %d", locked, pthread_mutex_unlock(mutex));
+
+  // Given up by who has got it: nobody gets it any more.
+  ends();
+  limit = soon();
+  say("lock: %d", pthread_mutex_timedlock(mutex, &limit));
+  say("given up: %d", pthread_mutex_unlock(mutex));
+  say("not recoverable: %d", pthread_mutex_trylock(mutex));
+}
+
+SCENARIO(robustMutexesOfClosedBlocks) {
+  endOwners(PTHREAD_PRIO_NONE);
+  return 0;
+}
+
+SCENARIO(robustMutexesThatInheritPriorities) {
+  endOwners(PTHREAD_PRIO_INHERIT);
+  return 0;
+}
+
 // ---- Once
 
 SCENARIO(onces) {
