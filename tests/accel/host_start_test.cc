@@ -161,6 +161,32 @@ TEST(HostStart, NeedsNoDevicesUnderTheApplicationsRoot) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+// The next child of such a thread is the first process of another namespace: if that were the
+// library's, the program could have no more children once it had ended. The thread can have no
+// threads either.
+TEST(HostStart, LeavesANewNamespaceOfProcessesToTheProgram) {
+  constexpr int kCannot = 77;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) _exit(kCannot);
+    const auto made = makeSmall();
+    if (made.ok()) _exit(1);
+    const std::string why = lastErrorText();
+    std::fprintf(stderr, "%s\n", why.c_str());
+    if (why.find("unshare(CLONE_NEWPID)") == std::string::npos) _exit(2);
+    const pid_t first = fork();
+    if (first == 0) _exit(getpid() == 1 ? 0 : 3);
+    int status = 0;
+    if (first < 0 || waitpid(first, &status, 0) != first) _exit(4);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 5);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  if (WEXITSTATUS(status) == kCannot) GTEST_SKIP() << "this process may make no namespace";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 std::atomic<int> forkHandlersRun{0};
 
 TEST(HostStart, RunsForkHandlersAsAnyForkDoes) {

@@ -77,6 +77,19 @@ bool isOnlyThread() {
   return stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3;
 }
 
+// Whether the calling thread's next child is a process of another namespace (unshare(), setns()).
+// The first one of a new namespace takes all others with it when it ends, so it must not be the
+// process between; and the kernel gives such a thread no threads.
+bool childrenGoElsewhere() {
+  char own[64];
+  char childrens[sizeof own];
+  const ssize_t bytes = readlink("/proc/thread-self/ns/pid", own, sizeof own);
+  if (bytes < 0) return false;
+  // (There is none before the namespace has its first process.)
+  return readlink("/proc/thread-self/ns/pid_for_children", childrens, sizeof childrens) != bytes ||
+         std::memcmp(own, childrens, static_cast<std::size_t>(bytes)) != 0;
+}
+
 struct Between {
   const DeviceSetup& setup;
   ThreadRecords asSibling;  // empty: by fork()
@@ -134,6 +147,11 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) int runBetween(vo
 }  // namespace
 
 Status spawnDeviceProcess(const DeviceSetup& setup) {
+  if (childrenGoElsewhere()) {
+    return fail(adsmErrorSystem,
+                "the host accelerator cannot start in a thread whose children are processes of "
+                "another namespace: start it (adsmAlloc) before unshare(CLONE_NEWPID)");
+  }
   void* const memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_NONE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) {
