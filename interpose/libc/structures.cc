@@ -77,7 +77,6 @@ GMAC_SERVE_CALL(2, kAfterFault, gettimeofday, Values<0>, Values<1, sizeof(struct
 GMAC_SERVE_CALL(1, kBefore, times, Values<0>);
 GMAC_SERVE_CALL(2, kAfterFault, getitimer, Values<1>);
 GMAC_SERVE_CALL(3, kBefore, setitimer, Values<1>, Values<2>);
-GMAC_SERVE_CALL(3, kBefore, timer_create, Values<1>, Values<2>);
 GMAC_SERVE_CALL(2, kAfterFault, timer_gettime, Values<1>);
 GMAC_SERVE_CALL(4, kBefore, timer_settime, Values<2>, Values<3>);
 GMAC_SERVE_CALL(2, kAfterFault, timerfd_gettime, Values<1>);
@@ -131,7 +130,6 @@ GMAC_SERVE_CALL(3, kAfterFault, shmctl, Values<2>);
 GMAC_SERVE_CALL(1, kAfterFault, mq_unlink, Text<0>);
 GMAC_SERVE(2, kAfterFault, mq_getattr, Values<1>);
 GMAC_SERVE(3, kBefore, mq_setattr, Values<1>, Values<2>);
-GMAC_SERVE_CALL(2, kAfterFault, mq_notify, Values<1>);
 
 // ---- Descriptors
 

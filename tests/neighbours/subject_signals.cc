@@ -3,6 +3,7 @@
 // A program's view of SIGSEGV: its own handlers, masks and stacks.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -19,6 +20,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -675,6 +677,70 @@ SCENARIO(touchesOnTheAlternateStack) {
   raise(SIGUSR1);
   touchForeign();
   raise(SIGUSR1);
+  return 0;
+}
+
+// ---- Threads that libc makes for events; those of timers have every signal blocked
+
+SCENARIO(timerThreads) {
+  memory = allocate();
+  static std::atomic<int> expirations{0};
+  sigevent event = {};
+  event.sigev_notify = SIGEV_THREAD;
+  event.sigev_notify_function = [](sigval value) {
+    auto* const at = static_cast<unsigned char*>(value.sival_ptr);
+    close(memory);
+    write(at, static_cast<unsigned char>(read(at) + 1));
+    if (++expirations == 1) sayMask("the timer's thread");
+  };
+  const auto expire = [&](unsigned char* at) {
+    event.sigev_value.sival_ptr = at;
+    timer_t timer = {};
+    say("made: %d", timer_create(CLOCK_MONOTONIC, &event, &timer));
+    for (int round = 0; round < 5; ++round) {
+      const int before = expirations;
+      const itimerspec soon = {.it_interval = {}, .it_value = {0, 1'000'000}};
+      timer_settime(timer, 0, &soon, nullptr);
+      while (expirations == before) usleep(1000);
+    }
+    timer_delete(timer);
+    say("expired: %d", read(at));
+  };
+  expire(memory + kPage);
+  expire(memory + 2 * kPage);
+  return 0;
+}
+
+SCENARIO(queueThreads) {
+  memory = allocate();
+  static std::atomic<int> messages{0};
+  const std::string name = "/gmac_subject_" + std::to_string(getpid());
+  mq_attr limits = {};
+  limits.mq_maxmsg = 2;
+  limits.mq_msgsize = 8;
+  const mqd_t queue = mq_open(name.c_str(), O_RDWR | O_CREAT, 0600, &limits);
+  mq_unlink(name.c_str());
+  auto* const event = reinterpret_cast<sigevent*>(memory + 2 * kPage);
+  event->sigev_notify = SIGEV_THREAD;
+  event->sigev_notify_function = [](sigval value) {
+    auto* const at = static_cast<unsigned char*>(value.sival_ptr);
+    write(at, static_cast<unsigned char>(read(at) + 1));
+    sayMask("the queue's thread");
+    ++messages;
+  };
+  event->sigev_value.sival_ptr = memory + kPage;
+  for (int message = 1; message <= 2; ++message) {
+    close(memory);
+    say("asked: %d", mq_notify(queue, event));
+    close(memory);
+    const int sent = mq_send(queue, "1234567", 8, 0);
+    while (messages < message) usleep(1000);
+    say("sent: %d", sent);
+    char text[8];
+    unsigned priority = 0;
+    say("%zd, %d", mq_receive(queue, text, sizeof text, &priority), read(memory + kPage));
+  }
+  say("no more: %d", mq_notify(queue, nullptr));
   return 0;
 }
 
