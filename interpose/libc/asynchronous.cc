@@ -121,6 +121,11 @@ class Request {
       notified_.sigev_notify_function(notified_.sigev_value);
       return;
     }
+    // It waits for a thread of the program's that takes it, as one of libc's own does: this thread
+    // blocks nothing.
+    sigset_t all;
+    ::sigfillset(&all);
+    (void)::pthread_sigmask(SIG_BLOCK, &all, nullptr);
     siginfo_t info = {};
     info.si_signo = notified_.sigev_signo;
     info.si_code = SI_ASYNCIO;
