@@ -7,7 +7,8 @@
 //  - exec replaces this process, or is called in a child of vfork, which must not change its
 //    parent's memory. So the strings are only touched, and touched again when another thread's
 //    kernel call has closed them meanwhile.
-//  - posix_spawn, system and popen return: they get copies.
+//  - posix_spawn, system and popen return: they get copies. (But the process's own environment,
+//    which system and popen hand on, is touched: a program may change its strings in place.)
 //  - A child of fork has no shared objects; such a string gives EFAULT there, and a log line says
 //    why.
 //
@@ -247,6 +248,11 @@ auto withCopy(const char* string, Failure failure, Call call) {
   }
 }
 
+// Opens what is shared of the environment that a shell is about to get.
+void touchEnvironment() noexcept {
+  if (anythingShared()) (void)touch(environ);
+}
+
 }  // namespace
 }  // namespace gmac::interpose
 
@@ -335,13 +341,18 @@ GMAC_INTERPOSED int posix_spawnp(pid_t* child, const char* file,
 }
 
 GMAC_INTERPOSED int system(const char* command) {
-  return processes::withCopy(command, -1, [](const char* c) { return processes::realSystem(c); });
+  return processes::withCopy(command, -1, [](const char* c) {
+    processes::touchEnvironment();
+    return processes::realSystem(c);
+  });
 }
 
 GMAC_INTERPOSED FILE* popen(const char* command, const char* mode) {
   return processes::withCopy(command, static_cast<FILE*>(nullptr), [&](const char* c) {
-    return processes::withCopy(mode, static_cast<FILE*>(nullptr),
-                               [&](const char* m) { return processes::realPopen(c, m); });
+    return processes::withCopy(mode, static_cast<FILE*>(nullptr), [&](const char* m) {
+      processes::touchEnvironment();
+      return processes::realPopen(c, m);
+    });
   });
 }
 

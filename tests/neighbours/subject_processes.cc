@@ -142,6 +142,28 @@ SCENARIO(commands) {
   return 0;
 }
 
+// The program's own environment has a string there, or is an array there.
+SCENARIO(commandsWithTheEnvironment) {
+  memory = allocate();
+  const auto run = [] {
+    close(memory);
+    say("system: %d", WEXITSTATUS(std::system("echo \"$NAME\" && exit 5")));
+    close(memory);
+    FILE* const pipe = popen("echo \"$NAME\"", "r");
+    char line[64] = {};
+    if (pipe != nullptr && std::fgets(line, sizeof line, pipe) != nullptr) say("popen: %s", line);
+    say("pclose: %d", pipe != nullptr ? pclose(pipe) : -1);
+  };
+  putenv(place(20480, "NAME=of the environment"));
+  run();
+  char** const before = environ;
+  environ = environmentInMemory();
+  run();
+  environ = before;
+  sayMemory();
+  return 0;
+}
+
 // Each of them replaces the program.
 #define EXEC_SCENARIO(name, call)                                                   \
   SCENARIO(name) {                                                                  \
