@@ -4,7 +4,9 @@
 #ifndef GMAC_BENCH_INTERLEAVED_H_
 #define GMAC_BENCH_INTERLEAVED_H_
 
+#include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -32,6 +34,7 @@ class Interleaved {
     }
   }
   double seconds(std::size_t i) const { return median(seconds_[i]); }
+  std::size_t alternatives() const { return seconds_.size(); }
   // The median of the rounds' own differences, for the same reason as the ratios below.
   double over(std::size_t i, std::size_t base) const {
     std::vector<double> differences;
@@ -51,6 +54,27 @@ class Interleaved {
 
  private:
   std::vector<std::vector<double>> seconds_;
+};
+
+// The same alternatives in several sets of turns, each set in processes of its own. What a machine
+// that others use as well does to a process may last for all of its turns, or change for seconds,
+// and only ever adds to its time. So of each alternative the set counts in which it took least.
+class LeastOfSets {
+ public:
+  void add(const Interleaved& set) {
+    least_.resize(set.alternatives(), std::numeric_limits<double>::infinity());
+    for (std::size_t i = 0; i < least_.size(); ++i) {
+      least_[i] = std::min(least_[i], set.seconds(i));
+    }
+    ++sets_;
+  }
+  std::size_t sets() const { return sets_; }
+  double seconds(std::size_t i) const { return least_[i]; }
+  double ratio(std::size_t i, std::size_t to) const { return least_[i] / least_[to]; }
+
+ private:
+  std::vector<double> least_;
+  std::size_t sets_ = 0;
 };
 
 }  // namespace gmac::bench

@@ -18,6 +18,9 @@ enum class Sense { kAtMost, kAtLeast };
 struct Target {
   Sense sense;
   double value;
+  bool isMetBy(double figure) const {
+    return sense == Sense::kAtMost ? figure <= value : figure >= value;
+  }
 };
 
 // The values of a figure that are possible on such machines. Outside, the measurement is wrong.
@@ -43,11 +46,7 @@ struct Row {
   nlohmann::json details;
   std::string notMeasured;  // why; empty: it was
 
-  bool met() const {
-    return notMeasured.empty() &&
-           (!target ||
-            (target->sense == Sense::kAtMost ? value <= target->value : value >= target->value));
-  }
+  bool met() const { return notMeasured.empty() && (!target || target->isMetBy(value)); }
 };
 
 // Why `result`, what a measurement has returned, is none: the first of these figures that is

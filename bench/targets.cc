@@ -29,6 +29,8 @@ constexpr std::size_t kVectorFloats = 64 * kMiB;
 // Of each access pattern, beside one that warms up.
 constexpr std::size_t kPatternRounds = 10;
 constexpr Range kPlausibleRound{1e-6, 1e3};  // seconds
+// A pattern that misses a target in one set of processes is measured in so many.
+constexpr std::size_t kPatternSets = 6;
 // Enough for the host accelerator's own processor to be exercised on a small machine.
 constexpr std::size_t kHostVectorFloats = 4 * kMiB;
 
@@ -232,43 +234,64 @@ void memoryRows(Collector& collector) {
   }
 }
 
-// Every access pattern, each protocol in a process of its own, in turns; on a GPU beside managed
-// memory.
+// A pattern under each of `ways` (protocols, or managed memory) in a process of its own, in turns.
+Interleaved patternSet(const Pattern& pattern, const std::vector<std::string>& ways,
+                       const std::string& accelerator) {
+  std::vector<std::unique_ptr<TurnsInChild>> children;
+  for (const std::string& way : ways) {
+    json parameters = pattern.parameters;
+    parameters["managed"] = way == "managed";
+    children.push_back(std::make_unique<TurnsInChild>(
+        "pattern", parameters,
+        Environment{{"GMAC_ACCEL", accelerator},
+                    {"GMAC_PROTOCOL", way == "managed" ? "rolling" : way}}));
+  }
+  return Interleaved(ways.size(), kPatternRounds,
+                     [&](std::size_t i) { return children[i]->turn(); });
+}
+
+// Every access pattern; on a GPU beside managed memory.
 void patternRows(Collector& collector, bool cuda) {
   const std::string accelerator = cuda ? "cuda" : "host";
+  std::vector<std::string> ways = {"rolling", "lazy", "batch"};
+  if (cuda) {
+    ways.emplace_back("managed");
+  }
+  const Target toBetter = atMost(1.25);
+  const Target toManaged = atMost(1.10);
   for (const Pattern& pattern : patterns(cuda)) {
     const std::string name = fmt::format("patterns, {}, {}", accelerator, pattern.name);
     if (!collector.wants(name)) {
       continue;
     }
     std::fprintf(stderr, "measuring: %s\n", name.c_str());
-    std::vector<std::string> ways = {"rolling", "lazy", "batch"};
-    if (cuda) {
-      ways.emplace_back("managed");
+    LeastOfSets least;
+    double better = 0;
+    double managed = 0;
+    const auto measure = [&] {
+      const Interleaved set = patternSet(pattern, ways, accelerator);
+      least.add(set);
+      const auto ratio = [&](std::size_t to) {
+        return least.sets() == 1 ? set.ratio(0, to) : least.ratio(0, to);
+      };
+      better = std::max(ratio(1), ratio(2));
+      managed = cuda ? ratio(3) : 0;
+      return toBetter.isMetBy(better) && (!cuda || toManaged.isMetBy(managed));
+    };
+    // (All sets, not until one of them meets the targets.)
+    for (bool met = measure(); !met && least.sets() < kPatternSets;) {
+      (void)measure();
     }
-    std::vector<std::unique_ptr<TurnsInChild>> children;
-    for (const std::string& way : ways) {
-      json parameters = pattern.parameters;
-      parameters["managed"] = way == "managed";
-      children.push_back(std::make_unique<TurnsInChild>(
-          "pattern", parameters,
-          Environment{{"GMAC_ACCEL", accelerator},
-                      {"GMAC_PROTOCOL", way == "managed" ? "rolling" : way}}));
-    }
-    const Interleaved turns(ways.size(), kPatternRounds,
-                            [&](std::size_t i) { return children[i]->turn(); });
-    json details;
+    json details = {{"sets", least.sets()}};
     std::vector<Plausible> plausible;
     for (std::size_t i = 0; i < ways.size(); ++i) {
-      details[ways[i]] = turns.seconds(i);
+      details[ways[i]] = least.seconds(i);
       plausible.push_back({ways[i], kPlausibleRound});
     }
     const std::string failure = whyNotMeasured(details, plausible);
-    collector.add({name + " / better of lazy and batch",
-                   std::max(turns.ratio(0, 1), turns.ratio(0, 2)), "", atMost(1.25), details,
-                   failure});
+    collector.add({name + " / better of lazy and batch", better, "", toBetter, details, failure});
     if (cuda) {
-      collector.add({name + " / managed", turns.ratio(0, 3), "", atMost(1.10), details, failure});
+      collector.add({name + " / managed", managed, "", toManaged, details, failure});
     }
   }
 }
