@@ -2,6 +2,11 @@
 //
 // Rank 0 sends shared objects, current on the accelerator alone, to rank 1, which sends them back:
 // from 8 bytes to 4 MiB. Without libgmac_mpi.so, MPICH ends the job, and Open MPI complains.
+//
+//   exchange [LIBRARY]
+//
+// LIBRARY: another MPI, which is loaded before, and not called.
+#include <dlfcn.h>
 #include <mpi.h>
 
 #include <cstdio>
@@ -10,6 +15,10 @@
 
 int main(int argc, char** argv) {
   using gmac::testing::Memory;
+  if (argc > 1 && ::dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    std::printf("no library: %s\n", ::dlerror());
+    return 0;
+  }
   MPI_Init(&argc, &argv);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shared object of the Fortran program, and whether it tests windows.
+// The shared objects of the Fortran programs, and whether they test windows.
 #include "tests/mpi/shared.h"
 #include "tests/mpi/windows_here.h"
 
@@ -19,6 +19,14 @@ void* sharedAlloc(std::size_t bytes) {
   if (object == nullptr) gmac::testing::fail("allocation");
   return object;
 }
+
+void* sharedTake(std::size_t bytes) {
+  void* const taken = adsmAlloc(bytes);
+  if (taken == nullptr) gmac::testing::fail("allocation");
+  return taken;
+}
+void sharedGive(void* taken) { gmac::testing::require(adsmFree(taken), "adsmFree"); }
+void sharedFlipOf(void* taken, std::size_t bytes) { gmac::testing::flipObject(taken, bytes); }
 
 void sharedFlip() { gmac::testing::flipObject(object, objectBytes); }
 

@@ -47,12 +47,15 @@ def mpi_program(name, srcs = None, library = None, gmac = True, optimised = Fals
             ] if gmac else []),
         )
 
-def mpi_fortran_program(name, helper):
+def mpi_fortran_program(name, helper, src = None, flags = ""):
     """NAME_openmpi and NAME_mpich of NAME.f90, by the MPI's own compiler.
 
     Args:
       name: of the program.
-      helper: source in C++ that it calls."""
+      helper: source in C++ that it calls.
+      src: another source.
+      flags: of the compiler."""
+    src = src or name + ".f90"
     native.cc_library(
         name = name + "_helper",
         testonly = True,
@@ -71,13 +74,13 @@ def mpi_fortran_program(name, helper):
             name = "{}_{}_link".format(name, mpi),
             testonly = True,
             srcs = [
-                name + ".f90",
+                src,
                 ":" + name + "_helper",
                 ":flip_fatbin.pic.o",
                 "//gmac:interface",
             ],
             outs = ["{}_{}".format(name, mpi)],
-            cmd = "mpifort.{} -o $@ $(location {}.f90) $$(ls $(locations :{}_helper) | grep '[.]a$$' | head -1) ".format(mpi, name, name) +
+            cmd = "mpifort.{} {} -o $@ $(location {}) $$(ls $(locations :{}_helper) | grep '[.]a$$' | head -1) ".format(mpi, flags, src, name) +
                   "$(location :flip_fatbin.pic.o) $(location //gmac:interface) -lstdc++",
             executable = True,
             tags = ["no-bundle"],

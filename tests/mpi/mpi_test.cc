@@ -584,6 +584,24 @@ TEST_P(Mpi, RandomProgramsDoInDeviceMemoryWhatTheyDoInPlainMemory) {
   }
 }
 
+// GMAC_TEST_STEPS messages from seed GMAC_TEST_SEED on, by the receivers' devices and by the wire.
+TEST_P(Mpi, RandomTransfersOfAllKindsOfMemoryArrive) {
+  const char* const steps = std::getenv("GMAC_TEST_STEPS");
+  const char* const seed = std::getenv("GMAC_TEST_SEED");
+  for (const std::string devices : {"apart", "together"}) {
+    for (const Variables& way : kWays) {
+      Variables variables = kOnCuda;
+      variables["GMAC_TEST_DRIVER"] = "fake";
+      for (const auto& [name, value] : way) variables[name] = value;
+      const ProgramEnd end =
+          run(2, "random_transfers",
+              {steps != nullptr ? steps : "150", seed != nullptr ? seed : "1", devices}, variables);
+      EXPECT_EQ(end.exitStatus, 0) << devices << ": " << end.seen();
+      EXPECT_THAT(end.output, HasSubstr(" transfers are right, "));
+    }
+  }
+}
+
 // The receivers' devices copy large ones.
 TEST_P(Mpi, RandomProgramsOfSeveralRanksExchangeDeviceMemory) {
   for (const int ranks : {3, 4}) {
@@ -598,6 +616,23 @@ TEST_P(Mpi, RandomProgramsOfSeveralRanksExchangeDeviceMemory) {
   }
 }
 #endif
+
+// Under the other protocols, and where the kernel lets no process read another one's memory, as far
+// as MPI is told.
+TEST_P(Mpi, RandomProgramsAgreeUnderEveryProtocolAndWithoutReadsOfOtherProcesses) {
+  const Variables kWithoutReads = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+                                   {"UCX_TLS", "self,posix,sysv"}};
+  for (Variables variables : {Variables{{"GMAC_PROTOCOL", "lazy"}},
+                              Variables{{"GMAC_PROTOCOL", "batch"}}, kWithoutReads}) {
+    for (const Variables& way : kWays) {
+      for (const auto& [name, value] : way) variables[name] = value;
+      const ProgramEnd end =
+          run(2, "random_program", {"--programs", "60", "--seed", "20000"}, variables);
+      EXPECT_EQ(end.exitStatus, 0) << end.seen();
+      EXPECT_THAT(end.output, HasSubstr(" programs agree"));
+    }
+  }
+}
 
 // GMAC_TEST_STEPS programs from seed GMAC_TEST_SEED on.
 TEST_P(Mpi, RandomProgramsDoInSharedObjectsWhatTheyDoInPlainMemory) {
@@ -741,6 +776,16 @@ TEST_P(Mpi, ThreadsSendSharedObjectsAtTheSameTime) {
   }
 }
 
+#if GMAC_HAVE_CUDA
+TEST_P(Mpi, ACopyOfTheDevicesThatFailsIsAnErrorOfItsCallAndNoMore) {
+  Variables variables = kOnCuda;
+  variables["GMAC_TEST_DRIVER"] = "fake";
+  const ProgramEnd end = run(1, "failing_copies", {}, variables);
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "failures of copies are right\n");
+}
+#endif
+
 // Of every allocation of the library's own.
 TEST_P(Mpi, AnAllocationThatFailsIsAnErrorOfItsCallAndNoMore) {
   const ProgramEnd end = run(1, "failures", {}, {{"GMAC_MPI_TICKETS", "0"}});
@@ -766,6 +811,21 @@ TEST_P(Mpi, FortranArraysAreSharedObjects) {
   SKIP_WITHOUT_WINDOWS();
 }
 
+// By each of the three bindings: GMAC_TEST_STEPS programs from seed GMAC_TEST_SEED on.
+TEST_P(Mpi, RandomProgramsInFortranDoInSharedObjectsWhatTheyDoInPlainMemory) {
+  const char* const steps = std::getenv("GMAC_TEST_STEPS");
+  const char* const seed = std::getenv("GMAC_TEST_SEED");
+  for (const std::string binding : {"mpif", "module", "f08"}) {
+    for (const int ranks : {2, 3}) {
+      const std::string first = seed != nullptr ? seed : std::to_string(1000 * ranks);
+      const ProgramEnd end = run(ranks, "random_fortran_" + binding,
+                                 {steps != nullptr ? steps : "150", first}, kWays[ranks % 2]);
+      EXPECT_EQ(end.exitStatus, 0) << binding << ", from " << first << ": " << end.seen();
+      EXPECT_THAT(end.output, HasSubstr("they agree"));
+    }
+  }
+}
+
 // As on machines that none of its components for windows serves.
 TEST_P(OpenMpi, WhereMpiHasNoWindowsTheirTestsNameWhatItSays) {
   const Variables none = {{"OMPI_MCA_osc", "sm"}};
@@ -785,6 +845,16 @@ TEST_P(OpenMpi, WhereMpiHasNoWindowsTheirTestsNameWhatItSays) {
   EXPECT_EQ(random.exitStatus, 0) << random.seen();
   EXPECT_THAT(random.output, HasSubstr("MPI's own errors in plain memory: "));
   EXPECT_THAT(random.output, HasSubstr(": MPI_ERR_WIN: invalid window\n"));
+}
+
+TEST_P(Mpi, ASecondMpiLibraryIsNamedAndNotCalled) {
+  const bool isOpenMpi = GetParam() == "openmpi";
+  const std::string other = isOpenMpi ? "libmpich.so.12" : "libmpi.so.40";
+  const ProgramEnd end = run(2, "exchange", {other});
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "exchanged\n");
+  EXPECT_THAT(end.errors, HasSubstr("gmac: mpi: two MPI libraries are loaded, "));
+  EXPECT_THAT(end.errors, HasSubstr(other + "; calls go to the first\n"));
 }
 
 TEST_P(Mpi, AnotherLibrarysLauncherIsNamed) {
