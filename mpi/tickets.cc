@@ -506,6 +506,10 @@ bool importSuggested(int sender, const std::function<bool()>& wanted) {
   return imported;
 }
 
+bool anySuggested(int sender) {
+  return sender >= 0 && inUse() && state().exchange->suggestion(sender) != exchange::kNoExport;
+}
+
 void sweep() {
   State& all = state();
   if (all.exchangesMemory.load(std::memory_order_acquire) && all.exchange != nullptr) {

@@ -173,6 +173,8 @@ bool importFor(const Ticket& ticket);
 // import: whether the bytes went to this process's device. False: they did, and it is not imported.
 void suggest(int rank, exchange::ExportId exported);
 bool importSuggested(int sender, const std::function<bool()>& wanted);
+// Whether it has suggested something; `sender` may be negative. A load or two.
+bool anySuggested(int sender);
 // Gives back what others want back of what this process has imported, and ends exports that others
 // have given back. A load if there is neither.
 void sweep();

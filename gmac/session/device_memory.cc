@@ -134,12 +134,15 @@ Result<bool> isOrderedAfterStreams() {
 
 // `copy(memory)`, unless more is to be waited for than the default streams.
 template <typename Copy>
-Status copyInOrder(const void* device, int* copied, const Copy& copy) {
+Status copyInOrder(const void* device, const gmacDevicePlace* place, int* copied,
+                   const Copy& copy) {
   *copied = 0;
   const Result<bool> ordered = isOrderedAfterStreams();
   GMAC_TRY(ordered.status());
   if (!*ordered) {
-    const Result<bool> done = copy(applicationMemoryAt(device));
+    const Result<bool> done =
+        copy(place != nullptr ? ApplicationMemory{true, place->context, place->device}
+                              : applicationMemoryAt(device));
     GMAC_TRY(done.status());
     *copied = *done ? 1 : 0;
   }
@@ -225,7 +228,17 @@ void gmacFreeKept(void) { (void)gmac::accel::cuda::freeDeferred(); }
 int gmacAnyDeviceMemory(void) { return gmac::accel::cuda::driverLoaded() ? 1 : 0; }
 
 int gmacIsDeviceMemory(const void* address) {
-  return !gmac::onHeapOrStack(address) && gmac::applicationMemoryAt(address).ofDevice ? 1 : 0;
+  gmacDevicePlace unused{};
+  return gmacFindDeviceMemory(address, &unused);
+}
+
+int gmacFindDeviceMemory(const void* address, gmacDevicePlace* place) {
+  if (gmac::onHeapOrStack(address)) {
+    return 0;
+  }
+  const gmac::ApplicationMemory memory = gmac::applicationMemoryAt(address);
+  *place = {memory.context, memory.device};
+  return memory.ofDevice ? 1 : 0;
 }
 
 adsmError_t gmacOpenDeviceMemory(const void* address, int* packs) {
@@ -245,17 +258,19 @@ adsmError_t gmacCopyToDevice(void* device, const void* from, size_t bytes) {
   });
 }
 
-adsmError_t gmacCopyFromDeviceInOrder(void* to, const void* device, size_t bytes, int* copied) {
+adsmError_t gmacCopyFromDeviceInOrder(void* to, const void* device, size_t bytes,
+                                      const gmacDevicePlace* place, int* copied) {
   return gmac::api::guarded("gmacCopyFromDeviceInOrder", [&]() -> gmac::Status {
-    return gmac::copyInOrder(device, copied, [&](const gmac::ApplicationMemory& memory) {
+    return gmac::copyInOrder(device, place, copied, [&](const gmac::ApplicationMemory& memory) {
       return copyFromApplicationInOrder(memory, to, device, bytes);
     });
   });
 }
 
-adsmError_t gmacCopyToDeviceInOrder(void* device, const void* from, size_t bytes, int* copied) {
+adsmError_t gmacCopyToDeviceInOrder(void* device, const void* from, size_t bytes,
+                                    const gmacDevicePlace* place, int* copied) {
   return gmac::api::guarded("gmacCopyToDeviceInOrder", [&]() -> gmac::Status {
-    return gmac::copyInOrder(device, copied, [&](const gmac::ApplicationMemory& memory) {
+    return gmac::copyInOrder(device, place, copied, [&](const gmac::ApplicationMemory& memory) {
       return copyToApplicationInOrder(memory, device, from, bytes);
     });
   });
@@ -295,13 +310,14 @@ int gmacServesDeviceMemory(void) {
 
 int gmacAnyDeviceMemory(void) { return 0; }
 int gmacIsDeviceMemory(const void*) { return 0; }
+int gmacFindDeviceMemory(const void*, gmacDevicePlace*) { return 0; }
 adsmError_t gmacOpenDeviceMemory(const void*, int*) { return adsmErrorNotSupported; }
 adsmError_t gmacCopyFromDevice(void*, const void*, size_t) { return adsmErrorNotSupported; }
 adsmError_t gmacCopyToDevice(void*, const void*, size_t) { return adsmErrorNotSupported; }
-adsmError_t gmacCopyFromDeviceInOrder(void*, const void*, size_t, int*) {
+adsmError_t gmacCopyFromDeviceInOrder(void*, const void*, size_t, const gmacDevicePlace*, int*) {
   return adsmErrorNotSupported;
 }
-adsmError_t gmacCopyToDeviceInOrder(void*, const void*, size_t, int*) {
+adsmError_t gmacCopyToDeviceInOrder(void*, const void*, size_t, const gmacDevicePlace*, int*) {
   return adsmErrorNotSupported;
 }
 adsmError_t gmacPinMemory(void*, size_t, int* pinned) {

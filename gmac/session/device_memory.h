@@ -24,6 +24,14 @@ ADSM_API int gmacAnyDeviceMemory(void);
  * stack; else the driver is asked, some hundred. */
 ADSM_API int gmacIsDeviceMemory(const void* address);
 
+/* The same, and what else the driver says of that memory: as long as nobody may free it, as in a
+ * call that the application makes with it. */
+typedef struct {
+  uintptr_t context; /* 0: the driver does not tell */
+  int device;
+} gmacDevicePlace;
+ADSM_API int gmacFindDeviceMemory(const void* address, gmacDevicePlace* place);
+
 /* To be called before device memory is read or written. *packs: whether adsmPackWith() and
  * adsmUnpackWith() reach it; else (it is on another device than the runtime's, or that is `host`)
  * the two functions below do. Starts the runtime. Waits for the default streams in that memory's
@@ -35,12 +43,13 @@ ADSM_API adsmError_t gmacCopyFromDevice(void* to, const void* device, size_t byt
 ADSM_API adsmError_t gmacCopyToDevice(void* device, const void* from, size_t bytes);
 
 /* Both steps of few bytes at once, in much less time: copies after what gmacOpenDeviceMemory()
- * waits for. *copied: 0: nothing was done, as other streams of the application have to be waited
- * for, or one is captured. Starts nothing. */
+ * waits for. `place`: what gmacFindDeviceMemory() has just said; NULL: asks. *copied: 0: nothing
+ * was done, as other streams of the application have to be waited for, or one is captured. Starts
+ * nothing. */
 ADSM_API adsmError_t gmacCopyFromDeviceInOrder(void* to, const void* device, size_t bytes,
-                                               int* copied);
+                                               const gmacDevicePlace* place, int* copied);
 ADSM_API adsmError_t gmacCopyToDeviceInOrder(void* device, const void* from, size_t bytes,
-                                             int* copied);
+                                             const gmacDevicePlace* place, int* copied);
 
 /* Lets the accelerator copy to and from private memory of the CPU's, whole pages, at the speed of
  * its bus, until the second function is called. *pinned: whether it does; not where it has no use

@@ -42,7 +42,7 @@ class Several {
   Value* values_ = few_;
 };
 
-// The handles of a call's requests before MPI has completed any, while plain receives stay in the
+// The handles of a call's requests before MPI has completed any, while plain entries stay in the
 // table.
 class Before {
  public:
@@ -74,7 +74,7 @@ class Before {
   }
   const MPI_Request* handles() const { return handles_.data(); }
   std::uint64_t last() const { return call_.last; }
-  // Those were completed, and have got no tickets.
+  // Those were completed, and nothing is left to do.
   void drop(int first, int count) const {
     requests::dropPlain(count, handles_.data() + first, call_.last);
   }
@@ -114,14 +114,20 @@ class Taken {
   bool any() const { return any_; }
   // MPI has completed number `i` with success. The result for that one.
   int complete(int i, MPI_Status* status, const char* call) {
-    const int result = show(i, status, call);
+    requests::PlainEntry* const plain = plainAt(i);
+    const int result =
+        plain != nullptr && requests::isDone(*plain, *status) ? MPI_SUCCESS : show(i, status, call);
     end(i);
     return result;
   }
   // The same, and the request remains.
   int show(int i, MPI_Status* status, const char* call) {
     requests::Entry*& entry = entries_[i];
-    if (entry == nullptr || (entry->pending == nullptr && !hasTicketsLength(*status))) {
+    if (entry == nullptr) {
+      return MPI_SUCCESS;
+    }
+    if (const requests::PlainEntry* const plain = plainAt(i);
+        plain != nullptr && !plain->receive.isStaged() && !hasTicketsLength(*status)) {
       return MPI_SUCCESS;
     }
     MPI_Comm communicator = MPI_COMM_WORLD;
@@ -167,7 +173,13 @@ class Taken {
       }
     }
   }
-  // NULL: it is not ours, or a plain receive.
+  // NULL: it is not ours, or not a plain one.
+  requests::PlainEntry* plainAt(int i) const {
+    requests::Entry* const entry = entries_[i];
+    return entry != nullptr && entry->pending == nullptr ? static_cast<requests::PlainEntry*>(entry)
+                                                         : nullptr;
+  }
+  // NULL: it is not ours, or a plain one.
   Pending* pendingAt(int i) const {
     return entries_[i] != nullptr ? entries_[i]->pending.get() : nullptr;
   }
@@ -279,11 +291,16 @@ int completeSeveral(Taken& taken, int code, int done, const int* indices, MPI_St
 // Of errors that are in no status nobody knows which request is meant.
 bool meansStatuses(int code) { return code == MPI_SUCCESS || code == MPI_ERR_IN_STATUS; }
 
-// MPI has ended number `i` of a list with that code; nothing but plain receives was in the table.
+// Whether nothing is left to do for plain entries of these statuses but to drop them.
+bool nothingCame(const MPI_Status* statuses, int count) {
+  return !requests::anyStaged() && std::none_of(statuses, statuses + count, &hasTicketsLength);
+}
+
+// MPI has ended number `i` of a list with that code; nothing but plain entries was in the table.
 // The call's result.
 int endPlain(const Before& before, int i, int code, MPI_Request* list, MPI_Status* status,
              const char* call) {
-  if (code == MPI_SUCCESS && !hasTicketsLength(*status)) {
+  if (code == MPI_SUCCESS && nothingCame(status, 1)) {
     before.drop(i, 1);
     return code;
   }
@@ -307,7 +324,7 @@ int endAnyPlain(const Before& before, int count, MPI_Request* list, int index, b
 // The same of several, as in completeSeveral(), of a list of `count`.
 int endSeveralPlain(const Before& before, int count, MPI_Request* list, int code, int done,
                     const int* indices, MPI_Status* statuses, const char* call) {
-  if (code == MPI_SUCCESS && std::none_of(statuses, statuses + done, &hasTicketsLength)) {
+  if (code == MPI_SUCCESS && nothingCame(statuses, done)) {
     if (indices == nullptr) {
       before.drop(0, done);
     } else {
@@ -514,7 +531,7 @@ int getStatus(MPI_Request request, int* flag, MPI_Status* status) {
   if (requests::onlyPlain()) {
     Statuses statuses(1, status);
     const int code = function(request, flag, statuses.get());
-    if (code != MPI_SUCCESS || *flag == 0 || !hasTicketsLength(*statuses.get())) return code;
+    if (code != MPI_SUCCESS || *flag == 0 || nothingCame(statuses.get(), 1)) return code;
     Taken taken(1, &request);
     (void)taken.show(0, statuses.get(), "MPI_Request_get_status");
     return either(code, taken);

@@ -228,8 +228,8 @@ bool Elements::copy(bool packs, std::byte* cpu, void* device, std::size_t bytes)
 
 bool Elements::copyInOrder(bool packs, std::byte* cpu, void* device, std::size_t bytes,
                            int* copied) {
-  const adsmError_t error = packs ? gmacCopyFromDeviceInOrder(cpu, device, bytes, copied)
-                                  : gmacCopyToDeviceInOrder(device, cpu, bytes, copied);
+  const adsmError_t error = packs ? gmacCopyFromDeviceInOrder(cpu, device, bytes, nullptr, copied)
+                                  : gmacCopyToDeviceInOrder(device, cpu, bytes, nullptr, copied);
   if (error != adsmSuccess) {
     reason_ = adsmLastErrorString();
   }

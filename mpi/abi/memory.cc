@@ -15,18 +15,23 @@ constinit const StagingMemory::Pinning kPinning = {
     },
     [](void* memory, std::size_t bytes) { (void)gmacUnpinMemory(memory, bytes); }};
 
-bool needsStagingSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
+Where whereSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype,
+                gmacDevicePlace* place) {
   if (buffer == MPI_IN_PLACE) {
-    return false;
+    return Where::kPlain;
   }
   const Span span = spanOf(count, datatype);
   if (span.empty()) {
-    return false;
+    return Where::kPlain;
+  }
+  if (gmacTouchesShared(shifted(buffer, span.first), span.bytes()) != 0) {
+    return Where::kShared;
   }
   // One buffer is of one kind, but for types of addresses from MPI_BOTTOM.
-  return gmacTouchesShared(shifted(buffer, span.first), span.bytes()) != 0 ||
-         gmacIsDeviceMemory(shifted(buffer, span.first)) != 0 ||
-         (buffer == MPI_BOTTOM && gmacIsDeviceMemory(shifted(buffer, span.last - 1)) != 0);
+  const bool isOnDevice =
+      gmacFindDeviceMemory(shifted(buffer, span.first), place) != 0 ||
+      (buffer == MPI_BOTTOM && gmacIsDeviceMemory(shifted(buffer, span.last - 1)) != 0);
+  return isOnDevice ? Where::kOnDevice : Where::kPlain;
 }
 
 OnDevice onDevice(const void* buffer, const Span& span) {

@@ -15,11 +15,26 @@ namespace gmac::mpi::GMAC_MPI_ABI {
 // Whether the process may have memory that MPI must not touch: shared objects or device memory.
 inline bool mayNeedStaging() { return gmacAnythingShared() != 0 || gmacAnyDeviceMemory() != 0; }
 
-// Whether MPI must not touch `count` elements at `buffer`, because a byte of their span is shared
-// or they lie in device memory. False for arguments that MPI refuses, and for MPI_IN_PLACE.
-bool needsStagingSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype);
+// The memory of a message.
+enum class Where {
+  kPlain,    // MPI's to touch
+  kShared,   // a byte of its span is shared
+  kOnDevice  // no byte is; in device memory
+};
+// Of `count` elements at `buffer`. kPlain for arguments that MPI refuses, and for MPI_IN_PLACE.
+// `place`: of the first of them, where they are kOnDevice.
+Where whereSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype, gmacDevicePlace* place);
+inline Where whereIs(const void* buffer, MPI_Count count, MPI_Datatype datatype,
+                     gmacDevicePlace* place) {
+  return mayNeedStaging() ? whereSlow(buffer, count, datatype, place) : Where::kPlain;
+}
+inline Where whereIs(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
+  gmacDevicePlace unused;
+  return whereIs(buffer, count, datatype, &unused);
+}
+// Whether MPI must not touch them.
 inline bool needsStaging(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
-  return mayNeedStaging() && needsStagingSlow(buffer, count, datatype);
+  return whereIs(buffer, count, datatype) != Where::kPlain;
 }
 
 // Whether a span lies in device memory that belongs to no shared object. kMixed: only one end of it

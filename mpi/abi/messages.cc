@@ -16,8 +16,11 @@ int cancelNothing(void*, int) { return MPI_SUCCESS; }
 
 }  // namespace
 
-PendingPtr requests::awaitedOf(const PlainReceive& receive) {
-  return std::make_shared<Awaited>(receive);
+PendingPtr requests::pendingFor(PlainEntry& entry) {
+  if (entry.isSend()) {
+    return std::make_shared<SentShort>(std::move(entry.sent));
+  }
+  return std::make_shared<Awaited>(entry.receive);
 }
 
 int makeOwnRequest(MPI_Request* request) {

@@ -28,8 +28,9 @@ class Awaited : public Pending {
         peers_(std::move(peers)) {
     if (in.mayGetFragments()) mayBeUnsettled_.emplace();
   }
-  explicit Awaited(const PlainReceive& receive)
-      : in(receive),
+  explicit Awaited(PlainReceive& receive)
+      : in(receive, receive.peers != nullptr ? receive.peers->communicator() : MPI_COMM_WORLD,
+           Reception::Ends::kLater),
         count_(receive.count),
         source_(receive.source),
         tag_(MPI_ANY_TAG),
@@ -158,6 +159,19 @@ class Sent : public Pending {
   std::string failure_;
   MPI_Comm communicator_ = MPI_COMM_WORLD;
   std::optional<requests::MayBeUnsettled> unended_;
+};
+
+// A short message that is sent, once more is to be known of its request than where its copy is.
+class SentShort : public Pending {
+ public:
+  explicit SentShort(StagingMemory sent) : sent_(std::move(sent)) {}
+  bool pack() override { return true; }
+  bool deliver(const MPI_Status&) override { return true; }
+  const std::string& reason() const override { return reason_; }
+
+ private:
+  const StagingMemory sent_;
+  const std::string reason_;  // it does not fail
 };
 
 // When MPI begins the operation: at the call, or at MPI_Start().

@@ -12,6 +12,7 @@
 #include "mpi/abi/errors.h"
 #include "mpi/abi/hooks.h"
 #include "mpi/abi/messages.h"
+#include "mpi/abi/short_message.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
@@ -61,6 +62,39 @@ bool sendPlain(Function function, const void* buffer, Count count, MPI_Datatype 
   return true;
 }
 
+// The handle of a send to nobody, which MPIs give each send that is over at once. (Asking MPI
+// whether one is over takes a turn of all its progress where it is not.)
+MPI_Request handleOfNobody() {
+  static const MPI_Request handle = [] {
+    MPI_Request made = MPI_REQUEST_NULL;
+    (void)real().Isend(nullptr, 0, MPI_BYTE, MPI_PROC_NULL, 0, ownCommunicator(), &made);
+    MPI_Request ended = made;
+    if (made != MPI_REQUEST_NULL) (void)real().Wait(&ended, MPI_STATUS_IGNORE);
+    return made;
+  }();
+  return handle;
+}
+
+// MPI is to begin what the entry says: `begin()`.
+template <typename Begin>
+int beginPlain(requests::PlainEntry& entry, const Begin& begin, MPI_Request* request) {
+  int code = MPI_SUCCESS;
+  try {
+    code = begin();
+  } catch (...) {  // of an error handler
+    requests::release(entry);
+    throw;
+  }
+  // (Were such a handle another one, Wait would find it among the entries; of several with one
+  // handle it does not matter which.)
+  if (code != MPI_SUCCESS || (entry.isSend() && *request == handleOfNobody())) {
+    requests::release(entry);
+  } else {
+    requests::addPlain(entry, *request);
+  }
+  return code;
+}
+
 // Isend, Issend, Irsend, Ibsend, and Send_init and its like.
 template <Layer layer, auto call, Begins begins, typename Count>
 int send(const void* buffer, Count count, MPI_Datatype datatype, int destination, int tag,
@@ -69,13 +103,29 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
   constexpr std::string_view kCall = kName<call>;
   constexpr bool kMayBeTicket = begins == Begins::kAtOnce &&
                                 (kCall.starts_with("MPI_Isend") || kCall.starts_with("MPI_Irsend"));
-  if (!needsStaging(buffer, count, datatype)) {
+  gmacDevicePlace place;
+  const Where where = whereIs(buffer, count, datatype, &place);
+  if (where == Where::kPlain) {
     int code = MPI_SUCCESS;
     return kMayBeTicket && SentTicket::mayBeOffered(count, datatype) &&
                    sendPlain<call>(function, buffer, count, datatype, destination, tag,
                                    communicator, request, &code)
                ? code
                : function(buffer, count, datatype, destination, tag, communicator, request);
+  }
+  if constexpr (begins == Begins::kAtOnce) {
+    if (StagingMemory packed; packShort(where, place, buffer, count, datatype, &packed)) {
+      requests::keepOrphans(false);
+      requests::PlainEntry& entry = *requests::reservePlain();
+      entry.sent = std::move(packed);
+      return beginPlain(
+          entry,
+          [&] {
+            return function(entry.sent.data(), count, datatype, destination, tag, communicator,
+                            request);
+          },
+          request);
+    }
   }
   tickets::sweep();
   tickets::tellDevice();
@@ -127,6 +177,15 @@ int post(Begins begins, std::shared_ptr<Awaited> message, Function function, Cou
   return code;
 }
 
+void describe(PlainReceive& receive, void* buffer, MPI_Count count, MPI_Datatype datatype,
+              int source, const PeersPtr& peers) {
+  receive.buffer = buffer;
+  receive.count = count;
+  receive.datatype = datatype;
+  receive.source = source;
+  if (receive.peers != peers) receive.peers = peers;
+}
+
 // A receive into plain memory is entered as such, which takes some nanoseconds, if it may get a
 // ticket and its type is one that gmac packs. Nothing: it has not begun.
 template <typename Function, typename Count>
@@ -141,26 +200,32 @@ std::optional<int> postPlain(Function function, void* buffer, Count count, MPI_D
     return std::nullopt;
   }
   requests::PlainEntry& entry = *requests::reservePlain();
-  PlainReceive& receive = entry.receive;
-  receive.buffer = buffer;
-  receive.count = count;
-  receive.datatype = datatype;
-  receive.type = std::move(room.type);
-  receive.source = source;
-  if (receive.peers != peers) receive.peers = peers;
-  int code = MPI_SUCCESS;
-  try {
-    code = function(buffer, count, datatype, source, tag, communicator, request);
-  } catch (...) {  // of an error handler
-    requests::release(entry);
-    throw;
+  describe(entry.receive, buffer, count, datatype, source, peers);
+  entry.receive.type = std::move(room.type);
+  return beginPlain(
+      entry, [&] { return function(buffer, count, datatype, source, tag, communicator, request); },
+      request);
+}
+
+// The same of a short message to a shared object. Nothing: there is no memory for it.
+template <typename Function, typename Count>
+std::optional<int> postShort(Function function, void* buffer, Count count, MPI_Datatype datatype,
+                             std::size_t room, int source, int tag, MPI_Comm communicator,
+                             const PeersPtr& peers, MPI_Request* request) {
+  StagingMemory staged(room);
+  if (staged.data() == nullptr) {
+    return std::nullopt;
   }
-  if (code == MPI_SUCCESS) {
-    requests::addPlain(entry, *request);
-  } else {
-    requests::release(entry);
-  }
-  return code;
+  requests::PlainEntry& entry = *requests::reservePlain();
+  describe(entry.receive, buffer, count, datatype, source, peers);
+  entry.receive.staged = std::move(staged);
+  return beginPlain(
+      entry,
+      [&] {
+        return function(entry.receive.staged.data(), count, datatype, source, tag, communicator,
+                        request);
+      },
+      request);
 }
 
 // Irecv, Recv_init. (All receives from nobody may have one handle, too.)
@@ -171,20 +236,25 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
   const auto forward = [&] {
     return function(buffer, count, datatype, source, tag, communicator, request);
   };
-  const bool isPlain = source == MPI_PROC_NULL || !needsStaging(buffer, count, datatype);
+  const Where where = source == MPI_PROC_NULL ? Where::kPlain : whereIs(buffer, count, datatype);
+  const bool isPlain = where == Where::kPlain;
   if (isPlain && !tickets::inUse()) {
     return forward();
   }
   requests::keepOrphans(false);
-  if (begins == Begins::kAtOnce && isPlain) {
-    const PeersPtr* const recent = Peers::recent(communicator);
-    if (recent != nullptr && (*recent == nullptr || !(*recent)->maySend(source))) {
+  const std::size_t room = where == Where::kShared ? shortRoom(where, count, datatype) : 0;
+  if (begins == Begins::kAtOnce && (isPlain || room > 0)) {
+    const PeersPtr* const recent = Peers::recent(communicator, source);
+    if (isPlain && recent != nullptr && *recent == nullptr) {
       return forward();
     }
-    if (recent != nullptr && !splitsTicket(buffer, count, datatype)) {
+    if (recent != nullptr && (room > 0 || !splitsTicket(buffer, count, datatype))) {
       if (const Posting posting(*recent); posting) {
-        const std::optional<int> code = postPlain(function, buffer, count, datatype, source, tag,
-                                                  communicator, *recent, request);
+        const std::optional<int> code = room > 0
+                                            ? postShort(function, buffer, count, datatype, room,
+                                                        source, tag, communicator, *recent, request)
+                                            : postPlain(function, buffer, count, datatype, source,
+                                                        tag, communicator, *recent, request);
         if (code.has_value()) return *code;
       }
     }

@@ -46,8 +46,8 @@ struct Argument {
 };
 template <typename... Arguments>
 bool stages(int target, const Arguments&... arguments) {
-  return mayNeedStaging() && target != MPI_PROC_NULL &&
-         (needsStagingSlow(arguments.buffer, arguments.count, arguments.type) || ...);
+  return target != MPI_PROC_NULL &&
+         (needsStaging(arguments.buffer, arguments.count, arguments.type) || ...);
 }
 
 // `prepared`: how the preparation of each buffer ended. `call`: calls MPI with the operation's

@@ -33,8 +33,11 @@ Known& known() {
 }
 
 RecentAnswers<PeersPtr>& recentAnswers() {
+  if (!concurrentCalls()) {
+    return known().recent;
+  }
   static thread_local RecentAnswers<PeersPtr> ofThread;
-  return concurrentCalls() ? ofThread : known().recent;
+  return ofThread;
 }
 
 int copyNothing(MPI_Comm, int, void*, void*, void*, int* copied) {
@@ -176,6 +179,15 @@ PeersPtr Peers::of(MPI_Comm communicator) {
 
 const PeersPtr* Peers::recent(MPI_Comm communicator) {
   return recentAnswers().find(keyOf(communicator), known().changes.load(std::memory_order_acquire));
+}
+
+const PeersPtr* Peers::recent(MPI_Comm communicator, int source) {
+  static constinit const PeersPtr kNobody;
+  if (!tickets::inUse()) {
+    return &kNobody;
+  }
+  const PeersPtr* const found = recent(communicator);
+  return found != nullptr && *found != nullptr && !(*found)->maySend(source) ? &kNobody : found;
 }
 
 PeersPtr Peers::of(MPI_Comm communicator, int source) {
@@ -356,8 +368,8 @@ Matching::Matching(const PeersPtr& peers, int source, int tag)
   }
 }
 
-Posting::Posting(const PeersPtr& peers) : mayPost_(peers->holdsNothing()) {
-  if (!mayPost_ || !concurrentCalls()) {
+Posting::Posting(const PeersPtr& peers) : mayPost_(peers == nullptr || peers->holdsNothing()) {
+  if (peers == nullptr || !mayPost_ || !concurrentCalls()) {
     return;
   }
   // Either this one sees that a probe is at it, or the probe sees this one.

@@ -79,6 +79,8 @@ class Peers {
   // The same as of() for a communicator that this thread has asked about not long ago; valid until
   // its next call of this class. NULL: ask of().
   static const PeersPtr* recent(MPI_Comm communicator);
+  // The same for what comes from `source`.
+  static const PeersPtr* recent(MPI_Comm communicator, int source);
 
   Peers(MPI_Comm communicator, std::vector<int> ranks)
       : communicator_(communicator), ranks_(std::move(ranks)) {}
@@ -183,6 +185,7 @@ class Undisturbed {
 // before MPI's call until MPI has posted it, no probe takes messages.
 class Posting {
  public:
+  // `peers` may be NULL.
   explicit Posting(const PeersPtr& peers);
   ~Posting() {
     if (peers_ != nullptr) peers_->posting_.end();

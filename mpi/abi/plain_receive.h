@@ -10,18 +10,23 @@
 #include "mpi/abi/memory.h"
 #include "mpi/abi/peers.h"
 #include "mpi/abi/types.h"
+#include "mpi/staging_memory.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 
-// A receive into plain memory that MPI has been given as it is, and that may get a ticket. Most get
-// none, so this is only what is needed to tell, and to find the payload then.
+// A receive into plain memory that MPI has been given as it is, and that may get a ticket; or one
+// to a shared object, of a short message (short_message.h). Most get no ticket, so this is only
+// what is needed to tell, and to find the payload then.
 struct PlainReceive {
   void* buffer = nullptr;
   MPI_Count count = 0;
   MPI_Datatype datatype{};  // the application may have freed it, unless it is predefined
   TypePtr type;             // NULL: a predefined type
   int source = 0;
-  PeersPtr peers;
+  PeersPtr peers;        // NULL: no ticket comes
+  StagingMemory staged;  // which MPI has been given in the buffer's place; empty: plain memory
+
+  bool isStaged() const { return staged.data() != nullptr; }
 };
 
 // Whether a plain buffer has room for a ticket. (Of a shorter one MPI says that it is too short.)
@@ -83,6 +88,23 @@ inline bool hasTicketsLength(const MPI_Status& status) {
   return status._ucount == tickets::kBytes;
 #else
   return status.count_lo == static_cast<int>(tickets::kBytes);
+#endif
+}
+
+// The length of a short message that was received, by its status; and whether a request was
+// cancelled. From the fields, too.
+inline std::size_t shortLength(const MPI_Status& status) {
+#ifdef OPEN_MPI
+  return status._ucount;
+#else
+  return static_cast<std::size_t>(status.count_lo);
+#endif
+}
+inline bool isCancelled(const MPI_Status& status) {
+#ifdef OPEN_MPI
+  return status._cancelled != 0;
+#else
+  return (status.count_hi_and_cancelled & 1) != 0;
 #endif
 }
 

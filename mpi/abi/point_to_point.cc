@@ -10,6 +10,7 @@
 #include "mpi/abi/hooks.h"
 #include "mpi/abi/reception.h"
 #include "mpi/abi/requests.h"
+#include "mpi/abi/short_message.h"
 #include "mpi/abi/side.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
@@ -53,6 +54,29 @@ int finishPlain(void* buffer, MPI_Count count, MPI_Datatype datatype, int source
   }
   Reception in(false, buffer, count, datatype, communicator, Peers::of(communicator, source),
                Reception::Ends::kInTheCall);
+  return finish(in, code, status, call);
+}
+
+// The same of a receive of a short message, in whose buffer's place MPI was given `staged`.
+// `place`: NULL: a shared object. `peers` may be NULL.
+int finishShort(void* buffer, const gmacDevicePlace* place, MPI_Count count, MPI_Datatype datatype,
+                StagingMemory staged, const PeersPtr& peers, MPI_Comm communicator, int code,
+                MPI_Status* status, const char* call) {
+  if (code != MPI_SUCCESS) {
+    return code;
+  }
+  const int sender = peers != nullptr ? peers->rankInWorld(status->MPI_SOURCE) : -1;
+  if ((sender < 0 || !hasTicketsLength(*status)) &&
+      unpackShort(buffer, place, staged, shortLength(*status), sender)) {
+    return code;
+  }
+  PlainReceive receive;
+  receive.buffer = buffer;
+  receive.count = count;
+  receive.datatype = datatype;
+  receive.peers = peers;
+  receive.staged = std::move(staged);
+  Reception in(receive, communicator, Reception::Ends::kInTheCall);
   return finish(in, code, status, call);
 }
 
@@ -180,7 +204,9 @@ template <Layer layer, auto call, typename Count>
 int send(const void* buffer, Count count, MPI_Datatype datatype, int destination, int tag,
          MPI_Comm communicator) {
   const auto function = next<layer>().*call;
-  if (!needsStaging(buffer, count, datatype)) {
+  gmacDevicePlace place;
+  const Where where = whereIs(buffer, count, datatype, &place);
+  if (where == Where::kPlain) {
     if (!SentTicket::mayBeOffered(count, datatype)) {
       return function(buffer, count, datatype, destination, tag, communicator);
     }
@@ -193,6 +219,9 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
                       communicator);
     });
     return endSend(ticket, code, communicator, kName<call>);
+  }
+  if (StagingMemory packed; packShort(where, place, buffer, count, datatype, &packed)) {
+    return function(packed.data(), count, datatype, destination, tag, communicator);
   }
   tickets::sweep();
   tickets::tellDevice();
@@ -217,9 +246,26 @@ template <Layer layer, auto call, typename Count>
 int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int tag,
             MPI_Comm communicator, MPI_Status* status) {
   const auto function = next<layer>().*call;
-  const bool isPlain = !needsStaging(buffer, count, datatype);
+  gmacDevicePlace place;
+  const Where where = whereIs(buffer, count, datatype, &place);
+  const bool isPlain = where == Where::kPlain;
   if (!tickets::inUse() && isPlain) {
     return function(buffer, count, datatype, source, tag, communicator, status);
+  }
+  if (const std::size_t room = shortRoom(where, count, datatype); room > 0) {
+    const PeersPtr* const recent = Peers::recent(communicator, source);
+    if (recent != nullptr &&
+        (*recent == nullptr || (!concurrentCalls() && (*recent)->holdsNothing()))) {
+      if (StagingMemory staged(room); staged.data() != nullptr) {
+        const PeersPtr peers = *recent;
+        const Received received(status);
+        const int code =
+            function(staged.data(), count, datatype, source, tag, communicator, received.get());
+        return finishShort(buffer, where == Where::kOnDevice ? &place : nullptr, count, datatype,
+                           std::move(staged), peers, communicator, code, received.get(),
+                           kName<call>);
+      }
+    }
   }
   tickets::sweep();
   if (const PeersPtr* const recent = Peers::recent(communicator); recent != nullptr && isPlain) {
@@ -299,24 +345,40 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
     return function(sent, sentCount, sentType, destination, sentTag, received, receivedCount,
                     receivedType, source, receivedTag, communicator, status);
   };
-  const bool sendsStaged = needsStaging(sent, sentCount, sentType);
-  const bool receivesStaged = isReceivedStaged(received, receivedCount, receivedType);
+  gmacDevicePlace fromPlace;
+  gmacDevicePlace toPlace;
+  const Where from = whereIs(sent, sentCount, sentType, &fromPlace);
+  const Where to = whereIs(received, receivedCount, receivedType, &toPlace);
+  const bool sendsStaged = from != Where::kPlain;
+  const bool receivesStaged =
+      to != Where::kPlain || splitsTicket(received, receivedCount, receivedType);
   if (!sendsStaged && !receivesStaged && !tickets::inUse()) {
     return forward();
   }
-  if (const PeersPtr* const recent = Peers::recent(communicator);
-      recent != nullptr && !sendsStaged && !receivesStaged &&
-      !SentTicket::mayBeOffered(sentCount, sentType)) {
-    if (*recent == nullptr || !(*recent)->maySend(source)) {
-      return forward();
-    }
-    if (!concurrentCalls() && (*recent)->holdsNothing()) {
+  // Both sides are of plain memory, or short.
+  const std::size_t room = shortRoom(to, receivedCount, receivedType);
+  if (const PeersPtr* const recent = Peers::recent(communicator, source);
+      recent != nullptr && (!receivesStaged || room > 0) &&
+      (*recent == nullptr || (!concurrentCalls() && (*recent)->holdsNothing()))) {
+    const PeersPtr peers = *recent;
+    StagingMemory packed;
+    StagingMemory staged = room > 0 ? StagingMemory(room) : StagingMemory();
+    if ((room == 0 || staged.data() != nullptr) &&
+        (sendsStaged ? packShort(from, fromPlace, sent, sentCount, sentType, &packed)
+                     : !SentTicket::mayBeOffered(sentCount, sentType))) {
       const Received result(status);
       const int code =
-          function(sent, sentCount, sentType, destination, sentTag, received, receivedCount,
-                   receivedType, source, receivedTag, communicator, result.get());
-      return finishPlain(received, receivedCount, receivedType, source, communicator, code,
-                         result.get(), kName<call>);
+          function(sendsStaged ? packed.data() : sent, sentCount, sentType, destination, sentTag,
+                   room > 0 ? staged.data() : received, receivedCount, receivedType, source,
+                   receivedTag, communicator, result.get());
+      if (room > 0) {
+        return finishShort(received, to == Where::kOnDevice ? &toPlace : nullptr, receivedCount,
+                           receivedType, std::move(staged), peers, communicator, code, result.get(),
+                           kName<call>);
+      }
+      return peers == nullptr ? code
+                              : finishPlain(received, receivedCount, receivedType, source,
+                                            communicator, code, result.get(), kName<call>);
     }
   }
   const PeersPtr peers = Peers::of(communicator, source);

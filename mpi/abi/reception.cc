@@ -24,6 +24,21 @@ void noteNotCopied(slow::Reason reason, std::int64_t bytes, std::chrono::nanosec
   }
 }
 
+// How long something takes that may be told as slow; of other messages the clock is not read.
+class Stopwatch {
+ public:
+  Stopwatch(slow::Reason reason, std::int64_t bytes) : runs_(slow::isSlow(reason, bytes)) {
+    if (runs_) start_ = std::chrono::steady_clock::now();
+  }
+  std::chrono::nanoseconds time() const {
+    return runs_ ? std::chrono::steady_clock::now() - start_ : std::chrono::nanoseconds(0);
+  }
+
+ private:
+  bool runs_;
+  std::chrono::steady_clock::time_point start_{};
+};
+
 }  // namespace
 
 Reception::Reception(bool staged, void* buffer, MPI_Count count, MPI_Datatype datatype,
@@ -49,14 +64,16 @@ Reception::Reception(bool staged, void* buffer, MPI_Count count, MPI_Datatype da
   }
 }
 
-Reception::Reception(const PlainReceive& receive)
+Reception::Reception(PlainReceive& receive, MPI_Comm communicator, Ends ends)
     : buffer_(receive.buffer),
       count_(receive.count),
       datatype_(receive.datatype),
-      communicator_(receive.peers->communicator()),
+      communicator_(communicator),
       peers_(receive.peers),
-      attended_(false) {
-  if (receive.type != nullptr) {
+      attended_(ends == Ends::kInTheCall) {
+  if (receive.isStaged()) {
+    side_.emplace(buffer_, count_, datatype_, std::move(receive.staged));
+  } else if (receive.type != nullptr) {
     elements_.emplace();
     elements_->preparePlain(buffer_, count_, datatype_, receive.type);
   }
@@ -305,10 +322,12 @@ bool Reception::redeem(const tickets::Ticket& ticket) {
     if (!side_.has_value()) (void)elements_->unpack(payload, room);
     return false;
   }
-  const auto before = std::chrono::steady_clock::now();
+  const slow::Reason reason =
+      ticket.hasNoHandle ? slow::Reason::kNotExported : slow::Reason::kNotImported;
+  const Stopwatch watch(reason, payloadBytes_);
   const bool unpacked = side_.has_value() ? side_->unpackFrom(payload, payloadBytes_)
                                           : elements_->unpack(payload, payloadBytes_);
-  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - before;
+  const std::chrono::nanoseconds took = watch.time();
   if (!unpacked && !side_.has_value()) {
     reason_ = elements_->reason();
   }
@@ -316,8 +335,7 @@ bool Reception::redeem(const tickets::Ticket& ticket) {
   if (unpacked && (ticket.exported != exchange::kNoExport || ticket.hasNoHandle) &&
       side_.has_value() && side_->elements()->layoutForDevice() != nullptr) {
     if (!tickets::importFor(ticket)) {
-      noteNotCopied(ticket.hasNoHandle ? slow::Reason::kNotExported : slow::Reason::kNotImported,
-                    payloadBytes_, ticket.packed + took);
+      noteNotCopied(reason, payloadBytes_, ticket.packed + took);
     }
   }
   return unpacked;
@@ -340,9 +358,9 @@ bool Reception::arrived(const MPI_Status& status) {
     return true;
   }
   tickets::trace("receive: wire", side_->payloadBytes());
-  const auto before = std::chrono::steady_clock::now();
+  const Stopwatch watch(slow::Reason::kNotImported, side_->payloadBytes());
   const bool unpacked = side_->unpack(status);
-  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - before;
+  const std::chrono::nanoseconds took = watch.time();
   if (unpacked && peers_ != nullptr) {
     noteAttention(status);
     const bool imported =

@@ -29,8 +29,8 @@ class Reception {
   // none. The error handler of `communicator` is called.
   Reception(bool staged, void* buffer, MPI_Count count, MPI_Datatype datatype,
             MPI_Comm communicator, PeersPtr peers, Ends ends);
-  // The same of one that MPI has been given before. Calls no MPI.
-  explicit Reception(const PlainReceive& receive);
+  // The same of one that MPI has been given before, whose private memory it takes. Calls no MPI.
+  Reception(PlainReceive& receive, MPI_Comm communicator, Ends ends);
 
   // Whether nothing is left to do but to call MPI.
   bool isMpis() const { return !side_.has_value() && peers_ == nullptr; }

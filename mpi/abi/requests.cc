@@ -14,6 +14,7 @@
 #include "mpi/abi/errors.h"
 #include "mpi/abi/fragments.h"
 #include "mpi/abi/handle.h"
+#include "mpi/abi/short_message.h"
 #include "mpi/abi/types.h"
 #include "mpi/spinning.h"
 
@@ -21,11 +22,13 @@ namespace gmac::mpi::GMAC_MPI_ABI::requests {
 
 constinit std::atomic<std::size_t> internal::underWay{0};
 constinit std::atomic<std::size_t> internal::plain{0};
+constinit std::atomic<std::size_t> internal::staged{0};
 constinit std::atomic<std::size_t> internal::unsettled{0};
 
 namespace {
 
 using internal::plain;
+using internal::staged;
 using internal::underWay;
 
 struct Orphan {
@@ -105,6 +108,9 @@ void list(Table& all, Pending& pending) {
 
 void list(Table& all, PlainEntry& entry) {
   const PlainReceive& receive = entry.receive;
+  if (entry.isSend() || receive.peers == nullptr) {
+    return;
+  }
   const int sender = receive.source == MPI_ANY_SOURCE ? Pending::kAnybody
                                                       : receive.peers->rankInWorld(receive.source);
   try {
@@ -122,11 +128,17 @@ void unlist(Entry& entry) {
   if (receives->at == &entry) receives->at = entry.after;
 }
 
+void countPlain(const Entry& entry, std::size_t more) {
+  if (entry.pending != nullptr) return;
+  addTo(plain, more);
+  if (static_cast<const PlainEntry&>(entry).receive.isStaged()) addTo(staged, more);
+}
+
 void insert(Table& all, Entry& entry) {
   entry.inTable = true;
   all.entries.insert(entry);
   addTo(underWay, 1);
-  if (entry.pending == nullptr) addTo(plain, 1);
+  countPlain(entry, 1);
 }
 
 Entry* remove(Table& all, MPI_Request request, std::uint64_t last = UINT64_MAX) {
@@ -135,20 +147,21 @@ Entry* remove(Table& all, MPI_Request request, std::uint64_t last = UINT64_MAX) 
     entry->inTable = false;
     unlist(*entry);
     addTo(underWay, std::size_t{0} - 1);
-    if (entry->pending == nullptr) addTo(plain, std::size_t{0} - 1);
+    countPlain(*entry, std::size_t{0} - 1);
   }
   return entry;
 }
 
-// The receive as a request that can be delivered, not in the table.
-PendingPtr madeOf(const PlainEntry& entry) {
-  PendingPtr pending = awaitedOf(entry.receive);
+// The same as a request that can be delivered, not in the table.
+PendingPtr madeOf(PlainEntry& entry) {
+  PendingPtr pending = pendingFor(entry);
   pending->entry.key = entry.key;
   return pending;
 }
 
 // That takes its place in the table.
 Pending& promote(Table& all, PlainEntry& entry) {
+  const bool isStaged = entry.receive.isStaged();
   PendingPtr made = madeOf(entry);
   Entry& with = made->entry;
   with.pending = std::move(made);
@@ -163,6 +176,7 @@ Pending& promote(Table& all, PlainEntry& entry) {
     if (receives->at == &entry) receives->at = &with;
   }
   addTo(plain, std::size_t{0} - 1);
+  if (isStaged) addTo(staged, std::size_t{0} - 1);
   entry.receives = nullptr;
   entry.inTable = false;
   entry.receive.type.reset();
@@ -218,6 +232,8 @@ namespace {
 // (What it knows of its communicator it keeps: most often the next one is of the same.)
 void release(Table& all, PlainEntry& entry) {
   entry.receive.type.reset();
+  entry.receive.staged = {};
+  entry.sent = {};
   all.free.push_back(&entry);
 }
 
@@ -332,6 +348,19 @@ Pending& pendingOf(Entry*& entry) {
     release(plainEntry);
   }
   return *entry->pending;
+}
+
+bool isDone(PlainEntry& entry, const MPI_Status& status) {
+  PlainReceive& receive = entry.receive;
+  if (entry.isSend() || isCancelled(status)) {
+    return true;
+  }
+  const int sender = receive.peers != nullptr ? receive.peers->rankInWorld(status.MPI_SOURCE) : -1;
+  if (sender >= 0 && hasTicketsLength(status)) {
+    return false;
+  }
+  return !receive.isStaged() ||
+         unpackShort(receive.buffer, nullptr, receive.staged, shortLength(status), sender);
 }
 
 namespace {

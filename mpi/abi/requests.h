@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The table of requests by MPI's own handles: those whose buffers are staged, and receives into
-// plain memory that may get tickets. A request is in it from the call that made it until a
+// plain memory that may get tickets. Of such receives, and of short messages of shared objects
+// (short_message.h), it keeps so little that an entry takes some nanoseconds: these are its plain
+// entries. A request is in it from the call that made it until a
 // completing call takes it out. A persistent request stays until it is freed.
 //
 // Thread-safe. No lock is held while MPI is called. MPI uses handles again, and another thread's
 // progress() may be at a request; so a completing call takes its requests out, calls MPI, and puts
-// back those that were not completed. Plain receives may stay in the table meanwhile: beginPlain().
+// back those that were not completed. Plain entries may stay in the table meanwhile: beginPlain().
 // Where one thread at a time calls MPI, no lock is taken.
 #ifndef GMAC_MPI_ABI_REQUESTS_H_
 #define GMAC_MPI_ABI_REQUESTS_H_
@@ -64,6 +66,9 @@ inline MPI_Request handleOf(const Entry& entry) {
 // The table's own, used again and again.
 struct PlainEntry : Entry {
   PlainReceive receive;
+  StagingMemory sent;  // of a short message that is sent; empty: it is received
+
+  bool isSend() const { return sent.data() != nullptr; }
 };
 
 }  // namespace requests
@@ -79,9 +84,6 @@ class Pending {
 
   // Packs the send buffer, for MPI_Start(). False: failed, and nothing is sent.
   virtual bool pack() = 0;
-  // A receive of plain memory as a request that can be delivered. Calls no MPI. (In messages.cc.)
-  PendingPtr awaitedOf(const PlainReceive& receive);
-
   // MPI has completed the request with that status: unpacks what was received. False: failed.
   virtual bool deliver(const MPI_Status& status) = 0;
   // MPI has completed the request with that status: whether deliver() does not wait for other
@@ -134,6 +136,7 @@ namespace requests {
 namespace internal {
 extern std::atomic<std::size_t> underWay;
 extern std::atomic<std::size_t> plain;
+extern std::atomic<std::size_t> staged;
 extern std::atomic<std::size_t> unsettled;
 }  // namespace internal
 
@@ -152,27 +155,29 @@ inline bool anyUnsettled() {
 
 // Whether the table has any requests. A load.
 inline bool any() { return internal::underWay.load(std::memory_order_acquire) != 0; }
-// Whether it has none but plain receives. Two loads.
+// Whether it has none but plain entries. Two loads.
 inline bool onlyPlain() {
   return internal::underWay.load(std::memory_order_relaxed) ==
          internal::plain.load(std::memory_order_relaxed);
 }
+// Whether any of these is a receive to a shared object. A load.
+inline bool anyStaged() { return internal::staged.load(std::memory_order_relaxed) != 0; }
 
 // Needs no memory.
 void add(MPI_Request request, PendingPtr pending) noexcept;
 // MPI has begun a persistent request, if it is in the table.
 void activate(MPI_Request request);
 // Both return NULL for a request that is not in the table; take() also removes it. Of a plain
-// receive, find() returns NULL, and take() what it has made of it.
+// entry, find() returns NULL, and take() what it has made of it.
 PendingPtr find(MPI_Request request);
 PendingPtr take(MPI_Request request);
 
-// Room for a plain receive, to be had before MPI is called: then it is added, or released.
+// Room for a plain entry, to be had before MPI is called: then it is added, or released.
 PlainEntry* reservePlain();
 void addPlain(PlainEntry& entry, MPI_Request request) noexcept;
 void release(PlainEntry& entry) noexcept;
 
-// A call that completes requests may leave plain receives in the table meanwhile, if there is
+// A call that completes requests may leave plain entries in the table meanwhile, if there is
 // nothing else in it. From beginPlain(), which says whether that is so, to endPlain() nothing else
 // is made of those in the call's list: progress() passes over them. The list is the call's own copy
 // of the handles, and `last` of what was there before, as MPI may use a handle again as soon as it
@@ -187,7 +192,7 @@ struct Completing {
 };
 bool beginPlain(Completing& call) noexcept;
 void endPlain(Completing& call) noexcept;
-// In between: removes the plain receives of the list, which have got no tickets.
+// In between: removes the plain entries of the list, which have got no tickets.
 void dropPlain(int count, const MPI_Request* list, std::uint64_t last) noexcept;
 // For several at once, each as take() and add(): NULL where a request is not in the table, and what
 // putBack() skips. What is taken is the caller's, who may end it: end().
@@ -195,11 +200,15 @@ void take(int count, const MPI_Request* list, Entry** taken,
           std::uint64_t last = UINT64_MAX) noexcept;
 void putBack(std::size_t count, Entry* const* entries) noexcept;
 void end(Entry& entry) noexcept;
-// The taken entry's request; a plain receive becomes one. Throws bad_alloc.
+// The taken entry's request; a plain entry becomes one. Throws bad_alloc.
 Pending& pendingOf(Entry*& entry);
+// MPI has completed the request of a plain entry that was taken: whether there is nothing more to
+// do than to end it. What a short message has brought is in its place then. (A request that the
+// application keeps is pendingOf()'s.)
+bool isDone(PlainEntry& entry, const MPI_Status& status);
 
-// A receive of plain memory as a request that can be delivered. Calls no MPI. (In messages.cc.)
-PendingPtr awaitedOf(const PlainReceive& receive);
+// What was there as a plain entry, whose private memory it takes. Calls no MPI. (In messages.cc.)
+PendingPtr pendingFor(PlainEntry& entry);
 
 // MPI has completed the request with that status: unpacks what was received and corrects the
 // status. Returns the completing call's result, and calls no error handler.

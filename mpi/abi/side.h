@@ -3,6 +3,7 @@
 #define GMAC_MPI_ABI_SIDE_H_
 
 #include <string>
+#include <utility>
 
 #include "mpi/abi/errors.h"
 #include "mpi/abi/staged.h"
@@ -29,6 +30,12 @@ class Side {
       address_ = staged_.address();
       datatype_ = staged_.datatype();
     }
+  }
+
+  // A receive that was begun with `received` in the buffer's place: Staged::adopt().
+  Side(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory received)
+      : address_(received.data()), datatype_(datatype), staged_in_use_(true) {
+    failed_ = staged_.adopt(buffer, count, datatype, std::move(received)) != Ready::kYes;
   }
 
   bool failed() const { return failed_; }

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi/abi/staged.h"
 
+#include <utility>
+
 namespace gmac::mpi::GMAC_MPI_ABI {
 
 Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
   const Ready ready = elements_.prepare(buffer, count, datatype);
   return ready == Ready::kYes ? allocate() : ready;
+}
+
+Ready Staged::adopt(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory memory) {
+  memory_ = std::move(memory);
+  return elements_.prepare(buffer, count, datatype);
 }
 
 Ready Staged::allocate() {

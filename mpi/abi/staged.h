@@ -21,8 +21,11 @@ class Staged {
 
   // Allocates memory for the payload of `count` (1 or more) elements at `buffer`.
   Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype);
-  // The same, and packs the payload there, or into the ticket's room if the ticket has any. If the
-  // ticket lends the elements, they stay where they are.
+  // The same with memory in which MPI has received before, of a dense type that was found then.
+  // Calls no MPI.
+  Ready adopt(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory memory);
+  // As prepare(), and packs the payload there, or into the ticket's room if the ticket has any. If
+  // the ticket lends the elements, they stay where they are.
   Ready pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, SentTicket* ticket);
   // Packs again. False: failed, and nothing was sent.
   bool repack();

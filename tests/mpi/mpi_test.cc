@@ -145,6 +145,17 @@ TEST_P(Mpi, TheTraceOfEachRankHasTheWayOfEachMessage) {
   }
 }
 
+// With several threads that may call MPI, and with one.
+TEST_P(Mpi, ShortMessagesOfObjectsTakeNoAllocationAndEndAsOthers) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>(), {"multiple"}}) {
+    for (const Variables& way : kWays) {
+      const ProgramEnd end = run(2, "short_messages", words, way);
+      EXPECT_EQ(end.exitStatus, 0) << end.seen();
+      EXPECT_EQ(end.output, "short messages are right\n");
+    }
+  }
+}
+
 // They are the default. With several threads that call MPI, and with one.
 TEST_P(Mpi, TicketsAreToTheProgramTheMessagesThatTheyStandFor) {
   for (const std::vector<std::string>& words : {std::vector<std::string>(), {"single"}}) {
