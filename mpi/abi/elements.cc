@@ -51,6 +51,8 @@ Ready Elements::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype, MP
     return Ready::kFailed;
   }
   onDevice_ = place == OnDevice::kYes;
+  wasShared_ = !onDevice_ && !lies.empty() && gmacAnythingShared() != 0 &&
+               gmacTouchesShared(shifted(buffer_, lies.first), lies.bytes()) != 0;
   if (!type_->dense && type_->own == nullptr) {
     duplicate_ = MpiDuplicate(datatype);
     if (!duplicate_.made()) {
@@ -70,6 +72,9 @@ void Elements::preparePlain(void* buffer, MPI_Count count, MPI_Datatype datatype
 }
 
 exchange::SharedLayoutPtr Elements::layoutForDevice() const {
+  if (isGone()) {
+    return nullptr;
+  }
   if (onDevice_) {
     int reached = 0;
     if (gmacOpenDeviceMemory(shifted(buffer_, span().first), &reached) != adsmSuccess ||
@@ -106,7 +111,7 @@ bool Elements::transferTo(const Elements& target) {
 }
 
 bool Elements::openParts() const {
-  if (!isTyped()) {
+  if (!isTyped() || isGone()) {
     return false;
   }
   int reached = 1;
@@ -164,6 +169,10 @@ bool Elements::move(bool packs, std::byte* packed, std::int64_t bytes) {
   reason_.clear();
   if (bytes == 0) {
     return true;
+  }
+  if (isGone()) {
+    reason_ = "the shared object of the message has been freed";
+    return false;
   }
   return onDevice_ ? moveOnDevice(packs, packed, bytes) : moveReached(packs, packed, bytes);
 }

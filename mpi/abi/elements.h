@@ -56,6 +56,8 @@ class Elements {
   // The same of plain memory and a type that was found before, but not one that only MPI packs.
   // Calls no MPI.
   void preparePlain(void* buffer, MPI_Count count, MPI_Datatype datatype, TypePtr type);
+  // After prepare(): they were of a shared object before, which may have been freed.
+  void wereShared() { wasShared_ = true; }
   // Adds elements of the same datatype if `buffer` is where these elements end; else returns false.
   bool extend(const void* buffer, MPI_Count count, MPI_Datatype datatype);
 
@@ -110,6 +112,10 @@ class Elements {
   bool isTyped() const { return !fromBottom_ && (type_->dense || type_->own != nullptr); }
   std::int64_t ownCount() const { return type_->dense ? bytes() : count_; }
   adsmType_t ownType() const { return type_->dense ? ADSM_TYPE_1 : type_->own; }
+  // Whether the shared object that they were of has been freed.
+  bool isGone() const {
+    return wasShared_ && gmacTouchesShared(shifted(buffer_, span().first), span().bytes()) == 0;
+  }
   bool move(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveByCopy(bool packs, std::byte* packed, const Span& lies, std::int64_t bytes);
@@ -127,6 +133,7 @@ class Elements {
   MPI_Datatype handle_{};
   TypePtr type_;
   bool onDevice_ = false;   // all of it in memory of a device that is no shared object
+  bool wasShared_ = false;  // a byte was of a shared object
   MpiDuplicate duplicate_;  // of a type that only MPI can pack
   std::string reason_;
 };

@@ -23,8 +23,9 @@ struct PlainReceive {
   MPI_Datatype datatype{};  // the application may have freed it, unless it is predefined
   TypePtr type;             // NULL: a predefined type
   int source = 0;
-  PeersPtr peers;        // NULL: no ticket comes
-  StagingMemory staged;  // which MPI has been given in the buffer's place; empty: plain memory
+  PeersPtr peers;          // NULL: no ticket comes
+  StagingMemory staged;    // which MPI has been given in the buffer's place; empty: plain memory
+  bool isOfObject = true;  // else, with `staged`, of device memory
 
   bool isStaged() const { return staged.data() != nullptr; }
 };

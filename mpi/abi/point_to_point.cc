@@ -76,6 +76,7 @@ int finishShort(void* buffer, const gmacDevicePlace* place, MPI_Count count, MPI
   receive.datatype = datatype;
   receive.peers = peers;
   receive.staged = std::move(staged);
+  receive.isOfObject = place == nullptr;
   Reception in(receive, communicator, Reception::Ends::kInTheCall);
   return finish(in, code, status, call);
 }

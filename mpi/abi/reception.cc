@@ -72,7 +72,7 @@ Reception::Reception(PlainReceive& receive, MPI_Comm communicator, Ends ends)
       peers_(receive.peers),
       attended_(ends == Ends::kInTheCall) {
   if (receive.isStaged()) {
-    side_.emplace(buffer_, count_, datatype_, std::move(receive.staged));
+    side_.emplace(buffer_, count_, datatype_, std::move(receive.staged), receive.isOfObject);
   } else if (receive.type != nullptr) {
     elements_.emplace();
     elements_->preparePlain(buffer_, count_, datatype_, receive.type);

@@ -33,9 +33,9 @@ class Side {
   }
 
   // A receive that was begun with `received` in the buffer's place: Staged::adopt().
-  Side(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory received)
+  Side(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory received, bool wasShared)
       : address_(received.data()), datatype_(datatype), staged_in_use_(true) {
-    failed_ = staged_.adopt(buffer, count, datatype, std::move(received)) != Ready::kYes;
+    failed_ = staged_.adopt(buffer, count, datatype, std::move(received), wasShared) != Ready::kYes;
   }
 
   bool failed() const { return failed_; }

@@ -10,9 +10,12 @@ Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
   return ready == Ready::kYes ? allocate() : ready;
 }
 
-Ready Staged::adopt(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory memory) {
+Ready Staged::adopt(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory memory,
+                    bool wasShared) {
   memory_ = std::move(memory);
-  return elements_.prepare(buffer, count, datatype);
+  const Ready ready = elements_.prepare(buffer, count, datatype);
+  if (wasShared) elements_.wereShared();
+  return ready;
 }
 
 Ready Staged::allocate() {

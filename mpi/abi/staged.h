@@ -23,7 +23,8 @@ class Staged {
   Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype);
   // The same with memory in which MPI has received before, of a dense type that was found then.
   // Calls no MPI.
-  Ready adopt(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory memory);
+  Ready adopt(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory memory,
+              bool wasShared);
   // As prepare(), and packs the payload there, or into the ticket's room if the ticket has any. If
   // the ticket lends the elements, they stay where they are.
   Ready pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, SentTicket* ticket);

@@ -301,6 +301,33 @@ void freedCancelledAndTruncated(int bytes) {
   expect(errorClass == MPI_ERR_TRUNCATE && pair.isCleared(), "and one that is waited for");
 }
 
+// The call that needs an object which was freed says so. (Not of objects of at most 32 KiB, which
+// have their memory together.)
+void freedObjects(int bytes) {
+  constexpr std::size_t kObject = 300'000;
+  const Memory sent(Memory::Kind::kShared, kObject);
+  void* const into = adsmAlloc(kObject);
+  void* const from = adsmAlloc(kObject);
+  expect(into != nullptr && from != nullptr, "objects");
+  std::memset(into, 1, kObject);
+  std::memset(from, 1, kObject);
+  std::memset(sent.data(), 1, kObject);
+  MPI_Request receive = MPI_REQUEST_NULL;
+  MPI_Request send = MPI_REQUEST_NULL;
+  MPI_Irecv(into, bytes, MPI_BYTE, 1 - rank, kTag, MPI_COMM_WORLD, &receive);
+  MPI_Send_init(from, bytes, MPI_BYTE, 1 - rank, kTag + 1, MPI_COMM_WORLD, &send);
+  expect(adsmFree(into) == adsmSuccess && adsmFree(from) == adsmSuccess, "they are freed");
+  MPI_Request other = MPI_REQUEST_NULL;
+  MPI_Isend(sent.data(), bytes, MPI_BYTE, 1 - rank, kTag, MPI_COMM_WORLD, &other);
+  expect(gmac::testing::says(MPI_Wait(&receive, MPI_STATUS_IGNORE), "has been freed"),
+         "a receive says that its object is gone, of bytes:", bytes);
+  expect(gmac::testing::says(MPI_Start(&send), "has been freed"),
+         "a persistent send says so, of bytes:", bytes);
+  MPI_Request_free(&send);
+  MPI_Wait(&other, MPI_STATUS_IGNORE);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 // In one list: short and long ones, of objects and of plain memory, sent and received.
 void lists() {
   constexpr int kLong = 200'000;
@@ -368,7 +395,9 @@ int main(int argc, char** argv) {
     everyCallEndsOne(bytes);
     kernelsInBetween(bytes);
     freedCancelledAndTruncated(bytes);
+    freedObjects(bytes);
   }
+  freedObjects(200'000);
   lists();
   MPI_Finalize();
   if (rank == 0) std::puts("short messages are right");
