@@ -23,8 +23,8 @@
 #define ADSM_API
 #endif
 
-/* In C++ as in C, an enum's variable may hold any int: what is none of its values is an error, not
- * undefined. */
+/* In C++ as in C, a variable of an enum may hold any int: a number that is none of its values is an
+ * error, and not undefined. */
 #ifdef __cplusplus
 #define ADSM_INT : int
 #else
@@ -35,9 +35,7 @@
 extern "C" {
 #endif
 
-/* ---- Errors
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Errors */
 
 typedef enum adsmError ADSM_INT {
   adsmSuccess = 0,
@@ -53,9 +51,8 @@ typedef enum adsmError ADSM_INT {
   adsmErrorNoAccelerator = 10,    /* the accelerator asked for is not there */
   adsmErrorConfiguration = 11,    /* a GMAC_* variable has a value that is not allowed */
   adsmErrorForked = 12,           /* called in the child of a fork, which has no shared objects */
-  adsmErrorSystem =
-      13, /* the operating system or the driver failed in a way that has no code of its own */
-  adsmErrorNotSupported = 14 /* this accelerator cannot do what was asked */
+  adsmErrorSystem = 13,           /* the system or the driver failed in some other way */
+  adsmErrorNotSupported = 14      /* this accelerator cannot do what was asked */
 } adsmError_t;
 
 /* The enumerator's own spelling, e.g. "adsmErrorInvalidValue"; "adsmErrorUnknown" for a number that
@@ -68,9 +65,7 @@ ADSM_API const char* adsmErrorName(adsmError_t error);
 ADSM_API adsmError_t adsmLastError(void);
 ADSM_API const char* adsmLastErrorString(void);
 
-/* ---- Objects
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- Objects */
 
 /* Allocates a shared object of `size` bytes (1 or more). The address is valid on both sides and
  * aligned to 256 bytes; both copies start out equal. NULL on failure: adsmErrorInvalidValue,
@@ -100,9 +95,7 @@ ADSM_API void* adsmSafe(const void* address);
  * a second free. */
 ADSM_API adsmError_t adsmFree(void* address);
 
-/* ---- Kernels
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- Kernels */
 
 typedef struct adsmDim {
   unsigned x, y, z; /* each 1 or more */
@@ -111,9 +104,8 @@ typedef struct adsmDim {
 /* What a host kernel sees: its thread block. The function runs all threads of one block itself. */
 typedef struct adsmThreadBlock {
   adsmDim_t gridDim, blockDim, blockIdx;
-  void* shared; /* sharedBytes bytes of scratch, aligned to 64, uninitialised, private to this block
-                 */
-  size_t sharedBytes; /* as given to adsmCall() */
+  void* shared;       /* the block's own scratch, aligned to 64 bytes, uninitialised */
+  size_t sharedBytes; /* of it, as given to adsmCall() */
 } adsmThreadBlock_t;
 
 /* The `host` implementation of a kernel: called once per thread block, from several threads at a
@@ -129,19 +121,16 @@ typedef struct adsmConstant {
   const void* cudartSymbol; /* the __constant__ symbol (`cudart`), or NULL */
 } adsmConstant_t;
 
-/* A kernel: one logical method, an implementation per accelerator. Leave what does not exist NULL.
- */
+/* A kernel: one method, with an implementation for each accelerator; NULL where there is none. */
 typedef struct adsmKernelDesc {
   const char* name;         /* for messages, statistics and traces; required */
   size_t paramCount;        /* number of parameters */
   const size_t* paramSizes; /* bytes of each, together at most 32 KiB; paramCount entries */
   adsmHostKernel_t host;    /* `host` */
-  const void*
-      cudaImage;        /* `cuda`: a fatbin, a cubin, or NUL-terminated PTX, in memory that stays */
-  const char* cudaName; /* `cuda`: the function's name in that image (extern "C" or mangled) */
+  const void* cudaImage;    /* `cuda`: a fatbin, cubin or NUL-terminated PTX; must stay there */
+  const char* cudaName;     /* `cuda`: the function's name in that image (extern "C" or mangled) */
   const void* cudartSymbol; /* `cudart`: the __global__ function */
-  size_t
-      constantCount; /* constants that adsmSetConstant() can set; kernels of one image share them */
+  size_t constantCount;     /* those of adsmSetConstant(); kernels of one image share them */
   const adsmConstant_t* constants;
 } adsmKernelDesc_t;
 
@@ -161,9 +150,7 @@ ADSM_API adsmError_t adsmKernelDestroy(adsmKernel_t kernel);
 ADSM_API adsmError_t adsmSetConstant(adsmKernel_t kernel, const char* name, const void* data,
                                      size_t size);
 
-/* ---- Calls
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- Calls */
 
 /* What a call does to an object. adsmWrite alone promises nothing about bytes that the kernel does
  * not write: they keep the CPU's values. */
@@ -197,9 +184,7 @@ ADSM_API adsmError_t adsmBind(const void* object, adsmKernel_t kernel, adsmAcces
  * An error of such a call is returned here (adsmErrorKernel, adsmErrorAcceleratorLost). */
 ADSM_API adsmError_t adsmSync(void);
 
-/* ---- Devices
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- Devices */
 
 /* An accelerator may consist of several devices, numbered from 0. An object lies on one of them and
  * has the same address on all. Where they do not reach each other's memory (`host`, some GPUs) it
@@ -258,8 +243,7 @@ ADSM_API adsmError_t adsmCallRanges(int device, adsmKernel_t kernel, adsmDim_t g
  * is). */
 ADSM_API adsmError_t adsmMigrate(const void* address, size_t bytes, int device);
 
-/* ---- The application's CUDA runtime
- * ------------------------------------------------------------------------- */
+/* ---- The application's CUDA runtime */
 
 /* What the `cudart` accelerator calls: the functions of the CUDA runtime in which the program's
  * kernels are registered. A source that nvcc compiles registers its own runtime, static or shared,
