@@ -58,7 +58,6 @@ __attribute__((visibility("default"))) void* aligned_alloc(std::size_t alignment
 namespace {
 
 using gmac::testing::expect;
-using gmac::testing::expectSuccess;
 using gmac::testing::kMask;
 using gmac::testing::Memory;
 
