@@ -7,9 +7,26 @@
 #include <cuda.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "tests/cuda/fake_program.h"
 
 namespace gmac::fake_cuda {
+
+// prepare() for a managed-memory program on devices that do not reach each other's memory, unless
+// the environment has them do so in groups, or not even the CPU's.
+inline bool prepareSeparate(int devices) {
+  setenv("GMAC_MANAGED", "1", 0);
+  prepare();
+  setDevices(devices, false);
+  if (const char* const group = std::getenv("SHARE_IN_GROUPS_OF")) {
+    shareInGroupsOf(std::atoi(group));
+  }
+  if (std::getenv("NO_CPU_MEMORY") != nullptr) {
+    setAttribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
+  }
+  return true;
+}
 
 // A stream, and the kernel as that context has loaded it.
 struct Context {

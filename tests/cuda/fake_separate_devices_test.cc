@@ -38,18 +38,7 @@ using fake_cuda::kImage;
 
 constexpr int kDevices = 4;
 constexpr int kOnCpu = -1;
-const bool kPrepared = [] {
-  setenv("GMAC_MANAGED", "1", 0);
-  fake_cuda::prepare();
-  fake_cuda::setDevices(kDevices, false);
-  if (const char* const group = std::getenv("SHARE_IN_GROUPS_OF")) {
-    fake_cuda::shareInGroupsOf(std::atoi(group));
-  }
-  if (std::getenv("NO_CPU_MEMORY") != nullptr) {
-    fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
-  }
-  return true;
-}();
+const bool kPrepared = fake_cuda::prepareSeparate(kDevices);
 
 constexpr std::size_t kCount = 100'000;
 constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
