@@ -306,6 +306,12 @@ TEST_F(SeparateCalls, AnObjectThatIsMadeInTheCpusMemoryGoesToItsFirstCall) {
   EXPECT_EQ(array.device(), kOnCpu);
   later.expectAll();
   array.expectAll();
+  // Blocks of this one have been written back already.
+  Array large(7'000'000);
+  EXPECT_EQ(large.device(), kOnCpu);
+  call(2, large);
+  EXPECT_EQ(large.device(), 2);
+  large.expectAll();
 }
 
 // All of them come back to where memory is gathered when calls there have used them all for long.

@@ -174,7 +174,8 @@ Way Gathering::wayOf(const Spilling::Candidate& candidate, int device) {
   if (!from && to == policy_.place() && !object->alone) {
     return Way::kStay;
   }
-  if (from != to && migration_.unused(*object)) {
+  // (No work has used it, whatever the CPU has written back.)
+  if (from != to && ledger_.newestWorkWith(*object) == object->born) {
     return Way::kChange;
   }
   if (!from) {
