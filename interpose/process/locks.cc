@@ -19,9 +19,10 @@
 // Mutexes that are robust, inherit priorities or have a ceiling are acquired in user mode as well
 // and work in the same way, with one exception: no thread inherits a priority. A log line says so.
 //
-// When a thread ends, the kernel goes through the list of the robust mutexes that it has, and marks
-// them. At one in a closed block it would stop, before those behind it. So robust mutexes in shared
-// memory are taken out of that list, and who finds one locked asks whether its owner still lives.
+// When a thread ends, the kernel walks the list of the robust mutexes that the thread holds, and
+// marks each. It stops at the first one that lies in a closed block, and marks none of the rest. So
+// robust mutexes in shared memory are taken out of that list, and a thread that finds one locked
+// asks whether its owner still lives.
 //
 // Builds with the thread sanitizer leave these out: the sanitizer has its own.
 #if !defined(__SANITIZE_THREAD__)
