@@ -296,7 +296,7 @@ Status Allocation::destroy(Lock& lock, Object& object) {
     }
     return blocks_.flushesOf(object, object.all());
   };
-  NewestCalls awaited{};
+  NewestCalls awaited;
   bool waited = false;
   do {
     awaited = settle();

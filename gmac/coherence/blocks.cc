@@ -264,7 +264,7 @@ void Blocks::zeroCopyChanged(Object& object) const {
 }
 
 NewestCalls Blocks::flushesOf(const Object& object, BlockRange range) const {
-  NewestCalls newest{};
+  NewestCalls newest;
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     if (!object.made(i)) {
       i = object.groupEnd(i) - 1;

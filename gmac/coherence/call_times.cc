@@ -194,17 +194,17 @@ CallTimes::Nanoseconds CallTimes::endOf(accel::Ticket ticket, Nanoseconds now) c
 }
 
 void CallTimes::Sequence::add(accel::Ticket call, Nanoseconds end) {
-  if (count_ == kMax && end >= ends_[kMax - 1]) {
-    return;
+  if (ends_.full()) {
+    if (end >= ends_.back()) {
+      return;
+    }
+    calls_.dropLast();
+    ends_.dropLast();
   }
-  std::size_t at = std::min(count_, kMax - 1);
-  for (; at > 0 && ends_[at - 1] > end; --at) {
-    calls_[at] = calls_[at - 1];
-    ends_[at] = ends_[at - 1];
-  }
-  calls_[at] = call;
-  ends_[at] = end;
-  count_ = std::min(count_ + 1, kMax);
+  const auto place =
+      static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), end) - ends_.begin());
+  calls_.insert(place, call);
+  ends_.insert(place, end);
 }
 
 CallTimes::Sequence CallTimes::upTo(std::span<const accel::Ticket> work) const {

@@ -17,6 +17,7 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/devices.h"
 #include "gmac/api/adsm.h"
+#include "gmac/base/short_list.h"
 
 namespace gmac {
 
@@ -68,19 +69,21 @@ class CallTimes {
   class Sequence {
    public:
     static constexpr std::size_t kMax = 32;
+
+    Sequence() {}  // NOLINT(modernize-use-equals-default): {} would clear all of it
+
     // As a span has them.
     const accel::Ticket* data() const { return calls_.data(); }
-    std::size_t size() const { return count_; }
+    std::size_t size() const { return calls_.size(); }
     const accel::Ticket* begin() const { return data(); }
-    const accel::Ticket* end() const { return data() + count_; }
+    const accel::Ticket* end() const { return data() + size(); }
 
    private:
     friend class CallTimes;
     void add(accel::Ticket call, Nanoseconds end);
 
-    std::array<accel::Ticket, kMax> calls_;
-    std::array<Nanoseconds, kMax> ends_;
-    std::size_t count_ = 0;
+    ShortList<accel::Ticket, kMax> calls_;
+    ShortList<Nanoseconds, kMax> ends_;
   };
   Sequence upTo(std::span<const accel::Ticket> work) const;
   // How many calls a device has in flight. A load for each that has ended since the last question.

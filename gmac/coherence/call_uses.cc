@@ -132,13 +132,13 @@ bool UsedObjects::isPartAway(const adsmRangeUse_t& use, Away* away) const {
   return !pages.empty();
 }
 
-bool UsedObjects::findAway(Away* away) const {
+bool UsedObjects::findAwayAmongSeveral(Away* away) const {
   if (reach_ && parts() &&
       std::any_of(uses_->list.begin(), uses_->list.end(),
                   [&](const adsmRangeUse_t& use) { return isPartAway(use, away); })) {
     return true;
   }
-  return several_ && (uses_ || !reach_) && any([&](Object& object, BlockRange blocks, unsigned) {
+  return (uses_ || !reach_) && any([&](Object& object, BlockRange blocks, unsigned) {
            return isAway(object, blocks, away);
          });
 }
@@ -157,7 +157,7 @@ bool UsedObjects::writesLent() const {
 }
 
 NewestCalls UsedObjects::conflicts() const {
-  NewestCalls before{};
+  NewestCalls before;
   if (reach_ && ledger_.callsElsewhere(device_)) {
     (void)any([&](Object& object, BlockRange blocks, unsigned access) {
       ledger_.addConflicts(object, object.bytesOf(blocks), device_, (access & adsmWrite) != 0,

@@ -82,7 +82,7 @@ class UsedObjects {
   }
 
   // The first of them that is not where the call needs it; false: there is none.
-  bool findAway(Away* away) const;
+  bool findAway(Away* away) const { return several_ && findAwayAmongSeveral(away); }
   // The same of these blocks of an object, whose home is chosen already.
   bool isAway(const Object& object, BlockRange blocks, Away* away) const;
 
@@ -104,6 +104,7 @@ class UsedObjects {
   }
   // The access of a use; those of all uses of an object that the call uses as a whole.
   unsigned accessIn(const Object& object, const adsmRangeUse_t& use) const;
+  bool findAwayAmongSeveral(Away* away) const;
   bool mayStay(const Object& object) const;
   bool lacks(const Object& object, BlockRange blocks) const;
   bool isPartAway(const adsmRangeUse_t& use, Away* away) const;

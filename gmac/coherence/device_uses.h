@@ -15,6 +15,7 @@
 #include "gmac/accel/devices.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/api/adsm.h"
+#include "gmac/base/short_list.h"
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/port.h"
 
@@ -65,23 +66,40 @@ struct DeviceUses {
 inline constexpr std::size_t kMaxStreams = 64;
 
 // Some tickets; for the stack.
-class Tickets {
+using Tickets = ShortList<accel::Ticket, kMaxStreams + accel::kMaxDevices>;
+
+// The newest of some calls, by device; a ticket of nothing for a device that has none.
+class NewestCalls {
  public:
-  void add(accel::Ticket ticket) { tickets_[count_++] = ticket; }
-  bool empty() const { return count_ == 0; }
+  NewestCalls() {}  // NOLINT(modernize-use-equals-default): {} would clear all of it
+
+  accel::Ticket& operator[](std::size_t device) {
+    while (tickets_.size() <= device) {
+      tickets_.add({});
+    }
+    return tickets_[device];
+  }
+  accel::Ticket operator[](std::size_t device) const {
+    return device < tickets_.size() ? tickets_[device] : accel::Ticket{};
+  }
   // As a span has them.
   const accel::Ticket* data() const { return tickets_.data(); }
-  std::size_t size() const { return count_; }
-  const accel::Ticket* begin() const { return data(); }
-  const accel::Ticket* end() const { return data() + count_; }
+  std::size_t size() const { return tickets_.size(); }
+  const accel::Ticket* begin() const { return tickets_.begin(); }
+  const accel::Ticket* end() const { return tickets_.end(); }
+
+  friend bool operator==(const NewestCalls& a, const NewestCalls& b) {
+    for (std::size_t device = 0; device < accel::kMaxDevices; ++device) {
+      if (a[device] != b[device]) {
+        return false;
+      }
+    }
+    return true;
+  }
 
  private:
-  std::array<accel::Ticket, kMaxStreams + accel::kMaxDevices> tickets_;
-  std::size_t count_ = 0;
+  ShortList<accel::Ticket, accel::kMaxDevices> tickets_;
 };
-
-// The newest of some calls, by device.
-using NewestCalls = std::array<accel::Ticket, accel::kMaxDevices>;
 
 // The newest call and the newest device work that may write an object: equal ones, nothing new.
 struct Writers {

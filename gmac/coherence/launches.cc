@@ -487,7 +487,7 @@ Status Launches::waitForOtherDevices(Lock& lock, std::span<const coherence::Devi
   if (!ledger_.callsElsewhere(0)) {
     return {};
   }
-  NewestCalls before{};
+  NewestCalls before;
   for (const coherence::DeviceRange& range : ranges) {
     index_.forEachIn(
         range.address, range.bytes, [&](Object& object, const auto* first, const auto* last) {

@@ -145,7 +145,7 @@ void Ledger::streamDestroyed(accel::NativeStream stream) {
 }
 
 NewestCalls Ledger::writersByDevice(const DeviceUses& object, ByteRange bytes) const {
-  NewestCalls calls{};
+  NewestCalls calls;
   for (std::size_t device = 0; device < deviceCount_; ++device) {
     calls[device] = lastWriter(object, device);
   }
@@ -154,7 +154,7 @@ NewestCalls Ledger::writersByDevice(const DeviceUses& object, ByteRange bytes) c
 }
 
 NewestCalls Ledger::readersOf(const DeviceUses& object, ByteRange bytes) const {
-  NewestCalls calls{};
+  NewestCalls calls;
   for (std::size_t device = 0; device < deviceCount_; ++device) {
     calls[device].value = object.lastRead[device];
   }

@@ -5,12 +5,12 @@
 #ifndef GMAC_COHERENCE_WAITS_H_
 #define GMAC_COHERENCE_WAITS_H_
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <span>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/base/short_list.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/call_times.h"
 #include "gmac/coherence/device_uses.h"
@@ -80,19 +80,18 @@ class Waits {
   class Ends {
    public:
     void add(const End& end) {
-      if (end.ticket.value != 0 && count_ < ends_.size()) {
-        ends_[count_++] = end;
+      if (end.ticket.value != 0 && !ends_.full()) {
+        ends_.add(end);
       }
     }
     void note(CallTimes& times) const {
-      for (std::size_t i = 0; i < count_; ++i) {
-        ends_[i].note(times);
+      for (const End& end : ends_) {
+        end.note(times);
       }
     }
 
    private:
-    std::array<End, CallTimes::Sequence::kMax + accel::kMaxDevices> ends_;
-    std::size_t count_ = 0;
+    ShortList<End, CallTimes::Sequence::kMax + accel::kMaxDevices> ends_;
   };
 
   // For all of some work; the first error. A fault has little stack: of what it waits for, the last

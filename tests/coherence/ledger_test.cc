@@ -310,7 +310,7 @@ class SeveralDevices : public ::testing::Test {
     return ticket;
   }
   std::vector<std::uint64_t> conflictsOn(std::size_t device, bool writes) const {
-    NewestCalls before{};
+    NewestCalls before;
     ledger_.addConflicts(object_, {0, 100}, device, writes, before);
     std::vector<std::uint64_t> values;
     for (std::size_t other = 0; other < 3; ++other) values.push_back(before[other].value);

@@ -442,7 +442,7 @@ Result<Step> BulkMemory::doOnAccelerator(Lock& lock, const Bulk& bulk, const Par
     GMAC_TRY(waits_.forWork(lock, ledger_.runningStreamWork(), &waited));
   }
   if (!waited && ledger_.callsElsewhere(0)) {
-    NewestCalls before{};
+    NewestCalls before;
     ledger_.addConflicts(target, target.bytesOf(range), 0, true, before);
     if (part.source != nullptr) {
       ledger_.addConflicts(*part.source, part.source->bytesOf(part.sourceBlocks()), 0, false,

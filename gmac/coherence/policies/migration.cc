@@ -201,7 +201,7 @@ Object* Migration::settled(Lock& lock, const Away& away, Calls calls) {
   }
   // A device that is lost says so when the pages move.
   waits_.forCalls(lock, calls(*object));
-  for (NewestCalls awaited{}; (object = find()) != nullptr;) {
+  for (NewestCalls awaited; (object = find()) != nullptr;) {
     if (object->inTransit()) {
       lock.waitForTransit();
     } else if (const auto flushed = blocks_.flushesOf(*object, object->all()); flushed != awaited) {
