@@ -2,7 +2,7 @@
 //
 // The locks of <threads.h>: these stand in for libc's functions in a program that is linked with
 // the library or preloads it. In glibc they are POSIX's locks with other names and other result
-// codes. They call ours (locks.cc), and so work in shared memory too.
+// codes. They call ours (locks.h), and so work in shared memory too.
 //
 // Builds with the thread sanitizer leave these out, as locks.cc.
 #if !defined(__SANITIZE_THREAD__)
@@ -13,6 +13,7 @@
 #include <cerrno>
 
 #include "interpose/base/real.h"
+#include "interpose/process/locks.h"
 
 namespace gmac::interpose {
 namespace {
@@ -52,7 +53,7 @@ namespace threads = gmac::interpose;
 extern "C" {
 
 GMAC_INTERPOSED int mtx_lock(mtx_t* mutex) {
-  return threads::resultOf(pthread_mutex_lock(threads::posix(mutex)));
+  return threads::resultOf(threads::lockMutex(threads::posix(mutex)));
 }
 
 GMAC_INTERPOSED int mtx_timedlock(mtx_t* mutex, const timespec* time) {
@@ -60,7 +61,7 @@ GMAC_INTERPOSED int mtx_timedlock(mtx_t* mutex, const timespec* time) {
 }
 
 GMAC_INTERPOSED int mtx_unlock(mtx_t* mutex) {
-  return threads::resultOf(pthread_mutex_unlock(threads::posix(mutex)));
+  return threads::resultOf(threads::unlockMutex(threads::posix(mutex)));
 }
 
 GMAC_INTERPOSED int cnd_wait(cnd_t* condition, mtx_t* mutex) {

@@ -27,6 +27,8 @@
 // Builds with the thread sanitizer leave these out: the sanitizer has its own.
 #if !defined(__SANITIZE_THREAD__)
 
+#include "interpose/process/locks.h"
+
 #include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -302,7 +304,7 @@ int lockShared(Mutex* mutex, const Deadline& deadline) noexcept {
 // Releases the mutex for its scope, however that ends.
 class Unlocked {
  public:
-  explicit Unlocked(Mutex* mutex) noexcept : mutex_(mutex), error_(pthread_mutex_unlock(mutex)) {
+  explicit Unlocked(Mutex* mutex) noexcept : mutex_(mutex), error_(unlockMutex(mutex)) {
     if (error_ != 0) mutex_ = nullptr;
   }
   ~Unlocked() { (void)lock(); }
@@ -314,7 +316,7 @@ class Unlocked {
   // a dead owner.
   int lock() noexcept {
     Mutex* const mutex = std::exchange(mutex_, nullptr);
-    return mutex == nullptr ? 0 : pthread_mutex_lock(mutex);
+    return mutex == nullptr ? 0 : lockMutex(mutex);
   }
 
  private:
@@ -439,6 +441,23 @@ int onceShared(pthread_once_t* control, void (*function)()) {
 }
 
 }  // namespace
+
+// ---- Mutexes
+
+int lockMutex(pthread_mutex_t* mutex) noexcept {
+  if (!isOurs(mutex)) [[likely]]
+    return realLock(mutex);
+  return lockShared(mutex, {});
+}
+
+int unlockMutex(pthread_mutex_t* mutex) noexcept {
+  const int result = realUnlock(mutex);
+  // The mutex is not read any more: its next owner may have freed it.
+  if (shared_ranges::mayBeShared(mutex, sizeof *mutex)) [[unlikely]]
+    changed(mutex);
+  return result;
+}
+
 }  // namespace gmac::interpose
 
 // ---- libc's names ----
@@ -448,9 +467,7 @@ namespace locks = gmac::interpose;
 extern "C" {
 
 GMAC_INTERPOSED int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
-  if (!locks::isOurs(mutex)) [[likely]]
-    return locks::realLock(mutex);
-  return locks::lockShared(mutex, {});
+  return locks::lockMutex(mutex);
 }
 
 GMAC_INTERPOSED int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept {
@@ -473,11 +490,7 @@ GMAC_INTERPOSED int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t cl
 }
 
 GMAC_INTERPOSED int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept {
-  const int result = locks::realUnlock(mutex);
-  // The mutex is not read any more: its next owner may have freed it.
-  if (gmac::shared_ranges::mayBeShared(mutex, sizeof *mutex)) [[unlikely]]
-    locks::changed(mutex);
-  return result;
+  return locks::unlockMutex(mutex);
 }
 
 GMAC_INTERPOSED int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex) {
