@@ -5,6 +5,7 @@
 
 #include "bench/interleaved.h"
 #include "bench/measure.h"
+#include "gmac/os/handlers.h"
 #include "gmac/session/runtime.h"
 
 namespace gmac::bench {
@@ -22,6 +23,9 @@ void check(Status status, const char* what) { bench::check(status.code(), what);
 // first touch makes the runtime prepare the pages of what comes next, and pinning those keeps the
 // driver busy for hundreds of microseconds, which whatever was launched meanwhile would wait for.
 json nothingDirty(const json& parameters) {
+  // As in programs, which load libgmac.so: it stands in for sigaction(). Nothing here sets a
+  // handler.
+  os::actionsAreSeen();
   const std::size_t objectBytes = parameters["objectBytes"];
   std::vector<std::byte*> objects(parameters["objects"].get<std::size_t>());
   for (std::byte*& object : objects) {
