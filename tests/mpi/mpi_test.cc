@@ -632,7 +632,7 @@ TEST_P(Mpi, RandomProgramsOfSeveralRanksExchangeDeviceMemory) {
 // as MPI is told.
 TEST_P(Mpi, RandomProgramsAgreeUnderEveryProtocolAndWithoutReadsOfOtherProcesses) {
   const Variables kWithoutReads = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
-                                   {"UCX_TLS", "self,posix,sysv"}};
+                                   {"UCX_TLS", "self,posix,sysv,tcp"}};
   for (Variables variables : {Variables{{"GMAC_PROTOCOL", "lazy"}},
                               Variables{{"GMAC_PROTOCOL", "batch"}}, kWithoutReads}) {
     for (const Variables& way : kWays) {
@@ -642,6 +642,19 @@ TEST_P(Mpi, RandomProgramsAgreeUnderEveryProtocolAndWithoutReadsOfOtherProcesses
       EXPECT_EQ(end.exitStatus, 0) << end.seen();
       EXPECT_THAT(end.output, HasSubstr(" programs agree"));
     }
+  }
+}
+
+// By sockets alone.
+TEST_P(Mpi, RandomProgramsAgreeOverTcp) {
+  for (const Variables& way : kWays) {
+    Variables variables = {
+        {"OMPI_MCA_pml", "ob1"}, {"OMPI_MCA_btl", "self,tcp"}, {"UCX_TLS", "self,tcp"}};
+    for (const auto& [name, value] : way) variables[name] = value;
+    const ProgramEnd end =
+        run(2, "random_program", {"--programs", "30", "--seed", "20000"}, variables);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_THAT(end.output, HasSubstr(" programs agree"));
   }
 }
 
