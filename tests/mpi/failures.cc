@@ -3,62 +3,18 @@
 // The n-th allocation of libgmac_mpi.so fails, for every n, in one MPI call after the other, all of
 // shared objects. Each call succeeds or fails with gmac's error, and when it is made again it does
 // what it always does. For one process.
-#include <dlfcn.h>
-#include <link.h>
 #include <mpi.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
 
 #include "tests/mpi/expect.h"
+#include "tests/mpi/library_allocations.h"
 #include "tests/mpi/shared.h"
-
-namespace {
-
-// Where the library's code is; and how many of its allocations are left to succeed.
-std::atomic<std::uintptr_t> first{0};
-std::atomic<std::uintptr_t> last{0};
-std::atomic<long> left{-1};
-
-bool fails(const void* caller) {
-  const auto at = reinterpret_cast<std::uintptr_t>(caller);
-  return at >= first && at < last && left >= 0 && left-- == 0;
-}
-
-void* libc(const char* name) { return ::dlsym(RTLD_NEXT, name); }
-
-}  // namespace
-
-// In place of libc's, for the library, too.
-extern "C" {
-
-void* __libc_malloc(std::size_t bytes);
-
-__attribute__((visibility("default"))) void* malloc(std::size_t bytes) {
-  if (fails(__builtin_return_address(0))) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  return __libc_malloc(bytes);
-}
-
-__attribute__((visibility("default"))) void* aligned_alloc(std::size_t alignment,
-                                                           std::size_t bytes) {
-  static auto* const real = reinterpret_cast<decltype(&::aligned_alloc)>(libc("aligned_alloc"));
-  if (fails(__builtin_return_address(0))) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  return real(alignment, bytes);
-}
-
-}  // extern "C"
 
 namespace {
 
@@ -67,17 +23,7 @@ using gmac::testing::expectSuccess;
 using gmac::testing::failRank;
 using gmac::testing::Memory;
 
-int findLibrary(dl_phdr_info* info, std::size_t, void*) {
-  if (std::strstr(info->dlpi_name, "libgmac_mpi.so") == nullptr) return 0;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& part = info->dlpi_phdr[i];
-    if (part.p_type == PT_LOAD && (part.p_flags & PF_X) != 0) {
-      first = info->dlpi_addr + part.p_vaddr;
-      last = first + part.p_memsz;
-    }
-  }
-  return 1;
-}
+std::atomic<long> left{-1};  // how many allocations of the library's are left to succeed
 
 constexpr int kBytes = 50'000;
 long failures = 0;
@@ -194,12 +140,13 @@ void packing() {
 
 }  // namespace
 
+bool gmac::testing::mayAllocate() { return left < 0 || left-- != 0; }
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-  ::dl_iterate_phdr(&findLibrary, nullptr);
-  expect(first != 0, "libgmac_mpi.so is loaded");
+  gmac::testing::watchAllocations();
   messages();
   collectives();
   packing();

@@ -5,13 +5,10 @@
 // Short messages of shared objects whose bytes are current on the CPU: no allocation is made for
 // one; and a request ends as one of a longer message does, whichever call ends it. "multiple": with
 // MPI_THREAD_MULTIPLE. For two processes.
-#include <dlfcn.h>
-#include <link.h>
 #include <mpi.h>
 
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,41 +16,8 @@
 #include <string_view>
 
 #include "tests/mpi/expect.h"
+#include "tests/mpi/library_allocations.h"
 #include "tests/mpi/shared.h"
-
-namespace {
-
-// Where the library's code is; and how many allocations it has made.
-std::atomic<std::uintptr_t> first{0};
-std::atomic<std::uintptr_t> last{0};
-std::atomic<long> allocations{0};
-
-void count(const void* caller) {
-  const auto at = reinterpret_cast<std::uintptr_t>(caller);
-  if (at >= first && at < last) ++allocations;
-}
-
-}  // namespace
-
-// In place of libc's, for the library, too.
-extern "C" {
-
-void* __libc_malloc(std::size_t bytes);
-
-__attribute__((visibility("default"))) void* malloc(std::size_t bytes) {
-  count(__builtin_return_address(0));
-  return __libc_malloc(bytes);
-}
-
-__attribute__((visibility("default"))) void* aligned_alloc(std::size_t alignment,
-                                                           std::size_t bytes) {
-  static auto* const real =
-      reinterpret_cast<decltype(&::aligned_alloc)>(::dlsym(RTLD_NEXT, "aligned_alloc"));
-  count(__builtin_return_address(0));
-  return real(alignment, bytes);
-}
-
-}  // extern "C"
 
 namespace {
 
@@ -67,18 +31,7 @@ constexpr int kMost = 4096;
 constexpr int kTag = 1;
 
 int rank = 0;
-
-int findLibrary(dl_phdr_info* info, std::size_t, void*) {
-  if (std::strstr(info->dlpi_name, "libgmac_mpi.so") == nullptr) return 0;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& part = info->dlpi_phdr[i];
-    if (part.p_type == PT_LOAD && (part.p_flags & PF_X) != 0) {
-      first = info->dlpi_addr + part.p_vaddr;
-      last = first + part.p_memsz;
-    }
-  }
-  return 1;
-}
+std::atomic<long> allocations{0};  // the library's
 
 // An object of kMost bytes for each side, and another one, current on the CPU.
 struct Pair {
@@ -380,6 +333,11 @@ void lists() {
 
 }  // namespace
 
+bool gmac::testing::mayAllocate() {
+  ++allocations;
+  return true;
+}
+
 int main(int argc, char** argv) {
   const bool multiple = argc > 1 && std::string_view(argv[1]) == "multiple";
   int level = 0;
@@ -387,8 +345,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-  ::dl_iterate_phdr(&findLibrary, nullptr);
-  expect(first != 0, "libgmac_mpi.so is loaded");
+  gmac::testing::watchAllocations();
   noAllocation();
   for (const int bytes : kLengths) {
     everyCallEndsOne(bytes);
