@@ -7,12 +7,15 @@
 #include "gmac/base/api_call.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
 
 int gmacAnythingShared(void) { return gmac::coherence::anythingShared() ? 1 : 0; }
 
 int gmacTouchesShared(const void* address, size_t bytes) {
   return gmac::coherence::touchesShared(address, bytes) ? 1 : 0;
 }
+
+uint64_t gmacFreedObjects(void) { return gmac::stats().frees.value(); }
 
 int gmacLend(const void* address, size_t bytes, gmacLoan* loan) {
   gmac::coherence::Loan lent{};

@@ -23,6 +23,9 @@ ADSM_API int gmacAnythingShared(void);
 /* Whether any byte of [address, address + bytes) belongs to a shared object. */
 ADSM_API int gmacTouchesShared(const void* address, size_t bytes);
 
+/* How many objects have been freed by now. A load, as above. */
+ADSM_API uint64_t gmacFreedObjects(void);
+
 /* Bytes of one object that another process may read where they lie: in the memory file of this
  * process's objects. All of them are current on the CPU, and stay so, and as they are but for what
  * the application itself writes, until they are given back. */

@@ -56,8 +56,11 @@ class Elements {
   // The same of plain memory and a type that was found before, but not one that only MPI packs.
   // Calls no MPI.
   void preparePlain(void* buffer, MPI_Count count, MPI_Datatype datatype, TypePtr type);
-  // After prepare(): they were of a shared object before, which may have been freed.
-  void wereShared() { wasShared_ = true; }
+  // After prepare(): they were of a shared object `then`, which may have been freed.
+  void wereShared(const ObjectsThen& then) {
+    wasShared_ = true;
+    then_ = then;
+  }
   // Adds elements of the same datatype if `buffer` is where these elements end; else returns false.
   bool extend(const void* buffer, MPI_Count count, MPI_Datatype datatype);
 
@@ -114,7 +117,8 @@ class Elements {
   adsmType_t ownType() const { return type_->dense ? ADSM_TYPE_1 : type_->own; }
   // Whether the shared object that they were of has been freed.
   bool isGone() const {
-    return wasShared_ && gmacTouchesShared(shifted(buffer_, span().first), span().bytes()) == 0;
+    const void* const first = wasShared_ ? shifted(buffer_, span().first) : nullptr;
+    return wasShared_ && (gmacTouchesShared(first, span().bytes()) == 0 || then_.isFreed(first));
   }
   bool move(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes);
@@ -134,6 +138,7 @@ class Elements {
   TypePtr type_;
   bool onDevice_ = false;   // all of it in memory of a device that is no shared object
   bool wasShared_ = false;  // a byte was of a shared object
+  ObjectsThen then_;
   MpiDuplicate duplicate_;  // of a type that only MPI can pack
   std::string reason_;
 };

@@ -42,6 +42,20 @@ inline bool needsStaging(const void* buffer, MPI_Count count, MPI_Datatype datat
 enum class OnDevice { kNo, kYes, kMixed };
 OnDevice onDevice(const void* buffer, const Span& span);
 
+// A moment, and the objects that lived then.
+class ObjectsThen {
+ public:
+  // Whether the object that had this byte, if one had it, has been freed since. (Small objects
+  // share memory, so gmacTouchesShared() goes on saying yes.) Two loads if none has been freed.
+  bool isFreed(const void* address) const {
+    return gmacFreedObjects() != freed_ && gmacTouchesShared(address, 1) != 0 &&
+           adsmSafe(address) == nullptr;
+  }
+
+ private:
+  std::uint64_t freed_ = gmacFreedObjects();
+};
+
 // Pins private memory for the runtime's device.
 extern const StagingMemory::Pinning kPinning;
 

@@ -219,6 +219,7 @@ std::optional<int> postShort(Function function, void* buffer, Count count, MPI_D
   requests::PlainEntry& entry = *requests::reservePlain();
   describe(entry.receive, buffer, count, datatype, source, peers);
   entry.receive.staged = std::move(staged);
+  entry.receive.then = {};
   return beginPlain(
       entry,
       [&] {

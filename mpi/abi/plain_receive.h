@@ -26,6 +26,7 @@ struct PlainReceive {
   PeersPtr peers;          // NULL: no ticket comes
   StagingMemory staged;    // which MPI has been given in the buffer's place; empty: plain memory
   bool isOfObject = true;  // else, with `staged`, of device memory
+  ObjectsThen then;        // when it was begun
 
   bool isStaged() const { return staged.data() != nullptr; }
 };

@@ -58,16 +58,16 @@ int finishPlain(void* buffer, MPI_Count count, MPI_Datatype datatype, int source
 }
 
 // The same of a receive of a short message, in whose buffer's place MPI was given `staged`.
-// `place`: NULL: a shared object. `peers` may be NULL.
-int finishShort(void* buffer, const gmacDevicePlace* place, MPI_Count count, MPI_Datatype datatype,
-                StagingMemory staged, const PeersPtr& peers, MPI_Comm communicator, int code,
-                MPI_Status* status, const char* call) {
+// `place`: NULL: a shared object, of those that lived `then`. `peers` may be NULL.
+int finishShort(void* buffer, const gmacDevicePlace* place, const ObjectsThen& then,
+                MPI_Count count, MPI_Datatype datatype, StagingMemory staged, const PeersPtr& peers,
+                MPI_Comm communicator, int code, MPI_Status* status, const char* call) {
   if (code != MPI_SUCCESS) {
     return code;
   }
   const int sender = peers != nullptr ? peers->rankInWorld(status->MPI_SOURCE) : -1;
   if ((sender < 0 || !hasTicketsLength(*status)) &&
-      unpackShort(buffer, place, staged, shortLength(*status), sender)) {
+      unpackShort(buffer, place, then, staged, shortLength(*status), sender)) {
     return code;
   }
   PlainReceive receive;
@@ -77,6 +77,7 @@ int finishShort(void* buffer, const gmacDevicePlace* place, MPI_Count count, MPI
   receive.peers = peers;
   receive.staged = std::move(staged);
   receive.isOfObject = place == nullptr;
+  receive.then = then;
   Reception in(receive, communicator, Reception::Ends::kInTheCall);
   return finish(in, code, status, call);
 }
@@ -259,11 +260,12 @@ int receive(void* buffer, Count count, MPI_Datatype datatype, int source, int ta
         (*recent == nullptr || (!concurrentCalls() && (*recent)->holdsNothing()))) {
       if (StagingMemory staged(room); staged.data() != nullptr) {
         const PeersPtr peers = *recent;
+        const ObjectsThen then;
         const Received received(status);
         const int code =
             function(staged.data(), count, datatype, source, tag, communicator, received.get());
-        return finishShort(buffer, where == Where::kOnDevice ? &place : nullptr, count, datatype,
-                           std::move(staged), peers, communicator, code, received.get(),
+        return finishShort(buffer, where == Where::kOnDevice ? &place : nullptr, then, count,
+                           datatype, std::move(staged), peers, communicator, code, received.get(),
                            kName<call>);
       }
     }
@@ -367,15 +369,16 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
     if ((room == 0 || staged.data() != nullptr) &&
         (sendsStaged ? packShort(from, fromPlace, sent, sentCount, sentType, &packed)
                      : !SentTicket::mayBeOffered(sentCount, sentType))) {
+      const ObjectsThen then;
       const Received result(status);
       const int code =
           function(sendsStaged ? packed.data() : sent, sentCount, sentType, destination, sentTag,
                    room > 0 ? staged.data() : received, receivedCount, receivedType, source,
                    receivedTag, communicator, result.get());
       if (room > 0) {
-        return finishShort(received, to == Where::kOnDevice ? &toPlace : nullptr, receivedCount,
-                           receivedType, std::move(staged), peers, communicator, code, result.get(),
-                           kName<call>);
+        return finishShort(received, to == Where::kOnDevice ? &toPlace : nullptr, then,
+                           receivedCount, receivedType, std::move(staged), peers, communicator,
+                           code, result.get(), kName<call>);
       }
       return peers == nullptr ? code
                               : finishPlain(received, receivedCount, receivedType, source,

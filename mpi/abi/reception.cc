@@ -72,7 +72,8 @@ Reception::Reception(PlainReceive& receive, MPI_Comm communicator, Ends ends)
       peers_(receive.peers),
       attended_(ends == Ends::kInTheCall) {
   if (receive.isStaged()) {
-    side_.emplace(buffer_, count_, datatype_, std::move(receive.staged), receive.isOfObject);
+    side_.emplace(buffer_, count_, datatype_, std::move(receive.staged),
+                  receive.isOfObject ? &receive.then : nullptr);
   } else if (receive.type != nullptr) {
     elements_.emplace();
     elements_->preparePlain(buffer_, count_, datatype_, receive.type);

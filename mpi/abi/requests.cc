@@ -359,8 +359,8 @@ bool isDone(PlainEntry& entry, const MPI_Status& status) {
   if (sender >= 0 && hasTicketsLength(status)) {
     return false;
   }
-  return !receive.isStaged() ||
-         unpackShort(receive.buffer, nullptr, receive.staged, shortLength(status), sender);
+  return !receive.isStaged() || unpackShort(receive.buffer, nullptr, receive.then, receive.staged,
+                                            shortLength(status), sender);
 }
 
 namespace {

@@ -59,15 +59,18 @@ inline bool packShort(Where where, const gmacDevicePlace& place, const void* buf
 }
 
 // Copies a message of `bytes` to the buffer in whose place MPI has received it. `place`: NULL: a
-// shared object. `sender`: its rank in MPI_COMM_WORLD, if it may send tickets, else -1. False:
-// nothing was done.
-inline bool unpackShort(void* buffer, const gmacDevicePlace* place, const StagingMemory& staged,
-                        std::size_t bytes, int sender) {
+// shared object, of those that lived `then`. `sender`: its rank in MPI_COMM_WORLD, if it may send
+// tickets, else -1. False: nothing was done.
+inline bool unpackShort(void* buffer, const gmacDevicePlace* place, const ObjectsThen& then,
+                        const StagingMemory& staged, std::size_t bytes, int sender) {
   // (Longer messages import what their senders suggest.)
   if (tickets::anySuggested(sender)) {
     return false;
   }
   int copied = bytes == 0 ? 1 : 0;
+  if (bytes > 0 && place == nullptr && then.isFreed(buffer)) {
+    return false;
+  }
   if (bytes > 0 && place == nullptr) {
     copied = gmacWriteOnCpu(buffer, staged.data(), bytes);
   } else if (bytes > 0 &&

@@ -33,9 +33,10 @@ class Side {
   }
 
   // A receive that was begun with `received` in the buffer's place: Staged::adopt().
-  Side(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory received, bool wasShared)
+  Side(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory received,
+       const ObjectsThen* objects)
       : address_(received.data()), datatype_(datatype), staged_in_use_(true) {
-    failed_ = staged_.adopt(buffer, count, datatype, std::move(received), wasShared) != Ready::kYes;
+    failed_ = staged_.adopt(buffer, count, datatype, std::move(received), objects) != Ready::kYes;
   }
 
   bool failed() const { return failed_; }

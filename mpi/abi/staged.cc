@@ -11,10 +11,10 @@ Ready Staged::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype) {
 }
 
 Ready Staged::adopt(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory memory,
-                    bool wasShared) {
+                    const ObjectsThen* objects) {
   memory_ = std::move(memory);
   const Ready ready = elements_.prepare(buffer, count, datatype);
-  if (wasShared) elements_.wereShared();
+  if (objects != nullptr) elements_.wereShared(*objects);
   return ready;
 }
 

@@ -22,9 +22,9 @@ class Staged {
   // Allocates memory for the payload of `count` (1 or more) elements at `buffer`.
   Ready prepare(void* buffer, MPI_Count count, MPI_Datatype datatype);
   // The same with memory in which MPI has received before, of a dense type that was found then.
-  // Calls no MPI.
+  // `objects`: when it was begun; NULL: the buffer was of no shared object then. Calls no MPI.
   Ready adopt(void* buffer, MPI_Count count, MPI_Datatype datatype, StagingMemory memory,
-              bool wasShared);
+              const ObjectsThen* objects);
   // As prepare(), and packs the payload there, or into the ticket's room if the ticket has any. If
   // the ticket lends the elements, they stay where they are.
   Ready pack(const void* buffer, MPI_Count count, MPI_Datatype datatype, SentTicket* ticket);

@@ -253,17 +253,16 @@ void freedCancelledAndTruncated(int bytes) {
   expect(errorClass == MPI_ERR_TRUNCATE && pair.isCleared(), "and one that is waited for");
 }
 
-// The call that needs an object which was freed says so. (Not of objects of at most 32 KiB, which
-// have their memory together.)
-void freedObjects(int bytes) {
-  constexpr std::size_t kObject = 300'000;
-  const Memory sent(Memory::Kind::kShared, kObject);
-  void* const into = adsmAlloc(kObject);
-  void* const from = adsmAlloc(kObject);
+// The call that needs an object which was freed says so. (Objects of at most 32 KiB have their
+// memory together; the first of these is not freed.)
+void freedObjects(int bytes, std::size_t objectBytes) {
+  const Memory sent(Memory::Kind::kShared, objectBytes);
+  void* const into = adsmAlloc(objectBytes);
+  void* const from = adsmAlloc(objectBytes);
   expect(into != nullptr && from != nullptr, "objects");
-  std::memset(into, 1, kObject);
-  std::memset(from, 1, kObject);
-  std::memset(sent.data(), 1, kObject);
+  std::memset(into, 1, objectBytes);
+  std::memset(from, 1, objectBytes);
+  std::memset(sent.data(), 1, objectBytes);
   MPI_Request receive = MPI_REQUEST_NULL;
   MPI_Request send = MPI_REQUEST_NULL;
   MPI_Irecv(into, bytes, MPI_BYTE, 1 - rank, kTag, MPI_COMM_WORLD, &receive);
@@ -351,9 +350,11 @@ int main(int argc, char** argv) {
     everyCallEndsOne(bytes);
     kernelsInBetween(bytes);
     freedCancelledAndTruncated(bytes);
-    freedObjects(bytes);
+    freedObjects(bytes, kMost);
+    freedObjects(bytes, 300'000);
   }
-  freedObjects(200'000);
+  freedObjects(20'000, 32 << 10);
+  freedObjects(200'000, 300'000);
   lists();
   MPI_Finalize();
   if (rank == 0) std::puts("short messages are right");
