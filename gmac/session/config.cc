@@ -233,15 +233,6 @@ constexpr Variable kVariables[] = {
      store<&Config::scheduler>,
      "Where a call runs that lists what it uses and names no device: `current`, device 0; `data`, "
      "where most of those bytes are current; `history`, where it is predicted to end first."},
-    {"GMAC_KEEP_FREED",
-     Kind::kBytes,
-     "256M",
-     nullptr,
-     {.least = kMiB, .most = 64 * kGiB, .zeroMeans = "nothing is kept"},
-     "bytes",
-     store<&Config::keptBytes>,
-     "How much memory of freed objects is kept, on both sides, for the next allocations of about "
-     "their size, besides an eighth of what lives."},
     {"GMAC_SPILL",
      Kind::kChoice,
      "1",

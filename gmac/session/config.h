@@ -45,7 +45,6 @@ struct Config {
   bool managed{};                 // managed-memory calls of CUDA give shared objects
   std::size_t ioThreads{};        // that read one file at a time, the caller's included
   LogLevel log{};
-  std::size_t keptBytes{};  // of freed objects' memory; 0: none
   bool spill{};             // objects that do not fit go to other memory
   bool trustHints{};        // hints of managed-memory programs are promises
   std::size_t waitLimit{};  // seconds; 0: none

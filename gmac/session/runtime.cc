@@ -188,7 +188,9 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
   options.managed = managedMode();
   options.trustHints = config.trustHints;
   options.ioThreads = config.ioThreads;
-  options.keptBytes = config.keptBytes;
+  // Enough for a loop that allocates and frees, and little beside what a device or a machine has.
+  // It takes memory from nobody in this process: all of it is given back when any runs out.
+  options.keptBytes = std::size_t{256} << 20;
   // Over a bus, more than that arrives sooner than the CPU clears it. (The CPU makes the copies of
   // `host`, too.)
   constexpr std::size_t kClearedBesideBus = std::size_t{64} << 10;

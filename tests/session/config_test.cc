@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <string>
 
@@ -183,9 +184,9 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_ROLLING_SIZE", "2.5", "blocks"},
                       BadValue{"GMAC_ROLLING_SIZE", "1073741825", "or 0: adaptive"},
                       BadValue{"GMAC_ROLLING_SIZE", "18446744073709551616", "blocks"},
-                      BadValue{"GMAC_KEEP_FREED", "65537M", "from 1M to 64G"},
+                      BadValue{"GMAC_HOST_MEMORY", "65537G", "from 2M to 65536G"},
                       // 2^34 + 1 GiB is 1 GiB once it has overflowed 64 bits.
-                      BadValue{"GMAC_KEEP_FREED", "17179869185G", "from 1M to 64G"},
+                      BadValue{"GMAC_HOST_MEMORY", "17179869185G", "from 2M to 65536G"},
                       BadValue{"GMAC_HOST_MEMORY", "1M", "from 2M"},
                       BadValue{"GMAC_HOST_THREADS", "1025", "or 0: one per core"},
                       BadValue{"GMAC_HOST_THREADS", "-1", "threads"}));
@@ -252,14 +253,20 @@ TEST(Config, AManagedProgramsHintsArePromisesWhereTheyAreTrusted) {
 
 TEST(Config, ReferencePageHasEveryVariableOnce) {
   const std::string page = describeConfig();
-  for (const char* name : {"GMAC_PROTOCOL", "GMAC_ACCEL", "GMAC_BLOCK_SIZE", "GMAC_ROLLING_SIZE",
-                           "GMAC_STATS", "GMAC_TRACE", "GMAC_HOST_MEMORY", "GMAC_HOST_THREADS",
-                           "GMAC_KEEP_FREED", "GMAC_MANAGED", "GMAC_LOG", "GMAC_WAIT_LIMIT"}) {
+  constexpr std::array kNames = {
+      "GMAC_PROTOCOL", "GMAC_ACCEL",      "GMAC_BLOCK_SIZE",  "GMAC_ROLLING_SIZE",
+      "GMAC_STATS",    "GMAC_TRACE",      "GMAC_HOST_MEMORY", "GMAC_HOST_THREADS",
+      "GMAC_DEVICE",   "GMAC_SCHEDULER",  "GMAC_SPILL",       "GMAC_MANAGED",
+      "GMAC_LOG",      "GMAC_WAIT_LIMIT", "GMAC_MPI_ORDER",   "GMAC_MPI_TICKETS"};
+  for (const char* name : kNames) {
     const std::string row = std::string("| `") + name + "` |";
     const auto first = page.find(row);
     ASSERT_NE(first, std::string::npos) << name;
     EXPECT_EQ(page.find(row, first + 1), std::string::npos) << name;
   }
+  std::size_t rows = 0;
+  for (std::size_t at = 0; (at = page.find("\n| `GMAC_", at)) != std::string::npos; ++at) ++rows;
+  EXPECT_EQ(rows, kNames.size());
   EXPECT_THAT(page, HasSubstr("a power of two from 4K to 1G bytes"));
   EXPECT_THAT(page, Not(HasSubstr("GMAC_TEST_")));
 }
