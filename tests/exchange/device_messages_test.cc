@@ -43,7 +43,6 @@ using exchange::SendOptions;
 using exchange::shareLayout;
 using std::int64_t;
 using std::chrono::milliseconds;
-using Description = std::array<std::byte, exchange::kDescriptionBytes>;
 
 constexpr milliseconds kPatience{20000};
 
@@ -72,12 +71,6 @@ void fill(std::byte* device) {
   for (std::size_t at = 0; at < kArena; ++at) {
     memory[at] = byteAt(at);
   }
-}
-
-Description described(Sending& sending) {
-  Description description;
-  sending.describe(description);
-  return description;
 }
 
 Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
@@ -182,8 +175,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
     CHECK_THAT((device.sent.parcels > 0) == (none && job.rank == 0));
     CHECK_THAT((device.received.parcels > 0) == (none && job.rank == 1));
     CHECK_THAT(job.rank == 0 ? ring.sent.parcels > 0 : ring.received.parcels > 0);
-    arrive(board, 3);
-    await(board, 3, 2);
+    meetAt(board, 3, 2);
   });
   EXPECT_EQ(team.end(), "") << "GMAC_TEST_SEED=" << seedOr(1);
 }
@@ -218,12 +210,11 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
       const int begun = job.rank == 0 ? device::packsBegun : device::copiesBegun;
       if (job.rank == 0) {
         transferError = sender == Sender::kFails ? adsmErrorAcceleratorMemory : adsmSuccess;
-        Result<Sending> sending =
-            exchange->send(1, arena, shareLayout(rows), {.onDevice = true, .device = id});
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
+        Sending sending =
+            postSent(board, 0, 1,
+                     exchange->send(1, arena, shareLayout(rows), {.onDevice = true, .device = id}));
         if (sender == Sender::kLeaves) await(board, 1, 2 * round + 1);
-        CHECK_THAT(*sending->wait(kPatience) && sending->path() == Path::kDevice);
+        CHECK_THAT(*sending.wait(kPatience) && sending.path() == Path::kDevice);
         const int packed = sender == Sender::kFails ? 0 : device::packsBegun - begun;
         CHECK_THAT((packed > 0) == (round > 0 && sender != Sender::kFails));
         CHECK_THAT(sender != Sender::kLeaves || packed == 2);
@@ -249,8 +240,7 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
       }
       CHECK_THAT(device::nothingIsLater());
       ++round;
-      arrive(board, 1);
-      await(board, 1, 2 * round);
+      meetAt(board, 1, 2 * round);
     }
   });
 }
@@ -308,8 +298,7 @@ TEST(DeviceMessages, PacksDoNotWaitForTheCopiesOfOtherMessages) {
         CHECK_THAT(behind(target)[at] == byteAt(at / 8 * 32 + at % 8));
       }
     }
-    arrive(board, 3);
-    await(board, 3, 2);
+    meetAt(board, 3, 2);
   });
 }
 
@@ -324,12 +313,12 @@ TEST(DeviceMessages, WhatIsPackedAheadMayBeTakenBackAsACopy) {
     for (int round = 1; round <= 3; ++round) {
       if (job.rank == 0) {
         fill(arena);
-        Result<Sending> sending = exchange->send(1, arena, shareLayout(rows),
-                                                 {.onDevice = true, .device = id, .mayCopy = true});
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
+        Sending sending =
+            postSent(board, 0, 1,
+                     exchange->send(1, arena, shareLayout(rows),
+                                    {.onDevice = true, .device = id, .mayCopy = true}));
         await(board, 1, round);
-        CHECK_THAT(*sending->leaveCopyNow());
+        CHECK_THAT(*sending.leaveCopyNow());
         CHECK_THAT(device::nothingIsLater());
         std::memset(behind(arena), 0, kArena);
         arrive(board, 2);
@@ -366,12 +355,11 @@ TEST(DeviceMessages, ACopyOutlivesTheSenderThatHasLeftIt) {
     const ExportId id = job.rank == 0 ? exportedArena(*exchange, arena, 1) : exchange::kNoExport;
     if (job.rank == 0) {
       fill(arena);
-      Result<Sending> sending = exchange->send(1, arena, shareLayout(rows),
-                                               {.onDevice = true, .device = id, .mayCopy = true});
-      CHECK_THAT(sending.ok());
-      post(board, 0, 1, described(*sending));
+      Sending sending = postSent(board, 0, 1,
+                                 exchange->send(1, arena, shareLayout(rows),
+                                                {.onDevice = true, .device = id, .mayCopy = true}));
       await(board, 1, 1);
-      CHECK_THAT(*sending->leaveCopyNow());
+      CHECK_THAT(*sending.leaveCopyNow());
       return;
     }
     const pid_t sender = team.process(0);
@@ -401,12 +389,11 @@ TEST(DeviceMessages, OneCopyOfTheReceiversDeviceIsAll) {
     const Layout rows = *Layout::make({{1000, 256}}, {{0, 64}});
     if (job.rank == 0) {
       fill(arena);
-      Result<Sending> sending =
+      Sending sending = postSent(
+          board, 0, 1,
           exchange->send(1, arena, shareLayout(rows),
-                         {.onDevice = true, .device = exportedArena(*exchange, arena, 1)});
-      CHECK_THAT(sending.ok());
-      post(board, 0, 1, described(*sending));
-      CHECK_THAT(*sending->wait(kPatience) && transfers == 0);
+                         {.onDevice = true, .device = exportedArena(*exchange, arena, 1)}));
+      CHECK_THAT(*sending.wait(kPatience) && transfers == 0);
     } else {
       Result<Receiving> receiving = exchange->receive(0, fetch(board, 0, 1), arena,
                                                       contiguous(64000), exchange::Memory::kDevice);
@@ -430,21 +417,20 @@ TEST(DeviceMessages, WhatIsRevokedOrTakenBackWhileItIsCopiedFails) {
       if (job.rank == 0) {
         fill(arena);
         const ExportId id = exportedArena(*exchange, arena, 1);
-        Result<Sending> sending = exchange->send(1, arena, shareLayout(contiguous(100000)),
-                                                 {.onDevice = true, .device = id});
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
+        Sending sending = postSent(board, 0, 1,
+                                   exchange->send(1, arena, shareLayout(contiguous(100000)),
+                                                  {.onDevice = true, .device = id}));
         await(board, 1, 1);  // its device is at it
-        CHECK_THAT(!sending->recall());
+        CHECK_THAT(!sending.recall());
         if (revoked) {
           CHECK_THAT(!*exchange->revoke(id, milliseconds(20)));
         } else {
-          *sending = Sending();
+          sending = Sending();
         }
         arrive(board, 2);
         if (revoked) {
-          CHECK_THAT(sending->wait(kPatience).status().code() == adsmErrorSystem);
-          CHECK_THAT(sending->declined());
+          CHECK_THAT(sending.wait(kPatience).status().code() == adsmErrorSystem);
+          CHECK_THAT(sending.declined());
         }
         CHECK_THAT(*exchange->revoke(id, kPatience));
       } else {
@@ -481,12 +467,10 @@ TEST(DeviceMessages, ADeviceThatFailsEndsTheMessageForBoth) {
         if (isExported) {
           options.device = exportedArena(*exchange, arena, 1);
         }
-        Result<Sending> sending =
-            exchange->send(1, arena, shareLayout(contiguous(100000)), options);
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
-        CHECK_THAT(sending->wait(kPatience).status().code() == adsmErrorSystem);
-        CHECK_THAT(sending->declined());
+        Sending sending = postSent(
+            board, 0, 1, exchange->send(1, arena, shareLayout(contiguous(100000)), options));
+        CHECK_THAT(sending.wait(kPatience).status().code() == adsmErrorSystem);
+        CHECK_THAT(sending.declined());
       } else {
         transferError = adsmErrorAcceleratorLost;
         Result<Receiving> receiving = exchange->receive(
@@ -498,15 +482,13 @@ TEST(DeviceMessages, ADeviceThatFailsEndsTheMessageForBoth) {
       }
     }
     // The sender's own: the receiver is told that it has ended the message.
-    arrive(board, 4);
-    await(board, 4, 2);
+    meetAt(board, 4, 2);
     transferError = job.rank == 0 ? adsmErrorAcceleratorLost : adsmSuccess;
     if (job.rank == 0) {
-      Result<Sending> sending =
-          exchange->send(1, arena, shareLayout(contiguous(100000)), {.onDevice = true});
-      CHECK_THAT(sending.ok());
-      post(board, 0, 1, described(*sending));
-      CHECK_THAT(sending->wait(kPatience).status().code() == adsmErrorAcceleratorLost);
+      Sending sending =
+          postSent(board, 0, 1,
+                   exchange->send(1, arena, shareLayout(contiguous(100000)), {.onDevice = true}));
+      CHECK_THAT(sending.wait(kPatience).status().code() == adsmErrorAcceleratorLost);
     } else {
       const Description description = fetch(board, 0, 1);
       Result<Receiving> receiving =
@@ -543,11 +525,10 @@ TEST(DeviceMessages, WhatCannotBeIsRefused) {
       CHECK_THAT(refused({.file = id, .onDevice = true}) == adsmErrorInvalidValue);
       CHECK_THAT(refused({.device = id}) == adsmErrorInvalidValue);
       CHECK_THAT(refused({.device = id, .path = Path::kDevice}) == adsmErrorInvalidValue);
-      Result<Sending> sending =
-          exchange->send(1, arena, shareLayout(contiguous(9)), {.onDevice = true, .device = id});
-      CHECK_THAT(sending.ok());
-      post(board, 0, 1, described(*sending));
-      CHECK_THAT(*sending->wait(kPatience) && sending->path() == Path::kRing);
+      Sending sending = postSent(
+          board, 0, 1,
+          exchange->send(1, arena, shareLayout(contiguous(9)), {.onDevice = true, .device = id}));
+      CHECK_THAT(*sending.wait(kPatience) && sending.path() == Path::kRing);
     }
   });
 }
@@ -567,13 +548,12 @@ TEST(DeviceMessages, AMessageBesideItsExportIsRefused) {
       CHECK_THAT(other.ok() && exchange->offer(*other, 1).ok());
       for (std::size_t message = 0; message < std::size(offsets) + 1; ++message) {
         const bool inFile = message == std::size(offsets);
-        Result<Sending> sending = exchange->send(1, arena, shareLayout(contiguous(100)),
-                                                 {.onDevice = true,
-                                                  .device = inFile ? *other : id,
-                                                  .deviceOffset = inFile ? 0 : offsets[message]});
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
-        CHECK_THAT(sending->wait(kPatience).status().code() == adsmErrorSystem);
+        Sending sending = postSent(board, 0, 1,
+                                   exchange->send(1, arena, shareLayout(contiguous(100)),
+                                                  {.onDevice = true,
+                                                   .device = inFile ? *other : id,
+                                                   .deviceOffset = inFile ? 0 : offsets[message]}));
+        CHECK_THAT(sending.wait(kPatience).status().code() == adsmErrorSystem);
       }
     } else {
       for (std::size_t message = 0; message < std::size(offsets) + 1; ++message) {

@@ -38,7 +38,6 @@ using How = DeviceBlow::How;
 using std::int64_t;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using Description = std::array<std::byte, exchange::kDescriptionBytes>;
 
 constexpr milliseconds kPatience{20000};
 // Whoever is left is told within that.
@@ -173,8 +172,7 @@ void playFailure(Board& board, const Job& job, int victim, int number) {
     if (id != exchange::kNoExport) {
       CHECK_THAT(*exchange->revoke(id, kPatience));
     }
-    arrive(board, kFreed);
-    await(board, kFreed, 2);
+    meetAt(board, kFreed, 2);
     CHECK_THAT(exchange->statistics().exports == 0);
   } else {
     while (!reached(board, kFreed)) {

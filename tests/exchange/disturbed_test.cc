@@ -66,8 +66,7 @@ void play(Board& board, const Job& job, Disturbance how, int number) {
       disturb(how, number);
     }
     Result<std::unique_ptr<Exchange>> made = Exchange::open(job, {.hostBytes = kBytes});
-    arrive(board, kOpened);
-    await(board, kOpened, job.size);
+    meetAt(board, kOpened, job.size);
     if (made.ok()) {
       // Others than the victim are always answered.
       const auto limit = how == Disturbance::kStopped && job.rank != kVictim
@@ -174,8 +173,7 @@ TEST(DisturbedImports, EachCallMayFailOnce) {
                      ::pwrite(file, "x", 1, 8191) == 1);
           const Result<std::unique_ptr<Exchange>> exchange = Exchange::open(job);
           CHECK_THAT(exchange.ok());
-          arrive(board, kOpened);
-          await(board, kOpened, 2);
+          meetAt(board, kOpened, 2);
           (*exchange)->meet(job.rank, job.size);
           int failures = 0;
           // The result of the first call that does not fail.

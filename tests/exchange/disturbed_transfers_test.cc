@@ -47,7 +47,6 @@ using exchange::SharedLayoutPtr;
 using std::int64_t;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using Description = std::array<std::byte, exchange::kDescriptionBytes>;
 
 constexpr milliseconds kPatience{20000};
 // Whoever is left is told within that: a look at the process every 5 ms, on a busy machine.
@@ -84,8 +83,7 @@ const SharedLayoutPtr& layout() {
 
 std::unique_ptr<Exchange> met(Board& board, const Job& job) {
   std::unique_ptr<Exchange> made = met(board, job, {.hostBytes = kRoom, .copyBytes = kRoom});
-  arrive(board, kReady);
-  await(board, kReady, job.size);
+  meetAt(board, kReady, job.size);
   return made;
 }
 
@@ -266,8 +264,7 @@ void playFailure(Board& board, const Job& job, Path path, Disturbance how, int v
     checkAllIsFree(*exchange, 0);
   }
   CHECK_THAT(Held() == before);
-  arrive(board, kFinished);
-  await(board, kFinished, 2);  // so that neither sees the other end
+  meetAt(board, kFinished, 2);  // so that neither sees the other end
 }
 
 class FailingCalls : public ::testing::TestWithParam<std::tuple<Path, Disturbance>> {};
@@ -310,8 +307,7 @@ TEST(Transfers, AProcessThatCannotBeLookedAtLives) {
       CHECK_THAT(receiveOnce(board, *exchange, arena, Path::kRead, failures));
     }
     CHECK_THAT(failures.count() == 0);
-    arrive(board, kFinished);
-    await(board, kFinished, 2);
+    meetAt(board, kFinished, 2);
   });
 }
 
@@ -344,8 +340,7 @@ TEST(Transfers, AFileThatWasLostOnItsWayIsHandedAgain) {
       CHECK_THAT(received(Path::kMapped) == 2);
     }
     CHECK_THAT(failures.count() == 0);
-    arrive(board, kFinished);
-    await(board, kFinished, 2);
+    meetAt(board, kFinished, 2);
   });
 }
 
@@ -369,8 +364,7 @@ TEST(Transfers, AFileThatCannotBeHandedIsNotMapped) {
       }
       CHECK_THAT(others == 1);
     }
-    arrive(board, kFinished);
-    await(board, kFinished, 2);
+    meetAt(board, kFinished, 2);
   });
 }
 

@@ -80,8 +80,7 @@ constexpr int kOpened = 0;
 // An exchange that has met all others of the team.
 std::unique_ptr<Exchange> metAll(Board& board, const Job& job, const Options& options = {}) {
   std::unique_ptr<Exchange> made = opened(job, options);
-  arrive(board, kOpened);
-  await(board, kOpened, job.size);
+  meetAt(board, kOpened, job.size);
   made->meet(job.rank, job.size);
   for (int rank = 0; rank < job.size; ++rank) {
     CHECK_THAT(made->reaches(rank) == (rank != job.rank));
@@ -304,8 +303,7 @@ TEST(Exchange, WhoHasNotOpenedIsNotWaitedFor) {
       return;
     }
     const auto exchange = opened(job);
-    arrive(board, kOpened);
-    await(board, kOpened, job.size);
+    meetAt(board, kOpened, job.size);
     exchange->meet(job.rank, job.size, std::chrono::hours(1));
     CHECK_THAT(exchange->reaches(2 - job.rank) && !exchange->reaches(1));
     CHECK_THAT(exchange->statistics().peers == 1);
@@ -315,8 +313,7 @@ TEST(Exchange, WhoHasNotOpenedIsNotWaitedFor) {
 TEST(Exchange, AProcessWhoseRankIsAnotherRemainsAlone) {
   runTeam(3, [&](Board& board, const Job& job) {
     const auto exchange = opened(job);
-    arrive(board, kOpened);
-    await(board, kOpened, job.size);
+    meetAt(board, kOpened, job.size);
     // As in a job that was started in a process of another one.
     exchange->meet(job.rank == 1 ? 0 : job.rank, job.size, std::chrono::hours(1));
     for (int other = 0; other < job.size; ++other) {
@@ -346,8 +343,7 @@ TEST(Exchange, BothAnswersAreTheSameHoweverLateOneIs) {
       Board& board = team.board();
       logThreshold = LogLevel::kOff;
       const auto exchange = opened(job);
-      arrive(board, kOpened);
-      await(board, kOpened, job.size);
+      meetAt(board, kOpened, job.size);
       ::usleep(static_cast<unsigned>(job.rank == round % 2 ? round * 37 % 4000 : 0));
       exchange->meet(job.rank, job.size, std::chrono::milliseconds(round % 4));
       board.numbers[job.rank] = exchange->reaches(1 - job.rank) ? 1 : 0;
@@ -413,8 +409,7 @@ TEST(Exchange, DescriptorsAreAboveTheStandardOnesAndClosedAtExec) {
       const std::set<int> before = openDescriptors();
       {
         const auto exchange = opened(job);
-        arrive(board, kOpened);
-        await(board, kOpened, job.size);
+        meetAt(board, kOpened, job.size);
         const auto opens = [&](std::size_t many) {
           const std::set<int> now = openDescriptors();
           return now.size() == before.size() + many &&
@@ -523,8 +518,7 @@ TEST(Exchange, AnotherUserIsNeitherHeardNorCalled) {
       pretendedUser = 0;
     }
     const auto exchange = opened(job);
-    arrive(board, kOpened);
-    await(board, kOpened, job.size);
+    meetAt(board, kOpened, job.size);
     ::dup2(lines, STDERR_FILENO);
     exchange->meet(job.rank, job.size, std::chrono::hours(1));
     ::dup2(errors, STDERR_FILENO);
@@ -566,8 +560,7 @@ TEST(Exchange, AnotherUserIsNotTakenForARank) {
     }
     const auto exchange = opened(job);
     arrive(board, 1);
-    arrive(board, kOpened);
-    await(board, kOpened, 3);
+    meetAt(board, kOpened, 3);
     exchange->meet(job.rank, job.size, std::chrono::hours(1));
     CHECK_THAT(exchange->reaches(1 - job.rank));
     arrive(board, 2);

@@ -571,8 +571,7 @@ TEST(Imports, AChildOfForkHasNone) {
     int status = 1;
     ::waitpid(child, &status, 0);
     CHECK_THAT(status == 0 && holds(*imported, 0));
-    arrive(board, 1);
-    await(board, 1, 2);
+    meetAt(board, 1, 2);
   });
 }
 

@@ -97,6 +97,19 @@ void post(Board& board, int sender, int receiver, exchange::ConstDescription des
   board.written[sender][receiver].store(number + 1);
 }
 
+Description described(exchange::Sending& sending) {
+  Description description;
+  sending.describe(description);
+  return description;
+}
+
+exchange::Sending postSent(Board& board, int sender, int receiver,
+                           Result<exchange::Sending> sending) {
+  CHECK_THAT(sending.ok());
+  post(board, sender, receiver, described(*sending));
+  return std::move(*sending);
+}
+
 bool posted(Board& board, int sender, int receiver) {
   const unsigned number = board.read[sender][receiver].load();
   return board.messages[sender][receiver][number % Board::kMessages].full.load(
@@ -109,7 +122,7 @@ bool full(Board& board, int sender, int receiver) {
              std::memory_order_acquire) != 0;
 }
 
-std::array<std::byte, exchange::kDescriptionBytes> fetch(Board& board, int sender, int receiver) {
+Description fetch(Board& board, int sender, int receiver) {
   const unsigned number = board.read[sender][receiver].load();
   Board::Message& message = board.messages[sender][receiver][number % Board::kMessages];
   while (message.full.load(std::memory_order_acquire) == 0) {
@@ -129,12 +142,16 @@ void await(Board& board, int step, int count) {
   }
 }
 
+void meetAt(Board& board, int step, int count) {
+  arrive(board, step);
+  await(board, step, count);
+}
+
 std::unique_ptr<exchange::Exchange> met(Board& board, const exchange::Job& job,
                                         const exchange::Options& options) {
   Result<std::unique_ptr<exchange::Exchange>> made = exchange::Exchange::open(job, options);
   CHECK_THAT(made.ok());
-  arrive(board, 0);
-  await(board, 0, job.size);
+  meetAt(board, 0, job.size);
   (*made)->meet(job.rank, job.size);
   return std::move(*made);
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "exchange/exchange.h"
+#include "exchange/transfer.h"
 
 namespace gmac::testing {
 
@@ -62,9 +63,15 @@ class Team {
 // Runs `body` in each process of a team, and expects that all of them end well.
 void runTeam(int size, const std::function<void(Board& board, const exchange::Job& job)>& body);
 
+using Description = std::array<std::byte, exchange::kDescriptionBytes>;
+Description described(exchange::Sending& sending);
+
 // Messages of descriptions from one process of a team to another, in order.
 void post(Board& board, int sender, int receiver, exchange::ConstDescription description);
-std::array<std::byte, exchange::kDescriptionBytes> fetch(Board& board, int sender, int receiver);
+Description fetch(Board& board, int sender, int receiver);
+// Posts that of a message, which must have begun.
+exchange::Sending postSent(Board& board, int sender, int receiver,
+                           Result<exchange::Sending> sending);
 // Whether fetch() would not wait, and whether post() would.
 bool posted(Board& board, int sender, int receiver);
 bool full(Board& board, int sender, int receiver);
@@ -72,6 +79,7 @@ bool full(Board& board, int sender, int receiver);
 // Waits until `step` has been reached so many times; counts this one.
 void arrive(Board& board, int step);
 void await(Board& board, int step, int count);
+void meetAt(Board& board, int step, int count);  // both
 
 // An exchange that has met all other processes of the team; counts step 0.
 std::unique_ptr<exchange::Exchange> met(Board& board, const exchange::Job& job,

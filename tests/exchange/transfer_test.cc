@@ -71,18 +71,9 @@ using exchange::SendOptions;
 using exchange::shareLayout;
 using std::int64_t;
 using std::chrono::milliseconds;
-using Description = std::array<std::byte, exchange::kDescriptionBytes>;
 
 constexpr milliseconds kPatience{20000};
 constexpr std::size_t kArena = std::size_t{8} << 20;
-
-std::unique_ptr<Exchange> met(Board& board, const Job& job) { return met(board, job, {}); }
-
-Description described(Sending& sending) {
-  Description description;
-  sending.describe(description);
-  return description;
-}
 
 // A message that both sides make up from the same numbers.
 struct Message {
@@ -183,8 +174,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
     const Result<ExportId> file = exchange->exportFile(arena.file(), 0, kArena);
     CHECK_THAT(file.ok() && exchange->offer(*file, other).ok());
     board.numbers[job.rank] = static_cast<long>(*file);
-    arrive(board, 1);
-    await(board, 1, 2);
+    meetAt(board, 1, 2);
     exchange::Imported only;
     if (hindrance == Hindrance::kImportsAreRefused) {
       // The one import that there may be is in use, of a file that no message lies in.
@@ -192,8 +182,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
       const Result<ExportId> held = exchange->exportFile(unused.file(), 0, kArena);
       CHECK_THAT(held.ok() && exchange->offer(*held, other).ok());
       board.numbers[4 + job.rank] = static_cast<long>(*held);
-      arrive(board, 2);
-      await(board, 2, 2);
+      meetAt(board, 2, 2);
       Result<exchange::Imported> got =
           exchange->import(other, static_cast<ExportId>(board.numbers[4 + other].load()));
       CHECK_THAT(got.ok());
@@ -267,8 +256,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
                (hindrance == Hindrance::kNone || hindrance == Hindrance::kImportsAreRefused));
     CHECK_THAT(hindrance != Hindrance::kReadsAreRefused || reads == 1);  // it is asked once
     CHECK_THAT(statistics.layoutHits + statistics.layoutMisses > 0);
-    arrive(board, 3);
-    await(board, 3, 2);
+    meetAt(board, 3, 2);
     // All room has come back.
     CHECK_THAT(exchange
                    ->reserve(other, (std::size_t{4} << 20) - (std::size_t{3} << 20),
@@ -297,7 +285,7 @@ Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
 TEST(Transfers, ThePathFollowsTheLayout) {
   runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
-    const auto exchange = met(board, job);
+    const auto exchange = met(board, job, {});
     if (job.rank == 0) {
       const auto pathOf = [&](const Layout& layout, const SendOptions& options = {}) {
         Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(layout), options);
@@ -322,8 +310,7 @@ TEST(Transfers, ThePathFollowsTheLayout) {
       CHECK_THAT(refused({.path = {}, .fragmentBytes = std::size_t{1} << 40}) ==
                  adsmErrorHostMemory);
     }
-    arrive(board, 1);
-    await(board, 1, 2);
+    meetAt(board, 1, 2);
   });
 }
 
@@ -342,7 +329,7 @@ TEST(Transfers, LayoutsAreKeptUnlessTheyAreExchangedNaively) {
                                LayoutExchange::kMemoised};
   runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
-    const auto exchange = met(board, job);
+    const auto exchange = met(board, job, {});
     const Layout layout = growing(200);
     const Layout other = growing(201);
     std::vector<std::byte> target(static_cast<std::size_t>(other.bounds().last));
@@ -356,10 +343,9 @@ TEST(Transfers, LayoutsAreKeptUnlessTheyAreExchangedNaively) {
           options.path = Path::kRead;
           options.layouts = kHow[how];
           options.layoutPartBytes = 100;
-          Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(layout), options);
-          CHECK_THAT(sending.ok());
-          post(board, 0, 1, described(*sending));
-          CHECK_THAT(*sending->wait(kPatience));
+          Sending sending =
+              postSent(board, 0, 1, exchange->send(1, arena.data(), shareLayout(layout), options));
+          CHECK_THAT(*sending.wait(kPatience));
         } else {
           Result<Receiving> receiving =
               exchange->receive(0, fetch(board, 0, 1), target.data(), other);
@@ -387,10 +373,8 @@ TEST(Transfers, ALayoutThatTheReceiverHasTooIsNotRead) {
     for (int i = 0; i < 2; ++i) {
       const exchange::SharedLayoutPtr layout = shareLayout(growing(200));
       if (job.rank == 0) {
-        Result<Sending> sending = exchange->send(1, arena.data(), layout);
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
-        CHECK_THAT(*sending->wait(kPatience));
+        Sending sending = postSent(board, 0, 1, exchange->send(1, arena.data(), layout));
+        CHECK_THAT(*sending.wait(kPatience));
       } else {
         std::vector<std::byte> target(static_cast<std::size_t>(layout->layout.bounds().last));
         Result<Receiving> receiving =
@@ -407,17 +391,16 @@ TEST(Transfers, ALayoutThatTheReceiverHasTooIsNotRead) {
 TEST(Transfers, ALayoutOfATypeThatAllHaveMadeIsNotRead) {
   runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
-    const auto exchange = met(board, job);
+    const auto exchange = met(board, job, {});
     const Layout element = growing(50);
     const int64_t extent = element.bounds().last + 8;
     exchange->knowType(std::make_shared<const Layout>(element), extent);
     for (const int64_t count : {1, 3}) {
       const Layout layout = *element.repeated(count, extent);
       if (job.rank == 0) {
-        Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(layout));
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
-        CHECK_THAT(*sending->wait(kPatience));
+        Sending sending =
+            postSent(board, 0, 1, exchange->send(1, arena.data(), shareLayout(layout)));
+        CHECK_THAT(*sending.wait(kPatience));
       } else {
         std::vector<std::byte> target(static_cast<std::size_t>(layout.bytes()));
         Result<Receiving> receiving =
@@ -442,7 +425,7 @@ TEST(Transfers, ALayoutInPartsNeedsItsSenderUntilAllIsThere) {
     team.start([&](const Job& job) {
       Board& board = team.board();
       const Arena arena(kArena);
-      const auto exchange = met(board, job);
+      const auto exchange = met(board, job, {});
       const Layout layout = growing(200);
       if (job.rank == 0) {
         SendOptions options;
@@ -450,14 +433,13 @@ TEST(Transfers, ALayoutInPartsNeedsItsSenderUntilAllIsThere) {
         options.layouts = LayoutExchange::kPipelined;
         // The header, and one offset.
         options.layoutPartBytes = 32;
-        Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(layout), options);
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
+        Sending sending =
+            postSent(board, 0, 1, exchange->send(1, arena.data(), shareLayout(layout), options));
         await(board, 1, 1);
         if (ends) {
           ::_exit(0);
         }
-        CHECK_THAT(*sending->wait(kPatience));
+        CHECK_THAT(*sending.wait(kPatience));
       } else {
         std::vector<std::byte> target(static_cast<std::size_t>(layout.bounds().last));
         Result<Receiving> receiving =
@@ -486,15 +468,15 @@ TEST(Transfers, AMessageOfTheRingBeginsWithOneFragment) {
     constexpr std::size_t kFragment = 4096;
     constexpr std::size_t kAll = 3 * kFragment;
     const Arena arena(kArena);
-    const auto exchange = met(board, job);
+    const auto exchange = met(board, job, {});
     if (job.rank == 0) {
-      Result<Sending> sending = exchange->send(
-          1, arena.data(), shareLayout(contiguous(kAll)),
-          {.path = Path::kRing, .fragmentBytes = kFragment, .fragments = 4, .mayCopy = true});
-      CHECK_THAT(sending.ok());
-      post(board, 0, 1, described(*sending));
+      Sending sending = postSent(
+          board, 0, 1,
+          exchange->send(
+              1, arena.data(), shareLayout(contiguous(kAll)),
+              {.path = Path::kRing, .fragmentBytes = kFragment, .fragments = 4, .mayCopy = true}));
       await(board, 1, 1);
-      CHECK_THAT(*sending->wait(kPatience));
+      CHECK_THAT(*sending.wait(kPatience));
     } else {
       std::vector<std::byte> target(kAll);
       Result<Receiving> receiving =
@@ -522,31 +504,27 @@ TEST(Transfers, AMessageWhoseRingHoldsAllIsOverForItsSenderWhenItIsPacked) {
     constexpr int kRounds = 540;
     constexpr int64_t kBytes = 20'000;
     const Arena arena(kArena);
-    const auto exchange = met(board, job);
+    const auto exchange = met(board, job, {});
     int meetings = 0;
-    const auto meetAgain = [&] {
-      arrive(board, 1);
-      await(board, 1, 2 * ++meetings);
-    };
+    const auto meetAgain = [&] { meetAt(board, 1, 2 * ++meetings); };
     for (int round = 0; round < kRounds; ++round) {
       const auto how = static_cast<Receiver>(round % kReceivers);
       const bool begins = how == kBegun || how == kBegunInPlace;
       if (job.rank == 0) {
         std::vector<std::byte> source(arena.data(), arena.data() + 3 * kBytes);
         const auto strided = Layout::make({{kBytes / 8, 24}}, {{0, 8}});
-        Result<Sending> sending = exchange->send(1, source.data(), shareLayout(*strided),
-                                                 {.path = Path::kRing,
-                                                  .fragmentBytes = 4096,
-                                                  .fragments = 5,
-                                                  .mayCopy = true,
-                                                  .leavesRing = true});
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
+        Sending sending = postSent(board, 0, 1,
+                                   exchange->send(1, source.data(), shareLayout(*strided),
+                                                  {.path = Path::kRing,
+                                                   .fragmentBytes = 4096,
+                                                   .fragments = 5,
+                                                   .mayCopy = true,
+                                                   .leavesRing = true}));
         if (begins) meetAgain();
-        CHECK_THAT(how == kCopied ? *sending->leaveCopy() : *sending->advance());
-        CHECK_THAT(*sending->advance() && sending->path() == Path::kRing);
+        CHECK_THAT(how == kCopied ? *sending.leaveCopy() : *sending.advance());
+        CHECK_THAT(*sending.advance() && sending.path() == Path::kRing);
         std::memset(source.data(), 0, source.size());
-        CHECK_THAT(how == kRecalled ? sending->recall() : !begins || !sending->recall());
+        CHECK_THAT(how == kRecalled ? sending.recall() : !begins || !sending.recall());
         meetAgain();
         meetAgain();  // it has all
         continue;
@@ -589,17 +567,18 @@ TEST(Transfers, TheRestOfAMessageThatIsInItsRingIsLeftToTheReceiver) {
     constexpr int64_t kFragment = 4096;
     constexpr int64_t kBytes = 10 * kFragment;
     const Arena arena(kArena);
-    const auto exchange = met(board, job);
+    const auto exchange = met(board, job, {});
     if (job.rank == 0) {
       std::vector<std::byte> source(arena.data(), arena.data() + kBytes);
-      Result<Sending> sending = exchange->send(
-          1, source.data(), shareLayout(contiguous(kBytes)),
-          {.path = Path::kRing, .fragmentBytes = kFragment, .fragments = 4, .leavesRing = true});
-      CHECK_THAT(sending.ok());
-      post(board, 0, 1, described(*sending));
-      CHECK_THAT(!*sending->advance());
+      Sending sending = postSent(board, 0, 1,
+                                 exchange->send(1, source.data(), shareLayout(contiguous(kBytes)),
+                                                {.path = Path::kRing,
+                                                 .fragmentBytes = kFragment,
+                                                 .fragments = 4,
+                                                 .leavesRing = true}));
+      CHECK_THAT(!*sending.advance());
       arrive(board, 1);
-      CHECK_THAT(*sending->wait(kPatience) && !sending->recall());
+      CHECK_THAT(*sending.wait(kPatience) && !sending.recall());
       std::memset(source.data(), 0, source.size());
       arrive(board, 2);
       await(board, 3, 1);
@@ -628,7 +607,7 @@ TEST(Transfers, ACopyMayBeLeftToAReceiverThatHasBegun) {
   runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
     constexpr int64_t kBytes = 1 << 20;
-    const auto exchange = met(board, job);
+    const auto exchange = met(board, job, {});
     const Result<ExportId> file = exchange->exportFile(arena.file(), 0, kArena);
     CHECK_THAT(file.ok());
     std::size_t phase = 1;
@@ -647,23 +626,19 @@ TEST(Transfers, ACopyMayBeLeftToAReceiverThatHasBegun) {
           CHECK_THAT(own.ok());
           SendOptions options{.path = path, .mayCopy = true};
           options.file = path == Path::kMapped ? *own : exchange::kNoExport;
-          Result<Sending> sending =
-              exchange->send(1, fresh.data(), shareLayout(contiguous(kBytes)), options);
-          CHECK_THAT(sending.ok());
-          post(board, 0, 1, described(*sending));
+          Sending sending =
+              postSent(board, 0, 1,
+                       exchange->send(1, fresh.data(), shareLayout(contiguous(kBytes)), options));
           meetAgain();  // the receiver has read a part, or all
-          CHECK_THAT(!*sending->leaveCopy());
-          CHECK_THAT(*sending->leaveCopyNow());
-          CHECK_THAT(*sending->advance() && sending->path() == Path::kCopy);
-          CHECK_THAT(!*sending->leaveCopyNow() && !sending->recall());
+          CHECK_THAT(!*sending.leaveCopy());
+          CHECK_THAT(*sending.leaveCopyNow());
+          CHECK_THAT(*sending.advance() && sending.path() == Path::kCopy);
+          CHECK_THAT(!*sending.leaveCopyNow() && !sending.recall());
           std::memset(fresh.data(), 0, kArena);
           CHECK_THAT(exchange->revoke(*own).ok());
           meetAgain();
           meetAgain();  // it has all
         } else {
-          while (!posted(board, 0, 1)) {
-            ::sched_yield();
-          }
           std::vector<std::byte> target(kBytes);
           Result<Receiving> receiving =
               exchange->receive(0, fetch(board, 0, 1), target.data(), contiguous(kBytes));
@@ -708,31 +683,22 @@ TEST(Transfers, WhatWasLeftToAReceiverThatGivesUpComesBack) {
     for (std::size_t i = 0; i < 8; ++i) {
       const std::size_t phase = 1 + 3 * i;
       if (job.rank == 0) {
-        Result<Sending> sending = exchange->send(1, arena.data(), shareLayout(contiguous(kBytes)),
-                                                 {.path = Path::kRead, .mayCopy = true});
-        CHECK_THAT(sending.ok());
-        post(board, 0, 1, described(*sending));
-        arrive(board, phase);
-        await(board, phase, 2);
-        CHECK_THAT(*sending->leaveCopyNow());
-        arrive(board, phase + 1);
-        await(board, phase + 1, 2);
+        Sending sending = postSent(board, 0, 1,
+                                   exchange->send(1, arena.data(), shareLayout(contiguous(kBytes)),
+                                                  {.path = Path::kRead, .mayCopy = true}));
+        meetAt(board, phase, 2);
+        CHECK_THAT(*sending.leaveCopyNow());
+        meetAt(board, phase + 1, 2);
       } else {
-        while (!posted(board, 0, 1)) {
-          ::sched_yield();
-        }
         std::vector<std::byte> target(kBytes);
         Result<Receiving> receiving =
             exchange->receive(0, fetch(board, 0, 1), target.data(), contiguous(kBytes));
         CHECK_THAT(receiving.ok() && !*receiving->advance(1000));
-        arrive(board, phase);
-        await(board, phase, 2);
-        arrive(board, phase + 1);
-        await(board, phase + 1, 2);
+        meetAt(board, phase, 2);
+        meetAt(board, phase + 1, 2);
         // (It gives up.)
       }
-      arrive(board, phase + 2);
-      await(board, phase + 2, 2);
+      meetAt(board, phase + 2, 2);
     }
   });
 }
@@ -818,7 +784,7 @@ TEST(Transfers, AMessageThatMayBeCopiedIsNotBegunWithoutRoomForThat) {
 TEST(Transfers, ADescriptionIsGoodForOneMessage) {
   runTeam(2, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
-    const auto exchange = met(board, job);
+    const auto exchange = met(board, job, {});
     if (job.rank == 0) {
       Result<Sending> sending =
           exchange->send(1, arena.data(), shareLayout(contiguous(100000)), {.path = Path::kRing});
@@ -832,12 +798,11 @@ TEST(Transfers, ADescriptionIsGoodForOneMessage) {
       CHECK_THAT(second->recall());
       post(board, 0, 1, description);
       // And one that the receiver gives up.
-      Result<Sending> third =
-          exchange->send(1, arena.data(), shareLayout(contiguous(1000000)), {.path = Path::kRing});
-      CHECK_THAT(third.ok());
-      post(board, 0, 1, described(*third));
-      CHECK_THAT(third->wait(kPatience).status().code() == adsmErrorSystem);
-      CHECK_THAT(saysLast("has given up") && !third->advance().ok());
+      Sending third = postSent(
+          board, 0, 1,
+          exchange->send(1, arena.data(), shareLayout(contiguous(1000000)), {.path = Path::kRing}));
+      CHECK_THAT(third.wait(kPatience).status().code() == adsmErrorSystem);
+      CHECK_THAT(saysLast("has given up") && !third.advance().ok());
       arrive(board, 1);
     } else {
       std::vector<std::byte> target(1000000);
@@ -872,7 +837,7 @@ TEST(Transfers, ADescriptionIsGoodForOneMessage) {
 TEST(Transfers, AReceiverKnowsWhoWaitsForIt) {
   runTeam(3, [&](Board& board, const Job& job) {
     const Arena arena(kArena);
-    const auto exchange = met(board, job);
+    const auto exchange = met(board, job, {});
     constexpr int64_t kBytes = 100000;
     constexpr std::size_t kEnds = 4;
     std::vector<std::byte> target(kBytes);
@@ -885,13 +850,11 @@ TEST(Transfers, AReceiverKnowsWhoWaitsForIt) {
         CHECK_THAT(sending.ok());
         post(board, 0, 1, described(*sending));
       }
-      arrive(board, phase);
-      await(board, phase, 3);
+      meetAt(board, phase, 3);
       const bool isReceiver = job.rank == 1;
       CHECK_THAT(exchange->anyWaits() == isReceiver && exchange->waits(0) == isReceiver);
       CHECK_THAT(!exchange->waits(2) && !exchange->waits(1));
-      arrive(board, phase + 1);
-      await(board, phase + 1, 3);
+      meetAt(board, phase + 1, 3);
       const Description description = isReceiver ? fetch(board, 0, 1) : Description();
       Result<Receiving> receiving = Receiving();
       if (way == 0 && isReceiver) {
@@ -904,8 +867,7 @@ TEST(Transfers, AReceiverKnowsWhoWaitsForIt) {
       } else if (way == 3 && job.rank == 0) {
         *sending = Sending();
       }
-      arrive(board, phase + 2);
-      await(board, phase + 2, 3);
+      meetAt(board, phase + 2, 3);
       CHECK_THAT(!exchange->anyWaits() && !exchange->waits(0));
       if (way == 0 && isReceiver) {
         CHECK_THAT(*receiving->wait(kPatience));
@@ -913,8 +875,7 @@ TEST(Transfers, AReceiverKnowsWhoWaitsForIt) {
         receiving = exchange->receive(0, description, target.data(), contiguous(kBytes));
         CHECK_THAT(receiving.ok() && *receiving->wait(kPatience) && !exchange->anyWaits());
       }
-      arrive(board, phase + 3);
-      await(board, phase + 3, 3);
+      meetAt(board, phase + 3, 3);
     }
   });
 }
@@ -950,20 +911,19 @@ void disturbed(const Case& how) {
     const milliseconds limit = how.killed ? kPatience : milliseconds(50);
     if (job.rank == 0) {
       const Result<ExportId> file = exchange->exportFile(arena.file(), 0, kArena);
-      Result<Sending> sending =
-          exchange->send(1, arena.data(), shareLayout(contiguous(1000000)),
-                         {.file = how.path == Path::kMapped ? *file : exchange::kNoExport,
-                          .path = how.path,
-                          .fragmentBytes = 4096});
-      CHECK_THAT(sending.ok());
-      post(board, 0, 1, described(*sending));
+      Sending sending =
+          postSent(board, 0, 1,
+                   exchange->send(1, arena.data(), shareLayout(contiguous(1000000)),
+                                  {.file = how.path == Path::kMapped ? *file : exchange::kNoExport,
+                                   .path = how.path,
+                                   .fragmentBytes = 4096}));
       bool stopped = stopHere(kDescribed, true);
       if (how.senderIsVictim && how.phase != kDescribed) {
         await(board, 2, 1);  // it has begun
-        (void)sending->advance();
+        (void)sending.advance();
         stopped = stopHere(how.phase, true);
       }
-      const Result<bool> end = sending->wait(stopped ? kPatience : limit);
+      const Result<bool> end = sending.wait(stopped ? kPatience : limit);
       if (how.senderIsVictim) {
         // The receiver has gone on, or has given up.
         CHECK_THAT((end.ok() && *end) || end.status().code() == adsmErrorSystem);
@@ -972,7 +932,7 @@ void disturbed(const Case& how) {
       } else {
         CHECK_THAT(end.ok() && !*end);
       }
-      *sending = Sending();  // taken back
+      sending = Sending();  // taken back
       arrive(board, 3);
       if (!how.senderIsVictim) {
         if (!how.killed) {
@@ -980,12 +940,12 @@ void disturbed(const Case& how) {
         }
         // The ring is free again: these need all the room.
         for (int round = 0; round < 5; ++round) {
-          Result<Sending> next = exchange->send(
-              2, arena.data(), shareLayout(contiguous(2000000)),
-              {.path = Path::kRing, .fragmentBytes = std::size_t{1} << 20, .fragments = 2});
-          CHECK_THAT(next.ok());
-          post(board, 0, 2, described(*next));
-          CHECK_THAT(*next->wait(kPatience));
+          Sending next = postSent(
+              board, 0, 2,
+              exchange->send(
+                  2, arena.data(), shareLayout(contiguous(2000000)),
+                  {.path = Path::kRing, .fragmentBytes = std::size_t{1} << 20, .fragments = 2}));
+          CHECK_THAT(*next.wait(kPatience));
         }
       }
     } else if (job.rank == 1) {
@@ -1026,11 +986,10 @@ void disturbed(const Case& how) {
       *receiving = Receiving();
       arrive(board, 4);
       // It is usable.
-      Result<Sending> next =
-          exchange->send(2, arena.data(), shareLayout(contiguous(500000)), {.path = Path::kRing});
-      CHECK_THAT(next.ok());
-      post(board, 1, 2, described(*next));
-      CHECK_THAT(*next->wait(kPatience));
+      Sending next = postSent(
+          board, 1, 2,
+          exchange->send(2, arena.data(), shareLayout(contiguous(500000)), {.path = Path::kRing}));
+      CHECK_THAT(*next.wait(kPatience));
     } else {
       const int sender = how.senderIsVictim ? 1 : 0;
       const int64_t bytes = how.senderIsVictim ? 500000 : 2000000;
