@@ -27,8 +27,8 @@ struct Crossing {
 // bytes per microsecond: of short pieces far apart, the slowest.
 inline constexpr double kFirstStepRate = 200e3;
 
-// The least time of a kernel for a piece, in microseconds: short rows that each open a DRAM row
-// (bench/pack_kernels, "reads alone"). The bus is busy meanwhile.
+// The least time of a kernel for a piece, in microseconds: short rows that each open a DRAM row,
+// read alone. The bus is busy meanwhile.
 inline constexpr double kPieceCost = 2.4e-5;
 
 // The costs of one device, in microseconds; rates are bytes per microsecond. The defaults were

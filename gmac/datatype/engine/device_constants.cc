@@ -4,7 +4,7 @@
 namespace gmac::datatype {
 namespace {
 
-// Devices on which the rate was searched for (bench/pack_kernels --sweep does it).
+// Devices on which the rate was searched for (docs/datatypes_results.md says how).
 struct Measured {
   std::string_view name;
   double cyclesPerRow;
