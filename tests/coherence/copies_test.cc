@@ -117,6 +117,24 @@ TEST(RollingCopies, ACallClosesAnObjectInOneProtectionChange) {
   EXPECT_EQ(accessAt(a), os::Access::kNone);
 }
 
+TEST(RollingCopies, ACallThatOnlyReadsClosesRunsOfDirtyBlocksAndNothingElse) {
+  ManagerUnderTest machine(rolling(100));
+  std::byte* a = allocateInvalid(machine, 8 * kBlock);
+  EXPECT_EQ(a[0], std::byte{0});
+  for (const int block : {1, 2, 4}) {
+    a[block * kBlock] = std::byte{1};
+  }
+  os::failNext(os::Call::kProtect, 3, EIO);  // a third change would fail the call
+  machine.callUsing(nothingKernel(machine.fake()), {}, {{a, adsmRead}});
+  os::failNext(os::Call::kProtect, 0, 0);
+  for (const int block : {0, 1, 2, 4}) {
+    EXPECT_EQ(accessAt(a + block * kBlock), os::Access::kRead) << block;
+  }
+  for (const int block : {3, 5, 6, 7}) {
+    EXPECT_EQ(accessAt(a + block * kBlock), os::Access::kNone) << block;
+  }
+}
+
 TEST(RollingCopies, AReadFetchesItsBlockOnly) {
   ManagerUnderTest machine(rolling(100));
   std::byte* a = allocateInvalid(machine, 10 * kBlock + kPage);

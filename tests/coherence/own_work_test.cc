@@ -22,6 +22,7 @@ namespace {
 using accel::LaunchShape;
 using coherence::Current;
 using coherence::DeviceRange;
+using coherence::HoldFor;
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
@@ -195,6 +196,34 @@ TEST(OwnWork, AnAccessBetweenReleaseAndTicketWaits) {
   ASSERT_TRUE(machine.manager().endOwnWork({&range, 1}, ticket).ok());
   reader.join();
   EXPECT_EQ(seen, 8);
+}
+
+TEST(OwnWork, AnOverwriteBetweenReleaseAndTicketWaits) {
+  ManagerUnderTest machine(setupOf("rolling"));
+  std::byte* a = machine.allocate(kBlock);
+  for (int round = 0; round < 20; ++round) {
+    const DeviceRange range{a, kBlock, true};
+    ASSERT_TRUE(machine.manager().beginOwnWork({&range, 1}).ok());
+    std::atomic<bool> begins{false};
+    std::atomic<bool> launched{false};
+    std::thread writer([&] {
+      begins = true;
+      EXPECT_TRUE(machine.manager().hold(a, kBlock, HoldFor::kOverwrite).ok()) << lastErrorText();
+      EXPECT_TRUE(launched);
+      machine.manager().unhold(a, kBlock);
+    });
+    while (!begins) {
+      std::this_thread::yield();
+    }
+    for (int i = 0; i < 100; ++i) {
+      std::this_thread::yield();
+    }
+    const accel::Ticket ticket = launch(machine.fake(), a, nullptr, 8, kBlock);
+    launched = true;
+    ASSERT_TRUE(machine.manager().endOwnWork({&range, 1}, ticket).ok());
+    writer.join();
+    machine.call(nothingKernel(machine.fake()), {});
+  }
 }
 
 // ---- Handlers of the program

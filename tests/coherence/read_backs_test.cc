@@ -167,6 +167,16 @@ TEST_F(ReadBacks, AWriteOfTheCpuIsNotOverwrittenByACopyInFlight) {
   EXPECT_EQ(byte(), value_);
 }
 
+TEST_F(ReadBacks, AWaitOfAnotherThreadOpensNothingThatHasNotArrived) {
+  learn();
+  call();
+  manager().beforeDeviceWait(std::nullopt);       // the copy is queued, and has not run
+  EXPECT_TRUE(manager().afterDeviceWait().ok());  // another thread's, for other work
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  EXPECT_EQ(byte(), value_);
+  machine_->verify();
+}
+
 // The writes of a call that listed nothing before the binding count after it.
 TEST_F(ReadBacks, ABindingForgetsNoWriter) {
   const auto callListed = [&] {

@@ -219,6 +219,38 @@ TEST_F(Windows, ACallThatOnlyReadsLeavesThemReadable) {
   expectPattern({{4 * kBlock + 2 * kWindow + 1, std::byte{78}}, {0, std::byte{2}}});
 }
 
+TEST_F(Windows, ACallThatOnlyReadsClosesTheDirtyBlockAfterOne) {
+  window(4, 2)[1] = std::byte{77};
+  window(5, 0)[1] = std::byte{77};
+  window(5, 3)[1] = std::byte{77};
+  ASSERT_EQ(accessAt(window(4, 1)), os::Access::kNone);
+  ASSERT_EQ(accessAt(window(5, 1)), os::Access::kReadWrite);
+  machine_->callUsing(read_, {a_}, {{a_, adsmRead}});
+  EXPECT_EQ(accessAt(window(4, 2)), os::Access::kRead);
+  EXPECT_EQ(accessAt(window(5, 1)), os::Access::kRead);
+  window(5, 1)[1] = std::byte{78};
+  expectPattern({{4 * kBlock + 2 * kWindow + 1, std::byte{77}},
+                 {5 * kBlock + 1, std::byte{77}},
+                 {5 * kBlock + 3 * kWindow + 1, std::byte{77}},
+                 {5 * kBlock + kWindow + 1, std::byte{78}}});
+}
+
+// The call reads the window's bytes, and waits for their flush: no wait for writers covers that.
+TEST_F(Windows, AnOverwriteWaitsForTheFlushOfWhatACallReads) {
+  window(4, 2)[1] = std::byte{77};
+  std::byte seen{};
+  const adsmKernel_t look = fake().kernel("look", 1, [&](const LaunchShape&, void** args) {
+    seen = *fake().argument<std::byte>(args, 0);
+  });
+  machine_->callUsing(look, {window(4, 2) + 1}, {{a_, adsmRead}});
+  ASSERT_TRUE(manager().hold(window(4, 0), kBlock, HoldFor::kOverwrite).ok()) << lastErrorText();
+  std::memset(window(4, 0), 5, kBlock);
+  manager().unhold(window(4, 0), kBlock);
+  machine_->sync();
+  EXPECT_EQ(seen, std::byte{77});
+  machine_->verify();
+}
+
 TEST_F(Windows, AreEvictedAlone) {
   start(windows(1));
   (void)copies();
