@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "gmac/coherence/port.h"
@@ -174,6 +176,35 @@ TEST_F(ReadBacks, AWaitOfAnotherThreadOpensNothingThatHasNotArrived) {
   EXPECT_TRUE(manager().afterDeviceWait().ok());  // another thread's, for other work
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
   EXPECT_EQ(byte(), value_);
+  machine_->verify();
+}
+
+// That work has closed its objects already, and has no ticket yet.
+TEST_F(ReadBacks, AWaitOpensNothingWhileAnotherThreadSubmits) {
+  learn();
+  call();
+  manager().beforeDeviceWait(std::nullopt);
+  fake().runAll();
+  std::atomic<bool> begun{false};
+  std::atomic<bool> looked{false};
+  std::thread submitter([&] {
+    const coherence::DeviceRange everything{nullptr, 0, true};
+    EXPECT_TRUE(manager().beginDeviceWork(kStream, {&everything, 1}).ok()) << lastErrorText();
+    begun = true;
+    while (!looked) {
+      std::this_thread::yield();
+    }
+    fake().submit(kStream, [at = fake().at(at_)] { *at = std::byte{200}; });
+    EXPECT_TRUE(manager().endDeviceWork(kStream, true).ok()) << lastErrorText();
+  });
+  while (!begun) {
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(manager().afterDeviceWait().ok());
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  looked = true;
+  submitter.join();
+  EXPECT_EQ(byte(), 200);
   machine_->verify();
 }
 

@@ -219,6 +219,19 @@ TEST_F(Windows, ACallThatOnlyReadsLeavesThemReadable) {
   expectPattern({{4 * kBlock + 2 * kWindow + 1, std::byte{78}}, {0, std::byte{2}}});
 }
 
+// Closing all of an object splits no mapping: so no blocks need be joined.
+TEST_F(Windows, ACallClosesTheWholeObjectWhereMappingsRunOut) {
+  const std::uint64_t joined = stats().coarsenings.value();
+  window(4, 2)[1] = std::byte{77};
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  bump(a_);
+  EXPECT_FALSE(os::injectionArmed());
+  os::failNext(os::Call::kProtect, 0, 0);
+  EXPECT_EQ(stats().coarsenings.value(), joined);
+  EXPECT_EQ(accessAt(window(4, 2)), os::Access::kNone);
+  expectPattern({{4 * kBlock + 2 * kWindow + 1, std::byte{77}}, {0, std::byte{2}}});
+}
+
 TEST_F(Windows, ACallThatOnlyReadsClosesTheDirtyBlockAfterOne) {
   window(4, 2)[1] = std::byte{77};
   window(5, 0)[1] = std::byte{77};
