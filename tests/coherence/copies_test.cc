@@ -187,6 +187,16 @@ TEST(RollingCopies, TheOldestDirtyBlockIsEvicted) {
   EXPECT_EQ(accessAt(a + 7 * kBlock), os::Access::kReadWrite);
 }
 
+TEST(RollingCopies, TheEndOfAHoldEvictsWhatHasBecomeTooMuchMeanwhile) {
+  ManagerUnderTest machine(rolling(1));
+  std::byte* a = machine.allocate(3 * kBlock);
+  ASSERT_TRUE(machine.manager().hold(a, 3 * kBlock, true).ok()) << lastErrorText();
+  EXPECT_THAT(machine.fake().copies(), IsEmpty());
+  machine.manager().unhold(a, 3 * kBlock);
+  EXPECT_THAT(machine.fake().copies(), ElementsAre(copyIn(a, kBlock), copyIn(a + kBlock, kBlock)));
+  machine.verify();
+}
+
 TEST(RollingCopies, TheRollingSizeGrowsWithEveryAllocation) {
   ManagerUnderTest machine(rolling(0, 2));
   std::byte* a = machine.allocate(10 * kBlock);
@@ -249,6 +259,64 @@ TEST(RollingCopies, AWriteToABlockInFlightWaitsForThatBlockOnly) {
   EXPECT_EQ(machine.fake().pending(), 2u);
   a[0] = std::byte{2};  // waits for the copy of block 0, and evicts block 2
   EXPECT_EQ(machine.fake().pending(), 2u);
+  machine.verify();
+}
+
+// ---- Blocks that are joined, 16 to one, as the kernel refuses a mapping to a write elsewhere
+
+void join(std::byte* elsewhere) {
+  const std::uint64_t before = stats().coarsenings.value();
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  *elsewhere = std::byte{1};
+  os::failNext(os::Call::kProtect, 0, 0);
+  EXPECT_EQ(stats().coarsenings.value(), before + 1);
+}
+
+TEST(RollingCopies, AWriteToABlockThatWasJoinedInFlightWaits) {
+  ManagerUnderTest machine(rolling(1));
+  std::byte* a = machine.allocate(32 * kBlock);
+  std::byte* b = machine.allocate(2 * kBlock);
+  for (int block = 0; block <= 16; ++block) {
+    a[block * kBlock] = std::byte{1};  // evicts the one before
+  }
+  ASSERT_EQ(machine.fake().pending(), 16u);
+  join(b);  // evicts what block 16 has become
+  ASSERT_EQ(machine.fake().pending(), 17u);
+  a[0] = std::byte{2};  // waits for the copies of 16 blocks, and evicts b's
+  EXPECT_EQ(machine.fake().pending(), 2u);
+  machine.verify();
+}
+
+TEST(RollingCopies, BlocksThatACallMayBeWritingAreFetchedAfterItWhenTheyAreJoined) {
+  ManagerUnderTest machine(rolling(100));
+  std::byte* a = allocateInvalid(machine, 16 * kBlock);
+  std::byte* b = machine.allocate(kBlock);
+  a[0] = std::byte{1};
+  const adsmKernel_t write =
+      machine.fake().kernel("write", 1, [&](const LaunchShape&, void** args) {
+        *machine.fake().argument<std::byte>(args, 0) = std::byte{9};
+      });
+  machine.callRanges(write, {a + 5 * kBlock}, {{a + 5 * kBlock, kBlock, adsmReadWrite}});
+  join(b);
+  EXPECT_EQ(a[5 * kBlock], std::byte{9});
+  EXPECT_EQ(a[0], std::byte{1});
+  machine.verify();
+}
+
+TEST(RollingCopies, AHoldOpensWhatAFailedJoinHasClosed) {
+  ManagerUnderTest machine(rolling(100));
+  std::byte* a = allocateInvalid(machine, 16 * kBlock);
+  std::byte* b = machine.allocate(kBlock);
+  a[0] = std::byte{1};
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  machine.fake().failNext(Op::Kind::kCopyOut, 1, adsmErrorSystem);
+  EXPECT_EQ(machine.manager().hold(b, 1, true).code(), adsmErrorSystem);
+  os::failNext(os::Call::kProtect, 0, 0);
+  ASSERT_EQ(accessAt(a), os::Access::kNone);
+  ASSERT_TRUE(machine.manager().hold(a, 1, true).ok()) << lastErrorText();
+  EXPECT_EQ(accessAt(a), os::Access::kReadWrite);
+  machine.manager().unhold(a, 1);
+  EXPECT_EQ(a[0], std::byte{1});
   machine.verify();
 }
 
