@@ -15,6 +15,16 @@ namespace {
 // Longer ones are worth the engine's own copies.
 constexpr std::int64_t kMaxCopiedInOrder = std::int64_t{16} << 10;
 
+// Whether the payload of `count` elements is the bytes of their span, in order. (The layout is
+// asked for only where the lengths allow it: of few other types than contiguous ones.)
+bool areOnePiece(const Type& type, std::int64_t count) {
+  if (type.dense || type.trueExtent != type.size || (count != 1 && type.extent != type.size)) {
+    return type.dense;
+  }
+  const exchange::SharedLayoutPtr layout = type.layoutOf(count);
+  return layout != nullptr && layout->layout.blockCount() == 1;
+}
+
 }  // namespace
 
 MpiDuplicate::MpiDuplicate(MPI_Datatype original)
@@ -43,9 +53,10 @@ Ready Elements::prepare(void* buffer, MPI_Count count, MPI_Datatype datatype, MP
   }
   // (What has no gaps is in one allocation.)
   const Span lies = span();
-  const OnDevice place = onDevice(buffer_, type_->dense && !fromBottom_ && !lies.empty()
-                                               ? Span{lies.first, lies.first + 1}
-                                               : lies);
+  const OnDevice place =
+      onDevice(buffer_, !fromBottom_ && !lies.empty() && areOnePiece(*type_, count_)
+                            ? Span{lies.first, lies.first + 1}
+                            : lies);
   if (place == OnDevice::kMixed) {
     reason_ = "the datatype has elements in memory of a device and elsewhere";
     return Ready::kFailed;
@@ -182,7 +193,7 @@ bool Elements::move(bool packs, std::byte* packed, std::int64_t bytes) {
 bool Elements::moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes) {
   const Span lies = span();
   void* const first = shifted(buffer_, lies.first);
-  if (type_->dense && bytes <= kMaxCopiedInOrder) {
+  if (bytes <= kMaxCopiedInOrder && areOnePiece(*type_, count_)) {
     int copied = 0;
     if (!copyInOrder(packs, packed, first, static_cast<std::size_t>(bytes), &copied)) return false;
     if (copied != 0) return true;
@@ -207,7 +218,7 @@ bool Elements::moveOnDevice(bool packs, std::byte* packed, std::int64_t bytes) {
 
 bool Elements::moveByCopy(bool packs, std::byte* packed, const Span& lies, std::int64_t bytes) {
   void* const first = shifted(buffer_, lies.first);
-  if (type_->dense) {
+  if (areOnePiece(*type_, count_)) {
     return copy(packs, packed, first, static_cast<std::size_t>(bytes));
   }
   const StagingMemory whole(lies.bytes());
@@ -247,11 +258,12 @@ bool Elements::copyInOrder(bool packs, std::byte* cpu, void* device, std::size_t
 
 // In memory that the engine, and the CPU by faults, reach.
 bool Elements::moveReached(bool packs, std::byte* packed, std::int64_t bytes) {
-  if (type_->dense) {
+  if (areOnePiece(*type_, count_)) {
     const auto length = static_cast<std::size_t>(bytes);
-    return (packs ? gmacReadOnCpu(packed, buffer_, length)
-                  : gmacWriteOnCpu(buffer_, packed, length)) != 0 ||
-           moveAs(packs, packed, buffer_, bytes, ADSM_TYPE_1, bytes);
+    void* const first = shifted(buffer_, span().first);
+    return (packs ? gmacReadOnCpu(packed, first, length) : gmacWriteOnCpu(first, packed, length)) !=
+               0 ||
+           moveAs(packs, packed, first, bytes, ADSM_TYPE_1, bytes);
   }
   if (type_->own == nullptr) {
     return moveByMpi(packs, packed, bytes);

@@ -90,12 +90,13 @@ void comesAfterStreams(bool ordered, gmac::testing::StreamKind stream, std::size
   gmac::testing::finishStreams();  // which write to memory that is freed here
 }
 
-// And no event or stream of the runtime's, on either side.
-void shortMessagesTakeOneCopy(bool ordered) {
-  if (!gmac::testing::usesFakeDriver() || ordered) return;
-  const Memory sent(Memory::Kind::kDevice, 64);
-  const Memory received(Memory::Kind::kDevice, 64);
-  std::memset(sent.data(), 8, 64);
+// And no event or stream of the runtime's, on either side. Of 64 bytes: `count` elements at `from`.
+void shortMessageTakesOneCopy(const char* what, int from, int count, MPI_Datatype type) {
+  constexpr int kShort = 64;
+  const Memory sent(Memory::Kind::kDevice, 2 * kShort);
+  const Memory received(Memory::Kind::kDevice, 2 * kShort);
+  for (int i = 0; i < 2 * kShort; ++i) sent.data()[i] = static_cast<unsigned char>(i + 1);
+  std::memset(received.data(), 0, received.size());
   const auto calls = [] {
     using gmac::testing::deviceCalls;
     return std::array{deviceCalls("cuMemcpyDtoHAsync_v2"), deviceCalls("cuMemcpyHtoDAsync_v2"),
@@ -104,12 +105,100 @@ void shortMessagesTakeOneCopy(bool ordered) {
                           deviceCalls("cuStreamQuery") + deviceCalls("cuMemcpy3DAsync_v2")};
   };
   const auto before = calls();
-  exchange(sent, received);
+  expectSuccess(MPI_Sendrecv(sent.address(), count, type, 1 - rank, 1, received.address(), count,
+                             type, 1 - rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                what);
   const auto after = calls();
-  expect(allBytesAre(received, 8), "a short message of device memory arrives");
+  for (int i = 0; i < 2 * kShort; ++i) {
+    const bool isOfMessage = i >= from && i < from + kShort;
+    expect(received.data()[i] == (isOfMessage ? i + 1 : 0), what);
+  }
   expect(after[0] == before[0] + 1 && after[1] == before[1] + 1 && after[2] == before[2] + 2 &&
              after[3] == before[3],
-         "a short message of device memory takes one copy and one wait on each side");
+         what);
+}
+
+// Whatever type the one piece is of.
+void shortMessagesTakeOneCopy(bool ordered) {
+  if (!gmac::testing::usesFakeDriver() || ordered) return;
+  shortMessageTakesOneCopy("64 bytes take one copy and one wait on each side", 0, 64, MPI_BYTE);
+  MPI_Datatype eight;
+  MPI_Datatype line;
+  MPI_Datatype later;
+  MPI_Type_contiguous(8, MPI_BYTE, &eight);
+  MPI_Type_contiguous(4, eight, &line);
+  MPI_Type_commit(&line);
+  shortMessageTakesOneCopy("so do two elements of a contiguous type", 0, 2, line);
+  const int length = 8;
+  const int from = 3;  // of eight bytes each
+  MPI_Type_indexed(1, &length, &from, eight, &later);
+  MPI_Type_commit(&later);
+  shortMessageTakesOneCopy("so does one piece that begins later", 24, 1, later);
+  for (MPI_Datatype* type : {&eight, &line, &later}) MPI_Type_free(type);
+}
+
+// As many bytes as the type extends over, but not in the order in which they lie; and one piece an
+// element, with gaps between the elements.
+void whatIsNotOnePieceKeepsItsOrder() {
+  const int lengths[] = {8, 8};
+  const int places[] = {8, 0};
+  MPI_Datatype swapped;
+  MPI_Datatype eight;
+  MPI_Datatype apart;
+  MPI_Type_indexed(2, lengths, places, MPI_BYTE, &swapped);
+  MPI_Type_contiguous(8, MPI_BYTE, &eight);
+  MPI_Type_create_resized(eight, 0, 16, &apart);
+  for (MPI_Datatype* type : {&swapped, &apart}) MPI_Type_commit(type);
+  for (const Memory::Kind kind : {Memory::Kind::kDevice, Memory::Kind::kShared}) {
+    const Memory sent(kind, 32);
+    const Memory received(kind, 16);
+    for (int i = 0; i < 32; ++i) sent.data()[i] = static_cast<unsigned char>(i);
+    for (const MPI_Datatype type : {swapped, apart}) {
+      expectSuccess(MPI_Sendrecv(sent.address(), type == swapped ? 1 : 2, type, 1 - rank, 1,
+                                 received.address(), 16, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD,
+                                 MPI_STATUS_IGNORE),
+                    "a message that is not one piece");
+      for (int i = 0; i < 16; ++i) {
+        const int at = type == swapped ? (i + 8) % 16 : i + i / 8 * 8;
+        expect(received.data()[i] == at, "what is not one piece keeps its order");
+      }
+    }
+  }
+  for (MPI_Datatype* type : {&swapped, &eight, &apart}) MPI_Type_free(type);
+}
+
+// Whatever copies it.
+void onePieceMayBeginLater() {
+  constexpr int kFrom = 24;
+  for (const int bytes : {64, kBytes}) {
+    MPI_Datatype later;
+    MPI_Type_indexed(1, &bytes, &kFrom, MPI_BYTE, &later);
+    MPI_Type_commit(&later);
+    for (const Memory::Kind kind : {Memory::Kind::kDevice, Memory::Kind::kShared}) {
+      for (const bool flips : {false, true}) {
+        const std::size_t size = std::size_t{kFrom} + static_cast<std::size_t>(bytes);
+        const Memory sent(kind, size);
+        const Memory received(kind, size);
+        std::memset(sent.data(), 3, size);
+        std::memset(sent.data() + kFrom, 4, static_cast<std::size_t>(bytes));
+        std::memset(received.data(), 5, size);
+        if (flips) {
+          if (kind == Memory::Kind::kDevice) continue;
+          sent.flip();  // the device has them now, and they are others
+          received.flip();
+        }
+        expectSuccess(MPI_Sendrecv(sent.address(), 1, later, 1 - rank, 1, received.address(), 1,
+                                   later, 1 - rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                      "a message that begins later");
+        const int flipped = flips ? gmac::testing::kMask : 0;
+        for (std::size_t i = 0; i < size; ++i) {
+          expect(received.data()[i] == ((i < std::size_t{kFrom} ? 5 : 4) ^ flipped),
+                 "one piece that begins later arrives where it belongs");
+        }
+      }
+    }
+    MPI_Type_free(&later);
+  }
 }
 
 // Only MPI packs it: a distributed array.
@@ -277,6 +366,8 @@ int main(int argc, char** argv) {
       comesAfterStreams(ordered, stream, bytes);
   }
   shortMessagesTakeOneCopy(ordered);
+  whatIsNotOnePieceKeepsItsOrder();
+  onePieceMayBeginLater();
   arrayOfProcesses();
   privateMemoryIsPinned();
   fromBottom();
