@@ -43,6 +43,7 @@ class PackCalls : public ::testing::Test {
     options_.stream = stream_;
   }
   void TearDown() override {
+    wait();  // A pack that a test has not waited for would run in the next one, on freed memory.
     EXPECT_EQ(DRIVER(cuMemFree)(source_), CUDA_SUCCESS);
     EXPECT_EQ(DRIVER(cuMemFree)(target_), CUDA_SUCCESS);
     EXPECT_EQ(adsmTypeFree(type_), adsmSuccess);
