@@ -252,6 +252,47 @@ TEST_F(PackCalls, AskTheDriverForTwoAddressesAndALaunch) {
   EXPECT_THAT(made, ::testing::ElementsAre(1u, 2u, 0u, 0u));
 }
 
+// Of an object's bytes that are current on the device.
+TEST_F(PackCalls, FewBytesInOnePieceTakeOneCopyAndAnUnpackIsNotWaitedFor) {
+  constexpr std::size_t kShort = 64;
+  auto* const object = static_cast<unsigned char*>(adsmAlloc(kBytes));
+  ASSERT_NE(object, nullptr) << adsmLastErrorString();
+  const auto onDevice = reinterpret_cast<CUdeviceptr>(object);
+  std::vector<unsigned char> bytes(kBytes, 1);
+  ASSERT_EQ(DRIVER(cuMemcpyHtoD)(onDevice, bytes.data(), kBytes), CUDA_SUCCESS);
+  const char* const kCopies[] = {"cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2",
+                                 "cuMemcpy3DAsync_v2", "cuLaunchKernel"};
+  std::vector<std::size_t> before;
+  for (const char* name : kCopies) before.push_back(fake_cuda::calls(name));
+  bytes.assign(kShort, 2);
+  ASSERT_EQ(adsmUnpack(object + kShort, bytes.data(), kShort, ADSM_TYPE_1), adsmSuccess);
+  const auto* const there = fake_cuda::backing(onDevice);
+  EXPECT_EQ(there[kShort], std::byte{1}) << "the copy is under way";
+  bytes.assign(kShort, 4);  // the program's again
+  ASSERT_EQ(adsmUnpack(object + 2 * kShort, bytes.data(), kShort, ADSM_TYPE_1), adsmSuccess);
+  bytes.assign(3 * kShort, 99);
+  ASSERT_EQ(adsmPack(bytes.data(), object, 3 * kShort, ADSM_TYPE_1), adsmSuccess);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    ASSERT_EQ(bytes[i], i < kShort ? 1 : i < 2 * kShort ? 2 : 4) << i;
+  }
+  std::vector<std::size_t> made;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    made.push_back(fake_cuda::calls(kCopies[i]) - before[i]);
+  }
+  EXPECT_THAT(made, ::testing::ElementsAre(1u, 2u, 0u, 0u));
+  bytes.assign(kShort, 3);
+  ASSERT_EQ(adsmUnpack(object, bytes.data(), kShort, ADSM_TYPE_1), adsmSuccess);
+  bytes.assign(kShort, 99);
+  for (std::size_t i = 0; i < 4 * kShort; ++i) {
+    ASSERT_EQ(object[i], i < kShort       ? 3
+                         : i < 2 * kShort ? 2
+                         : i < 3 * kShort ? 4
+                                          : 1)
+        << "the CPU comes after it, " << i;
+  }
+  EXPECT_EQ(adsmFree(object), adsmSuccess);
+}
+
 TEST_F(PackCalls, WhatDiffersInOneThingIsAnotherOperation) {
   CUdeviceptr other = 0;
   ASSERT_EQ(DRIVER(cuMemAlloc)(&other, kBytes), CUDA_SUCCESS);

@@ -30,6 +30,9 @@ using coherence::HoldFor;
 // little.
 constexpr std::size_t kTableBytes = std::size_t{256} << 20;
 
+// What a copy takes does not depend on its length up to here.
+constexpr std::int64_t kShortBytes = std::int64_t{16} << 10;
+
 // Of an operation of so many bytes.
 CpuOptions cpuOptions(std::int64_t bytes) {
   constexpr unsigned kMaxThreads = 8;
@@ -181,8 +184,11 @@ class Engine::Run {
       }
       return done;
     }
-    reachesCpu_ = true;
     outcome_.report.bytesAcross += portion.bytes;
+    if (isShortPiece(portion)) {
+      return moveShortPiece(portion);
+    }
+    reachesCpu_ = true;
     const Placement::Packed packedAt = placement_.packedAt();
     method_ = op_.method;
     if (method_ == adsmMethodAny) {
@@ -200,6 +206,37 @@ class Engine::Run {
     }
     return method_ == adsmMethodStaged ? steps_.run(portion)
                                        : submissions_.atOnce(portion, method_);
+  }
+
+  // Whether it is few bytes in one piece, of an object, and the CPU's memory is not pinned.
+  bool isShortPiece(const Portion& portion) const {
+    return portion.bytes <= kShortBytes && layout_.dims().empty() && layout_.blocks().size() == 1 &&
+           op_.method == adsmMethodAny && !op_.stream && op_.wait && placement_.stridedShared() &&
+           placement_.packedAt() == Placement::Packed::kPageable && !placement_.packedShared();
+  }
+
+  // By a copy from or to pinned memory, which spares the driver's own. What is written to an object
+  // is not waited for: the CPU has its memory back, and whoever uses those bytes of the object
+  // comes after the copy. Each such write may have memory of its own; a program that makes many,
+  // and waits for nothing, takes a few slots, and waits for the oldest.
+  Status moveShortPiece(const Portion& portion) {
+    auto slot = engine_.staging_.take(Staging::kSlotsEach);
+    if (!slot.ok()) {
+      return slot.status();
+    }
+    method_ = adsmMethodCopy;
+    const auto bytes = static_cast<std::size_t>(portion.bytes);
+    std::byte* const packed = op_.packedAt(portion.offset);
+    if (!op_.packs()) {
+      plainCopy(slot->pinned(), packed, bytes);
+    }
+    GMAC_TRY(submissions_.copyPiece(*slot, portion));
+    if (op_.packs()) {
+      GMAC_TRY(device_.accelerator().wait(slot->ticket()));
+      outcome_.ticket = {};
+      plainCopy(packed, slot->pinned(), bytes);
+    }
+    return {};
   }
 
   // Between memory that the device reaches.

@@ -35,10 +35,10 @@ Result<StagingSlot> Staging::make() {
   return slot;
 }
 
-Result<StagingSlot> Staging::take() {
+Result<StagingSlot> Staging::take(std::size_t most) {
   std::unique_lock lock(mutex_);
   for (bool mayMake = true;;) {
-    const bool full = !mayMake || made_ == kMaxSlots;
+    const bool full = !mayMake || made_ >= most;
     if (!free_.empty() && (full || device_.accelerator().done(free_.front().ticket_))) {
       StagingSlot slot = std::move(free_.front());
       free_.pop_front();

@@ -67,8 +67,9 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // A slot whose earlier work is over. Waits while all are on loan.
-  Result<StagingSlot> take();
+  // A slot whose earlier work is over. Waits while all are on loan. `most`: while there are so
+  // many, waits for the work of one rather than make another.
+  Result<StagingSlot> take(std::size_t most = kMaxSlots);
 
  private:
   friend class StagingSlot;

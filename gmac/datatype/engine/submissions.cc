@@ -140,6 +140,21 @@ Status Submissions::copySlot(StagingSlot& slot, std::int64_t offset, std::int64_
   return ticket.ok() ? noteUse(slot, *ticket) : ticket.status();
 }
 
+Status Submissions::copyPiece(StagingSlot& slot, const Portion& portion) {
+  Ranges ranges;
+  addStrided(portion.offset, portion.bytes, ranges);
+  auto ticket = submitUsing(device_, op_.stream, ranges, [&](accel::Commands& commands) {
+    ++outcome_.report.launches;
+    const auto length = static_cast<std::size_t>(portion.bytes);
+    const std::uint64_t there =
+        placement_.deviceStrided() +
+        static_cast<std::uint64_t>(op_.layout().boundsOf(portion.offset, portion.bytes).first);
+    return op_.packs() ? commands.copyOut(slot.pinned(), there, length)
+                       : commands.copyIn(there, slot.pinned(), length);
+  });
+  return ticket.ok() ? noteUse(slot, *ticket) : ticket.status();
+}
+
 Status Submissions::copy2d(accel::Commands& commands, std::uint64_t packed) {
   const Layout& layout = op_.layout();
   const auto line = Layout::make({}, {{0, op_.bytes}});

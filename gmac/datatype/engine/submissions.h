@@ -50,6 +50,9 @@ class Submissions {
   // operation's direction.
   Status copySlot(StagingSlot& slot, std::int64_t offset, std::int64_t bytes);
 
+  // The same between a slot and the one piece that a part is of the strided side.
+  Status copyPiece(StagingSlot& slot, const Portion& portion);
+
   // Keeps a slot in use until the work of its step is over. Work on a stream of the application's
   // has no ticket yet; this makes one.
   Status noteUse(StagingSlot& slot, accel::Ticket ticket);
