@@ -397,14 +397,69 @@ SCENARIO(futexes) {
   return 0;
 }
 
-// The kernel's own lock, which it cannot reach: said, and no more.
+// The kernel's own lock, as the C library uses it.
+class KernelLock {
+ public:
+  explicit KernelLock(std::uint32_t* word) : word_(word) {}
+  // 0, or an error.
+  int lock() { return replace(0, self_) ? 0 : call(FUTEX_LOCK_PI, nullptr); }
+  int unlock() { return replace(self_, 0) ? 0 : call(FUTEX_UNLOCK_PI, nullptr); }
+  // The system call alone.
+  int call(long operation, const timespec* limit) {
+    return syscall(SYS_futex, word_, operation, 0, limit) == 0 ? 0 : errno;
+  }
+
+ private:
+  bool replace(std::uint32_t expected, std::uint32_t value) {
+    return std::atomic_ref(*word_).compare_exchange_strong(expected, value);
+  }
+  std::uint32_t* const word_;
+  const std::uint32_t self_ = static_cast<std::uint32_t>(::gettid());
+};
+
 SCENARIO(futexesThatInherit) {
+  memory = allocate();
+  auto* const word = place<std::uint32_t>();
+  long* const count = reinterpret_cast<long*>(memory + 128);
+  inThreads([&](int) {
+    KernelLock lock(word);
+    for (int round = 0; round < kRounds; ++round) {
+      if (const int error = lock.lock(); error != 0) say("lock: %s", std::strerror(error));
+      ++*count;
+      if (const int error = lock.unlock(); error != 0) say("unlock: %s", std::strerror(error));
+    }
+  });
+  say("counted %ld", *count);
+  KernelLock mine(word);
+  close(memory);
+  say("the first: %d", mine.call(FUTEX_LOCK_PI, nullptr));
+  close(memory);
+  say("again: %d", mine.call(FUTEX_LOCK_PI, nullptr));
+  std::thread([&] {
+    KernelLock other(word);
+    close(memory);
+    say("try: %d", other.call(FUTEX_TRYLOCK_PI, nullptr));
+    close(memory);
+    const timespec soon = after(CLOCK_REALTIME, 30);
+    say("for a time: %d", other.call(FUTEX_LOCK_PI, &soon));
+  }).join();
+  close(memory);
+  say("unlock: %d", mine.call(FUTEX_UNLOCK_PI, nullptr));
+  close(memory);
+  say("unlock again: %d", mine.call(FUTEX_UNLOCK_PI, nullptr));
+  return 0;
+}
+
+// One that a condition hands over, which no call can serve: said, and no more.
+SCENARIO(futexesThatHandOver) {
   memory = allocate();
   close(memory);
   errno = 0;
-  const long result = syscall(SYS_futex, place<std::uint32_t>(), FUTEX_LOCK_PI, 0, nullptr);
-  // With plain memory it is taken.
-  say("%s", result == 0 || errno == EFAULT ? "well" : std::strerror(errno));
+  const timespec past{1, 0};
+  std::uint32_t other = 0;
+  (void)syscall(SYS_futex, place<std::uint32_t>(), FUTEX_WAIT_REQUEUE_PI, 0, &past, &other);
+  // With plain memory the time is over.
+  say("%s", errno == ETIMEDOUT || errno == EFAULT ? "well" : std::strerror(errno));
   return 0;
 }
 
