@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -219,11 +220,11 @@ bool workOrError(std::string* why) {
   return true;
 }
 
-pid_t devicePid() {
+std::vector<pid_t> deviceProcesses() {
   const pid_t starter = ::getppid();
   const std::string mine = std::to_string(::getpid());
   DIR* const processes = ::opendir("/proc");
-  pid_t found = 0;
+  std::vector<pid_t> found;
   while (const dirent* entry = processes != nullptr ? ::readdir(processes) : nullptr) {
     const pid_t process = std::atoi(entry->d_name);
     if (process <= 0 || mine == entry->d_name) continue;
@@ -234,11 +235,17 @@ pid_t devicePid() {
     int parent = 0;
     if (std::sscanf(text.c_str() + nameEnd + 1, " %c %d", &state, &parent) == 2 &&
         parent == starter && state != 'Z') {
-      found = process;
+      found.push_back(process);
     }
   }
   if (processes != nullptr) ::closedir(processes);
+  std::sort(found.begin(), found.end());
   return found;
+}
+
+pid_t devicePid() {
+  const std::vector<pid_t> devices = deviceProcesses();
+  return devices.empty() ? 0 : devices.back();
 }
 
 std::string End::text() const {

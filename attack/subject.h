@@ -77,6 +77,8 @@ bool workOrError(std::string* why);
 
 // This process's device process, a child of whoever started the attacks; 0: there is none yet.
 pid_t devicePid();
+// All of them, where there are several devices, in the order of their numbers.
+std::vector<pid_t> deviceProcesses();
 
 struct End {
   int exitStatus = -1;
