@@ -419,7 +419,7 @@ class KernelLock {
 
 SCENARIO(futexesThatInherit) {
   memory = allocate();
-  auto* const word = place<std::uint32_t>();
+  auto* word = place<std::uint32_t>();
   long* const count = reinterpret_cast<long*>(memory + 128);
   inThreads([&](int) {
     KernelLock lock(word);
@@ -430,6 +430,9 @@ SCENARIO(futexesThatInherit) {
     }
   });
   say("counted %ld", *count);
+  // In memory without a past, of which nothing comes back by itself after a call.
+  memory = allocate();
+  word = place<std::uint32_t>();
   KernelLock mine(word);
   close(memory);
   say("the first: %d", mine.call(FUTEX_LOCK_PI, nullptr));
