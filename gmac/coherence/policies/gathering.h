@@ -4,10 +4,8 @@
 // them.
 //
 // Work that may use every object, as a program's own kernels may, needs them all in one place
-// (gathering_policy.h). A call that lists what it uses needs those alone: an object that nothing
-// has used yet comes to be on the device of the first such call. One that lies on another device
-// goes to the call's at once if it has been there for long (LoneWorker::hasStayed()), else to the
-// CPU's memory, which all reach, and from there to a device whose calls alone list it.
+// (gathering_policy.h). A call that lists what it uses needs those alone, which may lie elsewhere
+// than the others (strays.h).
 #ifndef GMAC_COHERENCE_POLICIES_GATHERING_H_
 #define GMAC_COHERENCE_POLICIES_GATHERING_H_
 
@@ -16,20 +14,19 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "gmac/accel/accelerator.h"
-#include "gmac/accel/devices.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
-#include "gmac/coherence/lone_worker.h"
 #include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/device_groups.h"
 #include "gmac/coherence/policies/gathering_policy.h"
 #include "gmac/coherence/policies/spilling.h"
+#include "gmac/coherence/policies/strays.h"
 #include "gmac/coherence/port.h"
 
 namespace gmac {
@@ -66,7 +63,7 @@ class Gathering {
       return begin();
     const std::lock_guard one(moving_);
     const int number = memory_->numberOf(device);
-    GMAC_TRY(used ? bring(number, *used) : gatherFor(number));
+    GMAC_TRY(used ? strays_.bring(number, *used) : gatherFor(number));
     return begin();
   }
   // Whether there are such devices. Constant.
@@ -80,7 +77,7 @@ class Gathering {
     }
     GMAC_TRY(first());
     if (separate_) [[unlikely]] {
-      GMAC_TRY(migrate(address, memory_->numberOf(device)));
+      GMAC_TRY(strays_.migrate(address, memory_->numberOf(device)));
     }
     return then();
   }
@@ -104,49 +101,11 @@ class Gathering {
   void contextEnds();
 
  private:
-  int accelDevice() const { return memory_->devicesWithMemory().front(); }
   int deviceOf(accel::NativeStream stream) const {
-    return stream == accel::kForeignStream ? accelDevice() : native_->deviceOf(stream);
+    return stream == accel::kForeignStream ? groups_.own() : native_->deviceOf(stream);
   }
   // The rest with moving_ held.
-  //
-  // A place: devices that share memory with the accelerator's own are one (GatheringPolicy::kOwn).
-  using Group = GatheringPolicy::Place;
-  Group groupOf(int device) const {
-    return memory_->reachesOwn(device) ? GatheringPolicy::kOwn : device;
-  }
-  static Group groupOf(const Object& object) {
-    return object.home == accel::Home::kDevice  ? Group(GatheringPolicy::kOwn)
-           : object.home == accel::Home::kApart ? Group(object.apartOn)
-                                                : std::nullopt;
-  }
-  static accel::Home homeOf(const Group& group) {
-    return !group                            ? accel::Home::kCpu
-           : *group == GatheringPolicy::kOwn ? accel::Home::kDevice
-                                             : accel::Home::kApart;
-  }
-  Object* find(const Spilling::Candidate& candidate);
-  LoneWorker::Nanoseconds timeOf(const Object& object) const;
-  Status roomFor(std::size_t bytes, int device) const;
   Status gatherFor(int device);
-  // For work that may use every object: those that lie elsewhere than memory is gathered.
-  Status gatherStrays(int device);
-  struct Strays {
-    std::vector<Spilling::Candidate> away;  // on devices that `device` does not reach
-    std::size_t bytes = 0;                  // of all
-  };
-  Strays strays(const Group& reached);
-  Status bring(int device, std::span<const coherence::DeviceRange> used);
-  std::vector<Spilling::Candidate> objectsIn(std::span<const coherence::DeviceRange> used);
-  using Way = GatheringPolicy::Way;
-  Way wayOf(const Spilling::Candidate& candidate, int device);
-  Status move(const Spilling::Candidate& candidate, Way way, int device);
-  Status migrate(const void* address, int device);
-  // To a device's memory; none: the CPU's.
-  Status moveTo(const Spilling::Candidate& candidate, std::optional<int> device);
-  Status toCpu(const Spilling::Candidate& candidate);
-  // Without copying, if nothing has used the object; else as moveTo(), and sets `copied`.
-  Status goTo(const Spilling::Candidate& candidate, int device, bool* copied);
   Status toCpu();
   void toDevice(int device);
   [[gnu::cold, gnu::noinline]] void moveDue();
@@ -154,19 +113,16 @@ class Gathering {
   bool quiet();
 
   ObjectMutex& mutex_;
-  accel::Devices* const devices_;
   accel::MovableMemory* const memory_;
   accel::NativeStreams* const native_;
+  const DeviceGroups groups_;
   Ledger& ledger_;
-  ObjectIndex& index_;
   FreedMemory& freed_;
-  Migration& migration_;
   Spilling& spilling_;
-  const bool separate_;
   std::mutex moving_;
   GatheringPolicy policy_;  // under moving_
-  bool strays_ = false;     // some object lies elsewhere than memory is gathered; under moving_
-  LoneWorker strayWorker_;  // that uses every object; under moving_
+  Strays strays_;           // under moving_
+  const bool separate_;
   std::atomic<bool> due_{false};  // objects should move to the device below; written under moving_
   int dueDevice_ = 0;             // under moving_
 };
