@@ -201,6 +201,9 @@ class Accelerator {
     (void)ticket;
     return false;
   }
+  // The caller is about to ask done() about that work until it has finished: a hint, which lets the
+  // device tell of its end. Fault path.
+  virtual void endIsAwaited(Ticket ticket) noexcept { (void)ticket; }
 
   // ---- Kernels
 

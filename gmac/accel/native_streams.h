@@ -52,6 +52,11 @@ class NativeStreams {
   // A ticket for all that `stream` holds so far. `earlier`: a ticket of a mark that is known to be
   // of the same stream, or none. It is complete when the new one is, so nobody asks about it again.
   virtual Result<Ticket> mark(NativeStream stream, Ticket earlier) = 0;
+  // Accelerator::endIsAwaited() of a mark that `stream` has just got.
+  virtual void endIsAwaited(NativeStream stream, Ticket ticket) noexcept {
+    (void)stream;
+    (void)ticket;
+  }
   // A stream of the accelerator's own that is ordered with no other and that the application does
   // not see, for work that the kernel queue's must not wait for; the same one each time. Blocks the
   // first time.

@@ -136,12 +136,15 @@ bool Launches::leavesOpen(Object& object, BlockRange range, Event event, LeftOpe
 
 // The end of a call of the program's. Until here its thread could not touch what the call has left
 // open.
-void Launches::returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket) {
+void Launches::returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket,
+                       std::optional<accel::NativeStream> stream) {
   if (!promptWaits_.on()) {
     return;
   }
   if (leftOpen.count != 0) {
     stats().awaitedCalls.add();
+    stream ? accelerator_.nativeStreams()->endIsAwaited(*stream, ticket)
+           : accelerator_.endIsAwaited(ticket);
     if (endsWithin(lock, ticket, leftOpen.patience)) {
       endedInCall(leftOpen);
     } else {
@@ -344,7 +347,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
     return launched.status();
   }
   noteCall(used, kernel, device, *launched);
-  returns(lock, leftOpen, *launched);
+  returns(lock, leftOpen, *launched, std::nullopt);
   return waits_.forArrival(lock, stillOpen);
 }
 
@@ -474,7 +477,7 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   }
   const Status ended = ends(lock, reader);
   if (work.value != 0) {
-    returns(lock, leftOpen, work);
+    returns(lock, leftOpen, work, stream);
   }
   return status.ok() ? ended : status;
 }

@@ -102,7 +102,9 @@ class Launches {
   Result<Step> release(Lock& lock, Object& object, BlockRange range, Event event,
                        accel::Ticket* stillOpen);
   bool leavesOpen(Object& object, BlockRange range, Event event, LeftOpen& leftOpen);
-  void returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket);
+  // `stream`: that of the program's own on which the work is, if any.
+  void returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket,
+               std::optional<accel::NativeStream> stream);
   void endedInCall(const LeftOpen& leftOpen);
   bool endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanoseconds);
   void closeAfterAll(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket);

@@ -209,6 +209,9 @@ Status Waits::awaitWithinLimit(const Free& free, accel::Ticket ticket) {
   if (limit.count() == 0) {
     return await(free, ticket);
   }
+  if (!accelerator_.done(ticket)) {
+    accelerator_.endIsAwaited(ticket);
+  }
   for (accel::Backoff backoff; !accelerator_.done(ticket); backoff.step()) {
     if (backoff.waited() > limit) {
       coherence::endAfterWaitLimit(free.access(), limit_);

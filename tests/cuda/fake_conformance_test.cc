@@ -214,6 +214,137 @@ TEST_P(OverFakeDriver, MarksOfForeignStreamsCompleteInTheirOwnOrder) {
   EXPECT_TRUE(accelerator().done(marks[1]));
 }
 
+// ---- Ends that the device tells ----
+
+// What asks about work in a loop looks at a word that the device writes.
+class ToldEnds : public OverFakeDriver {
+ protected:
+  static std::size_t questions() { return fake_cuda::calls("cuEventQuery"); }
+  static std::size_t words() { return fake_cuda::calls("cuStreamWriteValue64_v2"); }
+  Ticket fill(const Object& object) {
+    return good(accelerator().fill(object.device(), std::byte{1}, 64));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(FakeCuda, ToldEnds, testing::Values(&kFakeKit), kitName);
+
+TEST_P(ToldEnds, AreSeenWithoutAQuestion) {
+  const Object object(accelerator(), pageBytes());
+  ASSERT_TRUE(object.good());
+  for (int round = 0; round < 3; ++round) {
+    const Ticket ticket = fill(object);
+    accelerator().endIsAwaited(ticket);
+    const std::size_t before = questions();
+    EXPECT_FALSE(accelerator().done(ticket));
+    ASSERT_TRUE(streams().waitForAll().ok());
+    EXPECT_TRUE(accelerator().done(ticket));
+    EXPECT_EQ(questions(), before);
+  }
+}
+
+TEST_P(ToldEnds, AreThoseOfTheApplicationsStreamsToo) {
+  const auto create =
+      reinterpret_cast<decltype(&::cuStreamCreate)>(dlsym(fake_cuda::library(), "cuStreamCreate"));
+  CUstream both[2];
+  Ticket marks[2];
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(create(&both[i], 0), CUDA_SUCCESS);
+    const auto stream = NativeStream(reinterpret_cast<std::uintptr_t>(both[i]));
+    marks[i] = good(streams().mark(stream, {}));
+    const std::size_t before = words();
+    streams().endIsAwaited(stream, marks[i]);
+    EXPECT_EQ(words(), before + (i == 0 ? 1 : 0)) << "the word is the first one's";
+  }
+  fake_cuda::stall(both[0]);
+  const std::size_t before = questions();
+  EXPECT_TRUE(accelerator().done(marks[1])) << "the stream holds nothing";
+  EXPECT_EQ(questions(), before + 1);
+  const std::size_t asked = questions();
+  EXPECT_FALSE(accelerator().done(marks[0])) << "each stream's end is its own";
+  fake_cuda::stall(nullptr);
+  ASSERT_TRUE(streams().waitForAll().ok());
+  EXPECT_TRUE(accelerator().done(marks[0]));
+  EXPECT_EQ(questions(), asked);
+}
+
+TEST_P(ToldEnds, AWaitAsksOnceAndIsToldThen) {
+  const Object object(accelerator(), pageBytes());
+  ASSERT_TRUE(object.good());
+  const std::size_t before = words();
+  waitFor(fill(object));
+  EXPECT_EQ(words(), before) << "the first question has brought the work to its end";
+  accelerator().endIsAwaited(Ticket{});
+  const Ticket older = fill(object);
+  const Ticket newer = fill(object);
+  accelerator().endIsAwaited(older);
+  EXPECT_EQ(words(), before) << "the word would come with the newer work";
+  accelerator().endIsAwaited(newer);
+  accelerator().endIsAwaited(newer);
+  EXPECT_EQ(words(), before + 1);
+  waitFor(older);
+  waitFor(newer);
+}
+
+TEST_P(ToldEnds, AKernelThatCrashesIsFoundOut) {
+  const auto kernel = load(&kPoke);
+  ASSERT_TRUE(kernel);
+  void* nowhere = reinterpret_cast<void*>(16);
+  void* args[] = {&nowhere};
+  const Ticket ticket = good(accelerator().launch(*kernel, shapeFor(1), args));
+  accelerator().endIsAwaited(ticket);
+  int looks = 0;
+  while (!accelerator().done(ticket) && looks < 1000) ++looks;
+  EXPECT_GT(looks, 1);
+  EXPECT_LT(looks, 100);
+  EXPECT_EQ(accelerator().wait(ticket).code(), adsmErrorKernel);
+}
+
+TEST_P(ToldEnds, WhereTheDeviceCannotTellItIsAsked) {
+  const Object object(accelerator(), pageBytes());
+  ASSERT_TRUE(object.good());
+  fake_cuda::failNext("cuStreamWriteValue64_v2", CUDA_ERROR_NOT_SUPPORTED);
+  const Ticket failed = fill(object);
+  accelerator().endIsAwaited(failed);
+  const std::size_t before = questions();
+  static_cast<void>(accelerator().done(failed));
+  EXPECT_EQ(questions(), before + 1);
+  waitFor(failed);
+  fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0);
+  auto other = makeCudaAccelerator();
+  ASSERT_TRUE(other.ok()) << lastErrorText();
+  const std::size_t told = words();
+  const Ticket ticket = good((*other)->copyWithin(object.device(), object.device(), 0));
+  (*other)->endIsAwaited(ticket);
+  EXPECT_EQ(words(), told);
+  EXPECT_TRUE((*other)->wait(ticket).ok());
+  fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1);
+}
+
+// A word that comes late must meet pages.
+TEST_P(ToldEnds, TheWordsStayWhileTheDeviceMayWriteThem) {
+  const auto create =
+      reinterpret_cast<decltype(&::cuStreamCreate)>(dlsym(fake_cuda::library(), "cuStreamCreate"));
+  CUstream stream = nullptr;
+  ASSERT_EQ(create(&stream, 0), CUDA_SUCCESS);
+  const auto native = NativeStream(reinterpret_cast<std::uintptr_t>(stream));
+  for (const bool late : {false, true}) {
+    const std::size_t before = fake_cuda::living().pinned;
+    {
+      auto other = makeCudaAccelerator();
+      ASSERT_TRUE(other.ok()) << lastErrorText();
+      fake_cuda::stall(stream);
+      const Ticket mark = good((*other)->nativeStreams()->mark(native, {}));
+      (*other)->nativeStreams()->endIsAwaited(native, mark);
+      if (!late) {
+        fake_cuda::stall(nullptr);
+        EXPECT_TRUE((*other)->nativeStreams()->waitForAll().ok());
+      }
+    }
+    EXPECT_EQ(fake_cuda::living().pinned, before + (late ? 1 : 0));
+  }
+  fake_cuda::stall(nullptr);
+  ASSERT_TRUE(streams().waitForAll().ok());
+}
+
 // The n-th call fails: the bytes stay where they are, and nothing is lost or leaked.
 TEST_P(OverFakeDriver, AMoveThatFailsAnywhereChangesNothing) {
   MovableMemory& memory = *accelerator().movableMemory();

@@ -233,6 +233,13 @@ CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t v
     return CUDA_SUCCESS;
   });
 }
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned) {
+  FAKE_CALL();
+  return submit(stream, [=] {
+    std::memcpy(bytesAt(address), &value, sizeof value);
+    return CUDA_SUCCESS;
+  });
+}
 CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned) {
   FAKE_CALL();
   return CUDA_SUCCESS;
@@ -300,30 +307,32 @@ const std::map<std::string, void*> kEntries = {
                                         cuGraphExecDestroy) FAKE_ENTRY(cuGraphLaunch)
                                         FAKE_ENTRY(cuLaunchHostFunc) FAKE_ENTRY(
                                             cuStreamAddCallback) FAKE_ENTRY(cuStreamWriteValue32)
-                                            FAKE_ENTRY(cuStreamWaitValue32) FAKE_ENTRY(
-                                                cuStreamBatchMemOp) FAKE_ENTRY(cuCtxCreate)
-                                                FAKE_ENTRY(cuCtxDestroy) FAKE_ENTRY(
-                                                    cuDevicePrimaryCtxReset) FAKE_ENTRY(cuIpcGetMemHandle)
-                                                    FAKE_ENTRY(cuMemUnmap) FAKE_ENTRY(
-                                                        cuMemSetAccess) FAKE_ENTRY(cuMemAddressFree)
-                                                        FAKE_ENTRY(cuMemRetainAllocationHandle) FAKE_ENTRY(
-                                                            cuMemGetHandleForAddressRange)
-                                                            FAKE_ENTRY(cuStreamDestroy) FAKE_ENTRY(
-                                                                cuCtxGetCurrent)
-                                                                FAKE_ENTRY(cuCtxPushCurrent) FAKE_ENTRY(
-                                                                    cuCtxPopCurrent)
-                                                                    FAKE_ENTRY(cuDevicePrimaryCtxRetain) FAKE_ENTRY(
-                                                                        cuDeviceGetAttribute)
-                                                                        FAKE_ENTRY(cuStreamQuery) FAKE_ENTRY(
-                                                                            cuStreamGetCtx)
-                                                                            FAKE_ENTRY(
-                                                                                cuMemcpyDtoDAsync)
+                                            FAKE_ENTRY(cuStreamWriteValue64) FAKE_ENTRY(
+                                                cuStreamWaitValue32) FAKE_ENTRY(cuStreamBatchMemOp)
+                                                FAKE_ENTRY(
+                                                    cuCtxCreate) FAKE_ENTRY(cuCtxDestroy)
+                                                    FAKE_ENTRY(cuDevicePrimaryCtxReset) FAKE_ENTRY(
+                                                        cuIpcGetMemHandle) FAKE_ENTRY(cuMemUnmap)
+                                                        FAKE_ENTRY(cuMemSetAccess) FAKE_ENTRY(
+                                                            cuMemAddressFree)
+                                                            FAKE_ENTRY(cuMemRetainAllocationHandle) FAKE_ENTRY(
+                                                                cuMemGetHandleForAddressRange)
+                                                                FAKE_ENTRY(cuStreamDestroy) FAKE_ENTRY(
+                                                                    cuCtxGetCurrent) FAKE_ENTRY(cuCtxPushCurrent)
+                                                                    FAKE_ENTRY(cuCtxPopCurrent) FAKE_ENTRY(
+                                                                        cuDevicePrimaryCtxRetain)
+                                                                        FAKE_ENTRY(
+                                                                            cuDeviceGetAttribute)
+                                                                            FAKE_ENTRY(cuStreamQuery) FAKE_ENTRY(
+                                                                                cuStreamGetCtx)
                                                                                 FAKE_ENTRY(
-                                                                                    cuDevicePrimaryCtxRelease)
+                                                                                    cuMemcpyDtoDAsync)
                                                                                     FAKE_ENTRY(
-                                                                                        cuEventCreate)
+                                                                                        cuDevicePrimaryCtxRelease)
                                                                                         FAKE_ENTRY(
-                                                                                            cuMemsetD8Async)};
+                                                                                            cuEventCreate)
+                                                                                            FAKE_ENTRY(
+                                                                                                cuMemsetD8Async)};
 #undef FAKE_ENTRY
 void* const kPrefetch = reinterpret_cast<void*>(&::cuMemPrefetchAsync);
 void* const kAdvise = reinterpret_cast<void*>(&::cuMemAdvise);

@@ -292,6 +292,22 @@ class DriverCalls final : public DeviceCalls {
   Status streamWait(Stream stream, Event event) override {
     return check(driver_.cuStreamWaitEvent, stream, event, 0u);
   }
+  bool writesWords() noexcept override {
+    int writes = 0;
+    return driver_.cuStreamWriteValue64.function != nullptr &&
+           driver_.cuDeviceGetAttribute(&writes, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+                                        device_) == CUDA_SUCCESS &&
+           writes != 0;
+  }
+  Result<std::uintptr_t> deviceAddressOf(void* registered) override {
+    CUdeviceptr address = 0;
+    GMAC_TRY(check(driver_.cuMemHostGetDevicePointer, &address, registered, 0u));
+    return std::uintptr_t{address};
+  }
+  int writeWord(std::uintptr_t address, std::uint64_t value, Stream stream) noexcept override {
+    return driver_.cuStreamWriteValue64(stream, CUdeviceptr{address}, value,
+                                        static_cast<unsigned>(CU_STREAM_WRITE_VALUE_DEFAULT));
+  }
   bool capturing(Stream stream) noexcept override {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     return driver_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||

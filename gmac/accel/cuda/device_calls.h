@@ -38,6 +38,7 @@ inline constexpr int kCudaSuccess = 0;
 inline constexpr int kCudaOutOfMemory = 2;
 inline constexpr int kCudaDeinitialized = 4;  // the process is exiting and CUDA has gone first
 inline constexpr int kCudaNotReady = 600;
+inline constexpr int kCudaNotSupported = 801;
 
 // Whether a device still works, and the one place where CUDA's failures become ours. A kernel that
 // crashes takes its context with it: the first to see it gets adsmErrorKernel, everyone after that
@@ -242,6 +243,22 @@ class DeviceCalls {
 
   virtual Status record(Event event, Stream stream) = 0;
   virtual Status streamWait(Stream stream, Event event) = 0;
+  // Whether the device writes words of registered memory as work of a stream. Constant while the
+  // layer is open.
+  virtual bool writesWords() noexcept { return false; }
+  // The device's address of registered memory.
+  virtual Result<std::uintptr_t> deviceAddressOf(void* registered) {
+    return gmac::fail(adsmErrorNotSupported, "{} does not tell the device's address of {}", name(),
+                      shown(registered));
+  }
+  // Writes eight bytes there after all that the stream holds, and what that has written. CUDA's own
+  // number.
+  virtual int writeWord(std::uintptr_t address, std::uint64_t value, Stream stream) noexcept {
+    (void)address;
+    (void)value;
+    (void)stream;
+    return kCudaNotSupported;
+  }
   // Whether the stream records what is submitted to it, or may do so.
   virtual bool capturing(Stream stream) noexcept {
     (void)stream;

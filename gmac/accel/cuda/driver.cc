@@ -32,10 +32,12 @@ Status Driver::load() {
       reinterpret_cast<decltype(::member)*>(realDlsym()(library, GMAC_CUDA_SYMBOL(member))); \
   if (member.function == nullptr && missing == nullptr) missing = member.name;
   GMAC_CUDA_DRIVER_FUNCTIONS(GMAC_CUDA_FIND)
+  const char* const required = missing;
+  GMAC_CUDA_OPTIONAL_DRIVER_FUNCTIONS(GMAC_CUDA_FIND)
 #undef GMAC_CUDA_FIND
 #undef GMAC_CUDA_SYMBOL
-  if (missing != nullptr) {
-    return gmac::fail(adsmErrorNoAccelerator, "the CUDA driver is too old: it has no {}", missing);
+  if (required != nullptr) {
+    return gmac::fail(adsmErrorNoAccelerator, "the CUDA driver is too old: it has no {}", required);
   }
   if (const CUresult result = cuInit(0); result != CUDA_SUCCESS) {
     return gmac::fail(adsmErrorNoAccelerator, "cuInit(0) failed with {}: {}",

@@ -73,6 +73,8 @@
   X(cuModuleGetGlobal)                 \
   X(cuFuncSetAttribute)                \
   X(cuLaunchKernel)
+// Those without which a driver does, too; NULL where it has none.
+#define GMAC_CUDA_OPTIONAL_DRIVER_FUNCTIONS(X) X(cuStreamWriteValue64)
 
 namespace gmac::accel::cuda {
 
@@ -91,6 +93,7 @@ class Driver {
 
 #define GMAC_CUDA_MEMBER(function) Entry<decltype(::function)> function;
   GMAC_CUDA_DRIVER_FUNCTIONS(GMAC_CUDA_MEMBER)
+  GMAC_CUDA_OPTIONAL_DRIVER_FUNCTIONS(GMAC_CUDA_MEMBER)
 #undef GMAC_CUDA_MEMBER
 
  private:

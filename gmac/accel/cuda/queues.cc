@@ -77,12 +77,45 @@ void Queue::noteComplete(std::uint64_t sequence) noexcept {
 
 int Queue::query(std::uint64_t sequence) noexcept {
   if (knownComplete(sequence)) return kCudaSuccess;
+  if (told_.load(std::memory_order_acquire) == sequence) {
+    if (allTold()) {
+      noteComplete(sequence);
+      return kCudaSuccess;
+    }
+    // Work that fails writes nothing. (The first looks follow each other closely: backoff.h.)
+    constexpr std::uint32_t kLooks = 32;
+    constexpr std::uint32_t kCloseLooks = 256;
+    const std::uint32_t look = looks_.fetch_add(1, std::memory_order_relaxed);
+    if (look < kCloseLooks && look % kLooks != kLooks - 1) {
+      return kCudaNotReady;
+    }
+  }
   // Should the event be recorded for later work meanwhile, then this work was complete before that,
   // and the answer is either right or "not ready", after which the next look finds the slot moved
   // on.
   const int code = calls_.query(eventOf(sequence));
   if (code == kCudaSuccess) noteComplete(sequence);
   return code;
+}
+
+void Queue::endIsAwaited(std::uint64_t sequence, Stream stream) noexcept {
+  const auto told = [&] { return told_.load(std::memory_order_relaxed) == sequence; };
+  if (words_ == nullptr || told()) return;
+  // Whoever submits now makes the work an older one.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  // (The word has one stream's values at a time.)
+  if (!lock.owns_lock() || newest_.load(std::memory_order_relaxed) != sequence || told() ||
+      !(ordered_ || allTold()) ||
+      !words_->tell(calls_, stream, static_cast<std::size_t>(id_), sequence)) {
+    return;
+  }
+  looks_.store(0, std::memory_order_relaxed);
+  told_.store(sequence, std::memory_order_release);
+}
+
+bool Queue::allTold() const noexcept {
+  const std::uint64_t told = told_.load(std::memory_order_acquire);
+  return told == 0 || words_->read(static_cast<std::size_t>(id_)) == told;
 }
 
 std::uint64_t Queue::chainAfter(std::uint64_t earlier, std::uint64_t sequence) noexcept {

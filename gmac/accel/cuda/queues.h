@@ -12,6 +12,7 @@
 
 #include "gmac/accel/backoff.h"
 #include "gmac/accel/cuda/device_calls.h"
+#include "gmac/accel/cuda/end_words.h"
 #include "gmac/accel/devices.h"
 
 namespace gmac::accel::cuda {
@@ -20,7 +21,7 @@ namespace gmac::accel::cuda {
 // devices follow (other_devices.h), and the application's streams of other contexts
 // (other_contexts.h).
 enum class QueueId : unsigned { kIn = 0, kOut = 1, kKernel = 2, kForeign = 3 };
-inline constexpr std::size_t kOwnQueues = 4;
+inline constexpr std::size_t kOwnQueues = EndWords::kCount;
 inline constexpr std::size_t kMostOtherDevices = kMaxDevices - 1;
 
 // A ticket is the queue it belongs to and a number that counts up on that queue.
@@ -45,8 +46,9 @@ class Queue {
   static constexpr std::size_t kSlots = 1024;
 
   // In an ordered queue work completes in the order of submission.
-  Queue(DeviceCalls& calls, QueueId id, bool ordered) noexcept
-      : calls_(calls), id_(id), ordered_(ordered) {}
+  // `words`, if any: has one for the queue, by its QueueId.
+  Queue(DeviceCalls& calls, QueueId id, bool ordered, EndWords* words = nullptr) noexcept
+      : calls_(calls), id_(id), ordered_(ordered), words_(words) {}
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -81,6 +83,11 @@ class Queue {
   bool knownComplete(std::uint64_t sequence) const noexcept;
   // CUDA's answer for the work: kCudaSuccess, kCudaNotReady or a failure.
   int query(std::uint64_t sequence) noexcept;
+  // Somebody is going to wait for the work, which is on `stream` (of an ordered queue: its own): if
+  // it is the newest, the device is to tell of its end, and query() asks it seldom from now on.
+  void endIsAwaited(std::uint64_t sequence, Stream stream) noexcept;
+  // Whether the device has written all that it was to tell.
+  bool allTold() const noexcept;
   // The event that stands for the work. Valid for ever, though it may by now stand for later work.
   Event eventOf(std::uint64_t sequence) const noexcept { return slots_[sequence % kSlots].event; }
 
@@ -106,6 +113,9 @@ class Queue {
   DeviceCalls& calls_;
   const QueueId id_;
   const bool ordered_;
+  EndWords* const words_;
+  std::atomic<std::uint64_t> told_{0};   // the newest work whose end the device tells
+  std::atomic<std::uint32_t> looks_{0};  // at its word
   Stream stream_ = nullptr;
   std::mutex mutex_;
   std::atomic<std::uint64_t> newest_{0};

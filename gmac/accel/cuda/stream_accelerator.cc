@@ -95,8 +95,8 @@ StreamAccelerator::StreamAccelerator(std::unique_ptr<DeviceCalls> calls, const D
       ownWork_(driver, *calls_),
       in_(*calls_, QueueId::kIn, /*ordered=*/true),
       out_(*calls_, QueueId::kOut, /*ordered=*/true),
-      kernel_(*calls_, QueueId::kKernel, /*ordered=*/true),
-      foreign_(*calls_, QueueId::kForeign, /*ordered=*/false),
+      kernel_(*calls_, QueueId::kKernel, /*ordered=*/true, &endWords_),
+      foreign_(*calls_, QueueId::kForeign, /*ordered=*/false, &endWords_),
       queues_{&in_, &out_, &kernel_, &foreign_},
       others_(*calls_),
       devices_(*calls_),
@@ -126,7 +126,10 @@ void StreamAccelerator::close() noexcept {
     if (stream != nullptr && !lost) static_cast<void>(calls_->destroyStream(stream));
   }
   ownLanes_.close();
+  const bool told = std::all_of(queues_.begin(), queues_.end(),
+                                [](const Queue* queue) { return queue->allTold(); });
   for (Queue* queue : queues_) queue->close();
+  endWords_.close(*calls_, told);
 }
 
 void StreamAccelerator::contextEnds() noexcept {
@@ -188,6 +191,7 @@ Result<std::unique_ptr<Accelerator>> StreamAccelerator::make(
 Status StreamAccelerator::open() {
   const DeviceScope scope(*calls_);
   for (Queue* queue : queues_) GMAC_TRY(queue->open());
+  endWords_.open(*calls_);
   Result<Stream> stream = calls_->createStream();
   if (!stream.ok()) return stream.status();
   zeroStream_ = *stream;
@@ -414,12 +418,29 @@ Status StreamAccelerator::wait(Ticket ticket) {
   if (queue.knownComplete(sequence)) return Status();
   DeviceCalls& calls = callsOf(ticket);
   const DeviceScope scope(calls);
+  bool awaited = false;
   for (Backoff backoff;; backoff.step()) {
     if (calls.health().lost()) return calls.health().lostStatus();
     const int code = queue.query(sequence);
     if (code == kCudaSuccess) return Status();
     if (code != kCudaNotReady) return calls.queryFailed(code, queue.eventOf(sequence));
+    if (!std::exchange(awaited, true) && queue.stream() != nullptr) {
+      queue.endIsAwaited(sequence, queue.stream());
+    }
   }
+}
+
+void StreamAccelerator::endIsAwaited(Ticket ticket) noexcept {
+  Queue& queue = queueOf(ticket);
+  if (ticket.value == 0 || queue.stream() == nullptr) return;
+  const DeviceScope scope(callsOf(ticket));
+  queue.endIsAwaited(sequenceOf(ticket), queue.stream());
+}
+
+void StreamAccelerator::endIsAwaited(NativeStream stream, Ticket ticket) noexcept {
+  if (ticket.value == 0 || cuda::queueOf(ticket) != QueueId::kForeign) return;
+  const DeviceScope scope(*calls_);
+  foreign_.endIsAwaited(sequenceOf(ticket), cuda::streamOf(stream));
 }
 
 Result<std::unique_ptr<LoadedKernel>> StreamAccelerator::load(const adsmKernelDesc_t& desc) {

@@ -128,6 +128,7 @@ class StreamAccelerator final : public Accelerator,
   bool done(Ticket ticket) noexcept override;
   bool succeeded(Ticket ticket) noexcept override;
   Status wait(Ticket ticket) override;
+  void endIsAwaited(Ticket ticket) noexcept override;
 
   Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override;
   Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override;
@@ -170,6 +171,7 @@ class StreamAccelerator final : public Accelerator,
   Status follow(NativeStream stream, Ticket ticket) override;
   Result<NativeStream> sideStream() override;
   Result<Ticket> mark(NativeStream stream, Ticket earlier) override;
+  void endIsAwaited(NativeStream stream, Ticket ticket) noexcept override;
   Status waitForAll() override { return ownWork_.waitForAll(); }
   Status submit(NativeStream stream, Work& work) override {
     return ownWork_.runOn(callsOf(stream), cuda::streamOf(stream), work);
@@ -306,6 +308,7 @@ class StreamAccelerator final : public Accelerator,
   Stream sideStream_ = nullptr;  // guarded by openMutex_; NULL: nobody has asked for it
   std::atomic<bool> open_{false};
   std::atomic<std::uint64_t> contexts_{0};  // left so far
+  EndWords endWords_;  // of kernels: the end of a copy is seen no later by a question
   Queue in_;
   Queue out_;
   Queue kernel_;
