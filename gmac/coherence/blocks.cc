@@ -21,6 +21,9 @@ void Blocks::add(Object& object) {
     object.windowBytes = options_.windowBytes;
     object.windows = WindowPolicy(&firstWindows_);
   }
+  if (options_.opensNeighbours) {
+    object.denseUse = DenseUse(object.bytes(), object.blockBytes);
+  }
   index_.insert(object);
   coherence::notePlacesChanged();
   mappings_.added(object);

@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "gmac/accel/accelerator.h"
+#include "gmac/base/short_list.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/lock.h"
@@ -28,6 +29,7 @@ struct BlockOptions {
   std::size_t readAheadBytes = 0;  // the most that one read fault fetches; 0: one block
   std::size_t windowBytes = 0;     // of a block that is open in part, whole pages; 0: none is
   std::size_t mostClearedBytes = SIZE_MAX;  // in place of a fetch of zeros
+  bool opensNeighbours = false;             // see dense_use.h
 };
 
 // All blocks of all objects, and the protocol that says what becomes of them. Functions that take
@@ -214,6 +216,11 @@ class Blocks {
   Result<Step> awaitOldBytes(Lock& lock, Object& object, BlockIndex index);
   Status verifyState(Object& object, BlockIndex index) const;
   Status fetchAs(Lock& lock, Object& object, BlockRange range, State next);
+  // Runs of blocks that one access opens. More of them wait for the next one.
+  static constexpr std::size_t kMostRuns = 32;
+  using Runs = ShortList<BlockRange, kMostRuns>;
+  Runs runsAround(Object& object, BlockIndex index, BlockRange range) const;
+  Status copyOut(const Free& free, Object& object, const Runs& runs, accel::Ticket after);
   bool isCopiedBack(const Object& object, ByteRange bytes) const;
   bool isZero(const Object& object, BlockRange range) const;
   bool canClear(const Object& object, ByteRange bytes) const;
@@ -222,7 +229,11 @@ class Blocks {
   Result<Step> awaitReaders(Lock& lock, Object& object, ByteRange bytes);
   void step(Object& object, BlockRange range, TransitStep step);
   Event eventOf(const Object& object, ByteRange bytes, Intent intent);
+  bool comesAlong(const Object& object, BlockIndex index, BlockIndex neighbour) const;
   BlockRange readAhead(Object& object, BlockIndex index);
+  BlockRange neighbours(Object& object, BlockIndex index, State next);
+  Status fetchNeighbours(Lock& lock, Object& object, BlockIndex index, BlockRange range,
+                         State next);
 
   Status fetchForJoin(Lock& lock, Object& object, std::size_t factor);
   void joinStates(Object& object, std::size_t factor);

@@ -131,6 +131,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
   object.blocks_.shrink(newCount);
   mappings_.noteEdges(object, object.countEdges());
   object.readRuns = {};
+  object.denseUse = {};
   object.windows.restart();
   object.readBack.forget();
   object.copiedBack = {};

@@ -65,7 +65,8 @@ struct Manager::Parts {
                 .windowBytes = options.windowBytes != 0 && options.movedPages
                                    ? std::max(options.windowBytes, kMovedGranularity)
                                    : options.windowBytes,
-                .mostClearedBytes = options.mostClearedBytes}),
+                .mostClearedBytes = options.mostClearedBytes,
+                .opensNeighbours = options.opensNeighbours}),
         coarsening(index, ledger, mappings, freed, blocks),
         allocation(mutex, accelerator, ledger, loans, waits, index, freed, residency, blocks,
                    coarsening, std::move(arena),

@@ -21,6 +21,7 @@
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/block_table.h"
+#include "gmac/coherence/dense_use.h"
 #include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/guest_policy.h"
 #include "gmac/coherence/lone_worker.h"
@@ -341,8 +342,9 @@ class Object : public DeviceUses,
     }
   }
 
-  // ---- read-ahead ----
+  // ---- read-ahead, and neighbours ----
   ReadRuns readRuns;
+  DenseUse denseUse;
 
   // ---- copies ahead of the CPU's next reads ----
   ReadBackPolicy readBack;

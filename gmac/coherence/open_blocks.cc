@@ -61,6 +61,18 @@ Status Blocks::queueFetch(Object& object, ByteRange bytes, accel::Ticket after,
   return {};
 }
 
+// The same for blocks that come together, with one wait.
+Status Blocks::copyOut(const Free& free, Object& object, const Runs& runs, accel::Ticket after) {
+  const Timed timed(Phase::kCopy);
+  accel::Ticket last;
+  Status queued;
+  for (std::size_t i = 0; i < runs.size() && queued.ok(); ++i) {
+    queued = queueFetch(object, object.bytesOf(runs[i]), after, &last);
+  }
+  const Status copied = waits_.await(free, last);
+  return queued.ok() ? copied : queued;
+}
+
 // Whether bytes have been copied ahead, and nothing may have written the accelerator's since.
 bool Blocks::isCopiedBack(const Object& object, ByteRange bytes) const {
   const Object::ReadBack& copy = object.copiedBack;
@@ -161,12 +173,88 @@ Status Blocks::fetch(Lock& lock, Object& object, BlockRange range, Event event) 
 
 // Neighbours that a call on another part of the object may be writing do not come along, nor do
 // those that another device has: it may be gone.
+bool Blocks::comesAlong(const Object& object, BlockIndex index, BlockIndex neighbour) const {
+  return object.fetchable(neighbour) && sameDevice(object, index, neighbour) &&
+         (object.parts.empty() || ledger_.writersDone(object, object.bytesOf(neighbour)));
+}
+
 BlockRange Blocks::readAhead(Object& object, BlockIndex index) {
   return object.readRuns.extend(
-      index, object.all(), options_.readAheadBytes / object.blockBytes, [&](BlockIndex neighbour) {
-        return object.fetchable(neighbour) && sameDevice(object, index, neighbour) &&
-               (object.parts.empty() || ledger_.writersDone(object, object.bytesOf(neighbour)));
-      });
+      index, object.all(), options_.readAheadBytes / object.blockBytes,
+      [&](BlockIndex neighbour) { return comesAlong(object, index, neighbour); });
+}
+
+// What lies around a block that an access opens, where it is to come along. Nothing is evicted for
+// it: blocks that become dirty without a write take no more than what the rolling size leaves.
+BlockRange Blocks::neighbours(Object& object, BlockIndex index, State next) {
+  const bool write = isDirty(next);
+  if (object.isZeroCopy()) {
+    return {index, index + 1};
+  }
+  BlockRange range = object.denseUse.around(index, write, [&](BlockIndex i) {
+    return write ? isDirty(object[i].state) : object[i].state != State::kInvalid;
+  });
+  const std::size_t most = write ? std::max<std::size_t>(1, protocol_.room()) : SIZE_MAX;
+  while (range.end - range.begin > most) {
+    const BlockIndex middle = range.begin + (range.end - range.begin) / 2;
+    (index < middle ? range.end : range.begin) = middle;
+  }
+  return range;
+}
+
+// The runs of a range that come along with a block, its own the first.
+Blocks::Runs Blocks::runsAround(Object& object, BlockIndex index, BlockRange range) const {
+  Runs runs;
+  const auto comes = [&](BlockIndex i) { return i == index || comesAlong(object, index, i); };
+  BlockRange own{index, index + 1};
+  while (own.begin > range.begin && comes(own.begin - 1)) {
+    own.begin = own.begin - 1;
+  }
+  while (own.end < range.end && comes(own.end)) {
+    own.end = own.end + 1;
+  }
+  runs.add(own);
+  const auto addRuns = [&](BlockIndex i, BlockIndex end) {
+    while (i < end && !runs.full()) {
+      BlockIndex stop = i;
+      while (stop < end && comes(stop)) {
+        stop = stop + 1;
+      }
+      if (i < stop) {
+        runs.add({i, stop});
+      }
+      i = stop + 1;
+    }
+  };
+  addRuns(own.end, range.end);
+  addRuns(range.begin, own.begin);
+  return runs;
+}
+
+// Fetches an Invalid block and those of a range that come along, with one wait for all copies, and
+// opens them. The block itself is opened last: until then it is in transit, and nobody evicts it.
+[[gnu::noinline]] Status Blocks::fetchNeighbours(Lock& lock, Object& object, BlockIndex index,
+                                                 BlockRange range, State next) {
+  const Runs runs = runsAround(object, index, range);
+  accel::Ticket after;
+  for (const BlockRange run : runs) {
+    after.value = std::max(after.value, object.flushed(run).value);
+    step(object, run, TransitStep::kFetch);
+  }
+  Status status = [&] {
+    const FreeForWork free(lock);
+    return copyOut(free, object, runs, after);
+  }();
+  for (std::size_t left = runs.size(); left > 0; --left) {
+    const BlockRange run = runs[left - 1];
+    if (status.ok()) {
+      status = openPages(lock, object, run, next);
+    } else {
+      step(object, run, TransitStep::kEnd);
+    }
+  }
+  lock.changed();
+  return status;
 }
 
 // Not where mappings are scarce: a window takes as many as two more than its block.
@@ -214,6 +302,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
     return Step::kRetry;
   }
   BlockRange range{index, index + 1};
+  BlockRange around = range;
   if (isPart(next)) {
     object.writable(index).window =
         static_cast<std::uint32_t>((bytes.begin - object.offsetOf(index)) / object.windowBytes);
@@ -225,10 +314,17 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
     if (next == State::kReadOnly) {
       range = readAhead(object, index);
     }
+    if (range.end - range.begin == 1) {
+      around = neighbours(object, index, next);
+    }
     object.windows.openedWhole(range, index);
   }
   if (block.state == State::kInvalid) {
     object.readBack.fetched(index, isPart(next) ? object.windowOf(index) : object.bytesOf(index));
+  }
+  if (around.end - around.begin > 1) {
+    GMAC_TRY(fetchNeighbours(lock, object, index, around, next));
+    return Step::kOpened;
   }
   GMAC_TRY(fetchAs(lock, object, range, next));
   return Step::kOpened;

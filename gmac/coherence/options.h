@@ -52,6 +52,7 @@ struct ManagerOptions {
                                << 20;  // the most that one read fault fetches; 0: one block
   std::size_t windowBytes = std::size_t{64}
                             << 10;  // of a block that is open in part, whole pages; 0: none is
+  bool opensNeighbours = true;      // of small blocks; see dense_use.h
   // Where the accelerator's bytes are known to be zero, the most that the CPU clears in place of
   // copying them.
   std::size_t mostClearedBytes = SIZE_MAX;

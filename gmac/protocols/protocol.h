@@ -79,6 +79,8 @@ class Protocol {
   virtual void dropped(Block&) noexcept {}
   // A call has released the blocks that it uses.
   virtual void called() noexcept {}
+  // How many more blocks may become dirty before one is evicted.
+  virtual std::size_t room() const noexcept { return SIZE_MAX; }
   // The block to evict now: the oldest that is neither in transit nor held; NULL while the rolling
   // size is not exceeded by more dirty blocks than are being flushed already. The caller evicts it
   // (on(its state, kEvict)) and asks again.

@@ -109,6 +109,7 @@ class RollingProtocol final : public Protocol {
     }
     written_ = false;
   }
+  std::size_t room() const noexcept override { return limit() - std::min(dirty_.size(), limit()); }
   Block* evictionCandidate(std::size_t flushing) noexcept override {
     if (dirty_.size() <= limit() + flushing) {
       return nullptr;

@@ -398,7 +398,17 @@ std::vector<MachineSetup> randomSetups() {
   windows.rollingSize = 3;
   windows.readAheadBytes = 8 * windows.blockBytes;
   setups.push_back(windows);
-  // The same with objects that get one copy after few rounds, and two again.
+  // Small blocks that are opened together, as far as the rolling size leaves room.
+  for (const std::size_t blockBytes : {4 * kKiB, 64 * kKiB}) {
+    MachineSetup neighbours;
+    neighbours.blockBytes = blockBytes;
+    neighbours.opensNeighbours = true;
+    neighbours.rollingStep = 1;
+    neighbours.readAheadBytes = 8 * blockBytes;
+    neighbours.fake.movedPages = blockBytes > 4 * kKiB;
+    setups.push_back(neighbours);
+  }
+  // Windows with objects that get one copy after few rounds, and two again.
   const auto addZeroCopy = [&setups](MachineSetup setup) {
     setup.fake.movableMemory = true;
     setup.fake.zeroCopy = true;

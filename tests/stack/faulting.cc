@@ -41,6 +41,13 @@ void writeAll() {
   for (std::size_t i = 0; i < kObjectBytes; i += kPage) object[i] = 1;
 }
 
+// In an order that shows dense use before all blocks are open.
+void readEverywhere() {
+  constexpr std::size_t kBlock = std::size_t{64} << 10;
+  constexpr std::size_t kBlocks = kObjectBytes / kBlock;
+  for (std::size_t i = 0; i < kBlocks; ++i) (void)object[i * 5 % kBlocks * kBlock];
+}
+
 // ---- The kernel: (pointer, milliseconds) waits, and adds one; it crashes with NULL.
 
 void addOne(unsigned char* at, unsigned milliseconds) {
@@ -116,6 +123,7 @@ void measureAll() {
   measure("write after a read", touchNothing, write);
   measure("write after a call", close, write);
   measure("writes after a call", close, writeAll);
+  measure("reads that open their neighbours", close, readEverywhere);
   measure(
       "read while a kernel runs", [] { call(object, 20); }, read);
   measure(

@@ -67,7 +67,7 @@ class StackUse : public ::testing::TestWithParam<const char*> {
       lines.ignore(1, '\n');
       uses.push_back(use);
     }
-    EXPECT_EQ(uses.size(), 10 * rounds) << end.output;
+    EXPECT_EQ(uses.size(), 11 * rounds) << end.output;
     return uses;
   }
 };

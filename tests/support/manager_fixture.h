@@ -37,10 +37,11 @@ struct MachineSetup {
   bool populateAhead = false;
   bool fetchInBackground = false;
   std::size_t keptBytes = 0;
-  SpillOptions spill;                    // where the fake's memory can move
-  ZeroCopyOptions zeroCopy;              // where it can move to the CPU's pages
-  std::size_t mappingLimit = 0;          // 0: the kernel's
-  std::size_t windowBytes = 0;           // 0: no block is open in part
+  SpillOptions spill;            // where the fake's memory can move
+  ZeroCopyOptions zeroCopy;      // where it can move to the CPU's pages
+  std::size_t mappingLimit = 0;  // 0: the kernel's
+  std::size_t windowBytes = 0;   // 0: no block is open in part
+  bool opensNeighbours = false;
   std::function<std::uint64_t()> clock;  // none: the system's
   FakeOptions fake;
 };
