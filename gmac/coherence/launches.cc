@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <utility>
-#include <vector>
 
+#include "gmac/accel/argument_copy.h"
 #include "gmac/accel/backoff.h"
-#include "gmac/base/round_up.h"
 #include "gmac/coherence/allocation.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/kernel.h"
@@ -24,29 +22,6 @@ namespace {
 using coherence::Lent;
 
 Event eventOf(bool writes) { return writes ? Event::kCall : Event::kCallRead; }
-
-// A call's arguments, copied: each at an offset that suits any type.
-class CallArguments {
- public:
-  CallArguments(const adsmKernel_s& kernel, void** args) : pointers_(kernel.paramSizes.size()) {
-    std::size_t bytes = 0;
-    for (const std::size_t size : kernel.paramSizes) {
-      bytes += roundUp(size, alignof(std::max_align_t));
-    }
-    bytes_.resize(bytes);
-    std::size_t offset = 0;
-    for (std::size_t i = 0; i < pointers_.size(); ++i) {
-      pointers_[i] = bytes_.data() + offset;
-      std::memcpy(pointers_[i], args[i], kernel.paramSizes[i]);
-      offset += roundUp(kernel.paramSizes[i], alignof(std::max_align_t));
-    }
-  }
-  void** pointers() { return pointers_.data(); }
-
- private:
-  std::vector<std::byte> bytes_;
-  std::vector<void*> pointers_;
-};
 
 }  // namespace
 
@@ -300,7 +275,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   const Timed timed(Phase::kLaunch);
   const TraceSpan span("call", "call", {"device", device});
   // Arguments may themselves lie in shared objects: they are read before the lock is taken.
-  CallArguments arguments(*kernel, args);
+  accel::ArgumentCopy arguments(kernel->paramSizes, args);
   if (uses) {
     for (const adsmRangeUse_t& use : uses->list) {
       GMAC_TRY(allocation_.checkSmall(uses->function, use.address, use.bytes));
@@ -339,9 +314,8 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   const Result<accel::Ticket> launched = [&] {
     const Timed launching(Phase::kCudaLaunch);
     accel::LoadedKernel& loaded = *kernel->loaded[device];
-    return devices == nullptr
-               ? accelerator_.launch(loaded, shape, arguments.pointers())
-               : devices->launch(device, loaded, shape, arguments.pointers(), before);
+    return devices == nullptr ? accelerator_.launch(loaded, shape, arguments.get())
+                              : devices->launch(device, loaded, shape, arguments.get(), before);
   }();
   if (!launched.ok()) {
     return launched.status();

@@ -9,46 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/base/round_up.h"
+#include "gmac/accel/argument_copy.h"
 
 namespace gmac::accel::cuda {
 
 namespace {
-
-// A kernel's arguments, taken out of the application's memory before any lock is taken or the
-// driver is entered: reading them may fault, and the fault handler needs both.
-class ArgumentCopy {
- public:
-  ArgumentCopy(const adsmKernelDesc_t& desc, void* const* args) {
-    constexpr std::size_t kUnit = alignof(std::max_align_t);
-    std::size_t total = 0;
-    for (std::size_t i = 0; i < desc.paramCount; ++i) total += roundUp(desc.paramSizes[i], kUnit);
-    std::byte* to = inline_;
-    void** pointers = inlinePointers_;
-    if (total > sizeof inline_) {
-      heap_ = std::make_unique<std::max_align_t[]>(total / kUnit);
-      to = reinterpret_cast<std::byte*>(heap_.get());
-    }
-    if (desc.paramCount > std::size(inlinePointers_)) {
-      heapPointers_.resize(desc.paramCount);
-      pointers = heapPointers_.data();
-    }
-    pointers_ = pointers;
-    for (std::size_t i = 0; i < desc.paramCount; ++i) {
-      std::memcpy(to, args[i], desc.paramSizes[i]);
-      pointers[i] = to;
-      to += roundUp(desc.paramSizes[i], kUnit);
-    }
-  }
-  void** get() { return pointers_; }
-
- private:
-  alignas(std::max_align_t) std::byte inline_[1024];
-  void* inlinePointers_[64];
-  std::unique_ptr<std::max_align_t[]> heap_;
-  std::vector<void*> heapPointers_;
-  void** pointers_;
-};
 
 // A kernel of a CUDA layer with its description, which the accelerator needs to copy arguments, and
 // to load it again in another context. Thread-safe.
@@ -478,7 +443,8 @@ Result<Ticket> StreamAccelerator::launch(LoadedKernel& kernel, const LaunchShape
 Result<Ticket> StreamAccelerator::launch(std::size_t device, LoadedKernel& kernel,
                                          const LaunchShape& shape, void** args,
                                          std::span<const Ticket> after) {
-  ArgumentCopy copied(static_cast<DescribedKernel&>(kernel).desc(), args);
+  const adsmKernelDesc_t& desc = static_cast<DescribedKernel&>(kernel).desc();
+  ArgumentCopy copied({desc.paramSizes, desc.paramCount}, args);
   const Result<KernelQueue> queue = kernelQueue(device);
   if (!queue.ok()) return queue.status();
   Result<LoadedKernel*> loaded = loadedIn(*queue, kernel);
