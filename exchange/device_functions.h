@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "gmac/api/adsm.h"
+#include "gmac/base/log.h"
 #include "gmac/base/status.h"
 #include "gmac/datatype/layout/layout.h"
 
@@ -74,10 +75,26 @@ struct DeviceFunctions {
   void (*importIsLocal)(void* address) = nullptr;
   // Why the thread's last call of one of these has failed. NULL: its error's name has to do.
   const char* (*errorText)() = nullptr;
+  // Whole pages of the CPU's memory that this process's device copies to and from at the speed of
+  // its bus, until unpin(). *pinned: 0: it has no use for that. NULL: so does none.
+  adsmError_t (*pin)(void* memory, std::size_t bytes, int* pinned) = nullptr;
+  adsmError_t (*unpin)(void* memory, std::size_t bytes) = nullptr;
 
   // Of a call that has just returned that error.
   const char* causeOf(adsmError_t code) const {
     return errorText != nullptr ? errorText() : errorName(code);
+  }
+  // pin(); false: it is not pinned. (Copies are slower then.)
+  bool pins(void* memory, std::size_t bytes) const {
+    int pinned = 0;
+    if (pin == nullptr) {
+      return false;
+    }
+    if (const adsmError_t code = pin(memory, bytes, &pinned); code != adsmSuccess) {
+      log(LogLevel::kInfo, "exchange: {} bytes are not pinned: {}", bytes, causeOf(code));
+      return false;
+    }
+    return pinned != 0;
   }
 };
 

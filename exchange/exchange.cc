@@ -100,7 +100,11 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& 
       internal::Outbox::make(job.size, hostBytes, roomForCopies(options, hostBytes), options);
   GMAC_TRY(outbox.status());
   state->outbox = std::move(*outbox);
-  state->exports = std::make_unique<internal::Exports>(state->outbox->file(), job.size);
+  state->exports = std::make_shared<internal::Exports>(state->outbox->file(), job.size);
+  state->pinnedRingBytes = options.pinnedRingBytes;
+  state->pinnedRings = std::make_shared<internal::PinnedRings>(
+      state->outbox, state->exports, options.device,
+      internal::PinnedRingOptions{options.pinnedRingBytes, options.maxPinnedRings});
   state->imports = std::make_shared<internal::Imports>(
       job.rank, options.device, std::max<std::size_t>(options.maxImports, 1));
   state->transfers = std::make_shared<internal::Transfers>(state->outbox, job.rank);
@@ -355,6 +359,12 @@ std::span<const std::atomic<std::uint64_t>> Exchange::notesOf(int rank) const no
   return peer == nullptr
              ? std::span<const std::atomic<std::uint64_t>>()
              : std::span<const std::atomic<std::uint64_t>>(peer->met().file.notes(), kNotes);
+}
+
+bool Exchange::failsToImport(int rank) const noexcept {
+  return reaches(rank) &&
+         state_->outbox->file().proof(rank, FileLayout::kImports).load(std::memory_order_acquire) ==
+             Proof::kRefused;
 }
 
 bool Exchange::isImportedBy(ExportId id, int rank) const noexcept {

@@ -75,9 +75,10 @@ enum class ExportId : std::uint64_t;
 inline constexpr ExportId kNoExport{0};
 
 enum class ExportKind {
-  kFile,        // CPU memory that is a memory file's, mapped by others for reading
-  kDevice,      // memory of the process's device, by its handle
-  kDeviceFiles  // the same, by files
+  kFile,         // CPU memory that is a memory file's, mapped by others for reading
+  kDevice,       // memory of the process's device, by its handle
+  kDeviceFiles,  // the same, by files
+  kPinned        // a ring of the exchange's own (Path::kPinned), which others may pin
 };
 
 // Room for one payload, at the sender. Owner; one thread at a time. May outlive its exchange.
@@ -180,7 +181,7 @@ class Imported {
   // unless it is revoked.
   ~Imported();
 
-  // Read-only. kFile: the CPU may read it. Else an address of this process's device.
+  // Read-only. kFile, kPinned: the CPU may read it. Else an address of this process's device.
   const std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   ExportKind kind() const { return kind_; }
@@ -258,6 +259,11 @@ struct Options {
   std::int64_t aheadFragment = std::int64_t{4} << 20;
   // Layouts of others that this process keeps, to know them by their hash.
   std::size_t maxLayouts = 256;
+  // Rings of pinned memory (Path::kPinned), each for messages to one process: the bytes of one, a
+  // multiple of 4096, and how many this process keeps at a time. The memory is taken with the first
+  // such message and kept.
+  std::size_t pinnedRingBytes = std::size_t{32} << 20;
+  std::size_t maxPinnedRings = 4;
 };
 
 // This process's part in the exchange. Thread-safe after meet(), but for close().
@@ -377,6 +383,10 @@ class Exchange {
   static constexpr std::size_t kNotes = 64;
   std::span<std::atomic<std::uint64_t>, kNotes> notes() noexcept;
   std::span<const std::atomic<std::uint64_t>> notesOf(int rank) const noexcept;
+
+  // Whether that rank has failed to import device memory of this process's when it last tried. A
+  // load.
+  bool failsToImport(int rank) const noexcept;
 
   // Whether that rank has an export imported now, used or not. A few loads.
   bool isImportedBy(ExportId id, int rank) const noexcept;

@@ -20,6 +20,7 @@
 #include "exchange/layout_bytes.h"
 #include "exchange/outbox.h"
 #include "exchange/packed_ahead.h"
+#include "exchange/pinned_rings.h"
 #include "exchange/transfers.h"
 #include "gmac/base/status.h"
 
@@ -37,7 +38,9 @@ struct Exchange::State {
   std::atomic<std::uint64_t> deviceNews{0};  // that anyIsFar is of
   std::atomic<bool> anyIsFar{false};
   internal::AheadOptions ahead{};
-  std::unique_ptr<internal::Exports> exports;
+  std::shared_ptr<internal::Exports> exports;
+  std::size_t pinnedRingBytes = 0;
+  std::shared_ptr<internal::PinnedRings> pinnedRings;
   std::shared_ptr<internal::Imports> imports;
   std::shared_ptr<internal::Transfers> transfers;
   std::shared_ptr<internal::PathCounters> received = std::make_shared<internal::PathCounters>();

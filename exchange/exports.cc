@@ -71,7 +71,8 @@ ExportId Exports::publish(std::size_t record, Entry entry, const DeviceHandle& h
   return ExportId{id};
 }
 
-Result<ExportId> Exports::addFile(int file, std::int64_t offset, std::size_t bytes) {
+Result<ExportId> Exports::addFile(int file, std::int64_t offset, std::size_t bytes,
+                                  ExportKind kind) {
   constexpr std::int64_t kPage = 4096;
   struct stat status {};
   if (::fstat(file, &status) != 0) {
@@ -100,7 +101,7 @@ Result<ExportId> Exports::addFile(int file, std::int64_t offset, std::size_t byt
   const std::lock_guard guard(lock_);
   const Result<std::size_t> record = freeRecord();
   GMAC_TRY(record.status());
-  return publish(*record, std::move(entry), {}, ExportKind::kFile, bytes);
+  return publish(*record, std::move(entry), {}, kind, bytes);
 }
 
 Result<Descriptor> Exports::duplicate(int file) {

@@ -45,7 +45,9 @@ class Exports {
 
   // The file is duplicated; it must not be able to shrink (F_SEAL_SHRINK), or be such that it can
   // be told so.
-  Result<ExportId> addFile(int file, std::int64_t offset, std::size_t bytes);
+  // `kind`: kFile, or kPinned.
+  Result<ExportId> addFile(int file, std::int64_t offset, std::size_t bytes,
+                           ExportKind kind = ExportKind::kFile);
   // The files are duplicated.
   Result<ExportId> addDeviceFiles(std::span<const DeviceFile> files);
   Result<ExportId> addDevice(const DeviceHandle& handle, std::size_t bytes);

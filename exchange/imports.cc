@@ -18,6 +18,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kAskForEnded{100};
 
+bool isMemoryFile(ExportKind kind) {
+  return kind == ExportKind::kFile || kind == ExportKind::kPinned;
+}
+
 }  // namespace
 
 Imports::Imports(int rank, const DeviceFunctions* device, std::size_t most)
@@ -107,8 +111,9 @@ Status Imports::openFile(Entry& entry, ExportRecord& record) {
                 "exchange: export {} of rank {} is no file of {} bytes that cannot shrink",
                 entry.id, entry.owner, record.bytes);
   }
-  Result<Mapping> mapping =
-      Mapping::make(*file, static_cast<std::size_t>(offset), record.bytes, false);
+  // (What cannot be written is not pinned.)
+  Result<Mapping> mapping = Mapping::make(*file, static_cast<std::size_t>(offset), record.bytes,
+                                          entry.kind == ExportKind::kPinned);
   GMAC_TRY(mapping.status());
   entry.mapping = std::move(*mapping);
   entry.data = entry.mapping.data();
@@ -183,14 +188,18 @@ Status Imports::open(Entry& entry) {
   } else {
     entry.kind = static_cast<ExportKind>(record.kind);
     entry.bytes = record.bytes;
-    status = entry.kind == ExportKind::kFile          ? openFile(entry, record)
+    status = isMemoryFile(entry.kind)                 ? openFile(entry, record)
              : entry.kind == ExportKind::kDeviceFiles ? openDeviceFiles(entry, record)
                                                       : openDevice(entry, record);
+    if (!isMemoryFile(entry.kind)) {
+      file.proof(rank_, FileLayout::kImports)
+          .store(status.ok() ? Proof::kProved : Proof::kRefused, std::memory_order_release);
+    }
   }
   if (!status.ok() && !before) {
     bits.fetch_and(~bit);
   }
-  if (status.ok() && entry.kind != ExportKind::kFile) {
+  if (status.ok() && !isMemoryFile(entry.kind)) {
     tellWhetherLocal(entry);
   }
   return status;
@@ -208,7 +217,10 @@ void Imports::tellWhetherLocal(const Entry& entry) const {
 
 // False: the device has it still, so its owner must not free it: the bit stays.
 bool Imports::giveBack(Entry& entry) {
-  if (entry.kind == ExportKind::kFile) {
+  if (isMemoryFile(entry.kind)) {
+    if (std::exchange(entry.isPinned, false)) {
+      (void)device_->unpin(entry.mapping.data(), entry.bytes);
+    }
     entry.mapping = Mapping();
   } else if (const adsmError_t code = device_->releaseImport(const_cast<std::byte*>(entry.data));
              code != adsmSuccess) {
@@ -334,6 +346,13 @@ void Imports::unuse(Entry* entry) {
   entry->idle = idle_.insert(idle_.end(), entry);
   if (closed_ || entry->revoked()) {
     drop(entries_.find({entry->owner, entry->id}));
+  }
+}
+
+void Imports::pin(Entry* entry) {
+  const std::lock_guard guard(lock_);
+  if (!entry->isPinned && device_ != nullptr) {
+    entry->isPinned = device_->pins(entry->mapping.data(), entry->bytes);
   }
 }
 

@@ -39,6 +39,8 @@ class Imports : public std::enable_shared_from_this<Imports> {
   // there may be are in use; adsmErrorNotSupported: it is not reached from here.
   Result<Entry*> use(const std::shared_ptr<Peer>& peer, int owner, ExportId id);
   void unuse(Entry* entry);
+  // Of kPinned, before the device copies from there.
+  void pin(Entry* entry);
   // Gives back what nobody uses and whose export is revoked, or whose process is gone. A load for
   // each process if there is nothing; every 100 ms a look whether those live that something is of.
   void sweep();
@@ -98,7 +100,8 @@ struct Imports::Entry {
   ExportKind kind = ExportKind::kFile;
   const std::byte* data = nullptr;
   std::size_t bytes = 0;
-  Mapping mapping;  // of a file
+  Mapping mapping;        // of a file
+  bool isPinned = false;  // of kPinned
   std::size_t users = 0;
   std::list<Entry*>::iterator idle;  // where it is in idle_ if there are no users
 

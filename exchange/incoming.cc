@@ -74,9 +74,10 @@ Incoming::Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
 Incoming::~Incoming() {
   if (peer_->inChild()) {
     (void)deviceReads_.release();  // (Its copies are the parent's.)
+    (void)drain_.release();
     return;
   }
-  deviceReads_.reset();
+  stopDevice();
   if (!over_) {
     (void)letGo(true);
   }
@@ -91,9 +92,14 @@ Status Incoming::tookBack() const {
               bytes_);
 }
 
+void Incoming::stopDevice() {
+  deviceReads_.reset();
+  drain_.reset();
+}
+
 bool Incoming::letGo(bool gaveUp) {
   over_ = true;
-  deviceReads_.reset();  // nothing writes to the target from now on
+  stopDevice();
   if (gaveUp) {
     failed_ = adsmErrorInvalidValue;
     record().answer.store(TransferRecord::kGaveUp, std::memory_order_relaxed);
@@ -118,7 +124,7 @@ bool Incoming::letGo(bool gaveUp) {
 }
 
 Status Incoming::moveToCopy() {
-  deviceReads_.reset();
+  stopDevice();
   const std::uint64_t copy = record().copy;
   const std::size_t all = peer_->met().file.payloadBytes();
   phase_ = Phase::kMoved;
@@ -254,6 +260,29 @@ Status Incoming::begin(LayoutTable& layouts, const SharedLayoutPtr& own, int64_t
     return importSource(path_ == Path::kMapped ? ExportKind::kFile : ExportKind::kDevice,
                         ExportId{said.exportId}, said.exportOffset);
   }
+  return path_ == Path::kPinned ? importRing(said) : Status();
+}
+
+Status Incoming::importRing(const TransferRecord& said) {
+  const std::uint64_t bytes = said.pinnedBytes;
+  const std::uint64_t fragment = said.pinnedFragment;
+  const auto import = imports_->use(peer_, sender_, ExportId{said.exportId});
+  if (!import.ok()) {
+    log(LogLevel::kInfo, "exchange: a message of {} bytes goes through the ring: {}", bytes_,
+        lastErrorText());
+    askForRing();
+    return {};
+  }
+  import_ = *import;
+  if (import_->kind != ExportKind::kPinned || fragment == 0 || bytes < fragment ||
+      bytes % fragment != 0 || bytes > import_->bytes) {
+    return fail(adsmErrorInvalidValue, "exchange: what rank {} says of a message cannot be",
+                sender_);
+  }
+  pinned_ = {import_->data, static_cast<int64_t>(bytes), static_cast<int64_t>(fragment)};
+  if (copies_.onDevice()) {
+    imports_->pin(import_);
+  }
   return {};
 }
 
@@ -285,7 +314,7 @@ Status Incoming::importSource(ExportKind kind, ExportId id, int64_t offset) {
   exportOffset_ = offset;
   // (Of a layout in parts, each part is looked at when it is there.)
   if ((import_->kind == ExportKind::kFile) != (kind == ExportKind::kFile) ||
-      (from_ != nullptr && !isImported(from_->bounds())) ||
+      import_->kind == ExportKind::kPinned || (from_ != nullptr && !isImported(from_->bounds())) ||
       (from_ == nullptr && kind != ExportKind::kFile)) {
     return fail(adsmErrorInvalidValue, "exchange: a message of rank {} does not lie in its export",
                 sender_);
@@ -381,6 +410,23 @@ Result<int64_t> Incoming::unpackRing(int64_t most) {
   return now;
 }
 
+Result<int64_t> Incoming::drainRing(int64_t most) {
+  if (copies_.onDevice() && device_->begin != nullptr) {
+    if (drain_ == nullptr) {
+      drain_ = std::make_unique<RingDrain>(*device_, record(), pinned_, to_, base_, bytes_);
+    }
+    return drain_->advance();
+  }
+  const Result<int64_t> ready = readyInRing(record(), pinned_, done_, bytes_);
+  GMAC_TRY(ready.status());
+  const int64_t now = std::min(most, *ready);
+  if (now > 0) {
+    GMAC_TRY(
+        copies_.unpack(to_, base_, pinned_.address + done_ % pinned_.bytes, done_, now, bytes_));
+  }
+  return now;
+}
+
 // Copies at most so many bytes; how many.
 Result<int64_t> Incoming::step(int64_t most) {
   if (path_ == Path::kMapped || path_ == Path::kRead || path_ == Path::kDevice) {
@@ -405,6 +451,8 @@ Result<int64_t> Incoming::step(int64_t most) {
       }
       GMAC_TRY(transferByDevice(*device_, to_, base_, *from_, mapped_, done_, most));
       return most;
+    case Path::kPinned:
+      return drainRing(most);
     case Path::kCopy:
       GMAC_TRY(copies_.unpack(to_, base_, copy_ + done_, done_, most, bytes_));
       return most;
@@ -452,6 +500,13 @@ Result<bool> Incoming::end() {
   return conclude();
 }
 
+// A copy needs none, nor what is all in pinned memory.
+bool Incoming::needsSender() const {
+  return path_ != Path::kCopy &&
+         (path_ != Path::kPinned || record().pinnedProduced.load(std::memory_order_acquire) !=
+                                        static_cast<std::uint64_t>(bytes_));
+}
+
 Result<bool> Incoming::advance(int64_t most) {
   if (peer_->inChild()) {
     return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
@@ -476,6 +531,8 @@ Result<bool> Incoming::advance(int64_t most) {
     copied += *now;
     if (path_ == Path::kRing) {
       record().consumed.store(static_cast<std::uint64_t>(done_), std::memory_order_release);
+    } else if (path_ == Path::kPinned) {
+      record().pinnedConsumed.store(static_cast<std::uint64_t>(done_), std::memory_order_release);
     }
     if (*now == 0) {
       break;
@@ -485,8 +542,7 @@ Result<bool> Incoming::advance(int64_t most) {
   if (!concluded.ok() || *concluded) {
     return concluded;
   }
-  // (A copy needs no sender.)
-  if (copied == 0 && path_ != Path::kCopy && patience_.passed() && !peer_->lives()) {
+  if (copied == 0 && needsSender() && patience_.passed() && !peer_->lives()) {
     // It may have left one since.
     const Result<bool> last = conclude();
     if (!last.ok() || *last || path_ == Path::kCopy) {

@@ -16,6 +16,7 @@
 #include "exchange/layout_bytes.h"
 #include "exchange/patience.h"
 #include "exchange/peer.h"
+#include "exchange/ring_drain.h"
 #include "exchange/shared_file.h"
 #include "exchange/transfers.h"
 #include "gmac/base/status.h"
@@ -57,8 +58,16 @@ class Incoming {
   void askForRing();
   Status tookBack() const;
   Status isOver() const;
+  // Whether there is more to come from the sender's process.
+  bool needsSender() const;
   // Where the sender packs fragments ahead, if this process's device reaches that.
   Status findAhead(const TransferRecord& said);
+  // The ring of pinned memory; if it cannot be imported, the path is kRing.
+  Status importRing(const TransferRecord& said);
+  // As the next, from pinned memory.
+  Result<std::int64_t> drainRing(std::int64_t most);
+  // Waits for what the device copies; nothing writes to the target any more.
+  void stopDevice();
   // The sender has left a copy, which is to be read from now on.
   Status moveToCopy();
   // After bytes were read: whether they were the message's, and all of it. False: there are more,
@@ -96,6 +105,8 @@ class Incoming {
   const std::byte* copy_ = nullptr;
   std::optional<AheadRing> aheadRing_;  // of kDevice
   std::unique_ptr<DeviceReads> deviceReads_;
+  PinnedView pinned_{};  // of kPinned
+  std::unique_ptr<RingDrain> drain_;
   Phase phase_ = Phase::kCollected;
   bool over_ = false;
   adsmError_t failed_ = adsmSuccess;

@@ -18,7 +18,8 @@
 namespace gmac::exchange {
 
 const char* pathName(Path path) {
-  static constexpr const char* kNames[kPaths] = {"mapped", "read", "ring", "device", "copy"};
+  static constexpr const char* kNames[kPaths] = {"mapped", "read",   "ring",
+                                                 "device", "pinned", "copy"};
   return kNames[static_cast<std::size_t>(path)];
 }
 
@@ -56,7 +57,10 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
       options.fragmentBytes % kFragmentUnit != 0 || options.fragments == 0 ||
       options.layoutPartBytes == 0 || options.path == Path::kCopy ||
       (options.path == Path::kMapped && options.file == kNoExport) ||
-      (options.path == Path::kDevice && options.device == kNoExport)) {
+      (options.path == Path::kDevice && options.device == kNoExport) ||
+      (options.path == Path::kPinned &&
+       (options.pinnedFragment == 0 || options.pinnedFragment % kFragmentUnit != 0 ||
+        options.pinnedFragment > state.pinnedRingBytes / 2))) {
     return fail(adsmErrorInvalidValue,
                 "exchange: a message in {} fragments of {} bytes, its layout in parts of {}; "
                 "allowed are multiples of {}, parts of at least 1, and mapped or by a device only "
@@ -65,12 +69,13 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   }
   if (options.onDevice ? options.path == Path::kMapped || options.path == Path::kRead ||
                              options.file != kNoExport
-                       : options.device != kNoExport) {
+                       : options.device != kNoExport || options.path == Path::kPinned) {
     return fail(
         adsmErrorInvalidValue, "exchange: a message in {} memory does not go as one in {} memory",
         options.onDevice ? "device" : "the CPU's", options.onDevice ? "the CPU's" : "device");
   }
-  if (options.onDevice && state.copying() == nullptr) {
+  if (options.onDevice && (state.copying() == nullptr ||
+                           (options.path == Path::kPinned && state.copying()->begin == nullptr))) {
     return noCopies();
   }
   const std::shared_ptr<internal::Peer>& peer = state.peers[static_cast<std::size_t>(rank)];
@@ -91,11 +96,24 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
       GMAC_TRY(status);
     }
   }
-  const Result<std::size_t> index = state.transfers->take(rank, layout, options, peer);
+  internal::PinnedRings::Use ring;
+  if (path == Path::kPinned) {
+    state.transfers->sweep();
+    Result<internal::PinnedRings::Use> taken = state.pinnedRings->take(rank, state.peers);
+    // (Of receivers that have ended.)
+    if (!taken.ok() && state.transfers->makeRoom()) {
+      taken = state.pinnedRings->take(rank, state.peers);
+    }
+    GMAC_TRY(taken.status());
+    ring = std::move(*taken);
+  }
+  const ExportId source = ring ? ring.id() : exported;
+  const Result<std::size_t> index =
+      state.transfers->take(rank, layout, options, peer, std::move(ring));
   GMAC_TRY(index.status());
   TransferRecord& record = state.transfers->record(*index);
   record.address = reinterpret_cast<std::uintptr_t>(base);
-  record.exportId = static_cast<std::uint64_t>(exported);
+  record.exportId = static_cast<std::uint64_t>(source);
   record.exportOffset = options.onDevice ? options.deviceOffset : options.fileOffset;
   record.path = static_cast<std::uint32_t>(path);
   const internal::Copies copies(options.onDevice ? state.copying() : nullptr);

@@ -28,7 +28,11 @@ Outgoing::Outgoing(std::shared_ptr<Transfers> transfers, std::shared_ptr<Peer> p
       leavesRing_(leavesRing) {}
 
 Outgoing::~Outgoing() {
-  if (over_ || transfers_->outbox()->inChild()) {
+  if (transfers_->outbox()->inChild()) {
+    (void)fill_.release();  // (Its packs are the parent's.)
+    return;
+  }
+  if (over_) {
     return;
   }
   std::atomic<std::uint64_t>& state = transfers_->record(index_).state;
@@ -52,9 +56,15 @@ void Outgoing::countWaiting(bool begins) {
   }
 }
 
+// Nothing reads the message on the device any more.
+void Outgoing::stopDevice() {
+  ahead_.reset();
+  fill_.reset();
+}
+
 void Outgoing::finish(bool taken) {
   over_ = true;
-  ahead_.reset();
+  stopDevice();
   transfers_->giveBack(index_, taken);
 }
 
@@ -69,6 +79,10 @@ void Outgoing::describe(std::span<std::byte, kDescriptionBytes> description) {
     } else if (path_ == Path::kDevice) {
       ahead_ = PackedAhead::begin(transfers_->outbox(), *copies_.device(), record, layout_->layout,
                                   base_, receiver_, aheadOptions_);
+    } else if (path_ == Path::kPinned) {
+      fill_ = std::make_unique<RingFill>(*copies_.device(), record, layout_->layout, base_,
+                                         transfers_->pinnedRing(index_));
+      (void)fill_->advance();  // (advance() says what is wrong)
     }
     layNextPart(record);
     contents.magic = TransferContents::kMagic;
@@ -141,13 +155,18 @@ Result<bool> Outgoing::advance() {
       peer_->reads.store(false, std::memory_order_relaxed);
     }
     path_ = Path::kRing;
-    ahead_.reset();
+    stopDevice();
   }
   Status status;
   layNextPart(record);
   if (path_ == Path::kRing) {
     status = produce(record, bytes());
     if (status.ok() && leavesRing_ && described_ && produced_ == bytes()) {
+      return leaveRing(record);
+    }
+  } else if (fill_ != nullptr) {
+    status = fill_->advance();
+    if (status.ok() && leavesRing_ && described_ && fill_->isPacked()) {
       return leaveRing(record);
     }
   } else if (ahead_ != nullptr) {
@@ -185,6 +204,7 @@ Result<bool> Outgoing::leaveRing(TransferRecord& record) {
     return freed(record);
   }
   over_ = true;
+  stopDevice();
   transfers_->sent.add(path_, bytes());
   transfers_->leave(index_);
   return true;
@@ -258,7 +278,8 @@ Result<bool> Outgoing::leaveCopy(bool evenIfBegun) {
   }
   over_ = true;
   copied_ = true;
-  ahead_.reset();
+  stopDevice();
+  transfers_->givePinnedRingBack(index_);
   path_ = Path::kCopy;
   transfers_->sent.add(path_, bytes());
   transfers_->leave(index_);

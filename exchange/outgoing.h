@@ -15,6 +15,7 @@
 #include "exchange/packed_ahead.h"
 #include "exchange/patience.h"
 #include "exchange/peer.h"
+#include "exchange/ring_fill.h"
 #include "exchange/shared_file.h"
 #include "exchange/transfers.h"
 #include "gmac/base/status.h"
@@ -47,6 +48,7 @@ class Outgoing {
   // The receiver's count of the messages that wait for it; see SharedFile::waitingOf().
   void countWaiting(bool begins);
   Result<bool> freed(const TransferRecord& record);
+  void stopDevice();
   void finish(bool taken);
 
   const std::shared_ptr<Transfers> transfers_;
@@ -64,6 +66,7 @@ class Outgoing {
   std::int64_t produced_ = 0;
   std::size_t laid_ = 0;                // of the layout
   std::unique_ptr<PackedAhead> ahead_;  // NULL: nothing is packed ahead
+  std::unique_ptr<RingFill> fill_;      // of kPinned
   bool described_ = false;
   bool copied_ = false;
   bool declined_ = false;

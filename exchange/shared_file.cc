@@ -69,21 +69,42 @@ Result<Mapping> Mapping::make(int file, std::size_t offset, std::size_t bytes, b
   return mapping;
 }
 
+Result<Descriptor> makeMemoryFile(const char* name, std::size_t bytes) {
+  Descriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) {
+    return fail(adsmErrorSystem, "exchange: memfd_create: {}", std::strerror(errno));
+  }
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
+    return fail(adsmErrorSystem, "exchange: a memory file of {} bytes: {}", bytes,
+                std::strerror(errno));
+  }
+  return file;
+}
+
+Status populateMemoryFile(const Descriptor& file, std::size_t offset, std::size_t bytes) {
+  const Result<int> fd = file.use("the exchange's memory file");
+  GMAC_TRY(fd.status());
+  int code = 0;
+  do {
+    code = ::fallocate(*fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                       static_cast<off_t>(bytes));
+  } while (code != 0 && errno == EINTR);
+  if (code != 0) {
+    return fail(adsmErrorHostMemory, "exchange: {} more bytes of shared memory: {}", bytes,
+                std::strerror(errno));
+  }
+  return Status();
+}
+
 Result<SharedFile> SharedFile::create(int ranks, std::size_t payloadBytes) {
   SharedFile file(ranks, payloadBytes);
   file.payloadBytes_ = payloadBytes;
-  file.descriptor_ = Descriptor(::memfd_create("gmac-exchange", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.descriptor_) {
-    return fail(adsmErrorSystem, "exchange: memfd_create: {}", std::strerror(errno));
-  }
-  const int fd = file.descriptor_.get();
-  if (::ftruncate(fd, static_cast<off_t>(file.layout_.bytes)) != 0 ||
-      ::fcntl(fd, F_ADD_SEALS, kSeals) != 0) {
-    return fail(adsmErrorSystem, "exchange: a memory file of {} bytes: {}", file.layout_.bytes,
-                std::strerror(errno));
-  }
-  GMAC_TRY(file.populate(0, file.layout_.payloads));
-  GMAC_TRY(file.map(fd, true));
+  Result<Descriptor> made = makeMemoryFile("gmac-exchange", file.layout_.bytes);
+  GMAC_TRY(made.status());
+  file.descriptor_ = std::move(*made);
+  GMAC_TRY(populateMemoryFile(file.descriptor_, 0, file.layout_.payloads));
+  GMAC_TRY(file.map(file.descriptor_.get(), true));
   return file;
 }
 
@@ -173,7 +194,7 @@ TransferRecord& SharedFile::transfer(std::size_t index) const {
 }
 
 Status SharedFile::populatePayloads(std::size_t offset, std::size_t bytes) {
-  return populate(layout_.payloads + offset, bytes);
+  return populateMemoryFile(descriptor_, layout_.payloads + offset, bytes);
 }
 
 // (A system that does not do it keeps the pages for the next time.)
@@ -182,21 +203,6 @@ void SharedFile::emptyPayloads(std::size_t offset, std::size_t bytes) {
     (void)::fallocate(*fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                       static_cast<off_t>(layout_.payloads + offset), static_cast<off_t>(bytes));
   }
-}
-
-Status SharedFile::populate(std::size_t offset, std::size_t bytes) {
-  const Result<int> fd = descriptor_.use("the exchange's memory file");
-  GMAC_TRY(fd.status());
-  int code = 0;
-  do {
-    code = ::fallocate(*fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                       static_cast<off_t>(bytes));
-  } while (code != 0 && errno == EINTR);
-  if (code != 0) {
-    return fail(adsmErrorHostMemory, "exchange: {} more bytes of shared memory: {}", bytes,
-                std::strerror(errno));
-  }
-  return Status();
 }
 
 }  // namespace gmac::exchange

@@ -112,12 +112,19 @@ struct TransferRecord {
   std::uint64_t aheadFragment;
   // The number of the fragment in each slot, and 1.
   std::array<std::atomic<std::uint64_t>, kAheadSlots> ahead;
+  // Of a message through pinned memory (pinned_rings.h), which is the export: its part that is
+  // used, and of a fragment.
+  std::uint64_t pinnedBytes;
+  std::uint64_t pinnedFragment;
   // Packed bytes in the ring, since the start; by the owner.
   alignas(64) std::atomic<std::uint64_t> produced;
   // Bytes of the layout that are there, where it is laid down in parts; by the owner.
   std::atomic<std::uint64_t> laid;
+  // As `produced`, in pinned memory.
+  std::atomic<std::uint64_t> pinnedProduced;
   // Of these, unpacked; by the receiver, like all that follows.
   alignas(64) std::atomic<std::uint64_t> consumed;
+  std::atomic<std::uint64_t> pinnedConsumed;
   // So many bytes have arrived of a message that is packed ahead.
   std::atomic<std::uint64_t> aheadTaken;
   std::atomic<std::uint64_t> left;  // the id, when it has let go of what was taken back
@@ -126,13 +133,21 @@ struct TransferRecord {
   alignas(64) std::array<std::byte, 256> layout;
 };
 
+// A memory file of that length, whose length no process can change. No page of it is there yet;
+// the second function gives part of it its pages: what is not there would end a process that
+// touches it. adsmErrorHostMemory.
+Result<Descriptor> makeMemoryFile(const char* name, std::size_t bytes);
+Status populateMemoryFile(const Descriptor& file, std::size_t offset, std::size_t bytes);
+
 // Where the parts are, in bytes from the start.
 struct FileLayout {
   static constexpr std::size_t kSlots = 4096;
   static constexpr std::size_t kPieces = 4;
-  // Proofs of a rank: of each piece, and of this process's own memory (kReads).
+  // Proofs of a rank: of each piece, of this process's own memory (kReads).
   static constexpr std::size_t kReads = kPieces;
-  static constexpr std::size_t kProofs = kPieces + 1;
+  // And of exported device memory: whether that rank could import what it last tried to.
+  static constexpr std::size_t kImports = kPieces + 1;
+  static constexpr std::size_t kProofs = kPieces + 2;
   static constexpr std::size_t kExports = 1024;
   static constexpr std::size_t kTransfers = 512;
   static constexpr std::size_t kNotes = 64;
@@ -226,7 +241,6 @@ class SharedFile {
 
  private:
   SharedFile(int ranks, std::size_t payloadBytes) : layout_(ranks, payloadBytes) {}
-  Status populate(std::size_t offset, std::size_t bytes);
   Status map(int file, bool own);
 
   FileLayout layout_;

@@ -34,9 +34,11 @@ enum class Path {
   kRead,    // the receiver reads the sender's memory by process_vm_readv ("CMA")
   kRing,    // the sender packs into fragments of shared memory, the receiver unpacks them
   kDevice,  // the receiver's device has the sender's device memory imported, and copies from there
+  kPinned,  // the sender's device packs into a ring of pinned shared memory, over its bus, while
+            // the receiver's unpacks what is there, over its own
   kCopy     // the sender has packed all of it into shared memory (Sending::leaveCopy)
 };
-inline constexpr int kPaths = 5;
+inline constexpr int kPaths = 6;
 const char* pathName(Path path);
 
 // How the receiver comes to know the sender's layout, where a message has no room for it (more than
@@ -76,11 +78,14 @@ struct SendOptions {
   // Nothing: kDevice or kMapped if there is such an export that the receiver can be given, else
   // chosen by the layout, and kRing on a device. A file that the receiver cannot map it reads,
   // where it may; what it can do neither with becomes kRing all the same. kCopy is none; kMapped
-  // and kRead are none of device memory, and kDevice of no other.
+  // and kRead are none of device memory, and kDevice and kPinned of no other. kPinned is never
+  // chosen: it takes a ring of Options::pinnedRingBytes, and there are few.
   std::optional<Path> path = std::nullopt;
   // Of the ring; a multiple of 4096.
   std::size_t fragmentBytes = std::size_t{64} << 10;
   std::size_t fragments = 4;
+  // Of kPinned; a multiple of 4096, of which the ring has room for at least 2.
+  std::size_t pinnedFragment = std::size_t{4} << 20;
   LayoutExchange layouts = LayoutExchange::kMemoised;
   // Of a layout that is laid down in parts: bytes of a part, at least 1.
   std::size_t layoutPartBytes = std::size_t{64} << 10;

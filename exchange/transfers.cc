@@ -29,6 +29,16 @@ std::uint64_t Transfers::idOf(std::size_t index) const {
   return entries_[index].id;
 }
 
+std::byte* Transfers::pinnedRing(std::size_t index) const {
+  const std::lock_guard guard(lock_);
+  return entries_[index].pinned.data();
+}
+
+void Transfers::givePinnedRingBack(std::size_t index) {
+  const std::lock_guard guard(lock_);
+  entries_[index].pinned = PinnedRings::Use();
+}
+
 Result<std::size_t> Transfers::takeLayoutRoom(std::size_t bytes) {
   Result<std::size_t> offset = outbox_->takeRoom(bytes);
   while (!offset.ok() && !idle_.empty()) {
@@ -157,7 +167,8 @@ void Transfers::sweep() {
 }
 
 Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
-                                    const SendOptions& options, const std::shared_ptr<Peer>& peer) {
+                                    const SendOptions& options, const std::shared_ptr<Peer>& peer,
+                                    PinnedRings::Use pinned) {
   const std::lock_guard guard(lock_);
   (void)sweepTaken(free_.empty());
   if (free_.empty()) {
@@ -198,6 +209,12 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   }
   entry.id = ++ids_;
   entry.peer = peer;
+  shared.pinnedFragment = pinned ? options.pinnedFragment : 0;
+  shared.pinnedBytes =
+      pinned ? pinned.bytes() / options.pinnedFragment * options.pinnedFragment : 0;
+  shared.pinnedProduced.store(0, std::memory_order_relaxed);
+  shared.pinnedConsumed.store(0, std::memory_order_relaxed);
+  entry.pinned = std::move(pinned);
   shared.bytes = layout->layout.bytes();
   shared.ring = entry.ring;
   shared.ringBytes = entry.ringBytes;

@@ -22,6 +22,7 @@
 #include "exchange/exchange.h"
 #include "exchange/layout_bytes.h"
 #include "exchange/outbox.h"
+#include "exchange/pinned_rings.h"
 #include "exchange/shared_file.h"
 #include "gmac/base/status.h"
 
@@ -44,8 +45,9 @@ class Transfers {
   Transfers(std::shared_ptr<Outbox> outbox, int rank);
 
   // A record in phase kWritten; all but its state and what depends on the message's memory is set.
+  // `pinned`: its ring of pinned memory, if it has one; kept as long as the record is.
   Result<std::size_t> take(int receiver, const SharedLayoutPtr& layout, const SendOptions& options,
-                           const std::shared_ptr<Peer>& peer);
+                           const std::shared_ptr<Peer>& peer, PinnedRings::Use pinned);
   // `taken`: the receiver is at it still.
   void giveBack(std::size_t record, bool taken);
   // The receiver frees it: a copy is left there, or a ring.
@@ -61,6 +63,10 @@ class Transfers {
 
   TransferRecord& record(std::size_t index) const { return outbox_->file().transfer(index); }
   std::uint64_t idOf(std::size_t index) const;
+  // The ring of pinned memory of a record that has one; and nothing of the message is there any
+  // more. (A receiver that reads there still learns of that before it believes what it has read.)
+  std::byte* pinnedRing(std::size_t index) const;
+  void givePinnedRingBack(std::size_t index);
   const std::shared_ptr<Outbox>& outbox() const { return outbox_; }
   int rank() const { return rank_; }
 
@@ -84,6 +90,7 @@ class Transfers {
     LayoutHash hash{};
     std::size_t ownLayout = 0;  // of a layout that is laid down for this message alone
     std::size_t ownLayoutBytes = 0;
+    PinnedRings::Use pinned;
     std::shared_ptr<Peer> peer;
     bool taken = false;  // by a receiver that is at it still
   };

@@ -111,6 +111,7 @@ constexpr const char* kSent[kWays] = {"send: ticket",
                                       "send: read by the receiver",
                                       "send: ring",
                                       "send: copied by the receiver's device",
+                                      "send: through pinned memory",
                                       "send: copy for a late receiver",
                                       "send: fragments"};
 
@@ -172,6 +173,7 @@ void tell() {
       "read by their receivers",
       "through a ring",
       "copied by their receivers' devices",
+      "through pinned memory",
       "copied for receivers that were late",
       "in fragments to other hosts"};
   std::string line = "mpi: large messages of rank 0:";

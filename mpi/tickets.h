@@ -84,10 +84,11 @@ enum class Way {
   kRead,
   kRing,
   kDevice,
+  kPinned,
   kCopied,
   kFragments,
 };
-inline constexpr int kWays = 10;
+inline constexpr int kWays = 11;
 // Payloads of fewer bytes take MPI's wire, and are not counted.
 std::int64_t leastPayload();
 // Tells the others which device this process uses. To be called for messages of its memory.

@@ -12,11 +12,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -258,6 +260,31 @@ inline adsmError_t end(void* event) {
   return copy->result;
 }
 
+// Ranges that are pinned, by their starts.
+inline std::map<void*, std::size_t> pinnedRanges;
+inline int pinsMade = 0;
+
+// (What is not writable is not pinned: a driver dies here.)
+inline adsmError_t pin(void* memory, std::size_t bytes, int* pinned) {
+  *pinned = 0;
+  if (blowFalls()) {
+    return refuse("the pages");
+  }
+  for (std::size_t at = 0; at < bytes; at += 4096) {
+    std::atomic_ref(static_cast<unsigned char*>(memory)[at]).fetch_or(0);
+  }
+  CHECK_THAT(pinnedRanges.emplace(memory, bytes).second);
+  ++pinsMade;
+  *pinned = 1;
+  return adsmSuccess;
+}
+inline adsmError_t unpin(void* memory, std::size_t bytes) {
+  const auto range = pinnedRanges.find(memory);
+  CHECK_THAT(range != pinnedRanges.end() && range->second == bytes);
+  pinnedRanges.erase(range);
+  return adsmSuccess;
+}
+
 }  // namespace device
 
 inline constexpr exchange::DeviceFunctions kDevice{&device::exportMemory,
@@ -274,7 +301,9 @@ inline constexpr exchange::DeviceFunctions kDevice{&device::exportMemory,
                                                    &device::end,
                                                    &device::beginPack,
                                                    nullptr,
-                                                   &lastErrorText};
+                                                   &lastErrorText,
+                                                   &device::pin,
+                                                   &device::unpin};
 // One that copies no messages.
 inline constexpr exchange::DeviceFunctions kOldDevice{
     &device::exportMemory, &device::importMemory, &device::copyTo,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between device memories: each call of either process's device fails in turn, or is the
-// one in which that process is killed or stopped; or that happens at any moment. No byte is wrong,
-// nobody waits for ever, and memory that was exported can be freed in the end.
+// Messages between device memories, from where they are exported and through pinned memory: each
+// call of either process's device fails in turn, or is the one in which that process is killed or
+// stopped; or that happens at any moment. No byte is wrong, nobody waits for ever, and memory that
+// was exported can be freed in the end.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -55,12 +56,17 @@ constexpr int kStreaming = 5;
 
 bool reached(Board& board, int step) { return board.steps[step].load() > 0; }
 
+// Which way the messages of a test go; set before its processes start.
+enum class Way { kExported, kPinned };
+Way way = Way::kExported;
+
 exchange::Options options() {
   exchange::Options made{.hostBytes = std::size_t{4} << 20, .device = &kDevice};
   made.devicePieceBytes = std::size_t{64} << 10;
   // (All messages but the first one or two are packed ahead.)
   made.aheadLeast = kRows * kRow;
   made.aheadFragment = 8192;
+  made.pinnedRingBytes = std::size_t{32} << 10;  // half of a message
   return made;
 }
 
@@ -93,12 +99,17 @@ bool isRight(const std::byte* arena, long message) {
   return true;
 }
 
-// From exported memory, if there is an export; every third message is left as a copy.
+// From exported memory, if there is an export, or through pinned memory; every third message is
+// left as a copy.
 Result<Sending> begin(Exchange& exchange, std::byte* arena, ExportId id, long message,
                       Description* description) {
   fill(arena, message);
   exchange::SendOptions how{.onDevice = true, .mayCopy = true};
   how.device = id;
+  if (way == Way::kPinned) {
+    how.path = exchange::Path::kPinned;
+    how.pinnedFragment = 16384;
+  }
   Result<Sending> sending = exchange.send(1, arena, rows(), how);
   if (!sending.ok()) {
     return sending;
@@ -118,7 +129,7 @@ Result<Sending> begin(Exchange& exchange, std::byte* arena, ExportId id, long me
 constexpr int kMessages = 6;
 
 void playFailure(Board& board, const Job& job, int victim, int number) {
-  const auto exchange = met(board, job, options());
+  auto exchange = met(board, job, options());
   std::byte* const arena = allocate(kArena);
   if (job.rank == victim) {
     deviceCalls = 0;
@@ -130,7 +141,7 @@ void playFailure(Board& board, const Job& job, int victim, int number) {
     Description description{};
     Description answer{};
     if (job.rank == 0) {
-      if (id == exchange::kNoExport) {
+      if (id == exchange::kNoExport && way == Way::kExported) {
         const Result<ExportId> made = exchange->exportDevice(arena, kArena);
         id = made.ok() && exchange->offer(*made, 1).ok() ? *made : exchange::kNoExport;
       }
@@ -168,7 +179,11 @@ void playFailure(Board& board, const Job& job, int victim, int number) {
     board.numbers[0] = deviceCalls;
   }
   // The memory can be freed, whatever has failed.
-  if (job.rank == 0) {
+  if (way == Way::kPinned) {
+    meetAt(board, kFreed, 2);
+    exchange.reset();
+    CHECK_THAT(device::pinnedRanges.empty() && device::nothingIsLater());
+  } else if (job.rank == 0) {
     if (id != exchange::kNoExport) {
       CHECK_THAT(*exchange->revoke(id, kPatience));
     }
@@ -190,7 +205,10 @@ void playFailure(Board& board, const Job& job, int victim, int number) {
   }
 }
 
-TEST(DisturbedDevice, CallsThatFailAreToldOrMadeUpForAndTheMemoryIsFree) {
+class DisturbedDevice : public ::testing::TestWithParam<Way> {};
+
+TEST_P(DisturbedDevice, CallsThatFailAreToldOrMadeUpForAndTheMemoryIsFree) {
+  way = GetParam();
   for (const int victim : {0, 1}) {
     for (int number = 1;; ++number) {
       SCOPED_TRACE("call " + std::to_string(number) + " of rank " + std::to_string(victim));
@@ -204,6 +222,11 @@ TEST(DisturbedDevice, CallsThatFailAreToldOrMadeUpForAndTheMemoryIsFree) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, DisturbedDevice, ::testing::Values(Way::kExported, Way::kPinned),
+                         [](const auto& info) {
+                           return std::string(info.param == Way::kPinned ? "Pinned" : "Exported");
+                         });
 
 // ---- Processes that end, or stop.
 
@@ -236,6 +259,10 @@ void stream(Board& board, Exchange& exchange, std::byte* arena, const Job& job, 
       Description description;
       Result<Sending> sending = begin(exchange, arena, id, message, &description);
       while (!sending.ok()) {
+        if (way == Way::kPinned && sending.status().code() == adsmErrorSystem) {
+          CHECK_THAT(isTold());  // the receiver, who is to get the ring, is gone
+          return;
+        }
         CHECK_THAT(sending.status().code() == adsmErrorHostMemory);  // copies that nobody takes
         if (isOver() || (survivor && reached(board, kGone))) return;
         ::usleep(100);
@@ -285,14 +312,14 @@ void stream(Board& board, Exchange& exchange, std::byte* arena, const Job& job, 
 }
 
 void playBlow(Board& board, const Job& job, const Blow& blow) {
-  const auto exchange = met(board, job, options());
+  auto exchange = met(board, job, options());
   std::byte* const arena = allocate(kArena);
   if (job.rank == blow.victim && blow.call > 0) {
     deviceCalls = 0;
     deviceBlow = {blow.how, blow.call};
   }
   ExportId id = exchange::kNoExport;
-  if (job.rank == 0) {
+  if (job.rank == 0 && way == Way::kExported) {
     const Result<ExportId> made = exchange->exportDevice(arena, kArena);
     CHECK_THAT(made.ok() && exchange->offer(*made, 1).ok());
     id = *made;
@@ -304,7 +331,10 @@ void playBlow(Board& board, const Job& job, const Blow& blow) {
   await(board, kEnd, 1);
   // The memory can be freed: a process that has ended has nothing, one that goes on gives it back.
   const auto end = steady_clock::now() + kPatience;
-  if (job.rank == 0) {
+  if (way == Way::kPinned) {
+    exchange.reset();
+    CHECK_THAT(device::pinnedRanges.empty() && device::nothingIsLater());
+  } else if (job.rank == 0) {
     CHECK_THAT(*exchange->revoke(id, kPatience));
     arrive(board, kFreed);
   } else {
@@ -349,14 +379,18 @@ bool strike(const Blow& blow) {
   return came;
 }
 
-class DisturbedDeviceBlows : public ::testing::TestWithParam<How> {};
+class DisturbedDeviceBlows : public ::testing::TestWithParam<std::tuple<How, Way>> {
+ protected:
+  void SetUp() override { way = std::get<Way>(GetParam()); }
+  static How how() { return std::get<How>(GetParam()); }
+};
 
 TEST_P(DisturbedDeviceBlows, InAnyCallOfTheDeviceLeaveTheMemoryFree) {
   for (const int victim : {0, 1}) {
     int came = 0;
     for (int call = 1; call <= 8; ++call) {
       SCOPED_TRACE("call " + std::to_string(call) + " of rank " + std::to_string(victim));
-      came += strike({.how = GetParam(), .victim = victim, .call = call}) ? 1 : 0;
+      came += strike({.how = how(), .victim = victim, .call = call}) ? 1 : 0;
       if (HasFailure()) return;
     }
     EXPECT_GT(came, 3);
@@ -370,16 +404,20 @@ TEST_P(DisturbedDeviceBlows, AtAnyMomentLeaveTheMemoryFree) {
     for (const int victim : {0, 1}) {
       const auto after = static_cast<long>(random() % 3000);
       SCOPED_TRACE("rank " + std::to_string(victim) + " after " + std::to_string(after) + " us");
-      EXPECT_TRUE(strike({.how = GetParam(), .victim = victim, .microseconds = after}));
+      EXPECT_TRUE(strike({.how = how(), .victim = victim, .microseconds = after}));
       if (HasFailure()) return;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DisturbedDeviceBlows, ::testing::Values(How::kKilled, How::kStopped),
-                         [](const auto& info) {
-                           return std::string(info.param == How::kKilled ? "Killed" : "Stopped");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, DisturbedDeviceBlows,
+    ::testing::Combine(::testing::Values(How::kKilled, How::kStopped),
+                       ::testing::Values(Way::kExported, Way::kPinned)),
+    [](const auto& info) {
+      return std::string(std::get<How>(info.param) == How::kKilled ? "Killed" : "Stopped") +
+             (std::get<Way>(info.param) == Way::kPinned ? "Pinned" : "Exported");
+    });
 
 }  // namespace
 }  // namespace gmac::testing

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages between device memories that neither process reaches: the sender's device packs into a
+// ring of pinned memory, and the receiver's unpacks from there. The device is of the tests' own
+// (device.h).
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "exchange/exchange.h"
+#include "gmac/base/status.h"
+#include "tests/exchange/device.h"
+#include "tests/exchange/random_layout.h"
+#include "tests/exchange/team.h"
+#include "tests/support/seed.h"
+
+namespace gmac::testing {
+namespace {
+
+using datatype::Layout;
+using exchange::DeviceFunctions;
+using exchange::Job;
+using exchange::Memory;
+using exchange::Options;
+using exchange::Path;
+using exchange::Receiving;
+using exchange::Sending;
+using exchange::SendOptions;
+using exchange::shareLayout;
+using std::int64_t;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience{20000};
+constexpr std::size_t kArena = std::size_t{2} << 20;
+constexpr int64_t kFragment = 4096;
+constexpr int64_t kFragments = 3;
+
+Options optionsWith(const DeviceFunctions* device) {
+  Options options{.hostBytes = std::size_t{4} << 20, .device = device};
+  options.pinnedRingBytes = kFragment * kFragments;
+  return options;
+}
+
+SendOptions pinned() {
+  SendOptions options{.onDevice = true, .path = Path::kPinned};
+  options.pinnedFragment = kFragment;
+  options.fragmentBytes = 4096;
+  options.fragments = 2;
+  return options;
+}
+
+std::byte byteAt(std::size_t at) { return static_cast<std::byte>(at * 7 + at / 251 + at / 65537); }
+
+void fill(std::byte* device) {
+  std::byte* const memory = behind(device);
+  for (std::size_t at = 0; at < kArena; ++at) {
+    memory[at] = byteAt(at);
+  }
+}
+bool isFilled(const std::byte* device, std::size_t bytes) {
+  const std::byte* const memory = behind(device);
+  for (std::size_t at = 0; at < bytes; ++at) {
+    if (memory[at] != byteAt(at)) return false;
+  }
+  return true;
+}
+
+Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
+
+// Rank 0 sends from device memory, and rank 1 receives to its device's, or the CPU's.
+void exchangeRandomly(long steps, bool receiverHasDevice) {
+  Team team(2);
+  team.start([&](const Job& job) {
+    Board& board = team.board();
+    auto exchange =
+        met(board, job, optionsWith(job.rank == 0 || receiverHasDevice ? &kDevice : &kOldDevice));
+    std::mt19937_64 delays(static_cast<std::uint64_t>(job.rank) + seedOr(1));
+    std::mt19937_64 random(seedOr(1));
+    const auto below = [&](int64_t end) {
+      return static_cast<int64_t>(random() % static_cast<std::uint64_t>(end));
+    };
+    std::byte* const arena = allocate(kArena);
+    std::vector<std::byte> plain(kArena);
+    fill(arena);
+    for (long step = 0; step < steps; ++step) {
+      // Both make up the same message.
+      const int64_t about = 1 + below(step % 4 == 0 ? 100000 : 9000);
+      RandomLayout from = randomLayout(random, about);
+      while (from.span > static_cast<int64_t>(kArena) / 2) {
+        from = randomLayout(random, about);
+      }
+      RandomLayout to = randomLayout(random, from.layout.bytes() + 1);
+      while (to.layout.bytes() < from.layout.bytes() ||
+             to.span > static_cast<int64_t>(kArena) / 2) {
+        to = randomLayout(random, 2 * from.layout.bytes());
+      }
+      const int64_t base = below(static_cast<int64_t>(kArena) - from.span);
+      const bool toDevice = receiverHasDevice && below(4) != 0;
+      const bool leaves = below(6) == 0;
+      const int64_t most = below(2) == 0 ? from.layout.bytes() : 1 + below(about);
+      device::asksBeforeOver = static_cast<int>(delays() % 4);
+      if (job.rank == 0) {
+        SendOptions options = pinned();
+        options.mayCopy = leaves;
+        Result<Sending> sending =
+            exchange->send(1, arena + base, shareLayout(from.layout), options);
+        CHECK_THAT(sending.ok() && sending->path() == Path::kPinned);
+        const Description description = described(*sending);
+        if (leaves) {
+          const Result<bool> left = sending->leaveCopy();
+          CHECK_THAT(left.ok() && *left);
+        }
+        post(board, 0, 1, description);
+        CHECK_THAT(*sending->wait(kPatience));
+      } else {
+        std::byte* const target = toDevice ? arena : plain.data();
+        std::memset(behind(target), 0xa5, kArena);
+        std::vector<std::byte> expected(kArena, std::byte{0xa5});
+        for (std::size_t at = 0; at < static_cast<std::size_t>(from.layout.bytes()); ++at) {
+          expected[static_cast<std::size_t>(64 + to.offsets[at])] =
+              byteAt(static_cast<std::size_t>(base + from.offsets[at]));
+        }
+        Result<Receiving> receiving =
+            exchange->receive(0, fetch(board, 0, 1), target + 64, to.layout,
+                              toDevice ? Memory::kDevice : Memory::kHost);
+        CHECK_THAT(receiving.ok());
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        for (bool done = false; !done;) {
+          const Result<bool> now = receiving->advance(most);
+          CHECK_THAT(now.ok() && std::chrono::steady_clock::now() < end);
+          done = *now;
+        }
+        CHECK_THAT(receiving->path() == (leaves ? Path::kCopy : Path::kPinned));
+        CHECK_THAT(std::memcmp(behind(target), expected.data(), kArena) == 0);
+      }
+    }
+    CHECK_THAT(device::nothingIsLater());
+    // One ring was made, and pinned by whose device copies.
+    CHECK_THAT(device::pinsMade == (job.rank == 0 || receiverHasDevice ? 1 : 0));
+    const exchange::Statistics statistics = exchange->statistics();
+    const auto& counted = statistics.paths[static_cast<int>(Path::kPinned)];
+    CHECK_THAT((job.rank == 0 ? counted.sent : counted.received).parcels > 0);
+    CHECK_THAT((job.rank == 0 ? counted.sent : counted.received).bytes > 0);
+    meetAt(board, 3, 2);
+    exchange.reset();
+    CHECK_THAT(device::pinnedRanges.empty());
+  });
+  EXPECT_EQ(team.end(), "") << "GMAC_TEST_SEED=" << seedOr(1);
+}
+
+TEST(PinnedMessages, RandomOnesArriveOnTheDevice) { exchangeRandomly(stepsOr(800), true); }
+TEST(PinnedMessages, RandomOnesArriveWhereNoDeviceCopies) { exchangeRandomly(stepsOr(300), false); }
+
+// As many fragments as the ring holds are packed before the receiver comes, and no more; and the
+// receiver has copies under way while the sender packs what follows.
+TEST(PinnedMessages, BothDevicesCopyAtTheSameTime) {
+  constexpr int kParts = 8;
+  runTeam(2, [&](Board& board, const Job& job) {
+    const auto exchange = met(board, job, optionsWith(&kDevice));
+    std::byte* const arena = allocate(kArena);
+    if (job.rank == 0) {
+      fill(arena);
+      Sending sending =
+          postSent(board, 0, 1,
+                   exchange->send(1, arena, shareLayout(contiguous(kParts * kFragment)), pinned()));
+      for (int i = 0; i < 20; ++i) CHECK_THAT(!*sending.advance());
+      CHECK_THAT(device::copiesBegun == kFragments);
+      arrive(board, 1);
+      await(board, 2, 1);
+      // The receiver has one fragment, and is at the next two.
+      for (int i = 0; i < 20; ++i) CHECK_THAT(!*sending.advance());
+      CHECK_THAT(device::copiesBegun == kFragments + 1);
+      arrive(board, 3);
+      CHECK_THAT(*sending.wait(kPatience) && device::copiesBegun == kParts);
+    } else {
+      std::memset(behind(arena), 0, kArena);
+      await(board, 1, 1);
+      Result<Receiving> receiving = exchange->receive(
+          0, fetch(board, 0, 1), arena, contiguous(kParts * kFragment), Memory::kDevice);
+      CHECK_THAT(receiving.ok() && receiving->path() == Path::kPinned);
+      device::asksBeforeOver = 1 << 20;
+      for (int i = 0; i < 20; ++i) CHECK_THAT(!*receiving->advance());
+      CHECK_THAT(device::laterCopies.size() == 2);
+      device::laterCopies.front()->asks = 0;
+      CHECK_THAT(!*receiving->advance());
+      CHECK_THAT(device::laterCopies.size() == 2 && device::copiesBegun == 3);
+      arrive(board, 2);
+      await(board, 3, 1);
+      device::asksBeforeOver = 0;
+      for (device::LaterCopy* const copy : device::laterCopies) copy->asks = 0;
+      CHECK_THAT(*receiving->wait(kPatience) && device::copiesBegun == kParts);
+      CHECK_THAT(isFilled(arena, kParts * kFragment));
+    }
+  });
+}
+
+// There is one ring, which one message uses at a time; of whom it was gives its memory back.
+TEST(PinnedMessages, ARingIsKeptAndMakesWayForAnotherProcess) {
+  runTeam(3, [&](Board& board, const Job& job) {
+    Options options = optionsWith(&kDevice);
+    options.maxPinnedRings = 1;
+    const auto exchange = met(board, job, options);
+    std::byte* const arena = allocate(kArena);
+    constexpr std::size_t kBytes = 30000;
+    fill(arena);
+    const auto receive = [&] {
+      std::memset(behind(arena), 0, kBytes);
+      Result<Receiving> receiving = exchange->receive(0, fetch(board, 0, job.rank), arena,
+                                                      contiguous(kBytes), Memory::kDevice);
+      CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+      CHECK_THAT(receiving->path() == Path::kPinned && isFilled(arena, kBytes));
+    };
+    if (job.rank == 0) {
+      const auto begin = [&](int rank) {
+        return exchange->send(rank, arena, shareLayout(contiguous(kBytes)), pinned());
+      };
+      for (int round = 0; round < 3; ++round) {
+        Sending sending = postSent(board, 0, 1, begin(1));
+        CHECK_THAT(begin(1).status().code() == adsmErrorHostMemory);
+        CHECK_THAT(begin(2).status().code() == adsmErrorHostMemory);
+        CHECK_THAT(saysLast("as many as there may be"));
+        CHECK_THAT(*sending.wait(kPatience));
+      }
+      CHECK_THAT(device::pinsMade == 1 && exchange->statistics().exports == 1);
+      Sending sending = postSent(board, 0, 2, begin(2));
+      CHECK_THAT(*sending.wait(kPatience));
+      CHECK_THAT(device::pinsMade == 2 && device::pinnedRanges.size() == 1);
+      CHECK_THAT(exchange->statistics().exports == 1);
+      meetAt(board, 1, 3);
+    } else if (job.rank == 1) {
+      for (int round = 0; round < 3; ++round) receive();
+      CHECK_THAT(device::pinsMade == 1 && exchange->statistics().imports == 1);
+      meetAt(board, 1, 3);
+      exchange->sweep();
+      CHECK_THAT(exchange->statistics().imports == 0 && device::pinnedRanges.empty());
+    } else {
+      receive();
+      meetAt(board, 1, 3);
+    }
+  });
+}
+
+// A receiver that cannot map the ring gets the message by fragments of the CPU's memory.
+TEST(PinnedMessages, WithoutTheRingTheyArriveAllTheSame) {
+  constexpr std::size_t kBytes = 50000;
+  runTeam(2, [&](Board& board, const Job& job) {
+    Options options = optionsWith(&kDevice);
+    options.maxImports = 1;
+    const auto exchange = met(board, job, options);
+    std::byte* const arena = allocate(kArena);
+    if (job.rank == 0) {
+      fill(arena);
+      const Result<exchange::ExportId> id = exchange->exportDevice(arena, kArena);
+      CHECK_THAT(id.ok() && exchange->offer(*id, 1).ok());
+      board.numbers[0] = static_cast<long>(*id);
+      arrive(board, 1);
+      for (const Path path : {Path::kRing, Path::kPinned}) {
+        Sending sending = postSent(
+            board, 0, 1, exchange->send(1, arena, shareLayout(contiguous(kBytes)), pinned()));
+        CHECK_THAT(*sending.wait(kPatience) && sending.path() == path);
+      }
+    } else {
+      await(board, 1, 1);
+      // (As many as there may be.)
+      auto other =
+          exchange->import(0, exchange::ExportId{static_cast<std::uint64_t>(board.numbers[0])});
+      CHECK_THAT(other.ok());
+      for (const Path path : {Path::kRing, Path::kPinned}) {
+        std::memset(behind(arena), 0, kArena);
+        Result<Receiving> receiving =
+            exchange->receive(0, fetch(board, 0, 1), arena, contiguous(kBytes), Memory::kDevice);
+        CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+        CHECK_THAT(receiving->path() == path && isFilled(arena, kBytes));
+        *other = exchange::Imported();
+      }
+    }
+  });
+}
+
+// Whether a rank could import device memory when it last tried is known to its owner.
+TEST(PinnedMessages, AnOwnerKnowsWhoFailsToImport) {
+  runTeam(2, [&](Board& board, const Job& job) {
+    const auto exchange = met(board, job, optionsWith(&kDevice));
+    std::byte* const arena = allocate(kArena);
+    if (job.rank == 0) {
+      const Result<exchange::ExportId> id = exchange->exportDevice(arena, kArena);
+      CHECK_THAT(id.ok() && exchange->offer(*id, 1).ok());
+      board.numbers[0] = static_cast<long>(*id);
+      CHECK_THAT(!exchange->failsToImport(1) && !exchange->failsToImport(0));
+      meetAt(board, 1, 2);
+      meetAt(board, 2, 2);
+      CHECK_THAT(exchange->failsToImport(1));
+      meetAt(board, 3, 2);
+      meetAt(board, 4, 2);
+      CHECK_THAT(!exchange->failsToImport(1));
+    } else {
+      const auto import = [&] {
+        return exchange->import(0, exchange::ExportId{static_cast<std::uint64_t>(board.numbers[0])})
+            .ok();
+      };
+      meetAt(board, 1, 2);
+      refusesImports = true;
+      CHECK_THAT(!import());
+      meetAt(board, 2, 2);
+      meetAt(board, 3, 2);
+      refusesImports = false;
+      for (int turn = 0; !import(); ++turn) CHECK_THAT(turn < 10);
+      meetAt(board, 4, 2);
+    }
+  });
+}
+
+// The sender has its memory back, and spoils it, while the receiver has copies under way.
+TEST(PinnedMessages, OneMayBeTakenBackAsACopyOrAltogether) {
+  constexpr std::size_t kBytes = 50000;
+  runTeam(2, [&](Board& board, const Job& job) {
+    const auto exchange = met(board, job, optionsWith(&kDevice));
+    std::byte* const arena = allocate(kArena);
+    for (int round = 1; round <= 4; ++round) {
+      const bool leavesCopy = round % 2 == 1;
+      if (job.rank == 0) {
+        fill(arena);
+        SendOptions options = pinned();
+        options.mayCopy = true;
+        Sending sending = postSent(
+            board, 0, 1, exchange->send(1, arena, shareLayout(contiguous(kBytes)), options));
+        for (int i = 0; i < 10; ++i) CHECK_THAT(!*sending.advance());
+        await(board, 1, round);
+        if (leavesCopy) {
+          CHECK_THAT(*sending.leaveCopyNow());
+        } else {
+          sending = Sending();
+        }
+        CHECK_THAT(device::nothingIsLater());
+        std::memset(behind(arena), 0, kArena);
+        arrive(board, 2);
+        meetAt(board, 3, 2 * round);
+      } else {
+        std::memset(behind(arena), 0, kArena);
+        {
+          Result<Receiving> receiving =
+              exchange->receive(0, fetch(board, 0, 1), arena, contiguous(kBytes), Memory::kDevice);
+          CHECK_THAT(receiving.ok());
+          device::asksBeforeOver = 1 << 20;
+          while (device::laterCopies.size() < 2) CHECK_THAT(!*receiving->advance());
+          arrive(board, 1);
+          await(board, 2, round);
+          const Result<bool> end = receiving->wait(kPatience);
+          CHECK_THAT(leavesCopy ? end.ok() && receiving->path() == Path::kCopy
+                                : end.status().code() == adsmErrorInvalidValue);
+          device::asksBeforeOver = 0;
+        }
+        CHECK_THAT(device::nothingIsLater());
+        CHECK_THAT(!leavesCopy || isFilled(arena, kBytes));
+        meetAt(board, 3, 2 * round);
+      }
+    }
+    // One ring was enough: each was free again.
+    CHECK_THAT(device::pinsMade == 1);
+  });
+}
+
+TEST(PinnedMessages, WhatCannotBeIsRefused) {
+  runTeam(2, [&](Board& board, const Job& job) {
+    static const DeviceFunctions kBlocking = [] {
+      DeviceFunctions made = kDevice;
+      made.begin = nullptr;
+      return made;
+    }();
+    const auto exchange = met(board, job, optionsWith(job.rank == 0 ? &kDevice : &kBlocking));
+    std::byte* const arena = allocate(kArena);
+    const auto refused = [&](const SendOptions& options) {
+      return exchange->send(1 - job.rank, arena, shareLayout(contiguous(9)), options)
+          .status()
+          .code();
+    };
+    if (job.rank == 1) {
+      CHECK_THAT(refused(pinned()) == adsmErrorNotSupported);
+      CHECK_THAT(saysLast("no device of this process copies messages"));
+      return;
+    }
+    SendOptions options = pinned();
+    options.onDevice = false;
+    CHECK_THAT(refused(options) == adsmErrorInvalidValue);
+    for (const std::size_t fragment : {0, 4095, 8192}) {  // (two of 8192 are more than the ring)
+      options = pinned();
+      options.pinnedFragment = fragment;
+      CHECK_THAT(refused(options) == adsmErrorInvalidValue);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gmac::testing
