@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gain of tickets where both buffers are device memory (cuMemAlloc), and where both are shared
-// objects that are current on the device: messages from rank 0 to rank 1 and back, 8 B to 256 MiB
-// in one piece, and 64 KiB to 64 MiB in rows of 8 B, in ways that take turns:
+// The gain of tickets where both buffers are device memory (cuMemAlloc), where both are a pool's
+// (cuMemAllocAsync), which no other process reaches, and where both are shared objects that are
+// current on the device: messages from rank 0 to rank 1 and back, 8 B to 1 GiB in one piece, and 64
+// KiB to 64 MiB in rows of 8 B, in ways that take turns:
 //   wire    MPI_Ssend, which is never a ticket: packed, sent by MPI, unpacked
 //   send    MPI_Send, by what tickets choose
+//   left    MPI_Isend and MPI_Wait: the same of a sender that may be in another call meanwhile
 //   isend   MPI_Isend, MPI_Irecv and MPI_Waitall, both ways at once
 // and of those of 64 KiB and less in one piece:
 //   hand    cuMemcpyDtoH, MPI_Send and MPI_Recv of the CPU's memory, cuMemcpyHtoD, and a wait for
@@ -37,6 +39,7 @@ int rank = 0;
 
 using Address = unsigned long long;
 int (*cuMemAlloc)(Address*, std::size_t) = nullptr;
+int (*cuMemAllocAsync)(Address*, std::size_t, void*) = nullptr;
 int (*cuMemFree)(Address) = nullptr;
 int (*cuMemcpyHtoD)(Address, const void*, std::size_t) = nullptr;
 int (*cuMemcpyDtoH)(void*, Address, std::size_t) = nullptr;
@@ -71,6 +74,7 @@ void openDriver() {
   find(retain, "cuDevicePrimaryCtxRetain");
   find(push, "cuCtxPushCurrent_v2");
   find(cuMemAlloc, "cuMemAlloc_v2");
+  find(cuMemAllocAsync, "cuMemAllocAsync");
   find(cuMemFree, "cuMemFree_v2");
   find(cuMemcpyHtoD, "cuMemcpyHtoD_v2");
   find(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
@@ -88,14 +92,19 @@ void openDriver() {
 
 using Send = decltype(&MPI_Send);
 
-enum class Kind { kDevice, kObject };
-const char* kindName(Kind kind) { return kind == Kind::kObject ? "object" : "device"; }
+enum class Kind { kDevice, kPool, kObject };
+const char* kindName(Kind kind) {
+  return kind == Kind::kObject ? "object" : kind == Kind::kPool ? "pool" : "device";
+}
 
 Address allocate(Kind kind, std::size_t bytes) {
   Address memory = 0;
   if (kind == Kind::kObject) {
     memory = reinterpret_cast<Address>(adsmAlloc(bytes));
     require(memory != 0, "adsmAlloc");
+  } else if (kind == Kind::kPool) {
+    require(cuMemAllocAsync(&memory, bytes, nullptr) == 0, "cuMemAllocAsync");
+    require(cuStreamSynchronize(nullptr) == 0, "a wait");
   } else {
     require(cuMemAlloc(&memory, bytes) == 0, "cuMemAlloc");
   }
@@ -129,7 +138,14 @@ MPI_Datatype makeType(const Row& row) {
   return type;
 }
 
-int timesOf(int bytes) { return std::clamp((256 << 20) / bytes, 10, 200); }
+int timesOf(int bytes) { return std::clamp((256 << 20) / bytes, bytes > 256 << 20 ? 3 : 10, 200); }
+
+int leave(const void* memory, int count, MPI_Datatype type, int destination, int tag,
+          MPI_Comm communicator) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(memory, count, type, destination, tag, communicator, &request);
+  return MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
 
 // Seconds of one way, of `times` messages each way.
 template <typename SendOne, typename ReceiveOne>
@@ -148,7 +164,8 @@ double oneWay(int times, const SendOne& send, const ReceiveOne& receive) {
 
 double pingPong(Send send, void* memory, int bytes, MPI_Datatype type) {
   // (The wire takes 50 times as long.)
-  const int times = send == &MPI_Ssend ? std::min(timesOf(bytes), 40) / 4 : timesOf(bytes);
+  const int times =
+      send == &MPI_Ssend ? std::max(std::min(timesOf(bytes), 40) / 4, 1) : timesOf(bytes);
   return oneWay(
       times, [&] { send(memory, 1, type, 1 - rank, 0, MPI_COMM_WORLD); },
       [&] { MPI_Recv(memory, 1, type, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); });
@@ -231,11 +248,12 @@ void measure(Kind kind, const Row& row) {
   void* const address = reinterpret_cast<void*>(memory);
   const bool isShort = kind == Kind::kDevice && row.block == 0 && row.bytes <= 64 << 10;
   std::vector<unsigned char> cpu(isShort ? static_cast<std::size_t>(row.bytes) : 0);
-  std::array<std::vector<double>, 5> seconds;
+  std::array<std::vector<double>, 6> seconds;
   for (int round = 0; round < rounds; ++round) {
     seconds[0].push_back(pingPong(&MPI_Ssend, address, row.bytes, type));
     seconds[1].push_back(pingPong(&MPI_Send, address, row.bytes, type));
     seconds[2].push_back(bothWays(address, reinterpret_cast<void*>(other), row.bytes, type));
+    seconds[5].push_back(pingPong(&leave, address, row.bytes, type));
     if (!isShort) continue;
     seconds[3].push_back(byHand(memory, cpu));
     seconds[4].push_back(byHand(0, cpu));
@@ -244,13 +262,13 @@ void measure(Kind kind, const Row& row) {
     const double wire = median(seconds[0]);
     const double sent = median(seconds[1]);
     const double both = median(seconds[2]);
+    const double left = median(seconds[5]);
     const auto rate = [&](double one) { return row.bytes / one / 1e9; };
     std::printf(
-        "%-6s %-13s %9d B: wire %9.1f us %7.2f GB/s; send %9.1f us %7.2f GB/s, ratio %5.2f; isend "
-        "%9.1f "
-        "us %7.2f GB/s",
+        "%-6s %-13s %9d B: wire %9.1f us %7.2f GB/s; send %9.1f us %7.2f GB/s, ratio %5.2f; left "
+        "%9.1f us %7.2f GB/s; isend %9.1f us %7.2f GB/s",
         kindName(kind), row.name, row.bytes, wire * 1e6, rate(wire), sent * 1e6, rate(sent),
-        wire / sent, both * 1e6, rate(both));
+        wire / sent, left * 1e6, rate(left), both * 1e6, rate(both));
     if (isShort) {
       std::printf("; hand %6.1f us; plain %6.1f us", median(seconds[3]) * 1e6,
                   median(seconds[4]) * 1e6);
@@ -276,9 +294,9 @@ int main(int argc, char** argv) {
   if (argc > 3) onlyBytes = std::atoi(argv[3]);
   if (size != 2) give("mpirun -n 2 gmac run --mpi -- device_rate");
   openDriver();
-  for (const Kind kind : {Kind::kDevice, Kind::kObject}) {
+  for (const Kind kind : {Kind::kDevice, Kind::kPool, Kind::kObject}) {
     for (const int bytes : {8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20,
-                            16 << 20, 64 << 20, 256 << 20}) {
+                            16 << 20, 64 << 20, 256 << 20, 1 << 30}) {
       measure(kind, {"contiguous", 0, bytes});
     }
     for (const int bytes : {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20}) {
