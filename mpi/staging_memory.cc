@@ -14,7 +14,6 @@
 namespace gmac::mpi {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPage = 4096;  // at least; what is pinned is a multiple of any page's size
 
 // Ranges of kLeastRoom bytes that a thread has freed: most messages need no more, and no lock.
@@ -115,9 +114,9 @@ StagingMemory::StagingMemory(std::size_t bytes) {
       return;
     }
   }
-  // Pages come when they are touched.
-  const std::size_t alignment = room >= kLeastPinned ? kPage : kAlignment;
-  range_ = {.data = static_cast<std::byte*>(std::aligned_alloc(alignment, room)), .room = room};
+  // Pages come when they are touched. (A message that the receiver's kernel copies, as Open MPI
+  // does from 4 KiB on, is in as few of them as it can be.)
+  range_ = {.data = static_cast<std::byte*>(std::aligned_alloc(kPage, room)), .room = room};
 }
 
 StagingMemory::~StagingMemory() {

@@ -37,7 +37,7 @@ class StagingMemory {
     swap(other);
     return *this;
   }
-  // Aligned to 64 bytes.
+  // Begins at a page.
   std::byte* data() const { return range_.data; }
   // Call it before a device reads or writes the range. Pins a range of kLeastPinned bytes or more
   // that has been reused; for a single message pinning would take longer than it saves. The range

@@ -61,6 +61,17 @@ class Staging : public ::testing::Test {
   }
 };
 
+// So that a message which another process's kernel copies is in as few pages as it can be.
+TEST_F(Staging, EveryRangeBeginsAtAPage) {
+  std::vector<StagingMemory> ranges;
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{4096}, std::size_t{5000}, kMiB}) {
+    for (int i = 0; i < 4; ++i) {
+      const StagingMemory& made = ranges.emplace_back(bytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(made.data()) % 4096, 0U) << bytes;
+    }
+  }
+}
+
 TEST_F(Staging, MemoryIsUsedAgain) {
   std::byte* const first = use(3 * kMiB);
   EXPECT_EQ(use(4 * kMiB), first) << "sizes are powers of two";
