@@ -268,6 +268,10 @@ TEST_P(Mpi, MessagesOfPlainMemoryStayThereUntilTheirReceiversTakeThem) {
     EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) through a ring, ")));
     EXPECT_THAT(end.errors, HasSubstr(" copied for receivers that were late, "));
   }
+  // MPI's own do the same, but for what only tickets let end.
+  const ProgramEnd wire = run(2, "transfers", {"readable"}, kWays[0]);
+  EXPECT_EQ(wire.exitStatus, 0) << wire.seen();
+  EXPECT_EQ(wire.output, "transfers are right\n");
 }
 
 TEST_P(Mpi, RareCallsTakeSharedObjects) {
