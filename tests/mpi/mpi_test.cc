@@ -749,6 +749,14 @@ TEST_P(Mpi4, ASendAndReceiveIsOneRequest) {
   }
 }
 
+TEST_P(Mpi4, FormsForLargeCountsTakeSharedObjectsAndOpenNothing) {
+  for (const Variables& way : kWays) {
+    const ProgramEnd end = run(2, "large_count_calls", {}, way);
+    EXPECT_EQ(end.exitStatus, 0) << end.seen() << end.errors;
+    EXPECT_EQ(end.output, "large counts are right\n");
+  }
+}
+
 TEST_P(Mpi4, ObjectsAreSentBySessions) {
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(2, "sessions", {}, way);
