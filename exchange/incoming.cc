@@ -268,9 +268,7 @@ Status Incoming::importRing(const TransferRecord& said) {
   const std::uint64_t fragment = said.pinnedFragment;
   const auto import = imports_->use(peer_, sender_, ExportId{said.exportId});
   if (!import.ok()) {
-    log(LogLevel::kInfo, "exchange: a message of {} bytes goes through the ring: {}", bytes_,
-        lastErrorText());
-    askForRing();
+    goThroughRing(lastErrorText());
     return {};
   }
   import_ = *import;
@@ -288,11 +286,7 @@ Status Incoming::importRing(const TransferRecord& said) {
 
 Status Incoming::importSource(ExportKind kind, ExportId id, int64_t offset) {
   if (kind == ExportKind::kDevice && device_ == nullptr) {
-    log(LogLevel::kInfo,
-        "exchange: a message of {} bytes goes through the ring: no device of this process copies "
-        "it",
-        bytes_);
-    askForRing();
+    goThroughRing("no device of this process copies it");
     return {};
   }
   const auto import = imports_->use(peer_, sender_, id);
@@ -305,9 +299,7 @@ Status Incoming::importSource(ExportKind kind, ExportId id, int64_t offset) {
     return {};
   }
   if (!import.ok()) {
-    log(LogLevel::kInfo, "exchange: a message of {} bytes goes through the ring: {}", bytes_,
-        lastErrorText());
-    askForRing();
+    goThroughRing(lastErrorText());
     return {};
   }
   import_ = *import;
@@ -339,6 +331,11 @@ Status Incoming::findAhead(const TransferRecord& said) {
   }
   aheadRing_ = AheadRing{piece + offset, static_cast<int64_t>(fragment)};
   return {};
+}
+
+void Incoming::goThroughRing(const char* why) {
+  log(LogLevel::kInfo, "exchange: a message of {} bytes goes through the ring: {}", bytes_, why);
+  askForRing();
 }
 
 // (What has been copied is copied again.)

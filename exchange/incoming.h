@@ -56,6 +56,8 @@ class Incoming {
   bool ringHoldsAll() const { return path_ == Path::kRing && ringBytes_ >= bytes_; }
   Result<std::int64_t> step(std::int64_t most);
   void askForRing();
+  // The same from the start, and says why.
+  void goThroughRing(const char* why);
   Status tookBack() const;
   Status isOver() const;
   // Whether there is more to come from the sender's process.

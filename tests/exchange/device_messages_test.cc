@@ -23,7 +23,7 @@
 #include "gmac/base/status.h"
 #include "gmac/datatype/cpu/transfer.h"
 #include "tests/exchange/device.h"
-#include "tests/exchange/random_layout.h"
+#include "tests/exchange/device_arena.h"
 #include "tests/exchange/team.h"
 #include "tests/support/seed.h"
 
@@ -44,8 +44,6 @@ using exchange::shareLayout;
 using std::int64_t;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience{20000};
-
 Options optionsWith(const DeviceFunctions* device) {
   Options options{.hostBytes = std::size_t{4} << 20, .device = device};
   options.devicePieceBytes = std::size_t{64} << 10;
@@ -61,19 +59,6 @@ Options aheadOptions(int64_t least) {
 }
 
 // ---- Messages.
-
-constexpr std::size_t kArena = std::size_t{2} << 20;
-
-std::byte byteAt(std::size_t at) { return static_cast<std::byte>(at * 7 + at / 251 + at / 65537); }
-
-void fill(std::byte* device) {
-  std::byte* const memory = behind(device);
-  for (std::size_t at = 0; at < kArena; ++at) {
-    memory[at] = byteAt(at);
-  }
-}
-
-Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
 
 // The export of the arena, when the other one has proved that it reaches this device.
 ExportId exportedArena(Exchange& exchange, std::byte* arena, int rank) {
@@ -96,9 +81,6 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
     const auto exchange = met(board, job, made);
     refusesImports = hindrance == Hindrance::kImportsAreRefused && job.rank == 1;
     std::mt19937_64 random(seedOr(1));
-    const auto below = [&](int64_t end) {
-      return static_cast<int64_t>(random() % static_cast<std::uint64_t>(end));
-    };
     std::byte* const arena = allocate(kArena);
     std::vector<std::byte> plain(kArena);
     fill(arena);
@@ -106,35 +88,29 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
     const ExportId id = job.rank == 0 ? exportedArena(*exchange, arena, 1) : exchange::kNoExport;
     for (long step = 0; step < steps; ++step) {
       // Both make up the same message.
-      const int64_t about = 1 + below(step % 10 == 0 ? 100000 : 2000);
-      RandomLayout from = randomLayout(random, about);
-      while (from.span > static_cast<int64_t>(kArena) / 2) {
-        from = randomLayout(random, about);
-      }
-      RandomLayout to = randomLayout(random, from.layout.bytes() + 1);
-      while (to.layout.bytes() < from.layout.bytes() ||
-             to.span > static_cast<int64_t>(kArena) / 2) {
-        to = randomLayout(random, 2 * from.layout.bytes());
-      }
-      const int64_t base = below(static_cast<int64_t>(kArena) - from.span);
-      const bool fromDevice = below(4) != 0;
-      const bool isExported = below(3) != 0;
-      const bool toDevice = below(4) != 0 && hindrance != Hindrance::kReceiversDeviceCopiesNothing;
-      const bool leaves = below(6) == 0;
-      const int64_t most = below(2) == 0 ? from.layout.bytes() : 1 + below(about);
+      const int64_t about = 1 + below(random, step % 10 == 0 ? 100000 : 2000);
+      const ArenaMessage message = randomMessage(random, about);
+      const bool fromDevice = below(random, 4) != 0;
+      const bool isExported = below(random, 3) != 0;
+      const bool toDevice =
+          below(random, 4) != 0 && hindrance != Hindrance::kReceiversDeviceCopiesNothing;
+      const bool leaves = below(random, 6) == 0;
+      const int64_t most =
+          below(random, 2) == 0 ? message.from.layout.bytes() : 1 + below(random, about);
       device::asksBeforeOver = ahead ? static_cast<int>(delays() % 4) : 0;
       if (job.rank == 0) {
         SendOptions options;
         options.onDevice = fromDevice;
         if (fromDevice && isExported) {
           options.device = id;
-          options.deviceOffset = base;
+          options.deviceOffset = message.base;
         }
         options.fragmentBytes = 4096;
         options.fragments = 2;
         options.mayCopy = leaves;
-        Result<Sending> sending = exchange->send(1, (fromDevice ? arena : plain.data()) + base,
-                                                 shareLayout(from.layout), options);
+        Result<Sending> sending =
+            exchange->send(1, (fromDevice ? arena : plain.data()) + message.base,
+                           shareLayout(message.from.layout), options);
         CHECK_THAT(sending.ok());
         CHECK_THAT(!fromDevice || sending->path() == (isExported ? Path::kDevice : Path::kRing));
         const Description description = described(*sending);
@@ -145,26 +121,11 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
         post(board, 0, 1, description);
         CHECK_THAT(*sending->wait(kPatience));
       } else {
-        std::byte* const target = toDevice ? arena : plain.data();
-        std::memset(behind(target), 0xa5, kArena);
-        std::vector<std::byte> expected(kArena, std::byte{0xa5});
-        for (std::size_t at = 0; at < static_cast<std::size_t>(from.layout.bytes()); ++at) {
-          expected[static_cast<std::size_t>(64 + to.offsets[at])] =
-              byteAt(static_cast<std::size_t>(base + from.offsets[at]));
-        }
-        Result<Receiving> receiving =
-            exchange->receive(0, fetch(board, 0, 1), target + 64, to.layout,
-                              toDevice ? exchange::Memory::kDevice : exchange::Memory::kHost);
-        CHECK_THAT(receiving.ok());
-        const auto end = std::chrono::steady_clock::now() + kPatience;
-        for (bool done = false; !done;) {
-          const Result<bool> now = receiving->advance(most);
-          CHECK_THAT(now.ok() && std::chrono::steady_clock::now() < end);
-          done = *now;
-        }
+        const Path path =
+            receiveRightly(board, *exchange, message, toDevice ? arena : plain.data(),
+                           toDevice ? exchange::Memory::kDevice : exchange::Memory::kHost, most);
         const bool byDevice = fromDevice && isExported && !leaves && hindrance == Hindrance::kNone;
-        CHECK_THAT((receiving->path() == Path::kDevice) == byDevice);
-        CHECK_THAT(std::memcmp(behind(target), expected.data(), kArena) == 0);
+        CHECK_THAT((path == Path::kDevice) == byDevice);
       }
     }
     CHECK_THAT(device::nothingIsLater() && (job.rank == 1 || (device::packsBegun > 0) == ahead));

@@ -18,14 +18,13 @@
 #include "exchange/exchange.h"
 #include "gmac/base/status.h"
 #include "tests/exchange/device.h"
-#include "tests/exchange/random_layout.h"
+#include "tests/exchange/device_arena.h"
 #include "tests/exchange/team.h"
 #include "tests/support/seed.h"
 
 namespace gmac::testing {
 namespace {
 
-using datatype::Layout;
 using exchange::DeviceFunctions;
 using exchange::Job;
 using exchange::Memory;
@@ -36,10 +35,7 @@ using exchange::Sending;
 using exchange::SendOptions;
 using exchange::shareLayout;
 using std::int64_t;
-using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience{20000};
-constexpr std::size_t kArena = std::size_t{2} << 20;
 constexpr int64_t kFragment = 4096;
 constexpr int64_t kFragments = 3;
 
@@ -57,14 +53,6 @@ SendOptions pinned() {
   return options;
 }
 
-std::byte byteAt(std::size_t at) { return static_cast<std::byte>(at * 7 + at / 251 + at / 65537); }
-
-void fill(std::byte* device) {
-  std::byte* const memory = behind(device);
-  for (std::size_t at = 0; at < kArena; ++at) {
-    memory[at] = byteAt(at);
-  }
-}
 bool isFilled(const std::byte* device, std::size_t bytes) {
   const std::byte* const memory = behind(device);
   for (std::size_t at = 0; at < bytes; ++at) {
@@ -72,8 +60,6 @@ bool isFilled(const std::byte* device, std::size_t bytes) {
   }
   return true;
 }
-
-Layout contiguous(int64_t bytes) { return *Layout::make({}, {{0, bytes}}); }
 
 // Rank 0 sends from device memory, and rank 1 receives to its device's, or the CPU's.
 void exchangeRandomly(long steps, bool receiverHasDevice) {
@@ -84,34 +70,23 @@ void exchangeRandomly(long steps, bool receiverHasDevice) {
         met(board, job, optionsWith(job.rank == 0 || receiverHasDevice ? &kDevice : &kOldDevice));
     std::mt19937_64 delays(static_cast<std::uint64_t>(job.rank) + seedOr(1));
     std::mt19937_64 random(seedOr(1));
-    const auto below = [&](int64_t end) {
-      return static_cast<int64_t>(random() % static_cast<std::uint64_t>(end));
-    };
     std::byte* const arena = allocate(kArena);
     std::vector<std::byte> plain(kArena);
     fill(arena);
     for (long step = 0; step < steps; ++step) {
       // Both make up the same message.
-      const int64_t about = 1 + below(step % 4 == 0 ? 100000 : 9000);
-      RandomLayout from = randomLayout(random, about);
-      while (from.span > static_cast<int64_t>(kArena) / 2) {
-        from = randomLayout(random, about);
-      }
-      RandomLayout to = randomLayout(random, from.layout.bytes() + 1);
-      while (to.layout.bytes() < from.layout.bytes() ||
-             to.span > static_cast<int64_t>(kArena) / 2) {
-        to = randomLayout(random, 2 * from.layout.bytes());
-      }
-      const int64_t base = below(static_cast<int64_t>(kArena) - from.span);
-      const bool toDevice = receiverHasDevice && below(4) != 0;
-      const bool leaves = below(6) == 0;
-      const int64_t most = below(2) == 0 ? from.layout.bytes() : 1 + below(about);
+      const int64_t about = 1 + below(random, step % 4 == 0 ? 100000 : 9000);
+      const ArenaMessage message = randomMessage(random, about);
+      const bool toDevice = receiverHasDevice && below(random, 4) != 0;
+      const bool leaves = below(random, 6) == 0;
+      const int64_t most =
+          below(random, 2) == 0 ? message.from.layout.bytes() : 1 + below(random, about);
       device::asksBeforeOver = static_cast<int>(delays() % 4);
       if (job.rank == 0) {
         SendOptions options = pinned();
         options.mayCopy = leaves;
         Result<Sending> sending =
-            exchange->send(1, arena + base, shareLayout(from.layout), options);
+            exchange->send(1, arena + message.base, shareLayout(message.from.layout), options);
         CHECK_THAT(sending.ok() && sending->path() == Path::kPinned);
         const Description description = described(*sending);
         if (leaves) {
@@ -121,25 +96,9 @@ void exchangeRandomly(long steps, bool receiverHasDevice) {
         post(board, 0, 1, description);
         CHECK_THAT(*sending->wait(kPatience));
       } else {
-        std::byte* const target = toDevice ? arena : plain.data();
-        std::memset(behind(target), 0xa5, kArena);
-        std::vector<std::byte> expected(kArena, std::byte{0xa5});
-        for (std::size_t at = 0; at < static_cast<std::size_t>(from.layout.bytes()); ++at) {
-          expected[static_cast<std::size_t>(64 + to.offsets[at])] =
-              byteAt(static_cast<std::size_t>(base + from.offsets[at]));
-        }
-        Result<Receiving> receiving =
-            exchange->receive(0, fetch(board, 0, 1), target + 64, to.layout,
-                              toDevice ? Memory::kDevice : Memory::kHost);
-        CHECK_THAT(receiving.ok());
-        const auto end = std::chrono::steady_clock::now() + kPatience;
-        for (bool done = false; !done;) {
-          const Result<bool> now = receiving->advance(most);
-          CHECK_THAT(now.ok() && std::chrono::steady_clock::now() < end);
-          done = *now;
-        }
-        CHECK_THAT(receiving->path() == (leaves ? Path::kCopy : Path::kPinned));
-        CHECK_THAT(std::memcmp(behind(target), expected.data(), kArena) == 0);
+        const Path path = receiveRightly(board, *exchange, message, toDevice ? arena : plain.data(),
+                                         toDevice ? Memory::kDevice : Memory::kHost, most);
+        CHECK_THAT(path == (leaves ? Path::kCopy : Path::kPinned));
       }
     }
     CHECK_THAT(device::nothingIsLater());

@@ -308,7 +308,7 @@ class StreamAccelerator final : public Accelerator,
   Stream sideStream_ = nullptr;  // guarded by openMutex_; NULL: nobody has asked for it
   std::atomic<bool> open_{false};
   std::atomic<std::uint64_t> contexts_{0};  // left so far
-  EndWords endWords_;  // of kernels and marks; a copy alone ends no sooner to who reads a word
+  EndWords endWords_;  // of kernels and marks; of a copy alone an event tells as soon
   Queue in_;
   Queue out_;
   Queue kernel_;
