@@ -452,10 +452,19 @@ TEST_F(Placed, AWordThatADeviceAndTheCpuPassToAndFroHasOneCopy) {
       value += 2;
       ASSERT_EQ(words[9], value);
     };
-    const std::uint64_t before = stats().zeroCopies.value();
-    for (int i = 0; i < 100; ++i) round(on);
-    EXPECT_EQ(stats().zeroCopies.value(), before + 1);
-    for (const Context& user : devices_) round(user);
+    // The policy goes by the times of rounds, so that what else the machine does may end a try.
+    const auto hasOneCopy = [] {
+      return stats().zeroCopies.value() == stats().zeroCopiesEnded.value() + 1;
+    };
+    ASSERT_FALSE(hasOneCopy());
+    bool stayed = false;
+    for (int tries = 0; tries < 20 && !stayed; ++tries) {
+      for (int i = 0; i < 1000 && !hasOneCopy(); ++i) round(on);
+      for (const Context& user : devices_) round(user);
+      stayed = hasOneCopy();
+    }
+    ASSERT_TRUE(stayed);
+    const std::uint64_t begun = stats().zeroCopies.value();
     const std::uint64_t ended = stats().zeroCopiesEnded.value();
     const std::uint64_t migrations = stats().migrations.value();
     ASSERT_EQ(advise(address, kSome, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
@@ -463,7 +472,7 @@ TEST_F(Placed, AWordThatADeviceAndTheCpuPassToAndFroHasOneCopy) {
               CUDA_SUCCESS);
     for (int i = 0; i < 100; ++i) round(on);
     EXPECT_EQ(stats().zeroCopiesEnded.value(), ended + 1);
-    EXPECT_EQ(stats().zeroCopies.value(), before + 1);
+    EXPECT_EQ(stats().zeroCopies.value(), begun);
     EXPECT_EQ(deviceOf(words), static_cast<int>(home));
     EXPECT_EQ(stats().migrations.value(), migrations) << "it came back there";
     EXPECT_EQ(DRIVER(cuMemFree)(address), CUDA_SUCCESS);
