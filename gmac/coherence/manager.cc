@@ -83,7 +83,8 @@ struct Manager::Parts {
         promptWaits(options.zeroCopy.prompt),
         launches(mutex, accelerator, ledger, loans, waits, index, blocks, coarsening, allocation,
                  kernels, promptWaits, options.zeroCopy.limits),
-        migration(mutex, accelerator, ledger, waits, index, freed, blocks, launches),
+        migration(mutex, accelerator, ledger, waits, index, freed, blocks, launches,
+                  options.spill.allowed),
         placement(mutex, accelerator, ledger, index, freed, launches),
         spilling(mutex, accelerator, ledger, waits, index, freed, allocation, launches,
                  options.spill),
@@ -298,11 +299,11 @@ Status Manager::callUsing(adsmKernel_t kernel, const accel::LaunchShape& shape, 
       used.push_back({use.address, use.bytes, (use.access & adsmWrite) != 0});
     }
   }
-  return parts_->scheduling.call(kernel, uses, device, [&](std::size_t chosen) {
+  return parts_->scheduling.call(kernel, uses, device, [&](std::size_t chosen, bool makesRoom) {
     return parts_->gathering.reachingOn(
         chosen, uses ? std::optional(std::span(std::as_const(used))) : std::nullopt, [&] {
           parts_->spilling.beforeWork();
-          return parts_->migration.call(kernel, shape, args, uses, chosen);
+          return parts_->migration.call(kernel, shape, args, uses, chosen, makesRoom);
         });
   });
 }

@@ -241,8 +241,9 @@ constexpr Variable kVariables[] = {
      "",
      store<&Config::spill>,
      "`1`: when a device's memory is full, the objects that were used least lately get memory of "
-     "another GPU that reaches it in its place, or of the CPU's, which kernels reach over the bus. "
-     "`0`: an allocation that does not fit fails."},
+     "another device in its place, or of the CPU's, which kernels reach over the bus. `0`: an "
+     "allocation that does not fit fails, and so does a call whose objects do not fit beside "
+     "others."},
     {"GMAC_MANAGED",
      Kind::kChoice,
      "0",

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <latch>
 #include <map>
 #include <numeric>
 #include <string>
@@ -95,6 +96,21 @@ class Devices : public ::testing::Test {
     adsmDeviceInfo_t info;
     EXPECT_EQ(adsmDeviceInfo(device, &info), adsmSuccess) << adsmLastErrorString();
     return info.freeBytes;
+  }
+
+  // A third of a device of `host`: three of them do not fit there.
+  static constexpr std::size_t kLarge = std::size_t{24} << 20;
+  // Its words, of which calls change some, count from a number.
+  static std::uint32_t* fill(std::uint32_t from) {
+    std::uint32_t* words = allocate(kLarge);
+    std::iota(words, words + kLarge / sizeof *words, from);
+    return words;
+  }
+  // After so many calls.
+  static void expect(const std::uint32_t* words, std::uint32_t from, std::uint32_t calls) {
+    for (std::uint32_t i = 0; i < kLarge / sizeof *words; ++i) {
+      ASSERT_EQ(words[i], from + i + (i < kWords ? calls : 0)) << i;
+    }
   }
 
   // One device is lost; what the other two have is not.
@@ -429,7 +445,6 @@ TEST_F(Devices, DISABLED_ThreadsUseAllAtOnce) {
 
 TEST_F(Devices, DISABLED_WhatDoesNotFitStaysWhereItIs) {
   std::vector<std::uint32_t*> there;
-  constexpr std::size_t kLarge = std::size_t{24} << 20;
   for (int i = 0; i < 2; ++i) {
     there.push_back(allocate(kLarge));
     ASSERT_EQ(adsmMigrate(there.back(), kLarge, 1), adsmSuccess) << adsmLastErrorString();
@@ -448,6 +463,110 @@ TEST_F(Devices, DISABLED_WhatDoesNotFitStaysWhereItIs) {
   for (std::size_t i = 0; i < kWords; ++i) ASSERT_EQ(data[i], i + 3);
   EXPECT_EQ(adsmFree(there[1]), adsmSuccess);
   EXPECT_EQ(adsmFree(data), adsmSuccess);
+}
+
+// What was used least lately leaves for the device with the most room, and what the program has
+// placed leaves last.
+TEST_F(Devices, DISABLED_ACallHasRoomForWhatItUses) {
+  std::uint32_t* first = fill(1);
+  std::uint32_t* second = fill(2);
+  ASSERT_EQ(call(1, first), adsmSuccess) << adsmLastErrorString();
+  ASSERT_EQ(call(1, second), adsmSuccess) << adsmLastErrorString();
+  std::uint32_t* third = fill(3);
+  second[7] += 10;
+  const std::size_t there = freeOn(1);
+  EXPECT_LT(there, kLarge);
+  const int roomiest = freeOn(0) > freeOn(2) ? 0 : 2;
+  const std::size_t room = freeOn(roomiest);
+  ASSERT_EQ(call(1, third), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(freeOn(roomiest), roomiest == 0 ? room : room - kLarge);  // (the third has left 0)
+  EXPECT_EQ(stats().peerSpills.value(), 1u);
+  EXPECT_EQ(stats().peerSpilledBytes.value(), kLarge);
+  EXPECT_EQ(freeOn(1), there);
+  second[7] -= 10;
+  // The second was used less lately than the third by calls, which count; the first comes back.
+  ASSERT_EQ(call(1, first), adsmSuccess) << adsmLastErrorString();
+  ASSERT_EQ(call(1, third), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(stats().peerSpills.value(), 2u);
+  verify();
+  // Both stay that one call uses, whatever the program has said of the other.
+  ASSERT_EQ(adsmMigrate(first, kLarge, 1), adsmSuccess) << adsmLastErrorString();
+  ASSERT_EQ(call(1, second), adsmSuccess) << adsmLastErrorString();  // the third leaves
+  ASSERT_EQ(call(1, second), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(stats().peerSpills.value(), 3u);
+  const adsmUse_t both[] = {{second, adsmReadWrite}, {third, adsmRead}};
+  std::uint64_t count = kWords;
+  void* args[] = {&second, &count};
+  ASSERT_EQ(adsmCallOn(1, add_, {4, 1, 1}, {1, 1, 1}, 0, args, both, 2), adsmSuccess)
+      << adsmLastErrorString();
+  EXPECT_EQ(stats().peerSpills.value(), 4u);
+  expect(first, 1, 2);
+  expect(second, 2, 4);
+  expect(third, 3, 2);
+  verify();
+  for (std::uint32_t* data : {first, second, third}) EXPECT_EQ(adsmFree(data), adsmSuccess);
+}
+
+TEST_F(Devices, DISABLED_WhatACallUsesDoesNotFitAtAll) {
+  std::uint32_t* objects[] = {fill(1), fill(2), fill(3)};
+  std::uint32_t* other = allocate();
+  ASSERT_EQ(call(1, other), adsmSuccess) << adsmLastErrorString();
+  ASSERT_EQ(call(1, objects[0]), adsmSuccess) << adsmLastErrorString();
+  const adsmUse_t uses[] = {
+      {objects[0], adsmReadWrite}, {objects[1], adsmRead}, {objects[2], adsmRead}};
+  std::uint64_t count = kWords;
+  void* args[] = {&objects[0], &count};
+  EXPECT_EQ(adsmCallOn(1, add_, {4, 1, 1}, {1, 1, 1}, 0, args, uses, 3),
+            adsmErrorAcceleratorMemory);
+  EXPECT_NE(std::string(adsmLastErrorString()).find("device 1"), std::string::npos)
+      << adsmLastErrorString();
+  EXPECT_EQ(stats().peerSpills.value(), 0u) << "the other need not leave";
+  expect(objects[0], 1, 1);
+  expect(objects[1], 2, 0);
+  verify();
+  EXPECT_EQ(adsmFree(other), adsmSuccess);
+  for (std::uint32_t* data : objects) EXPECT_EQ(adsmFree(data), adsmSuccess);
+}
+
+TEST_F(Devices, DISABLED_ObjectsLeaveForDevicesThatAreLeft) {
+  ASSERT_EQ(adsmCallOn(2, crash_, {1, 1, 1}, {1, 1, 1}, 0, nullptr, nullptr, 0), adsmSuccess)
+      << adsmLastErrorString();
+  EXPECT_EQ(adsmSync(), adsmErrorKernel);
+  std::uint32_t* objects[] = {fill(1), fill(2), fill(3)};
+  for (std::uint32_t* data : objects) {
+    ASSERT_EQ(call(1, data), adsmSuccess) << adsmLastErrorString();
+  }
+  EXPECT_GT(stats().peerSpills.value(), 0u);
+  for (std::uint32_t i = 0; i < 3; ++i) expect(objects[i], i + 1, 1);
+  verify();
+  for (std::uint32_t* data : objects) EXPECT_EQ(adsmFree(data), adsmSuccess);
+}
+
+// Each thread's objects push out the other's, while the CPU reads and writes them.
+TEST_F(Devices, DISABLED_ThreadsTakeRoomFromEachOther) {
+  constexpr std::uint32_t kRounds = 8;
+  std::latch filled(3);  // nobody is through before all of them have begun
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([this, thread, &filled] {
+      std::uint32_t* data = fill(thread);
+      EXPECT_EQ(call(1, data), adsmSuccess) << adsmLastErrorString();
+      filled.arrive_and_wait();
+      for (std::uint32_t round = 0; round < kRounds; ++round) {
+        ASSERT_EQ(call(1, data), adsmSuccess) << adsmLastErrorString();
+        ASSERT_EQ(data[round * 1000], thread + round * 1000 + round + 2);
+        data[round * 1000 + 1] -= 1;
+      }
+      for (std::uint32_t i = 0; i < kWords; ++i) {
+        const std::uint32_t less = i % 1000 == 1 && i / 1000 < kRounds ? 1 : 0;
+        ASSERT_EQ(data[i], thread + i + kRounds + 1 - less) << i;
+      }
+      EXPECT_EQ(adsmFree(data), adsmSuccess) << adsmLastErrorString();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(stats().peerSpills.value(), 0u);
+  verify();
 }
 
 // Objects on the other devices live on.
@@ -474,7 +593,8 @@ TEST_F(Devices, DISABLED_PacksFetchWhatTheyUse) {
 }
 
 // A process reads its GMAC_* variables once, and starts its devices once.
-inline void run(const std::string& test, const std::string& rollingSize) {
+inline void run(const std::string& test, const std::string& rollingSize,
+                const std::string& spill = "") {
   for (const auto& [protocol, blockSize] :
        std::map<std::string, std::string>{{"batch", "2M"}, {"lazy", "2M"}, {"rolling", "64K"}}) {
     const ChildEnd end =
@@ -482,6 +602,7 @@ inline void run(const std::string& test, const std::string& rollingSize) {
                                               {"GMAC_PROTOCOL", protocol},
                                               {"GMAC_BLOCK_SIZE", blockSize},
                                               {"GMAC_ROLLING_SIZE", rollingSize},
+                                              {"GMAC_SPILL", spill},
                                               {"GMAC_HOST_MEMORY", devicesKit().hostMemory},
                                               {"GMAC_HOST_THREADS", "3"}});
     if (end.exitStatus == kCannotRun) {
@@ -510,6 +631,10 @@ TEST(InAProcessWithALog, WhatSuchDevicesDoNotHaveIsSaidOnce) {
   EXPECT_EQ(end.output.find(wanted, first + 1), std::string::npos) << end.output;
 }
 
+TEST(InAProcessWithoutSpills, WhatDoesNotFitStaysWhereItIs) {
+  run("WhatDoesNotFitStaysWhereItIs", "", "0");
+}
+
 // Nothing is evicted: what the CPU has written it alone has.
 TEST(InAProcessWithoutEvictions, WhatTheCpuHasWrittenGoesThereAtOnce) {
   run("WhatTheCpuHasWrittenGoesThereAtOnce", "1000");
@@ -522,7 +647,10 @@ INSTANTIATE_TEST_SUITE_P(Devices, InAProcess,
                                            "WhatTheCpuHasReadStaysOpen", "TheCpuGoesOnDuringMoves",
                                            "AMigrationMovesMemory", "SmallAndSafeObjectsMove",
                                            "ConstantsAreSetOnAll", "ThreadsUseAllAtOnce",
-                                           "WhatDoesNotFitStaysWhereItIs", "OneMayBeLost",
+                                           "ACallHasRoomForWhatItUses",
+                                           "WhatACallUsesDoesNotFitAtAll",
+                                           "ObjectsLeaveForDevicesThatAreLeft",
+                                           "ThreadsTakeRoomFromEachOther", "OneMayBeLost",
                                            "TheFirstMayBeLost", "PacksFetchWhatTheyUse"),
                          [](const auto& info) { return std::string(info.param); });
 

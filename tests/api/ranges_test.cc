@@ -432,8 +432,8 @@ TEST_F(Ranges, DISABLED_WhatDoesNotFitChangesNothing) {
   ASSERT_EQ(adsmMigrate(large, 1, 1), adsmSuccess) << adsmLastErrorString();
   std::uint64_t none = 0;
   void* args[] = {&data, &none, &none};
-  const adsmRangeUse_t use = {data, kPartBytes, adsmReadWrite};
-  EXPECT_EQ(adsmCallRanges(1, add_, {1, 1, 1}, {1, 1, 1}, 0, args, &use, 1),
+  const adsmRangeUse_t uses[] = {{data, kPartBytes, adsmReadWrite}, {large, 1, adsmRead}};
+  EXPECT_EQ(adsmCallRanges(1, add_, {1, 1, 1}, {1, 1, 1}, 0, args, uses, 2),
             adsmErrorAcceleratorMemory);
   EXPECT_NE(std::string(adsmLastErrorString()).find("device 1"), std::string::npos)
       << adsmLastErrorString();
@@ -442,6 +442,36 @@ TEST_F(Ranges, DISABLED_WhatDoesNotFitChangesNothing) {
   addTo(1, data, 0, kPartWords);
   for (std::size_t i = 0; i < kWords; ++i) ASSERT_EQ(data[i], i < kPartWords ? 3u : 1u) << i;
   verify();
+  EXPECT_EQ(adsmFree(data), adsmSuccess);
+}
+
+// What leaves is all of an object that several devices have, and comes to one of them.
+TEST_F(Ranges, DISABLED_PartsMakeRoomAndHaveItMade) {
+  Word* data = allocate();
+  std::fill_n(data, kWords, 1u);
+  addTo(0, data, 0, kPartWords);
+  Word* large = allocate(freeOn(1));
+  large[3] = 5;
+  std::uint64_t one = 1;
+  void* args[] = {&large, &one, &one};
+  const adsmRangeUse_t all = {large, 0, adsmReadWrite};
+  const auto callOnLarge = [&] {
+    return adsmCallRanges(1, add_, {1, 1, 1}, {1, 1, 1}, 0, args, &all, 1);
+  };
+  ASSERT_EQ(callOnLarge(), adsmSuccess) << adsmLastErrorString();
+  const std::uint64_t before = stats().peerSpills.value();
+  addTo(1, data, 0, kPartWords);
+  EXPECT_EQ(stats().peerSpills.value(), before + 1) << "the large one has left";
+  addTo(3, data, kPartWords, kPartWords);
+  ASSERT_EQ(callOnLarge(), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(stats().peerSpills.value(), before + 2) << "so has the one in parts";
+  for (std::size_t i = 0; i < kWords; ++i) {
+    ASSERT_EQ(data[i], i < kPartWords ? 3u : i < 2 * kPartWords ? 2u : 1u) << i;
+  }
+  EXPECT_EQ(large[0], 2u);
+  EXPECT_EQ(large[3], 5u);
+  verify();
+  EXPECT_EQ(adsmFree(large), adsmSuccess);
   EXPECT_EQ(adsmFree(data), adsmSuccess);
 }
 
@@ -591,7 +621,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("FourDevicesComputeAtOnce", "WhatACallReadsDoesNotChangeUnderIt",
                       "WhatIsOnlyReadIsCopiedOnce", "WhatNobodyHasWrittenIsNotCopied",
                       "AUseOfTheWholeBringsItTogether", "APackBringsItTogether",
-                      "WhatDoesNotFitChangesNothing", "PartsElsewhereOutliveADevice"),
+                      "WhatDoesNotFitChangesNothing", "PartsMakeRoomAndHaveItMade",
+                      "PartsElsewhereOutliveADevice"),
     [](const auto& info) { return std::string(info.param); });
 
 TEST(InAProcessWithBlocks, AnEvictionOutdatesTheOtherCopies) {

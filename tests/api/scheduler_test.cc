@@ -291,6 +291,24 @@ TEST_F(Scheduler, DISABLED_WhatDoesNotFitGoesToTheNextBest) {
   free({full, larger, smaller, others[0], others[1]});
 }
 
+TEST_F(Scheduler, DISABLED_WhereItFitsNowhereOthersLeaveTheBest) {
+  const auto on = [&](int device, std::size_t bytes) {
+    std::uint32_t* object = allocate(bytes);
+    use(object, device);
+    return object;
+  };
+  std::uint32_t* larger = on(0, 40 * kMiB);
+  std::uint32_t* other = on(0, 20 * kMiB);
+  std::uint32_t* smaller = on(1, 20 * kMiB);
+  std::uint32_t* full[] = {on(1, 40 * kMiB), on(2, 40 * kMiB)};
+  use(nothing_, {{larger, adsmRead}, {smaller, adsmRead}});
+  EXPECT_EQ(calls(), (Calls{3, 2, 1}));
+  EXPECT_EQ(stats().peerSpills.value(), 1u);
+  use(other);
+  EXPECT_EQ(calls(), (Calls{3, 2, 2})) << "where there was room for it";
+  free({larger, other, smaller, full[0], full[1]});
+}
+
 TEST_F(Scheduler, DISABLED_ADeviceThatIsGoneIsPassedOver) {
   use(crash_, {}, 0);
   EXPECT_EQ(adsmSync(), adsmErrorKernel);
@@ -362,6 +380,7 @@ INSTANTIATE_TEST_SUITE_P(
         Run{"NewObjectsGoWhereLeastRuns", {"data", "history"}},
         Run{"HistoryPassesOverABusyDevice", {"history"}},
         Run{"WhatDoesNotFitGoesToTheNextBest", {"data"}},
+        Run{"WhereItFitsNowhereOthersLeaveTheBest", {"data"}},
         Run{"ADeviceThatIsGoneIsPassedOver", {"data", "history"}},
         Run{"WrongUsesAreNamed", {"data", "history"}}),
     [](const auto& info) { return std::string(info.param.test); });

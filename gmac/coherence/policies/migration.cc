@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@
 namespace gmac {
 
 Status Migration::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-                       const std::optional<CallUses>& uses, std::size_t device) {
+                       const std::optional<CallUses>& uses, std::size_t device, bool makesRoom) {
   std::unique_lock moving(moving_, std::defer_lock);
   for (;;) {
     Away away;
@@ -27,7 +28,13 @@ Status Migration::call(adsmKernel_t kernel, const accel::LaunchShape& shape, voi
       moving.lock();
       continue;  // perhaps another thread has moved it meanwhile
     }
-    if (const Status moved = move(away, device); !moved.ok()) {
+    const UsedObjects used(index_, ledger_, devices_, kernel, uses, device);
+    const auto isUsed = [&](const Object& object) {
+      return used.any([&](const Object& one, BlockRange, unsigned) { return &one == &object; });
+    };
+    const Status moved =
+        makesRoom ? moveInPlaceOfOthers(away, device, isUsed) : move(away, device);
+    if (!moved.ok()) {
       if (!devices_->reachEachOther()) {
         return moved;
       }
@@ -120,9 +127,16 @@ Status Migration::beginOnFirst(std::span<const coherence::DeviceRange> ranges,
     return begin();
   }
   const std::lock_guard moving(moving_);
+  const auto isUsed = [&](const Object& object) {
+    return std::any_of(ranges.begin(), ranges.end(), [&](const coherence::DeviceRange& range) {
+      const auto* const begin = static_cast<const std::byte*>(range.address);
+      return begin == nullptr ? object.usedBy(stream)
+                              : begin < object.end() && begin + range.bytes > object.address();
+    });
+  };
   for (Away away = awayFrom(0, ranges, stream); away.address != nullptr;
        away = awayFrom(0, ranges, stream)) {
-    GMAC_TRY(move(away, 0));
+    GMAC_TRY(moveInPlaceOfOthers(away, 0, isUsed));
   }
   // Nothing moves but under the mutex: it is where it was until the work is noted.
   return begin();
@@ -141,6 +155,40 @@ Status Migration::move(const Away& away, std::size_t device) {
   const Status moved = moveOnce(away, device);
   return moved.code() == adsmErrorAcceleratorMemory && freed_.giveBackAll() ? moveOnce(away, device)
                                                                             : moved;
+}
+
+template <typename Uses>
+Status Migration::moveInPlaceOfOthers(const Away& away, std::size_t device, Uses uses) {
+  Status moved = move(away, device);
+  const auto isFull = [&] { return moved.code() == adsmErrorAcceleratorMemory; };
+  if (!isFull() || devices_->reachEachOther()) {
+    return moved;
+  }
+  const std::string words = lastErrorText();
+  for (const Away& other : room_.leaving(device, uses)) {
+    if (letLeave(other, device)) {
+      moved = moveOnce(away, device);
+      if (!isFull()) {
+        return moved;
+      }
+    }
+  }
+  recordError(adsmErrorAcceleratorMemory, words);
+  return moved;
+}
+
+bool Migration::letLeave(const Away& object, std::size_t device) {
+  const std::vector<std::size_t> places = room_.placesFor(object.bytes, device);
+  const bool left = std::any_of(places.begin(), places.end(), [&](std::size_t place) {
+    return moveOnce(object, place).ok();
+  });
+  if (left) {
+    stats().peerSpills.add();
+    stats().peerSpilledBytes.add(object.bytes);
+    log(LogLevel::kInfo, "object {} ({} bytes) has left device {}, whose memory is full",
+        shown(object.address), object.bytes, device);
+  }
+  return left;
 }
 
 // Under the lock, so that nothing is copied there meanwhile.

@@ -17,6 +17,7 @@
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
+#include "gmac/coherence/policies/room_maker.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
@@ -31,7 +32,8 @@ class Blocks;
 class Migration {
  public:
   Migration(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
-            ObjectIndex& index, FreedMemory& freed, Blocks& blocks, Launches& launches)
+            ObjectIndex& index, FreedMemory& freed, Blocks& blocks, Launches& launches,
+            bool makesRoom)
       : mutex_(mutex),
         devices_(accelerator.devices()),
         ledger_(ledger),
@@ -39,13 +41,15 @@ class Migration {
         index_(index),
         freed_(freed),
         blocks_(blocks),
-        launches_(launches) {}
+        launches_(launches),
+        room_(mutex, devices_, ledger, index, makesRoom) {}
   Migration(const Migration&) = delete;
   Migration& operator=(const Migration&) = delete;
 
-  // See adsm.h. A call on a device: what it uses moves there first, where it must.
+  // See adsm.h. A call on a device: what it uses moves there first, where it must. `makesRoom`:
+  // where that does not fit, other objects leave the device (room_maker.h).
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
-              const std::optional<CallUses>& uses, std::size_t device);
+              const std::optional<CallUses>& uses, std::size_t device, bool makesRoom);
   // The program names an object's home; then the object goes there.
   Status advise(const void* address, std::size_t bytes);
   Status migrate(const void* address, std::size_t bytes, std::size_t device);
@@ -74,6 +78,10 @@ class Migration {
   // If a move fails for want of memory, gives back the memory of freed objects and tries again.
   Status move(const Away& away, std::size_t device);
   Status moveOnce(const Away& away, std::size_t device);
+  // Where it does not fit, others leave the device: none of which `uses` is true.
+  template <typename Uses>
+  Status moveInPlaceOfOthers(const Away& away, std::size_t device, Uses uses);
+  bool letLeave(const Away& object, std::size_t device);
   Status relocate(const Away& away, std::size_t device);
   Status gather(const Away& away, std::size_t device);
   Status settlePart(const Away& away, std::size_t device);
@@ -95,6 +103,7 @@ class Migration {
   FreedMemory& freed_;
   Blocks& blocks_;
   Launches& launches_;
+  const RoomMaker room_;
   // Held from the first move for a call until the call is submitted, so that two threads that need
   // one object on two devices do not take it from each other for ever.
   std::mutex moving_;

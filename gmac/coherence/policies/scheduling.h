@@ -55,8 +55,8 @@ std::size_t bestByData(std::span<const DeviceOffer> offers);
 std::size_t bestByHistory(std::span<const DeviceOffer> offers);
 
 // Calls that list what they use go where the rule says; the others, and all with one device, to
-// device 0. Where an object does not fit the next best device is tried. Thread-safe. Not for the
-// fault handler, nor in a child of fork.
+// device 0. Where an object does not fit the next best device is tried, and where it fits on none,
+// other objects leave the best one. Thread-safe. Not for the fault handler, nor in a child of fork.
 //
 // Where devices do not reach each other's memory, but the CPU's (accel::MovableMemory), the rule
 // chooses among those that least of what the call uses would have to move to: kernels are slow on
@@ -69,25 +69,30 @@ class Scheduling {
   Scheduling(const Scheduling&) = delete;
   Scheduling& operator=(const Scheduling&) = delete;
 
-  // See adsm.h. `run(device)` makes the call on that device; none: where the rule says.
+  // See adsm.h. `run(device, makesRoom)` makes the call on that device, where other objects may
+  // leave it; none: where the rule says.
   template <typename Run>
   Status call(adsmKernel_t kernel, const std::optional<CallUses>& uses,
               std::optional<std::size_t> device, Run run) {
     if (device || !uses || rule_ == SchedulingRule::kCurrent) {
-      return run(device.value_or(0));
+      return run(device.value_or(0), true);
     }
-    Unfit unfit;
     Status status;
-    while (const auto chosen = choose(kernel, uses->list, unfit)) {
-      status = run(*chosen);
-      if (status.code() != adsmErrorAcceleratorMemory &&
-          status.code() != adsmErrorNoImplementation) {
-        return status;
+    for (const bool makesRoom : {false, true}) {
+      Unfit unfit;
+      while (const auto chosen = choose(kernel, uses->list, unfit)) {
+        status = run(*chosen, makesRoom);
+        if (status.code() != adsmErrorAcceleratorMemory &&
+            status.code() != adsmErrorNoImplementation) {
+          return status;
+        }
+        unfit.set(*chosen);
       }
-      unfit.set(*chosen);
+      if (unfit.none()) {
+        return run(0, false);  // no device is left at all; the first one says so
+      }
     }
-    // Nowhere; where no device is left at all, the first one says so.
-    return unfit.none() ? run(0) : status;
+    return status;  // nowhere
   }
 
  private:
