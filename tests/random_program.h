@@ -27,6 +27,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
+#include "gmac/observe/stats.h"
 #include "gmac/session/runtime.h"
 #include "tests/datatype/recipe.h"
 #include "tests/support/child.h"
@@ -117,6 +118,11 @@ class Program {
     while (!objects_.empty()) {
       free(objects_.size() - 1);
     }
+    if (full_) {
+      EXPECT_GT(stats().peerSpills.value(), 0u);
+      // (Now and then no other device has room in one piece.)
+      EXPECT_LT(refused_, listed_ / 10);
+    }
     check(Runtime::started()->manager().verify().ok(), "verify");
   }
 
@@ -127,6 +133,14 @@ class Program {
     if (!ok) {
       ADD_FAILURE() << "step " << step_ << ", " << what << ": " << adsmLastErrorString();
     }
+  }
+
+  // Where devices have little memory, some things do not fit: then nothing has changed.
+  bool isFull(adsmError_t error) const { return full_ && error == adsmErrorAcceleratorMemory; }
+  // Whether it was done.
+  bool fits(adsmError_t error, const char* what) {
+    check(error == adsmSuccess || isFull(error), what);
+    return error == adsmSuccess;
   }
 
   void step() {
@@ -161,14 +175,18 @@ class Program {
 
   void sync() { check(adsmSync() == adsmSuccess, "sync"); }
 
-  // From 1 byte to some MiB, as often small as large.
+  // From 1 byte to 2 MiB, as often small as large; where devices are to be full, more often large.
   void allocate() {
-    const std::size_t bytes = 1 + (random_() >> (64 - 1 - upTo(20)));
-    if (bytes_ + bytes > kMostBytes) {
+    const std::uint64_t bits = full_ && upTo(1) == 0 ? 20 : upTo(20);
+    const std::size_t bytes = 1 + (random_() >> (64 - 1 - bits));
+    if (bytes_ + bytes > (full_ ? 3 * kMostBytes : kMostBytes)) {
       return;
     }
     const bool safe = upTo(7) == 0;
     auto* data = static_cast<std::uint8_t*>(safe ? adsmSafeAlloc(bytes) : adsmAlloc(bytes));
+    if (data == nullptr && isFull(adsmLastError())) {
+      return;
+    }
     check(data != nullptr, "allocate");
     if (data == nullptr) {
       return;
@@ -290,23 +308,25 @@ class Program {
     std::vector<adsmUse_t> uses = {{to->data + toOffset, adsmReadWrite}};
     std::vector<adsmRangeUse_t> ranges;
     void* args[3] = {&toDevice, &count, &key};
-    std::uint8_t* const target = to->oracle.data() + toOffset;
-    if (kernel == 0) {
-      for (std::uint64_t i = 0; i < count; ++i) {
-        target[i] = static_cast<std::uint8_t>(target[i] * 3 + key + i);
-      }
-    } else {
+    if (kernel == 1) {
       count = std::min(count, fromCount);
       args[1] = &fromDevice;
       args[2] = &count;
       uses.push_back({from->data, adsmRead});
       ranges.push_back({from->data + fromOffset, count, adsmRead});
-      for (std::uint64_t i = 0; i < count; ++i) {
-        target[i] = static_cast<std::uint8_t>(target[i] + from->oracle[fromOffset + i]);
-      }
     }
+    std::uint8_t* const target = to->oracle.data() + toOffset;
+    const std::uint8_t* const source = from->oracle.data() + fromOffset;
+    const std::uint64_t length = count;
+    const auto submitted = [=] {
+      for (std::uint64_t i = 0; i < length; ++i) {
+        target[i] =
+            static_cast<std::uint8_t>(kernel == 0 ? target[i] * 3 + key + i : target[i] + source[i]);
+      }
+    };
     if (own) {
       check(randomProgramKit().launch(kernel, args), "own launch");
+      submitted();
       return;
     }
     const adsmDim_t grid = {1 + static_cast<unsigned>(upTo(3)), 1, 1};
@@ -317,9 +337,15 @@ class Program {
     // So do most that list parts alone, where other calls, and the CPU, have the rest.
     if (listed && upTo(2) != 0) {
       ranges.push_back({to->data + toOffset, count, adsmReadWrite});
-      check(adsmCallRanges(named ? device : ADSM_ANY_DEVICE, kernels_[kernel], grid, block, 0, args,
-                           ranges.data(), ranges.size()) == adsmSuccess,
-            "call on parts");
+      const adsmError_t error =
+          adsmCallRanges(named ? device : ADSM_ANY_DEVICE, kernels_[kernel], grid, block, 0, args,
+                         ranges.data(), ranges.size());
+      ++listed_;
+      if (fits(error, "call on parts")) {
+        submitted();
+      } else {
+        ++refused_;
+      }
       return;
     }
     const adsmError_t error =
@@ -327,14 +353,19 @@ class Program {
                            listed ? uses.data() : nullptr, listed ? uses.size() : 0)
         : listed ? adsmCallUsing(kernels_[kernel], grid, block, 0, args, uses.data(), uses.size())
                  : adsmCall(kernels_[kernel], grid, block, 0, args);
-    check(error == adsmSuccess, "call");
+    listed_ += listed ? 1 : 0;
+    if (fits(error, "call")) {
+      submitted();
+    } else {
+      refused_ += listed ? 1 : 0;
+    }
   }
 
   int anyDevice() { return static_cast<int>(upTo(static_cast<std::uint64_t>(devices_ - 1))); }
 
   void migrate() {
     const auto [object, offset, bytes] = somewhere();
-    check(adsmMigrate(object->data + offset, bytes, anyDevice()) == adsmSuccess, "migrate");
+    (void)fits(adsmMigrate(object->data + offset, bytes, anyDevice()), "migrate");
   }
 
   // A type of random nesting on a part of one object; the other side is another object, or memory
@@ -394,7 +425,9 @@ class Program {
     if (error == adsmErrorNotSupported && options.method != adsmMethodAny) {
       return;
     }
-    check(error == adsmSuccess, unpack ? "unpack" : "pack");
+    if (!fits(error, unpack ? "unpack" : "pack")) {
+      return;
+    }
     for (std::int64_t i = 0; i < bytes; ++i) {
       std::uint8_t& strided = object.oracle[static_cast<std::size_t>(
           base + offsets[static_cast<std::size_t>(first + i)])];
@@ -439,6 +472,10 @@ class Program {
   std::array<adsmKernel_t, 2> kernels_{};
   std::vector<std::unique_ptr<Shared>> objects_;
   std::size_t bytes_ = 0;
+  // Objects leave devices to make room for others.
+  const bool full_ = numberFrom("GMAC_TEST_FULL", 0) != 0;
+  std::size_t listed_ = 0;   // calls that list what they use,
+  std::size_t refused_ = 0;  // of which so many did not fit
 };
 
 // Run by the tests below in a process of its own, with the GMAC_* variables set.
@@ -460,21 +497,26 @@ struct Combination {
   std::string protocol;
   std::string blockSize;
   std::string scheduler;  // of calls that name no device
+  std::string memory = "256M";
+  bool full = false;  // objects do not fit on each device
 };
 
 class RandomProgram : public ::testing::TestWithParam<Combination> {};
 
 TEST_P(RandomProgram, AgreesWithPlainMemory) {
-  const auto& [accelerator, protocol, blockSize, scheduler] = GetParam();
+  const auto& [accelerator, protocol, blockSize, scheduler, memory, full] = GetParam();
   const std::string seed = std::to_string(newSeed());
-  const std::string steps = std::to_string(numberFrom("GMAC_TEST_STEPS", 10000));
+  // (Full devices copy large objects at most steps.)
+  const std::string steps = std::to_string(numberFrom("GMAC_TEST_STEPS", full ? 2000 : 10000));
   std::printf("GMAC_TEST_SEED=%s GMAC_TEST_STEPS=%s\n", seed.c_str(), steps.c_str());
   const ChildEnd end = runChild("RandomProgramChild.DISABLED_Run", {{"GMAC_ACCEL", accelerator},
                                                                     {"GMAC_PROTOCOL", protocol},
                                                                     {"GMAC_BLOCK_SIZE", blockSize},
                                                                     {"GMAC_SCHEDULER", scheduler},
-                                                                    {"GMAC_HOST_MEMORY", "256M"},
+                                                                    {"GMAC_HOST_MEMORY", memory},
                                                                     {"GMAC_HOST_THREADS", "2"},
+                                                                    {"GMAC_TEST_FULL",
+                                                                     full ? "1" : "0"},
                                                                     {"GMAC_TEST_SEED", seed},
                                                                     {"GMAC_TEST_STEPS", steps}});
   if (end.exitStatus == kCannotRun) {
@@ -490,7 +532,8 @@ inline std::string combinationName(const ::testing::TestParamInfo<Combination>& 
     letter = letter == ':' || letter == '+' ? '_' : letter;
   }
   const std::string scheduler = info.param.scheduler == "current" ? "" : "_" + info.param.scheduler;
-  return accelerator + "_" + info.param.protocol + "_" + info.param.blockSize + scheduler;
+  return accelerator + "_" + info.param.protocol + "_" + info.param.blockSize + scheduler +
+         (info.param.full ? "_full" : "");
 }
 
 }  // namespace gmac::testing

@@ -52,6 +52,10 @@ std::vector<Combination> everyCombination() {
       combinations.push_back({"host:3", protocol, "64K", scheduler});
     }
   }
+  // More objects than a device has room for.
+  combinations.push_back({"host:2", "lazy", "64K", "current", "44M", true});
+  combinations.push_back({"host:3", "rolling", "4K", "data", "54M", true});
+  combinations.push_back({"host:4", "rolling", "64K", "history", "64M", true});
   return combinations;
 }
 

@@ -548,8 +548,15 @@ bool Manager::populateNext() { return parts_->residency.populateNext(); }
 bool Manager::disposeNext() { return parts_->freed.disposeNext(); }
 
 bool Manager::makeRoom() {
-  return !forked() && (parts_->freed.giveBackAll() || parts_->spilling.makeRoom() ||
-                       parts_->gathering.leaveApart());
+  return !forked() &&
+         (parts_->freed.giveBackAll() || parts_->spilling.makeRoom(parts_->spilling.here()) ||
+          parts_->gathering.leaveApart());
+}
+
+bool Manager::makeRoomForOwnWork() {
+  return !forked() &&
+         (parts_->freed.giveBackAll() || parts_->spilling.makeRoom(parts_->spilling.first()) ||
+          parts_->migration.makeRoom());
 }
 
 bool Manager::isKept(std::uintptr_t device) { return !forked() && parts_->freed.isKept(device); }

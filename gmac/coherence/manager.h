@@ -107,6 +107,7 @@ class Manager final : public coherence::Port {
   Status prefer(const void* address, std::size_t bytes, int device) override;
   Status namedBy(const void* address, int device) override;
   bool makeRoom() override;
+  bool makeRoomForOwnWork() override;
   bool isKept(std::uintptr_t device) override;
   std::size_t keptBytes() const noexcept override;
 

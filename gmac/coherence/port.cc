@@ -109,6 +109,7 @@ Status Port::prefer(const void*, std::size_t, int) { return {}; }
 Status Port::namedBy(const void*, int) { return {}; }
 
 bool Port::makeRoom() { return false; }
+bool Port::makeRoomForOwnWork() { return false; }
 bool Port::isKept(std::uintptr_t) { return false; }
 std::size_t Port::keptBytes() const noexcept { return 0; }
 

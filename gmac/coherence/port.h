@@ -243,6 +243,8 @@ class Port {
   // memory that is kept of freed objects, else moves the least recently used object to other
   // memory. False: there is nothing to release or move. Waits for kernels.
   virtual bool makeRoom();
+  // The same for memory of the runtime's own work, which is device 0's.
+  virtual bool makeRoomForOwnWork();
   // Whether a device address lies in the memory that is kept of freed objects: the driver has it
   // allocated, and no object uses it.
   virtual bool isKept(std::uintptr_t device);

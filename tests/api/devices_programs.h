@@ -528,6 +528,32 @@ TEST_F(Devices, DISABLED_WhatACallUsesDoesNotFitAtAll) {
   for (std::uint32_t* data : objects) EXPECT_EQ(adsmFree(data), adsmSuccess);
 }
 
+// The table of a list, on the device where packs run.
+TEST_F(Devices, DISABLED_APackHasRoomForItsOwnMemory) {
+  if (freeOn(0) > 4 * kLarge) {
+    return;  // a GPU, of another test (fake_calls_pack_test)
+  }
+  std::uint32_t* data = fill(1);
+  ASSERT_EQ(call(0, data), adsmSuccess) << adsmLastErrorString();
+  std::uint32_t* rest = allocate(freeOn(0));
+  ASSERT_EQ(call(0, rest), adsmSuccess) << adsmLastErrorString();
+  EXPECT_EQ(freeOn(0), 0u);
+  std::vector<std::int64_t> places;
+  for (std::int64_t at = 0; places.size() < 1000; at += 1 + at * at % 3) places.push_back(at);
+  adsmType_t list = nullptr;
+  ASSERT_EQ(adsmTypeIndexedBlock(1000, 1, places.data(), ADSM_TYPE_4, &list), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(list), adsmSuccess);
+  std::vector<std::uint32_t> packed(1000);
+  ASSERT_EQ(adsmPack(packed.data(), data, 1, list), adsmSuccess) << adsmLastErrorString();
+  for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(packed[i], places[i] + 2) << i;
+  EXPECT_GT(stats().peerSpills.value(), 0u);
+  expect(data, 1, 1);
+  verify();
+  EXPECT_EQ(adsmTypeFree(list), adsmSuccess);
+  EXPECT_EQ(adsmFree(data), adsmSuccess);
+  EXPECT_EQ(adsmFree(rest), adsmSuccess);
+}
+
 TEST_F(Devices, DISABLED_ObjectsLeaveForDevicesThatAreLeft) {
   ASSERT_EQ(adsmCallOn(2, crash_, {1, 1, 1}, {1, 1, 1}, 0, nullptr, nullptr, 0), adsmSuccess)
       << adsmLastErrorString();
@@ -649,6 +675,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, InAProcess,
                                            "ConstantsAreSetOnAll", "ThreadsUseAllAtOnce",
                                            "ACallHasRoomForWhatItUses",
                                            "WhatACallUsesDoesNotFitAtAll",
+                                           "APackHasRoomForItsOwnMemory",
                                            "ObjectsLeaveForDevicesThatAreLeft",
                                            "ThreadsTakeRoomFromEachOther", "OneMayBeLost",
                                            "TheFirstMayBeLost", "PacksFetchWhatTheyUse"),

@@ -17,6 +17,7 @@
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
 #include "gmac/datatype/engine/lent_bytes.h"
+#include "gmac/observe/stats.h"
 #include "tests/cuda/fake_pack_kernels.h"
 #include "tests/cuda/fake_program.h"
 
@@ -424,6 +425,47 @@ TEST_F(PackCalls, WhatWasKeptEndsWithTheContext) {
   EXPECT_EQ(adsmTypeFree(list), adsmSuccess);
   // Else nothing of the above has been asked twice.
   EXPECT_EQ(std::pair(source_, target_), std::pair(source, target));
+}
+
+// What packs need themselves has room there, as an object leaves.
+TEST_F(PackCalls, ATableHasRoomOnADeviceThatIsFull) {
+  constexpr std::size_t kPage = std::size_t{2} << 20;
+  // Nothing is kept of earlier packs.
+  ASSERT_EQ(DRIVER(cuDevicePrimaryCtxReset)(0), CUDA_SUCCESS);
+  CUcontext popped = nullptr;
+  ASSERT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
+  begin();
+  options_.stream = stream_;
+  auto* const object = static_cast<std::uint32_t*>(adsmAlloc(5 * kPage));
+  ASSERT_NE(object, nullptr) << adsmLastErrorString();
+  object[5] = 9;
+  std::vector<std::int64_t> places;
+  for (std::int64_t at = 0; at < static_cast<std::int64_t>(kBytes / 8); at += 1 + at * at % 3) {
+    places.push_back(at);
+  }
+  const auto length = static_cast<std::int64_t>(places.size());
+  adsmType_t list = nullptr;
+  ASSERT_EQ(adsmTypeIndexedBlock(length, 1, places.data(), ADSM_TYPE_8, &list), adsmSuccess);
+  ASSERT_EQ(adsmTypeCommit(list), adsmSuccess);
+  std::size_t left = 0;
+  std::size_t total = 0;
+  ASSERT_EQ(DRIVER(cuMemGetInfo)(&left, &total), CUDA_SUCCESS);
+  CUdeviceptr rest = 0;
+  ASSERT_EQ(DRIVER(cuMemAlloc)(&rest, left / kPage * kPage), CUDA_SUCCESS);
+  const auto spilled = [] { return stats().spills.value() + stats().peerSpills.value(); };
+  const std::uint64_t before = spilled();
+  fill(3);
+  ASSERT_EQ(adsmPackWith(pointer(target_), pointer(source_), 1, list, &options_), adsmSuccess)
+      << adsmLastErrorString();
+  wait();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    ASSERT_EQ(words(target_)[i], static_cast<std::uint64_t>(places[i]) + 3) << i;
+  }
+  EXPECT_EQ(spilled(), before + 1);
+  EXPECT_EQ(object[5], 9u);
+  EXPECT_EQ(DRIVER(cuMemFree)(rest), CUDA_SUCCESS);
+  EXPECT_EQ(adsmFree(object), adsmSuccess);
+  EXPECT_EQ(adsmTypeFree(list), adsmSuccess);
 }
 
 TEST_F(PackCalls, AnEventIsOfTheOperationThatItIsGivenTo) {

@@ -177,6 +177,16 @@ Status Migration::moveInPlaceOfOthers(const Away& away, std::size_t device, Uses
   return moved;
 }
 
+bool Migration::makeRoom() {
+  if (devices_ == nullptr || devices_->reachEachOther()) {
+    return false;
+  }
+  const std::lock_guard moving(moving_);
+  const std::vector<Away> objects = room_.leaving(0, [](const Object&) { return false; });
+  return std::any_of(objects.begin(), objects.end(),
+                     [&](const Away& object) { return letLeave(object, 0); });
+}
+
 bool Migration::letLeave(const Away& object, std::size_t device) {
   const std::vector<std::size_t> places = room_.placesFor(object.bytes, device);
   const bool left = std::any_of(places.begin(), places.end(), [&](std::size_t place) {

@@ -53,6 +53,9 @@ class Migration {
   // The program names an object's home; then the object goes there.
   Status advise(const void* address, std::size_t bytes);
   Status migrate(const void* address, std::size_t bytes, std::size_t device);
+  // For memory that is no object's and does not fit on device 0: one object leaves it. False: none
+  // can.
+  bool makeRoom();
   // Whether no work has used an object and nothing was copied to where it lies: its first use
   // chooses its home. Under the lock.
   bool unused(const Object& object) const {

@@ -153,7 +153,7 @@ Result<void*> Spilling::allocateAnywhere(std::size_t size, accel::Placement plac
   const int device = here();
   if (!allowed_) {
     // Only the accelerator's own device is tried besides.
-    const int own = several() ? memory_->devicesWithMemory().front() : device;
+    const int own = first();
     return own == device ? address
                          : allocation_.allocate(size, placement, {accel::Home::kDevice, own});
   }
@@ -247,13 +247,12 @@ Status Spilling::free(void* address) {
   return freed;
 }
 
-bool Spilling::makeRoom() {
+bool Spilling::makeRoom(int device) {
   if (memory_ == nullptr || !allowed_ || !atHome()) {
     return false;
   }
   const std::lock_guard one(moving_);
   letPagesGo();
-  const int device = here();
   const Candidate oldest = leastLatelyUsed(UINT64_MAX, device);
   return oldest.address != nullptr && spill(oldest, device).ok();
 }

@@ -48,9 +48,12 @@ class Spilling {
   // whose pieces a device has no room, is as allocate() makes it; a message says why.
   Result<void*> allocateStriped(std::size_t size, std::span<const std::size_t> devices);
   Status free(void* address);
-  // For an allocation of the application's own that has failed: moves one object out of the memory
-  // of the device that the thread works with. False: there is none that can move.
-  bool makeRoom();
+  // For an allocation that is no object and has failed: moves one object out of the memory of that
+  // device, by the driver's number. False: there is none that can move.
+  bool makeRoom(int device);
+  // The device that the thread works with; the first of those with memory.
+  int here() const { return several() ? memory_->deviceHere() : 0; }
+  int first() const { return several() ? memory_->devicesWithMemory().front() : 0; }
   // Where an object's memory may lie.
   struct Place {
     accel::Home home;
@@ -98,8 +101,7 @@ class Spilling {
   void beginsHere(void* address);
   // Whether objects lie on the accelerator's own devices, where they spill and come back.
   bool atHome() const { return memory_->gatheredIn() == accel::Home::kDevice; }
-  int here() const { return several() ? memory_->deviceHere() : 0; }
-  bool several() const { return memory_->severalDevices(); }
+  bool several() const { return memory_ != nullptr && memory_->severalDevices(); }
   Result<accel::MemoryRoom> roomOn(int device) const;
   // Other devices than `device` with room for an object besides a reserve, the one with the most
   // room first.

@@ -3,7 +3,9 @@
 
 #include <string>
 
+#include "gmac/accel/devices.h"
 #include "gmac/base/round_up.h"
+#include "gmac/coherence/port.h"
 
 namespace gmac::datatype {
 namespace {
@@ -52,13 +54,31 @@ Result<accel::Ticket> Device::launch(Stream stream, const DeviceLaunch& launch) 
   return accel::Ticket{};
 }
 
-Result<std::uint64_t> Device::allocate(std::size_t bytes) {
-  auto memory =
-      accelerator_.allocate(roundUp(bytes, kGranule), kAlignment, accel::Placement::kAnywhere);
-  if (!memory.ok()) {
-    return memory.status();
+Result<accel::DeviceAddress> Device::allocateHere(std::size_t bytes) {
+  auto memory = accelerator_.allocate(bytes, kAlignment, accel::Placement::kAnywhere);
+  accel::Devices* const devices = accelerator_.devices();
+  if (memory.ok() && devices != nullptr && !devices->reachEachOther() &&
+      devices->homeOf(*memory) != 0) {
+    (void)accelerator_.free(*memory, bytes);
+    return fail(adsmErrorAcceleratorMemory, "device 0, where packs run, has no room for {} bytes",
+                bytes);
   }
-  return static_cast<std::uint64_t>(*memory);
+  return memory;
+}
+
+Result<std::uint64_t> Device::allocate(std::size_t bytes) {
+  const std::size_t whole = roundUp(bytes, kGranule);
+  auto memory = allocateHere(whole);
+  while (memory.status().code() == adsmErrorAcceleratorMemory) {
+    const std::string full = lastErrorText();
+    if (!coherence::port().makeRoomForOwnWork()) {
+      recordError(adsmErrorAcceleratorMemory, full);
+      break;
+    }
+    memory = allocateHere(whole);
+  }
+  return memory.ok() ? Result<std::uint64_t>(static_cast<std::uint64_t>(*memory))
+                     : memory.status();
 }
 
 void Device::free(std::uint64_t address, std::size_t bytes) noexcept {

@@ -64,11 +64,13 @@ class Device {
   Stream aside();
   Status waitForStreams() { return streams_->waitForAll(); }
 
-  // Device memory, in the units that accelerators allocate.
+  // Memory of the device where the kernels run, in the units that accelerators allocate. Where that
+  // is full, objects leave it: the caller is between two submissions.
   Result<std::uint64_t> allocate(std::size_t bytes);
   void free(std::uint64_t address, std::size_t bytes) noexcept;
 
  private:
+  Result<accel::DeviceAddress> allocateHere(std::size_t bytes);
   static accel::Launch ofPlan(const DeviceLaunch& launch) {
     return {kernelNumber(launch.kernel), launch.blocks, launch.threads, launch.params};
   }
