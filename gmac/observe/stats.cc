@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <ctime>
 
 #include "gmac/base/cancellation.h"
@@ -114,6 +115,28 @@ std::atomic<ExitReport*> exitReport{nullptr};
 
 }  // namespace
 
+MessageCounts::Entry& MessageCounts::entryOf(const char* way) noexcept {
+  for (std::size_t i = 0; i < kMaxWays; ++i) {
+    const char* found = entries_[i].way.load(std::memory_order_acquire);
+    if (found == nullptr && entries_[i].way.compare_exchange_strong(
+                                found, way, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return entries_[i];
+    }
+    // (Else `found` is what another thread has set.)
+    if (found == way || std::strcmp(found, way) == 0) {
+      return entries_[i];
+    }
+  }
+  entries_[kMaxWays].way.store(kOtherWays, std::memory_order_release);
+  return entries_[kMaxWays];
+}
+
+void MessageCounts::add(const char* way, std::uint64_t bytes) noexcept {
+  Entry& entry = entryOf(way);
+  entry.messages.add();
+  entry.bytes.add(bytes);
+}
+
 void Timed::begin(Phase phase) noexcept {
   phase_ = phase;
   since_ = now();
@@ -163,7 +186,15 @@ std::string statsJson(const RunDescription& run) {
   for (std::size_t device = 0; device < run.devices; ++device) {
     json += fmt::format("{}{}", device == 0 ? "" : ", ", stats().deviceCalls[device].value());
   }
-  json += "],\n  \"time\": {\n";
+  json += "],\n  \"messages\": {";
+  const char* before = "";
+  messageCounts().each([&](const char* way, std::uint64_t messages, std::uint64_t bytes) {
+    json += fmt::format("{}\n    ", before);
+    appendJsonString(json, way);
+    json += fmt::format(": {{\"messages\": {}, \"bytes\": {}}}", messages, bytes);
+    before = ",";
+  });
+  json += "},\n  \"time\": {\n";
   for (std::size_t index = 0; index < kPhaseCount; ++index) {
     json += fmt::format("    \"{}\": {:.9f},\n", kPhaseNames[index],
                         phaseSeconds(static_cast<Phase>(index)));

@@ -77,6 +77,43 @@ inline constinit std::atomic<bool> timing{false};
 
 inline Stats& stats() noexcept { return internal::theStats; }
 
+// Messages and their bytes by the way that they went. Thread-safe; nothing allocates or locks.
+class MessageCounts {
+ public:
+  // Ways that are told apart; the messages of those that come later are counted together.
+  static constexpr std::size_t kMaxWays = 32;
+  static constexpr const char* kOtherWays = "others";
+
+  // `way` lives as long as the process. One way may have its name at several addresses.
+  void add(const char* way, std::uint64_t bytes) noexcept;
+  // visit(way, messages, bytes) for each way that had a message, in the order of the first ones.
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (const Entry& entry : entries_) {
+      if (const char* const way = entry.way.load(std::memory_order_acquire)) {
+        visit(way, entry.messages.value(), entry.bytes.value());
+      }
+    }
+  }
+
+ private:
+  struct Entry {
+    std::atomic<const char*> way{nullptr};  // set once
+    Counter messages;
+    Counter bytes;
+  };
+  Entry& entryOf(const char* way) noexcept;
+
+  std::array<Entry, kMaxWays + 1> entries_;  // the last one: of the others
+};
+
+namespace internal {
+inline constinit MessageCounts theMessageCounts;
+}  // namespace internal
+
+// Of the messages of mpi/.
+inline MessageCounts& messageCounts() noexcept { return internal::theMessageCounts; }
+
 // The phases of a thread's time, by the names of Figure 10. `cpu`, the rest, is computed.
 enum class Phase : std::uint8_t {
   kCopy,        // waits for, or does, copies between the two memories

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The messages of mpi/, which is a library beside libgmac.so, in the trace (GMAC_TRACE). Not
- * installed. */
+ * The messages of mpi/, which is a library beside libgmac.so, in the trace (GMAC_TRACE) and the
+ * statistics (GMAC_STATS). Not installed. */
 #ifndef GMAC_SESSION_MESSAGE_TRACE_H_
 #define GMAC_SESSION_MESSAGE_TRACE_H_
 
@@ -13,8 +13,9 @@
 extern "C" {
 #endif
 
-/* The trace of this process, if it has one, gets an event of this moment, of the category "mpi".
- * `name` says which way the payload goes, and lives as long as the process. Thread-safe. */
+/* Counts the message by its name. The trace of this process, if it has one, gets an event of this
+ * moment, of the category "mpi". `name` says which way the payload goes, and lives as long as the
+ * process. Thread-safe. */
 ADSM_API void gmacTraceMessage(const char* name, uint64_t bytes);
 
 #ifdef __cplusplus

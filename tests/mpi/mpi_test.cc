@@ -122,11 +122,13 @@ TEST_P(Mpi, LargeMessagesGoByTicketAndTheStatisticsSaySo) {
   EXPECT_THAT(wrong.errors, HasSubstr("GMAC_MPI_TICKETS=\"2\" is not allowed; allowed: 0, 1"));
 }
 
-TEST_P(Mpi, TheTraceOfEachRankHasTheWayOfEachMessage) {
+TEST_P(Mpi, TraceAndStatisticsOfEachRankHaveTheWayOfEachMessage) {
   const std::string folder = ::testing::TempDir() + "gmac_mpi_trace_" + GetParam() + "_";
   for (const char* const tickets : {"1", "0"}) {
-    const ProgramEnd end =
-        run(2, "exchange", {}, {{"GMAC_MPI_TICKETS", tickets}, {"GMAC_TRACE", folder + "%r.json"}});
+    const ProgramEnd end = run(2, "exchange", {},
+                               {{"GMAC_MPI_TICKETS", tickets},
+                                {"GMAC_TRACE", folder + "%r.json"},
+                                {"GMAC_STATS", folder + "stats_%r.json"}});
     EXPECT_EQ(end.exitStatus, 0) << end.seen();
     const auto eventsOf = [&](const char* rank, const std::string& name) {
       std::ifstream file(folder + rank + ".json");
@@ -142,6 +144,20 @@ TEST_P(Mpi, TheTraceOfEachRankHasTheWayOfEachMessage) {
     EXPECT_EQ(eventsOf("1", "receive: ticket"), large);
     EXPECT_GT(eventsOf("0", "send: wire"), 0);
     EXPECT_GT(eventsOf("1", "receive: wire"), 0);
+    for (const char* const rank : {"0", "1"}) {
+      std::ifstream file(folder + "stats_" + rank + ".json");
+      const std::string text((std::istreambuf_iterator<char>(file)), {});
+      for (const std::string name : {"\"send: ticket\"", "\"receive: ticket\""}) {
+        const std::string counts = ": {\"messages\": 3, \"bytes\": 2752512}";
+        EXPECT_THAT(text, HasSubstr("\"messages\": {"));
+        EXPECT_EQ(text.find(name) != std::string::npos, large != 0) << text;
+        EXPECT_EQ(text.find(name + counts) != std::string::npos, large != 0) << text;
+      }
+      for (const std::string name : {"send: wire", "receive: wire"}) {
+        EXPECT_THAT(text, HasSubstr("\"" + name + "\": {\"messages\": " +
+                                    std::to_string(eventsOf(rank, name)) + ", "));
+      }
+    }
   }
 }
 

@@ -9,10 +9,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmac/observe/report_file.h"
@@ -22,6 +24,8 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 const RunDescription kRun = {"host", "a \"quoted\" device\n", "rolling", 2097152, "file"};
 
@@ -105,6 +109,57 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
     EXPECT_TRUE(written.at("time").contains(name)) << name;
   }
   EXPECT_EQ(written.at("time").size(), 13u);
+}
+
+TEST(Stats, MessagesAreCountedByTheirWay) {
+  MessageCounts counts;
+  const std::string elsewhere = "send: ring";  // the same name, at another address
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      for (int j = 0; j < 1000; ++j) {
+        counts.add("send: ticket", 3);
+        counts.add("send: ring", 5);
+        counts.add(elsewhere.c_str(), 7);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> seen;
+  counts.each([&](const char* way, std::uint64_t messages, std::uint64_t bytes) {
+    EXPECT_TRUE(seen.emplace(way, std::pair(messages, bytes)).second) << way;
+  });
+  EXPECT_THAT(seen, UnorderedElementsAre(Pair("send: ticket", Pair(8000u, 24000u)),
+                                         Pair("send: ring", Pair(16000u, 96000u))));
+}
+
+TEST(Stats, MoreWaysOfMessagesThanThereIsRoomForAreCountedTogether) {
+  MessageCounts counts;
+  std::vector<std::string> ways;
+  for (std::size_t i = 0; i < MessageCounts::kMaxWays + 3; ++i) {
+    ways.push_back("way " + std::to_string(i));
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (const std::string& way : ways) counts.add(way.c_str(), 10);
+  }
+  std::vector<std::string> seen;
+  counts.each([&](const char* way, std::uint64_t messages, std::uint64_t bytes) {
+    seen.emplace_back(way);
+    EXPECT_EQ(messages, seen.size() <= MessageCounts::kMaxWays ? 2u : 6u) << way;
+    EXPECT_EQ(bytes, messages * 10) << way;
+  });
+  ways.resize(MessageCounts::kMaxWays);
+  ways.emplace_back("others");
+  EXPECT_EQ(seen, ways);
+}
+
+TEST(Stats, JsonHasTheMessages) {
+  messageCounts().add("send: \"quoted\"", 5);
+  messageCounts().add("receive: ticket", 11);
+  messageCounts().add("receive: ticket", 22);
+  const json written = json::parse(statsJson(kRun)).at("messages");
+  EXPECT_EQ(written.at("send: \"quoted\""), json({{"messages", 1}, {"bytes", 5}}));
+  EXPECT_EQ(written.at("receive: ticket"), json({{"messages", 2}, {"bytes", 33}}));
 }
 
 TEST(Stats, ATimedScopeCountsNothingWhileTimingIsOff) {
