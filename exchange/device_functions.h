@@ -79,6 +79,11 @@ struct DeviceFunctions {
   // its bus, until unpin(). *pinned: 0: it has no use for that. NULL: so does none.
   adsmError_t (*pin)(void* memory, std::size_t bytes, int* pinned) = nullptr;
   adsmError_t (*unpin)(void* memory, std::size_t bytes) = nullptr;
+  // The same as begin() from one piece of such memory, to that of this process's device. (begin()
+  // does not know on which side the device is, if both are one piece.) NULL: begin() does it.
+  adsmError_t (*beginUnpack)(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                             const void* source, std::int64_t offset, std::int64_t bytes,
+                             void** event) = nullptr;
 
   // Of a call that has just returned that error.
   const char* causeOf(adsmError_t code) const {

@@ -75,9 +75,9 @@ Result<bool> RingDrain::submit() {
   const auto line = Layout::make({}, {{-submitted_, submitted_ + *ready}});
   GMAC_TRY(line.status());
   void* event = nullptr;
-  if (const adsmError_t code =
-          device_.begin(to_, target_, *line, ring_.address + submitted_ % ring_.bytes, submitted_,
-                        *ready, &event);
+  const auto begin = device_.beginUnpack != nullptr ? device_.beginUnpack : device_.begin;
+  if (const adsmError_t code = begin(to_, target_, *line, ring_.address + submitted_ % ring_.bytes,
+                                     submitted_, *ready, &event);
       code != adsmSuccess) {
     return refuse(code, *ready);
   }

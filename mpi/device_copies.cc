@@ -183,6 +183,22 @@ adsmError_t beginPack(const Layout& to, void* target, const Layout& from, const 
   return error;
 }
 
+adsmError_t beginUnpack(const Layout& to, void* target, const Layout& from, const void* source,
+                        int64_t offset, int64_t bytes, void** event) {
+  void* line = nullptr;
+  void* packed = nullptr;
+  if (!lineAt(to, target, offset, &line) || !lineAt(from, source, offset, &packed)) {
+    return beginCopy(to, target, from, source, offset, bytes, event);
+  }
+  adsmPackEvent_t made = nullptr;
+  adsmPackOptions_t options = {};
+  options.size = sizeof options;
+  options.event = &made;
+  const adsmError_t error = adsmUnpackWith(line, packed, bytes, ADSM_TYPE_1, &options);
+  *event = made;
+  return error;
+}
+
 bool copyIsOver(void* event) { return adsmPackDone(static_cast<adsmPackEvent_t>(event)) != 0; }
 
 adsmError_t endCopy(void* event) { return adsmPackWait(static_cast<adsmPackEvent_t>(event)); }

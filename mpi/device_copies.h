@@ -23,6 +23,10 @@ adsmError_t beginCopy(const datatype::Layout& to, void* target, const datatype::
 // A pack whose source nobody changes meanwhile (gmacPackLent).
 adsmError_t beginPack(const datatype::Layout& to, void* target, const datatype::Layout& from,
                       const void* source, std::int64_t offset, std::int64_t bytes, void** event);
+// An unpack from one piece, of pinned memory: where the target is one, too, which side is the
+// device's is not asked of the driver, and the CPU copies nothing.
+adsmError_t beginUnpack(const datatype::Layout& to, void* target, const datatype::Layout& from,
+                        const void* source, std::int64_t offset, std::int64_t bytes, void** event);
 bool copyIsOver(void* event);
 adsmError_t endCopy(void* event);
 

@@ -40,6 +40,13 @@ constexpr std::size_t kFragments = 8;
 constexpr std::int64_t kMostHeld = std::int64_t{4} << 20;
 // Of a copy; on the slow side.
 constexpr std::int64_t kCopiedBytesPerMicrosecond = 4000;
+// A message through pinned memory is so many times as long as the shortest ticket, as each of its
+// fragments takes the two devices some 10 us; and it is cut so that both devices copy for most of
+// its time.
+constexpr std::int64_t kLeastStaged = 16;
+constexpr std::int64_t kStagedFragments = 8;
+constexpr std::int64_t kMostStagedFragment = std::int64_t{4} << 20;
+constexpr std::int64_t kPage = 4096;
 
 // Whether the kernel copies from there for others, by the ends: not from memory of some drivers.
 bool isReadable(const std::byte* base, const datatype::Layout& layout) {
@@ -89,7 +96,7 @@ void Transfer::list(const std::shared_ptr<Transfer>& transfer) {
 }
 
 std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
-                                          exchange::SharedLayoutPtr layout,
+                                          exchange::SharedLayoutPtr layout, Sender sender,
                                           tickets::Source* packed) {
   State& all = state();
   tellDevice();  // before the receiver imports the memory
@@ -98,25 +105,57 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
   auto memory = all.memory->find(first, static_cast<std::size_t>(bounds.last - bounds.first));
   if (memory == nullptr) {
     packed->hasNoHandle = true;
-    return nullptr;
+    return sender == Sender::kWaits ? stage(rank, base, std::move(layout), *packed) : nullptr;
   }
   all.exchangesMemory = true;
   const std::uint64_t reclaims = all.reclaims.load();
   // (So it needs no ring, which nobody may serve while the sender is in another call.)
   if (!all.exchange->isImportedBy(memory->id, rank)) {
     packed->exported = memory->id;
-    return nullptr;
+    return sender == Sender::kWaits && all.exchange->failsToImport(rank)
+               ? stage(rank, base, std::move(layout), *packed)
+               : nullptr;
   }
   int reached = 0;
   if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess || reached == 0) {
     return nullptr;  // packing says why
   }
   auto transfer =
-      beginOnDevice(rank, base, base, std::move(layout), {{}, nullptr, std::move(memory), {}});
+      beginOnDevice(rank, base, base, std::move(layout), {{}, nullptr, std::move(memory), {}, {}});
   // (As of lent bytes.)
   if (transfer != nullptr && all.reclaims.load() != reclaims) {
     transfer->giveBack(transfer->source_.memory->id);
   }
+  return transfer;
+}
+
+// Of device memory that the receiver does not reach, as `packed` says. (Not of objects, whose loan
+// would last as long as the receiver takes, and kernels wait for that.)
+std::shared_ptr<Transfer> Transfer::stage(int rank, const std::byte* base,
+                                          exchange::SharedLayoutPtr layout,
+                                          const tickets::Source& packed) {
+  State& all = state();
+  const std::int64_t bytes = layout->layout.bytes();
+  int reached = 0;
+  if (bytes < kLeastStaged * all.settings.leastTicketBytes ||
+      gmacOpenDeviceMemory(base + layout->layout.bounds().first, &reached) != adsmSuccess ||
+      reached == 0) {
+    return nullptr;  // packing says why
+  }
+  all.exchangesMemory = true;
+  exchange::SendOptions options;
+  options.mayCopy = true;
+  options.onDevice = true;
+  options.path = exchange::Path::kPinned;
+  options.pinnedFragment = static_cast<std::size_t>(
+      std::clamp(bytes / kStagedFragments / kPage * kPage, kPage, kMostStagedFragment));
+  auto sending = all.exchange->send(rank, base, std::move(layout), options);
+  if (!sending.ok()) {
+    return nullptr;
+  }
+  auto transfer = std::make_shared<Transfer>(std::move(*sending), rank,
+                                             Source{{}, nullptr, nullptr, {}, packed});
+  list(transfer);
   return transfer;
 }
 
@@ -168,7 +207,7 @@ std::shared_ptr<Transfer> Transfer::lendOnDevice(int rank, const std::byte* base
   }
   const auto* const device = static_cast<const std::byte*>((*loan).address) - bounds.first;
   auto transfer = beginOnDevice(rank, base, device, std::move(layout),
-                                {{}, nullptr, std::move(memory), std::move(loan)});
+                                {{}, nullptr, std::move(memory), std::move(loan), {}});
   // (As of lent bytes.)
   if (transfer != nullptr && all.reclaims.load() != reclaims) {
     transfer->giveBack(true);
@@ -203,8 +242,8 @@ std::shared_ptr<Transfer> Transfer::lend(int rank, const std::byte* base,
   if (!sending.ok()) {
     return nullptr;
   }
-  auto transfer = std::make_shared<Transfer>(std::move(*sending), rank,
-                                             Source{std::move(loan), std::move(file), nullptr, {}});
+  auto transfer = std::make_shared<Transfer>(
+      std::move(*sending), rank, Source{std::move(loan), std::move(file), nullptr, {}, {}});
   list(transfer);
   // Who asked after the loan was made has found the transfer, or is found here.
   if (all.reclaims.load() != reclaims) {
@@ -250,12 +289,14 @@ std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
 Bytes Transfer::write() {
   const State& all = state();
   const std::lock_guard guard(lock_);
-  const auto exported = source_.memory != nullptr ? source_.memory->id : exchange::kNoExport;
+  const auto exported = source_.memory != nullptr ? source_.memory->id : source_.packed.exported;
   Wire wire{};
   wire.nonce = all.nonce;
   wire.payloadBytes = sending_.bytes();
   wire.sender = all.rank;
   wire.exported = static_cast<std::uint64_t>(exported);
+  wire.hasNoHandle = source_.packed.hasNoHandle ? 1 : 0;
+  wire.isPinned = sending_.path() == exchange::Path::kPinned ? 1 : 0;
   sending_.describe(wire.description);
   written_ = true;
   if (wanted_) {

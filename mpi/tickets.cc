@@ -95,7 +95,10 @@ constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory,
                                             &endCopy,
                                             &beginPack,
                                             &gmacDeviceImportIsLocal,
-                                            &adsmLastErrorString};
+                                            &adsmLastErrorString,
+                                            &gmacPinMemory,
+                                            &gmacUnpinMemory,
+                                            &beginUnpack};
 static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
 // Of another device's memory, a ticket and a copy take less time than the staged wire from the
 // first byte on (docs/results.md); a message that is shorter than a ticket cannot be one.
@@ -433,7 +436,8 @@ std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes) {
   return Ticket{wire.payloadBytes,     static_cast<int>(wire.sender),
                 wire.description,      exchange::ExportId{wire.exported},
                 wire.hasNoHandle != 0, std::chrono::nanoseconds(wire.packedNanoseconds),
-                wire.fragmentBytes,    static_cast<int>(wire.number)};
+                wire.fragmentBytes,    static_cast<int>(wire.number),
+                wire.isPinned != 0};
 }
 
 Result<exchange::Delivery> collect(const Ticket& ticket) {
@@ -445,6 +449,16 @@ bool isTransfer(const Ticket& ticket) {
 }
 
 namespace {
+
+// `base`, `layout`: of the receiver's memory.
+Result<exchange::Receiving> begin(const Ticket& ticket, std::byte* base,
+                                  const datatype::Layout& layout, exchange::Memory memory) {
+  State& all = state();
+  if (ticket.isPinned) {
+    all.exchangesMemory = true;  // the pinned memory is imported
+  }
+  return all.exchange->receive(ticket.sender, ticket.description, base, layout, memory);
+}
 
 Status finish(exchange::Receiving& receiving) {
   for (Spinning spinning(receiving.bytes());; spinning.turn()) {
@@ -462,8 +476,7 @@ Status finish(exchange::Receiving& receiving) {
 
 Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout,
                exchange::Memory memory) {
-  auto receiving =
-      state().exchange->receive(ticket.sender, ticket.description, base, layout, memory);
+  auto receiving = begin(ticket, base, layout, memory);
   GMAC_TRY(receiving.status());
   return finish(*receiving);
 }
@@ -525,7 +538,7 @@ Result<bool> receive(const Ticket& ticket, std::byte* room,
                      const std::function<bool(const std::byte* packed)>& take) {
   const auto whole = datatype::Layout::make({}, {{0, ticket.payloadBytes}});
   GMAC_TRY(whole.status());
-  auto receiving = state().exchange->receive(ticket.sender, ticket.description, room, *whole);
+  auto receiving = begin(ticket, room, *whole, exchange::Memory::kHost);
   GMAC_TRY(receiving.status());
   for (Spinning spinning(ticket.payloadBytes); receiving->isBeingPacked(); spinning.turn()) {
     GMAC_TRY(receiving->advance(0).status());

@@ -140,6 +140,8 @@ struct Ticket {
   // none.
   std::int64_t fragmentBytes = 0;
   int number = 0;
+  // A transfer of device memory through pinned memory: it was packed, as `hasNoHandle` says.
+  bool isPinned = false;
 };
 // Empty if the bytes are no ticket but a message of the same length.
 std::optional<Ticket> read(std::span<const std::byte, kBytes> bytes);
@@ -292,9 +294,12 @@ class Transfer {
                                         exchange::SharedLayoutPtr layout, Sender sender);
   // The same of device memory that the program has allocated, whose context's default streams are
   // waited for: the receiver's device copies it, in one pass, and needs nothing of the sender
-  // meanwhile. NULL: it does not go this way, and *packed says what may help.
+  // meanwhile. Where that device does not reach it, a long message of a sender that waits goes
+  // through pinned memory, over both buses at once. NULL: it does neither, and *packed says what
+  // may help.
   static std::shared_ptr<Transfer> offer(int rank, const std::byte* base,
-                                         exchange::SharedLayoutPtr layout, tickets::Source* packed);
+                                         exchange::SharedLayoutPtr layout, Sender sender,
+                                         tickets::Source* packed);
   // The same of a shared object all of whose bytes between the layout's bounds are current on the
   // device. Waits for kernels that write them. *failed: one of them has, or the device; the message
   // cannot be sent then, and an error's text says why.
@@ -307,6 +312,7 @@ class Transfer {
     std::shared_ptr<const ExportedFile> file;
     DeviceExports::MemoryPtr memory;
     DeviceLoan deviceLoan;
+    tickets::Source packed;  // of one that goes through pinned memory
   };
   Transfer(exchange::Sending sending, int rank, Source source = {});
   Transfer(const Transfer&) = delete;
@@ -340,6 +346,9 @@ class Transfer {
   static std::shared_ptr<Transfer> beginOnDevice(int rank, const std::byte* base,
                                                  const std::byte* device,
                                                  exchange::SharedLayoutPtr layout, Source source);
+  static std::shared_ptr<Transfer> stage(int rank, const std::byte* base,
+                                         exchange::SharedLayoutPtr layout,
+                                         const tickets::Source& packed);
   void settle();
 
   const bool isLent_;        // on the CPU

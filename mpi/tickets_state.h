@@ -33,6 +33,7 @@ struct Wire {
   std::int64_t packedNanoseconds;
   std::int64_t fragmentBytes;
   std::int64_t number;
+  std::int64_t isPinned;
   std::uint64_t sum;
 };
 static_assert(sizeof(Wire) <= kBytes);

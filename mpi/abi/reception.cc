@@ -24,6 +24,11 @@ void noteNotCopied(slow::Reason reason, std::int64_t bytes, std::chrono::nanosec
   }
 }
 
+// Why the sender's device memory was packed.
+slow::Reason whyPacked(const tickets::Ticket& ticket) {
+  return ticket.hasNoHandle ? slow::Reason::kNotExported : slow::Reason::kNotImported;
+}
+
 // How long something takes that may be told as slow; of other messages the clock is not read.
 class Stopwatch {
  public:
@@ -157,10 +162,16 @@ std::optional<tickets::Ticket> Reception::ticketIn(const MPI_Status& status) {
 // Straight to device memory, or an object.
 bool Reception::redeemByDevice(const tickets::Ticket& ticket, const datatype::Layout& layout) {
   payloadBytes_ = ticket.payloadBytes;
+  const Stopwatch watch(whyPacked(ticket), payloadBytes_);
   const bool received =
       tickets::receive(ticket, side_->elements()->address(), layout, exchange::Memory::kDevice)
           .ok();
-  if (!received) reason_ = lastErrorText();
+  const std::chrono::nanoseconds took = watch.time();
+  if (!received) {
+    reason_ = lastErrorText();
+  } else if (ticket.isPinned && !tickets::importFor(ticket)) {
+    noteNotCopied(whyPacked(ticket), payloadBytes_, took);
+  }
   return received;
 }
 
@@ -169,7 +180,7 @@ bool Reception::redeemTransfer(const tickets::Ticket& ticket) {
   const std::int64_t room = side_.has_value() ? side_->payloadBytes() : elements_->bytes();
   payloadBytes_ = std::min(room, ticket.payloadBytes);
   const bool fits = ticket.payloadBytes <= room;
-  if (fits && ticket.exported != exchange::kNoExport && side_.has_value()) {
+  if (fits && (ticket.exported != exchange::kNoExport || ticket.isPinned) && side_.has_value()) {
     if (const auto layout = side_->elements()->layoutForDevice()) {
       return redeemByDevice(ticket, layout->layout);
     }
@@ -323,8 +334,7 @@ bool Reception::redeem(const tickets::Ticket& ticket) {
     if (!side_.has_value()) (void)elements_->unpack(payload, room);
     return false;
   }
-  const slow::Reason reason =
-      ticket.hasNoHandle ? slow::Reason::kNotExported : slow::Reason::kNotImported;
+  const slow::Reason reason = whyPacked(ticket);
   const Stopwatch watch(reason, payloadBytes_);
   const bool unpacked = side_.has_value() ? side_->unpackFrom(payload, payloadBytes_)
                                           : elements_->unpack(payload, payloadBytes_);

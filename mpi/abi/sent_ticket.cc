@@ -99,7 +99,7 @@ bool SentTicket::lend(const Elements& elements) {
   const bool isLoaded = !rowsLieFarApart(layout->layout);
   if (elements.isOnDevice()) {
     if (!isLoaded) return false;
-    transfer_ = tickets::Transfer::offer(rank_, elements.address(), layout, &packedFrom_);
+    transfer_ = tickets::Transfer::offer(rank_, elements.address(), layout, *lends_, &packedFrom_);
   } else if (!isShort) {
     transfer_ = tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
   }

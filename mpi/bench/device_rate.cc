@@ -3,10 +3,11 @@
 // The gain of tickets where both buffers are device memory (cuMemAlloc), where both are a pool's
 // (cuMemAllocAsync), which no other process reaches, and where both are shared objects that are
 // current on the device: messages from rank 0 to rank 1 and back, 8 B to 1 GiB in one piece, and 64
-// KiB to 64 MiB in rows of 8 B, in ways that take turns:
+// KiB to 64 MiB in rows, in ways that take turns:
 //   wire    MPI_Ssend, which is never a ticket: packed, sent by MPI, unpacked
 //   send    MPI_Send, by what tickets choose
 //   left    MPI_Isend and MPI_Wait: the same of a sender that may be in another call meanwhile
+//           (so a pool's goes through pinned memory by send, and by packed tickets here)
 //   isend   MPI_Isend, MPI_Irecv and MPI_Waitall, both ways at once
 // and of those of 64 KiB and less in one piece:
 //   hand    cuMemcpyDtoH, MPI_Send and MPI_Recv of the CPU's memory, cuMemcpyHtoD, and a wait for
@@ -302,6 +303,7 @@ int main(int argc, char** argv) {
     for (const int bytes : {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20}) {
       measure(kind, {"rows of 8 B", 8, bytes});
     }
+    measure(kind, {"rows of 64 B", 64, 64 << 20});
     for (const int bytes : {64 << 10, 1 << 20, 64 << 20}) {
       measure(kind, {"rows of 1 KiB", 1024, bytes});
     }

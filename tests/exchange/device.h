@@ -210,6 +210,7 @@ inline Queue laterPacks;
 inline int asksBeforeOver = 0;
 inline int copiesBegun = 0;
 inline int packsBegun = 0;
+inline int unpacksBegun = 0;
 
 inline bool nothingIsLater() { return laterCopies.empty() && laterPacks.empty(); }
 
@@ -236,6 +237,12 @@ inline adsmError_t beginPack(const datatype::Layout& to, void* target, const dat
                              void** event) {
   ++packsBegun;
   return beginIn(laterPacks, to, target, from, source, offset, bytes, event);
+}
+inline adsmError_t beginUnpack(const datatype::Layout& to, void* target,
+                               const datatype::Layout& from, const void* source,
+                               std::int64_t offset, std::int64_t bytes, void** event) {
+  ++unpacksBegun;
+  return beginIn(laterCopies, to, target, from, source, offset, bytes, event);
 }
 inline void makeUpTo(const LaterCopy* last) {
   Queue& queue = last->queue;
@@ -303,7 +310,8 @@ inline constexpr exchange::DeviceFunctions kDevice{&device::exportMemory,
                                                    nullptr,
                                                    &lastErrorText,
                                                    &device::pin,
-                                                   &device::unpin};
+                                                   &device::unpin,
+                                                   &device::beginUnpack};
 // One that copies no messages.
 inline constexpr exchange::DeviceFunctions kOldDevice{
     &device::exportMemory, &device::importMemory, &device::copyTo,

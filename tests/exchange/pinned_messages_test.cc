@@ -150,12 +150,12 @@ TEST(PinnedMessages, BothDevicesCopyAtTheSameTime) {
       CHECK_THAT(device::laterCopies.size() == 2);
       device::laterCopies.front()->asks = 0;
       CHECK_THAT(!*receiving->advance());
-      CHECK_THAT(device::laterCopies.size() == 2 && device::copiesBegun == 3);
+      CHECK_THAT(device::laterCopies.size() == 2 && device::unpacksBegun == 3);
       arrive(board, 2);
       await(board, 3, 1);
       device::asksBeforeOver = 0;
       for (device::LaterCopy* const copy : device::laterCopies) copy->asks = 0;
-      CHECK_THAT(*receiving->wait(kPatience) && device::copiesBegun == kParts);
+      CHECK_THAT(*receiving->wait(kPatience) && device::unpacksBegun == kParts);
       CHECK_THAT(isFilled(arena, kParts * kFragment));
     }
   });

@@ -191,13 +191,22 @@ TEST_P(Mpi, PlainReceivesGetTicketsInEveryCallThatCompletesThem) {
   }
 }
 
+// For `tickets` with messages of that memory.
+Variables variablesOf(const std::string& memory) {
+  if (memory != "pinned") return {{"GMAC_MPI_TICKETS", "1"}};
+  Variables variables = kTickets;
+  variables["GMAC_ACCEL"] = "cuda";
+  variables["GMAC_TEST_MIRROR"] = "file";
+  variables["GMAC_TEST_DRIVER"] = "fake";
+  return variables;
+}
+
 TEST_P(MpiAfterADeath, WhatAKilledRankHasSentByTicketArrives) {
   for (const char* const delay : {"0", "3000", "15000"}) {
-    for (const bool plain : {false, true}) {
+    for (const std::string memory : {"", "plain", "pinned"}) {
       std::vector<std::string> words = {"sent", delay};
-      if (plain) words.insert(words.begin(), "plain");
-      const ProgramEnd end =
-          run(2, "tickets", words, {{"GMAC_MPI_TICKETS", "1"}}, {"--enable-recovery"});
+      if (!memory.empty()) words.insert(words.begin(), memory);
+      const ProgramEnd end = run(2, "tickets", words, variablesOf(memory), {"--enable-recovery"});
       EXPECT_THAT(end.output, HasSubstr("survived")) << end.seen();
       EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
     }
@@ -207,10 +216,10 @@ TEST_P(MpiAfterADeath, WhatAKilledRankHasSentByTicketArrives) {
 // By what MPI and its launcher do about it; the limit is mpirun()'s.
 TEST_P(Mpi, NobodyWaitsForARankThatIsKilledAmongTickets) {
   for (const char* const dies : {"sending", "receiving"}) {
-    for (const bool plain : {false, true}) {
+    for (const std::string memory : {"", "plain", "pinned"}) {
       std::vector<std::string> words = {dies};
-      if (plain) words.insert(words.begin(), "plain");
-      const ProgramEnd end = run(2, "tickets", words, {{"GMAC_MPI_TICKETS", "1"}});
+      if (!memory.empty()) words.insert(words.begin(), memory);
+      const ProgramEnd end = run(2, "tickets", words, variablesOf(memory));
       EXPECT_NE(end.exitStatus, 0);
       EXPECT_NE(end.exitStatus, 124) << dies << ": " << end.seen();
       EXPECT_THAT(end.errors, Not(HasSubstr("FAILED")));
@@ -420,6 +429,39 @@ TEST_P(Mpi, MessagesBetweenDeviceMemoriesAreCopiedOnceByTheReceiversDevice) {
   }
 }
 
+// Where the receivers' devices do not reach the senders' memory, those of senders that wait go
+// through memory that both devices reach, to each kind of memory; and to receivers that are late,
+// as copies.
+TEST_P(Mpi, MessagesOfDeviceMemoryThatIsNotReachedGoThroughPinnedMemory) {
+  const std::string file = ::testing::TempDir() + "gmac_mpi_pinned_" + GetParam() + ".json";
+  const struct {
+    int ranks;
+    const char* program;
+    std::vector<std::string> words;
+    const char* output;
+  } runs[] = {
+      {2, "device_copies", {"unimported", "pinned"}, "copies are right\n"},
+      {2, "device_copies", {"unexported", "pinned"}, "copies are right\n"},
+      {3, "pinned_messages", {"around"}, "messages through pinned memory are right\n"},
+      {6, "pinned_messages", {"several"}, "messages through pinned memory are right\n"},
+      {2, "pinned_messages", {"unpinned", "0"}, "messages through pinned memory are right\n"},
+      {2, "pinned_messages", {"unpinned", "1"}, "messages through pinned memory are right\n"},
+      {2, "pinned_messages", {"failing"}, "messages through pinned memory are right\n"},
+  };
+  for (const auto& one : runs) {
+    const std::string what = std::string(one.program) + " " + one.words.front() + ": ";
+    Variables variables = kOnCuda;
+    for (const auto& [name, value] : kTickets) variables[name] = value;
+    variables["GMAC_TEST_DRIVER"] = "fake";
+    variables["GMAC_STATS"] = file;
+    const ProgramEnd end = run(one.ranks, one.program, one.words, variables);
+    EXPECT_EQ(end.exitStatus, 0) << what << end.seen();
+    EXPECT_EQ(end.output, one.output) << what;
+    EXPECT_THAT(end.errors, HasSubstr(" bytes) through pinned memory, ")) << what;
+    EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) through pinned memory, "))) << what;
+  }
+}
+
 // Rank 0 says so for both ranks, and nothing of messages that are as fast as they may be.
 TEST_P(Mpi, SlowMessagesOfDeviceMemoryAreToldAtTheEnd) {
   const std::string ofRank0 = " of rank 0: 5 messages (20971520 bytes) of device memory at ";
@@ -619,8 +661,10 @@ TEST_P(Mpi, RandomProgramsDoInDeviceMemoryWhatTheyDoInPlainMemory) {
 TEST_P(Mpi, RandomTransfersOfAllKindsOfMemoryArrive) {
   const char* const steps = std::getenv("GMAC_TEST_STEPS");
   const char* const seed = std::getenv("GMAC_TEST_SEED");
-  for (const std::string devices : {"apart", "together"}) {
+  for (const std::string devices : {"apart", "together", "unexported", "unimported"}) {
     for (const Variables& way : kWays) {
+      // (The wire is the same for all.)
+      if (devices.starts_with("un") && &way == &kWays[0]) continue;
       Variables variables = kOnCuda;
       variables["GMAC_TEST_DRIVER"] = "fake";
       for (const auto& [name, value] : way) variables[name] = value;

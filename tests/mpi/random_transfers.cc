@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   random_transfers STEPS SEED apart|together [SECONDS]
+//   random_transfers STEPS SEED apart|together|unexported|unimported [SECONDS]
 //
 // Random messages between two processes that have a device each, or with "together" one, until so
-// many are made or so much time has gone: of
+// many are made or so much time has gone; with one of the last two words, where the driver refuses
+// that a device reaches the other's memory: of
 // objects, device memory and plain memory on either side, from any layout to any other of as many
 // elements, at any offset, by several calls, of 1 byte to 1 MiB, of allocations that come and go.
 // Every byte of the receiver's buffer is compared with what MPI's own packing makes of plain
@@ -278,18 +279,21 @@ class Transfers {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "random_transfers STEPS SEED apart|together [SECONDS]\n");
+    std::fprintf(stderr,
+                 "random_transfers STEPS SEED apart|together|unexported|unimported [SECONDS]\n");
     return 2;
   }
   const int steps = std::atoi(argv[1]);
   const std::uint64_t seed = std::strtoull(argv[2], nullptr, 0);
-  const bool together = argc > 3 && std::string_view(argv[3]) == "together";
+  const std::string_view how = argc > 3 ? argv[3] : "apart";
   const double seconds = argc > 4 ? std::atof(argv[4]) : 1e9;
   if (gmac::testing::usesFakeDriver()) gmac::testing::showDevices(2);
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (!gmac::testing::startDevice()) gmac::testing::fail("a build with CUDA");
-  if (!together) gmac::testing::chooseDevice(rank);
+  if (how != "together") gmac::testing::chooseDevice(rank);
+  if (how == "unexported") gmac::testing::refuseExports();
+  if (how == "unimported") gmac::testing::refuseImports();
   int done = 0;
   const double start = MPI_Wtime();
   {

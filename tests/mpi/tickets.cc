@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   tickets [single] [plain] [sent MICROSECONDS | sending | receiving]
+//   tickets [single] [plain|pinned] [sent MICROSECONDS | sending | receiving]
 //
 // Large messages of shared objects and of plain memory between two ranks of one host, which go
 // through its memory. What the receiver sees is what it sees of other messages: sizes, errors,
 // order; with buffers of every kind. With arguments a rank is killed: 0 after it has sent, 0 while
-// it sends, 1 while it receives; messages of `plain` memory alone, or of shared objects. `single`:
-// without MPI_THREAD_MULTIPLE.
+// it sends, 1 while it receives; messages of `plain` memory alone, of device memory that goes
+// through `pinned` memory, or of shared objects. `single`: without MPI_THREAD_MULTIPLE.
 #include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ void send(int value, int tag, MPI_Comm comm, int bytes = kBytes) {
   std::memset(object.data(), value ^ gmac::testing::kMask, object.size());
   object.flip();
   MPI_Datatype type = sentType(bytes);
-  MPI_Send(object.data(), 1, type, 1, tag, comm);
+  MPI_Send(object.address(), 1, type, 1, tag, comm);
   MPI_Type_free(&type);
 }
 
@@ -457,6 +457,11 @@ int main(int argc, char** argv) {
   char** words = argv + (single ? 2 : 1);
   if (*words != nullptr && std::string_view(*words) == "plain") {
     sentFrom = Memory::Kind::kPlain;
+    ++words;
+  } else if (*words != nullptr && std::string_view(*words) == "pinned") {
+    if (!gmac::testing::startDevice()) return 1;
+    gmac::testing::refuseExports();
+    sentFrom = Memory::Kind::kDevice;
     ++words;
   }
   const std::string_view dies = *words != nullptr ? *words : "";
