@@ -3,9 +3,10 @@
 //   rare_calls [others GMAC]
 //
 // Two ranks, shared objects, and what few programs use: duplicates that come later
-// (MPI_Comm_idup), windows of memory that MPI allocates or that is attached, a datatype of more
-// than 2 GiB of extent, and MPI's tool interface. `others`: groups that meet by a port, and
-// processes that are spawned, which `GMAC run --mpi` starts.
+// (MPI_Comm_idup), generalised requests beside those of ready and buffered messages, windows of
+// memory that MPI allocates or that is attached, a datatype of more than 2 GiB of extent, and MPI's
+// tool interface. `others`: groups that meet by a port, and processes that are spawned, which
+// `GMAC run --mpi` starts.
 #include <mpi.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/mpi/expect.h"
 #include "tests/mpi/shared.h"
@@ -89,6 +91,113 @@ void duplicates() {
   expectSuccess(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
   exchange(later, 1 - rank, rank == 1, 2);
   MPI_Comm_free(&later);
+}
+
+// ---- Generalised requests, whose end the program says
+
+struct Asked {
+  int queries = 0;
+  int frees = 0;
+  int cancels = 0;
+};
+
+int query(void* state, MPI_Status* status) {
+  ++static_cast<Asked*>(state)->queries;
+  MPI_Status_set_elements(status, MPI_BYTE, 7);
+  MPI_Status_set_cancelled(status, 0);
+  status->MPI_SOURCE = 3;
+  status->MPI_TAG = 4;
+  return MPI_SUCCESS;
+}
+int release(void* state) {
+  ++static_cast<Asked*>(state)->frees;
+  return MPI_SUCCESS;
+}
+int cancel(void* state, int /*complete*/) {
+  ++static_cast<Asked*>(state)->cancels;
+  return MPI_SUCCESS;
+}
+
+// All of them end, in one way or another.
+void waitFor(std::array<MPI_Request, 3>& requests, std::array<MPI_Status, 3>& statuses, int how) {
+  const int all = static_cast<int>(requests.size());
+  if (how == 0) {
+    expectSuccess(MPI_Waitall(all, requests.data(), statuses.data()), "MPI_Waitall");
+    return;
+  }
+  for (int left = all; left > 0;) {
+    std::array<int, 3> which{};
+    std::array<MPI_Status, 3> ended{};
+    int count = 1;
+    if (how == 1) {
+      expectSuccess(MPI_Waitsome(all, requests.data(), &count, which.data(), ended.data()),
+                    "MPI_Waitsome");
+    } else {
+      expectSuccess(MPI_Waitany(all, requests.data(), which.data(), ended.data()), "MPI_Waitany");
+    }
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      statuses.at(static_cast<std::size_t>(which.at(i))) = ended.at(i);
+    }
+    left -= count;
+  }
+}
+
+void expectStatus(const MPI_Status& status, int source, int tag, int bytes, int round) {
+  int count = 0;
+  MPI_Get_count(&status, MPI_BYTE, &count);
+  expect(status.MPI_SOURCE == source && status.MPI_TAG == tag && count == bytes,
+         "the status is that of its request", round);
+}
+
+void generalisedRequests() {
+  Object sent;
+  Object received;
+  std::vector<char> room(2 * (std::size_t{kBytes} + MPI_BSEND_OVERHEAD));
+  for (int round = 0; round < 6; ++round) {
+    Asked asked;
+    std::array<MPI_Request, 3> requests{};
+    std::array<MPI_Status, 3> statuses{};
+    sent.fill(round + 10 * rank);
+    received.clear();
+    expectSuccess(MPI_Irecv(received.data(), kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD,
+                            requests.data()),
+                  "MPI_Irecv");
+    expectSuccess(MPI_Grequest_start(query, release, cancel, &asked, &requests[1]),
+                  "MPI_Grequest_start");
+    MPI_Barrier(MPI_COMM_WORLD);  // a ready message is expected
+    if (round % 2 == 0) {
+      expectSuccess(MPI_Irsend(sent.data(), kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD,
+                               &requests[2]),
+                    "MPI_Irsend");
+    } else {
+      MPI_Buffer_attach(room.data(), static_cast<int>(room.size()));
+      expectSuccess(MPI_Ibsend(sent.data(), kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD,
+                               &requests[2]),
+                    "MPI_Ibsend");
+    }
+    const bool cancels = round > 3;
+    if (cancels) expectSuccess(MPI_Cancel(&requests[1]), "MPI_Cancel");
+    expectSuccess(MPI_Grequest_complete(requests[1]), "MPI_Grequest_complete");
+    waitFor(requests, statuses, round % 3);
+    if (round % 2 != 0) {
+      void* given = nullptr;
+      int bytes = 0;
+      MPI_Buffer_detach(&given, &bytes);
+    }
+    expectStatus(statuses[0], 1 - rank, 1, kBytes, round);
+    expectStatus(statuses[1], 3, 4, 7, round);
+    expect(asked.queries == 1 && asked.frees == 1 && asked.cancels == (cancels ? 1 : 0),
+           "the program's functions are called once", round);
+    expect(received.holds(round + 10 * (1 - rank)), "the message is what was sent", round);
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  received.clear();
+  MPI_Irecv(received.data(), kBytes, MPI_BYTE, 1 - rank, 2, MPI_COMM_WORLD, &request);
+  MPI_Barrier(MPI_COMM_WORLD);
+  expectSuccess(MPI_Rsend(sent.data(), kBytes, MPI_BYTE, 1 - rank, 2, MPI_COMM_WORLD),
+                "MPI_Rsend");
+  expectSuccess(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+  expect(received.holds(5 + 10 * (1 - rank)), "a ready message is what was sent");
 }
 
 void ports() {
@@ -246,6 +355,7 @@ int main(int argc, char** argv) {
     spawn(argv[2], argv[0]);
   } else {
     duplicates();
+    generalisedRequests();
     sharedWindow();
     if (gmac::testing::windowsHere(rank == 0)) dynamicWindow();
     wideExtent();
