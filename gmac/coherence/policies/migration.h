@@ -81,7 +81,7 @@ class Migration {
   // If a move fails for want of memory, gives back the memory of freed objects and tries again.
   Status move(const Away& away, std::size_t device);
   Status moveOnce(const Away& away, std::size_t device);
-  // Where it does not fit, others leave the device: none of which `uses` is true.
+  // Where it does not fit, other objects leave the device; none for which `uses` is true.
   template <typename Uses>
   Status moveInPlaceOfOthers(const Away& away, std::size_t device, Uses uses);
   bool letLeave(const Away& object, std::size_t device);

@@ -17,12 +17,12 @@
 
 namespace gmac {
 
-// Kernels of such a device use what lies in its own memory alone. A call whose objects do not fit
+// Kernels of such a device use only what lies in its own memory. A call whose objects do not fit
 // beside the others there would fail, so the others leave for devices that have room: those first
-// that were used least lately. They come back when a call needs them, in place of others.
+// that were used least recently. They come back when a call needs them, in place of others.
 //
-// The bound: an object leaves only where the call fails else. A program that uses more in turn than
-// fits moves each object once for each of its uses, as it would by hand. Thread-safe.
+// The bound: an object leaves only where the call would fail otherwise. A program that uses in turn
+// more than fits moves each object once for each use, as it would by hand. Thread-safe.
 class RoomMaker {
  public:
   RoomMaker(ObjectMutex& mutex, accel::Devices* devices, const Ledger& ledger, ObjectIndex& index,
@@ -31,9 +31,9 @@ class RoomMaker {
   RoomMaker(const RoomMaker&) = delete;
   RoomMaker& operator=(const RoomMaker&) = delete;
 
-  // What may leave a device so that all objects of which `uses` is true, a function that is called
-  // under the lock, fit there: in the order in which it should, what was used least lately first,
-  // and what the program has placed last. Empty: they would not fit, or nothing may leave.
+  // What may leave a device so that all objects for which `uses` is true fit there, in the order in
+  // which it should leave: what was used least recently first, what the program has placed last.
+  // Empty: they would not fit, or nothing may leave. `uses` is called under the lock.
   template <typename Uses>
   std::vector<Away> leaving(std::size_t device, Uses uses) const;
   // Other devices that have room for an object, the one with the most first.
