@@ -88,6 +88,12 @@ class Scheduler : public FolderTest {
   void use(std::uint32_t* object, int device = -1) {
     use(nothing_, {{object, adsmReadWrite}}, device);
   }
+  // An object that lies there.
+  std::uint32_t* on(int device, std::size_t bytes) {
+    std::uint32_t* object = allocate(bytes);
+    use(object, device);
+    return object;
+  }
   adsmError_t add(std::uint32_t* data, std::uint64_t count) {
     void* args[] = {&data, &count};
     const adsmUse_t use = {data, adsmReadWrite};
@@ -270,11 +276,6 @@ TEST_F(Scheduler, DISABLED_HistoryPassesOverABusyDevice) {
 }
 
 TEST_F(Scheduler, DISABLED_WhatDoesNotFitGoesToTheNextBest) {
-  const auto on = [&](int device, std::size_t bytes) {
-    std::uint32_t* object = allocate(bytes);
-    use(object, device);
-    return object;
-  };
   std::uint32_t* full = on(1, 40 * kMiB);
   std::uint32_t* larger = on(1, 20 * kMiB);
   std::uint32_t* smaller = on(2, 16 * kMiB);
@@ -292,11 +293,6 @@ TEST_F(Scheduler, DISABLED_WhatDoesNotFitGoesToTheNextBest) {
 }
 
 TEST_F(Scheduler, DISABLED_WhereItFitsNowhereOthersLeaveTheBest) {
-  const auto on = [&](int device, std::size_t bytes) {
-    std::uint32_t* object = allocate(bytes);
-    use(object, device);
-    return object;
-  };
   std::uint32_t* larger = on(0, 40 * kMiB);
   std::uint32_t* other = on(0, 20 * kMiB);
   std::uint32_t* smaller = on(1, 20 * kMiB);
