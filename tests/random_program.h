@@ -320,8 +320,8 @@ class Program {
     const std::uint64_t length = count;
     const auto submitted = [=] {
       for (std::uint64_t i = 0; i < length; ++i) {
-        target[i] =
-            static_cast<std::uint8_t>(kernel == 0 ? target[i] * 3 + key + i : target[i] + source[i]);
+        target[i] = static_cast<std::uint8_t>(kernel == 0 ? target[i] * 3 + key + i
+                                                          : target[i] + source[i]);
       }
     };
     if (own) {
@@ -337,9 +337,8 @@ class Program {
     // So do most that list parts alone, where other calls, and the CPU, have the rest.
     if (listed && upTo(2) != 0) {
       ranges.push_back({to->data + toOffset, count, adsmReadWrite});
-      const adsmError_t error =
-          adsmCallRanges(named ? device : ADSM_ANY_DEVICE, kernels_[kernel], grid, block, 0, args,
-                         ranges.data(), ranges.size());
+      const adsmError_t error = adsmCallRanges(named ? device : ADSM_ANY_DEVICE, kernels_[kernel],
+                                               grid, block, 0, args, ranges.data(), ranges.size());
       ++listed_;
       if (fits(error, "call on parts")) {
         submitted();
@@ -509,16 +508,16 @@ TEST_P(RandomProgram, AgreesWithPlainMemory) {
   // (Full devices copy large objects at most steps.)
   const std::string steps = std::to_string(numberFrom("GMAC_TEST_STEPS", full ? 2000 : 10000));
   std::printf("GMAC_TEST_SEED=%s GMAC_TEST_STEPS=%s\n", seed.c_str(), steps.c_str());
-  const ChildEnd end = runChild("RandomProgramChild.DISABLED_Run", {{"GMAC_ACCEL", accelerator},
-                                                                    {"GMAC_PROTOCOL", protocol},
-                                                                    {"GMAC_BLOCK_SIZE", blockSize},
-                                                                    {"GMAC_SCHEDULER", scheduler},
-                                                                    {"GMAC_HOST_MEMORY", memory},
-                                                                    {"GMAC_HOST_THREADS", "2"},
-                                                                    {"GMAC_TEST_FULL",
-                                                                     full ? "1" : "0"},
-                                                                    {"GMAC_TEST_SEED", seed},
-                                                                    {"GMAC_TEST_STEPS", steps}});
+  const ChildEnd end =
+      runChild("RandomProgramChild.DISABLED_Run", {{"GMAC_ACCEL", accelerator},
+                                                   {"GMAC_PROTOCOL", protocol},
+                                                   {"GMAC_BLOCK_SIZE", blockSize},
+                                                   {"GMAC_SCHEDULER", scheduler},
+                                                   {"GMAC_HOST_MEMORY", memory},
+                                                   {"GMAC_HOST_THREADS", "2"},
+                                                   {"GMAC_TEST_FULL", full ? "1" : "0"},
+                                                   {"GMAC_TEST_SEED", seed},
+                                                   {"GMAC_TEST_STEPS", steps}});
   if (end.exitStatus == kCannotRun) {
     GTEST_SKIP() << "not run with GMAC_ACCEL=" << accelerator << ": " << end.output;
   }

@@ -96,8 +96,8 @@ using Members = std::vector<std::unique_ptr<accel::Accelerator>>;
 AcceleratorResult makeGroupOf(Members members) {
   log(LogLevel::kInfo,
       "{} devices that do not reach each other's memory: an object moves to the device whose call "
-      "uses it, and none spills to the CPU, is striped over devices, or has one copy for device and "
-      "CPU",
+      "uses it, and none spills to the CPU, is striped over devices, or has one copy for device "
+      "and CPU",
       members.size());
   return accel::makeGroup(std::move(members));
 }

@@ -666,20 +666,17 @@ TEST(InAProcessWithoutEvictions, WhatTheCpuHasWrittenGoesThereAtOnce) {
   run("WhatTheCpuHasWrittenGoesThereAtOnce", "1000");
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, InAProcess,
-                         ::testing::Values("AreListed", "WrongNumbersAreNamed",
-                                           "AStripedObjectIsPlain", "AnObjectGoesWhereItIsUsed",
-                                           "BindingForgetsNoCall", "ItsFirstUseChoosesItsHome",
-                                           "WhatTheCpuHasReadStaysOpen", "TheCpuGoesOnDuringMoves",
-                                           "AMigrationMovesMemory", "SmallAndSafeObjectsMove",
-                                           "ConstantsAreSetOnAll", "ThreadsUseAllAtOnce",
-                                           "ACallHasRoomForWhatItUses",
-                                           "WhatACallUsesDoesNotFitAtAll",
-                                           "APackHasRoomForItsOwnMemory",
-                                           "ObjectsLeaveForDevicesThatAreLeft",
-                                           "ThreadsTakeRoomFromEachOther", "OneMayBeLost",
-                                           "TheFirstMayBeLost", "PacksFetchWhatTheyUse"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Devices, InAProcess,
+    ::testing::Values("AreListed", "WrongNumbersAreNamed", "AStripedObjectIsPlain",
+                      "AnObjectGoesWhereItIsUsed", "BindingForgetsNoCall",
+                      "ItsFirstUseChoosesItsHome", "WhatTheCpuHasReadStaysOpen",
+                      "TheCpuGoesOnDuringMoves", "AMigrationMovesMemory", "SmallAndSafeObjectsMove",
+                      "ConstantsAreSetOnAll", "ThreadsUseAllAtOnce", "ACallHasRoomForWhatItUses",
+                      "WhatACallUsesDoesNotFitAtAll", "APackHasRoomForItsOwnMemory",
+                      "ObjectsLeaveForDevicesThatAreLeft", "ThreadsTakeRoomFromEachOther",
+                      "OneMayBeLost", "TheFirstMayBeLost", "PacksFetchWhatTheyUse"),
+    [](const auto& info) { return std::string(info.param); });
 
 }  // namespace gmac::testing
 

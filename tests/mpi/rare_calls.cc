@@ -159,21 +159,21 @@ void generalisedRequests() {
     std::array<MPI_Status, 3> statuses{};
     sent.fill(round + 10 * rank);
     received.clear();
-    expectSuccess(MPI_Irecv(received.data(), kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD,
-                            requests.data()),
-                  "MPI_Irecv");
+    expectSuccess(
+        MPI_Irecv(received.data(), kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, requests.data()),
+        "MPI_Irecv");
     expectSuccess(MPI_Grequest_start(query, release, cancel, &asked, &requests[1]),
                   "MPI_Grequest_start");
     MPI_Barrier(MPI_COMM_WORLD);  // a ready message is expected
     if (round % 2 == 0) {
-      expectSuccess(MPI_Irsend(sent.data(), kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD,
-                               &requests[2]),
-                    "MPI_Irsend");
+      expectSuccess(
+          MPI_Irsend(sent.data(), kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, &requests[2]),
+          "MPI_Irsend");
     } else {
       MPI_Buffer_attach(room.data(), static_cast<int>(room.size()));
-      expectSuccess(MPI_Ibsend(sent.data(), kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD,
-                               &requests[2]),
-                    "MPI_Ibsend");
+      expectSuccess(
+          MPI_Ibsend(sent.data(), kBytes, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, &requests[2]),
+          "MPI_Ibsend");
     }
     const bool cancels = round > 3;
     if (cancels) expectSuccess(MPI_Cancel(&requests[1]), "MPI_Cancel");
@@ -194,8 +194,7 @@ void generalisedRequests() {
   received.clear();
   MPI_Irecv(received.data(), kBytes, MPI_BYTE, 1 - rank, 2, MPI_COMM_WORLD, &request);
   MPI_Barrier(MPI_COMM_WORLD);
-  expectSuccess(MPI_Rsend(sent.data(), kBytes, MPI_BYTE, 1 - rank, 2, MPI_COMM_WORLD),
-                "MPI_Rsend");
+  expectSuccess(MPI_Rsend(sent.data(), kBytes, MPI_BYTE, 1 - rank, 2, MPI_COMM_WORLD), "MPI_Rsend");
   expectSuccess(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
   expect(received.holds(5 + 10 * (1 - rank)), "a ready message is what was sent");
 }

@@ -32,8 +32,7 @@ Status Migration::call(adsmKernel_t kernel, const accel::LaunchShape& shape, voi
     const auto isUsed = [&](const Object& object) {
       return used.any([&](const Object& one, BlockRange, unsigned) { return &one == &object; });
     };
-    const Status moved =
-        makesRoom ? moveInPlaceOfOthers(away, device, isUsed) : move(away, device);
+    const Status moved = makesRoom ? moveInPlaceOfOthers(away, device, isUsed) : move(away, device);
     if (!moved.ok()) {
       if (!devices_->reachEachOther()) {
         return moved;
@@ -189,9 +188,8 @@ bool Migration::makeRoom() {
 
 bool Migration::letLeave(const Away& object, std::size_t device) {
   const std::vector<std::size_t> places = room_.placesFor(object.bytes, device);
-  const bool left = std::any_of(places.begin(), places.end(), [&](std::size_t place) {
-    return moveOnce(object, place).ok();
-  });
+  const bool left = std::any_of(places.begin(), places.end(),
+                                [&](std::size_t place) { return moveOnce(object, place).ok(); });
   if (left) {
     stats().peerSpills.add();
     stats().peerSpilledBytes.add(object.bytes);

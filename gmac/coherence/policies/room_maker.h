@@ -66,8 +66,8 @@ std::vector<Away> RoomMaker::leaving(std::size_t device, Uses uses) const {
   {
     const Lock lock(mutex_);
     for (const Object& object : index_.all()) {
-      const bool there = object.spread() ? (object.copies >> device & 1U) != 0
-                                         : object.homeDevice == device;
+      const bool there =
+          object.spread() ? (object.copies >> device & 1U) != 0 : object.homeDevice == device;
       if (uses(object)) {
         needed += there ? 0 : object.bytes();
       } else if (there && object.home == accel::Home::kDevice && !object.closing &&

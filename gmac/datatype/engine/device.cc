@@ -77,8 +77,7 @@ Result<std::uint64_t> Device::allocate(std::size_t bytes) {
     }
     memory = allocateHere(whole);
   }
-  return memory.ok() ? Result<std::uint64_t>(static_cast<std::uint64_t>(*memory))
-                     : memory.status();
+  return memory.ok() ? Result<std::uint64_t>(static_cast<std::uint64_t>(*memory)) : memory.status();
 }
 
 void Device::free(std::uint64_t address, std::size_t bytes) noexcept {
