@@ -348,6 +348,13 @@ const Ledger::StreamWork* Ledger::workOf(accel::NativeStream stream) const noexc
 std::size_t Ledger::entryFor(accel::NativeStream stream) const noexcept {
   const StreamWork* entry = workOf(stream);
   if (entry == nullptr) {
+    entry = std::find_if(begin(), end(), [&](const StreamWork& work) {
+      return accelerator_.succeeded(work.ticket);
+    });
+  }
+  // The device is asked only where no place is free: streams that take turns would each take the
+  // other's place, and ask at every launch.
+  if (entry == end() && streamCount_ == streams_.size()) {
     entry = std::find_if(begin(), end(),
                          [&](const StreamWork& work) { return accelerator_.done(work.ticket); });
   }
