@@ -10,21 +10,21 @@ import xml.etree.ElementTree as ElementTree
 
 
 def test_results(events_path):
-    """(label, status, path of the XML or None) of every test that ran, the last attempt of each."""
+    """(label, status, path of the XML or None) of every test, or shard of one, that ran; the last attempt of each."""
     results = {}
     with open(events_path, encoding="utf-8") as events:
         for line in events:
             event = json.loads(line)
             if "testResult" not in event:
                 continue
-            label = event["id"]["testResult"]["label"]
+            test = event["id"]["testResult"]
             result = event["testResult"]
             xml = None
             for output in result.get("testActionOutput", []):
                 if output["name"] == "test.xml":
                     xml = urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)
-            results[label] = (result["status"], xml)
-    return [(label, status, xml) for label, (status, xml) in sorted(results.items())]
+            results[test["label"], test.get("shard", 0)] = (result["status"], xml)
+    return [(label, status, xml) for (label, _), (status, xml) in sorted(results.items())]
 
 
 def count(xml_path):

@@ -58,6 +58,7 @@ struct CUevent_st {
   CUcontext context = nullptr;
   CUstream_st* stream = nullptr;
   std::size_t position = 0;
+  unsigned questions = 0;                                    // since it was recorded
   std::vector<std::pair<CUstream_st*, std::size_t>> others;  // of a whole context
 };
 
