@@ -386,6 +386,23 @@ Round oneOfMany(PatternMemory& memory, const json&) {
   };
 }
 
+// {objects, times, used}: the CPU writes a word of each of many objects around each call, which
+// uses them all, or another one.
+Round allOfMany(PatternMemory& memory, const json& parameters) {
+  const std::size_t objects = parameters["objects"];
+  const std::size_t times = parameters["times"];
+  auto data = std::make_shared<Data>(memory, objects, kMiB);
+  auto used = parameters["used"] ? data : std::make_shared<Data>(memory, 1, kMiB);
+  return [=] {
+    for (std::size_t time = 0; time < times; ++time) {
+      for (std::size_t object = 0; object < objects; ++object) {
+        store((*data)[object] + kMiB / 2);
+      }
+      used->call();
+    }
+  };
+}
+
 // {bytes, times, reads}: words anywhere are read after each call on all.
 Round sparse(PatternMemory& memory, const json& parameters) {
   const std::size_t times = parameters["times"];
@@ -462,7 +479,7 @@ const std::map<std::string, MakeRound>& makers() {
       {"pingPong", &pingPong},       {"backwards", &backwards}, {"changing", &changing},
       {"filled", &filled},           {"growing", &growing},     {"sizes", &sizes},
       {"shortLives", &shortLives},   {"oneOfMany", &oneOfMany}, {"sparse", &sparse},
-      {"alternating", &alternating}, {"pipeline", &pipeline},
+      {"alternating", &alternating}, {"pipeline", &pipeline},   {"allOfMany", &allOfMany},
   };
   return kMakers;
 }
@@ -531,6 +548,12 @@ std::vector<Pattern> patterns(bool cuda) {
   all.push_back({"objects of 64 KiB for one call each",
                  {{"pattern", "shortLives"}, {"objects", cuda ? 200 : 50}, {"bytes", 64 * kKiB}}});
   all.push_back({"one of 64 objects around each call", {{"pattern", "oneOfMany"}}});
+  for (const bool used : {false, true}) {
+    all.push_back(
+        {fmt::format("a word of each of 64 objects around each call on {}",
+                     used ? "them" : "another one"),
+         {{"pattern", "allOfMany"}, {"objects", 64}, {"times", cuda ? 200 : 20}, {"used", used}}});
+  }
   all.push_back({"64 words read anywhere after each call",
                  {{"pattern", "sparse"},
                   {"bytes", cuda ? 1024 * kMiB : 256 * kMiB},

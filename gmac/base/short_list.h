@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A list on the stack: what it has room for is not cleared, so that a long one costs nothing where
-// it stays short. (Boost's static_vector is no range that std::span takes, up to 1.74.)
+// A list on the stack: what it has room for is neither cleared nor copied, so that a long one costs
+// nothing where it stays short. (Boost's static_vector is no range that std::span takes, up
+// to 1.74.)
 #ifndef GMAC_BASE_SHORT_LIST_H_
 #define GMAC_BASE_SHORT_LIST_H_
 
@@ -20,6 +21,14 @@ class ShortList {
 
  public:
   ShortList() {}  // NOLINT(modernize-use-equals-default): a union that holds nothing yet
+  ShortList(const ShortList& other) : count_(other.count_) {
+    std::uninitialized_copy_n(other.data(), count_, values_.data());
+  }
+  ShortList& operator=(const ShortList& other) {
+    count_ = other.count_;
+    std::uninitialized_copy_n(other.data(), count_, values_.data());
+    return *this;
+  }
 
   bool empty() const { return count_ == 0; }
   bool full() const { return count_ == kMost; }

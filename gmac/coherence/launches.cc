@@ -83,26 +83,26 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
 // Whether a call of the program's leaves all of an object open, because it may wait for its kernel.
 // Asked anew after each restart of the release: the object may have changed meanwhile.
 bool Launches::leavesOpen(Object& object, BlockRange range, Event event, LeftOpen& leftOpen) {
-  LeftOpen::Part* const end = leftOpen.parts.data() + leftOpen.count;
-  LeftOpen::Part* const before =
-      std::find_if(leftOpen.parts.data(), end,
-                   [&](const LeftOpen::Part& part) { return part.number == object.number; });
-  if (before != end) {
+  auto& parts = leftOpen.parts;
+  const auto before = static_cast<std::size_t>(
+      std::find_if(parts.begin(), parts.end(),
+                   [&](const LeftOpen::Part& part) { return part.number == object.number; }) -
+      parts.begin());
+  if (before != parts.size()) {
     if (object.isZeroCopy()) {
       return true;
     }
-    *before = *(end - 1);
-    --leftOpen.count;
+    parts[before] = parts.back();
+    parts.dropLast();
     return false;
   }
   // (What only reads leaves its blocks readable, and has no rounds.)
-  if (!object.isZeroCopy() || event != Event::kCall || !promptWaits_.mayWait() ||
-      leftOpen.count == leftOpen.parts.size() || object.closing || object.open.empty() ||
-      object.inTransit() || object.held() || object.lengthOf(range) < object.bytes() ||
-      !object.readBack.staysOpen()) {
+  if (!object.isZeroCopy() || event != Event::kCall || !promptWaits_.mayWait() || parts.full() ||
+      object.closing || object.open.empty() || object.inTransit() || object.held() ||
+      object.lengthOf(range) < object.bytes() || !object.readBack.staysOpen()) {
     return false;
   }
-  leftOpen.parts[leftOpen.count++] = {object.address(), object.number};
+  parts.add({object.address(), object.number});
   leftOpen.patience = std::max(leftOpen.patience, object.zeroCopy.patience(oneCopy_));
   object.zeroCopy.round();
   object.zeroCopy.launched(ledger_.times().now());
@@ -116,7 +116,7 @@ void Launches::returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticke
   if (!promptWaits_.on()) {
     return;
   }
-  if (leftOpen.count != 0) {
+  if (!leftOpen.parts.empty()) {
     stats().awaitedCalls.add();
     stream ? accelerator_.nativeStreams()->endIsAwaited(*stream, ticket)
            : accelerator_.endIsAwaited(ticket);
@@ -134,8 +134,8 @@ void Launches::returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticke
 void Launches::endedInCall(const LeftOpen& leftOpen) {
   const PromptWaits::Nanoseconds now = ledger_.times().now();
   bool settled = ledger_.allSucceeded() && !blocks_.readsBack();
-  for (std::size_t i = 0; i < leftOpen.count; ++i) {
-    Object* const object = find(leftOpen.parts[i]);
+  for (const LeftOpen::Part& part : leftOpen.parts) {
+    Object* const object = find(part);
     if (object != nullptr && object->zeroCopy.finishedInCall(now, oneCopy_)) {
       settled = false;
     }
@@ -161,10 +161,10 @@ bool Launches::endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanose
 
 // Closes what the kernel that still runs may use; where that fails, waits for its end.
 void Launches::closeAfterAll(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket) {
-  for (std::size_t i = 0; i < leftOpen.count; ++i) {
+  for (const LeftOpen::Part& part : leftOpen.parts) {
     Result<Step> closed = Step::kRetry;
     while (closed.ok() && *closed == Step::kRetry) {
-      Object* const object = find(leftOpen.parts[i]);
+      Object* const object = find(part);
       accel::Ticket none;  // nothing of it is copied
       closed = object == nullptr ? Step::kDone
                                  : release(lock, *object, object->all(), Event::kCall, &none);

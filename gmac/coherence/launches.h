@@ -5,7 +5,6 @@
 #ifndef GMAC_COHERENCE_LAUNCHES_H_
 #define GMAC_COHERENCE_LAUNCHES_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +13,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/api/adsm.h"
+#include "gmac/base/short_list.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/call_uses.h"
 #include "gmac/coherence/loans.h"
@@ -83,8 +83,7 @@ class Launches {
       std::byte* address;
       std::uint64_t number;  // the object's
     };
-    std::array<Part, 4> parts;
-    std::size_t count = 0;
+    ShortList<Part, 64> parts;
     ZeroCopyPolicy::Nanoseconds patience = 0;
   };
 

@@ -11,8 +11,8 @@
 //  - A round is a wait of the program after which the CPU comes for the same few bytes again. It
 //    takes from the first launch that took these bytes from the CPU until that wait is over, so
 //    that a pause of the program is no part of it. An object moves after `leastRounds` << n rounds
-//    of at most `longest` each (what takes longer has little to gain), where n counts the times
-//    that it has moved back.
+//    of at most `longest` for each object that has a round then (what takes longer has little to
+//    gain), where n counts the times that it has moved back.
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
 //    `slack`. The object moves back when kMostInARow + 1 rounds in a row are slow; when more than
 //    kMostSlow of kTrialRounds are, or the others took longer than before; and when kMostIdle waits
@@ -53,8 +53,8 @@ class ZeroCopyPolicy {
     inRound_ = true;
     idle_ = 0;
   }
-  // The wait that round() announced is over.
-  Advice finished(Nanoseconds now, const Limits& limits) {
+  // The wait that round() announced is over; `objects`: of how many it did.
+  Advice finished(Nanoseconds now, const Limits& limits, std::uint32_t objects = 1) {
     if (std::exchange(kept_, Advice::kStay) == Advice::kMove) {
       return Advice::kMove;
     }
@@ -64,7 +64,7 @@ class ZeroCopyPolicy {
     }
     const Nanoseconds took = now - begun;
     if (!moved_) {
-      if (took > limits.longest) {
+      if (took / objects > limits.longest) {
         rounds_ = 0;
         return Advice::kStay;
       }

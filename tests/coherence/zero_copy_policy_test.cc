@@ -51,6 +51,19 @@ TEST_F(ZeroCopyRounds, LongRoundsDoNot) {
   }
 }
 
+TEST_F(ZeroCopyRounds, OfSeveralObjectsEachHasItsShare) {
+  for (int i = 1; i <= 32; ++i) {
+    policy_.launched(now_ += kUs);
+    policy_.round();
+    ASSERT_EQ(policy_.finished(now_ += 1000 * kUs, limits_, 9), Advice::kStay) << "111 us each";
+  }
+  for (int i = 1; i <= 32; ++i) {
+    policy_.launched(now_ += kUs);
+    policy_.round();
+    ASSERT_EQ(policy_.finished(now_ += 1000 * kUs, limits_, 10) == Advice::kMove, i == 32) << i;
+  }
+}
+
 TEST_F(ZeroCopyRounds, FasterRoundsStay) {
   roundsUntilMove(25 * kUs);
   moves(true);

@@ -539,6 +539,83 @@ TEST_P(AwaitedCalls, OtherObjectsAreClosedAsEver) {
   EXPECT_EQ(other[7], std::byte{7});
 }
 
+// What is more than a call leaves open is closed.
+class ManyObjects : public ZeroCopies {
+ protected:
+  static constexpr std::size_t kMost = 64;
+
+  void useObjects(std::size_t count) {
+    MachineSetup many = setup();
+    many.fake.run = FakeOptions::Run::kEager;
+    many.zeroCopy.limits.longest = 10;
+    many.zeroCopy.prompt = {.leastRounds = kRounds, .soon = UINT64_MAX};
+    // A round takes 10 for each object.
+    many.clock = [this] { return now_; };
+    start(many);
+    for (std::size_t i = 0; i < count; ++i) {
+      objects_.push_back(machine_->allocate(kBytes));
+      objects_.back()[7] = std::byte{0};
+    }
+  }
+  void rounds(int count) {
+    for (int i = 0; i < count; ++i) {
+      ASSERT_NO_FATAL_FAILURE(manyRound());
+    }
+  }
+  void manyRound() {
+    machine_->call(bump_, {objects_[value_ % objects_.size()] + 7});
+    now_ += 10 * objects_.size();
+    machine_->sync();
+    for (std::size_t i = 0; i < objects_.size(); ++i) {
+      const std::byte bumped{i == value_ % objects_.size() ? std::uint8_t{1} : std::uint8_t{0}};
+      ASSERT_EQ(objects_[i][7], bumped) << i;
+      objects_[i][7] = std::byte{0};
+    }
+    ++value_;
+    machine_->verify();
+  }
+  std::size_t leftOpen() const {
+    return static_cast<std::size_t>(std::count_if(
+        objects_.begin(), objects_.end(),
+        [](const std::byte* object) { return accessAt(object + 7) == os::Access::kReadWrite; }));
+  }
+
+  std::uint64_t now_ = 1;
+  std::vector<std::byte*> objects_;
+};
+
+TEST_P(ManyObjects, AllMoveAndAreLeftOpen) {
+  useObjects(kMost);
+  const std::uint64_t before = moved() - ended();
+  ASSERT_NO_FATAL_FAILURE(rounds(600));
+  EXPECT_EQ(moved() - ended() - before, kMost);
+  fake().clearLog();
+  const std::uint64_t faults = stats().writeFaults.value() + stats().readFaults.value();
+  constexpr int kMore = 64;
+  ASSERT_NO_FATAL_FAILURE(rounds(kMore));
+  EXPECT_THAT(fake().copies(), IsEmpty());
+  EXPECT_LT(stats().writeFaults.value() + stats().readFaults.value() - faults, kMost * kMore / 16);
+}
+
+TEST_P(ManyObjects, ACallLeavesNoMoreOpenThanItHasRoomFor) {
+  useObjects(kMost + 6);
+  ASSERT_NO_FATAL_FAILURE(rounds(600));
+  std::size_t most = 0;
+  for (int i = 0; i < 32; ++i) {
+    machine_->call(bump_, {objects_[0] + 7});
+    most = std::max(most, leftOpen());
+    now_ += 10;
+    machine_->sync();
+    ASSERT_EQ(objects_[0][7], std::byte{1});
+    for (std::byte* const object : objects_) {
+      object[7] = std::byte{0};
+    }
+    machine_->verify();
+  }
+  EXPECT_GT(most, kMost - 8);
+  EXPECT_LE(most, kMost);
+}
+
 TEST_P(AwaitedCalls, AnObjectThatThreadsHoldIsWaitedFor) {
   ASSERT_NO_FATAL_FAILURE(beginToWait());
   ASSERT_TRUE(machine_->manager().hold(at_, 1, false).ok());
@@ -619,6 +696,8 @@ TEST_P(AwaitedCalls, AKernelThatFailsIsToldOfByTheWait) {
   EXPECT_EQ(machine_->manager().sync().code(), adsmErrorKernel);
 }
 
+INSTANTIATE_TEST_SUITE_P(Mirrors, ManyObjects, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Moved" : "File"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, AwaitedCalls, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 

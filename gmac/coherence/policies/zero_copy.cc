@@ -82,13 +82,15 @@ void ZeroCopy::waits() {
 void ZeroCopy::round(Object& object) {
   if (memory_ != nullptr && mayMove(object)) {
     object.zeroCopy.round();
+    ++rounds_;
   }
 }
 
 void ZeroCopy::waited(Object& object) {
   // (A copy on the same queue would have told that its kernel has finished.)
   if ((!object.isZeroCopy() || ledger_.writersDone(object)) &&
-      object.zeroCopy.finished(ledger_.times().now(), options_.limits) ==
+      object.zeroCopy.finished(ledger_.times().now(), options_.limits,
+                               std::max(rounds_, std::uint32_t{1})) ==
           ZeroCopyPolicy::Advice::kMove) {
     setDue(object);
   }

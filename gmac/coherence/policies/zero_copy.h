@@ -47,6 +47,7 @@ class ZeroCopy {
   }
   // The program begins to wait. Under the lock.
   void waitBegins() {
+    rounds_ = 0;
     if (promptWaits_.on()) {
       promptWaits_.waits(ledger_.times().now());
     }
@@ -97,6 +98,7 @@ class ZeroCopy {
   const ZeroCopyOptions options_;
   std::vector<Known> ones_;  // with one copy, and those that were freed lately
   std::vector<Known> moves_;
+  std::uint32_t rounds_ = 0;      // of objects at the newest wait
   std::atomic<bool> any_{false};  // ones_ is not empty
   std::atomic<bool> due_{false};  // moves_ is not
 };
