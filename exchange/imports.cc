@@ -282,7 +282,9 @@ void Imports::sweepLocked() {
     for (auto next = entries_.lower_bound({owner, 0});
          next != entries_.end() && next->first.first == owner;) {
       const auto found = next++;
-      if (found->second->users == 0 && (ended || found->second->revoked())) {
+      // (Messages may have been left in pinned memory.)
+      if (found->second->users == 0 &&
+          (found->second->revoked() || (ended && found->second->kind != ExportKind::kPinned))) {
         drop(found);
       }
     }

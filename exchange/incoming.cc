@@ -232,8 +232,7 @@ bool Incoming::isImported(const datatype::Bounds& bounds) const {
          last <= static_cast<int64_t>(import_->bytes);
 }
 
-Status Incoming::begin(LayoutTable& layouts, const SharedLayoutPtr& own, int64_t bytes,
-                       bool copied) {
+Status Incoming::begin(LayoutTable& layouts, const SharedLayoutPtr& own, int64_t bytes, bool left) {
   TransferRecord& said = record();
   bytes_ = bytes;
   const std::uint64_t ring = said.ring;
@@ -241,12 +240,14 @@ Status Incoming::begin(LayoutTable& layouts, const SharedLayoutPtr& own, int64_t
   const std::uint64_t fragmentBytes = said.fragmentBytes;
   const std::uint32_t path = said.path;
   const std::uint64_t copy = said.copy;
+  const bool isPinned = path == static_cast<std::uint32_t>(Path::kPinned);
+  const bool isCopy = left && !(isPinned && said.pinnedIsLeft.load(std::memory_order_relaxed) != 0);
   const std::size_t all = peer_->met().file.payloadBytes();
   GMAC_TRY(readLayout(layouts, own));
   if (said.bytes != bytes || (from_ != nullptr && from_->bytes() != bytes) || ring > all ||
       ringBytes > all - ring || fragmentBytes == 0 || ringBytes < fragmentBytes ||
       ringBytes % fragmentBytes != 0 || path >= static_cast<std::uint32_t>(Path::kCopy) ||
-      (copied && (copy > all || static_cast<std::uint64_t>(bytes) > all - copy))) {
+      (isCopy && (copy > all || static_cast<std::uint64_t>(bytes) > all - copy))) {
     return fail(adsmErrorInvalidValue, "exchange: what rank {} says of a message cannot be",
                 sender_);
   }
@@ -254,30 +255,41 @@ Status Incoming::begin(LayoutTable& layouts, const SharedLayoutPtr& own, int64_t
   ring_ = peer_->met().file.payloads() + ring;
   ringBytes_ = static_cast<int64_t>(ringBytes);
   fragmentBytes_ = static_cast<int64_t>(fragmentBytes);
-  path_ = copied ? Path::kCopy : static_cast<Path>(path);
-  copy_ = peer_->met().file.payloads() + (copied ? copy : 0);
+  path_ = isCopy ? Path::kCopy : static_cast<Path>(path);
+  copy_ = peer_->met().file.payloads() + (isCopy ? copy : 0);
   if (path_ == Path::kMapped || path_ == Path::kDevice) {
     return importSource(path_ == Path::kMapped ? ExportKind::kFile : ExportKind::kDevice,
                         ExportId{said.exportId}, said.exportOffset);
+  }
+  if (isCopy && isPinned) {
+    // Its ring, for the next message.
+    if (const auto import = imports_->use(peer_, sender_, ExportId{said.exportId}); import.ok()) {
+      if (copies_.onDevice() && (*import)->kind == ExportKind::kPinned) imports_->pin(*import);
+      imports_->unuse(*import);
+    }
   }
   return path_ == Path::kPinned ? importRing(said) : Status();
 }
 
 Status Incoming::importRing(const TransferRecord& said) {
+  const std::uint64_t offset = said.pinnedOffset;
   const std::uint64_t bytes = said.pinnedBytes;
   const std::uint64_t fragment = said.pinnedFragment;
   const auto import = imports_->use(peer_, sender_, ExportId{said.exportId});
   if (!import.ok()) {
+    if (said.pinnedIsLeft.load(std::memory_order_relaxed) != 0) {
+      return import.status();  // nobody serves another way
+    }
     goThroughRing(lastErrorText());
     return {};
   }
   import_ = *import;
   if (import_->kind != ExportKind::kPinned || fragment == 0 || bytes < fragment ||
-      bytes % fragment != 0 || bytes > import_->bytes) {
+      bytes % fragment != 0 || offset > import_->bytes || bytes > import_->bytes - offset) {
     return fail(adsmErrorInvalidValue, "exchange: what rank {} says of a message cannot be",
                 sender_);
   }
-  pinned_ = {import_->data, static_cast<int64_t>(bytes), static_cast<int64_t>(fragment)};
+  pinned_ = {import_->data + offset, static_cast<int64_t>(bytes), static_cast<int64_t>(fragment)};
   if (copies_.onDevice()) {
     imports_->pin(import_);
   }

@@ -32,7 +32,8 @@ class Incoming {
 
   // Reads what the sender says, once. Later it may be otherwise. `own`: the receiver's layout, if
   // it is one that is shared; else NULL.
-  Status begin(LayoutTable& layouts, const SharedLayoutPtr& own, std::int64_t bytes, bool copied);
+  // `left`: it needs its sender no more (Phase::kCopied).
+  Status begin(LayoutTable& layouts, const SharedLayoutPtr& own, std::int64_t bytes, bool left);
   std::int64_t bytes() const { return bytes_; }
   Path path() const { return path_; }
   Result<bool> advance(std::int64_t most);

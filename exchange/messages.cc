@@ -14,6 +14,7 @@
 #include "exchange/incoming.h"
 #include "exchange/outgoing.h"
 #include "gmac/base/log.h"
+#include "gmac/base/round_up.h"
 
 namespace gmac::exchange {
 
@@ -99,14 +100,22 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   internal::PinnedRings::Use ring;
   if (path == Path::kPinned) {
     state.transfers->sweep();
-    Result<internal::PinnedRings::Use> taken = state.pinnedRings->take(rank, state.peers);
+    const std::size_t wanted =
+        roundUp(static_cast<std::size_t>(std::max<std::int64_t>(layout->layout.bytes(), 1)),
+                options.pinnedFragment);
+    Result<internal::PinnedRings::Use> taken = state.pinnedRings->take(rank, wanted, state.peers);
     // (Of receivers that have ended.)
     if (!taken.ok() && state.transfers->makeRoom()) {
-      taken = state.pinnedRings->take(rank, state.peers);
+      taken = state.pinnedRings->take(rank, wanted, state.peers);
     }
     GMAC_TRY(taken.status());
     ring = std::move(*taken);
   }
+  // (A receiver that may fail to import it needs its sender then.)
+  const bool leavesRing =
+      options.leavesRing && (path != Path::kPinned ||
+                             (static_cast<std::int64_t>(ring.bytes()) >= layout->layout.bytes() &&
+                              state.exports->isImportedBy(ring.id(), rank)));
   const ExportId source = ring ? ring.id() : exported;
   const Result<std::size_t> index =
       state.transfers->take(rank, layout, options, peer, std::move(ring));
@@ -116,6 +125,7 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   record.exportId = static_cast<std::uint64_t>(source);
   record.exportOffset = options.onDevice ? options.deviceOffset : options.fileOffset;
   record.path = static_cast<std::uint32_t>(path);
+  record.pinnedIsLeft.store(leavesRing && path == Path::kPinned ? 1 : 0, std::memory_order_relaxed);
   const internal::Copies copies(options.onDevice ? state.copying() : nullptr);
   // (One device loads short pieces of its own memory as fast as it packs them.)
   const bool isFar =
@@ -124,7 +134,7 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
       isFar ? state.ahead : internal::AheadOptions{INT64_MAX, state.ahead.fragment};
   return Sending(std::make_unique<internal::Outgoing>(state.transfers, peer, *index, base, copies,
                                                       std::move(layout), options.layoutPartBytes,
-                                                      rank, path, options.leavesRing, ahead));
+                                                      rank, path, leavesRing, ahead));
 }
 
 bool Exchange::isReadBy(int rank) const noexcept {
@@ -269,6 +279,7 @@ Path Sending::path() const { return message_->path(); }
 void Sending::describe(Description description) { message_->describe(description); }
 Result<bool> Sending::advance() { return message_->advance(); }
 bool Sending::recall() { return message_->recall(); }
+bool Sending::needsNobody() const { return message_->needsNobody(); }
 Result<bool> Sending::leaveCopy() { return message_->leaveCopy(false); }
 Result<bool> Sending::leaveCopyNow() { return message_->leaveCopy(true); }
 bool Sending::declined() const { return message_->declined(); }

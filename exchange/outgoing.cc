@@ -192,12 +192,17 @@ Result<bool> Outgoing::advance() {
   return false;
 }
 
+bool Outgoing::needsNobody() const {
+  const TransferRecord& record = transfers_->record(index_);
+  return leavesRing_ &&
+         (path_ == Path::kRing ? record.copy == record.ring : path_ == Path::kPinned);
+}
+
 Result<bool> Outgoing::leaveRing(TransferRecord& record) {
   std::uint64_t found = Slot::stateOf(id_, Phase::kDescribed);
   // A receiver that has not begun has consumed nothing, so the ring holds all: it finds a copy.
-  if (record.copy == record.ring &&
-      record.state.compare_exchange_strong(found, Slot::stateOf(id_, Phase::kCopied),
-                                           std::memory_order_acq_rel)) {
+  if (needsNobody() && record.state.compare_exchange_strong(
+                           found, Slot::stateOf(id_, Phase::kCopied), std::memory_order_acq_rel)) {
     countWaiting(false);
     copied_ = true;
   } else if (found == Slot::stateOf(id_, Phase::kFree)) {
@@ -252,7 +257,7 @@ Result<bool> Outgoing::leaveCopy(bool evenIfBegun) {
     return fail(adsmErrorForked, "exchange: a child of fork has no part in its parent's messages");
   }
   TransferRecord& record = transfers_->record(index_);
-  if (!over_ && described_ && leavesRing_ && path_ == Path::kRing && record.copy == record.ring) {
+  if (!over_ && described_ && path_ == Path::kRing && needsNobody()) {
     return advance();  // the ring is the copy
   }
   std::atomic<std::uint64_t>& state = record.state;
@@ -266,6 +271,7 @@ Result<bool> Outgoing::leaveCopy(bool evenIfBegun) {
   const Result<std::byte*> copy = transfers_->copyOf(index_);
   GMAC_TRY(copy.status());
   GMAC_TRY(copies_.pack(layout_->layout, *copy, base_, 0, bytes(), bytes()));
+  record.pinnedIsLeft.store(0, std::memory_order_relaxed);
   do {
     if (!mayCopy()) {
       return false;

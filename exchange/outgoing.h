@@ -38,6 +38,7 @@ class Outgoing {
   bool recall();
   Result<bool> leaveCopy(bool evenIfBegun);
   bool declined() const { return declined_; }
+  bool needsNobody() const;
 
  private:
   Status produce(TransferRecord& record, std::int64_t most);

@@ -29,7 +29,8 @@ PinnedRings::Use::~Use() {
     return;
   }
   const std::lock_guard guard(rings_->lock_);
-  ring_->isUsed = false;
+  ring_->room.giveBack(offset_, bytes_);
+  --ring_->users;
   std::list<Ring>& all = rings_->rings_;
   const auto self =
       std::find_if(all.begin(), all.end(), [this](const Ring& ring) { return &ring == ring_; });
@@ -52,7 +53,7 @@ Status PinnedRings::make(int rank) {
   const Result<ExportId> id =
       exports_->addFile(file->get(), 0, options_.bytes, ExportKind::kPinned);
   GMAC_TRY(id.status());
-  Ring& ring = rings_.emplace_back(std::move(*mapping));
+  Ring& ring = rings_.emplace_back(std::move(*mapping), options_.bytes);
   ring.id = *id;
   ring.rank = rank;
   ring.isPinned = device_ != nullptr && device_->pins(ring.mapping.data(), options_.bytes);
@@ -62,7 +63,7 @@ Status PinnedRings::make(int rank) {
 // (Its pages stay with a receiver that has it mapped still.)
 bool PinnedRings::dropOldest(const std::vector<std::shared_ptr<Peer>>& peers) {
   const auto oldest =
-      std::find_if(rings_.begin(), rings_.end(), [](const Ring& ring) { return !ring.isUsed; });
+      std::find_if(rings_.begin(), rings_.end(), [](const Ring& ring) { return ring.users == 0; });
   if (oldest == rings_.end()) {
     return false;
   }
@@ -72,11 +73,13 @@ bool PinnedRings::dropOldest(const std::vector<std::shared_ptr<Peer>>& peers) {
   return true;
 }
 
-Result<PinnedRings::Use> PinnedRings::take(int rank,
+Result<PinnedRings::Use> PinnedRings::take(int rank, std::size_t bytes,
                                            const std::vector<std::shared_ptr<Peer>>& peers) {
+  const std::size_t part = std::min(bytes, options_.bytes);
   const std::lock_guard guard(lock_);
-  auto found = std::find_if(rings_.begin(), rings_.end(),
-                            [&](const Ring& ring) { return !ring.isUsed && ring.rank == rank; });
+  auto found = std::find_if(rings_.begin(), rings_.end(), [&](const Ring& ring) {
+    return ring.rank == rank && ring.room.largest() >= part;
+  });
   if (found == rings_.end()) {
     if (rings_.size() >= options_.most && !dropOldest(peers)) {
       return fail(adsmErrorHostMemory, "exchange: {} rings are in use, as many as there may be",
@@ -94,10 +97,12 @@ Result<PinnedRings::Use> PinnedRings::take(int rank,
     found = std::prev(rings_.end());
   }
   GMAC_TRY(exports_->hand(found->id, rank, *peers[static_cast<std::size_t>(rank)]));
-  found->isUsed = true;
+  ++found->users;
   Use use;
   use.rings_ = shared_from_this();
   use.ring_ = &*found;
+  use.offset_ = *found->room.take(part, 1);
+  use.bytes_ = part;
   return use;
 }
 

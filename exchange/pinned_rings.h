@@ -22,6 +22,7 @@
 #include "exchange/peer.h"
 #include "exchange/shared_file.h"
 #include "gmac/base/descriptor.h"
+#include "gmac/base/range_allocator.h"
 #include "gmac/base/status.h"
 
 namespace gmac::exchange::internal {
@@ -31,7 +32,8 @@ struct PinnedRingOptions {
   std::size_t most;   // rings at a time
 };
 
-// The rings of this process, each a memory file that one other process has mapped as well. Both
+// The rings of this process, each a memory file that one other process has mapped as well.
+// Messages that are shorter than a ring have parts of one at the same time. Both
 // processes pin it, which takes milliseconds, so a ring that no message uses is kept for the next
 // one to that process; the one that was unused for longest makes way for another process's. The
 // worst case is messages to more processes in turn than there may be rings: each makes a ring.
@@ -39,16 +41,17 @@ struct PinnedRingOptions {
 class PinnedRings : public std::enable_shared_from_this<PinnedRings> {
  private:
   struct Ring {
-    explicit Ring(Mapping made) : mapping(std::move(made)) {}
+    Ring(Mapping made, std::size_t bytes) : mapping(std::move(made)), room(0, bytes) {}
     Mapping mapping;
     ExportId id = kNoExport;
     int rank = 0;
     bool isPinned = false;
-    bool isUsed = false;
+    RangeAllocator room;
+    std::size_t users = 0;
   };
 
  public:
-  // A ring while a message uses it. Owner; may outlive the exchange.
+  // Part of a ring while a message uses it, or all of it. Owner; may outlive the exchange.
   class Use {
    public:
     Use() = default;
@@ -60,18 +63,23 @@ class PinnedRings : public std::enable_shared_from_this<PinnedRings> {
     // Neither process's device copies there any more.
     ~Use();
     explicit operator bool() const { return ring_ != nullptr; }
-    std::byte* data() const { return ring_->mapping.data(); }
+    std::byte* data() const { return ring_->mapping.data() + offset_; }
     ExportId id() const { return ring_->id; }
-    std::size_t bytes() const { return rings_->options_.bytes; }
+    std::size_t offset() const { return offset_; }
+    std::size_t bytes() const { return bytes_; }
 
    private:
     friend class PinnedRings;
     void swap(Use& other) noexcept {
       std::swap(rings_, other.rings_);
       std::swap(ring_, other.ring_);
+      std::swap(offset_, other.offset_);
+      std::swap(bytes_, other.bytes_);
     }
     std::shared_ptr<PinnedRings> rings_;
     Ring* ring_ = nullptr;
+    std::size_t offset_ = 0;
+    std::size_t bytes_ = 0;
   };
 
   // `device`: pins it; may be NULL.
@@ -79,10 +87,11 @@ class PinnedRings : public std::enable_shared_from_this<PinnedRings> {
               const DeviceFunctions* device, const PinnedRingOptions& options);
   ~PinnedRings();
 
-  // One that nobody uses, which the process of that rank has been given. `peers` by rank.
-  // adsmErrorHostMemory: as many as there may be are in use, or there is no memory for one;
-  // adsmErrorSystem: that process's queue is full now, or it is gone.
-  Result<Use> take(int rank, const std::vector<std::shared_ptr<Peer>>& peers);
+  // So many bytes (not 0, a multiple of 4096; of more, a whole ring) that nobody uses, of a ring
+  // that the process of that rank has been given. `peers` by rank. adsmErrorHostMemory: as many as
+  // there may be are in use, or there is no memory for one; adsmErrorSystem: that process's queue
+  // is full now, or it is gone.
+  Result<Use> take(int rank, std::size_t bytes, const std::vector<std::shared_ptr<Peer>>& peers);
 
  private:
   // All under the lock.

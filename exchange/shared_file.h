@@ -61,8 +61,9 @@ enum class Phase : std::uint64_t {
   kWritten,    // the sender writes
   kDescribed,  // the receiver may collect it
   kCollected,  // the receiver reads
-  kCopied,     // as kDescribed; of a message that the receiver finds as the sender's copy
-  kMoved,      // as kCollected; the sender has left a copy, to be read from its beginning
+  kCopied,  // as kDescribed; of a message that needs its sender no more: it is the sender's copy,
+            // or in a ring that holds all of it
+  kMoved,   // as kCollected; the sender has left a copy, to be read from its beginning
 };
 
 // One cache line, so that receivers do not slow each other.
@@ -113,9 +114,11 @@ struct TransferRecord {
   // The number of the fragment in each slot, and 1.
   std::array<std::atomic<std::uint64_t>, kAheadSlots> ahead;
   // Of a message through pinned memory (pinned_rings.h), which is the export: its part that is
-  // used, and of a fragment.
+  // used, and of a fragment; and whether the sender is over once all of the message is there.
+  std::uint64_t pinnedOffset;
   std::uint64_t pinnedBytes;
   std::uint64_t pinnedFragment;
+  std::atomic<std::uint64_t> pinnedIsLeft;
   // Packed bytes in the ring, since the start; by the owner.
   alignas(64) std::atomic<std::uint64_t> produced;
   // Bytes of the layout that are there, where it is laid down in parts; by the owner.

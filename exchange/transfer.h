@@ -92,9 +92,12 @@ struct SendOptions {
   // Takes room for a copy of all bytes, so that leaveCopy() may be called. Its pages are taken when
   // it is.
   bool mayCopy = false;
-  // Of the ring: once all bytes are packed, the message is over for the sender, and the ring is the
-  // receiver's to free. A ring that holds all bytes needs no receiver for that: the first advance()
-  // after describe() ends it. (Such a ring is the message's copy, too; mayCopy takes no more room.)
+  // Of a ring of either kind: once all bytes are packed, the message is over for the sender, and
+  // the ring is the receiver's to free. One that holds all bytes needs no receiver for that
+  // (Sending::needsNobody). Of kRing, the first advance() after describe() ends the message then,
+  // and the ring is its copy, too: mayCopy takes no more room. Of kPinned: only if the receiver has
+  // imported the ring for an earlier message, and the ring has room for all of this one; else
+  // nothing of this holds.
   bool leavesRing = false;
 };
 
@@ -116,6 +119,8 @@ class Sending {
   // again. Never waits. adsmErrorSystem: the receiver's process has ended, or has given up; the
   // message is over.
   Result<bool> advance();
+  // Whether the message is over as soon as all of it is packed, whatever its receiver does.
+  bool needsNobody() const;
   // advance() until it is over, or the limit: then false.
   Result<bool> wait(std::chrono::milliseconds limit);
   // Takes a described message back that the receiver has not begun with. False: it has.

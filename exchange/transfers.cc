@@ -210,6 +210,7 @@ Result<std::size_t> Transfers::take(int receiver, const SharedLayoutPtr& layout,
   entry.id = ++ids_;
   entry.peer = peer;
   shared.pinnedFragment = pinned ? options.pinnedFragment : 0;
+  shared.pinnedOffset = pinned ? pinned.offset() : 0;
   shared.pinnedBytes =
       pinned ? pinned.bytes() / options.pinnedFragment * options.pinnedFragment : 0;
   shared.pinnedProduced.store(0, std::memory_order_relaxed);

@@ -38,8 +38,9 @@ constexpr std::size_t kFragments = 8;
 // A waiting sender's message of so many bytes gets a ring of all of them, so that it is over when
 // it is packed. (Longer ones are packed and unpacked in a cache, in step.)
 constexpr std::int64_t kMostHeld = std::int64_t{4} << 20;
-// Of a copy; on the slow side.
+// Of a copy; on the slow side. And of a bus to pinned memory.
 constexpr std::int64_t kCopiedBytesPerMicrosecond = 4000;
+constexpr std::int64_t kStagedBytesPerMicrosecond = 40000;
 // A message through pinned memory is so many times as long as the shortest ticket, as each of its
 // fragments takes the two devices some 10 us; and it is cut so that both devices copy for most of
 // its time.
@@ -81,9 +82,12 @@ ExportedFile::~ExportedFile() {
   }
 }
 
-Transfer::Transfer(exchange::Sending sending, int rank, Source source)
+Transfer::Transfer(exchange::Sending sending, int rank, Source source, Sender sender)
     : isLent_(source.loan),
       isDeviceLent_(source.deviceLoan),
+      isStaged_(sending.path() == exchange::Path::kPinned),
+      bytesPerMicrosecond_(sender == Sender::kFollows ? kStagedBytesPerMicrosecond
+                                                      : kCopiedBytesPerMicrosecond),
       source_(std::move(source)),
       sending_(std::move(sending)),
       rank_(rank) {}
@@ -105,16 +109,15 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
   auto memory = all.memory->find(first, static_cast<std::size_t>(bounds.last - bounds.first));
   if (memory == nullptr) {
     packed->hasNoHandle = true;
-    return sender == Sender::kWaits ? stage(rank, base, std::move(layout), *packed) : nullptr;
+    return stage(rank, base, std::move(layout), sender, *packed);
   }
   all.exchangesMemory = true;
   const std::uint64_t reclaims = all.reclaims.load();
   // (So it needs no ring, which nobody may serve while the sender is in another call.)
   if (!all.exchange->isImportedBy(memory->id, rank)) {
     packed->exported = memory->id;
-    return sender == Sender::kWaits && all.exchange->failsToImport(rank)
-               ? stage(rank, base, std::move(layout), *packed)
-               : nullptr;
+    return all.exchange->failsToImport(rank) ? stage(rank, base, std::move(layout), sender, *packed)
+                                             : nullptr;
   }
   int reached = 0;
   if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess || reached == 0) {
@@ -129,16 +132,18 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
   return transfer;
 }
 
-// Of device memory that the receiver does not reach, as `packed` says. (Not of objects, whose loan
-// would last as long as the receiver takes, and kernels wait for that.)
+// Of device memory that the receiver does not reach, as `packed` says. (Not of objects: fragments
+// would be of several states, where another thread's kernel writes the object meanwhile.)
 std::shared_ptr<Transfer> Transfer::stage(int rank, const std::byte* base,
-                                          exchange::SharedLayoutPtr layout,
+                                          exchange::SharedLayoutPtr layout, Sender sender,
                                           const tickets::Source& packed) {
   State& all = state();
   const std::int64_t bytes = layout->layout.bytes();
+  if (sender == Sender::kLeaves || bytes < kLeastStaged * all.settings.leastTicketBytes) {
+    return nullptr;
+  }
   int reached = 0;
-  if (bytes < kLeastStaged * all.settings.leastTicketBytes ||
-      gmacOpenDeviceMemory(base + layout->layout.bounds().first, &reached) != adsmSuccess ||
+  if (gmacOpenDeviceMemory(base + layout->layout.bounds().first, &reached) != adsmSuccess ||
       reached == 0) {
     return nullptr;  // packing says why
   }
@@ -147,6 +152,7 @@ std::shared_ptr<Transfer> Transfer::stage(int rank, const std::byte* base,
   options.mayCopy = true;
   options.onDevice = true;
   options.path = exchange::Path::kPinned;
+  options.leavesRing = true;
   options.pinnedFragment = static_cast<std::size_t>(
       std::clamp(bytes / kStagedFragments / kPage * kPage, kPage, kMostStagedFragment));
   auto sending = all.exchange->send(rank, base, std::move(layout), options);
@@ -154,7 +160,7 @@ std::shared_ptr<Transfer> Transfer::stage(int rank, const std::byte* base,
     return nullptr;
   }
   auto transfer = std::make_shared<Transfer>(std::move(*sending), rank,
-                                             Source{{}, nullptr, nullptr, {}, packed});
+                                             Source{{}, nullptr, nullptr, {}, packed}, sender);
   list(transfer);
   return transfer;
 }
@@ -372,12 +378,11 @@ Transfer::Progress Transfer::serve() {
 Transfer::Progress Transfer::advance() {
   const auto now = std::chrono::steady_clock::now();
   const std::lock_guard guard(lock_);
-  if (serve() != Progress::kUnderWay) {
+  if (serve() != Progress::kUnderWay || sending_.needsNobody()) {
     return progress_;
   }
   if (copyAt_ == std::chrono::steady_clock::time_point()) {
-    copyAt_ =
-        now + kLeastWait + std::chrono::microseconds(sending_.bytes() / kCopiedBytesPerMicrosecond);
+    copyAt_ = now + kLeastWait + std::chrono::microseconds(sending_.bytes() / bytesPerMicrosecond_);
   }
   if (now < copyAt_) {
     return progress_;

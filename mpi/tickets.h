@@ -184,8 +184,11 @@ void sweep();
 
 // The sending call's choices meanwhile.
 enum class Sender {
-  kWaits,    // it is in a call of its own until the message is over: a short ring may be used
-  kFollows,  // it calls follow() once MPI has the ticket, and may be in any other call afterwards
+  kWaits,      // it is in a call of its own until the message is over: a short ring may be used
+  kExchanges,  // it is in a call that also receives, and advances a message that isStaged()
+               // meanwhile; of others as kLeaves
+  kFollows,  // it calls follow() once MPI has the ticket, waits for a message that isStaged(), and
+             // may be in any other call afterwards
   kLeaves    // it may be in any other call at once
 };
 
@@ -269,6 +272,7 @@ struct ExportedFile {
 // A sender that waits cannot tell a receiver that is late from one that comes to its receive only
 // after something else of the sender's, so it leaves a copy in shared memory when it has waited for
 // about as long as the copy takes: at most twice the time of the better choice, but for kLeastWait.
+// One that does not wait for its receiver as a rule (kFollows) waits for a tenth of that.
 //
 // Bytes of a shared object are lent meanwhile, on the CPU or on the device. As soon as a kernel
 // call or a free needs them, its thread leaves a copy, whether the receiver has begun or not: it
@@ -294,9 +298,9 @@ class Transfer {
                                         exchange::SharedLayoutPtr layout, Sender sender);
   // The same of device memory that the program has allocated, whose context's default streams are
   // waited for: the receiver's device copies it, in one pass, and needs nothing of the sender
-  // meanwhile. Where that device does not reach it, a long message of a sender that waits goes
-  // through pinned memory, over both buses at once. NULL: it does neither, and *packed says what
-  // may help.
+  // meanwhile. Where that device does not reach it, a long message goes through pinned memory, over
+  // both buses at once (isStaged()), but of a sender that leaves. NULL: it does neither, and
+  // *packed says what may help.
   static std::shared_ptr<Transfer> offer(int rank, const std::byte* base,
                                          exchange::SharedLayoutPtr layout, Sender sender,
                                          tickets::Source* packed);
@@ -314,11 +318,15 @@ class Transfer {
     DeviceLoan deviceLoan;
     tickets::Source packed;  // of one that goes through pinned memory
   };
-  Transfer(exchange::Sending sending, int rank, Source source = {});
+  Transfer(exchange::Sending sending, int rank, Source source = {}, Sender sender = Sender::kWaits);
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
   std::int64_t bytes() const { return sending_.bytes(); }
+  // It goes through pinned memory: the sender's call is to advance it until it is over, for which
+  // it needs no receiver. If the receiver has the memory imported, and all of the message fits
+  // there, that is when it is packed; else a copy is left to a receiver that does not begin.
+  bool isStaged() const { return isStaged_; }
   // Once. The receiver may have it from now on.
   Bytes write();
   // Does what there is to do, and never waits. The first call begins the wait for the receiver.
@@ -347,13 +355,15 @@ class Transfer {
                                                  const std::byte* device,
                                                  exchange::SharedLayoutPtr layout, Source source);
   static std::shared_ptr<Transfer> stage(int rank, const std::byte* base,
-                                         exchange::SharedLayoutPtr layout,
+                                         exchange::SharedLayoutPtr layout, Sender sender,
                                          const tickets::Source& packed);
   void settle();
 
   const bool isLent_;        // on the CPU
   const bool isDeviceLent_;  // on the device
-  mutable std::mutex lock_;  // guards what follows
+  const bool isStaged_;
+  const std::int64_t bytesPerMicrosecond_;  // of its patience
+  mutable std::mutex lock_;                 // guards what follows
   Source source_;
   bool written_ = false;
   bool wanted_ = false;  // what is lent, as soon as it is written

@@ -133,7 +133,7 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
                            ? SentTicket(communicator, destination)
                            : SentTicket();
   if (kMayBeTicket) {
-    offered.mayBeLent(tickets::Sender::kLeaves);
+    offered.mayBeLent(tickets::Sender::kFollows);
     offered.mayBeFragmented();
   }
   const auto message = std::make_shared<Sent>(buffer, count, datatype, begins == Begins::kAtOnce,
@@ -157,6 +157,10 @@ int send(const void* buffer, Count count, MPI_Datatype datatype, int destination
     enter(begins, message, *request);
   } else {
     ticket.follow();
+    if (ticket.isStaged()) {
+      requests::settle(ticket);
+      ticket.follow();
+    }
     beginTicket(message, request);
   }
   return code;

@@ -12,6 +12,7 @@
 #include "mpi/abi/requests.h"
 #include "mpi/abi/short_message.h"
 #include "mpi/abi/side.h"
+#include "mpi/spinning.h"
 
 namespace gmac::mpi::GMAC_MPI_ABI {
 namespace {
@@ -131,8 +132,8 @@ int beginReceive(void* buffer, MPI_Count count, MPI_Datatype datatype, int sourc
 }
 #endif
 
-// The ticket of a message in fragments, as a request that MPI makes, and so checks, before anything
-// begins.
+// A ticket whose message needs its sender afterwards, as a request that MPI makes, and so checks,
+// before anything begins.
 class TicketRequest {
  public:
   explicit TicketRequest(SentTicket& ticket) : ticket_(ticket) {}
@@ -148,7 +149,7 @@ class TicketRequest {
     return real().Send_init(ticket_.bytes(), tickets::kBytes, MPI_BYTE, destination, tag,
                             communicator, &request_);
   }
-  // The fragments follow.
+  // What follows the ticket begins.
   int start() {
     const int code = real().Start(&request_);
     isStarted_ = code == MPI_SUCCESS;
@@ -162,13 +163,28 @@ class TicketRequest {
   bool isStarted_ = false;
 };
 
-// A call that sends in fragments, and receives. Its receiver may need them before it, or another,
-// sends what is received here; so nothing is awaited before they are under way, and MPI is given a
-// receive alone.
+// MPI's receive of a call that advances meanwhile what it sends: whoever sends what is received
+// here may need that first.
+template <Layer layer>
+int waitSending(SentTicket& ticket, MPI_Request* receiving, MPI_Status* status) {
+  int done = ticket.isStaged() ? 0 : 1;
+  for (Spinning spinning(ticket.transferBytes());
+       done == 0 &&
+       real().Request_get_status(*receiving, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;
+       spinning.turn()) {
+    (void)ticket.settled();
+    requests::progress();
+  }
+  return next<layer>().Wait(receiving, status);
+}
+
+// A call that sends in fragments, or through pinned memory, and receives. Its receiver may need
+// them before it, or another, sends what is received here; so nothing is awaited before they are
+// under way, and MPI is given a receive alone.
 template <Layer layer, auto call, typename Count>
-int exchangeInFragments(SentTicket& ticket, int destination, int sentTag, Reception& in,
-                        Count count, int source, int tag, MPI_Comm communicator, Matching& matching,
-                        MPI_Status* status) {
+int exchangeSending(SentTicket& ticket, int destination, int sentTag, Reception& in, Count count,
+                    int source, int tag, MPI_Comm communicator, Matching& matching,
+                    MPI_Status* status) {
   const bool isHeld = matching.held().has_value();
   TicketRequest sending(ticket);
   MPI_Request receiving = MPI_REQUEST_NULL;
@@ -181,6 +197,7 @@ int exchangeInFragments(SentTicket& ticket, int destination, int sentTag, Recept
     code = sending.start();
   }
   if (code != MPI_SUCCESS) {
+    ticket.recall();
     if (isHeld) matching.putBack();
     if (receiving != MPI_REQUEST_NULL) {
       (void)real().Cancel(&receiving);
@@ -189,7 +206,7 @@ int exchangeInFragments(SentTicket& ticket, int destination, int sentTag, Recept
     return code;
   }
   code = isHeld ? receiveHeld<call>(in, count, matching, status)
-                : finish(in, next<layer>().Wait(&receiving, status), status, kName<call>);
+                : finish(in, waitSending<layer>(ticket, &receiving, status), status, kName<call>);
   const int sentCode = endSend(ticket, MPI_SUCCESS, communicator, kName<call>);
   return code != MPI_SUCCESS ? code : sentCode;
 }
@@ -392,7 +409,7 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
   const bool mayBeTicket =
       (sendsStaged || tickets::inUse()) && SentTicket::mayBeReserved(sentCount, sentType);
   SentTicket ticket = mayBeTicket ? SentTicket(communicator, destination) : SentTicket();
-  ticket.mayBeLent(tickets::Sender::kLeaves);
+  ticket.mayBeLent(tickets::Sender::kExchanges);
   ticket.mayBeFragmented();
   if (!in.failed() && !sendsStaged) {
     (void)ticket.offer(sent, sentCount, sentType, tickets::Sender::kLeaves);
@@ -407,9 +424,9 @@ int sendReceive(const void* sent, Count sentCount, MPI_Datatype sentType, int de
   }
   const Received result(status);
   Matching matching(peers, source, receivedTag);
-  if (ticket.isInFragments()) {
-    return exchangeInFragments<layer, call>(ticket, destination, sentTag, in, receivedCount, source,
-                                            receivedTag, communicator, matching, result.get());
+  if (ticket.isInFragments() || ticket.isStaged()) {
+    return exchangeSending<layer, call>(ticket, destination, sentTag, in, receivedCount, source,
+                                        receivedTag, communicator, matching, result.get());
   }
   if (matching.held().has_value()) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -467,8 +484,8 @@ int sendReceiveReplace(void* buffer, Count count, MPI_Datatype datatype, int des
   const Received result(status);
   Matching matching(peers, source, receivedTag);
   if (inFragments) {
-    return exchangeInFragments<layer, call>(fragments, destination, sentTag, in, count, source,
-                                            receivedTag, communicator, matching, result.get());
+    return exchangeSending<layer, call>(fragments, destination, sentTag, in, count, source,
+                                        receivedTag, communicator, matching, result.get());
   }
   if (matching.held().has_value()) {
     Staged out;

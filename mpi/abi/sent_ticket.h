@@ -76,6 +76,8 @@ class SentTicket {
   }
   // Whether there is something to wait for when MPI has sent the ticket.
   bool isTransfer() const { return (transfer_ != nullptr && !isLeft_) || fragments_ != nullptr; }
+  // Of lend(): the call advances it until it is settled() (Transfer::isStaged()).
+  bool isStaged() const { return transfer_ != nullptr && transfer_->isStaged(); }
   // How many bytes the receiver takes from here.
   std::int64_t transferBytes() const { return transfer_ != nullptr ? transfer_->bytes() : 0; }
 

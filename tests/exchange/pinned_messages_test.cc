@@ -4,15 +4,20 @@
 // ring of pinned memory, and the receiver's unpacks from there. The device is of the tests' own
 // (device.h).
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "exchange/exchange.h"
@@ -189,6 +194,7 @@ TEST(PinnedMessages, ARingIsKeptAndMakesWayForAnotherProcess) {
         CHECK_THAT(*sending.wait(kPatience));
       }
       CHECK_THAT(device::pinsMade == 1 && exchange->statistics().exports == 1);
+      meetAt(board, 2, 2);
       Sending sending = postSent(board, 0, 2, begin(2));
       CHECK_THAT(*sending.wait(kPatience));
       CHECK_THAT(device::pinsMade == 2 && device::pinnedRanges.size() == 1);
@@ -197,6 +203,7 @@ TEST(PinnedMessages, ARingIsKeptAndMakesWayForAnotherProcess) {
     } else if (job.rank == 1) {
       for (int round = 0; round < 3; ++round) receive();
       CHECK_THAT(device::pinsMade == 1 && exchange->statistics().imports == 1);
+      meetAt(board, 2, 2);
       meetAt(board, 1, 3);
       exchange->sweep();
       CHECK_THAT(exchange->statistics().imports == 0 && device::pinnedRanges.empty());
@@ -324,6 +331,168 @@ TEST(PinnedMessages, OneMayBeTakenBackAsACopyOrAltogether) {
     }
     // One ring was enough: each was free again.
     CHECK_THAT(device::pinsMade == 1);
+  });
+}
+
+// What is all in a ring that the receiver has imported is over for its sender, which uses its
+// memory again; several such messages have parts of one ring. A message that is longer than the
+// ring, or the first one, needs its receiver.
+TEST(PinnedMessages, WhatIsAllInTheRingNeedsItsSenderNoMore) {
+  constexpr int64_t kShort = kFragment + 100;
+  const auto leaving = [] {
+    SendOptions options = pinned();
+    options.leavesRing = true;
+    return options;
+  };
+  runTeam(2, [&](Board& board, const Job& job) {
+    Options options = optionsWith(&kDevice);
+    options.pinnedRingBytes = 4 * kFragment;
+    options.maxPinnedRings = 1;
+    const auto exchange = met(board, job, options);
+    std::byte* const arena = allocate(kArena);
+    const auto begin = [&](int64_t bytes) {
+      fill(arena);
+      Result<Sending> sending = exchange->send(1, arena, shareLayout(contiguous(bytes)), leaving());
+      CHECK_THAT(sending.ok() && sending->path() == Path::kPinned);
+      return std::move(*sending);
+    };
+    const auto receive = [&](const Description& description, int64_t bytes) {
+      std::memset(behind(arena), 0, kArena);
+      Result<Receiving> receiving =
+          exchange->receive(0, description, arena, contiguous(bytes), Memory::kDevice);
+      CHECK_THAT(receiving.ok() && receiving->path() == Path::kPinned);
+      CHECK_THAT(*receiving->wait(kPatience) && isFilled(arena, static_cast<std::size_t>(bytes)));
+    };
+    if (job.rank == 0) {
+      for (const int64_t bytes : {kShort, 5 * kFragment}) {
+        Sending needing = begin(bytes);
+        CHECK_THAT(!needing.needsNobody());
+        post(board, 0, 1, described(needing));
+        for (int i = 0; i < 20; ++i) CHECK_THAT(!*needing.advance());
+        arrive(board, 1);
+        CHECK_THAT(*needing.wait(kPatience));
+      }
+      std::vector<Description> left;
+      for (int i = 0; i < 3; ++i) {
+        Sending sending = begin(kShort);
+        CHECK_THAT(sending.needsNobody());
+        left.push_back(described(sending));
+        while (!*sending.advance()) {
+        }
+        std::memset(behind(arena), 1, kArena);
+        // The second one is taken back, and the third has its part.
+        CHECK_THAT(i != 1 || (sending.recall() && !sending.recall()));
+      }
+      CHECK_THAT(
+          exchange->send(1, arena, shareLayout(contiguous(kShort)), leaving()).status().code() ==
+          adsmErrorHostMemory);
+      for (const Description& description : left) post(board, 0, 1, description);
+      CHECK_THAT(device::pinsMade == 1);
+      meetAt(board, 2, 2);
+      CHECK_THAT(begin(kShort).needsNobody());  // what was left has been taken
+      meetAt(board, 3, 2);
+    } else {
+      for (int i = 1; i <= 2; ++i) {
+        await(board, 1, i);
+        receive(fetch(board, 0, 1), i == 1 ? kShort : 5 * kFragment);
+      }
+      const Description first = fetch(board, 0, 1);
+      const Description recalled = fetch(board, 0, 1);
+      const Description last = fetch(board, 0, 1);
+      CHECK_THAT(!exchange->anyWaits());
+      receive(last, kShort);
+      CHECK_THAT(!exchange->receive(0, recalled, arena, contiguous(kShort), Memory::kDevice).ok());
+      receive(first, kShort);
+      CHECK_THAT(device::pinsMade == 1);
+      meetAt(board, 2, 2);
+      meetAt(board, 3, 2);
+    }
+  });
+}
+
+// A receiver that was late, and got a copy, has the ring for the next message.
+TEST(PinnedMessages, ALateReceiverHasTheRingForTheNextMessage) {
+  constexpr int64_t kBytes = 2 * kFragment;
+  runTeam(2, [&](Board& board, const Job& job) {
+    const auto exchange = met(board, job, optionsWith(&kDevice));
+    std::byte* const arena = allocate(kArena);
+    for (const bool isFirst : {true, false}) {
+      if (job.rank == 0) {
+        fill(arena);
+        SendOptions options = pinned();
+        options.leavesRing = options.mayCopy = true;
+        Sending sending = postSent(
+            board, 0, 1, exchange->send(1, arena, shareLayout(contiguous(kBytes)), options));
+        CHECK_THAT(sending.needsNobody() != isFirst);
+        CHECK_THAT(isFirst ? *sending.leaveCopy() : *sending.wait(kPatience));
+        CHECK_THAT(sending.path() == (isFirst ? Path::kCopy : Path::kPinned));
+        meetAt(board, 1, isFirst ? 2 : 4);
+        meetAt(board, 2, isFirst ? 2 : 4);
+      } else {
+        meetAt(board, 1, isFirst ? 2 : 4);
+        std::memset(behind(arena), 0, kArena);
+        Result<Receiving> receiving =
+            exchange->receive(0, fetch(board, 0, 1), arena, contiguous(kBytes), Memory::kDevice);
+        CHECK_THAT(receiving.ok() && *receiving->wait(kPatience));
+        CHECK_THAT(receiving->path() == (isFirst ? Path::kCopy : Path::kPinned));
+        CHECK_THAT(isFilled(arena, kBytes) && device::pinsMade == 1);
+        meetAt(board, 2, isFirst ? 2 : 4);
+      }
+    }
+  });
+}
+
+// What is left there outlives its sender's process; and a receiver that cannot import it any more
+// does not wait for a sender that has gone on.
+TEST(PinnedMessages, WhatIsLeftNeedsTheRingAlone) {
+  constexpr int64_t kBytes = 2 * kFragment;
+  enum Round { kFirst, kIsRefused, kAgain, kOutlivesItsSender, kRounds };
+  runTeam(2, [&](Board& board, const Job& job) {
+    Options options = optionsWith(&kDevice);
+    options.maxImports = 1;
+    const auto exchange = met(board, job, options);
+    std::byte* const arena = allocate(kArena);
+    SendOptions leaving = pinned();
+    leaving.leavesRing = true;
+    if (job.rank == 0) {
+      fill(arena);
+      const Result<exchange::ExportId> id = exchange->exportDevice(arena, kArena);
+      CHECK_THAT(id.ok() && exchange->offer(*id, 1).ok());
+      board.numbers[0] = static_cast<long>(*id);
+      board.numbers[1] = ::getpid();
+      for (int round = 0; round < kRounds; ++round) {
+        meetAt(board, 1, 2 * (round + 1));
+        Sending sending = postSent(
+            board, 0, 1, exchange->send(1, arena, shareLayout(contiguous(kBytes)), leaving));
+        CHECK_THAT(sending.needsNobody() == (round == kIsRefused || round == kOutlivesItsSender));
+        CHECK_THAT(*sending.wait(kPatience));
+        arrive(board, 2);
+      }
+      std::_Exit(0);
+    }
+    for (int round = 0; round < kRounds; ++round) {
+      meetAt(board, 1, 2 * (round + 1));
+      std::memset(behind(arena), 0, kArena);
+      const Description description = fetch(board, 0, 1);
+      const auto receive = [&] {
+        return exchange->receive(0, description, arena, contiguous(kBytes), Memory::kDevice);
+      };
+      if (round == kIsRefused) {
+        await(board, 2, round + 1);
+        // (As many as there may be.)
+        const auto other =
+            exchange->import(0, exchange::ExportId{static_cast<std::uint64_t>(board.numbers[0])});
+        CHECK_THAT(other.ok() && receive().status().code() == adsmErrorHostMemory);
+        continue;
+      }
+      if (round == kOutlivesItsSender) {
+        while (::kill(static_cast<pid_t>(board.numbers[1]), 0) == 0) ::sched_yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(120));  // so that it is noticed
+        exchange->sweep();
+      }
+      Result<Receiving> receiving = receive();
+      CHECK_THAT(receiving.ok() && *receiving->wait(kPatience) && isFilled(arena, kBytes));
+    }
   });
 }
 

@@ -429,9 +429,8 @@ TEST_P(Mpi, MessagesBetweenDeviceMemoriesAreCopiedOnceByTheReceiversDevice) {
   }
 }
 
-// Where the receivers' devices do not reach the senders' memory, those of senders that wait go
-// through memory that both devices reach, to each kind of memory; and to receivers that are late,
-// as copies.
+// Where the receivers' devices do not reach the senders' memory, they go through memory that both
+// devices reach, to each kind of memory; and to receivers that are late, as copies.
 TEST_P(Mpi, MessagesOfDeviceMemoryThatIsNotReachedGoThroughPinnedMemory) {
   const std::string file = ::testing::TempDir() + "gmac_mpi_pinned_" + GetParam() + ".json";
   const struct {
@@ -447,6 +446,7 @@ TEST_P(Mpi, MessagesOfDeviceMemoryThatIsNotReachedGoThroughPinnedMemory) {
       {2, "pinned_messages", {"unpinned", "0"}, "messages through pinned memory are right\n"},
       {2, "pinned_messages", {"unpinned", "1"}, "messages through pinned memory are right\n"},
       {2, "pinned_messages", {"failing"}, "messages through pinned memory are right\n"},
+      {3, "pinned_messages", {"exchanged"}, "messages through pinned memory are right\n"},
   };
   for (const auto& one : runs) {
     const std::string what = std::string(one.program) + " " + one.words.front() + ": ";
@@ -460,6 +460,19 @@ TEST_P(Mpi, MessagesOfDeviceMemoryThatIsNotReachedGoThroughPinnedMemory) {
     EXPECT_THAT(end.errors, HasSubstr(" bytes) through pinned memory, ")) << what;
     EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) through pinned memory, "))) << what;
   }
+}
+
+// Senders of MPI_Isend need no receiver for that, once it has that memory: each such message has
+// gone that way, though the receiver was elsewhere.
+TEST_P(Mpi, MessagesThroughPinnedMemoryAreLeftToReceiversThatAreElsewhere) {
+  Variables variables = kOnCuda;
+  for (const auto& [name, value] : kTickets) variables[name] = value;
+  variables["GMAC_TEST_DRIVER"] = "fake";
+  variables["GMAC_STATS"] = ::testing::TempDir() + "gmac_mpi_left_" + GetParam() + ".json";
+  const ProgramEnd end = run(2, "pinned_messages", {"left"}, variables);
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "20\nmessages through pinned memory are right\n");
+  EXPECT_THAT(end.errors, HasSubstr(", 20 (1966080 bytes) through pinned memory, "));
 }
 
 // Rank 0 says so for both ranks, and nothing of messages that are as fast as they may be.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   pinned_messages around|several|unpinned N|failing
+//   pinned_messages around|several|unpinned N|failing|left|exchanged
 //
-// Messages of device memory that other processes' devices do not reach, by senders that wait: they
-// go through pinned memory. `around`: each rank sends to the next one, all at the same time.
-// `several`: rank 0 sends to each other one, which are more than it has such memory for.
-// `unpinned`: of the first memory, the rank N is refused that it is pinned. `failing`: the n-th
-// call of the driver fails, for every n, at either end. On a driver without a device.
+// Messages of memory that other processes' devices do not reach: they go through pinned memory.
+// `around`: each rank sends to the next one, all at the same time. `several`: rank 0 sends to each
+// other one, which are more than it has such memory for. `unpinned`: of the first memory, the rank
+// N is refused that it is pinned. `failing`: the n-th call of the driver fails, for every n, at
+// either end. `left`: by MPI_Isend to a receiver that is elsewhere, in turns with objects, which
+// are packed; the output begins with the number of messages that must have gone that way.
+// `exchanged`: by calls that send and receive, in every order. On a driver without a device.
 #include <mpi.h>
 
 #include <cstddef>
@@ -14,8 +16,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/mpi/expect.h"
 #include "tests/mpi/shared.h"
@@ -86,12 +90,11 @@ constexpr int kMost = 10'000;
 std::size_t pinnedBefore = 0;
 void countPinned() {
   // (This call's messages are packed.)
-  const Buffer from(false);
-  const Buffer into(false);
-  from.fill(0);
-  MPI_Sendrecv(from.address(), kBytes, MPI_BYTE, (rank + 1) % ranks, 4, into.address(), kBytes,
-               MPI_BYTE, (rank + ranks - 1) % ranks, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  expect(into.holds(0, false), "a packed message is whole");
+  const Buffer both(false);
+  both.fill(0);
+  MPI_Sendrecv_replace(both.address(), kBytes, MPI_BYTE, (rank + 1) % ranks, 4,
+                       (rank + ranks - 1) % ranks, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  expect(both.holds(0, false), "a packed message is whole");
   pinnedBefore = deviceCalls("cuMemHostRegister_v2");
 }
 bool allHavePinned(std::size_t times) {
@@ -185,6 +188,159 @@ void unpinned(int refused) {
     }
   }
   MPI_Type_free(&type);
+}
+
+// One piece of either kind, which its owner fills anew for each message. An object's bytes are
+// current on the device alone when they are sent.
+struct Piece {
+  Piece(Memory::Kind kind, std::size_t bytes)
+      : isObject(kind == Memory::Kind::kShared), memory(kind, bytes) {}
+  static unsigned char value(int seed, std::size_t i) {
+    return static_cast<unsigned char>(i * 5 + i / 4096 + static_cast<std::size_t>(seed) * 29);
+  }
+  void fill(int seed) const {
+    const unsigned char mask = isObject ? gmac::testing::kMask : 0;
+    for (std::size_t i = 0; i < memory.size(); ++i) memory.data()[i] = value(seed, i) ^ mask;
+    if (isObject) memory.flip();
+  }
+  void spoil() const {
+    if (isObject) {
+      memory.flip();  // by a kernel
+    } else {
+      std::memset(memory.data(), 0xee, memory.size());
+    }
+  }
+  bool holds(int seed) const {
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      if (memory.data()[i] != value(seed, i)) return false;
+    }
+    return true;
+  }
+  const bool isObject;
+  const Memory memory;
+};
+
+// Objects of so few bytes have no files of their own to give to others.
+constexpr int kObjectBytes = 24 << 10;
+
+std::vector<std::unique_ptr<Piece>> makePieces(std::size_t count, bool areObjects,
+                                               std::size_t bytes) {
+  std::vector<std::unique_ptr<Piece>> pieces;
+  for (std::size_t i = 0; i < count; ++i) {
+    pieces.push_back(
+        std::make_unique<Piece>(areObjects ? Memory::Kind::kShared : Memory::Kind::kDevice, bytes));
+  }
+  return pieces;
+}
+
+// The receiver comes to its receives after the sender, which is in a barrier with it meanwhile, and
+// whose kernels and stores have used the memory again.
+void left() {
+  constexpr int kRounds = 12;
+  constexpr std::size_t kMessages = 4;
+  const auto ofDevice = makePieces(kMessages, false, kBytes);
+  const auto objects = makePieces(kMessages, true, kObjectBytes);
+  const Memory plain(Memory::Kind::kPlain, kBytes);
+  int sent = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto& pieces = round % 2 == 0 ? ofDevice : objects;
+    const int bytes = round % 2 == 0 ? kBytes : kObjectBytes;
+    MPI_Request requests[kMessages];
+    for (std::size_t i = 0; rank == 0 && i < kMessages; ++i) {
+      pieces[i]->fill(round + static_cast<int>(i));
+      MPI_Isend(pieces[i]->memory.address(), bytes, MPI_BYTE, 1, static_cast<int>(i),
+                MPI_COMM_WORLD, &requests[i]);
+    }
+    if (rank == 0) {
+      MPI_Waitall(kMessages, requests, MPI_STATUSES_IGNORE);
+      for (std::size_t i = 0; i < kMessages; ++i) pieces[i]->spoil();
+      sent += round > 0 && round % 2 == 0 ? static_cast<int>(kMessages) : 0;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (std::size_t i = kMessages; rank == 1 && i-- > 0;) {
+      // (To the CPU's memory, too.)
+      const bool toPlain = i == 0 && round > 0;
+      pieces[i]->spoil();
+      expectSuccess(MPI_Recv(toPlain ? plain.address() : pieces[i]->memory.address(), bytes,
+                             MPI_BYTE, 0, static_cast<int>(i), MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                    "a message that was left");
+      if (toPlain) std::memcpy(pieces[i]->memory.data(), plain.data(), pieces[i]->memory.size());
+      expect(pieces[i]->holds(round + static_cast<int>(i)), "a message that was left is whole",
+             round);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  if (rank == 0) std::printf("%d\n", sent);
+}
+
+// `bytes`: of each message; more than a ring has, or less.
+void exchangeAll(std::size_t bytes, int rounds, bool areObjects) {
+  const auto pieces = makePieces(2, areObjects, bytes);
+  const Piece& from = *pieces[0];
+  const Piece& into = *pieces[1];
+  const int count = static_cast<int>(bytes);
+  const int next = (rank + 1) % ranks;
+  const int last = (rank + ranks - 1) % ranks;
+  const auto begin = [&](int round) {
+    from.fill(round + rank);
+    into.spoil();
+  };
+  const auto end = [&](int round, int sender, const char* what) {
+    expect(into.holds(round + sender), what, round);
+    from.spoil();
+  };
+  for (int round = 0; round < rounds; ++round) {
+    begin(round);
+    MPI_Status status = {};
+    MPI_Sendrecv(from.memory.address(), count, MPI_BYTE, next, 1, into.memory.address(), count,
+                 MPI_BYTE, last, 1, MPI_COMM_WORLD, &status);
+    int received = 0;
+    MPI_Get_count(&status, MPI_BYTE, &received);
+    expect(received == count && status.MPI_SOURCE == last && status.MPI_TAG == 1,
+           "the status of an exchange", received);
+    end(round, last, "all exchange at once");
+
+    begin(round);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(from.memory.address(), count, MPI_BYTE, next, 2, MPI_COMM_WORLD, &request);
+    MPI_Recv(into.memory.address(), count, MPI_BYTE, last, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    end(round, last, "all send first");
+
+    begin(round);
+    MPI_Request both[2];
+    MPI_Irecv(into.memory.address(), count, MPI_BYTE, last, 3, MPI_COMM_WORLD, &both[0]);
+    MPI_Isend(from.memory.address(), count, MPI_BYTE, next, 3, MPI_COMM_WORLD, &both[1]);
+    MPI_Waitall(2, both, MPI_STATUSES_IGNORE);
+    end(round, last, "all are ready to receive first");
+
+    // Rank 1 sends once it has received.
+    if (rank > 1) continue;
+    begin(round);
+    const int other = 1 - rank;
+    if (rank == 0) {
+      MPI_Sendrecv(from.memory.address(), count, MPI_BYTE, 1, 4, into.memory.address(), count,
+                   MPI_BYTE, 1, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else {
+      MPI_Recv(into.memory.address(), count, MPI_BYTE, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Send(from.memory.address(), count, MPI_BYTE, 0, 4, MPI_COMM_WORLD);
+    }
+    end(round, other, "one receives before it sends");
+  }
+  // Nothing is sent, and the memory is as it was.
+  MPI_Barrier(MPI_COMM_WORLD);
+  expect(MPI_Sendrecv(from.memory.address(), count, MPI_BYTE, ranks, 5, into.memory.address(),
+                      count, MPI_BYTE, last, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE) != MPI_SUCCESS,
+         "there is no such rank");
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void exchanged() {
+  constexpr std::size_t kLong = std::size_t{40} << 20;
+  exchangeAll(kBytes, 10, false);
+  exchangeAll(kObjectBytes, 10, true);
+  exchangeAll(kLong, 2, false);
+  exchangeAll(kBytes, 2, false);
 }
 
 // Of what packs and unpacks need.
@@ -290,6 +446,8 @@ int main(int argc, char** argv) {
   if (how == "several") several();
   if (how == "unpinned") unpinned(argc > 2 ? std::atoi(argv[2]) : 0);
   if (how == "failing") failing();
+  if (how == "left") left();
+  if (how == "exchanged") exchanged();
   MPI_Finalize();
   if (rank == 0) std::puts("messages through pinned memory are right");
 }
