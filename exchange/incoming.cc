@@ -495,12 +495,18 @@ const std::byte* Incoming::packed() const {
              : nullptr;
 }
 
+const std::byte* Incoming::packedOnDevice() const {
+  return !over_ && !peer_->inChild() && path_ == Path::kDevice && from_->blockCount() == 1
+             ? mapped_ + from_->bounds().first
+             : nullptr;
+}
+
 bool Incoming::isBeingPacked() const {
   return !over_ && !peer_->inChild() && ringHoldsAll() && packed() == nullptr;
 }
 
 Result<bool> Incoming::end() {
-  if (packed() == nullptr) {
+  if (packed() == nullptr && packedOnDevice() == nullptr) {
     return over_ && failed_ != adsmSuccess
                ? Result<bool>(isOver())
                : fail(adsmErrorInvalidValue, "exchange: a message that is not read where it lies");

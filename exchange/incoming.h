@@ -38,6 +38,7 @@ class Incoming {
   Path path() const { return path_; }
   Result<bool> advance(std::int64_t most);
   const std::byte* packed() const;
+  const std::byte* packedOnDevice() const;
   bool isBeingPacked() const;
   Result<bool> end();
 

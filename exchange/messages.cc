@@ -296,6 +296,7 @@ std::int64_t Receiving::bytes() const { return message_->bytes(); }
 Path Receiving::path() const { return message_->path(); }
 Result<bool> Receiving::advance(std::int64_t most) { return message_->advance(most); }
 const std::byte* Receiving::packed() const { return message_->packed(); }
+const std::byte* Receiving::packedOnDevice() const { return message_->packedOnDevice(); }
 bool Receiving::isBeingPacked() const { return message_->isBeingPacked(); }
 Result<bool> Receiving::end() { return message_->end(); }
 Result<bool> Receiving::wait(std::chrono::milliseconds limit) {

@@ -164,11 +164,14 @@ class Receiving {
   // them to their place themselves in place of advance(), and then call end(). NULL: it is to be
   // advance(). The layout and the base of receive() mean nothing then.
   const std::byte* packed() const;
+  // The same in memory of this process's device: an import of the sender's. NULL as above.
+  const std::byte* packedOnDevice() const;
   // Whether packed() will be there: the sender is packing all of it. Meanwhile advance(0) tells if
   // its process ends.
   bool isBeingPacked() const;
-  // All of packed() has been read. True: that was the message, and it is over. False: it was not;
-  // packed() is elsewhere now, and to be read again. Errors as of advance().
+  // All of packed(), or packedOnDevice(), has been read. True: that was the message, and it is
+  // over. False: it was not; it is elsewhere now, and to be read again, or by advance(). Errors as
+  // of advance().
   Result<bool> end();
 
  private:

@@ -481,6 +481,33 @@ Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& la
   return finish(*receiving);
 }
 
+Status receivePiece(const Ticket& ticket, std::byte* piece) {
+  const auto whole = datatype::Layout::make({}, {{0, ticket.payloadBytes}});
+  GMAC_TRY(whole.status());
+  auto receiving = begin(ticket, piece, *whole, exchange::Memory::kDevice);
+  GMAC_TRY(receiving.status());
+  while (const std::byte* const from = receiving->packedOnDevice()) {
+    int copied = 0;
+    if (const adsmError_t code = gmacCopyImportInOrder(
+            piece, from, static_cast<std::size_t>(ticket.payloadBytes), &copied);
+        code != adsmSuccess) {
+      return Status(code);
+    }
+    if (copied == 0) {
+      break;
+    }
+    const Result<bool> done = receiving->end();
+    if (!done.ok() || *done) {
+      return done.status();
+    }
+  }
+  int reached = 0;
+  if (const adsmError_t code = gmacOpenDeviceMemory(piece, &reached); code != adsmSuccess) {
+    return Status(code);
+  }
+  return finish(*receiving);
+}
+
 namespace {
 
 bool importFrom(int sender, exchange::ExportId exported) {

@@ -160,6 +160,10 @@ bool isTransfer(const Ticket& ticket);
 // `memory`: what the base is; kDevice: device memory that the runtime's device reaches, or objects.
 Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout,
                exchange::Memory memory = exchange::Memory::kHost);
+// The same to one piece of device memory, as long as the payload, that the runtime's device
+// reaches: does what gmacOpenDeviceMemory() does beforehand, and takes less time where the payload
+// is one piece of memory that is imported here.
+Status receivePiece(const Ticket& ticket, std::byte* piece);
 // The same for a caller that unpacks the payload itself. `take` is given the packed payload where
 // it lies and returns whether it has read all of it; it is called again if the sender has moved the
 // payload meanwhile. True: `take` has it. False: the payload is in `room`, which has as many bytes.

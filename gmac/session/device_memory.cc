@@ -276,6 +276,25 @@ adsmError_t gmacCopyToDeviceInOrder(void* device, const void* from, size_t bytes
   });
 }
 
+int gmacReachesDeviceMemory(const void* address) {
+  const auto accelerator = gmac::coherence::port().ensureAccelerator();
+  return accelerator.ok() && gmac::reaches(**accelerator, gmac::applicationMemoryAt(address)) ? 1
+                                                                                              : 0;
+}
+
+adsmError_t gmacCopyImportInOrder(void* device, const void* import, size_t bytes, int* copied) {
+  return gmac::api::guarded("gmacCopyImportInOrder", [&]() -> gmac::Status {
+    const auto accelerator = gmac::coherence::port().ensureAccelerator();
+    GMAC_TRY(accelerator.status());
+    return gmac::copyInOrder(
+        device, nullptr, copied, [&](const gmac::ApplicationMemory& memory) -> gmac::Result<bool> {
+          return gmac::reaches(**accelerator, memory)
+                     ? gmac::accel::cuda::copyOnDeviceInOrder(memory, device, import, bytes)
+                     : gmac::Result<bool>(false);
+        });
+  });
+}
+
 adsmError_t gmacPinMemory(void* memory, size_t bytes, int* pinned) {
   return gmac::api::guarded("gmacPinMemory", [&]() -> gmac::Status {
     *pinned = 0;
@@ -318,6 +337,10 @@ adsmError_t gmacCopyFromDeviceInOrder(void*, const void*, size_t, const gmacDevi
   return adsmErrorNotSupported;
 }
 adsmError_t gmacCopyToDeviceInOrder(void*, const void*, size_t, const gmacDevicePlace*, int*) {
+  return adsmErrorNotSupported;
+}
+int gmacReachesDeviceMemory(const void*) { return 0; }
+adsmError_t gmacCopyImportInOrder(void*, const void*, size_t, int*) {
   return adsmErrorNotSupported;
 }
 adsmError_t gmacPinMemory(void*, size_t, int* pinned) {

@@ -51,6 +51,13 @@ ADSM_API adsmError_t gmacCopyFromDeviceInOrder(void* to, const void* device, siz
 ADSM_API adsmError_t gmacCopyToDeviceInOrder(void* device, const void* from, size_t bytes,
                                              const gmacDevicePlace* place, int* copied);
 
+/* The same from an import (gmacImportDeviceMemory(), gmacImportDeviceFiles()), of any length.
+ * *copied: 0 also where the memory is on another device than the runtime's, as the first function
+ * says beforehand. Both start the runtime. */
+ADSM_API int gmacReachesDeviceMemory(const void* address);
+ADSM_API adsmError_t gmacCopyImportInOrder(void* device, const void* import, size_t bytes,
+                                           int* copied);
+
 /* Lets the accelerator copy to and from private memory of the CPU's, whole pages, at the speed of
  * its bus, until the second function is called. *pinned: whether it does; not where it has no use
  * for that. Starts the runtime. */

@@ -96,6 +96,12 @@ exchange::SharedLayoutPtr Elements::layoutForDevice() const {
   return fromBottom_ ? nullptr : type_->layoutOf(count_);
 }
 
+std::byte* Elements::pieceOnDevice() const {
+  auto* const first = static_cast<std::byte*>(shifted(buffer_, span().first));
+  return onDevice_ && areOnePiece(*type_, count_) && gmacReachesDeviceMemory(first) != 0 ? first
+                                                                                         : nullptr;
+}
+
 bool Elements::canTransferTo(const Elements& target) const {
   if (!isTyped() || !target.isTyped() || onDevice_ || target.onDevice_ ||
       bytes() != target.bytes()) {

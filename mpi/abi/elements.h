@@ -99,6 +99,9 @@ class Elements {
   // The same for code that leaves it to the runtime's device, which reaches objects, too. NULL also
   // if the memory is another device's; waits for the default streams of device memory.
   exchange::SharedLayoutPtr layoutForDevice() const;
+  // Where all of it lies, if it is one piece of device memory that the runtime's device reaches,
+  // and no shared object. Waits for nothing. NULL: it is not.
+  std::byte* pieceOnDevice() const;
   // All of it is device memory and no shared object; the layout is known as above.
   bool isOnDevice() const { return onDevice_; }
   exchange::SharedLayoutPtr layoutOnDevice() const {

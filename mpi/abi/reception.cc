@@ -24,6 +24,10 @@ void noteNotCopied(slow::Reason reason, std::int64_t bytes, std::chrono::nanosec
   }
 }
 
+// The device is waited for while it copies so many bytes in one piece: some 50 us, in which this
+// process serves nobody.
+constexpr std::int64_t kMostAwaited = std::int64_t{16} << 20;
+
 // Why the sender's device memory was packed.
 slow::Reason whyPacked(const tickets::Ticket& ticket) {
   return ticket.hasNoHandle ? slow::Reason::kNotExported : slow::Reason::kNotImported;
@@ -180,6 +184,14 @@ bool Reception::redeemTransfer(const tickets::Ticket& ticket) {
   const std::int64_t room = side_.has_value() ? side_->payloadBytes() : elements_->bytes();
   payloadBytes_ = std::min(room, ticket.payloadBytes);
   const bool fits = ticket.payloadBytes <= room;
+  if (fits && ticket.exported != exchange::kNoExport && !ticket.isPinned && side_.has_value() &&
+      ticket.payloadBytes <= kMostAwaited) {
+    if (std::byte* const piece = side_->elements()->pieceOnDevice()) {
+      const bool received = tickets::receivePiece(ticket, piece).ok();
+      if (!received) reason_ = lastErrorText();
+      return received;
+    }
+  }
   if (fits && (ticket.exported != exchange::kNoExport || ticket.isPinned) && side_.has_value()) {
     if (const auto layout = side_->elements()->layoutForDevice()) {
       return redeemByDevice(ticket, layout->layout);

@@ -366,6 +366,64 @@ TEST(DeviceMessages, OneCopyOfTheReceiversDeviceIsAll) {
   });
 }
 
+// A receiver may copy one piece from where it is imported itself; what it has read is worth nothing
+// if the sender has left a copy meanwhile, or has taken the message back.
+TEST(DeviceMessages, OnePieceMayBeReadWhereItIsImported) {
+  constexpr int64_t kBytes = 5000;
+  constexpr int64_t kOffset = 64;
+  enum Round { kStays, kLeftAsACopy, kTakenBack, kRows, kRounds };
+  runTeam(2, [&](Board& board, const Job& job) {
+    const auto exchange = met(board, job, optionsWith(&kDevice));
+    std::byte* const arena = allocate(kArena);
+    fill(arena);
+    const ExportId id = job.rank == 0 ? exportedArena(*exchange, arena, 1) : exchange::kNoExport;
+    for (int round = 0; round < kRounds; ++round) {
+      const int steps = 2 * (round + 1);
+      if (job.rank == 0) {
+        SendOptions options{.onDevice = true, .device = id, .deviceOffset = kOffset};
+        options.mayCopy = true;
+        const auto rows = datatype::Layout::make({{kBytes / 8, 16}}, {{0, 8}});
+        Sending sending = postSent(
+            board, 0, 1,
+            exchange->send(1, arena + kOffset,
+                           shareLayout(round == kRows ? *rows : contiguous(kBytes)), options));
+        meetAt(board, 1, steps);
+        if (round == kLeftAsACopy) CHECK_THAT(*sending.leaveCopyNow());
+        if (round == kTakenBack) sending = Sending();
+        meetAt(board, 2, steps);
+        if (round == kStays || round == kRows) CHECK_THAT(*sending.wait(kPatience));
+        meetAt(board, 3, steps);
+        continue;
+      }
+      std::memset(behind(arena), 0, kArena);
+      Result<Receiving> receiving = exchange->receive(
+          0, fetch(board, 0, 1), arena, contiguous(kBytes), exchange::Memory::kDevice);
+      CHECK_THAT(receiving.ok() && receiving->packed() == nullptr);
+      meetAt(board, 1, steps);
+      meetAt(board, 2, steps);
+      const std::byte* const from = receiving->packedOnDevice();
+      CHECK_THAT((from == nullptr) == (round == kRows));
+      if (from != nullptr) std::memcpy(behind(arena), behind(from), kBytes);
+      const Result<bool> done = receiving->end();
+      if (round == kStays) {
+        CHECK_THAT(*done && receiving->packedOnDevice() == nullptr);
+      } else if (round == kTakenBack) {
+        CHECK_THAT(done.status().code() == adsmErrorInvalidValue);
+      } else {
+        // A copy is read as ever, and so are rows.
+        CHECK_THAT(round == kRows ? !done.ok() : !*done);
+        CHECK_THAT(receiving->packedOnDevice() == nullptr || round == kRows);
+        std::memset(behind(arena), 0, kArena);
+        CHECK_THAT(*receiving->wait(kPatience));
+      }
+      for (int64_t i = 0; i < kBytes && round != kTakenBack && round != kRows; ++i) {
+        CHECK_THAT(behind(arena)[i] == byteAt(static_cast<std::size_t>(kOffset + i)));
+      }
+      meetAt(board, 3, steps);
+    }
+  });
+}
+
 // Bytes that were copied from memory that was revoked, or from a message that was taken back,
 // meanwhile are worth nothing: the receiver is told, and the memory is free when it has let go.
 TEST(DeviceMessages, WhatIsRevokedOrTakenBackWhileItIsCopiedFails) {

@@ -41,18 +41,19 @@ const std::vector<Calls> kOfObjects = {
     {"cuMemcpyDtoDAsync_v2", 0, 1},
     {"cuEventRecord", 0, 1},
 };
-// Also whether the default stream of all has work, and what memory it is: the call, the message,
-// and the wait each ask; and the sender which allocation, the receiver what it copies from and to.
+// The sender asks whether the default stream of all has work, the receiver copies by that stream;
+// and both what memory it is: the call, the message, and the wait or the copy each ask; and the
+// sender which allocation.
 const std::vector<Calls> kOfDeviceMemory = {
-    {"cuPointerGetAttributes", 4, 5},
-    {"cuCtxGetCurrent", 1, 3},
-    {"cuThreadExchangeStreamCaptureMode", 2, 6},
+    {"cuPointerGetAttributes", 4, 4},
+    {"cuCtxGetCurrent", 1, 1},
+    {"cuThreadExchangeStreamCaptureMode", 2, 2},
     {"cuDevicePrimaryCtxRetain", 1, 1},  // (this driver does not tell memory's context)
     {"cuDevicePrimaryCtxRelease_v2", 1, 1},
     {"cuStreamIsCapturing", 1, 1},
-    {"cuStreamQuery", 1, 1},
+    {"cuStreamQuery", 1, 0},
     {"cuMemcpyDtoDAsync_v2", 0, 1},
-    {"cuEventRecord", 0, 1},
+    {"cuStreamSynchronize", 0, 1},
 };
 
 void exchange(const Memory& memory) {

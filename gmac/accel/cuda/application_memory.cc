@@ -244,6 +244,14 @@ Result<bool> copyToApplicationInOrder(const ApplicationMemory& memory, void* dev
   });
 }
 
+Result<bool> copyOnDeviceInOrder(const ApplicationMemory& memory, void* device, const void* from,
+                                 std::size_t bytes) {
+  return copyInOrder(memory, [&](const Driver& driver) {
+    return call(driver, driver.cuMemcpyDtoDAsync, reinterpret_cast<CUdeviceptr>(device),
+                reinterpret_cast<CUdeviceptr>(from), bytes, CU_STREAM_LEGACY);
+  });
+}
+
 Status freeOfApplication(void* start) {
   const auto driver = Driver::get();
   if (!driver.ok()) {

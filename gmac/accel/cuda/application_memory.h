@@ -50,6 +50,9 @@ Result<bool> copyFromApplicationInOrder(const ApplicationMemory& memory, void* t
                                         const void* device, std::size_t bytes);
 Result<bool> copyToApplicationInOrder(const ApplicationMemory& memory, void* device,
                                       const void* from, std::size_t bytes);
+// The same from memory that the same context has: another process's, imported. Of any length.
+Result<bool> copyOnDeviceInOrder(const ApplicationMemory& memory, void* device, const void* from,
+                                 std::size_t bytes);
 
 // Frees what starts there, which is of no pool.
 Status freeOfApplication(void* start);
