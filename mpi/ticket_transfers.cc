@@ -28,23 +28,14 @@ using internal::Wire;
 
 namespace {
 
-// The receiver's kernel looks up each piece, so that shorter ones go faster through the ring
-// (mpi/bench/message_rate.cc: 8 KiB at half its rate).
-constexpr std::int64_t kReadPiece = std::int64_t{64} << 10;
 // Of the ring: so short that both sides begin soon with a short message, and so many that it is
 // half of what a second-level cache has.
 constexpr std::size_t kFragmentBytes = std::size_t{32} << 10;
 constexpr std::size_t kFragments = 8;
-// A waiting sender's message of so many bytes gets a ring of all of them, so that it is over when
-// it is packed. (Longer ones are packed and unpacked in a cache, in step.)
-constexpr std::int64_t kMostHeld = std::int64_t{4} << 20;
 // Of a copy; on the slow side. And of a bus to pinned memory.
 constexpr std::int64_t kCopiedBytesPerMicrosecond = 4000;
 constexpr std::int64_t kStagedBytesPerMicrosecond = 40000;
-// A message through pinned memory is so many times as long as the shortest ticket, as each of its
-// fragments takes the two devices some 10 us; and it is cut so that both devices copy for most of
-// its time.
-constexpr std::int64_t kLeastStaged = 16;
+// A message through pinned memory is cut so that both devices copy for most of its time.
 constexpr std::int64_t kStagedFragments = 8;
 constexpr std::int64_t kMostStagedFragment = std::int64_t{4} << 20;
 constexpr std::int64_t kPage = 4096;
@@ -72,6 +63,21 @@ std::shared_ptr<const ExportedFile> exportOf(const Loan& loan) {
     all.file = id.ok() ? std::make_shared<const ExportedFile>(*id, *loan) : nullptr;
   }
   return all.file;
+}
+
+DeviceMessage::Reach reachOf(const DeviceExports::MemoryPtr& memory, int rank) {
+  using Reach = DeviceMessage::Reach;
+  const exchange::Exchange& exchange = *state().exchange;
+  return memory == nullptr                         ? Reach::kHasNoHandle
+         : exchange.isImportedBy(memory->id, rank) ? Reach::kImported
+         : exchange.failsToImport(rank)            ? Reach::kFails
+                                                   : Reach::kNotYet;
+}
+
+// Of memory that is worth a ticket, and is copied by the receiver's device if that has it.
+Choice chooseOnDevice(std::int64_t bytes, DeviceMessage::Reach reach, int rank, Sender sender) {
+  return tickets::chooseOnDevice({bytes, false, reach}, sender, leastPayload(),
+                                 leastOnDevice(rank));
 }
 
 }  // namespace
@@ -107,17 +113,16 @@ std::shared_ptr<Transfer> Transfer::offer(int rank, const std::byte* base,
   const datatype::Bounds bounds = layout->layout.bounds();
   const std::byte* const first = base + bounds.first;
   auto memory = all.memory->find(first, static_cast<std::size_t>(bounds.last - bounds.first));
-  if (memory == nullptr) {
-    packed->hasNoHandle = true;
-    return stage(rank, base, std::move(layout), sender, *packed);
-  }
-  all.exchangesMemory = true;
+  const DeviceMessage::Reach reach = reachOf(memory, rank);
+  packed->hasNoHandle = memory == nullptr;
+  if (memory != nullptr) all.exchangesMemory = true;
   const std::uint64_t reclaims = all.reclaims.load();
-  // (So it needs no ring, which nobody may serve while the sender is in another call.)
-  if (!all.exchange->isImportedBy(memory->id, rank)) {
-    packed->exported = memory->id;
-    return all.exchange->failsToImport(rank) ? stage(rank, base, std::move(layout), sender, *packed)
-                                             : nullptr;
+  // (What is imported needs no ring, which nobody may serve while the sender is in another call.)
+  const Choice choice = chooseOnDevice(layout->layout.bytes(), reach, rank, sender);
+  if (choice != Choice::kDevice) {
+    if (memory != nullptr) packed->exported = memory->id;
+    return choice == Choice::kPinned ? stage(rank, base, std::move(layout), sender, *packed)
+                                     : nullptr;
   }
   int reached = 0;
   if (gmacOpenDeviceMemory(first, &reached) != adsmSuccess || reached == 0) {
@@ -139,9 +144,6 @@ std::shared_ptr<Transfer> Transfer::stage(int rank, const std::byte* base,
                                           const tickets::Source& packed) {
   State& all = state();
   const std::int64_t bytes = layout->layout.bytes();
-  if (sender == Sender::kLeaves || bytes < kLeastStaged * all.settings.leastTicketBytes) {
-    return nullptr;
-  }
   int reached = 0;
   if (gmacOpenDeviceMemory(base + layout->layout.bounds().first, &reached) != adsmSuccess ||
       reached == 0) {
@@ -258,30 +260,30 @@ std::shared_ptr<Transfer> Transfer::lend(int rank, const std::byte* base,
   return transfer;
 }
 
+Choice choiceFor(int rank, const std::byte* base, const datatype::Layout& layout, Sender sender) {
+  PlainMessage message = {layout.bytes(), layout.blockCount(), layout.meanBlockBytes(),
+                          state().exchange->isReadBy(rank)};
+  const Choice choice = choosePlain(message, sender, leastPayload());
+  // (A receiver that cannot read after all asks for the ring, which nobody may serve then.)
+  message.isRead = choice != Choice::kRead || sender == Sender::kWaits || isReadable(base, layout);
+  return message.isRead ? choice : choosePlain(message, sender, leastPayload());
+}
+
 std::shared_ptr<Transfer> Transfer::begin(int rank, const std::byte* base,
-                                          exchange::SharedLayoutPtr layout, Sender sender) {
+                                          exchange::SharedLayoutPtr layout, Choice choice) {
   State& all = state();
   const std::int64_t bytes = layout->layout.bytes();
   exchange::SendOptions options;
   options.mayCopy = true;
-  options.path = exchange::Path::kRing;
+  options.path = choice == Choice::kRead ? exchange::Path::kRead : exchange::Path::kRing;
+  options.leavesRing = true;
   options.fragmentBytes = kFragmentBytes;
   options.fragments = kFragments;
-  if (all.exchange->isReadBy(rank) &&
-      layout->layout.meanBlockBytes() >= std::min(bytes, kReadPiece)) {
-    options.path = exchange::Path::kRead;
-  }
-  options.leavesRing = true;
-  const auto fragmentsOfAll = static_cast<std::size_t>((bytes + std::int64_t{kFragmentBytes} - 1) /
-                                                       std::int64_t{kFragmentBytes});
-  if (options.path == exchange::Path::kRing &&
-      ((sender == Sender::kFollows && layout->layout.meanBlockBytes() < kLongPiece) ||
-       (sender == Sender::kWaits && bytes <= kMostHeld))) {
-    options.fragments = std::max(fragmentsOfAll, std::size_t{1});
-  } else if (sender != Sender::kWaits &&
-             (options.path != exchange::Path::kRead || !isReadable(base, layout->layout))) {
-    // (A receiver that cannot read after all asks for the ring, which nobody may serve then.)
-    return nullptr;
+  if (choice == Choice::kWholeRing) {
+    options.fragments =
+        std::max(static_cast<std::size_t>((bytes + std::int64_t{kFragmentBytes} - 1) /
+                                          std::int64_t{kFragmentBytes}),
+                 std::size_t{1});
   }
   auto sending = all.exchange->send(rank, base, std::move(layout), options);
   if (!sending.ok()) {

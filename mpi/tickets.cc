@@ -100,9 +100,6 @@ constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory,
                                             &gmacUnpinMemory,
                                             &beginUnpack};
 static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
-// Of another device's memory, a ticket and a copy take less time than the staged wire from the
-// first byte on (docs/results.md); a message that is shorter than a ticket cannot be one.
-constexpr std::int64_t kLeastOnDevice = 512;
 static_assert(kLeastOnDevice >= std::int64_t{kBytes});
 
 // In the trace.

@@ -28,6 +28,7 @@
 #include "exchange/exchange.h"
 #include "gmac/coherence/shared_memory.h"
 #include "mpi/device_exports.h"
+#include "mpi/way_choice.h"
 
 namespace gmac::mpi::tickets {
 
@@ -186,16 +187,6 @@ bool anySuggested(int sender);
 // have given back. A load if there is neither.
 void sweep();
 
-// The sending call's choices meanwhile.
-enum class Sender {
-  kWaits,      // it is in a call of its own until the message is over: a short ring may be used
-  kExchanges,  // it is in a call that also receives, and advances a message that isStaged()
-               // meanwhile; of others as kLeaves
-  kFollows,  // it calls follow() once MPI has the ticket, waits for a message that isStaged(), and
-             // may be in any other call afterwards
-  kLeaves    // it may be in any other call at once
-};
-
 // Bytes of a shared object while another process may read them where they lie. Owner; one thread at
 // a time.
 class Loan {
@@ -287,15 +278,11 @@ struct ExportedFile {
 class Transfer {
  public:
   static constexpr std::chrono::microseconds kLeastWait{100};
-  // Longer pieces go by MPI's wire as fast as they are packed (mpi/bench/message_rate.cc).
-  static constexpr std::int64_t kLongPiece = 4096;
 
-  // NULL: it does not go this way, for want of room, or as the receiver cannot read this process's
-  // memory, or only in pieces too short to be worth it, and the sender leaves. Of one that follows,
-  // pieces of less than kLongPiece bytes on average are packed into a ring of all of them, by
-  // follow(), which ends the message for the sender: the receiver unpacks what is there.
+  // NULL: there is no room. `choice`: kRead, kShortRing or kWholeRing, which follow() packs of a
+  // sender that follows.
   static std::shared_ptr<Transfer> begin(int rank, const std::byte* base,
-                                         exchange::SharedLayoutPtr layout, Sender sender);
+                                         exchange::SharedLayoutPtr layout, Choice choice);
   // The same of a shared object all of whose bytes between the layout's bounds are current on the
   // CPU, in a memory file, which the receiver maps. NULL: it does not go this way.
   static std::shared_ptr<Transfer> lend(int rank, const std::byte* base,
@@ -378,6 +365,8 @@ class Transfer {
   std::string reason_;
 };
 
+// choosePlain() for that receiver.
+Choice choiceFor(int rank, const std::byte* base, const datatype::Layout& layout, Sender sender);
 // Whether any of this process is under way. A load.
 bool anyTransfers();
 // Advances each of them.

@@ -86,8 +86,13 @@ bool SentTicket::lend(const Elements& elements) {
   if (!lends_.has_value() || rank_ < 0) {
     return false;
   }
-  const bool isShort = elements.bytes() < tickets::leastPayload();
-  if (isShort && elements.bytes() < tickets::leastOnDevice(rank_)) {
+  // If the receiver reaches it.
+  const auto choose = [&](bool isFar) {
+    return tickets::chooseOnDevice(
+        {elements.bytes(), isFar, tickets::DeviceMessage::Reach::kImported}, *lends_,
+        tickets::leastPayload(), tickets::leastOnDevice(rank_));
+  };
+  if (choose(false) == tickets::Choice::kWire) {
     return false;
   }
   const exchange::SharedLayoutPtr layout =
@@ -95,12 +100,12 @@ bool SentTicket::lend(const Elements& elements) {
   if (layout == nullptr || layout->layout.bytes() != elements.bytes()) {
     return false;
   }
-  // (Packed into the parcel, or for the wire.)
-  const bool isLoaded = !rowsLieFarApart(layout->layout);
+  // (Else it is packed into the parcel, or for the wire.)
+  const bool isLoaded = choose(rowsLieFarApart(layout->layout)) == tickets::Choice::kDevice;
   if (elements.isOnDevice()) {
     if (!isLoaded) return false;
     transfer_ = tickets::Transfer::offer(rank_, elements.address(), layout, *lends_, &packedFrom_);
-  } else if (!isShort) {
+  } else if (elements.bytes() >= tickets::leastPayload()) {
     transfer_ = tickets::Transfer::lend(rank_, elements.address(), layout, *lends_);
   }
   if (transfer_ == nullptr && !elements.isOnDevice() && isLoaded) {
@@ -153,17 +158,20 @@ bool SentTicket::offer(const void* buffer, MPI_Count count, MPI_Datatype datatyp
   if (layout == nullptr || layout->layout.bytes() != elements.bytes()) {
     return false;
   }
-  // MPI copies a contiguous message at least as well (mpi/bench/message_rate.cc).
-  if (layout->layout.blockCount() == 1) {
+  using tickets::Choice;
+  const Choice choice = tickets::choiceFor(rank_, elements.address(), layout->layout, sender);
+  if (choice == Choice::kWire) {
     return false;
   }
-  transfer_ = tickets::Transfer::begin(rank_, elements.address(), layout, sender);
+  if (choice != Choice::kPacked) {
+    transfer_ = tickets::Transfer::begin(rank_, elements.address(), layout, choice);
+  }
   if (transfer_ != nullptr) {
     bytes_ = transfer_->write();
     inUse_ = true;
     return true;
   }
-  if (layout->layout.meanBlockBytes() >= tickets::Transfer::kLongPiece) {
+  if (layout->layout.meanBlockBytes() >= tickets::kLongPiece) {
     return false;
   }
   std::byte* const room = reserve(elements);
