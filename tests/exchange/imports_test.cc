@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <set>
@@ -575,8 +576,19 @@ TEST(Imports, AChildOfForkHasNone) {
   });
 }
 
-// Memory goes from export to export; what is read is that of the id, or known to be revoked.
+// Of this process, in bytes.
+std::size_t residentBytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  file >> all >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Memory goes from export to export; what is read is that of the id, or known to be revoked. And
+// neither process grows. (GMAC_TEST_STEPS=1000000, by hand, takes a minute.)
 TEST(Imports, ChurnNeverShowsWrongBytes) {
+  constexpr std::size_t kGrowth = std::size_t{4} << 20;
   const auto seed = static_cast<unsigned>(seedOr(1));
   const long steps = stepsOr(20000);
   Team team(2);
@@ -600,7 +612,9 @@ TEST(Imports, ChurnNeverShowsWrongBytes) {
             {static_cast<unsigned char*>(allocate(kBytes)), nullptr, exchange::kNoExport});
       }
       std::uint64_t last = 0;
+      std::size_t before = 0;
       for (long step = 0; step < steps; ++step) {
+        if (step == steps / 4) before = residentBytes();
         Place& place = places[random() % places.size()];
         if (place.id != exchange::kNoExport && random() % 3 == 0) {
           while (!*exchange->revoke(place.id, milliseconds(1))) {
@@ -618,12 +632,15 @@ TEST(Imports, ChurnNeverShowsWrongBytes) {
         }
         tell(board, 0, 1, place.id, place.data[0]);
       }
+      CHECK_THAT(residentBytes() < before + kGrowth && openDescriptors().size() < 60);
       tell(board, 0, 1, exchange::kNoExport);
       await(board, 1, 1);  // its files are found only as long as it lives
     } else {
       std::vector<std::pair<Imported, long>> kept;
       long read = 0;
       long revoked = 0;
+      long heard = 0;
+      std::size_t before = 0;
       // The owner may be waiting for what is kept here.
       const auto next = [&] {
         while (!posted(board, 0, 1)) {
@@ -636,6 +653,7 @@ TEST(Imports, ChurnNeverShowsWrongBytes) {
         return hear(board, 0, 1);
       };
       for (auto said = next(); said.first != exchange::kNoExport; said = next()) {
+        if (++heard == steps / 4) before = residentBytes();
         Result<Imported> imported = exchange->import(0, said.first);
         if (imported.ok()) {
           kept.emplace_back(std::move(*imported), said.second);
@@ -658,7 +676,7 @@ TEST(Imports, ChurnNeverShowsWrongBytes) {
       }
       kept.clear();
       const exchange::Statistics statistics = exchange->statistics();
-      CHECK_THAT(read > steps / 4);
+      CHECK_THAT(read > steps / 4 && residentBytes() < before + kGrowth);
       CHECK_THAT(statistics.imports <= 6 && statistics.evicted > 0 && statistics.imported > 10);
       CHECK_THAT(openDescriptors().size() < 40);
       arrive(board, 1);
