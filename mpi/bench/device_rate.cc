@@ -7,7 +7,6 @@
 //   wire    MPI_Ssend, which is never a ticket: packed, sent by MPI, unpacked
 //   send    MPI_Send, by what tickets choose
 //   left    MPI_Isend and MPI_Wait: the same of a sender that may be in another call meanwhile
-//           (so a pool's goes through pinned memory by send, and by packed tickets here)
 //   isend   MPI_Isend, MPI_Irecv and MPI_Waitall, both ways at once
 // and of those of 64 KiB and less in one piece:
 //   hand    cuMemcpyDtoH, MPI_Send and MPI_Recv of the CPU's memory, cuMemcpyHtoD, and a wait for
