@@ -429,6 +429,18 @@ TEST_P(Mpi, MessagesBetweenDeviceMemoriesAreCopiedOnceByTheReceiversDevice) {
   }
 }
 
+// The same where all streams of the application are waited for, and not the default ones alone.
+TEST_P(Mpi, MessagesBetweenDeviceMemoriesComeAfterAllStreamsWhereThatIsAsked) {
+  Variables variables = kOnCuda;
+  variables["GMAC_MPI_TICKETS"] = "1";
+  variables["GMAC_MPI_ORDER"] = "streams";
+  variables["GMAC_STATS"] = ::testing::TempDir() + "gmac_mpi_streams_" + GetParam() + ".json";
+  const ProgramEnd end = run(2, "device_copies", {}, variables);
+  EXPECT_EQ(end.exitStatus, 0) << end.seen();
+  EXPECT_EQ(end.output, "copies are right\n");
+  EXPECT_THAT(end.errors, Not(HasSubstr(", 0 (0 bytes) copied by their receivers' devices")));
+}
+
 // Where the receivers' devices do not reach the senders' memory, they go through memory that both
 // devices reach, to each kind of memory; and to receivers that are late, as copies.
 TEST_P(Mpi, MessagesOfDeviceMemoryThatIsNotReachedGoThroughPinnedMemory) {
