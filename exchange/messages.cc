@@ -113,9 +113,11 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   }
   // (A receiver that may fail to import it needs its sender then.)
   const bool leavesRing =
-      options.leavesRing && (path != Path::kPinned ||
-                             (static_cast<std::int64_t>(ring.bytes()) >= layout->layout.bytes() &&
-                              state.exports->isImportedBy(ring.id(), rank)));
+      options.leavesRing &&
+      (path != Path::kPinned ||
+       (static_cast<std::int64_t>(ring.bytes() / options.pinnedFragment * options.pinnedFragment) >=
+            layout->layout.bytes() &&
+        state.exports->isImportedBy(ring.id(), rank)));
   const ExportId source = ring ? ring.id() : exported;
   const Result<std::size_t> index =
       state.transfers->take(rank, layout, options, peer, std::move(ring));

@@ -410,6 +410,34 @@ TEST(PinnedMessages, WhatIsAllInTheRingNeedsItsSenderNoMore) {
   });
 }
 
+// Of a ring whose length is no multiple of the fragment's, the rest is not used.
+TEST(PinnedMessages, AMessageThatFillsMoreThanTheWholeFragmentsNeedsItsReceiver) {
+  constexpr int64_t kBytes = 4 * kFragment + 100;
+  runTeam(2, [&](Board& board, const Job& job) {
+    Options options = optionsWith(&kDevice);
+    options.pinnedRingBytes = 5 * kFragment;
+    const auto exchange = met(board, job, options);
+    std::byte* const arena = allocate(kArena);
+    for (int round = 0; round < 2; ++round) {
+      if (job.rank == 0) {
+        fill(arena);
+        SendOptions how = pinned();
+        how.pinnedFragment = 2 * kFragment;
+        how.leavesRing = true;
+        Sending sending =
+            postSent(board, 0, 1, exchange->send(1, arena, shareLayout(contiguous(kBytes)), how));
+        CHECK_THAT(!sending.needsNobody() && *sending.wait(kPatience));
+      } else {
+        std::memset(behind(arena), 0, kArena);
+        Result<Receiving> receiving =
+            exchange->receive(0, fetch(board, 0, 1), arena, contiguous(kBytes), Memory::kDevice);
+        CHECK_THAT(receiving.ok() && *receiving->wait(kPatience) && isFilled(arena, kBytes));
+      }
+      meetAt(board, 1, 2 * (round + 1));
+    }
+  });
+}
+
 // A receiver that was late, and got a copy, has the ring for the next message.
 TEST(PinnedMessages, ALateReceiverHasTheRingForTheNextMessage) {
   constexpr int64_t kBytes = 2 * kFragment;
