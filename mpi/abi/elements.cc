@@ -315,27 +315,54 @@ bool Elements::moveFromBottom(bool packs, std::byte* packed, std::int64_t bytes)
 }
 
 // MPI's own packing, which faults its way through shared objects. As many elements at a time as its
-// ints count; a part of an element at the end of a message is left out.
+// ints count.
 bool Elements::moveByMpi(bool packs, std::byte* packed, std::int64_t bytes) {
   const std::int64_t chunk = std::max<std::int64_t>(1, kMaxElementBytes / type_->size);
   const std::int64_t elements = bytes / type_->size;
   for (std::int64_t done = 0; done < elements; done += chunk) {
     const auto count = static_cast<int>(std::min(chunk, elements - done));
-    const auto room = static_cast<int>(count * type_->size);
-    std::byte* const part = packed + done * type_->size;
-    const auto strided = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(buffer_) +
-                                                 static_cast<std::uintptr_t>(done * type_->extent));
-    int position = 0;
-    const int code = packs ? real().Pack(strided, count, duplicate_.get(), part, room, &position,
-                                         ownCommunicator())
-                           : real().Unpack(part, room, &position, strided, count, duplicate_.get(),
-                                           ownCommunicator());
-    if (code != MPI_SUCCESS || position != room) {
-      reason_ = "MPI does not pack the datatype";
+    if (!moveSomeByMpi(packs, packed + done * type_->size, done, count)) {
       return false;
     }
   }
+  const std::int64_t rest = bytes % type_->size;
+  return rest == 0 || movePartByMpi(packs, packed + bytes - rest, elements, rest);
+}
+
+// `count` elements from the one of that number on.
+bool Elements::moveSomeByMpi(bool packs, std::byte* packed, std::int64_t first, int count) {
+  const auto room = static_cast<int>(count * type_->size);
+  const auto at = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(buffer_) +
+                                          static_cast<std::uintptr_t>(first * type_->extent));
+  int position = 0;
+  const int code =
+      packs
+          ? real().Pack(at, count, duplicate_.get(), packed, room, &position, ownCommunicator())
+          : real().Unpack(packed, room, &position, at, count, duplicate_.get(), ownCommunicator());
+  if (code != MPI_SUCCESS || position != room) {
+    reason_ = "MPI does not pack the datatype";
+    return false;
+  }
   return true;
+}
+
+// The first `bytes` of one element. What follows them in it stays as it is.
+bool Elements::movePartByMpi(bool packs, std::byte* packed, std::int64_t element,
+                             std::int64_t bytes) {
+  const StagingMemory whole(static_cast<std::size_t>(type_->size));
+  if (whole.data() == nullptr) {
+    reason_ = "no memory for " + std::to_string(type_->size) + " bytes";
+    return false;
+  }
+  if (!moveSomeByMpi(true, whole.data(), element, 1)) {
+    return false;
+  }
+  if (packs) {
+    std::copy_n(whole.data(), bytes, packed);
+    return true;
+  }
+  std::copy_n(packed, bytes, whole.data());
+  return moveSomeByMpi(false, whole.data(), element, 1);
 }
 
 }  // namespace gmac::mpi::GMAC_MPI_ABI

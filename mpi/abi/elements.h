@@ -129,6 +129,8 @@ class Elements {
   bool moveReached(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveFromBottom(bool packs, std::byte* packed, std::int64_t bytes);
   bool moveByMpi(bool packs, std::byte* packed, std::int64_t bytes);
+  bool moveSomeByMpi(bool packs, std::byte* packed, std::int64_t first, int count);
+  bool movePartByMpi(bool packs, std::byte* packed, std::int64_t element, std::int64_t bytes);
   bool moveAs(bool packs, std::byte* packed, void* buffer, std::int64_t count, adsmType_t type,
               std::int64_t bytes);
   bool copy(bool packs, std::byte* cpu, void* device, std::size_t bytes);

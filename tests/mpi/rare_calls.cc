@@ -4,8 +4,8 @@
 //
 // Two ranks, shared objects, and what few programs use: duplicates that come later
 // (MPI_Comm_idup), generalised requests beside those of ready and buffered messages, windows of
-// memory that MPI allocates or that is attached, a datatype of more than 2 GiB of extent, and MPI's
-// tool interface. `others`: groups that meet by a port, and processes that are spawned, which
+// memory that MPI allocates or that is attached, a datatype of more than 2 GiB of extent, a part of
+// an element, and MPI's tool interface. `others`: groups that meet by a port, and processes that are spawned, which
 // `GMAC run --mpi` starts.
 #include <mpi.h>
 
@@ -301,6 +301,35 @@ void wideExtent() {
   MPI_Type_free(&type);
 }
 
+// One element and a part of a second one, of a type that gmac leaves to MPI's own packing: every
+// second int of eight.
+void partOfAnElement() {
+  constexpr int kInts = 8;
+  constexpr int kSent = 6;
+  const std::array<int, 1> sizes = {kInts};
+  const std::array<int, 1> distribution = {MPI_DISTRIBUTE_CYCLIC};
+  const std::array<int, 1> argument = {1};
+  const std::array<int, 1> grid = {2};
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  MPI_Type_create_darray(2, 0, 1, sizes.data(), distribution.data(), argument.data(), grid.data(),
+                         MPI_ORDER_C, MPI_INT, &type);
+  MPI_Type_commit(&type);
+  const Memory memory(Memory::Kind::kShared, 2 * kInts * sizeof(int));
+  auto* const ints = reinterpret_cast<int*>(memory.data());
+  std::fill(ints, ints + 2 * kInts, -1);
+  std::array<int, kSent> sent{};
+  for (int i = 0; i < kSent; ++i) sent.at(static_cast<std::size_t>(i)) = i + 100;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Irecv(ints, 2, type, 1 - rank, 6, MPI_COMM_WORLD, &request);
+  expectSuccess(MPI_Send(sent.data(), kSent, MPI_INT, 1 - rank, 6, MPI_COMM_WORLD), "MPI_Send");
+  expectSuccess(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+  for (int i = 0; i < 2 * kInts; ++i) {
+    const bool arrived = i % 2 == 0 && i < 2 * kSent;
+    expect(ints[i] == (arrived ? i / 2 + 100 : -1), "a part of an element arrives", i);
+  }
+  MPI_Type_free(&type);
+}
+
 // Its names are not those of calls with messages; they go to MPI.
 void toolInterface() {
   int given = 0;
@@ -358,6 +387,7 @@ int main(int argc, char** argv) {
     sharedWindow();
     if (gmac::testing::windowsHere(rank == 0)) dynamicWindow();
     wideExtent();
+    partOfAnElement();
     toolInterface();
   }
   MPI_Barrier(MPI_COMM_WORLD);
