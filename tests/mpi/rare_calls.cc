@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   rare_calls [others GMAC]
+//   rare_calls [others GMAC | representations]
 //
 // Two ranks, shared objects, and what few programs use: duplicates that come later
-// (MPI_Comm_idup), generalised requests beside those of ready and buffered messages, windows of
-// memory that MPI allocates or that is attached, a datatype of more than 2 GiB of extent, a part of
-// an element, and MPI's tool interface. `others`: groups that meet by a port, and processes that are spawned, which
-// `GMAC run --mpi` starts.
+// (MPI_Comm_idup), persistent ready and buffered messages, generalised requests beside those of
+// ready and buffered messages, windows of memory that MPI allocates or that is attached, a datatype
+// of more than 2 GiB of extent, a part of an element, and MPI's tool interface. `others`: groups
+// that meet by a port, by the name of one, or by a socket, and processes that are spawned, which
+// `GMAC run --mpi` starts. `representations`: files whose data the program's own functions convert.
+// Of what MPI itself refuses, with no object in the call, rank 0 says "skipped: ", the call and
+// MPI's words.
+#include <arpa/inet.h>
 #include <mpi.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -49,8 +57,8 @@ class Object {
     std::fill(data(), data() + kBytes, static_cast<unsigned char>(0));
     memory_.flip();
   }
-  bool holds(int seed) const {
-    for (int i = 0; i < kBytes; ++i) {
+  bool holds(int seed, int bytes = kBytes) const {
+    for (int i = 0; i < bytes; ++i) {
       if (data()[i] != byteOf(i, seed)) return false;
     }
     return true;
@@ -91,6 +99,44 @@ void duplicates() {
   expectSuccess(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
   exchange(later, 1 - rank, rank == 1, 2);
   MPI_Comm_free(&later);
+}
+
+// Started twice: the second time, kernels have written other bytes. (Of longer buffered messages,
+// Open MPI 4.1 sends zeros then, also from plain memory, without gmac.)
+void persistentModes() {
+  constexpr int kShort = 2000;
+  Object sent;
+  Object received;
+  std::vector<char> room(kBytes + std::size_t{MPI_BSEND_OVERHEAD});
+  expectSuccess(MPI_Buffer_attach(room.data(), static_cast<int>(room.size())), "MPI_Buffer_attach");
+  const struct {
+    const char* name;
+    decltype(&MPI_Send_init) make;
+    int bytes;
+  } modes[] = {{"MPI_Bsend_init", &MPI_Bsend_init, kShort},
+               {"MPI_Rsend_init", &MPI_Rsend_init, kBytes}};
+  for (const auto& mode : modes) {
+    std::array<MPI_Request, 2> requests{};
+    expectSuccess(MPI_Recv_init(received.data(), mode.bytes, MPI_BYTE, 1 - rank, 5, MPI_COMM_WORLD,
+                                requests.data()),
+                  "MPI_Recv_init");
+    expectSuccess(
+        mode.make(sent.data(), mode.bytes, MPI_BYTE, 1 - rank, 5, MPI_COMM_WORLD, &requests[1]),
+        mode.name);
+    for (int round = 0; round < 2; ++round) {
+      received.clear();
+      sent.fill(round + 20 + rank);
+      expectSuccess(MPI_Start(requests.data()), "MPI_Start");
+      MPI_Barrier(MPI_COMM_WORLD);  // a ready message is expected
+      expectSuccess(MPI_Start(&requests[1]), mode.name);
+      expectSuccess(MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+      expect(received.holds(round + 21 - rank, mode.bytes), mode.name, round);
+    }
+    for (MPI_Request& request : requests) MPI_Request_free(&request);
+  }
+  void* given = nullptr;
+  int bytes = 0;
+  MPI_Buffer_detach(&given, &bytes);
 }
 
 // ---- Generalised requests, whose end the program says
@@ -199,22 +245,85 @@ void generalisedRequests() {
   expect(received.holds(5 + 10 * (1 - rank)), "a ready message is what was sent");
 }
 
-void ports() {
+// ---- Groups that meet
+
+// Whether MPI does what it was asked for, with no object in the call.
+bool serves(int code, const char* call) {
+  int all = code == MPI_SUCCESS ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  if (all == 0 && rank == 0) {
+    std::string words = gmac::testing::errorText(code);
+    std::replace(words.begin(), words.end(), '\n', ' ');
+    std::printf("skipped: %s: %s\n", call, words.c_str());
+  }
+  return all != 0;
+}
+
+// The two ranks meet at a port of rank 0, which rank 1 is told; or finds by a name, which is looked
+// up again when it is taken back.
+void ports(const char* service) {
   std::array<char, MPI_MAX_PORT_NAME> name{};
   MPI_Comm other = MPI_COMM_NULL;
-  if (rank == 0) {
-    expectSuccess(MPI_Open_port(MPI_INFO_NULL, name.data()), "MPI_Open_port");
-    MPI_Send(name.data(), MPI_MAX_PORT_NAME, MPI_CHAR, 1, 2, MPI_COMM_WORLD);
-    expectSuccess(MPI_Comm_accept(name.data(), MPI_INFO_NULL, 0, MPI_COMM_SELF, &other),
-                  "MPI_Comm_accept");
-  } else {
-    MPI_Recv(name.data(), MPI_MAX_PORT_NAME, MPI_CHAR, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    expectSuccess(MPI_Comm_connect(name.data(), MPI_INFO_NULL, 0, MPI_COMM_SELF, &other),
-                  "MPI_Comm_connect");
+  if (!serves(rank == 0 ? MPI_Open_port(MPI_INFO_NULL, name.data()) : MPI_SUCCESS,
+              "MPI_Open_port")) {
+    return;
   }
-  exchange(other, 0, rank == 0, 3);
+  if (service == nullptr) {
+    MPI_Bcast(name.data(), MPI_MAX_PORT_NAME, MPI_CHAR, 0, MPI_COMM_WORLD);
+  } else {
+    if (!serves(rank == 0 ? MPI_Publish_name(service, MPI_INFO_NULL, name.data()) : MPI_SUCCESS,
+                "MPI_Publish_name")) {
+      return;
+    }
+    if (rank == 1) {
+      expectSuccess(MPI_Lookup_name(service, MPI_INFO_NULL, name.data()), "MPI_Lookup_name");
+    }
+  }
+  expectSuccess(rank == 0 ? MPI_Comm_accept(name.data(), MPI_INFO_NULL, 0, MPI_COMM_SELF, &other)
+                          : MPI_Comm_connect(name.data(), MPI_INFO_NULL, 0, MPI_COMM_SELF, &other),
+                "MPI_Comm_accept or MPI_Comm_connect");
+  exchange(other, 0, rank == 0, service == nullptr ? 3 : 12);
   expectSuccess(MPI_Comm_disconnect(&other), "MPI_Comm_disconnect");
-  if (rank == 0) MPI_Close_port(name.data());
+  if (rank == 0) {
+    if (service != nullptr) {
+      expectSuccess(MPI_Unpublish_name(service, MPI_INFO_NULL, name.data()), "MPI_Unpublish_name");
+    }
+    MPI_Close_port(name.data());
+  }
+}
+
+// A connection of this host between the two ranks.
+int connection() {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  expect(made >= 0, "socket");
+  if (rank == 0) {
+    expect(bind(made, any, bytes) == 0 && listen(made, 1) == 0, "listen");
+    expect(getsockname(made, any, &bytes) == 0, "getsockname");
+  }
+  MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, MPI_COMM_WORLD);
+  if (rank != 0) {
+    expect(connect(made, any, bytes) == 0, "connect");
+    return made;
+  }
+  const int accepted = accept4(made, nullptr, nullptr, SOCK_CLOEXEC);
+  expect(accepted >= 0, "accept4");
+  close(made);
+  return accepted;
+}
+
+void joined() {
+  const int socket = connection();
+  MPI_Comm other = MPI_COMM_NULL;
+  if (serves(MPI_Comm_join(socket, &other), "MPI_Comm_join")) {
+    exchange(other, 0, rank == 1, 13);
+    expectSuccess(MPI_Comm_disconnect(&other), "MPI_Comm_disconnect");
+  }
+  close(socket);
 }
 
 // Objects at the origin, MPI's own memory, which the other rank also reads by its own loads, at the
@@ -340,19 +449,31 @@ void toolInterface() {
   expectSuccess(MPI_T_finalize(), "MPI_T_finalize");
 }
 
-// One process of another job, of this program.
-void spawn(const char* gmac, const char* self) {
+// Processes of another job, of this program: one; or two by two commands.
+void spawn(const char* gmac, const char* self, bool multiple) {
   std::string words[] = {"run", "--mpi", "--", self, "child"};
   std::array<char*, std::size(words) + 1> arguments{};
   std::transform(std::begin(words), std::end(words), arguments.begin(),
                  [](std::string& word) { return word.data(); });
-  MPI_Comm child = MPI_COMM_NULL;
-  int code = MPI_SUCCESS;
-  expectSuccess(
-      MPI_Comm_spawn(gmac, arguments.data(), 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &child, &code),
-      "MPI_Comm_spawn");
-  exchange(child, 0, true, 10 + rank);
-  expectSuccess(MPI_Comm_disconnect(&child), "MPI_Comm_disconnect");
+  std::string command = gmac;
+  std::array<char*, 2> commands = {command.data(), command.data()};
+  std::array<char**, 2> argumentsOf = {arguments.data(), arguments.data()};
+  const std::array<int, 2> counts = {1, 1};
+  const std::array<MPI_Info, 2> none = {MPI_INFO_NULL, MPI_INFO_NULL};
+  MPI_Comm children = MPI_COMM_NULL;
+  std::array<int, 2> codes{};
+  const char* const call = multiple ? "MPI_Comm_spawn_multiple" : "MPI_Comm_spawn";
+  const int code =
+      multiple ? MPI_Comm_spawn_multiple(2, commands.data(), argumentsOf.data(), counts.data(),
+                                         none.data(), 0, MPI_COMM_SELF, &children, codes.data())
+               : MPI_Comm_spawn(gmac, arguments.data(), 1, MPI_INFO_NULL, 0, MPI_COMM_SELF,
+                                &children, codes.data());
+  if (!serves(code, call)) return;
+  int size = 0;
+  MPI_Comm_remote_size(children, &size);
+  expect(size == (multiple ? 2 : 1), call, size);
+  for (int child = 0; child < size; ++child) exchange(children, child, true, 10 + rank + child);
+  expectSuccess(MPI_Comm_disconnect(&children), "MPI_Comm_disconnect");
 }
 
 int beChild() {
@@ -369,6 +490,77 @@ int beChild() {
   return 0;
 }
 
+// ---- Data representations of the program's own
+
+const Object* converted = nullptr;
+int conversions = 0;
+
+void expectPlain(const void* buffer, MPI_Datatype type) {
+  const auto* const bytes = static_cast<const unsigned char*>(buffer);
+  expect(type == MPI_BYTE, "elements are converted by their type");
+  expect(bytes < converted->data() || bytes >= converted->data() + kBytes,
+         "conversion functions see no object");
+  ++conversions;
+}
+// In the file, every byte has the opposite bits.
+int fromFile(void* buffer, MPI_Datatype type, int count, void* file, MPI_Offset position,
+             void* /*state*/) {
+  expectPlain(buffer, type);
+  for (int i = 0; i < count; ++i) {
+    static_cast<unsigned char*>(buffer)[position + i] =
+        static_cast<unsigned char>(~static_cast<unsigned char*>(file)[i]);
+  }
+  return MPI_SUCCESS;
+}
+int toFile(void* buffer, MPI_Datatype type, int count, void* file, MPI_Offset position,
+           void* /*state*/) {
+  expectPlain(buffer, type);
+  for (int i = 0; i < count; ++i) {
+    static_cast<unsigned char*>(file)[i] =
+        static_cast<unsigned char>(~static_cast<unsigned char*>(buffer)[position + i]);
+  }
+  return MPI_SUCCESS;
+}
+int extentInFile(MPI_Datatype type, MPI_Aint* extent, void* /*state*/) {
+  MPI_Aint lowerBound = 0;
+  return MPI_Type_get_extent(type, &lowerBound, extent);
+}
+
+// Rank 0 alone has the file.
+void representations() {
+  if (!serves(MPI_Register_datarep("gmac-opposite", fromFile, toFile, extentInFile, nullptr),
+              "MPI_Register_datarep") ||
+      rank != 0) {
+    return;
+  }
+  std::string name = "/tmp/gmac_mpi_representation_XXXXXX";
+  const int made = mkstemp(name.data());
+  expect(made >= 0, "mkstemp");
+  MPI_File file = MPI_FILE_NULL;
+  expectSuccess(MPI_File_open(MPI_COMM_SELF, name.data(), MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE,
+                              MPI_INFO_NULL, &file),
+                "MPI_File_open");
+  expectSuccess(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "gmac-opposite", MPI_INFO_NULL),
+                "MPI_File_set_view");
+  Object object;
+  converted = &object;
+  object.fill(14);
+  expectSuccess(MPI_File_write_at(file, 0, object.data(), kBytes, MPI_BYTE, MPI_STATUS_IGNORE),
+                "MPI_File_write_at");
+  std::vector<unsigned char> stored(kBytes);
+  expect(pread(made, stored.data(), stored.size(), 0) == kBytes, "the file has all bytes");
+  for (int i = 0; i < kBytes; ++i) {
+    expect(stored[static_cast<std::size_t>(i)] == static_cast<unsigned char>(~byteOf(i, 14)),
+           "the file has what the function made of them", i);
+  }
+  object.clear();
+  expectSuccess(MPI_File_read_at(file, 0, object.data(), kBytes, MPI_BYTE, MPI_STATUS_IGNORE),
+                "MPI_File_read_at");
+  expect(object.holds(14) && conversions >= 2, "an object gets what the function made of it");
+  MPI_File_close(&file);
+  close(made);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -379,10 +571,15 @@ int main(int argc, char** argv) {
   const std::string_view how = argc > 1 ? argv[1] : "";
   if (how == "child") return beChild();
   if (how == "others") {
-    ports();
-    spawn(argv[2], argv[0]);
+    ports(nullptr);
+    ports("gmac rare calls");
+    joined();
+    for (const bool multiple : {false, true}) spawn(argv[2], argv[0], multiple);
+  } else if (how == "representations") {
+    representations();
   } else {
     duplicates();
+    persistentModes();
     generalisedRequests();
     sharedWindow();
     if (gmac::testing::windowsHere(rank == 0)) dynamicWindow();
