@@ -740,6 +740,23 @@ TEST_P(Mpi, RandomProgramsOfSeveralRanksExchangeDeviceMemory) {
 }
 #endif
 
+// GMAC_TEST_STEPS programs from seed GMAC_TEST_SEED on. Some of the memory of each rank is plain.
+TEST_P(Mpi, FilesWithRandomViewsHaveTheSameBytesWhateverTheMemory) {
+  const char* const steps = std::getenv("GMAC_TEST_STEPS");
+  const char* const seed = std::getenv("GMAC_TEST_SEED");
+  for (const int ranks : {2, 3}) {
+    const ProgramEnd end =
+        run(ranks, "random_program",
+            {"--programs",
+             steps != nullptr ? steps
+             : ranks == 2     ? "30"
+                              : "15",
+             "--seed", seed != nullptr ? seed : std::to_string(1000 * ranks), "--step", "views"});
+    EXPECT_EQ(end.exitStatus, 0) << ranks << ": " << end.seen() << end.errors;
+    EXPECT_THAT(end.output, HasSubstr(" programs agree; 0 steps of rank 0 not compared"));
+  }
+}
+
 // Under the other protocols, and where the kernel lets no process read another one's memory, as far
 // as MPI is told.
 TEST_P(Mpi, RandomProgramsAgreeUnderEveryProtocolAndWithoutReadsOfOtherProcesses) {

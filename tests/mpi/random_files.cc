@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
-#include <array>
 #include <utility>
 
+#include "tests/mpi/file_calls.h"
 #include "tests/mpi/random_run.h"
 
 namespace gmac::testing {
@@ -12,123 +10,6 @@ namespace {
 constexpr int kLongestBytes = 50'000;
 // Of one rank, in a file without a view.
 constexpr MPI_Offset kRegion = 1 << 20;
-
-#ifdef MPICH
-constexpr bool kIsMpich4 = true;
-#else
-constexpr bool kIsMpich4 = false;
-#endif
-
-class File {
- public:
-  explicit File(Run& run) : run_(run) {
-    std::array<char, 64> name = {"/tmp/gmac_mpi_file_XXXXXX"};
-    if (run.rank == 0) {
-      const int made = mkstemp(name.data());
-      if (made < 0) fail("mkstemp");
-      close(made);
-    }
-    MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, run.comm);
-    if (MPI_File_open(run.comm, name.data(),
-                      MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL,
-                      &file_) != MPI_SUCCESS) {
-      fail("MPI_File_open");
-    }
-  }
-  ~File() { MPI_File_close(&file_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  MPI_File get() const { return file_; }
-
-  // Lets all read what all have written; by the common pointer, from the beginning.
-  void turn(bool rewinds) const {
-    MPI_File_sync(file_);
-    MPI_Barrier(run_.comm);
-    MPI_File_sync(file_);
-    if (rewinds) MPI_File_seek_shared(file_, 0, MPI_SEEK_SET);
-  }
-
- private:
-  Run& run_;
-  MPI_File file_ = MPI_FILE_NULL;
-};
-
-enum Call : int {
-  kSingle,
-  kAt,
-  kAll,
-  kAtAll,
-  kOrdered,
-  kShared,  // by rank 0 alone
-  kBeginAll,
-  kBeginAtAll,
-  kBeginOrdered,
-  kNonblocking,
-  kNonblockingAt,
-  kNonblockingAll,
-  kNonblockingAtAll,
-  kNonblockingShared,
-  kCalls
-};
-
-// One call and what completes it. `direction` is read or write.
-#define GMAC_FILE_CALL(direction)                                                              \
-  int direction##By(Call call, MPI_File file, MPI_Offset offset, void* buffer, int count,      \
-                    MPI_Datatype type, MPI_Status* status) {                                   \
-    MPI_Request request = MPI_REQUEST_NULL;                                                    \
-    int code = MPI_SUCCESS;                                                                    \
-    const auto then = [&](int (*end)(MPI_File, decltype(buffer), MPI_Status*)) {               \
-      return code != MPI_SUCCESS ? code : end(file, buffer, status);                           \
-    };                                                                                         \
-    const auto wait = [&] { return code != MPI_SUCCESS ? code : MPI_Wait(&request, status); }; \
-    switch (call) {                                                                            \
-      case kSingle:                                                                            \
-        return MPI_File_##direction(file, buffer, count, type, status);                        \
-      case kAt:                                                                                \
-        return MPI_File_##direction##_at(file, offset, buffer, count, type, status);           \
-      case kAll:                                                                               \
-        return MPI_File_##direction##_all(file, buffer, count, type, status);                  \
-      case kAtAll:                                                                             \
-        return MPI_File_##direction##_at_all(file, offset, buffer, count, type, status);       \
-      case kOrdered:                                                                           \
-        return MPI_File_##direction##_ordered(file, buffer, count, type, status);              \
-      case kShared:                                                                            \
-        return MPI_File_##direction##_shared(file, buffer, count, type, status);               \
-      case kBeginAll:                                                                          \
-        code = MPI_File_##direction##_all_begin(file, buffer, count, type);                    \
-        return then([](MPI_File f, void* b, MPI_Status* s) {                                   \
-          return MPI_File_##direction##_all_end(f, b, s);                                      \
-        });                                                                                    \
-      case kBeginAtAll:                                                                        \
-        code = MPI_File_##direction##_at_all_begin(file, offset, buffer, count, type);         \
-        return then([](MPI_File f, void* b, MPI_Status* s) {                                   \
-          return MPI_File_##direction##_at_all_end(f, b, s);                                   \
-        });                                                                                    \
-      case kBeginOrdered:                                                                      \
-        code = MPI_File_##direction##_ordered_begin(file, buffer, count, type);                \
-        return then([](MPI_File f, void* b, MPI_Status* s) {                                   \
-          return MPI_File_##direction##_ordered_end(f, b, s);                                  \
-        });                                                                                    \
-      case kNonblocking:                                                                       \
-        code = MPI_File_i##direction(file, buffer, count, type, &request);                     \
-        return wait();                                                                         \
-      case kNonblockingAt:                                                                     \
-        code = MPI_File_i##direction##_at(file, offset, buffer, count, type, &request);        \
-        return wait();                                                                         \
-      case kNonblockingAll:                                                                    \
-        code = MPI_File_i##direction##_all(file, buffer, count, type, &request);               \
-        return wait();                                                                         \
-      case kNonblockingAtAll:                                                                  \
-        code = MPI_File_i##direction##_at_all(file, offset, buffer, count, type, &request);    \
-        return wait();                                                                         \
-      default:                                                                                 \
-        code = MPI_File_i##direction##_shared(file, buffer, count, type, &request);            \
-        return wait();                                                                         \
-    }                                                                                          \
-  }
-GMAC_FILE_CALL(read)
-GMAC_FILE_CALL(write)
-#undef GMAC_FILE_CALL
 
 // Which calls find what which calls have written.
 enum class Pointer { kOwn, kOrdered, kShared };

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   random_program [--programs N] [--seed S] [--memory shared|device|pinned|plain|mixed] [--step N]
+//   random_program [--programs N] [--seed S] [--memory shared|device|pinned|plain|mixed]
+//                  [--step N|views]
 //
 // Random programs of MPI, each run in plain memory and in another one: bytes, statuses and results
 // must be the same. Of mixed memory, every second rank's is plain. Prints the seed of one that
-// differs. What differs between plain and plain memory is MPI's own doing.
+// differs. What differs between plain and plain memory is MPI's own doing. Views of files are in
+// programs of their own.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -25,7 +27,10 @@ using namespace gmac::testing;
 
 constexpr int kStepsOfAProgram = 4;
 
-// `only`: the number of the step that all are; -1: any. `messagesOnly`: no one-sided steps
+constexpr int kAny = -1;
+constexpr int kViews = -2;
+
+// `only`: the number of the step that all are, or one of these. `messagesOnly`: no one-sided steps
 // (MPICH 4.0 does not get through some where every second rank's memory is staged), and none with
 // files (in plain memory those are a model, which calls no MPI).
 std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, bool isReference, MPI_Comm world,
@@ -63,8 +68,10 @@ std::vector<Step> run(std::uint64_t seed, Memory::Kind kind, bool isReference, M
       &blockingMessage,
       &blockingMessage
     };
-    const auto step = kSteps[only >= 0 ? only : draw(rng, 0, std::size(kSteps) - 1)];
-    const bool isMessage = step != &oneSided && step != &fileTransfer;
+    const auto step = only == kViews ? &fileViews
+                      : only == kAny ? kSteps[draw(rng, 0, std::size(kSteps) - 1)]
+                                     : kSteps[only];
+    const bool isMessage = step != &oneSided && step != &fileTransfer && step != &fileViews;
     (messagesOnly && !isMessage ? &probedMessages : step)(program);
   }
   MPI_Comm_free(&comm);
@@ -146,7 +153,10 @@ int main(int argc, char** argv) {
   const std::string_view memory = textOption(argc, argv, "--memory", "shared");
   const bool mixed = memory == "mixed";
   const Memory::Kind second = kindOf(mixed ? "shared" : memory);
-  const int only = static_cast<int>(option(argc, argv, "--step", ~std::uint64_t{0}));
+  const std::string_view step = textOption(argc, argv, "--step", "");
+  const int only = step.empty()      ? kAny
+                   : step == "views" ? kViews
+                                     : static_cast<int>(option(argc, argv, "--step", 0));
   MPI_Comm world;
   MPI_Comm_dup(MPI_COMM_WORLD, &world);
   MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);

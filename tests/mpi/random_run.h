@@ -127,6 +127,7 @@ void neighbours(Run& run);
 void packing(Run& run);
 void probedMessages(Run& run);
 void fileTransfer(Run& run);
+void fileViews(Run& run);
 void oneSided(Run& run);
 #if MPI_VERSION >= 4
 void sendsAndReceives(Run& run);

@@ -64,8 +64,25 @@ class Types {
   // A type of up to `depth` constructors around `old`, committed. Its pieces do not overlap.
   MPI_Datatype derived(Rng& rng, MPI_Datatype old, int depth) {
     MPI_Datatype type = old;
-    for (int i = draw(rng, 0, depth); i > 0; --i) type = keep(around(rng, type));
+    for (int i = draw(rng, 0, depth); i > 0; --i) type = keep(around(rng, type, Order::kAny));
     return type;
+  }
+
+  // The same of pieces at growing places, whole elements of `old` from zero on, as views of files
+  // have them.
+  MPI_Datatype growing(Rng& rng, MPI_Datatype old, int depth, bool darrays) {
+    MPI_Datatype type = old;
+    for (int i = draw(rng, 0, depth); i > 0; --i) {
+      type = keep(around(rng, type, darrays ? Order::kGrowing : Order::kGrowingWithoutDarrays));
+    }
+    return type;
+  }
+
+  // `old` with a gap, or a longer one, after each.
+  MPI_Datatype resized(MPI_Datatype old, MPI_Aint extent) {
+    MPI_Datatype type;
+    MPI_Type_create_resized(old, 0, extent, &type);
+    return keep(type);
   }
 
   // `count` elements of `old` with a gap after each; committed.
@@ -82,14 +99,17 @@ class Types {
     return type;
   }
 
-  static MPI_Datatype around(Rng& rng, MPI_Datatype old) {
+  enum class Order { kAny, kGrowing, kGrowingWithoutDarrays };
+
+  static MPI_Datatype around(Rng& rng, MPI_Datatype old, Order which) {
+    const bool isGrowing = which != Order::kAny;
     MPI_Aint lowerBound = 0;
     MPI_Aint extent = 0;
     MPI_Type_get_extent(old, &lowerBound, &extent);
     const int count = draw(rng, 1, 4);
     const int length = draw(rng, 1, 3);
     const int gap = draw(rng, 0, 3);
-    const bool backwards = draw(rng, 0, 3) == 0;
+    const bool backwards = draw(rng, 0, 3) == 0 && !isGrowing;
     const int order = draw(rng, 0, 1) == 0 ? MPI_ORDER_C : MPI_ORDER_FORTRAN;
     // Blocks at growing places, in that order or in the opposite one.
     std::array<int, 4> lengths{};
@@ -100,13 +120,14 @@ class Types {
       places[i] = place;
       place += lengths[i] + draw(rng, 0, 2);
     }
-    const int constructor = draw(rng, 0, 10);
+    const int constructor = draw(rng, 0, which == Order::kGrowingWithoutDarrays ? 9 : 10);
     if (backwards && constructor != 5) {
       std::reverse(lengths.begin(), lengths.begin() + count);
       std::reverse(places.begin(), places.begin() + count);
     }
     std::array<MPI_Aint, 4> bytePlaces{};
-    for (std::size_t i = 0; i < 4; ++i) bytePlaces[i] = places[i] * extent + (backwards ? 0 : 8);
+    const MPI_Aint before = backwards || isGrowing ? 0 : 8;
+    for (std::size_t i = 0; i < 4; ++i) bytePlaces[i] = places[i] * extent + before;
     std::array<MPI_Datatype, 4> olds = {old, old, old, old};
     std::array<int, 2> sizes = {count + gap, length + 2};
     std::array<int, 2> parts = {count, length};
@@ -143,7 +164,11 @@ class Types {
         MPI_Type_create_subarray(2, sizes.data(), parts.data(), starts.data(), order, old, &type);
         break;
       case 8:
-        MPI_Type_create_resized(old, lowerBound - 8, extent + 16, &type);
+        if (isGrowing) {
+          MPI_Type_create_resized(old, lowerBound, extent * (1 + gap), &type);
+        } else {
+          MPI_Type_create_resized(old, lowerBound - 8, extent + 16, &type);
+        }
         break;
       case 9:
         MPI_Type_dup(old, &type);
