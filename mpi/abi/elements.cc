@@ -236,10 +236,8 @@ bool Elements::moveByCopy(bool packs, std::byte* packed, const Span& lies, std::
     return false;
   }
   void* const buffer = std::exchange(buffer_, shifted(whole.data(), -lies.first));
-  const bool fromBottom = std::exchange(fromBottom_, false);
   const bool moved = moveReached(packs, packed, bytes);
   buffer_ = buffer;
-  fromBottom_ = fromBottom;
   return moved && (packs || copy(false, whole.data(), first, lies.bytes()));
 }
 
