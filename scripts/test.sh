@@ -8,8 +8,8 @@ run_tests() {
     case $1 in
       --config)
         case ${2-} in
-          asan | ubsan | tsan | debug) ;;
-          *) fail_usage "--config takes one of asan, ubsan, tsan, debug, and got '${2-}'" ;;
+          asan | ubsan | tsan | debug | mpi-asan | mpi-tsan) ;;
+          *) fail_usage "--config takes one of asan, ubsan, tsan, debug, mpi-asan, mpi-tsan, and got '${2-}'" ;;
         esac
         arguments+=("--config=$2")
         shift

@@ -35,7 +35,7 @@ for command in build test lint; do
   refuses "an argument is empty" "$command" ""
 done
 for value in other --keep_going; do
-  refuses "--config takes one of asan, ubsan, tsan, debug, and got '$value'" test --config "$value" //tests/...
+  refuses "--config takes one of asan, ubsan, tsan, debug, mpi-asan, mpi-tsan, and got '$value'" test --config "$value" //tests/...
 done
 refuses "--config takes one of" test --config
 

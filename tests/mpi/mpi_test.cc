@@ -46,7 +46,14 @@ class Mpi : public ::testing::TestWithParam<std::string> {
     words.insert(words.end(), {fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--",
                                fs::absolute("tests/mpi/" + program + "_" + GetParam()).string()});
     words.insert(words.end(), arguments.begin(), arguments.end());
-    return runProgram(words, mpiVariables(variables));
+    ProgramEnd end = runProgram(words, mpiVariables(variables));
+#ifdef GMAC_SANITIZED
+    // Of any rank, however the job ends.
+    for (const char* const report : {"Sanitizer", "runtime error: "}) {
+      EXPECT_THAT(end.errors, Not(HasSubstr(report))) << program;
+    }
+#endif
+    return end;
   }
 
   // MPI's answer, without gmac, to a window over plain memory, which some machines' Open MPI
@@ -81,6 +88,14 @@ class Mpi : public ::testing::TestWithParam<std::string> {
     GTEST_SKIP() << "MPI itself refuses a window over plain memory here: " << noWindows(); \
   }                                                                                        \
   static_assert(true)
+
+#ifdef GMAC_SANITIZED
+#define SKIP_UNDER_A_SANITIZER(reason) GTEST_SKIP() << (reason)
+#else
+#define SKIP_UNDER_A_SANITIZER(reason) static_assert(true)
+#endif
+constexpr const char* kOwnMalloc = "the program stands in for malloc, as a sanitizer does";
+constexpr const char* kFortran = "programs in Fortran have no sanitizer";
 
 INSTANTIATE_TEST_SUITE_P(, Mpi, ::testing::Values("openmpi", "mpich"),
                          [](const auto& info) { return info.param; });
@@ -164,6 +179,7 @@ TEST_P(Mpi, TraceAndStatisticsOfEachRankHaveTheWayOfEachMessage) {
 
 // With several threads that may call MPI, and with one.
 TEST_P(Mpi, ShortMessagesOfObjectsTakeNoAllocationAndEndAsOthers) {
+  SKIP_UNDER_A_SANITIZER(kOwnMalloc);
   for (const std::vector<std::string>& words : {std::vector<std::string>(), {"multiple"}}) {
     for (const Variables& way : kWays) {
       const ProgramEnd end = run(2, "short_messages", words, way);
@@ -949,6 +965,7 @@ TEST_P(Mpi, ACopyOfTheDevicesThatFailsIsAnErrorOfItsCallAndNoMore) {
 
 // Of every allocation of the library's own.
 TEST_P(Mpi, AnAllocationThatFailsIsAnErrorOfItsCallAndNoMore) {
+  SKIP_UNDER_A_SANITIZER(kOwnMalloc);
   const ProgramEnd end = run(1, "failures", {}, {{"GMAC_MPI_TICKETS", "0"}});
   EXPECT_EQ(end.exitStatus, 0) << end.seen();
   EXPECT_EQ(end.output, "failures are right\n");
@@ -963,6 +980,7 @@ TEST_P(Mpi, AProfilerSeesEveryCallOnce) {
 }
 
 TEST_P(Mpi, FortranArraysAreSharedObjects) {
+  SKIP_UNDER_A_SANITIZER(kFortran);
   for (const Variables& way : kWays) {
     const ProgramEnd end = run(2, "fortran", {}, withoutWindows(way));
     EXPECT_EQ(end.exitStatus, 0) << end.seen();
@@ -974,6 +992,7 @@ TEST_P(Mpi, FortranArraysAreSharedObjects) {
 
 // By each of the three bindings: GMAC_TEST_STEPS programs from seed GMAC_TEST_SEED on.
 TEST_P(Mpi, RandomProgramsInFortranDoInSharedObjectsWhatTheyDoInPlainMemory) {
+  SKIP_UNDER_A_SANITIZER(kFortran);
   const char* const steps = std::getenv("GMAC_TEST_STEPS");
   const char* const seed = std::getenv("GMAC_TEST_SEED");
   for (const std::string binding : {"mpif", "module", "f08"}) {

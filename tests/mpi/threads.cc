@@ -87,6 +87,11 @@ int main(int argc, char** argv) {
     return 1;
   }
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+#ifdef GMAC_SANITIZED
+  // The runtime's start forks, and a sanitizer's allocator does not survive a fork while another
+  // thread allocates.
+  const gmac::testing::Memory first(gmac::testing::Memory::Kind::kShared, 1);
+#endif
   std::array<MPI_Comm, kThreads> comms;
   for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   std::vector<std::thread> threads;
