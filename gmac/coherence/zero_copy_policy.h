@@ -11,8 +11,8 @@
 //  - A round is a wait of the program after which the CPU comes for the same few bytes again. It
 //    takes from the first launch that took these bytes from the CPU until that wait is over, so
 //    that a pause of the program is no part of it. An object moves after `leastRounds` << n rounds
-//    of at most `longest` for each object that has a round then (what takes longer has little to
-//    gain), where n counts the times that it has moved back.
+//    of at most `longest`, and `each` for each further object that has a round then (what takes
+//    longer has little to gain), where n counts the times that it has moved back.
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
 //    `slack`. The object moves back when kMostInARow + 1 rounds in a row are slow; when more than
 //    kMostSlow of kTrialRounds are, or the others took longer than before; and when kMostIdle waits
@@ -20,7 +20,7 @@
 //    now and then one or two others are.)
 //
 // The bound: a wrong move costs the two moves, about a millisecond each, and at most five slow
-// rounds, whose kernels ran in at most `longest` from the device's memory. The n-th comes after at
+// rounds, whose kernels ran in at most that time from the device's memory. The n-th comes after at
 // least `leastRounds` << n rounds that cost more than they had to.
 #ifndef GMAC_COHERENCE_ZERO_COPY_POLICY_H_
 #define GMAC_COHERENCE_ZERO_COPY_POLICY_H_
@@ -64,7 +64,8 @@ class ZeroCopyPolicy {
     }
     const Nanoseconds took = now - begun;
     if (!moved_) {
-      if (took / objects > limits.longest) {
+      if (took > limits.longest &&
+          took - limits.longest > (objects - 1) * Nanoseconds{limits.each}) {
         rounds_ = 0;
         return Advice::kStay;
       }

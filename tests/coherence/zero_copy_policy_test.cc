@@ -51,16 +51,18 @@ TEST_F(ZeroCopyRounds, LongRoundsDoNot) {
   }
 }
 
-TEST_F(ZeroCopyRounds, OfSeveralObjectsEachHasItsShare) {
+TEST_F(ZeroCopyRounds, ThoseOfSeveralObjectsMayTakeLonger) {
+  constexpr std::uint32_t kObjects = 9;
+  const std::uint64_t longest = limits_.longest + 8 * limits_.each;
   for (int i = 1; i <= 32; ++i) {
     policy_.launched(now_ += kUs);
     policy_.round();
-    ASSERT_EQ(policy_.finished(now_ += 1000 * kUs, limits_, 9), Advice::kStay) << "111 us each";
+    ASSERT_EQ(policy_.finished(now_ += longest + 1, limits_, kObjects), Advice::kStay) << i;
   }
   for (int i = 1; i <= 32; ++i) {
     policy_.launched(now_ += kUs);
     policy_.round();
-    ASSERT_EQ(policy_.finished(now_ += 1000 * kUs, limits_, 10) == Advice::kMove, i == 32) << i;
+    ASSERT_EQ(policy_.finished(now_ += longest, limits_, kObjects) == Advice::kMove, i == 32) << i;
   }
 }
 

@@ -548,6 +548,7 @@ class ManyObjects : public ZeroCopies {
     MachineSetup many = setup();
     many.fake.run = FakeOptions::Run::kEager;
     many.zeroCopy.limits.longest = 10;
+    many.zeroCopy.limits.each = 10;
     many.zeroCopy.prompt = {.leastRounds = kRounds, .soon = UINT64_MAX};
     // A round takes 10 for each object.
     many.clock = [this] { return now_; };
