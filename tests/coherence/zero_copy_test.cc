@@ -543,6 +543,7 @@ TEST_P(AwaitedCalls, OtherObjectsAreClosedAsEver) {
 class ManyObjects : public ZeroCopies {
  protected:
   static constexpr std::size_t kMost = 64;
+  static constexpr std::uint64_t kMostAtOnce = 16;  // moves at a wait
 
   void useObjects(std::size_t count) {
     MachineSetup many = setup();
@@ -560,7 +561,9 @@ class ManyObjects : public ZeroCopies {
   }
   void rounds(int count) {
     for (int i = 0; i < count; ++i) {
+      const std::uint64_t before = moved() + ended();
       ASSERT_NO_FATAL_FAILURE(manyRound());
+      ASSERT_LE(moved() + ended() - before, kMostAtOnce);
     }
   }
   void manyRound() {

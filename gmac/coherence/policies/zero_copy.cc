@@ -111,7 +111,9 @@ void ZeroCopy::leave(const void* address) {
 }
 
 void ZeroCopy::moveDue() {
-  for (;;) {
+  // A move takes about a millisecond: the others come at the next waits.
+  constexpr int kMostAtOnce = 16;
+  for (int i = 0; i < kMostAtOnce; ++i) {
     Known next{};
     {
       const Lock lock(mutex_);
