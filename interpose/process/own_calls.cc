@@ -6,6 +6,7 @@
 //
 // What stands in for another function of the C library, and is given the program's own lock, calls
 // locks.h.
+#include <dlfcn.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -16,8 +17,19 @@
 namespace gmac::interpose {
 namespace {
 
-// The real function: the next one. Where this library comes after libc (a library that the program
-// loads needs it), there is none, and the first one is libc's.
+// What the library's calls would be bound to if it stood in for nothing: the first definition,
+// unless that is its own (of a program with a thread sanitizer it is often the sanitizer's, which
+// has to see the locks; of a library that comes after libc, libc's), else the next one.
+void* definitionForUs(const char* name) noexcept {
+  static const char here = 0;
+  void* const first = firstDefinition(name);
+  Dl_info of{};
+  Dl_info ours{};
+  const bool isElsewhere = first != nullptr && ::dladdr(first, &of) != 0 &&
+                           ::dladdr(&here, &ours) != 0 && of.dli_fbase != ours.dli_fbase;
+  return isElsewhere ? first : nextDefinition(name);
+}
+
 template <typename Function>
 class Own;
 
@@ -34,9 +46,7 @@ class Own<Return(Args...)> {
     return function(args...);
   }
   auto* resolve() noexcept {
-    void* const next = nextDefinition(name_);
-    auto* const function =
-        reinterpret_cast<Return (*)(Args...)>(next != nullptr ? next : firstDefinition(name_));
+    auto* const function = reinterpret_cast<Return (*)(Args...)>(definitionForUs(name_));
     function_.store(function, std::memory_order_relaxed);
     return function;
   }

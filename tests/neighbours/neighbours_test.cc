@@ -140,6 +140,17 @@ TEST_F(ThreadSanitizer, ElsewhereNeedsAnOptionThatTheErrorNames) {
   EXPECT_EQ(end.seen(), runProgram(words, {}).seen()) << end.errors;
 }
 
+// As in a program that is linked with both: the sanitizer's functions are the program's.
+TEST_F(ThreadSanitizer, SeesTheLibrarysLocksWhereItComesFirst) {
+  const std::string sanitizer = installed("libtsan.so.2");
+  if (sanitizer.empty()) GTEST_SKIP() << "libtsan.so.2 is not installed";
+  const std::vector<std::string> words = {kProgram, "allocatesInThreads"};
+  Variables variables = preloading(sanitizer + " " + kLibrary);
+  variables["TSAN_OPTIONS"] = "die_after_fork=0:report_signal_unsafe=0";
+  const ProgramEnd end = runProgram(words, variables);
+  EXPECT_EQ(end.seen(), runProgram(words, {}).seen()) << end.errors;
+}
+
 // ---- Mutexes of which something is missing in shared memory
 
 TEST(Mutexes, SayOnceWhatTheyDoNotHaveInSharedMemory) {

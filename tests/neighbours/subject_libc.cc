@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -341,6 +342,28 @@ SCENARIO(startsBesideThreads) {
   say("again: %d", memory[0]);
   stop = true;
   for (std::thread& thread : beside) thread.join();
+  return 0;
+}
+
+// The library's own locks are all that orders its threads.
+SCENARIO(allocatesInThreads) {
+  constexpr int kThreads = 4;
+  std::latch there{kThreads};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      there.arrive_and_wait();
+      for (int round = 0; round < 8; ++round) {
+        unsigned char* const memory = allocate();
+        memory[round + 1] = static_cast<unsigned char>(i + 1);
+        close(memory);
+        wrong += memory[round + 1] != i + 1 ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  say("wrong: %d", wrong.load());
   return 0;
 }
 
