@@ -347,14 +347,6 @@ TEST_P(Mpi, ProcessesThatAreNotOfTheJobTakeSharedObjects) {
   if (!skipped.empty()) GTEST_SKIP() << "MPI itself refuses: " << skipped;
 }
 
-TEST_P(Mpi, FunctionsThatConvertTheDataOfFilesSeePlainMemory) {
-  const ProgramEnd end = run(2, "rare_calls", {"representations"});
-  EXPECT_EQ(end.exitStatus, 0) << end.seen();
-  EXPECT_THAT(end.output, EndsWith("rare calls are right\n")) << end.seen();
-  const std::string skipped = skippedOf(end.output);
-  if (!skipped.empty()) GTEST_SKIP() << "MPI itself refuses: " << skipped;
-}
-
 // A process that sends receives meanwhile, however many receives it has open. (Else all that it is
 // sent would be left as copies.)
 TEST_P(Mpi, WhoWaitsForAReceiverIsFoundAmongItsOpenReceives) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   rare_calls [others GMAC | representations]
+//   rare_calls [others GMAC]
 //
 // Two ranks, shared objects, and what few programs use: duplicates that come later
 // (MPI_Comm_idup), persistent ready and buffered messages, generalised requests beside those of
 // ready and buffered messages, windows of memory that MPI allocates or that is attached, a datatype
 // of more than 2 GiB of extent, a part of an element, and MPI's tool interface. `others`: groups
 // that meet by a port, by the name of one, or by a socket, and processes that are spawned, which
-// `GMAC run --mpi` starts. `representations`: files whose data the program's own functions convert.
+// `GMAC run --mpi` starts.
 // Of what MPI itself refuses, with no object in the call, rank 0 says "skipped: ", the call and
 // MPI's words.
 #include <arpa/inet.h>
@@ -20,7 +20,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -490,77 +489,6 @@ int beChild() {
   return 0;
 }
 
-// ---- Data representations of the program's own
-
-const Object* converted = nullptr;
-int conversions = 0;
-
-void expectPlain(const void* buffer, MPI_Datatype type) {
-  const auto* const bytes = static_cast<const unsigned char*>(buffer);
-  expect(type == MPI_BYTE, "elements are converted by their type");
-  expect(bytes < converted->data() || bytes >= converted->data() + kBytes,
-         "conversion functions see no object");
-  ++conversions;
-}
-// In the file, every byte has the opposite bits.
-int fromFile(void* buffer, MPI_Datatype type, int count, void* file, MPI_Offset position,
-             void* /*state*/) {
-  expectPlain(buffer, type);
-  for (int i = 0; i < count; ++i) {
-    static_cast<unsigned char*>(buffer)[position + i] =
-        static_cast<unsigned char>(~static_cast<unsigned char*>(file)[i]);
-  }
-  return MPI_SUCCESS;
-}
-int toFile(void* buffer, MPI_Datatype type, int count, void* file, MPI_Offset position,
-           void* /*state*/) {
-  expectPlain(buffer, type);
-  for (int i = 0; i < count; ++i) {
-    static_cast<unsigned char*>(file)[i] =
-        static_cast<unsigned char>(~static_cast<unsigned char*>(buffer)[position + i]);
-  }
-  return MPI_SUCCESS;
-}
-int extentInFile(MPI_Datatype type, MPI_Aint* extent, void* /*state*/) {
-  MPI_Aint lowerBound = 0;
-  return MPI_Type_get_extent(type, &lowerBound, extent);
-}
-
-// Rank 0 alone has the file.
-void representations() {
-  if (!serves(MPI_Register_datarep("gmac-opposite", fromFile, toFile, extentInFile, nullptr),
-              "MPI_Register_datarep") ||
-      rank != 0) {
-    return;
-  }
-  std::string name = "/tmp/gmac_mpi_representation_XXXXXX";
-  const int made = mkstemp(name.data());
-  expect(made >= 0, "mkstemp");
-  MPI_File file = MPI_FILE_NULL;
-  expectSuccess(MPI_File_open(MPI_COMM_SELF, name.data(), MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE,
-                              MPI_INFO_NULL, &file),
-                "MPI_File_open");
-  expectSuccess(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "gmac-opposite", MPI_INFO_NULL),
-                "MPI_File_set_view");
-  Object object;
-  converted = &object;
-  object.fill(14);
-  expectSuccess(MPI_File_write_at(file, 0, object.data(), kBytes, MPI_BYTE, MPI_STATUS_IGNORE),
-                "MPI_File_write_at");
-  std::vector<unsigned char> stored(kBytes);
-  expect(pread(made, stored.data(), stored.size(), 0) == kBytes, "the file has all bytes");
-  for (int i = 0; i < kBytes; ++i) {
-    expect(stored[static_cast<std::size_t>(i)] == static_cast<unsigned char>(~byteOf(i, 14)),
-           "the file has what the function made of them", i);
-  }
-  object.clear();
-  expectSuccess(MPI_File_read_at(file, 0, object.data(), kBytes, MPI_BYTE, MPI_STATUS_IGNORE),
-                "MPI_File_read_at");
-  expect(object.holds(14) && conversions >= 2, "an object gets what the function made of it");
-  MPI_File_close(&file);
-  close(made);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -575,8 +503,6 @@ int main(int argc, char** argv) {
     ports("gmac rare calls");
     joined();
     for (const bool multiple : {false, true}) spawn(argv[2], argv[0], multiple);
-  } else if (how == "representations") {
-    representations();
   } else {
     duplicates();
     persistentModes();
