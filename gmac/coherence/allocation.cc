@@ -310,6 +310,14 @@ Status Allocation::destroy(Lock& lock, Object& object) {
       (void)waits_.await(free, flush);
     }
   } while (settle() != awaited);
+  blocks_.remove(object);
+  ledger_.forget(object);
+  residency_.forget(object);
+  freed_.died(object);
+  forgetAddresses(object);
+  safeObjects_ -= object.sameAddress ? 0 : 1;
+  ++leaving_;
+  lock.changed();
   if (object.isZeroCopy()) {
     // The CPU's pages go before the device's do.
     const FreeForWork free(lock);
@@ -320,14 +328,6 @@ Status Allocation::destroy(Lock& lock, Object& object) {
       object.mirror->removeMargin();
     }
   }
-  blocks_.remove(object);
-  ledger_.forget(object);
-  residency_.forget(object);
-  freed_.died(object);
-  forgetAddresses(object);
-  safeObjects_ -= object.sameAddress ? 0 : 1;
-  ++leaving_;
-  lock.changed();
   const Status status = freed_.take(lock, object);
   --leaving_;
   lock.changed();

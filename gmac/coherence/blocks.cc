@@ -33,24 +33,28 @@ void Blocks::add(Object& object) {
   protocol_.allocated();
   if (object.blocks_[0].state == State::kDirty) {
     for (std::size_t i = 0; i < object.blockCount; ++i) {
-      protocol_.becameDirty(object.blocks_.writable(i));
+      becameDirty(object, object.blocks_.writable(i));
     }
   }
 }
 
 void Blocks::remove(Object& object) {
   object.blocks_.forEachWritable([&](Block& block) {
-    if (block.evicted || isDirty(block.state)) {
+    if (!object.isZeroCopy() && (block.evicted || isDirty(block.state))) {
       protocol_.dropped(block);
     }
     if (isDirty(block.state)) {
-      protocol_.leftDirty(block);
+      leftDirty(object, block);
     }
   });
   protocol_.freed();
   if (!object.open.empty()) {
-    open_.erase(open_.iterator_to(object));
+    OpenList& list = listOf(object);
+    list.erase(list.iterator_to(object));
+    object.concurrent = false;
+    noteConcurrent();
   }
+  object.watchHook.unlink();
   mappings_.noteEdges(object, 0);
   mappings_.removed(object);
   index_.erase(object);
@@ -63,8 +67,11 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     return;
   }
   coherence::notePlacesChanged();
+  if (object.concurrent) [[unlikely]] {
+    endConcurrent(object);
+  }
   if (isDirty(block.state) && !isDirty(next)) {
-    protocol_.leftDirty(block);
+    leftDirty(object, block);
   }
   const std::size_t edges = object.edgesAt(index);
   const State before = std::exchange(block.state, next);
@@ -72,7 +79,7 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
   mappings_.noteEdges(object, object.edges - edges + object.edgesAt(index));
   if (isDirty(next) && !isDirty(before)) {
     stats().evictionsWasted.add(block.evicted ? 1 : 0);
-    protocol_.becameDirty(block);
+    becameDirty(object, block);
   }
   if (isPart(next) && !isPart(before)) {
     stats().windows.add();
@@ -114,6 +121,9 @@ void Blocks::setOpen(Object& object, BlockRange range) {
   } else if (!object.open.empty() && range.empty()) {
     open_.erase(open_.iterator_to(object));
     object.windows.closed();
+    if (object.isZeroCopy()) {
+      object.zeroCopy.closed();
+    }
   }
   object.open = range;
   // Nothing is open, and what closed it has succeeded.
@@ -254,7 +264,7 @@ void Blocks::aimFlush(Object& object, BlockRange range) {
 
 // The least window is a page where nothing is copied. What is known of the CPU's rounds is known of
 // other windows.
-void Blocks::zeroCopyChanged(Object& object) const {
+void Blocks::zeroCopyChanged(Object& object) {
   if (options_.windowBytes != 0) {
     object.windowBytes = object.isZeroCopy() ? std::min(options_.windowBytes, os::pageBytes())
                                              : options_.windowBytes;
@@ -264,6 +274,34 @@ void Blocks::zeroCopyChanged(Object& object) const {
   object.readBack = ReadBackPolicy(object.isZeroCopy() ? ReadBackPolicy::kMostUncheckedOfOneCopy
                                                        : ReadBackPolicy::kMostUnchecked);
   object.copiedBack = {};
+  object.watchHook.unlink();
+  if (object.isZeroCopy()) {
+    watched_.push_back(object);
+  }
+}
+
+void Blocks::noteConcurrent() {
+  anyConcurrent_.store(!concurrent_.empty(), std::memory_order_relaxed);
+}
+
+Status Blocks::beginConcurrent(Lock& lock, Object& object) {
+  GMAC_TRY(openUnfetched(lock, object, object.all()));
+  object.readBackHook.unlink();
+  object.readBack.forget();
+  object.copiedBack = {};
+  object.watchHook.unlink();
+  concurrent_.splice(concurrent_.end(), open_, open_.iterator_to(object));
+  object.concurrent = true;
+  noteConcurrent();
+  return {};
+}
+
+void Blocks::endConcurrent(Object& object) {
+  object.concurrent = false;
+  object.zeroCopy.watched();
+  open_.splice(open_.end(), concurrent_, concurrent_.iterator_to(object));
+  watched_.push_back(object);
+  noteConcurrent();
 }
 
 NewestCalls Blocks::flushesOf(const Object& object, BlockRange range) const {

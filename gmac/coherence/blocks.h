@@ -41,6 +41,9 @@ class Blocks {
   using ReadBackList = boost::intrusive::list<
       Object, boost::intrusive::member_hook<Object, Object::ReadBackHook, &Object::readBackHook>,
       boost::intrusive::constant_time_size<false>>;
+  using WatchList = boost::intrusive::list<
+      Object, boost::intrusive::member_hook<Object, Object::WatchHook, &Object::watchHook>,
+      boost::intrusive::constant_time_size<false>>;
 
   Blocks(ObjectMutex& mutex, accel::Accelerator& accelerator, Protocol& protocol, Ledger& ledger,
          Waits& waits, ObjectIndex& index, MappingUse& mappings, Residency& residency,
@@ -131,6 +134,11 @@ class Blocks {
   // ---- Questions
 
   OpenList& openObjects() { return open_; }
+  // Those with one copy that calls pass over; and the others with one copy.
+  OpenList& concurrentObjects() { return concurrent_; }
+  WatchList& watchedObjects() { return watched_; }
+  // Whether there may be any of the former; without the lock.
+  bool anyConcurrent() const { return anyConcurrent_.load(std::memory_order_relaxed); }
   // Objects whose read-back policy guesses what the CPU reads next, or did so recently.
   ReadBackList& readBacks() { return readBacks_; }
   // Whether there may be any; without the lock.
@@ -158,7 +166,12 @@ class Blocks {
   static void sends(Object& object, BlockRange range, std::size_t device);
   static void writes(Object& object, BlockRange range, std::size_t device);
   // The object's bytes have one copy from now on, or two again. None of it is open.
-  void zeroCopyChanged(Object& object) const;
+  void zeroCopyChanged(Object& object);
+  // Opens all of an object with one copy for the CPU, while kernels use it as well: calls pass over
+  // it. No work uses it, its pages are there, and no block is in transit or held. Keeps the lock.
+  Status beginConcurrent(Lock& lock, Object& object);
+  // Calls close it again, the next one first.
+  void endConcurrent(Object& object);
   // The newest flush of some blocks, by device.
   NewestCalls flushesOf(const Object& object, BlockRange range) const;
   // Whether a call that reads leaves dirty blocks writable: such writes go undetected.
@@ -180,7 +193,16 @@ class Blocks {
 
  private:
   void setState(Object& object, BlockIndex index, State next);
+  // (Writing back what has one copy would copy nothing.)
+  void becameDirty(const Object& object, Block& block) {
+    object.isZeroCopy() ? void() : protocol_.becameDirty(block);
+  }
+  void leftDirty(const Object& object, Block& block) {
+    object.isZeroCopy() ? void() : protocol_.leftDirty(block);
+  }
+  OpenList& listOf(const Object& object) { return object.concurrent ? concurrent_ : open_; }
   void setOpen(Object& object, BlockRange range);
+  void noteConcurrent();
   Status protect(Lock& lock, Object& object, ByteRange bytes, os::Access access);
   Status protect(Lock& lock, Object& object, BlockRange range, os::Access access) {
     return protect(lock, object, object.bytesOf(range), access);
@@ -247,7 +269,10 @@ class Blocks {
   MappingUse& mappings_;
   Residency& residency_;
   const BlockOptions options_;
-  OpenList open_;             // objects with a block that is not Invalid, or in transit
+  OpenList open_;        // objects with a block that is not Invalid, or in transit
+  OpenList concurrent_;  // but for these
+  WatchList watched_;
+  std::atomic<bool> anyConcurrent_{false};
   std::size_t flushing_ = 0;  // blocks in that transit
   bool evicts_ = true;
   WindowTrials firstWindows_;  // of all objects

@@ -150,7 +150,7 @@ Status Blocks::closeForOverwriting(Lock& lock, Object& object, BlockRange range)
 
 void Blocks::overwritten(Object& object, BlockIndex index, bool covered) {
   Block& block = object.writable(index);
-  if (block.evicted || isDirty(block.state)) {
+  if (!object.isZeroCopy() && (block.evicted || isDirty(block.state))) {
     covered ? protocol_.dropped(block) : protocol_.released(block);
   }
   setState(object, index, protocol_.on(block.state, Event::kCall).next);

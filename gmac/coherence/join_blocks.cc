@@ -114,7 +114,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
         protocol_.released(block);  // what is known of its parts says little of the whole
       }
       if (block.state == State::kDirty) {
-        protocol_.leftDirty(block);
+        leftDirty(object, block);
       }
       block.state = State::kInvalid;
       block.flushed = 0;
@@ -123,7 +123,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
     joined.flushed = flushed;
     joined.state = state;
     if (state == State::kDirty) {
-      protocol_.becameDirty(joined);
+      becameDirty(object, joined);
     }
   }
   object.blockBytes *= factor;

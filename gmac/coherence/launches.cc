@@ -68,6 +68,9 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
   if (object.closing || object.open.empty()) {
     return Step::kDone;
   }
+  if (object.concurrent) {
+    blocks_.endConcurrent(object);
+  }
   if (object.inTransit(range)) {
     lock.waitForTransit();
     return Step::kRetry;
@@ -80,69 +83,85 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
   return closed.ok() ? Step::kDone : coarsening_.retry(lock, closed);
 }
 
-// Whether a call of the program's leaves all of an object open, because it may wait for its kernel.
-// Asked anew after each restart of the release: the object may have changed meanwhile.
-bool Launches::leavesOpen(Object& object, BlockRange range, Event event, LeftOpen& leftOpen) {
-  auto& parts = leftOpen.parts;
-  const auto before = static_cast<std::size_t>(
-      std::find_if(parts.begin(), parts.end(),
-                   [&](const LeftOpen::Part& part) { return part.number == object.number; }) -
-      parts.begin());
-  if (before != parts.size()) {
-    if (object.isZeroCopy()) {
-      return true;
-    }
-    parts[before] = parts.back();
-    parts.dropLast();
+// Before the release of a call of the program's: it passes over what the CPU and kernels use at
+// once, or nothing is used so any longer. Whether the call has to wait for its kernel. Asked anew
+// after each restart of the release: objects may have joined or left meanwhile.
+bool Launches::passesConcurrent(bool unordered) {
+  Blocks::OpenList& objects = blocks_.concurrentObjects();
+  if (objects.empty()) {
     return false;
   }
-  // (What only reads leaves its blocks readable, and has no rounds.)
-  if (!object.isZeroCopy() || event != Event::kCall || !promptWaits_.mayWait() || parts.full() ||
-      object.closing || object.open.empty() || object.inTransit() || object.held() ||
-      object.lengthOf(range) < object.bytes() || !object.readBack.staysOpen()) {
+  if (concurrent_.submits(ledger_.times().now(), objects.size())) {
+    blocks_.endConcurrent(objects.front());
+  }
+  if (unordered) {
     return false;
   }
-  parts.add({object.address(), object.number});
-  leftOpen.patience = std::max(leftOpen.patience, object.zeroCopy.patience(oneCopy_));
-  object.zeroCopy.round();
-  object.zeroCopy.launched(ledger_.times().now());
-  return true;
+  if (promptWaits_.mayWait()) {
+    return !objects.empty();
+  }
+  endAllConcurrent();
+  return false;
 }
 
-// The end of a call of the program's. Until here its thread could not touch what the call has left
-// open.
-void Launches::returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket,
+void Launches::endAllConcurrent() {
+  Blocks::OpenList& objects = blocks_.concurrentObjects();
+  while (!objects.empty()) {
+    blocks_.endConcurrent(objects.front());
+  }
+}
+
+void Launches::endConcurrentIn(std::span<const coherence::DeviceRange> ranges) {
+  if (blocks_.concurrentObjects().empty()) {
+    return;
+  }
+  for (const coherence::DeviceRange& range : ranges) {
+    index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
+      if (object.concurrent) {
+        blocks_.endConcurrent(object);
+      }
+      return true;
+    });
+  }
+}
+
+// The end of a call of the program's. Until here its thread could not touch what is open.
+void Launches::returns(Lock& lock, bool awaited, accel::Ticket ticket,
                        std::optional<accel::NativeStream> stream) {
   if (!promptWaits_.on()) {
     return;
   }
-  if (!leftOpen.parts.empty()) {
+  if (awaited) {
     stats().awaitedCalls.add();
     stream ? accelerator_.nativeStreams()->endIsAwaited(*stream, ticket)
            : accelerator_.endIsAwaited(ticket);
-    if (endsWithin(lock, ticket, leftOpen.patience)) {
-      endedInCall(leftOpen);
+    if (endsWithin(lock, ticket, concurrent_.patience())) {
+      endedInCall();
     } else {
       promptWaits_.inVain();
-      closeAfterAll(lock, leftOpen, ticket);
+      closeAfterAll(lock, ticket);
     }
   }
   promptWaits_.returns(ledger_.times().now());
 }
 
 // The program's wait then has nothing to do, unless the policies do, or anything has failed.
-void Launches::endedInCall(const LeftOpen& leftOpen) {
-  const PromptWaits::Nanoseconds now = ledger_.times().now();
-  bool settled = ledger_.allSucceeded() && !blocks_.readsBack();
-  for (const LeftOpen::Part& part : leftOpen.parts) {
-    Object* const object = find(part);
-    if (object != nullptr && object->zeroCopy.finishedInCall(now, oneCopy_)) {
-      settled = false;
-    }
+void Launches::endedInCall() {
+  if (!ledger_.allSucceeded()) {
+    return;
   }
-  if (settled) {
+  if (concurrent_.ended(ledger_.times().now()) == ConcurrentUse::Verdict::kBad) {
+    suspectAll();
+  } else if (blocks_.watchedObjects().empty() && !blocks_.readsBack()) {
     ledger_.settle();
   }
+}
+
+void Launches::suspectAll() {
+  for (Object& object : blocks_.concurrentObjects()) {
+    object.zeroCopy.suspect();
+  }
+  endAllConcurrent();
 }
 
 // adsmSync reports failures.
@@ -160,25 +179,48 @@ bool Launches::endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanose
 }
 
 // Closes what the kernel that still runs may use; where that fails, waits for its end.
-void Launches::closeAfterAll(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket) {
-  for (const LeftOpen::Part& part : leftOpen.parts) {
-    Result<Step> closed = Step::kRetry;
-    while (closed.ok() && *closed == Step::kRetry) {
-      Object* const object = find(part);
+void Launches::closeAfterAll(Lock& lock, accel::Ticket ticket) {
+  concurrent_.tookTooLong() == ConcurrentUse::Verdict::kBad ? suspectAll() : endAllConcurrent();
+  Blocks::OpenList& open = blocks_.openObjects();
+  Result<Step> closed = Step::kRetry;
+  while (closed.ok() && *closed == Step::kRetry) {
+    closed = Step::kDone;
+    for (auto next = open.begin(); next != open.end() && closed.ok() && *closed == Step::kDone;) {
+      Object& object = *next;
+      ++next;
       accel::Ticket none;  // nothing of it is copied
-      closed = object == nullptr ? Step::kDone
-                                 : release(lock, *object, object->all(), Event::kCall, &none);
+      if (object.isZeroCopy()) {
+        closed = release(lock, object, object.all(), Event::kCall, &none);
+      }
     }
-    if (!closed.ok()) {
-      const Free free(lock);
-      (void)waits_.await(free, ticket);
-    }
+  }
+  if (!closed.ok()) {
+    const Free free(lock);
+    (void)waits_.await(free, ticket);
   }
 }
 
-Object* Launches::find(const LeftOpen::Part& part) {
-  Object* const object = index_.find(part.address);
-  return object != nullptr && object->number == part.number && !object->closing ? object : nullptr;
+Status Launches::order(const void* address, std::size_t bytes, bool held) {
+  if (!blocks_.anyConcurrent()) {
+    return {};
+  }
+  const Walk walk(blocks_);
+  Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
+  Result<Step> step = Step::kRetry;
+  while (step.ok() && *step == Step::kRetry) {
+    step = Step::kDone;
+    index_.forEachIn(address, bytes, [&](Object& object, const auto*, const auto*) {
+      if (object.concurrent && held) {
+        blocks_.endConcurrent(object);
+      }
+      if (object.isZeroCopy() && !(ledger_.writersDone(object) && ledger_.readersDone(object))) {
+        accel::Ticket none;
+        step = release(lock, object, object.all(), Event::kCall, &none);
+      }
+      return step.ok() && *step == Step::kDone;
+    });
+  }
+  return step.ok() ? Status() : step.status();
 }
 
 // The calling thread submits next, after it has let go of the lock.
@@ -211,9 +253,10 @@ Status Launches::ends(Lock& lock, accel::Ticket reader) {
 // Releases what a call uses: releaseUsed()'s forEachUse. Ends early where an object has gone away.
 template <typename Release>
 Result<Step> Launches::releaseForCall(const UsedObjects& used, adsmKernel_t kernel,
-                                      std::size_t device, Away* away, LeftOpen& leftOpen,
+                                      std::size_t device, Away* away, bool& awaited,
                                       Release release) {
   Result<Step> step = Step::kDone;
+  awaited = passesConcurrent(false);
   const auto releaseAll = [&](Object& object, BlockRange blocks, unsigned access) {
     if (object.spread()) {
       // It may have changed while the call waited: what is released goes to this device.
@@ -224,9 +267,8 @@ Result<Step> Launches::releaseForCall(const UsedObjects& used, adsmKernel_t kern
         Blocks::sends(object, blocks, device);
       }
     }
-    const Event event = eventOf((access & adsmWrite) != 0);
-    step =
-        leavesOpen(object, blocks, event, leftOpen) ? Step::kDone : release(object, blocks, event);
+    step = object.concurrent ? Step::kDone
+                             : release(object, blocks, eventOf((access & adsmWrite) != 0));
     return !step.ok() || *step == Step::kRetry;
   };
   if (used.listed()) {
@@ -292,14 +334,14 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
     return {};
   }
   accel::Ticket stillOpen;
-  LeftOpen leftOpen;
+  bool awaited = false;
   GMAC_TRY(releaseUsed(
       lock,
       // Work on the application's own streams was submitted before; the accelerator's queue knows
       // nothing of them.
       [&](bool* waited) { return waits_.forWork(lock, ledger_.runningStreamWork(), waited); },
       [&] { return used.writesLent(); },
-      [&](auto release) { return releaseForCall(used, kernel, device, away, leftOpen, release); },
+      [&](auto release) { return releaseForCall(used, kernel, device, away, awaited, release); },
       &stillOpen));
   if (away->address != nullptr || used.findAway(away)) {
     return {};  // it has moved while the call waited
@@ -321,7 +363,7 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
     return launched.status();
   }
   noteCall(used, kernel, device, *launched);
-  returns(lock, leftOpen, *launched, std::nullopt);
+  returns(lock, awaited, *launched, std::nullopt);
   return waits_.forArrival(lock, stillOpen);
 }
 
@@ -353,6 +395,9 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
   const Walk walk(blocks_);
   Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   const bool foreign = stream == accel::kForeignStream;
+  const bool usesAll =
+      std::any_of(ranges.begin(), ranges.end(),
+                  [](const coherence::DeviceRange& range) { return range.address == nullptr; });
   Submission submission;
   const auto ready = [&](bool* waited) -> Status {
     // Calls were made before; the application's streams know nothing of their queue.
@@ -373,9 +418,6 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
         return Step::kDone;
       }
       const bool writes = range.write && !object.onlyRead;
-      if (!foreign && leavesOpen(object, object.all(), eventOf(writes), submission.leftOpen)) {
-        return Step::kDone;
-      }
       submission.reads |= !writes;
       return release(object, object.all(), eventOf(writes));
     }
@@ -397,6 +439,14 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
         });
       },
       [&](auto release) -> Result<Step> {
+        submission.awaited = false;
+        if (foreign) {
+          endAllConcurrent();
+        } else if (usesAll) {
+          submission.awaited = passesConcurrent(unordered_);
+        } else if (!unordered_) {
+          endConcurrentIn(ranges);
+        }
         Blocks::OpenList& open = blocks_.openObjects();
         for (auto next = open.begin(); next != open.end();) {
           Object& object = *next;
@@ -434,7 +484,7 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   Status status;
   accel::Ticket reader;
   accel::Ticket work;
-  const LeftOpen leftOpen = submission_.leftOpen;
+  const bool awaited = submission_.awaited;
   if (submitted && stream == accel::kForeignStream) {
     stats().called(0);
   } else if (submitted) {
@@ -451,7 +501,7 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   }
   const Status ended = ends(lock, reader);
   if (work.value != 0) {
-    returns(lock, leftOpen, work, stream);
+    returns(lock, awaited, work, stream);
   }
   return status.ok() ? ended : status;
 }

@@ -13,16 +13,15 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/api/adsm.h"
-#include "gmac/base/short_list.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/call_uses.h"
+#include "gmac/coherence/concurrent_use.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/waits.h"
-#include "gmac/coherence/zero_copy_policy.h"
 #include "gmac/protocols/protocol.h"
 
 namespace gmac {
@@ -36,11 +35,12 @@ class Ledger;
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Launches {
  public:
-  // `oneCopy`: of objects with one copy.
+  // `unordered`: the program's own work has no order with the CPU's accesses to objects with one
+  // copy.
   Launches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Loans& loans,
            Waits& waits, ObjectIndex& index, Blocks& blocks, Coarsening& coarsening,
            Allocation& allocation, Kernels& kernels, PromptWaits& promptWaits,
-           const ZeroCopyPolicy::Limits& oneCopy)
+           ConcurrentUse& concurrent, bool unordered)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
@@ -52,7 +52,8 @@ class Launches {
         allocation_(allocation),
         kernels_(kernels),
         promptWaits_(promptWaits),
-        oneCopy_(oneCopy) {}
+        concurrent_(concurrent),
+        unordered_(unordered) {}
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 
@@ -69,6 +70,12 @@ class Launches {
   // it has lent on the device is asked back first.
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges, const void* moves = nullptr);
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
+  // The library is about to use bytes for the program, in the order in which the program has
+  // submitted its work. Of what the CPU and kernels use at once calls close what work may still
+  // use; of what is `held` for long they close all from now on.
+  Status order(const void* address, std::size_t bytes, bool held);
+  // What the CPU and kernels use at once has become slow: from now on each object is watched.
+  void suspectAll();
 
   // Whether objects in the CPU's memory are used so much that others on the device may be worth
   // less there (guest_policy.h); once.
@@ -76,23 +83,12 @@ class Launches {
   bool takeGuestsAreDue() { return guestsAreDue_.exchange(false, std::memory_order_relaxed); }
 
  private:
-  // Objects that a call leaves open, since they have one copy: the call waits for its kernel,
-  // within limits, and closes them after that where it still runs.
-  struct LeftOpen {
-    struct Part {
-      std::byte* address;
-      std::uint64_t number;  // the object's
-    };
-    ShortList<Part, 64> parts;
-    ZeroCopyPolicy::Nanoseconds patience = 0;
-  };
-
   // State of the thread between begin and end.
   struct Submission {
     bool reads = false;       // objects whose CPU copy stays current
     bool names = false;       // objects itself, whoever else may use them
+    bool awaited = false;     // by the call itself
     accel::Ticket stillOpen;  // copies of what the thread may go on writing
-    LeftOpen leftOpen;
   };
 
   template <typename Ready, typename WritesLent, typename ForEachUse>
@@ -100,21 +96,22 @@ class Launches {
                      accel::Ticket* stillOpen);
   Result<Step> release(Lock& lock, Object& object, BlockRange range, Event event,
                        accel::Ticket* stillOpen);
-  bool leavesOpen(Object& object, BlockRange range, Event event, LeftOpen& leftOpen);
+  bool passesConcurrent(bool unordered);
   // `stream`: that of the program's own on which the work is, if any.
-  void returns(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket,
+  void returns(Lock& lock, bool awaited, accel::Ticket ticket,
                std::optional<accel::NativeStream> stream);
-  void endedInCall(const LeftOpen& leftOpen);
+  void endedInCall();
   bool endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanoseconds);
-  void closeAfterAll(Lock& lock, const LeftOpen& leftOpen, accel::Ticket ticket);
-  Object* find(const LeftOpen::Part& part);
+  void endAllConcurrent();
+  void endConcurrentIn(std::span<const coherence::DeviceRange> ranges);
+  void closeAfterAll(Lock& lock, accel::Ticket ticket);
   bool writesLent(accel::NativeStream stream, const coherence::DeviceRange& range);
   void begins(Lock& lock, const Submission& submission);
   std::optional<os::SignalsBlocked> takeBlocked();
   Status ends(Lock& lock, accel::Ticket reader);
   template <typename Release>
   Result<Step> releaseForCall(const UsedObjects& used, adsmKernel_t kernel, std::size_t device,
-                              Away* away, LeftOpen& leftOpen, Release release);
+                              Away* away, bool& awaited, Release release);
   void noteCall(const UsedObjects& used, adsmKernel_t kernel, std::size_t device,
                 accel::Ticket ticket);
   Status waitForOtherDevices(Lock& lock, std::span<const coherence::DeviceRange> ranges,
@@ -131,7 +128,8 @@ class Launches {
   Allocation& allocation_;
   Kernels& kernels_;
   PromptWaits& promptWaits_;
-  const ZeroCopyPolicy::Limits oneCopy_;
+  ConcurrentUse& concurrent_;
+  const bool unordered_;
   Submission submission_;  // of the thread that the ledger knows
   // That thread's handlers wait for the end: an object that they touched before it would be open
   // while the work writes it.

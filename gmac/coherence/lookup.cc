@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "gmac/coherence/allocation.h"
+#include "gmac/coherence/ledger.h"
 
 namespace gmac {
 
@@ -46,6 +47,11 @@ coherence::Place Lookup::placeOf(const void* address, std::size_t bytes) noexcep
   const auto base = reinterpret_cast<std::uintptr_t>(object->address());
   const auto offset = static_cast<std::size_t>(byte - object->address());
   const BlockIndex index = object->indexOf(byte);
+  // The answer is good until work is submitted, which no counter tells: nobody keeps it.
+  if (object->concurrent && unordered_) {
+    const bool done = ledger_.writersDone(*object) && ledger_.readersDone(*object);
+    return {base, base + object->bytes(), done ? Current::kCpu : Current::kAccelerator, 0};
+  }
   // Outside `open` all are Invalid: an object that the CPU has not touched takes one step.
   if (object->open.empty() || index >= object->open.end) {
     const std::size_t begin = object->open.empty() ? 0 : object->offsetOf(object->open.end);

@@ -15,12 +15,19 @@
 namespace gmac {
 
 class Allocation;
+class Ledger;
 
-// See port.h. Thread-safe; changes nothing; allocates nothing.
+// See port.h. `unordered`: kernels of the program's may still use what is concurrent. Thread-safe;
+// changes nothing; allocates nothing.
 class Lookup {
  public:
-  Lookup(ObjectMutex& mutex, ObjectIndex& index, const Allocation& allocation)
-      : mutex_(mutex), index_(index), allocation_(allocation) {}
+  Lookup(ObjectMutex& mutex, Ledger& ledger, ObjectIndex& index, const Allocation& allocation,
+         bool unordered)
+      : mutex_(mutex),
+        ledger_(ledger),
+        index_(index),
+        allocation_(allocation),
+        unordered_(unordered) {}
 
   bool touchesShared(const void* address, std::size_t bytes) noexcept;
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
@@ -30,8 +37,10 @@ class Lookup {
 
  private:
   ObjectMutex& mutex_;
+  Ledger& ledger_;
   ObjectIndex& index_;
   const Allocation& allocation_;
+  const bool unordered_;
 };
 
 }  // namespace gmac

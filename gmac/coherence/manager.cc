@@ -81,8 +81,9 @@ struct Manager::Parts {
               options.fetchInBackground),
         kernels(mutex, accelerator, ledger, waits, index),
         promptWaits(options.zeroCopy.prompt),
+        concurrent(options.zeroCopy.limits),
         launches(mutex, accelerator, ledger, loans, waits, index, blocks, coarsening, allocation,
-                 kernels, promptWaits, options.zeroCopy.limits),
+                 kernels, promptWaits, concurrent, options.managed),
         migration(mutex, accelerator, ledger, waits, index, freed, blocks, launches,
                   options.spill.allowed),
         placement(mutex, accelerator, ledger, index, freed, launches),
@@ -91,11 +92,11 @@ struct Manager::Parts {
         gathering(mutex, accelerator, ledger, index, freed, migration, spilling),
         scheduling(mutex, accelerator, ledger, index, migration, options.scheduling),
         zeroCopy(mutex, accelerator, ledger, waits, index, blocks, launches, promptWaits,
-                 options.zeroCopy),
+                 concurrent, options.managed, options.zeroCopy),
         readBacks(accelerator, ledger, blocks, zeroCopy),
         acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, readBacks),
         movedPieces(mutex, index),
-        lookup(mutex, index, allocation),
+        lookup(mutex, ledger, index, allocation, options.managed),
         promises(mutex, ledger, waits, index) {}
 
   const std::unique_ptr<Protocol> protocol;
@@ -120,6 +121,7 @@ struct Manager::Parts {
   EarlyCopies early;
   Kernels kernels;
   PromptWaits promptWaits;
+  ConcurrentUse concurrent;
   Launches launches;
   Migration migration;
   Placement placement;
@@ -365,7 +367,11 @@ bool Manager::onFault(void* address, bool write) noexcept {
 }
 
 Status Manager::hold(const void* address, std::size_t bytes, coherence::HoldFor purpose) {
-  return forked() ? Status() : parts_->access.hold(address, bytes, purpose);
+  if (forked()) {
+    return {};
+  }
+  GMAC_TRY(parts_->launches.order(address, bytes, true));
+  return parts_->access.hold(address, bytes, purpose);
 }
 
 void Manager::unhold(const void* address, std::size_t bytes) {
@@ -376,15 +382,28 @@ void Manager::unhold(const void* address, std::size_t bytes) {
 
 void Manager::copy(void* to, const void* from, std::size_t bytes,
                    coherence::MoveFunction move) noexcept {
-  forked() ? (void)move(to, from, bytes) : parts_->bulk.copy(to, from, bytes, move);
+  if (forked()) {
+    (void)move(to, from, bytes);
+    return;
+  }
+  // (An error that keeps an object open comes back where it is to be closed next.)
+  (void)parts_->launches.order(to, bytes, false);
+  (void)parts_->launches.order(from, bytes, false);
+  parts_->bulk.copy(to, from, bytes, move);
 }
 
 void Manager::fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept {
-  forked() ? (void)set(to, value, bytes) : parts_->bulk.fill(to, value, bytes, set);
+  if (forked()) {
+    (void)set(to, value, bytes);
+    return;
+  }
+  (void)parts_->launches.order(to, bytes, false);
+  parts_->bulk.fill(to, value, bytes, set);
 }
 
 bool Manager::lend(const void* address, std::size_t bytes, coherence::Loan* loan) {
-  return !forked() && parts_->access.lend(address, bytes, loan);
+  return !forked() && parts_->launches.order(address, bytes, true).ok() &&
+         parts_->access.lend(address, bytes, loan);
 }
 
 void Manager::giveBack(const void* address, std::size_t bytes) {

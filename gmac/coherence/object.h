@@ -118,8 +118,8 @@ class Object : public DeviceUses,
     return blocks_.closed(static_cast<std::size_t>(index));
   }
 
-  // Blocks outside this range are Invalid. Empty: all blocks are, and the object is not in the list
-  // of open objects.
+  // Blocks outside this range are Invalid. Empty: all blocks are, and the object is neither in the
+  // list of open objects nor in that of concurrent ones.
   BlockRange open;
   // An upper bound of the mappings that differences in protection take: edges between neighbouring
   // blocks of one group, and edges of windows. (Those between groups are few.)
@@ -264,6 +264,12 @@ class Object : public DeviceUses,
   // There is one copy, in the CPU's pages, which kernels reach over the bus.
   bool isZeroCopy() const { return home == accel::Home::kMirror; }
   ZeroCopyPolicy zeroCopy;
+  // Such an object is in one of Blocks' lists: that of those whose rounds are watched, or, with all
+  // of it open, that of those which the CPU and kernels use at once (concurrent_use.h).
+  bool concurrent = false;
+  using WatchHook = boost::intrusive::list_member_hook<
+      boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+  WatchHook watchHook;
   // For devices that do not reach each other's memory, once calls have listed parts of the object.
   // Per block, bit i: device i is current in all bytes of the block that are not dirty, provided
   // that it has memory for the object (bit i of `copies`). At least one device is. Empty: all

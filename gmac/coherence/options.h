@@ -21,7 +21,7 @@ struct SpillOptions {
 struct ZeroCopyLimits {
   std::uint32_t leastRounds = 32;
   std::uint64_t longest = 100'000;  // nanoseconds
-  std::uint64_t each = 40'000;      // nanoseconds; more than what an object's own copies take
+  std::uint64_t each = 60'000;      // nanoseconds; more than what an object's own copies take
   std::uint64_t slack = 20'000;     // nanoseconds
 };
 

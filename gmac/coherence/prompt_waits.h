@@ -55,6 +55,8 @@ class PromptWaits {
     noteFound();
     return may_ && !pending_;
   }
+  // Whether calls may wait.
+  bool may() const { return may_; }
   // A call returns to the program.
   void returns(Nanoseconds now) {
     noteFound();

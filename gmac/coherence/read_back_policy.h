@@ -13,10 +13,8 @@
 //    closed: the fault that opens them, without a copy of its own, confirms the guess. After n
 //    confirmations in a row they are opened at the end of 2^n - 1 waits, at most seven, before the
 //    next such check; also for writing, if they were written in the round of the last check.
-//  - Where bytes have one copy (zero_copy_policy.h) nothing is copied, and calls may leave them
-//  open
-//    (prompt_waits.h): such a call counts as a wait without a check. There may be more of them, as
-//    the constructor is told.
+//  - Where bytes have one copy (zero_copy_policy.h) nothing is copied. There may be more waits
+//    between two checks then, as the constructor is told.
 //  - Where no fault comes, the guess was wrong: twice as many equal rounds are needed before the
 //    next one. A check that succeeds where checks are rarest halves that again.
 //
@@ -90,15 +88,6 @@ class ReadBackPolicy {
       writes_ = wrote_;
       equalRounds_ = std::min(equalRounds_ + 1, kMostRounds);
     }
-  }
-  // A call may leave the bytes open, and if so does: the CPU will come for them after it. Not where
-  // a check is due.
-  bool staysOpen() {
-    if (!guesses() || !inRound_ || copied_ || unchecked_ >= mostUnchecked_) {
-      return false;
-    }
-    ++unchecked_;
-    return true;
   }
   // Whether guesses are made.
   bool guesses() const {

@@ -99,7 +99,7 @@ Status Blocks::verifyState(Object& object, BlockIndex index) const {
   if (block.state != State::kInvalid && (index < object.open.begin || index >= object.open.end)) {
     return wrong(object, index, "outside the open range");
   }
-  if (block.rolling.is_linked() != (isDirty(block.state) && evicts)) {
+  if (block.rolling.is_linked() != (isDirty(block.state) && evicts && !object.isZeroCopy())) {
     return wrong(object, index, "rolling list and state disagree");
   }
   if (block.transit == Transit::kFlushing && !isDirty(block.state)) {
@@ -138,8 +138,15 @@ Status Blocks::verify() {
     std::size_t busy = 0;
     std::size_t held = 0;
     bool listed = false;
-    for (const Object& open : open_) {
+    for (const Object& open : listOf(object)) {
       listed = listed || &open == &object;
+    }
+    if (object.watchHook.is_linked() != (object.isZeroCopy() && !object.concurrent) ||
+        (object.concurrent &&
+         (!object.isZeroCopy() || object.lengthOf(object.open) < object.bytes()))) {
+      return fail(adsmErrorSystem, "object {}: {} copy, {}concurrent, {}watched",
+                  shown(object.address()), object.isZeroCopy() ? "one" : "a second",
+                  object.concurrent ? "" : "not ", object.watchHook.is_linked() ? "" : "not ");
     }
     if (listed == object.open.empty()) {
       return fail(adsmErrorSystem, "object {}: {} the list of open objects",

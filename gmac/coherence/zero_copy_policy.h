@@ -14,12 +14,14 @@
 //    of at most `longest`, and `each` for each further object that has a round then (what takes
 //    longer has little to gain), where n counts the times that it has moved back.
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
-//    `slack`. The object moves back when kMostInARow + 1 rounds in a row are slow; when more than
-//    kMostSlow of kTrialRounds are, or the others took longer than before; and when kMostIdle waits
-//    pass without a round. (The first kernel after another process has used the device is slow, and
-//    now and then one or two others are.)
+//    `slack`. The object moves back when a trial of its rounds fails (round_trial.h), and when
+//    kMostIdle waits pass in which the CPU does not come.
+//  - Most of the time the CPU and kernels use a moved object at once, and nobody looks at it
+//    (concurrent_use.h). Then its rounds are tried together with those of all such objects. When
+//    these have become slow, it is watched by itself, closed by each call, until a trial of its own
+//    succeeds.
 //
-// The bound: a wrong move costs the two moves, about a millisecond each, and at most five slow
+// The bound: a wrong move costs the two moves, about a millisecond each, and at most nine slow
 // rounds, whose kernels ran in at most that time from the device's memory. The n-th comes after at
 // least `leastRounds` << n rounds that cost more than they had to.
 #ifndef GMAC_COHERENCE_ZERO_COPY_POLICY_H_
@@ -30,6 +32,7 @@
 #include <utility>
 
 #include "gmac/coherence/options.h"
+#include "gmac/coherence/round_trial.h"
 
 namespace gmac {
 
@@ -40,9 +43,6 @@ class ZeroCopyPolicy {
   enum class Advice : std::uint8_t { kStay, kMove };  // kMove: to the other kind of memory
 
   using Limits = ZeroCopyLimits;
-  static constexpr std::uint32_t kTrialRounds = 32;
-  static constexpr std::uint32_t kMostSlow = 4;
-  static constexpr std::uint32_t kMostInARow = 2;
   static constexpr std::uint32_t kMostIdle = 8;
   static constexpr std::uint32_t kMostWrong = 20;
 
@@ -55,75 +55,82 @@ class ZeroCopyPolicy {
   }
   // The wait that round() announced is over; `objects`: of how many it did.
   Advice finished(Nanoseconds now, const Limits& limits, std::uint32_t objects = 1) {
-    if (std::exchange(kept_, Advice::kStay) == Advice::kMove) {
-      return Advice::kMove;
-    }
     const Nanoseconds begun = std::exchange(begun_, 0);
     if (!std::exchange(inRound_, false) || begun == 0 || never_) {
       return Advice::kStay;
     }
     const Nanoseconds took = now - begun;
-    if (!moved_) {
-      if (took > limits.longest &&
-          took - limits.longest > (objects - 1) * Nanoseconds{limits.each}) {
-        rounds_ = 0;
-        return Advice::kStay;
-      }
-      before_ = rounds_ == 0 ? took : (7 * before_ + took) / 8;
-      return ++rounds_ >= std::uint64_t{limits.leastRounds} << wrong_ ? Advice::kMove
-                                                                      : Advice::kStay;
+    if (moved_) {
+      const RoundTrial::Verdict verdict = trial_.add(took, before_, patience(limits));
+      trusted_ = trusted_ || verdict == RoundTrial::Verdict::kGood;
+      return verdict == RoundTrial::Verdict::kBad ? Advice::kMove : Advice::kStay;
     }
-    ++rounds_;
-    const bool slow = took > patience(limits);
-    inARow_ = slow ? inARow_ + 1 : 0;
-    slow_ += slow ? 1 : 0;
-    sum_ += slow ? 0 : took;
-    if (inARow_ > kMostInARow || slow_ > kMostSlow) {
-      return Advice::kMove;
-    }
-    if (rounds_ < kTrialRounds) {
+    if (took > limits.longest && took - limits.longest > (objects - 1) * Nanoseconds{limits.each}) {
+      rounds_ = 0;
       return Advice::kStay;
     }
-    const bool gains = sum_ <= (rounds_ - slow_) * before_;
-    rounds_ = slow_ = 0;
-    sum_ = 0;
-    return gains ? Advice::kStay : Advice::kMove;
+    before_ = rounds_ == 0 ? took : (7 * before_ + took) / 8;
+    return ++rounds_ >= std::uint64_t{limits.leastRounds} << wrong_ ? Advice::kMove : Advice::kStay;
   }
-  // The same where a call has waited for its kernel. The advice is kept for the next finished();
-  // whether it is kMove.
-  bool finishedInCall(Nanoseconds now, const Limits& limits) {
-    kept_ = finished(now, limits);
-    return kept_ == Advice::kMove;
-  }
-  // Once moved: a round that takes longer is slow.
+  // Once moved: what rounds took before, and that a round which takes longer is slow.
+  Nanoseconds before() const { return before_; }
   Nanoseconds patience(const Limits& limits) const { return 2 * before_ + limits.slack; }
   // The program waits; perhaps no round begins.
-  Advice waits() { return moved_ && idle_++ >= kMostIdle ? Advice::kMove : Advice::kStay; }
+  Advice waits() {
+    return moved_ && !open_ && idle_++ >= kMostIdle ? Advice::kMove : Advice::kStay;
+  }
   // The object has moved: to the CPU's pages, or back.
   void moved(bool toCpu) {
     wrong_ = !toCpu ? std::min(wrong_ + 1, kMostWrong) : wrong_;
-    moved_ = toCpu;
-    inRound_ = false;
-    rounds_ = slow_ = inARow_ = idle_ = 0;
-    kept_ = Advice::kStay;
-    begun_ = sum_ = 0;
+    moved_ = trusted_ = came_ = toCpu;
+    inRound_ = open_ = checked_ = false;
+    rounds_ = 0;
+    idle_ = 0;
+    trial_ = {};
+    begun_ = 0;
   }
   // It cannot move.
   void stays() { never_ = true; }
 
+  // ---- Once moved: whether the CPU and kernels may use it at once
+
+  // Not unless its rounds are known to be quick, and the CPU has come since it was last told.
+  bool mayBeConcurrent() const { return trusted_ && came_; }
+  // Whether they did so before.
+  bool checked() const { return checked_; }
+  // They do no longer, and all of it is open.
+  void watched() {
+    came_ = false;
+    open_ = checked_ = true;
+    idle_ = 0;
+  }
+  // That was because rounds became slow.
+  void suspect() {
+    trusted_ = false;
+    trial_.suspect();
+  }
+  // A call has closed it: the CPU had come, unless it was open all the time.
+  void closed() {
+    if (!std::exchange(open_, false)) {
+      came_ = true;
+      idle_ = 0;
+    }
+  }
+
  private:
-  Nanoseconds begun_ = 0;   // the launch of this round; 0: there was none
-  Nanoseconds before_ = 0;  // what a round takes with two copies: a moving average
-  Nanoseconds sum_ = 0;     // of the rounds of this trial, but for slow ones
-  std::uint64_t rounds_ = 0;
-  std::uint32_t slow_ = 0;  // of this trial's rounds
-  std::uint32_t inARow_ = 0;
-  std::uint32_t idle_ = 0;  // waits since the last round
+  Nanoseconds begun_ = 0;     // the launch of this round; 0: there was none
+  Nanoseconds before_ = 0;    // what a round takes with two copies: a moving average
+  std::uint64_t rounds_ = 0;  // with two copies
+  RoundTrial trial_;          // with one
+  std::uint32_t idle_ = 0;    // waits since the last round
   std::uint32_t wrong_ = 0;
-  Advice kept_ = Advice::kStay;  // of a call
   bool moved_ = false;
   bool inRound_ = false;
   bool never_ = false;
+  bool trusted_ = false;  // its rounds are quick
+  bool came_ = false;     // the CPU, since the object is watched
+  bool open_ = false;     // until the next call closes it
+  bool checked_ = false;
 };
 
 }  // namespace gmac

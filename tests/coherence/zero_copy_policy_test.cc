@@ -131,20 +131,61 @@ TEST_F(ZeroCopyRounds, WhatGainsNothingMovesBackAfterATrial) {
   EXPECT_EQ(roundsUntilMove(26 * kUs), 32);
 }
 
-TEST_F(ZeroCopyRounds, WhatACallFindsIsToldAtTheWait) {
+TEST_F(ZeroCopyRounds, WhatHasMovedMayBeConcurrent) {
+  EXPECT_FALSE(policy_.mayBeConcurrent());
+  roundsUntilMove(25 * kUs);
+  EXPECT_FALSE(policy_.mayBeConcurrent());
+  moves(true);
+  EXPECT_TRUE(policy_.mayBeConcurrent());
+  EXPECT_FALSE(policy_.checked());
+  moves(false);
+  EXPECT_FALSE(policy_.mayBeConcurrent());
+}
+
+TEST_F(ZeroCopyRounds, WhatIsWatchedMayBeSoOnceTheCpuHasCome) {
   roundsUntilMove(25 * kUs);
   moves(true);
-  for (int i = 0; i < 2; ++i) {
-    policy_.launched(now_ += kUs);
-    policy_.round();
-    ASSERT_FALSE(policy_.finishedInCall(now_ += 5000 * kUs, limits_));
-    ASSERT_EQ(policy_.finished(now_ += kUs, limits_), Advice::kStay);
+  policy_.watched();
+  EXPECT_TRUE(policy_.checked());
+  policy_.closed();
+  EXPECT_FALSE(policy_.mayBeConcurrent()) << "it was open all the time";
+  policy_.closed();
+  EXPECT_TRUE(policy_.mayBeConcurrent());
+}
+
+TEST_F(ZeroCopyRounds, WhatIsSuspectedNeedsATrialFirst) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  policy_.watched();
+  policy_.suspect();
+  policy_.closed();
+  policy_.closed();
+  for (int i = 1; i <= 32; ++i) {
+    ASSERT_FALSE(policy_.mayBeConcurrent()) << i;
+    ASSERT_EQ(round(13 * kUs), Advice::kStay);
   }
-  policy_.launched(now_ += kUs);
-  policy_.round();
-  EXPECT_TRUE(policy_.finishedInCall(now_ += 5000 * kUs, limits_));
-  EXPECT_EQ(policy_.finished(now_ += kUs, limits_), Advice::kMove);
-  EXPECT_EQ(policy_.finished(now_ += kUs, limits_), Advice::kStay) << "once";
+  EXPECT_TRUE(policy_.mayBeConcurrent());
+  policy_.watched();
+  policy_.suspect();
+  EXPECT_EQ(round(5000 * kUs), Advice::kMove) << "at once";
+}
+
+TEST_F(ZeroCopyRounds, WhatIsOpenIsNotIdle) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  policy_.watched();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(policy_.waits(), Advice::kStay);
+  }
+  policy_.closed();
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(policy_.waits(), Advice::kStay);
+  }
+  policy_.closed();  // the CPU has come
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(policy_.waits(), Advice::kStay);
+  }
+  EXPECT_EQ(policy_.waits(), Advice::kMove);
 }
 
 TEST_F(ZeroCopyRounds, EachWrongMoveDoublesTheEvidenceForTheNext) {

@@ -44,10 +44,11 @@ std::unique_ptr<Protocol> makeProtocol(const MachineSetup& setup) {
 }  // namespace
 
 std::string nameOf(const MachineSetup& setup) {
-  std::string name =
-      setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
-      (setup.fake.movedPages ? "_moved" : "") + (setup.windowBytes != 0 ? "_windows" : "") +
-      (setup.opensNeighbours ? "_neighbours" : "") + (setup.fake.zeroCopy ? "_zeroCopy" : "");
+  std::string name = setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
+                     (setup.fake.movedPages ? "_moved" : "") +
+                     (setup.windowBytes != 0 ? "_windows" : "") +
+                     (setup.opensNeighbours ? "_neighbours" : "") +
+                     (setup.fake.zeroCopy ? "_zeroCopy" : "") + (setup.managed ? "_managed" : "");
   // Tests' names have no hyphens, as protocols' may.
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -93,6 +94,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.mappingLimit = setup.mappingLimit;
   options.windowBytes = setup.windowBytes;
   options.opensNeighbours = setup.opensNeighbours;
+  options.managed = setup.managed;
   options.movedPages = setup.fake.movedPages;
   fake_->setLockCheck(&Manager::lockIsHeldHere);
   auto made = Manager::make(*fake_, makeProtocol(setup), options);

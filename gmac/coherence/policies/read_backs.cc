@@ -143,10 +143,11 @@ void ReadBacks::afterWait(Lock& lock) {
     const auto next = std::find_if(objects.begin(), objects.end(),
                                    [](const Object& object) { return object.copiedBack.opens; });
     if (next == objects.end()) {
-      return;
+      break;
     }
     blocks_.openCopiedBack(lock, *next);
   }
+  zeroCopy_.waitEnded(lock);
 }
 
 }  // namespace gmac

@@ -18,7 +18,8 @@ namespace gmac {
 
 ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
                    Waits& waits, ObjectIndex& index, Blocks& blocks, Launches& launches,
-                   PromptWaits& promptWaits, const ZeroCopyOptions& options)
+                   PromptWaits& promptWaits, ConcurrentUse& concurrent, bool unordered,
+                   const ZeroCopyOptions& options)
     : mutex_(mutex),
       accelerator_(accelerator),
       // Devices that do not reach each other's memory have a copy each. A protocol that leaves
@@ -33,12 +34,15 @@ ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
       blocks_(blocks),
       launches_(launches),
       promptWaits_(promptWaits),
+      concurrent_(concurrent),
+      unordered_(unordered),
       options_(options) {}
 
-void ZeroCopy::setAny(bool any) {
+void ZeroCopy::noteAny() {
+  const bool any = !blocks_.watchedObjects().empty() || !blocks_.concurrentObjects().empty();
   if (any != any_.load(std::memory_order_relaxed)) {
     any_.store(any, std::memory_order_relaxed);
-    promptWaits_.watch(any);
+    promptWaits_.watch(any && !unordered_);
   }
 }
 
@@ -65,18 +69,47 @@ Object* ZeroCopy::find(const Known& known) {
 }
 
 void ZeroCopy::waits() {
-  for (auto one = ones_.begin(); one != ones_.end();) {
-    Object* const object = find(*one);
-    if (object == nullptr || !object->isZeroCopy()) {
-      one = ones_.erase(one);
+  for (Object& object : blocks_.watchedObjects()) {
+    const bool idle = object.zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove;
+    if (idle && object.zeroCopy.checked()) {
+      concurrent_.checked(false, blocks_.concurrentObjects().size());
+    }
+    if (idle || object.advised) {
+      setDue(object);
+    }
+  }
+  noteAny();
+}
+
+void ZeroCopy::waitEnded(Lock& lock) {
+  if (!ledger_.quiet()) {
+    return;
+  }
+  if (concurrent_.ended(ledger_.times().now()) == ConcurrentUse::Verdict::kBad) {
+    launches_.suspectAll();
+    return;
+  }
+  if (!unordered_ && !promptWaits_.may()) {
+    return;
+  }
+  Blocks::WatchList& watched = blocks_.watchedObjects();
+  for (auto next = watched.begin(); next != watched.end();) {
+    Object& object = *next;
+    ++next;
+    if (!object.zeroCopy.mayBeConcurrent() || object.advised || object.closing ||
+        object.inTransit() || object.held() || !object.lent.empty() ||
+        !object.pagesReady(0, object.bytes())) {
       continue;
     }
-    if (object->zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove || object->advised) {
-      setDue(*object);
+    const std::size_t count = blocks_.concurrentObjects().size();
+    if (!blocks_.beginConcurrent(lock, object).ok()) {
+      return;
     }
-    ++one;
+    concurrent_.joins(object.zeroCopy.before(), count);
+    if (object.zeroCopy.checked()) {
+      concurrent_.checked(true, count + 1);
+    }
   }
-  setAny(!ones_.empty());
 }
 
 void ZeroCopy::round(Object& object) {
@@ -235,9 +268,8 @@ void ZeroCopy::moved(Object& object, accel::Home home) {
   object.alone = false;
   object.zeroCopy.moved(toCpu);
   blocks_.zeroCopyChanged(object);
+  noteAny();
   if (toCpu) {
-    ones_.push_back({object.address(), object.number});
-    setAny(true);
     stats().zeroCopies.add();
   } else {
     stats().zeroCopiesEnded.add();

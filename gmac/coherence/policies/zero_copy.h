@@ -12,6 +12,7 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/movable_memory.h"
 #include "gmac/base/status.h"
+#include "gmac/coherence/concurrent_use.h"
 #include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/lock.h"
@@ -25,13 +26,14 @@ namespace gmac {
 class Blocks;
 
 // The CPU and the accelerator see the same as with two copies: blocks are closed for calls and
-// opened for accesses as ever, but no copy is made. Objects move while no device work is in flight,
-// as placement.h has it. Thread-safe. Not for the fault handler, nor in a child of fork.
+// opened for accesses as ever, but no copy is made; or they are not even closed (concurrent_use.h).
+// `unordered`: the program is one for managed memory. Objects move while no device work is in
+// flight, as placement.h has it. Thread-safe. Not for the fault handler, nor in a child of fork.
 class ZeroCopy {
  public:
   ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
            ObjectIndex& index, Blocks& blocks, Launches& launches, PromptWaits& promptWaits,
-           const ZeroCopyOptions& options);
+           ConcurrentUse& concurrent, bool unordered, const ZeroCopyOptions& options);
   ZeroCopy(const ZeroCopy&) = delete;
   ZeroCopy& operator=(const ZeroCopy&) = delete;
 
@@ -58,6 +60,8 @@ class ZeroCopy {
   void round(Object& object);
   // The program has waited with success, perhaps for what round() told of. Under the lock.
   void waited(Object& object);
+  // The same for all that the CPU and kernels use at once. What may be used so is from now on.
+  void waitEnded(Lock& lock);
   // The program is about to choose the object's device: an object with one copy is on the
   // accelerator again, for good, once all work so far has ended. Blocks. Not under the lock.
   void leave(const void* address);
@@ -74,7 +78,7 @@ class ZeroCopy {
     std::byte* address;
     std::uint64_t number;
   };
-  void setAny(bool any);
+  void noteAny();
   bool mayMove(const Object& object) const;
   void setDue(const Object& object);
   Object* find(const Known& known);
@@ -95,11 +99,12 @@ class ZeroCopy {
   Blocks& blocks_;
   Launches& launches_;
   PromptWaits& promptWaits_;
+  ConcurrentUse& concurrent_;
+  const bool unordered_;
   const ZeroCopyOptions options_;
-  std::vector<Known> ones_;  // with one copy, and those that were freed lately
   std::vector<Known> moves_;
-  std::uint32_t rounds_ = 0;      // of objects at the newest wait
-  std::atomic<bool> any_{false};  // ones_ is not empty
+  std::uint32_t rounds_ = 0;  // of objects at the newest wait
+  std::atomic<bool> any_{false};
   std::atomic<bool> due_{false};  // moves_ is not
 };
 

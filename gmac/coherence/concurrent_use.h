@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Objects with one copy (zero_copy_policy.h) that the CPU and kernels use at once.
+//
+// They are open for the CPU as a whole, and calls pass over them: however many there are, a call
+// and a wait take no longer for them. A kernel and the CPU see each other's writes, since there is
+// one copy; what is lost is that an access of the CPU waits for kernels. So a call waits for its
+// kernel itself (prompt_waits.h), or closes them. Where the program is one for CUDA's managed
+// memory, which has no such order either, nothing waits.
+//
+// What is not looked at may go wrong unseen, so there is one trial of rounds for all, and one after
+// another is checked:
+//
+//  - A round takes from the first call after a wait to the end of the next wait. It is slow if it
+//    takes more than twice as long as a round took, with two copies, for the object where that was
+//    shortest, plus `slack`. When a trial fails (round_trial.h), each object is watched by itself.
+//  - In each `interval` calls each object is closed once, and is watched until the CPU comes. The
+//    interval is kLeastInterval at first. It doubles, up to kMostInterval, whenever the CPU has
+//    come for as many as there are, and starts anew when it has not come for one.
+//
+// The bound: an object that the CPU comes for no longer costs kernels what they lose by one copy,
+// less than half of their rounds, for at most as many calls as it has gained in.
+#ifndef GMAC_COHERENCE_CONCURRENT_USE_H_
+#define GMAC_COHERENCE_CONCURRENT_USE_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "gmac/coherence/options.h"
+#include "gmac/coherence/round_trial.h"
+
+namespace gmac {
+
+// Of all objects; guarded by their lock. Constant time, allocates nothing.
+class ConcurrentUse {
+ public:
+  using Nanoseconds = RoundTrial::Nanoseconds;
+  using Verdict = RoundTrial::Verdict;
+
+  static constexpr std::size_t kLeastInterval = 64;
+  static constexpr std::size_t kMostInterval = 4096;
+
+  explicit ConcurrentUse(const ZeroCopyLimits& limits) : limits_(limits) {}
+
+  // A call is about to be submitted while there are `count` such objects. Whether one of them, that
+  // which has not been checked for longest, is to be closed.
+  bool submits(Nanoseconds now, std::size_t count) {
+    begun_ = begun_ == 0 ? now : begun_;
+    if (++calls_ * count < interval_) {
+      return false;
+    }
+    calls_ = 0;
+    return true;
+  }
+  // The program, or a call, has waited for all work.
+  Verdict ended(Nanoseconds now) {
+    const Nanoseconds begun = std::exchange(begun_, 0);
+    return begun == 0 ? Verdict::kOpen : trial_.add(now - begun, before_, patience());
+  }
+  // A call has waited as long as it may, and its kernel still runs.
+  Verdict tookTooLong() {
+    begun_ = 0;
+    return trial_.add(patience() + 1, before_, patience());
+  }
+  Nanoseconds patience() const { return 2 * before_ + limits_.slack; }
+
+  // An object joins the others, `count` of them; `before`: what its rounds took with two copies.
+  void joins(Nanoseconds before, std::size_t count) {
+    if (count == 0) {
+      trial_ = {};
+      begun_ = 0;
+    }
+    before_ = count == 0 ? before : std::min(before_, before);
+  }
+  // What a check has found.
+  void checked(bool came, std::size_t count) {
+    if (!came) {
+      interval_ = kLeastInterval;
+      came_ = 0;
+    } else if (++came_ >= count) {
+      interval_ = std::min(2 * interval_, kMostInterval);
+      came_ = 0;
+    }
+  }
+
+ private:
+  const ZeroCopyLimits limits_;
+  RoundTrial trial_;
+  Nanoseconds begun_ = 0;   // the first call since the last wait; 0: there was none
+  Nanoseconds before_ = 0;  // the least of the objects'
+  std::size_t calls_ = 0;   // since the last check
+  std::size_t interval_ = kLeastInterval;
+  std::size_t came_ = 0;  // checks in a row since the interval changed
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_CONCURRENT_USE_H_
