@@ -11,21 +11,26 @@
 // What is not looked at may go wrong unseen, so there is one trial of rounds for all, and one after
 // another is checked:
 //
-//  - A round takes from the first call after a wait to the end of the next wait. It is slow if it
-//    takes more than twice as long as a round took, with two copies, for the object where that was
-//    shortest, plus `slack`. When a trial fails (round_trial.h), each object is watched by itself.
+//  - A round takes from the first call after a wait to the end of a wait for all calls since. It
+//    is slow if it takes more than twice as long as a round took, with two copies, for the object
+//    where that was shortest, plus `slack`. When a trial fails (round_trial.h), each object is
+//    watched by itself.
 //  - In each `interval` calls each object is closed once, and is watched until the CPU comes. The
 //    interval is kLeastInterval at first. It doubles, up to kMostInterval, whenever the CPU has
-//    come for as many as there are, and starts anew when it has not come for one.
+//    come for as many as there are. As a check takes longer than a short kernel, there is one in
+//    kLeastBetween calls at most; but after one for which the CPU has not come, there is one at
+//    each call until it comes, and the interval starts anew.
 //
 // The bound: an object that the CPU comes for no longer costs kernels what they lose by one copy,
-// less than half of their rounds, for at most as many calls as it has gained in.
+// less than half of their rounds, for at most as many calls as it has gained in, or kLeastBetween
+// for each object.
 #ifndef GMAC_COHERENCE_CONCURRENT_USE_H_
 #define GMAC_COHERENCE_CONCURRENT_USE_H_
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "gmac/coherence/options.h"
@@ -38,26 +43,38 @@ class ConcurrentUse {
  public:
   using Nanoseconds = RoundTrial::Nanoseconds;
   using Verdict = RoundTrial::Verdict;
+  // Of calls: the library's own, or a stream of the program's.
+  using Queue = std::uintptr_t;
+  static constexpr Queue kOwnQueue = UINTPTR_MAX;
 
   static constexpr std::size_t kLeastInterval = 64;
   static constexpr std::size_t kMostInterval = 4096;
+  static constexpr std::size_t kLeastBetween = 64;
 
   explicit ConcurrentUse(const ZeroCopyLimits& limits) : limits_(limits) {}
 
-  // A call is about to be submitted while there are `count` such objects. Whether one of them, that
-  // which has not been checked for longest, is to be closed.
-  bool submits(Nanoseconds now, std::size_t count) {
-    begun_ = begun_ == 0 ? now : begun_;
-    if (++calls_ * count < interval_) {
+  // A call is about to be submitted to a queue while there are `count` such objects. Whether one of
+  // them, that which has not been checked for longest, is to be closed.
+  bool submits(Nanoseconds now, Queue queue, std::size_t count) {
+    if (begun_ == 0) {
+      begun_ = now;
+      queue_ = queue;
+    } else if (queue != queue_) {
+      queue_.reset();
+    }
+    ++calls_;
+    if (calls_ * count < interval_ || (calls_ < kLeastBetween && cpuComes_)) {
       return false;
     }
     calls_ = 0;
     return true;
   }
-  // The program, or a call, has waited for all work.
-  Verdict ended(Nanoseconds now) {
-    const Nanoseconds begun = std::exchange(begun_, 0);
-    return begun == 0 ? Verdict::kOpen : trial_.add(now - begun, before_, patience());
+  // The program, or a call, has waited for a queue; none: for all.
+  Verdict ended(Nanoseconds now, std::optional<Queue> queue) {
+    if (begun_ == 0 || (queue && queue != queue_)) {
+      return Verdict::kOpen;
+    }
+    return trial_.add(now - std::exchange(begun_, 0), before_, patience());
   }
   // A call has waited as long as it may, and its kernel still runs.
   Verdict tookTooLong() {
@@ -76,6 +93,7 @@ class ConcurrentUse {
   }
   // What a check has found.
   void checked(bool came, std::size_t count) {
+    cpuComes_ = came;
     if (!came) {
       interval_ = kLeastInterval;
       came_ = 0;
@@ -88,11 +106,13 @@ class ConcurrentUse {
  private:
   const ZeroCopyLimits limits_;
   RoundTrial trial_;
-  Nanoseconds begun_ = 0;   // the first call since the last wait; 0: there was none
-  Nanoseconds before_ = 0;  // the least of the objects'
-  std::size_t calls_ = 0;   // since the last check
+  Nanoseconds begun_ = 0;       // the first call since the last wait; 0: there was none
+  std::optional<Queue> queue_;  // of all calls since; none: there are several
+  Nanoseconds before_ = 0;      // the least of the objects'
+  std::size_t calls_ = 0;       // since the last check
   std::size_t interval_ = kLeastInterval;
   std::size_t came_ = 0;  // checks in a row since the interval changed
+  bool cpuComes_ = true;  // at the last check
 };
 
 }  // namespace gmac

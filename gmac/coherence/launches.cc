@@ -86,12 +86,12 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
 // Before the release of a call of the program's: it passes over what the CPU and kernels use at
 // once, or nothing is used so any longer. Whether the call has to wait for its kernel. Asked anew
 // after each restart of the release: objects may have joined or left meanwhile.
-bool Launches::passesConcurrent(bool unordered) {
+bool Launches::passesConcurrent(ConcurrentUse::Queue queue, bool unordered) {
   Blocks::OpenList& objects = blocks_.concurrentObjects();
   if (objects.empty()) {
     return false;
   }
-  if (concurrent_.submits(ledger_.times().now(), objects.size())) {
+  if (concurrent_.submits(ledger_.times().now(), queue, objects.size())) {
     blocks_.endConcurrent(objects.front());
   }
   if (unordered) {
@@ -150,7 +150,7 @@ void Launches::endedInCall() {
   if (!ledger_.allSucceeded()) {
     return;
   }
-  if (concurrent_.ended(ledger_.times().now()) == ConcurrentUse::Verdict::kBad) {
+  if (concurrent_.ended(ledger_.times().now(), std::nullopt) == ConcurrentUse::Verdict::kBad) {
     suspectAll();
   } else if (blocks_.watchedObjects().empty() && !blocks_.readsBack()) {
     ledger_.settle();
@@ -256,7 +256,7 @@ Result<Step> Launches::releaseForCall(const UsedObjects& used, adsmKernel_t kern
                                       std::size_t device, Away* away, bool& awaited,
                                       Release release) {
   Result<Step> step = Step::kDone;
-  awaited = passesConcurrent(false);
+  awaited = passesConcurrent(ConcurrentUse::kOwnQueue, false);
   const auto releaseAll = [&](Object& object, BlockRange blocks, unsigned access) {
     if (object.spread()) {
       // It may have changed while the call waited: what is released goes to this device.
@@ -443,7 +443,8 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
         if (foreign) {
           endAllConcurrent();
         } else if (usesAll) {
-          submission.awaited = passesConcurrent(unordered_);
+          submission.awaited =
+              passesConcurrent(static_cast<ConcurrentUse::Queue>(stream), unordered_);
         } else if (!unordered_) {
           endConcurrentIn(ranges);
         }

@@ -96,7 +96,7 @@ class Launches {
                      accel::Ticket* stillOpen);
   Result<Step> release(Lock& lock, Object& object, BlockRange range, Event event,
                        accel::Ticket* stillOpen);
-  bool passesConcurrent(bool unordered);
+  bool passesConcurrent(ConcurrentUse::Queue queue, bool unordered);
   // `stream`: that of the program's own on which the work is, if any.
   void returns(Lock& lock, bool awaited, accel::Ticket ticket,
                std::optional<accel::NativeStream> stream);

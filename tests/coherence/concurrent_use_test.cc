@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace gmac {
 namespace {
@@ -15,10 +17,10 @@ constexpr std::uint64_t kUs = 1000;
 class Concurrently : public ::testing::Test {
  protected:
   // Whether the call of a round asked for a check, and what its wait found.
-  bool submits(std::size_t count) { return use_.submits(now_ += kUs, count); }
+  bool submits(std::size_t count) { return use_.submits(now_ += kUs, kStream, count); }
   Verdict round(std::uint64_t took) {
     (void)submits(1);
-    return use_.ended(now_ += took);
+    return use_.ended(now_ += took, std::nullopt);
   }
   // How many calls there are from one check to the next.
   int callsUntilCheck(std::size_t count) {
@@ -29,6 +31,8 @@ class Concurrently : public ::testing::Test {
     return calls;
   }
 
+  static constexpr ConcurrentUse::Queue kStream = 3;
+
   ZeroCopyLimits limits_{.slack = 20 * kUs};
   ConcurrentUse use_{limits_};
   std::uint64_t now_ = 1;
@@ -38,21 +42,32 @@ TEST_F(Concurrently, EachIsCheckedOnceInAnInterval) {
   use_.joins(25 * kUs, 0);
   EXPECT_EQ(callsUntilCheck(1), 64);
   EXPECT_EQ(callsUntilCheck(1), 64);
-  EXPECT_EQ(callsUntilCheck(16), 4);
-  EXPECT_EQ(callsUntilCheck(1000), 1) << "one for each call at most";
+  EXPECT_EQ(callsUntilCheck(2), 64) << "one in 64 calls at most";
+  EXPECT_EQ(callsUntilCheck(1000), 64);
 }
 
 TEST_F(Concurrently, TheIntervalDoublesOnceTheCpuHasComeForAll) {
   constexpr std::size_t kCount = 2;
   for (int interval = 64; interval <= 4096; interval *= 2) {
     for (std::size_t i = 0; i < kCount; ++i) {
-      ASSERT_EQ(callsUntilCheck(kCount), interval / static_cast<int>(kCount));
+      ASSERT_EQ(callsUntilCheck(kCount), std::max(64, interval / static_cast<int>(kCount)));
       use_.checked(true, kCount);
     }
   }
   EXPECT_EQ(callsUntilCheck(kCount), 2048) << "no further";
   use_.checked(false, kCount);
-  EXPECT_EQ(callsUntilCheck(kCount), 32);
+  use_.checked(true, kCount);
+  EXPECT_EQ(callsUntilCheck(kCount), 64) << "it starts anew";
+}
+
+TEST_F(Concurrently, WhereTheCpuDoesNotComeTheNextAreCheckedSoon) {
+  use_.joins(25 * kUs, 0);
+  EXPECT_EQ(callsUntilCheck(1000), 64);
+  use_.checked(false, 999);
+  EXPECT_EQ(callsUntilCheck(999), 1);
+  EXPECT_EQ(callsUntilCheck(999), 1);
+  use_.checked(true, 999);
+  EXPECT_EQ(callsUntilCheck(999), 64);
 }
 
 TEST_F(Concurrently, SlowRoundsEndIt) {
@@ -86,14 +101,34 @@ TEST_F(Concurrently, TheObjectWithTheShortestRoundsCounts) {
 
 TEST_F(Concurrently, ARoundIsFromTheFirstCallToTheEndOfTheWait) {
   use_.joins(25 * kUs, 0);
-  EXPECT_EQ(use_.ended(now_ += 1000 * kUs), Verdict::kOpen) << "nothing was called";
+  EXPECT_EQ(use_.ended(now_ += 1000 * kUs, std::nullopt), Verdict::kOpen) << "nothing was called";
   for (int i = 0; i < 100; ++i) {
     (void)submits(1);
     now_ += 30 * kUs;
     (void)submits(1);
-    ASSERT_EQ(use_.ended(now_ += 30 * kUs), i % 32 == 31 ? Verdict::kBad : Verdict::kOpen) << i;
+    ASSERT_EQ(use_.ended(now_ += 30 * kUs, std::nullopt),
+              i % 32 == 31 ? Verdict::kBad : Verdict::kOpen)
+        << i;
     now_ += 5000 * kUs;  // a pause of the program's
   }
+}
+
+// Three rounds that are slow, if each is one.
+TEST_F(Concurrently, AWaitForAnotherStreamEndsNoRound) {
+  constexpr ConcurrentUse::Queue kOther = 4;
+  use_.joins(25 * kUs, 0);
+  for (int i = 0; i < 100; ++i) {
+    (void)submits(1);
+    ASSERT_EQ(use_.ended(now_ += 71 * kUs, kOther), Verdict::kOpen);
+  }
+  EXPECT_EQ(use_.ended(now_ += kUs, kStream), Verdict::kOpen);
+  for (int i = 0; i < 100; ++i) {
+    (void)submits(1);
+    (void)use_.submits(now_ += kUs, kOther, 1);
+    ASSERT_EQ(use_.ended(now_ += 71 * kUs, kStream), Verdict::kOpen) << "the other may still run";
+  }
+  EXPECT_EQ(use_.ended(now_ += kUs, std::nullopt), Verdict::kOpen);
+  EXPECT_EQ(round(71 * kUs), Verdict::kBad);
 }
 
 TEST_F(Concurrently, CallsThatAreWaitedForInVainAreSlow) {
@@ -101,7 +136,7 @@ TEST_F(Concurrently, CallsThatAreWaitedForInVainAreSlow) {
   for (int i = 0; i < 2; ++i) {
     (void)submits(1);
     ASSERT_EQ(use_.tookTooLong(), Verdict::kOpen);
-    ASSERT_EQ(use_.ended(now_ += 1000 * kUs), Verdict::kOpen) << "counted already";
+    ASSERT_EQ(use_.ended(now_ += 1000 * kUs, std::nullopt), Verdict::kOpen) << "counted already";
   }
   (void)submits(1);
   EXPECT_EQ(use_.tookTooLong(), Verdict::kBad);

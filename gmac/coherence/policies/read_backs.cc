@@ -14,7 +14,7 @@ namespace gmac {
 using Kind = WriterQueue::Kind;
 
 void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream) {
-  zeroCopy_.waitBegins();
+  zeroCopy_.waitBegins(stream);
   // A function of the CPU in a stream may touch the object: it would wait for a copy that comes
   // after itself.
   if (ledger_.submissionUnderWay() || lock.callsWait() || !ledger_.hostFunctionsRun()) {

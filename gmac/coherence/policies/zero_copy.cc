@@ -82,17 +82,18 @@ void ZeroCopy::waits() {
 }
 
 void ZeroCopy::waitEnded(Lock& lock) {
-  if (!ledger_.quiet()) {
-    return;
-  }
-  if (concurrent_.ended(ledger_.times().now()) == ConcurrentUse::Verdict::kBad) {
-    launches_.suspectAll();
-    return;
-  }
-  if (!unordered_ && !promptWaits_.may()) {
-    return;
+  if (std::exchange(waiting_, false) && !blocks_.concurrentObjects().empty()) {
+    const auto queue = awaited_ ? std::optional(static_cast<ConcurrentUse::Queue>(*awaited_))
+                                : std::optional<ConcurrentUse::Queue>();
+    if (concurrent_.ended(ledger_.times().now(), queue) == ConcurrentUse::Verdict::kBad) {
+      launches_.suspectAll();
+      return;
+    }
   }
   Blocks::WatchList& watched = blocks_.watchedObjects();
+  if (watched.empty() || (!unordered_ && !promptWaits_.may()) || !ledger_.quiet()) {
+    return;
+  }
   for (auto next = watched.begin(); next != watched.end();) {
     Object& object = *next;
     ++next;

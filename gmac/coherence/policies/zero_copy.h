@@ -7,10 +7,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/movable_memory.h"
+#include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/concurrent_use.h"
 #include "gmac/coherence/launches.h"
@@ -47,9 +49,11 @@ class ZeroCopy {
     promptWaits_.found(ledger_.times().now());
     return true;
   }
-  // The program begins to wait. Under the lock.
-  void waitBegins() {
+  // The program begins to wait, for a stream or for all work. Under the lock.
+  void waitBegins(std::optional<accel::NativeStream> stream) {
     rounds_ = 0;
+    waiting_ = true;
+    awaited_ = stream;
     if (promptWaits_.on()) {
       promptWaits_.waits(ledger_.times().now());
     }
@@ -104,6 +108,8 @@ class ZeroCopy {
   const ZeroCopyOptions options_;
   std::vector<Known> moves_;
   std::uint32_t rounds_ = 0;  // of objects at the newest wait
+  bool waiting_ = false;      // that wait is not over
+  std::optional<accel::NativeStream> awaited_;
   std::atomic<bool> any_{false};
   std::atomic<bool> due_{false};  // moves_ is not
 };
