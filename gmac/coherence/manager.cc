@@ -497,7 +497,12 @@ void Manager::otherContextEnds(std::uintptr_t context) noexcept {
 bool Manager::placesMemory() const noexcept { return parts_->placement.chooses(); }
 
 Status Manager::prefer(const void* address, std::size_t bytes, int device) {
-  return forked() ? Status() : parts_->placement.prefer(address, bytes, device);
+  if (forked()) {
+    return {};
+  }
+  // (What has one copy moves at a wait, unless calls pass over it.)
+  GMAC_TRY(parts_->launches.order(address, bytes, true));
+  return parts_->placement.prefer(address, bytes, device);
 }
 
 Status Manager::namedBy(const void* address, int device) {
