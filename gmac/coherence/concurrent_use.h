@@ -74,21 +74,17 @@ class ConcurrentUse {
     if (begun_ == 0 || (queue && queue != queue_)) {
       return Verdict::kOpen;
     }
-    return trial_.add(now - std::exchange(begun_, 0), before_, patience());
+    return judge(now - std::exchange(begun_, 0));
   }
   // A call has waited as long as it may, and its kernel still runs.
   Verdict tookTooLong() {
     begun_ = 0;
-    return trial_.add(patience() + 1, before_, patience());
+    return judge(patience() + 1);
   }
   Nanoseconds patience() const { return 2 * before_ + limits_.slack; }
 
   // An object joins the others, `count` of them; `before`: what its rounds took with two copies.
   void joins(Nanoseconds before, std::size_t count) {
-    if (count == 0) {
-      trial_ = {};
-      begun_ = 0;
-    }
     before_ = count == 0 ? before : std::min(before_, before);
   }
   // What a check has found.
@@ -104,6 +100,14 @@ class ConcurrentUse {
   }
 
  private:
+  Verdict judge(Nanoseconds took) {
+    const Verdict verdict = trial_.add(took, before_, patience());
+    if (verdict == Verdict::kBad) {
+      trial_ = {};
+    }
+    return verdict;
+  }
+
   const ZeroCopyLimits limits_;
   RoundTrial trial_;
   Nanoseconds begun_ = 0;       // the first call since the last wait; 0: there was none

@@ -159,6 +159,9 @@ Status Blocks::verify() {
         continue;
       }
       const Block& block = object[i];
+      if (object.concurrent && block.state != State::kDirty) {
+        return wrong(object, i, "concurrent, but not dirty");
+      }
       busy += block.settled() ? 0 : 1;
       held += block.holds;
       GMAC_TRY(verifyState(object, i));
