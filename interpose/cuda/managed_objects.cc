@@ -53,7 +53,7 @@ ManagedObjects::Objects::const_iterator ManagedObjects::holding(std::uintptr_t a
   auto after = objects_.upper_bound(address);
   if (after == objects_.begin()) return objects_.end();
   --after;
-  return address - after->first < after->second.object.bytes ? after : objects_.end();
+  return address - after->first < bytesOf(*after) ? after : objects_.end();
 }
 
 std::optional<ManagedObject> ManagedObjects::find(std::uintptr_t address) const {
@@ -80,19 +80,18 @@ std::vector<ManagedObject> ManagedObjects::touched(std::uintptr_t address,
                                                    std::size_t bytes) const {
   const std::lock_guard lock(mutex_);
   std::vector<ManagedObject> objects;
-  for (const auto& [start, entry] : objects_) {
-    if (within(entry, address, bytes)) objects.push_back(entry.object);
-  }
+  forEachTouched(objects_, address, bytes,
+                 [&](const Entry& entry) { objects.push_back(entry.object); });
   return objects;
 }
 
-std::optional<std::pair<std::uintptr_t, std::uintptr_t>> ManagedObjects::within(
-    const Entry& entry, std::uintptr_t address, std::size_t bytes) {
+std::pair<std::uintptr_t, std::uintptr_t> ManagedObjects::within(const Entry& entry,
+                                                                 std::uintptr_t address,
+                                                                 std::size_t bytes) {
   const std::uintptr_t begin = entry.object.address;
   const std::uintptr_t end = begin + entry.object.bytes;
-  if (address >= end || address + bytes <= begin) return std::nullopt;
-  const std::uintptr_t first = std::max(begin, address / pageBytes() * pageBytes());
-  return std::pair(first, std::min(end, roundUpToPage(address + bytes)));
+  return {std::max(begin, address / pageBytes() * pageBytes()),
+          std::min(end, roundUpToPage(address + bytes))};
 }
 
 void ManagedObjects::splitAt(Entry& entry, std::uintptr_t address) {
@@ -104,14 +103,13 @@ void ManagedObjects::splitAt(Entry& entry, std::uintptr_t address) {
 std::vector<Hints> ManagedObjects::hints(std::uintptr_t address, std::size_t bytes) const {
   const std::lock_guard lock(mutex_);
   std::vector<Hints> found;
-  for (const auto& [start, entry] : objects_) {
-    const auto part = within(entry, address, bytes);
-    if (!part) continue;
-    for (auto at = std::prev(entry.hints.upper_bound(part->first));
-         at != entry.hints.end() && at->first < part->second; ++at) {
+  forEachTouched(objects_, address, bytes, [&](const Entry& entry) {
+    const auto [first, last] = within(entry, address, bytes);
+    for (auto at = std::prev(entry.hints.upper_bound(first));
+         at != entry.hints.end() && at->first < last; ++at) {
       found.push_back(at->second);
     }
-  }
+  });
   return found;
 }
 

@@ -9,9 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace gmac::interpose {
@@ -54,16 +56,14 @@ class ManagedObjects {
   template <typename Change>
   void change(std::uintptr_t address, std::size_t bytes, Change&& change) {
     const std::lock_guard lock(mutex_);
-    for (auto& [start, entry] : objects_) {
-      const auto part = within(entry, address, bytes);
-      if (!part) continue;
-      splitAt(entry, part->first);
-      splitAt(entry, part->second);
-      for (auto at = entry.hints.find(part->first);
-           at != entry.hints.end() && at->first < part->second; ++at) {
+    forEachTouched(objects_, address, bytes, [&](Entry& entry) {
+      const auto [first, last] = within(entry, address, bytes);
+      splitAt(entry, first);
+      splitAt(entry, last);
+      for (auto at = entry.hints.find(first); at != entry.hints.end() && at->first < last; ++at) {
         change(at->second);
       }
-    }
+    });
   }
 
   // The hints of a range, part by part.
@@ -80,10 +80,22 @@ class ManagedObjects {
   using Objects = std::map<std::uintptr_t, Entry>;
 
   Objects::const_iterator holding(std::uintptr_t address) const;
-  // The part of a range in the entry's allocation, in whole pages.
-  static std::optional<std::pair<std::uintptr_t, std::uintptr_t>> within(const Entry& entry,
-                                                                         std::uintptr_t address,
-                                                                         std::size_t bytes);
+  // Visits the allocations that a range touches, and no others.
+  template <typename Map, typename Visit>
+  static void forEachTouched(Map& objects, std::uintptr_t address, std::size_t bytes, Visit visit) {
+    auto at = objects.upper_bound(address);
+    if (at != objects.begin() && address - std::prev(at)->first < bytesOf(*std::prev(at))) {
+      --at;
+    }
+    for (; at != objects.end() && at->first < address + bytes; ++at) {
+      visit(at->second);
+    }
+  }
+  static std::size_t bytesOf(const Objects::value_type& entry) { return entry.second.object.bytes; }
+  // The part of a range in the entry's allocation, which it touches, in whole pages.
+  static std::pair<std::uintptr_t, std::uintptr_t> within(const Entry& entry,
+                                                          std::uintptr_t address,
+                                                          std::size_t bytes);
   static void splitAt(Entry& entry, std::uintptr_t address);
 
   mutable std::mutex mutex_;
