@@ -75,21 +75,22 @@ void Queue::noteComplete(std::uint64_t sequence) noexcept {
   raise(slotOf(sequence).complete, sequence);
 }
 
-int Queue::query(std::uint64_t sequence) noexcept {
+std::optional<int> Queue::look(std::uint64_t sequence) noexcept {
   if (knownComplete(sequence)) return kCudaSuccess;
-  if (told_.load(std::memory_order_acquire) == sequence) {
-    if (allTold()) {
-      noteComplete(sequence);
-      return kCudaSuccess;
-    }
-    // Work that fails writes nothing. (The first looks follow each other closely: backoff.h.)
-    constexpr std::uint32_t kLooks = 32;
-    constexpr std::uint32_t kCloseLooks = 256;
-    const std::uint32_t look = looks_.fetch_add(1, std::memory_order_relaxed);
-    if (look < kCloseLooks && look % kLooks != kLooks - 1) {
-      return kCudaNotReady;
-    }
+  if (told_.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  if (allTold()) {
+    noteComplete(sequence);
+    return kCudaSuccess;
   }
+  // Work that fails writes nothing. (The first looks follow each other closely: backoff.h.)
+  constexpr std::uint32_t kLooks = 32;
+  constexpr std::uint32_t kCloseLooks = 256;
+  const std::uint32_t look = looks_.fetch_add(1, std::memory_order_relaxed);
+  const bool close = look < kCloseLooks && look % kLooks != kLooks - 1;
+  return close ? std::optional(static_cast<int>(kCudaNotReady)) : std::nullopt;
+}
+
+int Queue::ask(std::uint64_t sequence) noexcept {
   // Should the event be recorded for later work meanwhile, then this work was complete before that,
   // and the answer is either right or "not ready", after which the next look finds the slot moved
   // on.

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "gmac/accel/backoff.h"
 #include "gmac/accel/cuda/device_calls.h"
@@ -82,7 +83,15 @@ class Queue {
   // Whether the work is known to be complete, without asking the device.
   bool knownComplete(std::uint64_t sequence) const noexcept;
   // CUDA's answer for the work: kCudaSuccess, kCudaNotReady or a failure.
-  int query(std::uint64_t sequence) noexcept;
+  int query(std::uint64_t sequence) noexcept {
+    const std::optional<int> seen = look(sequence);
+    return seen ? *seen : ask(sequence);
+  }
+  // What query() knows without the driver: success, or not ready, where the device is to tell of
+  // the work's end. Nothing: the driver has to be asked. Needs no current context.
+  std::optional<int> look(std::uint64_t sequence) noexcept;
+  // Asks the driver.
+  int ask(std::uint64_t sequence) noexcept;
   // Somebody is going to wait for the work, which is on `stream` (of an ordered queue: its own): if
   // it is the newest, the device is to tell of its end, and query() asks it seldom from now on.
   void endIsAwaited(std::uint64_t sequence, Stream stream) noexcept;

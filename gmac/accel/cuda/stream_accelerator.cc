@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -365,10 +366,13 @@ bool StreamAccelerator::done(Ticket ticket) noexcept {
   if (ticket.value == 0) return true;
   Queue& queue = queueOf(ticket);
   DeviceCalls& calls = callsOf(ticket);
-  if (queue.knownComplete(sequenceOf(ticket)) || calls.health().lost()) return true;
+  if (calls.health().lost()) return true;
+  if (const std::optional<int> seen = queue.look(sequenceOf(ticket))) {
+    return *seen == kCudaSuccess;
+  }
   const DeviceScope scope(calls);
   // Work that failed has finished; wait() says how.
-  return queue.query(sequenceOf(ticket)) != kCudaNotReady;
+  return queue.ask(sequenceOf(ticket)) != kCudaNotReady;
 }
 
 bool StreamAccelerator::succeeded(Ticket ticket) noexcept {
