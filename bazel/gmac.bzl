@@ -20,6 +20,9 @@ TEST_COPTS = COPTS + select({
     "//conditions:default": ["-O0"],
 })
 
+# Of shared libraries: other libraries of the process do not find the C++ library that is linked into this one.
+PRIVATE_RUNTIMES = ["-Wl,--exclude-libs=libstdc++.a:libgcc.a"]
+
 def begin_with(headers):
     """The options of sources that begin with precompiled headers.
 
