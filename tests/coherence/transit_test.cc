@@ -2,10 +2,12 @@
 //
 // Calls that need blocks which other threads are fetching.
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstddef>
 #include <fstream>
 #include <future>
@@ -21,12 +23,22 @@ namespace {
 
 using accel::LaunchShape;
 
-// A thread of this process, and whether it sleeps.
+// The thread sanitizer blocks every signal while a handler runs, so a thread that is started
+// meanwhile begins with SIGSEGV blocked, and its first fault would end the process.
+void takeFaults() {
+  sigset_t faults;
+  sigemptyset(&faults);
+  sigaddset(&faults, SIGSEGV);
+  ASSERT_EQ(pthread_sigmask(SIG_UNBLOCK, &faults, nullptr), 0);
+}
+
+// A thread of this process, which may be started while a fault is handled, and whether it sleeps.
 class Sleeper {
  public:
   template <typename Body>
   explicit Sleeper(Body body)
       : thread_([this, body] {
+          takeFaults();
           id_ = static_cast<int>(syscall(SYS_gettid));
           body();
           done_ = true;
@@ -56,6 +68,11 @@ class Sleeper {
   std::atomic<bool> done_{false};
   std::thread thread_;  // last: the others are there when it begins
 };
+
+template <typename Body>
+void inAnotherThread(Body body) {
+  const Sleeper thread(body);
+}
 
 // Threads that touch one block after the other have one in transit at any time: the call would
 // never come to its turn.
@@ -135,7 +152,7 @@ TEST_F(Flushes, WhileABlockIsEvictedOtherThreadsFault) {
   during(
       machine, [&] { a[kPage] = std::byte{2}; },
       [&] {
-        std::thread([&] { b[0] = std::byte{3}; }).join();
+        inAnotherThread([&] { b[0] = std::byte{3}; });
         written = true;
         EXPECT_TRUE(machine.manager().verify().ok()) << lastErrorText();
       });
@@ -151,7 +168,7 @@ TEST_F(Flushes, ABlockThatIsBeingEvictedCountsAsEvicted) {
   machine.fake().clearLog();
   during(
       machine, [&] { a[3 * kPage] = std::byte{1}; },
-      [&] { std::thread([&] { a[4 * kPage] = std::byte{1}; }).join(); });
+      [&] { inAnotherThread([&] { a[4 * kPage] = std::byte{1}; }); });
   EXPECT_EQ(machine.fake().copies().size(), 2u) << "three of five blocks stay dirty";
   machine.verify();
 }
@@ -230,7 +247,7 @@ TEST_F(Flushes, WhileBlocksAreFlushedEarlyOtherThreadsFault) {
   during(
       machine, [&] { EXPECT_TRUE(machine.manager().startFlush(a, 2 * kPage).ok()); },
       [&] {
-        std::thread([&] { b[0] = std::byte{3}; }).join();
+        inAnotherThread([&] { b[0] = std::byte{3}; });
         written = true;
       });
   EXPECT_TRUE(written) << "the lock was held";
