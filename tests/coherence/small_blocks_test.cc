@@ -7,15 +7,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmac/observe/stats.h"
 #include "tests/support/manager_fixture.h"
+#include "tests/support/pattern.h"
 
 namespace gmac::testing {
 namespace {
@@ -27,8 +28,6 @@ using ::testing::UnorderedElementsAre;
 
 constexpr std::size_t kPiece = 64 * kKiB;
 constexpr std::size_t kBytes = 2 * kMiB;
-
-std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 7 + (i >> 9) + 1); }
 
 // An object that the CPU has filled with the pattern and a call has taken.
 class SmallBlocks : public ::testing::Test {
@@ -42,9 +41,7 @@ class SmallBlocks : public ::testing::Test {
     machine_ = std::make_unique<ManagerUnderTest>(setup);
     read_ = fake().kernel("read", 1, [](const LaunchShape&, void**) {});
     a_ = machine_->allocate(kBytes);
-    for (std::size_t i = 0; i < kBytes; ++i) {
-      a_[i] = pattern(i);
-    }
+    fillWithPattern(a_, kBytes);
     call();
   }
   FakeAccelerator& fake() { return machine_->fake(); }
@@ -62,20 +59,11 @@ class SmallBlocks : public ::testing::Test {
   }
   // What a kernel finds, and the CPU after it; byte 5 of these pages was written.
   void expectPattern(const std::vector<std::size_t>& written) {
-    std::vector<std::byte> expected(kBytes);
-    for (std::size_t i = 0; i < kBytes; ++i) {
-      expected[i] = pattern(i);
-    }
+    std::vector<std::pair<std::size_t, std::byte>> changed;
     for (const std::size_t number : written) {
-      expected[number * kPage + 5] = std::byte{99};
+      changed.emplace_back(number * kPage + 5, std::byte{99});
     }
-    const adsmKernel_t check = fake().kernel("check", 1, [&](const LaunchShape&, void** args) {
-      EXPECT_EQ(std::memcmp(fake().argument<std::byte>(args, 0), expected.data(), kBytes), 0);
-    });
-    machine_->call(check, {a_});
-    machine_->sync();
-    EXPECT_EQ(std::memcmp(a_, expected.data(), kBytes), 0);
-    machine_->verify();
+    testing::expectPattern(*machine_, a_, kBytes, changed);
   }
 
   std::unique_ptr<ManagerUnderTest> machine_;

@@ -16,6 +16,7 @@
 
 #include "gmac/observe/stats.h"
 #include "tests/support/manager_fixture.h"
+#include "tests/support/pattern.h"
 
 namespace gmac::testing {
 namespace {
@@ -39,8 +40,6 @@ MachineSetup windows(std::size_t rollingSize = 100) {
   return setup;
 }
 
-std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 7 + (i >> 9) + 1); }
-
 // An object that the CPU has filled with the pattern and a call has taken.
 class Windows : public ::testing::Test {
  protected:
@@ -54,9 +53,7 @@ class Windows : public ::testing::Test {
     });
     read_ = fake().kernel("read", 1, [](const LaunchShape&, void**) {});
     a_ = machine_->allocate(bytes);
-    for (std::size_t i = 0; i < bytes; ++i) {
-      a_[i] = pattern(i);
-    }
+    fillWithPattern(a_, bytes);
     machine_->call(read_, {a_});
     fake().clearLog();
     windows_ = stats().windows.value();
@@ -78,20 +75,7 @@ class Windows : public ::testing::Test {
   std::uint64_t outgrown() const { return stats().windowsOutgrown.value() - outgrown_; }
   // The values that a kernel, and the CPU after it, find.
   void expectPattern(const std::vector<std::pair<std::size_t, std::byte>>& changed = {}) {
-    std::vector<std::byte> expected(kBytes);
-    for (std::size_t i = 0; i < kBytes; ++i) {
-      expected[i] = pattern(i);
-    }
-    for (const auto& [at, value] : changed) {
-      expected[at] = value;
-    }
-    const adsmKernel_t check = fake().kernel("check", 1, [&](const LaunchShape&, void** args) {
-      EXPECT_EQ(std::memcmp(fake().argument<std::byte>(args, 0), expected.data(), kBytes), 0);
-    });
-    machine_->call(check, {a_});
-    machine_->sync();
-    EXPECT_EQ(std::memcmp(a_, expected.data(), kBytes), 0);
-    machine_->verify();
+    testing::expectPattern(*machine_, a_, kBytes, changed);
   }
 
   std::unique_ptr<ManagerUnderTest> machine_;
