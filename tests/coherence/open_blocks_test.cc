@@ -99,7 +99,7 @@ class OpenBlocks : public ::testing::Test {
 };
 
 TEST_F(OpenBlocks, ACallOnAnObjectThatNobodyHasUsedLooksAtItsGroupsOnly) {
-  const std::size_t before = residentBytes();
+  [[maybe_unused]] const std::size_t before = residentBytes();
   std::byte* const a = allocate();
   const adsmUse_t reads = {a, adsmRead};
   EXPECT_LE(call(std::span(&reads, 1)), kFewQuestions);
@@ -107,7 +107,9 @@ TEST_F(OpenBlocks, ACallOnAnObjectThatNobodyHasUsedLooksAtItsGroupsOnly) {
   EXPECT_LE(call(), kFewQuestions);
   verify();
   EXPECT_LE(call(), 8u) << "nothing is open";
+#ifndef __SANITIZE_THREAD__  // whose own memory of them is as large
   EXPECT_LE(residentBytes() - before, kBytes / 64 / 16) << "blocks take memory when they are used";
+#endif
   EXPECT_TRUE(manager_->free(a).ok());
 }
 
