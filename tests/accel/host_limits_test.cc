@@ -24,8 +24,6 @@ using ::testing::HasSubstr;
 
 const std::size_t kPage = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 
-void nothing(const adsmThreadBlock_t*, void**) {}
-
 class HostLimits : public testing::Test {
  protected:
   void SetUp() override {
@@ -97,7 +95,7 @@ TEST_F(HostLimits, EachPinNamesItsOwnBytesOfTheFile) {
 TEST_F(HostLimits, ADeviceProcessWithoutMemoryAnswersWithErrorsAndLives) {
   adsmKernelDesc_t desc{};
   desc.name = "nothing";
-  desc.host = &nothing;
+  desc.host = [](const adsmThreadBlock_t*, void**) {};
   const auto kernel = accelerator_->load(desc);
   ASSERT_TRUE(kernel.ok()) << lastErrorText();
   rlimit before;
