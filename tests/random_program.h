@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -104,11 +105,7 @@ class Program {
   }
 
   void run() {
-    // (Few programs have taken no device's whole memory by then.)
-    const auto lacksSpills = [&] { return full_ && stats().peerSpills.value() == 0; };
-    for (step_ = 0; !::testing::Test::HasFailure() &&
-                    (step_ < steps_ || (lacksSpills() && step_ < 10 * steps_));
-         ++step_) {
+    for (step_ = 0; step_ < mostSteps() && !::testing::Test::HasFailure(); ++step_) {
       step();
       if (step_ % 64 == 0) {
         check(Runtime::started() == nullptr || Runtime::started()->manager().verify().ok(),
@@ -131,6 +128,11 @@ class Program {
   }
 
  private:
+  // Objects whose sizes happen to fit on each device are followed by others, until one has left.
+  std::uint64_t mostSteps() const {
+    constexpr std::uint64_t kTimes = 10;
+    return full_ && stats().peerSpills.value() == 0 ? kTimes * steps_ : steps_;
+  }
   std::uint64_t upTo(std::uint64_t most) { return random_() % (most + 1); }
 
   void check(bool ok, const char* what) {
@@ -504,6 +506,24 @@ struct Combination {
   bool full = false;  // objects do not fit on each device
 };
 
+inline std::string nameOf(const Combination& combination) {
+  std::string accelerator = combination.accelerator;
+  for (char& letter : accelerator) {
+    letter = letter == ':' || letter == '+' ? '_' : letter;
+  }
+  const std::string scheduler =
+      combination.scheduler == "current" ? "" : "_" + combination.scheduler;
+  return accelerator + "_" + combination.protocol + "_" + combination.blockSize + scheduler +
+         (combination.full ? "_full" : "");
+}
+inline std::string combinationName(const ::testing::TestParamInfo<Combination>& info) {
+  return nameOf(info.param);
+}
+// NOLINTNEXTLINE: GoogleTest's name
+inline void PrintTo(const Combination& combination, std::ostream* out) {
+  *out << nameOf(combination);
+}
+
 class RandomProgram : public ::testing::TestWithParam<Combination> {};
 
 TEST_P(RandomProgram, AgreesWithPlainMemory) {
@@ -527,16 +547,6 @@ TEST_P(RandomProgram, AgreesWithPlainMemory) {
   }
   EXPECT_EQ(end.exitStatus, 0) << "signal " << end.signal << "\n" << end.output;
   EXPECT_NE(end.output.find("[  PASSED  ] 1 test"), std::string::npos) << end.output;
-}
-
-inline std::string combinationName(const ::testing::TestParamInfo<Combination>& info) {
-  std::string accelerator = info.param.accelerator;
-  for (char& letter : accelerator) {
-    letter = letter == ':' || letter == '+' ? '_' : letter;
-  }
-  const std::string scheduler = info.param.scheduler == "current" ? "" : "_" + info.param.scheduler;
-  return accelerator + "_" + info.param.protocol + "_" + info.param.blockSize + scheduler +
-         (info.param.full ? "_full" : "");
 }
 
 }  // namespace gmac::testing
