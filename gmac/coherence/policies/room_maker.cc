@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "gmac/coherence/policies/most_room_first.h"
+
 namespace gmac {
 
 // (What a device that is gone has is nothing.)
@@ -40,14 +42,7 @@ std::vector<std::size_t> RoomMaker::placesFor(std::size_t bytes, std::size_t dev
       rooms.emplace_back(room, other);
     }
   }
-  std::sort(rooms.begin(), rooms.end(), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  });
-  std::vector<std::size_t> places;
-  for (const auto& [room, other] : rooms) {
-    places.push_back(other);
-  }
-  return places;
+  return mostRoomFirst(std::move(rooms));
 }
 
 }  // namespace gmac

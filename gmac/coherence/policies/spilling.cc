@@ -14,6 +14,7 @@
 #include "gmac/base/log.h"
 #include "gmac/coherence/allocation.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/coherence/policies/most_room_first.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
@@ -66,14 +67,7 @@ std::vector<int> Spilling::peersWithRoom(std::size_t bytes, int device) const {
       peers.emplace_back(room->free, other);
     }
   }
-  std::sort(peers.begin(), peers.end(), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  });
-  std::vector<int> devices;
-  for (const auto& [room, other] : peers) {
-    devices.push_back(other);
-  }
-  return devices;
+  return mostRoomFirst(std::move(peers));
 }
 
 // (What moves between devices is asked about without the lock: such a move may be under way.)
