@@ -32,13 +32,13 @@ class Mapped {
 
 TEST(CpuMemory, TheHeapAndTheThreadsOwnStackAreKnown) {
   const auto onHeap = std::make_unique<int>(1);
-  const int onStack = 1;
+  [[maybe_unused]] const int onStack = 1;
 #ifndef GMAC_SANITIZED  // whose heap is another one
   EXPECT_TRUE(onHeapOrStack(onHeap.get()));
   EXPECT_TRUE(onHeapOrStack(&onStack));
 #endif
   std::thread([] {
-    const std::array<int, 100> there{};
+    [[maybe_unused]] const std::array<int, 100> there{};
 #ifndef GMAC_SANITIZED
     EXPECT_TRUE(onHeapOrStack(there.data()));
     EXPECT_TRUE(onHeapOrStack(there.data() + 99));

@@ -116,7 +116,9 @@ RandomLayout scaled(const RandomLayout& from, int64_t factor) {
 TEST(DeviceTransfer, ThreadsLoadSeveralElementsOverALinkWhereThereAreMany) {
   const PlanTuning tuning;
   const auto blocksOf = [&](int64_t rows, bool overLink) {
-    const DevicePlan plan(*Layout::make({{rows, 64}}, {{0, 16}}), tuning);
+    const Result<Layout> layout = Layout::make({{rows, 64}}, {{0, 16}});
+    EXPECT_TRUE(layout.ok());
+    const DevicePlan plan(*layout, tuning);
     TransferJob job;
     job.target = {&plan, 0x10000000, 0};
     job.source = {&plan, 0x20000000, 0};
