@@ -202,6 +202,11 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
         under.pop_front();
       }
     };
+    // Where nothing else can be done: the other process may share this core.
+    const auto pushAndYield = [&] {
+      push();
+      ::sched_yield();
+    };
     for (long step = 0; step < steps; ++step) {
       Message message = messageOf(random, step);
       message.options.mayCopy = step % 5 <= 1;
@@ -210,7 +215,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
         Result<Sending> sending = sent(*exchange, other, arena, *file, message);
         while (!sending.ok()) {
           CHECK_THAT(sending.status().code() == adsmErrorHostMemory);
-          push();
+          pushAndYield();
           sending = sent(*exchange, other, arena, *file, message);
         }
         under.push_back(std::move(*sending));
@@ -221,7 +226,7 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
           CHECK_THAT(*under.back().advance() && !*under.back().leaveCopy());
         }
         while (full(board, job.rank, other)) {
-          push();
+          pushAndYield();
         }
         post(board, job.rank, other, description);
         if (step % 5 == 1) {
@@ -234,17 +239,17 @@ void exchangeRandomly(Hindrance hindrance, long steps, std::uint64_t first = see
         push();
       } else {
         while (!posted(board, other, job.rank)) {
-          push();
+          pushAndYield();
         }
         // (The other waits for nothing but this.)
         while (!under.empty()) {
-          push();
+          pushAndYield();
         }
         receiveAndCheck(*exchange, other, fetch(board, other, job.rank), arena, message);
       }
     }
     while (!under.empty()) {
-      push();
+      pushAndYield();
     }
     const exchange::Statistics statistics = exchange->statistics();
     const auto received = [&](Path path) {
