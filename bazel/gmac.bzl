@@ -106,7 +106,7 @@ def gmac_fatbins(name, srcs, hdrs = [], deps = [], image_names = None, code = PR
         libraries.append(":" + stem)
     native.cc_library(name = name, deps = libraries, **kwargs)
 
-def gmac_tests(srcs, deps, deps_of = {}, optimised = [], precompiled = True, **kwargs):
+def gmac_tests(srcs, deps, deps_of = {}, optimised = [], precompiled = True, shards = {}, **kwargs):
     """One cc_test per file x/y_test.cc, named x/y_test, with GoogleTest's main unless it has its own.
 
     Args:
@@ -116,6 +116,7 @@ def gmac_tests(srcs, deps, deps_of = {}, optimised = [], precompiled = True, **k
       optimised: prefixes of the files that are compiled as the library is, because they go through many bytes: without
         that, they take several times as long to run. [""]: all of them.
       precompiled: whether they begin with the precompiled headers, which g++ takes where no other macros are defined.
+      shards: file -> in how many processes, one after the other or side by side, its tests run; 1 by default.
       **kwargs: for every cc_test."""
     for src in srcs:
         slow = [prefix for prefix in optimised if src.startswith(prefix)]
@@ -130,5 +131,5 @@ def gmac_tests(srcs, deps, deps_of = {}, optimised = [], precompiled = True, **k
             copts = (COPTS if slow else TEST_COPTS) + (begin_with(headers) if precompiled else []),
             deps = deps + extra + ["@gmock"] + (["//bazel:" + headers] if precompiled else []),
             linkstatic = True,
-            **kwargs
+            **dict(kwargs, **({"shard_count": shards[src]} if src in shards else {}))
         )
