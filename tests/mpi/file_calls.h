@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tests/mpi/random_run.h"
+#include "tests/mpi/temporary_file.h"
 
 namespace gmac::testing {
 
@@ -24,17 +25,8 @@ class File {
  public:
   // Begins with those bytes of rank 0's.
   explicit File(Run& run, const std::string& begins = {}) : run_(run) {
-    std::array<char, 64> name = {"/tmp/gmac_mpi_file_XXXXXX"};
-    if (run.rank == 0) {
-      const int made = mkstemp(name.data());
-      if (made < 0) fail("mkstemp");
-      if (write(made, begins.data(), begins.size()) != static_cast<ssize_t>(begins.size())) {
-        fail("write");
-      }
-      close(made);
-    }
-    MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, run.comm);
-    if (MPI_File_open(run.comm, name.data(),
+    const std::string name = temporaryFileOf(run.comm, begins);
+    if (MPI_File_open(run.comm, name.c_str(),
                       MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL,
                       &file_) != MPI_SUCCESS) {
       fail("MPI_File_open");

@@ -18,6 +18,7 @@
 
 #include "tests/mpi/expect.h"
 #include "tests/mpi/shared.h"
+#include "tests/mpi/temporary_file.h"
 
 #if MPI_VERSION >= 4
 namespace {
@@ -411,9 +412,7 @@ void oneSided() {
 // ---- Files: each rank writes a part of one, and reads it again.
 
 void files() {
-  std::array<char, 64> name = {"/tmp/gmac_mpi_counts_XXXXXX"};
-  if (rank == 0) ::close(::mkstemp(name.data()));
-  MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
+  const std::string name = gmac::testing::temporaryFileOf(MPI_COMM_WORLD);
   Pair pair;
   const int* const out = pair.out();
   int* const in = pair.in();
@@ -423,7 +422,7 @@ void files() {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Status status = {};
   const auto by = [&](const char* what, const auto& write, const auto& read) {
-    MPI_File_open(MPI_COMM_WORLD, name.data(), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL,
+    MPI_File_open(MPI_COMM_WORLD, name.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL,
                   &file);
     pair.fill();
     MPI_File_seek(file, own, MPI_SEEK_SET);
@@ -526,7 +525,7 @@ void files() {
           return wait(MPI_File_iread_shared_c(file, in, kEach, MPI_INT, &request), &request);
         });
       });
-  if (rank == 0) ::unlink(name.data());
+  if (rank == 0) ::unlink(name.c_str());
 }
 
 }  // namespace

@@ -2,16 +2,17 @@
 //
 // Requests that are not simply waited for, and calls that take no shared object.
 #include <mpi.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "tests/mpi/expect.h"
 #include "tests/mpi/persistent_collectives.h"
 #include "tests/mpi/shared.h"
+#include "tests/mpi/temporary_file.h"
 
 namespace {
 
@@ -203,13 +204,7 @@ void manyTypes() {
 void collectiveReads() {
   constexpr int kRows = 500;
   constexpr int kRow = 30;
-  char name[] = "/tmp/gmac_mpi_rows_XXXXXX";
-  if (rank == 0) {
-    const int made = mkstemp(name);
-    expect(made >= 0, "mkstemp");
-    close(made);
-  }
-  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+  const std::string name = gmac::testing::temporaryFileOf(MPI_COMM_WORLD);
   MPI_File file;
   MPI_Datatype rows;
   MPI_Type_vector(kRows, kRow, 2 * kRow, MPI_BYTE, &rows);
@@ -217,8 +212,8 @@ void collectiveReads() {
   const Memory sent(Memory::Kind::kShared, std::size_t{2} * kRows * kRow);
   for (std::size_t i = 0; i < sent.size(); ++i) sent.data()[i] = static_cast<unsigned char>(i * 3);
   sent.flip();
-  MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL,
-                &file);
+  MPI_File_open(MPI_COMM_WORLD, name.c_str(), MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE,
+                MPI_INFO_NULL, &file);
   const MPI_Offset own = MPI_Offset{rank} * kRows * kRow;
   MPI_Status status = {};
   MPI_File_write_at_all(file, own, sent.address(), 1, rows, &status);
@@ -284,16 +279,13 @@ void collectiveReads() {
 // With a file whose integers are of another order, where the MPI has such files.
 void convertedFile() {
   constexpr int kElements = 1000;
-  char name[] = "/tmp/gmac_mpi_order_XXXXXX";
-  const int made = mkstemp(name);
-  expect(made >= 0, "mkstemp");
-  close(made);
+  const std::string name = gmac::testing::temporaryFile();
   MPI_File file;
   MPI_Datatype column;
   MPI_Type_vector(kElements, 1, 2, MPI_INT, &column);
   MPI_Type_commit(&column);
-  MPI_File_open(MPI_COMM_SELF, name, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL,
-                &file);
+  MPI_File_open(MPI_COMM_SELF, name.c_str(), MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE,
+                MPI_INFO_NULL, &file);
   const Memory sent(Memory::Kind::kShared, sizeof(int) * 2 * kElements);
   auto* const values = reinterpret_cast<std::uint32_t*>(sent.data());
   for (std::uint32_t i = 0; i < 2 * kElements; ++i) values[i] = 0x01020300 + i;
