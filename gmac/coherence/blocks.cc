@@ -67,6 +67,9 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     return;
   }
   coherence::notePlacesChanged();
+  if (object.concurrent) [[unlikely]] {
+    endConcurrent(object);
+  }
   if (isDirty(block.state) && !isDirty(next)) {
     leftDirty(object, block);
   }

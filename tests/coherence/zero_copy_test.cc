@@ -846,6 +846,16 @@ TEST_P(ManagedProgram, WorkOfUnknownStreamsAndTheLibrarysOwnCloseIt) {
   machine_->verify();
 }
 
+TEST_P(ManagedProgram, WhatIsFlushedEarlyIsClosedByTheNextKernel) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_TRUE(machine_->manager().startFlush(object_, kBytes).ok());
+  machine_->verify();
+  ASSERT_NO_FATAL_FAILURE(kernel(at_));
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  EXPECT_EQ(byte(), ++value_);
+  ASSERT_NO_FATAL_FAILURE(openAgain());
+}
+
 TEST_P(ManagedProgram, ACallOfTheLibrarysOwnInterfaceStillClosesIt) {
   ASSERT_NO_FATAL_FAILURE(open());
   machine_->call(bump_, {at_});
