@@ -20,11 +20,11 @@ namespace gmac::testing {
 // In memory where there is such a file system: programs let each other read what they have written
 // by MPI_File_sync(), which waits for a disk.
 inline std::string temporaryFolder() {
-  const std::string memory = "/dev/shm";
+  constexpr const char* kMemory = "/dev/shm";
   struct stat found = {};
-  if (::stat(memory.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
-      ::access(memory.c_str(), W_OK | X_OK) == 0) {
-    return memory;
+  if (::stat(kMemory, &found) == 0 && S_ISDIR(found.st_mode) &&
+      ::access(kMemory, W_OK | X_OK) == 0) {
+    return kMemory;
   }
   const char* const folder = std::getenv("TEST_TMPDIR");
   return folder != nullptr ? folder : "/tmp";
